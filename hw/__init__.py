@@ -1,0 +1,1 @@
+"""What the accelerator is: configuration, instruction set, registers and rounding, each declared once."""

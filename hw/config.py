@@ -1,0 +1,293 @@
+"""The accelerator's configuration: one frozen value from which every width and depth derives."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .errors import ConfigError, FileError
+
+ISA_VERSION = 1
+EXTENSIONS = frozenset({"overwrite", "pad_value", "acc8", "requant", "depthwise", "rescale"})
+UOP_BYTES = 4  # one micro-op
+PAR_BITS = 96  # post-processing parameters of one channel
+
+_POWERS = {
+    "batch": (1, 64),
+    "block_in": (1, 256),
+    "block_out": (1, 256),
+    "inp_bits": (4, 8),
+    "wgt_bits": (2, 8),
+    "acc_bits": (32, 32),
+    "out_bits": (4, 8),
+    "uop_bytes": (64, 1 << 20),
+    "inp_bytes": (64, 1 << 24),
+    "wgt_bytes": (64, 1 << 24),
+    "acc_bytes": (64, 1 << 24),
+    "par_entries": (1, 1024),
+    "acc_banks": (1, 2),
+    "axi_bits": (32, 512),
+    "load_ports": (1, 4),
+    "store_ports": (1, 4),
+    "queue_depth": (4, 1024),
+    "ppu_lanes": (1, 64),
+}
+
+
+@dataclass(frozen=True)
+class Config:
+    """Parameters of one accelerator.
+
+    Sizes in bytes are those of the scratchpads; `*_depth` and `*_entry_bytes` derive from them. One
+    entry is what an instruction's index counts: `batch * block_in` inputs, `block_out * block_in`
+    weights, `batch * block_out` accumulators or outputs, one micro-op, or the post-processing
+    parameters (PAR) of one group of `block_out` channels.
+
+    `extensions` names additions to the base instruction set (see `EXTENSIONS` and docs/isa.md). The
+    fields from `acc_banks` on describe the circuit only: programs do not depend on them, so they are
+    not part of the `fingerprint`.
+
+    Raises `ConfigError` for a value that no accelerator can have; the text names the field, the value
+    and what is allowed.
+    """
+
+    name: str = "custom"
+    batch: int = 1
+    block_in: int = 16
+    block_out: int = 16
+    inp_bits: int = 8
+    wgt_bits: int = 8
+    acc_bits: int = 32
+    out_bits: int = 8
+    uop_bytes: int = 1 << 15
+    inp_bytes: int = 1 << 15
+    wgt_bytes: int = 1 << 18
+    acc_bytes: int = 1 << 17
+    par_entries: int = 64
+    extensions: frozenset[str] = field(default=frozenset())
+    acc_banks: int = 1
+    axi_bits: int = 64
+    load_ports: int = 1
+    store_ports: int = 1
+    queue_depth: int = 64
+    token_depth: int = 1023
+    ppu_lanes: int = 8
+    dsp_packing: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extensions", frozenset(self.extensions))
+        self._check_ranges()
+        self._check_formats()
+
+    def _check_ranges(self) -> None:
+        for key, (low, high) in _POWERS.items():
+            value = getattr(self, key)
+            if type(value) is not int:
+                raise ConfigError(f"Config.{key} = {value!r}: must be an integer")
+            if value < 1 or value & (value - 1):
+                raise ConfigError(f"Config.{key} = {value}: must be a power of two")
+            if not low <= value <= high:
+                raise ConfigError(f"Config.{key} = {value}: allowed are powers of two from {low} to {high}")
+        if type(self.token_depth) is not int or not 1 <= self.token_depth <= 65535:
+            raise ConfigError(f"Config.token_depth = {self.token_depth!r}: must be an integer from 1 to 65535")
+        if not isinstance(self.dsp_packing, bool):
+            raise ConfigError(f"Config.dsp_packing = {self.dsp_packing!r}: must be true or false")
+        unknown = sorted(map(str, self.extensions - EXTENSIONS))
+        if unknown:
+            raise ConfigError(
+                f"Config.extensions = {', '.join(unknown)}: unknown; known are {', '.join(sorted(EXTENSIONS))}"
+            )
+
+    def _check_formats(self) -> None:
+        for mem in ("inp", "wgt", "acc"):
+            size, entry = getattr(self, f"{mem}_bytes"), getattr(self, f"{mem}_entry_bytes")
+            if getattr(self, f"{mem}_entry_bits") % 8:
+                raise ConfigError(f"Config.{mem}_bits = {getattr(self, f'{mem}_bits')}: an entry must be whole bytes")
+            if size < 2 * entry:
+                raise ConfigError(
+                    f"Config.{mem}_bytes = {size}: must hold at least 2 entries of {entry} bytes; use {2 * entry} or more"
+                )
+        if self.out_entry_bits % 8:
+            raise ConfigError(f"Config.out_bits = {self.out_bits}: an entry must be whole bytes")
+        from .isa import Isa  # the formats are declared there; they decide whether the depths fit
+
+        Isa(self)
+
+    def _entry_bits(self, mem: str) -> int:
+        return {
+            "inp": self.batch * self.block_in * self.inp_bits,
+            "wgt": self.block_out * self.block_in * self.wgt_bits,
+            "acc": self.batch * self.block_out * self.acc_bits,
+            "out": self.batch * self.block_out * self.out_bits,
+        }[mem]
+
+    @property
+    def inp_entry_bits(self) -> int:
+        """Bits of one input entry (`batch * block_in` values)."""
+        return self._entry_bits("inp")
+
+    @property
+    def wgt_entry_bits(self) -> int:
+        """Bits of one weight entry (`block_out * block_in` values, output channel major)."""
+        return self._entry_bits("wgt")
+
+    @property
+    def acc_entry_bits(self) -> int:
+        """Bits of one accumulator entry (`batch * block_out` values)."""
+        return self._entry_bits("acc")
+
+    @property
+    def out_entry_bits(self) -> int:
+        """Bits of one output entry as STORE writes it (`batch * block_out` values)."""
+        return self._entry_bits("out")
+
+    @property
+    def inp_entry_bytes(self) -> int:
+        """Bytes of one input entry."""
+        return self.inp_entry_bits // 8
+
+    @property
+    def wgt_entry_bytes(self) -> int:
+        """Bytes of one weight entry."""
+        return self.wgt_entry_bits // 8
+
+    @property
+    def acc_entry_bytes(self) -> int:
+        """Bytes of one accumulator entry."""
+        return self.acc_entry_bits // 8
+
+    @property
+    def out_entry_bytes(self) -> int:
+        """Bytes of one output entry in DRAM."""
+        return self.out_entry_bits // 8
+
+    @property
+    def uop_entry_bytes(self) -> int:
+        """Bytes of one micro-op."""
+        return UOP_BYTES
+
+    @property
+    def par_entry_bytes(self) -> int:
+        """Bytes of one PAR entry (`block_out` channels of 96 bits)."""
+        return self.block_out * PAR_BITS // 8
+
+    @property
+    def uop_depth(self) -> int:
+        """Micro-ops that the micro-op buffer holds."""
+        return self.uop_bytes // UOP_BYTES
+
+    @property
+    def inp_depth(self) -> int:
+        """Entries of the input scratchpad."""
+        return self.inp_bytes // self.inp_entry_bytes
+
+    @property
+    def wgt_depth(self) -> int:
+        """Entries of the weight scratchpad."""
+        return self.wgt_bytes // self.wgt_entry_bytes
+
+    @property
+    def acc_depth(self) -> int:
+        """Entries of the accumulator scratchpad."""
+        return self.acc_bytes // self.acc_entry_bytes
+
+    @property
+    def macs_per_cycle(self) -> int:
+        """Multiply-accumulates of one GEMM micro-op."""
+        return self.batch * self.block_in * self.block_out
+
+    @property
+    def fingerprint(self) -> int:
+        """64-bit identity of everything that a program depends on."""
+        keys = ("batch", "block_in", "block_out", "inp_bits", "wgt_bits", "acc_bits", "out_bits", "uop_depth")
+        keys += ("inp_depth", "wgt_depth", "acc_depth", "par_entries")
+        facts: dict[str, object] = {key: getattr(self, key) for key in keys}
+        facts |= {"extensions": sorted(self.extensions), "isa_version": ISA_VERSION}
+        text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+
+    def replace(self, **changes: object) -> Config:
+        """A copy with `changes`. Raises `ConfigError` for an unknown field or an impossible value."""
+        return Config.from_dict({**self.to_dict(), **changes})
+
+    def to_dict(self) -> dict[str, object]:
+        """All fields as JSON-ready values."""
+        return {**dataclasses.asdict(self), "extensions": sorted(self.extensions)}
+
+    @staticmethod
+    def from_dict(values: dict) -> Config:
+        """The configuration that `values` describe; fields that are absent take the defaults."""
+        known = {f.name for f in dataclasses.fields(Config)}
+        for key in values:
+            if key not in known:
+                raise ConfigError(f"Config has no field {key!r}; it has {', '.join(sorted(known))}")
+        ext = values.get("extensions", ())
+        if isinstance(ext, str) or not all(isinstance(e, str) for e in ext):
+            raise ConfigError(f"Config.extensions = {ext!r}: must be a list of names")
+        return Config(**{**values, "extensions": frozenset(ext)})
+
+    @staticmethod
+    def from_vta(text: str) -> Config:
+        """The configuration that a VTA string such as `1x16_i8w8a32_15_15_18_17` names.
+
+        Batch x block, widths, then log2 of the uop, inp, wgt and acc buffers in bytes; VTA's functional
+        simulator also loads 8-bit accumulators, so the extension `acc8` is on.
+        """
+        match = re.fullmatch(r"(\d+)x(\d+)_i(\d+)w(\d+)a(\d+)_(\d+)_(\d+)_(\d+)_(\d+)", text)
+        if not match:
+            raise ConfigError(f"{text!r} is not a VTA configuration; expected BATCHxBLOCK_iNwNaN_UOP_INP_WGT_ACC")
+        batch, block, inp, wgt, acc, *logs = map(int, match.groups())
+        sizes = dict(zip(("uop_bytes", "inp_bytes", "wgt_bytes", "acc_bytes"), (1 << n for n in logs)))
+        widths = {"inp_bits": inp, "wgt_bits": wgt, "acc_bits": acc, "out_bits": inp}
+        return Config(text, batch, block, block, **widths, **sizes, extensions=frozenset({"acc8"}))
+
+
+PRESETS: dict[str, Config] = {
+    "vta": Config(name="vta", extensions=frozenset({"acc8"})),
+    "pynq_z1": Config(
+        name="pynq_z1", uop_bytes=1 << 14, wgt_bytes=1 << 17, acc_banks=2, dsp_packing=True, extensions=EXTENSIONS
+    ),
+    "tiny": Config(
+        name="tiny",
+        block_in=4,
+        block_out=4,
+        uop_bytes=1 << 10,
+        inp_bytes=1 << 10,
+        wgt_bytes=1 << 11,
+        acc_bytes=1 << 11,
+        par_entries=8,
+        acc_banks=2,
+        ppu_lanes=4,
+        extensions=EXTENSIONS,
+    ),
+}
+
+
+def load_config(spec: str | dict | Config) -> Config:
+    """The configuration that `spec` names: a preset, a VTA string, a JSON file, or the fields themselves.
+
+    Raises `ConfigError` for an unknown preset or impossible values, `FileError` for an unreadable file.
+    """
+    if isinstance(spec, Config):
+        return spec
+    if isinstance(spec, dict):
+        return Config.from_dict(spec)
+    if spec in PRESETS:
+        return PRESETS[spec]
+    if re.match(r"\d+x\d+_", spec):
+        return Config.from_vta(spec)
+    if not spec.endswith(".json"):
+        raise ConfigError(f"unknown preset {spec!r}; known are {', '.join(PRESETS)}, or give a .json file")
+    try:
+        values = json.loads(Path(spec).read_text())
+    except FileNotFoundError:
+        raise FileError(f"{spec}: no such configuration file") from None
+    except (OSError, ValueError) as exc:
+        raise FileError(f"{spec}: not a readable JSON configuration ({exc})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{spec}: a configuration is a JSON object of fields, not a {type(values).__name__}")
+    return Config.from_dict({"name": Path(spec).stem, **values})

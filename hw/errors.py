@@ -1,0 +1,91 @@
+"""Named errors of the whole stack.
+
+Every mistake that a user can make raises a subclass of `TilewrightError`, whose text is one line
+that says what is wrong, the value met, what is allowed, and what to do. The command prints that line
+and exits with the class's `exit_code`; anything else that escapes is a defect of tilewright itself.
+"""
+
+
+class TilewrightError(Exception):
+    """Base of every error that a user can cause. `exit_code` is the command's exit status for it."""
+
+    exit_code = 1
+
+
+class ConfigError(TilewrightError, ValueError):
+    """A configuration is impossible or unknown."""
+
+    exit_code = 3
+
+
+class EncodingError(TilewrightError, ValueError):
+    """A value does not fit its instruction field, or a word cannot be decoded."""
+
+    exit_code = 4
+
+
+class UnsupportedError(TilewrightError):
+    """The construct is legal, but this version does not execute or compile it."""
+
+    exit_code = 5
+
+
+class FileError(TilewrightError):
+    """A file is missing, truncated, of the wrong kind, or cannot be written."""
+
+    exit_code = 6
+
+
+class CapacityError(TilewrightError):
+    """A buffer, tile or program does not fit a scratchpad or the memory; the text names it."""
+
+    exit_code = 7
+
+
+class ProgramError(TilewrightError):
+    """A program is wrong: bounds, dependence tokens, deadlock, race, or another configuration."""
+
+    exit_code = 8
+
+
+class ExecutionError(ProgramError):
+    """Execution stopped. `index` is the instruction's position in the program, or None.
+
+    The text holds that index and the instruction's disassembly.
+    """
+
+    def __init__(self, message: str, index: int | None = None):
+        super().__init__(message)
+        self.index = index
+
+
+class DeadlockError(ExecutionError):
+    """No queue can make progress; the text names what each queue waits for."""
+
+
+class TokenError(ExecutionError):
+    """Dependence tokens are left over or counted beyond the stated depth."""
+
+
+class AccessError(ExecutionError):
+    """An instruction touches a scratchpad or DRAM address that does not exist."""
+
+
+class RaceError(ProgramError):
+    """Two conflicting accesses are unordered in some legal execution."""
+
+
+class FingerprintError(ProgramError):
+    """A program was made for another configuration than the device's; both are named."""
+
+
+class InputError(TilewrightError, ValueError):
+    """Data handed to a program has the wrong name, shape or dtype."""
+
+    exit_code = 9
+
+
+class ScheduleError(TilewrightError):
+    """A schedule cannot be lowered to instructions; the text names the statement."""
+
+    exit_code = 10

@@ -1,0 +1,71 @@
+"""The AXI-Lite register map, declared once for the RTL, the driver and the docs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .config import ISA_VERSION
+
+MAGIC = 0x7E11  # upper half of VERSION; the lower half is the ISA version
+
+
+class Error(IntEnum):
+    """Codes of the ERROR register."""
+
+    NONE = 0
+    UNDECODABLE = 1
+    READ_RESPONSE = 2
+    WRITE_RESPONSE = 3
+    WATCHDOG = 4
+    RANGE = 5
+    TOKEN_OVERFLOW = 6
+
+
+@dataclass(frozen=True)
+class Register:
+    """One 32-bit register: byte `offset`, `access` is `r`, `w` or `rw`."""
+
+    name: str
+    offset: int
+    access: str
+    doc: str
+
+
+def _counters() -> list[tuple[str, str, str]]:
+    rows = [("CYCLES", "r", "cycles from start to done")]
+    for module in ("LOAD", "COMPUTE", "STORE"):
+        for what, doc in (
+            ("BUSY", "cycles executing"),
+            ("TOKEN_WAIT", "cycles waiting for dependence tokens"),
+            ("MEMORY_WAIT", "cycles waiting for memory"),
+            ("INSNS", "instructions executed"),
+            ("BYTES", "bytes moved"),
+        ):
+            rows.append((f"{module}_{what}", "r", f"{module.lower()}: {doc}"))
+    return rows
+
+
+_ROWS = [
+    ("VERSION", "r", f"{MAGIC:#06x} in bits 31:16, ISA version ({ISA_VERSION}) in bits 15:0"),
+    ("FINGERPRINT_LO", "r", "configuration fingerprint, bits 31:0"),
+    ("FINGERPRINT_HI", "r", "configuration fingerprint, bits 63:32"),
+    ("CONTROL", "rw", "write bit 0: start, bit 1: reset; read bit 0: running, bit 1: done, bit 2: error"),
+    ("INSN_COUNT", "rw", "instructions to fetch"),
+    ("INSN_ADDR_LO", "rw", "byte address of the first instruction, bits 31:0"),
+    ("INSN_ADDR_HI", "rw", "byte address of the first instruction, bits 63:32"),
+    ("ERROR", "r", "first error: " + ", ".join(f"{e.value} {e.name.lower()}" for e in Error)),
+    ("ERROR_INSN", "r", "index of the instruction of the first error"),
+    ("WATCHDOG", "rw", "cycles without progress before the watchdog error; 0 turns it off"),
+    *_counters(),
+]
+
+REGISTERS: dict[str, Register] = {
+    name: Register(name, 4 * k, access, doc) for k, (name, access, doc) in enumerate(_ROWS)
+}
+
+
+def table() -> str:
+    """The register map as a Markdown table."""
+    rows = [f"| {r.offset:#05x} | `{r.name}` | {r.access} | {r.doc} |" for r in REGISTERS.values()]
+    return "\n".join(["| offset | register | access | meaning |", "|---|---|---|---|", *rows])

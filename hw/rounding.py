@@ -1,0 +1,61 @@
+"""int8 requantisation, declared once: the two rounding contracts and their parameters.
+
+`acc * scale` is computed as an integer multiplication by `multiplier`, a 31-bit unsigned number, and a
+power of two `exponent`: scale = multiplier * 2 ** (exponent - 31). Contract `double` rounds twice (TensorFlow
+Lite Micro, gemmlowp), contract `single` once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+CONTRACTS = ("double", "single")
+
+
+def quantize_multiplier(scale: float) -> tuple[int, int]:
+    """(multiplier, exponent) of a scale >= 0: the multiplier is 0 or in [2**30, 2**31).
+
+    Scales below 2**-32 become 0; the largest is (2**31 - 1) * 2**-1.
+    """
+    if scale == 0:
+        return 0, 0
+    mantissa, exponent = np.frexp(np.float64(scale))
+    multiplier, exponent = int(np.floor(mantissa * 2.0**31 + 0.5)), int(exponent)
+    if multiplier == 1 << 31:
+        multiplier, exponent = multiplier // 2, exponent + 1
+    if exponent < -31:
+        return 0, 0
+    return (multiplier, exponent) if exponent <= 30 else ((1 << 31) - 1, 30)
+
+
+def _wrap32(x: np.ndarray) -> np.ndarray:
+    return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+
+
+def _double(acc: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    shifted = _wrap32(acc << np.maximum(exponent, 0))
+    high = np.minimum((shifted * multiplier + (1 << 30)) >> 31, (1 << 31) - 1)
+    right = np.maximum(-exponent, 0)
+    mask = (np.int64(1) << right) - 1
+    return (high >> right) + ((high & mask) > ((mask >> 1) + (high < 0)))  # ties away from zero
+
+
+def _single(acc: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    right = 31 - exponent
+    return (acc * multiplier + (np.int64(1) << (right - 1))) >> right
+
+
+def rescale(acc, multiplier, exponent, contract: str = "double") -> np.ndarray:
+    """R(acc): `acc` (int32 values, any shape) times the scale, int64, in the named contract.
+
+    `multiplier` and `exponent` broadcast against `acc`. Raises ValueError for an unknown contract.
+    """
+    if contract not in CONTRACTS:
+        raise ValueError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
+    args = (np.asarray(v, np.int64) for v in (acc, multiplier, exponent))
+    return (_double if contract == "double" else _single)(*args)
+
+
+def requantise(acc, multiplier, exponent, zero_point, low=-128, high=127, contract: str = "double") -> np.ndarray:
+    """int8 values `clamp(zero_point + R(acc), low, high)`; every parameter broadcasts against `acc`."""
+    return np.clip(rescale(acc, multiplier, exponent, contract) + zero_point, low, high).astype(np.int8)

@@ -1,0 +1,96 @@
+"""What executes a program: the `Device` protocol, its statistics, and the registry of devices by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import UnsupportedError
+
+# name -> module and class; a module is imported when its device is asked for, so that none costs anything unused
+_DEVICES = {"model": ("tilewright.sim.device", "ModelDevice")}
+
+
+@dataclass
+class Stats:
+    """What one run, or several added up, executed.
+
+    `insns` counts instructions by mnemonic (`LOAD.INP`, `GEMM`, `ALU.ADD`, ...), `uops` executed micro-ops of GEMM
+    and ALU (loop trips x kernel length), `macs` multiply-accumulates including those on padding,
+    `bytes_loaded` and `bytes_stored` DRAM bytes by memory name.
+    """
+
+    insns: Counter[str] = field(default_factory=Counter)
+    uops: int = 0
+    macs: int = 0
+    bytes_loaded: Counter[str] = field(default_factory=Counter)
+    bytes_stored: Counter[str] = field(default_factory=Counter)
+
+    def __add__(self, other: Stats) -> Stats:
+        return Stats(
+            self.insns + other.insns,
+            self.uops + other.uops,
+            self.macs + other.macs,
+            self.bytes_loaded + other.bytes_loaded,
+            self.bytes_stored + other.bytes_stored,
+        )
+
+    def to_dict(self) -> dict[str, object]:
+        """The counts as JSON-ready values, with totals."""
+        return {
+            "instructions": self.insns.total(),
+            "micro_ops": self.uops,
+            "macs": self.macs,
+            "bytes_loaded": self.bytes_loaded.total(),
+            "bytes_stored": self.bytes_stored.total(),
+            "by_instruction": dict(self.insns),
+            "loaded_by_memory": dict(self.bytes_loaded),
+            "stored_by_memory": dict(self.bytes_stored),
+        }
+
+
+class Device(Protocol):
+    """Memory and an accelerator of configuration `cfg`: write, run, read.
+
+    Addresses are byte addresses as the accelerator sees them.
+    """
+
+    cfg: Config
+
+    def allocate(self, nbytes: int, align: int) -> int:
+        """The address of `nbytes` of zeroed memory, a multiple of `align`. Raises `CapacityError` when full."""
+        ...
+
+    def free(self, address: int) -> None:
+        """Give back what `allocate` returned."""
+        ...
+
+    def write(self, address: int, data: np.ndarray) -> None:
+        """Copy `data`, uint8 (n,), to memory."""
+        ...
+
+    def run(self, insn_address: int, insn_count: int) -> Stats:
+        """Execute the instructions at `insn_address` to FINISH. Raises `ExecutionError` where they cannot be."""
+        ...
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        """A copy of memory, uint8 (nbytes,)."""
+        ...
+
+
+def register_device(name: str, module: str, cls: str) -> None:
+    """Make `cls` of `module` known as device `name`; it is constructed with the configuration."""
+    _DEVICES[name] = (module, cls)
+
+
+def open_device(name: str, cfg: Config) -> Device:
+    """The device registered as `name`, made for `cfg`. Raises `UnsupportedError` for an unknown name."""
+    if name not in _DEVICES:
+        raise UnsupportedError(f"unknown device {name!r}; known are {', '.join(sorted(_DEVICES))}")
+    module, cls = _DEVICES[name]
+    return getattr(importlib.import_module(module), cls)(cfg)
