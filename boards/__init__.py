@@ -1,0 +1,1 @@
+"""Boards that carry the accelerator: one package per board."""
