@@ -1,0 +1,98 @@
+"""Symbolic DRAM buffers: what a program reads and writes, before anything has an address."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..hw.errors import InputError, ProgramError
+
+KINDS = ("input", "output", "constant", "temp")
+ELEMENT_BITS = (2, 4, 8, 32)
+
+
+def pack_bits(values: np.ndarray, bits: int) -> np.ndarray:
+    """Bytes, uint8, that hold the low `bits` of each value: element i in bits [i * bits, (i + 1) * bits)."""
+    flat = np.ascontiguousarray(values).reshape(-1)
+    if bits >= 8:
+        return flat.astype(f"<i{bits // 8}").view(np.uint8)
+    per_byte = 8 // bits
+    parts = (flat.astype(np.int64) & ((1 << bits) - 1)).astype(np.uint8).reshape(-1, per_byte)
+    return np.bitwise_or.reduce(parts << (bits * np.arange(per_byte, dtype=np.uint8)), axis=1).astype(np.uint8)
+
+
+def unpack_bits(data: np.ndarray, bits: int, signed: bool = True) -> np.ndarray:
+    """Elements of `bits` each in the bytes `data`, as int8, uint8 or int32 (32-bit elements are signed)."""
+    if bits == 32:
+        return data.view("<i4").astype(np.int32)
+    if bits == 8:
+        return data.view(np.int8 if signed else np.uint8).copy()
+    parts = (data[:, None] >> (bits * np.arange(8 // bits, dtype=np.uint8))) & np.uint8((1 << bits) - 1)
+    values = parts.reshape(-1).astype(np.int8)
+    if signed:
+        values -= (values >> (bits - 1)) << bits
+        return values
+    return values.view(np.uint8)
+
+
+@dataclass(eq=False)
+class Buffer:
+    """A named array of `bits`-wide elements in DRAM, C order; `kind` says who fills it.
+
+    `input` is written before a run, `output` read after it, `constant` carries `data` (uint8 bytes) with the
+    program, `temp` is the program's own. `align` is what the byte address must be a multiple of; the recorder
+    raises it to the entry sizes of the memories that the buffer is moved to.
+
+    Raises `ProgramError` for an impossible declaration.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    bits: int = 8
+    signed: bool = True
+    kind: str = "input"
+    data: np.ndarray | None = None
+    align: int = 64
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(int(n) for n in self.shape)
+        if self.kind not in KINDS:
+            raise ProgramError(f"buffer {self.name!r}: kind {self.kind!r} must be one of {', '.join(KINDS)}")
+        if self.bits not in ELEMENT_BITS:
+            raise ProgramError(f"buffer {self.name!r}: {self.bits} bits; elements have {ELEMENT_BITS} bits")
+        if min(self.shape, default=1) < 1:
+            raise ProgramError(f"buffer {self.name!r}: shape {self.shape}: every dimension must be at least 1")
+        if math.prod(self.shape) * self.bits % 8:
+            raise ProgramError(f"buffer {self.name!r}: shape {self.shape} of {self.bits}-bit elements is not whole bytes")
+        if (self.kind == "constant") != (self.data is not None):
+            raise ProgramError(f"buffer {self.name!r}: exactly the constant buffers carry data")
+        if self.data is not None and (self.data.dtype != np.uint8 or self.data.shape != (self.nbytes,)):
+            raise ProgramError(f"buffer {self.name!r}: data must be {self.nbytes} bytes (uint8)")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in DRAM."""
+        return math.prod(self.shape) * self.bits // 8
+
+    def pack(self, array: np.ndarray) -> np.ndarray:
+        """The bytes, uint8 (nbytes,), of an integer `array` of this buffer's shape.
+
+        Raises `InputError` for another shape, a dtype that is not integer, or values outside the element.
+        """
+        array = np.asarray(array)
+        if array.shape != self.shape:
+            raise InputError(f"{self.name}: shape {array.shape} given, {self.shape} expected")
+        if array.dtype.kind not in "iu":
+            raise InputError(f"{self.name}: dtype {array.dtype} given, integers expected")
+        low, high = (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if self.signed else (0, (1 << self.bits) - 1)
+        info = np.iinfo(array.dtype)
+        if (info.min < low or info.max > high) and array.size and (array.min() < low or array.max() > high):
+            bad = array.min() if array.min() < low else array.max()
+            raise InputError(f"{self.name}: value {bad} is outside {low}..{high} ({self.bits} bits)")
+        return pack_bits(array, self.bits)
+
+    def unpack(self, data: np.ndarray) -> np.ndarray:
+        """The array that the bytes `data`, uint8 (nbytes,), hold."""
+        return unpack_bits(data, self.bits, self.signed).reshape(self.shape)

@@ -1,0 +1,43 @@
+"""Files that are either complete or not there."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..hw.errors import FileError
+
+
+def check_writable(path: str | Path) -> None:
+    """Raise `FileError` where `path` cannot be written, before the work whose result goes there."""
+    path = Path(path)
+    folder = path.parent
+    if path.is_dir():
+        raise FileError(f"{path}: is a folder; give a file name")
+    if not folder.is_dir():
+        raise FileError(f"{path}: folder {folder} does not exist")
+    if not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise FileError(f"{path}: not writable")
+
+
+@contextmanager
+def atomic_write(path: str | Path) -> Iterator[Path]:
+    """A temporary file beside `path` that replaces it when the block ends well, and vanishes when it does not."""
+    check_writable(path)
+    path = Path(path)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    umask = os.umask(0)
+    os.umask(umask)
+    try:
+        yield temporary
+        temporary.chmod(0o666 & ~umask)
+        os.replace(temporary, path)
+    except OSError as exc:
+        raise FileError(f"{path}: cannot be written ({exc.strerror or exc})") from None
+    finally:
+        temporary.unlink(missing_ok=True)

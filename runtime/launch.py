@@ -1,0 +1,71 @@
+"""An encoded program: instructions with relative addresses, and the buffers that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import EncodingError, ProgramError
+from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes
+from .buffer import Buffer
+
+UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-op kernels
+
+
+@dataclass(eq=False)
+class Launch:
+    """What one start of the accelerator executes.
+
+    `insn`, uint64 (n, 2), whose `dram_base` counts from the start of buffer number `reloc[k]`, int32 (n,); -1 marks
+    an instruction without an address. Raises `ProgramError` where the two do not fit together.
+    """
+
+    cfg: Config
+    name: str
+    insn: np.ndarray
+    reloc: np.ndarray
+    buffers: list[Buffer]
+
+    def __post_init__(self) -> None:
+        if self.insn.dtype != np.uint64 or self.insn.ndim != 2 or self.insn.shape[1] != 2:
+            raise ProgramError(f"launch {self.name!r}: instructions must be uint64 (n, 2)")
+        if self.reloc.shape != (len(self.insn),) or (len(self.reloc) and self.reloc.max() >= len(self.buffers)):
+            raise ProgramError(f"launch {self.name!r}: relocations do not match instructions and buffers")
+
+    @property
+    def uops(self) -> np.ndarray:
+        """The micro-op words, uint32 (n,), that its LOAD UOP instructions read."""
+        data = [b.data for b in self.buffers if b.name == UOP_BUFFER and b.data is not None]
+        return data[0].view("<u4") if data else np.zeros(0, np.uint32)
+
+    def relocate(self, addresses: Sequence[int]) -> np.ndarray:
+        """The instructions, uint64 (n, 2), with buffer k at byte address `addresses[k]`.
+
+        Raises `EncodingError` for an address that is not aligned to an entry or does not fit `dram_base`.
+        """
+        field = Isa(self.cfg).formats["LOAD"].fields["dram_base"]
+        mem_field = Isa(self.cfg).formats["LOAD"].fields["mem"]
+        at = np.nonzero(self.reloc >= 0)[0]
+        words = self.insn.copy()
+        mems = (words[at, 0] >> np.uint64(mem_field.lo) & np.uint64(7)).astype(np.int64)
+        sizes = np.array([entry_bytes(self.cfg, mem) for mem in Mem], np.int64)[mems]
+        base = np.asarray(addresses, np.int64)[self.reloc[at]]
+        if (base % sizes).any():
+            k = int(np.nonzero(base % sizes)[0][0])
+            name = self.buffers[self.reloc[at[k]]].name
+            raise EncodingError(f"buffer {name!r} at {base[k]:#x}: must be a multiple of {sizes[k]} bytes")
+        mask = np.uint64((1 << field.bits) - 1)
+        entry = (words[at, 0] >> np.uint64(field.lo) & mask).astype(np.int64) + base // sizes
+        if len(entry) and entry.max() > field.limits[1]:
+            raise EncodingError(f"dram_base = {entry.max()}: outside 0..{field.limits[1]} ({field.bits} bits)")
+        words[at, 0] &= ~(mask << np.uint64(field.lo))
+        words[at, 0] |= entry.astype(np.uint64) << np.uint64(field.lo)
+        return words
+
+    @property
+    def insn_bytes(self) -> int:
+        """Bytes of the instruction stream."""
+        return len(self.insn) * INSN_BYTES

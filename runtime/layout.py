@@ -1,0 +1,102 @@
+"""Packed tensor layouts of the accelerator, and what packs and unpacks them on the host (numpy only).
+
+| tensor | plain | packed, `cb` = ceil(c / block) |
+|---|---|---|
+| activations | (n, c, h, w) or (n, h, w, c) | (ceil(n / batch), cb, h, w, batch, block) |
+| dense activations | (n, c) | (ceil(n / batch), cb, batch, block) |
+| convolution weights | (o, i, kh, kw) | (ceil(o / block_out), ceil(i / block_in), kh, kw, block_out, block_in) |
+| dense weights | (o, i) | (ceil(o / block_out), ceil(i / block_in), block_out, block_in) |
+| one value per channel (bias) | (o,) | (ceil(o / block_out), batch, block_out) |
+
+What does not fill a block is padded with zeros. Inputs of a layer use `block_in`, outputs `block_out`. Raises
+`InputError` for a tensor of another rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import InputError
+
+
+def _rank(array, rank: int, what: str) -> np.ndarray:
+    array = np.asarray(array)
+    if array.ndim != rank:
+        raise InputError(f"{what} have shape {array.shape}; expected {rank} dimensions")
+    return array
+
+
+def _blocks(array: np.ndarray, axis: int, block: int) -> np.ndarray:
+    """`array` with `axis` split in two, zero-padded to whole blocks."""
+    count = -(-array.shape[axis] // block)
+    extra = count * block - array.shape[axis]
+    if extra:
+        array = np.pad(array, [(0, extra if k == axis else 0) for k in range(array.ndim)])
+    return array.reshape(*array.shape[:axis], count, block, *array.shape[axis + 1 :])
+
+
+def _channels_first(x: np.ndarray, layout: str) -> np.ndarray:
+    if layout not in ("NCHW", "NHWC"):
+        raise InputError(f"layout {layout!r}: must be NCHW or NHWC")
+    return x if layout == "NCHW" else x.transpose(0, 3, 1, 2)
+
+
+def pack_activations(x, cfg: Config, *, block: int | None = None, layout: str = "NCHW") -> np.ndarray:
+    """Packed activations of `x`; `block` is `cfg.block_in` unless given."""
+    x = _channels_first(_rank(x, 4, "activations"), layout)
+    x = _blocks(_blocks(x, 1, block or cfg.block_in), 0, cfg.batch)  # n, batch, c, block, h, w
+    return np.ascontiguousarray(x.transpose(0, 2, 4, 5, 1, 3))
+
+
+def unpack_activations(packed, c: int, cfg: Config, *, n: int | None = None, layout: str = "NCHW") -> np.ndarray:
+    """The `c` channels (and first `n` images) of packed activations; the block size is the last axis's."""
+    packed = _rank(packed, 6, "packed activations")
+    nb, cb, h, w, batch, block = packed.shape
+    x = packed.transpose(0, 4, 1, 5, 2, 3).reshape(nb * batch, cb * block, h, w)[:n, :c]
+    return np.ascontiguousarray(x if layout == "NCHW" else x.transpose(0, 2, 3, 1))
+
+
+def pack_dense_activations(x, cfg: Config, *, block: int | None = None) -> np.ndarray:
+    """Packed activations of a dense layer from `x`; `block` is `cfg.block_in` unless given."""
+    x = _blocks(_blocks(_rank(x, 2, "dense activations"), 1, block or cfg.block_in), 0, cfg.batch)
+    return np.ascontiguousarray(x.transpose(0, 2, 1, 3))
+
+
+def unpack_dense_activations(packed, c: int, *, n: int | None = None) -> np.ndarray:
+    """The `c` features (and first `n` rows) of packed activations of a dense layer."""
+    packed = _rank(packed, 4, "packed dense activations")
+    nb, cb, batch, block = packed.shape
+    return np.ascontiguousarray(packed.transpose(0, 2, 1, 3).reshape(nb * batch, cb * block)[:n, :c])
+
+
+def pack_weights(w, cfg: Config, *, layout: str = "OIHW") -> np.ndarray:
+    """Packed convolution weights of `w`; `layout` is OIHW or OHWI."""
+    w = _rank(w, 4, "weights")
+    if layout not in ("OIHW", "OHWI"):
+        raise InputError(f"layout {layout!r}: must be OIHW or OHWI")
+    w = w if layout == "OIHW" else w.transpose(0, 3, 1, 2)
+    w = _blocks(_blocks(w, 1, cfg.block_in), 0, cfg.block_out)  # o, block_out, i, block_in, kh, kw
+    return np.ascontiguousarray(w.transpose(0, 2, 4, 5, 1, 3))
+
+
+def pack_dense_weights(w, cfg: Config) -> np.ndarray:
+    """Packed weights of a dense layer from `w`."""
+    w = _blocks(_blocks(_rank(w, 2, "dense weights"), 1, cfg.block_in), 0, cfg.block_out)
+    return np.ascontiguousarray(w.transpose(0, 2, 1, 3))
+
+
+def pack_bias(b, cfg: Config) -> np.ndarray:
+    """int32 values per output channel, repeated over the batch."""
+    b = _blocks(_rank(b, 1, "biases"), 0, cfg.block_out).astype(np.int32)
+    return np.ascontiguousarray(np.repeat(b[:, None, :], cfg.batch, axis=1))
+
+
+def planes_to_int32(planes: Sequence[np.ndarray]) -> np.ndarray:
+    """The int32 tensor whose bytes, lowest first, are the four int8 `planes`."""
+    if len(planes) != 4:
+        raise InputError(f"{len(planes)} byte planes; an int32 tensor has 4")
+    stacked = np.stack([np.ascontiguousarray(p).view(np.uint8) for p in planes], axis=-1)
+    return np.ascontiguousarray(stacked).view("<i4")[..., 0].astype(np.int32)

@@ -1,0 +1,370 @@
+"""The recorder: calls of load, gemm, alu and store become a program of one configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import CapacityError, EncodingError, ProgramError
+from ..hw.isa import (
+    EXTENSION_OF_MEM,
+    EXTENSION_OF_OP,
+    ITER_BITS,
+    LOADABLE,
+    PADDABLE,
+    AluOp,
+    Isa,
+    Mem,
+    Op,
+    Queue,
+    depth,
+    entry_bytes,
+    queue_of,
+)
+from .access import dram_access, out_of_range, scratchpad_accesses
+from .buffer import Buffer
+from .launch import UOP_BUFFER, Launch
+from .tokens import Row, connected, insert_tokens, nop, pop_flag, push_flag
+from .uop import UopCache, UopPool, encode_uops, grid
+
+MAX_TRIPS = (1 << ITER_BITS) - 1
+_ORDER_FREE_ALU = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.MUL)
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """Loops [(extent, dst, src, wgt)] over micro-ops (n, 3), and the fields that every instruction of it carries."""
+
+    format: str
+    loops: tuple[tuple[int, int, int, int], ...]
+    uops: np.ndarray
+    fields: dict[str, int]
+
+
+class Program:
+    """Records instructions for configuration `cfg` and encodes them once.
+
+    With `tokens="auto"` the dependence tokens come from what the instructions touch, in the order in which they were
+    recorded; the result is that of executing them one after the other. With `tokens="explicit"` the
+    caller places them by `dep_push` and `dep_pop`. Sizes, offsets and strides count entries of the memory
+    that they address.
+    """
+
+    def __init__(self, cfg: Config, name: str = "program", *, tokens: str = "auto"):
+        if tokens not in ("auto", "explicit"):
+            raise ProgramError(f"tokens = {tokens!r}: must be 'auto' or 'explicit'")
+        self.cfg, self.name, self.tokens = cfg, name, tokens
+        self.buffers: dict[str, Buffer] = {}
+        self._isa = Isa(cfg)
+        self._rows: list[Row] = []
+        self._cache, self._pool = UopCache(cfg.uop_depth), UopPool()
+        self._uop_loads: list[Row] = []
+        self._pending: list[set[str]] = [set() for _ in Queue]
+        self._launch: Launch | None = None
+
+    def buffer(
+        self,
+        name: str,
+        shape: Sequence[int],
+        bits: int = 8,
+        *,
+        signed: bool = True,
+        kind: str = "input",
+        data: np.ndarray | None = None,
+    ) -> Buffer:
+        """Declare a DRAM buffer (see `Buffer`). Raises `ProgramError` for a name that is taken."""
+        if name in self.buffers or name == UOP_BUFFER:
+            raise ProgramError(f"buffer {name!r} is declared twice")
+        self.buffers[name] = Buffer(name, tuple(shape), bits, signed, kind, data)
+        return self.buffers[name]
+
+    def load(
+        self,
+        mem: Mem,
+        sram: int,
+        buffer: Buffer,
+        offset: int,
+        *,
+        y_size: int = 1,
+        x_size: int = 1,
+        x_stride: int | None = None,
+        pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+        pad_value: int = 0,
+    ) -> None:
+        """Copy `y_size` rows of `x_size` entries from `buffer` to a dense, padded tile at entry `sram` of `mem`.
+
+        `pads` are rows before, rows after, columns before and columns after, filled with `pad_value` (extension
+        `pad_value` where it is not 0). Micro-ops load themselves. Raises `ProgramError`, `CapacityError` or
+        `EncodingError`.
+        """
+        if mem not in LOADABLE - {Mem.UOP}:
+            raise ProgramError(f"load: memory {mem.name} cannot be loaded by hand")
+        op = Op.LOADP if pad_value else Op.LOAD
+        if any(pads) and mem not in PADDABLE:
+            raise ProgramError(f"load: {mem.name} cannot be padded")
+        self._need_extension(EXTENSION_OF_MEM.get(mem))
+        self._need_extension(EXTENSION_OF_OP.get(op))
+        fields = {"op": op, "mem": mem, "sram_base": sram, "dram_base": offset, "y_size": y_size, "x_size": x_size}
+        fields["x_stride"] = x_size if x_stride is None else x_stride
+        fields |= dict(zip(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), pads))
+        if pad_value:
+            fields["pad_value"] = pad_value
+        self._transfer(op.name, fields, buffer)
+
+    def store(
+        self, sram: int, buffer: Buffer, offset: int, *, y_size: int = 1, x_size: int = 1, x_stride: int | None = None
+    ) -> None:
+        """Copy the low `out_bits` of `y_size` x `x_size` accumulators, dense from entry `sram`, to rows of `buffer`.
+
+        The value wraps, it does not saturate. Raises `ProgramError`, `CapacityError` or `EncodingError`.
+        """
+        if buffer.kind in ("input", "constant"):
+            raise ProgramError(f"store: buffer {buffer.name!r} is {buffer.kind}; only output and temp are written")
+        fields = {"op": Op.STORE, "mem": Mem.OUT, "sram_base": sram, "dram_base": offset}
+        fields |= {"y_size": y_size, "x_size": x_size, "x_stride": x_size if x_stride is None else x_stride}
+        self._transfer("STORE", fields, buffer)
+
+    def gemm(
+        self,
+        loops: Sequence[tuple[int, int, int, int]],
+        dst: int = 0,
+        src: int = 0,
+        wgt: int = 0,
+        *,
+        reset: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        """`acc[d] += wgt[w] @ inp[s]` over `loops` [(extent, dst, src, wgt step)], any number, outermost first.
+
+        `reset` writes zero, `overwrite` (an extension) replaces instead of adding. Two loops become those of the
+        instruction, the others micro-ops.
+        """
+        self.gemm_uops(np.array([(dst, src, wgt)]), loops, reset=reset, overwrite=overwrite)
+
+    def gemm_uops(
+        self,
+        uops: np.ndarray,
+        loops: Sequence[tuple[int, int, int, int]] = (),
+        *,
+        reset: bool = False,
+        overwrite: bool = False,
+    ) -> None:
+        """As `gemm`, with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
+        if overwrite:
+            self._need_extension("overwrite")
+            if reset:
+                raise ProgramError("gemm: reset and overwrite exclude each other")
+        fields = {"op": Op.GEMM, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
+        self._execute(_Kernel("GEMM", tuple(loops), _uop_array(uops, 3), fields))
+
+    def alu(
+        self, op: AluOp, loops: Sequence[tuple[int, int, int]], dst: int = 0, src: int = 0, *, imm: int | None = None
+    ) -> None:
+        """`acc[d] = op(acc[d], b)` over `loops` [(extent, dst, src step)]; b is `imm`, or acc[s] where it is None."""
+        self.alu_uops(op, np.array([(dst, src)]), loops, imm=imm)
+
+    def alu_uops(
+        self, op: AluOp, uops: np.ndarray, loops: Sequence[tuple[int, int, int]] = (), *, imm: int | None = None
+    ) -> None:
+        """As `alu`, with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
+        fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": 0 if imm is None else imm}
+        pairs = _uop_array(uops, 2)
+        if imm is not None:  # src is not read: zeros keep kernels alike
+            pairs, loops = pairs * (1, 0), [(n, d, 0) for n, d, _ in loops]
+        triples = np.concatenate([pairs, np.zeros((len(pairs), 1), np.int64)], axis=1)
+        self._execute(_Kernel("ALU", tuple((n, d, s, 0) for n, d, s in loops), triples, fields))
+
+    def dep_push(self, source: Queue, target: Queue) -> None:
+        """The last instruction of `source`, or a NOP, gives a token to `target` (`tokens="explicit"` only)."""
+        flag = push_flag(source, target)
+        self._need_explicit(source, target)
+        mine = [row for row in self._rows if row.queue == source]
+        if not mine or mine[-1].fields.get(flag) or self._pending[source]:
+            self._append(nop(source))
+            mine = self._rows
+        mine[-1].fields[flag] = 1
+
+    def dep_pop(self, source: Queue, target: Queue) -> None:
+        """The next instruction of `target` takes a token from `source` (`tokens="explicit"` only)."""
+        flag = pop_flag(target, source)
+        self._need_explicit(source, target)
+        if flag in self._pending[target]:
+            self._append(nop(target))
+        self._pending[target].add(flag)
+
+    def finish(self) -> Launch:
+        """Encode: tokens, drain, FINISH, relocations, micro-ops. Later calls return the same launch."""
+        if self._launch is None:
+            last = Row("FINISH", Queue.COMPUTE, {"op": Op.FINISH})
+            rows = self._drained(last) if self.tokens == "explicit" else insert_tokens(self.cfg, self._rows, last)
+            self._launch = self._encode(rows)
+        return self._launch
+
+    def _drained(self, last: Row) -> list[Row]:
+        for queue in Queue:
+            if self._pending[queue]:
+                self._append(nop(queue))
+        for queue in (Queue.LOAD, Queue.STORE):
+            if any(row.queue == queue for row in self._rows):
+                self._append(nop(queue))
+                self._rows[-1].fields[push_flag(queue, Queue.COMPUTE)] = 1
+                last.fields[pop_flag(Queue.COMPUTE, queue)] = 1
+        return [*self._rows, last]
+
+    def _encode(self, rows: list[Row]) -> Launch:
+        uops = self._pool.data()
+        buffers = list(self.buffers.values())
+        if uops.size:
+            pool = Buffer(UOP_BUFFER, (len(uops),), 8, False, "constant", uops)
+            for row in self._uop_loads:
+                row.buffer = pool
+            buffers.append(pool)
+        number = {id(buffer): k for k, buffer in enumerate(buffers)}
+        insn = np.zeros((len(rows), 2), np.uint64)
+        for name in {row.format for row in rows}:
+            fmt, at = self._isa.formats[name], [k for k, row in enumerate(rows) if row.format == name]
+            columns = {key: [rows[k].fields.get(key, 0) for k in at] for key in fmt.fields}
+            insn[at] = fmt.encode(len(at), **columns)
+        reloc = np.array([-1 if row.buffer is None else number[id(row.buffer)] for row in rows], np.int32)
+        return Launch(self.cfg, self.name, insn, reloc, buffers)
+
+    def _append(self, row: Row) -> None:
+        if self._launch is not None:
+            raise ProgramError(f"program {self.name!r} is finished; record into a new one")
+        for flag in self._pending[row.queue]:
+            row.fields[flag] = 1
+        self._pending[row.queue].clear()
+        self._rows.append(row)
+
+    def _transfer(self, name: str, fields: dict[str, int], buffer: Buffer) -> None:
+        if self.buffers.get(buffer.name) is not buffer:
+            raise ProgramError(f"buffer {buffer.name!r} belongs to another program")
+        for key in ("sram_base", "dram_base", "y_size", "x_size", "x_stride"):
+            fields[key] = int(fields[key])
+        self._check_fields(name, fields)
+        accesses = scratchpad_accesses(fields, np.zeros((0, 3), np.int64))
+        self._check_range(name, accesses)
+        dram = dram_access(self.cfg, fields)
+        if dram and dram.start + (dram.rows - 1) * dram.pitch + dram.nbytes > buffer.nbytes:
+            raise ProgramError(
+                f"{name.lower()}: reaches byte {dram.start + (dram.rows - 1) * dram.pitch + dram.nbytes} of buffer "
+                f"{buffer.name!r}, which has {buffer.nbytes}"
+            )
+        buffer.align = math.lcm(buffer.align, entry_bytes(self.cfg, Mem(fields["mem"])))
+        op = Op(fields["op"])
+        self._append(Row(name, queue_of(op, Mem(fields["mem"])), fields, accesses, buffer, dram))
+
+    def _execute(self, kernel: _Kernel) -> None:
+        if not len(kernel.uops) or any(extent < 1 for extent, *_ in kernel.loops):
+            raise ProgramError(f"{kernel.format.lower()}: loops and micro-ops must run at least once")
+        free = self._order_free(kernel)
+        instruction, rest = self._choose_loops(kernel.loops, free)
+        if not free and len(rest) + len(instruction) > 0 and instruction != kernel.loops[: len(instruction)]:
+            raise AssertionError("ordered loops must stay outermost")
+        inner = grid([tuple(loop) for loop in rest], (0, 0, 0)) if rest else None
+        uops = kernel.uops if inner is None else (inner[:, None, :] + kernel.uops[None]).reshape(-1, 3)
+        if len(uops) <= self.cfg.uop_depth or free or not instruction:
+            for k in range(0, len(uops), self.cfg.uop_depth):
+                self._emit(kernel, instruction, uops[k : k + self.cfg.uop_depth])
+            return
+        extent, *steps = instruction[0]
+        for trip in range(extent):  # unrolled: only then may a kernel be cut without changing the order
+            shifted = _Kernel(kernel.format, instruction[1:], uops + trip * np.array(steps), kernel.fields)
+            self._execute(shifted)
+
+    def _order_free(self, kernel: _Kernel) -> bool:
+        """Whether the iterations of `kernel` may run in any order."""
+        f = kernel.fields
+        if kernel.format == "GEMM":
+            return not f.get("overwrite") or self._injective(kernel)
+        if f["use_imm"]:
+            return True
+        all_indices = grid([tuple(loop) for loop in kernel.loops], (0, 0, 0))[:, None, :2] + kernel.uops[None, :, :2]
+        dst, src = all_indices[..., 0].reshape(-1), all_indices[..., 1].reshape(-1)
+        apart = not np.isin(dst, src).any()
+        return apart and (f["alu_op"] in _ORDER_FREE_ALU or len(np.unique(dst)) == len(dst))
+
+    @staticmethod
+    def _injective(kernel: _Kernel) -> bool:
+        dst = grid([(n, d) for n, d, *_ in kernel.loops], (0,)) + kernel.uops[:, 0]
+        return len(np.unique(dst)) == dst.size
+
+    def _choose_loops(self, loops: tuple, free: bool) -> tuple[tuple, list]:
+        """(at most two loops for the instruction, the others, which become micro-ops)."""
+        limits = tuple(depth(self.cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
+        fits = [loop[0] <= MAX_TRIPS and all(0 <= s < m for s, m in zip(loop[1:], limits)) for loop in loops]
+        real = [k for k, loop in enumerate(loops) if loop[0] > 1]
+        if free:
+            chosen = sorted(sorted((k for k in real if fits[k]), key=lambda k: (-loops[k][0], k))[:2])
+        else:
+            chosen = []
+            for k in range(len(loops)):
+                if not fits[k] or len(chosen) == 2:
+                    break
+                chosen.append(k)
+        return tuple(loops[k] for k in chosen), [loop for k, loop in enumerate(loops) if k not in chosen]
+
+    def _emit(self, kernel: _Kernel, loops: tuple, uops: np.ndarray) -> None:
+        outer, inner = ((1, 0, 0, 0),) * (2 - len(loops)) + loops
+        fields = dict(kernel.fields, iter_out=outer[0], iter_in=inner[0])
+        for k, index in enumerate(("dst", "src", "wgt") if kernel.format == "GEMM" else ("dst", "src"), 1):
+            fields |= {f"{index}_out": outer[k], f"{index}_in": inner[k]}
+        try:
+            words = encode_uops(self._isa.uop, uops)
+        except EncodingError as exc:
+            raise CapacityError(f"{kernel.format.lower()} reaches beyond a scratchpad of {self.cfg.name}: {exc}") from None
+        key = words.tobytes()
+        start, missing = self._cache.place(key, len(words))
+        fields |= {"uop_bgn": start, "uop_end": start + len(words)}
+        self._check_fields(kernel.format, fields)
+        accesses = scratchpad_accesses(fields, uops)
+        self._check_range(kernel.format, accesses)
+        if missing:
+            self._load_uops(start, words)
+        self._append(Row(kernel.format, Queue.COMPUTE, fields, accesses))
+
+    def _load_uops(self, start: int, words: np.ndarray) -> None:
+        offset = self._pool.offset(words)
+        # x_size is narrower than the largest micro-op buffer
+        most = self._isa.formats["LOAD"].fields["x_size"].limits[1]
+        for k in range(0, len(words), most):
+            n = min(most, len(words) - k)
+            fields = {"op": Op.LOAD, "mem": Mem.UOP, "sram_base": start + k, "dram_base": offset + k}
+            fields |= {"y_size": 1, "x_size": n, "x_stride": n}
+            row = Row("LOAD", Queue.COMPUTE, fields, scratchpad_accesses(fields, np.zeros((0, 3), np.int64)))
+            self._uop_loads.append(row)
+            self._append(row)
+
+    def _check_fields(self, name: str, fields: dict[str, int]) -> None:
+        declared = self._isa.formats[name].fields
+        for key, value in fields.items():
+            low, high = declared[key].limits
+            if not low <= value <= high:
+                bits = declared[key].bits
+                raise EncodingError(f"{name}.{key} = {value}: outside {low}..{high} ({bits} bits)")
+
+    def _check_range(self, name: str, accesses: list) -> None:
+        problem = out_of_range(self.cfg, accesses)
+        if problem:
+            raise CapacityError(f"{name.lower()} {problem}")
+
+    def _need_extension(self, name: str | None) -> None:
+        if name and name not in self.cfg.extensions:
+            raise ProgramError(f"extension {name} is not in configuration {self.cfg.name}; choose one that has it")
+
+    def _need_explicit(self, source: Queue, target: Queue) -> None:
+        if self.tokens != "explicit":
+            raise ProgramError("dep_push and dep_pop need Program(..., tokens='explicit')")
+        if not connected(source, target):
+            raise ProgramError(f"no token channel joins {source.name} and {target.name}")
+
+
+def _uop_array(uops: np.ndarray, columns: int) -> np.ndarray:
+    array = np.asarray(uops)
+    if array.ndim != 2 or array.shape[1] != columns or array.dtype.kind not in "iu":
+        raise ProgramError(f"micro-ops must be integers of shape (n, {columns}), not {array.dtype} {array.shape}")
+    return array.astype(np.int64)

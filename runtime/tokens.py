@@ -1,0 +1,172 @@
+"""Dependence tokens from a recorded trace: every conflict between two queues becomes one push and one pop."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.isa import POP_NEXT, POP_PREV, PUSH_NEXT, PUSH_PREV, Mem, Op, Queue, depth, entry_bytes
+from .access import Access, DramAccess
+from .buffer import Buffer
+
+
+@dataclass(slots=True)
+class Row:
+    """One recorded instruction: its format and fields, and what it touches.
+
+    `buffer` is what `dram_base` counts from; `kernel` is the number of its micro-op kernel, -1 for none.
+    """
+
+    format: str
+    queue: Queue
+    fields: dict[str, int]
+    accesses: list[Access] = field(default_factory=list)
+    buffer: Buffer | None = None
+    dram: DramAccess | None = None
+
+
+_NOP_MEM = {Queue.LOAD: ("LOAD", Op.LOAD, Mem.INP), Queue.COMPUTE: ("LOAD", Op.LOAD, Mem.UOP)}
+_NOP_MEM[Queue.STORE] = ("STORE", Op.STORE, Mem.OUT)
+
+
+def nop(queue: Queue) -> Row:
+    """An instruction of `queue` that moves nothing: a carrier of tokens."""
+    name, op, mem = _NOP_MEM[queue]
+    return Row(name, queue, {"op": op, "mem": mem})
+
+
+def pop_flag(queue: Queue, source: Queue) -> str:
+    """The flag with which an instruction of `queue` takes a token that `source` gave."""
+    return POP_PREV if source < queue else POP_NEXT
+
+
+def push_flag(queue: Queue, target: Queue) -> str:
+    """The flag with which an instruction of `queue` gives a token to `target`."""
+    return PUSH_PREV if target < queue else PUSH_NEXT
+
+
+def connected(a: Queue, b: Queue) -> bool:
+    """Whether a token channel joins the two queues (load and store have none)."""
+    return abs(a - b) == 1
+
+
+class LastAccess:
+    """For every cell of one memory: the last position (from 1; 0 for none) of each queue that wrote or read it."""
+
+    def __init__(self, cells: int):
+        self._last = np.zeros((2, len(Queue), cells), np.int64)
+
+    def conflicts(self, queue: int, write: bool, cells: slice | np.ndarray) -> list[int]:
+        """Per queue, the last position that conflicts with this access; 0 for the queue itself."""
+        kinds = self._last[:, :, cells] if write else self._last[:1, :, cells]
+        last = kinds.max(axis=(0, 2)).tolist() if kinds.shape[2] else [0] * len(Queue)
+        last[queue] = 0
+        return last
+
+    def note(self, queue: int, position: int, write: bool, cells: slice | np.ndarray) -> None:
+        """Record the access at `position` of `queue`."""
+        self._last[0 if write else 1, queue, cells] = position
+
+
+def dram_cells(access: DramAccess, granule: int) -> slice | np.ndarray:
+    """The cells of `granule` bytes that a DRAM access touches."""
+    first, per_row = access.start // granule, -(-access.nbytes // granule)
+    if access.rows == 1 or access.pitch == access.nbytes:
+        return slice(first, first + per_row * access.rows)
+    starts = (access.start + np.arange(access.rows, dtype=np.int64) * access.pitch) // granule
+    return (starts[:, None] + np.arange(per_row)).reshape(-1)
+
+
+def dram_granule(cfg: Config) -> int:
+    """The largest number of bytes that divides every entry, and so every DRAM access."""
+    return math.gcd(*(entry_bytes(cfg, mem) for mem in Mem))
+
+
+class TokenPass:
+    """Walks a trace in program order and adds the tokens that order every conflict, no others.
+
+    Vector clocks tell what each queue already knows of the others, so that a dependence which follows from
+    earlier tokens gets none of its own. Conflicts between load and store go through a NOP of the
+    compute queue.
+    """
+
+    def __init__(self, cfg: Config, written: set[int]):
+        self._cfg = cfg
+        self._written = written  # ids of the buffers that some STORE writes; the others need no tracking
+        self._granule = dram_granule(cfg)
+        self._memories: dict[object, LastAccess] = {}
+        self._known = [[0] * len(Queue) for _ in Queue]
+        self._snapshots: list[list[list[int]]] = [[] for _ in Queue]
+        self._queues: list[list[Row]] = [[] for _ in Queue]
+        self.rows: list[Row] = []
+
+    def add(self, row: Row) -> None:
+        """Append `row` behind the tokens that it needs."""
+        touched = self._touched(row)
+        need = [0] * len(Queue)
+        for memory, write, cells in touched:
+            need = list(map(max, need, memory.conflicts(row.queue, write, cells)))
+        self._wait(row, need)
+        self._append(row)
+        for memory, write, cells in touched:
+            memory.note(row.queue, len(self._queues[row.queue]), write, cells)
+
+    def finish(self, row: Row) -> None:
+        """Append FINISH, which waits for everything."""
+        self._wait(row, [len(q) for q in self._queues])
+        self._append(row)
+
+    def _touched(self, row: Row) -> list[tuple[LastAccess, bool, slice | np.ndarray]]:
+        out = []
+        for access in row.accesses:
+            if access.mem not in self._memories:
+                self._memories[access.mem] = LastAccess(depth(self._cfg, access.mem))
+            out.append((self._memories[access.mem], access.write, access.entries))
+        if row.dram is not None and row.buffer is not None and id(row.buffer) in self._written:
+            key = id(row.buffer)
+            if key not in self._memories:
+                self._memories[key] = LastAccess(-(-row.buffer.nbytes // self._granule))
+            out.append((self._memories[key], row.dram.write, dram_cells(row.dram, self._granule)))
+        return out
+
+    def _append(self, row: Row) -> None:
+        queue = row.queue
+        self._queues[queue].append(row)
+        self._known[queue][queue] = len(self._queues[queue])
+        self._snapshots[queue].append(list(self._known[queue]))
+        self.rows.append(row)
+
+    def _wait(self, row: Row, need: list[int]) -> None:
+        queue, known = row.queue, self._known[row.queue]
+        near = [r for r in Queue if connected(r, queue) and need[r] > known[r]]
+        if len(near) == 2 and self._snapshots[near[1]][need[near[1]] - 1][near[0]] >= need[near[0]]:
+            near.reverse()
+        for source in near:
+            self._take(row, source, need[source])
+        for source in Queue:
+            if source != queue and need[source] > known[source]:  # load and store: only compute joins them
+                carrier = nop(Queue.COMPUTE)
+                self._wait(carrier, [n if r == source else 0 for r, n in enumerate(need)])
+                self._append(carrier)
+                self._take(row, Queue.COMPUTE, len(self._queues[Queue.COMPUTE]))
+
+    def _take(self, row: Row, source: Queue, position: int) -> None:
+        known = self._known[row.queue]
+        if known[source] >= position:
+            return
+        self._queues[source][position - 1].fields[push_flag(source, row.queue)] = 1
+        row.fields[pop_flag(row.queue, source)] = 1
+        known[:] = map(max, known, self._snapshots[source][position - 1])
+
+
+def insert_tokens(cfg: Config, rows: list[Row], finish: Row) -> list[Row]:
+    """`rows` in program order with the tokens, and the NOPs that carry some of them, up to and with `finish`."""
+    written = {id(row.buffer) for row in rows if row.format.startswith("STORE") and row.buffer is not None}
+    walk = TokenPass(cfg, written)
+    for row in rows:
+        walk.add(row)
+    walk.finish(finish)
+    return walk.rows

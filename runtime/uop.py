@@ -1,0 +1,77 @@
+"""Micro-op kernels: built just in time, kept on chip by least recent use, each one once in DRAM."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import numpy as np
+
+from ..hw.isa import Format
+
+
+class UopPool:
+    """Every distinct kernel of one program, back to back: the program's micro-op buffer in DRAM."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[bytes, int] = {}
+        self._words: list[np.ndarray] = []
+        self.size = 0
+
+    def offset(self, words: np.ndarray) -> int:
+        """The first entry in DRAM of the kernel `words`, uint32 (n,), which is added where it is new."""
+        key = words.tobytes()
+        if key not in self._offsets:
+            self._offsets[key] = self.size
+            self._words.append(words)
+            self.size += len(words)
+        return self._offsets[key]
+
+    def data(self) -> np.ndarray:
+        """All kernels as bytes, uint8."""
+        return np.concatenate(self._words).astype("<u4").view(np.uint8) if self._words else np.zeros(0, np.uint8)
+
+
+class UopCache:
+    """What the on-chip micro-op buffer of `depth` entries holds at this point of the recorded program.
+
+    A kernel that does not fit into any gap evicts the least recently used ones. The micro-op buffer is filled
+    by the queue that reads it, in program order, so eviction needs no tokens and is right for any number
+    of kernels; what was evicted is loaded again from the pool.
+    """
+
+    def __init__(self, depth: int):
+        self.depth = depth
+        self._resident: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+
+    def place(self, key: bytes, n: int) -> tuple[int, bool]:
+        """(first entry on chip, whether it must be loaded) of the kernel `key` of `n` <= depth micro-ops."""
+        if key in self._resident:
+            self._resident.move_to_end(key)
+            return self._resident[key][0], False
+        while (start := self._gap(n)) is None:
+            self._resident.popitem(last=False)
+        self._resident[key] = (start, n)
+        return start, True
+
+    def _gap(self, n: int) -> int | None:
+        end = 0
+        for start, size in sorted(self._resident.values()):
+            if start - end >= n:
+                return end
+            end = start + size
+        return end if self.depth - end >= n else None
+
+
+def grid(loops: list[tuple[int, ...]], base: tuple[int, ...]) -> np.ndarray:
+    """Indices, int64 (trips, len(base)), of `loops` [(extent, step, ...)] from the outermost in, added to `base`."""
+    out = np.array([base], np.int64)
+    for extent, *steps in loops:
+        trips = np.arange(extent, dtype=np.int64)[:, None] * np.array(steps, np.int64)
+        out = (out[:, None, :] + trips).reshape(-1, len(base))
+    return out
+
+
+def encode_uops(fmt: Format, indices: np.ndarray) -> np.ndarray:
+    """Micro-op words, uint32 (n,), of `indices`, int64 (n, 3): dst, src, wgt."""
+    words = fmt.encode(len(indices), dst=indices[:, 0], src=indices[:, 1], wgt=indices[:, 2])
+    return words[:, 0].astype(np.uint32)
