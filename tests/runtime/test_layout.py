@@ -1,0 +1,70 @@
+"""Packed layouts: round trips, positions of single elements, zero padding, errors."""
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import Config
+from tilewright.hw.errors import InputError
+from tilewright.runtime import layout
+
+CFG = Config(batch=2, block_in=8, block_out=4, wgt_bits=4, wgt_bytes=1 << 14, acc_bytes=1 << 16)
+RNG = np.random.default_rng(1)
+
+
+def test_activations_put_each_value_where_the_layout_says():
+    x = RNG.integers(-128, 128, (3, 11, 4, 5), np.int8)
+    packed = layout.pack_activations(x, CFG)
+    assert packed.shape == (2, 2, 4, 5, 2, 8)
+    assert packed[1, 1, 3, 2, 0, 2] == x[2, 10, 3, 2]
+    assert not packed[1, :, :, :, 1].any() and not packed[:, 1, :, :, :, 3:].any()
+
+
+@pytest.mark.parametrize("block", [None, 4])
+@pytest.mark.parametrize("order", ["NCHW", "NHWC"])
+def test_activations_round_trip(order, block):
+    x = RNG.integers(-128, 128, (3, 4, 5, 11) if order == "NHWC" else (3, 11, 4, 5), np.int8)
+    packed = layout.pack_activations(x, CFG, block=block, layout=order)
+    assert np.array_equal(layout.unpack_activations(packed, 11, CFG, n=3, layout=order), x)
+
+
+def test_dense_activations_round_trip():
+    x = RNG.integers(-128, 128, (5, 19), np.int8)
+    packed = layout.pack_dense_activations(x, CFG)
+    assert packed.shape == (3, 3, 2, 8) and packed[2, 1, 0, 3] == x[4, 11]
+    assert np.array_equal(layout.unpack_dense_activations(packed, 19, n=5), x)
+
+
+@pytest.mark.parametrize("order", ["OIHW", "OHWI"])
+def test_weights_put_each_value_where_the_layout_says(order):
+    w = RNG.integers(-8, 8, (6, 9, 3, 2), np.int8)
+    packed = layout.pack_weights(w if order == "OIHW" else w.transpose(0, 2, 3, 1), CFG, layout=order)
+    assert packed.shape == (2, 2, 3, 2, 4, 8)
+    assert packed[1, 1, 2, 1, 1, 0] == w[5, 8, 2, 1]
+    assert packed.astype(int).sum() == w.astype(int).sum()
+
+
+def test_dense_weights_and_bias():
+    w = RNG.integers(-8, 8, (6, 9), np.int8)
+    assert layout.pack_dense_weights(w, CFG)[1, 1, 1, 0] == w[5, 8]
+    bias = layout.pack_bias(np.arange(6), CFG)
+    assert bias.shape == (2, 2, 4) and bias.dtype == np.int32 and (bias[1] == [4, 5, 0, 0]).all()
+
+
+def test_planes_are_the_bytes_of_an_int32():
+    x = RNG.integers(-(2**31), 2**31, (3, 7), np.int64).astype(np.int32)
+    planes = [(x >> 8 * k).astype(np.int8) for k in range(4)]
+    assert np.array_equal(layout.planes_to_int32(planes), x)
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda: layout.pack_activations(np.zeros((2, 3)), CFG), "expected 4 dimensions"),
+        (lambda: layout.pack_activations(np.zeros((1, 1, 1, 1)), CFG, layout="CHWN"), "must be NCHW or NHWC"),
+        (lambda: layout.pack_weights(np.zeros((1, 1, 1, 1)), CFG, layout="IOHW"), "must be OIHW or OHWI"),
+        (lambda: layout.planes_to_int32([np.zeros(1, np.int8)]), "1 byte planes"),
+    ],
+)
+def test_mistakes_are_named(call, text):
+    with pytest.raises(InputError, match=text):
+        call()
