@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from .access import dram_access, out_of_range, scratchpad_accesses
 from .buffer import Buffer
 from .launch import UOP_BUFFER, Launch
 from .tokens import Row, connected, insert_tokens, nop, pop_flag, push_flag
-from .uop import UopCache, UopPool, encode_uops, grid
+from .uop import UopCache, UopPool, encode_uops, fold_loops, grid
 
 MAX_TRIPS = (1 << ITER_BITS) - 1
 _ORDER_FREE_ALU = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.MUL)
@@ -64,6 +64,7 @@ class Program:
         self._cache, self._pool = UopCache(cfg.uop_depth), UopPool()
         self._uop_loads: list[Row] = []
         self._pending: list[set[str]] = [set() for _ in Queue]
+        self._last: list[Row | None] = [None for _ in Queue]
         self._launch: Launch | None = None
 
     def buffer(
@@ -159,7 +160,10 @@ class Program:
             if reset:
                 raise ProgramError("gemm: reset and overwrite exclude each other")
         fields = {"op": Op.GEMM, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
-        self._execute(_Kernel("GEMM", tuple(loops), _uop_array(uops, 3), fields))
+        triples = _uop_array(uops, 3)
+        if reset:  # src and wgt are not read: zeros keep kernels alike
+            triples, loops = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in loops]
+        self._execute(_Kernel("GEMM", tuple(map(tuple, loops)), triples, fields))
 
     def alu(
         self, op: AluOp, loops: Sequence[tuple[int, int, int]], dst: int = 0, src: int = 0, *, imm: int | None = None
@@ -182,11 +186,11 @@ class Program:
         """The last instruction of `source`, or a NOP, gives a token to `target` (`tokens="explicit"` only)."""
         flag = push_flag(source, target)
         self._need_explicit(source, target)
-        mine = [row for row in self._rows if row.queue == source]
-        if not mine or mine[-1].fields.get(flag) or self._pending[source]:
-            self._append(nop(source))
-            mine = self._rows
-        mine[-1].fields[flag] = 1
+        last = self._last[source]
+        if last is None or last.fields.get(flag) or self._pending[source]:
+            last = nop(source)
+            self._append(last)
+        last.fields[flag] = 1
 
     def dep_pop(self, source: Queue, target: Queue) -> None:
         """The next instruction of `target` takes a token from `source` (`tokens="explicit"` only)."""
@@ -209,7 +213,7 @@ class Program:
             if self._pending[queue]:
                 self._append(nop(queue))
         for queue in (Queue.LOAD, Queue.STORE):
-            if any(row.queue == queue for row in self._rows):
+            if self._last[queue] is not None:
                 self._append(nop(queue))
                 self._rows[-1].fields[push_flag(queue, Queue.COMPUTE)] = 1
                 last.fields[pop_flag(Queue.COMPUTE, queue)] = 1
@@ -238,6 +242,7 @@ class Program:
         for flag in self._pending[row.queue]:
             row.fields[flag] = 1
         self._pending[row.queue].clear()
+        self._last[row.queue] = row
         self._rows.append(row)
 
     def _transfer(self, name: str, fields: dict[str, int], buffer: Buffer) -> None:
@@ -261,10 +266,9 @@ class Program:
     def _execute(self, kernel: _Kernel) -> None:
         if not len(kernel.uops) or any(extent < 1 for extent, *_ in kernel.loops):
             raise ProgramError(f"{kernel.format.lower()}: loops and micro-ops must run at least once")
+        kernel = replace(kernel, loops=fold_loops(kernel.loops))
         free = self._order_free(kernel)
         instruction, rest = self._choose_loops(kernel.loops, free)
-        if not free and len(rest) + len(instruction) > 0 and instruction != kernel.loops[: len(instruction)]:
-            raise AssertionError("ordered loops must stay outermost")
         inner = grid([tuple(loop) for loop in rest], (0, 0, 0)) if rest else None
         uops = kernel.uops if inner is None else (inner[:, None, :] + kernel.uops[None]).reshape(-1, 3)
         if len(uops) <= self.cfg.uop_depth or free or not instruction:

@@ -66,6 +66,12 @@ class LastAccess:
         last[queue] = 0
         return last
 
+    def where(self, queue: int, position: int, write: bool, cells: slice | np.ndarray) -> np.ndarray:
+        """The cells of this access whose last conflict with `queue` is at `position`, sorted."""
+        index = np.arange(self._last.shape[2])[cells]
+        kinds = self._last[:, queue, cells] if write else self._last[:1, queue, cells]
+        return index[(kinds == position).any(axis=0)]
+
     def note(self, queue: int, position: int, write: bool, cells: slice | np.ndarray) -> None:
         """Record the access at `position` of `queue`."""
         self._last[0 if write else 1, queue, cells] = position

@@ -62,6 +62,17 @@ class UopCache:
         return end if self.depth - end >= n else None
 
 
+def fold_loops(loops: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """`loops` [(extent, step, ...)] from the outermost in, with loops that continue each other merged, order kept."""
+    out: list[tuple[int, ...]] = []
+    for extent, *steps in reversed(loops):
+        if out and all(a == b * out[-1][0] for a, b in zip(steps, out[-1][1:])):
+            out[-1] = (out[-1][0] * extent, *out[-1][1:])
+        elif extent > 1:
+            out.append((extent, *steps))
+    return tuple(reversed(out))
+
+
 def grid(loops: list[tuple[int, ...]], base: tuple[int, ...]) -> np.ndarray:
     """Indices, int64 (trips, len(base)), of `loops` [(extent, step, ...)] from the outermost in, added to `base`."""
     out = np.array([base], np.int64)

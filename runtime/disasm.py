@@ -1,0 +1,32 @@
+"""A program as text: one line per instruction, with its queue and the names of its buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.isa import Isa
+from .launch import Launch
+
+
+def disassemble(launch: Launch) -> list[str]:
+    """Lines of `launch`; the buffer that `dram_base` counts from stands behind its value."""
+
+    def name(k: int) -> str:
+        return f"@{launch.buffers[launch.reloc[k]].name}" if launch.reloc[k] >= 0 else ""
+
+    return disassemble_words(launch.cfg, launch.insn, name)
+
+
+def disassemble_words(cfg: Config, insn: np.ndarray, suffix: Callable[[int], str] = lambda k: "") -> list[str]:
+    """Lines of the instructions `insn`, uint64 (n, 2): index, queue, fields that are not zero, tokens."""
+    isa = Isa(cfg)
+    lines = []
+    for k, f in enumerate(isa.decode(insn)):
+        reason = isa.undecodable(f)
+        queue = "?" if reason else isa.queue(f).name
+        text = isa.disassemble(f)
+        lines.append(" ".join(filter(None, [f"{k:5d}  {queue:7s}", text, suffix(k), f"<{reason}>" if reason else ""])))
+    return lines

@@ -1,0 +1,267 @@
+"""What a device and its host run together: ordered steps over named tensors, and the `.tw` file that holds them.
+
+A `.tw` file is a zip archive without pickles: `manifest.json` and binary members (little-endian). See docs/files.md.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import FileError, FingerprintError, ProgramError
+from .buffer import Buffer
+from .files import atomic_write
+from .launch import Launch
+
+FORMAT, VERSION = "tilewright program", 1
+DTYPES = ("int8", "uint8", "int32", "float32")
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A named array between steps; `kind` is input, output, temp or constant (then `data` holds it)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str = "temp"
+    data: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(int(n) for n in self.shape)
+        if self.dtype not in DTYPES:
+            raise ProgramError(f"tensor {self.name!r}: dtype {self.dtype!r} must be one of {', '.join(DTYPES)}")
+        if (self.kind == "constant") != (self.data is not None):
+            raise ProgramError(f"tensor {self.name!r}: exactly the constant tensors carry data")
+        if self.data is not None and (self.data.shape != self.shape or self.data.dtype != self.dtype):
+            raise ProgramError(f"tensor {self.name!r}: data is {self.data.dtype} {self.data.shape}")
+
+
+@dataclass(eq=False)
+class LaunchStep:
+    """One start of the accelerator; `bind` maps names of the launch's buffers to names of tensors.
+
+    `macs` are the useful multiply-accumulates of the layer, without those on padding.
+    """
+
+    name: str
+    launch: Launch
+    bind: dict[str, str]
+    macs: int = 0
+
+
+@dataclass(eq=False)
+class HostStep:
+    """One operator of `hostops.HOST_OPS` on the host; `attrs` are JSON values, `constants` arrays by attribute name."""
+
+    name: str
+    op: str
+    inputs: list[str]
+    outputs: list[str]
+    attrs: dict = field(default_factory=dict)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    macs: int = 0
+
+
+@dataclass(eq=False)
+class Executable:
+    """Ordered `steps` over `tensors`, for the configuration `cfg`.
+
+    Raises `ProgramError` where steps name tensors that do not exist or do not fit the buffers bound to them.
+    """
+
+    cfg: Config
+    name: str
+    tensors: dict[str, Tensor]
+    steps: list[LaunchStep | HostStep]
+
+    def __post_init__(self) -> None:
+        for step in self.steps:
+            names = step.bind.values() if isinstance(step, LaunchStep) else [*step.inputs, *step.outputs]
+            for name in names:
+                if name not in self.tensors:
+                    raise ProgramError(f"step {step.name!r} names tensor {name!r}, which is not declared")
+            if isinstance(step, LaunchStep):
+                self._check_launch(step)
+
+    def _check_launch(self, step: LaunchStep) -> None:
+        if step.launch.cfg.fingerprint != self.cfg.fingerprint:
+            raise FingerprintError(
+                f"step {step.name!r} is for {step.launch.cfg.name} ({step.launch.cfg.fingerprint:016x}), "
+                f"the program for {self.cfg.name} ({self.cfg.fingerprint:016x})"
+            )
+        buffers = {b.name: b for b in step.launch.buffers}
+        for name, tensor_name in step.bind.items():
+            if name not in buffers:
+                raise ProgramError(f"step {step.name!r} binds buffer {name!r}, which its launch does not have")
+            buffer, tensor = buffers[name], self.tensors[tensor_name]
+            if buffer.shape != tensor.shape or tensor.dtype not in _dtypes(buffer):
+                raise ProgramError(
+                    f"step {step.name!r}: buffer {name!r} is {buffer.bits}-bit {buffer.shape}, "
+                    f"tensor {tensor_name!r} is {tensor.dtype} {tensor.shape}"
+                )
+        written = [t for b, t in step.bind.items() if buffers[b].kind in ("output", "temp")]
+        for tensor_name in written:
+            if list(step.bind.values()).count(tensor_name) > 1:
+                raise ProgramError(f"step {step.name!r}: tensor {tensor_name!r} is written and bound twice")
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """The tensors to supply for a run."""
+        return [t for t in self.tensors.values() if t.kind == "input"]
+
+    @property
+    def outputs(self) -> list[Tensor]:
+        """The tensors that a run returns."""
+        return [t for t in self.tensors.values() if t.kind == "output"]
+
+    @staticmethod
+    def from_launch(launch: Launch) -> Executable:
+        """`launch` alone: every input and output buffer becomes a tensor of its name."""
+        tensors = {
+            b.name: Tensor(b.name, b.shape, _dtypes(b)[0], b.kind)
+            for b in launch.buffers
+            if b.kind in ("input", "output")
+        }
+        step = LaunchStep(launch.name, launch, {name: name for name in tensors})
+        return Executable(launch.cfg, launch.name, tensors, [step])
+
+    def save(self, path: str | Path) -> None:
+        """Write the `.tw` file, whole or not at all. Raises `FileError`."""
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as z:
+            members = _Writer(z)
+            manifest = {
+                "format": FORMAT,
+                "version": VERSION,
+                "name": self.name,
+                "fingerprint": f"{self.cfg.fingerprint:016x}",
+                "config": self.cfg.to_dict(),
+                "tensors": [
+                    {"name": t.name, "shape": t.shape, "dtype": t.dtype, "kind": t.kind, "data": members.array(t.data)}
+                    for t in self.tensors.values()
+                ],
+                "steps": [_step_out(step, members) for step in self.steps],
+                "memory": self.memory_plan(),
+            }
+            z.writestr("manifest.json", json.dumps(manifest, indent=1))
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(archive.getvalue())
+
+    @staticmethod
+    def load(path: str | Path) -> Executable:
+        """Read a `.tw` file. Raises `FileError` where it is missing, damaged or not such a file."""
+        try:
+            with zipfile.ZipFile(path) as z:
+                manifest = json.loads(z.read("manifest.json"))
+                if manifest["format"] != FORMAT or manifest["version"] != VERSION:
+                    raise FileError(f"{path}: {manifest['format']!r} version {manifest['version']} is not readable here")
+                cfg = Config.from_dict(manifest["config"])
+                if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
+                    raise FileError(f"{path}: fingerprint {manifest['fingerprint']} is not its configuration's")
+                tensors = [
+                    Tensor(t["name"], tuple(t["shape"]), t["dtype"], t["kind"], _array_in(z, t["data"]))
+                    for t in manifest["tensors"]
+                ]
+                steps = [_step_in(z, cfg, step) for step in manifest["steps"]]
+                return Executable(cfg, manifest["name"], {t.name: t for t in tensors}, steps)
+        except FileNotFoundError:
+            raise FileError(f"{path}: no such file") from None
+        except IsADirectoryError:
+            raise FileError(f"{path}: is a folder") from None
+        except (OSError, EOFError, zipfile.BadZipFile, KeyError, TypeError, ValueError, NotImplementedError) as exc:
+            if isinstance(exc, FileError):
+                raise
+            raise FileError(f"{path}: not a readable tilewright program ({_one_line(exc)})") from None
+
+    def memory_plan(self) -> dict[str, object]:
+        """Device memory that the program needs: bytes and alignment per region, and their sum."""
+        regions: dict[str, dict[str, int]] = {}
+        for number, step in enumerate(self.steps):
+            if isinstance(step, LaunchStep):
+                regions[f"{number}.insn"] = {"nbytes": step.launch.insn_bytes, "align": 64}
+                for b in step.launch.buffers:
+                    key = step.bind.get(b.name, f"{number}.{b.name}")
+                    align = math.lcm(b.align, regions.get(key, {}).get("align", 1))
+                    regions[key] = {"nbytes": b.nbytes, "align": align}
+        return {"bytes": sum(r["nbytes"] for r in regions.values()), "regions": regions}
+
+
+def _one_line(exc: Exception) -> str:
+    return " ".join(str(exc).split()) or type(exc).__name__
+
+
+def _dtypes(buffer: Buffer) -> tuple[str, ...]:
+    if buffer.bits == 32:
+        return ("int32",)
+    return ("int8",) if buffer.signed else ("uint8",)
+
+
+class _Writer:
+    """Members of the archive, numbered in the order in which they are added."""
+
+    def __init__(self, archive: zipfile.ZipFile):
+        self._archive, self._count = archive, 0
+
+    def array(self, data: np.ndarray | None) -> str | None:
+        if data is None:
+            return None
+        out = io.BytesIO()
+        np.save(out, data.astype(data.dtype.newbyteorder("<")), allow_pickle=False)
+        name = f"data/{self._count}.npy"
+        self._count += 1
+        self._archive.writestr(name, out.getvalue())
+        return name
+
+
+def _array_in(archive: zipfile.ZipFile, name: str | None) -> np.ndarray | None:
+    return None if name is None else np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+
+
+def _must_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    array = _array_in(archive, name)
+    if array is None:
+        raise ValueError("an array is missing")
+    return array
+
+
+def _step_out(step: LaunchStep | HostStep, members: _Writer) -> dict[str, object]:
+    if isinstance(step, HostStep):
+        constants = {key: members.array(value) for key, value in step.constants.items()}
+        out = {"kind": "host", "name": step.name, "op": step.op, "inputs": step.inputs, "outputs": step.outputs}
+        return out | {"attrs": step.attrs, "constants": constants, "macs": step.macs}
+    buffers = [
+        {
+            "name": b.name,
+            "shape": b.shape,
+            "bits": b.bits,
+            "signed": b.signed,
+            "kind": b.kind,
+            "align": b.align,
+            "data": members.array(b.data),
+        }
+        for b in step.launch.buffers
+    ]
+    out = {"kind": "launch", "name": step.name, "bind": step.bind, "macs": step.macs, "buffers": buffers}
+    return out | {"insn": members.array(step.launch.insn), "relocations": members.array(step.launch.reloc)}
+
+
+def _step_in(archive: zipfile.ZipFile, cfg: Config, s: dict) -> LaunchStep | HostStep:
+    if s["kind"] == "host":
+        constants = {key: _must_array(archive, name) for key, name in s["constants"].items()}
+        return HostStep(s["name"], s["op"], s["inputs"], s["outputs"], s["attrs"], constants, s["macs"])
+    if s["kind"] != "launch":
+        raise ValueError(f"step kind {s['kind']!r}")
+    buffers = [
+        Buffer(b["name"], tuple(b["shape"]), b["bits"], b["signed"], b["kind"], _array_in(archive, b["data"]), b["align"])
+        for b in s["buffers"]
+    ]
+    insn, reloc = _must_array(archive, s["insn"]), _must_array(archive, s["relocations"])
+    return LaunchStep(s["name"], Launch(cfg, s["name"], insn, reloc, buffers), s["bind"], s["macs"])

@@ -1,0 +1,190 @@
+"""Runs an executable on a device: places it once, replays it with new inputs as often as wanted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..hw.errors import FingerprintError, InputError, UnsupportedError
+from .buffer import Buffer
+from .device import Device, Stats, open_device
+from .executable import Executable, HostStep, LaunchStep, Tensor
+from .hostops import HOST_OPS
+from .launch import Launch
+from .program import Program
+
+_INSN_ALIGN = 64
+
+
+@dataclass
+class StepReport:
+    """One step of one run: where it ran (`device` or `host`), what it counted, wall-clock seconds."""
+
+    name: str
+    where: str
+    macs: int
+    stats: Stats
+    seconds: float
+
+
+@dataclass
+class _Placed:
+    """A launch in device memory: its instructions, and the address and buffer behind each bound tensor."""
+
+    address: int
+    count: int
+    bound: dict[str, tuple[int, Buffer]]
+
+
+class Loaded:
+    """An executable placed on a device: instructions, micro-ops and constants are written once.
+
+    `reports` holds one `StepReport` per step of the last run, `stats` their sum. Raises `FingerprintError` where the
+    program was made for another configuration than the device's, `CapacityError` where it does not fit.
+    """
+
+    def __init__(self, program: Executable | Program | Launch, device: Device):
+        if isinstance(program, Program):
+            program = program.finish()
+        self.executable = Executable.from_launch(program) if isinstance(program, Launch) else program
+        self.device = device
+        mine, its = self.executable.cfg, device.cfg
+        if mine.fingerprint != its.fingerprint:
+            raise FingerprintError(
+                f"program {self.executable.name!r} is for {mine.name} (fingerprint {mine.fingerprint:016x}), "
+                f"the device is {its.name} ({its.fingerprint:016x}); compile it for the device's configuration"
+            )
+        for step in self.executable.steps:
+            if isinstance(step, HostStep) and step.op not in HOST_OPS:
+                known = ", ".join(sorted(HOST_OPS))
+                raise UnsupportedError(f"step {step.name!r}: host operator {step.op!r} is unknown; known are {known}")
+        self.reports: list[StepReport] = []
+        self._addresses: list[int] = []
+        self._tensor_at: dict[str, int] = {}
+        try:
+            self._placed = [self._place(s) if isinstance(s, LaunchStep) else None for s in self.executable.steps]
+        except Exception:
+            self.close()
+            raise
+
+    def __enter__(self) -> Loaded:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the device memory."""
+        while self._addresses:
+            self.device.free(self._addresses.pop())
+
+    @property
+    def stats(self) -> Stats:
+        """Counts of the last run."""
+        return sum((r.stats for r in self.reports), Stats())
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name. Raises `InputError` for a missing or unknown name, a wrong shape or dtype."""
+        host = {t.name: t.data for t in self.executable.tensors.values() if t.data is not None}
+        host |= self._checked(inputs)
+        self.reports = []
+        on_device: dict[str, tuple[int, Buffer]] = {}
+        for step, placed in zip(self.executable.steps, self._placed):
+            start = time.perf_counter()
+            if isinstance(step, LaunchStep):
+                assert placed is not None
+                stats = self._launch(placed, host, on_device)
+                where = "device"
+            else:
+                arrays = [self._fetch(name, host, on_device) for name in step.inputs]
+                results = HOST_OPS[step.op](arrays, {**step.attrs, **step.constants})
+                host.update(zip(step.outputs, results))
+                for name in step.outputs:
+                    on_device.pop(name, None)
+                stats, where = Stats(), "host"
+            self.reports.append(StepReport(step.name, where, step.macs, stats, time.perf_counter() - start))
+        return {t.name: self._fetch(t.name, host, on_device) for t in self.executable.outputs}
+
+    def _checked(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        wanted = {t.name: t for t in self.executable.inputs}
+        for name in inputs:
+            if name not in wanted:
+                raise InputError(f"no input is named {name!r}; inputs are {', '.join(wanted)}")
+        for name in wanted:
+            if name not in inputs:
+                raise InputError(f"input {name!r} is missing; inputs are {', '.join(wanted)}")
+        return {name: checked_input(tensor, inputs[name]) for name, tensor in wanted.items()}
+
+    def _fetch(self, name: str, host: dict, on_device: dict) -> np.ndarray:
+        if name in on_device:
+            address, buffer = on_device[name]
+            host[name] = buffer.unpack(self.device.read(address, buffer.nbytes))
+        return host[name]
+
+    def _launch(self, placed: _Placed, host: dict, on_device: dict) -> Stats:
+        for name, (address, buffer) in placed.bound.items():
+            constant = self.executable.tensors[name].kind == "constant"
+            if name in host and name not in on_device and not constant and buffer.kind == "input":
+                self.device.write(address, buffer.pack(host[name]))
+        stats = self.device.run(placed.address, placed.count)
+        for name, (address, buffer) in placed.bound.items():
+            if buffer.kind == "output":
+                on_device[name] = (address, buffer)
+        return stats
+
+    def _allocate(self, nbytes: int, align: int) -> int:
+        self._addresses.append(self.device.allocate(nbytes, align))
+        return self._addresses[-1]
+
+    def _place(self, step: LaunchStep) -> _Placed:
+        launch, addresses, bound = step.launch, [], {}
+        regions = self.executable.memory_plan()["regions"]
+        assert isinstance(regions, dict)
+        for buffer in launch.buffers:
+            name = step.bind.get(buffer.name)
+            if name is None:
+                addresses.append(self._allocate(buffer.nbytes, buffer.align))
+                if buffer.data is not None:
+                    self.device.write(addresses[-1], buffer.data)
+                continue
+            if name not in self._tensor_at:
+                self._tensor_at[name] = self._allocate(buffer.nbytes, regions[name]["align"])
+                data = self.executable.tensors[name].data
+                if data is not None:
+                    self.device.write(self._tensor_at[name], buffer.pack(data))
+            addresses.append(self._tensor_at[name])
+            bound[name] = (addresses[-1], buffer)
+        words = np.ascontiguousarray(launch.relocate(addresses), "<u8").view(np.uint8).reshape(-1)
+        address = self._allocate(launch.insn_bytes, _INSN_ALIGN)
+        self.device.write(address, words)
+        return _Placed(address, len(launch.insn), bound)
+
+
+def checked_input(tensor: Tensor, array: np.ndarray) -> np.ndarray:
+    """`array` as the dtype of `tensor`. Raises `InputError` where shape, dtype or values do not fit."""
+    array = np.asarray(array)
+    if array.shape != tensor.shape:
+        raise InputError(f"input {tensor.name!r}: shape {array.shape} given, {tensor.shape} expected")
+    dtype = np.dtype(tensor.dtype)
+    if np.can_cast(array.dtype, dtype, "safe"):
+        return array.astype(dtype)
+    if array.dtype.kind not in "iu" or dtype.kind not in "iu":
+        raise InputError(f"input {tensor.name!r}: dtype {array.dtype} given, {dtype} expected")
+    info = np.iinfo(dtype)
+    if array.size and (array.min() < info.min or array.max() > info.max):
+        raise InputError(f"input {tensor.name!r}: values {array.min()}..{array.max()} do not fit {dtype}")
+    return array.astype(dtype)
+
+
+def run(
+    program: Executable | Program | Launch, inputs: Mapping[str, np.ndarray], device: str | Device = "model"
+) -> tuple[dict[str, np.ndarray], Stats]:
+    """(outputs by name, counts) of one run of `program` on `device`, a name or an open device."""
+    if isinstance(device, str):
+        device = open_device(device, program.cfg)
+    with Loaded(program, device) as loaded:
+        outputs = loaded.run(inputs)
+        return outputs, loaded.stats

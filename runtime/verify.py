@@ -1,0 +1,297 @@
+"""Proves a program free of deadlocks and races, for every legal execution.
+
+The instructions of a queue run in order; the n-th pop of a token channel waits for its n-th push. These two
+relations generate the order that holds in every legal execution. Two accesses that conflict and are
+not ordered by it are a race. FINISH conflicts with everything: what it does not wait for may still run when
+the host is told that the program is done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import AccessError, DeadlockError, ExecutionError, ProgramError, RaceError, TokenError
+from ..hw.isa import Isa, Mem, Op, Queue, depth
+from .access import Access, DramAccess, dram_access, out_of_range, scratchpad_accesses
+from .launch import Launch
+from .tokens import LastAccess, connected, pop_flag, push_flag
+
+CHANNELS = tuple((a, b) for a in Queue for b in Queue if a != b and connected(a, b))
+
+
+@dataclass(frozen=True)
+class TokenPair:
+    """A push by instruction `push` and the pop by instruction `pop` that takes it.
+
+    `implied`: the order it makes also follows from the rest of the program.
+    """
+
+    source: Queue
+    target: Queue
+    push: int
+    pop: int
+    implied: bool
+
+
+@dataclass
+class Report:
+    """What verification found: instructions, token pairs, and most tokens in flight per channel."""
+
+    instructions: int
+    pairs: list[TokenPair] = field(default_factory=list)
+    in_flight: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def implied(self) -> int:
+        """Pairs that order nothing which is not ordered already."""
+        return sum(pair.implied for pair in self.pairs)
+
+
+def verify(launch: Launch) -> Report:
+    """Check `launch`; see `verify_instructions`. Buffers are taken to lie apart from each other."""
+    bases, end = [], 0
+    for buffer in launch.buffers:
+        bases.append(-(-end // buffer.align) * buffer.align)
+        end = bases[-1] + buffer.nbytes
+    starts = np.array([*bases, end])
+
+    def read_uops(address: int, count: int) -> np.ndarray:
+        k = int(np.searchsorted(starts[:-1], address, "right")) - 1
+        data = launch.buffers[k].data
+        if data is None:
+            raise ProgramError(f"micro-ops are loaded from buffer {launch.buffers[k].name!r}, which is not constant")
+        return data[address - bases[k] : address - bases[k] + 4 * count].view("<u4")
+
+    def name(address: int) -> str:
+        k = int(np.searchsorted(starts[:-1], address, "right")) - 1
+        return f"{launch.buffers[k].name}+{address - bases[k]:#x}"
+
+    return verify_instructions(launch.cfg, launch.relocate(bases), read_uops, name)
+
+
+def verify_instructions(
+    cfg: Config,
+    insn: np.ndarray,
+    read_uops: Callable[[int, int], np.ndarray],
+    address_name: Callable[[int], str] = hex,
+) -> Report:
+    """Check the instructions `insn`, uint64 (n, 2).
+
+    `read_uops(address, count)` gives the micro-op words at a DRAM byte address, `address_name` names an address in
+    messages. Raises `ExecutionError` for an undecodable instruction or a misplaced FINISH, `AccessError` for a
+    scratchpad entry that does not exist, `DeadlockError`, `TokenError` for tokens left over or
+    more in flight than `cfg.token_depth`, `RaceError` naming both instructions and the memory range.
+    """
+    check = _Check(cfg, insn, read_uops, address_name)
+    check.order()
+    check.races()
+    return check.report
+
+
+def without_pair(launch: Launch, pair: TokenPair) -> Launch:
+    """A copy of `launch` in which the push and the pop of `pair` are gone."""
+    fmt = Isa(launch.cfg).formats["FINISH"]
+    insn = launch.insn.copy()
+    for index, flag in (
+        (pair.push, push_flag(pair.source, pair.target)),
+        (pair.pop, pop_flag(pair.target, pair.source)),
+    ):
+        insn[index, 0] &= ~np.uint64(1 << fmt.fields[flag].lo)
+    return Launch(launch.cfg, launch.name, insn, launch.reloc, launch.buffers)
+
+
+class _Check:
+    def __init__(self, cfg: Config, insn: np.ndarray, read_uops: Callable, address_name: Callable):
+        self.cfg, self.isa, self.address_name = cfg, Isa(cfg), address_name
+        self.read_uops = read_uops
+        self.insns = self.isa.decode(insn)
+        self.queue_of: list[Queue] = []
+        for k, f in enumerate(self.insns):
+            reason = self.isa.undecodable(f)
+            if reason:
+                raise ExecutionError(f"{self.at(k)}: {reason}", k)
+            self.queue_of.append(self.isa.queue(f))
+        finishes = [k for k, f in enumerate(self.insns) if f["op"] == Op.FINISH]
+        if finishes != [len(self.insns) - 1]:
+            raise ExecutionError(f"program has FINISH at {finishes or 'no place'}: must be its last instruction, once")
+        self.report = Report(len(self.insns))
+        self.position: list[int] = [0] * len(self.insns)  # in its queue, from 1
+        self.clock: list[list[int]] = [[] for _ in self.insns]  # per queue, how much of it is known to be over
+        self.topological: list[int] = []
+
+    def at(self, k: int) -> str:
+        return f"instruction {k} ({self.isa.disassemble(self.insns[k])})"
+
+    def order(self) -> None:
+        """Run the queues, as deep as the configuration's, and derive what precedes what."""
+        waiting: list[deque[int]] = [deque() for _ in Queue]
+        tokens = {channel: deque() for channel in CHANNELS}
+        pops: dict[tuple[Queue, Queue], list[int]] = {channel: [] for channel in CHANNELS}
+        known = [[0] * len(Queue) for _ in Queue]
+        fetched, done = 0, [0] * len(Queue)
+        progress = True
+        while progress:
+            progress = False
+            while fetched < len(self.insns) and len(waiting[self.queue_of[fetched]]) < self.cfg.queue_depth:
+                waiting[self.queue_of[fetched]].append(fetched)
+                fetched += 1
+                progress = True
+            for queue in Queue:
+                while waiting[queue] and self._ready(waiting[queue][0], queue, tokens):
+                    k = waiting[queue].popleft()
+                    done[queue] += 1
+                    self.position[k] = done[queue]
+                    self._execute(k, queue, tokens, pops, known[queue])
+                    progress = True
+        if fetched < len(self.insns) or any(waiting):
+            self._deadlock(waiting, tokens, fetched)
+        left = {c: len(t) for c, t in tokens.items() if t}
+        if left:
+            (source, target), n = next(iter(left.items()))
+            k = tokens[source, target][0]
+            raise TokenError(f"{n} tokens {source.name} -> {target.name} are never taken; first pushed by {self.at(k)}", k)
+        self._in_flight(pops)
+
+    def _ready(self, k: int, queue: Queue, tokens: dict) -> bool:
+        f = self.insns[k]
+        return all(tokens[c] for c in CHANNELS if c[1] == queue and f[pop_flag(queue, c[0])])
+
+    def _execute(self, k: int, queue: Queue, tokens: dict, pops: dict, known: list[int]) -> None:
+        f, taken = self.insns[k], []
+        for channel in CHANNELS:
+            if channel[1] == queue and f[pop_flag(queue, channel[0])]:
+                taken.append((channel, tokens[channel].popleft()))
+                pops[channel].append(k)
+        before = list(known)
+        for _, p in taken:
+            known[:] = map(max, known, self.clock[p])
+        for n, (channel, p) in enumerate(taken):
+            others = [self.clock[q] for m, (_, q) in enumerate(taken) if m != n]
+            rest = max([before[channel[0]], *(clock[channel[0]] for clock in others)])
+            self.report.pairs.append(TokenPair(*channel, p, k, rest >= self.position[p]))
+        known[queue] = self.position[k]
+        self.clock[k] = list(known)
+        self.topological.append(k)
+        for channel in CHANNELS:
+            if channel[0] == queue and f[push_flag(queue, channel[1])]:
+                tokens[channel].append(k)
+
+    def _deadlock(self, waiting: list, tokens: dict, fetched: int) -> None:
+        parts, first = [], None
+        for queue in Queue:
+            if not waiting[queue]:
+                parts.append(f"{queue.name} is empty")
+                continue
+            k = waiting[queue][0]
+            first = k if first is None else min(first, k)
+            missing = [c[0].name for c in CHANNELS if c[1] == queue and self.insns[k][pop_flag(queue, c[0])] and not tokens[c]]
+            parts.append(f"{queue.name} waits for a token from {' and '.join(missing)} at {self.at(k)}")
+        if fetched < len(self.insns):
+            parts.append(f"fetch waits for room in {self.queue_of[fetched].name}, {self.cfg.queue_depth} deep")
+        raise DeadlockError("deadlock: " + "; ".join(parts), first)
+
+    def _in_flight(self, pops: dict[tuple[Queue, Queue], list[int]]) -> None:
+        for channel in CHANNELS:
+            pairs = [p for p in self.report.pairs if (p.source, p.target) == channel]
+            taken = np.array([self.position[k] for k in pops[channel]])
+            most, worst = 0, 0
+            for n, pair in enumerate(pairs, 1):  # pushes in order; pops that must be over by then do not count
+                over = int(np.searchsorted(taken, self.clock[pair.push][channel[1]], "right"))
+                if n - over > most:
+                    most, worst = n - over, pair.push
+            self.report.in_flight[f"{channel[0].name}->{channel[1].name}"] = most
+            if most > self.cfg.token_depth:
+                raise TokenError(
+                    f"{most} tokens {channel[0].name} -> {channel[1].name} can be in flight at {self.at(worst)}; "
+                    f"{self.cfg.name} counts up to {self.cfg.token_depth}",
+                    worst,
+                )
+
+    def races(self) -> None:
+        memories = {mem: LastAccess(depth(self.cfg, mem)) for mem in (Mem.UOP, Mem.INP, Mem.WGT, Mem.ACC, Mem.PAR)}
+        by_position = {(self.queue_of[k], self.position[k]): k for k in range(len(self.insns))}
+        dram = _DramCells([dram_access(self.cfg, f) for f in self.insns])
+        uops = np.zeros((self.cfg.uop_depth, 3), np.int64)
+        for k in self.topological:
+            f, queue = self.insns[k], self.queue_of[k]
+            executed = uops[f["uop_bgn"] : f["uop_end"]] if "uop_bgn" in f else uops[:0]
+            accesses = scratchpad_accesses(f, executed)
+            problem = out_of_range(self.cfg, accesses)
+            if problem:
+                raise AccessError(f"{self.at(k)} {problem}", k)
+            touched = [(memories[a.mem], a) for a in accesses]
+            cells = dram.cells(k)
+            if f["op"] == Op.LOAD and f["mem"] == Mem.UOP and f["x_size"]:
+                if cells is not None:
+                    raise ProgramError(f"{self.at(k)} loads micro-ops that the program itself stores: cannot be verified")
+                self._load_uops(f, uops)
+            if cells is not None:
+                touched.append((dram.memory, cells))
+            for memory, a in touched:
+                for source, position in enumerate(memory.conflicts(queue, a.write, a.entries)):
+                    if position > self.clock[k][source]:
+                        self._race(by_position[Queue(source), position], k, memory, a, position, source, dram)
+            for memory, a in touched:
+                memory.note(queue, self.position[k], a.write, a.entries)
+        last = len(self.insns) - 1
+        for queue in Queue:
+            n = sum(q == queue for q in self.queue_of)
+            if n > self.clock[last][queue]:
+                k = by_position[queue, n]
+                raise RaceError(f"{self.at(k)} may still run at {self.at(last)}: no token orders them (any memory)")
+
+    def _load_uops(self, f: dict[str, int], uops: np.ndarray) -> None:
+        words = self.read_uops(f["dram_base"] * 4, f["x_size"])
+        fields = self.isa.uop.decode(np.asarray(words, np.uint64)[:, None])
+        columns = [fields["dst"], fields["src"], fields["wgt"]]
+        uops[f["sram_base"] : f["sram_base"] + f["x_size"]] = np.stack(columns, axis=1)
+
+    def _race(self, first: int, second: int, memory: LastAccess, a: Access, position: int, source: int, dram) -> None:
+        cells = memory.where(source, position, a.write, a.entries)
+        if memory is dram.memory:
+            start, stop = dram.bounds[cells[0]], dram.bounds[cells[-1] + 1]
+            where = f"DRAM {self.address_name(int(start))}..{self.address_name(int(stop) - 1)}"
+        else:
+            where = f"{a.mem.name} entries {cells[0]}..{cells[-1]}"
+        raise RaceError(f"race on {where}: {self.at(first)} and {self.at(second)} are not ordered by any token")
+
+
+class _DramCells:
+    """DRAM cut at every boundary of an access, so that a program's accesses are sets of few cells."""
+
+    def __init__(self, accesses: list[DramAccess | None]):
+        self._accesses = accesses
+        spans = [self._rows(a) for a in accesses if a is not None]
+        self.bounds = np.unique(np.concatenate([s.reshape(-1) for s in spans])) if spans else np.zeros(1, np.int64)
+        self.memory = LastAccess(len(self.bounds))
+        self._written = np.zeros(len(self.bounds), bool)
+        for k, a in enumerate(accesses):
+            if a is not None and a.write:
+                self._written[self._index(k)] = True
+
+    @staticmethod
+    def _rows(a: DramAccess) -> np.ndarray:
+        starts = a.start + np.arange(a.rows, dtype=np.int64) * a.pitch
+        return np.stack([starts, starts + a.nbytes], axis=1)
+
+    def _index(self, k: int) -> np.ndarray:
+        a = self._accesses[k]
+        assert a is not None
+        first, last = np.searchsorted(self.bounds, self._rows(a)).T
+        longest = int((last - first).max())
+        cells = first[:, None] + np.arange(longest)
+        return np.unique(cells[cells < last[:, None]])
+
+    def cells(self, k: int) -> Access | None:
+        """What instruction `k` touches of the cells that anything writes; None for nothing."""
+        a = self._accesses[k]
+        if a is None:
+            return None
+        index = self._index(k)
+        index = index if a.write else index[self._written[index]]
+        return Access(Mem.OUT, a.write, index) if len(index) else None
