@@ -44,32 +44,39 @@ def _channels_first(x: np.ndarray, layout: str) -> np.ndarray:
     return x if layout == "NCHW" else x.transpose(0, 3, 1, 2)
 
 
+def pack_blocks(x: np.ndarray, batch: int, block: int) -> np.ndarray:
+    """Packed activations of `x`, (n, c, h, w) or (n, c), for the given batch and block sizes."""
+    axes = (0, 2, 4, 5, 1, 3) if x.ndim == 4 else (0, 2, 1, 3)
+    return np.ascontiguousarray(_blocks(_blocks(x, 1, block), 0, batch).transpose(axes))  # was n, batch, c, block, h, w
+
+
 def pack_activations(x, cfg: Config, *, block: int | None = None, layout: str = "NCHW") -> np.ndarray:
     """Packed activations of `x`; `block` is `cfg.block_in` unless given."""
-    x = _channels_first(_rank(x, 4, "activations"), layout)
-    x = _blocks(_blocks(x, 1, block or cfg.block_in), 0, cfg.batch)  # n, batch, c, block, h, w
-    return np.ascontiguousarray(x.transpose(0, 2, 4, 5, 1, 3))
+    return pack_blocks(_channels_first(_rank(x, 4, "activations"), layout), cfg.batch, block or cfg.block_in)
+
+
+def unpack_blocks(packed: np.ndarray, c: int, n: int | None = None) -> np.ndarray:
+    """The `c` channels (and first `n` rows or images) of packed activations, as (n, c, h, w) or (n, c)."""
+    axes = (0, 4, 1, 5, 2, 3) if packed.ndim == 6 else (0, 2, 1, 3)
+    batches, blocks, *_, batch, block = packed.shape
+    x = packed.transpose(axes).reshape(batches * batch, blocks * block, *packed.shape[2:-2])
+    return np.ascontiguousarray(x[:n, :c])
 
 
 def unpack_activations(packed, c: int, cfg: Config, *, n: int | None = None, layout: str = "NCHW") -> np.ndarray:
     """The `c` channels (and first `n` images) of packed activations; the block size is the last axis's."""
-    packed = _rank(packed, 6, "packed activations")
-    nb, cb, h, w, batch, block = packed.shape
-    x = packed.transpose(0, 4, 1, 5, 2, 3).reshape(nb * batch, cb * block, h, w)[:n, :c]
-    return np.ascontiguousarray(x if layout == "NCHW" else x.transpose(0, 2, 3, 1))
+    x = unpack_blocks(_rank(packed, 6, "packed activations"), c, n)
+    return x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
 
 
 def pack_dense_activations(x, cfg: Config, *, block: int | None = None) -> np.ndarray:
     """Packed activations of a dense layer from `x`; `block` is `cfg.block_in` unless given."""
-    x = _blocks(_blocks(_rank(x, 2, "dense activations"), 1, block or cfg.block_in), 0, cfg.batch)
-    return np.ascontiguousarray(x.transpose(0, 2, 1, 3))
+    return pack_blocks(_rank(x, 2, "dense activations"), cfg.batch, block or cfg.block_in)
 
 
 def unpack_dense_activations(packed, c: int, *, n: int | None = None) -> np.ndarray:
     """The `c` features (and first `n` rows) of packed activations of a dense layer."""
-    packed = _rank(packed, 4, "packed dense activations")
-    nb, cb, batch, block = packed.shape
-    return np.ascontiguousarray(packed.transpose(0, 2, 1, 3).reshape(nb * batch, cb * block)[:n, :c])
+    return unpack_blocks(_rank(packed, 4, "packed dense activations"), c, n)
 
 
 def pack_weights(w, cfg: Config, *, layout: str = "OIHW") -> np.ndarray:
