@@ -11,6 +11,7 @@ import math
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,6 +69,13 @@ class HostStep:
     attrs: dict = field(default_factory=dict)
     constants: dict[str, np.ndarray] = field(default_factory=dict)
     macs: int = 0
+
+
+class Region(NamedTuple):
+    """Bytes of device memory, at an address that is a multiple of `align`."""
+
+    nbytes: int
+    align: int
 
 
 @dataclass(eq=False)
@@ -149,7 +157,7 @@ class Executable:
                     for t in self.tensors.values()
                 ],
                 "steps": [_step_out(step, members) for step in self.steps],
-                "memory": self.memory_plan(),
+                "memory": {name: region._asdict() for name, region in self.memory_plan().items()},
             }
             z.writestr("manifest.json", json.dumps(manifest, indent=1))
         with atomic_write(path) as temporary:
@@ -181,17 +189,17 @@ class Executable:
                 raise
             raise FileError(f"{path}: not a readable tilewright program ({_one_line(exc)})") from None
 
-    def memory_plan(self) -> dict[str, object]:
-        """Device memory that the program needs: bytes and alignment per region, and their sum."""
-        regions: dict[str, dict[str, int]] = {}
+    def memory_plan(self) -> dict[str, Region]:
+        """The regions of device memory that the program needs, by tensor or by step and buffer."""
+        regions: dict[str, Region] = {}
         for number, step in enumerate(self.steps):
             if isinstance(step, LaunchStep):
-                regions[f"{number}.insn"] = {"nbytes": step.launch.insn_bytes, "align": 64}
+                regions[f"{number}.insn"] = Region(step.launch.insn_bytes, 64)
                 for b in step.launch.buffers:
                     key = step.bind.get(b.name, f"{number}.{b.name}")
-                    align = math.lcm(b.align, regions.get(key, {}).get("align", 1))
-                    regions[key] = {"nbytes": b.nbytes, "align": align}
-        return {"bytes": sum(r["nbytes"] for r in regions.values()), "regions": regions}
+                    before = regions.get(key, Region(0, 1))
+                    regions[key] = Region(b.nbytes, math.lcm(b.align, before.align))
+        return regions
 
 
 def _one_line(exc: Exception) -> str:

@@ -64,6 +64,7 @@ class Loaded:
         self.reports: list[StepReport] = []
         self._addresses: list[int] = []
         self._tensor_at: dict[str, int] = {}
+        self._regions = self.executable.memory_plan()
         try:
             self._placed = [self._place(s) if isinstance(s, LaunchStep) else None for s in self.executable.steps]
         except Exception:
@@ -141,8 +142,6 @@ class Loaded:
 
     def _place(self, step: LaunchStep) -> _Placed:
         launch, addresses, bound = step.launch, [], {}
-        regions = self.executable.memory_plan()["regions"]
-        assert isinstance(regions, dict)
         for buffer in launch.buffers:
             name = step.bind.get(buffer.name)
             if name is None:
@@ -151,7 +150,7 @@ class Loaded:
                     self.device.write(addresses[-1], buffer.data)
                 continue
             if name not in self._tensor_at:
-                self._tensor_at[name] = self._allocate(buffer.nbytes, regions[name]["align"])
+                self._tensor_at[name] = self._allocate(buffer.nbytes, self._regions[name].align)
                 data = self.executable.tensors[name].data
                 if data is not None:
                     self.device.write(self._tensor_at[name], buffer.pack(data))

@@ -258,6 +258,7 @@ class _Check:
             where = f"DRAM {self.address_name(int(start))}..{self.address_name(int(stop) - 1)}"
         else:
             where = f"{a.mem.name} entries {cells[0]}..{cells[-1]}"
+        first, second = sorted((first, second))
         raise RaceError(f"race on {where}: {self.at(first)} and {self.at(second)} are not ordered by any token")
 
 

@@ -1,0 +1,55 @@
+"""Element packing against Python integers, and the checks of a buffer."""
+
+import numpy as np
+import pytest
+from tilewright.hw.errors import InputError, ProgramError
+from tilewright.runtime.buffer import Buffer
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8, 32])
+def test_element_i_is_in_bits_i_times_width(bits):
+    rng = np.random.default_rng(bits)
+    values = rng.integers(-(1 << bits - 1), 1 << bits - 1, (3, 8))
+    buffer = Buffer("b", (3, 8), bits)
+    data = buffer.pack(values)
+    number = sum((int(v) % (1 << bits)) << (bits * i) for i, v in enumerate(values.ravel()))
+    assert data.tobytes() == number.to_bytes(buffer.nbytes, "little")
+    np.testing.assert_array_equal(buffer.unpack(data), values)
+
+
+def test_unsigned_elements():
+    buffer = Buffer("b", (4,), 4, signed=False)
+    np.testing.assert_array_equal(buffer.unpack(buffer.pack(np.array([0, 7, 8, 15]))), [0, 7, 8, 15])
+    assert Buffer("b", (2,), 8, signed=False).unpack(np.array([255, 1], np.uint8)).tolist() == [255, 1]
+
+
+@pytest.mark.parametrize(
+    "array, text",
+    [
+        (np.zeros((2, 3), int), "b: shape (2, 3) given, (2, 4) expected"),
+        (np.zeros((2, 4)), "b: dtype float64 given, integers expected"),
+        (np.full((2, 4), 8), "b: value 8 is outside -8..7 (4 bits)"),
+        (np.full((2, 4), -9), "b: value -9 is outside -8..7 (4 bits)"),
+    ],
+)
+def test_arrays_that_do_not_fit(array, text):
+    with pytest.raises(InputError) as caught:
+        Buffer("b", (2, 4), 4).pack(array)
+    assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    "args, text",
+    [
+        (((4,), 8, True, "scratch"), "kind 'scratch' must be one of input, output, constant, temp"),
+        (((4,), 3), "3 bits; elements have (2, 4, 8, 32) bits"),
+        (((4, 0),), "shape (4, 0): every dimension must be at least 1"),
+        (((3,), 4), "shape (3,) of 4-bit elements is not whole bytes"),
+        (((4,), 8, True, "constant"), "exactly the constant buffers carry data"),
+        (((4,), 8, True, "constant", np.zeros(3, np.uint8)), "data must be 4 bytes (uint8)"),
+    ],
+)
+def test_impossible_declarations(args, text):
+    with pytest.raises(ProgramError) as caught:
+        Buffer("b", *args)
+    assert text in str(caught.value)

@@ -1,0 +1,162 @@
+"""The .tw file: what is written is what is read; damaged and foreign files are named."""
+
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import FileError, FingerprintError, ProgramError
+from tilewright.hw.isa import AluOp, Mem
+from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
+from tilewright.runtime.program import Program
+
+TINY = PRESETS["tiny"]
+
+
+def add_constant(value=5, cfg=TINY):
+    program = Program(cfg, "add")
+    shape = (4, cfg.batch, cfg.block_out)
+    a, out = program.buffer("a", shape, 32), program.buffer("out", shape, kind="output")
+    program.load(Mem.ACC, 0, a, 0, x_size=4)
+    program.alu(AluOp.ADD, [(4, 1, 1)], imm=value)
+    program.store(0, out, 0, x_size=4)
+    return program.finish()
+
+
+def two_steps():
+    launch = add_constant()
+    tensors = [
+        Tensor("x", (4, 1, 4), "int32", "input"),
+        Tensor("y", (4, 1, 4), "int8"),
+        Tensor("z", (16,), "int8", "output"),
+        Tensor("k", (2,), "float32", "constant", np.array([0.5, 2], np.float32)),
+    ]
+    steps = [
+        LaunchStep("add", launch, {"a": "x", "out": "y"}, macs=7),
+        HostStep("flat", "reshape", ["y"], ["z"], {"shape": [16]}, {"table": np.arange(3)}),
+    ]
+    return Executable(TINY, "net", {t.name: t for t in tensors}, steps)
+
+
+def test_save_and_load_give_the_same_program(tmp_path):
+    before = two_steps()
+    before.save(tmp_path / "x.tw")
+    after = Executable.load(tmp_path / "x.tw")
+    assert after.cfg == before.cfg and after.name == before.name and after.memory_plan() == before.memory_plan()
+    for old, new in zip(before.tensors.values(), after.tensors.values()):
+        assert (old.name, old.shape, old.dtype, old.kind) == (new.name, new.shape, new.dtype, new.kind)
+    launch, host = after.steps
+    assert isinstance(launch, LaunchStep) and isinstance(host, HostStep)
+    old = before.steps[0]
+    np.testing.assert_array_equal(launch.launch.insn, old.launch.insn)
+    np.testing.assert_array_equal(launch.launch.reloc, old.launch.reloc)
+    np.testing.assert_array_equal(launch.launch.uops, old.launch.uops)
+    assert (launch.bind, launch.macs) == (old.bind, 7)
+    assert (host.op, host.inputs, host.outputs, host.attrs) == ("reshape", ["y"], ["z"], {"shape": [16]})
+    np.testing.assert_array_equal(host.constants["table"], np.arange(3))
+    np.testing.assert_array_equal(after.tensors["k"].data, before.tensors["k"].data)
+
+
+def test_the_file_is_a_zip_without_pickles(tmp_path):
+    two_steps().save(tmp_path / "x.tw")
+    with zipfile.ZipFile(tmp_path / "x.tw") as z:
+        manifest = json.loads(z.read("manifest.json"))
+        for name in z.namelist():
+            if name.endswith(".npy"):
+                np.load(z.open(name), allow_pickle=False)
+    assert manifest["fingerprint"] == f"{TINY.fingerprint:016x}"
+    assert manifest["memory"]["x"] == {"nbytes": 64, "align": 64}
+
+
+def rewrite(path, change):
+    with zipfile.ZipFile(path) as z:
+        members = {name: z.read(name) for name in z.namelist()}
+    manifest = json.loads(members["manifest.json"])
+    change(manifest, members)
+    with zipfile.ZipFile(path, "w") as z:
+        for name, data in (members | {"manifest.json": json.dumps(manifest)}).items():
+            z.writestr(name, data)
+
+
+DAMAGE = {
+    "another version": (lambda m, z: m.update(version=9), "version 9 is not readable here"),
+    "fingerprint": (lambda m, z: m.update(fingerprint="0" * 16), "fingerprint 0000000000000000 is not its configuration's"),
+    "no steps": (lambda m, z: m.pop("steps"), "not a readable tilewright program"),
+    "lost member": (lambda m, z: z.pop("data/0.npy"), "not a readable tilewright program"),
+    "pickled member": (lambda m, z: z.update({"data/0.npy": b"\x80\x04N."}), "not a readable tilewright program"),
+    "no manifest": (lambda m, z: m.clear(), "not a readable tilewright program"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damaged_files_are_named(tmp_path, name):
+    change, text = DAMAGE[name]
+    path = tmp_path / "x.tw"
+    two_steps().save(path)
+    rewrite(path, change)
+    with pytest.raises(FileError, match=text):
+        Executable.load(path)
+
+
+def test_truncated_missing_and_foreign_files(tmp_path):
+    path = tmp_path / "x.tw"
+    two_steps().save(path)
+    path.write_bytes(path.read_bytes()[:-40])
+    for target, text in ((path, "not a readable"), (tmp_path / "no.tw", "no such file"), (tmp_path, "is a folder")):
+        with pytest.raises(FileError, match=text):
+            Executable.load(target)
+
+
+def test_every_truncation_is_named(tmp_path):
+    path = tmp_path / "x.tw"
+    two_steps().save(path)
+    data = path.read_bytes()
+    for n in range(0, len(data), 97):
+        path.write_bytes(data[:n])
+        with pytest.raises(FileError):
+            Executable.load(path)
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "x.tw"
+    path.write_text("old")
+
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(FileError, match="No space left on device"):
+        two_steps().save(path)
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_save_into_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(FileError, match="folder .* does not exist"):
+        two_steps().save(tmp_path / "no" / "x.tw")
+
+
+def _tensors(*specs):
+    return {name: Tensor(name, shape, dtype, kind) for name, shape, dtype, kind in specs}
+
+
+GOOD = (("x", (4, 1, 4), "int32", "input"), ("y", (4, 1, 4), "int8", "output"))
+WRONG = [
+    (GOOD, {"a": "x", "out": "nope"}, ProgramError, "step 'add' names tensor 'nope', which is not declared"),
+    (GOOD, {"b": "x"}, ProgramError, "binds buffer 'b', which its launch does not have"),
+    (GOOD, {"a": "y"}, ProgramError, "buffer 'a' is 32-bit (4, 1, 4), tensor 'y' is int8 (4, 1, 4)"),
+    ((("x", (3, 1, 4), "int32", "input"),), {"a": "x"}, ProgramError, "tensor 'x' is int32 (3, 1, 4)"),
+]
+
+
+@pytest.mark.parametrize("tensors, bind, error, text", WRONG)
+def test_bindings_that_do_not_fit(tensors, bind, error, text):
+    with pytest.raises(error) as caught:
+        Executable(TINY, "net", _tensors(*tensors), [LaunchStep("add", add_constant(), bind)])
+    assert text in str(caught.value)
+
+
+def test_a_launch_of_another_configuration():
+    with pytest.raises(FingerprintError, match=r"step 'add' is for tiny \(\w{16}\), the program for vta \(\w{16}\)"):
+        Executable(PRESETS["vta"], "net", _tensors(*GOOD), [LaunchStep("add", add_constant(), {"a": "x"})])

@@ -1,0 +1,107 @@
+"""Placement and replay: constants once, inputs every time, mistakes before the device is touched."""
+
+import numpy as np
+import pytest
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import EncodingError, FingerprintError, InputError, UnsupportedError
+from tilewright.hw.isa import AluOp, Mem
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
+from tilewright.runtime.loader import Loaded, run
+from tilewright.runtime.program import Program
+
+VTA = PRESETS["vta"]
+
+
+def multiply(name="mul"):
+    """y = x @ w.T for one entry, int8 wrapped."""
+    program = Program(VTA, name)
+    x, w = program.buffer("x", (1, 1, 16)), program.buffer("w", (1, 16, 16))
+    y = program.buffer("y", (1, 1, 16), kind="output")
+    program.load(Mem.INP, 0, x, 0)
+    program.load(Mem.WGT, 0, w, 0)
+    program.gemm([], reset=True)
+    program.gemm([])
+    program.store(0, y, 0)
+    return program.finish()
+
+
+def chained(weights):
+    """Two launches with constant weights; the second reads on the device what the first wrote there."""
+    tensors = {n: Tensor(n, (1, 1, 16), "int8", k) for n, k in (("in", "input"), ("mid", "temp"), ("out", "output"))}
+    for k, w in enumerate(weights):
+        tensors[f"w{k}"] = Tensor(f"w{k}", (1, 16, 16), "int8", "constant", w)
+    steps = [
+        LaunchStep("first", multiply(), {"x": "in", "w": "w0", "y": "mid"}),
+        LaunchStep("second", multiply(), {"x": "mid", "w": "w1", "y": "out"}),
+    ]
+    return Executable(VTA, "chain", tensors, steps)
+
+
+def wrap8(x):
+    return (x + 128) % 256 - 128
+
+
+def test_replay_with_new_inputs():
+    rng = np.random.default_rng(4)
+    weights = rng.integers(-5, 5, (2, 1, 16, 16)).astype(np.int8)
+    device = open_device("model", VTA)
+    with Loaded(chained(weights), device) as loaded:
+        for _ in range(3):
+            x = rng.integers(-128, 128, (1, 1, 16)).astype(np.int8)
+            want = wrap8(wrap8(x.astype(int)[0] @ weights[0, 0].T) @ weights[1, 0].T)
+            np.testing.assert_array_equal(loaded.run({"in": x})["out"][0], want)
+        assert [r.where for r in loaded.reports] == ["device", "device"]
+        assert loaded.stats.macs == 2 * 256
+
+
+def test_close_gives_the_memory_back():
+    device = open_device("model", VTA)
+    first = Loaded(multiply(), device)
+    low = first._addresses[0]
+    first.close()
+    assert Loaded(multiply(), device)._addresses[0] == low
+
+
+def test_program_for_another_configuration():
+    with pytest.raises(FingerprintError, match=r"'mul' is for vta \(fingerprint \w{16}\), the device is tiny \(\w{16}\)"):
+        Loaded(multiply(), open_device("model", PRESETS["tiny"]))
+
+
+GOOD = {"x": np.zeros((1, 1, 16), np.int8), "w": np.zeros((1, 16, 16), np.int8)}
+MISTAKES = [
+    ({"x": GOOD["x"]}, "input 'w' is missing; inputs are x, w"),
+    ({**GOOD, "v": GOOD["x"]}, "no input is named 'v'; inputs are x, w"),
+    ({**GOOD, "x": np.zeros((16,), np.int8)}, "input 'x': shape (16,) given, (1, 1, 16) expected"),
+    ({**GOOD, "x": np.zeros((1, 1, 16))}, "input 'x': dtype float64 given, int8 expected"),
+    ({**GOOD, "x": np.full((1, 1, 16), 200)}, "input 'x': values 200..200 do not fit int8"),
+]
+
+
+@pytest.mark.parametrize("inputs, text", MISTAKES)
+def test_input_mistakes(inputs, text):
+    with pytest.raises(InputError) as caught:
+        run(multiply(), inputs)
+    assert text in str(caught.value)
+
+
+def test_unknown_device_and_host_operator():
+    with pytest.raises(UnsupportedError, match="unknown device 'fpga'; known are .*model"):
+        run(multiply(), GOOD, "fpga")
+    tensors = {n: Tensor(n, (1,), "int8", k) for n, k in (("a", "input"), ("b", "output"))}
+    net = Executable(VTA, "net", tensors, [HostStep("s", "teleport", ["a"], ["b"])])
+    with pytest.raises(UnsupportedError, match="step 's': host operator 'teleport' is unknown; known are "):
+        Loaded(net, open_device("model", VTA))
+
+
+def test_relocation_needs_alignment():
+    with pytest.raises(EncodingError, match="buffer 'w' at 0x110: must be a multiple of 256 bytes"):
+        multiply().relocate([0x100, 0x110, 0x200, 0x300])
+
+
+def test_buffers_are_aligned_to_their_entries():
+    program = Program(PRESETS["pynq_z1"].replace(batch=4))
+    program.load(Mem.WGT, 0, program.buffer("w", (1, 16, 16)), 0)
+    program.load(Mem.ACC, 0, program.buffer("c", (1, 4, 16), 32), 0)
+    program.alu(AluOp.ADD, [(1, 0, 0)], imm=1)
+    assert {b.name: b.align for b in program.finish().buffers} == {"w": 256, "c": 256, "uop": 64}

@@ -1,0 +1,307 @@
+"""The recorder against numpy loops that run beside it, on the behavioural model."""
+
+import numpy as np
+import pytest
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.errors import CapacityError, EncodingError, ProgramError, RaceError
+from tilewright.hw.isa import AluOp, Isa, Mem, Op, Queue
+from tilewright.runtime.loader import run
+from tilewright.runtime.program import Program
+from tilewright.runtime.verify import verify, without_pair
+
+VTA, TINY = PRESETS["vta"], PRESETS["tiny"]
+ODD = Config(name="odd", batch=2, block_in=8, block_out=4, wgt_bits=4, inp_bytes=1 << 10, wgt_bytes=1 << 10, acc_bytes=1 << 11,
+             uop_bytes=128, extensions=frozenset({"overwrite", "pad_value", "acc8"}))  # fmt: skip
+
+
+def wrap(x):
+    return (np.asarray(x, np.int64) + 2**31) % 2**32 - 2**31
+
+
+def alu(op, a, b):
+    if op == AluOp.SHR:
+        return wrap(a >> b if b >= 0 else a << -b) if np.ndim(b) == 0 else wrap(np.where(b >= 0, a >> abs(b), a << abs(b)))
+    return wrap({AluOp.MIN: np.minimum, AluOp.MAX: np.maximum, AluOp.ADD: np.add, AluOp.MUL: np.multiply}[op](a, b))
+
+
+class Shadow:
+    """Records a program and does the same with plain loops on numpy arrays."""
+
+    def __init__(self, cfg, seed, words=4096):
+        self.cfg, self.program, self.rng = cfg, Program(cfg), np.random.default_rng(seed)
+        self.inp = np.zeros((cfg.inp_depth, cfg.batch, cfg.block_in), np.int64)
+        self.wgt = np.zeros((cfg.wgt_depth, cfg.block_out, cfg.block_in), np.int64)
+        self.acc = np.zeros((cfg.acc_depth, cfg.batch, cfg.block_out), np.int64)
+        self.data = {
+            Mem.INP: self.rng.integers(-(1 << cfg.inp_bits - 1), 1 << cfg.inp_bits - 1, (64, *self.inp.shape[1:])),
+            Mem.WGT: self.rng.integers(-(1 << cfg.wgt_bits - 1), 1 << cfg.wgt_bits - 1, (64, *self.wgt.shape[1:])),
+            Mem.ACC: self.rng.integers(-(2**31), 2**31, (64, *self.acc.shape[1:])),
+        }
+        bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32}
+        self.buffers = {m: self.program.buffer(m.name, a.shape, bits[m]) for m, a in self.data.items()}
+        self.out = np.zeros((words, *self.acc.shape[1:]), np.int64)
+        self.target = self.program.buffer("out", self.out.shape, cfg.out_bits, kind="output")
+
+    def load(self, mem, sram, offset, y=1, x=1, stride=None, pads=(0, 0, 0, 0), pad_value=0):
+        stride = x if stride is None else stride
+        self.program.load(mem, sram, self.buffers[mem], offset, y_size=y, x_size=x, x_stride=stride, pads=pads,
+                          pad_value=pad_value)  # fmt: skip
+        pad = {Mem.INP: self.inp, Mem.WGT: self.wgt, Mem.ACC: self.acc}[mem]
+        tile = np.full((pads[0] + y + pads[1], pads[2] + x + pads[3], *pad.shape[1:]), pad_value, np.int64)
+        for row in range(y):
+            tile[pads[0] + row, pads[2] : pads[2] + x] = self.data[mem][offset + row * stride :][:x]
+        flat = tile.reshape(-1, *pad.shape[1:])
+        pad[sram : sram + len(flat)] = flat
+
+    def gemm(self, loops, dst=0, src=0, wgt=0, **flags):
+        self.program.gemm(loops, dst, src, wgt, **flags)
+        for trips in np.ndindex(*(n for n, *_ in loops)):
+            d, s, w = (b + sum(t * loop[k] for t, loop in zip(trips, loops)) for k, b in enumerate((dst, src, wgt), 1))
+            dot = self.inp[s] @ self.wgt[w].T
+            self.acc[d] = 0 if flags.get("reset") else wrap(dot if flags.get("overwrite") else self.acc[d] + dot)
+
+    def alu(self, op, loops, dst=0, src=0, imm=None):
+        self.program.alu(op, loops, dst, src, imm=imm)
+        for trips in np.ndindex(*(n for n, *_ in loops)):
+            d, s = (b + sum(t * loop[k] for t, loop in zip(trips, loops)) for k, b in enumerate((dst, src), 1))
+            self.acc[d] = alu(op, self.acc[d], self.acc[s] if imm is None else imm)
+
+    def store(self, sram, offset, y=1, x=1, stride=None):
+        stride = x if stride is None else stride
+        self.program.store(sram, self.target, offset, y_size=y, x_size=x, x_stride=stride)
+        half = 1 << self.cfg.out_bits - 1
+        for row in range(y):
+            values = self.acc[sram + row * x :][:x]
+            self.out[offset + row * stride :][:x] = (values + half) % (2 * half) - half
+
+    def check(self):
+        launch = self.program.finish()
+        report = verify(launch)
+        assert report.pairs
+        outputs, stats = run(self.program, {m.name: a for m, a in self.data.items()})
+        np.testing.assert_array_equal(outputs["out"], self.out)
+        return launch, stats
+
+
+def random_program(cfg, seed, length=25):
+    s = Shadow(cfg, seed)
+    r = s.rng
+    limit = min(32, cfg.acc_depth // 4)
+
+    def loops(most, ways):
+        out, top = [], [0] * ways
+        for _ in range(r.integers(1, 5)):
+            steps = [int(v) for v in r.integers(0, 4, ways)]
+            n = int(r.integers(1, 4))
+            if all(t + (n - 1) * v < m for t, v, m in zip(top, steps, most)):
+                top = [t + (n - 1) * v for t, v in zip(top, steps)]
+                out.append((n, *steps))
+        return out, [int(r.integers(0, m - t)) for t, m in zip(top, most)]
+
+    s.load(Mem.INP, 0, 0, x=min(64, cfg.inp_depth))
+    s.load(Mem.WGT, 0, 0, x=min(32, cfg.wgt_depth))
+    s.load(Mem.ACC, 0, 0, x=limit)
+    for _ in range(length):
+        kind = r.integers(0, 8)
+        if kind < 2:
+            mem = [Mem.INP, Mem.WGT, Mem.ACC][r.integers(0, 3)]
+            pads = tuple(int(v) for v in r.integers(0, 2, 4)) if mem != Mem.WGT else (0, 0, 0, 0)
+            value = int(r.integers(-8, 8)) if any(pads) and "pad_value" in cfg.extensions else 0
+            s.load(mem, int(r.integers(0, 8)), int(r.integers(0, 8)), int(r.integers(1, 4)), int(r.integers(1, 4)),
+                   int(r.integers(3, 9)), pads, value)  # fmt: skip
+        elif kind < 4:
+            steps, base = loops((limit, 32, 16), 3)
+            flag = [{}, {"reset": True}, {"overwrite": True}][r.choice(3, p=[0.7, 0.2, 0.1])]
+            s.gemm(steps, *base, **({} if "overwrite" in flag and "overwrite" not in cfg.extensions else flag))
+        elif kind < 6:
+            steps, base = loops((limit, limit), 2)
+            op = AluOp(int(r.integers(0, 5)))
+            imm = int(r.integers(-8, 8)) if r.integers(0, 2) or op == AluOp.SHR else None
+            s.alu(op, steps, *base, imm=imm)
+        else:
+            x = int(r.integers(1, 5))
+            s.store(int(r.integers(0, 8)), int(r.integers(0, 64)), int(r.integers(1, 4)), x, x + int(r.integers(0, 4)))
+    s.store(0, 100, x=limit)
+    return s
+
+
+@pytest.mark.parametrize("cfg", [VTA, TINY, ODD, PRESETS["pynq_z1"]], ids=lambda c: c.name)
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs_equal_numpy(cfg, seed):
+    print(f"seed {seed}")
+    random_program(cfg, seed).check()
+
+
+@pytest.mark.parametrize("count", [8193, 20000])
+def test_more_micro_ops_than_the_buffer_holds(count):
+    """One kernel, and many kernels, beyond 8192 micro-ops in one launch: VTA is silently wrong there."""
+    s = Shadow(VTA, count)
+    s.load(Mem.INP, 0, 0, x=64)
+    s.load(Mem.WGT, 0, 0, x=64)
+    index = s.rng.integers(0, [2048, 64, 64], (count, 3))
+    s.program.gemm([(2048, 1, 0, 0)], reset=True)
+    s.program.gemm_uops(index)
+    for d, src, w in index:
+        s.acc[d] = wrap(s.acc[d] + s.inp[src] @ s.wgt[w].T)
+    for part in np.array_split(s.rng.permutation(2048)[:, None].repeat(2, 1), 7):  # kernels that evict each other
+        s.program.alu_uops(AluOp.SHR, part, imm=5)
+        s.acc[part[:, 0]] >>= 5
+    s.store(0, 0, x=2048)
+    launch, stats = s.check()
+    assert stats.uops == 2048 + count + 2048
+    assert launch.uops.size > 8192
+
+
+def test_many_kernels_evict_and_reload():
+    s = Shadow(ODD, 3)  # 32 micro-ops on chip
+    s.load(Mem.ACC, 0, 0, x=32)
+    kernels = [s.rng.permutation(32)[: s.rng.integers(5, 20)] for _ in range(6)]
+    for k in [0, 1, 2, 0, 3, 4, 5, 1, 0, 0]:
+        s.program.alu_uops(AluOp.ADD, np.stack([kernels[k]] * 2, 1), imm=k + 1)
+        s.acc[kernels[k]] += k + 1
+    s.acc = wrap(s.acc)
+    s.store(0, 0, x=32)
+    launch, _ = s.check()
+    loads = [f for f in Isa(ODD).decode(launch.insn) if f["op"] == Op.LOAD and f["mem"] == Mem.UOP and f["x_size"]]
+    assert len(loads) > 6, "some kernel must have been evicted and loaded again"
+    assert launch.uops.size == sum(map(len, kernels)), "each kernel lies once in DRAM"
+
+
+@pytest.mark.parametrize("op", [AluOp.ADD, AluOp.MAX, AluOp.MUL])
+def test_ordered_alu_longer_than_the_buffer(op):
+    """A chain acc[d] = op(acc[d], acc[d - 1]) keeps its order when its kernel must be cut."""
+    s = Shadow(ODD, 11)
+    s.load(Mem.ACC, 0, 0, x=60)
+    s.alu(op, [(2, 0, 0), (50, 1, 1)], dst=1, src=0)
+    s.alu(op, [(3, 1, 1), (13, 1, 1), (2, 0, 1)], dst=1, src=0)
+    s.store(0, 0, x=60)
+    s.check()
+
+
+def test_ordered_overwrite_longer_than_the_buffer():
+    s = Shadow(ODD, 5)
+    s.load(Mem.INP, 0, 0, x=32)
+    s.load(Mem.WGT, 0, 0, x=16)
+    s.gemm([(3, 1, 2, 0), (40, 0, 0, 0), (5, 1, 3, 1)], overwrite=True)
+    s.gemm([(3, 0, 1, 0), (4, 1, 1, 1), (5, 2, 1, 1), (4, 1, 0, 2)], overwrite=True)
+    s.store(0, 0, x=32)
+    s.check()
+
+
+def test_loops_longer_than_an_instruction_counts():
+    s = Shadow(TINY, 1)
+    s.load(Mem.INP, 0, 0, x=4)
+    s.load(Mem.WGT, 0, 0, x=4)
+    s.program.gemm([(20000, 0, 0, 0), (2, 1, 1, 1)])
+    for d in range(2):
+        s.acc[d] = wrap(20000 * (s.inp[d] @ s.wgt[d].T))
+    s.store(0, 0, x=2)
+    s.check()
+
+
+def test_store_then_load_of_the_same_buffer_is_ordered():
+    program = Program(VTA)
+    a = program.buffer("a", (4, 1, 16))
+    t = program.buffer("t", (4, 1, 16), kind="temp")
+    w = program.buffer("w", (1, 16, 16))
+    out = program.buffer("out", (4, 1, 16), kind="output")
+    program.load(Mem.WGT, 0, w, 0)
+    for source, target in ((a, t), (t, out)):
+        program.load(Mem.INP, 0, source, 0, x_size=4)
+        program.gemm([(4, 1, 0, 0)], reset=True)
+        program.gemm([(4, 1, 1, 0)])
+        program.store(0, target, 0, x_size=4)
+    launch = program.finish()
+    verify(launch)
+    rng = np.random.default_rng(0)
+    x, weights = rng.integers(-9, 9, (4, 1, 16)), rng.integers(-9, 9, (1, 16, 16))
+    outputs, _ = run(program, {"a": x, "w": weights})
+    once = ((x @ weights[0].T) + 128) % 256 - 128
+    np.testing.assert_array_equal(outputs["out"], ((once @ weights[0].T) + 128) % 256 - 128)
+    nops = [f for f in Isa(VTA).decode(launch.insn) if f.get("x_size") == 0]
+    assert len(nops) == 1, "load and store meet through one NOP of the compute queue"
+
+
+def explicit(push=True):
+    program = Program(VTA, tokens="explicit")
+    a, out = program.buffer("a", (4, 1, 16), 32), program.buffer("out", (4, 1, 16), kind="output")
+    program.load(Mem.ACC, 0, a, 0, x_size=4)
+    program.alu(AluOp.ADD, [(4, 1, 1)], imm=3)
+    if push:
+        program.dep_push(Queue.COMPUTE, Queue.STORE)
+        program.dep_pop(Queue.COMPUTE, Queue.STORE)
+    program.store(0, out, 0, x_size=4)
+    return program
+
+
+def test_explicit_tokens():
+    x = np.arange(64).reshape(4, 1, 16)
+    program = explicit()
+    verify(program.finish())
+    outputs, _ = run(program, {"a": x})
+    np.testing.assert_array_equal(outputs["out"], (x + 3 + 128) % 256 - 128)
+
+
+def test_explicit_tokens_use_nops_where_no_instruction_can_carry_them():
+    program = Program(VTA, tokens="explicit")
+    for _ in range(2):
+        program.dep_push(Queue.LOAD, Queue.COMPUTE)
+        program.dep_pop(Queue.LOAD, Queue.COMPUTE)
+    launch = program.finish()
+    verify(launch)
+    carried = [f for f in Isa(VTA).decode(launch.insn) if f.get("x_size") == 0]
+    assert len(carried) == 5  # two pushes, two pops, one drain of the load queue
+
+
+def test_finish_twice_gives_the_same_launch():
+    program = explicit()
+    assert program.finish() is program.finish()
+    with pytest.raises(ProgramError, match="finished"):
+        program.alu(AluOp.ADD, [(1, 0, 0)], imm=1)
+
+
+def _a(p):
+    return p.buffer("a", (8, 1, 16))
+
+
+MISTAKES = [
+    (lambda p: Program(VTA, tokens="maybe"), ProgramError, "tokens = 'maybe': must be 'auto' or 'explicit'"),
+    (lambda p: (_a(p), _a(p)), ProgramError, "buffer 'a' is declared twice"),
+    (lambda p: p.load(Mem.INP, 0, _a(Program(VTA)), 0), ProgramError, "buffer 'a' belongs to another program"),
+    (lambda p: p.load(Mem.INP, 0, _a(p), 4, x_size=5), ProgramError, "load: reaches byte 144 of buffer 'a', which has 128"),
+    (lambda p: p.load(Mem.INP, 2045, _a(p), 0, x_size=4), CapacityError, "load writes INP entry 2048, but vta has 2048"),
+    (lambda p: p.load(Mem.UOP, 0, _a(p), 0), ProgramError, "memory UOP cannot be loaded by hand"),
+    (lambda p: p.load(Mem.INP, 0, _a(p), 0, pads=(16, 0, 0, 0)), EncodingError, "LOAD.y_pad_0 = 16: outside 0..15"),
+    (lambda p: p.load(Mem.INP, 0, _a(p), 0, pads=(1, 0, 0, 0), pad_value=1), ProgramError, "extension pad_value is not in"),
+    (lambda p: p.store(0, _a(p), 0), ProgramError, "buffer 'a' is input; only output and temp are written"),
+    (lambda p: p.gemm([(2048, 1, 0, 0)], dst=1, reset=True), CapacityError, "gemm writes ACC entry 2048, but vta has 2048"),
+    (lambda p: p.gemm([(0, 1, 0, 0)]), ProgramError, "must run at least once"),
+    (lambda p: p.gemm([], dst=4096), CapacityError, "gemm reaches beyond a scratchpad of vta: UOP.dst = 4096"),
+    (lambda p: p.gemm([(2, 1, 0, 0)], overwrite=True), ProgramError, "extension overwrite is not in configuration vta"),
+    (lambda p: p.alu(AluOp.ADD, [(2, 1, 1)], imm=40000), EncodingError, "ALU.imm = 40000: outside -32768..32767"),
+    (lambda p: p.dep_push(Queue.LOAD, Queue.COMPUTE), ProgramError, "need Program(..., tokens='explicit')"),
+    (lambda p: p.gemm_uops(np.zeros((2, 2), int)), ProgramError, r"must be integers of shape (n, 3), not int64 (2, 2)"),
+]
+
+
+@pytest.mark.parametrize("mistake, error, text", MISTAKES, ids=[m[2][:40] for m in MISTAKES])
+def test_mistakes_are_named(mistake, error, text):
+    with pytest.raises(error) as caught:
+        mistake(Program(VTA))
+    assert text in str(caught.value)
+
+
+def test_load_and_store_share_no_channel():
+    with pytest.raises(ProgramError, match="no token channel joins LOAD and STORE"):
+        Program(VTA, tokens="explicit").dep_push(Queue.LOAD, Queue.STORE)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_token_of_a_random_program_is_superfluous(seed):
+    launch = random_program(VTA, 100 + seed).program.finish()
+    for pair in verify(launch).pairs:
+        if pair.implied:
+            verify(without_pair(launch, pair))
+        else:
+            with pytest.raises(RaceError):
+                verify(without_pair(launch, pair))
