@@ -1,0 +1,231 @@
+"""hw/config.py: derived sizes, refusals and their texts, fingerprint, JSON, presets."""
+
+import dataclasses
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tilewright.hw.config import EXTENSIONS, PRESETS, Config, load_config
+from tilewright.hw.errors import ConfigError, FileError
+
+VTA, PYNQ, TINY = PRESETS["vta"], PRESETS["pynq_z1"], PRESETS["tiny"]
+
+
+def refused(text: str):
+    """A `ConfigError` with exactly this text."""
+    return pytest.raises(ConfigError, match=f"^{re.escape(text)}$")
+
+
+# name: (uop, inp, wgt, acc) depth, then bytes per (inp, wgt, acc, out, par) entry, MACs per cycle
+DERIVED = {
+    "vta": ((8192, 2048, 1024, 2048), (16, 256, 64, 16, 192), 256),
+    "pynq_z1": ((4096, 2048, 512, 2048), (16, 256, 64, 16, 192), 256),
+    "tiny": ((256, 256, 128, 128), (4, 16, 16, 4, 48), 16),
+}
+
+
+@pytest.mark.parametrize("name", DERIVED)
+def test_derived_sizes_of_the_presets(name):
+    cfg, (depths, entries, macs) = PRESETS[name], DERIVED[name]
+    assert (cfg.uop_depth, cfg.inp_depth, cfg.wgt_depth, cfg.acc_depth) == depths
+    got = (cfg.inp_entry_bytes, cfg.wgt_entry_bytes, cfg.acc_entry_bytes, cfg.out_entry_bytes, cfg.par_entry_bytes)
+    assert got == entries
+    assert cfg.uop_entry_bytes == 4
+    assert cfg.macs_per_cycle == macs
+
+
+def test_entries_of_unequal_blocks_batch_2_and_narrow_weights():
+    cfg = Config(batch=2, block_in=8, block_out=32, wgt_bits=4)
+    assert (cfg.inp_entry_bits, cfg.wgt_entry_bits, cfg.acc_entry_bits, cfg.out_entry_bits) == (128, 1024, 2048, 512)
+    assert cfg.wgt_depth == (1 << 18) // 128
+    assert cfg.macs_per_cycle == 512
+
+
+def test_presets_carry_the_extensions_they_promise():
+    assert VTA.extensions == {"acc8"}
+    assert PYNQ.extensions == TINY.extensions == EXTENSIONS
+    assert (PYNQ.par_entries, TINY.par_entries, PYNQ.acc_banks) == (64, 8, 2)
+    assert all(cfg.name == name for name, cfg in PRESETS.items())
+
+
+REFUSED = [
+    ({"block_in": 12}, "Config.block_in = 12: must be a power of two"),
+    ({"block_in": 0}, "Config.block_in = 0: must be a power of two"),
+    ({"block_in": -16}, "Config.block_in = -16: must be a power of two"),
+    ({"block_in": 16.0}, "Config.block_in = 16.0: must be an integer"),
+    ({"block_in": True}, "Config.block_in = True: must be an integer"),
+    ({"batch": "1"}, "Config.batch = '1': must be an integer"),
+    ({"batch": 128}, "Config.batch = 128: allowed are powers of two from 1 to 64"),
+    ({"block_out": 512}, "Config.block_out = 512: allowed are powers of two from 1 to 256"),
+    ({"inp_bits": 16}, "Config.inp_bits = 16: allowed are powers of two from 4 to 8"),
+    ({"wgt_bits": 1}, "Config.wgt_bits = 1: allowed are powers of two from 2 to 8"),
+    ({"acc_bits": 16}, "Config.acc_bits = 16: allowed are powers of two from 32 to 32"),
+    ({"uop_bytes": 32}, "Config.uop_bytes = 32: allowed are powers of two from 64 to 1048576"),
+    ({"axi_bits": 16}, "Config.axi_bits = 16: allowed are powers of two from 32 to 512"),
+    ({"queue_depth": 2}, "Config.queue_depth = 2: allowed are powers of two from 4 to 1024"),
+    ({"acc_banks": 4}, "Config.acc_banks = 4: allowed are powers of two from 1 to 2"),
+    ({"par_entries": 2048}, "Config.par_entries = 2048: allowed are powers of two from 1 to 1024"),
+    ({"token_depth": 0}, "Config.token_depth = 0: must be an integer from 1 to 65535"),
+    ({"token_depth": 2.5}, "Config.token_depth = 2.5: must be an integer from 1 to 65535"),
+    ({"dsp_packing": 1}, "Config.dsp_packing = 1: must be true or false"),
+    (
+        {"extensions": {"requant", "reqaunt"}},
+        "Config.extensions = reqaunt: unknown; known are acc8, depthwise, overwrite, pad_value, requant, rescale",
+    ),
+    ({"batch": 1, "block_in": 1, "inp_bits": 4}, "Config.inp_bits = 4: an entry must be whole bytes"),
+    (
+        {"block_in": 1, "block_out": 1, "wgt_bits": 2, "inp_bits": 8},
+        "Config.wgt_bits = 2: an entry must be whole bytes",
+    ),
+    ({"block_out": 1, "out_bits": 4}, "Config.out_bits = 4: an entry must be whole bytes"),
+    (
+        {"wgt_bytes": 256},
+        "Config.wgt_bytes = 256: must hold at least 2 entries of 256 bytes; use 512 or more",
+    ),
+    (
+        {"acc_bytes": 1 << 18, "wgt_bytes": 1 << 19},
+        "Config.acc_bytes, inp_bytes, wgt_bytes: depths 4096, 2048, 2048 need 34 index bits, a micro-op has 32; "
+        "halve one of them",
+    ),
+    (
+        {"uop_bytes": 1 << 16, "extensions": {"overwrite"}},
+        "Config.uop_bytes = 65536: extension overwrite needs at most 8192 micro-ops (32768 bytes)",
+    ),
+    (
+        {"uop_bytes": 1 << 16},
+        "GEMM: the fields need 148 bits, the word has 128; choose smaller uop, inp, wgt or acc buffers",
+    ),
+]
+
+
+@pytest.mark.parametrize("values, text", REFUSED, ids=lambda v: " ".join(v) if isinstance(v, dict) else "")
+def test_impossible_values_are_refused_by_name(values, text):
+    with refused(text):
+        Config(**values)
+
+
+def test_a_configuration_is_frozen_and_replace_checks_again():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        VTA.batch = 2  # pyright: ignore[reportAttributeAccessIssue]
+    assert VTA.replace(batch=2).batch == 2
+    assert VTA.batch == 1
+    with refused("Config.batch = 3: must be a power of two"):
+        VTA.replace(batch=3)
+    with pytest.raises(ConfigError, match="^Config has no field 'blok'; it has acc_banks, acc_bits, "):
+        VTA.replace(blok=3)
+
+
+@pytest.mark.parametrize("bad", ["requant", [1]])
+def test_extensions_must_be_a_list_of_names(bad):
+    with refused(f"Config.extensions = {bad!r}: must be a list of names"):
+        Config.from_dict({"extensions": bad})
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_json_round_trip(name):
+    cfg = PRESETS[name]
+    assert Config.from_dict(json.loads(json.dumps(cfg.to_dict()))) == cfg
+
+
+# What a program depends on changes the fingerprint; what describes the circuit only does not.
+PROGRAM_FACTS = [
+    {"batch": 2, "acc_bytes": 1 << 18, "inp_bytes": 1 << 16},
+    {"block_in": 32, "inp_bytes": 1 << 16, "wgt_bytes": 1 << 19},
+    {"block_out": 8, "acc_bytes": 1 << 16, "wgt_bytes": 1 << 17},
+    {"inp_bits": 4, "inp_bytes": 1 << 14},
+    {"wgt_bits": 4, "wgt_bytes": 1 << 17},
+    {"out_bits": 4},
+    {"uop_bytes": 1 << 14},
+    {"inp_bytes": 1 << 14},
+    {"wgt_bytes": 1 << 17},
+    {"acc_bytes": 1 << 16},
+    {"par_entries": 32},
+    {"extensions": []},
+    {"extensions": ["acc8", "requant"]},
+]
+CIRCUIT_FACTS = [
+    {"name": "other"},
+    {"acc_banks": 2},
+    {"axi_bits": 128},
+    {"load_ports": 2},
+    {"store_ports": 2},
+    {"queue_depth": 16},
+    {"token_depth": 8},
+    {"ppu_lanes": 16},
+    {"dsp_packing": True},
+]
+
+
+def test_the_fingerprint_covers_what_programs_depend_on():
+    prints = [VTA.replace(**change).fingerprint for change in PROGRAM_FACTS]
+    assert len({VTA.fingerprint, *prints}) == len(PROGRAM_FACTS) + 1
+    assert all(0 <= p < 1 << 64 for p in prints)
+
+
+@pytest.mark.parametrize("change", CIRCUIT_FACTS, ids=lambda c: next(iter(c)))
+def test_the_fingerprint_ignores_ports_lanes_and_packing(change):
+    assert VTA.replace(**change) != VTA
+    assert VTA.replace(**change).fingerprint == VTA.fingerprint
+
+
+def test_every_field_is_known_to_the_fingerprint_tests():
+    tested = {key for change in PROGRAM_FACTS + CIRCUIT_FACTS for key in change}
+    assert {f.name for f in dataclasses.fields(Config)} - tested == {"acc_bits"}  # has one legal value
+
+
+def test_the_fingerprint_is_the_hash_of_canonical_json():
+    # Computed outside of this code: printf '%s' '<this JSON>' | sha256sum | cut -c1-16
+    # {"acc_bits":32,"acc_depth":2048,"batch":1,"block_in":16,"block_out":16,"extensions":["acc8"],"inp_bits":8,
+    #  "inp_depth":2048,"isa_version":1,"out_bits":8,"par_entries":64,"uop_depth":8192,"wgt_bits":8,"wgt_depth":1024}
+    assert VTA.fingerprint == 0x928B257D53761A3E
+
+
+@given(st.permutations(sorted(EXTENSIONS)), st.integers(0, 6))
+def test_the_fingerprint_does_not_depend_on_the_order_of_extensions(order, n):
+    first = Config(extensions=frozenset(order[:n]))
+    assert first.fingerprint == Config.from_dict({"extensions": order[:n][::-1]}).fingerprint
+
+
+def test_vta_strings():
+    cfg = Config.from_vta("1x16_i8w8a32_15_15_18_17")
+    assert cfg.fingerprint == VTA.fingerprint
+    small = load_config("2x8_i8w4a32_12_13_14_15")
+    assert (small.batch, small.block_in, small.block_out, small.wgt_bits) == (2, 8, 8, 4)
+    assert (small.uop_bytes, small.inp_bytes, small.wgt_bytes, small.acc_bytes) == (4096, 8192, 16384, 32768)
+    with refused("'1x16_i8' is not a VTA configuration; expected BATCHxBLOCK_iNwNaN_UOP_INP_WGT_ACC"):
+        load_config("1x16_i8")
+    with refused("Config.block_in = 12: must be a power of two"):
+        load_config("1x12_i8w8a32_15_15_18_17")
+
+
+def test_load_config_takes_presets_values_and_configurations():
+    assert load_config("tiny") is TINY
+    assert load_config(TINY) is TINY
+    assert load_config(TINY.to_dict()) == TINY
+    with refused("unknown preset 'tinny'; known are vta, pynq_z1, tiny, or give a .json file"):
+        load_config("tinny")
+
+
+def test_load_config_reads_json_files(tmp_path):
+    path = tmp_path / "mine.json"
+    path.write_text(json.dumps({"wgt_bits": 4, "wgt_bytes": 1 << 17, "extensions": ["acc8"]}))
+    cfg = load_config(str(path))
+    assert (cfg.name, cfg.wgt_bits, cfg.extensions) == ("mine", 4, {"acc8"})
+
+
+def test_load_config_names_what_is_wrong_with_a_file(tmp_path):
+    missing, broken, array = tmp_path / "no.json", tmp_path / "broken.json", tmp_path / "array.json"
+    broken.write_text("{")
+    array.write_text("[1]")
+    with pytest.raises(FileError, match=f"^{re.escape(str(missing))}: no such configuration file$"):
+        load_config(str(missing))
+    with pytest.raises(FileError, match=rf"^{re.escape(str(broken))}: not a readable JSON configuration \(.*\)$"):
+        load_config(str(broken))
+    with refused(f"{array}: a configuration is a JSON object of fields, not a list"):
+        load_config(str(array))
+    with pytest.raises(FileError, match="not a readable JSON configuration"):
+        (tmp_path / "folder.json").mkdir()
+        load_config(str(tmp_path / "folder.json"))

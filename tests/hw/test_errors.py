@@ -1,0 +1,48 @@
+"""hw/errors.py: one family, one exit status per kind."""
+
+import pytest
+
+from tilewright.hw import errors
+from tilewright.hw.errors import ExecutionError, ProgramError, TilewrightError
+
+# The exit statuses are part of the command's interface; docs/cli.md lists them.
+EXIT_CODES = {
+    "TilewrightError": 1,
+    "ConfigError": 3,
+    "EncodingError": 4,
+    "UnsupportedError": 5,
+    "FileError": 6,
+    "CapacityError": 7,
+    "ProgramError": 8,
+    "ExecutionError": 8,
+    "DeadlockError": 8,
+    "TokenError": 8,
+    "AccessError": 8,
+    "RaceError": 8,
+    "FingerprintError": 8,
+    "InputError": 9,
+    "ScheduleError": 10,
+}
+CLASSES = {name: c for name, c in vars(errors).items() if isinstance(c, type)}
+
+
+def test_every_class_is_a_tilewright_error_with_a_fixed_exit_code():
+    assert {name: c.exit_code for name, c in CLASSES.items()} == EXIT_CODES
+    assert all(issubclass(c, TilewrightError) for c in CLASSES.values())
+
+
+def test_click_keeps_exit_code_2_for_itself():
+    assert 2 not in EXIT_CODES.values()
+
+
+@pytest.mark.parametrize("name", ["ConfigError", "EncodingError", "InputError"])
+def test_impossible_values_are_value_errors_too(name):
+    assert issubclass(CLASSES[name], ValueError)
+
+
+@pytest.mark.parametrize("name", ["ExecutionError", "DeadlockError", "TokenError", "AccessError"])
+def test_execution_errors_carry_the_instruction(name):
+    error = CLASSES[name]("instruction 3: GEMM: reason", 3)
+    assert (str(error), error.index) == ("instruction 3: GEMM: reason", 3)
+    assert CLASSES[name]("no instruction").index is None
+    assert issubclass(CLASSES[name], ExecutionError) and issubclass(CLASSES[name], ProgramError)

@@ -1,0 +1,82 @@
+"""Packaging: every folder with code is in the wheel, nothing else is, and the extras are what the README says."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+try:
+    import tomllib
+except ModuleNotFoundError:  # Python 3.10
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[1]
+TOP = {"hw", "sim", "runtime", "compiler", "boards", "cli"}
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
+DATA = (".json", ".cpp", ".tcl", ".xdc", "py.typed")
+
+
+def sources() -> list[Path]:
+    """Files of the packages, relative to the root."""
+    found = [p for top in sorted(TOP) for p in (ROOT / top).rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    return [p.relative_to(ROOT) for p in found]
+
+
+def test_packages_are_the_folders():
+    folders = {p.parent for p in sources() if p.suffix == ".py"}
+    assert {"tilewright." + ".".join(f.parts) for f in folders} == set(SETUPTOOLS["packages"])
+    assert SETUPTOOLS["package-dir"] == {f"tilewright.{top}": top for top in TOP}
+
+
+def test_every_package_has_an_init_and_the_root_has_none():
+    assert not (ROOT / "__init__.py").exists()
+    for package in SETUPTOOLS["packages"]:
+        assert (ROOT / Path(*package.split(".")[1:]) / "__init__.py").exists(), package
+
+
+def test_every_top_package_says_that_it_is_typed():
+    assert all((ROOT / top / "py.typed").exists() for top in TOP)
+
+
+def test_bare_names_are_banned_for_every_top_package():
+    assert set(PYPROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == TOP
+
+
+def test_the_wheel_holds_every_module_and_data_file(tmp_path):
+    pytest.importorskip("setuptools", minversion="77")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    for top in TOP:
+        shutil.copytree(ROOT / top, tmp_path / top, ignore=shutil.ignore_patterns("__pycache__"))
+    code = "import sys; from setuptools import build_meta as b; sys.argv = ['setup.py']; b.build_wheel('dist')"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    names = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
+    expected = {p for p in sources() if p.suffix == ".py" or p.name.endswith(DATA)}
+    assert names == {f"tilewright/{p.as_posix()}" for p in expected}
+
+
+def test_a_board_needs_numpy_alone():
+    (only,) = PYPROJECT["project"]["dependencies"]
+    assert only == "numpy>=1.26,<3"
+
+
+def test_tvm_is_pinned_and_training_stays_out_of_every_other_extra():
+    extras = PYPROJECT["project"]["optional-dependencies"]
+    assert extras["compiler"][:2] == ["apache-tvm==0.27.0.post1", "apache-tvm-ffi>=0.1.14.post0,<0.1.15"]
+    others = [need for name, needs in extras.items() if name != "train" for need in needs]
+    assert not [need for need in others if need.startswith(("torch", "scikit-learn"))]
+
+
+def test_every_dependency_states_its_reason():
+    lines = (ROOT / "pyproject.toml").read_text().splitlines()
+    needs = [*PYPROJECT["project"]["dependencies"], *PYPROJECT["build-system"]["requires"]]
+    needs += [need for extra in PYPROJECT["project"]["optional-dependencies"].values() for need in extra]
+    for need in needs:
+        stated = [line for line in lines if f'"{need}"' in line]
+        assert stated and all(len(line.partition(" #")[2].strip()) > 10 for line in stated), need
