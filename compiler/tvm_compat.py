@@ -1,11 +1,67 @@
-"""Every name that the compiler takes from TVM, in one place: they move at every release."""
+"""Every name that the compiler takes from TVM, in one place: they move at every release.
+
+Raises `UnsupportedError` when TVM is missing or is another version than the one this compiler is written for.
+"""
 
 from __future__ import annotations
 
-from tvm.ir import GenericConst as Const
-from tvm.relax import Function, Var
-from tvm.relax.dpl import is_const, is_op, wildcard
-from tvm.relax.dpl.pattern import DFPattern
-from tvm.relax.frontend.onnx import from_onnx
+import re
 
-__all__ = ["Const", "DFPattern", "Function", "Var", "from_onnx", "is_const", "is_op", "wildcard"]
+from ..hw.errors import UnsupportedError
+
+TVM_VERSION = "0.27.0.post1"
+FFI_SERIES = "0.1.14"  # from 0.1.15 on tvm.ir.save_json crashes the process, and with it every Schedule.tensorize
+_REMEDY = "install it with: pip install 'tilewright[compiler]'"
+
+try:
+    import tvm_ffi
+    from tvm import IRModule, __version__, ir, s_tir, sym, te, tirx
+    from tvm.ir import GenericConst as Const
+    from tvm.ir.transform import Sequential
+    from tvm.relax import Function, Var
+    from tvm.relax.dpl import is_const, is_op, wildcard
+    from tvm.relax.dpl.pattern import DFPattern
+    from tvm.relax.frontend.onnx import from_onnx
+    from tvm.s_tir import Schedule, TensorIntrin
+    from tvm.script import tirx as T
+    from tvm.tirx import PrimFunc
+    from tvm_ffi import structural_hash, structural_mutate, structural_walk
+except ImportError as exc:
+    raise UnsupportedError(f"the compiler needs Apache TVM {TVM_VERSION} ({exc}); {_REMEDY}") from None
+
+__all__ = [
+    "Const",
+    "DFPattern",
+    "Function",
+    "IRModule",
+    "PrimFunc",
+    "Schedule",
+    "Sequential",
+    "T",
+    "TensorIntrin",
+    "Var",
+    "check_versions",
+    "from_onnx",
+    "ir",
+    "is_const",
+    "is_op",
+    "s_tir",
+    "structural_hash",
+    "structural_mutate",
+    "structural_walk",
+    "sym",
+    "te",
+    "tirx",
+    "wildcard",
+]
+
+
+def check_versions(tvm_version: str, ffi_version: str) -> None:
+    """Raise `UnsupportedError` unless both are the versions that this module is written for."""
+    if tvm_version.split("+")[0] != TVM_VERSION:
+        raise UnsupportedError(f"Apache TVM {tvm_version} is installed, the compiler needs {TVM_VERSION}; {_REMEDY}")
+    if not re.match(re.escape(FFI_SERIES) + r"(\.|$)", ffi_version):
+        raise UnsupportedError(f"apache-tvm-ffi {ffi_version} is installed, not {FFI_SERIES}.*; {_REMEDY}")
+
+
+check_versions(__version__, tvm_ffi.__version__)
