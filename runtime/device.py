@@ -88,9 +88,14 @@ def register_device(name: str, module: str, cls: str) -> None:
     _DEVICES[name] = (module, cls)
 
 
+def device_names() -> list[str]:
+    """The names that `open_device` knows."""
+    return sorted(_DEVICES)
+
+
 def open_device(name: str, cfg: Config) -> Device:
     """The device registered as `name`, made for `cfg`. Raises `UnsupportedError` for an unknown name."""
     if name not in _DEVICES:
-        raise UnsupportedError(f"unknown device {name!r}; known are {', '.join(sorted(_DEVICES))}")
+        raise UnsupportedError(f"unknown device {name!r}; known are {', '.join(device_names())}")
     module, cls = _DEVICES[name]
     return getattr(importlib.import_module(module), cls)(cfg)

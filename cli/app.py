@@ -1,0 +1,55 @@
+"""The command and its verbs. A verb's module is imported only when that verb is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+import click
+
+from ..hw import errors
+
+# verb -> what it does, as the list of verbs shows it
+VERBS = {
+    "compile": "Compile a network or a schedule into a .tw program.",
+    "run": "Run a program on a device with the inputs of a file.",
+    "replay": "Run recorded cases and compare all of memory.",
+    "verify": "Prove a program free of deadlocks and races.",
+    "disasm": "Print a program's instructions.",
+    "bench": "Measure the behavioural model's speed.",
+    "doctor": "Say what is installed and what each thing is for.",
+}
+
+
+def exit_codes() -> list[tuple[int, str]]:
+    """Exit statuses and their meanings; those of errors come from their classes."""
+    codes = {0: "Success.", 2: "The command line is wrong.", 130: "Interrupted."}
+    codes[errors.TilewrightError.exit_code] = "Cases or comparisons failed, or any other error."
+    for cls in errors.TilewrightError.__subclasses__():
+        codes[cls.exit_code] = (inspect.getdoc(cls) or "").splitlines()[0]
+    return sorted(codes.items())
+
+
+class _Verbs(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        return importlib.import_module(f".{cmd_name}", __package__).command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list of verbs, from `VERBS` alone: their modules stay unloaded."""
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), text) for code, text in exit_codes()])
+
+
+@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tilewright", message="%(package)s %(version)s")
+def command() -> None:
+    """Compile int8 networks and tensor schedules to accelerator programs, and run them."""

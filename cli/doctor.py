@@ -1,0 +1,137 @@
+"""`tilewright doctor`: what is installed, what each thing is for, and what is missing for which task."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import re
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass
+
+import click
+
+from . import report
+from .options import json_option
+
+# distribution -> what it is for; the ranges come from the installed package's own requirements
+PURPOSE = {
+    "numpy": "everything; all that a board needs",
+    "click": "this command",
+    "rich": "tables and the progress display",
+    "packaging": "this report",
+    "apache-tvm": "compiling networks and schedules",
+    "apache-tvm-ffi": "TVM's object layer",
+    "onnx": "reading quantised networks",
+    "onnxruntime": "the comparison in `make sim`",
+    "pytest": "tests",
+    "hypothesis": "tests",
+    "ruff": "lint and format",
+    "pyright": "type checks",
+    "torch": "training the example network anew",
+    "scikit-learn": "training the example network anew",
+}
+# program -> (what it is for, how to ask for its version)
+TOOLS = {
+    "make": "the Makefile's targets",
+    "g++": "nothing yet (will build RTL simulations)",
+    "perl": "nothing yet (will build RTL simulations)",
+}
+MISSING, WRONG, FINE = "missing", "wrong version", "ok"
+
+
+@dataclass
+class Item:
+    """One thing that may be installed. `wanted` is the range, `extra` the extra of tilewright that brings it."""
+
+    name: str
+    purpose: str
+    version: str
+    wanted: str
+    extra: str
+    state: str
+
+
+def packages() -> list[Item]:
+    """The Python distributions that tilewright can use."""
+    from packaging.requirements import Requirement
+
+    found = {}
+    for text in importlib.metadata.requires("tilewright") or []:
+        need = Requirement(text)
+        if need.name not in PURPOSE or need.name in found:
+            continue
+        extra = str(need.marker).split('"')[-2] if need.marker and "extra" in str(need.marker) else ""
+        try:
+            version = importlib.metadata.version(need.name)
+            state = FINE if need.specifier.contains(version, prereleases=True) else WRONG
+        except importlib.metadata.PackageNotFoundError:
+            version, state = "", MISSING
+        found[need.name] = Item(need.name, PURPOSE[need.name], version, str(need.specifier), extra, state)
+    return list(found.values())
+
+
+def tools() -> list[Item]:
+    """The programs of the operating system that tilewright can use."""
+    found = []
+    for name, purpose in TOOLS.items():
+        path = shutil.which(name)
+        version = _version(path) if path else ""
+        found.append(Item(name, purpose, version, "", "", FINE if path else MISSING))
+    return found
+
+
+def _version(path: str) -> str:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return "?"
+    number = re.search(r"\d+(\.\d+)+", done.stdout)
+    return number[0] if number else "?"
+
+
+def presets() -> list[dict[str, object]]:
+    """The preset configurations, with what a program depends on."""
+    from ..hw.config import PRESETS
+
+    return [
+        {
+            "preset": cfg.name,
+            "array": f"{cfg.batch}x{cfg.block_in}x{cfg.block_out}",
+            "widths": f"i{cfg.inp_bits} w{cfg.wgt_bits} a{cfg.acc_bits}",
+            "uop_kB": cfg.uop_bytes // 1024,
+            "inp_kB": cfg.inp_bytes // 1024,
+            "wgt_kB": cfg.wgt_bytes // 1024,
+            "acc_kB": cfg.acc_bytes // 1024,
+            "extensions": " ".join(sorted(cfg.extensions)) or "none",
+            "fingerprint": f"{cfg.fingerprint:016x}",
+        }
+        for cfg in PRESETS.values()
+    ]
+
+
+@click.command()
+@json_option
+def command(as_json: bool) -> None:
+    """Say what is installed, what each thing is for, and which configurations and devices there are."""
+    from ..runtime.device import device_names
+
+    python = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.platform()}
+    items = packages() + tools()
+    if as_json:
+        found = {"python": python, "items": [asdict(item) for item in items], "presets": presets()}
+        report.emit_json(found | {"devices": device_names()})
+        return
+    click.echo(
+        f"tilewright {importlib.metadata.version('tilewright')}, Python {python['python']}, {python['system']}\n"
+    )
+    columns = ("what", "for", "version", "wanted", "extra", "state")
+    report.table(columns, [list(asdict(item).values()) for item in items])
+    rows = presets()
+    report.table([key.replace("_", " ") for key in rows[0]], [list(row.values()) for row in rows])
+    click.echo(f"devices: {', '.join(device_names())}")
+    for item in items:
+        if item.state != FINE and item.extra:
+            click.echo(f"{item.name} is {item.state}: pip install 'tilewright[{item.extra}]' for {item.purpose}")
+        elif item.state != FINE:
+            click.echo(f"{item.name} is {item.state}: install it with the system's package manager for {item.purpose}")

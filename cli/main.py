@@ -1,0 +1,49 @@
+"""Entry point of the `tilewright` command: runs it and turns every error into one line and an exit status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ..hw.errors import TilewrightError
+
+PROGRAM = "tilewright"
+USAGE_STATUS = 2  # what click and most commands use
+INTERRUPT_STATUS = 130  # 128 + SIGINT, as shells have it
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with `arguments` (default: those of the process); the exit status."""
+    try:
+        import click
+
+        from .app import command
+    except ModuleNotFoundError as exc:
+        if exc.name != "click":
+            raise
+        return _fail("the command's own packages are not installed; run: pip install 'tilewright[cli]'", 1)
+    try:
+        # A verb returns its exit status, or None for success.
+        return command.main(arguments, prog_name=PROGRAM, standalone_mode=False) or 0
+    except TilewrightError as exc:
+        return _fail(str(exc), exc.exit_code)
+    except click.UsageError as exc:
+        where = exc.ctx.command_path if exc.ctx else PROGRAM
+        return _fail(f"{exc.format_message()} (see {where} --help)", USAGE_STATUS)
+    except click.ClickException as exc:
+        return _fail(exc.format_message(), 1)
+    except (click.Abort, KeyboardInterrupt):
+        return _fail("interrupted", INTERRUPT_STATUS)
+    except MemoryError:
+        return _fail("out of memory", 1)
+
+
+def _fail(text: str, status: int) -> int:
+    line = " ".join(text.split())
+    print(f"{PROGRAM}: error: {line}", file=sys.stderr)
+    return status

@@ -1,0 +1,101 @@
+"""Where a verb's program comes from: a `.tw` file, a network to compile, or Python source that makes one."""
+
+from __future__ import annotations
+
+import inspect
+import runpy
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..hw.config import Config, load_config
+from ..hw.errors import FileError, FingerprintError, ScheduleError, TilewrightError, UnsupportedError
+from .options import DEFAULT_CONFIG
+
+if TYPE_CHECKING:
+    from ..runtime.executable import Executable
+
+MODEL_HELP = """MODEL is a quantised network (QDQ .onnx), or FILE.py:NAME: a TVM schedule, PrimFunc or IRModule, a
+tilewright Program, or a function of the configuration that returns one of these."""
+
+
+def open_program(source: str, config: str | None) -> Executable:
+    """The executable that `source` names, for the configuration `config` (default: a `.tw` file's own, or pynq_z1).
+
+    Raises `FingerprintError` where a `.tw` file was made for another configuration than `config`.
+    """
+    if not source.endswith(".tw"):
+        return compile_source(source, load_config(config or DEFAULT_CONFIG))
+    from ..runtime.executable import Executable
+
+    cfg = load_config(config) if config else None
+    executable = Executable.load(source)
+    if cfg and cfg.fingerprint != executable.cfg.fingerprint:
+        raise FingerprintError(
+            f"{source} was compiled for {executable.cfg.name} (fingerprint {executable.cfg.fingerprint:016x}), "
+            f"not for {cfg.name} ({cfg.fingerprint:016x}); leave --config out or compile again"
+        )
+    return executable
+
+
+def compile_source(source: str, cfg: Config) -> Executable:
+    """The executable that the network or Python source `source` compiles to."""
+    file, _, name = source.rpartition(":")
+    if file.endswith(".py"):
+        return _from_python(_existing(file), name, cfg)
+    if source.endswith(".py"):
+        raise UnsupportedError(f"{source}: say which name to compile, as in {source}:schedule")
+    path = _existing(source)
+    if path.suffix != ".onnx":
+        raise UnsupportedError(f"{source}: unknown kind of model; known are .onnx, FILE.py:NAME and, to run, .tw")
+    try:
+        from ..compiler.network import compile_model
+    except ModuleNotFoundError as exc:
+        raise _missing(exc) from None
+    return compile_model(path, cfg)
+
+
+def _existing(source: str) -> Path:
+    path = Path(source)
+    if not path.exists():
+        raise FileError(f"{source}: no such file")
+    if not path.is_file():
+        raise FileError(f"{source}: is a folder; give a file")
+    return path
+
+
+def _missing(exc: ModuleNotFoundError) -> Exception:
+    if exc.name and exc.name.split(".")[0] in ("tvm", "tvm_ffi", "onnx"):
+        return UnsupportedError(
+            "compiling needs TVM and onnx, which are not installed; pip install 'tilewright[compiler]'"
+        )
+    return exc
+
+
+def _from_python(path: Path, name: str, cfg: Config) -> Executable:
+    from ..runtime.executable import Executable
+    from ..runtime.program import Program
+
+    value = _evaluate(path, name, cfg)
+    if not isinstance(value, Program):
+        try:
+            from ..compiler import build
+        except ModuleNotFoundError as exc:
+            raise _missing(exc) from None
+        value = build(value, cfg)
+    return Executable.from_launch(value.finish())
+
+
+def _evaluate(path: Path, name: str, cfg: Config) -> object:
+    try:
+        namespace = runpy.run_path(str(path), run_name="tilewright_source")
+        if name not in namespace:
+            raise FileError(f"{path}: has no {name!r}")
+        value = namespace[name]
+        return value(cfg) if inspect.isfunction(value) else value
+    except TilewrightError:
+        raise
+    except Exception as exc:
+        lines = [frame.lineno for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == str(path)]
+        line = exc.lineno if isinstance(exc, SyntaxError) else (lines or [None])[-1]
+        raise ScheduleError(f"{path}:{line}: {type(exc).__name__}: {exc}") from None

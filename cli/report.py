@@ -1,0 +1,89 @@
+"""What the verbs print: tables, JSON, and progress that only a terminal sees.
+
+rich honours NO_COLOR and writes plain text where the output is not a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import click
+
+PLAIN_WIDTH = 200  # columns of a table that goes to a file or a pipe
+
+
+class Advance(Protocol):
+    """Tells the progress display that steps are done, and what comes next."""
+
+    def __call__(self, steps: int = 1, what: str = "") -> None:
+        """Advance by `steps`; `what` replaces the description."""
+        ...
+
+
+def emit_json(result: object) -> None:
+    """Print `result` as one JSON document."""
+    click.echo(json.dumps(result, indent=1))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], total: Sequence[object] | None = None) -> None:
+    """Print `rows` under `columns`; a column whose cells are all numbers is aligned right. `total` is a last row."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    cells = [[_text(cell) for cell in row] for row in rows]
+    last = [[_text(cell) for cell in total]] if total else []
+    out = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_footer=False)
+    for k, name in enumerate(columns):
+        numeric = all(_numeric(row[k]) for row in cells + last)
+        out.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in cells:
+        out.add_row(*row)
+    if last:
+        out.add_section()
+        out.add_row(*last[0])
+    width = None if sys.stdout.isatty() else PLAIN_WIDTH
+    console = Console(width=width, highlight=False, markup=False)
+    with console.capture() as capture:
+        console.print(out)
+    click.echo("\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines() if line.strip()))
+
+
+def _text(cell: object) -> str:
+    if isinstance(cell, bool):
+        return "yes" if cell else "no"
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    if isinstance(cell, float):
+        return f"{cell:,.2f}"
+    return str(cell)
+
+
+def _numeric(cell: str) -> bool:
+    return cell == "" or cell.replace(",", "").replace(".", "").replace("-", "").removesuffix(" %").isdigit()
+
+
+@contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Advance]:
+    """A progress display on standard error while the block runs, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda steps=1, what="": None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = [SpinnerColumn(), TextColumn("{task.description}")]
+    columns += [BarColumn(), MofNCompleteColumn()] if total else []
+    with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as display:
+        task = display.add_task(what, total=total)
+
+        def advance(steps: int = 1, what: str = "") -> None:
+            if what:
+                display.update(task, description=what)
+            display.advance(task, steps)
+
+        yield advance

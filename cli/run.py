@@ -1,0 +1,177 @@
+"""`tilewright run`: a program with the inputs of a file, on a device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import click
+
+from ..hw.errors import FileError, InputError
+from . import report
+from .options import config_option, device_option, json_option
+from .programs import MODEL_HELP, open_program
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..runtime.executable import Executable
+
+SHOWN_LABELS = 20
+
+
+HELP = f"""Run MODEL, a .tw program or what `compile` takes, once per input of X.npz.
+
+X.npz holds `inputs` of shape (N, 1, ...), or one array per input tensor under the tensor's name, with or without the
+leading N. Where it also holds `outputs` or `labels`, the results are compared with them. Y.npz gets `outputs`, or one
+array per output tensor where there are several.
+
+{MODEL_HELP}"""
+
+
+@click.command(help=HELP)
+@click.argument("model")
+@click.option("--inputs", required=True, metavar="X.npz", help="The inputs.")
+@click.option("-o", "--output", metavar="Y.npz", help="Where the outputs go.")
+@device_option
+@config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
+@json_option
+def command(model: str, inputs: str, output: str | None, device: str, config: str | None, as_json: bool) -> None:
+    """Load or compile, run every input, compare, write the outputs, and print the steps."""
+    from ..runtime.device import open_device
+    from ..runtime.files import check_writable
+    from ..runtime.loader import Loaded
+    from .layers import print_rows, run_rows
+
+    if output:
+        check_writable(output)
+    arrays = read_npz(inputs)
+    with report.progress(f"preparing {model}"):
+        executable = open_program(model, config)
+    samples, stacked = split(executable, arrays, inputs)
+    results, runs, start = [], [], time.perf_counter()
+    with (
+        Loaded(executable, open_device(device, executable.cfg)) as loaded,
+        report.progress(f"running on {device}", len(samples)) as advance,
+    ):
+        for sample in samples:
+            results.append(loaded.run(sample))
+            runs.append(loaded.reports)
+            advance()
+    seconds = time.perf_counter() - start
+    outputs = _collect(executable, results, stacked)
+    if output:
+        write_npz(output, outputs)
+    result = {"program": model, "config": executable.cfg.name, "device": device, "inputs": len(samples)}
+    result |= _compare(outputs, arrays, stacked) | {"seconds": seconds, "output": output}
+    if as_json:
+        report.emit_json(result | {"layers": run_rows(runs)})
+        return
+    print_rows(run_rows(runs))
+    _print_summary(result)
+
+
+def read_npz(path: str) -> dict[str, np.ndarray]:
+    """The arrays of an npz file. Raises `FileError` where it is missing, damaged, or needs pickle."""
+    import zipfile
+
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if isinstance(archive, np.ndarray):
+                raise FileError(f"{path}: is a single array; give an .npz archive")
+            return {key: archive[key] for key in archive.files}
+    except FileNotFoundError:
+        raise FileError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise FileError(f"{path}: is a folder; give an .npz file") from None
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as exc:
+        raise FileError(f"{path}: not a readable .npz file ({exc})") from None
+
+
+def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write an npz file, whole or not at all, under exactly this name."""
+    import zipfile
+
+    import numpy as np
+
+    from ..runtime.files import atomic_write
+
+    # numpy.savez takes names as keywords, so that a tensor called `file` would break it
+    with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
+    """(inputs by tensor name, one dict per run; whether the arrays had a leading N)."""
+    tensors = executable.inputs
+    names = [t.name for t in tensors]
+    if "inputs" in arrays and len(tensors) == 1 and "inputs" not in names:
+        given = {names[0]: arrays["inputs"]}
+    else:
+        missing = [name for name in names if name not in arrays]
+        if missing:
+            wanted = " or ".join(["`inputs`"] * (len(tensors) == 1) + [", ".join(f"`{name}`" for name in names)])
+            raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}; {wanted} expected")
+        given = {name: arrays[name] for name in names}
+    single = all(given[t.name].shape == t.shape for t in tensors)
+    if single:
+        return [given], False
+    counts = set()
+    for t in tensors:
+        shape = given[t.name].shape
+        if shape[1:] != t.shape:
+            expected = ", ".join(["N", *map(str, t.shape)])
+            raise InputError(f"{path}: input {t.name!r} has shape {shape}; ({expected}) expected")
+        counts.add(shape[0])
+    if len(counts) > 1 or 0 in counts:
+        raise InputError(f"{path}: inputs come in different or no numbers ({', '.join(map(str, sorted(counts)))})")
+    return [{name: array[k] for name, array in given.items()} for k in range(counts.pop())], True
+
+
+def _collect(executable: Executable, results: list[dict], stacked: bool) -> dict[str, np.ndarray]:
+    import numpy as np
+
+    names = [t.name for t in executable.outputs]
+    arrays = {name: np.stack([r[name] for r in results]) if stacked else results[0][name] for name in names}
+    return {"outputs": arrays[names[0]]} if len(names) == 1 else arrays
+
+
+def _compare(outputs: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray], stacked: bool) -> dict[str, object]:
+    """What the file's `outputs` and `labels` say about the results."""
+    found: dict[str, object] = {}
+    got = outputs.get("outputs")
+    if got is None or not stacked:
+        return found
+    expected = arrays.get("outputs")
+    if expected is not None and expected.shape == got.shape:
+        equal = (got == expected).reshape(len(got), -1).all(axis=1)
+        found["outputs_equal"] = int(equal.sum())
+    if got.ndim == 3 and got.shape[1] == 1:
+        labels = got[:, 0].argmax(axis=-1)
+        found["labels"] = labels.tolist()
+        expected = arrays.get("labels")
+        if expected is not None and expected.shape == labels.shape and expected.dtype.kind in "iu":
+            found["labels_equal"] = int((labels == expected).sum())
+    return found
+
+
+def _print_summary(result: dict) -> None:
+    n = result["inputs"]
+    if "labels" in result:
+        shown = " ".join(map(str, result["labels"][:SHOWN_LABELS]))
+        click.echo(f"labels: {shown}{' ...' if n > SHOWN_LABELS else ''}")
+    if "labels_equal" in result:
+        click.echo(f"labels equal to the file's: {result['labels_equal']} of {n}")
+    if "outputs_equal" in result:
+        click.echo(f"outputs equal to the file's: {result['outputs_equal']} of {n}")
+    if result["output"]:
+        click.echo(f"outputs written to {result['output']}")
+    rate = result["seconds"] / n
+    click.echo(
+        f"{n} inputs on {result['device']} ({result['config']}): {result['seconds']:.2f} s, {1e3 * rate:.1f} ms each"
+    )
