@@ -287,6 +287,10 @@ class Isa:
             "STOREQ": Format("STOREQ", 128, *mem, *wide, *par),
             "UOP": self.uop,
         }
+        opcode_alone = Format("UNKNOWN", 128, Field("op", 3, "opcode"))
+        by_kind = [[self.format_of(op, mem) or opcode_alone for mem in range(8)] for op in range(8)]
+        self._decoders = [*dict.fromkeys(fmt for row in by_kind for fmt in row)]
+        self._kinds = np.array([[self._decoders.index(fmt) for fmt in row] for row in by_kind])
 
     def format_of(self, op: int, mem: int) -> Format | None:
         """The format of opcode `op` (for STORE also by memory id `mem`); None where no opcode is declared."""
@@ -297,21 +301,19 @@ class Isa:
     def decode(self, words: np.ndarray) -> list[dict[str, int]]:
         """Fields of every instruction of `words`, uint64 (n, 2).
 
-        Instructions without a declared opcode decode to `{"op": opcode}` alone; `check` refuses them.
+        Instructions without a declared opcode decode to `{"op": opcode}` alone; `undecodable` says so.
         """
         words = np.ascontiguousarray(words, np.uint64).reshape(-1, 2)
-        op = (words[:, 0] & np.uint64(7)).astype(np.int64)
-        mem = (words[:, 0] >> np.uint64(7) & np.uint64(7)).astype(np.int64)
+        low = words[:, 0].astype(np.uint16)
+        kind = self._kinds[low & 7, low >> 7 & 7]
         out: list[dict[str, int]] = [{} for _ in range(len(words))]
-        for fmt in {id(f): f for f in (self.format_of(o, m) for o in range(8) for m in range(8)) if f}.values():
-            rows = [k for k in range(len(words)) if self.format_of(int(op[k]), int(mem[k])) is fmt]
-            if rows:
-                columns = {name: col.tolist() for name, col in fmt.decode(words[rows]).items()}
-                for i, k in enumerate(rows):
-                    out[k] = {name: col[i] for name, col in columns.items()}
-        for k, fields in enumerate(out):
-            if not fields:
-                out[k] = {"op": int(op[k])}
+        for k, fmt in enumerate(self._decoders):
+            rows = np.flatnonzero(kind == k)
+            if len(rows):
+                columns = fmt.decode(words[rows])
+                names = tuple(columns)
+                for row, values in zip(rows.tolist(), zip(*(c.tolist() for c in columns.values()))):
+                    out[row] = dict(zip(names, values))
         return out
 
     def undecodable(self, f: dict[str, int]) -> str | None:
@@ -327,7 +329,8 @@ class Isa:
                 return f"memory id {f['mem']} cannot be loaded by {op.name}"
             need = need if need and need not in self.cfg.extensions else EXTENSION_OF_MEM.get(Mem(f["mem"]), need)
         elif op == Op.STORE:
-            if f["mem"] not in STORABLE:
+            nop = f.get("x_size") == 0 and f["mem"] == Mem.UOP  # how VTA's runtime writes a NOP of the store queue
+            if f["mem"] not in STORABLE and not nop:
                 return f"memory id {f['mem']} cannot be stored"
             need = EXTENSION_OF_MEM.get(Mem(f["mem"]))
         elif op == Op.ALU:
@@ -338,6 +341,15 @@ class Isa:
             return f"extension {need} is not in configuration {self.cfg.name}"
         if f.get("overwrite") and f["reset"]:
             return "reset and overwrite are both set"
+        return self._flag_to_nowhere(f)
+
+    def _flag_to_nowhere(self, f: dict[str, int]) -> str | None:
+        """Names a token flag towards a queue that does not exist: the load queue is first, the store queue last."""
+        queue = self.queue(f)
+        absent = {Queue.LOAD: (POP_PREV, PUSH_PREV), Queue.STORE: (POP_NEXT, PUSH_NEXT)}.get(queue, ())
+        for flag in absent:
+            if f.get(flag):
+                return f"{flag} is set, but queue {queue.name} has no {flag[-4:]} queue"
         return None
 
     def queue(self, f: dict[str, int]) -> Queue:

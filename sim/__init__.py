@@ -1,0 +1,1 @@
+"""Executing programs without the accelerator: the behavioural model, which defines the instruction set."""

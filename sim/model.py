@@ -1,0 +1,171 @@
+"""The behavioural model: what a binary program does, and so the definition of the instruction set.
+
+Three queues execute their instructions in order, held together by dependence tokens (sim/tokens.py). An instruction
+executes completely before the next one in any queue begins: LOAD and STORE in sim/transfer.py, GEMM in sim/gemm.py,
+ALU in sim/alu.py. Scratchpads start at zero and keep their contents from run to run; tokens do not.
+
+The instructions are fetched before the first executes, so a program cannot change itself. An index that a
+loop carries out of its scratchpad is an error; it never wraps.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import AccessError, ExecutionError, InputError, UnsupportedError
+from ..hw.isa import EXTENSION_OF_ALU, EXTENSION_OF_MEM, EXTENSION_OF_OP, INSN_BYTES, AluOp, Isa, Mem, Op, entry_bytes
+from ..runtime.device import Stats
+from .alu import alu_action
+from .gemm import gemm_action
+from .lru import Lru
+from .state import Action, State
+from .tokens import Node, node, schedule
+from .transfer import load_action, store_action
+
+NOT_EXECUTED = frozenset({"requant", "depthwise", "rescale"})  # extensions that are decoded and refused
+
+_PROGRAM_INSNS = 1 << 15  # instructions kept ready to run again
+
+
+class Model:
+    """An accelerator of configuration `cfg` on the memory `dram`, uint8 (n,), whose index is the byte address.
+
+    With `rng` the queues interleave at random, in any legal way; without, the instruction that comes first in the
+    program goes first. A program without races gives the same result either way.
+    """
+
+    def __init__(self, cfg: Config, dram: np.ndarray, *, rng: np.random.Generator | None = None):
+        self.cfg, self.rng, self._isa = cfg, rng, Isa(cfg)
+        self.state = State(cfg, _memory(dram))
+        self._programs: Lru[_Program] = Lru(_PROGRAM_INSNS)
+
+    @property
+    def dram(self) -> np.ndarray:
+        """The memory; another array may take its place between runs."""
+        return self.state.dram
+
+    @dram.setter
+    def dram(self, dram: np.ndarray) -> None:
+        self.state.dram = _memory(dram)
+        self._programs.clear()  # they hold views of the old memory
+
+    def run(self, insn_address: int, insn_count: int) -> Stats:
+        """Execute `insn_count` instructions from byte address `insn_address` on, the last of which is FINISH.
+
+        Raises `ExecutionError` (undecodable, FINISH missing or not last), `DeadlockError`, `TokenError`, `AccessError`
+        or `UnsupportedError`; each text has the instruction's index and disassembly. All but `AccessError` come
+        before anything executes.
+        """
+        end = insn_address + insn_count * INSN_BYTES
+        if insn_address < 0 or insn_count < 0 or end > len(self.dram):
+            raise AccessError(
+                f"{insn_count} instructions at {insn_address:#x} are outside DRAM, 0..{len(self.dram) - 1:#x}"
+            )
+        words = self.dram[insn_address:end].tobytes()
+        program = self._programs.get(words, lambda: _Program(self._isa, words), lambda p: len(p.insns))
+        if self.rng is not None:
+            order = schedule(program.nodes, self.cfg.token_depth, program.at, self.rng)
+        elif program.order:
+            order = program.order
+        else:
+            order = program.order = schedule(program.nodes, self.cfg.token_depth, program.at)
+        self._execute(program, order)
+        return program.stats + Stats()
+
+    def _execute(self, program: _Program, order: list[int]) -> None:
+        actions, keep = program.actions, len(order) <= _PROGRAM_INSNS
+        k = 0
+        try:
+            for k in order:
+                action = actions[k]
+                if action is None:
+                    action = self._action(program.insns[k])
+                    if keep:
+                        actions[k] = action
+                action()
+        except AccessError as exc:
+            raise AccessError(f"{program.at(k)}: {exc}", k) from None
+
+    def _action(self, f: dict[str, int]) -> Action:
+        return _ACTIONS[Op(f["op"])](self.state, f)
+
+
+_ACTIONS = {
+    Op.LOAD: load_action,
+    Op.LOADP: load_action,
+    Op.STORE: store_action,
+    Op.GEMM: gemm_action,
+    Op.ALU: alu_action,
+    Op.FINISH: lambda state, f: _finish,
+}
+
+
+def _finish() -> None:
+    """FINISH touches no memory; that it executes is what ends the run."""
+
+
+class _Program:
+    """A decoded program: `insns`, their `nodes`, and once executed their `order` and `actions`."""
+
+    def __init__(self, isa: Isa, words: bytes):
+        self._isa = isa
+        self.insns = isa.decode(np.frombuffer(words, np.uint64).reshape(-1, 2))
+        self.nodes: list[Node] = []
+        self.stats = Stats()
+        for k, f in enumerate(self.insns):
+            self._check(k, f)
+            self.nodes.append(node(isa.queue(f), f))
+            _count(self.stats, isa, f)
+        if not self.insns or self.insns[-1]["op"] != Op.FINISH:
+            last = f"; the last is {self.at(len(self.insns) - 1)}" if self.insns else ""
+            raise ExecutionError(f"no FINISH ends the {len(self.insns)} instructions{last}", len(self.insns) - 1)
+        self.order: list[int] = []
+        self.actions: list[Action | None] = [None] * len(self.insns)
+
+    def at(self, k: int) -> str:
+        """How messages name instruction `k`."""
+        return f"instruction {k} ({self._isa.disassemble(self.insns[k])})"
+
+    def _check(self, k: int, f: dict[str, int]) -> None:
+        reason = self._isa.undecodable(f)
+        if reason:
+            raise ExecutionError(f"{self.at(k)}: {reason}", k)
+        if f["op"] == Op.FINISH and k != len(self.insns) - 1:
+            raise ExecutionError(f"{self.at(k)}: {len(self.insns) - 1 - k} instructions follow FINISH", k)
+        extension = _extension(f)
+        if extension in NOT_EXECUTED:
+            raise UnsupportedError(f"{self.at(k)}: the model does not execute extension {extension} yet")
+
+
+def _extension(f: dict[str, int]) -> str | None:
+    """The extension that a decoded instruction needs and the model does not execute."""
+    op = Op(f["op"])
+    needs = {EXTENSION_OF_OP.get(op)}
+    if op in (Op.LOAD, Op.LOADP, Op.STORE):
+        needs.add(EXTENSION_OF_MEM.get(Mem(f["mem"])))
+    if op == Op.ALU:
+        needs.add(EXTENSION_OF_ALU.get(AluOp(f["alu_op"])))
+    return next(iter(needs & NOT_EXECUTED), None)
+
+
+def _count(stats: Stats, isa: Isa, f: dict[str, int]) -> None:
+    """Add what the decoded instruction `f` executes."""
+    stats.insns[isa.disassemble(f).split(maxsplit=1)[0]] += 1
+    op, cfg = Op(f["op"]), isa.cfg
+    if op in (Op.GEMM, Op.ALU):
+        uops = (f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
+        stats.uops += uops
+        if op == Op.GEMM and not f["reset"]:
+            stats.macs += uops * cfg.macs_per_cycle
+    elif op != Op.FINISH and f["x_size"]:
+        mem = Mem(f["mem"])
+        rows = 1 if mem == Mem.UOP else f["y_size"]
+        moved = stats.bytes_stored if op == Op.STORE else stats.bytes_loaded
+        moved[mem.name] += rows * f["x_size"] * entry_bytes(cfg, mem)
+
+
+def _memory(dram: np.ndarray) -> np.ndarray:
+    if dram.dtype != np.uint8 or dram.ndim != 1 or not dram.flags.c_contiguous or not dram.flags.writeable:
+        raise InputError(f"DRAM is {dram.dtype} {dram.shape}: must be a writeable, contiguous array uint8 (n,)")
+    return dram
