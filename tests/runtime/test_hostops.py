@@ -1,0 +1,81 @@
+"""Host operators: called as an executable calls them, against plain numpy."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import Config
+from tilewright.hw.errors import InputError
+from tilewright.hw.rounding import requantise
+from tilewright.runtime.hostops import HOST_OPS
+from tilewright.runtime.layout import pack_activations, pack_dense_activations
+
+RNG = np.random.default_rng(5)
+
+
+def call(name, *arrays, constants=None, **attrs):
+    """The only output of a host operator, its attributes having been through JSON."""
+    (result,) = HOST_OPS[name](list(arrays), {**json.loads(json.dumps(attrs)), **(constants or {})})
+    return result
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4, 2), (3, 7)], ids=str)
+@pytest.mark.parametrize("batch, block", [(1, 4), (2, 16), (4, 2)])
+def test_accumulators_from_planes_of_packed_layout(shape, batch, block):
+    acc = RNG.integers(-(2**31), 2**31, shape).astype(np.int32)
+    words = call("pack", acc, batch=batch, block=block)
+    planes = [(words >> (8 * k)).astype(np.int8) for k in range(4)]
+    result = call("accumulators", *planes, n=shape[0], c=shape[1])
+    assert result.dtype == np.int32 and np.array_equal(result, acc)
+
+
+def test_packing_is_that_of_the_layout_module():
+    cfg = Config(batch=2, block_in=8, block_out=4, wgt_bytes=1 << 12, acc_bytes=1 << 12)
+    x = RNG.integers(-128, 128, (3, 9, 2, 5)).astype(np.int8)
+    assert np.array_equal(call("pack", x, batch=2, block=8), pack_activations(x, cfg))
+    assert np.array_equal(call("pack", x[:, :, 0, 0], batch=2, block=8), pack_dense_activations(x[:, :, 0, 0], cfg))
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3)], ids=str)
+@pytest.mark.parametrize("contract", ["double", "single"])
+def test_requantisation_per_channel(shape, contract):
+    acc = RNG.integers(-(2**20), 2**20, shape).astype(np.int32)
+    constants = {"multiplier": np.array([2**30, 2**31 - 1, 0]), "exponent": np.array([-9, -13, 0])}
+    result = call("requantise", acc, constants=constants, zero_point=-3, low=-50, high=60, contract=contract)
+    for c in range(3):
+        m, e = constants["multiplier"][c], constants["exponent"][c]
+        assert np.array_equal(result[:, c], requantise(acc[:, c], m, e, -3, -50, 60, contract))
+
+
+def test_padding_and_reshaping():
+    x = RNG.integers(-128, 128, (1, 2, 3, 4)).astype(np.int8)
+    y = call("pad", x, pads=[1, 2, 0, 3], value=-7)
+    assert y.shape == (1, 2, 4, 9) and y.dtype == np.int8
+    assert np.array_equal(y[:, :, 1:, 2:6], x) and (y[:, :, 0] == -7).all() and (y[:, :, :, 6:] == -7).all()
+    assert call("reshape", x, shape=[1, 24]).shape == (1, 24)
+
+
+def test_max_pooling_never_takes_the_padding():
+    x = np.full((1, 1, 2, 2), -128, np.int8)
+    assert (call("max_pool", x, kernel=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1]) == -128).all()
+
+
+def test_average_pooling_removes_the_zero_point():
+    x = np.full((1, 1, 4, 4), 9, np.int8)
+    attrs = {"kernel": [2, 4], "strides": [2, 1], "x_zero_point": 5, "zero_point": -1}
+    y = call("average_pool", x, **attrs, multiplier=2**30, exponent=-2)  # one eighth
+    assert y.shape == (1, 1, 2, 1) and (y == 4 * 8 // 8 - 1).all()
+
+
+def test_quantisation_of_what_is_no_number():
+    with pytest.raises(InputError, match="the input holds NaN"):
+        call("quantize", np.array([np.nan], np.float32), scale=1.0, zero_point=0)
+
+
+def test_quantise_and_back():
+    x = np.linspace(-4, 4, 33, dtype=np.float32)
+    q = call("quantize", x, scale=0.25, zero_point=-5)
+    assert q.dtype == np.int8 and np.array_equal(q, np.arange(-16, 17) - 5)
+    y = call("dequantize", q, scale=0.25, zero_point=-5)
+    assert y.dtype == np.float32 and np.array_equal(x, y)
