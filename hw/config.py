@@ -109,7 +109,7 @@ class Config:
                 raise ConfigError(f"Config.{mem}_bits = {getattr(self, f'{mem}_bits')}: an entry must be whole bytes")
             if size < 2 * entry:
                 raise ConfigError(
-                    f"Config.{mem}_bytes = {size}: must hold at least 2 entries of {entry} bytes; use {2 * entry} or more"
+                    f"Config.{mem}_bytes = {size}: must hold 2 entries of {entry} bytes; use at least {2 * entry}"
                 )
         if self.out_entry_bits % 8:
             raise ConfigError(f"Config.out_bits = {self.out_bits}: an entry must be whole bytes")

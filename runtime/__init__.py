@@ -1,0 +1,1 @@
+"""Programs: recording, micro-ops, dependence tokens, verification, files, devices, host operators."""

@@ -65,7 +65,7 @@ class Buffer:
         if min(self.shape, default=1) < 1:
             raise ProgramError(f"buffer {self.name!r}: shape {self.shape}: every dimension must be at least 1")
         if math.prod(self.shape) * self.bits % 8:
-            raise ProgramError(f"buffer {self.name!r}: shape {self.shape} of {self.bits}-bit elements is not whole bytes")
+            raise ProgramError(f"buffer {self.name!r}: {self.bits}-bit elements {self.shape} are not whole bytes")
         if (self.kind == "constant") != (self.data is not None):
             raise ProgramError(f"buffer {self.name!r}: exactly the constant buffers carry data")
         if self.data is not None and (self.data.dtype != np.uint8 or self.data.shape != (self.nbytes,)):

@@ -93,9 +93,14 @@ def device_names() -> list[str]:
     return sorted(_DEVICES)
 
 
-def open_device(name: str, cfg: Config) -> Device:
-    """The device registered as `name`, made for `cfg`. Raises `UnsupportedError` for an unknown name."""
+def check_device(name: str) -> None:
+    """Raises `UnsupportedError` where `open_device` does not know `name`."""
     if name not in _DEVICES:
         raise UnsupportedError(f"unknown device {name!r}; known are {', '.join(device_names())}")
+
+
+def open_device(name: str, cfg: Config) -> Device:
+    """The device registered as `name`, made for `cfg`. Raises `UnsupportedError` for an unknown name."""
+    check_device(name)
     module, cls = _DEVICES[name]
     return getattr(importlib.import_module(module), cls)(cfg)

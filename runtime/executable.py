@@ -170,7 +170,7 @@ class Executable:
             with zipfile.ZipFile(path) as z:
                 manifest = json.loads(z.read("manifest.json"))
                 if manifest["format"] != FORMAT or manifest["version"] != VERSION:
-                    raise FileError(f"{path}: {manifest['format']!r} version {manifest['version']} is not readable here")
+                    raise FileError(f"{path}: {manifest['format']!r} version {manifest['version']} is not known here")
                 cfg = Config.from_dict(manifest["config"])
                 if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
                     raise FileError(f"{path}: fingerprint {manifest['fingerprint']} is not its configuration's")
@@ -267,9 +267,9 @@ def _step_in(archive: zipfile.ZipFile, cfg: Config, s: dict) -> LaunchStep | Hos
         return HostStep(s["name"], s["op"], s["inputs"], s["outputs"], s["attrs"], constants, s["macs"])
     if s["kind"] != "launch":
         raise ValueError(f"step kind {s['kind']!r}")
-    buffers = [
-        Buffer(b["name"], tuple(b["shape"]), b["bits"], b["signed"], b["kind"], _array_in(archive, b["data"]), b["align"])
-        for b in s["buffers"]
-    ]
+    buffers = []
+    for b in s["buffers"]:
+        data = _array_in(archive, b["data"])
+        buffers.append(Buffer(b["name"], tuple(b["shape"]), b["bits"], b["signed"], b["kind"], data, b["align"]))
     insn, reloc = _must_array(archive, s["insn"]), _must_array(archive, s["relocations"])
     return LaunchStep(s["name"], Launch(cfg, s["name"], insn, reloc, buffers), s["bind"], s["macs"])

@@ -1,12 +1,16 @@
-"""Files that are either complete or not there."""
+"""Files: outputs that are either complete or not there, and .npz archives that may be damaged."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import numpy as np
 
 from ..hw.errors import FileError
 
@@ -41,3 +45,20 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         raise FileError(f"{path}: cannot be written ({exc.strerror or exc})") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def read_npz(path: str | Path) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file. Raises `FileError` where it is missing, damaged, or needs pickle."""
+    try:
+        # opened here, because numpy leaves the file open where the archive is damaged
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            if isinstance(archive, np.ndarray):
+                raise FileError(f"{path}: one array, not an .npz file")
+            return {key: archive[key] for key in archive.files}
+    except FileNotFoundError:
+        raise FileError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise FileError(f"{path}: is a folder; give an .npz file") from None
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error) as exc:
+        reason = (str(exc) or repr(exc)).splitlines()[0]
+        raise FileError(f"{path}: not a readable .npz file ({reason})") from None

@@ -320,7 +320,8 @@ class Program:
         try:
             words = encode_uops(self._isa.uop, uops)
         except EncodingError as exc:
-            raise CapacityError(f"{kernel.format.lower()} reaches beyond a scratchpad of {self.cfg.name}: {exc}") from None
+            name = kernel.format.lower()
+            raise CapacityError(f"{name} reaches beyond a scratchpad of {self.cfg.name}: {exc}") from None
         key = words.tobytes()
         start, missing = self._cache.place(key, len(words))
         fields |= {"uop_bgn": start, "uop_end": start + len(words)}

@@ -147,17 +147,17 @@ class TokenPass:
 
     def _wait(self, row: Row, need: list[int]) -> None:
         queue, known = row.queue, self._known[row.queue]
+        for source in Queue:
+            if not connected(source, queue) and source != queue and need[source] > known[source]:
+                carrier = nop(Queue.COMPUTE)  # only compute joins load and store
+                self._wait(carrier, [n if r == source else 0 for r, n in enumerate(need)])
+                self._append(carrier)
+                need[Queue.COMPUTE] = len(self._queues[Queue.COMPUTE])
         near = [r for r in Queue if connected(r, queue) and need[r] > known[r]]
         if len(near) == 2 and self._snapshots[near[1]][need[near[1]] - 1][near[0]] >= need[near[0]]:
             near.reverse()
         for source in near:
             self._take(row, source, need[source])
-        for source in Queue:
-            if source != queue and need[source] > known[source]:  # load and store: only compute joins them
-                carrier = nop(Queue.COMPUTE)
-                self._wait(carrier, [n if r == source else 0 for r, n in enumerate(need)])
-                self._append(carrier)
-                self._take(row, Queue.COMPUTE, len(self._queues[Queue.COMPUTE]))
 
     def _take(self, row: Row, source: Queue, position: int) -> None:
         known = self._known[row.queue]

@@ -154,7 +154,8 @@ class _Check:
         if left:
             (source, target), n = next(iter(left.items()))
             k = tokens[source, target][0]
-            raise TokenError(f"{n} tokens {source.name} -> {target.name} are never taken; first pushed by {self.at(k)}", k)
+            text = f"{n} tokens {source.name} -> {target.name} are never taken; first pushed by {self.at(k)}"
+            raise TokenError(text, k)
         self._in_flight(pops)
 
     def _ready(self, k: int, queue: Queue, tokens: dict) -> bool:
@@ -189,7 +190,8 @@ class _Check:
                 continue
             k = waiting[queue][0]
             first = k if first is None else min(first, k)
-            missing = [c[0].name for c in CHANNELS if c[1] == queue and self.insns[k][pop_flag(queue, c[0])] and not tokens[c]]
+            asked = [c for c in CHANNELS if c[1] == queue and self.insns[k][pop_flag(queue, c[0])]]
+            missing = [c[0].name for c in asked if not tokens[c]]
             parts.append(f"{queue.name} waits for a token from {' and '.join(missing)} at {self.at(k)}")
         if fetched < len(self.insns):
             parts.append(f"fetch waits for room in {self.queue_of[fetched].name}, {self.cfg.queue_depth} deep")
@@ -228,7 +230,7 @@ class _Check:
             cells = dram.cells(k)
             if f["op"] == Op.LOAD and f["mem"] == Mem.UOP and f["x_size"]:
                 if cells is not None:
-                    raise ProgramError(f"{self.at(k)} loads micro-ops that the program itself stores: cannot be verified")
+                    raise ProgramError(f"{self.at(k)} loads micro-ops that the program stores: cannot be verified")
                 self._load_uops(f, uops)
             if cells is not None:
                 touched.append((dram.memory, cells))

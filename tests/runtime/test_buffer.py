@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from tilewright.hw.errors import InputError, ProgramError
 from tilewright.runtime.buffer import Buffer
 
@@ -44,7 +45,7 @@ def test_arrays_that_do_not_fit(array, text):
         (((4,), 8, True, "scratch"), "kind 'scratch' must be one of input, output, constant, temp"),
         (((4,), 3), "3 bits; elements have (2, 4, 8, 32) bits"),
         (((4, 0),), "shape (4, 0): every dimension must be at least 1"),
-        (((3,), 4), "shape (3,) of 4-bit elements is not whole bytes"),
+        (((3,), 4), "4-bit elements (3,) are not whole bytes"),
         (((4,), 8, True, "constant"), "exactly the constant buffers carry data"),
         (((4,), 8, True, "constant", np.zeros(3, np.uint8)), "data must be 4 bytes (uint8)"),
     ],
