@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
-from ..hw.errors import TilewrightError
+from ..hw.errors import FileError, TilewrightError
 
 PROGRAM = "tilewright"
 USAGE_STATUS = 2  # what click and most commands use
@@ -32,6 +33,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return command.main(arguments, prog_name=PROGRAM, standalone_mode=False) or 0
     except TilewrightError as exc:
         return _fail(str(exc), exc.exit_code)
+    except click.exceptions.NoArgsIsHelpError as exc:
+        print(exc.format_message(), file=sys.stderr)
+        return USAGE_STATUS
     except click.UsageError as exc:
         where = exc.ctx.command_path if exc.ctx else PROGRAM
         return _fail(f"{exc.format_message()} (see {where} --help)", USAGE_STATUS)
@@ -39,6 +43,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _fail(exc.format_message(), 1)
     except (click.Abort, KeyboardInterrupt):
         return _fail("interrupted", INTERRUPT_STATUS)
+    except OSError as exc:
+        _discard_output()
+        return _fail(f"{exc.filename or 'standard output'}: {exc.strerror or exc}", FileError.exit_code)
     except MemoryError:
         return _fail("out of memory", 1)
 
@@ -47,3 +54,9 @@ def _fail(text: str, status: int) -> int:
     line = " ".join(text.split())
     print(f"{PROGRAM}: error: {line}", file=sys.stderr)
     return status
+
+
+def _discard_output() -> None:
+    """Let the interpreter's last flush succeed where standard output is full."""
+    with open(os.devnull, "w") as nothing:
+        os.dup2(nothing.fileno(), 1)

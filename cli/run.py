@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..hw.errors import FileError, InputError
+from ..hw.errors import InputError
 from . import report
 from .options import config_option, device_option, json_option
 from .programs import MODEL_HELP, open_program
@@ -39,11 +39,12 @@ array per output tensor where there are several.
 @json_option
 def command(model: str, inputs: str, output: str | None, device: str, config: str | None, as_json: bool) -> None:
     """Load or compile, run every input, compare, write the outputs, and print the steps."""
-    from ..runtime.device import open_device
-    from ..runtime.files import check_writable
+    from ..runtime.device import check_device, open_device
+    from ..runtime.files import check_writable, read_npz
     from ..runtime.loader import Loaded
     from .layers import print_rows, run_rows
 
+    check_device(device)
     if output:
         check_writable(output)
     arrays = read_npz(inputs)
@@ -70,25 +71,6 @@ def command(model: str, inputs: str, output: str | None, device: str, config: st
         return
     print_rows(run_rows(runs))
     _print_summary(result)
-
-
-def read_npz(path: str) -> dict[str, np.ndarray]:
-    """The arrays of an npz file. Raises `FileError` where it is missing, damaged, or needs pickle."""
-    import zipfile
-
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if isinstance(archive, np.ndarray):
-                raise FileError(f"{path}: is a single array; give an .npz archive")
-            return {key: archive[key] for key in archive.files}
-    except FileNotFoundError:
-        raise FileError(f"{path}: no such file") from None
-    except IsADirectoryError:
-        raise FileError(f"{path}: is a folder; give an .npz file") from None
-    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as exc:
-        raise FileError(f"{path}: not a readable .npz file ({exc})") from None
 
 
 def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:

@@ -1,0 +1,18 @@
+"""Networks and TVM schedules become programs. Importing this costs nothing: TVM is imported when it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .build import build
+
+__all__ = ["build"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "build":
+        from .build import build
+
+        return build
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

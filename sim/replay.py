@@ -14,8 +14,6 @@ case passes when all of memory equals `dram_out` after the run and no dependence
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +23,7 @@ import numpy as np
 from ..hw.config import Config, load_config
 from ..hw.errors import ConfigError, FileError, ProgramError, UnsupportedError
 from ..runtime.device import Stats, open_device
+from ..runtime.files import read_npz
 
 
 @dataclass(frozen=True)
@@ -103,17 +102,7 @@ def read_case(path: str | Path) -> Case:
 
 
 def _arrays(path: str | Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            if isinstance(file, np.ndarray):
-                raise FileError(f"{path}: one array, not an .npz file of a case")
-            arrays = {key: file[key] for key in file.files}
-    except FileNotFoundError:
-        raise FileError(f"{path}: no such file") from None
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error) as exc:
-        raise FileError(
-            f"{path}: not a readable .npz file ({str(exc).splitlines()[0] if str(exc) else exc!r})"
-        ) from None
+    arrays = read_npz(path)
     missing = [key for key in ("dram_in", "dram_out", "meta") if key not in arrays]
     if missing:
         raise FileError(f"{path}: no case, it lacks {', '.join(missing)}")

@@ -83,7 +83,7 @@ REFUSED = [
     ({"block_out": 1, "out_bits": 4}, "Config.out_bits = 4: an entry must be whole bytes"),
     (
         {"wgt_bytes": 256},
-        "Config.wgt_bytes = 256: must hold at least 2 entries of 256 bytes; use 512 or more",
+        "Config.wgt_bytes = 256: must hold 2 entries of 256 bytes; use at least 512",
     ),
     (
         {"acc_bytes": 1 << 18, "wgt_bytes": 1 << 19},
