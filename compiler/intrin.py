@@ -1,0 +1,140 @@
+"""What a schedule says about the accelerator: memory scopes, instruction scopes and tensor intrinsics.
+
+A tensor in scope `local.inp`, `local.wgt` or `local.acc` lives in that scratchpad. `gemm` and `reset` are tensor
+intrinsics for one entry of each, registered for a configuration when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from ..hw.config import Config
+from ..hw.errors import ScheduleError, UnsupportedError
+from ..hw.isa import Mem
+from .tvm_compat import Schedule, T, TensorIntrin
+
+INP, WGT, ACC = "local.inp", "local.wgt", "local.acc"
+SCOPES = {INP: Mem.INP, WGT: Mem.WGT, ACC: Mem.ACC}
+# Annotate a loop with this key to make everything inside one instruction; without it the largest perfect nests are.
+INSTRUCTION = "pragma_tilewright"
+GEMM, RESET = "tilewright_gemm", "tilewright_reset"
+
+
+def entry_elements(cfg: Config, mem: Mem) -> int:
+    """Elements of one entry of scratchpad `mem` (INP, WGT or ACC)."""
+    return {
+        Mem.INP: cfg.batch * cfg.block_in,
+        Mem.WGT: cfg.block_out * cfg.block_in,
+        Mem.ACC: cfg.batch * cfg.block_out,
+    }[mem]
+
+
+def gemm_intrin(cfg: Config) -> str:
+    """Name of the intrinsic `acc[b, o] += inp[b, i] * wgt[o, i]` over one entry of each.
+
+    Raises `UnsupportedError` for blocks of 1, which TVM cannot tensorize.
+    """
+    if min(cfg.block_in, cfg.block_out) < 2:
+        raise UnsupportedError(
+            f"Config.block_in = {cfg.block_in}, block_out = {cfg.block_out}: schedules need 2 or more"
+        )
+    name = f"tilewright.gemm.{cfg.batch}x{cfg.block_in}x{cfg.block_out}"
+    if TensorIntrin.get(name, allow_missing=True) is None:
+        TensorIntrin.register(name, *_gemm(cfg.batch, cfg.block_in, cfg.block_out))
+    return name
+
+
+def reset_intrin(cfg: Config) -> str:
+    """Name of the intrinsic `acc[b, o] = 0` over one entry."""
+    name = f"tilewright.reset.{cfg.batch}x{cfg.block_out}"
+    if TensorIntrin.get(name, allow_missing=True) is None:
+        TensorIntrin.register(name, *_reset(cfg.batch, cfg.block_out))
+    return name
+
+
+def _gemm(batch: int, block_in: int, block_out: int):
+    inp_entry = T.Buffer((batch, block_in), "int8", offset_factor=batch * block_in, scope=INP)
+    wgt_entry = T.Buffer((block_out, block_in), "int8", offset_factor=block_out * block_in, scope=WGT)
+    acc_entry = T.Buffer((batch, block_out), "int32", offset_factor=batch * block_out, scope=ACC)
+    one = batch == 1  # tensorize drops unit iterators, so the description must not have one
+
+    @T.prim_func(s_tir=True)
+    def desc(a: inp_entry, b: wgt_entry, c: acc_entry):
+        with T.sblock("root"):
+            T.reads(c[0:batch, 0:block_out], a[0:batch, 0:block_in], b[0:block_out, 0:block_in])
+            T.writes(c[0:batch, 0:block_out])
+            if one:
+                for j, k in T.grid(block_out, block_in):
+                    with T.sblock("update"):
+                        vj, vk = T.axis.remap("SR", [j, k])
+                        c[0, vj] = c[0, vj] + T.cast(a[0, vk], "int32") * T.cast(b[vj, vk], "int32")
+            else:
+                for i, j, k in T.grid(batch, block_out, block_in):
+                    with T.sblock("update"):
+                        vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+                        c[vi, vj] = c[vi, vj] + T.cast(a[vi, vk], "int32") * T.cast(b[vj, vk], "int32")
+
+    @T.prim_func(s_tir=True)
+    def impl(a: inp_entry, b: wgt_entry, c: acc_entry):
+        with T.sblock("root"):
+            T.reads(c[0:batch, 0:block_out], a[0:batch, 0:block_in], b[0:block_out, 0:block_in])
+            T.writes(c[0:batch, 0:block_out])
+            T.evaluate(T.call_extern("int32", GEMM, c.access_ptr("rw"), a.access_ptr("r"), b.access_ptr("r")))
+
+    return desc, impl
+
+
+def _reset(batch: int, block_out: int):
+    acc_entry = T.Buffer((batch, block_out), "int32", offset_factor=batch * block_out, scope=ACC)
+    one = batch == 1
+
+    @T.prim_func(s_tir=True)
+    def desc(c: acc_entry):
+        with T.sblock("root"):
+            T.reads()
+            T.writes(c[0:batch, 0:block_out])
+            if one:
+                for j in T.serial(block_out):
+                    with T.sblock("init"):
+                        vj = T.axis.remap("S", [j])
+                        c[0, vj] = 0
+            else:
+                for i, j in T.grid(batch, block_out):
+                    with T.sblock("init"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        c[vi, vj] = 0
+
+    @T.prim_func(s_tir=True)
+    def impl(c: acc_entry):
+        with T.sblock("root"):
+            T.reads()
+            T.writes(c[0:batch, 0:block_out])
+            T.evaluate(T.call_extern("int32", RESET, c.access_ptr("w")))
+
+    return desc, impl
+
+
+def tensorize_gemm(sch: Schedule, block, cfg: Config) -> None:
+    """Map `block` to the GEMM intrinsic; its innermost loops are batch, block_out and block_in, in this order.
+
+    Call it last: handles of the block's loops are dead afterwards. Raises `ScheduleError` for other extents.
+    """
+    _tensorize(sch, block, gemm_intrin(cfg), (cfg.batch, cfg.block_out, cfg.block_in))
+
+
+def tensorize_reset(sch: Schedule, block, cfg: Config) -> None:
+    """Map the initialisation `block` to the reset intrinsic; its innermost loops are batch and block_out.
+
+    Optional: a nest that stores zero to accumulators becomes the same instruction.
+    """
+    _tensorize(sch, block, reset_intrin(cfg), (cfg.batch, cfg.block_out))
+
+
+def _tensorize(sch: Schedule, block, intrinsic: str, extents: tuple[int, ...]) -> None:
+    name = sch.get(block).name_hint
+    loops = sch.get_loops(block)[-len(extents) :]
+    found = tuple(int(sch.get(loop).extent) for loop in loops)
+    if found != extents:
+        raise ScheduleError(f"block {name!r}: innermost loops have extents {found}, {intrinsic} needs {extents}")
+    # Predicates of tails go to the block outside; the intrinsic's description has none.
+    sch.blockize(sch.add_unit_loop(loops[0]))
+    inner = sch.get_loops(sch.get_sblock(name))[-len(extents) :]
+    sch.tensorize(inner[extents[0] == 1], intrinsic)

@@ -1,0 +1,228 @@
+"""Element-wise statements on accumulators become ALU instructions, one per operation.
+
+The ALU works in place: `acc[d] = op(acc[d], b)`. Of an expression, one operand becomes the accumulator that the
+operations change one after the other; every other operand is an immediate or an accumulator that is only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..hw.errors import ScheduleError
+from ..hw.isa import AluOp, Mem
+from ..runtime.program import Program
+from ..runtime.uop import grid
+from .affine import Env, constant, fold, shorten
+from .match_gemm import reset
+from .scope import Context, Operand, Scope, to_entries
+from .tvm_compat import ir, tirx
+
+_IMM = range(-(1 << 15), 1 << 15)
+_SHIFT_RIGHT, _SHIFT_LEFT = 15, 16  # largest amounts that every implementation of the instruction set agrees on
+_COMMUTATIVE = {tirx.Add: AluOp.ADD, tirx.Max: AluOp.MAX, tirx.Min: AluOp.MIN, tirx.Mul: AluOp.MUL}
+
+
+class Step(NamedTuple):
+    """One operation; `other` is an immediate or an operand that is read."""
+
+    op: AluOp
+    other: int | Operand
+
+
+class Chain(NamedTuple):
+    """Operations on the accumulator `first`."""
+
+    first: Operand
+    steps: tuple[Step, ...]
+
+
+def _immediates(op: AluOp, value: int, scope: Scope) -> tuple[Step, ...]:
+    """Steps that apply `op` with a literal. SHR takes negative amounts to shift left."""
+    if op == AluOp.SHR:
+        steps = []
+        while value:
+            part = max(-_SHIFT_LEFT, min(_SHIFT_RIGHT, value))
+            steps.append(Step(op, part))
+            value -= part
+        return tuple(steps)
+    if value not in _IMM:
+        raise ScheduleError(f"{shorten(scope.stmt)}: the constant {value} does not fit an immediate of 16 bits")
+    return (Step(op, value),)
+
+
+class _Chains:
+    """Enumerates the ways to compute an expression in place."""
+
+    def __init__(self, scope: Scope, ctx: Context):
+        self.scope, self.ctx = scope, ctx
+
+    def operand(self, expr) -> Operand | None:
+        """The accumulators that `expr` reads directly, or None where it computes something."""
+        if not isinstance(expr, ir.TensorLoad):
+            return None
+        operand = self.ctx.operand(expr.source, expr.indices, self.scope)
+        if operand.place.mem != Mem.ACC:
+            raise ScheduleError(
+                f"{shorten(self.scope.stmt)}: the ALU reads accumulators only; copy {operand.place.name!r} to local.acc"
+            )
+        return operand
+
+    def of(self, expr) -> Iterator[Chain]:
+        """Every chain that computes `expr`."""
+        leaf = self.operand(expr)
+        if leaf is not None:
+            yield Chain(leaf, ())
+        elif isinstance(expr, (tirx.RShift, tirx.LShift)):
+            yield from self._shift(expr)
+        elif isinstance(expr, tirx.Sub):
+            yield from self._subtract(expr.a, expr.b)
+        elif type(expr) in _COMMUTATIVE:
+            for a, b in ((expr.a, expr.b), (expr.b, expr.a)):
+                yield from self._extend(a, self._second(_COMMUTATIVE[type(expr)], b))
+        else:
+            raise ScheduleError(
+                f"{shorten(self.scope.stmt)}: {shorten(expr, 60)} is no ALU operation (max, min, add, sub, mul, shifts)"
+            )
+
+    def _second(self, op: AluOp, expr) -> tuple[Step, ...] | None:
+        value = constant(expr)
+        if value is not None:
+            return _immediates(op, value, self.scope)
+        other = self.operand(expr)
+        return None if other is None else (Step(op, other),)
+
+    def _extend(self, expr, steps: tuple[Step, ...] | None) -> Iterator[Chain]:
+        if steps is not None and constant(expr) is None:
+            for first, before in self.of(expr):
+                yield Chain(first, before + steps)
+
+    def _shift(self, expr) -> Iterator[Chain]:
+        amount = constant(expr.b)
+        if amount is not None:
+            left = isinstance(expr, tirx.LShift)
+            yield from self._extend(expr.a, _immediates(AluOp.SHR, -amount if left else amount, self.scope))
+        elif isinstance(expr, tirx.RShift):
+            yield from self._extend(expr.a, self._second(AluOp.SHR, expr.b))
+        else:
+            raise ScheduleError(f"{shorten(self.scope.stmt)}: a left shift takes a constant amount")
+
+    def _subtract(self, a, b) -> Iterator[Chain]:
+        negate = Step(AluOp.MUL, -1)
+        value = constant(b)
+        if value is not None:
+            yield from self._extend(a, _immediates(AluOp.ADD, -value, self.scope))
+            return
+        plus_a = self._second(AluOp.ADD, a)
+        if plus_a is not None:
+            yield from self._extend(b, (negate, *plus_a))
+        plus_b = self._second(AluOp.ADD, b)
+        if plus_b is not None:  # a - b = -(b - a), which leaves b alone
+            yield from self._extend(a, (negate, *plus_b, negate))
+
+
+def _indices(loops: list[tuple[int, ...]], column: int, base: int) -> np.ndarray:
+    return grid([(loop[0], loop[column]) for loop in loops], (base,))[:, 0]
+
+
+@dataclass(frozen=True)
+class Alu:
+    """`target` becomes one of `chains`, all of which compute the same."""
+
+    ctx: Context
+    scope: Scope
+    target: Operand
+    chains: tuple[Chain, ...]
+
+    def record(self, program: Program, env: Env) -> None:
+        """Record the instructions for the outer loops' values `env`."""
+        box = self.scope.box(env)
+        if box is None:
+            return
+        mine = self._position(self.target, box, env)
+        in_place = [chain for chain in self.chains if self._position(chain.first, box, env) == mine]
+        first, steps = (in_place or self.chains)[0]
+        if not in_place:
+            steps = (Step(AluOp.ADD, first), *steps)
+        others = [step.other for step in steps if isinstance(step.other, Operand)]
+        loops, bases = self._entries(box, [self.target, *others], env)
+        if not in_place or len(steps) > 1:
+            self._check_passes(loops, bases, 0 if not in_place else isinstance(steps[0].other, Operand))
+        results = [(loop[0], loop[1]) for loop in loops]
+        if not in_place:
+            reset(program, results, bases[0])
+        column = 1
+        for op, other in steps:
+            if isinstance(other, Operand):
+                column += 1
+                dims = fold([(loop[0], loop[1], loop[column]) for loop in loops])
+                program.alu(op, [(n, d, s) for n, d, s in dims], bases[0], bases[column - 1])
+            else:
+                program.alu(op, [(n, d, 0) for n, d in fold(results)], bases[0], imm=other)
+
+    def _position(self, operand: Operand, box: list[list[int]], env: Env) -> tuple:
+        steps = [c for c, (first, end) in zip(operand.index.coefs, box) if end - first > 1]
+        return operand.place.base, operand.at(box, env), steps
+
+    def _entries(self, box, operands: list[Operand], env: Env) -> tuple[list[tuple[int, ...]], list[int]]:
+        dims = [(end - first, *(o.index.coefs[k] for o in operands)) for k, (first, end) in enumerate(box)]
+        offsets = [operand.at(box, env) for operand in operands]
+        loops, starts = to_entries(dims, offsets, self.ctx.entry(Mem.ACC), self.scope.stmt)
+        return loops, [operand.place.base + start for operand, start in zip(operands, starts)]
+
+    def _check_passes(self, loops: list[tuple[int, ...]], bases: list[int], exempt: int) -> None:
+        """Each operation passes over the whole nest, which is right only if no result is read or changed twice.
+
+        The first `exempt` operands are read before anything is changed, so they may be results.
+        """
+        results = _indices(loops, 1, bases[0])
+        twice = len(np.unique(results)) != len(results)
+        read = [_indices(loops, k + 1, base) for k, base in enumerate(bases)][1 + exempt :]
+        if twice or any(np.isin(entries, results).any() for entries in read):
+            raise ScheduleError(
+                f"{shorten(self.scope.stmt)}: needs several ALU operations, which pass over the whole tile one after "
+                "the other, but it reads or changes a result more than once; write it as one stage per operation"
+            )
+
+
+@dataclass(frozen=True)
+class Fill:
+    """`target` becomes the constant `value`."""
+
+    ctx: Context
+    scope: Scope
+    target: Operand
+    value: int
+
+    def record(self, program: Program, env: Env) -> None:
+        """Record the instructions for the outer loops' values `env`."""
+        box = self.scope.box(env)
+        if box is None:
+            return
+        dims = [(end - first, c) for (first, end), c in zip(box, self.target.index.coefs)]
+        whole, (start,) = to_entries(dims, [self.target.at(box, env)], self.ctx.entry(Mem.ACC), self.scope.stmt)
+        loops, dst = [(n, d) for n, d in fold([(n, d) for n, d in whole])], self.target.place.base + start
+        reset(program, loops, dst)
+        low = ((self.value + (1 << 15)) & 0xFFFF) - (1 << 15)
+        high = ((self.value - low) >> 16 & 0xFFFF ^ 0x8000) - 0x8000
+        steps = [(AluOp.ADD, high), (AluOp.SHR, -15), (AluOp.SHR, -1)] if high else []
+        for op, imm in [*steps, (AluOp.ADD, low)]:
+            if imm:
+                program.alu(op, [(n, d, 0) for n, d in loops], dst, imm=imm)
+
+
+def match(scope: Scope, ctx: Context) -> Alu | Fill:
+    """The instructions that the store to accumulators of `scope` is. Raises `ScheduleError` where it is none."""
+    target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
+    value = constant(scope.stmt.value)
+    if value is not None:
+        return Fill(ctx, scope, target, value)
+    chains = tuple(_Chains(scope, ctx).of(scope.stmt.value))
+    if not chains:
+        raise ScheduleError(
+            f"{shorten(scope.stmt)}: both operands of an operation are computed; compute one in a stage of its own"
+        )
+    return Alu(ctx, scope, target, chains)

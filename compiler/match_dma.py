@@ -1,0 +1,227 @@
+"""Copies between DRAM and a scratchpad: 2-D loads with padding, and stores.
+
+A copy of more dimensions becomes several instructions. Padding and tails come from predicates: which part of
+a tile they touch is known when the program is recorded, as outer loops are numbers then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
+
+from ..hw.errors import ScheduleError
+from ..hw.isa import Isa, Mem
+from ..runtime.program import Program
+from .affine import Env, Guard, clip, constant, guards, selection, shorten
+from .scope import Context, Operand, Scope, to_entries
+from .tvm_compat import ir, tirx
+
+
+class _Dim(NamedTuple):
+    """`n` positions, `sram` and `dram` entries apart; only the positions [first, end) exist in DRAM."""
+
+    n: int
+    sram: int
+    dram: int
+    first: int
+    end: int
+
+    @property
+    def padded(self) -> bool:
+        return (self.first, self.end) != (0, self.n)
+
+
+_UNIT = _Dim(1, 1, 1, 0, 1)
+
+
+class _Tile(NamedTuple):
+    """A rectangle that is dense from entry `sram` on; `dram` is the entry of its corner, None for padding only."""
+
+    sram: int
+    dram: int | None
+    y: _Dim
+    x: _Dim
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A copy between `dram` and `sram`; what lies outside the bounds `inside` is filled with `fill`."""
+
+    ctx: Context
+    scope: Scope
+    mem: Mem
+    sram: Operand
+    dram: Operand
+    inside: tuple[Guard, ...] = ()
+    fill: int = 0
+
+    def record(self, program: Program, env: Env) -> None:
+        """Record the instructions for the outer loops' values `env`."""
+        box = self.scope.box(env)
+        if box is None:
+            return
+        for tile in self._tiles(box, env):
+            if self.mem == Mem.OUT:
+                self._store(program, tile)
+            else:
+                self._load(program, tile)
+
+    def _tiles(self, box: list[list[int]], env: Env) -> Iterator[_Tile]:
+        valid = [list(bounds) for bounds in box]
+        exists = clip(valid, self.inside, env)
+        size = self.ctx.entry(self.sram.place.mem or Mem.ACC)
+        plain, padded = [], []
+        for (first, end), (low, high), s, d in zip(box, valid, self.sram.index.coefs, self.dram.index.coefs):
+            if exists and (low, high) != (first, end):
+                if s % size or d % size:
+                    raise ScheduleError(f"{shorten(self.scope.stmt)}: padding cuts through an entry of {size} elements")
+                padded.append(_Dim(end - first, s // size, d // size, low - first, high - first))
+            else:
+                plain.append((end - first, s, d))
+        offsets = [operand.at(box, env) for operand in (self.sram, self.dram)]
+        whole, (sram, dram) = to_entries(plain, offsets, size, self.scope.stmt)
+        dims = padded + [_Dim(n, s, d, 0, n) for n, s, d in whole]
+        yield from _rectangles(dims, self.sram.place.base + sram, dram if exists else None)
+
+    def _load(self, program: Program, tile: _Tile) -> None:
+        sram, dram, y, x = tile
+        limits = _limits(program, "LOADP" if self.fill else "LOAD")
+        if dram is None:
+            self._fill(program, sram, y.n * x.n)
+        elif max(x.first, x.n - x.end) > limits["x_pad_0"]:
+            for row in range(y.n):
+                at = sram + row * x.n
+                inside = y.first <= row < y.end
+                self._fill(program, at, x.first if inside else x.n)
+                if inside:
+                    length = x.end - x.first
+                    self._rows(program, at + x.first, dram + row * y.dram + x.first, 1, length, 0, (0, 0, 0, 0))
+                    self._fill(program, at + x.end, x.n - x.end)
+        else:
+            top, bottom, most = y.first, y.n - y.end, limits["y_pad_0"]
+            if top > most:
+                self._fill(program, sram, top * x.n)
+                sram, top = sram + top * x.n, 0
+            if bottom > most:
+                self._fill(program, sram + (top + y.end - y.first) * x.n, bottom * x.n)
+                bottom = 0
+            pads = (top, bottom, x.first, x.n - x.end)
+            corner = dram + y.first * y.dram + x.first
+            self._rows(program, sram, corner, y.end - y.first, x.end - x.first, y.dram, pads)
+
+    def _rows(self, program: Program, sram: int, dram: int, rows: int, length: int, stride: int, pads: tuple) -> None:
+        limits = _limits(program, "LOADP" if self.fill else "LOAD")
+        most = limits["y_size"] if stride <= limits["x_stride"] else 1
+        for k in range(0, rows, most):
+            n = min(most, rows - k)
+            part = (pads[0] if k == 0 else 0, pads[1] if k + n == rows else 0, *pads[2:])
+            step = stride if n > 1 else length
+            shape = {"y_size": n, "x_size": length, "x_stride": step, "pads": part, "pad_value": self.fill}
+            self._emit(program, sram, dram + k * stride, shape)
+            sram += (part[0] + n + part[1]) * (length + pads[2] + pads[3])
+
+    def _fill(self, program: Program, sram: int, n: int) -> None:
+        most = _limits(program, "LOADP" if self.fill else "LOAD")["x_size"]
+        for k in range(0, n, most):  # a tile of no rows and one row of padding
+            shape = {"y_size": 0, "x_size": min(most, n - k), "pads": (1, 0, 0, 0), "pad_value": self.fill}
+            self._emit(program, sram + k, 0, shape)
+
+    def _emit(self, program: Program, sram: int, dram: int, shape: dict) -> None:
+        assert self.dram.place.buffer is not None
+        program.load(self.mem, sram, self.dram.place.buffer, dram, **shape)
+
+    def _store(self, program: Program, tile: _Tile) -> None:
+        sram, dram, y, x = tile
+        limits, buffer = _limits(program, "STORE"), self.dram.place.buffer
+        assert dram is not None and buffer is not None
+        most = limits["y_size"] if y.dram <= limits["x_stride"] else 1
+        for k in range(0, y.n, most):
+            n = min(most, y.n - k)
+            stride = y.dram if n > 1 else x.n
+            program.store(sram + k * x.n, buffer, dram + k * y.dram, y_size=n, x_size=x.n, x_stride=stride)
+
+
+def _limits(program: Program, name: str) -> dict[str, int]:
+    key = (program.cfg, name)
+    if key not in _LIMITS:
+        _LIMITS[key] = {field.name: field.limits[1] for field in Isa(program.cfg).formats[name].fields.values()}
+    return _LIMITS[key]
+
+
+_LIMITS: dict = {}
+
+
+def _rectangles(dims: list[_Dim], sram: int, dram: int | None) -> Iterator[_Tile]:
+    """The tiles that make up `dims`: the two innermost dimensions on chip, as far as they are dense there."""
+    rest = _folded(sorted((d for d in dims if d.n > 1), key=lambda d: -d.sram), dram is None)
+    x = rest.pop() if rest and rest[-1].sram == 1 and (rest[-1].dram == 1 or dram is None) else _UNIT
+    y = rest.pop() if rest and rest[-1].sram == x.n and rest[-1].dram >= 0 else _Dim(1, 0, 0, 0, 1)
+    for position in product(*(range(d.n) for d in rest)):
+        inside = dram is not None and all(d.first <= p < d.end for p, d in zip(position, rest))
+        corner = dram + sum(p * d.dram for p, d in zip(position, rest)) if inside and dram is not None else None
+        yield _Tile(sram + sum(p * d.sram for p, d in zip(position, rest)), corner, y, x)
+
+
+def _folded(dims: list[_Dim], void: bool) -> list[_Dim]:
+    out: list[_Dim] = []
+    for d in reversed(dims):
+        inner = out[-1] if out else None
+        if inner and d.sram == inner.n * inner.sram and (void or not (d.padded or inner.padded)):
+            if void or d.dram == inner.n * inner.dram:
+                n = d.n * inner.n
+                out[-1] = _Dim(n, inner.sram, inner.dram, 0, n)
+                continue
+        out.append(d)
+    return out[::-1]
+
+
+def match(scope: Scope, ctx: Context) -> Copy:
+    """The copy that the store statement of `scope` is. Raises `ScheduleError` where it is none."""
+    stmt = scope.stmt
+    value, inside, fill = stmt.value, (), 0
+    cast = isinstance(value, tirx.Cast)
+    value = value.value if cast else value
+    choice = selection(value)
+    if choice is not None:
+        condition, value, other = choice
+        fill = constant(other)
+        inside = tuple(guards(condition, scope.loops, ctx.slots, stmt))
+        if fill is None:
+            raise ScheduleError(f"{shorten(stmt)}: the padding {shorten(other)} is not a constant")
+    value = value.value if isinstance(value, tirx.Cast) else value
+    if not isinstance(value, ir.TensorLoad):
+        raise ScheduleError(f"{shorten(stmt)}: between DRAM and a scratchpad data can only be copied")
+    target = ctx.operand(stmt.buffer, stmt.indices, scope)
+    source = ctx.operand(value.source, value.indices, scope)
+    if source.place.mem is not None and target.place.mem is None:
+        return _store(scope, ctx, target, source, choice is not None)
+    if source.place.mem is None and target.place.mem is not None:
+        mem = _loaded_as(stmt, source.place.dtype, target.place.mem, target.place.dtype)
+        source.place.moved_to.add(mem)
+        return Copy(ctx, scope, mem, target, source, inside, fill)
+    raise ScheduleError(f"{shorten(stmt)}: neither side is a scratchpad; data moves between DRAM and a scratchpad")
+
+
+def _store(scope: Scope, ctx: Context, target: Operand, source: Operand, padded: bool) -> Copy:
+    if source.place.mem != Mem.ACC:
+        raise ScheduleError(f"{shorten(scope.stmt)}: only accumulators are stored")
+    if target.place.dtype != "int8":
+        raise ScheduleError(
+            f"{shorten(scope.stmt)}: STORE writes the low bits of accumulators as int8, not {target.place.dtype}; "
+            "cast to int8, or store byte planes"
+        )
+    if padded:
+        raise ScheduleError(f"{shorten(scope.stmt)}: a store cannot pad")
+    target.place.stored = True
+    target.place.moved_to.add(Mem.OUT)
+    return Copy(ctx, scope, Mem.OUT, source, target)
+
+
+def _loaded_as(stmt, dtype: str, mem: Mem, target_dtype: str) -> Mem:
+    if mem in (Mem.INP, Mem.WGT) and (dtype, target_dtype) == ("int8", "int8"):
+        return mem
+    if mem == Mem.ACC and target_dtype == "int32" and dtype in ("int8", "int32"):
+        return Mem.ACC8 if dtype == "int8" else Mem.ACC
+    raise ScheduleError(f"{shorten(stmt)}: {dtype} cannot be loaded into {mem.name} as {target_dtype}")

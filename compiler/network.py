@@ -1,0 +1,157 @@
+"""Quantised networks -> executables: every convolution and dense layer is one program on the device.
+
+Between two programs the host works in plain layout (NCHW): it packs a layer's input into blocks, puts the four byte
+planes of its int32 accumulators together again, requantises and pools. Biases are added on the device, corrected for
+the input's zero point. Padding has the value of that zero point: LOADP writes it where the configuration has the
+extension `pad_value`, else the host pads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ..hw.config import Config, load_config
+from ..hw.errors import InputError, UnsupportedError
+from ..hw.rounding import CONTRACTS
+from ..runtime import layout
+from ..runtime.executable import Executable, HostStep, LaunchStep, Tensor
+from . import graph as g
+from .build import build
+from .frontend import import_onnx
+from .schedule.conv2d import conv2d
+from .schedule.dense import dense
+
+PLANES = ("OUT0", "OUT1", "OUT2", "OUT3")  # bytes of the accumulators, lowest first, as the schedules name them
+
+
+def compile_model(path: str | Path, config: Config | str, contract: str = "double") -> Executable:
+    """The executable of the QDQ ONNX file at `path` for a configuration.
+
+    `contract` is the rounding contract of the requantisation (hw/rounding.py). Raises `FileError` and
+    `UnsupportedError` as `import_onnx` and `compile_graph` do.
+    """
+    return compile_graph(import_onnx(path), load_config(config), contract)
+
+
+def compile_graph(graph: g.Graph, cfg: Config, contract: str = "double", *, accumulators: bool = False) -> Executable:
+    """The executable of a graph; its inputs and outputs are named as the graph's.
+
+    With `accumulators` the int32 accumulators of layer L are an output `L.acc`, too. Raises `UnsupportedError` that
+    lists every layer that the configuration cannot run.
+    """
+    if contract not in CONTRACTS:
+        raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
+    problems = [f"{type(op).__name__} {op.name!r} {why}" for op in graph.layers if (why := _refusal(op, cfg))]
+    if problems:
+        raise UnsupportedError(f"{graph.name}: configuration {cfg.name!r} cannot run {'; '.join(problems)}")
+    return _Builder(graph, cfg, contract, accumulators).executable()
+
+
+def _refusal(op: g.Linear, cfg: Config) -> str:
+    """Why `cfg` cannot run the layer; empty where it can."""
+    if cfg.inp_bits < 8 or cfg.out_bits < 8:
+        return f"with int8 activations: inp_bits is {cfg.inp_bits}, out_bits {cfg.out_bits}, 8 are needed"
+    limit = 1 << cfg.wgt_bits - 1
+    low, high = int(op.weight.min()), int(op.weight.max())
+    if low < -limit or high >= limit:
+        return f"with weights {low}..{high}: wgt_bits is {cfg.wgt_bits}, which holds {-limit}..{limit - 1}"
+    return ""
+
+
+class _Builder:
+    """Appends steps and declares the tensors between them, operator by operator."""
+
+    def __init__(self, graph: g.Graph, cfg: Config, contract: str, accumulators: bool):
+        self.graph, self.cfg, self.contract, self.accumulators = graph, cfg, contract, accumulators
+        self.tensors: dict[str, Tensor] = {}
+        self.steps: list[LaunchStep | HostStep] = []
+
+    def executable(self) -> Executable:
+        """The whole graph."""
+        for t in self.graph.inputs:
+            self.declare(t.name, t.shape, t.dtype, "input")
+        for op in self.graph.ops:
+            if isinstance(op, (g.QConv2d, g.QDense)):
+                self.linear(op)
+            else:
+                self.produce(op.name, *_host_operator(op, self.contract), [op.x.name], op.output)
+        return Executable(self.cfg, self.graph.name, self.tensors, self.steps)
+
+    def declare(
+        self, name: str, shape: tuple[int, ...], dtype: str, kind: str = "temp", data: np.ndarray | None = None
+    ) -> str:
+        """A new tensor; its name."""
+        self.tensors[name] = Tensor(name, shape, dtype, kind, data)
+        return name
+
+    def host(
+        self, name: str, kind: str, attrs: dict, inputs: list[str], shape: tuple[int, ...], dtype: str = "int8"
+    ) -> str:
+        """A host step whose output is a tensor of its own name, which the graph does not have."""
+        self.steps.append(HostStep(name, kind, inputs, [self.declare(name, shape, dtype)], attrs))
+        return name
+
+    def produce(
+        self, name: str, kind: str, attrs: dict, inputs: list[str], y: g.Tensor, constants: dict | None = None
+    ) -> None:
+        """A host step whose output is the tensor `y` of the graph."""
+        self.declare(y.name, y.shape, y.dtype, "output" if y in self.graph.outputs else "temp")
+        self.steps.append(HostStep(name, kind, inputs, [y.name], attrs, constants or {}))
+
+    def linear(self, op: g.QConv2d | g.QDense) -> None:
+        """A convolution or dense layer: pack, launch, accumulators, requantise."""
+        x, shape, on_host = op.x.name, op.x.shape, self._pads_on_host(op)
+        if on_host and isinstance(op, g.QConv2d):
+            top, left, bottom, right = op.pads
+            shape = (*shape[:2], shape[2] + top + bottom, shape[3] + left + right)
+            attrs = {"pads": list(op.pads), "value": op.x.zero_point}
+            x = self.host(f"{op.name}.pad", "pad", attrs, [x], shape)
+        program = layer_program(op, self.cfg, padded=on_host)
+        buffers = program.buffers
+        blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in}
+        bind = {"x": self.host(f"{op.name}.pack", "pack", blocks, [x], buffers["x"].shape)}
+        for key, data in layer_constants(op, self.cfg).items():
+            bind[key] = self.declare(f"{op.name}.{key}", data.shape, str(data.dtype), "constant", data)
+        for key in PLANES:
+            bind[key] = self.declare(f"{op.name}.{key}", buffers[key].shape, "int8")
+        self.steps.append(LaunchStep(op.name, program.finish(), bind, op.macs))
+        n, c, *_ = op.output.shape
+        planes, acc = [bind[key] for key in PLANES], f"{op.name}.acc"
+        self.host(acc, "accumulators", {"n": n, "c": c}, planes, op.output.shape, "int32")
+        if self.accumulators:
+            self.tensors[acc].kind = "output"
+        multiplier, exponent = op.multipliers
+        attrs = {"zero_point": op.output.zero_point, "low": op.low, "high": op.high, "contract": self.contract}
+        scale = {"multiplier": multiplier, "exponent": exponent}
+        self.produce(f"{op.name}.requantise", "requantise", attrs, [acc], op.output, scale)
+
+    def _pads_on_host(self, op: g.Linear) -> bool:
+        padded = isinstance(op, g.QConv2d) and any(op.pads)
+        return padded and op.x.zero_point != 0 and "pad_value" not in self.cfg.extensions
+
+
+def layer_constants(op: g.Linear, cfg: Config) -> dict[str, np.ndarray]:
+    """Packed weights `w` and biases `b` of a layer's program."""
+    pack = layout.pack_weights if isinstance(op, g.QConv2d) else layout.pack_dense_weights
+    return {"w": pack(op.weight, cfg), "b": layout.pack_bias(op.folded_bias, cfg)}
+
+
+def _host_operator(op: g.Op, contract: str) -> tuple[str, dict]:
+    """(name, attributes) of the operator of runtime/hostops.py that computes `op`."""
+    y = op.output
+    if isinstance(op, g.Quantize):
+        return "quantize", {"scale": y.scale, "zero_point": y.zero_point}
+    if isinstance(op, g.Dequantize):
+        return "dequantize", {"scale": op.x.scale, "zero_point": op.x.zero_point}
+    if isinstance(op, g.Reshape):
+        return "reshape", {"shape": list(y.shape)}
+    if isinstance(op, g.MaxPool):
+        return "max_pool", {"kernel": list(op.kernel), "strides": list(op.strides), "pads": list(op.pads)}
+    if isinstance(op, g.AveragePool):
+        multiplier, exponent = op.multipliers
+        attrs = {"kernel": list(op.kernel), "strides": list(op.strides), "contract": contract}
+        attrs |= {"x_zero_point": op.x.zero_point, "zero_point": y.zero_point}
+        return "average_pool", attrs | {"multiplier": multiplier, "exponent": exponent}
+    raise UnsupportedError(f"{type(op).__name__} {op.name!r}: nothing runs this operator yet")
