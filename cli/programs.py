@@ -48,10 +48,8 @@ def compile_source(source: str, cfg: Config) -> Executable:
     path = _existing(source)
     if path.suffix != ".onnx":
         raise UnsupportedError(f"{source}: unknown kind of model; known are .onnx, FILE.py:NAME and, to run, .tw")
-    try:
-        from ..compiler.network import compile_model
-    except ModuleNotFoundError as exc:
-        raise _missing(exc) from None
+    from ..compiler.network import compile_model
+
     return compile_model(path, cfg)
 
 
@@ -64,24 +62,14 @@ def _existing(source: str) -> Path:
     return path
 
 
-def _missing(exc: ModuleNotFoundError) -> Exception:
-    if exc.name and exc.name.split(".")[0] in ("tvm", "tvm_ffi", "onnx"):
-        return UnsupportedError(
-            "compiling needs TVM and onnx, which are not installed; pip install 'tilewright[compiler]'"
-        )
-    return exc
-
-
 def _from_python(path: Path, name: str, cfg: Config) -> Executable:
     from ..runtime.executable import Executable
     from ..runtime.program import Program
 
     value = _evaluate(path, name, cfg)
     if not isinstance(value, Program):
-        try:
-            from ..compiler import build
-        except ModuleNotFoundError as exc:
-            raise _missing(exc) from None
+        from ..compiler.build import build
+
         value = build(value, cfg)
     return Executable.from_launch(value.finish())
 
