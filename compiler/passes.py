@@ -12,7 +12,7 @@ from .intrin import INSTRUCTION
 from .tvm_compat import IRModule, PrimFunc, Sequential, ir, s_tir, structural_mutate, structural_walk, tirx
 
 _S, _X = s_tir.transform, tirx.transform
-_THREAD = "virtual_thread"
+_THREAD, _WHERE = "virtual_thread", "tilewright_where"
 
 
 def innermost(stmt):
@@ -37,13 +37,16 @@ _NEST = (tirx.For, tirx.IfThenElse, tirx.BufferStore, tirx.Evaluate)
 
 @_X.prim_func_pass(opt_level=0, name="tilewright.MarkScopes")
 def mark_scopes(func, _mod, _ctx):
-    """Mark the largest perfect nests as instruction scopes, unless the schedule marked a scope inside them."""
+    """Mark the largest perfect nests as instruction scopes, unless the schedule marked a scope inside them.
+
+    A loop that shares a bound with an inner one, as loops over tiles and inside tiles do in tails, stays outside.
+    """
 
     def on_attr(op, m):
         return op if op.attr_key == INSTRUCTION else m.default_mutate(op)
 
     def on_nest(op, m):
-        if innermost(op) is None or _holds_mark(op):
+        if innermost(op) is None or _holds_mark(op) or _ties_loops(op):
             return m.default_mutate(op)
         return tirx.AttrStmt(tirx.IntImm("int32", 0), INSTRUCTION, tirx.IntImm("int32", 1), op)
 
@@ -54,6 +57,21 @@ def _holds_mark(stmt) -> bool:
     found = []
     structural_walk(stmt, [(tirx.AttrStmt, lambda op: found.append(op) if op.attr_key == INSTRUCTION else None)])
     return bool(found)
+
+
+def _ties_loops(nest) -> bool:
+    """Whether a comparison in `nest` mentions two of its loops, so that its domain is no box."""
+    loops: set = set()
+    tied = []
+
+    def on_comparison(op):
+        used: set = set()
+        structural_walk(op, [(ir.Var, lambda v: used.add(v) if v in loops else None)])
+        tied.append(len(used) > 1)
+
+    structural_walk(nest, [(tirx.For, lambda op: loops.add(op.loop_var))])
+    structural_walk(nest, [((tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ), on_comparison)])
+    return any(tied)
 
 
 @dataclass
@@ -135,6 +153,46 @@ def group_vthread(func, _mod, _ctx):
     return func.with_body(structural_mutate(func.body, [(tirx.AttrStmt, on_attr)]))
 
 
+@_X.prim_func_pass(opt_level=0, name="tilewright.HidePredicates")
+def hide_predicates(func, _mod, _ctx):
+    """Turn the predicates of blocks into attributes, which CompactBufferAllocation does not see.
+
+    It would allocate more than a tile where it cannot reason about the bound of a tail.
+    """
+
+    def on_realize(op, m):
+        new = m.default_mutate(op)
+        if isinstance(new.predicate, tirx.IntImm):
+            return new
+        old = new.block
+        body = tirx.AttrStmt(tirx.IntImm("int32", 0), _WHERE, new.predicate, old.body)
+        block = s_tir.SBlock(
+            old.iter_vars,
+            old.reads,
+            old.writes,
+            old.name_hint,
+            body,
+            old.init,
+            old.alloc_buffers,
+            old.match_buffers,
+            old.annotations,
+        )
+        return s_tir.SBlockRealize(new.iter_values, True, block)
+
+    return func.with_body(structural_mutate(func.body, [(s_tir.SBlockRealize, on_realize)]))
+
+
+@_X.prim_func_pass(opt_level=0, name="tilewright.ShowPredicates")
+def show_predicates(func, _mod, _ctx):
+    """Turn the attributes of `hide_predicates` into conditions."""
+
+    def on_attr(op, m):
+        new = m.default_mutate(op)
+        return tirx.IfThenElse(new.value, new.body, None) if new.attr_key == _WHERE else new
+
+    return func.with_body(structural_mutate(func.body, [(tirx.AttrStmt, on_attr)]))
+
+
 def _to_scopes() -> list:
     return [
         _S.CanonicalizeLoop(),
@@ -142,7 +200,9 @@ def _to_scopes() -> list:
         _S.PlanAndUpdateBufferAllocationLocation(),
         _S.ConvertBlocksToOpaque(),
         _S.LiftThreadBinding(),
+        hide_predicates,
         _S.CompactBufferAllocation(),
+        show_predicates,
         _S.UnifyThreadBinding(),
         _S.LowerMatchBuffer(),
         _S.StmtSimplify(),

@@ -54,22 +54,22 @@ def _tiled(sch: Schedule, acc, work: Reduction, tile: Tile):
     loops = sch.get_loops(acc)
     rank = len(work.outputs)
     lanes, channel, kernel = [*loops[rank : rank + 2], loops[-1]], loops[rank + 2], loops[rank + 3 : -1]
-    outer, inner = {}, {}
+    outer, inner, threads = {}, {}, []
     for name, loop in zip(work.outputs, loops):
-        outer[name], inner[name] = sch.split(loop, [None, getattr(tile, name)])
+        size = getattr(tile, name)
+        if name == tile.thread and tile.vthreads > 1:  # one split in three: two would leave two bounds
+            share = -(-int(sch.get(loop).extent) // (size * tile.vthreads))
+            thread, outer[name], inner[name] = sch.split(loop, [tile.vthreads, share, size])
+            threads = [(name, thread)]
+        else:
+            outer[name], inner[name] = sch.split(loop, [None, size])
     channels, within = sch.split(channel, [None, tile.ci])
-    levels = [(name, outer[name]) for name in tile.order if name in outer]
-    threads = []
-    if tile.vthreads > 1:
-        thread, outer[tile.thread] = sch.split(outer[tile.thread], [tile.vthreads, None])
-        levels = [(name, outer[name]) for name, _ in levels]
-        threads = [(tile.thread, thread)]
-    order = [loop for _, loop in threads + levels]
+    levels = threads + [(name, outer[name]) for name in tile.order if name in outer]
     pixels = [inner[name] for name in ("oy", "ox", "co", "n") if name in inner]
-    sch.reorder(*order, channels, within, *kernel, *pixels, *lanes)
+    sch.reorder(*(loop for _, loop in levels), channels, within, *kernel, *pixels, *lanes)
     if threads:
         sch.bind(threads[0][1], "vthread.x")
-    return threads + levels, channels
+    return levels, channels
 
 
 def _attach(sch: Schedule, levels: list, dims: tuple[str, ...]):
@@ -96,8 +96,6 @@ def _place_epilogue(sch: Schedule, epilogue: Epilogue, levels: list) -> None:
         sch.set_scope(block, 0, ACC)
         for name in epilogue.stored_after(stage):
             move(name)
-    if epilogue.operands:
-        post = sch.get_sblock("post")  # it reads the accumulators first, then its parameters in order
-        for index in range(1, 1 + len(epilogue.operands)):
-            parameter = sch.cache_read(post, index, ACC)
-            sch.compute_at(parameter, _attach(sch, levels, ("co",)), preserve_unit_loops=True)
+    for name in epilogue.readers:
+        parameter = sch.cache_read(sch.get_sblock(name), 1, ACC)
+        sch.compute_at(parameter, _attach(sch, levels, ("co",)), preserve_unit_loops=True)
