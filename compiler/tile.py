@@ -98,6 +98,8 @@ def best_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
     extents = dict(zip(names, (g.reshape(-1) for g in grids)))
     for threads in range(vthreads, 0, -1):
         templates = list(_templates(work, threads))
+        if not templates:
+            continue
         cost = np.array([_Candidates(work, cfg, template, extents).cost() for template in templates])
         cycles, instructions = cost[:, 0].reshape(-1), cost[:, 1].reshape(-1)
         best = cycles.min()

@@ -86,10 +86,14 @@ def build(acc, chain: Sequence[Stage], planes: bool, cfg: Config, blocks: int) -
     return Epilogue(list(operands.values()), stages, readers, outputs)
 
 
+def apply(op: str, value, other, axes):
+    """The expression `op(value, other)`; `other` is a number or a tensor, read at `axes`."""
+    return _OPS[op](value, tirx.const(other, "int32") if isinstance(other, int) else other(*axes))
+
+
 def _stage(tensor, op: str, other, name: str):
     def value(*axes):
-        second = tirx.const(other, "int32") if isinstance(other, int) else other(axes[1], *axes[-2:])
-        return _OPS[op](tensor(*axes), second)
+        return apply(op, tensor(*axes), other, (axes[1], *axes[-2:]))
 
     return te.compute(tensor.shape, value, name=name)
 
