@@ -16,6 +16,7 @@ VERBS = {
     "replay": "Run recorded cases and compare all of memory.",
     "verify": "Prove a program free of deadlocks and races.",
     "disasm": "Print a program's instructions.",
+    "bench": "Measure the behavioural model's speed.",
     "doctor": "Say what is installed and what each thing is for.",
 }
 

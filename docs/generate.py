@@ -26,7 +26,7 @@ BASE, EXTENDED = PRESETS["vta"], PRESETS["pynq_z1"]
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A Markdown table."""
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def format_table(cfg: Config, name: str) -> Callable[[], str]:
@@ -98,7 +98,8 @@ def _option_row(option: click.Option) -> list[str]:
     value = f" `{option.metavar}`" if option.metavar else ""
     notes = ["required"] if option.required else []
     if option.show_default and not option.required:
-        notes.append(f"default `{option.default}`")
+        default = option.opts[0] if option.default is True else option.default
+        notes.append(f"default `{default}`")
     return [names + value, (option.help or "") + (f" ({', '.join(notes)})" if notes else "")]
 
 
