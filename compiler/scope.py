@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..hw.config import Config
 from ..hw.errors import ScheduleError
@@ -72,7 +73,7 @@ class Scope:
 
     loops: list[Loop]
     bounds: list[Guard]
-    stmt: tirx.BufferStore | tirx.Evaluate
+    stmt: Any  # BufferStore or Evaluate
 
     def box(self, env: Env) -> list[list[int]] | None:
         """[[first, end), ...] of the loops, or None where nothing runs."""

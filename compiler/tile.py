@@ -95,7 +95,7 @@ def best_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
     Tile(vthreads=vthreads).checked()
     names = (*OUTPUT_DIMS, "ci")
     grids = np.meshgrid(*(_sizes(getattr(work, d), d in ("co", "ci")) for d in names), indexing="ij")
-    extents = dict(zip(names, (g.reshape(-1) for g in grids)))
+    extents: dict[str, np.ndarray] = dict(zip(names, (g.reshape(-1) for g in grids)))
     for threads in range(vthreads, 0, -1):
         templates = list(_templates(work, threads))
         if not templates:

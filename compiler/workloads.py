@@ -76,7 +76,7 @@ def build_layer(name: str, cfg: Config) -> Program:
     from .schedule.conv2d import conv2d
 
     c = layer(name)
-    pad, stride = (c.pad,) * 4, (c.stride, c.stride)
+    pad, stride = (c.pad, c.pad, c.pad, c.pad), (c.stride, c.stride)
     sch = conv2d(cfg, 1, c.size, c.size, c.ci, c.co, c.kernel, c.kernel, stride, pad, epilogue=EPILOGUE)
     return build(sch, cfg, name=name)
 

@@ -119,6 +119,6 @@ def _largest_tile(cfg: Config, shape: tuple[int, ...], window: tuple[int, ...], 
                     t = {**most, dim: size}
                     inputs = ((t["oy"] - 1) * sy + kh) * ((t["ox"] - 1) * sx + kw)
                     if t["co"] * (inputs + t["oy"] * t["ox"] + operands) * threads <= cfg.acc_depth:
-                        return Tile(**t, thread=thread, vthreads=threads)
+                        return Tile(co=t["co"], oy=t["oy"], ox=t["ox"], thread=thread, vthreads=threads)
                 most[dim] = 1
     raise CapacityError(f"pool: a window of {kh}x{kw} does not fit the {cfg.acc_depth} accumulators of {cfg.name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
@@ -12,7 +13,7 @@ from ..tile import Tile
 from ..tvm_compat import Schedule, te
 from .epilogue import Epilogue
 
-Levels = list[tuple[str, object]]  # (dimension, loop over tiles), outermost first
+Levels = list[tuple[str, Any]]  # (dimension, loop over tiles), outermost first
 
 
 @dataclass
