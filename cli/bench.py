@@ -58,9 +58,8 @@ def command(layers: tuple[str, ...], threads: int, config: str, as_json: bool) -
     columns = [key.replace("_", " ") for key in total]
     columns[columns.index("ms")] = f"ms, best of {RUNS}"
     report.table(columns, [list(row.values()) for row in rows], list(total.values()))
-    click.echo(
-        f"configuration {cfg.name}, batch {cfg.batch}, matrix products on {threads} {'thread' if threads == 1 else 'threads'}"
-    )
+    noun = "thread" if threads == 1 else "threads"
+    click.echo(f"configuration {cfg.name}, batch {cfg.batch}, matrix products on {threads} {noun}")
     click.echo("time goes to " + ", ".join(f"{part} {100 * share:.0f} %" for part, share in spent.items()))
     return int(not total["exact"])
 

@@ -6,7 +6,7 @@ import inspect
 import runpy
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, FingerprintError, ScheduleError, TilewrightError, UnsupportedError
@@ -74,7 +74,7 @@ def _from_python(path: Path, name: str, cfg: Config) -> Executable:
     return Executable.from_launch(value.finish())
 
 
-def _evaluate(path: Path, name: str, cfg: Config) -> object:
+def _evaluate(path: Path, name: str, cfg: Config) -> Any:
     try:
         namespace = runpy.run_path(str(path), run_name="tilewright_source")
         if name not in namespace:
