@@ -68,7 +68,7 @@ def _from_python(path: Path, name: str, cfg: Config) -> Executable:
 
     value = _evaluate(path, name, cfg)
     if not isinstance(value, Program):
-        from ..compiler.build import build
+        from ..compiler.api import build
 
         value = build(value, cfg)
     return Executable.from_launch(value.finish())

@@ -5,14 +5,12 @@ An instruction scope is a perfect loop nest around one statement; what it become
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-
 from .intrin import INSTRUCTION
 from .tvm_compat import IRModule, PrimFunc, Sequential, ir, s_tir, structural_mutate, structural_walk, tirx
+from .vthread import interleave_vthreads
 
 _S, _X = s_tir.transform, tirx.transform
-_THREAD, _WHERE = "virtual_thread", "tilewright_where"
+_WHERE = "tilewright_where"
 
 
 def innermost(stmt):
@@ -24,12 +22,6 @@ def innermost(stmt):
             stmt = stmt.then_case
         else:
             return stmt if isinstance(stmt, (tirx.BufferStore, tirx.Evaluate)) else None
-
-
-def pointed_to(access_ptr):
-    """The buffer variable of a `tvm_access_ptr` call, which some passes wrap in a data call."""
-    data = access_ptr.args[1]
-    return data.args[0] if isinstance(data, ir.Call) else data
 
 
 _NEST = (tirx.For, tirx.IfThenElse, tirx.BufferStore, tirx.Evaluate)
@@ -72,85 +64,6 @@ def _ties_loops(nest) -> bool:
     structural_walk(nest, [(tirx.For, lambda op: loops.add(op.loop_var))])
     structural_walk(nest, [((tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ), on_comparison)])
     return any(tied)
-
-
-@dataclass
-class _Uses:
-    """What one instruction scope touches, and the virtual threads around it."""
-
-    threads: tuple
-    names: set = field(default_factory=set)
-    written: set = field(default_factory=set)
-
-
-def _uses(stmt, threads: tuple) -> _Uses:
-    uses = _Uses(threads)
-
-    def on_store(op):
-        uses.written.add(op.buffer)
-        uses.names.add(op.buffer)
-
-    def on_call(op):
-        if op.op.name == "tirx.tvm_access_ptr" and int(op.args[4]) & 2:
-            uses.written.add(pointed_to(op))
-
-    callbacks = [(tirx.BufferStore, on_store), (ir.Call, on_call), (ir.Var, uses.names.add)]
-    structural_walk(stmt, callbacks)
-    return uses
-
-
-def _scopes(stmt, threads: tuple = ()) -> Iterator[tuple[object, tuple]]:
-    """(instruction scope, thread variables around it) in program order."""
-    if isinstance(stmt, tirx.SeqStmt):
-        for part in stmt.seq:
-            yield from _scopes(part, threads)
-    elif isinstance(stmt, tirx.AttrStmt):
-        if stmt.attr_key == INSTRUCTION:
-            yield stmt, threads
-        else:
-            yield from _scopes(stmt.body, (*threads, stmt.node.var) if stmt.attr_key == _THREAD else threads)
-    elif isinstance(stmt, tirx.For):
-        yield from _scopes(stmt.body, threads)
-    elif isinstance(stmt, tirx.IfThenElse):
-        yield from _scopes(stmt.then_case, threads)
-        if stmt.else_case is not None:
-            yield from _scopes(stmt.else_case, threads)
-
-
-def _bound_threads(body) -> list[set]:
-    """For every scope, in order, the thread variables that it depends on, directly or through a buffer."""
-    uses = [_uses(stmt, threads) for stmt, threads in _scopes(body)]
-    bound = [{v for v in use.threads if v in use.names} for use in uses]
-    changed = True
-    while changed:
-        changed = False
-        for source, threads in zip(uses, bound):
-            for use, mine in zip(uses, bound):
-                if use.names & source.written and not threads & set(use.threads) <= mine:
-                    mine |= threads & set(use.threads)
-                    changed = True
-    return bound
-
-
-@_X.prim_func_pass(opt_level=0, name="tilewright.GroupVThread")
-def group_vthread(func, _mod, _ctx):
-    """Tie each scope that depends on a virtual thread to it as a whole.
-
-    TVM's InjectVirtualThread repeats the innermost statement that mentions the thread; `if v >= 0` around a scope
-    makes the scope that statement and simplifies away later. A scope that depends on the thread
-    neither itself nor through a buffer stays outside, so that what threads share is loaded once.
-    """
-    bound = iter(_bound_threads(func.body))
-
-    def on_attr(op, m):
-        if op.attr_key != INSTRUCTION:
-            return m.default_mutate(op)
-        new = op
-        for v in sorted(next(bound), key=lambda v: v.name):
-            new = tirx.IfThenElse(v >= 0, new, None)
-        return new
-
-    return func.with_body(structural_mutate(func.body, [(tirx.AttrStmt, on_attr)]))
 
 
 @_X.prim_func_pass(opt_level=0, name="tilewright.HidePredicates")
@@ -214,8 +127,7 @@ def _to_scopes() -> list:
         _X.StmtSimplify(),
         _X.RemoveNoOp(),
         mark_scopes,
-        group_vthread,
-        _S.InjectVirtualThread(),
+        interleave_vthreads,
     ]
 
 

@@ -72,7 +72,7 @@ def layer(name: str) -> Layer:
 
 def build_layer(name: str, cfg: Config) -> Program:
     """The program of a ResNet-18 layer with the epilogue `EPILOGUE`: inputs `x`, `w`, `b`, output `out`."""
-    from .build import build
+    from .api import build
     from .schedule.conv2d import conv2d
 
     c = layer(name)
