@@ -1,5 +1,6 @@
 """Docs: generated tables are current, links lead somewhere, commands exist."""
 
+import importlib
 import importlib.util
 import re
 from pathlib import Path
@@ -55,3 +56,27 @@ def test_make_targets_that_a_page_names_exist(page):
 def test_files_that_a_page_names_exist(page):
     named = re.findall(r"`((?:hw|sim|runtime|compiler|boards|cli|tests|docs|examples)/[\w/.-]+)`", page.read_text())
     assert not [name for name in named if not (ROOT / name).exists()]
+
+
+# The calls of VTA's runtime, and its handle type.
+VTA_CALLS = """
+VTABufferAlloc VTABufferFree VTABufferCopy VTABufferCPUPtr VTATLSCommandHandle VTARuntimeShutdown VTASetDebugMode
+VTAWriteBarrier VTAReadBarrier VTALoadBuffer2D VTAStoreBuffer2D VTAUopPush VTAUopLoopBegin VTAUopLoopEnd
+VTAPushGEMMOp VTAPushALUOp VTADepPush VTADepPop VTASynchronize VTACommandHandle
+""".split()
+
+
+def test_every_call_of_vta_has_its_row_and_every_name_of_ours_exists():
+    from tilewright.runtime.device import Device
+    from tilewright.runtime.loader import Loaded
+    from tilewright.runtime.program import Program
+
+    text = (ROOT / "docs" / "vta.md").read_text()
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `VTA")]
+    assert sorted(name for row in rows for name in re.findall(r"`(VTA\w+)`", row)) == sorted(VTA_CALLS)
+    ours = re.findall(r"\b(Program|Loaded|Device)\.(\w+)", text)
+    assert len(ours) > 10
+    for cls, name in ours:
+        assert hasattr({"Program": Program, "Loaded": Loaded, "Device": Device}[cls], name), f"{cls}.{name}"
+    for name in re.findall(r"`runtime\.(\w+)\.(\w+)", text):
+        assert hasattr(importlib.import_module(f"tilewright.runtime.{name[0]}"), name[1]), name
