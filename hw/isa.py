@@ -97,7 +97,7 @@ def entry_bytes(cfg: Config, mem: Mem) -> int:
         Mem.INP: cfg.inp_entry_bytes,
         Mem.ACC: cfg.acc_entry_bytes,
         Mem.OUT: cfg.out_entry_bytes,
-        Mem.ACC8: cfg.out_entry_bytes,
+        Mem.ACC8: cfg.batch * cfg.block_out,
         Mem.PAR: cfg.par_entry_bytes,
         Mem.OUTQ: cfg.out_entry_bytes,
     }[mem]
