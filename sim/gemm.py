@@ -200,4 +200,4 @@ class _Scattered:
 
 
 def _int32(value: int) -> np.int32:
-    return np.array(value & 0xFFFFFFFF, np.uint32).view(np.int32)[()]
+    return np.int32((value + (1 << 31)) % (1 << 32) - (1 << 31))

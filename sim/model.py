@@ -16,7 +16,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, ExecutionError, InputError, UnsupportedError
-from ..hw.isa import EXTENSION_OF_ALU, EXTENSION_OF_MEM, EXTENSION_OF_OP, FLAGS, INSN_BYTES, Mem, Op, Queue
+from ..hw.isa import EXTENSION_OF_ALU, EXTENSION_OF_MEM, EXTENSION_OF_OP, FLAGS, INSN_BYTES, AluOp, Mem, Op, Queue
 from ..runtime.device import Stats
 from .alu import alu_action
 from .gemm import gemm_action
@@ -151,7 +151,9 @@ class _Program:
         reason = self._isa.undecodable(f)
         if reason:
             return _Kind(ExecutionError, reason, nowhere, "")
-        used = {EXTENSION_OF_OP.get(f["op"]), EXTENSION_OF_MEM.get(f.get("mem")), EXTENSION_OF_ALU.get(f.get("alu_op"))}
+        used = {EXTENSION_OF_OP.get(Op(f["op"]))}
+        used.add(EXTENSION_OF_MEM.get(Mem(f["mem"])) if "mem" in f else None)
+        used.add(EXTENSION_OF_ALU.get(AluOp(f["alu_op"])) if "alu_op" in f else None)
         for extension in sorted(NOT_EXECUTED & used):
             return _Kind(UnsupportedError, f"the model does not execute extension {extension} yet", nowhere, "")
         return _Kind(None, "", node(self._isa.queue(f), f), self._isa.mnemonic(f))

@@ -14,7 +14,7 @@ from .loops import Nest, factor
 from .lru import Lru
 from .product import Multiplier
 
-Action = Callable[[], None]
+Action = Callable[[], object]  # executes; what it returns means nothing
 
 _PLAN_BYTES = 64 << 20  # index tables kept
 _KERNEL_BYTES = 8 << 20  # micro-op lists kept

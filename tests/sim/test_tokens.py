@@ -19,7 +19,7 @@ def order(*nodes, depth=9, rng=None):
 
 
 def test_flags_name_the_channels_of_each_queue():
-    flags = dict.fromkeys(FLAGS, 1)
+    flags: dict[str, int] = dict.fromkeys(FLAGS, 1)
     assert node(LOAD, flags) == Node(LOAD, (CL,), (LC,))
     assert node(COMPUTE, flags) == Node(COMPUTE, (LC, SC), (CL, CS))
     assert node(STORE, flags) == Node(STORE, (CS,), (SC,))
