@@ -2,11 +2,15 @@
 
 A page holds a table between `<!-- generated: NAME -->` and `<!-- end -->`; NAME is a key of `BLOCKS`. The tables come
 from the declarations, so that no number in them is typed; tests/test_docs.py refuses pages that are not current.
+
+With `--outputs` it runs the commands whose output the README shows, and replaces what stands there. The sentence below
+an output, which names day and machine, is written by hand. tests/test_readme.py compares all but measured numbers.
 """
 
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -19,6 +23,13 @@ from tilewright.hw.config import PRESETS, Config
 
 FOLDER = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+README = FOLDER.parent / "README.md"
+OUTPUT = re.compile(r"(<!-- output of: (make \w+) -->\n```\n)(.*?)(```\n<!-- end of output -->)", re.DOTALL)
+# what the Makefile's targets run, once they have set up
+COMMANDS = {
+    "make sim": ["examples/digits/run.py"],
+    "make bench": ["-c", "from tilewright.cli.main import main; main()", "bench"],
+}
 # the base formats at VTA's sizes, the extensions' with all extensions
 BASE, EXTENDED = PRESETS["vta"], PRESETS["pynq_z1"]
 
@@ -121,14 +132,29 @@ def updated(text: str) -> str:
     return BLOCK.sub(lambda match: f"{match[1]}{BLOCKS[match[2]]()}\n{match[3]}", text)
 
 
+def output_of(command: str) -> str:
+    """What the README's `command` prints here and now."""
+    done = subprocess.run(
+        [sys.executable, *COMMANDS[command]], cwd=README.parent, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return done.stdout
+
+
+def with_outputs(text: str) -> str:
+    """The README's `text` with the output of every command that it shows."""
+    return OUTPUT.sub(lambda match: f"{match[1]}{output_of(match[2])}{match[4]}", text)
+
+
 def main() -> None:
     """Rewrite the pages that are not current, and name them."""
-    for page in sorted(FOLDER.glob("*.md")):
+    for page in [README, *sorted(FOLDER.glob("*.md"))]:
         text = page.read_text()
         new = updated(text)
+        if page == README and "--outputs" in sys.argv[1:]:
+            new = with_outputs(new)
         if new != text:
             page.write_text(new)
-            sys.stdout.write(f"docs/{page.name} updated\n")
+            sys.stdout.write(f"{page.name} updated\n")
 
 
 if __name__ == "__main__":

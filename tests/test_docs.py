@@ -1,7 +1,6 @@
 """Docs: generated tables are current, links lead somewhere, commands exist."""
 
 import importlib
-import importlib.util
 import re
 from pathlib import Path
 
@@ -12,25 +11,16 @@ PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglo
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
-def generator():
-    pytest.importorskip("click")
-    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
-def test_generated_tables_are_current(page):
+def test_generated_tables_are_current(generator, page):
     text = page.read_text()
     assert text.count("<!-- generated:") == text.count("<!-- end -->")
-    assert generator().updated(text) == text, "run: make docs"
+    assert generator.updated(text) == text, "run: make docs"
 
 
-def test_every_table_is_on_a_page():
+def test_every_table_is_on_a_page(generator):
     text = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
-    for name in generator().BLOCKS:
+    for name in generator.BLOCKS:
         assert f"<!-- generated: {name} -->" in text
 
 
