@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-# times, rates and shares, and rules as wide as they are; and how far onnxruntime's float sums are off, which depends on the processor
+# times, rates and shares, rules as wide as they are, and how far onnxruntime's float sums are off on this processor
 MEASURED = re.compile(r"\b\d+\.\d+\b|\b\d+ %|\([^)]* logits differ[^)]*\)|─+|\s+")
 
 
