@@ -106,7 +106,8 @@ def show_predicates(func, _mod, _ctx):
     return func.with_body(structural_mutate(func.body, [(tirx.AttrStmt, on_attr)]))
 
 
-def _to_scopes() -> list:
+def pass_list() -> list:
+    """The passes in order: blocks become loops, instruction scopes are marked, virtual threads interleaved."""
     return [
         _S.CanonicalizeLoop(),
         _S.LowerInitBlock(),
@@ -128,24 +129,11 @@ def _to_scopes() -> list:
         _X.RemoveNoOp(),
         mark_scopes,
         interleave_vthreads,
+        _X.StmtSimplify(),
+        _X.RemoveNoOp(),
     ]
 
 
-def _to_storage() -> list:
-    return [_X.StorageRewrite(), _X.StmtSimplify(), _X.RemoveNoOp()]
-
-
-def plain_name(var) -> str:
-    """The tensor's name in the schedule: without the scope that TVM appends."""
-    return var.name.split("_local.")[0]
-
-
-def lower_tir(func: PrimFunc) -> tuple[PrimFunc, list]:
-    """`func` after all passes, and its on-chip tensors as they were before they came to share storage.
-
-    In order: blocks become loops, instruction scopes are marked, virtual threads interleaved, storage is shared.
-    """
-    mod = Sequential(_to_scopes())(IRModule({"main": func.with_attr("global_symbol", "main")}))
-    tensors: list = []
-    structural_walk(mod["main"].body, [(tirx.AllocBuffer, lambda op: tensors.append(op.buffer))])
-    return Sequential(_to_storage())(mod)["main"], tensors
+def lower_tir(func: PrimFunc) -> PrimFunc:
+    """`func` after all passes: loops over instruction scopes."""
+    return Sequential(pass_list())(IRModule({"main": func.with_attr("global_symbol", "main")}))["main"]

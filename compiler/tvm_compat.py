@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # TVM's annotations do not describe the fields of its nodes: 
     from_onnx: Any
     is_const: Any
     is_op: Any
+    structural_equal: Any
     structural_hash: Any
     structural_mutate: Any
     structural_walk: Any
@@ -49,7 +50,7 @@ else:
         from tvm.s_tir import Schedule, TensorIntrin
         from tvm.script import tirx as T
         from tvm.tirx import PrimFunc
-        from tvm_ffi import structural_hash, structural_mutate, structural_walk
+        from tvm_ffi import structural_equal, structural_hash, structural_mutate, structural_walk
     except ImportError as exc:
         raise UnsupportedError(f"the compiler needs Apache TVM {TVM_VERSION} ({exc}); {_REMEDY}") from None
 
@@ -70,6 +71,7 @@ __all__ = [
     "is_const",
     "is_op",
     "s_tir",
+    "structural_equal",
     "structural_hash",
     "structural_mutate",
     "structural_walk",

@@ -13,13 +13,13 @@ Stage = tuple[str, "int | str"]
 PLANES = ("OUT0", "OUT1", "OUT2", "OUT3")
 
 _OPS = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "max": te.max,
-    "min": te.min,
-    "shr": lambda a, b: a >> b,
-    "shl": lambda a, b: a << b,
+    "add": tirx.Add,
+    "sub": tirx.Sub,
+    "mul": tirx.Mul,
+    "max": tirx.Max,
+    "min": tirx.Min,
+    "shr": tirx.RShift,
+    "shl": tirx.LShift,
 }
 
 
@@ -59,6 +59,8 @@ def check(chain: Sequence[Stage], taken: Sequence[str]) -> None:
     for stage in chain:
         if len(stage) != 2 or stage[0] not in _OPS or not isinstance(stage[1], (int, str)):
             raise ScheduleError(f"epilogue stage {stage!r}: must be one of {', '.join(_OPS)} with a number or a name")
+        if stage == ("mul", 0):
+            raise ScheduleError("epilogue stage ('mul', 0): nothing of what is computed would be left")
     clash = set(operand_names(chain)) & {*taken, "out", *PLANES}
     if clash:
         raise ScheduleError(f"epilogue parameter {sorted(clash)[0]!r}: the name is taken; choose another")

@@ -141,8 +141,8 @@ def test_mistakes_are_named(change, text):
 
 
 def test_a_tile_that_does_not_fit_is_named():
-    sch = conv2d(PRESETS["vta"], 1, 56, 56, 16, 64, 3, 3, tile=Tile(co=4, oy=54, ox=54))
-    with pytest.raises(CapacityError, match=r"local.acc is too small: .* 'acc' with 11664 .* vta has 2048"):
+    sch = conv2d(PRESETS["vta"], 1, 56, 56, 16, 64, 3, 3, tile=Tile(co=4, oy=30, ox=54))
+    with pytest.raises(CapacityError, match=r"local.acc is too small: .* 'acc' with 6480 .* vta has 2048"):
         build(sch, "vta")
 
 
