@@ -163,7 +163,7 @@ class Program:
         triples = _uop_array(uops, 3)
         if reset:  # src and wgt are not read: zeros keep kernels alike
             triples, loops = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in loops]
-        self._execute(_Kernel("GEMM", tuple(map(tuple, loops)), triples, fields))
+        self._execute(_Kernel("GEMM", tuple((n, d, s, w) for n, d, s, w in loops), triples, fields))
 
     def alu(
         self, op: AluOp, loops: Sequence[tuple[int, int, int]], dst: int = 0, src: int = 0, *, imm: int | None = None

@@ -168,7 +168,7 @@ def test_more_micro_ops_than_the_buffer_holds(count):
         s.acc[part[:, 0]] >>= 5
     s.store(0, 0, x=2048)
     launch, stats = s.check()
-    assert stats.uops == 2048 + count + 2048
+    assert stats is not None and stats.uops == 2048 + count + 2048
     assert launch.uops.size > 8192
 
 
