@@ -107,7 +107,7 @@ def show_predicates(func, _mod, _ctx):
 
 
 def pass_list() -> list:
-    """The passes in order: blocks become loops, instruction scopes are marked, virtual threads interleaved."""
+    """The passes in order: from blocks to loops around instruction scopes."""
     return [
         _S.CanonicalizeLoop(),
         _S.LowerInitBlock(),
@@ -128,12 +128,11 @@ def pass_list() -> list:
         _X.StmtSimplify(),
         _X.RemoveNoOp(),
         mark_scopes,
-        interleave_vthreads,
-        _X.StmtSimplify(),
-        _X.RemoveNoOp(),
     ]
 
 
 def lower_tir(func: PrimFunc) -> PrimFunc:
-    """`func` after all passes: loops over instruction scopes."""
-    return Sequential(pass_list())(IRModule({"main": func.with_attr("global_symbol", "main")}))["main"]
+    """`func` as loops around instruction scopes, with virtual threads interleaved."""
+    mod = Sequential(pass_list())(IRModule({"main": func.with_attr("global_symbol", "main")}))
+    mod = IRModule({"main": interleave_vthreads(mod["main"])})
+    return Sequential([_X.StmtSimplify(), _X.RemoveNoOp()])(mod)["main"]

@@ -52,16 +52,27 @@ def _uses(stmts) -> _Uses:
     return uses
 
 
-@tirx.transform.prim_func_pass(opt_level=0, name="tilewright.InterleaveVThreads")
-def interleave_vthreads(func, _mod, _ctx):
-    """Repeat what depends on a virtual thread for each of them; every thread has its own copy of what it writes."""
+def interleave_vthreads(func):
+    """`func` with what depends on a virtual thread repeated for each of them, on tensors of its own.
+
+    Raises `ScheduleError` where something else than an instruction scope depends on a thread.
+    """
+    errors: list[ScheduleError] = []  # TVM turns what a callback raises into a RuntimeError
 
     def on_attr(op, m):
         if op.attr_key != _THREAD:
             return m.default_mutate(op)
-        return _Thread(op.node.var, int(op.value), m.mutate(op.body)).interleaved()
+        body = m.mutate(op.body)
+        try:
+            return _Thread(op.node.var, int(op.value), body).interleaved()
+        except ScheduleError as exc:
+            errors.append(exc)
+            return op
 
-    return func.with_body(structural_mutate(func.body, [(tirx.AttrStmt, on_attr)]))
+    body = structural_mutate(func.body, [(tirx.AttrStmt, on_attr)])
+    if errors:
+        raise errors[0]
+    return func.with_body(body)
 
 
 class _Thread:

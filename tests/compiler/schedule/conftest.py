@@ -11,23 +11,19 @@ from tilewright.runtime import layout
 from tilewright.runtime.loader import run
 from tilewright.runtime.verify import verify
 
-_SMALL = {"inp_bytes": 1 << 13, "wgt_bytes": 1 << 12, "acc_bytes": 1 << 14, "uop_bytes": 1 << 12}
-_EXTENSIONS = frozenset({"pad_value", "acc8"})
+_SMALL = Config(
+    inp_bytes=1 << 12,
+    wgt_bytes=1 << 12,
+    acc_bytes=1 << 14,
+    uop_bytes=1 << 12,
+    wgt_bits=4,
+    extensions=frozenset({"pad_value", "acc8"}),
+)
 CONFIGS = {
     "vta": PRESETS["vta"],
     "tiny": PRESETS["tiny"],
-    "uneven": Config("uneven", batch=2, block_in=8, block_out=4, wgt_bits=4, extensions=_EXTENSIONS, **_SMALL),
-    "int4": Config(
-        "int4",
-        batch=2,
-        block_in=4,
-        block_out=16,
-        inp_bits=4,
-        wgt_bits=4,
-        out_bits=4,
-        extensions=_EXTENSIONS,
-        **{**_SMALL, "inp_bytes": 1 << 12},
-    ),
+    "uneven": _SMALL.replace(name="uneven", batch=2, block_in=8, block_out=4),
+    "int4": _SMALL.replace(name="int4", batch=2, block_in=4, block_out=16, inp_bits=4, out_bits=4),
 }
 APPLY = {
     "add": np.add,
@@ -46,9 +42,10 @@ def wrap(values, bits: int):
     return (np.asarray(values, np.int64) + half) % (2 * half) - half
 
 
-def windows(x, kh, kw, stride, pad, dilation, pad_value):
+def windows(x, kernel, stride, pad, dilation, pad_value):
     """[(ky, kx, what every output position sees there)] of x (n, c, h, w), int64."""
     top, left, bottom, right = pad
+    kh, kw = kernel
     x = np.pad(x.astype(np.int64), ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=pad_value)
     oy = (x.shape[2] - (kh - 1) * dilation[0] - 1) // stride[0] + 1
     ox = (x.shape[3] - (kw - 1) * dilation[1] - 1) // stride[1] + 1
@@ -60,7 +57,7 @@ def windows(x, kh, kw, stride, pad, dilation, pad_value):
 
 def convolve(x, w, stride=(1, 1), pad=(0, 0, 0, 0), dilation=(1, 1), pad_value=0):
     """The convolution of x (n, ci, h, w) with w (co, ci, kh, kw), int64."""
-    parts = windows(x, *w.shape[2:], stride, pad, dilation, pad_value)
+    parts = windows(x, w.shape[2:], stride, pad, dilation, pad_value)
     return sum(np.einsum("nchw,oc->nohw", part, w[:, :, ky, kx].astype(np.int64)) for ky, kx, part in parts)
 
 

@@ -1,5 +1,7 @@
 """Convolutions equal an independent int64 convolution, whatever the shape, tile, threads and configuration."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,7 +24,7 @@ def check(ref, cfg, n, size, ci, co, kernel, seed=0, epilogue=(), planes=False, 
     w = ref.values(rng, cfg.wgt_bits, (co, ci, *kernel))
     b = rng.integers(-3000, 3000, co)
     shape = {key: geometry[key] for key in ("stride", "pad", "dilation", "pad_value") if key in geometry}
-    sch = conv2d(cfg, n, *size, ci, co, *kernel, epilogue=epilogue, planes=planes, **geometry)
+    sch = conv2d(cfg, n, size[0], size[1], ci, co, kernel[0], kernel[1], epilogue=epilogue, planes=planes, **geometry)
     inputs = {"x": layout.pack_activations(x, cfg), "w": layout.pack_weights(w, cfg)}
     if any(other == "b" for _, other in epilogue):
         inputs["b"] = layout.pack_bias(b, cfg)
@@ -50,7 +52,7 @@ def tiles():
     )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_random_convolutions_are_exact(ref, data):
     draw = data.draw
@@ -112,11 +114,11 @@ def test_padding_with_a_value_needs_the_extension():
 
 
 def test_threads_share_what_does_not_depend_on_them(ref):
-    tile = {"co": 1, "oy": 2, "ox": 8, "ci": 1, "vthreads": 2}
-    shape = (ref.configs["vta"], 1, (8, 8), 32, 64, (1, 1))
-    by_channel = check(ref, *shape, tile=Tile(**tile, thread="co"))
-    by_row = check(ref, *shape, tile=Tile(**tile, thread="oy"))
-    alone = check(ref, *shape, tile=Tile(**{**tile, "vthreads": 1}))
+    def stats(thread, vthreads):
+        tile = Tile(co=1, oy=2, ox=8, ci=1, thread=thread, vthreads=vthreads)
+        return check(ref, ref.configs["vta"], 1, (8, 8), 32, 64, (1, 1), tile=tile)
+
+    by_channel, by_row, alone = stats("co", 2), stats("oy", 2), stats("co", 1)
     assert by_channel.insns["LOAD.INP"] * 2 == alone.insns["LOAD.INP"] == by_row.insns["LOAD.INP"]
     assert by_row.insns["LOAD.WGT"] * 2 == alone.insns["LOAD.WGT"] == by_channel.insns["LOAD.WGT"]
 
@@ -135,7 +137,7 @@ def test_threads_share_what_does_not_depend_on_them(ref):
     ],
 )
 def test_mistakes_are_named(change, text):
-    arguments = {"n": 1, "h": 6, "w": 6, "ci": 16, "co": 16, "kh": 3, "kw": 3} | change
+    arguments: dict[str, Any] = {"n": 1, "h": 6, "w": 6, "ci": 16, "co": 16, "kh": 3, "kw": 3} | change
     with pytest.raises(ScheduleError, match=text):
         build(conv2d(PRESETS["vta"], **arguments), "vta")
 
