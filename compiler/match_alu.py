@@ -143,11 +143,14 @@ class Alu:
 
     def compute_in_place(self, storage: Storage, time: int) -> None:
         """Give the target the entries of an operand that is not needed afterwards, where there is one."""
-        for first, steps in self.chains:
-            again = [s for s in steps if isinstance(s.other, Operand) and s.other.place is first.place]
-            alike = structural_equal(first.expr, self.target.expr)
-            if alike and not again and storage.join(first.place, self.target.place, time):
+        others = [[s.other.place for s in steps if isinstance(s.other, Operand)] for _, steps in self.chains]
+        for (first, _), read in zip(self.chains, others):
+            same = first.place is self.target.place
+            alike = structural_equal(first.expr, self.target.expr) and first.place not in read
+            if same or (alike and storage.join(first.place, self.target.place, time)):
+                storage.read_by_alu(read)
                 return
+        storage.read_by_alu([self.chains[0].first.place, *others[0]])
 
     def record(self, program: Program, env: Env) -> None:
         """Record the instructions for the outer loops' values `env`."""

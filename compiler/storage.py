@@ -49,6 +49,7 @@ class _Group:
     start: int
     end: int
     base: int = 0
+    source: bool = False  # a tensor operand of the ALU
 
 
 class Storage:
@@ -70,15 +71,21 @@ class Storage:
         if not fits or a.end != time or b.start != time:
             return False
         a.places += b.places
-        a.end = b.end
+        a.end, a.source = b.end, a.source or b.source
         for place in b.places:
             self._groups[place] = a
         return True
+
+    def read_by_alu(self, places: Iterable[Place]) -> None:
+        """Note tensors that are second operands: micro-ops address those with the bits of an input index."""
+        for place in places:
+            self._groups[place].source = True
 
     def assign(self) -> None:
         """Set the addresses. Raises `CapacityError` naming the largest tensor where they do not fit."""
         for scope, mem in SCOPES.items():
             groups = list({id(g): g for p, g in self._groups.items() if p.mem == mem}.values())
+            groups.sort(key=lambda g: not g.source)  # low addresses, should the input scratchpad be the smaller one
             have = depth(self.cfg, mem)
             need = self._apart(groups, mem)
             if need > have:  # only then: tensors that share entries make one queue wait for another
@@ -104,9 +111,9 @@ class Storage:
         return end
 
     def _shared(self, groups: list[_Group], mem: Mem) -> int:
-        """Largest first, each at the lowest address that is free while it is alive."""
+        """Operands, then the largest first, each at the lowest address that is free while it is alive."""
         placed: list[_Group] = []
-        for group in sorted(groups, key=lambda g: -self._size(g, mem)):
+        for group in sorted(groups, key=lambda g: (not g.source, -self._size(g, mem))):
             size, base = self._size(group, mem), 0
             rivals = [g for g in placed if g.start <= group.end and group.start <= g.end]
             for other in sorted(rivals, key=lambda g: g.base):

@@ -42,7 +42,8 @@ def elementwise(
         raise ScheduleError(f"elementwise: entries = {entries}, tile = {tile}: must be at least 1")
     vthreads = min(vthreads, entries)
     if tile is None:
-        tile = min(-(-entries // vthreads), cfg.acc_depth // (vthreads * (1 + len(names))))
+        operands = min(cfg.acc_depth, cfg.inp_depth) // (vthreads * max(1, len(names)))  # see Storage.read_by_alu
+        tile = min(-(-entries // vthreads), cfg.acc_depth // (vthreads * (1 + len(names))), operands)
     if tile < 1:
         raise CapacityError(f"elementwise: {1 + len(names)} tensors do not fit the accumulators of {cfg.name}")
     tensors = {name: te.placeholder((entries, cfg.batch, cfg.block_out), dtype, name) for name in ("x", *names)}

@@ -118,7 +118,9 @@ def _largest_tile(cfg: Config, shape: tuple[int, ...], window: tuple[int, ...], 
                 for size in range(most[dim], 0, -1):
                     t = {**most, dim: size}
                     inputs = ((t["oy"] - 1) * sy + kh) * ((t["ox"] - 1) * sx + kw)
-                    if t["co"] * (inputs + t["oy"] * t["ox"] + operands) * threads <= cfg.acc_depth:
+                    read = t["co"] * (inputs + operands) * threads  # by the ALU: see Storage.read_by_alu
+                    written = t["co"] * t["oy"] * t["ox"] * threads
+                    if read + written <= cfg.acc_depth and read <= cfg.inp_depth:
                         return Tile(co=t["co"], oy=t["oy"], ox=t["ox"], thread=thread, vthreads=threads)
                 most[dim] = 1
     raise CapacityError(f"pool: a window of {kh}x{kw} does not fit the {cfg.acc_depth} accumulators of {cfg.name}")
