@@ -297,7 +297,8 @@ def test_what_is_refused_names_the_statement(sch, text):
 
 def test_a_tensor_that_does_not_fit_is_named():
     with pytest.raises(
-        CapacityError, match="local.acc is too small: the tiles in it need 3000 entries, the largest is '[ab]' with 1500"
+        CapacityError,
+        match="local.acc is too small: the tiles in it need 3000 entries, the largest is '[ab]' with 1500",
     ):
         build(unary(lambda a, b: a + b, n=1500), VTA)
 

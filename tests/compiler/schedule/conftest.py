@@ -10,6 +10,7 @@ from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime import layout
 from tilewright.runtime.loader import run
 from tilewright.runtime.verify import verify
+from tilewright.sim.device import ModelDevice
 
 _SMALL = Config(
     inp_bytes=1 << 12,
@@ -75,10 +76,13 @@ def values(rng, bits: int, shape):
 
 
 def outputs_of(sch, cfg, inputs, planes=False):
-    """What the program of `sch`, proved free of races, gives: the packed int8 output, or int32 from its planes."""
+    """What the program of `sch`, proved free of races, gives: the packed int8 output, or int32 from its planes.
+
+    The model interleaves the queues at random.
+    """
     program = build(sch, cfg)
     verify(program.finish())
-    out, stats = run(program, inputs)
+    out, stats = run(program, inputs, ModelDevice(cfg, rng=np.random.default_rng(0)))
     return (layout.planes_to_int32([out[f"OUT{k}"] for k in range(4)]) if planes else out["out"]), stats
 
 
