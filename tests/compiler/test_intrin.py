@@ -1,0 +1,38 @@
+"""Tensor intrinsics per configuration: their names, and where they do not fit."""
+
+import pytest
+
+from tilewright.compiler.intrin import gemm_intrin, reset_intrin, tensorize_gemm
+from tilewright.compiler.tvm_compat import Schedule, TensorIntrin, te
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import ScheduleError, UnsupportedError
+
+TINY = PRESETS["tiny"]
+
+
+def test_intrinsics_are_registered_once_per_shape():
+    name = gemm_intrin(TINY.replace(name="other", batch=2, block_out=8, acc_bytes=4096))
+    assert name == "tilewright.gemm.2x4x8"
+    first = TensorIntrin.get(name)
+    assert gemm_intrin(TINY.replace(name="same", batch=2, block_out=8, acc_bytes=4096)) == name
+    assert TensorIntrin.get(name).same_as(first)
+    assert reset_intrin(TINY) == "tilewright.reset.1x4"
+
+
+def test_blocks_of_one_are_refused():
+    cfg = TINY.replace(name="single", block_in=1, block_out=1, inp_bytes=64, wgt_bytes=64, acc_bytes=256)
+    with pytest.raises(UnsupportedError, match="block_in = 1, block_out = 1: schedules need 2 or more"):
+        gemm_intrin(cfg)
+
+
+def test_a_block_of_another_shape_is_refused():
+    a, b = te.placeholder((2, 8), "int8", "a"), te.placeholder((4, 8), "int8", "b")
+    k = te.reduce_axis((0, 8), "k")
+    product = te.compute(
+        (2, 4), lambda i, j: te.sum(a[i, k].astype("int32") * b[j, k].astype("int32"), axis=[k]), name="product"
+    )
+    sch = Schedule(te.create_prim_func([a, b, product]))
+    with pytest.raises(
+        ScheduleError, match=r"'product': innermost loops have extents \(2, 4, 8\), .* needs \(1, 4, 4\)"
+    ):
+        tensorize_gemm(sch, sch.get_sblock("product"), TINY)
