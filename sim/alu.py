@@ -136,12 +136,7 @@ def _reduce(state: State, nest: Nest, op: AluOp, outer: list[Axis], inner: list[
     operands = _view(state, nest.base[SRC], [*outer, *inner], SRC)
     over = tuple(range(len(outer), len(outer) + len(inner)))
     ufunc = _ASSOCIATIVE[op]
-    return lambda: ufunc(target, ufunc.reduce(operands, axis=over, **_keep_int32(op)), out=target)
-
-
-def _keep_int32(op: AluOp) -> dict:
-    """Arguments of a reduction: numpy would widen sums and products, which must wrap."""
-    return {"dtype": np.int32} if op in (AluOp.ADD, AluOp.MUL) else {}
+    return lambda: ufunc(target, ufunc.reduce(operands, axis=over, dtype=np.int32), out=target)
 
 
 def _in_order(state: State, piece: Nest, op: AluOp) -> Action:
@@ -181,7 +176,7 @@ class _Levels:
         for dst, src in self.levels:
             operand = acc[src + base]
             if self.starts is not None:
-                operand = _ASSOCIATIVE[op].reduceat(operand, self.starts, axis=0, **_keep_int32(op))
+                operand = _ASSOCIATIVE[op].reduceat(operand, self.starts, axis=0, dtype=np.int32)
             acc[dst + base] = _OPERATIONS[op](acc[dst + base], operand)
 
 

@@ -36,7 +36,6 @@ def exact_products(cfg: Config) -> int:
 
 
 def _reset(state: State, nest: Nest) -> Iterator[Action]:
-    nest = nest.without(SRC, WGT)
     low, high = nest.limits(DST)
     state.check(Mem.ACC, low, high)
     touched = np.flatnonzero(visits(nest.axes, DST)) + low

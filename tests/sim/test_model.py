@@ -82,6 +82,12 @@ def test_an_extension_that_is_not_executed_yet_is_refused_by_name(machine, field
     assert text == f"instruction 1 ({line}): the model does not execute extension {extension} yet"
 
 
+def test_each_instruction_is_checked_not_only_the_first_of_its_kind(machine):
+    gemm = {"op": Op.GEMM, "reset": 1}
+    _, index = failure(machine, [gemm, {**gemm, "overwrite": 1}, FINISH], ExecutionError)
+    assert index == 1
+
+
 def test_finish_ends_a_program_once(machine):
     nop = "LOAD.UOP y_size=0 x_size=0"
     assert failure(machine, [NOP, NOP], ExecutionError) == (
@@ -118,6 +124,7 @@ def test_token_errors_show_the_disassembly(machine):
 OUTSIDE = [
     ({"op": Op.GEMM, **LOOP, "uop_bgn": 5, "uop_end": 4}, "micro-ops end at 4, before they begin at 5"),
     ({"op": Op.ALU, **LOOP, "uop_bgn": 255, "uop_end": 300}, "micro-ops 255..299 are outside 0..255"),
+    ({"op": Op.GEMM, **LOOP, "uop_bgn": 250, "uop_end": 257}, "micro-ops 250..256 are outside 0..255"),
     ({"op": Op.GEMM, **LOOP, "iter_in": 129, "dst_in": 1}, "ACC entries 0..128 are outside 0..127"),
     ({"op": Op.GEMM, **LOOP, "iter_out": 3, "src_out": 128}, "INP entries 0..256 are outside 0..255"),
     ({"op": Op.GEMM, **LOOP, "iter_out": 3, "iter_in": 2, "wgt_out": 50, "wgt_in": 28},
