@@ -15,6 +15,7 @@ import numpy as np
 _ALONE = 1 << 18  # multiplications up to which OpenBLAS uses one thread: 4 * 65536
 _ALONE_VECTOR = 9000  # the same of a matrix with a vector: below 4 * 2304
 _SLOWER = 3  # a whole product that takes this many times what its blocks would take was disturbed
+_TRIALS = 4  # first products, which are cut into blocks to learn what these take
 _PENALTY = 64  # products that are cut into blocks after the first disturbance
 
 
@@ -22,8 +23,8 @@ class Multiplier:
     """`a @ b` of float32 matrices, or of stacks of them."""
 
     def __init__(self) -> None:
-        self._per_blocked = 0.0  # seconds per multiplication in blocks, the best seen; 0: not tried yet
-        self._blocked_left, self._penalty = 0, _PENALTY  # products to cut now, and after the next disturbance
+        self._per_blocked = float("inf")  # seconds per multiplication in blocks, the best seen
+        self._blocked_left, self._penalty = _TRIALS, _PENALTY  # products to cut now, and after the next disturbance
 
     def __call__(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         """The product, float32 (..., rows of a, columns of b)."""
@@ -32,11 +33,10 @@ class Multiplier:
             return np.matmul(a, b)
         work = a.size * columns
         began = time.perf_counter()
-        if self._blocked_left or not self._per_blocked:
+        if self._blocked_left:
             out = _in_blocks(a, b)
-            took = (time.perf_counter() - began) / work
-            self._per_blocked = min(took, self._per_blocked) if self._per_blocked else took
-            self._blocked_left = max(0, self._blocked_left - 1)
+            self._per_blocked = min(self._per_blocked, (time.perf_counter() - began) / work)
+            self._blocked_left -= 1
             return out
         out = np.matmul(a, b)
         if time.perf_counter() - began > _SLOWER * work * self._per_blocked:
