@@ -49,24 +49,33 @@ def _reset(state: State, nest: Nest) -> Iterator[Action]:
 def _multiply(state: State, nest: Nest, overwrite: bool) -> Iterator[Action]:
     for mem, column in ((Mem.ACC, DST), (Mem.INP, SRC), (Mem.WGT, WGT)):
         state.check(mem, *nest.limits(column))
+    whole, times = _visible(nest, overwrite)
+    for piece in whole.pieces(lambda axes: max(_sizes(state.cfg, axes)) <= _ELEMENTS, ordered=overwrite):
+        yield _piece(state, piece, times, overwrite)
+
+
+def _visible(nest: Nest, overwrite: bool) -> tuple[Nest, int]:
+    """The loops that make a difference, and how often the rest repeats them.
+
+    Of a loop that overwrites the same accumulators only the last trip is seen afterwards.
+    """
     base, axes, times = list(nest.base), [], 1
     for axis in nest.axes:
-        if overwrite and not axis.varies(DST):  # only the last trip is seen afterwards
+        if overwrite and not axis.varies(DST):
             base = [b + o for b, o in zip(base, axis.last())]
         elif not any(axis.varies(c) for c in (DST, SRC, WGT)):
             times *= axis.n
         else:
             axes.append(axis)
-    whole = Nest((base[0], base[1], base[2]), tuple(axes))
-    for piece in whole.pieces(lambda axes: max(_sizes(state.cfg, axes)) <= _ELEMENTS, ordered=overwrite):
-        yield _piece(state, piece, times, overwrite)
+    return Nest((base[0], base[1], base[2]), tuple(axes)), times
 
 
 def _piece(state: State, piece: Nest, times: int, overwrite: bool) -> Action:
+    piece, more = _visible(piece, overwrite)  # what is left of an irregular axis may not vary any more
     product = state.plans.get(
         ("gemm", piece.axes, overwrite), lambda: Product(state.cfg, piece.axes, overwrite), lambda p: p.nbytes
     )
-    return lambda: product.run(state, piece.base, times)
+    return lambda: product.run(state, piece.base, times * more)
 
 
 def _kind(axis: Axis) -> str:

@@ -31,7 +31,7 @@ def test_random_loops_equal_one_micro_op_after_the_other(kit, agree, any_cfg, se
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100])
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(40))
 def test_results_do_not_depend_on_where_an_instruction_is_cut(kit, agree, monkeypatch, seed, limit):
     monkeypatch.setattr(gemm, "_ELEMENTS", limit)
     agree(*random_program(kit, kit.CONFIGS["batch2"], seed, [{}, {"overwrite": 1}, {"reset": 1}]))
@@ -104,6 +104,16 @@ def test_overwriting_keeps_the_last_product_of_an_accumulator(machine):
     assert acc[:2, 0].tolist() == [12, 8]
     acc, _ = gemm_on(machine, cfg, [(0, 0, 0)], inp=inp, wgt=wgt, overwrite=1, iter_in=9, src_in=1)
     assert acc[0, 0] == 32
+
+
+@pytest.mark.parametrize("limit", [1, 10, 30, 1 << 20])
+def test_overwriting_irregular_micro_ops_cut_anywhere_keeps_the_last(kit, agree, monkeypatch, limit):
+    """A part of the list may visit one accumulator only, which the whole list does not."""
+    monkeypatch.setattr(gemm, "_ELEMENTS", limit)
+    m, insns = kit.filled(kit.CONFIGS["tiny"], 2)
+    m.put_uops([(0, 3, 1), (0, 1, 2), (0, 4, 0), (0, 2, 2), (5, 0, 1), (5, 0, 1), (2, 2, 2), (5, 1, 0)], UOPS)
+    loop = {"uop_end": 8, "iter_out": 2, "iter_in": 2, "dst_out": 3, "src_in": 1, "overwrite": 1}
+    agree(m, [*insns, kit.load_uops(UOPS, 8), {"op": Op.GEMM, **loop}])
 
 
 def test_a_reset_reads_no_input_and_no_weight(kit, machine):
