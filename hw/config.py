@@ -79,6 +79,8 @@ class Config:
     dsp_packing: bool = False
 
     def __post_init__(self) -> None:
+        if isinstance(self.extensions, str):
+            raise ConfigError(f"Config.extensions = {self.extensions!r}: must be a set of names")
         object.__setattr__(self, "extensions", frozenset(self.extensions))
         self._check_ranges()
         self._check_formats()
@@ -226,7 +228,7 @@ class Config:
             if key not in known:
                 raise ConfigError(f"Config has no field {key!r}; it has {', '.join(sorted(known))}")
         ext = values.get("extensions", ())
-        if isinstance(ext, str) or not all(isinstance(e, str) for e in ext):
+        if not isinstance(ext, (list, tuple, set, frozenset)) or not all(isinstance(e, str) for e in ext):
             raise ConfigError(f"Config.extensions = {ext!r}: must be a list of names")
         return Config(**{**values, "extensions": frozenset(ext)})
 
@@ -241,6 +243,8 @@ class Config:
         if not match:
             raise ConfigError(f"{text!r} is not a VTA configuration; expected BATCHxBLOCK_iNwNaN_UOP_INP_WGT_ACC")
         batch, block, inp, wgt, acc, *logs = map(int, match.groups())
+        if max(logs) > 30:
+            raise ConfigError(f"{text!r}: a buffer of 2**{max(logs)} bytes; the last four numbers are log2 of bytes")
         sizes = dict(zip(("uop_bytes", "inp_bytes", "wgt_bytes", "acc_bytes"), (1 << n for n in logs)))
         widths = {"inp_bits": inp, "wgt_bits": wgt, "acc_bits": acc, "out_bits": inp}
         return Config(text, batch, block, block, **widths, **sizes, extensions=frozenset({"acc8"}))

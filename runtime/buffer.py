@@ -66,6 +66,8 @@ class Buffer:
             raise ProgramError(f"buffer {self.name!r}: shape {self.shape}: every dimension must be at least 1")
         if math.prod(self.shape) * self.bits % 8:
             raise ProgramError(f"buffer {self.name!r}: {self.bits}-bit elements {self.shape} are not whole bytes")
+        if type(self.align) is not int or self.align < 1:
+            raise ProgramError(f"buffer {self.name!r}: align = {self.align!r} must be a positive integer")
         if (self.kind == "constant") != (self.data is not None):
             raise ProgramError(f"buffer {self.name!r}: exactly the constant buffers carry data")
         if self.data is not None and (self.data.dtype != np.uint8 or self.data.shape != (self.nbytes,)):

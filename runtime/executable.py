@@ -71,6 +71,14 @@ class HostStep:
     macs: int = 0
 
 
+def _reads_writes(step: LaunchStep | HostStep) -> tuple[list[str], list[str]]:
+    if isinstance(step, HostStep):
+        return step.inputs, step.outputs
+    inputs = {b.name for b in step.launch.buffers if b.kind == "input"}
+    reads = [tensor for name, tensor in step.bind.items() if name in inputs]
+    return reads, [tensor for name, tensor in step.bind.items() if name not in inputs]
+
+
 class Region(NamedTuple):
     """Bytes of device memory, at an address that is a multiple of `align`."""
 
@@ -82,7 +90,8 @@ class Region(NamedTuple):
 class Executable:
     """Ordered `steps` over `tensors`, for the configuration `cfg`.
 
-    Raises `ProgramError` where steps name tensors that do not exist or do not fit the buffers bound to them.
+    Raises `ProgramError` where steps name tensors that do not exist, do not fit the buffers bound to them, or are read
+    before anything wrote them.
     """
 
     cfg: Config
@@ -98,6 +107,19 @@ class Executable:
                     raise ProgramError(f"step {step.name!r} names tensor {name!r}, which is not declared")
             if isinstance(step, LaunchStep):
                 self._check_launch(step)
+        self._check_flow()
+
+    def _check_flow(self) -> None:
+        ready = {t.name for t in self.tensors.values() if t.kind in ("input", "constant")}
+        for step in self.steps:
+            reads, writes = _reads_writes(step)
+            for name in reads:
+                if name not in ready:
+                    raise ProgramError(f"step {step.name!r} reads tensor {name!r} before any step wrote it")
+            ready.update(writes)
+        for tensor in self.outputs:
+            if tensor.name not in ready:
+                raise ProgramError(f"output {tensor.name!r} is written by no step")
 
     def _check_launch(self, step: LaunchStep) -> None:
         if step.launch.cfg.fingerprint != self.cfg.fingerprint:
@@ -115,6 +137,9 @@ class Executable:
                     f"step {step.name!r}: buffer {name!r} is {buffer.bits}-bit {buffer.shape}, "
                     f"tensor {tensor_name!r} is {tensor.dtype} {tensor.shape}"
                 )
+        for buffer in buffers.values():
+            if buffer.kind == "input" and buffer.name not in step.bind:
+                raise ProgramError(f"step {step.name!r}: its input buffer {buffer.name!r} is bound to no tensor")
         written = [t for b, t in step.bind.items() if buffers[b].kind in ("output", "temp")]
         for tensor_name in written:
             if list(step.bind.values()).count(tensor_name) > 1:
@@ -184,10 +209,10 @@ class Executable:
             raise FileError(f"{path}: no such file") from None
         except IsADirectoryError:
             raise FileError(f"{path}: is a folder") from None
-        except (OSError, EOFError, zipfile.BadZipFile, KeyError, TypeError, ValueError, NotImplementedError) as exc:
-            if isinstance(exc, FileError):
-                raise
-            raise FileError(f"{path}: not a readable tilewright program ({_one_line(exc)})") from None
+        except FileError:
+            raise
+        except Exception as exc:  # damaged bytes make zipfile, zlib, json and numpy raise errors of any kind
+            raise FileError(f"{path}: not a tilewright program, or a damaged one ({_one_line(exc)})") from None
 
     def memory_plan(self) -> dict[str, Region]:
         """The regions of device memory that the program needs, by tensor or by step and buffer."""

@@ -14,11 +14,16 @@ from ..hw.errors import FileError
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise `FileError` where `path` cannot be written, before the work whose result goes there."""
-    path = Path(path)
+    """Raise `FileError` where `path` cannot be written, before the work whose result goes there.
+
+    Only regular files are written: a device or a pipe would be replaced by a file, not written to.
+    """
+    path = Path(path).resolve()
     folder = path.parent
     if path.is_dir():
         raise FileError(f"{path}: is a folder; give a file name")
+    if path.exists() and not path.is_file():
+        raise FileError(f"{path}: is not a regular file; give the name of a file")
     if not folder.is_dir():
         raise FileError(f"{path}: folder {folder} does not exist")
     if not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
@@ -27,10 +32,16 @@ def check_writable(path: str | Path) -> None:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """A temporary file beside `path` that replaces it when the block ends well, and vanishes when it does not."""
+    """A temporary file beside `path` that replaces it when the block ends well, and vanishes when it does not.
+
+    A symbolic link stays; the file that it names is replaced. Raises `FileError`.
+    """
     check_writable(path)
-    path = Path(path)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    path = Path(path).resolve()
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as exc:
+        raise FileError(f"{path}: cannot be written ({exc.strerror or exc})") from None
     os.close(handle)
     temporary = Path(name)
     umask = os.umask(0)

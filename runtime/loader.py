@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..hw.errors import FingerprintError, InputError, UnsupportedError
+from ..hw.errors import FingerprintError, InputError, ProgramError, TilewrightError, UnsupportedError
 from .buffer import Buffer
 from .device import Device, Stats, open_device
 from .executable import Executable, HostStep, LaunchStep, Tensor
@@ -101,7 +101,7 @@ class Loaded:
                 where = "device"
             else:
                 arrays = [self._fetch(name, host, on_device) for name in step.inputs]
-                results = HOST_OPS[step.op](arrays, {**step.attrs, **step.constants})
+                results = _host(step, arrays)
                 host.update(zip(step.outputs, results))
                 for name in step.outputs:
                     on_device.pop(name, None)
@@ -160,6 +160,18 @@ class Loaded:
         address = self._allocate(launch.insn_bytes, _INSN_ALIGN)
         self.device.write(address, words)
         return _Placed(address, len(launch.insn), bound)
+
+
+def _host(step: HostStep, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    try:
+        return HOST_OPS[step.op](arrays, {**step.attrs, **step.constants})
+    except (KeyError, TypeError, ValueError, IndexError) as exc:
+        if isinstance(exc, TilewrightError):
+            raise
+        text = " ".join(str(exc).split())
+        raise ProgramError(
+            f"step {step.name!r}: host operator {step.op!r} cannot work on its operands ({text})"
+        ) from exc
 
 
 def checked_input(tensor: Tensor, array: np.ndarray) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.errors import CapacityError, EncodingError, ProgramError
 from ..hw.isa import (
+    EXTENSION_OF_ALU,
     EXTENSION_OF_MEM,
     EXTENSION_OF_OP,
     ITER_BITS,
@@ -78,8 +80,11 @@ class Program:
         data: np.ndarray | None = None,
     ) -> Buffer:
         """Declare a DRAM buffer (see `Buffer`). Raises `ProgramError` for a name that is taken."""
-        if name in self.buffers or name == UOP_BUFFER:
+        if name == UOP_BUFFER:
+            raise ProgramError(f"buffer name {name!r} is reserved for micro-ops; choose another")
+        if name in self.buffers:
             raise ProgramError(f"buffer {name!r} is declared twice")
+        self._check_open()
         self.buffers[name] = Buffer(name, tuple(shape), bits, signed, kind, data)
         return self.buffers[name]
 
@@ -103,7 +108,8 @@ class Program:
         `EncodingError`.
         """
         if mem not in LOADABLE - {Mem.UOP}:
-            raise ProgramError(f"load: memory {mem.name} cannot be loaded by hand")
+            raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} cannot be loaded by hand")
+        mem, pads = Mem(mem), _integers("load: pads", pads, 4)
         op = Op.LOADP if pad_value else Op.LOAD
         if any(pads) and mem not in PADDABLE:
             raise ProgramError(f"load: {mem.name} cannot be padded")
@@ -160,6 +166,7 @@ class Program:
             if reset:
                 raise ProgramError("gemm: reset and overwrite exclude each other")
         fields = {"op": Op.GEMM, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
+        loops = [_integers("gemm: loop", loop, 4) for loop in loops]
         triples = _uop_array(uops, 3)
         if reset:  # src and wgt are not read: zeros keep kernels alike
             triples, loops = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in loops]
@@ -175,7 +182,10 @@ class Program:
         self, op: AluOp, uops: np.ndarray, loops: Sequence[tuple[int, int, int]] = (), *, imm: int | None = None
     ) -> None:
         """As `alu`, with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
-        fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": 0 if imm is None else imm}
+        self._need_extension(EXTENSION_OF_ALU.get(op))
+        (value,) = _integers("alu: imm", (0 if imm is None else imm,), 1)
+        fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
+        loops = [_integers("alu: loop", loop, 3) for loop in loops]
         pairs = _uop_array(uops, 2)
         if imm is not None:  # src is not read: zeros keep kernels alike
             pairs, loops = pairs * (1, 0), [(n, d, 0) for n, d, _ in loops]
@@ -196,6 +206,7 @@ class Program:
         """The next instruction of `target` takes a token from `source` (`tokens="explicit"` only)."""
         flag = pop_flag(target, source)
         self._need_explicit(source, target)
+        self._check_open()
         if flag in self._pending[target]:
             self._append(nop(target))
         self._pending[target].add(flag)
@@ -237,8 +248,7 @@ class Program:
         return Launch(self.cfg, self.name, insn, reloc, buffers)
 
     def _append(self, row: Row) -> None:
-        if self._launch is not None:
-            raise ProgramError(f"program {self.name!r} is finished; record into a new one")
+        self._check_open()
         for flag in self._pending[row.queue]:
             row.fields[flag] = 1
         self._pending[row.queue].clear()
@@ -248,8 +258,8 @@ class Program:
     def _transfer(self, name: str, fields: dict[str, int], buffer: Buffer) -> None:
         if self.buffers.get(buffer.name) is not buffer:
             raise ProgramError(f"buffer {buffer.name!r} belongs to another program")
-        for key in ("sram_base", "dram_base", "y_size", "x_size", "x_stride"):
-            fields[key] = int(fields[key])
+        keys = ("sram_base", "dram_base", "y_size", "x_size", "x_stride")
+        fields |= dict(zip(keys, _integers(f"{name.lower()}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
         self._check_fields(name, fields)
         accesses = scratchpad_accesses(fields, np.zeros((0, 3), np.int64))
         self._check_range(f"{name.lower()} of {buffer.name!r}", accesses)
@@ -266,7 +276,7 @@ class Program:
     def _execute(self, kernel: _Kernel) -> None:
         if not len(kernel.uops) or any(extent < 1 for extent, *_ in kernel.loops):
             raise ProgramError(f"{kernel.format.lower()}: loops and micro-ops must run at least once")
-        kernel = replace(kernel, loops=fold_loops(kernel.loops))
+        kernel = replace(kernel, loops=fold_loops(kernel.loops, MAX_TRIPS))
         free = self._order_free(kernel)
         instruction, rest = self._choose_loops(kernel.loops, free)
         inner = grid([tuple(loop) for loop in rest], (0, 0, 0)) if rest else None
@@ -361,11 +371,25 @@ class Program:
         if name and name not in self.cfg.extensions:
             raise ProgramError(f"extension {name} is not in configuration {self.cfg.name}; choose one that has it")
 
+    def _check_open(self) -> None:
+        if self._launch is not None:
+            raise ProgramError(f"program {self.name!r} is finished; record into a new one")
+
     def _need_explicit(self, source: Queue, target: Queue) -> None:
         if self.tokens != "explicit":
             raise ProgramError("dep_push and dep_pop need Program(..., tokens='explicit')")
         if not connected(source, target):
             raise ProgramError(f"no token channel joins {source.name} and {target.name}")
+
+
+def _integers(what: str, values: Sequence[int], n: int) -> tuple[int, ...]:
+    try:
+        found = tuple(operator.index(value) for value in values)
+    except TypeError:
+        found = ()
+    if len(found) != n:
+        raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}")
+    return found
 
 
 def _uop_array(uops: np.ndarray, columns: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from .buffer import Buffer
 class Row:
     """One recorded instruction: its format and fields, and what it touches.
 
-    `buffer` is what `dram_base` counts from; `kernel` is the number of its micro-op kernel, -1 for none.
+    `buffer` is what `dram_base` counts from, `dram` the bytes of it that the instruction touches.
     """
 
     format: str

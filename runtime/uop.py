@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -62,12 +63,16 @@ class UopCache:
         return end if self.depth - end >= n else None
 
 
-def fold_loops(loops: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """`loops` [(extent, step, ...)] from the outermost in, with loops that continue each other merged, order kept."""
+def fold_loops(loops: Sequence[tuple[int, ...]], most: int) -> tuple[tuple[int, ...], ...]:
+    """`loops` [(extent, step, ...)] from the outermost in, with loops that continue each other merged, order kept.
+
+    No merged loop runs more than `most` times.
+    """
     out: list[tuple[int, ...]] = []
     for extent, *steps in reversed(loops):
-        if out and all(a == b * out[-1][0] for a, b in zip(steps, out[-1][1:])):
-            out[-1] = (out[-1][0] * extent, *out[-1][1:])
+        inner = out[-1] if out else (0,)
+        if out and extent * inner[0] <= most and all(a == b * inner[0] for a, b in zip(steps, inner[1:])):
+            out[-1] = (inner[0] * extent, *inner[1:])
         elif extent > 1:
             out.append((extent, *steps))
     return tuple(reversed(out))

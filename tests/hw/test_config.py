@@ -118,7 +118,7 @@ def test_a_configuration_is_frozen_and_replace_checks_again():
         VTA.replace(blok=3)
 
 
-@pytest.mark.parametrize("bad", ["requant", [1]])
+@pytest.mark.parametrize("bad", [5, None, "requant", [1]])
 def test_extensions_must_be_a_list_of_names(bad):
     with refused(f"Config.extensions = {bad!r}: must be a list of names"):
         Config.from_dict({"extensions": bad})
@@ -229,3 +229,15 @@ def test_load_config_names_what_is_wrong_with_a_file(tmp_path):
     with pytest.raises(FileError, match="not a readable JSON configuration"):
         (tmp_path / "folder.json").mkdir()
         load_config(str(tmp_path / "folder.json"))
+
+
+def test_a_vta_string_with_impossible_buffers_is_refused_before_anything_is_allocated():
+    with refused(
+        "'1x16_i8w8a32_15_15_18_99999999': a buffer of 2**99999999 bytes; the last four numbers are log2 of bytes"
+    ):
+        Config.from_vta("1x16_i8w8a32_15_15_18_99999999")
+
+
+def test_extensions_given_as_a_text_are_refused():
+    with refused("Config.extensions = 'acc8': must be a set of names"):
+        Config(**{"extensions": "acc8"})

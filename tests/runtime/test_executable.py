@@ -85,10 +85,13 @@ def rewrite(path, change):
 DAMAGE = {
     "another version": (lambda m, z: m.update(version=9), "version 9 is not known here"),
     "fingerprint": (lambda m, z: m.update(fingerprint="0" * 16), "fingerprint 0+ is not its configuration's"),
-    "no steps": (lambda m, z: m.pop("steps"), "not a readable tilewright program"),
-    "lost member": (lambda m, z: z.pop("data/0.npy"), "not a readable tilewright program"),
-    "pickled member": (lambda m, z: z.update({"data/0.npy": b"\x80\x04N."}), "not a readable tilewright program"),
-    "no manifest": (lambda m, z: m.clear(), "not a readable tilewright program"),
+    "no steps": (lambda m, z: m.pop("steps"), "not a tilewright program, or a damaged one"),
+    "lost member": (lambda m, z: z.pop("data/0.npy"), "not a tilewright program, or a damaged one"),
+    "pickled member": (
+        lambda m, z: z.update({"data/0.npy": b"\x80\x04N."}),
+        "not a tilewright program, or a damaged one",
+    ),
+    "no manifest": (lambda m, z: m.clear(), "not a tilewright program, or a damaged one"),
 }
 
 
@@ -106,7 +109,11 @@ def test_truncated_missing_and_foreign_files(tmp_path):
     path = tmp_path / "x.tw"
     two_steps().save(path)
     path.write_bytes(path.read_bytes()[:-40])
-    for target, text in ((path, "not a readable"), (tmp_path / "no.tw", "no such file"), (tmp_path, "is a folder")):
+    for target, text in (
+        (path, "not a tilewright program"),
+        (tmp_path / "no.tw", "no such file"),
+        (tmp_path, "is a folder"),
+    ):
         with pytest.raises(FileError, match=text):
             Executable.load(target)
 
@@ -119,6 +126,23 @@ def test_every_truncation_is_named(tmp_path):
         path.write_bytes(data[:n])
         with pytest.raises(FileError):
             Executable.load(path)
+
+
+def test_every_damaged_bit_is_named_or_harmless(tmp_path):
+    path = tmp_path / "x.tw"
+    two_steps().save(path)
+    data = path.read_bytes()
+    rng = np.random.default_rng(7)
+    refused = 0
+    for bit in rng.integers(0, 8 * len(data), 300).tolist():
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            Executable.load(path)
+        except FileError:
+            refused += 1
+    assert refused > 200
 
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
@@ -150,6 +174,22 @@ WRONG = [
     (GOOD, {"a": "y"}, ProgramError, "buffer 'a' is 32-bit (4, 1, 4), tensor 'y' is int8 (4, 1, 4)"),
     ((("x", (3, 1, 4), "int32", "input"),), {"a": "x"}, ProgramError, "tensor 'x' is int32 (3, 1, 4)"),
 ]
+
+
+FLOW = [
+    ({"bind": {"out": "y"}}, "step 'add': its input buffer 'a' is bound to no tensor"),
+    ({"x": "temp"}, "step 'add' reads tensor 'x' before any step wrote it"),
+    ({"steps": False}, "output 'y' is written by no step"),
+]
+
+
+@pytest.mark.parametrize("change, text", FLOW, ids=[text for _, text in FLOW])
+def test_data_must_come_from_somewhere(change, text):
+    tensors = _tensors(("x", (4, 1, 4), "int32", change.get("x", "input")), ("y", (4, 1, 4), "int8", "output"))
+    step = LaunchStep("add", add_constant(), change.get("bind", {"a": "x", "out": "y"}))
+    with pytest.raises(ProgramError) as caught:
+        Executable(TINY, "net", tensors, [step] if change.get("steps", True) else [])
+    assert str(caught.value) == text
 
 
 @pytest.mark.parametrize("tensors, bind, error, text", WRONG)

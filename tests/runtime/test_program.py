@@ -219,6 +219,13 @@ def test_loops_longer_than_an_instruction_counts():
     s.check()
 
 
+def test_merged_loops_stay_within_an_instruction():
+    program = Program(VTA)
+    program.alu(AluOp.ADD, [(200, 0, 0), (200, 0, 0)], imm=1)
+    launch = program.finish()
+    assert len(launch.uops) == 1 and len(launch.insn) == 3, "one micro-op: its load, the instruction, FINISH"
+
+
 def test_store_then_load_of_the_same_buffer_is_ordered():
     program = Program(VTA)
     a = program.buffer("a", (4, 1, 16))
@@ -276,8 +283,9 @@ def test_explicit_tokens_use_nops_where_no_instruction_can_carry_them():
 def test_finish_twice_gives_the_same_launch():
     program = explicit()
     assert program.finish() is program.finish()
-    with pytest.raises(ProgramError, match="finished"):
-        program.alu(AluOp.ADD, [(1, 0, 0)], imm=1)
+    for late in (lambda: program.alu(AluOp.ADD, [], imm=1), lambda: program.dep_pop(Queue.LOAD, Queue.COMPUTE)):
+        with pytest.raises(ProgramError, match="finished"):
+            late()
 
 
 def _a(p):
@@ -293,6 +301,15 @@ MISTAKES = [
     (lambda p: p.load(Mem.UOP, 0, _a(p), 0), ProgramError, "memory UOP cannot be loaded by hand"),
     (lambda p: p.load(Mem.INP, 0, _a(p), 0, pads=(16, 0, 0, 0)), EncodingError, "LOAD.y_pad_0 = 16: outside"),
     (lambda p: p.load(Mem.INP, 0, _a(p), 0, pads=(1, 0, 0, 0), pad_value=1), ProgramError, "extension pad_value"),
+    (lambda p: p.load(7, 0, _a(p), 0), ProgramError, "load: memory 7 cannot be loaded by hand"),
+    (lambda p: p.load(Mem.INP, 0, _a(p), 0, pads=(1, 1)), ProgramError, "load: pads is (1, 1): must be 4 integers"),
+    (lambda p: p.load(Mem.INP, 0.5, _a(p), 0), ProgramError, "must be 5 integers"),
+    (lambda p: p.gemm([(2, 1)]), ProgramError, "gemm: loop is (2, 1): must be 4 integers"),
+    (lambda p: p.alu(AluOp.ADD, [(2.5, 1, 1)]), ProgramError, "alu: loop is (2.5, 1, 1): must be 3 integers"),
+    (lambda p: p.alu(AluOp.ADD, [], imm=1.5), ProgramError, "alu: imm is (1.5,): must be 1 integer"),
+    (lambda p: p.alu(AluOp.RESCALE, [], imm=1), ProgramError, "extension rescale is not in configuration vta"),
+    (lambda p: p.buffer("uop", (4,)), ProgramError, "buffer name 'uop' is reserved for micro-ops"),
+    (lambda p: (p.finish(), p.buffer("b", (4,))), ProgramError, "program 'program' is finished"),
     (lambda p: p.store(0, _a(p), 0), ProgramError, "buffer 'a' is input; only output and temp are written"),
     (lambda p: p.gemm([(2048, 1, 0, 0)], dst=1, reset=True), CapacityError, "gemm writes ACC entry 2048, but vta has"),
     (lambda p: p.gemm([(0, 1, 0, 0)]), ProgramError, "must run at least once"),
