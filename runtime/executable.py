@@ -49,7 +49,7 @@ class Tensor:
 class LaunchStep:
     """One start of the accelerator; `bind` maps names of the launch's buffers to names of tensors.
 
-    `macs` are the useful multiply-accumulates of the layer, without those on padding.
+    `macs` are the layer's useful multiply-accumulates: spatial padding counts, padded channels do not.
     """
 
     name: str
