@@ -119,11 +119,11 @@ class Product:
         inp = inp.reshape((b, m * cfg.batch, depth) if b > 1 else (m * cfg.batch, depth))
         wgt = wgt.reshape((b, n * cfg.block_out, depth) if b > 1 else (n * cfg.block_out, depth)).swapaxes(-1, -2)
         if depth <= self.cut:
-            self.target.put(state.acc, base[DST], state.multiply(inp, wgt), times)
+            self.target.put(state.acc, base[DST], np.matmul(inp, wgt), times)
             return
         total = np.zeros(inp.shape[:-1] + wgt.shape[-1:], np.int32)
         for at in range(0, depth, self.cut):
-            part = state.multiply(inp[..., at : at + self.cut], wgt[..., at : at + self.cut, :])
+            part = np.matmul(inp[..., at : at + self.cut], wgt[..., at : at + self.cut, :])
             total += part.astype(np.int32)
         self.target.put(state.acc, base[DST], total, times)
 

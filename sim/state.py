@@ -12,7 +12,6 @@ from ..hw.errors import AccessError
 from ..hw.isa import Isa, Mem, depth, entry_bytes
 from .loops import Nest, factor
 from .lru import Lru
-from .product import Multiplier
 
 Action = Callable[[], object]  # executes; what it returns means nothing
 
@@ -37,7 +36,6 @@ class State:
         self.wgt = np.zeros((cfg.wgt_depth * cfg.block_out, cfg.block_in), np.int8)
         self.acc = np.zeros((cfg.acc_depth, cfg.batch * cfg.block_out), np.int32)
         self.uop = np.zeros(cfg.uop_depth, np.uint32)
-        self.multiply = Multiplier()
         self.plans: Lru = Lru(_PLAN_BYTES)
         self._kernels: Lru[Nest] = Lru(_KERNEL_BYTES)
         self._ranges: dict[tuple[int, int], Nest] = {}  # kernels by place, while the micro-op buffer is unchanged
