@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -21,16 +24,36 @@ VERBS = {
 }
 
 
+PIPE_STATUS = 141  # 128 + SIGPIPE, as shells have it
+
+
 def exit_codes() -> list[tuple[int, str]]:
     """Exit statuses and their meanings; those of errors come from their classes."""
     codes = {0: "Success.", 2: "The command line is wrong.", 130: "Interrupted."}
+    codes[PIPE_STATUS] = "Whatever read the output stopped reading it, as `head` does; nothing is said about it."
     codes[errors.TilewrightError.exit_code] = "Cases or comparisons failed, or any other error."
     for cls in errors.TilewrightError.__subclasses__():
         codes[cls.exit_code] = (inspect.getdoc(cls) or "").splitlines()[0]
     return sorted(codes.items())
 
 
+@contextmanager
+def _closed_pipe_is_an_exit() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:  # click would make it status 1
+        raise click.exceptions.Exit(PIPE_STATUS) from None
+
+
 class _Verbs(click.Group):
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _closed_pipe_is_an_exit():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _closed_pipe_is_an_exit():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 

@@ -9,7 +9,7 @@ import click
 
 from . import report
 from .options import config_option, json_option
-from .programs import MODEL_HELP, compile_source
+from .programs import MODEL_HELP, check_output, compile_source
 
 
 @click.command(help=f"Compile MODEL into a .tw program.\n\n{MODEL_HELP}")
@@ -21,12 +21,11 @@ from .programs import MODEL_HELP, compile_source
 def command(model: str, output: str, config: str, verify: bool, as_json: bool) -> None:
     """Compile, verify, save, and say what runs where."""
     from ..hw.config import load_config
-    from ..runtime.files import check_writable
     from .layers import compiled_rows, print_compiled, share_on_device
     from .verify import verify_executable
 
     cfg = load_config(config)
-    check_writable(output)
+    check_output(output, {"MODEL": model, "--config": config})
     start = time.perf_counter()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
         executable = compile_source(model, cfg)

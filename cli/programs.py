@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import runpy
 import traceback
 from pathlib import Path
@@ -53,6 +54,17 @@ def compile_source(source: str, cfg: Config) -> Executable:
     return compile_model(path, cfg)
 
 
+def check_output(path: str, sources: dict[str, str | None]) -> None:
+    """Raise `FileError` where `path` cannot be written, or is one of `sources`: argument -> file, or FILE:NAME."""
+    from ..runtime.files import check_writable
+
+    check_writable(path)
+    for what, source in sources.items():
+        file, _, _ = (source or "").rpartition(":")
+        if os.path.exists(path) and os.path.realpath(path) in map(os.path.realpath, filter(None, (source, file))):
+            raise FileError(f"{path}: is also {what}, which would be overwritten; give another name")
+
+
 def _existing(source: str) -> Path:
     path = Path(source)
     if not path.exists():
@@ -83,7 +95,12 @@ def _evaluate(path: Path, name: str, cfg: Config) -> Any:
         return value(cfg) if inspect.isfunction(value) else value
     except TilewrightError:
         raise
-    except Exception as exc:
+    except (Exception, SystemExit) as exc:
         lines = [frame.lineno for frame in traceback.extract_tb(exc.__traceback__) if frame.filename == str(path)]
         line = exc.lineno if isinstance(exc, SyntaxError) else (lines or [None])[-1]
-        raise ScheduleError(f"{path}:{line}: {type(exc).__name__}: {exc}") from None
+        where = str(path) if line is None else f"{path}:{line}"
+        if isinstance(exc, SystemExit):
+            raise ScheduleError(
+                f"{where}: ends the process by sys.exit({exc.code!r}) instead of giving {name!r}"
+            ) from None
+        raise ScheduleError(f"{where}: {type(exc).__name__}: {exc}") from None

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..hw.errors import InputError
+from ..hw.errors import FileError, InputError
 from . import report
 from .options import config_option, device_option, json_option
-from .programs import MODEL_HELP, open_program
+from .programs import MODEL_HELP, check_output, open_program
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,14 +40,13 @@ array per output tensor where there are several.
 def command(model: str, inputs: str, output: str | None, device: str, config: str | None, as_json: bool) -> None:
     """Load or compile, run every input, compare, write the outputs, and print the steps."""
     from ..runtime.device import check_device, open_device
-    from ..runtime.files import check_writable, read_npz
     from ..runtime.loader import Loaded
     from .layers import print_rows, run_rows
 
     check_device(device)
     if output:
-        check_writable(output)
-    arrays = read_npz(inputs)
+        check_output(output, {"MODEL": model, "--inputs": inputs, "--config": config})
+    arrays = read_arrays(inputs)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config)
     samples, stacked = split(executable, arrays, inputs)
@@ -86,6 +85,21 @@ def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def read_arrays(path: str) -> dict[str, np.ndarray]:
+    """The arrays of an .npz file. Raises `FileError` for other files, also for other zip archives."""
+    import numpy as np
+
+    from ..runtime.files import read_npz
+
+    found = read_npz(path)
+    others = [name for name, value in found.items() if not isinstance(value, np.ndarray)]
+    if "manifest.json" in others:
+        raise FileError(f"{path}: is a program, not an .npz file of arrays")
+    if others:
+        raise FileError(f"{path}: not an .npz file of arrays, it holds {others[0]!r}")
+    return found
 
 
 def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:

@@ -9,6 +9,7 @@ the numpy reference, the labels with onnxruntime's. The exit status is 0 only if
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tilewright.cli import report
+from tilewright.cli.app import PIPE_STATUS
 from tilewright.cli.layers import share_on_device
 from tilewright.cli.verify import verify_executable
 from tilewright.compiler import reference
@@ -132,7 +134,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--images", type=int, metavar="N", help="the first N of the held-out images only")
     options = parser.parse_args(arguments)
     try:
-        return demonstrate(options.config, options.contract, options.images)
+        status = demonstrate(options.config, options.contract, options.images)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # what reads the output has ended, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_STATUS
     except TilewrightError as exc:
         print(f"error: {exc}", file=sys.stderr)
         return exc.exit_code

@@ -144,7 +144,7 @@ def test_truncated_program_file(mistake, double_tw, tmp_path, keep):
     np.savez(tmp_path / "in.npz", x=np.zeros((8, 1, 16), np.int32))
     broken = tmp_path / "broken.tw"
     broken.write_bytes(double_tw.read_bytes()[:keep])
-    text = rf"{re.escape(str(broken))}: not a readable tilewright program \(.+\)"
+    text = rf"{re.escape(str(broken))}: not a tilewright program, or a damaged one \(.+\)"
     mistake(6, text, "run", broken, "--inputs", tmp_path / "in.npz")
     mistake(6, text, "verify", broken)
     mistake(6, text, "disasm", broken)

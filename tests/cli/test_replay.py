@@ -39,6 +39,24 @@ def write_case(path: Path, *, config: object = "tiny", expected: int = 7, pop: b
     return path
 
 
+FIELDS = '"insn_addr": 8192, "config": "tiny"'
+MALFORMED = [
+    f'{{{FIELDS}, "insn_count": Infinity}}',
+    f'{{{FIELDS}, "insn_count": 5.9}}',
+    f'{{{FIELDS}, "insn_count": 6, "buffers": [{{"name":"a","addr":"0x10","size":3}}]}}',
+    "[" * 100_000,
+]
+
+
+def write_meta(path: Path, text: str) -> Path:
+    """A case that differs, with `text` as its `meta`."""
+    write_case(path, expected=8)
+    with np.load(path) as found:
+        arrays = dict(found)
+    np.savez(path, **{**arrays, "meta": np.array(text)})
+    return path
+
+
 @pytest.mark.skipif(not VECTORS, reason="../shared/vectors is not there")
 def test_golden_cases(tilewright):
     done = tilewright("replay", *VECTORS, "--on", "model")
@@ -63,16 +81,19 @@ def test_every_failure_is_one_line_and_the_others_still_run(tilewright, tmp_path
         write_case(tmp_path / "good.npz"),
     ]
     cases[4].write_bytes(cases[0].read_bytes()[:500])
+    cases[5:5] = [write_meta(tmp_path / f"meta{k}.npz", text) for k, text in enumerate(MALFORMED)]
     done = tilewright("replay", *cases)
     lines = done.out.splitlines()
     assert (done.status, done.err) == (1, "")
-    assert lines[-1] == "1 passed, 5 failed"
+    assert lines[-1] == f"1 passed, {5 + len(MALFORMED)} failed"
     assert lines[0].startswith("FAILED  bytes: 4 of 16384 bytes differ; the first at 0x1018")
     assert lines[1].startswith("FAILED  tokens: ") and "deadlock" in lines[1]
     assert lines[2].startswith("FAILED  ") and "unknown preset 'tinny'" in lines[2]
     assert lines[3] == f"FAILED  {cases[3]}: no such file"
     assert lines[4].startswith(f"FAILED  {cases[4]}: not a readable .npz file")
-    assert lines[5].startswith("passed  good")
+    for path, line in zip(cases[5:-1], lines[5:]):
+        assert line.startswith(f"FAILED  {path}: meta")
+    assert lines[-2].startswith("passed  good")
 
 
 def test_json(tilewright, tmp_path):

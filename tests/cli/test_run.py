@@ -1,6 +1,7 @@
 """cli/run.py: inputs by either convention, outputs, comparisons, tables."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -78,6 +79,17 @@ def test_pickles_are_refused(tilewright, double_tw, tmp_path):
     done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz")
     assert done.status == 6
     assert "not a readable .npz file" in done.err
+
+
+def test_a_program_in_place_of_inputs(tilewright, double_tw, tmp_path):
+    done = tilewright("run", double_tw, "--inputs", double_tw)
+    assert done.status == 6
+    assert done.err == f"tilewright: error: {double_tw}: is a program, not an .npz file of arrays\n"
+    with zipfile.ZipFile(tmp_path / "notes.zip", "w") as archive:
+        archive.writestr("notes.txt", "text")
+    done = tilewright("run", double_tw, "--inputs", tmp_path / "notes.zip")
+    assert done.status == 6
+    assert done.err.endswith("notes.zip: not an .npz file of arrays, it holds 'notes.txt'\n")
 
 
 def test_an_unknown_device_is_refused_first(tilewright, tmp_path):

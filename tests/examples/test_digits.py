@@ -1,6 +1,8 @@
 """The committed network on the committed images: exact on the model. `make sim` runs all of them."""
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -40,3 +42,13 @@ def test_one_wrong_bit_is_seen(example):
 def test_mistakes_are_one_line(example, capsys):
     assert example["main"](["--config", "moon"]) == 3
     assert capsys.readouterr().err.startswith("error: unknown preset 'moon'")
+
+
+def test_a_reader_that_ends_early_is_no_error():
+    command = [sys.executable, str(FOLDER / "run.py"), "--images", "1"]
+    run = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert run.stdout and run.stderr
+    run.stdout.close()
+    assert run.wait(120) == 141
+    assert run.stderr.read() == b""
+    run.stderr.close()

@@ -1,0 +1,106 @@
+"""cli/programs.py: where programs come from, and that nothing is written over what it comes from."""
+
+import numpy as np
+import pytest
+
+from tilewright.cli.programs import check_output, compile_source, open_program
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import FileError, FingerprintError, ScheduleError, UnsupportedError
+
+SOURCE = """
+import sys
+
+
+def leaves(cfg):
+    sys.exit(3)
+
+
+def two(cfg, other):
+    return other
+
+
+def interrupted(cfg):
+    raise KeyboardInterrupt
+
+
+number = 5
+"""
+TINY = PRESETS["tiny"]
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "source.py"
+    path.write_text(SOURCE)
+    return path
+
+
+def test_a_function_and_a_program_that_exists_already(double_py):
+    assert compile_source(f"{double_py}:double", TINY).cfg == TINY
+    with double_py.open("a") as file:
+        file.write("from tilewright.hw.config import PRESETS\nready = double(PRESETS['vta'])\n")
+    assert compile_source(f"{double_py}:ready", TINY).cfg == PRESETS["vta"]
+
+
+def test_a_source_that_ends_the_process_is_an_error_of_its_line(source):
+    line = SOURCE.splitlines().index("    sys.exit(3)") + 1
+    with pytest.raises(ScheduleError, match=rf"source\.py:{line}: ends the process by sys\.exit\(3\)"):
+        compile_source(f"{source}:leaves", TINY)
+
+
+def test_an_error_outside_the_source_has_no_line(source):
+    with pytest.raises(ScheduleError, match=r"source\.py: TypeError: two\(\) missing 1 required"):
+        compile_source(f"{source}:two", TINY)
+
+
+def test_a_syntax_error_has_its_line(source):
+    source.write_text("x = 1\ny = = 2\n")
+    with pytest.raises(ScheduleError, match=r"source\.py:2: SyntaxError"):
+        compile_source(f"{source}:y", TINY)
+
+
+def test_an_interrupt_stays_one(source):
+    with pytest.raises(KeyboardInterrupt):
+        compile_source(f"{source}:interrupted", TINY)
+
+
+def test_what_is_no_program(source, tmp_path):
+    pytest.importorskip("tvm")
+    with pytest.raises(ScheduleError, match="takes a Schedule, PrimFunc or IRModule, not int"):
+        compile_source(f"{source}:number", TINY)
+    with pytest.raises(UnsupportedError, match="say which name to compile"):
+        compile_source(str(source), TINY)
+    with pytest.raises(FileError, match="no such file"):
+        compile_source(str(tmp_path / "none.onnx"), TINY)
+
+
+def test_a_program_file_keeps_its_configuration(double_tw, double_py):
+    assert open_program(str(double_tw), None).cfg == PRESETS["pynq_z1"]
+    assert open_program(str(double_tw), "pynq_z1").cfg == PRESETS["pynq_z1"]
+    with pytest.raises(FingerprintError, match="was compiled for pynq_z1"):
+        open_program(str(double_tw), "tiny")
+    assert open_program(f"{double_py}:double", None).cfg == PRESETS["pynq_z1"]
+
+
+def test_outputs_that_are_also_inputs_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "d.tw").touch()
+    (tmp_path / "link").symlink_to("d.tw")
+    for source in ("d.tw", "./d.tw", "link", "d.tw:name"):
+        with pytest.raises(FileError, match=r"d\.tw: is also MODEL, which would be overwritten; give another name"):
+            check_output("d.tw", {"MODEL": source})
+    check_output("e.tw", {"MODEL": "d.tw", "--config": None})
+    check_output("tiny", {"--config": "tiny"})  # a preset, no file
+
+
+def test_the_verbs_refuse_to_overwrite_what_they_read(tilewright, double_tw, double_py, tmp_path):
+    inputs, config = tmp_path / "x.npz", tmp_path / "c.json"
+    np.savez(inputs, x=np.zeros((8, 1, 16), np.int32))
+    config.write_text("{}")
+    before = {path: path.read_bytes() for path in (double_tw, double_py, inputs, config)}
+    run = ["run", double_tw, "--inputs", inputs, "--config", config]
+    compiled = ["compile", f"{double_py}:double", "--config", config]
+    for verb, output in ((run, double_tw), (run, inputs), (run, config), (compiled, double_py), (compiled, config)):
+        done = tilewright(*verb, "-o", output)
+        assert done.status == 6 and f"{output}: is also " in done.err and done.err.count("\n") == 1
+    assert before == {path: path.read_bytes() for path in before}
