@@ -1,34 +1,29 @@
 """Replaying a recorded case: a program with its memory before and after, in one .npz file.
 
-| field | type | content |
-|---|---|---|
-| `insn` | uint64 (n, 2) | the instructions, the same bytes as `dram_in` at `insn_addr` |
-| `uop` | uint32 (n,) | the micro-ops that the program loads, in its order |
-| `dram_in`, `dram_out` | uint8 (n,) | memory before and after; the index is the byte address |
-| `meta` | JSON text | `name`, `insn_addr`, `insn_count`, `config`, `buffers` [{`name`, `addr`, `size`}] |
-
-`config` is a preset, a VTA string or the fields of a configuration; `name` and `buffers` only serve messages. A
-case passes when all of memory equals `dram_out` after the run and no dependence token is left.
+docs/files.md has the format.
 """
 
 from __future__ import annotations
 
 import json
+import reprlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from ..hw.config import Config, load_config
+from ..hw.config import UOP_BYTES, Config, load_config
 from ..hw.errors import ConfigError, FileError, ProgramError, UnsupportedError
+from ..hw.isa import INSN_BYTES, Isa, Mem, Op
 from ..runtime.device import Stats, open_device
 from ..runtime.files import read_npz
 
 
 @dataclass(frozen=True)
 class Case:
-    """A case as read; `meta` holds what the file says beyond its arrays."""
+    """A case as read and checked."""
 
     name: str
     cfg: Config
@@ -85,20 +80,101 @@ def read_case(path: str | Path) -> Case:
     dram_in, dram_out = np.ascontiguousarray(arrays["dram_in"]), arrays["dram_out"]
     if dram_in.shape != dram_out.shape:
         raise FileError(f"{path}: dram_in has {len(dram_in)} bytes, dram_out {len(dram_out)}")
+    if not len(dram_in):
+        raise FileError(f"{path}: its memory is empty: dram_in has no bytes")
+    meta = _meta(path, arrays["meta"])
     try:
-        meta = json.loads(str(arrays["meta"][()]))
-        address, count, config = int(meta["insn_addr"]), int(meta["insn_count"]), meta["config"]
-        buffers = [b for b in meta.get("buffers", []) if {"name", "addr", "size"} <= set(b)]
-        name = str(meta.get("name", Path(path).stem))
-    except (ValueError, KeyError, TypeError, AttributeError) as exc:
-        raise FileError(f"{path}: meta is not the JSON of a case ({type(exc).__name__}: {exc})") from None
-    if not isinstance(config, (str, dict)):
-        raise FileError(f"{path}: meta.config is {config!r}, must be a name or the fields of a configuration")
-    try:
-        cfg = load_config(config)
+        cfg = load_config(meta["config"])
     except ConfigError as exc:
         raise ConfigError(f"{path}: {exc}") from None
-    return Case(name, cfg, dram_in, dram_out, address, count, buffers)
+    except RecursionError:
+        raise FileError(f"{path}: meta.config is nested too deeply") from None
+    address, count = meta["insn_addr"], meta["insn_count"]
+    end = address + count * INSN_BYTES
+    if end > len(dram_in):
+        raise FileError(f"{path}: instructions at {address:#x} to {end:#x} are outside its memory")
+    case = Case(meta.get("name", Path(path).stem), cfg, dram_in, dram_out, address, count, meta.get("buffers", []))
+    problem = _copies_differ(case, arrays.get("insn"), arrays.get("uop"))
+    if problem:
+        raise FileError(f"{path}: {problem}")
+    return case
+
+
+def _meta(path: str | Path, member: np.ndarray) -> dict:
+    try:
+        meta = json.loads(str(member[()]))
+    except (ValueError, RecursionError) as exc:
+        raise FileError(f"{path}: meta is not JSON ({exc})") from None
+    _check(path, "meta", meta, ("insn_addr", "insn_count", "config"), ("name", "buffers"))
+    for k, buffer in enumerate(meta.get("buffers", [])):
+        _check(path, f"meta.buffers[{k}]", buffer, ("name", "addr", "size"))
+    return meta
+
+
+def _check(path: str | Path, where: str, values: object, required: Sequence[str], optional: Sequence[str] = ()) -> None:
+    if not isinstance(values, dict):
+        raise FileError(f"{path}: {where} is {reprlib.repr(values)}, must be an object")
+    for key in (*required, *optional):
+        if key in values:
+            allowed, text = _FIELDS[key]
+            if not allowed(values[key]):
+                raise FileError(f"{path}: {where}.{key} is {reprlib.repr(values[key])}, must be {text}")
+        elif key in required:
+            raise FileError(f"{path}: {where} lacks {key}")
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value.isprintable()
+
+
+def _is_config(value: object) -> bool:
+    return isinstance(value, dict) or (_is_text(value) and not str(value).endswith(".json"))  # a case stands alone
+
+
+_COUNT = (_is_count, "an integer from 0 to 2**63 - 1")
+_TEXT = (_is_text, "text of printable characters")
+_FIELDS = {
+    "insn_addr": _COUNT,
+    "insn_count": _COUNT,
+    "config": (_is_config, "a preset, a VTA string or the fields of a configuration"),
+    "name": _TEXT,
+    "buffers": (lambda v: isinstance(v, list), "a list"),
+    "addr": _COUNT,
+    "size": _COUNT,
+}
+
+
+def _copies_differ(case: Case, insn: np.ndarray | None, uop: np.ndarray | None) -> str:
+    """How the members `insn` and `uop` contradict memory, which is what runs; empty where they do not."""
+    region = case.dram_in[case.insn_addr : case.insn_addr + case.insn_count * INSN_BYTES]
+    words = np.frombuffer(region.tobytes(), "<u8").reshape(-1, 2)
+    if insn is not None:
+        if insn.dtype != np.uint64 or insn.shape != words.shape:
+            return f"insn is {insn.dtype} {insn.shape}, must be uint64 {words.shape} as meta.insn_count says"
+        wrong = np.flatnonzero((insn != words).any(axis=1))
+        if len(wrong):
+            return f"insn and dram_in differ in {len(wrong)} instructions; the first is instruction {wrong[0]}"
+    return "" if uop is None else _uops_differ(case, words, uop)
+
+
+def _uops_differ(case: Case, words: np.ndarray, uop: np.ndarray) -> str:
+    if uop.dtype != np.uint32 or uop.ndim != 1:
+        return f"uop is {uop.dtype} {uop.shape}, must be uint32 (n,)"
+    done = 0
+    for f in Isa(case.cfg).decode(words):
+        if f["op"] == Op.LOAD and f["mem"] == Mem.UOP:
+            start, count = f["dram_base"] * UOP_BYTES, f["x_size"]
+            loaded = np.frombuffer(case.dram_in[start : start + count * UOP_BYTES].tobytes(), np.uint8)
+            if len(loaded) < count * UOP_BYTES:
+                return ""  # reads beyond memory: executing it says so
+            if not np.array_equal(uop[done : done + count], loaded.view("<u4")):
+                return f"uop and dram_in differ between micro-ops {done} and {done + count - 1}"
+            done += count
+    return "" if done == len(uop) else f"uop has {len(uop)} micro-ops, the program loads {done}"
 
 
 def _arrays(path: str | Path) -> dict[str, np.ndarray]:

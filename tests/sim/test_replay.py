@@ -10,21 +10,26 @@ from tilewright.runtime import device
 from tilewright.sim.replay import replay_case
 
 TINY = PRESETS["tiny"]
+UOPS = [(1, 2, 3), (4, 5, 6), (7, 8, 9)]
 
 
 @pytest.fixture
 def case(machine, tmp_path):
-    """Writes a case that adds nothing to an accumulator and stores it; `change` alters its arrays or meta."""
+    """Writes a case that loads micro-ops twice and stores accumulators; `change` alters its arrays or meta."""
 
     def write(cfg=TINY, config="tiny", change=lambda arrays, meta: None, name="c"):
         m = machine(cfg, nbytes=4099)
+        m.put_uops(UOPS, 512)
+        loads = [{"op": Op.LOAD, "mem": Mem.UOP, "dram_base": 128 + at, "x_size": n} for at, n in ((1, 2), (0, 2))]
         store = {"op": Op.STORE, "mem": Mem.OUT, "dram_base": 2048 // cfg.out_entry_bytes, "y_size": 1, "x_size": 3}
-        address, count = m.put([store, {"op": Op.FINISH}], 1024)
+        insns = [*loads, store, {"op": Op.FINISH}]
+        address, count = m.put(insns, 1024)
         before = m.dram.copy()
         m.model.run(address, count)
         meta = {"name": name, "insn_addr": address, "insn_count": count, "config": config}
         meta["buffers"] = [{"name": "out", "addr": 2040, "size": 64}]
-        arrays = {"insn": m.words([store]), "uop": np.zeros(0, np.uint32), "dram_in": before, "dram_out": m.dram}
+        words = before[512:524].view("<u4")
+        arrays = {"insn": m.words(insns), "uop": words[[1, 2, 0, 1]], "dram_in": before, "dram_out": m.dram}
         change(arrays, meta)
         arrays.setdefault("meta", np.array(json.dumps(meta)))
         np.savez_compressed(tmp_path / f"{name}.npz", **{k: v for k, v in arrays.items() if v is not None})
@@ -65,6 +70,8 @@ def test_a_difference_anywhere_fails_and_is_named(case, at, where):
 def test_a_program_that_cannot_run_fails_its_case(case):
     def cut(arrays, meta):
         meta["insn_count"] = 1
+        arrays["insn"] = arrays["insn"][:1]
+        arrays["uop"] = arrays["uop"][:2]
 
     result = replay_case(case(change=cut))
     assert not result.passed
@@ -72,19 +79,64 @@ def test_a_program_that_cannot_run_fails_its_case(case):
 
 
 def setter(key, value):
-    return lambda arrays, meta: (arrays if key in ("dram_in", "dram_out", "meta") else meta).__setitem__(key, value)
+    return lambda arrays, meta: (arrays if key in ARRAYS else meta).__setitem__(key, value)
 
 
+def flip(key, index):
+    def change(arrays, meta):
+        arrays[key][index] ^= 1
+
+    return change
+
+
+def shorten(arrays, meta):
+    arrays["uop"] = arrays["uop"][:-1]
+
+
+def lengthen(arrays, meta):
+    arrays["uop"] = np.append(arrays["uop"], np.uint32(0))
+
+
+def empty(arrays, meta):
+    arrays["dram_in"] = arrays["dram_out"] = np.zeros(0, np.uint8)
+
+
+ARRAYS = ("dram_in", "dram_out", "meta", "insn", "uop")
+COUNT = "must be an integer from 0 to 2**63 - 1"
 MALFORMED = [
     (setter("dram_in", None), "no case, it lacks dram_in"),
-    (setter("meta", np.array("{")), "meta is not the JSON of a case"),
-    (setter("meta", np.array(json.dumps([1]))), "meta is not the JSON of a case"),
-    (setter("meta", np.array(json.dumps({"insn_addr": 0}))), "meta is not the JSON of a case (KeyError: 'insn_count')"),
-    (setter("insn_addr", "x"), "meta is not the JSON of a case"),
-    (setter("config", None), "meta.config is None, must be a name or the fields of a configuration"),
+    (empty, "its memory is empty: dram_in has no bytes"),
+    (setter("meta", np.array("{")), "meta is not JSON (Expecting property name"),
+    (setter("meta", np.array("[" * 100_000)), "meta is not JSON (maximum recursion depth exceeded"),
+    (setter("meta", np.array(json.dumps([1]))), "meta is [1], must be an object"),
+    (setter("meta", np.array(json.dumps({"insn_addr": 0}))), "meta lacks insn_count"),
+    (setter("insn_addr", "x"), f"meta.insn_addr is 'x', {COUNT}"),
+    (setter("insn_addr", -16), f"meta.insn_addr is -16, {COUNT}"),
+    (setter("insn_addr", 10**4000), f"meta.insn_addr is 100000000000000000...0000000000000000000, {COUNT}"),
+    (setter("insn_addr", 4064), "instructions at 0xfe0 to 0x1020 are outside its memory"),
+    (setter("insn_count", float("inf")), f"meta.insn_count is inf, {COUNT}"),
+    (setter("insn_count", 4.9), f"meta.insn_count is 4.9, {COUNT}"),
+    (setter("insn_count", True), f"meta.insn_count is True, {COUNT}"),
+    (setter("config", None), "meta.config is None, must be a preset, a VTA string or the fields of a configuration"),
+    (setter("config", "tiny.json"), "meta.config is 'tiny.json', must be a preset, a VTA string or"),
+    (setter("name", "two\nlines"), "meta.name is 'two\\nlines', must be text of printable characters"),
+    (setter("name", 3), "meta.name is 3, must be text"),
+    (setter("buffers", {}), "meta.buffers is {}, must be a list"),
+    (setter("buffers", ["abc"]), "meta.buffers[0] is 'abc', must be an object"),
+    (setter("buffers", [{"name": "a", "addr": "0x10", "size": 3}]), f"meta.buffers[0].addr is '0x10', {COUNT}"),
+    (setter("buffers", [{"name": "a", "addr": 16}]), "meta.buffers[0] lacks size"),
     (setter("dram_out", np.zeros(9, np.uint8)), "dram_in has 4099 bytes, dram_out 9"),
     (setter("dram_in", np.zeros(9, np.int32)), "dram_in is int32 (9,), must be uint8 (n,)"),
     (setter("dram_out", np.zeros((3, 3), np.uint8)), "dram_out is uint8 (3, 3), must be uint8 (n,)"),
+    (flip("insn", (2, 1)), "insn and dram_in differ in 1 instructions; the first is instruction 2"),
+    (flip("dram_in", 1024 + 8), "insn and dram_in differ in 1 instructions; the first is instruction 0"),
+    (setter("insn", np.zeros((3, 2), np.uint64)), "insn is uint64 (3, 2), must be uint64 (4, 2) as meta.insn_count"),
+    (setter("insn", np.zeros((4, 2))), "insn is float64 (4, 2), must be uint64 (4, 2)"),
+    (flip("uop", 1), "uop and dram_in differ between micro-ops 0 and 1"),
+    (flip("uop", 2), "uop and dram_in differ between micro-ops 2 and 3"),
+    (shorten, "uop and dram_in differ between micro-ops 2 and 3"),
+    (lengthen, "uop has 5 micro-ops, the program loads 4"),
+    (setter("uop", np.zeros(4, np.int32)), "uop is int32 (4,), must be uint32 (n,)"),
 ]
 
 
@@ -95,6 +147,27 @@ def test_a_malformed_case_is_named_in_one_line(case, change, text):
         replay_case(path)
     assert str(caught.value).startswith(f"{path}: {text}")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("absent", ["insn", "uop"])
+def test_the_copies_of_instructions_and_micro_ops_may_be_absent(case, absent):
+    assert replay_case(case(change=setter(absent, None))).passed
+
+
+def test_micro_ops_beyond_memory_fail_as_the_program_does(case):
+    def beyond(arrays, meta):
+        low = arrays["dram_in"][1024:1032].view("<u8")
+        low |= np.uint64(0xFFFF << 26)  # dram_base of the first instruction
+        arrays["dram_out"][1024:1032] = arrays["dram_in"][1024:1032]
+        arrays["insn"] = None
+
+    result = replay_case(case(change=beyond))
+    assert not result.passed
+    assert result.detail.startswith("instruction 0 (LOAD.UOP") and "are outside 0..0x1002" in result.detail
+
+
+def test_fields_that_are_unknown_are_ignored(case):
+    assert replay_case(case(change=setter("oracle", {"of": ["anything"]}))).passed
 
 
 def test_files_that_are_no_cases(case, tmp_path):
@@ -108,7 +181,7 @@ def test_files_that_are_no_cases(case, tmp_path):
         (tmp_path / f"cut{size}.npz").write_bytes(good[:size])
         texts[f"cut{size}.npz"] = "not a readable .npz file"
     broken = bytearray(good)
-    broken[200:210] = b"\xff" * 10
+    broken[2000:2010] = bytes(255 - b for b in broken[2000:2010])  # in the middle of dram_in
     (tmp_path / "broken.npz").write_bytes(broken)
     texts["."] = "is a folder"
     for name in ("text.npz", "empty.npz", "pickled.npz", "broken.npz"):
