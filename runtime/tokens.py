@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,6 +53,46 @@ def push_flag(queue: Queue, target: Queue) -> str:
 def connected(a: Queue, b: Queue) -> bool:
     """Whether a token channel joins the two queues (load and store have none)."""
     return abs(a - b) == 1
+
+
+class Channel(NamedTuple):
+    """Counted tokens from one queue to its neighbour."""
+
+    source: Queue
+    target: Queue
+
+    def __str__(self) -> str:
+        return f"{self.source.name} -> {self.target.name}"
+
+
+CHANNELS = tuple(Channel(a, b) for a in Queue for b in Queue if connected(a, b))
+
+
+def popped(queue: Queue, fields: dict[str, int]) -> list[Channel]:
+    """The channels from which the decoded instruction `fields` of `queue` takes a token."""
+    return [c for c in CHANNELS if c.target == queue and fields[pop_flag(queue, c.source)]]
+
+
+def pushed(queue: Queue, fields: dict[str, int]) -> list[Channel]:
+    """The channels to which the decoded instruction `fields` of `queue` gives a token."""
+    return [c for c in CHANNELS if c.source == queue and fields[push_flag(queue, c.target)]]
+
+
+def deadlock_text(
+    heads: Sequence[int | None], missing: Callable[[int], Sequence[Channel]], at: Callable[[int], str]
+) -> str:
+    """What each queue waits for.
+
+    `heads` are the instructions at the heads of the queues, None for an empty one, `missing(k)` the channels that
+    instruction k finds without a token, `at(k)` its name.
+    """
+    parts = []
+    for queue, k in zip(Queue, heads):
+        if k is None:
+            parts.append(f"{queue.name} is empty")
+        else:
+            parts.append(f"{queue.name} waits for a token {' and '.join(map(str, missing(k)))} at {at(k)}")
+    return f"deadlock: {'; '.join(parts)}"
 
 
 class LastAccess:

@@ -1,5 +1,8 @@
 """Proves a program free of deadlocks and races, for every legal execution.
 
+It runs the queues by itself, apart from the model's schedule (sim/tokens.py) and from the pass that makes the tokens
+(runtime/tokens.py), so that it finds what these do wrong.
+
 The instructions of a queue run in order; the n-th pop of a token channel waits for its n-th push. These two
 relations generate the order that holds in every legal execution. Two accesses that conflict and are
 not ordered by it are a race. FINISH conflicts with everything: what it does not wait for may still run when
@@ -19,9 +22,7 @@ from ..hw.errors import AccessError, DeadlockError, ExecutionError, ProgramError
 from ..hw.isa import Isa, Mem, Op, Queue, depth
 from .access import Access, DramAccess, dram_access, out_of_range, scratchpad_accesses
 from .launch import Launch
-from .tokens import LastAccess, connected, pop_flag, push_flag
-
-CHANNELS = tuple((a, b) for a in Queue for b in Queue if a != b and connected(a, b))
+from .tokens import CHANNELS, Channel, LastAccess, deadlock_text, pop_flag, popped, push_flag, pushed
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,8 @@ class _Check:
     def order(self) -> None:
         """Run the queues, as deep as the configuration's, and derive what precedes what."""
         waiting: list[deque[int]] = [deque() for _ in Queue]
-        tokens = {channel: deque() for channel in CHANNELS}
-        pops: dict[tuple[Queue, Queue], list[int]] = {channel: [] for channel in CHANNELS}
+        tokens: dict[Channel, deque[int]] = {channel: deque() for channel in CHANNELS}
+        pops: dict[Channel, list[int]] = {channel: [] for channel in CHANNELS}
         known = [[0] * len(Queue) for _ in Queue]
         fetched, done = 0, [0] * len(Queue)
         progress = True
@@ -152,22 +153,19 @@ class _Check:
             self._deadlock(waiting, tokens, fetched)
         left = {c: len(t) for c, t in tokens.items() if t}
         if left:
-            (source, target), n = next(iter(left.items()))
-            k = tokens[source, target][0]
-            text = f"{n} tokens {source.name} -> {target.name} are never taken; first pushed by {self.at(k)}"
-            raise TokenError(text, k)
+            channel, n = next(iter(left.items()))
+            k = tokens[channel][0]
+            raise TokenError(f"{n} tokens {channel} are never taken; first pushed by {self.at(k)}", k)
         self._in_flight(pops)
 
     def _ready(self, k: int, queue: Queue, tokens: dict) -> bool:
-        f = self.insns[k]
-        return all(tokens[c] for c in CHANNELS if c[1] == queue and f[pop_flag(queue, c[0])])
+        return all(tokens[channel] for channel in popped(queue, self.insns[k]))
 
     def _execute(self, k: int, queue: Queue, tokens: dict, pops: dict, known: list[int]) -> None:
         f, taken = self.insns[k], []
-        for channel in CHANNELS:
-            if channel[1] == queue and f[pop_flag(queue, channel[0])]:
-                taken.append((channel, tokens[channel].popleft()))
-                pops[channel].append(k)
+        for channel in popped(queue, f):
+            taken.append((channel, tokens[channel].popleft()))
+            pops[channel].append(k)
         before = list(known)
         for _, p in taken:
             known[:] = map(max, known, self.clock[p])
@@ -178,26 +176,19 @@ class _Check:
         known[queue] = self.position[k]
         self.clock[k] = list(known)
         self.topological.append(k)
-        for channel in CHANNELS:
-            if channel[0] == queue and f[push_flag(queue, channel[1])]:
-                tokens[channel].append(k)
+        for channel in pushed(queue, f):
+            tokens[channel].append(k)
 
     def _deadlock(self, waiting: list, tokens: dict, fetched: int) -> None:
-        parts, first = [], None
-        for queue in Queue:
-            if not waiting[queue]:
-                parts.append(f"{queue.name} is empty")
-                continue
-            k = waiting[queue][0]
-            first = k if first is None else min(first, k)
-            asked = [c for c in CHANNELS if c[1] == queue and self.insns[k][pop_flag(queue, c[0])]]
-            missing = [c[0].name for c in asked if not tokens[c]]
-            parts.append(f"{queue.name} waits for a token from {' and '.join(missing)} at {self.at(k)}")
+        heads = [queue[0] if queue else None for queue in waiting]
+        text = deadlock_text(
+            heads, lambda k: [c for c in popped(self.queue_of[k], self.insns[k]) if not tokens[c]], self.at
+        )
         if fetched < len(self.insns):
-            parts.append(f"fetch waits for room in {self.queue_of[fetched].name}, {self.cfg.queue_depth} deep")
-        raise DeadlockError("deadlock: " + "; ".join(parts), first)
+            text += f"; fetch waits for room in {self.queue_of[fetched].name}, {self.cfg.queue_depth} deep"
+        raise DeadlockError(text, min(k for k in heads if k is not None))
 
-    def _in_flight(self, pops: dict[tuple[Queue, Queue], list[int]]) -> None:
+    def _in_flight(self, pops: dict[Channel, list[int]]) -> None:
         for channel in CHANNELS:
             pairs = [p for p in self.report.pairs if (p.source, p.target) == channel]
             taken = np.array([self.position[k] for k in pops[channel]])
@@ -209,7 +200,7 @@ class _Check:
             self.report.in_flight[f"{channel[0].name}->{channel[1].name}"] = most
             if most > self.cfg.token_depth:
                 raise TokenError(
-                    f"{most} tokens {channel[0].name} -> {channel[1].name} can be in flight at {self.at(worst)}; "
+                    f"{most} tokens {channel} can be in flight at {self.at(worst)}; "
                     f"{self.cfg.name} counts up to {self.cfg.token_depth}",
                     worst,
                 )

@@ -13,25 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..hw.errors import DeadlockError, ExecutionError, TokenError
-from ..hw.isa import POP_NEXT, POP_PREV, PUSH_NEXT, PUSH_PREV, Queue
-
-
-class Channel(NamedTuple):
-    """Counted tokens from one queue to its neighbour."""
-
-    source: Queue
-    target: Queue
-
-    def __str__(self) -> str:
-        return f"{self.source.name} -> {self.target.name}"
-
-
-CHANNELS = (
-    Channel(Queue.LOAD, Queue.COMPUTE),
-    Channel(Queue.COMPUTE, Queue.LOAD),
-    Channel(Queue.COMPUTE, Queue.STORE),
-    Channel(Queue.STORE, Queue.COMPUTE),
-)
+from ..hw.isa import Queue
+from ..runtime.tokens import CHANNELS, deadlock_text, popped, pushed
 
 
 class Node(NamedTuple):
@@ -44,14 +27,7 @@ class Node(NamedTuple):
 
 def node(queue: Queue, f: dict[str, int]) -> Node:
     """The node of the decoded instruction `f`."""
-    previous, following = Queue(queue - 1) if queue else None, Queue(queue + 1) if queue < Queue.STORE else None
-    pops = [(POP_PREV, previous), (POP_NEXT, following)]
-    pushes = [(PUSH_PREV, previous), (PUSH_NEXT, following)]
-    return Node(
-        queue,
-        tuple(CHANNELS.index((q, queue)) for flag, q in pops if f[flag] and q is not None),
-        tuple(CHANNELS.index((queue, q)) for flag, q in pushes if f[flag] and q is not None),
-    )
+    return Node(queue, tuple(map(CHANNELS.index, popped(queue, f))), tuple(map(CHANNELS.index, pushed(queue, f))))
 
 
 def schedule(
@@ -87,7 +63,9 @@ def schedule(
             if tokens[c] > depth:
                 raise TokenError(f"{at(k)}: {tokens[c]} tokens {CHANNELS[c]}; the channel holds {depth}", k)
     if len(order) < len(nodes):
-        _deadlock(nodes, queues, heads, tokens, at)
+        waiting = [queue[head] if head < len(queue) else None for queue, head in zip(queues, heads)]
+        text = deadlock_text(waiting, lambda k: [CHANNELS[c] for c in nodes[k].pops if not tokens[c]], at)
+        raise DeadlockError(text, min(k for k in waiting if k is not None))
     if order[-1] != len(nodes) - 1:
         raise ExecutionError(f"{at(order[-1])} executes after FINISH: nothing orders FINISH behind it", order[-1])
     for c, left in enumerate(tokens):
@@ -95,16 +73,3 @@ def schedule(
             last = max(k for k, n in enumerate(nodes) if c in n.pushes)
             raise TokenError(f"{left} tokens {CHANNELS[c]} are left over; the last is pushed by {at(last)}", last)
     return order
-
-
-def _deadlock(nodes: Sequence[Node], queues: list, heads: list, tokens: list, at: Callable[[int], str]) -> None:
-    parts, stuck = [], []
-    for name, queue, head in zip(Queue, queues, heads):
-        if head == len(queue):
-            parts.append(f"{name.name} is empty")
-            continue
-        k = queue[head]
-        stuck.append(k)
-        missing = " and ".join(str(CHANNELS[c]) for c in nodes[k].pops if not tokens[c])
-        parts.append(f"{name.name} waits for a token {missing} at {at(k)}")
-    raise DeadlockError(f"deadlock: {'; '.join(parts)}", min(stuck))

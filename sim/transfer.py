@@ -11,6 +11,7 @@ import numpy as np
 
 from ..hw.errors import AccessError
 from ..hw.isa import Mem
+from ..runtime.buffer import pack_bits, unpack_bits
 from .state import Action, State, nothing
 
 assert sys.byteorder == "little"  # accumulators are copied as bytes
@@ -42,7 +43,7 @@ def load_action(state: State, f: dict[str, int]) -> Action:
     def execute() -> None:
         if padded:
             tile.fill(pad)
-        np.copyto(inner, unpack(source, bits) if bits < 8 else source)
+        np.copyto(inner, unpack_bits(source.reshape(-1), bits).reshape(inner.shape) if bits < 8 else source)
 
     return execute
 
@@ -63,29 +64,10 @@ def store_action(state: State, f: dict[str, int]) -> Action:
 
     def execute() -> None:
         for out, values in row_pairs:
-            np.copyto(out, pack(values, cfg.out_bits) if cfg.out_bits < 8 else values, casting="unsafe")
+            low = pack_bits(values, cfg.out_bits).reshape(out.shape) if cfg.out_bits < 8 else values
+            np.copyto(out, low, casting="unsafe")
 
     return execute
-
-
-def unpack(data: np.ndarray, bits: int) -> np.ndarray:
-    """The `bits`-wide numbers in the bytes `data`, uint8 (..., n), sign-extended: int8 (..., n * 8 / bits)."""
-    count = 8 // bits
-    out = np.empty((*data.shape[:-1], data.shape[-1], count), np.int8)
-    for i in range(count):
-        out[..., i] = np.left_shift(data, 8 - bits * (i + 1)).view(np.int8) >> (8 - bits)
-    return out.reshape(*data.shape[:-1], data.shape[-1] * count)
-
-
-def pack(values: np.ndarray, bits: int) -> np.ndarray:
-    """The low `bits` of the integers `values` (..., n) as bytes, uint8 (..., n * bits / 8)."""
-    low = values.astype(np.uint8) & np.uint8((1 << bits) - 1)
-    count = 8 // bits
-    parts = low.reshape(*low.shape[:-1], -1, count)
-    out = np.zeros(parts.shape[:-1], np.uint8)
-    for i in range(count):
-        out |= np.left_shift(parts[..., i], bits * i)
-    return out
 
 
 def _load_uops(state: State, f: dict[str, int]) -> Action:

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tilewright.hw.errors import InputError, ProgramError
-from tilewright.runtime.buffer import Buffer
+from tilewright.runtime.buffer import Buffer, pack_bits, unpack_bits
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8, 32])
@@ -16,6 +18,18 @@ def test_element_i_is_in_bits_i_times_width(bits):
     number = sum((int(v) % (1 << bits)) << (bits * i) for i, v in enumerate(values.ravel()))
     assert data.tobytes() == number.to_bytes(buffer.nbytes, "little")
     np.testing.assert_array_equal(buffer.unpack(data), values)
+
+
+@given(st.sampled_from([2, 4]), st.lists(st.integers(0, 255), min_size=1, max_size=9))
+def test_packing_takes_the_low_bits_and_unpacking_the_sign(bits, values):
+    data = np.array(values, np.uint8)
+    numbers = unpack_bits(data, bits)
+    whole = int.from_bytes(data.tobytes(), "little")
+    for i, number in enumerate(numbers.tolist()):
+        assert number % (1 << bits) == whole >> i * bits & (1 << bits) - 1
+        assert -(1 << bits - 1) <= number < 1 << bits - 1
+    np.testing.assert_array_equal(pack_bits(numbers, bits), data)
+    np.testing.assert_array_equal(pack_bits(numbers.astype(np.int32) + 16 * 1001, bits), data)
 
 
 def test_unsigned_elements():

@@ -88,7 +88,7 @@ def test_deadlock_names_what_each_queue_waits_for():
         ("LOAD", {**NOP[Queue.COMPUTE], "pop_prev": 1, "push_prev": 1}),
         FINISH,
     )
-    with pytest.raises(DeadlockError, match=r"LOAD waits for a token from COMPUTE at instruction 0 .*COMPUTE waits"):
+    with pytest.raises(DeadlockError, match=r"LOAD waits for a token COMPUTE -> LOAD at instruction 0 .*COMPUTE waits"):
         verify(launch)
 
 

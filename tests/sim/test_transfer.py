@@ -1,26 +1,11 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tilewright.hw.errors import AccessError
 from tilewright.hw.isa import Mem, Op
-from tilewright.sim.transfer import pack, unpack
 
 BASE = 400  # entries from the begin of DRAM, behind the instructions
 LOADS = [Mem.INP, Mem.WGT, Mem.ACC, Mem.ACC8]
-
-
-@given(st.sampled_from([2, 4]), st.lists(st.integers(0, 255), min_size=1, max_size=9))
-def test_narrow_numbers_are_packed_from_the_lowest_bits(bits, values):
-    data = np.array(values, np.uint8)
-    numbers = unpack(data, bits)
-    whole = int.from_bytes(data.tobytes(), "little")
-    for i, number in enumerate(numbers.tolist()):
-        assert number % (1 << bits) == whole >> i * bits & (1 << bits) - 1
-        assert -(1 << bits - 1) <= number < 1 << bits - 1
-    np.testing.assert_array_equal(pack(numbers, bits), data)
-    np.testing.assert_array_equal(pack(numbers.astype(np.int32) + 16 * 1001, bits), data)
 
 
 def random_load(rng, cfg, op, mem):
