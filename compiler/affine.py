@@ -195,14 +195,3 @@ def clip(box: list[list[int]], bounds: Sequence[Guard], env: Env) -> bool:
         else:
             box[bound.loop][0] = max(box[bound.loop][0], base // -bound.coef + 1)
     return all(first < end for first, end in box)
-
-
-def fold(dims: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """`dims` [(extent, step, ...)], outermost first, with loops merged that step on where the next ends."""
-    out: list[tuple[int, ...]] = []
-    for extent, *steps in reversed(dims):
-        if out and all(step == inner * out[-1][0] for step, inner in zip(steps, out[-1][1:])):
-            out[-1] = (out[-1][0] * extent, *out[-1][1:])
-        elif extent != 1:
-            out.append((extent, *steps))
-    return out[::-1]

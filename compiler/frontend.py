@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from ..hw.errors import FileError, UnsupportedError
 from .graph import Graph
 
@@ -49,8 +51,8 @@ def import_onnx(path: str | Path) -> Graph:
         raise UnsupportedError(f"{path}: {count}: {'; '.join(problems)}")
     from . import qdq  # imports TVM, which takes seconds
 
-    names = {kind: [facts.names[id(n)] for n in model.graph.node if n.op_type == kind] for kind in _SUPPORTED}
-    return qdq.import_relax(model, Path(path).stem, names)
+    nodes = [(n.op_type, facts.names[id(n)]) for n in model.graph.node]
+    return qdq.import_relax(model, Path(path).stem, nodes)
 
 
 def _read(path: str | Path) -> ModelProto:
@@ -242,12 +244,12 @@ class _Facts:
         if any(t not in self.constants for t in node.input[1:]):
             return "has a scale or zero point that is not constant"
         weights = node.op_type == "DequantizeLinear" and self.constant(node.input[0])
-        if (
-            not weights
-            and len(self.constants[node.input[1]].dims)
-            and numpy_helper.to_array(self.constants[node.input[1]]).size > 1
-        ):
+        scales = numpy_helper.to_array(self.constants[node.input[1]]).reshape(-1)
+        if not weights and scales.size > 1:
             return "has one scale per channel; activations have one per tensor"
+        wrong = scales[~(np.isfinite(scales) & (scales >= 0 if weights else scales > 0))]
+        if wrong.size:
+            return f"has scale {wrong[0]:g}; it must be finite and {'not negative' if weights else 'positive'}"
         types = {onnx.TensorProto.INT8, onnx.TensorProto.UINT8} | ({onnx.TensorProto.INT32} if weights else set())
         if len(node.input) > 2 and self.constants[node.input[2]].data_type not in types:
             kind = onnx.TensorProto.DataType.Name(self.constants[node.input[2]].data_type).lower()

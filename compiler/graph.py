@@ -61,7 +61,7 @@ class Op:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates that the operator needs, without any padding to blocks."""
+        """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
         return 0
 
     def check(self) -> None:
@@ -148,7 +148,7 @@ class QConv2d(Linear):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, those on padding included."""
+        """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
         return math.prod(self.output.shape) * math.prod(self.weight.shape[1:])
 
 
@@ -165,7 +165,7 @@ class QDense(Linear):
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates."""
+        """Useful multiply-accumulates: padded channels do not count."""
         return self.x.shape[0] * self.weight.size
 
 

@@ -16,7 +16,7 @@ from ..hw.errors import ScheduleError
 from ..hw.isa import AluOp, Mem
 from ..runtime.program import Program
 from ..runtime.uop import grid
-from .affine import Env, constant, fold, shorten
+from .affine import Env, constant, shorten
 from .match_gemm import reset
 from .scope import Context, Operand, Scope, to_entries
 from .storage import Storage
@@ -173,10 +173,10 @@ class Alu:
         for op, other in steps:
             if isinstance(other, Operand):
                 column += 1
-                dims = fold([(loop[0], loop[1], loop[column]) for loop in loops])
-                program.alu(op, [(n, d, s) for n, d, s in dims], bases[0], bases[column - 1])
+                dims = [(loop[0], loop[1], loop[column]) for loop in loops]
+                program.alu(op, dims, bases[0], bases[column - 1])
             else:
-                program.alu(op, [(n, d, 0) for n, d in fold(results)], bases[0], imm=other)
+                program.alu(op, [(n, d, 0) for n, d in results], bases[0], imm=other)
 
     def _position(self, operand: Operand, box: list[list[int]], env: Env) -> tuple:
         steps = [c for c, (first, end) in zip(operand.index.coefs, box) if end - first > 1]
@@ -219,7 +219,7 @@ class Fill:
             return
         dims = [(end - first, c) for (first, end), c in zip(box, self.target.index.coefs)]
         whole, (start,) = to_entries(dims, [self.target.at(box, env)], self.ctx.entry(Mem.ACC), self.scope.stmt)
-        loops, dst = [(n, d) for n, d in fold([(n, d) for n, d in whole])], self.target.place.base + start
+        loops, dst = [(n, d) for n, d in whole], self.target.place.base + start
         reset(program, loops, dst)
         low = ((self.value + (1 << 15)) & 0xFFFF) - (1 << 15)
         high = ((self.value - low) >> 16 & 0xFFFF ^ 0x8000) - 0x8000

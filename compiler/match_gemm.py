@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ..hw.errors import ScheduleError
 from ..hw.isa import Mem
 from ..runtime.program import Program
-from .affine import Env, fold, shorten
+from .affine import Env, shorten
 from .intrin import GEMM, RESET
 from .scope import Context, Operand, Scope
 from .tvm_compat import ir
@@ -39,14 +39,14 @@ class Gemm:
             bases.append(operand.place.base + start // size)
         missing = 3 - len(columns)
         columns += [[0] * len(box)] * missing
-        loops = fold([(end - first, *steps) for (first, end), *steps in zip(box, *columns)])
+        loops = [(end - first, d, s, w) for (first, end), d, s, w in zip(box, *columns)]
         dst, src, wgt = bases + [0] * missing
-        program.gemm([(n, d, s, w) for n, d, s, w in loops], dst, src, wgt, reset=bool(missing))
+        program.gemm(loops, dst, src, wgt, reset=bool(missing))
 
 
 def reset(program: Program, loops: list[tuple[int, int]], dst: int) -> None:
     """Record that the accumulators over `loops` [(extent, step)] become zero."""
-    program.gemm([(n, d, 0, 0) for n, d in fold(loops)], dst, reset=True)
+    program.gemm([(n, d, 0, 0) for n, d in loops], dst, reset=True)
 
 
 def match(scope: Scope, ctx: Context) -> Gemm:

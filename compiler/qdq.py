@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ _LINEAR = _CONV | _DENSE
 _BIASED = is_op("relax.add")(_LINEAR, _BIAS) | is_op("relax.add")(_BIAS, _LINEAR)
 _RELU = is_op("relax.nn.relu")(_BIASED | _LINEAR)
 _QUANTIZED_LINEAR = is_op("relax.quantize")(_RELU | _BIASED | _LINEAR, is_const(), is_const())
+_INT32 = np.iinfo(np.int32)
+_ALLOWED = f"outside {_INT32.min}..{_INT32.max}"
 _AVERAGE = is_op("relax.nn.avg_pool2d")(_X)
 _MEAN = is_op("relax.mean")(_X)
 _QUANTIZED_MEAN = is_op("relax.quantize")(_AVERAGE | _MEAN, is_const(), is_const())
@@ -41,11 +44,12 @@ _SOURCES = {
     "relax.nn.avg_pool2d": ("AveragePool",),
     "relax.mean": ("GlobalAveragePool",),
     "relax.quantize": ("QuantizeLinear",),
+    "relax.dequantize": ("DequantizeLinear",),
 }
 
 
-def import_relax(model: Any, name: str, names: dict[str, list[str]]) -> g.Graph:
-    """The graph of an ONNX `model`; `names` are its node names by ONNX operator, in order.
+def import_relax(model: Any, name: str, nodes: list[tuple[str, str]]) -> g.Graph:
+    """The graph of an ONNX `model`; `nodes` are (operator, name) of its nodes, in order.
 
     Raises `UnsupportedError` that lists everything that no pattern covers.
     """
@@ -55,7 +59,7 @@ def import_relax(model: Any, name: str, names: dict[str, list[str]]) -> g.Graph:
     except Exception as exc:  # the importer raises errors of many kinds
         text = next((line.strip() for line in reversed(str(exc).splitlines()) if line.strip()), type(exc).__name__)
         raise UnsupportedError(f"{name}: TVM's ONNX importer refuses the model: {text}") from None
-    return _Importer(function, [v.name for v in model.graph.output], names).graph(name)
+    return _Importer(function, [v.name for v in model.graph.output], nodes).graph(name)
 
 
 class _Importer:
@@ -66,32 +70,37 @@ class _Importer:
     pattern that ends in the quantize covers them.
     """
 
-    def __init__(self, function: Any, outputs: list[str], names: dict[str, list[str]]):
+    def __init__(self, function: Any, outputs: list[str], nodes: list[tuple[str, str]]):
         self.bindings: list[Any] = [b for block in function.body.blocks for b in block.bindings]
         self.calls: dict[Any, Any] = {b.var: b.value for b in self.bindings}
         self.params = list(function.params)
         body = function.body.body
         body = self.calls.get(body, body)
         self.results = list(zip(outputs, body.fields if isinstance(body, ir.Tuple) else [function.body.body]))
-        self.names = self._assign_names(names)
+        self.nodes = self._assign_nodes(nodes)
         self.inputs: list[g.Tensor] = []
         self.views: dict[Any, g.Tensor] = {}
         self.ops: list[g.Op] = []
         self.problems: list[str] = []
 
-    def _assign_names(self, names: dict[str, list[str]]) -> dict[Any, str]:
-        """The ONNX nodes' names of the variables whose operators correspond one to one to nodes."""
-        found: dict[Any, str] = {}
+    def _assign_nodes(self, nodes: list[tuple[str, str]]) -> dict[Any, tuple[str, str]]:
+        """The ONNX nodes (operator, name) of the variables whose operators correspond one to one to nodes."""
+        found: dict[Any, tuple[str, str]] = {}
         for op, sources in _SOURCES.items():
             here = [b.var for b in self.bindings if _kind(b.value) == op]
-            given = [kind for kind in sources if names.get(kind)]
-            if len(given) == 1 and len(names[given[0]]) == len(here):
-                found |= dict(zip(here, names[given[0]]))
+            given = [node for node in nodes if node[0] in sources]
+            if len(given) == len(here):
+                found |= dict(zip(here, given))
         return found
 
+    def _node(self, var: Any) -> str:
+        """How errors call the operator behind `var`."""
+        kind = _kind(self.calls[var]).rsplit(".", 1)[-1]
+        return f"{self.nodes[var][0] if var in self.nodes else kind} {self._name(var)!r}"
+
     def _name(self, var: Any) -> str:
-        if var in self.names:
-            return self.names[var]
+        if var in self.nodes:
+            return self.nodes[var][1]
         kind, taken = _kind(self.calls[var]).rsplit(".", 1)[-1], {op.name for op in self.ops}
         return next(name for k in itertools.count() if (name := f"{kind}{k}") not in taken)
 
@@ -134,7 +143,9 @@ class _Importer:
         if kind == "relax.dequantize":
             expected = (x.scale, x.zero_point)
             if _scale(call) != expected:
-                self.problems.append(f"{x.name!r} is quantised with {expected} and dequantised with {_scale(call)}")
+                self.problems.append(
+                    f"{self._node(var)} has scale and zero point {_scale(call)}; its input has {expected}"
+                )
             self.views[var] = x
         elif kind == "relax.reshape":
             self._add(g.Reshape, var, x, _view_of(x, var))
@@ -152,8 +163,11 @@ class _Importer:
     def _tensor_name(self, var: Any, default: str) -> str:
         """The name of an int8 output of the whole graph, else the operator's, made unlike any other tensor's."""
         name = next((name for name, result in self.results if result.same_as(var)), default)
-        taken = {t.name for t in (*self.inputs, *self.views.values())} | {n for n, _ in self.results if n != name}
-        return name if name not in taken else f"{name}.out"
+        taken = {t.name for t in (*self.inputs, *self.views.values())}
+        taken |= {other for other, result in self.results if not result.same_as(var)}
+        while name in taken:
+            name += ".out"
+        return name
 
     def _quantize(self, var: Any, call: Any) -> None:
         y = g.Tensor(var.name, _shape(var), "int8", *_scale(call))
@@ -163,7 +177,10 @@ class _Importer:
         elif x is not None and (x.scale, x.zero_point) == (y.scale, y.zero_point):
             self.views[var] = x
         elif x is not None:
-            self.problems.append(f"{x.name!r} is requantised from {x.scale, x.zero_point} to {y.scale, y.zero_point}")
+            self.problems.append(
+                f"{self._node(var)} requantises from scale and zero point {x.scale, x.zero_point} to "
+                f"{y.scale, y.zero_point}, which is supported only after a convolution, dense layer or mean"
+            )
         elif match := _QUANTIZED_LINEAR.extract_matched_expr(call, self.calls):
             self._linear(var, match, y)
         elif match := _QUANTIZED_MEAN.extract_matched_expr(call, self.calls):
@@ -180,8 +197,9 @@ class _Importer:
         x = self.views.get(call.args[0])
         if x is None:
             return
-        weight, scales = _weights(match, transpose=not conv and _TRANSPOSED not in match)
-        bias = _bias(match, np.float64(x.scale) * scales.astype(np.float64))
+        node = self._node(self._var(call))
+        weight, scales = _weights(match, node, transpose=not conv and _TRANSPOSED not in match)
+        bias = _bias(match, node, np.float64(x.scale) * scales.astype(np.float64))
         low = max(-128, y.zero_point) if _RELU in match else -128
         if conv:
             a = call.attrs
@@ -189,20 +207,24 @@ class _Importer:
             self._add(g.QConv2d, var, x, y, weight, scales, bias, low, 127, *geometry, source=self._var(call))
         else:
             self._add(g.QDense, var, x, y, weight, scales, bias, low, 127, source=self._var(call))
+        _check_range(self.ops[-1], node)
 
     def _average(self, var: Any, match: Any, y: g.Tensor) -> None:
         call = match[_AVERAGE if _AVERAGE in match else _MEAN]
         x = self.views.get(call.args[0])
         if x is None:
             return
+        node = self._node(self._var(call))
         if _AVERAGE in match:
             geometry = (_ints(call.attrs.pool_size), _ints(call.attrs.strides), _ints(call.attrs.padding))
         elif list(_ints(call.attrs.axis)) == [2, 3] and call.attrs.keepdims:
             geometry = (x.shape[2:], (1, 1))
         else:
-            self.problems.append(f"mean over axes {_ints(call.attrs.axis)}; only the mean of whole images is supported")
+            axes = ", ".join(map(str, _ints(call.attrs.axis)))
+            self.problems.append(f"{node} is a mean over axes {axes}; only the mean of whole images is supported")
             return
         self._add(g.AveragePool, var, x, y, *geometry, source=self._var(call))
+        _check_range(self.ops[-1], node)
 
     def _output(self, name: str, var: Any) -> g.Tensor | None:
         x = self.views.get(var)
@@ -252,25 +274,28 @@ def _scale(call: Any) -> tuple[float, int]:
     return float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]) - (128 if zero.dtype == np.uint8 else 0)
 
 
-def _weights(match: Any, transpose: bool) -> tuple[np.ndarray, np.ndarray]:
+def _weights(match: Any, node: str, transpose: bool) -> tuple[np.ndarray, np.ndarray]:
     """(int8 weights with the output channel first, one float32 scale per output channel)."""
     call = match[_WEIGHT]
     weight, scale, zero = (_array(a) for a in call.args)
     if weight.dtype == np.uint8:
         weight, zero = (weight.astype(np.int16) - 128).astype(np.int8), zero.astype(np.int16) - 128
     if zero.any():
-        raise InputError("weights with a zero point other than 0 (uint8: 128) are not supported")
+        raise InputError(f"{node} has weights with a zero point other than 0 (uint8: 128), which is not supported")
     if transpose:
         weight = weight.T
     axis = int(call.attrs.axis) % weight.ndim
     if scale.size > 1 and axis != (1 if transpose else 0):
-        raise InputError(f"weights have one scale per index of axis {axis}, not per output channel")
+        raise InputError(f"{node} has weights with one scale per index of axis {axis}, not per output channel")
     scales = np.broadcast_to(scale.reshape(-1).astype(np.float32), (len(weight),))
     return np.ascontiguousarray(weight), np.ascontiguousarray(scales)
 
 
-def _bias(match: Any, scales: np.ndarray) -> np.ndarray:
-    """int32 biases in units of `scales`, float64 (O,), those of the accumulators."""
+def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
+    """int32 biases in units of `scales`, float64 (O,), those of the accumulators.
+
+    Raises `InputError` where one does not fit.
+    """
     if _BIASED not in match:
         return np.zeros(len(scales), np.int32)
     if _DEQUANTIZED in match:
@@ -280,4 +305,47 @@ def _bias(match: Any, scales: np.ndarray) -> np.ndarray:
         real = (bias.astype(np.float64) - zero) * scale
     else:
         real = _array(match[_K]).reshape(-1).astype(np.float64)
-    return np.clip(np.rint(real / scales), -(2**31), 2**31 - 1).astype(np.int32)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        units = np.broadcast_to(np.rint(real / scales), scales.shape)
+    wrong = np.flatnonzero(~((units >= _INT32.min) & (units <= _INT32.max)))
+    if wrong.size:
+        k = wrong[0]
+        raise InputError(
+            f"{node} has bias {np.broadcast_to(real, scales.shape)[k]:g} for output channel {k}: {units[k]:g} times "
+            f"the accumulator's scale {scales[k]:g}, {_ALLOWED}"
+        )
+    return units.astype(np.int32)
+
+
+def _check_range(op: g.Op, node: str) -> None:
+    """Raise `InputError` where the operator's integers can leave int32 before they are scaled down.
+
+    The rounding contracts shift an accumulator left, in int32, by the exponent of a scale of 1 or more.
+    """
+    if isinstance(op, g.AveragePool):
+        pixels = math.prod(op.kernel)
+        reach = np.array([[-128 - op.x.zero_point], [127 - op.x.zero_point]]) * pixels
+    else:
+        assert isinstance(op, g.Linear)
+        weight = op.weight.reshape(len(op.weight), -1).astype(np.int64)
+        folded = op.bias - op.x.zero_point * weight.sum(1)
+        wrong = np.flatnonzero((folded < _INT32.min) | (folded > _INT32.max))
+        if wrong.size:
+            k = wrong[0]
+            raise InputError(
+                f"{node} has bias {op.bias[k]} for output channel {k}: {folded[k]} with the input's zero point "
+                f"{op.x.zero_point} folded in, {_ALLOWED}"
+            )
+        ends = np.array([-128, 127]).reshape(2, 1, 1) - op.x.zero_point  # 0, that of padding, lies between them
+        products = weight * ends
+        reach = op.bias + np.stack([products.min(0).sum(1), products.max(0).sum(1)])
+    shift = np.maximum(op.multipliers[1], 0)
+    largest = np.where(shift > 0, np.abs(reach).max(0), 0)
+    wrong = np.flatnonzero(largest > np.int64(_INT32.max) >> shift)
+    if wrong.size:
+        k = wrong[0]
+        shift = np.broadcast_to(shift, largest.shape)
+        raise InputError(
+            f"{node} scales accumulators of up to {largest[k]} by 2**{shift[k] - 1} or more to output scale "
+            f"{op.output.scale:g}; at most {_INT32.max >> shift[k]} are allowed; give the output a larger scale"
+        )

@@ -37,7 +37,7 @@ class Layer:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates, those with padding included; an operation count is twice that."""
+        """Useful multiply-accumulates: spatial padding counts, padded channels do not. Operations are twice as many."""
         return self.output**2 * self.co * self.ci * self.kernel**2
 
 

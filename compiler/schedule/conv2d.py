@@ -44,7 +44,7 @@ def conv2d(
     Raises `ScheduleError` for an impossible shape, epilogue or tile, `CapacityError` where no tile fits.
     """
     ep.check(epilogue, ("x", "w"))
-    oy, ox = output_size(h, w, kh, kw, stride, pad, dilation)
+    oy, ox = output_size("conv2d", h, w, kh, kw, stride, pad, dilation)
     nb, ib, ob = -(-n // cfg.batch), -(-ci // cfg.block_in), -(-co // cfg.block_out)
     operands, operations = len(ep.operand_names(epilogue)), ep.alu_ops(epilogue, planes)
     work = Work(nb, ob, ib, oy, ox, kh, kw, stride, dilation, operands, operations, 4 if planes else 1)
@@ -66,16 +66,28 @@ def conv2d(
 
 
 def output_size(
-    h: int, w: int, kh: int, kw: int, stride: tuple[int, int], pad: tuple[int, int, int, int], dilation: tuple[int, int]
+    layer: str,
+    h: int,
+    w: int,
+    kh: int,
+    kw: int,
+    stride: tuple[int, int],
+    pad: tuple[int, int, int, int],
+    dilation: tuple[int, int] = (1, 1),
 ) -> tuple[int, int]:
-    """(rows, columns) of the output. Raises `ScheduleError` where there are none."""
+    """(rows, columns) of the output. Raises `ScheduleError`, which calls the layer `layer`, where there are none."""
+    dilated = f" with dilation {dilation}" if dilation != (1, 1) else ""
     if min(h, w, kh, kw, *stride, *dilation) < 1 or min(pad) < 0:
-        raise ScheduleError(f"conv2d: {h}x{w}, kernel {kh}x{kw}, stride {stride}, dilation {dilation}, pad {pad}")
+        sizes = f"input {h}x{w}, kernel {kh}x{kw}{dilated}, stride {stride}, pad {pad}"
+        raise ScheduleError(f"{layer}: {sizes}: pad must be at least 0, everything else at least 1")
     top, left, bottom, right = pad
-    oy = (h + top + bottom - (kh - 1) * dilation[0] - 1) // stride[0] + 1
-    ox = (w + left + right - (kw - 1) * dilation[1] - 1) // stride[1] + 1
+    ky, kx = (kh - 1) * dilation[0] + 1, (kw - 1) * dilation[1] + 1
+    oy, ox = (h + top + bottom - ky) // stride[0] + 1, (w + left + right - kx) // stride[1] + 1
     if oy < 1 or ox < 1:
-        raise ScheduleError(f"conv2d: an input of {h}x{w} with pad {pad} is smaller than the kernel of {kh}x{kw}")
+        spans = f"{dilated}, which spans {ky}x{kx}" if dilated else ""
+        raise ScheduleError(
+            f"{layer}: an input of {h}x{w} with pad {pad} is smaller than the kernel of {kh}x{kw}{spans}"
+        )
     return oy, ox
 
 

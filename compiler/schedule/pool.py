@@ -52,7 +52,7 @@ def pool(
     ep.check(epilogue, ("x",))
     smallest = -128  # of what the loads give
     value = (smallest if kind == "max" else 0) if pad_value is None else pad_value
-    oy, ox = output_size(h, w, kh, kw, stride, pad, (1, 1))
+    oy, ox = output_size("pool", h, w, kh, kw, stride, pad)
     nb, cb = -(-n // cfg.batch), -(-c // cfg.block_out)
     shape = (nb, cb, oy, ox)
     window = (kh, kw, *stride)

@@ -1,9 +1,9 @@
-"""Index arithmetic: Python functions of TIR expressions, linear forms, boxes from predicates, folding."""
+"""Index arithmetic: Python functions of TIR expressions, linear forms, boxes from predicates."""
 
 import pytest
 
 from tilewright.compiler import affine
-from tilewright.compiler.affine import Loop, Slots, clip, closure, fold, guards, linear
+from tilewright.compiler.affine import Loop, Slots, clip, closure, guards, linear
 from tilewright.compiler.tvm_compat import tirx
 from tilewright.hw.errors import ScheduleError
 
@@ -84,13 +84,6 @@ def test_domains_that_are_no_box_are_refused():
         box(P + Q < 5, [0, 0])
     with pytest.raises(ScheduleError, match="is not a conjunction of comparisons"):
         box(tirx.Or(P < 5, Q < 5), [0, 0])
-
-
-def test_loops_that_continue_each_other_are_one():
-    assert fold([(2, 24, 48), (3, 8, 16), (4, 2, 4), (1, 7, 7)]) == [(24, 2, 4)]
-    assert fold([(2, 12, 5), (3, 4, 9), (4, 1, 1)]) == [(2, 12, 5), (3, 4, 9), (4, 1, 1)]
-    assert fold([(2, 12), (3, 4), (4, 1)]) == [(24, 1)]
-    assert fold([(1, 5), (1, 6)]) == []
 
 
 def test_statements_are_named_in_one_line():
