@@ -1,9 +1,12 @@
-"""Builds small quantised ONNX models."""
+"""Builds small quantised ONNX models, and shows the instructions of schedules."""
 
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+
+from tilewright.compiler import build
+from tilewright.hw.isa import Isa
 
 
 class QdqModel:
@@ -80,3 +83,16 @@ def onnxruntime_outputs():
         return dict(zip((o.name for o in session.get_outputs()), session.run(None, inputs)))
 
     return run
+
+
+@pytest.fixture
+def instructions():
+    """(mnemonic, fields) of what a schedule becomes, in order, without micro-op loads and FINISH."""
+
+    def show(scheduled, cfg="vta"):
+        launch = build(scheduled, cfg).finish()
+        isa = Isa(launch.cfg)
+        found = [(isa.mnemonic(fields), fields) for fields in isa.decode(launch.insn)]
+        return [(name, fields) for name, fields in found if name not in ("LOAD.UOP", "FINISH")]
+
+    return show

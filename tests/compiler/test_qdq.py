@@ -7,7 +7,6 @@ import pytest
 from tilewright.compiler import qdq as module
 from tilewright.compiler import reference
 from tilewright.compiler.frontend import import_onnx
-from tilewright.compiler.graph import QDense
 from tilewright.hw.errors import UnsupportedError
 
 BIG = 2**31 - 1

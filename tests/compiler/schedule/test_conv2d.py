@@ -126,7 +126,12 @@ def test_threads_share_what_does_not_depend_on_them(ref):
 @pytest.mark.parametrize(
     "change, text",
     [
-        ({"kh": 9}, "smaller than the kernel of 9x3"),
+        ({"kh": 9}, "conv2d: an input of 6x6 with pad .* is smaller than the kernel of 9x3$"),
+        (
+            {"kh": 4, "kw": 1, "dilation": (2, 1)},
+            r"is smaller than the kernel of 4x1 with dilation \(2, 1\), which spans 7x1",
+        ),
+        ({"dilation": (0, 1)}, r"conv2d: input 6x6, kernel 3x3 with dilation \(0, 1\), .* everything else at least 1"),
         ({"epilogue": [("div", 2)]}, r"epilogue stage \('div', 2\): must be one of add"),
         ({"epilogue": [("add", "w")]}, "'w': the name is taken"),
         ({"tile": Tile(oy=0)}, "Tile.oy = 0: must be at least 1"),

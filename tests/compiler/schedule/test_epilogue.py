@@ -1,0 +1,62 @@
+"""compiler/schedule/epilogue.py: stages, parameters and outputs after an accumulator."""
+
+import pytest
+
+from tilewright.compiler.schedule import epilogue as ep
+from tilewright.compiler.tvm_compat import te
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import ScheduleError
+
+TINY = PRESETS["tiny"]
+CHAIN = [("shr", 3), ("add", "b"), ("mul", "s"), ("sub", "b")]
+
+
+def built(chain, planes):
+    return ep.build(te.placeholder((2, 3, 5, 1, 4), "int32", "acc"), chain, planes, TINY, 3)
+
+
+def test_parameters_are_loaded_once_each():
+    assert ep.operand_names(CHAIN) == ["b", "s"]
+    found = built(CHAIN, False)
+    assert [tensor.op.name for tensor in found.operands] == ["b", "s"]
+    assert [tuple(map(int, tensor.shape)) for tensor in found.operands] == [(3, 1, 4)] * 2
+    assert found.readers == ["add1", "mul2", "sub3"]
+
+
+def test_one_output_after_the_last_stage():
+    found = built(CHAIN, False)
+    assert found.stages == ["shr0", "add1", "mul2", "sub3"]
+    assert [found.stored_after(stage) for stage in (None, *found.stages)] == [[], [], [], [], ["out"]]
+    assert built([], False).stored_after(None) == ["out"]
+
+
+def test_planes_are_stored_between_shifts():
+    found = built([("add", "b")], True)
+    assert found.stages == ["add0", "byte1", "byte2", "byte3"]
+    assert [found.stored_after(stage) for stage in (None, *found.stages)] == [[], *([name] for name in ep.PLANES)]
+    assert built([], True).stored_after(None) == ["OUT0"]
+
+
+def test_operations_per_accumulator():
+    assert ep.alu_ops(CHAIN, False) == 4 and ep.alu_ops(CHAIN, True) == 7 and ep.alu_ops([], False) == 0
+
+
+@pytest.mark.parametrize(
+    "stage, text",
+    [
+        (("div", 2), r"epilogue stage \('div', 2\): must be one of add, sub, mul"),
+        (("add", 1.5), r"epilogue stage \('add', 1.5\): must be one of"),
+        (("add",), r"epilogue stage \('add',\): must be one of"),
+        (("mul", 0), "nothing of what is computed would be left"),
+        (("add", "x"), "epilogue parameter 'x': the name is taken"),
+        (("add", "out"), "epilogue parameter 'out': the name is taken"),
+        (("add", "OUT3"), "epilogue parameter 'OUT3': the name is taken"),
+    ],
+)
+def test_impossible_stages(stage, text):
+    with pytest.raises(ScheduleError, match=text):
+        ep.check([("max", 0), stage], ["x"])
+
+
+def test_possible_stages():
+    ep.check([*CHAIN, ("max", 0), ("min", -5), ("shl", 2)], ["x", "w"])
