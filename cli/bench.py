@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import report
+from .main import THREAD_VARIABLES
 from .options import config_option, json_option
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
     from ..hw.config import Config
 
 RUNS = 5
-# what numpy's matrix products may be built on; read when numpy is imported
-THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 # module of the model -> what it executes
 PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
 
