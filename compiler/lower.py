@@ -152,5 +152,6 @@ class _Recorder:
         largest = max(wanted, key=lambda name: wanted[name])
         raise CapacityError(
             f"{scope} is too small: the tiles in it need {need} entries, the largest is {largest!r} with "
-            f"{-(-wanted[largest] // entry)} (virtual threads included), {self.cfg.name} has {have}; choose smaller tiles"
+            f"{-(-wanted[largest] // entry)} (virtual threads included), {self.cfg.name} has {have}; "
+            "choose smaller tiles"
         )

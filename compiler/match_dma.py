@@ -164,16 +164,19 @@ def _rectangles(dims: list[_Dim], sram: int, dram: int | None) -> Iterator[_Tile
         yield _Tile(sram + sum(p * d.sram for p, d in zip(position, rest)), corner, y, x)
 
 
+def _continues(outer: _Dim, inner: _Dim) -> bool:
+    return outer.dram == inner.n * inner.dram and not (outer.padded or inner.padded)
+
+
 def _folded(dims: list[_Dim], void: bool) -> list[_Dim]:
     out: list[_Dim] = []
     for d in reversed(dims):
         inner = out[-1] if out else None
-        if inner and d.sram == inner.n * inner.sram and (void or not (d.padded or inner.padded)):
-            if void or d.dram == inner.n * inner.dram:
-                n = d.n * inner.n
-                out[-1] = _Dim(n, inner.sram, inner.dram, 0, n)
-                continue
-        out.append(d)
+        if inner and d.sram == inner.n * inner.sram and (void or _continues(d, inner)):
+            n = d.n * inner.n
+            out[-1] = _Dim(n, inner.sram, inner.dram, 0, n)
+        else:
+            out.append(d)
     return out[::-1]
 
 

@@ -17,13 +17,13 @@ from ..hw.errors import InputError, UnsupportedError
 from ..hw.rounding import CONTRACTS
 from ..runtime import layout
 from ..runtime.executable import Executable, HostStep, LaunchStep, Tensor
+from ..runtime.program import Program
 from . import graph as g
 from .build import build
 from .frontend import import_onnx
 from .schedule.conv2d import conv2d
 from .schedule.dense import dense
-
-PLANES = ("OUT0", "OUT1", "OUT2", "OUT3")  # bytes of the accumulators, lowest first, as the schedules name them
+from .schedule.epilogue import PLANES
 
 
 def compile_model(path: str | Path, config: Config | str, contract: str = "double") -> Executable:
@@ -72,6 +72,8 @@ class _Builder:
         """The whole graph."""
         for t in self.graph.inputs:
             self.declare(t.name, t.shape, t.dtype, "input")
+        for t in (op.output for op in self.graph.ops):
+            self.declare(t.name, t.shape, t.dtype, "output" if t in self.graph.outputs else "temp")
         for op in self.graph.ops:
             if isinstance(op, (g.QConv2d, g.QDense)):
                 self.linear(op)
@@ -82,7 +84,9 @@ class _Builder:
     def declare(
         self, name: str, shape: tuple[int, ...], dtype: str, kind: str = "temp", data: np.ndarray | None = None
     ) -> str:
-        """A new tensor; its name."""
+        """A new tensor; its name, which is `name` unless the graph has it for something else."""
+        while name in self.tensors:
+            name += "'"
         self.tensors[name] = Tensor(name, shape, dtype, kind, data)
         return name
 
@@ -90,14 +94,14 @@ class _Builder:
         self, name: str, kind: str, attrs: dict, inputs: list[str], shape: tuple[int, ...], dtype: str = "int8"
     ) -> str:
         """A host step whose output is a tensor of its own name, which the graph does not have."""
-        self.steps.append(HostStep(name, kind, inputs, [self.declare(name, shape, dtype)], attrs))
-        return name
+        output = self.declare(name, shape, dtype)
+        self.steps.append(HostStep(name, kind, inputs, [output], attrs))
+        return output
 
     def produce(
         self, name: str, kind: str, attrs: dict, inputs: list[str], y: g.Tensor, constants: dict | None = None
     ) -> None:
         """A host step whose output is the tensor `y` of the graph."""
-        self.declare(y.name, y.shape, y.dtype, "output" if y in self.graph.outputs else "temp")
         self.steps.append(HostStep(name, kind, inputs, [y.name], attrs, constants or {}))
 
     def linear(self, op: g.QConv2d | g.QDense) -> None:
@@ -118,8 +122,8 @@ class _Builder:
             bind[key] = self.declare(f"{op.name}.{key}", buffers[key].shape, "int8")
         self.steps.append(LaunchStep(op.name, program.finish(), bind, op.macs))
         n, c, *_ = op.output.shape
-        planes, acc = [bind[key] for key in PLANES], f"{op.name}.acc"
-        self.host(acc, "accumulators", {"n": n, "c": c}, planes, op.output.shape, "int32")
+        planes, attrs = [bind[key] for key in PLANES], {"n": n, "c": c}
+        acc = self.host(f"{op.name}.acc", "accumulators", attrs, planes, op.output.shape, "int32")
         if self.accumulators:
             self.tensors[acc].kind = "output"
         multiplier, exponent = op.multipliers
@@ -130,6 +134,39 @@ class _Builder:
     def _pads_on_host(self, op: g.Linear) -> bool:
         padded = isinstance(op, g.QConv2d) and any(op.pads)
         return padded and op.x.zero_point != 0 and "pad_value" not in self.cfg.extensions
+
+
+def layer_program(op: g.QConv2d | g.QDense, cfg: Config, *, padded: bool = False) -> Program:
+    """The program of one layer: buffers `x`, `w`, `b` (biases), and the accumulators' bytes `OUT0` to `OUT3`.
+
+    With `padded` the input arrives padded.
+    """
+    channels = len(op.weight)
+    if isinstance(op, g.QDense):
+        n, c = op.x.shape
+        return build(dense(cfg, n, c, channels, epilogue=[("add", "b")], planes=True), cfg, name=op.name)
+    n, c, h, w = op.x.shape
+    kh, kw = op.weight.shape[2:]
+    pads = op.pads
+    if padded:
+        h, w, pads = h + pads[0] + pads[2], w + pads[1] + pads[3], (0, 0, 0, 0)
+    schedule = conv2d(
+        cfg,
+        n,
+        h,
+        w,
+        c,
+        channels,
+        kh,
+        kw,
+        op.strides,
+        pads,
+        op.dilations,
+        pad_value=op.x.zero_point if any(pads) else 0,
+        epilogue=[("add", "b")],
+        planes=True,
+    )
+    return build(schedule, cfg, name=op.name)
 
 
 def layer_constants(op: g.Linear, cfg: Config) -> dict[str, np.ndarray]:

@@ -82,5 +82,5 @@ def _apply(op: Op, x: np.ndarray, contract: str) -> np.ndarray:
         scale = {"multiplier": multiplier, "exponent": exponent, "contract": contract}
         return hostops.average_pool(x, kernel=op.kernel, strides=op.strides, **points, **scale)
     if isinstance(op, Reshape):
-        return x.reshape(len(x), *y.shape[1:])
+        return x.reshape(len(x) // op.x.shape[0] * y.shape[0], *y.shape[1:])
     raise UnsupportedError(f"{type(op).__name__} {op.name!r}: the reference does not compute this operator")

@@ -74,7 +74,7 @@ def unpack(data: np.ndarray, bits: int) -> np.ndarray:
     out = np.empty((*data.shape[:-1], data.shape[-1], count), np.int8)
     for i in range(count):
         out[..., i] = np.left_shift(data, 8 - bits * (i + 1)).view(np.int8) >> (8 - bits)
-    return out.reshape(*data.shape[:-1], -1)
+    return out.reshape(*data.shape[:-1], data.shape[-1] * count)
 
 
 def pack(values: np.ndarray, bits: int) -> np.ndarray:

@@ -1,0 +1,174 @@
+"""Networks on the behavioural model: accumulators and outputs equal the reference, whatever the configuration."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import reference
+from tilewright.compiler.graph import (
+    AveragePool,
+    Dequantize,
+    Graph,
+    MaxPool,
+    Op,
+    QConv2d,
+    QDense,
+    Quantize,
+    Reshape,
+    Tensor,
+)
+from tilewright.compiler.network import compile_graph, compile_model
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.errors import InputError, UnsupportedError
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import Executable, HostStep, LaunchStep
+from tilewright.runtime.loader import Loaded
+from tilewright.runtime.verify import verify
+
+ODD = {
+    "batch2": Config("batch2", 2, 8, 4, wgt_bytes=1 << 12, acc_bytes=1 << 12, inp_bytes=1 << 12),
+    "wide": Config("wide", 1, 4, 16, wgt_bytes=1 << 13, acc_bytes=1 << 13, extensions=frozenset({"pad_value"})),
+    "w4": Config("w4", 1, 8, 8, wgt_bits=4, wgt_bytes=1 << 12, acc_bytes=1 << 12, inp_bytes=1 << 12),
+}
+CONFIGS = {**PRESETS, **ODD}
+
+
+def linear(cls, name, x, y, weight, seed=0, low=-128, **geometry):
+    rng = np.random.default_rng(seed)
+    channels = len(weight)
+    scales = rng.uniform(0.001, 0.01, channels).astype(np.float32)
+    bias = rng.integers(-3000, 3000, channels).astype(np.int32)
+    return cls(name, (x,), y, weight, scales, bias, low, 127, **geometry)
+
+
+def network(weight_limit=128, n=1, seed=0):
+    """float -> conv (odd padding, stride, dilation) -> max pool -> 1x1 conv -> average pool -> dense -> float."""
+    rng = np.random.default_rng(seed)
+
+    def weights(*shape):
+        return rng.integers(-weight_limit, weight_limit, shape).astype(np.int8)
+
+    image = Tensor("image", (n, 3, 11, 8), "float32")
+    q = Tensor("q", image.shape, scale=0.02, zero_point=-9)
+    a = Tensor("a", (n, 18, 6, 7), scale=0.1, zero_point=-128)
+    b = Tensor("b", (n, 18, 3, 5), scale=0.1, zero_point=-128)
+    c = Tensor("c", (n, 7, 3, 5), scale=0.2, zero_point=5)
+    d = Tensor("d", (n, 7, 1, 3), scale=0.15, zero_point=-2)
+    e = Tensor("e", (n, 21), scale=0.15, zero_point=-2)
+    f = Tensor("f", (n, 10), scale=0.5, zero_point=1)
+    geometry = {"strides": (2, 1), "pads": (2, 0, 1, 3), "dilations": (1, 2)}
+    ops: tuple[Op, ...] = (
+        Quantize("quantize", (image,), q),
+        linear(QConv2d, "first", q, a, weights(18, 3, 3, 3), 1, low=-128, **geometry),
+        MaxPool("max", (a,), b, (2, 3), (2, 1)),
+        linear(QConv2d, "pointwise", b, c, weights(7, 18, 1, 1), 2),
+        AveragePool("mean", (c,), d, (3, 3), (1, 1)),
+        Reshape("flatten", (d,), e),
+        linear(QDense, "dense", e, f, weights(10, 21), 3),
+        Dequantize("dequantize", (f,), Tensor("logits", f.shape, "float32")),
+    )
+    return Graph("net", (image,), (ops[-1].output,), ops)
+
+
+def check(graph, cfg, contract="double", runs=2):
+    """Run on the model; every accumulator and output byte equals the reference."""
+    executable = compile_graph(graph, cfg, contract, accumulators=True)
+    rng = np.random.default_rng(7)
+    with Loaded(executable, open_device("model", cfg)) as loaded:
+        for _ in range(runs):
+            x = rng.normal(0, 1, graph.inputs[0].shape).astype(np.float32)
+            outputs = loaded.run({graph.inputs[0].name: x})
+            expected, accumulators = reference.run(graph, {graph.inputs[0].name: x}, contract)
+            for name, acc in accumulators.items():
+                assert np.array_equal(outputs[f"{name}.acc"], acc), name
+            for name, value in expected.items():
+                assert outputs[name].dtype == value.dtype and outputs[name].tobytes() == value.tobytes()
+    return executable
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_network_is_exact_on_every_configuration(name):
+    cfg = CONFIGS[name]
+    executable = check(network(8 if cfg.wgt_bits == 4 else 128), cfg)
+    launches = [step for step in executable.steps if isinstance(step, LaunchStep)]
+    assert [step.name for step in launches] == ["first", "pointwise", "dense"]
+    for step in launches:
+        verify(step.launch)
+
+
+def test_the_single_contract_and_larger_batches():
+    check(network(n=3), CONFIGS["batch2"], "single", runs=1)
+    check(network(n=2), PRESETS["pynq_z1"], runs=1)
+
+
+def test_padding_is_on_the_device_where_it_can_be():
+    def pads(cfg):
+        return [
+            step.name for step in compile_graph(network(), cfg).steps if isinstance(step, HostStep) and step.op == "pad"
+        ]
+
+    assert pads(PRESETS["pynq_z1"]) == []
+    assert pads(PRESETS["vta"]) == ["first.pad"]
+
+
+def test_all_multiply_accumulates_run_on_the_device():
+    graph = network()
+    executable = compile_graph(graph, PRESETS["pynq_z1"])
+    assert sum(step.macs for step in executable.steps if isinstance(step, LaunchStep)) == graph.macs
+    assert [t.name for t in executable.inputs + executable.outputs] == ["image", "logits"]
+
+
+def test_a_saved_network_gives_the_same(tmp_path):
+    graph, cfg = network(), PRESETS["pynq_z1"]
+    compile_graph(graph, cfg).save(tmp_path / "net.tw")
+    x = np.random.default_rng(0).normal(0, 1, graph.inputs[0].shape).astype(np.float32)
+    expected, _ = reference.run(graph, {"image": x})
+    with Loaded(Executable.load(tmp_path / "net.tw"), open_device("model", cfg)) as loaded:
+        assert loaded.run({"image": x})["logits"].tobytes() == expected["logits"].tobytes()
+
+
+def test_an_onnx_file_to_outputs(qdq, onnxruntime_outputs):
+    m = qdq()
+    x = m.quantise(m.input("x", ["batch", 3, 6, 5]))
+    w, scale = m.weights(5, 3, 2, 3)
+    y = m.quantise(m.node("Relu", m.node("Conv", x, w, m.bias(scale), pads=[1, 1, 0, 1])), 0.2, -128)
+    m.output(m.quantise(m.node("GlobalAveragePool", y), 0.05, -128))
+    path = m.save()
+    executable = compile_model(path, "tiny", "single")
+    assert executable.cfg == PRESETS["tiny"]
+    x = m.rng.normal(0, 3, (1, 3, 6, 5)).astype(np.float32)
+    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
+        outputs = loaded.run({"x": x})
+    for name, expected in onnxruntime_outputs(path, {"x": x}).items():
+        assert np.abs(outputs[name] - expected).max() < 1.01 * 0.05
+
+
+def test_tensors_of_the_graph_may_have_names_of_the_steps_between():
+    x, y = Tensor("x", (1, 4)), Tensor("fc.pack", (1, 3))
+    z = Tensor("fc.acc", (3, 1))
+    ops = (linear(QDense, "fc", x, y, np.eye(3, 4, dtype=np.int8)), Reshape("turn", (y,), z))
+    executable = compile_graph(Graph("net", (x,), (z,), ops), PRESETS["pynq_z1"])
+    q = np.array([[1, -2, 3, 4]], np.int8)
+    expected, _ = reference.run(Graph("net", (x,), (z,), ops), {"x": q})
+    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
+        assert np.array_equal(loaded.run({"x": q})["fc.acc"], expected["fc.acc"])
+
+
+def test_wrong_input_shapes_are_named():
+    cfg = PRESETS["pynq_z1"]
+    with Loaded(compile_graph(network(), cfg), open_device("model", cfg)) as loaded:
+        with pytest.raises(InputError, match=r"input 'image': shape \(3, 11, 8\) given, \(1, 3, 11, 8\) expected"):
+            loaded.run({"image": np.zeros((3, 11, 8), np.float32)})
+        with pytest.raises(InputError, match="holds NaN"):
+            loaded.run({"image": np.full((1, 3, 11, 8), np.nan, np.float32)})
+
+
+def test_what_a_configuration_cannot_hold_is_listed():
+    with pytest.raises(UnsupportedError) as caught:
+        compile_graph(network(), ODD["w4"])
+    text = str(caught.value)
+    assert text.startswith("net: configuration 'w4' cannot run QConv2d 'first' with weights -128..127: wgt_bits is 4")
+    assert text.count("which holds -8..7") == 3 and "QDense 'dense'" in text
+    with pytest.raises(UnsupportedError, match="inp_bits is 4, out_bits 8, 8 are needed"):
+        compile_graph(network(), Config(inp_bits=4, inp_bytes=1 << 14))
+    with pytest.raises(InputError, match="contract 'triple': must be one of double, single"):
+        compile_graph(network(), PRESETS["vta"], "triple")
