@@ -36,7 +36,7 @@ def command_layout() -> data.StructLayout:
 
 def flags_layout() -> data.StructLayout:
     """The four token flags, in the order of their bits 6:3 in every instruction."""
-    return data.StructLayout({flag: 1 for flag in FLAGS})
+    return data.StructLayout(dict.fromkeys(FLAGS, 1))
 
 
 def push_layout() -> data.StructLayout:
@@ -46,7 +46,7 @@ def push_layout() -> data.StructLayout:
 
 def move_layout() -> data.StructLayout:
     """One LOAD or LOADP for a mover: the fields of the instruction, widened to the larger format of the two."""
-    pads = {name: 4 for name in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")}
+    pads = dict.fromkeys(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), 4)
     return data.StructLayout(
         {
             "mem": 3,
