@@ -116,7 +116,7 @@ class _Program:
         for k, f in enumerate(self.insns):
             self._check(k, f)
             self.nodes.append(node(isa.queue(f), f))
-            _count(self.stats, isa, f)
+            count(self.stats, isa, f)
         if not self.insns or self.insns[-1]["op"] != Op.FINISH:
             last = f"; the last is {self.at(len(self.insns) - 1)}" if self.insns else ""
             raise ExecutionError(f"no FINISH ends the {len(self.insns)} instructions{last}", len(self.insns) - 1)
@@ -149,7 +149,7 @@ def _extension(f: dict[str, int]) -> str | None:
     return next(iter(needs & NOT_EXECUTED), None)
 
 
-def _count(stats: Stats, isa: Isa, f: dict[str, int]) -> None:
+def count(stats: Stats, isa: Isa, f: dict[str, int]) -> None:
     """Add what the decoded instruction `f` executes."""
     stats.insns[isa.disassemble(f).split(maxsplit=1)[0]] += 1
     op, cfg = Op(f["op"]), isa.cfg
