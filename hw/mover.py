@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import Config
 from .fifo import Fifo
-from .isa import Mem, depth, entry_bytes
-from .layouts import INDEX_BITS, push_layout
+from .isa import Mem, Op, depth, entry_bytes
+from .layouts import INDEX_BITS, insn_layout, push_layout
 from .ports import (
     BYTES_BITS,
     Fault,
@@ -30,7 +30,28 @@ _PART_BITS = 6  # of an entry's place in a beat
 
 def loaded_as(cfg: Config, mems: tuple[Mem, ...]) -> tuple[Mem, ...]:
     """The memory ids by which LOADs name the scratchpads `mems`."""
-    return (*mems, Mem.ACC8) if Mem.ACC in mems and "acc8" in cfg.extensions else mems
+    return (*mems, Mem.ACC8) if Mem.ACC in mems and loads_int8(cfg) else mems
+
+
+def loads_int8(cfg: Config) -> bool:
+    """Whether ACC8 exists: its entries are as long as outputs, so it needs outputs of one byte."""
+    return "acc8" in cfg.extensions and cfg.out_bits == 8
+
+
+def move_of(cfg: Config, command, move) -> list:
+    """Statements that make `move` (see `move_layout`) the LOAD or LOADP `command`."""
+    insn = Value.cast(command.insn)
+    load, flags = data.View(insn_layout(cfg, "LOAD"), insn), data.View(insn_layout(cfg, "FINISH"), insn)
+    names = ("y_size", "x_size", "x_stride", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
+    padded = data.View(insn_layout(cfg, "LOADP"), insn)
+    loadp = load.op == Op.LOADP if "pad_value" in cfg.extensions else Const(0, 1)
+    return [
+        *(move[name].eq(load[name]) for name in ("mem", "sram_base", "dram_base")),
+        *(move[name].eq(Mux(loadp, padded[name], load[name])) for name in names),
+        move.pad_value.eq(Mux(loadp, padded.pad_value, 0)),
+        *(move.push[flag].eq(flags[flag]) for flag in ("push_prev", "push_next")),
+        move.index.eq(command.index),
+    ]
 
 
 class Mover(wiring.Component):
@@ -41,7 +62,8 @@ class Mover(wiring.Component):
 
     Members: `cmd` commands, `req` and `beats` the read port, `write_<mem>` one per scratchpad of `mems`, `done` the
     tokens of executed commands in order, `hold` (write nothing now), `idle`, `fault` (bus error or entry beyond the
-    scratchpad), `bytes` moved in this cycle, `memory_wait` (the next entry is due and its data are not here).
+    scratchpad), `bytes` moved in this cycle, `memory_wait` (the next entry is due and its data are not here),
+    `progress` (something was written).
     Latency: `PLAN_LATENCY` to the request, `WRITE_LATENCY` from beat to scratchpad; `done` is valid in the cycle of the
     last write. Interval: one beat, one padding entry or (entries smaller than a beat) one entry per cycle, also from
     row to row and from command to command; the requests of `DESCRIPTORS` commands run ahead.
@@ -62,6 +84,7 @@ class Mover(wiring.Component):
                 "fault": Out(Fault()),
                 "bytes": Out(BYTES_BITS),
                 "memory_wait": Out(1),
+                "progress": Out(1),
             }
         )
 
@@ -88,6 +111,7 @@ class Mover(wiring.Component):
             self.idle.eq(planner.idle & (fifo.level == 0) & writer.idle),
             self.bytes.eq(writer.bytes),
             self.memory_wait.eq(writer.memory_wait),
+            self.progress.eq(writer.progress),
         ]
         return m
 
@@ -306,7 +330,8 @@ class Walker(wiring.Component):
 class Writer(wiring.Component):
     """Writes steps: all lanes of a padding entry at once, data beat by beat.
 
-    Members: `step`, `beats`, `write_<mem>`, `done`, `hold`, `idle`, `fault`, `bytes`, `memory_wait`: see `Mover`.
+    Members: `step`, `beats`, `write_<mem>`, `done`, `hold`, `idle`, `fault`, `bytes`, `memory_wait`, `progress`: see
+    `Mover`.
     """
 
     def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):
@@ -322,6 +347,7 @@ class Writer(wiring.Component):
                 "fault": Out(Fault()),
                 "bytes": Out(BYTES_BITS),
                 "memory_wait": Out(1),
+                "progress": Out(1),
             }
         )
 
@@ -335,6 +361,7 @@ class Writer(wiring.Component):
             read.eq(self.step.valid & ~step.empty & ~step.pad),
             go.eq(self.step.valid & ~self.hold & (~step.last | room) & (~read | self.beats.valid)),
             self.memory_wait.eq(read & ~self.beats.valid),
+            self.progress.eq(go),
             self.step.ready.eq(go & (final | ~read)),
             self.beats.ready.eq(go & read & (step.leave | ~final)),
             self.idle.eq(~self.step.valid & ~self.done.valid),
