@@ -7,9 +7,7 @@ from amaranth.lib import wiring
 
 from tilewright.hw.compute import Compute
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.execute import latency, visit_interval
 from tilewright.hw.isa import AluOp, Isa, Mem, Op, depth
-from tilewright.hw.regs import Error
 from tilewright.hw.scratchpad import Scratchpad
 from tilewright.sim.alu import alu_action
 from tilewright.sim.gemm import gemm_action
