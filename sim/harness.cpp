@@ -88,7 +88,8 @@ struct Memory {
 
     unsigned answer(uint64_t address) const {  // for the beat at `address`
         if (address >= size) return DECERR;
-        return address + BEAT > fault_first && address <= fault_last ? SLVERR : OKAY;
+        bool faulty = fault_first <= fault_last && address + BEAT > fault_first && address <= fault_last;
+        return faulty ? SLVERR : OKAY;
     }
     void read(uint64_t address, uint8_t* to) const {
         if (address + BEAT <= size) {
@@ -356,6 +357,13 @@ struct Sim {
     // clang-format on
 
     explicit Sim(const Parameters& parameters) : p(parameters) {
+        // Verilator leaves inputs as they come
+        core->clk = core->rst = 0;
+        core->s_axil_awvalid = core->s_axil_wvalid = core->s_axil_bready = 0;
+        core->s_axil_arvalid = core->s_axil_rready = 0;
+        for (ReadPort& port : loads) *port.ar.ready = *port.rvalid = 0;
+        for (WritePort& port : stores) *port.aw.ready = *port.wready = *port.bvalid = 0;
+        core->eval();
         unsigned channel = 0;
         memory.fault_first = p.fault_first, memory.fault_last = p.fault_last;
         all.set(p.total_bytes, LOAD_PORTS + STORE_PORTS);
@@ -396,6 +404,7 @@ struct Sim {
         }
         core->rst = 0;
         core->eval();
+        for (int i = 0; i < 2; i++) tick();  // the core may hold its reset in a register
     }
     void tick() {
         for (ReadPort& port : loads) port.sample(bad, cycle);
