@@ -83,13 +83,14 @@ class Csr(wiring.Component):
     def elaborate(self, platform):
         """A write takes address and data in one cycle."""
         m, axil = Module(), self.axil
-        write, read = Signal(), Signal()
+        write, read, awake = Signal(), Signal(), Signal()
+        m.d.sync += awake.eq(1)  # no access is taken while the reset would swallow it
         m.d.comb += [
-            write.eq(axil.awvalid & axil.wvalid & ~axil.bvalid),
+            write.eq(axil.awvalid & axil.wvalid & ~axil.bvalid & awake),
             axil.awready.eq(write),
             axil.wready.eq(write),
             axil.bresp.eq(OKAY),
-            read.eq(axil.arvalid & ~axil.rvalid),
+            read.eq(axil.arvalid & ~axil.rvalid & awake),
             axil.arready.eq(read),
             axil.rresp.eq(OKAY),
         ]

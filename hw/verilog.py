@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from amaranth.back import verilog
-from amaranth.hdl import Value
+from amaranth.hdl import ClockDomain, Module, Signal, Value
 
 from .config import Config
 from .core import Core
@@ -23,9 +23,24 @@ def to_verilog(cfg: Config, *, name: str = "") -> str:
     Ports are flat and joined by `_`: `m_load0_araddr`, `s_axil_awaddr`, `clk`, `rst`.
     Raises `UnsupportedError` for a configuration that the core is not made for.
     """
-    core = Core(cfg)
-    ports = {"_".join(map(str, p)): (Value.cast(v), None) for p, _, v in core.signature.flatten(core)}
-    return verilog.convert(core, name=name or top_name(cfg), ports=ports, strip_internal_attrs=True, emit_src=False)
+    core, clk, rst = Core(cfg), Signal(), Signal()
+    signals = {"_".join(map(str, path)): value for path, _, value in core.signature.flatten(core)}
+    ports = {name: (Value.cast(value), None) for name, value in {"clk": clk, "rst": rst, **signals}.items()}
+    top = _clocked(core, clk, rst)
+    return verilog.convert(top, name=name or top_name(cfg), ports=ports, strip_internal_attrs=True, emit_src=False)
+
+
+def _clocked(core: Core, clk: Signal, rst: Signal) -> Module:
+    """`core` with `rst` through a register: no gate waits for a pin, and a simulator need not ask it in every cycle."""
+    m = Module()
+    held = Signal(init=1)
+    pins, sync = ClockDomain("pins", reset_less=True), ClockDomain("sync")
+    pins.clk = sync.clk = clk
+    sync.rst = held
+    m.domains += [pins, sync]
+    m.d.pins += held.eq(rst)
+    m.submodules.core = core
+    return m
 
 
 def emit(cfg: Config, path: str | Path) -> str:
