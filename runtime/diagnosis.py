@@ -24,8 +24,7 @@ def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequenc
     program = _Stopped(cfg, insn, taken)
     at = program.at(index)
     if code == Error.UNDECODABLE:
-        reason = index < len(insn) and program.isa.undecodable(program.insns[index])
-        return ExecutionError(f"{at}: {reason or 'the accelerator does not execute it'}", index)
+        return ExecutionError(f"{at}: {program.refused(index)}", index)
     if code in (Error.READ_RESPONSE, Error.WRITE_RESPONSE):
         verb = "read" if code == Error.READ_RESPONSE else "write"
         return AccessError(f"{at}: the bus answered a {verb} with an error{program.reached(index)}", index)
@@ -54,6 +53,16 @@ class _Stopped:
         shown = f" ({self.isa.disassemble(self.insns[k])})" if k < len(self.insns) else ""
         return f"instruction {k}{shown}"
 
+    def refused(self, k: int) -> str:
+        """Why instruction `k` was not accepted."""
+        if k >= len(self.insns):
+            return "it is not in the program"
+        reason, final = self.isa.undecodable(self.insns[k]), k == len(self.insns) - 1
+        if not reason and self.insns[k]["op"] == Op.FINISH:
+            return f"{len(self.insns) - 1 - k} instructions follow FINISH"
+        missing = f"no FINISH ends the {len(self.insns)} instructions" if final else ""
+        return reason or missing or "this accelerator does not execute it"
+
     def reached(self, k: int) -> str:
         """The DRAM bytes that instruction `k` touches."""
         access = dram_access(self.cfg, self.insns[k]) if k < len(self.insns) else None
@@ -80,6 +89,4 @@ class _Stopped:
             what = f"a token {' and '.join(missing)}" if missing else "what came before it"
             parts.append(f"{queue.name} waits for {what} at {self.at(k)}")
             heads.append(k)
-        if not heads and not any(f["op"] == Op.FINISH for f in self.insns):
-            return ExecutionError(f"no FINISH ends the {len(self.insns)} instructions", len(self.insns) - 1)
         return DeadlockError(f"deadlock: {'; '.join(parts)}", min(heads, default=None))
