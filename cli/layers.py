@@ -52,7 +52,9 @@ def print_rows(rows: Sequence[dict[str, object]]) -> None:
         return
     columns = list(rows[0])
     total = ["total", "", *(sum(_number(row[c]) for row in rows) for c in columns[2:])]
-    report.table([c.replace("_", " ") for c in columns], [list(row.values()) for row in rows], total)
+    # what the host does is neither counted nor of interest in these columns
+    cells = [["" if value == 0 and row["where"] == "host" else value for value in row.values()] for row in rows]
+    report.table([c.replace("_", " ") for c in columns], cells, total)
 
 
 def print_compiled(executable: Executable) -> None:

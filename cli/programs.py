@@ -6,7 +6,7 @@ import inspect
 import runpy
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..hw.config import Config, load_config
 from ..hw.errors import FileError, FingerprintError, ScheduleError, TilewrightError, UnsupportedError
@@ -48,10 +48,8 @@ def compile_source(source: str, cfg: Config) -> Executable:
     path = _existing(source)
     if path.suffix != ".onnx":
         raise UnsupportedError(f"{source}: unknown kind of model; known are .onnx, FILE.py:NAME and, to run, .tw")
-    try:
-        from ..compiler.network import compile_model
-    except ModuleNotFoundError as exc:
-        raise _missing(exc) from None
+    from ..compiler.network import compile_model
+
     return compile_model(path, cfg)
 
 
@@ -64,29 +62,19 @@ def _existing(source: str) -> Path:
     return path
 
 
-def _missing(exc: ModuleNotFoundError) -> Exception:
-    if exc.name and exc.name.split(".")[0] in ("tvm", "tvm_ffi", "onnx"):
-        return UnsupportedError(
-            "compiling needs TVM and onnx, which are not installed; pip install 'tilewright[compiler]'"
-        )
-    return exc
-
-
 def _from_python(path: Path, name: str, cfg: Config) -> Executable:
     from ..runtime.executable import Executable
     from ..runtime.program import Program
 
     value = _evaluate(path, name, cfg)
     if not isinstance(value, Program):
-        try:
-            from ..compiler import build
-        except ModuleNotFoundError as exc:
-            raise _missing(exc) from None
+        from ..compiler.api import build
+
         value = build(value, cfg)
     return Executable.from_launch(value.finish())
 
 
-def _evaluate(path: Path, name: str, cfg: Config) -> object:
+def _evaluate(path: Path, name: str, cfg: Config) -> Any:
     try:
         namespace = runpy.run_path(str(path), run_name="tilewright_source")
         if name not in namespace:

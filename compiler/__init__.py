@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .build import build
+    from .api import build
 
 __all__ = ["build"]
 
 
 def __getattr__(name: str) -> Any:
     if name == "build":
-        from .build import build
+        from .api import build
 
         return build
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,6 +6,7 @@ The loops of an instruction scope stay symbolic, as coefficients.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -104,6 +105,7 @@ def shorten(node, limit: int = 160) -> str:
     else:
         text = str(node.value if isinstance(node, tirx.Evaluate) else node)
     text = " ".join(line.strip() for line in text.splitlines() if not line.startswith("#"))
+    text = re.sub(r"_local[._](inp|wgt|acc)", "", text)  # TVM appends the scope to a tensor's name
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

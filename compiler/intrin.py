@@ -51,13 +51,14 @@ def reset_intrin(cfg: Config) -> str:
 
 
 def _gemm(batch: int, block_in: int, block_out: int):
-    inp_entry = T.Buffer((batch, block_in), "int8", offset_factor=batch * block_in, scope=INP)
-    wgt_entry = T.Buffer((block_out, block_in), "int8", offset_factor=block_out * block_in, scope=WGT)
-    acc_entry = T.Buffer((batch, block_out), "int32", offset_factor=batch * block_out, scope=ACC)
+    inp, wgt, acc = (batch, block_in), (block_out, block_in), (batch, block_out)
     one = batch == 1  # tensorize drops unit iterators, so the description must not have one
 
     @T.prim_func(s_tir=True)
-    def desc(a: inp_entry, b: wgt_entry, c: acc_entry):
+    def desc(ha: T.handle, hb: T.handle, hc: T.handle):
+        a = T.match_buffer(ha, inp, "int8", offset_factor=batch * block_in, scope=INP)
+        b = T.match_buffer(hb, wgt, "int8", offset_factor=block_out * block_in, scope=WGT)
+        c = T.match_buffer(hc, acc, "int32", offset_factor=batch * block_out, scope=ACC)
         with T.sblock("root"):
             T.reads(c[0:batch, 0:block_out], a[0:batch, 0:block_in], b[0:block_out, 0:block_in])
             T.writes(c[0:batch, 0:block_out])
@@ -73,7 +74,10 @@ def _gemm(batch: int, block_in: int, block_out: int):
                         c[vi, vj] = c[vi, vj] + T.cast(a[vi, vk], "int32") * T.cast(b[vj, vk], "int32")
 
     @T.prim_func(s_tir=True)
-    def impl(a: inp_entry, b: wgt_entry, c: acc_entry):
+    def impl(ha: T.handle, hb: T.handle, hc: T.handle):
+        a = T.match_buffer(ha, inp, "int8", offset_factor=batch * block_in, scope=INP)
+        b = T.match_buffer(hb, wgt, "int8", offset_factor=block_out * block_in, scope=WGT)
+        c = T.match_buffer(hc, acc, "int32", offset_factor=batch * block_out, scope=ACC)
         with T.sblock("root"):
             T.reads(c[0:batch, 0:block_out], a[0:batch, 0:block_in], b[0:block_out, 0:block_in])
             T.writes(c[0:batch, 0:block_out])
@@ -83,11 +87,11 @@ def _gemm(batch: int, block_in: int, block_out: int):
 
 
 def _reset(batch: int, block_out: int):
-    acc_entry = T.Buffer((batch, block_out), "int32", offset_factor=batch * block_out, scope=ACC)
-    one = batch == 1
+    shape, one = (batch, block_out), batch == 1
 
     @T.prim_func(s_tir=True)
-    def desc(c: acc_entry):
+    def desc(hc: T.handle):
+        c = T.match_buffer(hc, shape, "int32", offset_factor=batch * block_out, scope=ACC)
         with T.sblock("root"):
             T.reads()
             T.writes(c[0:batch, 0:block_out])
@@ -103,7 +107,8 @@ def _reset(batch: int, block_out: int):
                         c[vi, vj] = 0
 
     @T.prim_func(s_tir=True)
-    def impl(c: acc_entry):
+    def impl(hc: T.handle):
+        c = T.match_buffer(hc, shape, "int32", offset_factor=batch * block_out, scope=ACC)
         with T.sblock("root"):
             T.reads()
             T.writes(c[0:batch, 0:block_out])

@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable
 
 from ..hw.config import Config
-from ..hw.errors import CapacityError, ScheduleError
-from ..hw.isa import Mem, depth
+from ..hw.errors import ScheduleError
+from ..hw.isa import Mem
 from ..runtime.program import Program
 from . import match_alu, match_dma, match_gemm
 from .affine import Env, closure, constant, shorten
-from .intrin import INSTRUCTION, SCOPES, entry_elements
-from .passes import lower_tir, plain_name
-from .scope import Context, Place, Scope, parse
+from .intrin import INSTRUCTION, SCOPES
+from .passes import lower_tir
+from .scope import Context, parse
+from .storage import Place, Span, Storage
 from .tvm_compat import PrimFunc, ir, structural_walk, tirx
 
 _Run = Callable[[Program, Env], None]
@@ -21,8 +22,7 @@ _Run = Callable[[Program, Env], None]
 
 def record(func: PrimFunc, cfg: Config, name: str) -> Program:
     """The program of the scheduled `func`. Raises `ScheduleError`, `CapacityError` or what the recorder raises."""
-    lowered, tensors = lower_tir(func)
-    return _Recorder(lowered, tensors, cfg).record(name)
+    return _Recorder(lower_tir(func), cfg).record(name)
 
 
 def _elements(shape, name: str) -> int:
@@ -35,9 +35,9 @@ def _elements(shape, name: str) -> int:
 class _Recorder:
     """Compiles each statement to a Python function once, then runs them."""
 
-    def __init__(self, func: PrimFunc, tensors: list, cfg: Config):
-        self.func, self.tensors, self.cfg, self.ctx = func, tensors, cfg, Context(cfg)
-        self.used = dict.fromkeys(SCOPES.values(), 0)
+    def __init__(self, func: PrimFunc, cfg: Config):
+        self.func, self.cfg, self.ctx = func, cfg, Context(cfg)
+        self.alus: list[tuple[int, match_alu.Alu]] = []
         self.params: list[Place] = []
         self.temps: list[Place] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
@@ -50,6 +50,10 @@ class _Recorder:
             self.params.append(place)
             self.shapes[place.name] = tuple(int(n) for n in param.ty.shape)
         run = self._compile(self.func.body)
+        storage = Storage(self.ctx.places.values(), self.cfg)
+        for time, alu in self.alus:
+            alu.compute_in_place(storage, time)
+        storage.assign()
         program = Program(self.cfg, name)
         for place in self.params + self.temps:
             self._declare(program, place)
@@ -67,8 +71,8 @@ class _Recorder:
 
     def _bits(self, mem: Mem) -> int:
         cfg = self.cfg
-        bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: cfg.acc_bits}
-        return bits.get(mem, cfg.out_bits)
+        bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: cfg.acc_bits, Mem.ACC8: 8, Mem.OUT: cfg.out_bits}
+        return bits[mem]
 
     def _compile(self, stmt) -> _Run:
         if isinstance(stmt, tirx.SeqStmt):
@@ -84,14 +88,14 @@ class _Recorder:
         if isinstance(stmt, tirx.IfThenElse):
             return self._condition(stmt)
         if isinstance(stmt, tirx.AttrStmt):
-            return self._match(parse(stmt.body, self.ctx)) if stmt.attr_key == INSTRUCTION else self._compile(stmt.body)
+            return self._match(stmt.body) if stmt.attr_key == INSTRUCTION else self._compile(stmt.body)
         if isinstance(stmt, tirx.AllocBuffer):
             self._allocate(stmt.buffer)
         elif isinstance(stmt, tirx.DeclBuffer):
             self.ctx.places[stmt.buffer] = self.ctx.place(stmt.data, stmt)
         elif isinstance(stmt, (tirx.BufferStore, tirx.Evaluate)):
             if not isinstance(stmt, tirx.Evaluate) or constant(stmt.value) is None:
-                return self._match(parse(stmt, self.ctx))
+                return self._match(stmt)
         else:
             raise ScheduleError(f"{shorten(stmt)}: {type(stmt).__name__} is not supported")
         return lambda program, env: None
@@ -99,7 +103,11 @@ class _Recorder:
     def _loop(self, stmt) -> _Run:
         slot = self.ctx.slots.add(stmt.loop_var)
         first, extent = closure(stmt.min, self.ctx.slots), closure(stmt.extent, self.ctx.slots)
+        span = Span(self.ctx.time + 1)
+        self.ctx.loops.append(span)
         body = self._compile(stmt.body)
+        self.ctx.loops.pop()
+        span.end = self.ctx.time
 
         def loop(program: Program, env: Env) -> None:
             start = first(env)
@@ -121,37 +129,28 @@ class _Recorder:
 
         return condition
 
-    def _match(self, scope: Scope) -> _Run:
+    def _match(self, nest) -> _Run:
+        self.ctx.time += 1
+        scope = parse(nest, self.ctx)
         if isinstance(scope.stmt, tirx.Evaluate):
             return match_gemm.match(scope, self.ctx).record
         target = self.ctx.place(scope.stmt.buffer, scope.stmt)
         loads: list = []
         structural_walk(scope.stmt.value, [(ir.TensorLoad, loads.append)])
         sources = [self.ctx.place(load.source, scope.stmt) for load in loads]
-        on_chip = target.mem == Mem.ACC and all(source.mem is not None for source in sources)
-        return (match_alu if on_chip else match_dma).match(scope, self.ctx).record
+        if target.mem != Mem.ACC or any(source.mem is None for source in sources):
+            return match_dma.match(scope, self.ctx).record
+        action = match_alu.match(scope, self.ctx)
+        if isinstance(action, match_alu.Alu):
+            self.alus.append((self.ctx.time, action))
+        return action.record
 
     def _allocate(self, var) -> None:
-        name, scope = plain_name(var), var.scope()
-        place = Place(name, str(var.ty.dtype), _elements(var.ty.shape, name), SCOPES.get(scope))
+        name, scope = var.name.split("_local.")[0], var.scope()  # TVM appends the scope
+        mem = SCOPES.get(scope)
+        if mem is None and scope not in ("", "global"):
+            raise ScheduleError(f"{name!r} is in scope {scope!r}; known are global, {', '.join(SCOPES)}")
+        place = Place(name, str(var.ty.dtype), _elements(var.ty.shape, name), mem, len(self.ctx.loops))
         self.ctx.places[var] = place
-        if place.mem is None:
-            if scope not in ("", "global"):
-                raise ScheduleError(f"{name!r} is in scope {scope!r}; known are global, {', '.join(SCOPES)}")
+        if mem is None:
             self.temps.append(place)
-            return
-        place.base = self.used[place.mem]
-        self.used[place.mem] += -(-place.elements // entry_elements(self.cfg, place.mem))
-        self._check_capacity(scope, place.mem)
-
-    def _check_capacity(self, scope: str, mem: Mem) -> None:
-        have, need, entry = depth(self.cfg, mem), self.used[mem], entry_elements(self.cfg, mem)
-        if need <= have:
-            return
-        wanted = {plain_name(var): _elements(var.ty.shape, var.name) for var in self.tensors if var.scope() == scope}
-        largest = max(wanted, key=lambda name: wanted[name])
-        raise CapacityError(
-            f"{scope} is too small: the tiles in it need {need} entries, the largest is {largest!r} with "
-            f"{-(-wanted[largest] // entry)} (virtual threads included), {self.cfg.name} has {have}; "
-            "choose smaller tiles"
-        )

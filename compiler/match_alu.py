@@ -19,7 +19,8 @@ from ..runtime.uop import grid
 from .affine import Env, constant, fold, shorten
 from .match_gemm import reset
 from .scope import Context, Operand, Scope, to_entries
-from .tvm_compat import ir, tirx
+from .storage import Storage
+from .tvm_compat import ir, structural_equal, tirx
 
 _IMM = range(-(1 << 15), 1 << 15)
 _SHIFT_RIGHT, _SHIFT_LEFT = 15, 16  # largest amounts that every implementation of the instruction set agrees on
@@ -62,12 +63,15 @@ class _Chains:
 
     def operand(self, expr) -> Operand | None:
         """The accumulators that `expr` reads directly, or None where it computes something."""
+        if isinstance(expr, tirx.Cast) and str(expr.ty.dtype) == "int32":
+            expr = expr.value
         if not isinstance(expr, ir.TensorLoad):
             return None
         operand = self.ctx.operand(expr.source, expr.indices, self.scope)
         if operand.place.mem != Mem.ACC:
             raise ScheduleError(
-                f"{shorten(self.scope.stmt)}: the ALU reads accumulators only; copy {operand.place.name!r} to local.acc"
+                f"{shorten(self.scope.stmt)}: the ALU reads accumulators only, and {operand.place.name!r} is not in "
+                "local.acc; a multiply-accumulate becomes GEMM by intrin.tensorize_gemm"
             )
         return operand
 
@@ -136,6 +140,17 @@ class Alu:
     scope: Scope
     target: Operand
     chains: tuple[Chain, ...]
+
+    def compute_in_place(self, storage: Storage, time: int) -> None:
+        """Give the target the entries of an operand that is not needed afterwards, where there is one."""
+        others = [[s.other.place for s in steps if isinstance(s.other, Operand)] for _, steps in self.chains]
+        for (first, _), read in zip(self.chains, others):
+            same = first.place is self.target.place
+            alike = structural_equal(first.expr, self.target.expr) and first.place not in read
+            if same or (alike and storage.join(first.place, self.target.place, time)):
+                storage.read_by_alu(read)
+                return
+        storage.read_by_alu([self.chains[0].first.place, *others[0]])
 
     def record(self, program: Program, env: Env) -> None:
         """Record the instructions for the outer loops' values `env`."""

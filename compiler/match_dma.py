@@ -47,13 +47,16 @@ class _Tile(NamedTuple):
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy between `dram` and `sram`; what lies outside the bounds `inside` is filled with `fill`."""
+    """A copy between `dram` and `sram`; what lies outside the bounds `inside` is filled with `fill`.
+
+    Without `dram` everything is.
+    """
 
     ctx: Context
     scope: Scope
     mem: Mem
     sram: Operand
-    dram: Operand
+    dram: Operand | None
     inside: tuple[Guard, ...] = ()
     fill: int = 0
 
@@ -70,17 +73,18 @@ class Copy:
 
     def _tiles(self, box: list[list[int]], env: Env) -> Iterator[_Tile]:
         valid = [list(bounds) for bounds in box]
-        exists = clip(valid, self.inside, env)
+        exists = self.dram is not None and clip(valid, self.inside, env)
+        operands = (self.sram, self.dram or self.sram)
         size = self.ctx.entry(self.sram.place.mem or Mem.ACC)
         plain, padded = [], []
-        for (first, end), (low, high), s, d in zip(box, valid, self.sram.index.coefs, self.dram.index.coefs):
+        for (first, end), (low, high), s, d in zip(box, valid, *(operand.index.coefs for operand in operands)):
             if exists and (low, high) != (first, end):
                 if s % size or d % size:
                     raise ScheduleError(f"{shorten(self.scope.stmt)}: padding cuts through an entry of {size} elements")
                 padded.append(_Dim(end - first, s // size, d // size, low - first, high - first))
             else:
                 plain.append((end - first, s, d))
-        offsets = [operand.at(box, env) for operand in (self.sram, self.dram)]
+        offsets = [operand.at(box, env) for operand in operands]
         whole, (sram, dram) = to_entries(plain, offsets, size, self.scope.stmt)
         dims = padded + [_Dim(n, s, d, 0, n) for n, s, d in whole]
         yield from _rectangles(dims, self.sram.place.base + sram, dram if exists else None)
@@ -129,12 +133,15 @@ class Copy:
             self._emit(program, sram + k, 0, shape)
 
     def _emit(self, program: Program, sram: int, dram: int, shape: dict) -> None:
-        assert self.dram.place.buffer is not None
-        program.load(self.mem, sram, self.dram.place.buffer, dram, **shape)
+        buffer = (
+            self.dram.place.buffer if self.dram else next(iter(program.buffers.values()))
+        )  # of which nothing is read
+        assert buffer is not None
+        program.load(self.mem, sram, buffer, dram, **shape)
 
     def _store(self, program: Program, tile: _Tile) -> None:
         sram, dram, y, x = tile
-        limits, buffer = _limits(program, "STORE"), self.dram.place.buffer
+        limits, buffer = _limits(program, "STORE"), self.dram and self.dram.place.buffer
         assert dram is not None and buffer is not None
         most = limits["y_size"] if y.dram <= limits["x_stride"] else 1
         for k in range(0, y.n, most):
@@ -194,6 +201,9 @@ def match(scope: Scope, ctx: Context) -> Copy:
         if fill is None:
             raise ScheduleError(f"{shorten(stmt)}: the padding {shorten(other)} is not a constant")
     value = value.value if isinstance(value, tirx.Cast) else value
+    number = constant(value)
+    if number is not None:
+        return _filled(scope, ctx, number)
     if not isinstance(value, ir.TensorLoad):
         raise ScheduleError(f"{shorten(stmt)}: between DRAM and a scratchpad data can only be copied")
     target = ctx.operand(stmt.buffer, stmt.indices, scope)
@@ -205,6 +215,13 @@ def match(scope: Scope, ctx: Context) -> Copy:
         source.place.moved_to.add(mem)
         return Copy(ctx, scope, mem, target, source, inside, fill)
     raise ScheduleError(f"{shorten(stmt)}: neither side is a scratchpad; data moves between DRAM and a scratchpad")
+
+
+def _filled(scope: Scope, ctx: Context, value: int) -> Copy:
+    target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
+    if target.place.mem is None:
+        raise ScheduleError(f"{shorten(scope.stmt)}: a constant cannot be stored to DRAM")
+    return Copy(ctx, scope, target.place.mem, target, None, (), value)
 
 
 def _store(scope: Scope, ctx: Context, target: Operand, source: Operand, padded: bool) -> Copy:

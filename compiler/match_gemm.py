@@ -9,9 +9,9 @@ from ..hw.isa import Mem
 from ..runtime.program import Program
 from .affine import Env, fold, shorten
 from .intrin import GEMM, RESET
-from .passes import pointed_to
 from .scope import Context, Operand, Scope
 from .tvm_compat import ir
+from .vthread import pointed_to
 
 _MEMS = (Mem.ACC, Mem.INP, Mem.WGT)
 

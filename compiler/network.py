@@ -19,7 +19,7 @@ from ..runtime import layout
 from ..runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from ..runtime.program import Program
 from . import graph as g
-from .build import build
+from .api import build
 from .frontend import import_onnx
 from .schedule.conv2d import conv2d
 from .schedule.dense import dense

@@ -5,14 +5,12 @@ An instruction scope is a perfect loop nest around one statement; what it become
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-
 from .intrin import INSTRUCTION
 from .tvm_compat import IRModule, PrimFunc, Sequential, ir, s_tir, structural_mutate, structural_walk, tirx
+from .vthread import interleave_vthreads
 
 _S, _X = s_tir.transform, tirx.transform
-_THREAD = "virtual_thread"
+_WHERE = "tilewright_where"
 
 
 def innermost(stmt):
@@ -26,24 +24,21 @@ def innermost(stmt):
             return stmt if isinstance(stmt, (tirx.BufferStore, tirx.Evaluate)) else None
 
 
-def pointed_to(access_ptr):
-    """The buffer variable of a `tvm_access_ptr` call, which some passes wrap in a data call."""
-    data = access_ptr.args[1]
-    return data.args[0] if isinstance(data, ir.Call) else data
-
-
 _NEST = (tirx.For, tirx.IfThenElse, tirx.BufferStore, tirx.Evaluate)
 
 
 @_X.prim_func_pass(opt_level=0, name="tilewright.MarkScopes")
 def mark_scopes(func, _mod, _ctx):
-    """Mark the largest perfect nests as instruction scopes, unless the schedule marked a scope inside them."""
+    """Mark the largest perfect nests as instruction scopes, unless the schedule marked a scope inside them.
+
+    A loop that shares a bound with an inner one, as loops over tiles and inside tiles do in tails, stays outside.
+    """
 
     def on_attr(op, m):
         return op if op.attr_key == INSTRUCTION else m.default_mutate(op)
 
     def on_nest(op, m):
-        if innermost(op) is None or _holds_mark(op):
+        if innermost(op) is None or _holds_mark(op) or _ties_loops(op):
             return m.default_mutate(op)
         return tirx.AttrStmt(tirx.IntImm("int32", 0), INSTRUCTION, tirx.IntImm("int32", 1), op)
 
@@ -56,93 +51,72 @@ def _holds_mark(stmt) -> bool:
     return bool(found)
 
 
-@dataclass
-class _Uses:
-    """What one instruction scope touches, and the virtual threads around it."""
+def _ties_loops(nest) -> bool:
+    """Whether a comparison in `nest` mentions two of its loops, so that its domain is no box."""
+    loops: set = set()
+    tied = []
 
-    threads: tuple
-    names: set = field(default_factory=set)
-    written: set = field(default_factory=set)
+    def on_comparison(op):
+        used: set = set()
+        structural_walk(op, [(ir.Var, lambda v: used.add(v) if v in loops else None)])
+        tied.append(len(used) > 1)
 
-
-def _uses(stmt, threads: tuple) -> _Uses:
-    uses = _Uses(threads)
-
-    def on_store(op):
-        uses.written.add(op.buffer)
-        uses.names.add(op.buffer)
-
-    def on_call(op):
-        if op.op.name == "tirx.tvm_access_ptr" and int(op.args[4]) & 2:
-            uses.written.add(pointed_to(op))
-
-    callbacks = [(tirx.BufferStore, on_store), (ir.Call, on_call), (ir.Var, uses.names.add)]
-    structural_walk(stmt, callbacks)
-    return uses
+    structural_walk(nest, [(tirx.For, lambda op: loops.add(op.loop_var))])
+    structural_walk(nest, [((tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ), on_comparison)])
+    return any(tied)
 
 
-def _scopes(stmt, threads: tuple = ()) -> Iterator[tuple[object, tuple]]:
-    """(instruction scope, thread variables around it) in program order."""
-    if isinstance(stmt, tirx.SeqStmt):
-        for part in stmt.seq:
-            yield from _scopes(part, threads)
-    elif isinstance(stmt, tirx.AttrStmt):
-        if stmt.attr_key == INSTRUCTION:
-            yield stmt, threads
-        else:
-            yield from _scopes(stmt.body, (*threads, stmt.node.var) if stmt.attr_key == _THREAD else threads)
-    elif isinstance(stmt, tirx.For):
-        yield from _scopes(stmt.body, threads)
-    elif isinstance(stmt, tirx.IfThenElse):
-        yield from _scopes(stmt.then_case, threads)
-        if stmt.else_case is not None:
-            yield from _scopes(stmt.else_case, threads)
+@_X.prim_func_pass(opt_level=0, name="tilewright.HidePredicates")
+def hide_predicates(func, _mod, _ctx):
+    """Turn the predicates of blocks into attributes, which CompactBufferAllocation does not see.
 
-
-def _bound_threads(body) -> list[set]:
-    """For every scope, in order, the thread variables that it depends on, directly or through a buffer."""
-    uses = [_uses(stmt, threads) for stmt, threads in _scopes(body)]
-    bound = [{v for v in use.threads if v in use.names} for use in uses]
-    changed = True
-    while changed:
-        changed = False
-        for source, threads in zip(uses, bound):
-            for use, mine in zip(uses, bound):
-                if use.names & source.written and not threads & set(use.threads) <= mine:
-                    mine |= threads & set(use.threads)
-                    changed = True
-    return bound
-
-
-@_X.prim_func_pass(opt_level=0, name="tilewright.GroupVThread")
-def group_vthread(func, _mod, _ctx):
-    """Tie each scope that depends on a virtual thread to it as a whole.
-
-    TVM's InjectVirtualThread repeats the innermost statement that mentions the thread; `if v >= 0` around a scope
-    makes the scope that statement and simplifies away later. A scope that depends on the thread
-    neither itself nor through a buffer stays outside, so that what threads share is loaded once.
+    It would allocate more than a tile where it cannot reason about the bound of a tail.
     """
-    bound = iter(_bound_threads(func.body))
+
+    def on_realize(op, m):
+        new = m.default_mutate(op)
+        if isinstance(new.predicate, tirx.IntImm):
+            return new
+        old = new.block
+        body = tirx.AttrStmt(tirx.IntImm("int32", 0), _WHERE, new.predicate, old.body)
+        block = s_tir.SBlock(
+            old.iter_vars,
+            old.reads,
+            old.writes,
+            old.name_hint,
+            body,
+            old.init,
+            old.alloc_buffers,
+            old.match_buffers,
+            old.annotations,
+        )
+        return s_tir.SBlockRealize(new.iter_values, True, block)
+
+    return func.with_body(structural_mutate(func.body, [(s_tir.SBlockRealize, on_realize)]))
+
+
+@_X.prim_func_pass(opt_level=0, name="tilewright.ShowPredicates")
+def show_predicates(func, _mod, _ctx):
+    """Turn the attributes of `hide_predicates` into conditions."""
 
     def on_attr(op, m):
-        if op.attr_key != INSTRUCTION:
-            return m.default_mutate(op)
-        new = op
-        for v in sorted(next(bound), key=lambda v: v.name):
-            new = tirx.IfThenElse(v >= 0, new, None)
-        return new
+        new = m.default_mutate(op)
+        return tirx.IfThenElse(new.value, new.body, None) if new.attr_key == _WHERE else new
 
     return func.with_body(structural_mutate(func.body, [(tirx.AttrStmt, on_attr)]))
 
 
-def _to_scopes() -> list:
+def pass_list() -> list:
+    """The passes in order: from blocks to loops around instruction scopes."""
     return [
         _S.CanonicalizeLoop(),
         _S.LowerInitBlock(),
         _S.PlanAndUpdateBufferAllocationLocation(),
         _S.ConvertBlocksToOpaque(),
         _S.LiftThreadBinding(),
+        hide_predicates,
         _S.CompactBufferAllocation(),
+        show_predicates,
         _S.UnifyThreadBinding(),
         _S.LowerMatchBuffer(),
         _S.StmtSimplify(),
@@ -154,26 +128,11 @@ def _to_scopes() -> list:
         _X.StmtSimplify(),
         _X.RemoveNoOp(),
         mark_scopes,
-        group_vthread,
-        _S.InjectVirtualThread(),
     ]
 
 
-def _to_storage() -> list:
-    return [_X.StorageRewrite(), _X.StmtSimplify(), _X.RemoveNoOp()]
-
-
-def plain_name(var) -> str:
-    """The tensor's name in the schedule: without the scope that TVM appends."""
-    return var.name.split("_local.")[0]
-
-
-def lower_tir(func: PrimFunc) -> tuple[PrimFunc, list]:
-    """`func` after all passes, and its on-chip tensors as they were before they came to share storage.
-
-    In order: blocks become loops, instruction scopes are marked, virtual threads interleaved, storage is shared.
-    """
-    mod = Sequential(_to_scopes())(IRModule({"main": func.with_attr("global_symbol", "main")}))
-    tensors: list = []
-    structural_walk(mod["main"].body, [(tirx.AllocBuffer, lambda op: tensors.append(op.buffer))])
-    return Sequential(_to_storage())(mod)["main"], tensors
+def lower_tir(func: PrimFunc) -> PrimFunc:
+    """`func` as loops around instruction scopes, with virtual threads interleaved."""
+    mod = Sequential(pass_list())(IRModule({"main": func.with_attr("global_symbol", "main")}))
+    mod = IRModule({"main": interleave_vthreads(mod["main"])})
+    return Sequential([_X.StmtSimplify(), _X.RemoveNoOp()])(mod)["main"]

@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from ..hw.config import Config
 from ..hw.errors import ScheduleError
 from ..hw.isa import Mem
-from ..runtime.buffer import Buffer
 from .affine import Env, Guard, Linear, Loop, Slots, clip, closure, guards, linear, shorten
 from .intrin import INSTRUCTION, entry_elements
 from .passes import innermost
+from .storage import Place, Span
 from .tvm_compat import ir, tirx
-
-
-@dataclass(eq=False)
-class Place:
-    """Where a tensor lives: a scratchpad (`mem`, first entry `base`) or DRAM (`mem` is None, `buffer`)."""
-
-    name: str
-    dtype: str
-    elements: int
-    mem: Mem | None = None
-    base: int = 0
-    buffer: Buffer | None = None
-    moved_to: set[Mem] = field(default_factory=set)  # DRAM only: memories that it is loaded to or stored from
-    stored: bool = False  # DRAM only
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An element of a tensor: `index` counts elements from the start of `place`."""
+    """An element of a tensor: `index`, in TIR `expr`, counts elements from the start of `place`."""
 
     place: Place
     index: Linear
+    expr: Any = None
 
     def at(self, box: Sequence[Sequence[int]], env: Env) -> int:
         """The index of the first element that the loops `box` reach."""
@@ -47,6 +35,7 @@ class Context:
     def __init__(self, cfg: Config):
         self.cfg, self.slots = cfg, Slots()
         self.places: dict = {}  # buffer variable -> Place; views of one allocation share it
+        self.time, self.loops = 0, list[Span]()  # the instruction scope at hand, and the loops around it
 
     def place(self, var, stmt) -> Place:
         """The place of buffer `var`."""
@@ -59,7 +48,9 @@ class Context:
         """The operand `var[indices]` of `scope`'s statement."""
         if len(indices) != 1:
             raise ScheduleError(f"{shorten(scope.stmt)}: {var} was not flattened")
-        return Operand(self.place(var, scope.stmt), linear(indices[0], scope.loops, self.slots, scope.stmt))
+        place = self.place(var, scope.stmt)
+        place.accesses.append((self.time, tuple(self.loops)))
+        return Operand(place, linear(indices[0], scope.loops, self.slots, scope.stmt), indices[0])
 
     def entry(self, mem: Mem) -> int:
         """Elements of one entry of scratchpad `mem`."""
@@ -72,7 +63,7 @@ class Scope:
 
     loops: list[Loop]
     bounds: list[Guard]
-    stmt: tirx.BufferStore | tirx.Evaluate
+    stmt: Any  # BufferStore or Evaluate
 
     def box(self, env: Env) -> list[list[int]] | None:
         """[[first, end), ...] of the loops, or None where nothing runs."""

@@ -19,6 +19,7 @@ DMA_CYCLES, CHUNK_CYCLES, TILE_CYCLES, BYTES_PER_CYCLE = 64, 8, 20, 8
 OUTPUT_DIMS = ("n", "co", "oy", "ox")
 ORDERS = (("n", "co", "oy", "ox"), ("n", "oy", "ox", "co"), ("co", "n", "oy", "ox"))
 MAX_VTHREADS = 4
+SLACK = 0.01  # tiles this close to the best in cycles are told apart by their number of instructions
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,20 @@ def best_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
     Raises `CapacityError` where not even the smallest tile fits.
     """
     Tile(vthreads=vthreads).checked()
+    names = (*OUTPUT_DIMS, "ci")
+    grids = np.meshgrid(*(_sizes(getattr(work, d), d in ("co", "ci")) for d in names), indexing="ij")
+    extents: dict[str, np.ndarray] = dict(zip(names, (g.reshape(-1) for g in grids)))
     for threads in range(vthreads, 0, -1):
-        found = [_best(work, cfg, template) for template in _templates(work, threads)]
-        fitting = [pair for pair in found if pair is not None]
-        if fitting:
-            return min(fitting, key=lambda pair: pair[0])[1]
+        templates = list(_templates(work, threads))
+        if not templates:
+            continue
+        cost = np.array([_Candidates(work, cfg, template, extents).cost() for template in templates])
+        cycles, instructions = cost[:, 0].reshape(-1), cost[:, 1].reshape(-1)
+        best = cycles.min()
+        if np.isfinite(best):
+            k = np.lexsort((cycles, np.where(cycles <= best * (1 + SLACK), instructions, np.inf)))[0]
+            template, place = divmod(int(k), len(grids[0].reshape(-1)))
+            return replace(templates[template], **{d: int(sizes[place]) for d, sizes in extents.items()})
     raise CapacityError(
         f"no tile fits {cfg.name}: one output block needs {work.rows(1) * work.columns(1)} entries of input and "
         f"{work.kh * work.kw} of weights; it has {cfg.inp_depth} and {cfg.wgt_depth}"
@@ -114,69 +124,78 @@ def _sizes(extent: int, divisors_only: bool) -> np.ndarray:
     return np.array(sorted(s for s in sizes if not divisors_only or extent % s == 0))
 
 
-def _best(work: Work, cfg: Config, template: Tile) -> tuple[tuple[float, ...], Tile] | None:
-    names = (*OUTPUT_DIMS, "ci")
-    grids = np.meshgrid(*(_sizes(getattr(work, d), d in ("co", "ci")) for d in names), indexing="ij")
-    t = dict(zip(names, (g.reshape(-1) for g in grids)))
-    cycles, instructions = _cost(work, cfg, template, t)
-    k = int(np.lexsort((instructions, cycles))[0])
-    if not np.isfinite(cycles[k]):
-        return None
-    return (float(cycles[k]), float(instructions[k])), replace(template, **{d: int(t[d][k]) for d in names})
+class _Candidates:
+    """Every tile of extents `t` (arrays) with the loop order, holds and threads of `tile`."""
+
+    def __init__(self, work: Work, cfg: Config, tile: Tile, t: dict[str, np.ndarray]):
+        self.work, self.cfg, self.tile, self.t = work, cfg, tile, t
+        trips = {d: -(-getattr(work, d) // t[d]) for d in t}
+        self.tiles = trips["n"] * trips["co"] * trips["oy"] * trips["ox"]
+        self.steps = self.tiles * trips["ci"]
+        self.share = {**trips, tile.thread: -(-trips[tile.thread] // tile.vthreads)}
+        self.enough = trips[tile.thread] >= tile.vthreads
+        inp_ci = work.ci if tile.hold_inp else t["ci"]
+        self.wgt_ci = work.ci if tile.hold_wgt else t["ci"]
+        self.inp_dmas = t["n"] * inp_ci
+        self.inp = self.inp_dmas * work.rows(t["oy"]) * work.columns(t["ox"])
+        self.wgt = t["co"] * self.wgt_ci * work.kh * work.kw
+        self.out = t["n"] * t["co"] * t["oy"] * t["ox"]
+        self.full_row = t["ox"] == work.ox
+        sides = np.stack([*t.values(), np.full_like(self.tiles, work.kh), np.full_like(self.tiles, work.kw)])
+        self.uops = np.prod(np.sort(sides, axis=0)[:-2], axis=0)  # the two longest loops are the instruction's
+
+    def copies(self, dims: str) -> int:
+        """How many times an operand of these dimensions is on chip: once per thread that needs another part."""
+        return self.tile.vthreads if self.tile.thread in dims.split() else 1
+
+    def fetches(self, dims: str) -> np.ndarray:
+        """How often an operand of these dimensions is loaded."""
+        count = reached = np.full(len(self.tiles), self.copies(dims))
+        for d in (*self.tile.order, "ci"):
+            reached = reached * self.share[d]
+            if d in dims.split():
+                count = np.where(self.share[d] > 1, reached, count)
+        return count
+
+    def cost(self) -> tuple[np.ndarray, np.ndarray]:
+        """(cycles, infinite where the tile does not fit; instructions)."""
+        work, cfg, tile, t = self.work, self.cfg, self.tile, self.t
+        inp_dims = "n oy ox" if tile.hold_inp else "n oy ox ci"
+        wgt_dims = "co" if tile.hold_wgt else "co ci"
+        inp_n, wgt_n, par_n = self.fetches(inp_dims), self.fetches(wgt_dims), self.fetches("co")
+        uop_n = np.where(self.uops * tile.vthreads <= cfg.uop_depth // 2, 1, self.steps)
+        inp_chunks = self.inp_dmas * np.where(self.full_row, 1, work.rows(t["oy"]))
+        wgt_chunks = np.where(self.wgt_ci == work.ci, 1, t["co"])
+        out_dmas = work.planes * t["n"] * np.where(self.full_row, 1, t["co"])
+        out_chunks = work.planes * t["n"] * t["co"] * np.where(self.full_row, 1, t["oy"])
+        inp_mem = inp_n * _cycles(self.inp * cfg.inp_entry_bytes, self.inp_dmas, inp_chunks)
+        wgt_mem = wgt_n * _cycles(self.wgt * cfg.wgt_entry_bytes, 1, wgt_chunks)
+        par_mem = par_n * _cycles(t["co"] * cfg.acc_entry_bytes, 1, 1) * work.operands
+        out_mem = self.tiles * _cycles(self.out * work.planes * cfg.out_entry_bytes, out_dmas, out_chunks)
+        memory = inp_mem + wgt_mem + par_mem + out_mem + uop_n * _cycles(self.uops * cfg.uop_entry_bytes, 1, 1)
+
+        results = work.n * work.co * work.oy * work.ox
+        compute = results * (work.ci * work.kh * work.kw + 1 + work.alu_ops) + TILE_CYCLES * self.steps
+        if tile.vthreads > 1:
+            # What the threads share has one copy on chip: loading it anew waits until they are done with the old one.
+            for dims, count, cost in ((inp_dims, inp_n, inp_mem), (wgt_dims, wgt_n, wgt_mem)):
+                compute = compute + (np.where(count > 1, cost, 0) if self.copies(dims) == 1 else 0)
+            first_and_last = (
+                self.inp * cfg.inp_entry_bytes + self.wgt * cfg.wgt_entry_bytes + self.out * cfg.out_entry_bytes
+            )
+            cycles = np.maximum(compute, memory) + first_and_last / BYTES_PER_CYCLE
+        else:
+            cycles = compute + memory
+        instructions = inp_n * self.inp_dmas + wgt_n + par_n * work.operands
+        instructions = instructions + self.tiles * (out_dmas + 1 + work.alu_ops) + self.steps
+        return np.where(self._fits(inp_dims, wgt_dims), cycles, np.inf), instructions
+
+    def _fits(self, inp_dims: str, wgt_dims: str) -> np.ndarray:
+        cfg = self.cfg
+        acc = self.out * self.tile.vthreads + self.t["co"] * self.work.operands * self.copies("co")
+        inp, wgt = self.inp * self.copies(inp_dims), self.wgt * self.copies(wgt_dims)
+        return (inp <= cfg.inp_depth) & (wgt <= cfg.wgt_depth) & (acc <= cfg.acc_depth) & self.enough
 
 
-def _cost(work: Work, cfg: Config, tile: Tile, t: dict) -> tuple[np.ndarray, np.ndarray]:
-    """(cycles, infinite where it does not fit; instructions) of every tile of extents `t`."""
-    trips = {d: -(-getattr(work, d) // t[d]) for d in t}
-    tiles = trips["n"] * trips["co"] * trips["oy"] * trips["ox"]
-    inner = {**trips, tile.thread: -(-trips[tile.thread] // tile.vthreads)}
-    enough = trips[tile.thread] >= tile.vthreads
-
-    def fetches(relevant: str, hold: bool):
-        """Loads of an operand, and the copies of it that virtual threads keep."""
-        copies = tile.vthreads if tile.thread in relevant.split() else 1
-        count = reached = np.full(len(tiles), copies)
-        for d in (*tile.order, "ci"):
-            reached = reached * inner[d]
-            if d in relevant.split() and not (d == "ci" and hold):
-                count = np.where(inner[d] > 1, reached, count)
-        return count, copies
-
-    inp_ci = work.ci if tile.hold_inp else t["ci"]
-    wgt_ci = work.ci if tile.hold_wgt else t["ci"]
-    rows, columns = work.rows(t["oy"]), work.columns(t["ox"])
-    pixels = t["oy"] * t["ox"]
-    inp, wgt = t["n"] * inp_ci * rows * columns, t["co"] * wgt_ci * work.kh * work.kw
-    inp_n, inp_copies = fetches("n oy ox ci", tile.hold_inp)
-    wgt_n, wgt_copies = fetches("co ci", tile.hold_wgt)
-    par_n, par_copies = fetches("co", True)
-    out = t["n"] * t["co"] * pixels
-    acc = out * tile.vthreads + t["co"] * work.operands * par_copies
-    fits = (inp * inp_copies <= cfg.inp_depth) & (wgt * wgt_copies <= cfg.wgt_depth) & (acc <= cfg.acc_depth) & enough
-
-    loops = np.sort(np.stack([*t.values(), np.full_like(tiles, work.kh), np.full_like(tiles, work.kw)]), axis=0)
-    uops = np.prod(loops[:-2], axis=0)
-    uop_n = np.where(uops * tile.vthreads <= cfg.uop_depth // 2, 1, tiles * trips["ci"])
-
-    def memory(count, entries, entry_bytes, dmas, chunks):
-        return count * (entries * entry_bytes / BYTES_PER_CYCLE + DMA_CYCLES * dmas + CHUNK_CYCLES * chunks)
-
-    full_row = t["ox"] == work.ox
-    inp_dmas = t["n"] * inp_ci
-    inp_mem = memory(inp_n, inp, cfg.inp_entry_bytes, inp_dmas, inp_dmas * np.where(full_row, 1, rows))
-    wgt_mem = memory(wgt_n, wgt, cfg.wgt_entry_bytes, 1, np.where(wgt_ci == work.ci, 1, t["co"]))
-    par_mem = memory(par_n, t["co"], cfg.acc_entry_bytes, 1, 1) * work.operands
-    out_dmas = work.planes * t["n"] * np.where(full_row, 1, t["co"])
-    out_chunks = work.planes * t["n"] * t["co"] * np.where(full_row, 1, t["oy"])
-    out_mem = memory(tiles, out * work.planes, cfg.out_entry_bytes, out_dmas, out_chunks)
-    total_mem = inp_mem + wgt_mem + par_mem + out_mem + uop_n * (uops * 4 / BYTES_PER_CYCLE + DMA_CYCLES)
-
-    results = work.n * work.co * work.oy * work.ox
-    compute = results * (work.ci * work.kh * work.kw + 1 + work.alu_ops) + TILE_CYCLES * tiles * trips["ci"]
-    # What the threads share has one copy on chip, so loading it anew waits until they are done with the old one.
-    shared = ((inp_n, inp_copies, inp_mem), (wgt_n, wgt_copies, wgt_mem))
-    alone = sum(np.where(count > 1, cost, 0) for count, copies, cost in shared if copies == 1)
-    cycles = np.maximum(compute + alone, total_mem) if tile.vthreads > 1 else compute + total_mem
-    per_tile = out_dmas + 1 + work.alu_ops + trips["ci"]
-    instructions = inp_n * inp_dmas + wgt_n + par_n * work.operands + tiles * per_tile
-    return np.where(fits, cycles, np.inf), instructions
+def _cycles(nbytes, dmas, chunks):
+    return nbytes / BYTES_PER_CYCLE + DMA_CYCLES * dmas + CHUNK_CYCLES * chunks

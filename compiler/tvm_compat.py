@@ -6,6 +6,7 @@ Raises `UnsupportedError` when TVM is missing or is another version than the one
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 from ..hw.errors import UnsupportedError
 
@@ -13,21 +14,45 @@ TVM_VERSION = "0.27.0.post1"
 FFI_SERIES = "0.1.14"  # from 0.1.15 on tvm.ir.save_json crashes the process, and with it every Schedule.tensorize
 _REMEDY = "install it with: pip install 'tilewright[compiler]'"
 
-try:
-    import tvm_ffi
-    from tvm import IRModule, __version__, ir, s_tir, sym, te, tirx
-    from tvm.ir import GenericConst as Const
-    from tvm.ir.transform import Sequential
-    from tvm.relax import Function, Var
-    from tvm.relax.dpl import is_const, is_op, wildcard
-    from tvm.relax.dpl.pattern import DFPattern
-    from tvm.relax.frontend.onnx import from_onnx
-    from tvm.s_tir import Schedule, TensorIntrin
-    from tvm.script import tirx as T
-    from tvm.tirx import PrimFunc
-    from tvm_ffi import structural_hash, structural_mutate, structural_walk
-except ImportError as exc:
-    raise UnsupportedError(f"the compiler needs Apache TVM {TVM_VERSION} ({exc}); {_REMEDY}") from None
+if TYPE_CHECKING:  # TVM's annotations do not describe the fields of its nodes: to type checkers all of it is Any
+    __version__ = ""
+    tvm_ffi: Any = None
+    ir: Any
+    s_tir: Any
+    sym: Any
+    te: Any
+    tirx: Any
+    Sequential: Any
+    from_onnx: Any
+    is_const: Any
+    is_op: Any
+    structural_equal: Any
+    structural_hash: Any
+    structural_mutate: Any
+    structural_walk: Any
+    wildcard: Any
+
+    class _Class(Any):
+        """Any class of TVM."""
+
+    Const = DFPattern = Function = IRModule = PrimFunc = Schedule = TensorIntrin = Var = T = _Class
+
+else:
+    try:
+        import tvm_ffi
+        from tvm import IRModule, __version__, ir, s_tir, sym, te, tirx
+        from tvm.ir import GenericConst as Const
+        from tvm.ir.transform import Sequential
+        from tvm.relax import Function, Var
+        from tvm.relax.dpl import is_const, is_op, wildcard
+        from tvm.relax.dpl.pattern import DFPattern
+        from tvm.relax.frontend.onnx import from_onnx
+        from tvm.s_tir import Schedule, TensorIntrin
+        from tvm.script import tirx as T
+        from tvm.tirx import PrimFunc
+        from tvm_ffi import structural_equal, structural_hash, structural_mutate, structural_walk
+    except ImportError as exc:
+        raise UnsupportedError(f"the compiler needs Apache TVM {TVM_VERSION} ({exc}); {_REMEDY}") from None
 
 __all__ = [
     "Const",
@@ -46,6 +71,7 @@ __all__ = [
     "is_const",
     "is_op",
     "s_tir",
+    "structural_equal",
     "structural_hash",
     "structural_mutate",
     "structural_walk",

@@ -97,7 +97,7 @@ def entry_bytes(cfg: Config, mem: Mem) -> int:
         Mem.INP: cfg.inp_entry_bytes,
         Mem.ACC: cfg.acc_entry_bytes,
         Mem.OUT: cfg.out_entry_bytes,
-        Mem.ACC8: cfg.out_entry_bytes,
+        Mem.ACC8: cfg.batch * cfg.block_out,
         Mem.PAR: cfg.par_entry_bytes,
         Mem.OUTQ: cfg.out_entry_bytes,
     }[mem]
@@ -357,16 +357,20 @@ class Isa:
         op = Op(f["op"])
         return queue_of(op, Mem(f["mem"]) if op in (Op.LOAD, Op.LOADP) else None)
 
+    def mnemonic(self, f: dict[str, int]) -> str:
+        """The first word of the disassembly of a decoded instruction with a declared opcode."""
+        if "mem" in f:
+            return f"{Op(f['op']).name}.{Mem(f['mem']).name}"
+        if "alu_op" in f:
+            known = f["alu_op"] in AluOp.__members__.values()
+            return f"ALU.{AluOp(f['alu_op']).name if known else f['alu_op']}"
+        return Op(f["op"]).name
+
     def disassemble(self, f: dict[str, int]) -> str:
         """One line of text for a decoded instruction; every field that is not zero is shown."""
         if f["op"] not in Op.__members__.values():
             return f"undecodable opcode {f['op']}"
-        name, skip = Op(f["op"]).name, {"op", *FLAGS}
-        if "mem" in f:
-            name, skip = f"{name}.{Mem(f['mem']).name}", skip | {"mem"}
-        elif "alu_op" in f:
-            known = f["alu_op"] in AluOp.__members__.values()
-            name, skip = f"ALU.{AluOp(f['alu_op']).name if known else f['alu_op']}", skip | {"alu_op"}
+        name, skip = self.mnemonic(f), {"op", "mem", "alu_op", *FLAGS}
         flags = [flag for flag in FLAGS if f.get(flag)]
         body = [f"{k}={v}" for k, v in f.items() if k not in skip and (v or k in ("x_size", "y_size"))]
         return " ".join([name, *body, *flags])

@@ -60,7 +60,7 @@ class _Stopped:
         reason, final = self.isa.undecodable(self.insns[k]), k == len(self.insns) - 1
         if not reason and self.insns[k]["op"] == Op.FINISH:
             return f"{len(self.insns) - 1 - k} instructions follow FINISH"
-        missing = f"no FINISH ends the {len(self.insns)} instructions" if final else ""
+        missing = f"none of {len(self.insns)} instructions is FINISH" if final else ""
         return reason or missing or "this accelerator does not execute it"
 
     def reached(self, k: int) -> str:

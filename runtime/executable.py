@@ -241,6 +241,7 @@ def _must_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
 
 
 def _step_out(step: LaunchStep | HostStep, members: _Writer) -> dict[str, object]:
+    out: dict[str, object]
     if isinstance(step, HostStep):
         constants = {key: members.array(value) for key, value in step.constants.items()}
         out = {"kind": "host", "name": step.name, "op": step.op, "inputs": step.inputs, "outputs": step.outputs}

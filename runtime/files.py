@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,14 +49,18 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of an .npz file. Raises `FileError` where it is missing, damaged, or needs pickle."""
     try:
         # opened here, because numpy leaves the file open where the archive is damaged
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
             if isinstance(archive, np.ndarray):
                 raise FileError(f"{path}: one array, not an .npz file")
-            return {key: archive[key] for key in archive.files}
+            with archive:
+                return {key: archive[key] for key in archive.files}
+    except FileError:
+        raise
     except FileNotFoundError:
         raise FileError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise FileError(f"{path}: is a folder; give an .npz file") from None
-    except (OSError, ValueError, EOFError, KeyError, TypeError, zipfile.BadZipFile, zlib.error) as exc:
+    except Exception as exc:  # damaged bytes make zipfile, zlib and numpy's header parser raise errors of any kind
         reason = (str(exc) or repr(exc)).splitlines()[0]
         raise FileError(f"{path}: not a readable .npz file ({reason})") from None

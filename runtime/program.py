@@ -163,7 +163,7 @@ class Program:
         triples = _uop_array(uops, 3)
         if reset:  # src and wgt are not read: zeros keep kernels alike
             triples, loops = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in loops]
-        self._execute(_Kernel("GEMM", tuple(map(tuple, loops)), triples, fields))
+        self._execute(_Kernel("GEMM", tuple((n, d, s, w) for n, d, s, w in loops), triples, fields))
 
     def alu(
         self, op: AluOp, loops: Sequence[tuple[int, int, int]], dst: int = 0, src: int = 0, *, imm: int | None = None
@@ -252,7 +252,7 @@ class Program:
             fields[key] = int(fields[key])
         self._check_fields(name, fields)
         accesses = scratchpad_accesses(fields, np.zeros((0, 3), np.int64))
-        self._check_range(name, accesses)
+        self._check_range(f"{name.lower()} of {buffer.name!r}", accesses)
         dram = dram_access(self.cfg, fields)
         if dram and dram.start + (dram.rows - 1) * dram.pitch + dram.nbytes > buffer.nbytes:
             raise ProgramError(
@@ -327,7 +327,7 @@ class Program:
         fields |= {"uop_bgn": start, "uop_end": start + len(words)}
         self._check_fields(kernel.format, fields)
         accesses = scratchpad_accesses(fields, uops)
-        self._check_range(kernel.format, accesses)
+        self._check_range(kernel.format.lower(), accesses)
         if missing:
             self._load_uops(start, words)
         self._append(Row(kernel.format, Queue.COMPUTE, fields, accesses))
@@ -352,10 +352,10 @@ class Program:
                 bits = declared[key].bits
                 raise EncodingError(f"{name}.{key} = {value}: outside {low}..{high} ({bits} bits)")
 
-    def _check_range(self, name: str, accesses: list) -> None:
+    def _check_range(self, what: str, accesses: list) -> None:
         problem = out_of_range(self.cfg, accesses)
         if problem:
-            raise CapacityError(f"{name.lower()} {problem}")
+            raise CapacityError(f"{what} {problem}")
 
     def _need_extension(self, name: str | None) -> None:
         if name and name not in self.cfg.extensions:

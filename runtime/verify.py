@@ -174,7 +174,7 @@ class _Check:
         for n, (channel, p) in enumerate(taken):
             others = [self.clock[q] for m, (_, q) in enumerate(taken) if m != n]
             rest = max([before[channel[0]], *(clock[channel[0]] for clock in others)])
-            self.report.pairs.append(TokenPair(*channel, p, k, rest >= self.position[p]))
+            self.report.pairs.append(TokenPair(channel[0], channel[1], p, k, rest >= self.position[p]))
         known[queue] = self.position[k]
         self.clock[k] = list(known)
         self.topological.append(k)

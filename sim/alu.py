@@ -37,19 +37,13 @@ def shift_right(values: np.ndarray, amounts: np.ndarray | int) -> np.ndarray:
     return np.where(left > 0, np.left_shift(values, left), np.right_shift(values, right))
 
 
-_OPERATIONS: dict[AluOp, Callable[..., np.ndarray]] = {
-    AluOp.MIN: np.minimum,
-    AluOp.MAX: np.maximum,
-    AluOp.ADD: np.add,
-    AluOp.MUL: np.multiply,
-    AluOp.SHR: shift_right,
-}
-_REDUCTIONS: dict[AluOp, np.ufunc] = {
+_ASSOCIATIVE: dict[AluOp, np.ufunc] = {
     AluOp.MIN: np.minimum,
     AluOp.MAX: np.maximum,
     AluOp.ADD: np.add,
     AluOp.MUL: np.multiply,
 }
+_OPERATIONS: dict[AluOp, Callable[..., np.ndarray]] = {**_ASSOCIATIVE, AluOp.SHR: shift_right}
 
 
 def _view(state: State, base: int, axes: Sequence[Axis], column: int) -> np.ndarray:
@@ -65,7 +59,7 @@ def _into(op: AluOp, target: np.ndarray, operand: np.ndarray) -> None:
     if op == AluOp.SHR:
         target[...] = shift_right(target, operand)
     else:
-        _OPERATIONS[op](target, operand, out=target)
+        _ASSOCIATIVE[op](target, operand, out=target)
 
 
 # -- immediates
@@ -76,8 +70,15 @@ def _immediate(state: State, nest: Nest, op: AluOp, imm: int) -> Iterator[Action
     state.check(Mem.ACC, low, high)
     if distinct(nest.axes, DST):
         view = _view(state, nest.base[DST], nest.axes, DST)
-        operand = _repeated(op, imm, np.ones(1, np.int64))
-        yield lambda: _into(op, view, operand)
+        operand = _repeated(op, imm, np.ones(1, np.int64))[0]
+        if op == AluOp.SHR:
+            ufunc, operand = np.right_shift if operand >= 0 else np.left_shift, abs(operand)
+        else:
+            ufunc = _ASSOCIATIVE[op]
+        if op in (AluOp.MIN, AluOp.MAX):  # numpy is five times slower with one number than with an array of it
+            key = ("constant", imm, view.shape)
+            operand = state.plans.get(key, lambda: np.full(view.shape, imm, np.int32), lambda a: a.nbytes)
+        yield lambda: ufunc(view, operand, out=view)
         return
     counts = visits(nest.axes, DST)
     index = np.flatnonzero(counts)
@@ -117,10 +118,10 @@ def _tensor(state: State, nest: Nest, op: AluOp) -> Iterator[Action]:
         if regular and not inner:
             yield _elementwise(state, nest, op)
             return
-        if regular and op in _REDUCTIONS:
+        if regular and op in _ASSOCIATIVE:
             yield _reduce(state, nest, op, outer, inner)
             return
-    for piece in nest.pieces(lambda axes: trips(axes) <= _ROWS):
+    for piece in nest.pieces(lambda axes: trips(axes) <= _ROWS, ordered=True):
         yield _in_order(state, piece, op)
 
 
@@ -134,8 +135,8 @@ def _reduce(state: State, nest: Nest, op: AluOp, outer: list[Axis], inner: list[
     target = _view(state, nest.base[DST], outer, DST)
     operands = _view(state, nest.base[SRC], [*outer, *inner], SRC)
     over = tuple(range(len(outer), len(outer) + len(inner)))
-    ufunc = _REDUCTIONS[op]
-    return lambda: _into(op, target, ufunc.reduce(operands, axis=over, **_keep_int32(op)))
+    ufunc = _ASSOCIATIVE[op]
+    return lambda: ufunc(target, ufunc.reduce(operands, axis=over, **_keep_int32(op)), out=target)
 
 
 def _keep_int32(op: AluOp) -> dict:
@@ -145,8 +146,8 @@ def _keep_int32(op: AluOp) -> dict:
 
 def _in_order(state: State, piece: Nest, op: AluOp) -> Action:
     plan = state.plans.get(
-        ("alu", piece.axes, piece.base[DST] - piece.base[SRC], op in _REDUCTIONS),
-        lambda: _Levels(piece, op in _REDUCTIONS),
+        ("alu", piece.axes, piece.base[DST] - piece.base[SRC], op in _ASSOCIATIVE),
+        lambda: _Levels(piece, op in _ASSOCIATIVE),
         lambda p: p.nbytes,
     )
     return lambda: plan.run(state.acc, piece.base[DST], op)
@@ -180,7 +181,7 @@ class _Levels:
         for dst, src in self.levels:
             operand = acc[src + base]
             if self.starts is not None:
-                operand = _REDUCTIONS[op].reduceat(operand, self.starts, axis=0, **_keep_int32(op))
+                operand = _ASSOCIATIVE[op].reduceat(operand, self.starts, axis=0, **_keep_int32(op))
             acc[dst + base] = _OPERATIONS[op](acc[dst + base], operand)
 
 

@@ -59,7 +59,7 @@ def _multiply(state: State, nest: Nest, overwrite: bool) -> Iterator[Action]:
         else:
             axes.append(axis)
     whole = Nest((base[0], base[1], base[2]), tuple(axes))
-    for piece in whole.pieces(lambda axes: max(_sizes(state.cfg, axes)) <= _ELEMENTS):
+    for piece in whole.pieces(lambda axes: max(_sizes(state.cfg, axes)) <= _ELEMENTS, ordered=overwrite):
         yield _piece(state, piece, times, overwrite)
 
 
@@ -111,11 +111,11 @@ class Product:
         inp = inp.reshape((b, m * cfg.batch, depth) if b > 1 else (m * cfg.batch, depth))
         wgt = wgt.reshape((b, n * cfg.block_out, depth) if b > 1 else (n * cfg.block_out, depth)).swapaxes(-1, -2)
         if depth <= self.cut:
-            self.target.put(state.acc, base[DST], np.matmul(inp, wgt), times)
+            self.target.put(state.acc, base[DST], state.multiply(inp, wgt), times)
             return
         total = np.zeros(inp.shape[:-1] + wgt.shape[-1:], np.int32)
         for at in range(0, depth, self.cut):
-            part = np.matmul(inp[..., at : at + self.cut], wgt[..., at : at + self.cut, :])
+            part = state.multiply(inp[..., at : at + self.cut], wgt[..., at : at + self.cut, :])
             total += part.astype(np.int32)
         self.target.put(state.acc, base[DST], total, times)
 
@@ -200,4 +200,4 @@ class _Scattered:
 
 
 def _int32(value: int) -> np.int32:
-    return np.array(value & 0xFFFFFFFF, np.uint32).view(np.int32)[()]
+    return np.int32((value + (1 << 31)) % (1 << 32) - (1 << 31))

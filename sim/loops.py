@@ -85,22 +85,24 @@ class Nest(NamedTuple):
         pairs = [axis.limits(column) for axis in self.axes]
         return self.base[column] + sum(p[0] for p in pairs), self.base[column] + sum(p[1] for p in pairs)
 
-    def pieces(self, fits: Callable[[Sequence[Axis]], bool]) -> Iterator[Nest]:
-        """Nests that visit the same triples in the same order one after the other, each of which `fits`.
+    def pieces(self, fits: Callable[[Sequence[Axis]], bool], *, ordered: bool) -> Iterator[Nest]:
+        """Nests that visit the same triples, each of which `fits`; `ordered`: in the same order, one after the other.
 
-        The outermost loop is cut first; a single trip of everything is taken to fit.
+        The longest loop is cut first, or the outermost where the order counts; a single trip of everything is taken
+        to fit.
         """
         if not self.axes or fits(self.axes):
             yield self
             return
-        first, rest = self.axes[0], self.axes[1:]
-        size = first.n
-        while size > 1 and not fits((first.part(0, size)[0], *rest)):
+        which = 0 if ordered else max(range(len(self.axes)), key=lambda i: self.axes[i].n)
+        outer, cut, inner = self.axes[:which], self.axes[which], self.axes[which + 1 :]
+        size = cut.n
+        while size > 1 and not fits((*outer, cut.part(0, size)[0], *inner)):
             size = (size + 1) // 2
-        for start in range(0, first.n, size):
-            axis, at = first.part(start, min(start + size, first.n))
-            piece = Nest(_add(self.base, at), rest if axis.n == 1 else (axis, *rest))
-            yield from piece.pieces(fits) if size == 1 else (piece,)
+        for start in range(0, cut.n, size):
+            axis, at = cut.part(start, min(start + size, cut.n))
+            piece = Nest(_add(self.base, at), (*outer, *([axis] if axis.n > 1 else []), *inner))
+            yield from piece.pieces(fits, ordered=ordered) if size == 1 else (piece,)
 
 
 def factor(uops: np.ndarray) -> Nest:

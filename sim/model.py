@@ -10,11 +10,14 @@ loop carries out of its scratchpad is an error; it never wraps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, ExecutionError, InputError, UnsupportedError
-from ..hw.isa import EXTENSION_OF_ALU, EXTENSION_OF_MEM, EXTENSION_OF_OP, INSN_BYTES, AluOp, Isa, Mem, Op, entry_bytes
+from ..hw.isa import EXTENSION_OF_ALU, EXTENSION_OF_MEM, EXTENSION_OF_OP, FLAGS, INSN_BYTES, AluOp, Mem, Op, Queue
 from ..runtime.device import Stats
 from .alu import alu_action
 from .gemm import gemm_action
@@ -22,6 +25,8 @@ from .lru import Lru
 from .state import Action, State
 from .tokens import Node, node, schedule
 from .transfer import load_action, store_action
+
+_KIND_FIELDS = ("op", "mem", "alu_op", "reset", "overwrite", *FLAGS)
 
 NOT_EXECUTED = frozenset({"requant", "depthwise", "rescale"})  # extensions that are decoded and refused
 
@@ -36,7 +41,7 @@ class Model:
     """
 
     def __init__(self, cfg: Config, dram: np.ndarray, *, rng: np.random.Generator | None = None):
-        self.cfg, self.rng, self._isa = cfg, rng, Isa(cfg)
+        self.cfg, self.rng = cfg, rng
         self.state = State(cfg, _memory(dram))
         self._programs: Lru[_Program] = Lru(_PROGRAM_INSNS)
 
@@ -63,7 +68,7 @@ class Model:
                 f"{insn_count} instructions at {insn_address:#x} are outside DRAM, 0..{len(self.dram) - 1:#x}"
             )
         words = self.dram[insn_address:end].tobytes()
-        program = self._programs.get(words, lambda: _Program(self._isa, words), lambda p: len(p.insns))
+        program = self._programs.get(words, lambda: _Program(self.state, words), lambda p: len(p.insns))
         if self.rng is not None:
             order = schedule(program.nodes, self.cfg.token_depth, program.at, self.rng)
         elif program.order:
@@ -105,64 +110,77 @@ def _finish() -> None:
     """FINISH touches no memory; that it executes is what ends the run."""
 
 
+class _Kind(NamedTuple):
+    """What instructions have in common that differ in sizes and addresses only."""
+
+    refusal: type[ExecutionError] | type[UnsupportedError] | None
+    reason: str
+    node: Node
+    mnemonic: str
+
+
 class _Program:
     """A decoded program: `insns`, their `nodes`, and once executed their `order` and `actions`."""
 
-    def __init__(self, isa: Isa, words: bytes):
-        self._isa = isa
-        self.insns = isa.decode(np.frombuffer(words, np.uint64).reshape(-1, 2))
+    def __init__(self, state: State, words: bytes):
+        self._isa = state.isa
+        self.insns = state.isa.decode(np.frombuffer(words, np.uint64).reshape(-1, 2))
         self.nodes: list[Node] = []
         self.stats = Stats()
-        for k, f in enumerate(self.insns):
-            self._check(k, f)
-            self.nodes.append(node(isa.queue(f), f))
-            count(self.stats, isa, f)
-        if not self.insns or self.insns[-1]["op"] != Op.FINISH:
-            last = f"; the last is {self.at(len(self.insns) - 1)}" if self.insns else ""
-            raise ExecutionError(f"no FINISH ends the {len(self.insns)} instructions{last}", len(self.insns) - 1)
         self.order: list[int] = []
         self.actions: list[Action | None] = [None] * len(self.insns)
+        kinds: dict[tuple, _Kind] = {}
+        for k, f in enumerate(self.insns):
+            key = (*map(f.get, _KIND_FIELDS), f.get("x_size") == 0)
+            kind = kinds.get(key)
+            if kind is None:
+                kind = kinds[key] = self._kind(f)
+            if kind.refusal:
+                args = (k,) if kind.refusal is ExecutionError else ()
+                raise kind.refusal(f"{self.at(k)}: {kind.reason}", *args)
+            self.nodes.append(kind.node)
+            self.stats.insns[kind.mnemonic] += 1
+            count_work(self.stats, state.cfg, state.entry_bytes, f)
+        self._check_finish()
 
     def at(self, k: int) -> str:
         """How messages name instruction `k`."""
         return f"instruction {k} ({self._isa.disassemble(self.insns[k])})"
 
-    def _check(self, k: int, f: dict[str, int]) -> None:
+    def _kind(self, f: dict[str, int]) -> _Kind:
+        nowhere = Node(Queue.COMPUTE, (), ())
         reason = self._isa.undecodable(f)
         if reason:
-            raise ExecutionError(f"{self.at(k)}: {reason}", k)
-        if f["op"] == Op.FINISH and k != len(self.insns) - 1:
-            raise ExecutionError(f"{self.at(k)}: {len(self.insns) - 1 - k} instructions follow FINISH", k)
-        extension = _extension(f)
-        if extension in NOT_EXECUTED:
-            raise UnsupportedError(f"{self.at(k)}: the model does not execute extension {extension} yet")
+            return _Kind(ExecutionError, reason, nowhere, "")
+        used = {EXTENSION_OF_OP.get(Op(f["op"]))}
+        used.add(EXTENSION_OF_MEM.get(Mem(f["mem"])) if "mem" in f else None)
+        used.add(EXTENSION_OF_ALU.get(AluOp(f["alu_op"])) if "alu_op" in f else None)
+        for extension in sorted(NOT_EXECUTED & used):
+            return _Kind(UnsupportedError, f"the model does not execute extension {extension} yet", nowhere, "")
+        return _Kind(None, "", node(self._isa.queue(f), f), self._isa.mnemonic(f))
+
+    def _check_finish(self) -> None:
+        last = len(self.insns) - 1
+        at = next((k for k, f in enumerate(self.insns) if f["op"] == Op.FINISH), None)
+        if at is None:
+            ends = f"; the last is {self.at(last)}" if self.insns else ""
+            raise ExecutionError(f"none of {len(self.insns)} instructions is FINISH{ends}", last)
+        if at != last:
+            raise ExecutionError(f"{self.at(at)}: {last - at} instructions follow FINISH", at)
 
 
-def _extension(f: dict[str, int]) -> str | None:
-    """The extension that a decoded instruction needs and the model does not execute."""
-    op = Op(f["op"])
-    needs = {EXTENSION_OF_OP.get(op)}
-    if op in (Op.LOAD, Op.LOADP, Op.STORE):
-        needs.add(EXTENSION_OF_MEM.get(Mem(f["mem"])))
-    if op == Op.ALU:
-        needs.add(EXTENSION_OF_ALU.get(AluOp(f["alu_op"])))
-    return next(iter(needs & NOT_EXECUTED), None)
-
-
-def count(stats: Stats, isa: Isa, f: dict[str, int]) -> None:
-    """Add what the decoded instruction `f` executes."""
-    stats.insns[isa.disassemble(f).split(maxsplit=1)[0]] += 1
-    op, cfg = Op(f["op"]), isa.cfg
-    if op in (Op.GEMM, Op.ALU):
+def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dict[str, int]) -> None:
+    """Add to `stats` the micro-ops, products and bytes of the decoded instruction `f`."""
+    if "uop_bgn" in f:
         uops = (f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
         stats.uops += uops
-        if op == Op.GEMM and not f["reset"]:
+        if f["op"] == Op.GEMM and not f["reset"]:
             stats.macs += uops * cfg.macs_per_cycle
-    elif op != Op.FINISH and f["x_size"]:
+    elif f.get("x_size"):
         mem = Mem(f["mem"])
         rows = 1 if mem == Mem.UOP else f["y_size"]
-        moved = stats.bytes_stored if op == Op.STORE else stats.bytes_loaded
-        moved[mem.name] += rows * f["x_size"] * entry_bytes(cfg, mem)
+        moved = stats.bytes_stored if f["op"] == Op.STORE else stats.bytes_loaded
+        moved[mem.name] += rows * f["x_size"] * entry_bytes[mem]
 
 
 def _memory(dram: np.ndarray) -> np.ndarray:

@@ -9,11 +9,12 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError
-from ..hw.isa import Isa, Mem, depth
+from ..hw.isa import Isa, Mem, depth, entry_bytes
 from .loops import Nest, factor
 from .lru import Lru
+from .product import Multiplier
 
-Action = Callable[[], None]
+Action = Callable[[], object]  # executes; what it returns means nothing
 
 _PLAN_BYTES = 64 << 20  # index tables kept
 _KERNEL_BYTES = 8 << 20  # micro-op lists kept
@@ -30,10 +31,13 @@ class State:
 
     def __init__(self, cfg: Config, dram: np.ndarray):
         self.cfg, self.isa, self.dram = cfg, Isa(cfg), dram
+        self.depth = {mem: depth(cfg, mem) for mem in Mem}
+        self.entry_bytes = {mem: entry_bytes(cfg, mem) for mem in Mem}
         self.inp = np.zeros((cfg.inp_depth * cfg.batch, cfg.block_in), np.int8)
         self.wgt = np.zeros((cfg.wgt_depth * cfg.block_out, cfg.block_in), np.int8)
         self.acc = np.zeros((cfg.acc_depth, cfg.batch * cfg.block_out), np.int32)
         self.uop = np.zeros(cfg.uop_depth, np.uint32)
+        self.multiply = Multiplier()
         self.plans: Lru = Lru(_PLAN_BYTES)
         self._kernels: Lru[Nest] = Lru(_KERNEL_BYTES)
         self._ranges: dict[tuple[int, int], Nest] = {}  # kernels by place, while the micro-op buffer is unchanged
@@ -61,8 +65,8 @@ class State:
 
     def check(self, mem: Mem, low: int, high: int) -> None:
         """Raises `AccessError` unless entries `low` to `high` of the scratchpad of `mem` exist."""
-        if low < 0 or high >= depth(self.cfg, mem):
-            raise AccessError(f"{mem.name} entries {low}..{high} are outside 0..{depth(self.cfg, mem) - 1}")
+        if low < 0 or high >= self.depth[mem]:
+            raise AccessError(f"{mem.name} entries {low}..{high} are outside 0..{self.depth[mem] - 1}")
 
 
 def nothing() -> None:

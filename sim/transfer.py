@@ -10,7 +10,7 @@ import sys
 import numpy as np
 
 from ..hw.errors import AccessError
-from ..hw.isa import Mem, entry_bytes
+from ..hw.isa import Mem
 from .state import Action, State, nothing
 
 assert sys.byteorder == "little"  # accumulators are copied as bytes
@@ -33,7 +33,7 @@ def load_action(state: State, f: dict[str, int]) -> Action:
     source = _dram(state, f, mem, rows, {32: np.int32, 8: np.int8}.get(bits, np.uint8))
     pad = _signed(f.get("pad_value", 0), min(bits, 8))
     memory = state.array(mem)
-    lanes = memory.size // {Mem.INP: cfg.inp_depth, Mem.WGT: cfg.wgt_depth}.get(mem, cfg.acc_depth)
+    lanes = memory.size // state.depth[mem]
     tile = memory.reshape(-1)[first * lanes : (first + width * height) * lanes].reshape(height, width * lanes)
     left, top = f["x_pad_0"] * lanes, f["y_pad_0"]
     inner = tile[top : top + rows, left : left + columns * lanes]
@@ -103,7 +103,7 @@ def _load_uops(state: State, f: dict[str, int]) -> Action:
 
 def _dram(state: State, f: dict[str, int], mem: Mem, rows: int, dtype: type) -> np.ndarray:
     """The rows in DRAM as a view, `dtype` (rows, elements of a row). Raises `AccessError` beyond its end."""
-    size, item = entry_bytes(state.cfg, mem), np.dtype(dtype).itemsize
+    size, item = state.entry_bytes[mem], np.dtype(dtype).itemsize
     start, pitch, length = f["dram_base"] * size, f["x_stride"] * size, f["x_size"] * size
     end = start + (rows - 1) * pitch + length
     if rows and end > len(state.dram):

@@ -1,5 +1,6 @@
 """Packaging: every folder with code is in the wheel, nothing else is, and the extras are what the README says."""
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -8,11 +9,7 @@ from pathlib import Path
 
 import pytest
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
-
+tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 ROOT = Path(__file__).parents[1]
 TOP = {"hw", "sim", "runtime", "compiler", "boards", "cli"}
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())

@@ -1,8 +1,10 @@
-"""The schedule that dense layers and convolutions share: tiles, virtual threads, loads, GEMM, epilogue, stores."""
+"""The schedule that dense layers and convolutions share, and its parts: tiles, loads, epilogue."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
@@ -10,6 +12,8 @@ from ..intrin import ACC, INP, WGT, tensorize_gemm, tensorize_reset
 from ..tile import Tile
 from ..tvm_compat import Schedule, te
 from .epilogue import Epilogue
+
+Levels = list[tuple[str, Any]]  # (dimension, loop over tiles), outermost first
 
 
 @dataclass
@@ -28,51 +32,53 @@ class Reduction:
 
 def schedule_reduction(cfg: Config, work: Reduction, tile: Tile) -> Schedule:
     """The schedule of `work`. Raises `ScheduleError` for an impossible `tile`."""
-    if tile.checked().thread not in work.outputs:
-        raise ScheduleError(f"Tile.thread = {tile.thread!r}: must be one of {', '.join(work.outputs)}")
-    func = te.create_prim_func([*work.params, *work.epilogue.operands, *work.epilogue.outputs])
-    sch = Schedule(func)
+    sch = Schedule(te.create_prim_func([*work.params, *work.epilogue.operands, *work.epilogue.outputs]))
     acc = sch.get_sblock("acc")
     sch.set_scope(acc, 0, ACC)
     weight = sch.cache_read(acc, 1, WGT)
     data = sch.get_sblock("input") if work.padded else sch.cache_read(acc, 0, INP)
     if work.padded:
         sch.set_scope(data, 0, INP)
-    levels, channels = _tiled(sch, acc, work, tile)
-    _place_epilogue(sch, work.epilogue, levels)
+    loops, rank = sch.get_loops(acc), len(work.outputs)
+    lanes, channel, kernel = [*loops[rank : rank + 2], loops[-1]], loops[rank + 2], loops[rank + 3 : -1]
+    levels, inner = tile_outputs(sch, loops[:rank], work.outputs, tile)
+    channels, within = sch.split(channel, [None, tile.ci])
+    sch.reorder(*(loop for _, loop in levels), channels, within, *kernel, *inner, *lanes)
+    bind_threads(sch, levels, tile)
+    place_epilogue(sch, work.epilogue, levels)
     for block, dims, hold in ((data, ("n", "oy", "ox", "ci"), tile.hold_inp), (weight, ("co", "ci"), tile.hold_wgt)):
         inside = [] if hold else [("ci", channels)]
-        sch.compute_at(block, _attach(sch, [*levels, *inside], dims), preserve_unit_loops=True)
+        sch.compute_at(block, attach(sch, [*levels, *inside], dims), preserve_unit_loops=True)
     init = sch.decompose_reduction(acc, channels)
     tensorize_reset(sch, init, cfg)
     tensorize_gemm(sch, acc, cfg)
     return sch
 
 
-def _tiled(sch: Schedule, acc, work: Reduction, tile: Tile):
-    """Tile the loops of `acc`; -> [(dimension, loop over tiles)] from the outermost in, loop over tiles of ci."""
-    loops = sch.get_loops(acc)
-    rank = len(work.outputs)
-    lanes, channel, kernel = [*loops[rank : rank + 2], loops[-1]], loops[rank + 2], loops[rank + 3 : -1]
-    outer, inner = {}, {}
-    for name, loop in zip(work.outputs, loops):
-        outer[name], inner[name] = sch.split(loop, [None, getattr(tile, name)])
-    channels, within = sch.split(channel, [None, tile.ci])
-    levels = [(name, outer[name]) for name in tile.order if name in outer]
-    threads = []
+def tile_outputs(sch: Schedule, loops: Sequence, names: tuple[str, ...], tile: Tile) -> tuple[Levels, list]:
+    """Split the output `loops` into loops over tiles, threads first, and loops inside one."""
+    if tile.checked().thread not in names:
+        raise ScheduleError(f"Tile.thread = {tile.thread!r}: must be one of {', '.join(names)}")
+    outer, inner, threads = {}, {}, []
+    for name, loop in zip(names, loops):
+        size = getattr(tile, name)
+        if name == tile.thread and tile.vthreads > 1:  # one split in three: two would leave two bounds
+            share = -(-int(sch.get(loop).extent) // (size * tile.vthreads))
+            thread, outer[name], inner[name] = sch.split(loop, [tile.vthreads, share, size])
+            threads = [(name, thread)]
+        else:
+            outer[name], inner[name] = sch.split(loop, [None, size])
+    levels = threads + [(name, outer[name]) for name in tile.order if name in outer]
+    return levels, [inner[name] for name in ("oy", "ox", "co", "n") if name in inner]
+
+
+def bind_threads(sch: Schedule, levels: Levels, tile: Tile) -> None:
+    """Make the outermost loop of `tile_outputs` virtual threads, where there are several."""
     if tile.vthreads > 1:
-        thread, outer[tile.thread] = sch.split(outer[tile.thread], [tile.vthreads, None])
-        levels = [(name, outer[name]) for name, _ in levels]
-        threads = [(tile.thread, thread)]
-    order = [loop for _, loop in threads + levels]
-    pixels = [inner[name] for name in ("oy", "ox", "co", "n") if name in inner]
-    sch.reorder(*order, channels, within, *kernel, *pixels, *lanes)
-    if threads:
-        sch.bind(threads[0][1], "vthread.x")
-    return threads + levels, channels
+        sch.bind(levels[0][1], "vthread.x")
 
 
-def _attach(sch: Schedule, levels: list, dims: tuple[str, ...]):
+def attach(sch: Schedule, levels: Levels, dims: tuple[str, ...]):
     """The loop to load an operand in: the innermost one that changes which part of it is needed."""
     best = levels[0][1]
     for name, loop in levels:
@@ -81,23 +87,20 @@ def _attach(sch: Schedule, levels: list, dims: tuple[str, ...]):
     return best
 
 
-def _place_epilogue(sch: Schedule, epilogue: Epilogue, levels: list) -> None:
-    innermost = levels[-1][1]
+def place_epilogue(sch: Schedule, epilogue: Epilogue, levels: Levels) -> None:
+    """Move the blocks after block `acc` into the innermost loop over tiles, and load their parameters."""
 
     def move(name: str):
         block = sch.get_sblock(name)
-        sch.reverse_compute_at(block, innermost, preserve_unit_loops=True)
+        sch.reverse_compute_at(block, levels[-1][1], preserve_unit_loops=True)
         return block
 
     for name in epilogue.stored_after(None):
         move(name)
     for stage in epilogue.stages:
-        block = move(stage)
-        sch.set_scope(block, 0, ACC)
+        sch.set_scope(move(stage), 0, ACC)
         for name in epilogue.stored_after(stage):
             move(name)
-    if epilogue.operands:
-        post = sch.get_sblock("post")  # it reads the accumulators first, then its parameters in order
-        for index in range(1, 1 + len(epilogue.operands)):
-            parameter = sch.cache_read(post, index, ACC)
-            sch.compute_at(parameter, _attach(sch, levels, ("co",)), preserve_unit_loops=True)
+    for name in epilogue.readers:
+        parameter = sch.cache_read(sch.get_sblock(name), 1, ACC)
+        sch.compute_at(parameter, attach(sch, levels, ("co",)), preserve_unit_loops=True)

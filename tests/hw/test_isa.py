@@ -243,6 +243,13 @@ DECODABLE = [
     (VTA, {"op": Op.LOAD, "mem": Mem.ACC8}, None),
     (VTA, {"op": Op.ALU, "alu_op": AluOp.MUL}, None),
     (VTA, {"op": Op.FINISH}, None),
+    (VTA, {"op": Op.STORE, "mem": Mem.UOP, "x_size": 0}, None),  # the NOP of VTA's runtime
+    (VTA, {"op": Op.STORE, "mem": Mem.UOP, "x_size": 1}, "memory id 0 cannot be stored"),
+    (VTA, {"op": Op.LOAD, "mem": Mem.INP, "pop_prev": 1}, "pop_prev is set, but queue LOAD has no prev queue"),
+    (VTA, {"op": Op.LOAD, "mem": Mem.WGT, "push_prev": 1}, "push_prev is set, but queue LOAD has no prev queue"),
+    (VTA, {"op": Op.STORE, "mem": Mem.OUT, "pop_next": 1}, "pop_next is set, but queue STORE has no next queue"),
+    (PYNQ, {"op": Op.LOAD, "mem": Mem.PAR, "push_next": 1}, "push_next is set, but queue STORE has no next queue"),
+    (VTA, {"op": Op.LOAD, "mem": Mem.ACC, "pop_prev": 1, "pop_next": 1, "push_prev": 1, "push_next": 1}, None),
 ]
 NEEDED = [
     ("acc8", {"op": Op.LOAD, "mem": Mem.ACC8}),
@@ -319,6 +326,11 @@ def test_entries_and_depths_of_every_memory():
 def test_values_that_do_not_fit_are_refused_by_name(name, values, text):
     with pytest.raises(EncodingError, match=f"^{re.escape(text)}$"):
         Isa(VTA).formats[name].encode(3, **values)
+
+
+def test_8_bit_accumulators_are_8_bits_whatever_the_outputs_are():
+    narrow = VTA.replace(out_bits=4)
+    assert (entry_bytes(narrow, Mem.OUT), entry_bytes(narrow, Mem.ACC8)) == (8, 16)
 
 
 def test_a_format_refuses_too_many_bits_and_overlaps():

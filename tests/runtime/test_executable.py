@@ -51,6 +51,7 @@ def test_save_and_load_give_the_same_program(tmp_path):
     launch, host = after.steps
     assert isinstance(launch, LaunchStep) and isinstance(host, HostStep)
     old = before.steps[0]
+    assert isinstance(old, LaunchStep)
     np.testing.assert_array_equal(launch.launch.insn, old.launch.insn)
     np.testing.assert_array_equal(launch.launch.reloc, old.launch.reloc)
     np.testing.assert_array_equal(launch.launch.uops, old.launch.uops)

@@ -32,7 +32,7 @@ def chained(weights):
     tensors = {n: Tensor(n, (1, 1, 16), "int8", k) for n, k in (("in", "input"), ("mid", "temp"), ("out", "output"))}
     for k, w in enumerate(weights):
         tensors[f"w{k}"] = Tensor(f"w{k}", (1, 16, 16), "int8", "constant", w)
-    steps = [
+    steps: list[LaunchStep | HostStep] = [
         LaunchStep("first", multiply(), {"x": "in", "w": "w0", "y": "mid"}),
         LaunchStep("second", multiply(), {"x": "mid", "w": "w1", "y": "out"}),
     ]

@@ -114,7 +114,7 @@ def test_more_micro_ops_than_the_buffer_holds(count):
         s.acc[part[:, 0]] >>= 5
     s.store(0, 0, x=2048)
     launch, stats = s.check()
-    assert stats.uops == 2048 + count + 2048
+    assert stats is not None and stats.uops == 2048 + count + 2048
     assert launch.uops.size > 8192
 
 
@@ -235,7 +235,7 @@ MISTAKES = [
     (lambda p: (_a(p), _a(p)), ProgramError, "buffer 'a' is declared twice"),
     (lambda p: p.load(Mem.INP, 0, _a(Program(VTA)), 0), ProgramError, "buffer 'a' belongs to another program"),
     (lambda p: p.load(Mem.INP, 0, _a(p), 4, x_size=5), ProgramError, "reaches byte 144 of buffer 'a', which has 128"),
-    (lambda p: p.load(Mem.INP, 2045, _a(p), 0, x_size=4), CapacityError, "load writes INP entry 2048, but vta has"),
+    (lambda p: p.load(Mem.INP, 2045, _a(p), 0, x_size=4), CapacityError, "load of 'a' writes INP entry 2048, but"),
     (lambda p: p.load(Mem.UOP, 0, _a(p), 0), ProgramError, "memory UOP cannot be loaded by hand"),
     (lambda p: p.load(Mem.INP, 0, _a(p), 0, pads=(16, 0, 0, 0)), EncodingError, "LOAD.y_pad_0 = 16: outside"),
     (lambda p: p.load(Mem.INP, 0, _a(p), 0, pads=(1, 0, 0, 0), pad_value=1), ProgramError, "extension pad_value"),

@@ -1,0 +1,44 @@
+"""`tilewright disasm`: a program's instructions as text."""
+
+from __future__ import annotations
+
+import click
+
+from ..hw.errors import FileError
+from . import report
+from .options import json_option
+
+
+def listings(path: str) -> dict[str, list[str]]:
+    """Lines per launch of a `.tw` program, or of the one program of a recorded case."""
+    from ..hw.isa import INSN_BYTES
+    from ..runtime.disasm import disassemble, disassemble_words
+    from ..runtime.executable import Executable, LaunchStep
+    from ..sim.replay import read_case
+
+    if not path.endswith(".npz"):
+        steps = Executable.load(path).steps
+        return {step.name: disassemble(step.launch) for step in steps if isinstance(step, LaunchStep)}
+    case = read_case(path)
+    end = case.insn_addr + case.insn_count * INSN_BYTES
+    if not 0 <= case.insn_addr <= end <= len(case.dram_in):
+        raise FileError(f"{path}: instructions at {case.insn_addr:#x} to {end:#x} are outside its memory")
+    return {case.name: disassemble_words(case.cfg, case.dram_in[case.insn_addr : end].view("<u8").reshape(-1, 2))}
+
+
+@click.command()
+@click.argument("program", metavar="X.tw|CASE.npz")
+@json_option
+def command(program: str, as_json: bool) -> None:
+    """Print the instructions of a program or of a recorded case.
+
+    A line holds the index, the queue, the fields that are not zero, the tokens taken and given, and the buffer that the
+    DRAM address counts from.
+    """
+    found = listings(program)
+    if as_json:
+        report.emit_json({"program": program, "launches": found})
+        return
+    for name, lines in found.items():
+        click.echo(f"{name}: {len(lines)} instructions")
+        click.echo("\n".join(lines))

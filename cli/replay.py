@@ -1,0 +1,57 @@
+"""`tilewright replay`: recorded cases, compared with all of memory afterwards."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from ..hw.errors import ConfigError, FileError
+from . import report
+from .options import device_option, json_option
+
+
+@click.command()
+@click.argument("cases", nargs=-1, required=True, metavar="CASE.npz...")
+@device_option
+@json_option
+def command(cases: tuple[str, ...], device: str, as_json: bool) -> int:
+    """Run recorded cases and compare all of memory with what they recorded.
+
+    The configuration is the one that a case names. The exit status is 0 only if every case matches and leaves no
+    dependence token; a file that is no case counts as failed.
+    """
+    from ..runtime.device import check_device
+
+    check_device(device)
+    rows = []
+    with report.progress("replaying", len(cases)) as advance:
+        for path in cases:
+            rows.append(_replay(path, device))
+            advance()
+    failed = sum(not row["passed"] for row in rows)
+    if as_json:
+        report.emit_json({"device": device, "passed": len(rows) - failed, "failed": failed, "cases": rows})
+        return int(failed > 0)
+    for row in rows:
+        click.echo(f"{'passed' if row['passed'] else 'FAILED'}  {row['name']}{_details(row)}")
+    click.echo(f"{len(rows) - failed} passed, {failed} failed")
+    return int(failed > 0)
+
+
+def _replay(path: str, device: str) -> dict:
+    from ..sim.replay import replay_case
+
+    start = time.perf_counter()
+    try:
+        result = replay_case(path, device)
+    except (FileError, ConfigError) as exc:
+        return {"file": path, "name": path, "passed": False, "detail": str(exc).removeprefix(f"{path}: ")}
+    row = {"file": path, "name": result.name, "passed": result.passed, "detail": result.detail}
+    return row | result.stats.to_dict() | {"seconds": time.perf_counter() - start}
+
+
+def _details(row: dict) -> str:
+    if not row["passed"]:
+        return f": {row['detail']}"
+    return f"  ({row['instructions']:,} instructions, {row['macs']:,} MACs, {1e3 * row['seconds']:.0f} ms)"

@@ -1,0 +1,161 @@
+"""Brings the generated tables of the pages in this folder up to date: `make docs`.
+
+A page holds a table between `<!-- generated: NAME -->` and `<!-- end -->`; NAME is a key of `BLOCKS`. The tables come
+from the declarations, so that no number in them is typed; tests/test_docs.py refuses pages that are not current.
+
+With `--outputs` it runs the commands whose output the README shows, and replaces what stands there. The sentence below
+an output, which names day and machine, is written by hand. tests/test_readme.py compares all but measured numbers.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import click
+
+from tilewright.cli.app import VERBS, command, exit_codes
+from tilewright.hw import isa, regs
+from tilewright.hw.config import PRESETS, Config
+
+FOLDER = Path(__file__).parent
+BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+README = FOLDER.parent / "README.md"
+OUTPUT = re.compile(r"(<!-- output of: (make \w+) -->\n```\n)(.*?)(```\n<!-- end of output -->)", re.DOTALL)
+# what the Makefile's targets run, once they have set up
+COMMANDS = {
+    "make sim": ["examples/digits/run.py"],
+    "make bench": ["-c", "from tilewright.cli.main import main; main()", "bench"],
+}
+# the base formats at VTA's sizes, the extensions' with all extensions
+BASE, EXTENDED = PRESETS["vta"], PRESETS["pynq_z1"]
+
+
+def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def format_table(cfg: Config, name: str) -> Callable[[], str]:
+    """The fields of one instruction format."""
+    return lambda: isa.Isa(cfg).formats[name].table()
+
+
+def opcodes() -> str:
+    """Opcodes with the extension that each belongs to."""
+    rows = [[op.value, f"`{op.name}`", isa.EXTENSION_OF_OP.get(op, "base")] for op in isa.Op]
+    return markdown(["opcode", "name", "belongs to"], rows)
+
+
+def alu_operations() -> str:
+    """ALU operations with the extension that each belongs to."""
+    rows = [[op.value, f"`{op.name}`", isa.EXTENSION_OF_ALU.get(op, "base")] for op in isa.AluOp]
+    return markdown(["alu_op", "name", "belongs to"], rows)
+
+
+def memories() -> str:
+    """Memory ids: queue, and entry bytes at VTA's sizes."""
+    rows = []
+    for mem in isa.Mem:
+        if mem in isa.LOADABLE:
+            access = f"LOAD, {isa.queue_of(isa.Op.LOAD, mem).name.lower()} queue"
+        else:
+            access = "STORE, store queue"
+        extension = isa.EXTENSION_OF_MEM.get(mem, "base")
+        rows.append([mem.value, f"`{mem.name}`", access, isa.entry_bytes(BASE, mem), isa.depth(BASE, mem), extension])
+    return markdown(["mem", "name", "used by", "bytes per entry in DRAM", "entries", "belongs to"], rows)
+
+
+def preset_table() -> str:
+    """The preset configurations."""
+    rows = [
+        [
+            f"`{cfg.name}`",
+            f"{cfg.batch}x{cfg.block_in}x{cfg.block_out}",
+            *(f"{getattr(cfg, f'{mem}_bytes') // 1024} kB, {getattr(cfg, f'{mem}_depth')}" for mem in _MEMORIES),
+            cfg.par_entries,
+            ", ".join(sorted(cfg.extensions)),
+            f"`{cfg.fingerprint:016x}`",
+        ]
+        for cfg in PRESETS.values()
+    ]
+    sizes = [f"{mem}: size, entries" for mem in _MEMORIES]
+    return markdown(["preset", "batch x in x out", *sizes, "PAR entries", "extensions", "fingerprint"], rows)
+
+
+_MEMORIES = ("uop", "inp", "wgt", "acc")
+
+
+def verbs() -> str:
+    """Every verb with its arguments and options."""
+    parts = []
+    for verb, summary in VERBS.items():
+        context = click.Context(command, info_name="tilewright")
+        found = command.get_command(context, verb)
+        assert found is not None
+        shown = [p.make_metavar(click.Context(found)) for p in found.params if isinstance(p, click.Argument)]
+        parts += [f"### {verb}\n", summary, "", f"`tilewright {' '.join([verb, *shown])} [OPTIONS]`", ""]
+        rows = [_option_row(p) for p in found.params if isinstance(p, click.Option)]
+        parts += [markdown(["option", "meaning"], rows), ""]
+    return "\n".join(parts).strip()
+
+
+def _option_row(option: click.Option) -> list[str]:
+    names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
+    value = f" `{option.metavar}`" if option.metavar else ""
+    notes = ["required"] if option.required else []
+    if option.show_default and not option.required:
+        default = option.opts[0] if option.default is True else option.default
+        notes.append(f"default `{default}`")
+    return [names + value, (option.help or "") + (f" ({', '.join(notes)})" if notes else "")]
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "opcodes": opcodes,
+    "memories": memories,
+    "alu-operations": alu_operations,
+    "presets": preset_table,
+    "registers": regs.table,
+    "exit-codes": lambda: markdown(["status", "meaning"], exit_codes()),
+    "verbs": verbs,
+    **{f"format-{name}": format_table(BASE, name) for name in ("LOAD", "STORE", "GEMM", "ALU", "UOP")},
+    **{f"format-{name}": format_table(EXTENDED, name) for name in ("LOADP", "STOREQ", "DWGEMM")},
+}
+
+
+def updated(text: str) -> str:
+    """A page's `text` with every generated block current."""
+    return BLOCK.sub(lambda match: f"{match[1]}{BLOCKS[match[2]]()}\n{match[3]}", text)
+
+
+def output_of(command: str) -> str:
+    """What the README's `command` prints here and now."""
+    done = subprocess.run(
+        [sys.executable, *COMMANDS[command]], cwd=README.parent, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return done.stdout
+
+
+def with_outputs(text: str) -> str:
+    """The README's `text` with the output of every command that it shows."""
+    return OUTPUT.sub(lambda match: f"{match[1]}{output_of(match[2])}{match[4]}", text)
+
+
+def main() -> None:
+    """Rewrite the pages that are not current, and name them."""
+    for page in [README, *sorted(FOLDER.glob("*.md"))]:
+        text = page.read_text()
+        new = updated(text)
+        if page == README and "--outputs" in sys.argv[1:]:
+            new = with_outputs(new)
+        if new != text:
+            page.write_text(new)
+            sys.stdout.write(f"{page.name} updated\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""The real command in this process, and small programs for it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("click")
+
+# y = x + x over 8 entries, as 32-bit accumulators in and the low 8 bits out
+DOUBLE = """
+from tilewright.hw.isa import AluOp, Mem
+from tilewright.runtime.program import Program
+
+
+def double(cfg):
+    p = Program(cfg, "double")
+    x = p.buffer("x", (8, cfg.batch, cfg.block_out), 32)
+    y = p.buffer("y", (8, cfg.batch, cfg.block_out), cfg.out_bits, kind="output")
+    p.load(Mem.ACC, 0, x, 0, x_size=8)
+    p.alu(AluOp.ADD, [(8, 1, 1)])
+    p.store(0, y, 0, x_size=8)
+    return p
+"""
+
+
+@dataclass
+class Outcome:
+    """Exit status and what was printed."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def tilewright(capsys):
+    """Runs the command in this process: `tilewright("verb", ...)` gives an `Outcome`."""
+    from tilewright.cli.main import run
+
+    def call(*arguments: object) -> Outcome:
+        capsys.readouterr()
+        status = run([str(a) for a in arguments])
+        return Outcome(status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def double_py(tmp_path) -> Path:
+    """Python source whose `double` records a program of any configuration."""
+    path = tmp_path / "double.py"
+    path.write_text(DOUBLE)
+    return path
+
+
+@pytest.fixture
+def double_tw(double_py, tilewright, tmp_path) -> Path:
+    """That program, compiled for pynq_z1."""
+    path = tmp_path / "double.tw"
+    done = tilewright("compile", f"{double_py}:double", "-o", path)
+    assert done.status == 0, done.err
+    return path

@@ -1,0 +1,32 @@
+"""cli/bench.py, on its smallest layers."""
+
+import json
+
+import pytest
+
+
+def test_layers_are_exact_and_add_up(tilewright):
+    pytest.importorskip("tvm")
+    done = tilewright("bench", "--layer", "C8", "--layer", "C11", "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert [row["layer"] for row in found["layers"]] == ["C8", "C11"]
+    assert all(row["exact"] for row in found["layers"])
+    assert found["total"]["MOP"] == pytest.approx(2 * 12.845056)
+    assert found["total"]["ms"] == pytest.approx(sum(row["ms"] for row in found["layers"]))
+    assert sum(found["time_share"].values()) == pytest.approx(1)
+    assert (found["config"], found["threads"], found["runs"]) == ("pynq_z1", 1, 5)
+
+
+def test_the_table_states_threads_and_where_time_goes(tilewright):
+    pytest.importorskip("tvm")
+    done = tilewright("bench", "--layer", "C11")
+    assert done.out.splitlines()[-2] == "configuration pynq_z1, batch 1, matrix products on 1 thread"
+    assert done.out.splitlines()[-1].startswith("time goes to GEMM ")
+
+
+def test_an_unknown_layer(tilewright):
+    pytest.importorskip("tvm")
+    done = tilewright("bench", "--layer", "C99")
+    assert done.status == 5
+    assert done.err.startswith("tilewright: error: unknown layer 'C99'; known are C2, C3, ")

@@ -1,0 +1,61 @@
+"""cli/compile.py and cli/programs.py: sources, what is written, what is said."""
+
+import json
+
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.executable import Executable
+
+
+def test_a_recorded_program_becomes_a_file_for_the_named_configuration(tilewright, double_py, tmp_path):
+    out = tmp_path / "x.tw"
+    done = tilewright("compile", f"{double_py}:double", "-o", out, "--config", "tiny")
+    assert done.status == 0, done.err
+    assert done.err == ""
+    assert done.out.splitlines()[-1].startswith(f"{out}: ")
+    assert "for tiny, verified: no deadlock, no race" in done.out
+    assert Executable.load(out).cfg == PRESETS["tiny"]
+
+
+def test_json(tilewright, double_py, tmp_path):
+    done = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", "--json")
+    found = json.loads(done.out)
+    assert found["config"] == "pynq_z1"
+    assert found["verified"] is True
+    (layer,) = found["layers"]
+    assert layer["where"] == "device"
+    assert layer["instructions"] > 3
+
+
+def test_a_configuration_file(tilewright, double_py, tmp_path):
+    config = tmp_path / "mine.json"
+    config.write_text(json.dumps(PRESETS["tiny"].to_dict() | {"name": "mine", "acc_bytes": 4096}))
+    done = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", "--config", config)
+    assert done.status == 0, done.err
+    assert Executable.load(tmp_path / "x.tw").cfg.acc_bytes == 4096
+
+
+def test_races_are_found_before_anything_is_written(tilewright, tmp_path):
+    source = tmp_path / "race.py"
+    source.write_text(
+        "from tilewright.hw.isa import AluOp, Mem\n"
+        "from tilewright.runtime.program import Program\n"
+        "def race(cfg):\n"
+        "    p = Program(cfg, 'race', tokens='explicit')\n"
+        "    y = p.buffer('y', (1, cfg.batch, cfg.block_out), kind='output')\n"
+        "    p.alu(AluOp.ADD, [], imm=1)\n"
+        "    p.store(0, y, 0)\n"
+        "    return p\n"
+    )
+    out = tmp_path / "race.tw"
+    done = tilewright("compile", f"{source}:race", "-o", out)
+    assert done.status == 8
+    assert done.err.startswith("tilewright: error: step 'race': race on ACC entries 0..0: instruction ")
+    assert not out.exists()
+    assert tilewright("compile", f"{source}:race", "-o", out, "--no-verify").status == 0
+    assert tilewright("verify", out).status == 8
+
+
+def test_nothing_is_left_behind_by_a_failure(tilewright, double_py, tmp_path):
+    before = sorted(tmp_path.iterdir())
+    assert tilewright("compile", f"{double_py}:missing", "-o", tmp_path / "x.tw").status == 6
+    assert sorted(tmp_path.iterdir()) == before

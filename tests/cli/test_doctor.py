@@ -1,0 +1,44 @@
+"""cli/doctor.py."""
+
+import importlib.metadata
+import json
+
+from tilewright.cli import doctor
+from tilewright.hw.config import PRESETS
+
+
+def test_it_names_packages_tools_presets_and_devices(tilewright):
+    done = tilewright("doctor")
+    assert done.status == 0
+    for word in ("numpy", "make", *PRESETS, "devices: model"):
+        assert word in done.out
+    assert all(line == line.rstrip() for line in done.out.splitlines())
+
+
+def test_json(tilewright):
+    found = json.loads(tilewright("doctor", "--json").out)
+    numpy = next(item for item in found["items"] if item["name"] == "numpy")
+    assert numpy["state"] == "ok"
+    assert numpy["version"] == importlib.metadata.version("numpy")
+    assert [p["fingerprint"] for p in found["presets"]] == [f"{c.fingerprint:016x}" for c in PRESETS.values()]
+
+
+def test_missing_and_wrong_versions_are_told_apart(tilewright, monkeypatch):
+    needs = ["numpy<1", "torch>=2; extra == 'train'"]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: [n.replace("'", '"') for n in needs])
+
+    def version(name):
+        if name == "numpy":
+            return "2.0"
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(doctor.importlib.metadata, "version", version)
+    states = {item.name: (item.state, item.extra) for item in doctor.packages()}
+    assert states == {"numpy": ("wrong version", ""), "torch": ("missing", "train")}
+
+
+def test_every_declared_dependency_has_a_purpose():
+    from packaging.requirements import Requirement
+
+    declared = {Requirement(text).name for text in importlib.metadata.requires("tilewright") or []}
+    assert declared - {"setuptools", "tomli"} <= set(doctor.PURPOSE)

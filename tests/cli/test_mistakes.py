@@ -1,0 +1,219 @@
+"""A user's ten likely mistakes, each through the real command: one clear line, a named exit status, no traceback.
+
+Nothing is written by any of them.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+
+RECORDED = """
+from tilewright.hw.isa import Mem
+from tilewright.runtime.program import Program
+
+
+def overflow(cfg):
+    p = Program(cfg)
+    x = p.buffer("activations", (4096, cfg.batch, cfg.block_in))
+    p.load(Mem.INP, 0, x, 0, x_size=4096)
+    return p
+
+
+def field(cfg):
+    p = Program(cfg)
+    x = p.buffer("activations", (4096, cfg.batch, cfg.block_in))
+    p.load(Mem.INP, 0, x, 0, y_size=2, x_stride=70000)
+    return p
+
+
+def broken(cfg):
+    return undefined
+"""
+
+SCHEDULED = """
+from tvm.script import tirx as T
+
+
+@T.prim_func
+def squares(x: T.Buffer((64, 1, 16), "int32"), y: T.Buffer((64, 1, 16), "int8")):
+    acc = T.alloc_buffer((64, 1, 16), "int32", scope="local.acc")
+    for i, b, c in T.grid(64, 1, 16):
+        acc[i, b, c] = x[i, b, c]
+    for i, b, c in T.grid(8, 1, 16):
+        acc[i, b, c] = acc[i, b, c] + acc[i * i, b, c]
+    for i, b, c in T.grid(64, 1, 16):
+        y[i, b, c] = T.cast(acc[i, b, c], "int8")
+
+
+def tile(cfg):
+    from tilewright.compiler.schedule.conv2d import conv2d
+    from tilewright.compiler.tile import Tile
+
+    return conv2d(cfg, 1, 56, 56, 64, 64, 3, 3, (1, 1), (1, 1, 1, 1), tile=Tile(oy=56, ox=56, co=4, ci=4))
+"""
+
+
+@pytest.fixture
+def mistake(tilewright, tmp_path):
+    """Runs the command, which must fail with `status` and one line that matches `text`; checks what is left behind."""
+
+    def check(status: int, text: str, *arguments: object):
+        before = sorted(tmp_path.iterdir())
+        done = tilewright(*arguments)
+        assert done.status == status, done
+        assert done.out == ""
+        assert re.fullmatch(rf"tilewright: error: {text}\n", done.err), done.err
+        assert sorted(tmp_path.iterdir()) == before
+
+    return check
+
+
+@pytest.fixture
+def recorded(tmp_path) -> Path:
+    path = tmp_path / "recorded.py"
+    path.write_text(RECORDED)
+    return path
+
+
+@pytest.fixture
+def scheduled(tmp_path) -> Path:
+    pytest.importorskip("tvm")
+    path = tmp_path / "scheduled.py"
+    path.write_text(SCHEDULED)
+    return path
+
+
+def test_unknown_preset(mistake, tmp_path):
+    text = r"unknown preset 'pynq-z1'; known are vta, pynq_z1, tiny, or give a \.json file"
+    mistake(3, text, "compile", DIGITS, "-o", tmp_path / "x.tw", "--config", "pynq-z1")
+
+
+def test_a_field_that_does_not_fit(mistake, recorded, tmp_path):
+    text = r"LOAD\.x_stride = 70000: outside 0\.\.65535 \(16 bits\)"
+    mistake(4, text, "compile", f"{recorded}:field", "-o", tmp_path / "x.tw")
+
+
+def test_buffers_whose_indices_do_not_fit(mistake, tmp_path):
+    (tmp_path / "big.json").write_text('{"acc_bytes": 262144, "wgt_bytes": 524288}')
+    text = r"Config\.acc_bytes, inp_bytes, wgt_bytes: depths 4096, 2048, 2048 need 34 index bits, .*; halve one of them"
+    mistake(3, text, "compile", DIGITS, "-o", tmp_path / "x.tw", "--config", tmp_path / "big.json")
+
+
+def test_scratchpad_overflow_names_the_buffer(mistake, recorded, tmp_path):
+    text = "load of 'activations' writes INP entry 4095, but pynq_z1 has 2048"
+    mistake(7, text, "compile", f"{recorded}:overflow", "-o", tmp_path / "x.tw")
+
+
+def test_a_tile_that_does_not_fit_names_the_buffer(mistake, scheduled, tmp_path):
+    text = r"local\.inp is too small: .* the largest is 'input' with 13456 .*, pynq_z1 has 2048; choose smaller tiles"
+    mistake(7, text, "compile", f"{scheduled}:tile", "-o", tmp_path / "x.tw")
+
+
+def test_unsupported_onnx_operators_by_node_name(mistake, tmp_path):
+    pytest.importorskip("tvm")
+    onnx = pytest.importorskip("onnx")
+    h, scale = onnx.helper, onnx.helper.make_tensor("s", onnx.TensorProto.FLOAT, [], [0.1])
+    zero = h.make_tensor("z", onnx.TensorProto.INT8, [], [0])
+    nodes = [
+        h.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="quantise"),
+        h.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], name="dequantise"),
+        h.make_node("Erf", ["d"], ["e"], name="the_erf"),
+        h.make_node("Sin", ["e"], ["y"], name="the_sine"),
+    ]
+    x, y = (h.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 16]) for name in "xy")
+    graph = h.make_graph(nodes, "unsupported", [x], [y], [scale, zero])
+    onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)]), tmp_path / "m.onnx")
+    text = r".*m\.onnx: 2 unsupported operators: Erf 'the_erf' is not supported; Sin 'the_sine' is not supported"
+    mistake(5, text, "compile", tmp_path / "m.onnx", "-o", tmp_path / "x.tw")
+
+
+def test_wrong_input_shape(mistake, double_tw, tmp_path):
+    np.savez(tmp_path / "in.npz", inputs=np.zeros((2, 8, 16), np.int32))
+    text = r".*in\.npz: input 'x' has shape \(2, 8, 16\); \(N, 8, 1, 16\) expected"
+    mistake(9, text, "run", double_tw, "--inputs", tmp_path / "in.npz", "-o", tmp_path / "out.npz")
+
+
+@pytest.mark.parametrize("keep", [0, 10, 500, -40])
+def test_truncated_program_file(mistake, double_tw, tmp_path, keep):
+    np.savez(tmp_path / "in.npz", x=np.zeros((8, 1, 16), np.int32))
+    broken = tmp_path / "broken.tw"
+    broken.write_bytes(double_tw.read_bytes()[:keep])
+    text = rf"{re.escape(str(broken))}: not a readable tilewright program \(.+\)"
+    mistake(6, text, "run", broken, "--inputs", tmp_path / "in.npz")
+    mistake(6, text, "verify", broken)
+    mistake(6, text, "disasm", broken)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 500, -40])
+def test_truncated_model_file(mistake, tmp_path, keep):
+    pytest.importorskip("tvm")
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(DIGITS.read_bytes()[:keep])
+    mistake(6, rf"{re.escape(str(broken))}: .+", "compile", broken, "-o", tmp_path / "x.tw")
+
+
+def test_missing_files(mistake, double_tw, tmp_path):
+    text = r".*missing\.\w+: no such file"
+    out = tmp_path / "out"
+    mistake(6, text, "compile", tmp_path / "missing.onnx", "-o", out)
+    mistake(6, text, "compile", f"{tmp_path / 'missing.py'}:f", "-o", out)
+    mistake(6, text, "run", double_tw, "--inputs", tmp_path / "missing.npz")
+    mistake(6, text, "verify", tmp_path / "missing.tw")
+    mistake(6, text, "disasm", tmp_path / "missing.npz")
+    mistake(6, r".*missing\.json: no such configuration file", "compile", DIGITS, "-o", out, "--config", "missing.json")
+
+
+def test_a_folder_in_place_of_a_file(mistake, double_tw, tmp_path):
+    folder = tmp_path / "folder.onnx"
+    folder.mkdir()
+    mistake(6, r".*folder\.onnx: is a folder; give a file", "compile", folder, "-o", tmp_path / "x.tw")
+    mistake(6, r".*: is a folder.*", "run", double_tw, "--inputs", folder)
+
+
+def test_a_program_of_another_configuration(mistake, double_tw, tmp_path):
+    np.savez(tmp_path / "in.npz", x=np.zeros((8, 1, 16), np.int32))
+    text = (
+        r".*double\.tw was compiled for pynq_z1 \(fingerprint [0-9a-f]{16}\), not for tiny \([0-9a-f]{16}\); "
+        "leave --config out or compile again"
+    )
+    mistake(8, text, "run", double_tw, "--inputs", tmp_path / "in.npz", "--config", "tiny")
+
+
+def test_a_loop_that_is_not_affine(mistake, scheduled, tmp_path):
+    text = r"acc\[.*i \* i.* is not an affine function of the instruction's loops"
+    mistake(10, text, "compile", f"{scheduled}:squares", "-o", tmp_path / "x.tw")
+
+
+def test_an_output_path_that_cannot_be_written(mistake, recorded, double_tw, tmp_path):
+    """Said before the long work: the inputs and sources of these do not even exist."""
+    (tmp_path / "folder").mkdir()
+    missing, inputs = tmp_path / "missing.onnx", tmp_path / "missing.npz"
+    text = r".*none/x: folder .*none does not exist"
+    mistake(6, text, "compile", missing, "-o", tmp_path / "none" / "x")
+    mistake(6, text, "run", double_tw, "--inputs", inputs, "-o", tmp_path / "none" / "x")
+    mistake(6, ".*folder: is a folder; give a file name", "compile", missing, "-o", tmp_path / "folder")
+
+
+def test_an_error_in_the_users_own_source(mistake, recorded, tmp_path):
+    line = RECORDED.splitlines().index("    return undefined") + 1
+    text = rf".*recorded\.py:{line}: NameError: name 'undefined' is not defined"
+    mistake(10, text, "compile", f"{recorded}:broken", "-o", tmp_path / "x.tw")
+    mistake(6, r".*recorded\.py: has no 'nothing'", "compile", f"{recorded}:nothing", "-o", tmp_path / "x.tw")
+    mistake(5, r".*recorded\.py: say which name to compile, .*", "compile", recorded, "-o", tmp_path / "x.tw")
+    (tmp_path / "m.h5").touch()
+    mistake(5, r".*m\.h5: unknown kind of model; known are .*", "compile", tmp_path / "m.h5", "-o", tmp_path / "x.tw")
+
+
+def test_the_process_itself_ends_with_that_status_and_line(recorded, tmp_path):
+    code = "from tilewright.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "compile", f"{recorded}:field", "-o", str(tmp_path / "x.tw")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4
+    assert done.stderr == "tilewright: error: LOAD.x_stride = 70000: outside 0..65535 (16 bits)\n"
+    assert done.stdout == ""

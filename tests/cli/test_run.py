@@ -1,0 +1,85 @@
+"""cli/run.py: inputs by either convention, outputs, comparisons, tables."""
+
+import json
+
+import numpy as np
+import pytest
+
+
+def doubled(x: np.ndarray) -> np.ndarray:
+    return (2 * x).astype(np.int8)
+
+
+@pytest.fixture
+def x() -> np.ndarray:
+    return np.random.default_rng(0).integers(-64, 64, (3, 8, 1, 16), dtype=np.int32)
+
+
+def test_inputs_with_a_leading_count(tilewright, double_tw, tmp_path, x):
+    np.savez(tmp_path / "x.npz", inputs=x)
+    done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--on", "model")
+    assert (done.status, done.err) == (0, "")
+    with np.load(tmp_path / "y.npz") as y:
+        assert y.files == ["outputs"]
+        np.testing.assert_array_equal(y["outputs"], doubled(x))
+    assert "double" in done.out and "device" in done.out
+    assert done.out.splitlines()[-1].startswith("3 inputs on model (pynq_z1): ")
+
+
+@pytest.mark.parametrize("count", [True, False])
+def test_inputs_by_the_tensors_name(tilewright, double_tw, tmp_path, x, count):
+    given = x if count else x[0]
+    np.savez(tmp_path / "x.npz", x=given)
+    assert tilewright("run", double_tw, "--inputs", tmp_path / "x.npz", "-o", tmp_path / "y").status == 0
+    with np.load(tmp_path / "y") as y:  # under exactly that name, not y.npz
+        np.testing.assert_array_equal(y["outputs"], doubled(given))
+
+
+def test_a_source_is_compiled_for_the_named_configuration(tilewright, double_py, tmp_path):
+    x = np.arange(32, dtype=np.int32).reshape(8, 1, 4)
+    np.savez(tmp_path / "x.npz", x=x)
+    done = tilewright("run", f"{double_py}:double", "--inputs", tmp_path / "x.npz", "--config", "tiny", "--json")
+    found = json.loads(done.out)
+    assert (found["config"], found["inputs"], found["output"]) == ("tiny", 1, None)
+    (layer,) = found["layers"]
+    assert layer["bytes_loaded"] >= x.nbytes
+    assert layer["bytes_stored"] == x.size
+
+
+def test_expected_outputs_are_compared(tilewright, double_tw, tmp_path, x):
+    expected = doubled(x)
+    expected[1, 0, 0, 0] += 1
+    np.savez(tmp_path / "x.npz", inputs=x, outputs=expected)
+    done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz")
+    assert "outputs equal to the file's: 2 of 3" in done.out
+
+
+@pytest.mark.parametrize(
+    "arrays, text",
+    [
+        ({"z": np.zeros(3)}, "holds z; `inputs` or `x` expected"),
+        ({}, "holds nothing; `inputs` or `x` expected"),
+        ({"x": np.zeros((8, 1, 4), np.int32)}, "input 'x' has shape (8, 1, 4); (N, 8, 1, 16) expected"),
+        ({"inputs": np.zeros((0, 8, 1, 16), np.int32)}, "inputs come in different or no numbers (0)"),
+        ({"inputs": np.zeros((8, 1, 16), np.float32)}, "input 'x': dtype float32 given, int32 expected"),
+        ({"inputs": np.array(5)}, "input 'x' has shape (); (N, 8, 1, 16) expected"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(tilewright, double_tw, tmp_path, arrays, text):
+    np.savez(tmp_path / "x.npz", **arrays)
+    done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz")
+    assert done.status == 9
+    assert done.err.endswith(f"{text}\n")
+    assert done.err.count("\n") == 1
+
+
+def test_pickles_are_refused(tilewright, double_tw, tmp_path):
+    np.savez(tmp_path / "x.npz", inputs=np.array([{}], dtype=object))
+    done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz")
+    assert done.status == 6
+    assert "not a readable .npz file" in done.err
+
+
+def test_an_unknown_device_is_refused_first(tilewright, tmp_path):
+    done = tilewright("run", tmp_path / "no.tw", "--inputs", tmp_path / "no.npz", "--on", "fpga")
+    assert (done.status, done.err) == (5, "tilewright: error: unknown device 'fpga'; known are model\n")

@@ -1,0 +1,59 @@
+"""Element-wise chains equal numpy on int32."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tilewright.compiler.schedule.elementwise import elementwise
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import CapacityError, ScheduleError
+
+
+def check(ref, cfg, entries, chain, dtype, **tiling):
+    rng = np.random.default_rng(0)
+    names = dict.fromkeys(["x", *(other for _, other in chain if isinstance(other, str))])
+    bits = 32 if dtype == "int32" else 8
+    shape = (entries, cfg.batch, cfg.block_out)
+    inputs = {name: rng.integers(-(1 << bits - 1), 1 << bits - 1, shape).astype(dtype) for name in names}
+    out, stats = ref.outputs_of(elementwise(cfg, entries, chain, dtype=dtype, **tiling), cfg, inputs)
+    wide = {name: array.astype(np.int64) for name, array in inputs.items()}
+    assert np.array_equal(out, ref.wrap(ref.epilogue(wide["x"], chain, wide), cfg.out_bits))
+    return stats
+
+
+def stages():
+    number = st.tuples(st.sampled_from(["add", "sub", "mul", "max", "min"]), st.integers(-(1 << 15) + 1, (1 << 15) - 1))
+    tensor = st.tuples(st.sampled_from(["add", "sub", "mul", "max", "min"]), st.sampled_from(["y", "z"]))
+    shift = st.tuples(st.sampled_from(["shr", "shl"]), st.integers(0, 31))
+    return number.filter(lambda stage: stage != ("mul", 0)) | tensor | shift
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_random_chains_are_exact(ref, data):
+    draw = data.draw
+    cfg = ref.configs[draw(st.sampled_from(sorted(ref.configs)))]
+    chain, entries = draw(st.lists(stages(), max_size=4)), draw(st.integers(1, 150))
+    tiling = {"tile": draw(st.none() | st.integers(1, 40)), "vthreads": draw(st.integers(1, 4))}
+    try:
+        check(ref, cfg, entries, chain, draw(st.sampled_from(["int32", "int8"])), **tiling)
+    except CapacityError:
+        assert tiling["tile"] is not None
+
+
+def test_a_long_shift_is_several_that_every_implementation_agrees_on(ref):
+    stats = check(ref, PRESETS["vta"], 20, [("shr", 31)], "int32", vthreads=1)
+    assert stats.insns["ALU.SHR"] == 3
+
+
+def test_mistakes_are_named(ref):
+    vta = ref.configs["vta"]
+    with pytest.raises(ScheduleError, match="dtype 'int16' must be int8 or int32"):
+        elementwise(vta, 4, [], dtype="int16")
+    with pytest.raises(ScheduleError, match="vthreads = 9: must be 1 to 4"):
+        elementwise(vta, 4, [], vthreads=9)
+    with pytest.raises(ScheduleError, match="nothing of what is computed would be left"):
+        elementwise(vta, 4, [("mul", 0)])
+    with pytest.raises(ScheduleError, match="entries = 0"):
+        elementwise(vta, 0, [])

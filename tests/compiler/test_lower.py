@@ -1,0 +1,310 @@
+"""Schedules that users write: what becomes which instruction, and what is refused with which words."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.compiler import build
+from tilewright.compiler.intrin import ACC, INP, INSTRUCTION, WGT, tensorize_gemm
+from tilewright.compiler.tvm_compat import IRModule, Schedule, te, tirx
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import CapacityError, ScheduleError
+from tilewright.runtime import layout
+from tilewright.runtime.loader import run
+from tilewright.runtime.verify import verify
+
+VTA = PRESETS["vta"]
+RNG = np.random.default_rng(0)
+N = 8
+
+
+def vector(name, n=N, dtype="int32"):
+    return te.placeholder((n, 1, 16), dtype, name)
+
+
+def on_acc(params, stages, out, loop=None):
+    """A schedule of `out` with the tensors `stages` and copies of `params` in the accumulators."""
+    sch = Schedule(te.create_prim_func([*params, out]))
+    for stage in stages:
+        sch.set_scope(sch.get_sblock(stage.op.name), 0, ACC)
+    for stage in stages:
+        block = sch.get_sblock(stage.op.name)
+        for k, region in enumerate(sch.get(block).reads):
+            if region.source.name in [param.op.name for param in params]:
+                sch.cache_read(block, k, ACC)
+    return sch
+
+
+def stored(tensor, name="out"):
+    return te.compute(tensor.shape, lambda *i: tensor(*i).astype("int8"), name=name)
+
+
+def unary(value, n=N):
+    """A schedule of one statement `value(a[i], b[i])`."""
+    a, b = vector("a", n), vector("b", n)
+    stage = te.compute(a.shape, lambda *i: value(a(*i), b(*i)), name="stage")
+    sch = on_acc([a, b], [stage], stored(stage))
+    return sch
+
+
+def results(sch, cfg=VTA, **inputs):
+    program = build(sch, cfg)
+    verify(program.finish())
+    given_ = {name: inputs[name] for name, buffer in program.buffers.items() if buffer.kind == "input"}
+    return run(program, given_)
+
+
+A, B = (RNG.integers(-(2**31), 2**31, (N, 1, 16)).astype(np.int32) for _ in range(2))
+
+
+def c(value):
+    return tirx.const(value, "int32")
+
+
+@pytest.mark.parametrize(
+    "value, expected",
+    [
+        (lambda a, b: a + b, lambda a, b: a + b),
+        (lambda a, b: a - b, lambda a, b: a - b),
+        (lambda a, b: b - a, lambda a, b: b - a),
+        (lambda a, b: c(7) - a, lambda a, b: 7 - a),
+        (lambda a, b: a * b, lambda a, b: a * b),
+        (lambda a, b: a >> c(3), lambda a, b: a >> 3),
+        (lambda a, b: (a + c(1)) * a, lambda a, b: (a + 1) * a),
+        (lambda a, b: a << c(17), lambda a, b: a << 17),
+        (lambda a, b: te.max(te.min(a >> c(20), c(127)), c(-128)), lambda a, b: np.clip(a >> 20, -128, 127)),
+        (lambda a, b: te.min(te.max(a, b) >> c(4), c(90)), lambda a, b: np.minimum(np.maximum(a, b) >> 4, 90)),
+        (lambda a, b: (a >> c(8)) + b, lambda a, b: (a >> 8) + b),
+        (lambda a, b: b + (a >> c(8)), lambda a, b: b + (a >> 8)),
+        (lambda a, b: te.max(c(5), a), lambda a, b: np.maximum(a, 5)),
+    ],
+)
+def test_expressions_become_chains(value, expected):
+    out, _ = results(unary(value), a=A, b=B)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(out["out"], expected(A, B).astype(np.int8))
+
+
+def test_shift_by_a_tensor():
+    out, stats = results(unary(lambda a, b: a >> b), a=A, b=np.abs(B) % 32)
+    assert np.array_equal(out["out"], (A >> (np.abs(B) % 32)).astype(np.int8)) and stats.insns["ALU.SHR"] == 1
+
+
+def shifted(tensor, bits):
+    return te.compute(tensor.shape, lambda *i: tensor(*i) >> c(bits), name=f"shifted{bits}")
+
+
+@settings(max_examples=20, deadline=None)
+@given(value=st.integers(-(2**31), 2**31 - 1) | st.sampled_from([0, 1, 32767, 32768, -32769, 2**31 - 1, -(2**31)]))
+def test_any_constant_can_be_written(value):
+    stage = te.compute((N, 1, 16), lambda *i: c(value), name="stage")
+    planes = [shifted(stage, 8 * k) for k in range(4)]
+    outs = [stored(plane, f"out{k}") for k, plane in enumerate(planes)]
+    sch = Schedule(te.create_prim_func(outs))
+    for tensor in (stage, *planes):
+        sch.set_scope(sch.get_sblock(tensor.op.name), 0, ACC)
+    out, _ = results(sch)
+    assert (layout.planes_to_int32([out[f"out{k}"] for k in range(4)]) == value).all()
+
+
+def test_a_value_used_twice_is_copied_not_destroyed():
+    a = vector("a")
+    plus = te.compute(a.shape, lambda *i: a(*i) + c(1), name="plus")
+    double = te.compute(a.shape, lambda *i: plus(*i) << c(1), name="double")
+    total = te.compute(a.shape, lambda *i: double(*i) + plus(*i), name="total")
+    out, stats = results(on_acc([a], [plus, double, total], stored(total)), a=A)
+    assert np.array_equal(out["out"], ((A + 1) * 3).astype(np.int8))
+    assert stats.insns["GEMM"] == 1  # the reset of the copy
+
+
+def test_a_tensor_between_two_stages_may_live_in_dram():
+    a = vector("a")
+    plus = te.compute(a.shape, lambda *i: a(*i) + c(1), name="plus")
+    kept = stored(plus, "kept")
+    wide = te.compute(a.shape, lambda *i: kept(*i).astype("int32"), name="wide")
+    double = te.compute(a.shape, lambda *i: wide(*i) << c(1), name="double")
+    sch = on_acc([a], [plus, wide, double], stored(double))
+    program = build(sch, VTA)
+    assert [b.name for b in program.buffers.values() if b.kind == "temp"] == ["kept"]
+    out, stats = results(sch, a=A)
+    assert np.array_equal(out["out"], ((A + 1).astype(np.int8) * 2).astype(np.int8)) and stats.insns["LOAD.ACC8"] == 1
+
+
+def test_copies_of_many_dimensions_become_several_loads():
+    x = te.placeholder((3, 4, 5, 6, 1, 16), "int32", "x")
+    box = te.compute((2, 5, 3, 4, 1, 16), lambda a, b, p, q, i, j: x[a, q, b, p + 2, i, j], name="box")  # permuted, cut
+    out = stored(box)
+    sch = Schedule(te.create_prim_func([x, out]))
+    sch.set_scope(sch.get_sblock("box"), 0, ACC)
+    data = RNG.integers(-128, 128, (3, 4, 5, 6, 1, 16)).astype(np.int32)
+    got, stats = results(sch, x=data)
+    assert np.array_equal(got["out"], data[:2, :, :, 2:5].transpose(0, 2, 3, 1, 4, 5))
+    assert stats.insns["LOAD.ACC"] == 2 * 5 * 3
+
+
+def matmul(rows=8, columns=4, inner=8, step=2, *, prepare=lambda sch, loops: None, tensorize=True):
+    """A matrix product; `prepare` gets the schedule and its loops (rows, columns, steps)."""
+    x, w = te.placeholder((rows, inner, 1, 16), "int8", "x"), te.placeholder((columns, inner, 16, 16), "int8", "w")
+    k, ki = te.reduce_axis((0, inner), "k"), te.reduce_axis((0, 16), "ki")
+
+    def product(i, j, a, b):
+        return te.sum(x[i, k, a, ki].astype("int32") * w[j, k, b, ki].astype("int32"), axis=[k, ki])
+
+    acc = te.compute((rows, columns, 1, 16), product, name="acc")
+    sch = Schedule(te.create_prim_func([x, w, stored(acc)]))
+    block = sch.get_sblock("acc")
+    sch.set_scope(block, 0, ACC)
+    loads = sch.cache_read(block, 0, INP), sch.cache_read(block, 1, WGT)
+    i, j, a, b, k, ki = sch.get_loops(block)
+    steps, inside = sch.split(k, [None, step])
+    sch.reorder(steps, inside, i, j, a, b, ki)
+    for load in loads:
+        sch.compute_at(load, steps, preserve_unit_loops=True)
+    sch.decompose_reduction(block, steps)
+    prepare(sch, (i, j, steps))
+    if tensorize:
+        tensorize_gemm(sch, block, VTA)
+    return sch
+
+
+def check_product(sch, rows=8, columns=4, inner=8):
+    x = RNG.integers(-128, 128, (rows, 16 * inner)).astype(np.int8)
+    w = RNG.integers(-128, 128, (16 * columns, 16 * inner)).astype(np.int8)
+    out, stats = results(sch, x=layout.pack_dense_activations(x, VTA), w=layout.pack_dense_weights(w, VTA))
+    expected = (x.astype(np.int64) @ w.astype(np.int64).T).astype(np.int8)
+    assert np.array_equal(layout.unpack_dense_activations(out["out"], 16 * columns), expected)
+    return stats
+
+
+def test_a_step_is_one_instruction():
+    stats = check_product(matmul())
+    assert stats.insns["GEMM"] == 1 + 4 and stats.insns["LOAD.INP"] == stats.insns["LOAD.WGT"] == 4
+
+
+def test_an_annotation_sets_where_an_instruction_begins():
+    stats = check_product(matmul(prepare=lambda sch, loops: sch.annotate(loops[1], INSTRUCTION, 1)))
+    assert stats.insns["GEMM"] == 1 + 4 * 2 * 8
+
+
+def test_software_pipelining_doubles_the_buffers():
+    def pipeline(sch, loops):
+        sch.annotate(loops[2], "software_pipeline_stage", [0, 0, 1])
+        sch.annotate(loops[2], "software_pipeline_order", [0, 1, 2])
+
+    sch = matmul(prepare=pipeline)
+    check_product(sch)
+    loads = [row.fields["sram_base"] for row in build(sch, VTA)._rows if row.fields.get("mem") == 2]
+    assert loads == [0, 16, 0, 16]
+
+
+def test_steps_need_not_divide_the_reduction():
+    stats = check_product(matmul(inner=7, step=3), inner=7)
+    assert stats.insns["GEMM"] == 1 + 3
+
+
+def bad_index(index):
+    a = vector("a", 64)
+    stage = te.compute((N, 1, 16), lambda i, p, q: a[index(i), p, q] + c(1), name="stage")
+    sch = Schedule(te.create_prim_func([a, stored(stage)]))
+    sch.set_scope(sch.get_sblock("stage"), 0, ACC)
+    sch.cache_read(sch.get_sblock("stage"), 0, ACC)
+    return sch
+
+
+def scoped(scope):
+    sch = unary(lambda a, b: a + b)
+    sch.set_scope(sch.get_sblock("stage"), 0, scope)
+    return sch
+
+
+def int32_out():
+    a = vector("a")
+    stage = te.compute(a.shape, lambda *i: a(*i) + c(1), name="stage")
+    return on_acc([a], [stage], te.compute(a.shape, lambda *i: stage(*i), name="out"))
+
+
+def computed_load():
+    a = vector("a")
+    stage = te.compute(a.shape, lambda *i: a(*i) + c(1), name="stage")
+    sch = Schedule(te.create_prim_func([a, stored(stage)]))
+    sch.set_scope(sch.get_sblock("stage"), 0, ACC)
+    return sch
+
+
+def dram_only():
+    a = vector("a", dtype="int8")
+    return Schedule(te.create_prim_func([a, te.compute(a.shape, lambda *i: a(*i), name="out")]))
+
+
+def half_entries():
+    a = te.placeholder((N, 32), "int32", "a")
+    stage = te.compute((N, 8), lambda i, j: a[i, j], name="stage")
+    sch = Schedule(te.create_prim_func([a, stored(stage)]))
+    sch.set_scope(sch.get_sblock("stage"), 0, ACC)
+    return sch
+
+
+def running_sum():
+    """acc = (acc + a[k]) >> 1 over k: two operations that cannot each pass over all of k."""
+    a = vector("a")
+    k = te.reduce_axis((0, N), "k")
+    halved = te.comm_reducer(lambda x, y: (x + y) >> c(1), lambda dtype: tirx.const(0, dtype), name="halved")
+    acc = te.compute((1, 1, 16), lambda i, p, q: halved(a[k, p, q], axis=[k]), name="acc")
+    sch = on_acc([a], [acc], stored(acc))
+    sch.decompose_reduction(sch.get_sblock("acc"), sch.get_loops(sch.get_sblock("acc"))[0])
+    return sch
+
+
+def marked_outside():
+    a = vector("a")
+    stage = te.compute(a.shape, lambda *i: a(*i), name="stage")
+    out = stored(stage)
+    sch = Schedule(te.create_prim_func([a, out]))
+    block = sch.get_sblock("stage")
+    sch.set_scope(block, 0, ACC)
+    loop = sch.get_loops(sch.get_sblock("out"))[0]
+    sch.compute_at(block, loop)
+    sch.annotate(loop, INSTRUCTION, 1)
+    return sch
+
+
+@pytest.mark.parametrize(
+    "sch, text",
+    [
+        (lambda: bad_index(lambda i: i * i), r"stage.* is not an affine function of the instruction's loops"),
+        (lambda: bad_index(lambda i: i // 2), r"stage.* is not an affine function of the instruction's loops"),
+        (lambda: scoped("local.sum"), "'stage' is in scope 'local.sum'; known are global, local.inp, local.wgt"),
+        (int32_out, r"out\[.*STORE writes the low bits of accumulators as int8, not int32"),
+        (computed_load, r"stage.*between DRAM and a scratchpad data can only be copied"),
+        (dram_only, r"out\[.*neither side is a scratchpad"),
+        (half_entries, r"stage.*the operands step differently within an entry of 16 elements"),
+        (marked_outside, "an instruction is a perfect loop nest around one statement"),
+        (lambda: matmul(tensorize=False), r"acc.*'[xw]' is not in local.acc; a multiply-accumulate becomes GEMM by"),
+        (lambda: unary(lambda a, b: a + c(70000)), "70000 does not fit an immediate of 16 bits"),
+        (lambda: unary(lambda a, b: a << b), "a left shift takes a constant amount"),
+        (lambda: unary(lambda a, b: (a + c(1)) * (b + c(1))), "both operands of an operation are computed"),
+        (running_sum, r"acc.*reads or changes a result more than once"),
+        (lambda: unary(lambda a, b: tirx.abs(a)), "is no ALU operation"),
+        (lambda: 3, "build takes a Schedule, PrimFunc or IRModule, not int"),
+        (lambda: IRModule({}), "the module has none"),
+    ],
+)
+def test_what_is_refused_names_the_statement(sch, text):
+    with pytest.raises(ScheduleError, match=text):
+        build(sch(), VTA)
+
+
+def test_a_tensor_that_does_not_fit_is_named():
+    with pytest.raises(
+        CapacityError, match="local.acc is too small: the tiles in it need 3000 entries, the largest is '[ab]' with 1500"
+    ):
+        build(unary(lambda a, b: a + b, n=1500), VTA)
+
+
+def test_functions_and_modules_are_built_as_schedules_are():
+    sch = matmul()
+    for scheduled in (sch, sch.mod, sch.mod["main"]):
+        program = build(scheduled, "vta", name="product")
+        assert program.name == "product" and list(program.buffers) == ["x", "w", "out"]
+    assert build(sch, VTA).name == "main"

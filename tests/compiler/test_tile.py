@@ -1,0 +1,67 @@
+"""The tile search: what it chooses fits, and more memory or threads never cost cycles."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.tile import OUTPUT_DIMS, Tile, Work, _Candidates, best_tile
+from tilewright.compiler.workloads import resnet18_layers
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import CapacityError, ScheduleError
+
+VTA = PRESETS["vta"]
+
+
+def work_of(c, cfg=VTA):
+    stride = (c.stride, c.stride)
+    return Work(1, c.co // cfg.block_out, c.ci // cfg.block_in, c.output, c.output, c.kernel, c.kernel, stride)
+
+
+def cost(work, cfg, tile):
+    extents = {d: np.array([getattr(tile, d)]) for d in (*OUTPUT_DIMS, "ci")}
+    cycles, instructions = _Candidates(work, cfg, tile, extents).cost()
+    return float(cycles[0]), float(instructions[0])
+
+
+@pytest.mark.parametrize("layer", resnet18_layers(), ids=lambda layer: layer.name)
+def test_resnet_layers_come_near_their_bound_in_few_instructions(layer):
+    tile = best_tile(work_of(layer), VTA)
+    cycles, instructions = cost(work_of(layer), VTA, tile)
+    bound = layer.macs / VTA.macs_per_cycle
+    assert cycles < (1.2 * bound if layer.kernel == 3 else 2.2 * bound) and instructions < 300
+
+
+def test_two_threads_are_no_slower_than_one():
+    for layer in resnet18_layers():
+        one, two = (cost(work_of(layer), VTA, best_tile(work_of(layer), VTA, n))[0] for n in (1, 2))
+        assert two <= one
+
+
+def test_more_memory_is_never_slower():
+    work = work_of(resnet18_layers()[7])
+    cycles = []
+    for scale in (1, 2, 4, 8):
+        sizes = {f"{mem}_bytes": getattr(VTA, f"{mem}_bytes") * scale // 8 for mem in ("inp", "wgt", "acc")}
+        cfg = VTA.replace(name=f"scale{scale}", **sizes)
+        cycles.append(cost(work, cfg, best_tile(work, cfg))[0])
+    assert all(more <= less * 1.01 for less, more in zip(cycles, cycles[1:]))  # 1 %: the slack of the search
+
+
+def test_work_without_enough_tiles_gets_fewer_threads():
+    assert best_tile(Work(1, 1, 1), VTA, 4).vthreads == 1
+    assert best_tile(Work(1, 1, 1, 3, 1), VTA, 4).vthreads == 3
+
+
+def test_the_first_answer_is_the_answer():
+    work = work_of(resnet18_layers()[0])
+    assert best_tile(work, VTA) == best_tile(dataclasses.replace(work), VTA)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ScheduleError, match="Tile.vthreads = 0: must be 1 to 4"):
+        best_tile(Work(1, 1, 1), VTA, 0)
+    with pytest.raises(ScheduleError, match="Tile.ci = 0: must be at least 1"):
+        Tile(ci=0).checked()
+    with pytest.raises(CapacityError, match="no tile fits vta: .* 2500 entries of input and 2500 of weights"):
+        best_tile(Work(1, 1, 1, kh=1, kw=2500), VTA)

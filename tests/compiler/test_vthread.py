@@ -1,0 +1,115 @@
+"""Virtual threads: what depends on one is repeated with its own tensors, what does not is shared."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import build
+from tilewright.compiler.intrin import ACC
+from tilewright.compiler.tvm_compat import Schedule, T, te
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import ScheduleError
+from tilewright.runtime.loader import run
+from tilewright.runtime.verify import verify
+
+VTA = PRESETS["vta"]
+RNG = np.random.default_rng(0)
+
+
+def added(rows, columns, threads):
+    """int8(a[i, j] + b[j]); `threads(sch, i, j)` binds virtual threads and returns the loop for all blocks."""
+    a = te.placeholder((rows, columns, 1, 16), "int32", "a")
+    b = te.placeholder((columns, 1, 16), "int32", "b")
+    total = te.compute(a.shape, lambda i, j, p, q: a[i, j, p, q] + b[j, p, q], name="total")
+    out = te.compute(a.shape, lambda *i: total(*i).astype("int8"), name="out")
+    sch = Schedule(te.create_prim_func([a, b, out]))
+    block = sch.get_sblock("total")
+    sch.set_scope(block, 0, ACC)
+    loads = sch.cache_read(block, 0, ACC), sch.cache_read(block, 1, ACC)
+    i, j, *_ = sch.get_loops(sch.get_sblock("out"))
+    where = threads(sch, i, j)
+    for each in (block, *loads):
+        sch.compute_at(each, where)
+    return sch
+
+
+def check(sch, rows, columns):
+    program = build(sch, VTA)
+    verify(program.finish())
+    a = RNG.integers(-99, 99, (rows, columns, 1, 16)).astype(np.int32)
+    b = RNG.integers(-99, 99, (columns, 1, 16)).astype(np.int32)
+    out, stats = run(program, {"a": a, "b": b})
+    assert np.array_equal(out["out"], (a + b).astype(np.int8))
+    return stats
+
+
+def test_a_tensor_that_all_threads_read_is_loaded_once():
+    def over_rows(sch, i, j):
+        thread, rest = sch.split(i, [4, None])
+        sch.bind(thread, "vthread.x")
+        return rest
+
+    assert check(added(8, 6, over_rows), 8, 6).insns["LOAD.ACC"] == 8 + 2
+
+
+def test_two_kinds_of_threads_nest():
+    def over_both(sch, i, j):
+        thread_i, i = sch.split(i, [2, None])
+        thread_j, j = sch.split(j, [3, None])
+        sch.reorder(thread_i, thread_j, i, j)
+        sch.bind(thread_i, "vthread.x")
+        sch.bind(thread_j, "vthread.y")
+        return i
+
+    stats = check(added(8, 6, over_both), 8, 6)
+    assert stats.insns["STORE.OUT"] == 8 * 3 and stats.insns["LOAD.ACC"] == 8 * 3 + 4 * 3
+
+
+def test_threads_may_have_unequal_shares():
+    def over_columns(sch, i, j):
+        thread, j = sch.split(j, [4, 2])
+        sch.reorder(thread, i, j)
+        sch.bind(thread, "vthread.x")
+        return i
+
+    check(added(3, 7, over_columns), 3, 7)
+
+
+def test_conditions_on_the_thread_reach_every_instruction():
+    @T.prim_func(s_tir=True)
+    def func(pa: T.handle, pout: T.handle):
+        a = T.match_buffer(pa, (64,), "int32")
+        out = T.match_buffer(pout, (64,), "int8")
+        with T.launch_thread("vthread.x", 2) as v:
+            acc = T.alloc_buffer((32,), "int32", scope="local.acc")
+            if v < 1:
+                for i in range(32):
+                    acc[i] = a[i]
+                for i in range(32):
+                    acc[i] = acc[i] + 1
+            else:
+                for i in range(32):
+                    acc[i] = a[i + 32]
+            for i in range(32):
+                out[v * 32 + i] = T.cast(acc[i], "int8")
+
+    a = RNG.integers(-99, 99, 64).astype(np.int32)
+    out, stats = run(build(func, VTA), {"a": a})
+    assert np.array_equal(out["out"], (a + (np.arange(64) < 32)).astype(np.int8))
+    assert stats.insns["ALU.ADD"] == 1 and stats.insns["LOAD.ACC"] == 2
+
+
+def test_bounds_that_depend_on_the_thread_are_refused():
+    @T.prim_func(s_tir=True)
+    def func(pa: T.handle, pout: T.handle):
+        a = T.match_buffer(pa, (64,), "int32")
+        out = T.match_buffer(pout, (64,), "int8")
+        with T.launch_thread("vthread.x", 2) as v:
+            acc = T.alloc_buffer((16,), "int32", scope="local.acc")
+            for k in range(v + 1):
+                for i in range(16):
+                    acc[i] = a[k * 16 + i]
+                for i in range(16):
+                    out[v * 32 + k * 16 + i] = T.cast(acc[i], "int8")
+
+    with pytest.raises(ScheduleError, match="loop 'k': its bounds depend on virtual thread"):
+        build(func, VTA)

@@ -1,0 +1,255 @@
+"""What the tests of the model share: a machine to run instructions on, and an interpreter to compare it with."""
+
+from collections import defaultdict
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.isa import AluOp, Isa, Mem, Op, depth, entry_bytes
+from tilewright.sim.model import Model
+
+TINY = PRESETS["tiny"]
+CONFIGS = {
+    "tiny": TINY,
+    "vta": PRESETS["vta"],
+    "batch2": TINY.replace(name="batch2", batch=2, inp_bytes=512, acc_bytes=4096),
+    "wide_in": TINY.replace(name="wide_in", block_in=8, block_out=2, wgt_bits=4),
+    "wide_out": TINY.replace(name="wide_out", block_in=2, block_out=8, batch=2, acc_bytes=4096, wgt_bits=2),
+    "int4": TINY.replace(name="int4", inp_bits=4, wgt_bits=4, out_bits=4, extensions=TINY.extensions),
+    "single": TINY.replace(name="single", block_in=1, block_out=1, inp_bytes=64, wgt_bytes=64, acc_bytes=256),
+}
+
+
+class Machine:
+    """A model with a DRAM image: instructions as dicts of fields, micro-ops as rows (dst, src, wgt)."""
+
+    def __init__(self, cfg: Config, nbytes: int = 1 << 16, seed: int = 0):
+        self.cfg, self.isa = cfg, Isa(cfg)
+        self.rng = np.random.default_rng(seed)
+        self.dram = self.rng.integers(0, 256, nbytes, np.uint8)
+        self.model = Model(cfg, self.dram)
+
+    def put_uops(self, rows, address: int) -> None:
+        """Write micro-ops at the byte `address`."""
+        rows = np.asarray(rows).reshape(-1, 3)
+        words = self.isa.uop.encode(len(rows), dst=rows[:, 0], src=rows[:, 1], wgt=rows[:, 2]).astype("<u4")
+        self.dram[address : address + words.nbytes] = words.view(np.uint8).reshape(-1)
+
+    def words(self, insns) -> np.ndarray:
+        """The binary program of `insns`."""
+        out = np.zeros((len(insns), 2), np.uint64)
+        for k, f in enumerate(insns):
+            fmt = self.isa.format_of(f["op"], f.get("mem", 0))
+            assert fmt is not None
+            out[k] = fmt.encode(**{key: int(v) for key, v in f.items()})[0]
+        return out
+
+    def put(self, insns, address: int = 0) -> tuple[int, int]:
+        """Write the binary program of `insns` at `address`; the arguments of `run`."""
+        data = self.words(insns).view(np.uint8).reshape(-1)
+        self.dram[address : address + len(data)] = data
+        return address, len(insns)
+
+    def run(self, insns, address: int = 0):
+        """Execute `insns` and a FINISH."""
+        return self.model.run(*self.put([*insns, {"op": Op.FINISH}], address))
+
+    def interpreter(self) -> "Interpreter":
+        """An interpreter with the same memory contents."""
+        return Interpreter(self.cfg, self.dram.copy())
+
+    def scratchpads(self) -> dict[str, np.ndarray]:
+        """Contents in the interpreter's shapes."""
+        cfg, s = self.cfg, self.model.state
+        return {
+            "inp": s.inp.reshape(cfg.inp_depth, cfg.batch, cfg.block_in),
+            "wgt": s.wgt.reshape(cfg.wgt_depth, cfg.block_out, cfg.block_in),
+            "acc": s.acc.reshape(cfg.acc_depth, cfg.batch, cfg.block_out),
+            "uop": s.uop,
+        }
+
+
+class Interpreter:
+    """Executes instructions one micro-op at a time, from the note on the instruction set alone."""
+
+    def __init__(self, cfg: Config, dram: np.ndarray):
+        self.cfg, self.dram = cfg, dram
+        self.inp = np.zeros((cfg.inp_depth, cfg.batch, cfg.block_in), np.int64)
+        self.wgt = np.zeros((cfg.wgt_depth, cfg.block_out, cfg.block_in), np.int64)
+        self.acc = np.zeros((cfg.acc_depth, cfg.batch, cfg.block_out), np.int64)
+        self.uop = np.zeros(cfg.uop_depth, np.int64)
+
+    def run(self, insns, uop_format) -> None:
+        """Execute `insns`, dicts of fields, one after the other."""
+        for f in insns:
+            f = defaultdict(int, f)
+            if f["op"] in (Op.LOAD, Op.LOADP):
+                self._load(f)
+            elif f["op"] == Op.STORE:
+                self._store(f)
+            elif f["op"] in (Op.GEMM, Op.ALU):
+                self._loop(f, uop_format)
+
+    def _entry(self, mem, index, shape, bits):
+        """The numbers of one DRAM entry, by way of one big integer."""
+        size = entry_bytes(self.cfg, mem)
+        number = int.from_bytes(self.dram[index * size : (index + 1) * size].tobytes(), "little")
+        values = [number >> i * bits & (1 << bits) - 1 for i in range(size * 8 // bits)]
+        return np.array([v - (1 << bits) if v >> bits - 1 else v for v in values]).reshape(shape)
+
+    def _load(self, f):
+        mem, cfg = f["mem"], self.cfg
+        if f["x_size"] == 0:
+            return
+        if mem == Mem.UOP:
+            for x in range(f["x_size"]):
+                at = 4 * (f["dram_base"] + x)
+                self.uop[f["sram_base"] + x] = int.from_bytes(self.dram[at : at + 4].tobytes(), "little")
+            return
+        memory = {Mem.INP: self.inp, Mem.WGT: self.wgt}.get(mem, self.acc)
+        bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32, Mem.ACC8: 8}[mem]
+        pad = f["pad_value"] if bits >= 8 else (f["pad_value"] + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+        width = f["x_pad_0"] + f["x_size"] + f["x_pad_1"]
+        for y in range(f["y_pad_0"] + f["y_size"] + f["y_pad_1"]):
+            for x in range(width):
+                row, column = y - f["y_pad_0"], x - f["x_pad_0"]
+                at = f["sram_base"] + y * width + x
+                if 0 <= row < f["y_size"] and 0 <= column < f["x_size"]:
+                    index = f["dram_base"] + row * f["x_stride"] + column
+                    memory[at] = self._entry(mem, index, memory.shape[1:], bits)
+                else:
+                    memory[at] = pad
+
+    def _store(self, f):
+        size, bits = entry_bytes(self.cfg, Mem.OUT), self.cfg.out_bits
+        for y in range(f["y_size"]):
+            for x in range(f["x_size"]):
+                values = self.acc[f["sram_base"] + y * f["x_size"] + x].reshape(-1)
+                number = sum((int(v) & (1 << bits) - 1) << i * bits for i, v in enumerate(values))
+                at = (f["dram_base"] + y * f["x_stride"] + x) * size
+                self.dram[at : at + size] = np.frombuffer(number.to_bytes(size, "little"), np.uint8)
+
+    def _loop(self, f, uop_format):
+        words = self.uop[f["uop_bgn"] : f["uop_end"]].astype(np.uint64)[:, None]
+        uops = list(zip(*(uop_format.decode(words)[key].tolist() for key in ("dst", "src", "wgt"))))
+        for i in range(f["iter_out"]):
+            for j in range(f["iter_in"]):
+                for dst, src, wgt in uops:
+                    d = dst + i * f.get("dst_out", 0) + j * f.get("dst_in", 0)
+                    s = src + i * f.get("src_out", 0) + j * f.get("src_in", 0)
+                    w = wgt + i * f.get("wgt_out", 0) + j * f.get("wgt_in", 0)
+                    if f["op"] == Op.ALU:
+                        self.acc[d] = self._alu(f, self.acc[d], f["imm"] if f["use_imm"] else self.acc[s])
+                    elif f.get("reset"):
+                        self.acc[d] = 0
+                    else:
+                        dot = self.inp[s] @ self.wgt[w].T
+                        self.acc[d] = wrap(dot if f.get("overwrite") else self.acc[d] + dot)
+
+    def _alu(self, f, a, b):
+        if f["alu_op"] == AluOp.SHR:
+            b = np.broadcast_to(b, a.shape)
+            shifted = [
+                (int(x) >> min(int(n), 64)) if n >= 0 else int(x) << min(-int(n), 32)
+                for x, n in zip(a.reshape(-1), b.reshape(-1))
+            ]
+            return wrap(np.array([(v + (1 << 31)) % (1 << 32) - (1 << 31) for v in shifted]).reshape(a.shape))
+        return {
+            AluOp.MIN: lambda: np.minimum(a, b),
+            AluOp.MAX: lambda: np.maximum(a, b),
+            AluOp.ADD: lambda: wrap(a + b),
+            AluOp.MUL: lambda: wrap(a * b),
+        }[f["alu_op"]]()
+
+
+def wrap(x):
+    """int64 to the value that 32 bits hold."""
+    return np.asarray(x).astype(np.int32).astype(np.int64)
+
+
+def random_uops(rng, n_max=24):
+    """Micro-ops (n, 3) from 0 on: unrolled loops, loops with a flaw, constant columns, or noise."""
+    rows = np.zeros((1, 3), np.int64)
+    for _ in range(rng.integers(0, 4)):
+        n = int(rng.integers(1, 5))
+        if len(rows) * n > n_max:
+            break
+        step = rng.integers(-2, 4, 3) * rng.integers(0, 2, 3)
+        rows = (np.arange(n)[:, None, None] * step + rows).reshape(-1, 3)
+    style = rng.integers(4)
+    if style == 1:
+        rows[rng.integers(len(rows))] += rng.integers(0, 3, 3)
+    elif style == 2:
+        rows = rng.integers(0, 6, (int(rng.integers(1, n_max)), 3)) * rng.integers(0, 2, 3)
+    return rows - rows.min(axis=0)
+
+
+def random_loop(rng, limits, uops):
+    """Loop fields, and `uops` moved to where every index stays below `limits` (dst, src, wgt)."""
+    for _ in range(1000):
+        trips = rng.choice([1, 1, 2, 3, 5, 8], 2)
+        steps = rng.integers(0, 5, (2, 3)) * rng.integers(0, 2, (2, 3))
+        span = uops.max(axis=0) + (trips - 1) @ steps
+        if (span < limits).all():
+            break
+    else:
+        raise ValueError("no such loop")
+    moved = uops + [int(rng.integers(0, limit - s)) for limit, s in zip(limits, span)]
+    fields = {"iter_out": trips[0], "iter_in": trips[1], "uop_bgn": 0, "uop_end": len(uops)}
+    for loop, row in zip(("out", "in"), steps):
+        fields |= {f"{name}_{loop}": row[c] for c, name in enumerate(("dst", "src", "wgt"))}
+    return fields, moved
+
+
+def filled(cfg: Config, seed: int) -> tuple[Machine, list[dict]]:
+    """A machine, and the loads that fill its scratchpads with random numbers from DRAM."""
+    m = Machine(cfg, seed=seed)
+    base = 8192 // np.array([entry_bytes(cfg, mem) for mem in (Mem.INP, Mem.WGT, Mem.ACC)]) + 1
+    return m, [
+        {"op": Op.LOAD, "mem": mem, "dram_base": at, "y_size": 1, "x_size": min(depth(cfg, mem), 128), "x_stride": 1}
+        for mem, at in zip((Mem.INP, Mem.WGT, Mem.ACC), base)
+    ]
+
+
+def load_uops(address: int, count: int) -> dict:
+    """The LOAD of `count` micro-ops from the byte `address` to the begin of their buffer."""
+    return {"op": Op.LOAD, "mem": Mem.UOP, "dram_base": address // 4, "y_size": 1, "x_size": count, "x_stride": count}
+
+
+@pytest.fixture
+def machine():
+    """Makes a `Machine`."""
+    return Machine
+
+
+@pytest.fixture(params=CONFIGS)
+def any_cfg(request) -> Config:
+    """Each of the configurations whose shapes differ."""
+    return CONFIGS[request.param]
+
+
+@pytest.fixture
+def kit():
+    """The helpers of this module, by name."""
+    return SimpleNamespace(
+        **{f.__name__: f for f in (wrap, random_uops, random_loop, filled, load_uops)}, CONFIGS=CONFIGS
+    )
+
+
+@pytest.fixture
+def agree():
+    """Runs `insns` on a machine and on the interpreter, and compares every memory."""
+
+    def check(m: Machine, insns: list[dict]):
+        m.put([*insns, {"op": Op.FINISH}])
+        reference = m.interpreter()
+        stats = m.run(insns)
+        reference.run(insns, m.isa.uop)
+        for name, got in m.scratchpads().items():
+            np.testing.assert_array_equal(got, getattr(reference, name), err_msg=name)
+        np.testing.assert_array_equal(m.dram, reference.dram)
+        return stats
+
+    return check
