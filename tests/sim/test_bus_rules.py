@@ -46,9 +46,7 @@ def library():
     cfg = PRESETS["vta"]
     sources = [MASTER, rtl.HARNESS, Path(verilator.__file__)]
     key = {"sources": [path.read_text() for path in sources]} | verilator.identity()
-    folder = verilator.cached(
-        "test", key, lambda f: rtl.build_harness(f, MASTER.read_text(), "bus_master", cfg) and None
-    )
+    folder = verilator.cached("test", key, lambda f: rtl.build_harness(f, MASTER, "bus_master", cfg) and None)
     return rtl.load_library(folder / "core.so")
 
 
