@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
@@ -41,41 +43,33 @@ class Alu(wiring.Component):
         super().__init__({"op": In(OP_BITS), "a": In(entry), "b": In(entry), "o": Out(entry)})
 
     def elaborate(self, platform) -> Module:
-        """One lane like the other."""
+        """All lanes alike."""
         m = Module()
-        for k in range(lanes(self.cfg)):
-            a, b = (value[32 * k : 32 * (k + 1)].as_signed() for value in (self.a, self.b))
-            out = self.o[32 * k : 32 * (k + 1)]
-            less = Signal(name=f"less_{k}")
-            m.d.comb += less.eq(a < b)
-            with m.Switch(self.op):
-                with m.Case(AluOp.MIN):
-                    m.d.comb += out.eq(Mux(less, a, b))
-                with m.Case(AluOp.MAX):
-                    m.d.comb += out.eq(Mux(less, b, a))
-                with m.Case(AluOp.SHR):
-                    m.d.comb += out.eq(_shifted(m, a, b, f"{k}"))
-                with m.Default():
-                    m.d.comb += out.eq(a + b)
+        a, b = (
+            [value[32 * k : 32 * (k + 1)].as_signed() for k in range(lanes(self.cfg))] for value in (self.a, self.b)
+        )
+        with m.Switch(self.op):
+            for op, lane in _LANES.items():
+                with m.Case(op):
+                    m.d.comb += self.o.eq(Cat(lane(x, y)[:32] for x, y in zip(a, b)))
+            with m.Default():
+                m.d.comb += self.o.eq(Cat((x + y)[:32] for x, y in zip(a, b)))
         return m
 
 
-def _shifted(m: Module, a: Value, b: Value, name: str) -> Value:
+def _shifted(a: Value, b: Value) -> Value:
     """SHR of one lane, by one shifter: to the left by n is `a * 2**32` to the right by 32 - n, whose low five bits
     are those of b = -n."""
-    wide, amount = Signal(64, name=f"wide_{name}"), Signal(5, name=f"amount_{name}")
-    out = Signal(32, name=f"shifted_{name}")
-    left = b[31]
-    m.d.comb += [
-        wide.eq(Mux(left, Cat(C(0, 32), a), Cat(a, a[31].replicate(32)))),
-        amount.eq(b[:5] | b[5:31].any().replicate(5)),
-        out.eq(wide >> amount),
-    ]
-    with m.If(left):
-        m.d.comb += amount.eq(b[:5])
-        with m.If(~b[5:31].all()):
-            m.d.comb += out.eq(0)
-    return out
+    left, high = b[31], b[5:31]
+    amount = Mux(~left & high.any(), 31, b[:5])
+    return Mux(left & ~high.all(), 0, Mux(left, Cat(C(0, 32), a), Cat(a, a[31].replicate(32))) >> amount)
+
+
+_LANES: dict[AluOp, Callable[[Value, Value], Value]] = {
+    AluOp.MIN: lambda a, b: Mux(a < b, a, b),
+    AluOp.MAX: lambda a, b: Mux(a < b, b, a),
+    AluOp.SHR: _shifted,
+}
 
 
 class Multiplier(wiring.Component):
@@ -104,14 +98,14 @@ class Multiplier(wiring.Component):
     def elaborate(self, platform) -> Module:
         """Operand registers, partial products in registers, their sum."""
         m, bits = Module(), 32 * multipliers(self.cfg)
-        a, b = Signal(bits), Signal(bits)
+        a, b = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
         en, group = Signal(), Signal.like(self.group)
         m.d.sync += [en.eq(self.en), group.eq(self.group), self.o_en.eq(en), self.o_group.eq(group)]
         with m.If(self.en):
             m.d.sync += [a.eq(self.a.word_select(self.group, bits)), b.eq(self.b.word_select(self.group, bits))]
         for k in range(multipliers(self.cfg)):
             (a0, a1), (b0, b1) = ((v[32 * k : 32 * k + 16], v[32 * k + 16 : 32 * k + 32]) for v in (a, b))
-            parts = [Signal(32, name=f"part_{k}_{name}") for name in ("low", "ab", "ba")]
+            parts = [Signal(32, name=f"part_{k}_{name}", reset_less=True) for name in ("low", "ab", "ba")]
             with m.If(en):
                 m.d.sync += [part.eq(u * v) for part, u, v in zip(parts, (a0, a1, a0), (b0, b0, b1))]
             low, ab, ba = parts

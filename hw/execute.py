@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -43,6 +45,22 @@ def retired_layout() -> data.StructLayout:
     return data.StructLayout({"finish": 1, "push": push_layout()})
 
 
+_LIVE = data.StructLayout(
+    {
+        "en": 1,  # reads acc[dst], executes, writes
+        "early": 1,  # reads acc[src] one cycle ahead of its visit, whose slot is then `late`
+        "last": 1,  # its instruction ends
+    }
+)
+
+
+class _Stage(NamedTuple):
+    """One slot of the pipeline: what happens in it, and with which operands."""
+
+    live: data.View
+    slot: data.View
+
+
 class Execute(wiring.Component):
     """Executes visits in order, each on the accumulators as the one before left them.
 
@@ -75,102 +93,98 @@ class Execute(wiring.Component):
                 "retired": Out(retired_layout()),
             }
         )
-        self._slot = data.StructLayout(
-            {
-                "en": 1,  # reads acc[dst], executes, writes
-                "early": 1,  # reads acc[src] one cycle ahead of its visit
-                "late": 1,  # takes what the slot before it read
-                "src_addr": address_bits(cfg, Mem.ACC),
-                **visit_layout(cfg).members,
-            }
-        )
+        names = ("dst", "src", "wgt", "dot", "clear", "tensor", "op", "imm", "finish", "push")
+        self._slot = data.StructLayout({"late": 1, **{name: visit_layout(cfg).members[name] for name in names}})
 
     def elaborate(self, platform) -> Module:
         """Issue, dot products, delay, accumulate."""
         m, cfg = Module(), self.cfg
         m.submodules.dot = dot = gemm.Dot(cfg)
-        slot = self._issue(m)
+        first = self._issue(m)
         reads = Signal()
         m.d.comb += [
-            reads.eq(slot.en & slot.dot),
+            reads.eq(first.live.en & first.slot.dot),
             self.inp.en.eq(reads),
-            self.inp.addr.eq(slot.src),
+            self.inp.addr.eq(first.slot.src),
             self.wgt.en.eq(reads),
-            self.wgt.addr.eq(slot.wgt),
+            self.wgt.addr.eq(first.slot.wgt),
             dot.inp.eq(self.inp.data),
             dot.wgt.eq(self.wgt.data),
         ]
         m.d.sync += dot.en.eq(reads)
-        stages = [slot]
+        stages = [first]
         for k in range(dot_latency(cfg)):
-            later = Signal(self._slot, name=f"slot_{k + 1}")
-            m.d.sync += later.eq(stages[-1])
+            later = self._stage(k + 1)
+            m.d.sync += [later.live.eq(stages[-1].live), later.slot.eq(stages[-1].slot)]
             stages.append(later)
         address, choose, execute = stages[-1 - ACC_STAGES :]
         self._accumulate(m, address, choose, execute, dot.sums)
         return m
 
-    def _issue(self, m: Module) -> data.View:
+    def _stage(self, k: int) -> _Stage:
+        return _Stage(Signal(_LIVE, name=f"live_{k}"), Signal(self._slot, name=f"slot_{k}", reset_less=True))
+
+    def _issue(self, m: Module) -> _Stage:
         """The slot of the visit at the input; holds the visit while it needs more than one."""
         cfg, visit = self.cfg, self.visits.payload
-        slot = Signal(self._slot, name="slot_0")
+        stage = self._stage(0)
         fetched, wait = Signal(), Signal(range(multiply_interval(cfg)))
         go, early, real = Signal(), Signal(), Signal()
-        multiply = visit.op == AluOp.MUL
         same = bank(cfg, visit.dst) == bank(cfg, self._source(visit))
         m.d.comb += [
             real.eq(self.visits.valid & ~visit.void & (wait == 0)),
             early.eq(real & visit.tensor & same & ~fetched),
             go.eq(self.visits.valid & (wait == 0) & ~early),
             self.visits.ready.eq((wait == 0) & ~early),
-            *[slot[name].eq(visit[name]) for name in visit_layout(cfg).members],
-            slot.en.eq(real & ~early),
-            slot.early.eq(early),
-            slot.late.eq(fetched),
-            slot.src_addr.eq(self._source(visit)),
-            slot.last.eq(go & visit.last),
+            stage.live.en.eq(real & ~early),
+            stage.live.early.eq(early),
+            stage.live.last.eq(go & visit.last),
+            stage.slot.late.eq(fetched),
+            *[stage.slot[name].eq(visit[name]) for name in self._slot.members if name != "late"],
         ]
         m.d.sync += fetched.eq(early)
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
-        with m.Elif(real & ~early & multiply):
+        with m.Elif(stage.live.en & (visit.op == AluOp.MUL)):
             m.d.sync += wait.eq(multiply_interval(cfg) - 1)
-        return slot
+        return stage
 
     def _source(self, visit) -> Value:
+        """`src` of an ALU visit."""
         return visit.src[: address_bits(self.cfg, Mem.ACC)]
 
     def _accumulate(self, m: Module, address, choose, execute, sums) -> None:
         """Read and choose the operands."""
         cfg = self.cfg
         entry = cfg.acc_entry_bits
-        result, older = Signal(entry), Signal(entry)  # of the latest visit; of the one before the latest write
-        written, writing = Signal(), Signal.like(address.dst)  # the result is being written
+        result, older = (Signal(entry, name=name, reset_less=True) for name in ("result", "older"))
+        # of the latest visit; of the one before the latest write
+        written, writing = Signal(), Signal.like(address.slot.dst)  # the result is being written
         read_src = Signal()
         m.d.comb += [
-            read_src.eq(address.early | (address.en & address.tensor & ~address.late)),
-            self.dst.en.eq(address.en & ~address.clear),
-            self.dst.addr.eq(address.dst),
+            read_src.eq(address.live.early | (address.live.en & address.slot.tensor & ~address.slot.late)),
+            self.dst.en.eq(address.live.en & ~address.slot.clear),
+            self.dst.addr.eq(address.slot.dst),
             self.src.en.eq(read_src),
-            self.src.addr.eq(address.src_addr),
+            self.src.addr.eq(self._source(address.slot)),
             self.write.en.eq(written),
             self.write.addr.eq(writing),
             self.write.data.eq(result),
         ]
         m.d.sync += older.eq(result)
-        latest = ((choose.en, choose.dst), (execute.en, execute.dst), (written, writing))
-        a_match = _matches(m, latest, address.dst, self.dst.en, "a")
-        b_match = _matches(m, latest, address.src_addr, read_src, "b")
-        a, b, a_used, b_used = (Signal(entry, name=name) for name in ("a", "b", "a_used", "b_used"))
+        latest = ((choose.live.en, choose.slot.dst), (execute.live.en, execute.slot.dst), (written, writing))
+        a_match = _matches(m, latest, address.slot.dst, self.dst.en, "a")
+        b_match = _matches(m, latest, self._source(address.slot), read_src, "b")
+        a, b, a_used, b_used = (Signal(entry, name=name, reset_less=True) for name in ("a", "b", "a_used", "b_used"))
         a_next, b_next = Signal(), Signal()  # the visit right before makes the operand just now
         m.d.comb += [a_used.eq(Mux(a_next, result, a)), b_used.eq(Mux(b_next, result, b))]
-        imm = Cat(choose.imm, choose.imm[-1].replicate(16)).replicate(alu.lanes(cfg))
-        with m.If(choose.en):
+        imm = Cat(choose.slot.imm, choose.slot.imm[-1].replicate(16)).replicate(alu.lanes(cfg))
+        with m.If(choose.live.en):
             chosen = _choose(a_match, self.dst.data, result, older)
-            m.d.sync += [a.eq(Mux(choose.clear, 0, chosen)), a_next.eq(a_match[0])]
-        with m.If(choose.en | choose.early):
+            m.d.sync += [a.eq(Mux(choose.slot.clear, 0, chosen)), a_next.eq(a_match[0])]
+        with m.If(choose.live.en | choose.live.early):
             chosen = _choose(b_match, self.src.data, result, older)
-            m.d.sync += b.eq(Mux(choose.late, b_used, Mux(choose.tensor, chosen, imm)))
+            m.d.sync += b.eq(Mux(choose.slot.late, b_used, Mux(choose.slot.tensor, chosen, imm)))
             m.d.sync += b_next.eq(b_match[0])
         self._compute(m, execute, (a_used, b_used, sums), result, written, writing)
 
@@ -183,12 +197,12 @@ class Execute(wiring.Component):
         m.submodules.multiplier = multiplier = alu.Multiplier(cfg)
         dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(alu.lanes(cfg)))
         multiply, group, done = Signal(), Signal(range(groups)), Signal()
-        held, now = Signal(self._slot, name="multiplied"), Signal()  # the visit that multiplies; another one ends
+        held, now = self._stage(-1), Signal()  # the visit that multiplies; another one ends
         m.d.comb += [
-            lanes.op.eq(execute.op),
+            lanes.op.eq(execute.slot.op),
             lanes.a.eq(a),
-            lanes.b.eq(Mux(execute.dot, dots, b)),
-            multiply.eq(execute.en & (execute.op == AluOp.MUL)),
+            lanes.b.eq(Mux(execute.slot.dot, dots, b)),
+            multiply.eq(execute.live.en & (execute.slot.op == AluOp.MUL)),
             now.eq(~multiply),
             multiplier.en.eq(multiply | (group != 0)),
             multiplier.group.eq(group),
@@ -199,19 +213,19 @@ class Execute(wiring.Component):
         if groups > 1:
             m.d.sync += group.eq(group + multiplier.en)
         with m.If(multiply):
-            m.d.sync += held.eq(execute)
+            m.d.sync += [held.live.eq(execute.live), held.slot.eq(execute.slot)]
         for k in range(groups):  # operands wait in their registers; a group's result comes after it entered
             part = slice(k * width, (k + 1) * width)
             with m.If(multiplier.o_en & (multiplier.o_group == k)):
                 m.d.sync += result[part].eq(multiplier.o)
-            with m.Elif(execute.en & now):
+            with m.Elif(execute.live.en & now):
                 m.d.sync += result[part].eq(lanes.o[part])
         m.d.sync += [
-            written.eq((execute.en & now) | done),
-            writing.eq(Mux(done, held.dst, execute.dst)),
-            self.retire.eq((execute.last & now) | (done & held.last)),
-            self.retired.finish.eq(Mux(done, held.finish, execute.finish)),
-            self.retired.push.eq(Mux(done, held.push, execute.push)),
+            written.eq((execute.live.en & now) | done),
+            writing.eq(Mux(done, held.slot.dst, execute.slot.dst)),
+            self.retire.eq((execute.live.last & now) | (done & held.live.last)),
+            self.retired.finish.eq(Mux(done, held.slot.finish, execute.slot.finish)),
+            self.retired.push.eq(Mux(done, held.slot.push, execute.slot.push)),
         ]
 
 

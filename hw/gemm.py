@@ -68,7 +68,9 @@ class Dot(wiring.Component):
         enables = [Signal(name=f"en_{k + 1}") for k in range(stages)]
         for enable, before in zip(enables, [self.en, *enables]):
             m.d.sync += enable.eq(before)
-        inp, wgt = Signal.like(self.inp, name="inp_held"), Signal.like(self.wgt, name="wgt_held")
+        inp, wgt = (
+            Signal(len(v), name=name, reset_less=True) for name, v in (("inp_held", self.inp), ("wgt_held", self.wgt))
+        )
         with m.If(self.en):
             m.d.sync += [inp.eq(self.inp), wgt.eq(self.wgt)]
         block = cfg.block_in
@@ -110,7 +112,7 @@ def _element(entry: Value, k: int, bits: int) -> Value:
 
 
 def _register(m: Module, enable: Value, value: Value, name: str, bits: int | None = None) -> Signal:
-    out = Signal(signed(bits or len(value)), name=name)
+    out = Signal(signed(bits or len(value)), name=name, reset_less=True)
     with m.If(enable):
         m.d.sync += out.eq(value)
     return out

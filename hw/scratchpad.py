@@ -89,7 +89,7 @@ class Accumulators(wiring.Component):
                 m.d.sync += latest.eq(bank(cfg, getattr(self, name).addr))
             chosen[name] = data[0] if count == 1 else Mux(latest, data[1], data[0])
         m.d.comb += [self.dst.data.eq(chosen["dst"]), self.src.data.eq(chosen["src"])]
-        fresh, held = Signal(), Signal.like(self.store.data)
+        fresh, held = Signal(), Signal.like(self.store.data, reset_less=True)
         m.d.sync += fresh.eq(readers["store"])
         with m.If(fresh):
             m.d.sync += held.eq(chosen["store"])
