@@ -10,7 +10,7 @@ import click
 
 from ..hw.errors import InputError
 from . import report
-from .options import config_option, device_option, json_option
+from .options import config_option, device_option, device_options, json_option, waves_option
 from .programs import MODEL_HELP, open_program
 
 if TYPE_CHECKING:
@@ -35,16 +35,19 @@ array per output tensor where there are several.
 @click.option("--inputs", required=True, metavar="X.npz", help="The inputs.")
 @click.option("-o", "--output", metavar="Y.npz", help="Where the outputs go.")
 @device_option
+@waves_option
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @json_option
-def command(model: str, inputs: str, output: str | None, device: str, config: str | None, as_json: bool) -> None:
+def command(
+    model: str, inputs: str, output: str | None, device: str, waves: str | None, config: str | None, as_json: bool
+) -> None:
     """Load or compile, run every input, compare, write the outputs, and print the steps."""
-    from ..runtime.device import check_device, open_device
+    from ..runtime.device import open_device
     from ..runtime.files import check_writable, read_npz
     from ..runtime.loader import Loaded
     from .layers import print_rows, run_rows
 
-    check_device(device)
+    options = device_options(device, waves)
     if output:
         check_writable(output)
     arrays = read_npz(inputs)
@@ -53,7 +56,7 @@ def command(model: str, inputs: str, output: str | None, device: str, config: st
     samples, stacked = split(executable, arrays, inputs)
     results, runs, start = [], [], time.perf_counter()
     with (
-        Loaded(executable, open_device(device, executable.cfg)) as loaded,
+        Loaded(executable, open_device(device, executable.cfg, **options)) as loaded,
         report.progress(f"running on {device}", len(samples)) as advance,
     ):
         for sample in samples:

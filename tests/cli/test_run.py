@@ -82,4 +82,4 @@ def test_pickles_are_refused(tilewright, double_tw, tmp_path):
 
 def test_an_unknown_device_is_refused_first(tilewright, tmp_path):
     done = tilewright("run", tmp_path / "no.tw", "--inputs", tmp_path / "no.npz", "--on", "fpga")
-    assert (done.status, done.err) == (5, "tilewright: error: unknown device 'fpga'; known are model\n")
+    assert (done.status, done.err) == (5, "tilewright: error: unknown device 'fpga'; known are model, rtl\n")
