@@ -52,7 +52,7 @@ class Fetch(wiring.Component):
         word, broken, have, take = Signal(INSN_BITS), Signal(), Signal(), Signal()
         index, left = Signal(INDEX_BITS), Signal(INDEX_BITS)
         asking = Signal()
-        bad, queue = self._decode(m, word, left == 1)
+        bad, queue = decode(m, self.cfg, word, left == 1)
         error = Signal(Error, init=Error.NONE)
         m.d.comb += [self.req.valid.eq(asking), self.idle.eq((left == 0) & ~asking)]
         self._request(m)
@@ -125,33 +125,34 @@ class Fetch(wiring.Component):
             with m.If(self.start):
                 m.d.sync += part.eq(self.addr[4 : 4 + (parts - 1).bit_length()] if bits > INSN_BITS else 0)
 
-    def _decode(self, m: Module, word, final) -> tuple[Value, Value]:
-        """Whether `word` cannot be executed, and its queue."""
-        ext = self.cfg.extensions
-        load, flags = data.View(insn_layout(self.cfg, "LOAD"), word), data.View(insn_layout(self.cfg, "FINISH"), word)
-        gemm, alu = data.View(insn_layout(self.cfg, "GEMM"), word), data.View(insn_layout(self.cfg, "ALU"), word)
-        bad, queue = Signal(), Signal(Queue, init=Queue.COMPUTE)
-        known = {Mem.WGT, Mem.INP, Mem.ACC} | ({Mem.ACC8} if loads_int8(self.cfg) else set())
-        m.d.comb += [bad.eq(1), queue.eq(Queue.COMPUTE)]
-        with m.Switch(flags.op):
-            for op, allowed in ((Op.LOAD, known | {Mem.UOP}), (Op.LOADP, known if "pad_value" in ext else set())):
-                with m.Case(op), m.Switch(load.mem):
-                    for mem in sorted(allowed):
-                        with m.Case(mem):
-                            if mem in (Mem.INP, Mem.WGT):
-                                m.d.comb += [bad.eq(flags.pop_prev | flags.push_prev), queue.eq(Queue.LOAD)]
-                            else:
-                                m.d.comb += bad.eq(0)
-            with m.Case(Op.STORE):
-                nothing = (load.mem == Mem.UOP) & (load.x_size == 0)
-                m.d.comb += [
-                    queue.eq(Queue.STORE),
-                    bad.eq(~((load.mem == Mem.OUT) | nothing) | flags.pop_next | flags.push_next),
-                ]
-            with m.Case(Op.GEMM):
-                m.d.comb += bad.eq(gemm.reset & gemm.overwrite if "overwrite" in ext else 0)
-            with m.Case(Op.ALU):
-                m.d.comb += bad.eq(alu.alu_op > AluOp.MUL)
-            with m.Case(Op.FINISH):
-                m.d.comb += bad.eq(0)
-        return bad | (final != (flags.op == Op.FINISH)), queue
+
+def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
+    """Whether `word`, the last of its program if `final`, cannot be executed; and its queue."""
+    ext = cfg.extensions
+    load, flags = data.View(insn_layout(cfg, "LOAD"), word), data.View(insn_layout(cfg, "FINISH"), word)
+    gemm, alu = data.View(insn_layout(cfg, "GEMM"), word), data.View(insn_layout(cfg, "ALU"), word)
+    bad, queue = Signal(), Signal(Queue, init=Queue.COMPUTE)
+    known = {Mem.WGT, Mem.INP, Mem.ACC} | ({Mem.ACC8} if loads_int8(cfg) else set())
+    m.d.comb += [bad.eq(1), queue.eq(Queue.COMPUTE)]
+    with m.Switch(flags.op):
+        for op, allowed in ((Op.LOAD, known | {Mem.UOP}), (Op.LOADP, known if "pad_value" in ext else set())):
+            with m.Case(op), m.Switch(load.mem):
+                for mem in sorted(allowed):
+                    with m.Case(mem):
+                        if mem in (Mem.INP, Mem.WGT):
+                            m.d.comb += [bad.eq(flags.pop_prev | flags.push_prev), queue.eq(Queue.LOAD)]
+                        else:
+                            m.d.comb += bad.eq(0)
+        with m.Case(Op.STORE):
+            nothing = (load.mem == Mem.UOP) & (load.x_size == 0)
+            m.d.comb += [
+                queue.eq(Queue.STORE),
+                bad.eq(~((load.mem == Mem.OUT) | nothing) | flags.pop_next | flags.push_next),
+            ]
+        with m.Case(Op.GEMM):
+            m.d.comb += bad.eq(gemm.reset & gemm.overwrite if "overwrite" in ext else 0)
+        with m.Case(Op.ALU):
+            m.d.comb += bad.eq(alu.alu_op > AluOp.MUL)
+        with m.Case(Op.FINISH):
+            m.d.comb += bad.eq(0)
+    return bad | (final != (flags.op == Op.FINISH)), queue
