@@ -49,7 +49,7 @@ class Control(wiring.Component):
     def elaborate(self, platform):
         """The states; the first fault is kept until the next start."""
         m = Module()
-        aborted, late = Signal(), Signal()
+        aborted, late, oldest = Signal(), Signal(), self._oldest(m)
         m.d.comb += self.running.eq(self.go | self.halt)
         with m.FSM():
             with m.State("IDLE"):
@@ -70,7 +70,7 @@ class Control(wiring.Component):
                 m.next = "RUN"
             with m.State("RUN"):
                 m.d.comb += self.running.eq(1)
-                self._keep_fault(m, late)
+                self._keep_fault(m, late, oldest)
                 with m.If(self.fault.code != Error.NONE):
                     m.next = "HALT"
                 with m.Elif(self.reset):
@@ -91,10 +91,10 @@ class Control(wiring.Component):
         self._watch(m, late)
         return m
 
-    def _keep_fault(self, m: Module, late) -> None:
+    def _keep_fault(self, m: Module, late, oldest) -> None:
         with m.If(self.fault.code == Error.NONE):
             with m.If(late):
-                m.d.sync += [self.fault.code.eq(Error.WATCHDOG), self.fault.index.eq(self._oldest(m))]
+                m.d.sync += [self.fault.code.eq(Error.WATCHDOG), self.fault.index.eq(oldest)]
             for fault in self.faults:
                 with m.If(fault.code != Error.NONE):
                     m.d.sync += [self.fault.code.eq(fault.code), self.fault.index.eq(fault.index)]
@@ -111,10 +111,10 @@ class Control(wiring.Component):
     def _oldest(self, m: Module):
         """The first instruction of the program among those that the queues show."""
         low = Signal(INDEX_BITS)
-        indices = [Mux(self.waiting[k], self.heads[k].index, ~0) for k in range(3)]
+        indices = [Mux(self.waiting[k], self.heads[k].index, (1 << INDEX_BITS) - 1) for k in range(3)]
         first = Signal(INDEX_BITS)
         m.d.sync += [
-            first.eq(Mux(indices[0][:INDEX_BITS] < indices[1][:INDEX_BITS], indices[0], indices[1])),
-            low.eq(Mux(first < indices[2][:INDEX_BITS], first, indices[2])),
+            first.eq(Mux(indices[0] < indices[1], indices[0], indices[1])),
+            low.eq(Mux(first < indices[2], first, indices[2])),
         ]
         return low

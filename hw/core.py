@@ -60,7 +60,6 @@ class Engine(wiring.Component):
     """
 
     def __init__(self, cfg: Config):
-        check_ports(cfg)
         self.cfg = cfg
         super().__init__(
             {
@@ -162,7 +161,6 @@ class Core(wiring.Component):
     """
 
     def __init__(self, cfg: Config):
-        check_ports(cfg)
         self.cfg = cfg
         super().__init__(
             {

@@ -9,7 +9,7 @@ from amaranth.back import verilog
 from amaranth.hdl import ClockDomain, Module, Signal, Value
 
 from .config import Config
-from .core import Core
+from .core import Core, check_ports
 
 
 def top_name(cfg: Config) -> str:
@@ -23,6 +23,7 @@ def to_verilog(cfg: Config, *, name: str = "") -> str:
     Ports are flat and joined by `_`: `m_load0_araddr`, `s_axil_awaddr`, `clk`, `rst`.
     Raises `UnsupportedError` for a configuration that the core is not made for.
     """
+    check_ports(cfg)
     core, clk, rst = Core(cfg), Signal(), Signal()
     signals = {"_".join(map(str, path)): value for path, _, value in core.signature.flatten(core)}
     ports = {name: (Value.cast(value), None) for name, value in {"clk": clk, "rst": rst, **signals}.items()}
