@@ -13,6 +13,7 @@ from .ports import ADDRESS_BITS, Activity, Fault
 from .regs import MAGIC, REGISTERS
 
 UNITS = ("LOAD", "COMPUTE", "STORE")
+ACCESS_INTERVAL = 2  # cycles from one access to the next of the same kind
 RESPONSE_LATENCY = 1  # cycles from an AXI-Lite access to its response
 COUNTERS = tuple(name for name in REGISTERS if name == "CYCLES" or name.startswith(tuple(f"{u}_" for u in UNITS)))
 
@@ -60,7 +61,8 @@ class Csr(wiring.Component):
 
     Members: `axil`; `start` and `reset` (one cycle each, from CONTROL), `addr`, `count`, `watchdog` as written;
     `running`, `done`, `fault`, `counters` as read.
-    Latency `RESPONSE_LATENCY`; one access per two cycles. Addresses that are no register read as 0 and ignore writes.
+    Latency `RESPONSE_LATENCY`; one access per `ACCESS_INTERVAL` cycles. Addresses that are no register read as
+    0 and ignore writes.
     """
 
     def __init__(self, cfg: Config):

@@ -23,6 +23,7 @@ from .ports import (
 from .regs import Error
 
 PLAN_LATENCY = 2  # cycles from a command to its first request
+WALK_LATENCY = 1  # cycles from a tile's description to its first entry's place
 WRITE_LATENCY = 1  # cycles from a beat to the scratchpad's write port
 DESCRIPTORS = 4  # commands whose requests may be ahead of the data
 _PART_BITS = 6  # of an entry's place in a beat
@@ -263,7 +264,7 @@ class Planner(wiring.Component):
 class Walker(wiring.Component):
     """Walks the entries of a tile, one per cycle, without a pause between tiles.
 
-    Members: `tile`, `step`. Latency 1.
+    Members: `tile`, `step`. Latency `WALK_LATENCY`.
     """
 
     def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):
