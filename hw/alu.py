@@ -101,8 +101,10 @@ class Multiplier(wiring.Component):
         a, b = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
         en, group = Signal(), Signal.like(self.group)
         m.d.sync += [en.eq(self.en), group.eq(self.group), self.o_en.eq(en), self.o_group.eq(group)]
-        with m.If(self.en):
-            m.d.sync += [a.eq(self.a.word_select(self.group, bits)), b.eq(self.b.word_select(self.group, bits))]
+        for k in range(groups(self.cfg)):
+            part = slice(k * bits, (k + 1) * bits)
+            with m.If(self.en & (self.group == k)):
+                m.d.sync += [a.eq(self.a[part]), b.eq(self.b[part])]
         for k in range(multipliers(self.cfg)):
             (a0, a1), (b0, b1) = ((v[32 * k : 32 * k + 16], v[32 * k + 16 : 32 * k + 32]) for v in (a, b))
             parts = [Signal(32, name=f"part_{k}_{name}", reset_less=True) for name in ("low", "ab", "ba")]
