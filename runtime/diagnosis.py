@@ -24,7 +24,7 @@ def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequenc
     program = _Stopped(cfg, insn, taken)
     at = program.at(index)
     if code == Error.UNDECODABLE:
-        return ExecutionError(f"{at}: {program.refused(index)}", index)
+        return ExecutionError(program.refused(index), index)
     if code in (Error.READ_RESPONSE, Error.WRITE_RESPONSE):
         verb = "read" if code == Error.READ_RESPONSE else "write"
         return AccessError(f"{at}: the bus answered a {verb} with an error{program.reached(index)}", index)
@@ -55,13 +55,15 @@ class _Stopped:
 
     def refused(self, k: int) -> str:
         """Why instruction `k` was not accepted."""
-        if k >= len(self.insns):
-            return "it is not in the program"
-        reason, final = self.isa.undecodable(self.insns[k]), k == len(self.insns) - 1
+        at, last = self.at(k), len(self.insns) - 1
+        if k > last:
+            return f"{at}: the program has {len(self.insns)}"
+        reason = self.isa.undecodable(self.insns[k])
         if not reason and self.insns[k]["op"] == Op.FINISH:
-            return f"{len(self.insns) - 1 - k} instructions follow FINISH"
-        missing = f"none of {len(self.insns)} instructions is FINISH" if final else ""
-        return reason or missing or "this accelerator does not execute it"
+            reason = f"{last - k} instructions follow FINISH"
+        if not reason and k == last:
+            return f"none of {len(self.insns)} instructions is FINISH; the last is {at}"
+        return f"{at}: {reason or 'this accelerator does not execute it'}"
 
     def reached(self, k: int) -> str:
         """The DRAM bytes that instruction `k` touches."""

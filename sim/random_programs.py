@@ -8,8 +8,11 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.isa import AluOp, Isa, Mem, Op, queue_of
+from ..runtime.device import Stats
 from ..runtime.launch import Launch
+from ..runtime.loader import run
 from ..runtime.program import Program
+from .memory import Memory
 
 ENTRIES = 64  # of every input buffer
 ODD = Config(
@@ -184,3 +187,27 @@ def with_idlers(launch: Launch, rng: np.random.Generator, count: int) -> Launch:
         insn = np.insert(insn, at, isa.formats[name].encode(1, **fields), axis=0)
         reloc = np.insert(reloc, at, -1).astype(np.int32)
     return Launch(launch.cfg, launch.name, insn, reloc, launch.buffers)
+
+
+class _Placed(Memory):
+    """A device that keeps what it should have run."""
+
+    def __init__(self, cfg: Config):
+        super().__init__(1 << 31)
+        self.cfg, self.start, self.count = cfg, 0, 0
+
+    def run(self, insn_address: int, insn_count: int) -> Stats:
+        self.start, self.count = insn_address, insn_count
+        return Stats()
+
+
+def random_case(cfg: Config, seed: int) -> tuple[np.ndarray, int, int]:
+    """(memory, address of the instructions, their number) of random program `seed`, ready to run."""
+    recorder = Recorder(cfg, seed)
+    record_random(recorder, int(recorder.rng.integers(5, 60)))
+    launch = recorder.program.finish()
+    if seed % 3 == 0:
+        launch = with_idlers(launch, recorder.rng, 10)
+    placed = _Placed(cfg)
+    run(launch, recorder.inputs, placed)
+    return placed.bytes, placed.start, placed.count

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..hw import config
 from ..hw.config import Config
-from ..hw.errors import AccessError, DeadlockError, ExecutionError, UnsupportedError
+from ..hw.errors import AccessError, ExecutionError, UnsupportedError
 from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes
 from ..hw.regs import MAGIC, REGISTERS
 from ..runtime.device import Stats
@@ -34,10 +34,11 @@ MOST_READS = 8  # bursts that a core keeps in flight on a load port
 _SLICE = 1 << 22  # cycles between two looks at the keyboard
 _PROGRAM_INSNS = 1 << 18  # instructions whose counts are remembered
 _MODULES = ("LOAD", "COMPUTE", "STORE")
+_COUNTERS = [name for name in REGISTERS if name.startswith(tuple(f"{module}_" for module in _MODULES))]
 
 
 class ProtocolError(ExecutionError):
-    """The circuit broke a rule of its bus: a defect of the circuit, whatever the program."""
+    """The circuit broke a rule of its bus, or hangs: a defect of the circuit, whatever the program."""
 
 
 _FROM_DRAM = ("latency", "response", "port_bytes", "total_bytes", "outstanding", "outstanding_writes")
@@ -214,8 +215,8 @@ class RtlDevice(Memory):
     def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
         """Execute in `image`, uint8 (n,), in place of the device's memory; its index is the address.
 
-        Raises what the error register says (`runtime.diagnosis`), `DeadlockError` where the core is not done in any
-        time that the program can need, `ProtocolError`. Afterwards the core is as after power-on.
+        Raises what the error register says (`runtime.diagnosis`), and `ProtocolError` where the circuit breaks a bus
+        rule or is not done in any time that the program can need: then it is powered on anew.
         """
         end = insn_address + insn_count * INSN_BYTES
         if insn_address < 0 or insn_count < 0 or end > len(image):
@@ -232,14 +233,19 @@ class RtlDevice(Memory):
             sim.write("INSN_ADDR_HI", insn_address >> 32)
             sim.write("WATCHDOG", self._watchdog)
             sim.write("CONTROL", 1)
-            done = sim.run(facts.most_cycles)
-            self._raise_error(sim, words, done, facts)
-            counters = {name: sim.read(name) for name in _counter_names()}
-        except ExecutionError:
+            if not sim.run(facts.most_cycles):
+                raise ProtocolError(f"the core is not done after {facts.most_cycles} cycles, its watchdog is silent")
+            failed = sim.read("CONTROL") & 4
+            counters = Counter({name: sim.read(name) for name in _COUNTERS})
+        except ProtocolError:
             self.close()
             raise
+        if failed:
+            taken = [counters[f"{module}_INSNS"] for module in _MODULES]
+            insn = np.frombuffer(words, np.uint64).reshape(-1, 2)
+            raise explain(self.cfg, insn, sim.read("ERROR"), sim.read("ERROR_INSN"), taken)
         stats = facts.stats + Stats()
-        stats.cycles, stats.counters = sim.read("CYCLES"), Counter(counters)
+        stats.cycles, stats.counters = sim.read("CYCLES"), counters
         return stats
 
     def close(self) -> None:
@@ -257,15 +263,6 @@ class RtlDevice(Memory):
             self._simulation = sim
         return self._simulation
 
-    def _raise_error(self, sim: Simulation, words: bytes, done: bool, facts: _Facts) -> None:
-        if done and not sim.read("CONTROL") & 4:
-            return
-        if not done:
-            raise DeadlockError(f"the core is not done after {facts.most_cycles} cycles, and its watchdog is silent")
-        insn = np.frombuffer(words, np.uint64).reshape(-1, 2)
-        taken = [sim.read(f"{name}_INSNS") for name in _MODULES]
-        raise explain(self.cfg, insn, sim.read("ERROR"), sim.read("ERROR_INSN"), taken)
-
     def _study(self, words: bytes) -> _Facts:
         stats, sizes = Stats(), {mem: entry_bytes(self.cfg, mem) for mem in Mem}
         for f in self._isa.decode(np.frombuffer(words, np.uint64).reshape(-1, 2)):
@@ -279,10 +276,6 @@ class RtlDevice(Memory):
         lanes = self.cfg.batch * self.cfg.block_out
         cycles = slow * moved + wait * (1 + len(words) // INSN_BYTES) + 4 * lanes * stats.uops + 4 * self._watchdog
         return _Facts(stats, cycles)
-
-
-def _counter_names() -> list[str]:
-    return [name for name in REGISTERS if name.startswith(tuple(f"{module}_" for module in _MODULES))]
 
 
 def _kind_of_waves(path: str | Path | None) -> str:
