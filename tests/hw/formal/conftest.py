@@ -45,7 +45,7 @@ class Spec:
         from amaranth.hdl import Module
 
         self.m = Module()
-        self.ports, self.probes = [], {}
+        self.ports, self.probes = [], []
 
     def free(self, name, shape=1):
         """An input that takes any value in any cycle."""
@@ -71,17 +71,42 @@ class Spec:
             target = Value.cast(member)
             self.m.d.comb += target.eq(self.free(f"{prefix}_{k}", len(target)))
 
-    def probe(self, path, shape=1):
-        """The signal `path` ("component.signal") inside of the design, for invariants."""
-        name = f"probe_{len(self.probes)}"
-        self.probes[name] = path
-        return self.free(name, shape)
+    def add(self, name, component):
+        """Make `component` a part; returns the variables of its methods, the signals inside, by method and name.
+
+        A method that was called several times has one entry for each call.
+        """
+        calls = {}
+
+        def watch(frame, event, _):
+            if event == "return" and frame.f_locals.get("self") is component:
+                calls.setdefault(frame.f_code.co_name, []).append(types.SimpleNamespace(**frame.f_locals))
+
+        before = sys.getprofile()
+        sys.setprofile(watch)
+        try:
+            made = component.elaborate(None)
+        finally:
+            sys.setprofile(before)
+        component.elaborate = lambda platform: made
+        self.m.submodules[name] = component
+        return calls
+
+    def memory(self, path, shape, depth):
+        """The words of the memory `path` ("component.memory")."""
+        words = [self.free(f"word_{len(self.probes)}_{k}", shape) for k in range(depth)]
+        self.probes += [(word.name, f"{path}[{k}]") for k, word in enumerate(words)]
+        return words
 
     def sees(self, condition, text):
         """`condition` holds in every cycle."""
         from amaranth.hdl import Assert
 
         self.m.d.comb += Assert(condition, text)
+
+    def invariant(self, condition, text):
+        """As `sees`, for what matters to a proof alone."""
+        self.sees(condition, f"invariant: {text}")
 
     def takes(self, condition):
         """The surroundings see to `condition`."""
@@ -120,11 +145,11 @@ class Solver:
 
     def bounded(self, spec: Spec, steps: int) -> None:
         """All that `spec` says holds in the first `steps` cycles; nothing is said about later ones."""
-        self._bmc(self._smt(spec), steps, "--presat")
+        self._bmc(self._smt(spec), steps)
 
     def refuted(self, spec: Spec, text: str, steps: int) -> None:
-        """What `spec` says as `text` fails within `steps` cycles."""
-        status, log = self._run(SMTBMC, "-s", "z3", "-t", str(steps), self._smt(spec))
+        """What `spec` says as `text` fails within `steps` cycles; its invariants are not looked at."""
+        status, log = self._run(SMTBMC, "-s", "z3", "-t", str(steps), self._smt(spec, drop="delete a:src=invariant*"))
         assert status == 1 and text.replace(" ", "_") in log, f"expected to fail: {text}\n{log}"
 
     def reached(self, spec: Spec, steps: int) -> None:
@@ -136,15 +161,23 @@ class Solver:
         status, log = self._run(SMTBMC, "-s", "z3", *options, "-t", str(steps), smt)
         assert status == 0, log
 
-    def _smt(self, spec: Spec) -> str:
+    def _smt(self, spec: Spec, drop: str = "") -> str:
         from amaranth.back import rtlil
 
         self.count += 1
         name = f"top{self.count}"
         text = rtlil.convert(spec.m, name="top", ports=spec.ports, emit_src=False)
         (self.folder / f"{name}.il").write_text(CHECK.sub(_placed, text))
-        wires = [f"delete -input w:{probe}; connect -set {probe} {path}" for probe, path in spec.probes.items()]
-        script = [f"read_rtlil {name}.il", "prep -flatten -top top", *wires, "chformal -lower", "async2sync"]
+        wires = [f"delete -input w:{probe}; connect -set {probe} {path}" for probe, path in spec.probes]
+        script = [
+            f"read_rtlil {name}.il",
+            drop,
+            "prep -flatten -top top",
+            "memory_map",
+            *wires,
+            "chformal -lower",
+            "async2sync",
+        ]
         script += ["opt_clean", "dffunmap", f"write_smt2 -wires {name}.smt2"]
         status, log = self._run(YOSYS, "-q", "-p", "; ".join(script))
         assert status == 0, log
