@@ -29,8 +29,7 @@ ODD = Config(
     wgt_bits=4,
     wgt_bytes=1 << 10,
     extensions=frozenset({"overwrite", "pad_value", "acc8"}),
-    **SMALL,
-)
+).replace(**SMALL)
 CONFIGS = {
     "tiny": TINY,
     "one bank": TINY.replace(acc_banks=1),
