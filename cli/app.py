@@ -20,6 +20,7 @@ VERBS = {
     "verify": "Prove a program free of deadlocks and races.",
     "disasm": "Print a program's instructions.",
     "bench": "Measure the behavioural model's speed.",
+    "synth": "Count what the core takes of an FPGA.",
     "doctor": "Say what is installed and what each thing is for.",
 }
 

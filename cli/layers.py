@@ -35,12 +35,15 @@ def compiled_rows(executable: Executable) -> list[dict[str, object]]:
 
 
 def run_rows(runs: Sequence[Sequence[StepReport]]) -> list[dict[str, object]]:
-    """Per step: counts of one run (all runs count alike) and mean milliseconds over `runs`."""
+    """Per step: counts of one run (all runs count alike), cycles of the last one, mean milliseconds over `runs`."""
     rows = []
+    timed = any(step.stats.cycles is not None for step in runs[-1])
     for k, step in enumerate(runs[0]):
         counts = step.stats.to_dict()
         row: dict[str, object] = {"step": step.name, "where": step.where, "macs": step.macs}
         row |= {key: counts[key] for key in ("instructions", "micro_ops", "bytes_loaded", "bytes_stored")}
+        if timed:
+            row["cycles"] = runs[-1][k].stats.cycles or 0
         row["ms"] = 1e3 * sum(steps[k].seconds for steps in runs) / len(runs)
         rows.append(row)
     return rows

@@ -10,8 +10,27 @@ DEFAULT_CONFIG = "pynq_z1"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 device_option = click.option(
-    "--on", "device", default="model", show_default=True, metavar="DEVICE", help="What executes the program."
+    "--on",
+    "device",
+    default="model",
+    show_default=True,
+    metavar="DEVICE",
+    help="What executes the program: `model` (what it means) or `rtl` (the circuit, cycle by cycle).",
 )
+waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
+
+
+def device_options(device: str, waves: str | None) -> dict[str, object]:
+    """What `open_device` needs besides the name. Raises `UnsupportedError` for a device that is unknown or lacks it."""
+    from ..hw.errors import UnsupportedError
+    from ..runtime.device import check_device
+
+    check_device(device)
+    if waves is None:
+        return {}
+    if device != "rtl":
+        raise UnsupportedError(f"--waves {waves}: device {device!r} has no waveforms; use --on rtl")
+    return {"waves": waves}
 
 
 def config_option(default: str | None = DEFAULT_CONFIG, help_text: str = "") -> Callable:

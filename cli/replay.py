@@ -8,26 +8,26 @@ import click
 
 from ..hw.errors import ConfigError, FileError
 from . import report
-from .options import device_option, json_option
+from .options import device_option, device_options, json_option, waves_option
 
 
 @click.command()
 @click.argument("cases", nargs=-1, required=True, metavar="CASE.npz...")
 @device_option
+@waves_option
 @json_option
-def command(cases: tuple[str, ...], device: str, as_json: bool) -> int:
+def command(cases: tuple[str, ...], device: str, waves: str | None, as_json: bool) -> int:
     """Run recorded cases and compare all of memory with what they recorded.
 
     The configuration is the one that a case names. The exit status is 0 only if every case matches and leaves no
     dependence token; a file that is no case counts as failed.
     """
-    from ..runtime.device import check_device
-
-    check_device(device)
-    rows = []
+    options, rows = device_options(device, waves), []
+    if waves and len(cases) > 1:
+        raise click.UsageError(f"--waves holds one case, but {len(cases)} are given")
     with report.progress("replaying", len(cases)) as advance:
         for path in cases:
-            rows.append(_replay(path, device))
+            rows.append(_replay(path, device, options))
             advance()
     failed = sum(not row["passed"] for row in rows)
     if as_json:
@@ -39,12 +39,12 @@ def command(cases: tuple[str, ...], device: str, as_json: bool) -> int:
     return int(failed > 0)
 
 
-def _replay(path: str, device: str) -> dict:
+def _replay(path: str, device: str, options: dict[str, object]) -> dict:
     from ..sim.replay import replay_case
 
     start = time.perf_counter()
     try:
-        result = replay_case(path, device)
+        result = replay_case(path, device, **options)
     except (FileError, ConfigError) as exc:
         return {"file": path, "name": path, "passed": False, "detail": str(exc).removeprefix(f"{path}: ")}
     row = {"file": path, "name": result.name, "passed": result.passed, "detail": result.detail}
@@ -54,4 +54,5 @@ def _replay(path: str, device: str) -> dict:
 def _details(row: dict) -> str:
     if not row["passed"]:
         return f": {row['detail']}"
-    return f"  ({row['instructions']:,} instructions, {row['macs']:,} MACs, {1e3 * row['seconds']:.0f} ms)"
+    cycles = f"{row['cycles']:,} cycles, " if "cycles" in row else ""
+    return f"  ({row['instructions']:,} instructions, {row['macs']:,} MACs, {cycles}{1e3 * row['seconds']:.0f} ms)"

@@ -10,7 +10,7 @@ import click
 
 from ..hw.errors import FileError, InputError
 from . import report
-from .options import config_option, device_option, json_option
+from .options import config_option, device_option, device_options, json_option, waves_option
 from .programs import MODEL_HELP, check_output, open_program
 
 if TYPE_CHECKING:
@@ -35,15 +35,18 @@ array per output tensor where there are several.
 @click.option("--inputs", required=True, metavar="X.npz", help="The inputs.")
 @click.option("-o", "--output", metavar="Y.npz", help="Where the outputs go.")
 @device_option
+@waves_option
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @json_option
-def command(model: str, inputs: str, output: str | None, device: str, config: str | None, as_json: bool) -> None:
+def command(
+    model: str, inputs: str, output: str | None, device: str, waves: str | None, config: str | None, as_json: bool
+) -> None:
     """Load or compile, run every input, compare, write the outputs, and print the steps."""
-    from ..runtime.device import check_device, open_device
+    from ..runtime.device import open_device
     from ..runtime.loader import Loaded
     from .layers import print_rows, run_rows
 
-    check_device(device)
+    options = device_options(device, waves)
     if output:
         check_output(output, {"MODEL": model, "--inputs": inputs, "--config": config})
     arrays = read_arrays(inputs)
@@ -52,7 +55,7 @@ def command(model: str, inputs: str, output: str | None, device: str, config: st
     samples, stacked = split(executable, arrays, inputs)
     results, runs, start = [], [], time.perf_counter()
     with (
-        Loaded(executable, open_device(device, executable.cfg)) as loaded,
+        Loaded(executable, open_device(device, executable.cfg, **options)) as loaded,
         report.progress(f"running on {device}", len(samples)) as advance,
     ):
         for sample in samples:

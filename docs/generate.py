@@ -114,7 +114,15 @@ def _option_row(option: click.Option) -> list[str]:
     return [names + value, (option.help or "") + (f" ({', '.join(notes)})" if notes else "")]
 
 
+def stage_table() -> str:
+    """Latency and interval of every stage of the circuit."""
+    from tilewright.hw.stages import table  # Amaranth behind it; no other block needs it
+
+    return table(EXTENDED)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "stages": stage_table,
     "opcodes": opcodes,
     "memories": memories,
     "alu-operations": alu_operations,

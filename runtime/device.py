@@ -13,7 +13,7 @@ from ..hw.config import Config
 from ..hw.errors import UnsupportedError
 
 # name -> module and class; a module is imported when its device is asked for, so that none costs anything unused
-_DEVICES = {"model": ("tilewright.sim.device", "ModelDevice")}
+_DEVICES = {"model": ("tilewright.sim.device", "ModelDevice"), "rtl": ("tilewright.sim.rtl", "RtlDevice")}
 
 
 @dataclass
@@ -22,7 +22,8 @@ class Stats:
 
     `insns` counts instructions by mnemonic (`LOAD.INP`, `GEMM`, `ALU.ADD`, ...), `uops` executed micro-ops of GEMM
     and ALU (loop trips x kernel length), `macs` multiply-accumulates including those on padding,
-    `bytes_loaded` and `bytes_stored` DRAM bytes by memory name.
+    `bytes_loaded` and `bytes_stored` DRAM bytes by memory name. `cycles` and `counters`, by register name, are what a
+    device with a clock counted; None and empty on others.
     """
 
     insns: Counter[str] = field(default_factory=Counter)
@@ -30,18 +31,24 @@ class Stats:
     macs: int = 0
     bytes_loaded: Counter[str] = field(default_factory=Counter)
     bytes_stored: Counter[str] = field(default_factory=Counter)
+    cycles: int | None = None
+    counters: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: Stats) -> Stats:
+        known = [cycles for cycles in (self.cycles, other.cycles) if cycles is not None]
         return Stats(
             self.insns + other.insns,
             self.uops + other.uops,
             self.macs + other.macs,
             self.bytes_loaded + other.bytes_loaded,
             self.bytes_stored + other.bytes_stored,
+            sum(known) if known else None,
+            self.counters + other.counters,
         )
 
     def to_dict(self) -> dict[str, object]:
         """The counts as JSON-ready values, with totals."""
+        timed = {} if self.cycles is None else {"cycles": self.cycles, "counters": dict(self.counters)}
         return {
             "instructions": self.insns.total(),
             "micro_ops": self.uops,
@@ -51,6 +58,7 @@ class Stats:
             "by_instruction": dict(self.insns),
             "loaded_by_memory": dict(self.bytes_loaded),
             "stored_by_memory": dict(self.bytes_stored),
+            **timed,
         }
 
 
@@ -99,8 +107,11 @@ def check_device(name: str) -> None:
         raise UnsupportedError(f"unknown device {name!r}; known are {', '.join(device_names())}")
 
 
-def open_device(name: str, cfg: Config) -> Device:
-    """The device registered as `name`, made for `cfg`. Raises `UnsupportedError` for an unknown name."""
+def open_device(name: str, cfg: Config, **options: object) -> Device:
+    """The device registered as `name`, made for `cfg` with the `options` of its class.
+
+    Raises `UnsupportedError` for an unknown name.
+    """
     check_device(name)
     module, cls = _DEVICES[name]
-    return getattr(importlib.import_module(module), cls)(cfg)
+    return getattr(importlib.import_module(module), cls)(cfg, **options)

@@ -5,83 +5,28 @@ from __future__ import annotations
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import AccessError, CapacityError, InputError
 from ..runtime.device import Stats
+from .memory import Memory
 from .model import Model
 
-PAGE = 4096  # page 0 stays unused, so that address 0 is never valid
 
+class ModelDevice(Memory):
+    """Memory of up to `capacity` bytes and a behavioural model of configuration `cfg`.
 
-class ModelDevice:
-    """Memory and a behavioural model of configuration `cfg`.
-
-    Memory is taken first fit, and grows up to `capacity` bytes. `rng` makes the model interleave its queues at random.
+    `rng` makes the model interleave its queues at random.
     """
 
     def __init__(self, cfg: Config, *, capacity: int = 1 << 31, rng: np.random.Generator | None = None):
-        self.cfg, self.capacity = cfg, capacity
-        self._model = Model(cfg, np.zeros(1 << 20, np.uint8), rng=rng)
-        self._used: dict[int, int] = {}  # start -> end, in the order of addresses
-        self._fresh = PAGE  # memory from here on was never given out, so it is still zero
-
-    def allocate(self, nbytes: int, align: int) -> int:
-        """The address of `nbytes` of zeroed memory, a multiple of `align`. Raises `CapacityError` when full."""
-        if nbytes < 0 or align < 1:
-            raise InputError(f"cannot allocate {nbytes} bytes aligned to {align}")
-        size, end = max(nbytes, 1), PAGE
-        for start, stop in self._used.items():
-            if -(-end // align) * align + size <= start:
-                break
-            end = stop
-        address = -(-end // align) * align
-        stop = address + size
-        if stop > self.capacity:
-            held = sum(b - a for a, b in self._used.items())
-            raise CapacityError(
-                f"{nbytes} bytes do not fit the device memory: {held} of {self.capacity} bytes are in use"
-            )
-        self._grow(stop)
-        self._model.dram[address : min(stop, self._fresh)] = 0
-        self._fresh = max(self._fresh, stop)
-        self._used[address] = stop
-        self._used = dict(sorted(self._used.items()))
-        return address
-
-    def free(self, address: int) -> None:
-        """Give back what `allocate` returned."""
-        if address not in self._used:
-            raise InputError(f"address {address:#x} was not allocated")
-        del self._used[address]
-
-    def write(self, address: int, data: np.ndarray) -> None:
-        """Copy `data`, uint8 (n,), to memory."""
-        self._span(address, len(data))[...] = data
-
-    def read(self, address: int, nbytes: int) -> np.ndarray:
-        """A copy of memory, uint8 (nbytes,)."""
-        return self._span(address, nbytes).copy()
+        super().__init__(capacity)
+        self.cfg = cfg
+        self._model = Model(cfg, self.bytes, rng=rng)
 
     def run(self, insn_address: int, insn_count: int) -> Stats:
         """Execute the instructions at `insn_address` to FINISH; errors as of `Model.run`."""
-        return self._model.run(insn_address, insn_count)
+        return self.run_image(self.bytes, insn_address, insn_count)
 
     def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
         """Execute in `image`, uint8 (n,), in place of the device's memory; its index is the address."""
-        memory = self._model.dram
-        self._model.dram = image
-        try:
-            return self._model.run(insn_address, insn_count)
-        finally:
-            self._model.dram = memory
-
-    def _span(self, address: int, nbytes: int) -> np.ndarray:
-        if address < 0 or nbytes < 0 or address + nbytes > len(self._model.dram):
-            raise AccessError(f"{nbytes} bytes at {address:#x} are outside memory, 0..{len(self._model.dram) - 1:#x}")
-        return self._model.dram[address : address + nbytes]
-
-    def _grow(self, size: int) -> None:
-        old = self._model.dram
-        if size > len(old):
-            new = np.zeros(min(self.capacity, max(size, 2 * len(old))), np.uint8)
-            new[: len(old)] = old
-            self._model.dram = new
+        if image is not self._model.dram:
+            self._model.dram = image
+        return self._model.run(insn_address, insn_count)

@@ -10,6 +10,7 @@ loop carries out of its scratchpad is an error; it never wraps.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -139,7 +140,7 @@ class _Program:
                 raise kind.refusal(f"{self.at(k)}: {kind.reason}", *args)
             self.nodes.append(kind.node)
             self.stats.insns[kind.mnemonic] += 1
-            self._count(state, f)
+            count_work(self.stats, state.cfg, state.entry_bytes, f)
         self._check_finish()
 
     def at(self, k: int) -> str:
@@ -158,19 +159,6 @@ class _Program:
             return _Kind(UnsupportedError, f"the model does not execute extension {extension} yet", nowhere, "")
         return _Kind(None, "", node(self._isa.queue(f), f), self._isa.mnemonic(f))
 
-    def _count(self, state: State, f: dict[str, int]) -> None:
-        stats = self.stats
-        if "uop_bgn" in f:
-            uops = (f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
-            stats.uops += uops
-            if f["op"] == Op.GEMM and not f["reset"]:
-                stats.macs += uops * state.cfg.macs_per_cycle
-        elif f.get("x_size"):
-            mem = Mem(f["mem"])
-            rows = 1 if mem == Mem.UOP else f["y_size"]
-            moved = stats.bytes_stored if f["op"] == Op.STORE else stats.bytes_loaded
-            moved[mem.name] += rows * f["x_size"] * state.entry_bytes[mem]
-
     def _check_finish(self) -> None:
         last = len(self.insns) - 1
         at = next((k for k, f in enumerate(self.insns) if f["op"] == Op.FINISH), None)
@@ -179,6 +167,20 @@ class _Program:
             raise ExecutionError(f"none of {len(self.insns)} instructions is FINISH{ends}", last)
         if at != last:
             raise ExecutionError(f"{self.at(at)}: {last - at} instructions follow FINISH", at)
+
+
+def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dict[str, int]) -> None:
+    """Add to `stats` the micro-ops, products and bytes of the decoded instruction `f`."""
+    if "uop_bgn" in f:
+        uops = (f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
+        stats.uops += uops
+        if f["op"] == Op.GEMM and not f["reset"]:
+            stats.macs += uops * cfg.macs_per_cycle
+    elif f.get("x_size"):
+        mem = Mem(f["mem"])
+        rows = 1 if mem == Mem.UOP else f["y_size"]
+        moved = stats.bytes_stored if f["op"] == Op.STORE else stats.bytes_loaded
+        moved[mem.name] += rows * f["x_size"] * entry_bytes[mem]
 
 
 def _memory(dram: np.ndarray) -> np.ndarray:

@@ -52,13 +52,13 @@ class ImageDevice(Protocol):
         ...
 
 
-def replay_case(path: str | Path, on: str = "model") -> ReplayResult:
-    """Run the case in the file `path` on the device named `on` and compare memory.
+def replay_case(path: str | Path, on: str = "model", **options: object) -> ReplayResult:
+    """Run the case in the file `path` on the device named `on`, opened with `options`, and compare memory.
 
     Raises `FileError` for a file that is no case, `ConfigError` for a configuration that cannot be.
     """
     case = read_case(path)
-    device = open_device(on, case.cfg)
+    device = open_device(on, case.cfg, **options)
     run_image = getattr(device, "run_image", None)
     if run_image is None:
         raise UnsupportedError(f"device {on!r} cannot replay cases: it has no memory at given addresses")

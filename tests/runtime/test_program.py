@@ -3,27 +3,16 @@
 import numpy as np
 import pytest
 
-from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, EncodingError, ProgramError, RaceError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op, Queue
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim.device import ModelDevice
+from tilewright.sim.random_programs import ODD, Recorder, record_random
 
 VTA, TINY = PRESETS["vta"], PRESETS["tiny"]
-ODD = Config(
-    name="odd",
-    batch=2,
-    block_in=8,
-    block_out=4,
-    wgt_bits=4,
-    inp_bytes=1 << 10,
-    wgt_bytes=1 << 10,
-    acc_bytes=1 << 11,
-    uop_bytes=128,
-    extensions=frozenset({"overwrite", "pad_value", "acc8"}),
-)
 
 
 def wrap(x):
@@ -36,112 +25,69 @@ def alu(op, a, b):
     return wrap({AluOp.MIN: np.minimum, AluOp.MAX: np.maximum, AluOp.ADD: np.add, AluOp.MUL: np.multiply}[op](a, b))
 
 
-class Shadow:
+class Shadow(Recorder):
     """Records a program and does the same with plain loops on numpy arrays."""
 
     def __init__(self, cfg, seed, words=4096):
-        self.cfg, self.program, self.rng = cfg, Program(cfg), np.random.default_rng(seed)
+        super().__init__(cfg, seed, words)
         self.inp = np.zeros((cfg.inp_depth, cfg.batch, cfg.block_in), np.int64)
         self.wgt = np.zeros((cfg.wgt_depth, cfg.block_out, cfg.block_in), np.int64)
         self.acc = np.zeros((cfg.acc_depth, cfg.batch, cfg.block_out), np.int64)
-        self.data = {
-            Mem.INP: self.rng.integers(-(1 << cfg.inp_bits - 1), 1 << cfg.inp_bits - 1, (64, *self.inp.shape[1:])),
-            Mem.WGT: self.rng.integers(-(1 << cfg.wgt_bits - 1), 1 << cfg.wgt_bits - 1, (64, *self.wgt.shape[1:])),
-            Mem.ACC: self.rng.integers(-(2**31), 2**31, (64, *self.acc.shape[1:])),
-        }
-        bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32}
-        self.buffers = {m: self.program.buffer(m.name, a.shape, bits[m]) for m, a in self.data.items()}
         self.out = np.zeros((words, *self.acc.shape[1:]), np.int64)
-        self.target = self.program.buffer("out", self.out.shape, cfg.out_bits, kind="output")
 
     def load(self, mem, sram, offset, y=1, x=1, stride=None, pads=(0, 0, 0, 0), pad_value=0):
         stride = x if stride is None else stride
-        self.program.load(mem, sram, self.buffers[mem], offset, y_size=y, x_size=x, x_stride=stride, pads=pads,
-                          pad_value=pad_value)  # fmt: skip
-        pad = {Mem.INP: self.inp, Mem.WGT: self.wgt, Mem.ACC: self.acc}[mem]
-        tile = np.full((pads[0] + y + pads[1], pads[2] + x + pads[3], *pad.shape[1:]), pad_value, np.int64)
+        super().load(mem, sram, offset, y, x, stride, pads, pad_value)
+        scratchpad = {Mem.INP: self.inp, Mem.WGT: self.wgt}.get(mem, self.acc)
+        tile = np.full((pads[0] + y + pads[1], pads[2] + x + pads[3], *scratchpad.shape[1:]), pad_value, np.int64)
         for row in range(y):
             tile[pads[0] + row, pads[2] : pads[2] + x] = self.data[mem][offset + row * stride :][:x]
-        flat = tile.reshape(-1, *pad.shape[1:])
-        pad[sram : sram + len(flat)] = flat
+        flat = tile.reshape(-1, *scratchpad.shape[1:])
+        scratchpad[sram : sram + len(flat)] = flat
 
-    def gemm(self, loops, dst=0, src=0, wgt=0, **flags):
-        self.program.gemm(loops, dst, src, wgt, **flags)
-        for trips in np.ndindex(*(n for n, *_ in loops)):
-            d, s, w = (b + sum(t * loop[k] for t, loop in zip(trips, loops)) for k, b in enumerate((dst, src, wgt), 1))
+    def gemm(self, loops, uops=((0, 0, 0),), reset=False, overwrite=False):
+        super().gemm(loops, np.array(uops), reset, overwrite)
+        for d, s, w in indices(loops, uops):
             dot = self.inp[s] @ self.wgt[w].T
-            self.acc[d] = 0 if flags.get("reset") else wrap(dot if flags.get("overwrite") else self.acc[d] + dot)
+            self.acc[d] = 0 if reset else wrap(dot if overwrite else self.acc[d] + dot)
 
-    def alu(self, op, loops, dst=0, src=0, imm=None):
-        self.program.alu(op, loops, dst, src, imm=imm)
-        for trips in np.ndindex(*(n for n, *_ in loops)):
-            d, s = (b + sum(t * loop[k] for t, loop in zip(trips, loops)) for k, b in enumerate((dst, src), 1))
+    def alu(self, op, loops, uops=((0, 0),), imm=None):
+        super().alu(op, loops, np.array(uops), imm)
+        for d, s in indices(loops, uops):
             self.acc[d] = alu(op, self.acc[d], self.acc[s] if imm is None else imm)
 
     def store(self, sram, offset, y=1, x=1, stride=None):
         stride = x if stride is None else stride
-        self.program.store(sram, self.target, offset, y_size=y, x_size=x, x_stride=stride)
+        super().store(sram, offset, y, x, stride)
         half = 1 << self.cfg.out_bits - 1
         for row in range(y):
             values = self.acc[sram + row * x :][:x]
             self.out[offset + row * stride :][:x] = (values + half) % (2 * half) - half
 
     def reload(self, sram, offset, x):
-        """Load as input what the program stored before; block_in and block_out, inp_bits and out_bits are equal."""
-        self.program.load(Mem.INP, sram, self.target, offset, x_size=x)
+        super().reload(sram, offset, x)
         self.inp[sram : sram + x] = self.out[offset : offset + x]
 
     def check(self, interleavings=0):
         launch = self.program.finish()
         assert verify(launch).pairs
-        inputs, stats = {m.name: a for m, a in self.data.items()}, None
+        stats = None
         for device in ["model"] + [ModelDevice(self.cfg, rng=self.rng) for _ in range(interleavings)]:
-            outputs, stats = run(self.program, inputs, device)
+            outputs, stats = run(self.program, self.inputs, device)
             np.testing.assert_array_equal(outputs["out"], self.out)
         return launch, stats
 
 
+def indices(loops, uops):
+    """The index tuples that `uops` within `loops` step through, in order."""
+    for trips in np.ndindex(*(n for n, *_ in loops)):
+        for uop in uops:
+            yield tuple(b + sum(t * loop[k] for t, loop in zip(trips, loops)) for k, b in enumerate(uop, 1))
+
+
 def random_program(cfg, seed, length=25):
     s = Shadow(cfg, seed)
-    r = s.rng
-    limit = min(32, cfg.acc_depth // 4)
-
-    def loops(most, ways):
-        out, top = [], [0] * ways
-        for _ in range(r.integers(1, 5)):
-            steps = [int(v) for v in r.integers(0, 4, ways)]
-            n = int(r.integers(1, 4))
-            if all(t + (n - 1) * v < m for t, v, m in zip(top, steps, most)):
-                top = [t + (n - 1) * v for t, v in zip(top, steps)]
-                out.append((n, *steps))
-        return out, [int(r.integers(0, m - t)) for t, m in zip(top, most)]
-
-    s.load(Mem.INP, 0, 0, x=min(64, cfg.inp_depth))
-    s.load(Mem.WGT, 0, 0, x=min(32, cfg.wgt_depth))
-    s.load(Mem.ACC, 0, 0, x=limit)
-    for _ in range(length):
-        kind = r.integers(0, 9)
-        if kind < 2:
-            mem = [Mem.INP, Mem.WGT, Mem.ACC][r.integers(0, 3)]
-            pads = tuple(int(v) for v in r.integers(0, 2, 4)) if mem != Mem.WGT else (0, 0, 0, 0)
-            value = int(r.integers(-8, 8)) if any(pads) and "pad_value" in cfg.extensions else 0
-            s.load(mem, int(r.integers(0, 8)), int(r.integers(0, 8)), int(r.integers(1, 4)), int(r.integers(1, 4)),
-                   int(r.integers(3, 9)), pads, value)  # fmt: skip
-        elif kind < 4:
-            steps, base = loops((limit, 32, 16), 3)
-            flag = [{}, {"reset": True}, {"overwrite": True}][r.choice(3, p=[0.7, 0.2, 0.1])]
-            s.gemm(steps, *base, **({} if "overwrite" in flag and "overwrite" not in cfg.extensions else flag))
-        elif kind < 6:
-            steps, base = loops((limit, limit), 2)
-            op = AluOp(int(r.integers(0, 5)))
-            imm = int(r.integers(-8, 8)) if r.integers(0, 2) or op == AluOp.SHR else None
-            s.alu(op, steps, *base, imm=imm)
-        elif kind == 6 and cfg.block_in == cfg.block_out:
-            s.reload(int(r.integers(0, 16)), int(r.integers(0, 64)), int(r.integers(1, 8)))
-        else:
-            x = int(r.integers(1, 5))
-            s.store(int(r.integers(0, 8)), int(r.integers(0, 64)), int(r.integers(1, 4)), x, x + int(r.integers(0, 4)))
-    s.store(0, 100, x=limit)
+    record_random(s, length)
     return s
 
 
@@ -192,8 +138,8 @@ def test_ordered_alu_longer_than_the_buffer(op):
     """A chain acc[d] = op(acc[d], acc[d - 1]) keeps its order when its kernel must be cut."""
     s = Shadow(ODD, 11)
     s.load(Mem.ACC, 0, 0, x=60)
-    s.alu(op, [(2, 0, 0), (50, 1, 1)], dst=1, src=0)
-    s.alu(op, [(3, 1, 1), (13, 1, 1), (2, 0, 1)], dst=1, src=0)
+    s.alu(op, [(2, 0, 0), (50, 1, 1)], [(1, 0)])
+    s.alu(op, [(3, 1, 1), (13, 1, 1), (2, 0, 1)], [(1, 0)])
     s.store(0, 0, x=60)
     s.check()
 

@@ -5,7 +5,8 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError, CapacityError, ExecutionError, InputError
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.runtime.device import open_device
-from tilewright.sim.device import PAGE, ModelDevice
+from tilewright.sim.device import ModelDevice
+from tilewright.sim.memory import PAGE
 
 TINY = PRESETS["tiny"]
 

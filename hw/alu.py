@@ -1,0 +1,115 @@
+"""The tensor ALU: `o = op(a, b)` on every 32-bit lane of an accumulator entry, wrapping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .config import Config
+from .isa import AluOp
+
+OP_BITS = 3
+PRODUCT_LATENCY = 2  # cycles from operands to products
+
+
+def lanes(cfg: Config) -> int:
+    """Values of an accumulator entry."""
+    return cfg.batch * cfg.block_out
+
+
+def multipliers(cfg: Config) -> int:
+    """Lanes that multiply at the same time."""
+    return min(cfg.ppu_lanes, lanes(cfg))
+
+
+def groups(cfg: Config) -> int:
+    """Cycles in which the lanes of an entry enter the multipliers."""
+    return lanes(cfg) // multipliers(cfg)
+
+
+class Alu(wiring.Component):
+    """MIN, MAX, ADD and SHR; combinational.
+
+    Members: `op` (an `AluOp` but MUL and RESCALE), `a`, `b` (entries), `o`. SHR shifts right with the sign, a negative
+    amount to the left: from 31 on only the sign is left, from -32 on nothing.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        entry = cfg.acc_entry_bits
+        super().__init__({"op": In(OP_BITS), "a": In(entry), "b": In(entry), "o": Out(entry)})
+
+    def elaborate(self, platform) -> Module:
+        """All lanes alike."""
+        m = Module()
+        a, b = (
+            [value[32 * k : 32 * (k + 1)].as_signed() for k in range(lanes(self.cfg))] for value in (self.a, self.b)
+        )
+        with m.Switch(self.op):
+            for op, lane in _LANES.items():
+                with m.Case(op):
+                    m.d.comb += self.o.eq(Cat(lane(x, y)[:32] for x, y in zip(a, b)))
+            with m.Default():
+                m.d.comb += self.o.eq(Cat((x + y)[:32] for x, y in zip(a, b)))
+        return m
+
+
+def _shifted(a: Value, b: Value) -> Value:
+    """SHR of one lane, by one shifter: to the left by n is `a * 2**32` to the right by 32 - n, whose low five bits
+    are those of b = -n."""
+    left, high = b[31], b[5:31]
+    amount = Mux(~left & high.any(), 31, b[:5])
+    return Mux(left & ~high.all(), 0, Mux(left, Cat(C(0, 32), a), Cat(a, a[31].replicate(32))) >> amount)
+
+
+_LANES: dict[AluOp, Callable[[Value, Value], Value]] = {
+    AluOp.MIN: lambda a, b: Mux(a < b, a, b),
+    AluOp.MAX: lambda a, b: Mux(a < b, b, a),
+    AluOp.SHR: _shifted,
+}
+
+
+class Multiplier(wiring.Component):
+    """Low halves of 32 x 32 bit products, `multipliers(cfg)` lanes in each cycle.
+
+    Members: `en`, `group` (the lanes from `group * multipliers` on enter), `a`, `b` (whole entries); `o_en`, `o_group`
+    and `o` (their products) `PRODUCT_LATENCY` cycles later. Interval 1, no back-pressure. Each lane has three
+    16 x 16 bit multipliers: the product of the high halves is beyond bit 32.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        group = (groups(cfg) - 1).bit_length()
+        super().__init__(
+            {
+                "en": In(1),
+                "group": In(group),
+                "a": In(cfg.acc_entry_bits),
+                "b": In(cfg.acc_entry_bits),
+                "o_en": Out(1),
+                "o_group": Out(group),
+                "o": Out(32 * multipliers(cfg)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        """Operand registers, partial products in registers, their sum."""
+        m, bits = Module(), 32 * multipliers(self.cfg)
+        a, b = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
+        en, group = Signal(), Signal.like(self.group)
+        m.d.sync += [en.eq(self.en), group.eq(self.group), self.o_en.eq(en), self.o_group.eq(group)]
+        for k in range(groups(self.cfg)):
+            part = slice(k * bits, (k + 1) * bits)
+            with m.If(self.en & (self.group == k)):
+                m.d.sync += [a.eq(self.a[part]), b.eq(self.b[part])]
+        for k in range(multipliers(self.cfg)):
+            (a0, a1), (b0, b1) = ((v[32 * k : 32 * k + 16], v[32 * k + 16 : 32 * k + 32]) for v in (a, b))
+            parts = [Signal(32, name=f"part_{k}_{name}", reset_less=True) for name in ("low", "ab", "ba")]
+            with m.If(en):
+                m.d.sync += [part.eq(u * v) for part, u, v in zip(parts, (a0, a1, a0), (b0, b0, b1))]
+            low, ab, ba = parts
+            m.d.comb += self.o[32 * k : 32 * (k + 1)].eq(low + (ab + ba).shift_left(16))
+        return m

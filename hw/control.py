@@ -1,0 +1,120 @@
+"""Start, end and errors of a run."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .config import Config
+from .layouts import INDEX_BITS, command_layout
+from .ports import Fault
+from .regs import Error
+
+START_LATENCY = 2  # cycles from CONTROL's start to the fetch unit's
+
+
+class Control(wiring.Component):
+    """idle -> clear -> run -> (halt, after an error or a reset) -> idle.
+
+    Members: `start`, `reset`, `watchdog` from the registers; `clear` resets the engine (one cycle, before every run);
+    `go` starts fetching (one cycle); `halt` stops it; `running`, `done`; `finished`: FINISH was executed and nothing is
+    left to do; `drained`: nothing is on the buses; `progress`: something advanced; `faults` of the blocks and `fault`,
+    the first of them; `heads[k]` and `waiting[k]`: what command queue k shows, for the watchdog's instruction.
+    Latency `START_LATENCY`. The watchdog counts cycles of a run without progress; 0 turns it off. After an error the
+    run ends when the buses are drained.
+    """
+
+    def __init__(self, cfg: Config, *, faults: int):
+        super().__init__(
+            {
+                "start": In(1),
+                "reset": In(1),
+                "watchdog": In(32),
+                "clear": Out(1),
+                "go": Out(1),
+                "halt": Out(1),
+                "running": Out(1),
+                "done": Out(1),
+                "finished": In(1),
+                "drained": In(1),
+                "progress": In(1),
+                "faults": In(Fault()).array(faults),
+                "fault": Out(Fault()),
+                "heads": In(command_layout()).array(3),
+                "waiting": In(1).array(3),
+            }
+        )
+
+    def elaborate(self, platform):
+        """The states; the first fault is kept until the next start."""
+        m = Module()
+        aborted, late, oldest = Signal(), Signal(), self._oldest(m)
+        m.d.comb += self.running.eq(self.go | self.halt)
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(self.start | self.reset):
+                    m.d.sync += [self.done.eq(0), self.fault.code.eq(Error.NONE), self.fault.index.eq(0)]
+                    m.d.sync += self.clear.eq(1)
+                    m.next = "IDLE"
+                with m.If(self.start & ~self.reset):
+                    m.next = "CLEAR"
+                with m.If(self.clear):
+                    m.d.sync += self.clear.eq(0)
+            with m.State("CLEAR"):
+                m.d.comb += self.running.eq(1)
+                m.d.sync += [self.clear.eq(0), aborted.eq(0)]
+                m.next = "GO"
+            with m.State("GO"):
+                m.d.comb += [self.running.eq(1), self.go.eq(1)]
+                m.next = "RUN"
+            with m.State("RUN"):
+                m.d.comb += self.running.eq(1)
+                self._keep_fault(m, late, oldest)
+                with m.If(self.fault.code != Error.NONE):
+                    m.next = "HALT"
+                with m.Elif(self.reset):
+                    m.d.sync += aborted.eq(1)
+                    m.next = "HALT"
+                with m.Elif(self.finished):
+                    m.d.sync += self.done.eq(1)
+                    m.next = "IDLE"
+            with m.State("HALT"):
+                m.d.comb += [self.running.eq(1), self.halt.eq(1)]
+                with m.If(self.reset):
+                    m.d.sync += aborted.eq(1)
+                with m.If(self.drained):
+                    m.d.sync += [self.done.eq(~aborted), self.clear.eq(1)]
+                    with m.If(aborted):
+                        m.d.sync += [self.fault.code.eq(Error.NONE), self.fault.index.eq(0)]
+                    m.next = "IDLE"
+        self._watch(m, late)
+        return m
+
+    def _keep_fault(self, m: Module, late, oldest) -> None:
+        with m.If(self.fault.code == Error.NONE):
+            with m.If(late):
+                m.d.sync += [self.fault.code.eq(Error.WATCHDOG), self.fault.index.eq(oldest)]
+            for fault in self.faults:
+                with m.If(fault.code != Error.NONE):
+                    m.d.sync += [self.fault.code.eq(fault.code), self.fault.index.eq(fault.index)]
+
+    def _watch(self, m: Module, late) -> None:
+        """Counts up from each progress to the limit."""
+        idle, advanced = Signal(32), Signal()
+        m.d.sync += [
+            advanced.eq(self.progress),
+            idle.eq(Mux(advanced | ~self.running, 0, idle + 1)),
+            late.eq((self.watchdog != 0) & (idle >= self.watchdog) & ~advanced & self.running),
+        ]
+
+    def _oldest(self, m: Module):
+        """The first instruction of the program among those that the queues show."""
+        low = Signal(INDEX_BITS)
+        indices = [Mux(self.waiting[k], self.heads[k].index, (1 << INDEX_BITS) - 1) for k in range(3)]
+        first = Signal(INDEX_BITS)
+        m.d.sync += [
+            first.eq(Mux(indices[0] < indices[1], indices[0], indices[1])),
+            low.eq(Mux(first < indices[2], first, indices[2])),
+        ]
+        return low

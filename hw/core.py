@@ -1,0 +1,210 @@
+"""The whole accelerator: its units, and the top level with registers and buses."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, ResetInserter, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from .axi import AxiLite, AxiRead, AxiWrite
+from .compute import Compute
+from .config import Config
+from .control import Control
+from .csr import UNITS, Counters, Csr
+from .dependence import TokenChannel
+from .errors import UnsupportedError
+from .fetch import QUEUES, Fetch
+from .fifo import Fifo
+from .isa import Mem
+from .layouts import INDEX_BITS, command_layout
+from .load import Load
+from .ports import ADDRESS_BITS, Activity, Fault
+from .read_port import ReadPort
+from .scratchpad import Scratchpad
+from .store import Store
+
+FAULTS = ("fetch", "load", "compute", "store")
+BUFFERS = {"load": 128, "compute": 128, "fetch": 64}  # beats that each client of a read port may ask for ahead
+CLIENTS = {1: (("load", "compute", "fetch"),), 2: (("load",), ("compute", "fetch"))}  # of each port, by `load_ports`
+CHANNELS = (("load", "compute"), ("compute", "load"), ("compute", "store"), ("store", "compute"))
+
+
+def check_ports(cfg: Config) -> None:
+    """Raises `UnsupportedError` for numbers of ports that the core is not made for."""
+    if cfg.load_ports not in CLIENTS:
+        raise UnsupportedError(f"Config.load_ports = {cfg.load_ports}: the core has 1 or 2; use one of those")
+    if cfg.store_ports != 1:
+        raise UnsupportedError(f"Config.store_ports = {cfg.store_ports}: the core has 1; use that")
+
+
+def bus_members(cfg: Config) -> dict:
+    """The AXI ports of loads and stores, as their initiator sees them."""
+    return {
+        "m": Out(
+            wiring.Signature(
+                {
+                    **{f"load{k}": Out(AxiRead(cfg)) for k in range(cfg.load_ports)},
+                    **{f"store{k}": Out(AxiWrite(cfg)) for k in range(cfg.store_ports)},
+                }
+            )
+        )
+    }
+
+
+class Engine(wiring.Component):
+    """Fetch, the three units with their queues, the token channels, scratchpads and buses.
+
+    Members: `go`, `addr`, `count` start the fetch unit; `halt`; `finished`: FINISH has executed and nothing is left to
+    do; `drained`: nothing is on the buses; `progress`; `faults`, `heads`, `waiting` as `Control` takes them; the
+    activities of the units; the buses.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "go": In(1),
+                "addr": In(ADDRESS_BITS),
+                "count": In(INDEX_BITS),
+                "halt": In(1),
+                "finished": Out(1),
+                "drained": Out(1),
+                "progress": Out(1),
+                "faults": Out(Fault()).array(len(FAULTS)),
+                "heads": Out(command_layout()).array(len(QUEUES)),
+                "waiting": Out(1).array(len(QUEUES)),
+                **{unit.lower(): Out(Activity()) for unit in UNITS},
+                **bus_members(cfg),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Blocks by name, then their connections."""
+        m, cfg = Module(), self.cfg
+        m.submodules.fetch = fetch = Fetch(cfg)
+        m.submodules.load = load = Load(cfg)
+        m.submodules.compute = compute = Compute(cfg)
+        m.submodules.store = store = Store(cfg)
+        units = {"load": load, "compute": compute, "store": store}
+        queues = self._queues(m, fetch, units)
+        for source, target in CHANNELS:
+            channel = TokenChannel(cfg)
+            m.submodules[f"tokens_{source}_{target}"] = channel
+            wiring.connect(m, getattr(units[source], f"to_{target}"), channel.push)
+            wiring.connect(m, channel.pop, getattr(units[target], f"from_{source}"))
+        for mem, write, read in (
+            (Mem.INP, load.write_inp, compute.inp),
+            (Mem.WGT, load.write_wgt, compute.wgt),
+        ):
+            scratchpad = Scratchpad(cfg, mem=mem)
+            m.submodules[mem.name.lower()] = scratchpad
+            wiring.connect(m, write, scratchpad.write)
+            wiring.connect(m, read, scratchpad.read)
+        wiring.connect(m, store.acc, compute.store)
+        wiring.connect(m, store.axi, wiring.flipped(self.m.store0))
+        ports = self._read_ports(m, {"load": load, "compute": compute, "fetch": fetch})
+        for unit, name in ((fetch, "fetch"), *((u, n) for n, u in units.items())):
+            wiring.connect(m, unit.fault, wiring.flipped(self.faults[FAULTS.index(name)]))
+            m.d.comb += unit.halt.eq(self.halt)
+        for name, unit in units.items():
+            wiring.connect(m, unit.activity, wiring.flipped(getattr(self, name)))
+        m.d.comb += [fetch.start.eq(self.go), fetch.addr.eq(self.addr), fetch.count.eq(self.count)]
+        self._status(m, fetch, units, queues, ports)
+        return m
+
+    def _queues(self, m: Module, fetch: Fetch, units: dict) -> list[Fifo]:
+        queues = []
+        for k, name in enumerate(QUEUES.values()):
+            queue = Fifo(shape=command_layout(), depth=self.cfg.queue_depth)
+            m.submodules[f"queue_{name}"] = queue
+            wiring.connect(m, getattr(fetch, name), queue.i)
+            wiring.connect(m, queue.o, units[name].cmd)
+            m.d.comb += [self.heads[k].eq(queue.o.payload), self.waiting[k].eq(queue.o.valid)]
+            queues.append(queue)
+        return queues
+
+    def _read_ports(self, m: Module, clients: dict) -> list[ReadPort]:
+        ports = []
+        for k, names in enumerate(CLIENTS[self.cfg.load_ports]):
+            port = ReadPort(self.cfg, buffers=tuple(BUFFERS[name] for name in names))
+            m.submodules[f"read_port_{k}"] = port
+            wiring.connect(m, port.axi, wiring.flipped(getattr(self.m, f"load{k}")))
+            m.d.comb += port.halt.eq(self.halt)
+            for i, name in enumerate(names):
+                wiring.connect(m, clients[name].req, port.req[i])
+                wiring.connect(m, port.beats[i], clients[name].beats)
+            ports.append(port)
+        return ports
+
+    def _status(self, m: Module, fetch: Fetch, units: dict, queues: list[Fifo], ports: list[ReadPort]) -> None:
+        """Registered summaries of all blocks."""
+        finish, idle, drained = Signal(), Signal(), Signal()
+        with m.If(units["compute"].finish):
+            m.d.sync += finish.eq(1)
+        idle_all = fetch.idle & units["load"].idle & units["compute"].idle & units["store"].idle
+        progress, on_bus = fetch.progress, ~units["store"].idle
+        for port in ports:
+            idle_all, progress, on_bus = idle_all & port.idle, progress | port.progress, on_bus | ~port.idle
+        for queue in queues:
+            idle_all &= ~queue.o.valid
+        for unit in units.values():
+            progress |= unit.activity.progress
+        m.d.comb += [self.finished.eq(finish & idle), self.drained.eq(drained)]
+        m.d.sync += [idle.eq(idle_all), self.progress.eq(progress), drained.eq(self.halt & ~on_bus)]
+
+
+class Core(wiring.Component):
+    """The accelerator as a board or a simulator sees it.
+
+    Members: `s.axil` registers (hw/regs.py), `m.load<k>` and `m.store<k>` AXI masters, `done` (the run has ended and
+    nothing is on the buses; until the next start), `error` (it ended with an error).
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "s": In(wiring.Signature({"axil": Out(AxiLite())})),
+                **bus_members(cfg),
+                "done": Out(1),
+                "error": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Registers and control around the engine, which is reset before every run."""
+        m, cfg = Module(), self.cfg
+        m.submodules.csr = csr = Csr(cfg)
+        m.submodules.control = control = Control(cfg, faults=len(FAULTS))
+        m.submodules.counters = counters = Counters(cfg)
+        engine = Engine(cfg)
+        m.submodules.engine = ResetInserter(control.clear)(engine)
+        wiring.connect(m, wiring.flipped(self.s.axil), csr.axil)
+        wiring.connect(m, engine.m, wiring.flipped(self.m))
+        for k in range(len(FAULTS)):
+            wiring.connect(m, engine.faults[k], control.faults[k])
+        for k in range(len(QUEUES)):
+            m.d.comb += [control.heads[k].eq(engine.heads[k]), control.waiting[k].eq(engine.waiting[k])]
+        for unit in UNITS:
+            wiring.connect(m, getattr(engine, unit.lower()), getattr(counters, unit.lower()))
+        wiring.connect(m, control.fault, csr.fault)
+        m.d.comb += [
+            control.start.eq(csr.start),
+            control.reset.eq(csr.reset),
+            control.watchdog.eq(csr.watchdog),
+            control.finished.eq(engine.finished),
+            control.drained.eq(engine.drained),
+            control.progress.eq(engine.progress),
+            engine.go.eq(control.go),
+            engine.halt.eq(control.halt),
+            engine.addr.eq(csr.addr),
+            engine.count.eq(csr.count),
+            counters.running.eq(control.running),
+            counters.clear.eq(csr.start & ~control.running),
+            csr.running.eq(control.running),
+            csr.done.eq(control.done),
+            csr.counters.eq(counters.values),
+            self.done.eq(control.done),
+            self.error.eq(control.done & (control.fault.code != 0)),
+        ]
+        return m

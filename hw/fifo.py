@@ -1,0 +1,64 @@
+"""First in, first out: command queues, descriptors, beats."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Signal, Value
+from amaranth.lib import stream, wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+FIFO_LATENCY = 1  # cycles from `i` to `o` where nothing waits
+
+
+class Fifo(wiring.Component):
+    """Keeps `depth` words and one more in the output register, in order.
+
+    Members: `i`, `o` streams of `shape`, `level` (words inside).
+    Latency `FIFO_LATENCY`, one word per cycle. Back-pressure: `i.ready` falls when the memory is full. Both ends are
+    registered; the memory is read without a clock, which suits LUT RAM.
+    """
+
+    def __init__(self, *, shape, depth: int):
+        self.shape, self.depth = shape, depth
+        super().__init__(
+            {
+                "i": In(stream.Signature(shape)),
+                "o": Out(stream.Signature(shape)),
+                "level": Out(range(depth + 2)),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Circular buffer in front of the output register, which it feeds unless it is empty."""
+        m = Module()
+        bits = Value.cast(self.i.payload).shape().width
+        m.submodules.memory = memory = Memory(shape=bits, depth=self.depth, init=[])
+        write, read = memory.write_port(), memory.read_port(domain="comb")
+        head, tail, stored = Signal(range(self.depth)), Signal(range(self.depth)), Signal(range(self.depth + 1))
+        put, get, bypass, fill = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.i.ready.eq(stored != self.depth),
+            self.level.eq(stored + self.o.valid),
+            fill.eq(~self.o.valid | self.o.ready),
+            get.eq(fill & (stored != 0)),
+            bypass.eq(fill & (stored == 0)),
+            put.eq(self.i.valid & self.i.ready & ~bypass),
+            write.addr.eq(tail),
+            write.data.eq(Value.cast(self.i.payload)),
+            write.en.eq(put),
+            read.addr.eq(head),
+        ]
+        with m.If(fill):
+            m.d.sync += self.o.valid.eq((stored != 0) | self.i.valid)
+        with m.If(get):
+            m.d.sync += Value.cast(self.o.payload).eq(read.data)
+        with m.Elif(bypass):
+            m.d.sync += self.o.payload.eq(self.i.payload)
+        m.d.sync += stored.eq(stored + put - get)
+        for pointer, step in ((head, get), (tail, put)):
+            with m.If(step):
+                m.d.sync += pointer.eq(0 if self.depth == 1 else pointer + 1)
+                if self.depth & (self.depth - 1):
+                    with m.If(pointer == self.depth - 1):
+                        m.d.sync += pointer.eq(0)
+        return m

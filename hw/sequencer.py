@@ -1,0 +1,196 @@
+"""Turns GEMM and ALU instructions into visits: one micro-op of one trip of the two loops each.
+
+for i in range(iter_out): for j in range(iter_in): for u in uop[uop_bgn:uop_end]:
+    visit(dst = u.dst + i * dst_out + j * dst_in, and likewise src and wgt)
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from .config import Config
+from .isa import ITER_BITS, AluOp, Isa, Mem, Op
+from .layouts import INDEX_BITS, insn_layout, push_layout, uop_layout
+from .ports import Fault, SramRead, address_bits
+from .regs import Error
+
+LATENCY = 4  # cycles from an instruction's handshake to that of its first visit
+INDICES = ("dst", "src", "wgt")
+
+
+def job_layout() -> data.StructLayout:
+    """An instruction to execute: GEMM, ALU, or with `void` one that only marks its place in the order."""
+    return data.StructLayout({"insn": 128, "index": INDEX_BITS, "void": 1, "finish": 1, "push": push_layout()})
+
+
+def index_bits(cfg: Config) -> dict[str, int]:
+    """Bits of a visit's indices: `src` is an input (GEMM) or an accumulator (ALU)."""
+    acc, inp, wgt = (address_bits(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
+    return {"dst": acc, "src": max(acc, inp), "wgt": wgt}
+
+
+def _deed() -> dict:
+    return {"void": 1, "dot": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16, "finish": 1, "push": push_layout()}
+
+
+def visit_layout(cfg: Config) -> data.StructLayout:
+    """A visit, or with `void` the place of an instruction that visits nothing.
+
+    With `dot` acc[dst] += dot(inp[src], wgt[wgt]), else acc[dst] = op(acc[dst], b), where b is acc[src] with `tensor`
+    and `imm` without. `clear` takes 0 for acc[dst], so that overwrite is 0 + dot and reset 0 + imm, which is 0 then.
+    `last` marks the end of the instruction, whose tokens `push` are due when the visit is done.
+    """
+    return data.StructLayout({**index_bits(cfg), **_deed(), "last": 1})
+
+
+class Sequencer(wiring.Component):
+    """Two nested loops around a range of micro-ops, one visit per cycle across all their ends and across instructions.
+
+    Members: `jobs` (instructions), `uop` (read port of the micro-ops), `o` (visits), `halt` (cut everything short),
+    `fault` (an index beyond its scratchpad; the visit is void then).
+    Latency `LATENCY`, interval 1; an instruction without visits takes one cycle. Back-pressure: everything waits while
+    `o` does; one job waits inside while another executes.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "jobs": In(stream.Signature(job_layout())),
+                "uop": Out(SramRead(cfg, Mem.UOP)),
+                "o": Out(stream.Signature(visit_layout(cfg))),
+                "halt": In(1),
+                "fault": Out(Fault()),
+            }
+        )
+        self._control = data.StructLayout({**_deed(), "index": INDEX_BITS, "wrong": 1})
+
+    def elaborate(self, platform) -> Module:
+        """Waiting job, executing job, the visit whose micro-op is read, the visit at the output."""
+        m = Module()
+        waiting, occupied = Signal(job_layout()), Signal()
+        now, running = Signal(self._control), Signal()
+        read, reading = Signal(self._control), Signal()
+        read_last = Signal()
+        step, advance, last, load = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            step.eq(~self.o.valid | self.o.ready),
+            advance.eq(running & (~reading | step)),
+            load.eq(occupied & (~running | (advance & last))),
+            self.jobs.ready.eq(~occupied | load),
+        ]
+        with m.If(self.jobs.ready):
+            m.d.sync += [waiting.eq(self.jobs.payload), occupied.eq(self.jobs.valid)]
+        with m.If(load):
+            m.d.sync += [running.eq(1), *self._decode(now, waiting)]
+        with m.Elif(advance & last):
+            m.d.sync += running.eq(0)
+        with m.If(self.halt):
+            m.d.sync += now.void.eq(1)
+        offsets = self._loops(m, waiting, load, advance, now.void, last)
+        read_offsets = {name: Signal.like(value, name=f"{name}_read") for name, value in offsets.items()}
+        with m.If(advance):
+            m.d.sync += [read.eq(now), read_last.eq(last), reading.eq(1)]
+            m.d.sync += [read_offsets[name].eq(value) for name, value in offsets.items()]
+        with m.Elif(step):
+            m.d.sync += reading.eq(0)
+        with m.If(step):
+            m.d.sync += self.o.valid.eq(reading)
+            with m.If(reading):
+                self._visit(m, read, read_last, read_offsets)
+        return m
+
+    def _decode(self, now, waiting) -> list:
+        """The executing job, from the waiting one."""
+        cfg = self.cfg
+        gemm, alu = (data.View(insn_layout(cfg, name), waiting.insn) for name in ("GEMM", "ALU"))
+        is_alu = gemm.op == Op.ALU
+        overwrite = gemm.overwrite if "overwrite" in Isa(cfg).formats["GEMM"].fields else 0
+        empty = (gemm.uop_bgn == gemm.uop_end) | (gemm.iter_out == 0) | (gemm.iter_in == 0)
+        wrong = ~waiting.void & ((gemm.uop_end < gemm.uop_bgn) | (gemm.uop_end > cfg.uop_depth))
+        return [
+            now.void.eq(waiting.void | empty | wrong),
+            now.wrong.eq(wrong),
+            now.dot.eq(~is_alu & ~gemm.reset),
+            now.clear.eq(~is_alu & (gemm.reset | overwrite)),
+            now.tensor.eq(is_alu & ~alu.use_imm),
+            now.op.eq(Mux(is_alu, alu.alu_op, AluOp.ADD)),
+            now.imm.eq(Mux(is_alu, alu.imm, 0)),
+            now.finish.eq(waiting.finish),
+            now.push.eq(waiting.push),
+            now.index.eq(waiting.index),
+        ]
+
+    def _loops(self, m: Module, waiting, load: Value, advance: Value, void: Value, last: Value) -> dict[str, Signal]:
+        """Counters of the three loops; returns the offsets to add to the micro-op's indices.
+
+        An offset has one bit more than its index, which stays once it is set: the index is beyond its scratchpad then.
+        """
+        cfg = self.cfg
+        gemm, alu = (data.View(insn_layout(cfg, name), waiting.insn) for name in ("GEMM", "ALU"))
+        uop_bits = address_bits(cfg, Mem.UOP)
+        begin, end, at = (Signal(uop_bits, name=name) for name in ("uop_begin", "uop_last", "uop_at"))
+        trips, inner, outer = (Signal(ITER_BITS, name=name) for name in ("trips", "inner_left", "outer_left"))
+        uop_last, inner_last, outer_last = Signal(), Signal(), Signal()
+        m.d.comb += [
+            uop_last.eq(at == end),
+            inner_last.eq(inner == 1),
+            outer_last.eq(outer == 1),
+            last.eq(void | (uop_last & inner_last & outer_last)),
+            self.uop.en.eq(advance),
+            self.uop.addr.eq(at),
+        ]
+        offsets = {}
+        with m.If(advance):
+            m.d.sync += at.eq(Mux(uop_last, begin, at + 1))
+            with m.If(uop_last):
+                m.d.sync += inner.eq(Mux(inner_last, trips, inner - 1))
+                with m.If(inner_last):
+                    m.d.sync += outer.eq(outer - 1)
+        for name, bits in index_bits(cfg).items():
+            rows, offset = (Signal(bits + 1, name=f"{name}_{which}") for which in ("outer", "offset"))
+            by_row, by_column = (Signal(bits, name=f"{name}_by_{which}") for which in ("outer", "inner"))
+            with m.If(advance & uop_last):
+                m.d.sync += offset.eq(_sticky(Mux(inner_last, rows, offset), Mux(inner_last, by_row, by_column)))
+                with m.If(inner_last):
+                    m.d.sync += rows.eq(_sticky(rows, by_row))
+            with m.If(load):
+                m.d.sync += [offset.eq(0), rows.eq(0)]
+                for by, field in ((by_row, f"{name}_out"), (by_column, f"{name}_in")):
+                    m.d.sync += by.eq(gemm[field] if name == "wgt" else Mux(gemm.op == Op.ALU, alu[field], gemm[field]))
+            offsets[name] = offset
+        with m.If(load):
+            m.d.sync += [begin.eq(gemm.uop_bgn), end.eq(gemm.uop_end - 1), at.eq(gemm.uop_bgn)]
+            m.d.sync += [trips.eq(gemm.iter_in), inner.eq(gemm.iter_in), outer.eq(gemm.iter_out)]
+        return offsets
+
+    def _visit(self, m: Module, read, read_last: Value, offsets: dict[str, Signal]) -> None:
+        """The visit at the output, from the micro-op that was read and the offsets."""
+        cfg, visit = self.cfg, self.o.payload
+        uop = data.View(uop_layout(cfg), self.uop.data)
+        sums = {}
+        for name, offset in offsets.items():
+            sums[name] = Signal(len(offset) + 1, name=f"{name}_sum")
+            m.d.comb += sums[name].eq(uop[name] + offset)
+        acc, inp, wgt = (address_bits(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
+        beyond = (
+            sums["dst"][acc:].any()
+            | (read.dot & (sums["src"][inp:].any() | sums["wgt"][wgt:].any()))
+            | (read.tensor & sums["src"][acc:].any())
+        )
+        wrong = Signal()
+        m.d.comb += wrong.eq(read.wrong | (~read.void & beyond))
+        m.d.sync += [visit[name].eq(getattr(read, name)) for name in _deed()]
+        m.d.sync += [visit[name].eq(value) for name, value in sums.items()]
+        m.d.sync += [visit.void.eq(read.void | wrong), visit.last.eq(read_last)]
+        with m.If(wrong & (self.fault.code == Error.NONE)):
+            m.d.sync += [self.fault.code.eq(Error.RANGE), self.fault.index.eq(read.index)]
+
+
+def _sticky(offset: Value, step: Value) -> Value:
+    """`offset + step`, with a top bit that stays."""
+    total = offset + step
+    bits = len(offset)
+    return Mux(offset[-1], 1 << bits - 1, 0) | total[:bits]

@@ -1,0 +1,77 @@
+"""Latency and interval of every stage of the core, from the constants of the modules that have them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import alu, control, csr, dependence, execute, fetch, fifo, gemm, mover, read_port, scratchpad, sequencer, store
+from .config import Config
+from .isa import INSN_BYTES, Mem
+
+
+class Stage(NamedTuple):
+    """`latency` cycles from what goes in to what comes out, a new one every `interval` cycles."""
+
+    block: str
+    what: str
+    latency: int
+    interval: int
+    unit: str
+
+
+def beats(cfg: Config, nbytes: int) -> int:
+    """Beats of `nbytes` of data that start with one."""
+    return -(-nbytes * 8 // cfg.axi_bits)
+
+
+def nop_latency() -> int:
+    """Cycles from the command to the token of a LOAD that moves nothing, on the load queue."""
+    return mover.PLAN_LATENCY + fifo.FIFO_LATENCY + mover.WALK_LATENCY + mover.WRITE_LATENCY
+
+
+def stages(cfg: Config) -> list[Stage]:
+    """All stages, in the order in which data meet them."""
+    entry = "accumulator entry"
+    rows = [
+        ("csr", "register access to its response", csr.RESPONSE_LATENCY, csr.ACCESS_INTERVAL, "access"),
+        ("control", "CONTROL's start to the fetch unit's", control.START_LATENCY, 1, "run"),
+        ("read_port", "request to the address of its first burst", read_port.REQUEST_LATENCY, 1, "burst"),
+        ("read_port", "beat on the bus to its client", read_port.BEAT_LATENCY, 1, "beat"),
+        ("fetch", "last beat to the command queue", fetch.FETCH_LATENCY, beats(cfg, INSN_BYTES), "instruction"),
+        ("fifo", "command queue", fifo.FIFO_LATENCY, 1, "instruction"),
+        ("dependence", "push of a token to its pop", dependence.TOKEN_LATENCY, 1, "token"),
+        ("mover", "command to its first request", mover.PLAN_LATENCY, 1, "row"),
+        ("mover", "command to its token, nothing to move", nop_latency(), 1, "command"),
+        ("mover", "beat to the scratchpad's write port", mover.WRITE_LATENCY, 1, "beat"),
+        ("scratchpad", "address to entry", scratchpad.READ_LATENCY, 1, "entry"),
+        ("sequencer", "instruction to its first visit", sequencer.LATENCY, 1, "visit"),
+        ("gemm", "operands to sums", gemm.latency(cfg), 1, "visit"),
+        ("execute", "visit to the write of its accumulators", execute.latency(cfg), 1, "visit"),
+        ("execute", "... ALU, tensor operand in the same bank", execute.latency(cfg), _same_bank(cfg), "visit"),
+        ("execute", "... ALU MUL", execute.latency(cfg), execute.visit_interval(cfg, multiply=True), "visit"),
+        ("alu", "multiplier: operands to products", alu.PRODUCT_LATENCY, alu.groups(cfg), entry),
+        ("store", "instruction to its first row", store.PLAN_LATENCY, 1, "row"),
+        ("store", "row to the address of its first burst", store.ADDRESS_LATENCY, 1, "burst"),
+        ("store", "row to its first beat", store.DATA_LATENCY, beats(cfg, cfg.out_entry_bytes), entry),
+    ]
+    return [Stage(*row) for row in rows]
+
+
+def _same_bank(cfg: Config) -> int:
+    return execute.visit_interval(cfg, tensor=True, same_bank=True)
+
+
+def table(cfg: Config) -> str:
+    """The stages of `cfg` as a Markdown table."""
+    lines = ["| block | from, to | latency | interval |", "| --- | --- | --- | --- |"]
+    for s in stages(cfg):
+        every = f"{s.interval} per {s.unit}"
+        lines.append(f"| `{s.block}` | {s.what} | {s.latency} | {every} |")
+    return "\n".join(lines)
+
+
+def load_interval(cfg: Config, mem: Mem) -> int:
+    """Cycles in which the mover writes one entry of `mem`, when its data are there."""
+    bits = {Mem.ACC8: cfg.out_entry_bits, Mem.ACC: cfg.acc_entry_bits, Mem.UOP: 32}.get(mem)
+    bits = bits or {Mem.INP: cfg.inp_entry_bits, Mem.WGT: cfg.wgt_entry_bits}[mem]
+    return max(1, bits // cfg.axi_bits)

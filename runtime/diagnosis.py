@@ -1,0 +1,94 @@
+"""What an accelerator's error registers mean for the program that it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
+from ..hw.isa import Isa, Op, Queue
+from ..hw.regs import Error
+from .access import dram_access
+from .tokens import connected, pop_flag, push_flag
+
+_CHANNELS = tuple((a, b) for a in Queue for b in Queue if a != b and connected(a, b))
+
+
+def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequence[int]) -> ExecutionError:
+    """The error that the registers ERROR = `code` and ERROR_INSN = `index` stand for.
+
+    `insn`, uint64 (n, 2), is the program; `taken` counts per queue the instructions that it took, tokens included.
+    """
+    program = _Stopped(cfg, insn, taken)
+    at = program.at(index)
+    if code == Error.UNDECODABLE:
+        return ExecutionError(program.refused(index), index)
+    if code in (Error.READ_RESPONSE, Error.WRITE_RESPONSE):
+        verb = "read" if code == Error.READ_RESPONSE else "write"
+        return AccessError(f"{at}: the bus answered a {verb} with an error{program.reached(index)}", index)
+    if code == Error.RANGE:
+        return AccessError(f"{at}: reaches beyond a scratchpad", index)
+    if code == Error.TOKEN_OVERFLOW:
+        return TokenError(f"{at}: more tokens than a channel holds, {cfg.token_depth}", index)
+    if code == Error.WATCHDOG:
+        return program.stuck()
+    return ExecutionError(f"{at}: error {code}, which is not declared", index)
+
+
+class _Stopped:
+    """A program that stopped after the queues took `taken` instructions."""
+
+    def __init__(self, cfg: Config, insn: np.ndarray, taken: Sequence[int]):
+        self.cfg, self.isa = cfg, Isa(cfg)
+        self.insns = self.isa.decode(insn)
+        self.queues: dict[Queue, list[int]] = {queue: [] for queue in Queue}
+        for k, f in enumerate(self.insns):
+            if not self.isa.undecodable(f):
+                self.queues[self.isa.queue(f)].append(k)
+        self.taken = dict(zip(Queue, taken))
+
+    def at(self, k: int) -> str:
+        shown = f" ({self.isa.disassemble(self.insns[k])})" if k < len(self.insns) else ""
+        return f"instruction {k}{shown}"
+
+    def refused(self, k: int) -> str:
+        """Why instruction `k` was not accepted."""
+        at, last = self.at(k), len(self.insns) - 1
+        if k > last:
+            return f"{at}: the program has {len(self.insns)}"
+        reason = self.isa.undecodable(self.insns[k])
+        if not reason and self.insns[k]["op"] == Op.FINISH:
+            reason = f"{last - k} instructions follow FINISH"
+        if not reason and k == last:
+            return f"none of {len(self.insns)} instructions is FINISH; the last is {at}"
+        return f"{at}: {reason or 'this accelerator does not execute it'}"
+
+    def reached(self, k: int) -> str:
+        """The DRAM bytes that instruction `k` touches."""
+        access = dram_access(self.cfg, self.insns[k]) if k < len(self.insns) else None
+        if access is None:
+            return ""
+        end = access.start + (access.rows - 1) * access.pitch + access.nbytes
+        return f"; it touches DRAM bytes {access.start:#x}..{end - 1:#x}"
+
+    def tokens(self, source: Queue, target: Queue) -> int:
+        """Tokens that the channel holds when everything taken has been executed."""
+        pushed = sum(self.insns[k][push_flag(source, target)] for k in self.queues[source][: self.taken[source]])
+        return pushed - sum(self.insns[k][pop_flag(target, source)] for k in self.queues[target][: self.taken[target]])
+
+    def stuck(self) -> ExecutionError:
+        """Why nothing moves."""
+        parts, heads = [], []
+        for queue, mine in self.queues.items():
+            if self.taken[queue] >= len(mine):
+                parts.append(f"{queue.name} is empty")
+                continue
+            k = mine[self.taken[queue]]
+            wanted = [c for c in _CHANNELS if c[1] == queue and self.insns[k][pop_flag(queue, c[0])]]
+            missing = [f"{s.name} -> {t.name}" for s, t in wanted if self.tokens(s, t) <= 0]
+            what = f"a token {' and '.join(missing)}" if missing else "what came before it"
+            parts.append(f"{queue.name} waits for {what} at {self.at(k)}")
+            heads.append(k)
+        return DeadlockError(f"deadlock: {'; '.join(parts)}", min(heads, default=None))

@@ -1,0 +1,66 @@
+"""Device memory that is an array of the host."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..hw.errors import AccessError, CapacityError, InputError
+
+PAGE = 4096  # page 0 stays unused, so that address 0 is never valid
+
+
+class Memory:
+    """`bytes`, uint8 (n,), whose index is the address. Taken first fit; it grows up to `capacity` bytes."""
+
+    def __init__(self, capacity: int):
+        self.capacity, self.bytes = capacity, np.zeros(min(capacity, 1 << 20), np.uint8)
+        self._used: dict[int, int] = {}  # start -> end, in the order of addresses
+        self._fresh = PAGE  # memory from here on was never given out, so it is still zero
+
+    def allocate(self, nbytes: int, align: int) -> int:
+        """The address of `nbytes` of zeroed memory, a multiple of `align`. Raises `CapacityError` when full."""
+        if nbytes < 0 or align < 1:
+            raise InputError(f"cannot allocate {nbytes} bytes aligned to {align}")
+        size, end = max(nbytes, 1), PAGE
+        for start, stop in self._used.items():
+            if -(-end // align) * align + size <= start:
+                break
+            end = stop
+        address = -(-end // align) * align
+        stop = address + size
+        if stop > self.capacity:
+            held = sum(b - a for a, b in self._used.items())
+            raise CapacityError(
+                f"{nbytes} bytes do not fit the device memory: {held} of {self.capacity} bytes are in use"
+            )
+        self._grow(stop)
+        self.bytes[address : min(stop, self._fresh)] = 0
+        self._fresh = max(self._fresh, stop)
+        self._used[address] = stop
+        self._used = dict(sorted(self._used.items()))
+        return address
+
+    def free(self, address: int) -> None:
+        """Give back what `allocate` returned."""
+        if address not in self._used:
+            raise InputError(f"address {address:#x} was not allocated")
+        del self._used[address]
+
+    def write(self, address: int, data: np.ndarray) -> None:
+        """Copy `data`, uint8 (n,), to memory."""
+        self._span(address, len(data))[...] = data
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        """A copy of memory, uint8 (nbytes,)."""
+        return self._span(address, nbytes).copy()
+
+    def _span(self, address: int, nbytes: int) -> np.ndarray:
+        if address < 0 or nbytes < 0 or address + nbytes > len(self.bytes):
+            raise AccessError(f"{nbytes} bytes at {address:#x} are outside memory, 0..{len(self.bytes) - 1:#x}")
+        return self.bytes[address : address + nbytes]
+
+    def _grow(self, size: int) -> None:
+        old = self.bytes
+        if size > len(old):
+            self.bytes = np.zeros(min(self.capacity, max(size, 2 * len(old))), np.uint8)
+            self.bytes[: len(old)] = old

