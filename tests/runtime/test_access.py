@@ -1,0 +1,128 @@
+"""Footprints of instructions against loops over every entry and byte."""
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import Mem, Op, entry_bytes
+from tilewright.runtime.access import Access, dram_access, out_of_range, scratchpad_accesses, tile_entries
+
+TINY = PRESETS["tiny"]
+NO_UOPS = np.zeros((0, 3), np.int64)
+
+
+def entries(access):
+    """The entries of an access as a set, whichever way they are written."""
+    found = np.arange(4096)[access.entries].tolist()
+    assert found == sorted(set(found))
+    return set(found)
+
+
+def footprint(f, uops=NO_UOPS):
+    """(memory, written) -> entries."""
+    accesses = scratchpad_accesses(f, uops)
+    found = {(a.mem, a.write): entries(a) for a in accesses}
+    assert len(found) == len(accesses)
+    return found
+
+
+def loop_fields(rng, op, n):
+    f = {"op": op, "reset": 0, "uop_bgn": 5, "uop_end": 5 + n, "use_imm": 0}
+    f |= {"iter_out": int(rng.integers(1, 4)), "iter_in": int(rng.integers(1, 4))}
+    return f | {f"{name}_{loop}": int(rng.integers(0, 5)) for name in ("dst", "src", "wgt") for loop in ("out", "in")}
+
+
+def touched(f, uops, column, name):
+    return {
+        int(uop[column]) + i * f[f"{name}_out"] + j * f[f"{name}_in"]
+        for i in range(f["iter_out"])
+        for j in range(f["iter_in"])
+        for uop in uops
+    }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_products_and_operations_touch_what_their_loops_visit(seed):
+    rng = np.random.default_rng(seed)
+    uops = rng.integers(0, 20, (int(rng.integers(1, 6)), 3))
+    f = loop_fields(rng, Op.GEMM, len(uops))
+    micro_ops = {(Mem.UOP, False): set(range(5, 5 + len(uops)))}
+    dst = {(Mem.ACC, True): touched(f, uops, 0, "dst")}
+    sources = {(Mem.INP, False): touched(f, uops, 1, "src"), (Mem.WGT, False): touched(f, uops, 2, "wgt")}
+    assert footprint(f, uops) == micro_ops | dst | sources
+    assert footprint({**f, "reset": 1}, uops) == micro_ops | dst
+    f["op"] = Op.ALU
+    assert footprint(f, uops) == micro_ops | dst | {(Mem.ACC, False): touched(f, uops, 1, "src")}
+    assert footprint({**f, "use_imm": 1}, uops) == micro_ops | dst
+
+
+def test_loops_that_do_not_run_touch_nothing():
+    f = loop_fields(np.random.default_rng(0), Op.GEMM, 1)
+    uops = np.zeros((1, 3), np.int64)
+    assert footprint(f, uops)
+    for nothing in ({"iter_out": 0}, {"iter_in": 0}):
+        assert not footprint({**f, **nothing}, uops)
+    assert not footprint(f, NO_UOPS)
+    assert not footprint({"op": Op.FINISH})
+
+
+def transfer(op, mem, **sizes):
+    names = ("sram_base", "dram_base", "y_size", "x_size", "x_stride", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
+    return {"op": op, "mem": mem, **dict.fromkeys(names, 0), **sizes}
+
+
+PADDED = {"sram_base": 7, "y_size": 2, "x_size": 3, "y_pad_0": 1, "y_pad_1": 2, "x_pad_0": 1, "x_pad_1": 4}
+
+
+@pytest.mark.parametrize(
+    "op, mem, space, count",
+    [
+        (Op.LOAD, Mem.INP, Mem.INP, 5 * 8),
+        (Op.LOADP, Mem.WGT, Mem.WGT, 5 * 8),
+        (Op.LOAD, Mem.ACC, Mem.ACC, 5 * 8),
+        (Op.LOAD, Mem.ACC8, Mem.ACC, 5 * 8),
+        (Op.LOAD, Mem.UOP, Mem.UOP, 3),  # one row, never padded
+        (Op.STORE, Mem.OUT, Mem.ACC, 2 * 3),  # dense in the scratchpad
+    ],
+)
+def test_transfers_cover_whole_tiles_on_chip(op, mem, space, count):
+    f = transfer(op, mem, **PADDED)
+    assert tile_entries(f) == count
+    assert footprint(f) == {(space, op != Op.STORE): set(range(7, 7 + count))}
+    assert not footprint({**f, "x_size": 0})
+
+
+def dram_bytes(access):
+    return sorted(access.start + y * access.pitch + b for y in range(access.rows) for b in range(access.nbytes))
+
+
+@pytest.mark.parametrize("op, mem", [(Op.LOAD, Mem.WGT), (Op.LOADP, Mem.INP), (Op.LOAD, Mem.ACC8), (Op.STORE, Mem.OUT)])
+def test_transfers_touch_the_bytes_of_their_rows(op, mem):
+    size = entry_bytes(TINY, mem)
+    f = transfer(op, mem, dram_base=11, x_stride=5, **PADDED)
+    access = dram_access(TINY, f)
+    assert access is not None and access.write == (op == Op.STORE)
+    assert dram_bytes(access) == [(11 + 5 * y + x) * size + b for y in range(2) for x in range(3) for b in range(size)]
+
+
+def test_micro_ops_come_in_one_row():
+    access = dram_access(TINY, transfer(Op.LOAD, Mem.UOP, dram_base=3, y_size=9, x_size=2, x_stride=50))
+    assert access is not None
+    assert dram_bytes(access) == list(range(12, 20))
+
+
+@pytest.mark.parametrize(
+    "f",
+    [{"op": Op.FINISH}, {"op": Op.GEMM}, transfer(Op.LOAD, Mem.INP, y_size=1), transfer(Op.LOAD, Mem.INP, x_size=1)],
+)
+def test_what_touches_no_dram(f):
+    assert dram_access(TINY, f) is None
+
+
+def test_the_first_access_beyond_its_scratchpad_is_named():
+    inside = Access(Mem.ACC, True, slice(0, 128))
+    assert out_of_range(TINY, [inside, Access(Mem.WGT, False, np.array([0, 127]))]) is None
+    assert out_of_range(TINY, [inside, Access(Mem.WGT, False, np.array([0, 128]))]) == (
+        "reads WGT entry 128, but tiny has 128"
+    )
+    assert out_of_range(TINY, [Access(Mem.ACC, True, slice(127, 130))]) == "writes ACC entry 129, but tiny has 128"

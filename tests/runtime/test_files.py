@@ -1,0 +1,125 @@
+import errno
+import os
+
+import numpy as np
+import pytest
+
+from tilewright.hw.errors import FileError
+from tilewright.runtime.files import atomic_write, check_writable, read_npz
+
+
+def refused(path, text):
+    """Neither check nor write accepts `path`; both say `text`."""
+    with pytest.raises(FileError) as caught:
+        check_writable(path)
+    assert str(caught.value) == text
+    with pytest.raises(FileError) as caught, atomic_write(path):
+        raise AssertionError("the block must not run")
+    assert str(caught.value) == text
+
+
+def test_a_file_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "out.bin"
+    with atomic_write(path) as temporary:
+        assert temporary.parent == tmp_path and temporary != path
+        temporary.write_bytes(b"new")
+        assert not path.exists()
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["out.bin"]
+
+
+def test_what_was_there_stays_until_then(tmp_path):
+    path = tmp_path / "out.bin"
+    path.write_bytes(b"old")
+    with pytest.raises(ZeroDivisionError), atomic_write(str(path)) as temporary:
+        temporary.write_bytes(b"half")
+        raise ZeroDivisionError
+    assert path.read_bytes() == b"old"
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(b"new")
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["out.bin"]
+
+
+def with_error(path, error):
+    with atomic_write(path) as temporary:
+        temporary.write_bytes(b"half")
+        raise error
+
+
+def test_an_error_of_the_system_is_a_file_error_and_leaves_nothing(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(FileError, match="out.bin: cannot be written \\(No space left on device\\)$"):
+        with_error(tmp_path / "out.bin", full)
+    assert os.listdir(tmp_path) == []
+
+
+def test_permissions_are_those_of_any_new_file(tmp_path):
+    (tmp_path / "plain").write_bytes(b"")
+    with atomic_write(tmp_path / "out.bin") as temporary:
+        temporary.write_bytes(b"x")
+    assert (tmp_path / "out.bin").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path):
+    (tmp_path / "there").mkdir()
+    target, link = tmp_path / "there" / "target.bin", tmp_path / "link.bin"
+    for before in (b"old", None):
+        target.write_bytes(before) if before else target.unlink()
+        link.unlink(missing_ok=True)
+        link.symlink_to("there/target.bin")
+        check_writable(link)
+        with atomic_write(link) as temporary:
+            assert temporary.parent == target.parent
+            temporary.write_bytes(b"new")
+        assert link.is_symlink() and target.read_bytes() == b"new"
+        assert os.listdir(target.parent) == ["target.bin"]
+
+
+def test_what_is_no_regular_file_is_refused_and_stays(tmp_path):
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    refused(tmp_path, f"{tmp_path}: is a folder; give a file name")
+    refused(pipe, f"{pipe}: is not a regular file; give the name of a file")
+    refused(link, f"{pipe}: is not a regular file; give the name of a file")
+    refused(os.devnull, f"{os.devnull}: is not a regular file; give the name of a file")
+    refused(tmp_path / "none" / "x", f"{tmp_path}/none/x: folder {tmp_path}/none does not exist")
+    assert pipe.is_fifo() and sorted(os.listdir(tmp_path)) == ["link", "pipe"]
+
+
+def test_what_may_not_be_written_is_refused(tmp_path, monkeypatch):
+    """As root everything may be written, so the system's answer is replaced."""
+    path = tmp_path / "x"
+    monkeypatch.setattr(os, "access", lambda asked, mode: asked != tmp_path)
+    refused(path, f"{path}: not writable")
+    path.write_bytes(b"")
+    monkeypatch.setattr(os, "access", lambda asked, mode: asked != path)
+    refused(path, f"{path}: not writable")
+
+
+def test_arrays_come_back(tmp_path):
+    arrays = {"a": np.arange(6, dtype=np.int32).reshape(2, 3), "b": np.array("text")}
+    np.savez(tmp_path / "x.npz", **arrays)
+    found = read_npz(tmp_path / "x.npz")
+    assert list(found) == ["a", "b"]
+    np.testing.assert_array_equal(found["a"], arrays["a"])
+    assert found["a"].dtype == np.int32 and found["b"][()] == "text"
+
+
+def test_files_without_arrays_are_named_in_one_line(tmp_path):
+    np.savez(tmp_path / "pickled.npz", a=np.array([{}], object))
+    np.save(tmp_path / "one.npy", np.zeros(3))
+    np.savez(tmp_path / "cut.npz", a=np.arange(100))
+    data = (tmp_path / "cut.npz").read_bytes()
+    (tmp_path / "cut.npz").write_bytes(data[: len(data) // 2])
+    (tmp_path / "damaged.npz").write_bytes(data[:300] + bytes(100) + data[400:])
+    (tmp_path / "empty.npz").write_bytes(b"")
+    texts = dict.fromkeys(["pickled.npz", "cut.npz", "damaged.npz", "empty.npz"], "not a readable .npz file (")
+    texts |= {"one.npy": "one array, not an .npz file", "none.npz": "no such file", ".": "is a folder; give an .npz"}
+    for name, text in texts.items():
+        with pytest.raises(FileError) as caught:
+            read_npz(tmp_path / name)
+        assert str(caught.value).startswith(f"{tmp_path / name}: {text}")
+        assert "\n" not in str(caught.value)

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import EncodingError, ProgramError
+from tilewright.hw.isa import Isa, Mem, Op
+from tilewright.runtime.buffer import Buffer
+from tilewright.runtime.launch import UOP_BUFFER, Launch
+
+VTA = PRESETS["vta"]
+X, W, OUT = Buffer("x", (8, 16)), Buffer("w", (4, 256)), Buffer("out", (8, 16), kind="output")
+UOPS = Buffer(UOP_BUFFER, (2,), 32, kind="constant", data=np.array([1, 0, 0, 0, 2, 0, 0, 0x80], np.uint8))
+ENTRY = {Mem.INP: 16, Mem.WGT: 256, Mem.OUT: 16, Mem.UOP: 4}  # bytes
+
+
+def row(op, mem, dram_base):
+    name = "STORE" if op == Op.STORE else "LOAD"
+    fields = {"sram_base": 0xFFFF, "y_size": 0xFFFF, "x_size": 1, "pop_next": op == Op.LOAD}
+    return Isa(VTA).formats[name].encode(op=op, mem=mem, dram_base=dram_base, **fields)
+
+
+def launch(rows, reloc, buffers=(X, W, OUT, UOPS)):
+    return Launch(VTA, "p", np.concatenate(rows), np.array(reloc, np.int32), list(buffers))
+
+
+ROWS = [row(Op.LOAD, Mem.INP, 3), row(Op.LOAD, Mem.WGT, 1), row(Op.STORE, Mem.OUT, 7), row(Op.LOAD, Mem.UOP, 1)]
+
+
+def test_addresses_are_added_in_entries_of_the_memory_named():
+    program = launch([*ROWS, row(Op.LOAD, Mem.INP, 5)], [0, 1, 2, 3, -1])
+    before = program.insn.copy()
+    addresses = [0x1010, 0x2100, 0x3FF0, 0x104]
+    words = program.relocate(addresses)
+    np.testing.assert_array_equal(program.insn, before)
+    isa = Isa(VTA)
+    kept = isa.decode(before)
+    for k, (old, new) in enumerate(zip(kept, isa.decode(words))):
+        place = addresses[k] // ENTRY[Mem(old["mem"])] if k < 4 else 0
+        assert new == {**old, "dram_base": old["dram_base"] + place}
+    np.testing.assert_array_equal(words[:, 1], before[:, 1])
+
+
+def test_the_last_address_that_fits():
+    program = launch([row(Op.LOAD, Mem.INP, 3)], [0])
+    top = ((1 << 32) - 1 - 3) * 16
+    assert Isa(VTA).decode(program.relocate([top, 0, 0, 0]))[0]["dram_base"] == (1 << 32) - 1
+    with pytest.raises(EncodingError, match=r"^dram_base = 4294967296: outside 0\.\.4294967295 \(32 bits\)$"):
+        program.relocate([top + 16, 0, 0, 0])
+
+
+def test_addresses_between_entries_are_refused():
+    program = launch(ROWS, [0, 1, 2, 3])
+    with pytest.raises(EncodingError, match="^buffer 'w' at 0x2110: must be a multiple of 256 bytes$"):
+        program.relocate([0x1010, 0x2110, 0x3FF0, 0x104])
+
+
+def test_micro_ops_and_size():
+    program = launch(ROWS, [0, 1, 2, 3])
+    assert program.uops.tolist() == [1, 0x80000002]
+    assert program.insn_bytes == 64
+    assert launch(ROWS[:1], [0], [X]).uops.size == 0
+
+
+@pytest.mark.parametrize(
+    "insn, reloc, text",
+    [
+        (np.zeros((1, 2), np.int64), [0], "instructions must be uint64"),
+        (np.zeros((1, 4), np.uint64), [0], "instructions must be uint64"),
+        (np.zeros(2, np.uint64), [0, 0], "instructions must be uint64"),
+        (np.zeros((1, 2), np.uint64), [1], "relocations do not match"),
+        (np.zeros((1, 2), np.uint64), [0, 0], "relocations do not match"),
+    ],
+)
+def test_parts_that_do_not_fit_together(insn, reloc, text):
+    with pytest.raises(ProgramError, match=f"^launch 'p': {text}"):
+        Launch(VTA, "p", insn, np.array(reloc, np.int32), [X])

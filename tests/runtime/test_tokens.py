@@ -1,0 +1,251 @@
+"""The pass that adds tokens, on rows made by hand and at random; what it orders is derived here by its own means."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import FLAGS, Mem, Queue, entry_bytes
+from tilewright.runtime.access import Access, DramAccess
+from tilewright.runtime.buffer import Buffer
+from tilewright.runtime.tokens import (
+    CHANNELS,
+    LastAccess,
+    Row,
+    connected,
+    deadlock_text,
+    dram_cells,
+    dram_granule,
+    insert_tokens,
+    nop,
+    pop_flag,
+    popped,
+    push_flag,
+    pushed,
+)
+
+TINY = PRESETS["tiny"]
+LOAD, COMPUTE, STORE = Queue
+
+
+def load(start, stop, mem=Mem.INP, **dram):
+    return Row("LOAD", LOAD, {}, [Access(mem, True, slice(start, stop))], **dram)
+
+
+def gemm(acc=(0, 1), inp=None):
+    reads = [Access(Mem.INP, False, slice(*inp))] if inp else []
+    return Row("GEMM", COMPUTE, {}, [Access(Mem.ACC, True, slice(*acc)), *reads])
+
+
+def store(start, stop, **dram):
+    return Row("STORE", STORE, {}, [Access(Mem.ACC, False, slice(start, stop))], **dram)
+
+
+def tokens(*rows):
+    """(queue, flags) of every row behind the pass, FINISH last; NOPs in parentheses."""
+    given = [*rows, Row("FINISH", COMPUTE, {})]
+    out = insert_tokens(TINY, list(rows), given[-1])
+    assert [row for row in out if any(row is g for g in given)] == given
+    shown = []
+    for row in out:
+        flags = " ".join(flag for flag in FLAGS if row.fields.get(flag))
+        own = any(row is g for g in given)
+        shown.append(f"{row.queue.name} {flags}".strip() if own else f"({row.queue.name} {flags})")
+    return shown
+
+
+def test_a_read_waits_for_the_write_before_it():
+    assert tokens(load(0, 4), gemm(inp=(3, 5))) == ["LOAD push_next", "COMPUTE pop_prev", "COMPUTE"]
+    assert tokens(gemm(acc=(2, 4)), store(3, 4)) == [
+        "COMPUTE push_next", "STORE pop_prev push_prev", "COMPUTE pop_next",
+    ]  # fmt: skip
+
+
+def test_a_write_waits_for_the_read_before_it():
+    assert tokens(load(0, 4), gemm(inp=(0, 2)), load(1, 2)) == [
+        "LOAD push_next", "COMPUTE pop_prev push_prev", "LOAD pop_next push_next", "COMPUTE pop_prev",
+    ]  # fmt: skip
+
+
+def test_what_does_not_conflict_gets_no_token_but_the_last_of_a_queue_one_to_finish():
+    """Apart in entries, apart in memory, both reading."""
+    assert tokens(gemm(inp=(0, 4)), load(4, 8), load(0, 4, Mem.WGT)) == [
+        "COMPUTE", "LOAD", "LOAD push_next", "COMPUTE pop_prev",
+    ]  # fmt: skip
+    read = Row("ALU", COMPUTE, {}, [Access(Mem.ACC, False, slice(0, 9))])
+    assert tokens(store(0, 9), read) == ["STORE push_prev", "COMPUTE", "COMPUTE pop_next"]
+
+
+def test_what_follows_from_earlier_tokens_gets_none_of_its_own():
+    assert tokens(load(0, 2), load(2, 4), gemm(inp=(2, 4)), gemm(inp=(0, 2))) == [
+        "LOAD", "LOAD push_next", "COMPUTE pop_prev", "COMPUTE", "COMPUTE",
+    ]  # fmt: skip
+    assert tokens(load(0, 2), load(2, 4), gemm(inp=(0, 2)), gemm(inp=(2, 4))) == [
+        "LOAD push_next", "LOAD push_next", "COMPUTE pop_prev", "COMPUTE pop_prev", "COMPUTE",
+    ]  # fmt: skip
+
+
+def dram(buffer, write, start, nbytes, rows=1, pitch=0):
+    return {"buffer": buffer, "dram": DramAccess(write, start, rows, nbytes, pitch)}
+
+
+def test_a_load_waits_for_a_store_by_way_of_compute():
+    b = Buffer("t", (64, 4), kind="temp")
+    assert tokens(store(0, 4, **dram(b, True, 0, 16)), load(0, 1, **dram(b, False, 12, 4))) == [
+        "STORE push_prev", "(COMPUTE pop_next push_prev)", "LOAD pop_next push_next", "COMPUTE pop_prev",
+    ]  # fmt: skip
+    assert tokens(load(0, 1, **dram(b, False, 12, 4)), store(0, 4, **dram(b, True, 0, 16))) == [
+        "LOAD push_next", "(COMPUTE pop_prev push_next)", "STORE pop_prev push_prev", "COMPUTE pop_next",
+    ]  # fmt: skip
+
+
+def test_compute_does_not_wait_for_the_same_store_twice():
+    b = Buffer("t", (64, 4), kind="temp")
+    rows = [
+        store(0, 4, **dram(b, True, 0, 16)),
+        gemm(acc=(0, 4), inp=(0, 1)),  # waits for the store
+        load(0, 1, **dram(b, False, 0, 4)),  # waits for both
+    ]
+    assert tokens(*rows) == [
+        "STORE push_prev", "COMPUTE pop_next", "(COMPUTE push_prev)", "LOAD pop_next push_next", "COMPUTE pop_prev",
+    ]  # fmt: skip
+
+
+def test_dram_that_does_not_overlap_needs_no_order():
+    a, b = Buffer("a", (64, 4), kind="temp"), Buffer("b", (64, 4), kind="temp")
+    apart = ["STORE push_prev", "LOAD push_next", "COMPUTE pop_prev pop_next"]
+    first = dram(a, True, 0, 4, rows=3, pitch=8)
+    assert tokens(store(0, 3, **first), load(0, 3, **dram(a, False, 4, 4, rows=3, pitch=8))) == apart
+    assert tokens(store(0, 3, **first), load(0, 3, **dram(b, False, 0, 4, rows=3, pitch=8))) == apart
+    assert len(tokens(store(0, 3, **first), load(0, 1, **dram(a, False, 16, 4)))) == 4
+
+
+def precedes(rows):
+    """before[i, j]: row i is over when row j begins, from queue order and from the n-th pop after the n-th push."""
+    n = len(rows)
+    before = np.zeros((n, n), bool)
+    for queue in Queue:
+        own = [k for k in range(n) if rows[k].queue == queue]
+        for i, j in itertools.pairwise(own):
+            before[i, j] = True
+    for a, b in ((LOAD, COMPUTE), (COMPUTE, LOAD), (COMPUTE, STORE), (STORE, COMPUTE)):
+        push, pop = ("push_next", "pop_prev") if a < b else ("push_prev", "pop_next")
+        pushes = [k for k in range(n) if rows[k].queue == a and rows[k].fields.get(push)]
+        pops = [k for k in range(n) if rows[k].queue == b and rows[k].fields.get(pop)]
+        assert len(pushes) == len(pops)
+        before[pushes, pops] = True
+    for k in range(n):
+        before |= before[:, k : k + 1] & before[k : k + 1]
+    assert not before.diagonal().any()
+    return before
+
+
+def conflict(a, b):
+    spots = []
+    for row in (a, b):
+        spots.append({(x.mem, e): x.write for x in row.accesses for e in range(x.entries.start, x.entries.stop)})
+        if row.dram:
+            d = row.dram
+            spots[-1] |= {(id(row.buffer), d.start + y * d.pitch + i): d.write for y in range(d.rows) for i in range(4)}
+    return any(spots[0][at] or spots[1][at] for at in spots[0].keys() & spots[1].keys())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_conflict_of_a_random_trace_is_ordered(seed):
+    rng = np.random.default_rng(seed)
+    buffers = [Buffer(name, (16, 4), kind="temp") for name in "ab"]
+    rows = []
+    for _ in range(40):
+        low = int(rng.integers(0, 12))
+        high = low + int(rng.integers(1, 4))
+        where = buffers[rng.integers(0, 2)], int(rng.integers(0, 8)) * 4
+        strided = {"rows": int(rng.integers(1, 3)), "pitch": int(rng.integers(1, 4)) * 4}
+        kind = rng.integers(0, 3)
+        if kind == 0:
+            rows.append(load(low, high, **dram(where[0], False, where[1], 4, **strided)))
+        elif kind == 1:
+            rows.append(gemm((low, high), (low, high) if rng.integers(0, 2) else None))
+        else:
+            rows.append(store(low, high, **dram(where[0], True, where[1], 4, **strided)))
+    out = insert_tokens(TINY, list(rows), Row("FINISH", COMPUTE, {}))
+    before = precedes(out)
+    assert before[:-1, -1].all()
+    position = [next(k for k, row in enumerate(out) if row is r) for r in rows]
+    conflicts = [(i, j) for i, j in itertools.combinations(range(len(rows)), 2) if conflict(rows[i], rows[j])]
+    assert len(conflicts) > 50
+    assert all(before[position[i], position[j]] for i, j in conflicts)
+
+
+def test_channels_join_neighbours():
+    assert list(map(str, CHANNELS)) == ["LOAD -> COMPUTE", "COMPUTE -> LOAD", "COMPUTE -> STORE", "STORE -> COMPUTE"]
+    assert [(a.name, b.name) for a in Queue for b in Queue if connected(a, b)] == [
+        tuple(str(c).split(" -> ")) for c in CHANNELS
+    ]
+    assert (push_flag(LOAD, COMPUTE), pop_flag(COMPUTE, LOAD)) == ("push_next", "pop_prev")
+    assert (push_flag(STORE, COMPUTE), pop_flag(COMPUTE, STORE)) == ("push_prev", "pop_next")
+
+
+@pytest.mark.parametrize(
+    "flag, pops, pushes",
+    [
+        ("pop_prev", "LOAD -> COMPUTE", ""),
+        ("pop_next", "STORE -> COMPUTE", ""),
+        ("push_prev", "", "COMPUTE -> LOAD"),
+        ("push_next", "", "COMPUTE -> STORE"),
+    ],
+)
+def test_flags_name_channels(flag, pops, pushes):
+    fields = {**dict.fromkeys(FLAGS, 0), flag: 1}
+    assert " ".join(map(str, popped(COMPUTE, fields))) == pops
+    assert " ".join(map(str, pushed(COMPUTE, fields))) == pushes
+
+
+def test_the_ends_of_the_pipeline_have_one_neighbour():
+    fields: dict[str, int] = dict.fromkeys(FLAGS, 1)
+    assert [list(map(str, f(q, fields))) for q in (LOAD, STORE) for f in (popped, pushed)] == [
+        ["COMPUTE -> LOAD"], ["LOAD -> COMPUTE"], ["COMPUTE -> STORE"], ["STORE -> COMPUTE"],
+    ]  # fmt: skip
+
+
+def test_a_deadlock_is_told_queue_by_queue():
+    missing = {4: [CHANNELS[0], CHANNELS[3]], 7: [CHANNELS[2]]}
+    assert deadlock_text([None, 4, 7], missing.__getitem__, "insn {}".format) == (
+        "deadlock: LOAD is empty; COMPUTE waits for a token LOAD -> COMPUTE and STORE -> COMPUTE at insn 4; "
+        "STORE waits for a token COMPUTE -> STORE at insn 7"
+    )
+
+
+@pytest.mark.parametrize("queue", Queue)
+def test_a_nop_belongs_to_its_queue_and_moves_nothing(queue):
+    row = nop(queue)
+    assert row.queue == queue and not row.accesses and row.dram is None
+    assert not row.fields.get("x_size")
+
+
+def test_the_last_conflict_of_each_queue_is_known():
+    memory = LastAccess(8)
+    memory.note(LOAD, 3, True, slice(0, 4))
+    memory.note(STORE, 5, False, np.array([2, 6]))
+    assert memory.conflicts(COMPUTE, False, slice(0, 8)) == [3, 0, 0]
+    assert memory.conflicts(COMPUTE, True, slice(0, 8)) == [3, 0, 5]
+    assert memory.conflicts(LOAD, True, np.array([2, 3])) == [0, 0, 5]
+    assert memory.conflicts(COMPUTE, True, slice(4, 6)) == [0, 0, 0]
+    assert memory.conflicts(COMPUTE, True, slice(3, 3)) == [0, 0, 0]
+    assert memory.where(LOAD, 3, False, slice(2, 8)).tolist() == [2, 3]
+    assert memory.where(STORE, 5, True, slice(0, 8)).tolist() == [2, 6]
+    assert memory.where(STORE, 5, False, slice(0, 8)).tolist() == []
+
+
+@pytest.mark.parametrize("rows, nbytes, pitch", [(1, 8, 0), (3, 8, 8), (3, 8, 20), (2, 12, 4), (2, 4, 0)])
+def test_cells_are_those_of_the_bytes(rows, nbytes, pitch):
+    cells = np.arange(100)[dram_cells(DramAccess(True, 16, rows, nbytes, pitch), 4)]
+    assert set(cells.tolist()) == {(16 + y * pitch + b) // 4 for y in range(rows) for b in range(nbytes)}
+
+
+def test_the_granule_divides_every_entry():
+    for cfg in PRESETS.values():
+        sizes = [entry_bytes(cfg, mem) for mem in Mem]
+        assert dram_granule(cfg) == max(g for g in range(1, 5) if all(size % g == 0 for size in sizes))
+        assert math.gcd(*sizes) == dram_granule(cfg)

@@ -1,0 +1,109 @@
+"""Micro-op kernels: their place in DRAM and on chip, and the loops around them."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import Isa
+from tilewright.runtime.uop import UopCache, UopPool, encode_uops, fold_loops, grid
+
+
+def test_the_pool_holds_every_kernel_once():
+    pool = UopPool()
+    assert pool.size == 0 and pool.data().tolist() == []
+    one, two = np.array([1, 2, 3], np.uint32), np.array([0x80000001, 2], np.uint32)
+    assert [pool.offset(k) for k in (one, two, one.copy(), two[:1], two)] == [0, 3, 0, 5, 3]
+    assert pool.size == 6
+    words = [1, 2, 3, 0x80000001, 2, 0x80000001]
+    assert pool.data().tobytes() == b"".join(word.to_bytes(4, "little") for word in words)
+
+
+def test_kernels_are_placed_one_behind_the_other_and_found_again():
+    cache = UopCache(10)
+    assert [cache.place(b"a", 4), cache.place(b"b", 6)] == [(0, True), (4, True)]
+    assert [cache.place(b"b", 6), cache.place(b"a", 4)] == [(4, False), (0, False)]
+
+
+def test_the_least_recently_used_kernel_goes():
+    cache = UopCache(9)
+    for k, key in enumerate((b"a", b"b", b"c")):
+        assert cache.place(key, 3) == (3 * k, True)
+    assert cache.place(b"a", 3) == (0, False)  # b is the oldest now
+    assert cache.place(b"d", 2) == (3, True)
+    assert cache.place(b"a", 3) == (0, False)
+    assert cache.place(b"c", 3) == (6, False)
+    assert cache.place(b"b", 3) == (3, True)  # one entry beside d is not enough: d goes, the oldest
+
+
+def test_as_many_kernels_go_as_are_in_the_way():
+    cache = UopCache(8)
+    for key in (b"a", b"b", b"c", b"d"):
+        cache.place(key, 2)
+    cache.place(b"a", 2)
+    assert cache.place(b"e", 6) == (2, True)  # b, c and d together
+    assert cache.place(b"a", 2) == (0, False)
+    assert cache.place(b"f", 8) == (0, True)
+    assert cache.place(b"e", 6) == (0, True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_what_is_on_chip_is_what_was_placed_there_last(seed):
+    rng = np.random.default_rng(seed)
+    sizes = {bytes([k]): int(rng.integers(1, 17)) for k in range(12)}
+    cache, loads = UopCache(16), 0
+    chip: list[tuple[bytes, int]] = [(b"", 0)] * 16
+    for k in rng.integers(0, 12, 300):
+        key = bytes([k])
+        start, load = cache.place(key, sizes[key])
+        assert 0 <= start and start + sizes[key] <= 16
+        if load:
+            chip[start : start + sizes[key]] = [(key, i) for i in range(sizes[key])]
+            loads += 1
+        assert chip[start : start + sizes[key]] == [(key, i) for i in range(sizes[key])]
+    assert 12 < loads < 300
+
+
+def visited(loops, base=(0, 0)):
+    """Index pairs in the order of nested for-loops."""
+    for trips in itertools.product(*(range(n) for n, *_ in loops)):
+        yield tuple(b + sum(t * loop[k + 1] for t, loop in zip(trips, loops)) for k, b in enumerate(base))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_folded_loops_visit_the_same_in_the_same_order(seed):
+    rng = np.random.default_rng(seed)
+    loops, steps = [], (1, 2)
+    for _ in range(rng.integers(0, 6)):  # from the innermost out: often what continues the loop inside
+        n = int(rng.integers(1, 4))
+        loops.insert(0, (n, *steps))
+        steps = tuple(n * s for s in steps) if rng.integers(0, 3) else tuple(rng.integers(0, 5, 2).tolist())
+    for most in (1, 5, 1000):
+        folded = fold_loops(loops, most)
+        assert list(visited(folded)) == list(visited(loops))
+        assert len(folded) <= sum(n > 1 for n, *_ in loops)
+        assert all(n <= most for n, *_ in folded if n > 3)
+
+
+def test_loops_that_continue_each_other_become_one():
+    assert fold_loops([(4, 6, 12), (3, 2, 4), (2, 1, 2)], 100) == ((24, 1, 2),)
+    assert fold_loops([(4, 6, 12), (3, 2, 4), (2, 1, 2)], 23) == ((4, 6, 12), (6, 1, 2))
+    assert fold_loops([(4, 6, 13), (3, 2, 4), (2, 1, 2)], 100) == ((4, 6, 13), (6, 1, 2))
+    assert fold_loops([(1, 9, 9), (5, 0, 0), (1, 7, 7)], 100) == ((5, 0, 0),)
+    assert fold_loops([], 100) == fold_loops([(1, 1, 1)], 100) == ()
+
+
+def test_a_grid_is_what_nested_loops_visit():
+    loops = [(3, 10, 0), (2, -1, 4), (2, 0, 7)]
+    assert list(map(tuple, grid(loops, (5, 6)).tolist())) == list(visited(loops, (5, 6)))
+    assert grid([], (5, 6, 7)).tolist() == [[5, 6, 7]]
+    assert grid([(0, 1, 1)], (5, 6)).shape == (0, 2)
+
+
+def test_words_hold_dst_src_and_wgt_from_the_lowest_bit():
+    """VTA: 2048 accumulators, 2048 inputs, 1024 weights."""
+    indices = np.array([[2047, 0, 1023], [1, 2, 3]])
+    words = encode_uops(Isa(PRESETS["vta"]).uop, indices)
+    assert words.dtype == np.uint32
+    assert words.tolist() == [2047 | 1023 << 22, 1 | 2 << 11 | 3 << 22]
