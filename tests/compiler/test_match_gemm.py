@@ -36,7 +36,9 @@ def test_tiles_begin_where_storage_put_them(instructions):
 
 
 @T.prim_func
-def stranger(x: T.Buffer((8, 1, 16), "int32"), y: T.Buffer((8, 1, 16), "int8")):
+def stranger(px: T.handle, py: T.handle):
+    x = T.match_buffer(px, (8, 1, 16), "int32")
+    y = T.match_buffer(py, (8, 1, 16), "int8")
     acc = T.alloc_buffer((8, 1, 16), "int32", scope="local.acc")
     for i, b, c in T.grid(8, 1, 16):
         acc[i, b, c] = x[i, b, c]

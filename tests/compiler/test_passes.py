@@ -31,7 +31,7 @@ def marked(stmt):
 
 
 def test_the_heart_of_a_nest():
-    assert innermost(loop(P, when(P < 3, loop(Q, WORK)))).same_as(WORK)
+    assert WORK.same_as(innermost(loop(P, when(P < 3, loop(Q, WORK)))))
     assert innermost(loop(P, tirx.SeqStmt([WORK, WORK]))) is None
     assert innermost(loop(P, tirx.IfThenElse(P < 3, WORK, WORK))) is None
 
