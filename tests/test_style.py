@@ -16,6 +16,19 @@ LIBRARY = [p for p in MODULES if p.parts[0] in PACKAGES]
 TEXTS = [p.relative_to(ROOT) for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.md"))]
 TEXTS += [Path(name) for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", ".ci/run", ".ci/setup")]
 MODULE_LINES, FUNCTION_LINES = 500, 60
+# what has no behaviour of its own, or shows it only in a whole circuit -> the tests of that
+TESTED_BY = {
+    "hw/axi.py": "tests/hw/test_mover.py",  # signatures
+    "hw/execute.py": "tests/hw/test_compute.py",
+    "hw/layouts.py": "tests/hw/test_fetch.py",  # what hw/isa.py declares, as Amaranth's types
+    "hw/ports.py": "tests/hw/test_scratchpad.py",  # signatures
+    "hw/verilog.py": "tests/hw/test_core.py",
+    "runtime/diagnosis.py": "tests/sim/test_rtl.py",
+    "sim/dram.py": "tests/sim/test_bus_rules.py",
+    "sim/memory.py": "tests/sim/test_device.py",
+    "sim/random_programs.py": "tests/runtime/test_program.py",  # makes test data
+    "sim/verilator.py": "tests/sim/test_rtl.py",
+}
 SILENCERS = re.compile(r"#\s*(noqa|ruff:|type:\s*ignore|pylint:|mypy:)")
 MACHINE_PATH = re.compile(r"(?<![\w./])/(tmp|root|home|work|Users|mnt)/\w")
 
@@ -49,6 +62,18 @@ def test_the_patterns_find_what_they_forbid():
 
 def test_no_path_of_one_machine():
     assert not [str(path) for path in MODULES + TEXTS if MACHINE_PATH.search(text(path))]
+
+
+def test_every_module_has_tests_of_its_own():
+    """tests/ mirrors the sources: pkg/name.py -> tests/pkg/test_name.py."""
+    modules = [path for path in LIBRARY if path.name != "__init__.py" and _defines_something(path)]
+    missing = {str(p) for p in modules if not (ROOT / "tests" / p.parent / f"test_{p.name}").is_file()}
+    assert sorted(missing) == sorted(TESTED_BY)
+    assert not [name for name in TESTED_BY.values() if not (ROOT / name).is_file()]
+
+
+def _defines_something(path: Path) -> bool:
+    return any(isinstance(node, (ast.FunctionDef, ast.ClassDef)) for node in ast.parse(text(path)).body)
 
 
 def test_users_meet_named_errors_not_bare_ones():
