@@ -2,21 +2,25 @@
 VENV := .venv
 BIN := $(VENV)/bin
 RUN_EXTRAS := cli,compiler,demo
+RTL_EXTRAS := $(RUN_EXTRAS),rtl
 RUN := $(VENV)/.stamp-run
+RTL := $(VENV)/.stamp-rtl
 DEV := $(VENV)/.stamp-dev
 LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full bench lint types check docs clean
+.PHONY: help setup sim test test-full bench rtl synth lint types check docs clean
+ON := model# what `make sim` runs on: model, or rtl for the circuit
+CONFIG := pynq_z1# preset or file for rtl and synth
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(DEV) ## create .venv with everything that users and developers need
 
-sim: $(RUN) ## classify handwritten digits on the behavioural model (no compiler needed)
-	@$(BIN)/python examples/digits/run.py
+sim: $(if $(filter rtl,$(ON)),$(RTL),$(RUN)) ## classify handwritten digits on the behavioural model, or on the circuit: ON=rtl
+	@$(BIN)/python examples/digits/run.py --on $(ON)
 
 test: $(DEV) ## run the tests but for the slow ones
 	@$(BIN)/pytest -m "not slow"
@@ -24,8 +28,17 @@ test: $(DEV) ## run the tests but for the slow ones
 test-full: $(DEV) ## run all tests
 	@$(BIN)/pytest
 
-bench: $(RUN) ## measure the model's speed on the layers of ResNet-18
+bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench
+	@$(BIN)/tilewright bench --on rtl --config vta
+	@$(BIN)/tilewright bench --on rtl --config pynq_z1
+
+rtl: $(RTL) ## write the Verilog of CONFIG (default pynq_z1) to build/rtl
+	@mkdir -p build/rtl
+	@$(BIN)/tilewright rtl --config $(CONFIG) -o build/rtl/$(basename $(notdir $(CONFIG))).v
+
+synth: $(DEV) ## count what the circuit of CONFIG takes of the PYNQ-Z1's FPGA
+	@$(BIN)/tilewright synth --config $(CONFIG)
 
 lint: $(DEV) ## ruff: lint and format
 	@$(BIN)/ruff check .
@@ -50,6 +63,10 @@ $(RUN): pyproject.toml .ci/setup
 	@.ci/setup $(RUN_EXTRAS)
 	@touch $@
 
-$(DEV): pyproject.toml .ci/setup
-	@.ci/setup --tools $(RUN_EXTRAS),dev
+$(RTL): pyproject.toml .ci/setup
+	@.ci/setup --tools $(RTL_EXTRAS)
 	@touch $(RUN) $@
+
+$(DEV): pyproject.toml .ci/setup
+	@.ci/setup --tools $(RTL_EXTRAS),synth,dev
+	@touch $(RUN) $(RTL) $@

@@ -19,7 +19,8 @@ VERBS = {
     "replay": "Run recorded cases and compare all of memory.",
     "verify": "Prove a program free of deadlocks and races.",
     "disasm": "Print a program's instructions.",
-    "bench": "Measure the behavioural model's speed.",
+    "bench": "Measure model or circuit on the layers of ResNet-18.",
+    "rtl": "Write the circuit as Verilog.",
     "synth": "Count what the core takes of an FPGA.",
     "doctor": "Say what is installed and what each thing is for.",
 }

@@ -1,4 +1,4 @@
-"""`tilewright bench`: how fast the behavioural model replays recorded programs, and where its time goes."""
+"""`tilewright bench`: the speed of the behavioural model and where its time goes, or the cycles of the circuit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import click
 
 from . import report
 from .main import THREAD_VARIABLES
-from .options import config_option, json_option
+from .options import config_option, device_option, device_options, json_option
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..hw.config import Config
+    from ..runtime.device import Stats
+    from ..runtime.launch import Launch
 
 RUNS = 5
 # module of the model -> what it executes
@@ -26,22 +28,27 @@ PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
 @click.command()
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer; may be given several times.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of matrix products.")
+@device_option
 @config_option()
 @json_option
-def command(layers: tuple[str, ...], threads: int, config: str, as_json: bool) -> int:
-    """Measure the behavioural model on the convolutions C2 to C12 of ResNet-18, batch 1, with our own schedules.
+def command(layers: tuple[str, ...], threads: int, device: str, config: str, as_json: bool) -> int:
+    """Measure model or circuit on the convolutions C2 to C12 of ResNet-18, batch 1, with our own schedules.
 
-    A layer is compiled once, and the recorded program is replayed; the time is the best of 5 replays, without
-    compiling and without moving data in and out. `exact` says whether every output equals a numpy computation that
-    cannot round. The exit status is 0 only if all are.
+    A layer is compiled once. The behavioural model replays the recorded program, and the time is the best of 5
+    replays, without compiling and without moving data in and out. The circuit (`--on rtl`) runs it once: its cycles,
+    and the share of them in which all multipliers do useful work. `exact` says whether every output equals a numpy
+    computation that cannot round. The exit status is 0 only if all are.
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
     from ..compiler.workloads import resnet18_layers
     from ..hw.config import load_config
 
+    device_options(device, None)
     cfg = load_config(config)
     names = list(layers) or [layer.name for layer in resnet18_layers()]
+    if device != "model":
+        return _bench_clocked(names, cfg, device, as_json)
     rows, profile = [], dict.fromkeys([*PARTS.values(), "the rest"], 0.0)
     with report.progress("compiling and replaying", len(names)) as advance:
         for name in names:
@@ -71,7 +78,7 @@ def _measure(name: str, cfg: Config, profile: dict[str, float]) -> dict:
 
     launch = build_layer(name, cfg).finish()
     inputs, expected = layer_data(name, cfg)
-    replay, read = _place(launch, inputs)
+    replay, read = _place(launch, inputs, "model")
     seconds = []
     for _ in range(RUNS):
         start = time.perf_counter()
@@ -89,13 +96,71 @@ def _measure(name: str, cfg: Config, profile: dict[str, float]) -> dict:
     }
 
 
-def _place(launch, inputs: dict[str, np.ndarray]) -> tuple[Callable[[], object], Callable[[], np.ndarray]]:
-    """(replays `launch` on a model that holds it and its inputs; reads its output `out`)."""
+def _bench_clocked(names: list[str], cfg: Config, device: str, as_json: bool) -> int:
+    """Run each layer once on a device that counts cycles, and print what it counted."""
+    with report.progress("compiling and simulating", len(names)) as advance:
+        rows = []
+        for name in names:
+            advance(0, name)
+            rows.append(_measure_clocked(name, cfg, device))
+            advance()
+    keys = ("MOP", "cycles", "bytes", "seconds", "instructions")
+    total: dict[str, object] = {"layer": "total"} | {key: sum(row[key] for row in rows) for key in keys}
+    total["macs"], total["exact"] = sum(row["macs"] for row in rows), all(row["exact"] for row in rows)
+    table = [_clocked_row(row, cfg) for row in [*rows, total]]
+    if as_json:
+        report.emit_json({"config": cfg.name, "device": device, "layers": table[:-1], "total": table[-1]})
+    else:
+        report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
+        click.echo(f"configuration {cfg.name}, batch {cfg.batch}, simulated; memory as DRAM preset zynq_hp")
+    return int(not total["exact"])
+
+
+def _measure_clocked(name: str, cfg: Config, device: str) -> dict:
+    import numpy as np
+
+    from ..compiler.workloads import build_layer, layer, layer_data
+
+    launch = build_layer(name, cfg).finish()
+    inputs, expected = layer_data(name, cfg)
+    replay, read = _place(launch, inputs, device)
+    start = time.perf_counter()
+    stats = replay()
+    return {
+        "layer": name,
+        "MOP": 2 * layer(name).macs / 1e6,
+        "macs": layer(name).macs,
+        "cycles": stats.cycles,
+        "bytes": stats.bytes_loaded.total() + stats.bytes_stored.total(),
+        "seconds": time.perf_counter() - start,
+        "instructions": len(launch.insn),
+        "exact": bool(np.array_equal(read(), expected)),
+    }
+
+
+def _clocked_row(row: dict, cfg: Config) -> dict[str, object]:
+    cycles = row["cycles"]
+    return {
+        "layer": row["layer"],
+        "MOP": row["MOP"],
+        "cycles": cycles,
+        "utilisation %": 100 * row["macs"] / (cfg.macs_per_cycle * cycles),
+        "bytes/cycle": row["bytes"] / cycles,
+        "instructions": row["instructions"],
+        "cycles/s": int(cycles / row["seconds"]),
+        "exact": row["exact"],
+    }
+
+
+def _place(
+    launch: Launch, inputs: dict[str, np.ndarray], on: str
+) -> tuple[Callable[[], Stats], Callable[[], np.ndarray]]:
+    """(replays `launch` on the device `on`, which holds it and its inputs; reads its output `out`)."""
     import numpy as np
 
     from ..runtime.device import open_device
 
-    device = open_device("model", launch.cfg)
+    device = open_device(on, launch.cfg)
     addresses = [device.allocate(buffer.nbytes, buffer.align) for buffer in launch.buffers]
     for buffer, address in zip(launch.buffers, addresses):
         if buffer.data is not None:
@@ -108,7 +173,7 @@ def _place(launch, inputs: dict[str, np.ndarray]) -> tuple[Callable[[], object],
     return lambda: device.run(code, len(launch.insn)), lambda: out.unpack(device.read(at, out.nbytes))
 
 
-def _add_profile(replay: Callable[[], object], profile: dict[str, float]) -> None:
+def _add_profile(replay: Callable[[], Stats], profile: dict[str, float]) -> None:
     """Add the seconds that one replay spends in each part of the model, by the calls that enter the part's module."""
     import cProfile
     import pstats

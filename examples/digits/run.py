@@ -35,6 +35,7 @@ from tilewright.runtime.loader import Loaded, StepReport
 
 HERE = Path(__file__).resolve().parent
 MODEL, INPUTS = HERE / "digits.onnx", HERE / "inputs.npz"
+NAMES = {"model": "behavioural model", "rtl": "circuit, simulated by Verilator"}
 COLUMNS = [
     "layer",
     "where",
@@ -72,13 +73,15 @@ class Comparison:
         return Comparison(what, expected.size - int(differ), expected.size, note)
 
 
-def run_on_device(executable: Executable, images: np.ndarray) -> tuple[dict[str, np.ndarray], list[list[StepReport]]]:
+def run_on_device(
+    executable: Executable, images: np.ndarray, device: str
+) -> tuple[dict[str, np.ndarray], list[list[StepReport]]]:
     """(outputs by name, all images stacked; the steps' reports per image)."""
     (name,) = (t.name for t in executable.inputs)
     results, runs = [], []
     with (
-        Loaded(executable, open_device("model", executable.cfg)) as loaded,
-        report.progress("running on the model", len(images)) as advance,
+        Loaded(executable, open_device(device, executable.cfg)) as loaded,
+        report.progress(f"running on the {NAMES[device]}", len(images)) as advance,
     ):
         for image in images:
             results.append(loaded.run({name: image}))
@@ -131,10 +134,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Classify handwritten digits on the behavioural model.")
     parser.add_argument("--config", default="pynq_z1", help="preset, VTA string or JSON file (default: %(default)s)")
     parser.add_argument("--contract", default="double", choices=CONTRACTS, help="rounding (default: %(default)s)")
+    parser.add_argument("--on", dest="device", default="model", choices=NAMES, help="default: %(default)s")
     parser.add_argument("--images", type=int, metavar="N", help="the first N of the held-out images only")
     options = parser.parse_args(arguments)
     try:
-        status = demonstrate(options.config, options.contract, options.images)
+        status = demonstrate(options.config, options.contract, options.images, options.device)
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # what reads the output has ended, as `head` does
@@ -145,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exc.exit_code
 
 
-def demonstrate(config: str, contract: str, count: int | None) -> int:
+def demonstrate(config: str, contract: str, count: int | None, device: str) -> int:
     """Compile, verify, run and compare; 0 where all is equal."""
     cfg, start = load_config(config), time.perf_counter()
     with np.load(INPUTS) as data:
@@ -155,12 +159,12 @@ def demonstrate(config: str, contract: str, count: int | None) -> int:
         executable = compile_graph(graph, cfg, contract, accumulators=True)
         launches = verify_executable(executable)
     compiled = time.perf_counter()
-    outputs, runs = run_on_device(executable, images)
+    outputs, runs = run_on_device(executable, images, device)
     ran = time.perf_counter()
     checks = compare(graph, outputs, images, contract)
     end = time.perf_counter()
 
-    print(f"{MODEL.name} on the behavioural model, configuration {cfg.name}, rounding contract `{contract}`\n")
+    print(f"{MODEL.name} on the {NAMES[device]}, configuration {cfg.name}, rounding contract `{contract}`\n")
     rows = layer_rows(graph, runs)
     total = ["one image", "", *(sum(column) for column in zip(*(row[2:] for row in rows)))]
     report.table([*COLUMNS, "host ms"], rows, total)
@@ -173,6 +177,9 @@ def demonstrate(config: str, contract: str, count: int | None) -> int:
         print(f"{check.what:30} {check.equal:>9,} of {check.total:>9,} {verdict}{note}")
     right = int((outputs[graph.outputs[0].name].argmax(1) == labels).sum())
     print(f"\naccuracy {100 * right / len(labels):.2f} %: {right} of {len(labels)} held-out digits, never trained on")
+    cycles = [sum(r.stats.cycles or 0 for r in reports) for reports in runs]
+    if any(cycles):
+        print(f"clock    {sum(cycles) / len(cycles):,.0f} cycles an image, from the first load to the last store")
     print(f"time     {end - start:.1f} s: compile {compiled - start:.1f}, run {ran - compiled:.1f}", end=" ")
     print(f"({1e3 * (ran - compiled) / len(images):.1f} ms an image), check {end - ran:.1f}")
     return 0 if all(check.holds for check in checks) and share >= 0.95 else 1

@@ -30,3 +30,22 @@ def test_an_unknown_layer(tilewright):
     done = tilewright("bench", "--layer", "C99")
     assert done.status == 5
     assert done.err.startswith("tilewright: error: unknown layer 'C99'; known are C2, C3, ")
+
+
+def test_cycles_of_the_circuit(tilewright):
+    pytest.importorskip("tvm")
+    pytest.importorskip("amaranth")
+    done = tilewright("bench", "--on", "rtl", "--config", "tiny", "--layer", "C11", "--json")
+    if done.status == 5:
+        pytest.skip(done.err)  # names the tool that is missing
+    found = json.loads(done.out)
+    (row,) = found["layers"]
+    assert row["exact"] and (found["config"], found["device"]) == ("tiny", "rtl")
+    ideal = 6422528 / 16
+    assert row["cycles"] > ideal
+    assert row["utilisation %"] == pytest.approx(100 * ideal / row["cycles"])
+
+
+def test_an_unknown_device(tilewright):
+    done = tilewright("bench", "--on", "fpga")
+    assert done.status == 5 and "unknown device 'fpga'" in done.err

@@ -1,0 +1,41 @@
+"""`tilewright rtl`: the circuit as Verilog."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from . import report
+from .options import config_option, json_option
+
+
+@click.command()
+@click.option("-o", "--output", required=True, metavar="CORE.v", help="Where the Verilog goes.")
+@config_option()
+@json_option
+def command(output: str, config: str, as_json: bool) -> None:
+    """Write the circuit of a configuration as one Verilog file, for simulators and for synthesis."""
+    from ..hw.config import load_config
+    from ..hw.errors import UnsupportedError
+    from ..runtime.files import atomic_write, check_writable
+
+    cfg = load_config(config)
+    check_writable(output)
+    try:
+        from ..hw.verilog import to_verilog, top_name
+    except ModuleNotFoundError as exc:
+        if not (exc.name or "").startswith("amaranth"):
+            raise
+        raise UnsupportedError(
+            "the circuit needs Amaranth, which is not installed; pip install 'tilewright[rtl]'"
+        ) from None
+    with report.progress(f"elaborating {cfg.name}"):
+        text = to_verilog(cfg)
+    with atomic_write(output) as temporary:
+        temporary.write_text(text)
+    facts = {"config": cfg.name, "top": top_name(cfg), "lines": text.count("\n"), "output": str(Path(output))}
+    if as_json:
+        report.emit_json(facts)
+    else:
+        click.echo(f"{facts['top']}: {facts['lines']:,} lines of Verilog in {output}")

@@ -1,0 +1,32 @@
+"""cli/rtl.py: the Verilog file."""
+
+import json
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def tools():
+    pytest.importorskip("amaranth")
+
+
+def test_the_file_holds_the_top_module(tilewright, tmp_path):
+    done = tilewright("rtl", "--config", "tiny", "-o", str(tmp_path / "core.v"), "--json")
+    assert done.status == 0, done.err
+    text = (tmp_path / "core.v").read_text()
+    found = json.loads(done.out)
+    assert found["top"] == "tilewright_tiny" and found["lines"] == len(text.splitlines())
+    assert "module tilewright_tiny(" in text and "m_load0_araddr" in text
+
+
+def test_an_output_that_cannot_be_written(tilewright, tmp_path):
+    done = tilewright("rtl", "--config", "tiny", "-o", str(tmp_path / "no" / "core.v"))
+    assert done.status == 6 and "does not exist" in done.err
+
+
+def test_a_configuration_without_a_circuit(tilewright, tmp_path):
+    path = tmp_path / "many.json"
+    path.write_text(json.dumps({"load_ports": 4}))
+    done = tilewright("rtl", "--config", str(path), "-o", str(tmp_path / "core.v"))
+    assert done.status == 5 and done.err.count("\n") == 1 and "load_ports" in done.err
+    assert not (tmp_path / "core.v").exists()
