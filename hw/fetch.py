@@ -49,7 +49,7 @@ class Fetch(wiring.Component):
     def elaborate(self, platform):
         """Request, then words from beats, then check and route."""
         m = Module()
-        word, broken, have, take = Signal(INSN_BITS), Signal(), Signal(), Signal()
+        word, broken, have, take = Signal(INSN_BITS, reset_less=True), Signal(), Signal(), Signal()
         index, left = Signal(INDEX_BITS), Signal(INDEX_BITS)
         asking = Signal()
         bad, queue = decode(m, self.cfg, word, left == 1)

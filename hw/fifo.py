@@ -36,6 +36,7 @@ class Fifo(wiring.Component):
         write, read = memory.write_port(), memory.read_port(domain="comb")
         head, tail, stored = Signal(range(self.depth)), Signal(range(self.depth)), Signal(range(self.depth + 1))
         put, get, bypass, fill = Signal(), Signal(), Signal(), Signal()
+        out = Signal(bits, reset_less=True)
         m.d.comb += [
             self.i.ready.eq(stored != self.depth),
             self.level.eq(stored + self.o.valid),
@@ -47,13 +48,14 @@ class Fifo(wiring.Component):
             write.data.eq(Value.cast(self.i.payload)),
             write.en.eq(put),
             read.addr.eq(head),
+            Value.cast(self.o.payload).eq(out),
         ]
         with m.If(fill):
             m.d.sync += self.o.valid.eq((stored != 0) | self.i.valid)
         with m.If(get):
-            m.d.sync += Value.cast(self.o.payload).eq(read.data)
+            m.d.sync += out.eq(read.data)
         with m.Elif(bypass):
-            m.d.sync += self.o.payload.eq(self.i.payload)
+            m.d.sync += out.eq(Value.cast(self.i.payload))
         m.d.sync += stored.eq(stored + put - get)
         for pointer, step in ((head, get), (tail, put)):
             with m.If(step):

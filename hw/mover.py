@@ -188,10 +188,10 @@ class Planner(wiring.Component):
     def elaborate(self, platform):
         """First stage: the command; second: its sums and products, then its rows."""
         m = Module()
-        taken, cmd = Signal(), Signal.like(self.cmd.payload)
+        taken, cmd = Signal(), Signal.like(self.cmd.payload, reset_less=True)
         active, told = Signal(), Signal()  # second stage; its tile is in the FIFO
         rows, entries, at = Signal(16), Signal(32), Signal(34)
-        tile, mem, stride = self.tile.payload, Signal(3), Signal(16)
+        tile, mem, stride = Signal(tile_layout(), reset_less=True), Signal(3), Signal(16)
         over, load = Signal(), Signal()
         m.d.comb += [
             over.eq(~active | (((rows == 0) | ((rows == 1) & self.req.ready)) & (told | self.tile.ready))),
@@ -199,6 +199,7 @@ class Planner(wiring.Component):
             self.cmd.ready.eq(~taken | load),
             self.req.valid.eq(active & (rows != 0)),
             self.tile.valid.eq(active & ~told),
+            self.tile.payload.eq(tile),
             self.idle.eq(~taken & ~active),
         ]
         with m.If(self.cmd.ready):
@@ -274,7 +275,7 @@ class Walker(wiring.Component):
     def elaborate(self, platform):
         """Counters of column, row, entries so far, and the place in the beat."""
         m = Module()
-        tile, step = self.tile.payload, self.step.payload
+        tile, step = self.tile.payload, Signal(step_layout(self.cfg), reset_less=True)
         x, y, count = Signal(17), Signal(17), Signal(_count_bits(self.cfg))
         row_offset, column = (
             Signal(_PART_BITS),
@@ -290,6 +291,7 @@ class Walker(wiring.Component):
             pad.eq(~in_row | (x < tile.x_begin) | (x >= tile.x_end)),
             part.eq(tile.offset + row_offset + column),
             self.tile.ready.eq(advance & last),
+            self.step.payload.eq(step),
         ]
         self._end_of_beat(m, tile.mem, part, full)
         end_of_row = x + 1 == tile.x_end
@@ -384,7 +386,8 @@ class Writer(wiring.Component):
         lanes, word = len(port.en), len(port.data)
         bits = {Mem.UOP: 32, Mem.INP: self.cfg.inp_bits, Mem.WGT: self.cfg.wgt_bits, Mem.ACC: 32}[mem]
         padding = Signal(bits, name=f"padding_{mem.name.lower()}")
-        m.d.comb += padding.eq(step.pad_value.as_signed())
+        addr, datum = (Signal.like(s, reset_less=True) for s in (port.addr, port.data))
+        m.d.comb += [padding.eq(step.pad_value.as_signed()), port.addr.eq(addr), port.data.eq(datum)]
         m.d.sync += port.en.eq(0)
         for name in loaded_as(self.cfg, (mem,)):
             shift = beat_shift(self.cfg, name)
@@ -393,8 +396,8 @@ class Writer(wiring.Component):
             with m.If(step.mem == name):
                 m.d.comb += final.eq(chunk == chunks - 1)
                 m.d.sync += [
-                    port.addr.eq(step.addr),
-                    port.data.eq(Mux(step.pad, padding.replicate(word // bits), self._datum(name, -shift, word))),
+                    addr.eq(step.addr),
+                    datum.eq(Mux(step.pad, padding.replicate(word // bits), self._datum(name, -shift, word))),
                 ]
                 with m.If(go & (step.addr < depth(self.cfg, mem))):
                     m.d.sync += port.en.eq(Mux(step.pad, (1 << lanes) - 1, en))

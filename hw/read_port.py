@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from .axi import INCR, OKAY, AxiRead, beat_size
 from .config import Config
 from .fifo import FIFO_LATENCY, Fifo
-from .ports import BURST_BEATS, OUTSTANDING, beat_signature, request_signature
+from .ports import ADDRESS_BITS, BURST_BEATS, OUTSTANDING, beat_signature, request_signature
 
 REQUEST_LATENCY = 2  # cycles from a request to its first burst's address on the bus
-BEAT_LATENCY = FIFO_LATENCY  # cycles from a beat on the bus to its client
+BEAT_LATENCY = 1 + FIFO_LATENCY  # cycles from a beat on the bus to its client
 
 
 class ReadPort(wiring.Component):
@@ -41,43 +41,45 @@ class ReadPort(wiring.Component):
         )
 
     def elaborate(self, platform):
-        """Splitters, turn, address register; a FIFO of whose burst comes next routes the data."""
-        m = Module()
-        n = len(self.buffers)
+        """Splitters, turn, addresses; a FIFO of whose burst comes next routes the data, which are registered first."""
+        m, axi = Module(), self.axi
+        n, low = len(self.buffers), beat_size(self.cfg)
         grant, want = Signal(n), Signal(n)
+        address = data.StructLayout({"addr": ADDRESS_BITS - low, "len": 4})
+        m.submodules.addresses = addresses = Fifo(shape=address, depth=1)
         m.submodules.route = route = Fifo(shape=range(max(n, 2)), depth=OUTSTANDING)
         bursts = [self._splitter(m, k, want[k], grant[k]) for k in range(n)]
         flying = Signal(range(OUTSTANDING + 1))
-        free = ~self.axi.arvalid | self.axi.arready
         turn = self._turn(m, want, grant)
-        with m.If(free):
-            m.d.sync += self.axi.arvalid.eq(0)
-        with m.If(free & ~self.halt & (flying != OUTSTANDING)):
+        with m.If(addresses.i.ready & ~self.halt & (flying != OUTSTANDING)):
             m.d.comb += grant.eq(turn)
-        m.d.comb += [route.i.valid.eq(grant.any()), self.axi.arsize.eq(beat_size(self.cfg)), self.axi.arburst.eq(INCR)]
+        m.d.comb += [addresses.i.valid.eq(grant.any()), route.i.valid.eq(grant.any())]
         for k, (addr, length) in enumerate(bursts):
             with m.If(grant[k]):
-                m.d.comb += route.i.payload.eq(k)
-                m.d.sync += [
-                    self.axi.arvalid.eq(1),
-                    self.axi.araddr.eq(addr << beat_size(self.cfg)),
-                    self.axi.arlen.eq(length - 1),
+                m.d.comb += [
+                    route.i.payload.eq(k),
+                    addresses.i.payload.addr.eq(addr),
+                    addresses.i.payload.len.eq(length - 1),
                 ]
-        last = self.axi.rvalid & self.axi.rlast
+        beat, came, last = Signal(self.beats[0].payload.shape(), reset_less=True), Signal(), Signal()
+        m.d.sync += [came.eq(axi.rvalid), last.eq(axi.rvalid & axi.rlast)]
+        m.d.sync += [beat.data.eq(axi.rdata), beat.error.eq(axi.rresp != OKAY)]
         m.d.sync += flying.eq(flying + grant.any() - last)
         m.d.comb += [
-            self.axi.rready.eq(1),
+            axi.arvalid.eq(addresses.o.valid),
+            axi.araddr.eq(addresses.o.payload.addr << low),
+            axi.arlen.eq(addresses.o.payload.len),
+            axi.arsize.eq(low),
+            axi.arburst.eq(INCR),
+            addresses.o.ready.eq(axi.arready),
+            axi.rready.eq(1),
             route.o.ready.eq(last),
             self.idle.eq(flying == 0),
-            self.progress.eq(self.axi.rvalid | (self.axi.arvalid & self.axi.arready)),
+            self.progress.eq(came | (axi.arvalid & axi.arready)),
         ]
         for k, depth in enumerate(self.buffers):
-            m.submodules[f"buffer_{k}"] = buffer = Fifo(shape=self.beats[k].payload.shape(), depth=depth)
-            m.d.comb += [
-                buffer.i.valid.eq(self.axi.rvalid & (route.o.payload == k)),
-                buffer.i.payload.data.eq(self.axi.rdata),
-                buffer.i.payload.error.eq(self.axi.rresp != OKAY),
-            ]
+            m.submodules[f"buffer_{k}"] = buffer = Fifo(shape=beat.shape(), depth=depth)
+            m.d.comb += [buffer.i.valid.eq(came & (route.o.payload == k)), buffer.i.payload.eq(beat)]
             wiring.connect(m, buffer.o, wiring.flipped(self.beats[k]))
         return m
 
@@ -85,8 +87,8 @@ class ReadPort(wiring.Component):
         """What is left of client k's request: wants a burst (address, length) and gives it when granted."""
         req = self.req[k]
         valid = Signal(name=f"valid_{k}")
-        addr = Signal.like(req.payload.addr, name=f"addr_{k}")
-        beats = Signal.like(req.payload.beats, name=f"beats_{k}")
+        addr = Signal.like(req.payload.addr, name=f"addr_{k}", reset_less=True)
+        beats = Signal.like(req.payload.beats, name=f"beats_{k}", reset_less=True)
         length, to_boundary = Signal(range(BURST_BEATS + 1), name=f"length_{k}"), Signal(range(BURST_BEATS + 1))
         final = Signal(name=f"final_{k}")
         m.d.comb += [

@@ -49,6 +49,10 @@ def row_layout(cfg: Config) -> data.StructLayout:
     )
 
 
+def _burst_layout(cfg: Config) -> data.StructLayout:
+    return data.StructLayout({"addr": ADDRESS_BITS - beat_size(cfg), "len": 4})
+
+
 class Store(wiring.Component):
     """dram[base + y * x_stride + x] = low out_bits of every element of acc[sram_base + y * x_size + x].
 
@@ -130,42 +134,47 @@ class StoreRows(wiring.Component):
     def elaborate(self, platform):
         """First stage: the instruction; second: its rows."""
         m, row = Module(), self.row.payload
-        taken, word, index = Signal(), Signal(128), Signal(INDEX_BITS)
+        taken, word, number = Signal(), Signal(128, reset_less=True), Signal(INDEX_BITS, reset_less=True)
+        push, index, base, entries = (Signal(n, reset_less=True) for n in (1, INDEX_BITS, 33, 32))
         insn = data.View(insn_layout(self.cfg, "STORE"), word)
-        left, at, stride, size, over = Signal(16), Signal(34), Signal(16), Signal(16), Signal()
+        left, at, stride, size = (Signal(n, reset_less=True) for n in (16, 34, 16, 16))
+        over, last = Signal(), Signal()
         m.d.comb += [
-            over.eq(~self.row.valid | (self.row.ready & row.last)),
+            over.eq(~self.row.valid | (self.row.ready & last)),
             self.cmd.ready.eq(~taken | over),
-            row.last.eq(left == 0),
+            last.eq(left == 0),
             self.idle.eq(~taken & ~self.row.valid),
         ]
         with m.If(self.cmd.ready):
-            m.d.sync += [taken.eq(self.cmd.valid), word.eq(self.cmd.payload.insn), index.eq(self.cmd.payload.index)]
+            m.d.sync += [taken.eq(self.cmd.valid), word.eq(self.cmd.payload.insn)]
+            m.d.sync += number.eq(self.cmd.payload.index)
         with m.If(self.row.ready):
-            m.d.sync += [left.eq(left - 1), at.eq(at + stride), row.base.eq(row.base + size)]
+            m.d.sync += [left.eq(left - 1), at.eq(at + stride), base.eq(base + size)]
         dense = insn.x_stride == insn.x_size
         nothing = (insn.x_size == 0) | (insn.y_size == 0)
         with m.If(over):
             m.d.sync += [
                 self.row.valid.eq(taken),
-                row.base.eq(insn.sram_base),
-                row.entries.eq(Mux(nothing, 0, insn.x_size * Mux(dense, insn.y_size, 1))),
-                row.push.eq(insn.push_prev),
-                row.index.eq(index),
+                base.eq(insn.sram_base),
+                entries.eq(Mux(nothing, 0, insn.x_size * Mux(dense, insn.y_size, 1))),
+                push.eq(insn.push_prev),
+                index.eq(number),
                 left.eq(Mux(dense | nothing, 0, insn.y_size - 1)),
                 at.eq(insn.dram_base),
                 stride.eq(insn.x_stride),
                 size.eq(insn.x_size),
             ]
         shift = beat_shift(self.cfg, Mem.OUT)
+        m.d.comb += [row.base.eq(base), row.entries.eq(entries), row.push.eq(push), row.index.eq(index)]
+        m.d.comb += row.last.eq(last)
         if shift >= 0:
-            m.d.comb += [row.addr.eq(at << shift), row.beats.eq(row.entries << shift)]
+            m.d.comb += [row.addr.eq(at << shift), row.beats.eq(entries << shift)]
         else:
             part = at[:-shift]
             m.d.comb += [
                 row.addr.eq(at >> -shift),
                 row.part.eq(part),
-                row.beats.eq((part + row.entries + ((1 << -shift) - 1)) >> -shift),
+                row.beats.eq((part + entries + ((1 << -shift) - 1)) >> -shift),
             ]
         return m
 
@@ -287,20 +296,22 @@ class StoreBursts(wiring.Component):
         )
 
     def elaborate(self, platform):
-        """The rest of the row, the address register, a FIFO of lengths for the data and one of awaited answers."""
+        """The rest of the row; FIFOs of addresses, of lengths for the data, and of awaited answers."""
         m, axi = Module(), self.axi
         answer = data.StructLayout({"burst": 1, "last": 1, "push": 1, "index": INDEX_BITS})
         m.submodules.lengths = lengths = Fifo(shape=range(BURST_BEATS), depth=OUTSTANDING)
         m.submodules.answers = answers = Fifo(shape=answer, depth=OUTSTANDING)
-        valid, row = Signal(), Signal.like(self.row.payload)
+        m.submodules.addresses = addresses = Fifo(shape=_burst_layout(self.cfg), depth=1)
+        valid, row = Signal(), Signal.like(self.row.payload, reset_less=True)
         to_boundary, length = Signal(range(BURST_BEATS + 1)), Signal(range(BURST_BEATS + 1))
-        final, go, empty, flying = Signal(), Signal(), Signal(), Signal(range(OUTSTANDING + 1))
+        final, go, empty, room, flying = Signal(), Signal(), Signal(), Signal(), Signal(range(OUTSTANDING + 1))
         m.d.comb += [
             to_boundary.eq(BURST_BEATS - row.addr[:4]),
             final.eq(row.beats <= to_boundary),
             length.eq(Mux(final, row.beats[:5], to_boundary)),
             empty.eq(row.entries == 0),
-            go.eq(valid & ~self.halt & answers.i.ready & (empty | self._room(lengths, flying))),
+            room.eq(addresses.i.ready & lengths.i.ready & (flying != OUTSTANDING)),
+            go.eq(valid & ~self.halt & answers.i.ready & (empty | room)),
             self.row.ready.eq(~valid | (go & final)),
             answers.i.valid.eq(go),
             answers.i.payload.burst.eq(~empty),
@@ -309,17 +320,20 @@ class StoreBursts(wiring.Component):
             answers.i.payload.index.eq(row.index),
             lengths.i.valid.eq(go & ~empty),
             lengths.i.payload.eq(length - 1),
+            addresses.i.valid.eq(go & ~empty),
+            addresses.i.payload.addr.eq(row.addr),
+            addresses.i.payload.len.eq(length - 1),
+            addresses.o.ready.eq(axi.awready),
+            axi.awvalid.eq(addresses.o.valid),
+            axi.awaddr.eq(addresses.o.payload.addr << beat_size(self.cfg)),
+            axi.awlen.eq(addresses.o.payload.len),
             axi.awsize.eq(beat_size(self.cfg)),
             axi.awburst.eq(INCR),
         ]
-        with m.If(axi.awready):
-            m.d.sync += axi.awvalid.eq(0)
         with m.If(self.row.ready):
             m.d.sync += [valid.eq(self.row.valid), row.eq(self.row.payload)]
         with m.Elif(go):
             m.d.sync += [row.addr.eq(((row.addr >> 4) + 1) << 4), row.beats.eq(row.beats - length)]
-        with m.If(go & ~empty):
-            m.d.sync += [axi.awvalid.eq(1), axi.awaddr.eq(row.addr << beat_size(self.cfg)), axi.awlen.eq(length - 1)]
         m.d.sync += flying.eq(flying + (go & ~empty) - (axi.bvalid & axi.bready))
         m.d.comb += [self.idle.eq(flying == 0), self.done.eq(~valid & ~answers.o.valid)]
         self._data(m, lengths)
@@ -333,9 +347,6 @@ class StoreBursts(wiring.Component):
             ),
         ]
         return m
-
-    def _room(self, lengths, flying):
-        return (~self.axi.awvalid | self.axi.awready) & lengths.i.ready & (flying != OUTSTANDING)
 
     def _data(self, m: Module, lengths) -> None:
         axi, count = self.axi, Signal(range(BURST_BEATS))

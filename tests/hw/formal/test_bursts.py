@@ -1,0 +1,146 @@
+"""hw/read_port.py and hw/store.py, by induction: bursts keep the rules of AXI, and cover exactly what was asked for."""
+
+import pytest
+
+from tilewright.hw.config import PRESETS
+
+CFG = PRESETS["tiny"].replace(axi_bits=32)
+BYTES = 4  # of a beat
+WRAP = 1 << 38  # beat addresses
+
+STEADY = "an address stays until it is taken"
+PAGE = "a burst stays in its 4 kB"
+LENGTH = "a burst has at most 16 beats"
+ONCE = "every beat is asked for as often as it was requested"
+ROOM = "there is room for every beat that comes"
+DATA = "a beat stays until it is taken"
+LAST = "the last beat of a burst is marked, and no other"
+
+
+def burst_rules(spec, valid, ready, addr, length, *rest):
+    spec.sees(spec.steady(valid, ready, addr, length, *rest), STEADY)
+    spec.sees(~valid | (addr[:12] + (length + 1) * BYTES <= 4096), PAGE)
+    spec.sees(~valid | (length < 16), LENGTH)
+    spec.invariant(~valid | (addr[2:6] + length < 16) & (addr[:2] == 0), "a burst stays in its 16 beats")
+
+
+def covers(at, first, beats):
+    """Whether beat address `at` is one of `beats` from `first` on; nothing wraps."""
+    return (first <= at) & (at < first + beats)
+
+
+def asked_once(spec, request, held, bus):
+    """Counts, for any beat address, the requests that cover it against the bursts that do.
+
+    `request` is (passes, first beat, beats), `held` those that still wait inside, `bus` (passes, first beat, beats).
+    """
+    from amaranth.hdl import Signal
+
+    at, asked, sent = spec.constant("at", 38), Signal(4), Signal(4)
+    passes, first, beats = request
+    spec.takes(~passes | ((beats != 0) & (first + beats <= WRAP)))
+    spec.m.d.sync += asked.eq(asked + (passes & covers(at, first, beats)))
+    passes, first, beats = bus
+    spec.m.d.sync += sent.eq(sent + (passes & covers(at, first, beats)))
+    spec.sees((asked - sent)[:4] == sum(here & covers(at, *span) for here, *span in held), ONCE)
+    here, first, beats = held[0]
+    spec.invariant(~here | ((beats != 0) & (first + beats <= WRAP)), "what is left is not empty")
+
+
+def waiting(spec, path, fifo):
+    """The one address in the memory of `fifo`, and whether it is there."""
+    (word,) = spec.memory(path, 42, 1)
+    there = fifo.level != fifo.o.valid
+    spec.invariant(~there | fifo.o.valid, "the output is filled first")
+    spec.invariant(~there | (word[:4] + word[38:42] < 16), "a burst that waits stays in its 16 beats")
+    return there, word[:38], word[38:42] + 1
+
+
+def read_port(spec, port, clients=1):
+    """A port whose clients and bus are free."""
+    dut = port(CFG, buffers=(32,) * clients)
+    calls = spec.add("port", dut)
+    axi, inside = dut.axi, calls["_splitter"]
+    addresses = calls["elaborate"][0].addresses
+    spec.drive("bus", axi.arready, axi.rvalid, axi.rdata, axi.rresp, axi.rlast, dut.halt)
+    for k in range(clients):
+        spec.drive(f"client_{k}", dut.req[k].valid, dut.req[k].payload, dut.beats[k].ready)
+        spec.takes(~dut.req[k].valid | (dut.req[k].payload.beats != 0))
+        spec.invariant(~inside[k].valid | (inside[k].beats != 0), "a request that is left is not empty")
+    wait = waiting(spec, "port.addresses.memory", addresses)
+    burst_rules(spec, axi.arvalid, axi.arready, axi.araddr, axi.arlen, axi.arsize, axi.arburst)
+    spec.sees((axi.arsize == 2) & (axi.arburst == 1), "whole beats at rising addresses")
+    spec.reaches(axi.arvalid & (axi.arlen == 15) & axi.rvalid)
+    if clients == 1:
+        only, request = inside[0], dut.req[0]
+        bus = (axi.arvalid, axi.araddr[2:], axi.arlen + 1)
+        passes = (request.valid & request.ready, request.payload.addr, request.payload.beats)
+        asked_once(
+            spec, passes, [(only.valid, only.addr, only.beats), bus, wait], (axi.arvalid & axi.arready, *bus[1:])
+        )
+        answers(spec, dut, calls, wait)
+    return spec
+
+
+def answers(spec, dut, calls, wait):
+    """The bus gives the beats that it owes, and marks the last of every burst."""
+    from amaranth.hdl import Mux, Signal
+
+    axi, inside, only = dut.axi, calls["elaborate"][0], calls["_splitter"][0]
+    beats, bursts = Signal(8), Signal(8)  # that the bus owes
+    asked = axi.arvalid & axi.arready
+    spec.m.d.sync += beats.eq(beats + Mux(asked, axi.arlen + 1, 0) - axi.rvalid)
+    spec.m.d.sync += bursts.eq(bursts + asked - (axi.rvalid & axi.rlast))
+    spec.takes(~axi.rvalid | ((beats != 0) & (~axi.rlast | (bursts != 0))))
+    buffer, route = inside.buffer, inside.route
+    spec.sees(axi.rready & (~buffer.i.valid | buffer.i.ready) & (~route.i.valid | route.i.ready), ROOM)
+    spec.sees(~inside.came | buffer.i.valid, "every beat goes to its client")
+    on_way = Mux(axi.arvalid, axi.arlen + 1, 0) + Mux(wait[0], wait[2], 0) + inside.came
+    spec.invariant(only.room + buffer.level + beats + on_way == 32, "a beat is free, asked, owed or here")
+    spec.invariant((buffer.level - buffer.o.valid)[:6] <= 32, "no more are stored than fit")
+    spec.invariant(inside.flying == bursts + inside.addresses.level + inside.last, "bursts in flight")
+    spec.invariant((inside.flying == route.level) & (inside.flying <= 8), "their clients are known")
+    spec.invariant((route.level - route.o.valid)[:4] <= 8, "clients fit")
+    spec.invariant((route.level == 0) | route.o.valid, "the first client is known")
+    words = spec.memory("port.route.memory", 1, 8)
+    spec.invariant(sum(words) + route.o.payload == 0, "there is one client")
+
+
+@pytest.mark.parametrize("clients", [1, 3])
+def test_reads_keep_the_rules(solver, new_spec, clients):
+    from tilewright.hw.read_port import ReadPort
+
+    solver.proved(read_port(new_spec(), ReadPort, clients))
+
+
+def test_the_assumptions_leave_long_bursts(solver, new_spec):
+    from tilewright.hw.read_port import ReadPort
+
+    solver.reached(read_port(new_spec(), ReadPort), 8)
+
+
+@pytest.mark.parametrize(
+    "before, after, text",
+    [
+        ("addresses.o.ready.eq(axi.arready)", "addresses.o.ready.eq(1)", STEADY),
+        ("length.eq(Mux(final, beats[:5], to_boundary))", "length.eq(Mux(final, beats[:5], 16))", ONCE),
+        ("beats.eq(beats - length)", "beats.eq(beats - 1)", ONCE),
+        ("req.ready.eq(~valid | (grant & final))", "req.ready.eq(~valid | grant)", ONCE),
+    ],
+)
+def test_a_wrong_read_port_is_found(solver, new_spec, mutant, before, after, text):
+    changed = mutant("read_port", before, after)
+    solver.refuted(read_port(new_spec(), changed.ReadPort), text, 10)
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("want.eq(valid & (room >= BURST_BEATS))", "want.eq(valid)"),
+        ("(flying != OUTSTANDING)", "1"),
+        ("Mux(grant, length, 0) + taken", "Mux(grant, length, 0) + taken + 1"),
+    ],
+)
+def test_a_port_that_asks_for_too_much_is_not_proved(solver, new_spec, mutant, before, after):
+    changed = mutant("read_port", before, after)
+    solver.unproved(read_port(new_spec(), changed.ReadPort))
