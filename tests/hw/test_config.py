@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from typing import Any
 import re
 
 import pytest
@@ -239,5 +240,6 @@ def test_a_vta_string_with_impossible_buffers_is_refused_before_anything_is_allo
 
 
 def test_extensions_given_as_a_text_are_refused():
+    text: Any = "acc8"
     with refused("Config.extensions = 'acc8': must be a set of names"):
-        Config(**{"extensions": "acc8"})
+        Config(extensions=text)
