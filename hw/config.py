@@ -86,6 +86,8 @@ class Config:
         self._check_formats()
 
     def _check_ranges(self) -> None:
+        if not isinstance(self.name, str) or not self.name.isprintable():
+            raise ConfigError(f"Config.name = {self.name!r}: must be a printable text")
         for key, (low, high) in _POWERS.items():
             value = getattr(self, key)
             if type(value) is not int:
@@ -239,7 +241,7 @@ class Config:
         Batch x block, widths, then log2 of the uop, inp, wgt and acc buffers in bytes; VTA's functional
         simulator also loads 8-bit accumulators, so the extension `acc8` is on.
         """
-        match = re.fullmatch(r"(\d+)x(\d+)_i(\d+)w(\d+)a(\d+)_(\d+)_(\d+)_(\d+)_(\d+)", text)
+        match = re.fullmatch(r"(\d{1,9})x(\d{1,9})_i(\d{1,9})w(\d{1,9})a(\d{1,9})" + r"_(\d{1,9})" * 4, text)
         if not match:
             raise ConfigError(f"{text!r} is not a VTA configuration; expected BATCHxBLOCK_iNwNaN_UOP_INP_WGT_ACC")
         batch, block, inp, wgt, acc, *logs = map(int, match.groups())

@@ -21,7 +21,7 @@ class Stats:
     """What one run, or several added up, executed.
 
     `insns` counts instructions by mnemonic (`LOAD.INP`, `GEMM`, `ALU.ADD`, ...), `uops` executed micro-ops of GEMM
-    and ALU (loop trips x kernel length), `macs` multiply-accumulates including those on padding,
+    and ALU (loop trips x kernel length), `macs` multiply-accumulates of all GEMM micro-ops, useful or on padding,
     `bytes_loaded` and `bytes_stored` DRAM bytes by memory name. `cycles` and `counters`, by register name, are what a
     device with a clock counted; None and empty on others.
     """

@@ -13,12 +13,19 @@ import numpy as np
 from ..hw.errors import FileError
 
 
+def _resolved(path: str | Path) -> Path:
+    try:
+        return Path(path).resolve()
+    except (OSError, RuntimeError) as exc:  # a loop of links is the one or the other, by Python's version
+        raise FileError(f"{path}: {exc}") from None
+
+
 def check_writable(path: str | Path) -> None:
     """Raise `FileError` where `path` cannot be written, before the work whose result goes there.
 
     Only regular files are written: a device or a pipe would be replaced by a file, not written to.
     """
-    path = Path(path).resolve()
+    path = _resolved(path)
     folder = path.parent
     if path.is_dir():
         raise FileError(f"{path}: is a folder; give a file name")
@@ -37,7 +44,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     A symbolic link stays; the file that it names is replaced. Raises `FileError`.
     """
     check_writable(path)
-    path = Path(path).resolve()
+    path = _resolved(path)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as exc:

@@ -109,15 +109,15 @@ class Program:
         """
         if mem not in LOADABLE - {Mem.UOP}:
             raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} cannot be loaded by hand")
-        mem, pads = Mem(mem), _integers("load: pads", pads, 4)
+        mem, margins = Mem(mem), _integers("load: pads", pads, 4)
         op = Op.LOADP if pad_value else Op.LOAD
-        if any(pads) and mem not in PADDABLE:
+        if any(margins) and mem not in PADDABLE:
             raise ProgramError(f"load: {mem.name} cannot be padded")
         self._need_extension(EXTENSION_OF_MEM.get(mem))
         self._need_extension(EXTENSION_OF_OP.get(op))
         fields = {"op": op, "mem": mem, "sram_base": sram, "dram_base": offset, "y_size": y_size, "x_size": x_size}
         fields["x_stride"] = x_size if x_stride is None else x_stride
-        fields |= dict(zip(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), pads))
+        fields |= dict(zip(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), margins))
         if pad_value:
             fields["pad_value"] = pad_value
         self._transfer(op.name, fields, buffer)
@@ -166,11 +166,11 @@ class Program:
             if reset:
                 raise ProgramError("gemm: reset and overwrite exclude each other")
         fields = {"op": Op.GEMM, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
-        loops = [_integers("gemm: loop", loop, 4) for loop in loops]
+        nest = [_integers("gemm: loop", loop, 4) for loop in loops]
         triples = _uop_array(uops, 3)
         if reset:  # src and wgt are not read: zeros keep kernels alike
-            triples, loops = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in loops]
-        self._execute(_Kernel("GEMM", tuple((n, d, s, w) for n, d, s, w in loops), triples, fields))
+            triples, nest = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in nest]
+        self._execute(_Kernel("GEMM", tuple((n, d, s, w) for n, d, s, w in nest), triples, fields))
 
     def alu(
         self, op: AluOp, loops: Sequence[tuple[int, int, int]], dst: int = 0, src: int = 0, *, imm: int | None = None
@@ -185,12 +185,12 @@ class Program:
         self._need_extension(EXTENSION_OF_ALU.get(op))
         (value,) = _integers("alu: imm", (0 if imm is None else imm,), 1)
         fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
-        loops = [_integers("alu: loop", loop, 3) for loop in loops]
+        nest = [_integers("alu: loop", loop, 3) for loop in loops]
         pairs = _uop_array(uops, 2)
         if imm is not None:  # src is not read: zeros keep kernels alike
-            pairs, loops = pairs * (1, 0), [(n, d, 0) for n, d, _ in loops]
+            pairs, nest = pairs * (1, 0), [(n, d, 0) for n, d, _ in nest]
         triples = np.concatenate([pairs, np.zeros((len(pairs), 1), np.int64)], axis=1)
-        self._execute(_Kernel("ALU", tuple((n, d, s, 0) for n, d, s in loops), triples, fields))
+        self._execute(_Kernel("ALU", tuple((n, d, s, 0) for n, d, s in nest), triples, fields))
 
     def dep_push(self, source: Queue, target: Queue) -> None:
         """The last instruction of `source`, or a NOP, gives a token to `target` (`tokens="explicit"` only)."""

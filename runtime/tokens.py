@@ -137,8 +137,8 @@ class TokenPass:
     """Walks a trace in program order and adds the tokens that order every conflict, no others.
 
     Vector clocks tell what each queue already knows of the others, so that a dependence which follows from
-    earlier tokens gets none of its own. Conflicts between load and store go through a NOP of the
-    compute queue.
+    earlier tokens gets none of its own. Conflicts between load and store go through the compute queue, by a NOP where
+    none of its instructions waits for the one already.
     """
 
     def __init__(self, cfg: Config, written: set[int]):
@@ -191,20 +191,17 @@ class TokenPass:
         queue, known = row.queue, self._known[row.queue]
         for source in Queue:
             if not connected(source, queue) and source != queue and need[source] > known[source]:
-                carrier = nop(Queue.COMPUTE)  # only compute joins load and store
-                self._wait(carrier, [n if r == source else 0 for r, n in enumerate(need)])
-                self._append(carrier)
+                if self._known[Queue.COMPUTE][source] < need[source]:
+                    carrier = nop(Queue.COMPUTE)  # only compute joins load and store
+                    self._wait(carrier, [n if r == source else 0 for r, n in enumerate(need)])
+                    self._append(carrier)
                 need[Queue.COMPUTE] = len(self._queues[Queue.COMPUTE])
         near = [r for r in Queue if connected(r, queue) and need[r] > known[r]]
-        if len(near) == 2 and self._snapshots[near[1]][need[near[1]] - 1][near[0]] >= need[near[0]]:
-            near.reverse()
         for source in near:
             self._take(row, source, need[source])
 
     def _take(self, row: Row, source: Queue, position: int) -> None:
         known = self._known[row.queue]
-        if known[source] >= position:
-            return
         self._queues[source][position - 1].fields[push_flag(source, row.queue)] = 1
         row.fields[pop_flag(row.queue, source)] = 1
         known[:] = map(max, known, self._snapshots[source][position - 1])

@@ -2,8 +2,8 @@
 
 import dataclasses
 import json
-from typing import Any
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -243,3 +243,9 @@ def test_extensions_given_as_a_text_are_refused():
     text: Any = "acc8"
     with refused("Config.extensions = 'acc8': must be a set of names"):
         Config(extensions=text)
+
+
+@pytest.mark.parametrize("name", [[1], "two\nlines"])
+def test_names_are_printable(name):
+    with refused(f"Config.name = {name!r}: must be a printable text"):
+        Config.from_dict({"name": name})

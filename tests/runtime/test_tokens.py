@@ -109,7 +109,7 @@ def test_compute_does_not_wait_for_the_same_store_twice():
         load(0, 1, **dram(b, False, 0, 4)),  # waits for both
     ]
     assert tokens(*rows) == [
-        "STORE push_prev", "COMPUTE pop_next", "(COMPUTE push_prev)", "LOAD pop_next push_next", "COMPUTE pop_prev",
+        "STORE push_prev", "COMPUTE pop_next push_prev", "LOAD pop_next push_next", "COMPUTE pop_prev",
     ]  # fmt: skip
 
 
