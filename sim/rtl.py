@@ -73,7 +73,9 @@ def build_core(cfg: Config, waves: str = "") -> Path:
     def make(folder: Path) -> None:
         from ..hw.verilog import emit
 
-        build_harness(folder, folder / "core.v", emit(cfg, folder / "core.v"), cfg, waves)
+        source = folder / "core.v"
+        build_harness(folder, source, emit(cfg, source), cfg, waves)
+        source.unlink()  # megabytes, and soon made again
 
     return cached("rtl", key, make) / "core.so"
 

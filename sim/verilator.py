@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from ..hw.errors import FileError, UnsupportedError
 
 WAVES = ("", "fst", "vcd")  # kinds of waveform that a library can be built with; none
 _KEPT = 32  # folders of one kind in the cache; the least recently used ones go
+_STALE = 86400  # seconds after which no build can still be under way
 _TRANSLATE = "--cc -O3 --no-timing -Wno-fatal -Wno-lint --noassert --x-assign fast --x-initial fast".split()
 _FAST = ("-O3", "-march=native")
 _SLOW = ("-O1",)  # code that runs once
@@ -101,7 +103,7 @@ def cached(kind: str, key: dict[str, object], make: Callable[[Path], None]) -> P
             os.utime(folder)
             return folder
         parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_suffix(".lock")):
+        with _locked(parent / f".{folder.name}.lock"):
             if folder.is_dir():
                 return folder
             temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
@@ -122,16 +124,20 @@ def cached(kind: str, key: dict[str, object], make: Callable[[Path], None]) -> P
 def _locked(path: Path) -> Iterator[None]:
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            path.unlink(missing_ok=True)
+        yield  # closing the file opens the lock
 
 
 def _prune(parent: Path) -> None:
-    folders = [p for p in parent.iterdir() if p.is_dir() and not p.name.startswith(".")]
-    for old in sorted(folders, key=lambda p: p.stat().st_mtime)[:-_KEPT]:
+    """Remove the folders that were not used for longest, and what builds left behind that were killed."""
+    entries = {p: p.stat().st_mtime for p in parent.iterdir()}
+    folders = [p for p in entries if not p.name.startswith(".")]
+    for old in sorted(folders, key=entries.__getitem__)[:-_KEPT]:
         shutil.rmtree(old, ignore_errors=True)
+    for old in [p for p, when in entries.items() if p.name.startswith(".") and when < time.time() - _STALE]:
+        if old.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.unlink(missing_ok=True)
 
 
 def build_library(

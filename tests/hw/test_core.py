@@ -19,7 +19,7 @@ LITE_BACK = {"awready": 1, "wready": 1, "bresp": 2, "bvalid": 1, "arready": 1, "
 
 
 def ports_of(text, top):
-    body = re.search(rf"^module {top}\(.*?^endmodule", text, re.S | re.M)[0]
+    (body,) = re.findall(rf"^module {top}\(.*?^endmodule", text, re.S | re.M)
     found = re.findall(r"^  (input|output) (?:\[(\d+):0\] )?(\w+);", body, re.M)
     return {(way, name): int(high or 0) + 1 for way, high, name in found}
 

@@ -14,9 +14,8 @@ async def write(ctx, axil, name, value, strobes=15, address_first=None):
     ctx.set(axil.awaddr, REGISTERS[name].offset)
     ctx.set(axil.wdata, value)
     ctx.set(axil.wstrb, strobes)
-    halves = {True: [axil.awvalid, axil.wvalid], False: [axil.wvalid, axil.awvalid]}.get(address_first)
-    if halves:
-        ctx.set(halves[0], 1)
+    if address_first is not None:
+        ctx.set(axil.awvalid if address_first else axil.wvalid, 1)
         for _ in range(3):
             await ctx.tick()
     ctx.set(axil.awvalid, 1)

@@ -20,8 +20,8 @@ CONFIGS = {
 DRAM_BYTES = 1 << 14
 
 
-def command(cfg, index, mem=Mem.OUT, **fields):
-    low, high = Isa(cfg).formats["STORE"].encode(op=Op.STORE, mem=mem, **fields)[0]
+def command(cfg, index, **fields):
+    low, high = Isa(cfg).formats["STORE"].encode(op=Op.STORE, mem=Mem.OUT, **fields)[0]
     return {"insn": int(low) | int(high) << 64, "index": index}
 
 

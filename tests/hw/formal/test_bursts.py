@@ -144,3 +144,79 @@ def test_a_wrong_read_port_is_found(solver, new_spec, mutant, before, after, tex
 def test_a_port_that_asks_for_too_much_is_not_proved(solver, new_spec, mutant, before, after):
     changed = mutant("read_port", before, after)
     solver.unproved(read_port(new_spec(), changed.ReadPort))
+
+
+def free_store(spec, bursts):
+    """The store unit's bursts; rows, data and bus are free."""
+    dut = bursts(CFG)
+    calls = spec.add("bursts", dut)
+    axi, inside = dut.axi, calls["elaborate"][0]
+    row, beats = dut.row.payload, dut.beats
+    spec.drive("row", dut.row.valid, row, beats.valid, beats.payload, dut.to_compute.ready, dut.halt)
+    spec.drive("bus", axi.awready, axi.wready, axi.bvalid, axi.bresp)
+    spec.takes(spec.steady(beats.valid, beats.ready, beats.payload))
+    spec.takes((row.entries == 0) == (row.beats == 0))
+    return dut, inside
+
+
+def store(spec, bursts):
+    """Rules of both channels, and that every beat of every row is written once."""
+    dut, inside = free_store(spec, bursts)
+    axi, row = dut.axi, dut.row.payload
+    wait = waiting(spec, "bursts.addresses.memory", inside.addresses)
+    burst_rules(spec, axi.awvalid, axi.awready, axi.awaddr, axi.awlen, axi.awsize, axi.awburst)
+    spec.sees(spec.steady(axi.wvalid, axi.wready, axi.wdata, axi.wstrb, axi.wlast), DATA)
+    rest = (inside.valid & (inside.row.entries != 0), inside.row.addr, inside.row.beats)
+    spec.invariant(~inside.valid | ((inside.row.entries == 0) == (inside.row.beats == 0)), "a NOP has no beats")
+    bus = (axi.awvalid, axi.awaddr[2:], axi.awlen + 1)
+    passes = (dut.row.valid & dut.row.ready & (row.entries != 0), row.addr, row.beats)
+    asked_once(spec, passes, [rest, bus, wait], (axi.awvalid & axi.awready, *bus[1:]))
+    spec.reaches(axi.awvalid & (axi.awlen == 15) & axi.wvalid)
+    return spec
+
+
+def stored_lengths(spec, bursts):
+    """The address and the data of burst `n` (any) tell the same number of beats."""
+    from amaranth.hdl import Mux, Signal
+
+    dut, _ = free_store(spec, bursts)
+    axi, n = dut.axi, spec.constant("n", 2)
+    spec.takes(dut.row.payload.beats < 4)  # little for the solver to try
+    told, ended, beat, length, came, known, over = (Signal(5) for _ in range(7))
+    address, data = axi.awvalid & axi.awready, axi.wvalid & axi.wready
+    spec.m.d.sync += [told.eq(told + address), ended.eq(ended + (data & axi.wlast))]
+    spec.m.d.sync += beat.eq(Mux(data, Mux(axi.wlast, 0, beat + 1), beat))
+    with spec.m.If(address & (told == n)):
+        spec.m.d.sync += [length.eq(axi.awlen), known.eq(1)]
+    with spec.m.If(data & axi.wlast & (ended == n)):
+        spec.m.d.sync += [came.eq(beat), over.eq(1)]
+    spec.sees((known == 0) | (over == 0) | (length == came), LAST)
+    spec.reaches((known != 0) & (over != 0) & (n == 1) & (length == 1))
+    return spec
+
+
+def test_writes_keep_the_rules(solver, new_spec):
+    from tilewright.hw.store import StoreBursts
+
+    solver.proved(store(new_spec(), StoreBursts))
+
+
+def test_writes_have_as_many_beats_as_told_within_8_cycles(solver, new_spec):
+    from tilewright.hw.store import StoreBursts
+
+    solver.bounded(stored_lengths(new_spec(), StoreBursts), 8)
+
+
+@pytest.mark.parametrize(
+    "before, after, spec, text",
+    [
+        ("addresses.o.ready.eq(axi.awready)", "addresses.o.ready.eq(1)", store, STEADY),
+        ("self.beats.ready.eq(axi.wready & lengths.o.valid)", "self.beats.ready.eq(lengths.o.valid)", store, DATA),
+        ("self.row.ready.eq(~valid | (go & final))", "self.row.ready.eq(~valid | go)", store, ONCE),
+        ("((row.addr >> 4) + 1) << 4", "row.addr + 1", store, ONCE),
+        ("axi.wlast.eq(count == lengths.o.payload)", "axi.wlast.eq(count >= 1)", stored_lengths, LAST),
+    ],
+)
+def test_a_wrong_store_is_found(solver, new_spec, mutant, before, after, spec, text):
+    changed = mutant("store", before, after)
+    solver.refuted(spec(new_spec(), changed.StoreBursts), text, 8)
