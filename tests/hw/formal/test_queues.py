@@ -58,14 +58,14 @@ def ordered(spec, fifo, depth):
     return spec
 
 
-@pytest.mark.parametrize("depth", [2, 3, 64])
+@pytest.mark.parametrize("depth", [3, 64])
 def test_words_are_neither_lost_nor_invented(solver, new_spec, depth):
     from tilewright.hw.fifo import Fifo
 
     solver.proved(counted(new_spec(), Fifo, depth))
 
 
-@pytest.mark.parametrize("depth", [2, 3, 8])
+@pytest.mark.parametrize("depth", [2, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_words_keep_their_order(solver, new_spec, depth):
     from tilewright.hw.fifo import Fifo
 
