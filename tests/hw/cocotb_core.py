@@ -67,6 +67,7 @@ class Bench:
         await self.write("INSN_ADDR_HI", 0)
         await self.write("WATCHDOG", 20000)
         await self.write("CONTROL", 1)
+        await ClockCycles(self.dut.clk, 2)  # `done` falls with the edge that ends the write's response
         if not self.dut.done.value:
             ended = RisingEdge(self.dut.done)
             assert await First(ended, Timer(20, "ms")) is ended, "the core is not done"
