@@ -3,7 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUN_EXTRAS := cli,compiler,demo
 RUN := $(VENV)/.stamp-run
+RTL := $(VENV)/.stamp-rtl
 DEV := $(VENV)/.stamp-dev
+ON ?= model
 LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
@@ -15,8 +17,8 @@ help: ## list the targets
 
 setup: $(DEV) ## create .venv with everything that users and developers need
 
-sim: $(RUN) ## classify handwritten digits on the behavioural model (no compiler needed)
-	@$(BIN)/python examples/digits/run.py
+sim: $(if $(filter rtl,$(ON)),$(RTL),$(RUN)) ## classify handwritten digits on the model (ON=rtl: on the circuit, needs g++)
+	@$(BIN)/python examples/digits/run.py --on $(ON)
 
 test: $(DEV) ## run the tests but for the slow ones
 	@$(BIN)/pytest -m "not slow"
@@ -50,6 +52,10 @@ $(RUN): pyproject.toml .ci/setup
 	@.ci/setup $(RUN_EXTRAS)
 	@touch $@
 
-$(DEV): pyproject.toml .ci/setup
-	@.ci/setup --tools $(RUN_EXTRAS),dev
+$(RTL): pyproject.toml .ci/setup
+	@.ci/setup --tools $(RUN_EXTRAS),rtl
 	@touch $(RUN) $@
+
+$(DEV): pyproject.toml .ci/setup
+	@.ci/setup --tools $(RUN_EXTRAS),rtl,dev
+	@touch $(RUN) $(RTL) $@

@@ -1,6 +1,7 @@
-"""Classify the held-out handwritten digits on the behavioural model, and check every value on the way.
+"""Classify the held-out handwritten digits on the behavioural model or the circuit, and check every value on the way.
 
     make sim
+    make sim ON=rtl
 
 compiles digits.onnx, runs it image by image, and compares the accelerator's int32 accumulators and the logits with
 the numpy reference, the labels with onnxruntime's. The exit status is 0 only if all of them are equal.
@@ -33,6 +34,8 @@ from tilewright.runtime.loader import Loaded, StepReport
 
 HERE = Path(__file__).resolve().parent
 MODEL, INPUTS = HERE / "digits.onnx", HERE / "inputs.npz"
+DEVICES = {"model": "behavioural model", "rtl": "circuit"}  # by name for --on
+CLOCK = 100e6  # Hz
 COLUMNS = [
     "layer",
     "where",
@@ -70,13 +73,15 @@ class Comparison:
         return Comparison(what, expected.size - int(differ), expected.size, note)
 
 
-def run_on_device(executable: Executable, images: np.ndarray) -> tuple[dict[str, np.ndarray], list[list[StepReport]]]:
+def run_on_device(
+    executable: Executable, images: np.ndarray, device: str
+) -> tuple[dict[str, np.ndarray], list[list[StepReport]]]:
     """(outputs by name, all images stacked; the steps' reports per image)."""
     (name,) = (t.name for t in executable.inputs)
     results, runs = [], []
     with (
-        Loaded(executable, open_device("model", executable.cfg)) as loaded,
-        report.progress("running on the model", len(images)) as advance,
+        Loaded(executable, open_device(device, executable.cfg)) as loaded,
+        report.progress(f"running on the {DEVICES[device]}", len(images)) as advance,
     ):
         for image in images:
             results.append(loaded.run({name: image}))
@@ -126,19 +131,20 @@ def compare(graph: Graph, outputs: dict[str, np.ndarray], images: np.ndarray, co
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run, check, print; the exit status."""
-    parser = argparse.ArgumentParser(description="Classify handwritten digits on the behavioural model.")
+    parser = argparse.ArgumentParser(description="Classify handwritten digits, and check every value on the way.")
+    parser.add_argument("--on", default="model", choices=DEVICES, help="what executes it (default: %(default)s)")
     parser.add_argument("--config", default="pynq_z1", help="preset, VTA string or JSON file (default: %(default)s)")
     parser.add_argument("--contract", default="double", choices=CONTRACTS, help="rounding (default: %(default)s)")
     parser.add_argument("--images", type=int, metavar="N", help="the first N of the held-out images only")
     options = parser.parse_args(arguments)
     try:
-        return demonstrate(options.config, options.contract, options.images)
+        return demonstrate(options.config, options.contract, options.images, options.on)
     except TilewrightError as exc:
         print(f"error: {exc}", file=sys.stderr)
         return exc.exit_code
 
 
-def demonstrate(config: str, contract: str, count: int | None) -> int:
+def demonstrate(config: str, contract: str, count: int | None, device: str = "model") -> int:
     """Compile, verify, run and compare; 0 where all is equal."""
     cfg, start = load_config(config), time.perf_counter()
     with np.load(INPUTS) as data:
@@ -148,15 +154,18 @@ def demonstrate(config: str, contract: str, count: int | None) -> int:
         executable = compile_graph(graph, cfg, contract, accumulators=True)
         launches = verify_executable(executable)
     compiled = time.perf_counter()
-    outputs, runs = run_on_device(executable, images)
+    outputs, runs = run_on_device(executable, images, device)
     ran = time.perf_counter()
     checks = compare(graph, outputs, images, contract)
     end = time.perf_counter()
 
-    print(f"{MODEL.name} on the behavioural model, configuration {cfg.name}, rounding contract `{contract}`\n")
+    print(f"{MODEL.name} on the {DEVICES[device]}, configuration {cfg.name}, rounding contract `{contract}`\n")
     rows = layer_rows(graph, runs)
     total = ["one image", "", *(sum(column) for column in zip(*(row[2:] for row in rows)))]
     report.table([*COLUMNS, "host ms"], rows, total)
+    cycles = sum(step.stats.cycles or 0 for step in runs[0])
+    if cycles:
+        print(f"\n{cycles:,} cycles for the first image: {1e3 * cycles / CLOCK:.2f} ms at 100 MHz")
     share = share_on_device(executable) or 0.0
     print(f"\n{100 * share:.1f} % of the multiply-accumulates ran on the device", end="; ")
     print(f"{len(launches)} programs proved free of deadlocks and races\n")
