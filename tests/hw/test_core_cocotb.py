@@ -43,7 +43,8 @@ def test_the_core_runs_programs_through_a_foreign_axi(tmp_path, monkeypatch):
     except UnsupportedError as exc:
         pytest.skip(str(exc))
     monkeypatch.syspath_prepend(Path(__file__).parent)  # the runner hands sys.path on
-    from cocotb_tools.runner import get_results, get_runner
+    from cocotb_tools.check_results import get_results
+    from cocotb_tools.runner import get_runner
 
     from tilewright.hw.verilog import emit
 
