@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import Config
-from .fifo import Fifo
+from .fifo import FIFO_LATENCY, Fifo
 from .isa import Mem, Op, depth, entry_bytes
 from .layouts import INDEX_BITS, insn_layout, push_layout
 from .ports import (
@@ -22,7 +22,8 @@ from .ports import (
 )
 from .regs import Error
 
-PLAN_LATENCY = 2  # cycles from a command to its first request
+TILE_LATENCY = 2  # cycles from a command to its tile's description
+PLAN_LATENCY = TILE_LATENCY + FIFO_LATENCY  # cycles from a command to its first request
 WALK_LATENCY = 1  # cycles from a tile's description to its first entry's place
 WRITE_LATENCY = 1  # cycles from a beat to the scratchpad's write port
 DESCRIPTORS = 4  # commands whose requests may be ahead of the data
@@ -97,7 +98,10 @@ class Mover(wiring.Component):
         m.submodules.walker = walker = Walker(self.cfg, mems=self.names)
         m.submodules.writer = writer = Writer(self.cfg, mems=self.mems)
         wiring.connect(m, wiring.flipped(self.cmd), planner.cmd)
-        wiring.connect(m, planner.req, wiring.flipped(self.req))
+        # registers between the planner and the turns at the read port
+        m.submodules.requests = requests = Fifo(shape=self.req.payload.shape(), depth=1)
+        wiring.connect(m, planner.req, requests.i)
+        wiring.connect(m, requests.o, wiring.flipped(self.req))
         wiring.connect(m, planner.tile, fifo.i)
         wiring.connect(m, fifo.o, walker.tile)
         wiring.connect(m, walker.step, writer.step)
@@ -171,7 +175,7 @@ def beat_shift(cfg: Config, mem: Mem) -> int:
 class Planner(wiring.Component):
     """Turns a command into requests, one per row or one for a tile without gaps, and the walker's description.
 
-    Members: `cmd`, `req`, `tile`, `idle`. Latency `PLAN_LATENCY`; one request per cycle.
+    Members: `cmd`, `req`, `tile`, `idle`. Latency `TILE_LATENCY`; one request per cycle.
     """
 
     def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):

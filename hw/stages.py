@@ -26,7 +26,7 @@ def beats(cfg: Config, nbytes: int) -> int:
 
 def nop_latency() -> int:
     """Cycles from the command to the token of a LOAD that moves nothing, on the load queue."""
-    return mover.PLAN_LATENCY + fifo.FIFO_LATENCY + mover.WALK_LATENCY + mover.WRITE_LATENCY
+    return mover.TILE_LATENCY + fifo.FIFO_LATENCY + mover.WALK_LATENCY + mover.WRITE_LATENCY
 
 
 def stages(cfg: Config) -> list[Stage]:

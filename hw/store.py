@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from .axi import INCR, OKAY, AxiWrite, beat_size
 from .config import Config
-from .fifo import Fifo
+from .fifo import FIFO_LATENCY, Fifo
 from .isa import Mem
 from .layouts import INDEX_BITS, insn_layout
 from .mover import beat_shift
@@ -27,7 +27,7 @@ from .ports import (
 from .regs import Error
 
 PLAN_LATENCY = 2  # cycles from an instruction to its first row
-ADDRESS_LATENCY = 2  # cycles from a row to its first burst's address on the bus
+ADDRESS_LATENCY = 2 + FIFO_LATENCY  # cycles from a row to its first burst's address on the bus
 DATA_LATENCY = 3  # cycles from a row to its first beat on the bus, where the accumulators are free
 BEATS = 16  # of data that may wait for the bus
 ROWS = 4  # whose data may come after their addresses
@@ -85,19 +85,22 @@ class Store(wiring.Component):
         m.submodules.pack = pack = StorePack(cfg)
         flags = data.View(insn_layout(cfg, "FINISH"), Value.cast(self.cmd.payload.insn))
         permitted = ~flags.pop_prev | self.from_compute.valid
-        both = pack.row.ready & bursts.row.ready
+        # registers between the rows and the answers that bursts wait for
+        m.submodules.waiting = waiting = Fifo(shape=rows.row.payload.shape(), depth=1)
+        both = pack.row.ready & waiting.i.ready
         m.d.comb += [
             rows.cmd.valid.eq(self.cmd.valid & permitted & ~self.halt),
             rows.cmd.payload.eq(self.cmd.payload),
             self.cmd.ready.eq(rows.cmd.valid & rows.cmd.ready),
             self.from_compute.ready.eq(self.cmd.ready & flags.pop_prev),
             rows.row.ready.eq(both),
-            bursts.row.valid.eq(rows.row.valid & both),
-            bursts.row.payload.eq(rows.row.payload),
+            waiting.i.valid.eq(rows.row.valid & both),
+            waiting.i.payload.eq(rows.row.payload),
             pack.row.valid.eq(rows.row.valid & both & (rows.row.payload.entries != 0)),
             pack.row.payload.eq(rows.row.payload),
             bursts.halt.eq(self.halt),
         ]
+        wiring.connect(m, waiting.o, bursts.row)
         wiring.connect(m, bursts.to_compute, wiring.flipped(self.to_compute))
         wiring.connect(m, bursts.axi, wiring.flipped(self.axi))
         wiring.connect(m, pack.acc, wiring.flipped(self.acc))
@@ -107,9 +110,10 @@ class Store(wiring.Component):
                 m.d.sync += [self.fault.code.eq(bursts.fault.code), self.fault.index.eq(bursts.fault.index)]
             with m.Else():
                 m.d.sync += [self.fault.code.eq(pack.fault.code), self.fault.index.eq(pack.fault.index)]
+        left = Cat(~rows.idle, waiting.o.valid, ~bursts.done, ~pack.idle)
         m.d.comb += [
-            self.idle.eq(bursts.idle & (self.halt | (rows.idle & pack.idle & bursts.done))),
-            activity.busy.eq(~(rows.idle & bursts.done)),
+            self.idle.eq(bursts.idle & (self.halt | (left == 0))),
+            activity.busy.eq(left != 0),
             activity.token_wait.eq(self.cmd.valid & ~permitted),
             activity.memory_wait.eq(bursts.memory_wait),
             activity.insn.eq(self.cmd.ready),

@@ -43,7 +43,7 @@ class Stats:
             self.bytes_loaded + other.bytes_loaded,
             self.bytes_stored + other.bytes_stored,
             sum(known) if known else None,
-            self.counters + other.counters,
+            Counter({name: self.counters[name] + other.counters[name] for name in {**self.counters, **other.counters}}),
         )
 
     def to_dict(self) -> dict[str, object]:

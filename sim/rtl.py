@@ -72,7 +72,10 @@ def build_core(cfg: Config, waves: str = "") -> Path:
         from ..hw.verilog import emit
 
         source = folder / "core.v"
-        build_harness(folder, source, emit(cfg, source), cfg, waves)
+        top = emit(cfg, source)
+        if _sources.__wrapped__() != _sources():
+            raise UnsupportedError("the sources of the circuit changed while it was built; start again")
+        build_harness(folder, source, top, cfg, waves)
         source.unlink()  # megabytes, and soon made again
 
     return cached("rtl", key, make) / "core.so"

@@ -61,7 +61,7 @@ def memory(dut, dram, rng=None, broken=(), latency=8, log=None):
     size, axi = dut.cfg.axi_bits // 8, dut.axi
 
     async def bench(ctx):
-        bursts, answers, cycle = [], [], 0
+        bursts, beats, answers, cycle = [], [], [], 0  # data may come before their address
         while True:
             for ready in (axi.awready, axi.wready):
                 ctx.set(ready, int(rng is None or rng.random() < 0.6))
@@ -76,18 +76,20 @@ def memory(dut, dram, rng=None, broken=(), latency=8, log=None):
                 assert s["awaddr"] // size % BURST_BEATS + s["awlen"] < BURST_BEATS
                 bursts.append([s["awaddr"], s["awlen"] + 1, s["awaddr"]])
             if s["wvalid"] and s["wready"]:
-                burst = bursts[0]
+                beats.append((s["wdata"], s["wstrb"], s["wlast"]))
+                if log is not None:
+                    log.append(cycle)
+            while beats and bursts:
+                (data, strobes, last), burst = beats.pop(0), bursts[0]
                 burst[1] -= 1
-                assert s["wlast"] == (burst[1] == 0)
-                assert s["wstrb"]
+                assert last == (burst[1] == 0)
+                assert strobes
                 for k in range(size):
-                    if s["wstrb"] >> k & 1:
-                        dram[burst[0] + k] = s["wdata"] >> 8 * k & 255
+                    if strobes >> k & 1:
+                        dram[burst[0] + k] = data >> 8 * k & 255
                 burst[0] += size
                 if not burst[1]:
                     answers.append((cycle + latency, bursts.pop(0)[2]))
-                if log is not None:
-                    log.append(cycle)
             if answer and s["bready"]:
                 answers.pop(0)
             cycle += 1
