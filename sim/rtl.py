@@ -248,7 +248,7 @@ class RtlDevice(Memory):
                 raise ProtocolError(f"the core is not done after {facts.most_cycles} cycles, its watchdog is silent")
             failed = sim.read("CONTROL") & 4
             counters = Counter({name: sim.read(name) for name in _COUNTERS})
-        except ProtocolError:
+        except (ProtocolError, KeyboardInterrupt):
             self.close()
             raise
         if failed:
