@@ -68,5 +68,5 @@ $(RTL): pyproject.toml .ci/setup
 	@touch $(RUN) $@
 
 $(DEV): pyproject.toml .ci/setup
-	@.ci/setup --tools $(RTL_EXTRAS),synth,formal,dev
+	@.ci/setup --tools $(RTL_EXTRAS),plots,board,synth,formal,dev
 	@touch $(RUN) $(RTL) $@
