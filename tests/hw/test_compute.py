@@ -53,6 +53,7 @@ class Bench:
         self.dram = self.rng.integers(0, 256, DRAM_BYTES, np.uint8)
         self.state = State(cfg, self.dram)
         self.dut, self.words, self.records, self.cycles = Compute(cfg), [], [], 0
+        self.closed = False  # the memory answers nothing
         self.module = Module()
         self.module.submodules.dut = self.dut
         self.pads = {mem: Scratchpad(cfg, mem=mem) for mem in (Mem.INP, Mem.WGT)}
@@ -99,7 +100,7 @@ class Bench:
             todo = []
             ctx.set(dut.req.ready, 1)
             while True:
-                valid = bool(todo) and self.rng.random() >= slow
+                valid = bool(todo) and not self.closed and self.rng.random() >= slow
                 ctx.set(dut.beats.valid, int(valid))
                 if valid:
                     raw = self.dram[todo[0] * size : (todo[0] + 1) * size].tobytes()
@@ -326,16 +327,19 @@ def test_instructions_follow_each_other_without_a_gap(simulate):
 def test_latency(simulate):
     """From a visit's handshake to its write, seen by the token that it gives."""
     bench = prepared("tiny", [(0, 1, 0)])
-    bench.add(Op.GEMM, uop_end=1, iter_out=1, iter_in=1, push_next=1)
     dut, visits, tokens = bench.dut, [], []
 
     async def main(ctx):
+        await bench.source(ctx)
+        await ctx.tick().until(dut.idle)
+        bench.words = []
+        bench.add(Op.GEMM, uop_end=1, iter_out=1, iter_in=1, push_next=1)
         await bench.source(ctx)
         await ctx.tick().until(dut.to_store.valid)
         tokens.append(bench.cycles)
 
     async def jobs(ctx):
-        await ctx.tick().until(dut.cmd.valid & dut.cmd.ready & (dut.cmd.payload.index == len(bench.words) - 1))
+        await ctx.tick().until(dut.cmd.valid & dut.cmd.ready & (dut.cmd.payload.insn[:3] == Op.GEMM))
         visits.append(bench.cycles)
 
     simulate(bench.module, main, jobs, background=[bench.clock, bench.memory()], cycles=300)
