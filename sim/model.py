@@ -10,7 +10,6 @@ loop carries out of its scratchpad is an error; it never wraps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from ..hw.config import Config
 from ..hw.errors import AccessError, ExecutionError, InputError, UnsupportedError
 from ..hw.isa import EXTENSION_OF_ALU, EXTENSION_OF_MEM, EXTENSION_OF_OP, FLAGS, INSN_BYTES, AluOp, Mem, Op, Queue
 from ..runtime.device import Stats
+from ..runtime.work import count_work
 from .alu import alu_action
 from .gemm import gemm_action
 from .lru import Lru
@@ -167,20 +167,6 @@ class _Program:
             raise ExecutionError(f"none of {len(self.insns)} instructions is FINISH{ends}", last)
         if at != last:
             raise ExecutionError(f"{self.at(at)}: {last - at} instructions follow FINISH", at)
-
-
-def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dict[str, int]) -> None:
-    """Add to `stats` the micro-ops, products and bytes of the decoded instruction `f`."""
-    if "uop_bgn" in f:
-        uops = (f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
-        stats.uops += uops
-        if f["op"] == Op.GEMM and not f["reset"]:
-            stats.macs += uops * cfg.macs_per_cycle
-    elif f.get("x_size"):
-        mem = Mem(f["mem"])
-        rows = 1 if mem == Mem.UOP else f["y_size"]
-        moved = stats.bytes_stored if f["op"] == Op.STORE else stats.bytes_loaded
-        moved[mem.name] += rows * f["x_size"] * entry_bytes[mem]
 
 
 def _memory(dram: np.ndarray) -> np.ndarray:

@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import EncodingError, FingerprintError, InputError, UnsupportedError
+from tilewright.hw.errors import CapacityError, EncodingError, FingerprintError, InputError, UnsupportedError
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.loader import Loaded, run
 from tilewright.runtime.program import Program
+from tilewright.sim.device import ModelDevice
+from tilewright.sim.memory import PAGE
 
 VTA = PRESETS["vta"]
 
@@ -84,6 +86,14 @@ def test_input_mistakes(inputs, text):
     with pytest.raises(InputError) as caught:
         run(multiply(), inputs)
     assert text in str(caught.value)
+
+
+def test_a_program_too_large_is_refused_before_anything_is_placed():
+    room = ModelDevice(VTA, capacity=PAGE + 300)
+    with pytest.raises(CapacityError, match=r"needs [\d,]+ bytes of device memory, 300 are free; its largest: w 256"):
+        Loaded(multiply(), room)
+    assert not room._used
+    Loaded(multiply(), ModelDevice(VTA, capacity=PAGE + 1000)).close()
 
 
 def test_unknown_device_and_host_operator():
