@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import alu, control, csr, dependence, execute, fetch, fifo, gemm, mover, read_port, rows, scratchpad, sequencer, store
+from . import (
+    alu,
+    control,
+    csr,
+    dependence,
+    execute,
+    fetch,
+    fifo,
+    gemm,
+    mover,
+    read_port,
+    rows,
+    scratchpad,
+    sequencer,
+    store,
+)
 from .config import Config
 from .isa import INSN_BYTES, Mem
 

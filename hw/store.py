@@ -14,7 +14,7 @@ from .layouts import insn_layout
 from .packer import StorePack
 from .ports import StoreRead, Token, command_signature, unit_members
 from .regs import Error
-from .rows import PLAN_LATENCY, StoreRows
+from .rows import StoreRows
 
 ADDRESS_LATENCY = 2 + FIFO_LATENCY  # cycles from a row to its first burst's address on the bus
 DATA_LATENCY = 3  # cycles from a row to its first beat on the bus, where the accumulators are free
