@@ -11,13 +11,15 @@ from tilewright.hw.isa import AluOp, Isa, Mem, Op, depth, entry_bytes
 from tilewright.sim.model import Model
 
 TINY = PRESETS["tiny"]
+UNEQUAL = {"extensions": TINY.extensions - {"depthwise"}}  # which needs equal blocks
+NARROW = {"extensions": TINY.extensions - {"acc8", "requant", "rescale"}}  # which need outputs of a byte
 CONFIGS = {
     "tiny": TINY,
     "vta": PRESETS["vta"],
     "batch2": TINY.replace(name="batch2", batch=2, inp_bytes=512, acc_bytes=4096),
-    "wide_in": TINY.replace(name="wide_in", block_in=8, block_out=2, wgt_bits=4),
-    "wide_out": TINY.replace(name="wide_out", block_in=2, block_out=8, batch=2, acc_bytes=4096, wgt_bits=2),
-    "int4": TINY.replace(name="int4", inp_bits=4, wgt_bits=4, out_bits=4, extensions=TINY.extensions),
+    "wide_in": TINY.replace(name="wide_in", block_in=8, block_out=2, wgt_bits=4, **UNEQUAL),
+    "wide_out": TINY.replace(name="wide_out", block_in=2, block_out=8, batch=2, acc_bytes=4096, wgt_bits=2, **UNEQUAL),
+    "int4": TINY.replace(name="int4", inp_bits=4, wgt_bits=4, out_bits=4, **NARROW),
     "single": TINY.replace(name="single", block_in=1, block_out=1, inp_bytes=64, wgt_bytes=64, acc_bytes=256),
 }
 

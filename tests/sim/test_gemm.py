@@ -169,7 +169,9 @@ def test_empty_loops_do_nothing(kit, agree):
 
 def test_scratchpads_hold_numbers_of_their_width(kit, agree):
     """Sums of 4-bit numbers are exact for far longer reductions than a cut at 1024 products."""
-    cfg = kit.CONFIGS["int4"].replace(name="deep", wgt_bytes=1 << 13, inp_bytes=1 << 12, block_in=16, uop_bytes=1 << 12)
+    cfg = kit.CONFIGS["int4"].replace(
+        name="deep", wgt_bytes=1 << 13, inp_bytes=1 << 12, block_in=16, uop_bytes=1 << 12, extensions=()
+    )
     m, insns = kit.filled(cfg, 6)
     uops = [(1, k % cfg.inp_depth, k % cfg.wgt_depth) for k in range(1000)]
     m.put_uops(uops, UOPS)

@@ -75,7 +75,7 @@ def test_an_undecodable_instruction_stops_before_anything_executes(machine, cfg,
     ({"op": Op.DWGEMM, **LOOP}, "DWGEMM uop_end=1 iter_out=1 iter_in=1", "depthwise"),
     ({"op": Op.LOAD, "mem": Mem.PAR, "x_size": 1}, "LOAD.PAR y_size=0 x_size=1", "requant"),
     ({"op": Op.STORE, "mem": Mem.OUTQ}, "STORE.OUTQ y_size=0 x_size=0", "requant"),
-    ({"op": Op.ALU, "alu_op": AluOp.RESCALE}, "ALU.RESCALE", "rescale"),
+    ({"op": Op.ALU, "alu_op": AluOp.RESCALE, "use_imm": 1}, "ALU.RESCALE use_imm=1", "rescale"),
 ])  # fmt: skip
 def test_an_extension_that_is_not_executed_yet_is_refused_by_name(machine, fields, line, extension):
     text, _ = failure(machine, [NOP, fields, FINISH], UnsupportedError)
