@@ -17,7 +17,11 @@ if TYPE_CHECKING:
     from .executable import Region
 
 # name -> module and class; a module is imported when its device is asked for, so that none costs anything unused
-_DEVICES = {"model": ("tilewright.sim.device", "ModelDevice"), "rtl": ("tilewright.sim.rtl", "RtlDevice")}
+_DEVICES = {
+    "model": ("tilewright.sim.device", "ModelDevice"),
+    "rtl": ("tilewright.sim.rtl", "RtlDevice"),
+    "board": ("tilewright.boards.pynq_z1.driver", "PynqDevice"),
+}
 
 
 @dataclass
