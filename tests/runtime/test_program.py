@@ -182,8 +182,8 @@ def test_ordered_alu_longer_than_the_buffer(op):
     """A chain acc[d] = op(acc[d], acc[d - 1]) keeps its order when its kernel must be cut."""
     s = Shadow(ODD, 11)
     s.load(Mem.ACC, 0, 0, x=60)
-    s.alu(op, [(2, 0, 0), (50, 1, 1)], [(1, 0)])
-    s.alu(op, [(3, 1, 1), (13, 1, 1), (2, 0, 1)], [(1, 0)])
+    s.alu(op, [(2, 0, 0), (50, 1, 1)], np.array([(1, 0)]))
+    s.alu(op, [(3, 1, 1), (13, 1, 1), (2, 0, 1)], np.array([(1, 0)]))
     s.store(0, 0, x=60)
     s.check()
 
