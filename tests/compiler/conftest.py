@@ -1,11 +1,13 @@
 """Builds small quantised models, ONNX and .tflite, and shows the instructions of schedules."""
 
+from typing import Any
+
 import flatbuffers
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert import schema_py_generated
 
 from tilewright.compiler import build
 from tilewright.hw.isa import Isa
@@ -99,6 +101,8 @@ def instructions():
 
     return show
 
+
+schema: Any = schema_py_generated  # whose own types leave arrays out
 
 # operator -> its options table
 TFLITE_OPTIONS = {
