@@ -5,7 +5,6 @@ import pytest
 from tilewright.boards.synthesis import Resources, count, need
 from tilewright.hw.errors import UnsupportedError
 
-
 # what Yosys counts of a design of four modules, one of them twice
 CELLS = {
     "\\t": {"LUT1": 1, "BUFG": 1, "t.core": 1},
