@@ -9,8 +9,9 @@ from typing import Any
 from ..hw.config import Config
 from ..hw.errors import ScheduleError
 from ..hw.isa import Mem
+from ..runtime.program import Program
 from .affine import Env, Guard, Linear, Loop, Slots, clip, closure, guards, linear, shorten
-from .intrin import INSTRUCTION, entry_elements
+from .intrin import INSTRUCTION, PAR_WORDS, entry_elements
 from .passes import innermost
 from .storage import Place, Span
 from .tvm_compat import ir, tirx
@@ -36,6 +37,8 @@ class Context:
         self.cfg, self.slots = cfg, Slots()
         self.places: dict = {}  # buffer variable -> Place; views of one allocation share it
         self.time, self.loops = 0, list[Span]()  # the instruction scope at hand, and the loops around it
+        # Resets that were put off: tensor and first entry -> loops [(extent, step)] over the accumulators.
+        self.zeros: dict[tuple[Place, int], list[tuple[int, int]]] = {}
 
     def place(self, var, stmt) -> Place:
         """The place of buffer `var`."""
@@ -51,6 +54,17 @@ class Context:
         place = self.place(var, scope.stmt)
         place.accesses.append((self.time, tuple(self.loops)))
         return Operand(place, linear(indices[0], scope.loops, self.slots, scope.stmt), indices[0])
+
+    def forget(self, written: Place | None) -> None:
+        """Tiles of the tensor `written` in DRAM that are on chip are out of date."""
+        for place in self.places.values():
+            if place.slots is not None and written in place.loaded_from:
+                place.slots.forget()
+
+    def write_zeros(self, program: Program, place: Place) -> None:
+        """Record the resets of `place` that were put off."""
+        for key in [key for key in self.zeros if key[0] is place]:
+            program.gemm([(n, d, 0, 0) for n, d in self.zeros.pop(key)], key[1], reset=True)
 
     def entry(self, mem: Mem) -> int:
         """Elements of one entry of scratchpad `mem`."""
@@ -90,6 +104,22 @@ def parse(nest, ctx: Context) -> Scope:
         nest = nest.then_case if isinstance(nest, tirx.IfThenElse) else nest.body
     bounds = [bound for condition in conditions for bound in guards(condition, loops, ctx.slots, stmt)]
     return Scope(loops, bounds, stmt)
+
+
+def channel_parameters(
+    par: Operand, channels: Operand, ctx: Context, box: Sequence[Sequence[int]], env: Env, stmt
+) -> tuple[int, list[int]]:
+    """(first PAR entry of `par`, its step per loop of `box`), where `channels` are the accumulators that it is for.
+
+    Loops inside an accumulator entry have step 0. Raises `ScheduleError` where `par` is not that of the same channel.
+    """
+    size, block = ctx.entry(Mem.ACC), ctx.entry(Mem.PAR)
+    steps = []
+    for s, p in zip(channels.index.coefs, par.index.coefs):
+        if (s % size and p not in (0, PAR_WORDS * s)) or (s % size == 0 and p % block):
+            raise ScheduleError(f"{shorten(stmt)}: parameters must be those of the accumulator's channel")
+        steps.append(0 if s % size else p // block)
+    return par.at(box, env) // block, steps
 
 
 def to_entries(

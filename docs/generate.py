@@ -131,7 +131,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "exit-codes": lambda: markdown(["status", "meaning"], exit_codes()),
     "verbs": verbs,
     **{f"format-{name}": format_table(BASE, name) for name in ("LOAD", "STORE", "GEMM", "ALU", "UOP")},
-    **{f"format-{name}": format_table(EXTENDED, name) for name in ("LOADP", "STOREQ", "DWGEMM")},
+    **{f"format-{name}": format_table(EXTENDED, name) for name in ("LOADP", "STOREQ", "DWGEMM", "PAR")},
 }
 
 

@@ -14,7 +14,7 @@ from .errors import ConfigError, FileError
 ISA_VERSION = 1
 EXTENSIONS = frozenset({"overwrite", "pad_value", "acc8", "requant", "depthwise", "rescale"})
 UOP_BYTES = 4  # one micro-op
-PAR_BITS = 96  # post-processing parameters of one channel
+PAR_BYTES = 12  # post-processing parameters of one channel
 
 _POWERS = {
     "batch": (1, 64),
@@ -117,9 +117,24 @@ class Config:
                 )
         if self.out_entry_bits % 8:
             raise ConfigError(f"Config.out_bits = {self.out_bits}: an entry must be whole bytes")
+        self._check_extensions()
         from .isa import Isa  # the formats are declared there; they decide whether the depths fit
 
         Isa(self)
+
+    def _check_extensions(self) -> None:
+        if "depthwise" in self.extensions and self.block_in != self.block_out:
+            raise ConfigError(
+                f"Config.extensions = depthwise: needs block_in and block_out to be equal; "
+                f"they are {self.block_in} and {self.block_out}"
+            )
+        for name, moved in (("acc8", "loads"), ("requant", "stores")):
+            if name in self.extensions and self.out_bits != 8:
+                raise ConfigError(
+                    f"Config.extensions = {name}: {moved} bytes, so it needs out_bits = 8, not {self.out_bits}"
+                )
+        if "rescale" in self.extensions and "requant" not in self.extensions:
+            raise ConfigError("Config.extensions = rescale: needs requant too, which loads its parameters")
 
     def _entry_bits(self, mem: str) -> int:
         return {
@@ -176,8 +191,8 @@ class Config:
 
     @property
     def par_entry_bytes(self) -> int:
-        """Bytes of one PAR entry (`block_out` channels of 96 bits)."""
-        return self.block_out * PAR_BITS // 8
+        """Bytes of one PAR entry (`block_out` channels)."""
+        return self.block_out * PAR_BYTES
 
     @property
     def uop_depth(self) -> int:
@@ -239,7 +254,7 @@ class Config:
         """The configuration that a VTA string such as `1x16_i8w8a32_15_15_18_17` names.
 
         Batch x block, widths, then log2 of the uop, inp, wgt and acc buffers in bytes; VTA's functional
-        simulator also loads 8-bit accumulators, so the extension `acc8` is on.
+        simulator also loads 8-bit accumulators, so the extension `acc8` is on where outputs have 8 bits.
         """
         match = re.fullmatch(r"(\d{1,9})x(\d{1,9})_i(\d{1,9})w(\d{1,9})a(\d{1,9})" + r"_(\d{1,9})" * 4, text)
         if not match:
@@ -249,7 +264,8 @@ class Config:
             raise ConfigError(f"{text!r}: a buffer of 2**{max(logs)} bytes; the last four numbers are log2 of bytes")
         sizes = dict(zip(("uop_bytes", "inp_bytes", "wgt_bytes", "acc_bytes"), (1 << n for n in logs)))
         widths = {"inp_bits": inp, "wgt_bits": wgt, "acc_bits": acc, "out_bits": inp}
-        return Config(text, batch, block, block, **widths, **sizes, extensions=frozenset({"acc8"}))
+        extensions = frozenset({"acc8"}) if inp == 8 else frozenset()
+        return Config(text, batch, block, block, **widths, **sizes, extensions=extensions)
 
 
 PRESETS: dict[str, Config] = {

@@ -67,6 +67,10 @@ class TokenError(ExecutionError):
     """Dependence tokens are left over or counted beyond the stated depth."""
 
 
+class HangError(ExecutionError):
+    """A program did not end in the time allowed; the text names what each queue waits for, as far as it is known."""
+
+
 class AccessError(ExecutionError):
     """An instruction touches a scratchpad or DRAM address that does not exist."""
 
@@ -89,3 +93,9 @@ class ScheduleError(TilewrightError):
     """A schedule cannot be lowered to instructions; the text names the statement."""
 
     exit_code = 10
+
+
+class BoardError(TilewrightError):
+    """A board or its server does not answer, or not as it should."""
+
+    exit_code = 11

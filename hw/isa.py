@@ -1,8 +1,8 @@
 """The instruction set, declared once: fields, opcodes, memories, queues; numpy encoder, decoder, disassembler.
 
-An instruction is 128 bits, held as two little-endian uint64 words; a micro-op is 32 bits. Widths follow the
-depths of the configuration's scratchpads, positions follow the order of the declaration, and no field crosses
-a 64-bit boundary. The base set is VTA's, bit for bit.
+An instruction is 128 bits, held as two little-endian uint64 words; a micro-op is 32 bits, the post-processing
+parameters (PAR) of one channel 96. Widths follow the depths of the configuration's scratchpads, positions follow the
+order of the declaration, and no field of an instruction crosses a 64-bit boundary. The base set is VTA's, bit for bit.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .errors import ConfigError, EncodingError
+from .rounding import CONTRACTS
 
 if TYPE_CHECKING:
     from .config import Config
@@ -130,18 +131,18 @@ class Field:
 
 
 class Format:
-    """A fixed-width word of named fields; no field crosses a 64-bit boundary.
+    """A fixed-width word of named fields; no field crosses a 64-bit boundary unless the word is `dense`.
 
     Raises `ConfigError` when the fields need more bits than the word has.
     """
 
-    def __init__(self, name: str, width: int, *fields: Field):
+    def __init__(self, name: str, width: int, *fields: Field, dense: bool = False):
         self.name, self.width = name, width
         self.fields: dict[str, Field] = {}
         pos = 0
         for f in fields:
             lo = pos if f.lo < 0 else f.lo
-            if f.lo < 0 and lo // 64 != (lo + f.bits - 1) // 64:
+            if f.lo < 0 and not dense and lo // 64 != (lo + f.bits - 1) // 64:
                 lo = -(-lo // 64) * 64
             if lo < pos:
                 raise ConfigError(f"{name}.{f.name} must start at bit {lo}, but the fields before it need {pos} bits")
@@ -167,14 +168,21 @@ class Format:
             if v.size and (v.min() < low or v.max() > high):
                 bad = int(v.min()) if v.min() < low else int(v.max())
                 raise EncodingError(f"{self.name}.{key} = {bad}: outside {low}..{high} ({f.bits} bits)")
-            out[:, f.lo // 64] |= (v.astype(np.uint64) & np.uint64((1 << f.bits) - 1)) << np.uint64(f.lo % 64)
+            v, (word, bit) = v.astype(np.uint64) & np.uint64((1 << f.bits) - 1), divmod(f.lo, 64)
+            out[:, word] |= v << np.uint64(bit)
+            if bit + f.bits > 64:
+                out[:, word + 1] |= v >> np.uint64(64 - bit)
         return out
 
     def decode(self, words: np.ndarray) -> dict[str, np.ndarray]:
         """Fields, int64 (n,) each, of `words`, uint64 (n, ceil(width / 64))."""
         out = {}
         for f in self.fields.values():
-            v = (words[:, f.lo // 64] >> np.uint64(f.lo % 64) & np.uint64((1 << f.bits) - 1)).astype(np.int64)
+            word, bit = divmod(f.lo, 64)
+            v = words[:, word] >> np.uint64(bit)
+            if bit + f.bits > 64:
+                v = v | words[:, word + 1] << np.uint64(64 - bit)
+            v = (v & np.uint64((1 << f.bits) - 1)).astype(np.int64)
             out[f.name] = np.where(v >> (f.bits - 1), v - (1 << f.bits), v) if f.signed else v
         return out
 
@@ -226,10 +234,24 @@ def _steps(**bits: int) -> list[Field]:
     ]
 
 
+PAR = Format(
+    "PAR",
+    96,
+    Field("bias", 32, "added to the accumulator, wrapping at 32 bits", signed=True),
+    Field("multiplier", 31, "scale = multiplier * 2 ** (exponent - 31)"),
+    Field("exponent", 6, "see multiplier", signed=True),
+    Field("zero_point", 8, "added to the rounded product", signed=True),
+    Field("low", 8, "results below are low", signed=True),
+    Field("high", 8, "then, results above are high", signed=True),
+    Field("mode", 1, f"rounding: {', '.join(f'{k} {name}' for k, name in enumerate(CONTRACTS))}"),
+    dense=True,
+)
+
+
 class Isa:
     """Formats of one configuration, and what needs more than one format: decoding and disassembly.
 
-    `formats` maps `LOAD`, `LOADP`, `STORE`, `STOREQ`, `GEMM`, `DWGEMM`, `ALU`, `FINISH` and `UOP` to their
+    `formats` maps `LOAD`, `LOADP`, `STORE`, `STOREQ`, `GEMM`, `DWGEMM`, `ALU`, `FINISH`, `UOP` and `PAR` to their
     `Format`. Raises `ConfigError` where the depths do not fit the words.
     """
 
@@ -286,6 +308,7 @@ class Isa:
             "DWGEMM": Format("DWGEMM", 128, *gemm),
             "STOREQ": Format("STOREQ", 128, *mem, *wide, *par),
             "UOP": self.uop,
+            "PAR": PAR,
         }
         opcode_alone = Format("UNKNOWN", 128, Field("op", 3, "opcode"))
         by_kind = [[self.format_of(op, mem) or opcode_alone for mem in range(8)] for op in range(8)]
@@ -337,6 +360,8 @@ class Isa:
             if f["alu_op"] not in AluOp.__members__.values():
                 return f"ALU operation {f['alu_op']} is not declared"
             need = EXTENSION_OF_ALU.get(AluOp(f["alu_op"]))
+            if f["alu_op"] == AluOp.RESCALE and need in self.cfg.extensions and not f["use_imm"]:
+                return "RESCALE without use_imm: its operand is a PAR entry"
         if need and need not in self.cfg.extensions:
             return f"extension {need} is not in configuration {self.cfg.name}"
         if f.get("overwrite") and f["reset"]:

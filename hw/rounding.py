@@ -1,7 +1,7 @@
 """int8 requantisation, declared once: the two rounding contracts and their parameters.
 
 `acc * scale` is computed as an integer multiplication by `multiplier`, a 31-bit unsigned number, and a
-power of two `exponent`: scale = multiplier * 2 ** (exponent - 31). Contract `double` rounds twice (TensorFlow
+power of two `exponent`, -32..31: scale = multiplier * 2 ** (exponent - 31). Contract `double` rounds twice (TensorFlow
 Lite Micro, gemmlowp), contract `single` once.
 """
 
@@ -32,30 +32,58 @@ def _wrap32(x: np.ndarray) -> np.ndarray:
     return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
+def doubling_high_multiply(a, b) -> np.ndarray:
+    """int64 `a * b / 2**31` of int32 values, to the nearest integer, ties up; saturates for a == b == -2**31."""
+    a, b = np.asarray(a, np.int64), np.asarray(b, np.int64)
+    return np.minimum((a * b + (1 << 30)) >> 31, (1 << 31) - 1)
+
+
+def divide_by_power(x, exponent) -> np.ndarray:
+    """int64 `x / 2**exponent`, exponent >= 0, to the nearest integer, ties away from zero."""
+    x, exponent = np.asarray(x, np.int64), np.asarray(exponent, np.int64)
+    mask = (np.int64(1) << exponent) - 1
+    return (x >> exponent) + ((x & mask) > ((mask >> 1) + (x < 0)))
+
+
 def _double(acc: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    shifted = _wrap32(acc << np.maximum(exponent, 0))
-    high = np.minimum((shifted * multiplier + (1 << 30)) >> 31, (1 << 31) - 1)
-    right = np.maximum(-exponent, 0)
-    mask = (np.int64(1) << right) - 1
-    return (high >> right) + ((high & mask) > ((mask >> 1) + (high < 0)))  # ties away from zero
+    high = doubling_high_multiply(_wrap32(acc << np.maximum(exponent, 0)), multiplier)
+    return divide_by_power(high, np.maximum(-exponent, 0))
 
 
 def _single(acc: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     right = 31 - exponent
-    return (acc * multiplier + (np.int64(1) << (right - 1))) >> right
+    half = (np.int64(1) << np.maximum(right - 1, 0)) * (right > 0)
+    return (acc * multiplier + half) >> right
 
 
-def rescale(acc, multiplier, exponent, contract: str = "double") -> np.ndarray:
+_FUNCTIONS = {"double": _double, "single": _single}
+
+
+def rescale(acc, multiplier, exponent, contract: str | np.ndarray = "double") -> np.ndarray:
     """R(acc): `acc` (int32 values, any shape) times the scale, int64, in the named contract.
 
-    `multiplier` and `exponent` broadcast against `acc`. Raises ValueError for an unknown contract.
+    `multiplier` and `exponent` broadcast against `acc`, and so does `contract` where it is an array of positions in
+    `CONTRACTS`. Raises ValueError for an unknown contract.
     """
-    if contract not in CONTRACTS:
-        raise ValueError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
-    args = (np.asarray(v, np.int64) for v in (acc, multiplier, exponent))
-    return (_double if contract == "double" else _single)(*args)
+    args = [np.asarray(v, np.int64) for v in (acc, multiplier, exponent)]
+    if isinstance(contract, str):
+        if contract not in CONTRACTS:
+            raise ValueError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
+        return _FUNCTIONS[contract](*args)
+    used = np.unique(contract).tolist()
+    if len(used) == 1:
+        return _FUNCTIONS[CONTRACTS[used[0]]](*args)
+    return np.choose(contract, [_FUNCTIONS[name](*args) for name in CONTRACTS])
 
 
-def requantise(acc, multiplier, exponent, zero_point, low=-128, high=127, contract: str = "double") -> np.ndarray:
-    """int8 values `clamp(zero_point + R(acc), low, high)`; every parameter broadcasts against `acc`."""
+def requantise(
+    acc,
+    multiplier,
+    exponent,
+    zero_point,
+    low: int | np.ndarray = -128,
+    high: int | np.ndarray = 127,
+    contract: str | np.ndarray = "double",
+) -> np.ndarray:
+    """int8 values `min(max(zero_point + R(acc), low), high)`; every parameter broadcasts against `acc`."""
     return np.clip(rescale(acc, multiplier, exponent, contract) + zero_point, low, high).astype(np.int8)

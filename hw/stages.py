@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import alu, control, csr, dependence, execute, fetch, fifo, gemm, mover, read_port, scratchpad, sequencer, store
+from . import (
+    alu,
+    control,
+    csr,
+    dependence,
+    execute,
+    fetch,
+    fifo,
+    gemm,
+    mover,
+    read_port,
+    rows,
+    scratchpad,
+    sequencer,
+    store,
+)
 from .config import Config
 from .isa import INSN_BYTES, Mem
 
@@ -32,7 +47,7 @@ def nop_latency() -> int:
 def stages(cfg: Config) -> list[Stage]:
     """All stages, in the order in which data meet them."""
     entry = "accumulator entry"
-    rows = [
+    every = [
         ("csr", "register access to its response", csr.RESPONSE_LATENCY, csr.ACCESS_INTERVAL, "access"),
         ("control", "CONTROL's start to the fetch unit's", control.START_LATENCY, 1, "run"),
         ("read_port", "request to the address of its first burst", read_port.REQUEST_LATENCY, 1, "burst"),
@@ -50,11 +65,11 @@ def stages(cfg: Config) -> list[Stage]:
         ("execute", "... ALU, tensor operand in the same bank", execute.latency(cfg), _same_bank(cfg), "visit"),
         ("execute", "... ALU MUL", execute.latency(cfg), execute.visit_interval(cfg, multiply=True), "visit"),
         ("alu", "multiplier: operands to products", alu.PRODUCT_LATENCY, alu.groups(cfg), entry),
-        ("store", "instruction to its first row", store.PLAN_LATENCY, 1, "row"),
+        ("store", "instruction to its first row", rows.PLAN_LATENCY, 1, "row"),
         ("store", "row to the address of its first burst", store.ADDRESS_LATENCY, 1, "burst"),
         ("store", "row to its first beat", store.DATA_LATENCY, beats(cfg, cfg.out_entry_bytes), entry),
     ]
-    return [Stage(*row) for row in rows]
+    return [Stage(*row) for row in every]
 
 
 def _same_bank(cfg: Config) -> int:
@@ -65,8 +80,8 @@ def table(cfg: Config) -> str:
     """The stages of `cfg` as a Markdown table."""
     lines = ["| block | from, to | latency | interval |", "| --- | --- | --- | --- |"]
     for s in stages(cfg):
-        every = f"{s.interval} per {s.unit}"
-        lines.append(f"| `{s.block}` | {s.what} | {s.latency} | {every} |")
+        per = f"{s.interval} per {s.unit}"
+        lines.append(f"| `{s.block}` | {s.what} | {s.latency} | {per} |")
     return "\n".join(lines)
 
 

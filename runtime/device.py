@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import UnsupportedError
+from ..hw.errors import CapacityError, UnsupportedError
+
+if TYPE_CHECKING:
+    from .executable import Region
 
 # name -> module and class; a module is imported when its device is asked for, so that none costs anything unused
-_DEVICES = {"model": ("tilewright.sim.device", "ModelDevice"), "rtl": ("tilewright.sim.rtl", "RtlDevice")}
+_DEVICES = {
+    "model": ("tilewright.sim.device", "ModelDevice"),
+    "rtl": ("tilewright.sim.rtl", "RtlDevice"),
+    "board": ("tilewright.boards.pynq_z1.driver", "PynqDevice"),
+}
 
 
 @dataclass
@@ -70,6 +78,10 @@ class Device(Protocol):
 
     cfg: Config
 
+    def check_room(self, regions: Mapping[str, Region]) -> None:
+        """Raise `CapacityError` where `regions` cannot all be allocated now; nothing of the device is touched."""
+        ...
+
     def allocate(self, nbytes: int, align: int) -> int:
         """The address of `nbytes` of zeroed memory, a multiple of `align`. Raises `CapacityError` when full."""
         ...
@@ -89,6 +101,15 @@ class Device(Protocol):
     def read(self, address: int, nbytes: int) -> np.ndarray:
         """A copy of memory, uint8 (nbytes,)."""
         ...
+
+
+def check_fits(regions: Mapping[str, Region], free: int, where: str) -> None:
+    """Raise `CapacityError`, naming the largest of `regions`, where they need more than the `free` bytes `where`."""
+    need = sum(region.nbytes for region in regions.values())
+    if need > free:
+        largest = sorted(regions.items(), key=lambda item: -item[1].nbytes)[:3]
+        named = ", ".join(f"{name} {region.nbytes:,}" for name, region in largest)
+        raise CapacityError(f"the program needs {need:,} bytes of {where}, {free:,} are free; its largest: {named}")
 
 
 def register_device(name: str, module: str, cls: str) -> None:

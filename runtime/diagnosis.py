@@ -37,6 +37,11 @@ def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequenc
     return ExecutionError(f"{at}: error {code}, which is not declared", index)
 
 
+def waiting(cfg: Config, insn: np.ndarray, taken: Sequence[int]) -> tuple[str, int | None]:
+    """(what each queue waits for, as text; the first of the instructions that are waiting), as for `explain`."""
+    return _Stopped(cfg, insn, taken).waiting()
+
+
 class _Stopped:
     """A program that stopped after the queues took `taken` instructions."""
 
@@ -80,6 +85,11 @@ class _Stopped:
 
     def stuck(self) -> ExecutionError:
         """Why nothing moves."""
+        text, index = self.waiting()
+        return DeadlockError(f"deadlock: {text}", index)
+
+    def waiting(self) -> tuple[str, int | None]:
+        """What each queue waits for, and the first instruction that does."""
         parts, heads = [], []
         for queue, mine in self.queues.items():
             if self.taken[queue] >= len(mine):
@@ -91,4 +101,4 @@ class _Stopped:
             what = f"a token {' and '.join(missing)}" if missing else "what came before it"
             parts.append(f"{queue.name} waits for {what} at {self.at(k)}")
             heads.append(k)
-        return DeadlockError(f"deadlock: {'; '.join(parts)}", min(heads, default=None))
+        return "; ".join(parts), min(heads, default=None)

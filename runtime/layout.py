@@ -6,7 +6,9 @@
 | dense activations | (n, c) | (ceil(n / batch), cb, batch, block) |
 | convolution weights | (o, i, kh, kw) | (ceil(o / block_out), ceil(i / block_in), kh, kw, block_out, block_in) |
 | dense weights | (o, i) | (ceil(o / block_out), ceil(i / block_in), block_out, block_in) |
+| depthwise weights | (c, kh, kw) | (entries, block_out, block_in): rows (cb, kh, kw, block) back to back |
 | one value per channel (bias) | (o,) | (ceil(o / block_out), batch, block_out) |
+| post-processing parameters (PAR) | (o,) each | uint32 (ceil(o / block_out), block_out, 3) |
 
 What does not fill a block is padded with zeros. Inputs of a layer use `block_in`, outputs `block_out`. Raises
 `InputError` for a tensor of another rank.
@@ -18,8 +20,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..hw.config import Config
+from ..hw.config import PAR_BYTES, Config
 from ..hw.errors import InputError
+from ..hw.isa import PAR
+from ..hw.rounding import CONTRACTS
 
 
 def _rank(array, rank: int, what: str) -> np.ndarray:
@@ -93,6 +97,43 @@ def pack_dense_weights(w, cfg: Config) -> np.ndarray:
     """Packed weights of a dense layer from `w`."""
     w = _blocks(_blocks(_rank(w, 2, "dense weights"), 1, cfg.block_in), 0, cfg.block_out)
     return np.ascontiguousarray(w.transpose(0, 2, 1, 3))
+
+
+def pack_depthwise_weights(w, cfg: Config, *, layout: str = "CHW") -> np.ndarray:
+    """Packed depthwise weights of `w`, int8 (entries, block_out, block_in); `layout` is CHW or HWC.
+
+    Row ((group * kh + y) * kw + x) of DWGEMM holds the weights of kernel position (y, x) of the channels of `group`.
+    Rows follow each other without gaps; only the last entry is filled up with zeros.
+    """
+    w = _rank(w, 3, "depthwise weights")
+    if layout not in ("CHW", "HWC"):
+        raise InputError(f"layout {layout!r}: must be CHW or HWC")
+    if cfg.block_in != cfg.block_out:
+        raise InputError(f"depthwise weights need equal blocks; {cfg.name} has {cfg.block_in} and {cfg.block_out}")
+    w = w if layout == "CHW" else w.transpose(2, 0, 1)
+    rows = _blocks(w, 0, cfg.block_out).transpose(0, 2, 3, 1).reshape(-1, cfg.block_out)
+    return np.ascontiguousarray(_blocks(rows, 0, cfg.block_out))
+
+
+def pack_par(cfg: Config, *, bias, multiplier, exponent, zero_point, low, high, contract: str) -> np.ndarray:
+    """PAR entries, uint32 (ceil(o / block_out), block_out, 3), of one value per channel, (o,), or scalars for all.
+
+    At least one parameter is an array. Raises `InputError` for an unknown contract, for values that are no integers of
+    equal length, or `low` above `high`, `EncodingError` for a value outside its field.
+    """
+    if contract not in CONTRACTS:
+        raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
+    values = {"bias": bias, "multiplier": multiplier, "exponent": exponent, "zero_point": zero_point}
+    values = {key: np.asarray(v) for key, v in {**values, "low": low, "high": high}.items()}
+    shapes = {v.shape for v in values.values() if v.ndim}
+    if len(shapes) != 1 or len(shape := shapes.pop()) != 1 or any(v.dtype.kind not in "iu" for v in values.values()):
+        found = ", ".join(f"{key} {v.dtype} {v.shape}" for key, v in values.items())
+        raise InputError(f"parameters are {found}: must be integers, one per channel or one for all")
+    above = np.flatnonzero(np.broadcast_to(values["low"] > values["high"], shape))
+    if len(above):
+        raise InputError(f"parameters of channel {above[0]}: low is above high")
+    words = PAR.encode(shape[0], **values, mode=CONTRACTS.index(contract)).astype("<u8").view("<u4")
+    return np.ascontiguousarray(_blocks(words[:, : PAR_BYTES // 4], 0, cfg.block_out)).astype(np.uint32)
 
 
 def pack_bias(b, cfg: Config) -> np.ndarray:

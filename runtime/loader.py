@@ -65,6 +65,7 @@ class Loaded:
         self._addresses: list[int] = []
         self._tensor_at: dict[str, int] = {}
         self._regions = self.executable.memory_plan()
+        device.check_room(self._regions)
         try:
             self._placed = [self._place(s) if isinstance(s, LaunchStep) else None for s in self.executable.steps]
         except Exception:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ..hw.errors import AccessError, CapacityError, InputError
+from ..runtime.device import check_fits
+from ..runtime.executable import Region
 
 PAGE = 4096  # page 0 stays unused, so that address 0 is never valid
 
@@ -16,6 +20,10 @@ class Memory:
         self.capacity, self.bytes = capacity, np.zeros(min(capacity, 1 << 20), np.uint8)
         self._used: dict[int, int] = {}  # start -> end, in the order of addresses
         self._fresh = PAGE  # memory from here on was never given out, so it is still zero
+
+    def check_room(self, regions: Mapping[str, Region]) -> None:
+        """Raise `CapacityError` where `regions` are more than what is left; gaps between them are not counted."""
+        check_fits(regions, self.capacity - PAGE - self._held(), "device memory")
 
     def allocate(self, nbytes: int, align: int) -> int:
         """The address of `nbytes` of zeroed memory, a multiple of `align`. Raises `CapacityError` when full."""
@@ -29,9 +37,8 @@ class Memory:
         address = -(-end // align) * align
         stop = address + size
         if stop > self.capacity:
-            held = sum(b - a for a, b in self._used.items())
             raise CapacityError(
-                f"{nbytes} bytes do not fit the device memory: {held} of {self.capacity} bytes are in use"
+                f"{nbytes} bytes do not fit the device memory: {self._held()} of {self.capacity} bytes are in use"
             )
         self._grow(stop)
         self.bytes[address : min(stop, self._fresh)] = 0
@@ -53,6 +60,9 @@ class Memory:
     def read(self, address: int, nbytes: int) -> np.ndarray:
         """A copy of memory, uint8 (nbytes,)."""
         return self._span(address, nbytes).copy()
+
+    def _held(self) -> int:
+        return sum(stop - start for start, stop in self._used.items())
 
     def _span(self, address: int, nbytes: int) -> np.ndarray:
         if address < 0 or nbytes < 0 or address + nbytes > len(self.bytes):

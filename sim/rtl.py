@@ -19,15 +19,15 @@ import numpy as np
 from ..hw import config
 from ..hw.config import Config
 from ..hw.errors import AccessError, ExecutionError, UnsupportedError
-from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes
+from ..hw.isa import INSN_BYTES, Isa
 from ..hw.regs import MAGIC, REGISTERS
 from ..runtime.device import Stats
 from ..runtime.diagnosis import explain
 from ..runtime.files import check_writable
+from ..runtime.work import program_stats
 from .dram import ZYNQ_HP, Dram
 from .lru import Lru
 from .memory import Memory
-from .model import count_work
 from .verilator import WAVES, build_library, cached, identity
 
 HARNESS = Path(__file__).with_name("harness.cpp")
@@ -275,11 +275,7 @@ class RtlDevice(Memory):
         return self._simulation
 
     def _study(self, words: bytes) -> _Facts:
-        stats, sizes = Stats(), {mem: entry_bytes(self.cfg, mem) for mem in Mem}
-        for f in self._isa.decode(np.frombuffer(words, np.uint64).reshape(-1, 2)):
-            if not self._isa.undecodable(f):
-                stats.insns[self._isa.mnemonic(f)] += 1
-                count_work(stats, self.cfg, sizes, f)
+        stats = program_stats(self._isa, np.frombuffer(words, np.uint64).reshape(-1, 2))
         beat = self.cfg.axi_bits // 8
         moved = stats.bytes_loaded.total() + stats.bytes_stored.total() + len(words)
         wait = 100 * (self.dram.latency + self.dram.response + 1000)  # per instruction: rows of a transfer included

@@ -11,10 +11,10 @@ TINY = PRESETS["tiny"]
 
 
 def test_intrinsics_are_registered_once_per_shape():
-    name = gemm_intrin(TINY.replace(name="other", batch=2, block_out=8, acc_bytes=4096))
+    name = gemm_intrin(TINY.replace(name="other", batch=2, block_out=8, acc_bytes=4096, extensions=()))
     assert name == "tilewright.gemm.2x4x8"
     first = TensorIntrin.get(name)
-    assert gemm_intrin(TINY.replace(name="same", batch=2, block_out=8, acc_bytes=4096)) == name
+    assert gemm_intrin(TINY.replace(name="same", batch=2, block_out=8, acc_bytes=4096, extensions=())) == name
     assert TensorIntrin.get(name).same_as(first)
     assert reset_intrin(TINY) == "tilewright.reset.1x4"
 

@@ -99,6 +99,22 @@ REFUSED = [
         {"uop_bytes": 1 << 16},
         "GEMM: the fields need 148 bits, the word has 128; choose smaller uop, inp, wgt or acc buffers",
     ),
+    (
+        {"block_in": 8, "extensions": {"depthwise"}},
+        "Config.extensions = depthwise: needs block_in and block_out to be equal; they are 8 and 16",
+    ),
+    (
+        {"out_bits": 4, "extensions": {"acc8"}},
+        "Config.extensions = acc8: loads bytes, so it needs out_bits = 8, not 4",
+    ),
+    (
+        {"out_bits": 4, "extensions": {"requant"}},
+        "Config.extensions = requant: stores bytes, so it needs out_bits = 8, not 4",
+    ),
+    (
+        {"extensions": {"rescale"}},
+        "Config.extensions = rescale: needs requant too, which loads its parameters",
+    ),
 ]
 
 
@@ -138,7 +154,7 @@ PROGRAM_FACTS = [
     {"block_out": 8, "acc_bytes": 1 << 16, "wgt_bytes": 1 << 17},
     {"inp_bits": 4, "inp_bytes": 1 << 14},
     {"wgt_bits": 4, "wgt_bytes": 1 << 17},
-    {"out_bits": 4},
+    {"out_bits": 4, "extensions": []},
     {"uop_bytes": 1 << 14},
     {"inp_bytes": 1 << 14},
     {"wgt_bytes": 1 << 17},
@@ -186,8 +202,9 @@ def test_the_fingerprint_is_the_hash_of_canonical_json():
 
 @given(st.permutations(sorted(EXTENSIONS)), st.integers(0, 6))
 def test_the_fingerprint_does_not_depend_on_the_order_of_extensions(order, n):
-    first = Config(extensions=frozenset(order[:n]))
-    assert first.fingerprint == Config.from_dict({"extensions": order[:n][::-1]}).fingerprint
+    used = [*order[:n], "requant"]  # without which rescale cannot be
+    first = Config(extensions=frozenset(used))
+    assert first.fingerprint == Config.from_dict({"extensions": used[::-1]}).fingerprint
 
 
 def test_vta_strings():
@@ -195,6 +212,7 @@ def test_vta_strings():
     assert cfg.fingerprint == VTA.fingerprint
     small = load_config("2x8_i8w4a32_12_13_14_15")
     assert (small.batch, small.block_in, small.block_out, small.wgt_bits) == (2, 8, 8, 4)
+    assert load_config("1x16_i4w4a32_12_13_14_15").extensions == frozenset()  # acc8 needs outputs of a byte
     assert (small.uop_bytes, small.inp_bytes, small.wgt_bytes, small.acc_bytes) == (4096, 8192, 16384, 32768)
     with refused("'1x16_i8' is not a VTA configuration; expected BATCHxBLOCK_iNwNaN_UOP_INP_WGT_ACC"):
         load_config("1x16_i8")

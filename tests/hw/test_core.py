@@ -45,9 +45,9 @@ def test_top_level_ports(tmp_path):
     [
         Config(name="odd", batch=2, block_in=8, block_out=4, wgt_bits=4, uop_bytes=4096, inp_bytes=4096,
                wgt_bytes=4096, acc_bytes=4096),
-        PRESETS["tiny"].replace(name="narrow", inp_bits=4, out_bits=4, wgt_bits=2, axi_bits=32),
+        PRESETS["tiny"].replace(name="narrow", inp_bits=4, out_bits=4, wgt_bits=2, axi_bits=32, extensions=()),
         PRESETS["tiny"].replace(name="wide", axi_bits=512, batch=1, block_in=1, block_out=2, wgt_bytes=512,
-                                inp_bytes=512, acc_bytes=1024),
+                                inp_bytes=512, acc_bytes=1024, extensions={"overwrite", "pad_value"}),
     ],
     ids=lambda cfg: cfg.name,
 )  # fmt: skip

@@ -17,11 +17,13 @@ EXIT_CODES = {
     "ExecutionError": 8,
     "DeadlockError": 8,
     "TokenError": 8,
+    "HangError": 8,
     "AccessError": 8,
     "RaceError": 8,
     "FingerprintError": 8,
     "InputError": 9,
     "ScheduleError": 10,
+    "BoardError": 11,
 }
 CLASSES = {name: c for name, c in vars(errors).items() if isinstance(c, type)}
 

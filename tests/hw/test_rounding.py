@@ -17,8 +17,8 @@ from tilewright.hw.rounding import CONTRACTS, quantize_multiplier, requantise, r
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 EDGES = [0, 1, -1, 2, -2, 127, -128, 255, -256, 1 << 30, -(1 << 30), (1 << 30) + 1, (1 << 31) - 1, -(1 << 31)]
-MULTIPLIERS = st.one_of(st.just(0), st.just(1 << 30), st.just((1 << 31) - 1), st.integers(1 << 30, (1 << 31) - 1))
-EXPONENTS = st.integers(-31, 30)
+MULTIPLIERS = st.one_of(st.sampled_from([0, 1, 1 << 30, (1 << 31) - 1]), st.integers(0, (1 << 31) - 1))
+EXPONENTS = st.integers(-32, 31)
 
 
 def ties_up(x: Fraction) -> int:
@@ -37,7 +37,7 @@ def exact_double(acc: int, multiplier: int, exponent: int) -> int:
 
 
 def exact_single(acc: int, multiplier: int, exponent: int) -> int:
-    return ties_up(Fraction(acc * multiplier) * Fraction(2) ** (exponent - 31))
+    return ties_up(Fraction(acc * multiplier) * Fraction(2) ** (exponent - 31))  # exponent 31: an integer as it is
 
 
 EXACT = {"double": exact_double, "single": exact_single}
@@ -50,6 +50,8 @@ EXACT = {"double": exact_double, "single": exact_single}
 @example(EDGES, 1 << 30, -31)
 @example(EDGES, (1 << 31) - 1, 30)
 @example(EDGES, 0, 0)
+@example(EDGES, (1 << 31) - 1, 31)
+@example(EDGES, (1 << 31) - 1, -32)
 def test_rescale_is_exact(contract, acc, multiplier, exponent):
     got = rescale(np.array(acc), multiplier, exponent, contract)
     assert got.dtype == np.int64
@@ -59,7 +61,7 @@ def test_rescale_is_exact(contract, acc, multiplier, exponent):
 @pytest.mark.parametrize("contract", CONTRACTS)
 def test_the_edges_at_every_exponent(contract):
     for multiplier in (0, 1 << 30, 1518500250, (1 << 31) - 1):
-        for exponent in range(-31, 31):
+        for exponent in range(-32, 32):
             got = rescale(np.array(EDGES), multiplier, exponent, contract).tolist()
             assert got == [EXACT[contract](a, multiplier, exponent) for a in EDGES], (multiplier, exponent)
 
@@ -143,6 +145,19 @@ def test_quantize_multiplier_is_nearest(scale):
 )
 def test_quantize_multiplier_at_its_edges(scale, expected):
     assert quantize_multiplier(scale) == expected
+
+
+@pytest.mark.parametrize("modes", [[0, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]])
+def test_the_contract_may_differ_by_channel(modes):
+    acc = np.array(EDGES)[:, None].repeat(4, 1)
+    got = rescale(acc, 1518500250, -3, np.array(modes))
+    for c, mode in enumerate(modes):
+        assert got[:, c].tolist() == [EXACT[CONTRACTS[mode]](a, 1518500250, -3) for a in EDGES]
+
+
+@pytest.mark.parametrize("contract", CONTRACTS)
+def test_a_low_limit_above_the_high_one_gives_the_high_one(contract):
+    assert requantise(np.array(EDGES), 1 << 30, 1, 0, 7, -3, contract).tolist() == [-3] * len(EDGES)
 
 
 def test_an_unknown_contract_is_refused():

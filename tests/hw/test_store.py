@@ -7,7 +7,8 @@ from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.ports import BURST_BEATS
 from tilewright.hw.regs import Error
-from tilewright.hw.store import ADDRESS_LATENCY, DATA_LATENCY, PLAN_LATENCY, Store
+from tilewright.hw.rows import PLAN_LATENCY
+from tilewright.hw.store import ADDRESS_LATENCY, DATA_LATENCY, Store
 
 TINY = PRESETS["tiny"]
 CONFIGS = {

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tilewright.hw.config import Config
-from tilewright.hw.errors import InputError
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.errors import EncodingError, InputError
 from tilewright.runtime import layout
 
 CFG = Config(batch=2, block_in=8, block_out=4, wgt_bits=4, wgt_bytes=1 << 14, acc_bytes=1 << 16)
@@ -50,6 +50,57 @@ def test_dense_weights_and_bias():
     assert bias.shape == (2, 2, 4) and bias.dtype == np.int32 and (bias[1] == [4, 5, 0, 0]).all()
 
 
+@pytest.mark.parametrize("order", ["CHW", "HWC"])
+def test_depthwise_weights_are_rows_back_to_back(order):
+    cfg = PRESETS["tiny"]  # blocks of 4
+    w = RNG.integers(-128, 128, (6, 3, 2), np.int8)
+    packed = layout.pack_depthwise_weights(w if order == "CHW" else w.transpose(1, 2, 0), cfg, layout=order)
+    assert packed.shape == (3, 4, 4) and packed.dtype == np.int8  # 2 groups of 6 rows in 3 entries of 4
+    rows = packed.reshape(-1, 4)
+    for c, y, x in np.ndindex(6, 3, 2):
+        assert rows[(c // 4 * 3 + y) * 2 + x, c % 4] == w[c, y, x]
+    assert packed.astype(int).sum() == w.astype(int).sum()
+
+
+PAR = {"bias": 0, "multiplier": 1 << 30, "exponent": 0, "zero_point": 0, "low": -128, "high": 127, "contract": "double"}
+
+
+@pytest.mark.parametrize("contract, mode", [("double", 0), ("single", 1)])
+def test_parameters_are_twelve_bytes_per_channel(contract, mode):
+    cfg, n = PRESETS["tiny"], 6
+    columns = {
+        "bias": RNG.integers(-(1 << 30), 1 << 30, n),
+        "multiplier": RNG.integers(1 << 30, 1 << 31, n),
+        "exponent": np.array([-32, -1, 0, 1, 30, 31]),
+        "zero_point": RNG.integers(-128, 128, n),
+    }
+    packed = layout.pack_par(cfg, **columns, low=-5, high=100, contract=contract)
+    assert packed.shape == (2, 4, 3) and packed.dtype == np.uint32
+    data = packed.tobytes()
+    for c in range(n):
+        number = int.from_bytes(data[12 * c : 12 * c + 12], "little")
+        expected = [int(column[c]) for column in columns.values()] + [-5, 100, mode]
+        for value, bits in zip(expected, (32, 31, 6, 8, 8, 8, 1)):
+            assert number & (1 << bits) - 1 == value % (1 << bits)
+            number >>= bits
+        assert number == 0
+    assert not any(data[12 * n :])
+
+
+@pytest.mark.parametrize("change, error, text", [
+    ({"contract": "fp32"}, InputError, "contract 'fp32': must be one of double, single"),
+    ({"bias": [1, 2, 3]}, InputError, r"bias int64 \(3,\), .*: must be integers, one per channel or one for all"),
+    ({"exponent": [0.5, 1.0]}, InputError, "exponent float64"),
+    ({"high": [5, -128]}, InputError, "parameters of channel 0: low is above high"),
+    ({"exponent": [0, 32]}, EncodingError, r"^PAR\.exponent = 32: outside -32\.\.31 \(6 bits\)$"),
+    ({"multiplier": [0, 1 << 31]}, EncodingError, r"^PAR\.multiplier = 2147483648: outside 0\.\.2147483647"),
+    ({"zero_point": 128}, EncodingError, r"^PAR\.zero_point = 128: outside -128\.\.127"),
+])  # fmt: skip
+def test_parameters_that_cannot_be_are_named(change, error, text):
+    with pytest.raises(error, match=text):
+        layout.pack_par(CFG, **{**PAR, "low": [6, -128], **change})
+
+
 def test_planes_are_the_bytes_of_an_int32():
     x = RNG.integers(-(2**31), 2**31, (3, 7), np.int64).astype(np.int32)
     planes = [(x >> 8 * k).astype(np.int8) for k in range(4)]
@@ -62,6 +113,9 @@ def test_planes_are_the_bytes_of_an_int32():
         (lambda: layout.pack_activations(np.zeros((2, 3)), CFG), "expected 4 dimensions"),
         (lambda: layout.pack_activations(np.zeros((1, 1, 1, 1)), CFG, layout="CHWN"), "must be NCHW or NHWC"),
         (lambda: layout.pack_weights(np.zeros((1, 1, 1, 1)), CFG, layout="IOHW"), "must be OIHW or OHWI"),
+        (lambda: layout.pack_depthwise_weights(np.zeros((1, 1, 1)), CFG), "custom has 8 and 4"),
+        (lambda: layout.pack_depthwise_weights(np.zeros((1, 1, 1)), PRESETS["tiny"], layout="WHC"), "CHW or HWC"),
+        (lambda: layout.pack_par(CFG, **PAR), "one per channel or one for all"),
         (lambda: layout.planes_to_int32([np.zeros(1, np.int8)]), "1 byte planes"),
     ],
 )

@@ -23,7 +23,7 @@ def put(state, place, rows):
 
 def test_a_row_is_a_vector_that_a_product_reads():
     """One input entry is `batch` vectors, one weight entry `block_out`."""
-    cfg = TINY.replace(batch=2, block_in=8, block_out=2, inp_bytes=2048)
+    cfg = TINY.replace(batch=2, block_in=8, block_out=2, inp_bytes=2048, extensions=())
     state = State(cfg, np.zeros(1, np.uint8))
     shapes = {"inp": (128 * 2, 8), "wgt": (128 * 2, 8), "acc": (128, 4), "uop": (256,)}
     assert {name: getattr(state, name).shape for name in shapes} == shapes

@@ -24,7 +24,9 @@ CONFIGS = {
     "vta": PRESETS["vta"],
     "tiny": PRESETS["tiny"],
     "uneven": _SMALL.replace(name="uneven", batch=2, block_in=8, block_out=4),
-    "int4": _SMALL.replace(name="int4", batch=2, block_in=4, block_out=16, inp_bits=4, out_bits=4),
+    "int4": _SMALL.replace(
+        name="int4", batch=2, block_in=4, block_out=16, inp_bits=4, out_bits=4, extensions={"pad_value"}
+    ),
 }
 APPLY = {
     "add": np.add,

@@ -33,13 +33,13 @@ def check(ref, cfg, n, size, c, kernel, kind, epilogue=(), planes=False, **geome
 @given(data=st.data())
 def test_random_pooling_is_exact(ref, data):
     draw = data.draw
-    cfg = ref.configs[draw(st.sampled_from(["tiny", "uneven", "int4"]))]
+    cfg = ref.configs[draw(st.sampled_from(["tiny", "uneven"]))]
     kernel, pad = draw(st.tuples(*[st.integers(1, 3)] * 2)), draw(st.tuples(*[st.integers(0, 1)] * 4))
     size = tuple(draw(st.integers(k, k + 6)) for k in kernel)
     dims = st.sampled_from(["n", "co", "oy", "ox"])
     tile = st.builds(Tile, co=st.integers(1, 2), oy=st.integers(1, 3), ox=st.integers(1, 4), thread=dims)
     tiling = {"tile": draw(st.none() | tile), "vthreads": draw(st.integers(1, 4))}
-    kind, planes = draw(st.sampled_from(["max", "sum"])), draw(st.booleans()) and cfg.out_bits == 8
+    kind, planes = draw(st.sampled_from(["max", "sum"])), draw(st.booleans())
     geometry = {"stride": draw(st.tuples(*[st.integers(1, 2)] * 2)), "pad": pad}
     channels = draw(st.integers(1, 2 * cfg.block_out))
     try:

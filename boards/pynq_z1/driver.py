@@ -1,0 +1,318 @@
+"""The board as a device: bitstream, registers and contiguous memory by way of pynq, which is imported when needed.
+
+The processors' caches do not see what the accelerator reads and writes. What the CPU wrote to a buffer is flushed at
+once; what the accelerator may have written since is invalidated before the CPU looks. pynq does both for whole buffers,
+so every allocation is a buffer of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ...hw.config import ISA_VERSION, PRESETS, Config
+from ...hw.errors import AccessError, BoardError, CapacityError, FileError, FingerprintError, HangError, InputError
+from ...hw.isa import INSN_BYTES, Isa
+from ...hw.regs import MAGIC, REGISTERS
+from ...runtime.device import Stats, check_fits
+from ...runtime.diagnosis import explain, waiting
+from ...runtime.executable import Region
+from ...runtime.work import program_stats
+from .board import SPAN, Board
+
+PAGE = 4096
+LEAST = 8192  # bytes of a buffer; XRT gives smaller ones addresses beyond 32 bits
+WATCHDOG = 10_000_000  # cycles without progress: 0.1 s at 100 MHz
+FOLDERS = (Path("build/pynq_z1"), Path("."), Path.home() / "tilewright")  # where a bitstream is looked for
+_START, _RESET = 1, 2  # of CONTROL, written
+_RUNNING, _DONE, _ERROR = 1, 2, 4  # of CONTROL, read
+_MODULES = ("LOAD", "COMPUTE", "STORE")
+_COUNTERS = [name for name in REGISTERS if name.startswith(tuple(f"{module}_" for module in _MODULES))]
+
+
+@dataclass
+class _Buffer:
+    """One contiguous buffer: the CPU's view `array`, from address `start` on, and what is known of it.
+
+    `stale`: the accelerator may have written it since the CPU's view was current. `programs` holds the counts of the
+    instructions in it, by offset and number.
+    """
+
+    array: Any
+    start: int
+    nbytes: int
+    stale: bool = False
+    programs: dict[tuple[int, int], Stats] = field(default_factory=dict)
+
+
+class PynqDevice:
+    """A PYNQ-Z1 with the accelerator of `cfg`.
+
+    Nothing is touched before the first allocation; then the bitstream is loaded, the clock set, and the registers asked
+    whose they are. `bitstream` is a .bit file (default: the one of `Board.design_name` in one of `FOLDERS`), `timeout`
+    the seconds that one run may take, `watchdog` the cycles without progress after which the accelerator gives up.
+    `pynq` and `target` stand in for the module and its active device, `meminfo` for the kernel's report.
+
+    Raises `BoardError` where pynq, the board or its clock are not as they should be, `FileError` for a missing
+    bitstream, `FingerprintError` for one of another configuration.
+    """
+
+    def __init__(
+        self,
+        cfg: Config,
+        *,
+        bitstream: str | Path | None = None,
+        board: Board | None = None,
+        timeout: float = 30.0,
+        watchdog: int = WATCHDOG,
+        pynq: ModuleType | Any = None,
+        target: Any = None,
+        meminfo: str | Path = "/proc/meminfo",
+    ):
+        self.cfg, self.board = cfg, board or Board()
+        self.timeout, self._watchdog, self._meminfo = timeout, watchdog, Path(meminfo)
+        self._bitstream = bitstream
+        self._pynq, self._target = pynq or _import_pynq(), target
+        self._isa = Isa(cfg)
+        self._registers: Any = None
+        self._buffers: dict[int, _Buffer] = {}  # by the address that `allocate` gave
+
+    def check_room(self, regions: Mapping[str, Region]) -> None:
+        """Raise `CapacityError` where the contiguous memory that the kernel has left does not hold `regions`."""
+        rounded = {name: Region(_size(r.nbytes, r.align), r.align) for name, r in regions.items()}
+        check_fits(rounded, self.free_bytes(), "contiguous memory (CmaFree)")
+
+    def free_bytes(self) -> int:
+        """Contiguous memory that the kernel has left. Raises `BoardError` where it does not say."""
+        try:
+            for line in self._meminfo.read_text().splitlines():
+                if line.startswith("CmaFree:"):
+                    return int(line.split()[1]) << 10
+        except (OSError, ValueError, IndexError):
+            pass
+        raise BoardError(
+            f"{self._meminfo} has no CmaFree: this kernel keeps no contiguous memory; use the PYNQ image's kernel"
+        )
+
+    def open(self) -> None:
+        """Load the bitstream, set the clock, and check that the registers are those of `cfg`. Once is enough."""
+        if self._registers is not None:
+            return
+        path = find_bitstream(self.cfg, self.board, self._bitstream)
+        try:
+            self._pynq.Bitstream(str(path), device=self._target).download()
+            self._set_clock()
+            registers = self._pynq.MMIO(self.board.base, SPAN, device=self._target)
+        except BoardError:
+            raise
+        except Exception as exc:  # pynq raises whatever comes: OSError, RuntimeError, ValueError, ...
+            raise BoardError(f"{path}: the board does not take it ({_one_line(exc)}); is this run as root?") from None
+        self._check_identity(registers, path)
+        self._registers = registers
+
+    def allocate(self, nbytes: int, align: int) -> int:
+        """The address of `nbytes` of zeroed memory, a multiple of `align`. Raises `CapacityError` when full."""
+        if nbytes < 0 or align < 1:
+            raise InputError(f"cannot allocate {nbytes} bytes aligned to {align}")
+        self.open()
+        size = _size(nbytes, align)
+        try:
+            array = self._pynq.allocate((size,), np.uint8, target=self._target)
+        except (RuntimeError, MemoryError, OSError) as exc:
+            raise CapacityError(f"{nbytes} bytes of contiguous memory are not to be had ({_one_line(exc)})") from None
+        start = int(array.device_address)
+        if start + size > 1 << 32:
+            array.freebuffer()
+            raise BoardError(f"pynq gave a buffer at {start:#x}, beyond the 32 address bits of the board's ports")
+        address = -(-start // align) * align
+        array[:] = 0
+        self._buffers[address] = _Buffer(array, start, size)
+        self._flush(array)
+        return address
+
+    def free(self, address: int) -> None:
+        """Give back what `allocate` returned."""
+        if address not in self._buffers:
+            raise InputError(f"address {address:#x} was not allocated")
+        self._buffers.pop(address).array.freebuffer()
+
+    def write(self, address: int, data: np.ndarray) -> None:
+        """Copy `data`, uint8 (n,), to memory."""
+        buffer, at = self._find(address, len(data))
+        self._refresh(buffer)  # a flush writes all of it
+        buffer.array[at : at + len(data)] = data
+        buffer.programs.clear()
+        self._flush(buffer.array)
+
+    def read(self, address: int, nbytes: int) -> np.ndarray:
+        """A copy of memory, uint8 (nbytes,)."""
+        buffer, at = self._find(address, nbytes)
+        self._refresh(buffer)
+        return np.array(buffer.array[at : at + nbytes], copy=True, subok=False)
+
+    def run(self, insn_address: int, insn_count: int) -> Stats:
+        """Execute the instructions at `insn_address` to FINISH.
+
+        Raises what the error register says (`runtime.diagnosis`), and `HangError` where the accelerator is not done
+        after `timeout`: then it is reset, or loaded anew if it does not react to that either.
+        """
+        buffer, at = self._find(insn_address, insn_count * INSN_BYTES)
+        self.open()
+        words = np.frombuffer(bytes(buffer.array[at : at + insn_count * INSN_BYTES]), "<u8").reshape(-1, 2)
+        if (at, insn_count) not in buffer.programs:
+            buffer.programs[at, insn_count] = program_stats(self._isa, words)
+        self._write("INSN_COUNT", insn_count)
+        self._write("INSN_ADDR_LO", insn_address & 0xFFFFFFFF)
+        self._write("INSN_ADDR_HI", insn_address >> 32)
+        self._write("WATCHDOG", self._watchdog)
+        for each in self._buffers.values():
+            each.stale = True
+        self._write("CONTROL", _START)
+        try:
+            status = self._wait()
+        except BaseException:  # an interrupt from the keyboard too: what still runs would write to freed memory
+            self._stop()
+            raise
+        if not status & _DONE:
+            raise self._hung(words, status)
+        counters = Counter({name: self._read(name) for name in _COUNTERS})
+        if status & _ERROR:
+            raise explain(self.cfg, words, self._read("ERROR"), self._read("ERROR_INSN"), _taken(counters))
+        stats = buffer.programs[at, insn_count] + Stats()
+        stats.cycles, stats.counters = self._read("CYCLES"), counters
+        return stats
+
+    def close(self) -> None:
+        """Free all memory."""
+        for address in list(self._buffers):
+            self.free(address)
+
+    def _wait(self) -> int:
+        """CONTROL once the core is done, or when the time is over."""
+        deadline, pause = time.monotonic() + self.timeout, 0.0
+        while True:
+            late = time.monotonic() > deadline  # before the look, so that the last look is a late one
+            status = self._read("CONTROL")
+            if status & _DONE or late:
+                return status
+            time.sleep(pause)
+            pause = min(pause + 1e-5, 1e-3)
+
+    def _hung(self, words: np.ndarray, status: int) -> HangError:
+        counters = {f"{module}_INSNS": self._read(f"{module}_INSNS") for module in _MODULES}
+        what, index = waiting(self.cfg, words, _taken(counters))
+        answered = self._stop()
+        after = "it was reset" if answered else "it did not react to a reset, so the bitstream was loaded anew"
+        return HangError(f"not done after {self.timeout:g} s (CONTROL = {status:#x}); {what}; {after}", index)
+
+    def _stop(self) -> bool:
+        """Reset the accelerator; whether it ended its accesses to memory. Where not, a new bitstream ends them."""
+        with contextlib.suppress(Exception):
+            self._write("CONTROL", _RESET)
+            for _ in range(100):
+                if not self._read("CONTROL") & _RUNNING:
+                    return True
+                time.sleep(1e-3)
+        self._registers = None
+        with contextlib.suppress(Exception):  # the next use tries again, and says why it cannot
+            self.open()
+        return False
+
+    def _set_clock(self) -> None:
+        wanted, clocks = self.board.clock_mhz, self._pynq.Clocks
+        clocks.fclk0_mhz = wanted
+        if abs(clocks.fclk0_mhz - wanted) > 0.01 * wanted:
+            raise BoardError(
+                f"FCLK0 runs at {clocks.fclk0_mhz:g} MHz, {wanted:g} were asked for; use a clock that it can divide to"
+            )
+
+    def _check_identity(self, registers: Any, path: Path) -> None:
+        version, low, high = (
+            int(registers.read(REGISTERS[name].offset)) for name in ("VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI")
+        )
+        if version >> 16 != MAGIC:
+            raise BoardError(
+                f"{path}: VERSION at {self.board.base:#x} reads {version:#010x}, {MAGIC:#06x} in its upper half "
+                "expected; the bitstream is not tilewright's, or made for another base address"
+            )
+        if version & 0xFFFF != ISA_VERSION:
+            raise BoardError(
+                f"{path}: executes version {version & 0xFFFF} of the instruction set, this is version {ISA_VERSION}; "
+                "build the bitstream anew"
+            )
+        found = high << 32 | low
+        if found != self.cfg.fingerprint:
+            names = [cfg.name for cfg in PRESETS.values() if cfg.fingerprint == found]
+            its = f"{names[0]} ({found:016x})" if names else f"fingerprint {found:016x}"
+            raise FingerprintError(
+                f"{path}: the bitstream is for {its}, the program for {self.cfg.name} ({self.cfg.fingerprint:016x}); "
+                "compile for the one or build the other"
+            )
+
+    def _find(self, address: int, nbytes: int) -> tuple[_Buffer, int]:
+        for buffer in self._buffers.values():
+            if buffer.start <= address and 0 <= nbytes <= buffer.start + buffer.nbytes - address:
+                return buffer, address - buffer.start
+        raise AccessError(f"{nbytes} bytes at {address:#x} are not inside one allocated buffer")
+
+    def _refresh(self, buffer: _Buffer) -> None:
+        if buffer.stale:
+            if not self.board.coherent:
+                buffer.array.invalidate()
+            buffer.stale = False
+
+    def _flush(self, array: Any) -> None:
+        if not self.board.coherent:
+            array.flush()
+
+    def _write(self, register: str, value: int) -> None:
+        self._registers.write(REGISTERS[register].offset, int(value))  # pynq takes int alone, not numpy's
+
+    def _read(self, register: str) -> int:
+        return int(self._registers.read(REGISTERS[register].offset))
+
+
+def find_bitstream(cfg: Config, board: Board, path: str | Path | None = None) -> Path:
+    """The .bit file: `path`, or that of `cfg` in one of `FOLDERS`. Raises `FileError` where there is none."""
+    if path is not None:
+        if not Path(path).is_file():
+            raise FileError(f"{path}: no such bitstream")
+        return Path(path).resolve()
+    name = f"{board.design_name(cfg)}.bit"
+    for folder in FOLDERS:
+        if (folder / name).is_file():
+            return (folder / name).resolve()
+    places = ", ".join(map(str, FOLDERS))
+    raise FileError(f"{name} is in none of {places}; build it with `make bitstream` and copy it, or give --bitstream")
+
+
+def _import_pynq() -> ModuleType:
+    try:
+        return importlib.import_module("pynq")
+    except ImportError:
+        raise BoardError(
+            "pynq is not installed: `--on board` runs on the board itself; from elsewhere add --host NAME:PORT"
+        ) from None
+
+
+def _size(nbytes: int, align: int) -> int:
+    """Bytes to ask for: pynq's buffers begin at a page."""
+    slack = 0 if PAGE % align == 0 else align
+    return max(LEAST, -(-(nbytes + slack) // PAGE) * PAGE)
+
+
+def _taken(counters: Mapping[str, int]) -> list[int]:
+    return [counters[f"{module}_INSNS"] for module in _MODULES]
+
+
+def _one_line(exc: Exception) -> str:
+    return " ".join(str(exc).split()) or type(exc).__name__

@@ -1,0 +1,34 @@
+"""boards/pynq_z1/board.py."""
+
+import pytest
+
+from tilewright.boards.pynq_z1.board import Board, table
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"clock_mhz": 0.5}, "Board.clock_mhz = 0.5: must be from 1 to 250"),
+        ({"clock_mhz": 300}, "Board.clock_mhz = 300: must be from 1 to 250"),
+        ({"base": 0x43C0_0004}, "Board.base = 0x43c00004: must be a multiple of 4096 from 0x40000000 to 0x7ffff000"),
+        ({"base": 0x8000_0000}, "Board.base = 0x80000000: must be"),
+        ({"memory": "GP"}, "Board.memory = 'GP': must be HP or ACP"),
+    ],
+)
+def test_impossible_values(fields, text):
+    with pytest.raises(ConfigError) as caught:
+        Board(**fields)
+    assert str(caught.value).startswith(text)
+
+
+def test_names_tell_configurations_and_ports_apart():
+    names = {Board(memory=m).design_name(cfg) for m in ("HP", "ACP") for cfg in PRESETS.values()}
+    assert len(names) == 2 * len(PRESETS)
+    assert Board().design_name(PRESETS["tiny"].replace(name="a b/c")).startswith("tilewright_a_b_c_")
+
+
+def test_the_table_names_the_values_in_use():
+    text = table(Board(clock_mhz=80, base=0x4000_0000))
+    assert "80 MHz" in text and "0x40000000 to 0x40000fff" in text and "SAXIHP0" in text
