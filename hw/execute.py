@@ -13,7 +13,7 @@ from .config import Config
 from .isa import AluOp, Mem
 from .ports import SramRead, address_bits
 from .scratchpad import READ_LATENCY, EntryWrite, bank
-from .sequencer import visit_layout
+from .sequencer import row_bits, visit_layout
 
 ACC_STAGES = 2  # cycles from the address of an accumulator to its use: read, then choose between memory and results
 
@@ -86,7 +86,7 @@ class Execute(wiring.Component):
                 "retire": Out(1),
             }
         )
-        names = ("dst", "src", "wgt", "dot", "clear", "tensor", "op", "imm")
+        names = ("dst", "src", "wgt", "dot", "rows", "clear", "tensor", "op", "imm")
         self._slot = data.StructLayout({"late": 1, **{name: visit_layout(cfg).members[name] for name in names}})
 
     def elaborate(self, platform) -> Module:
@@ -100,11 +100,11 @@ class Execute(wiring.Component):
             self.inp.en.eq(reads),
             self.inp.addr.eq(first.slot.src),
             self.wgt.en.eq(reads),
-            self.wgt.addr.eq(first.slot.wgt),
+            self.wgt.addr.eq(Mux(first.slot.rows, first.slot.wgt >> row_bits(cfg), first.slot.wgt)),
             dot.inp.eq(self.inp.data),
             dot.wgt.eq(self.wgt.data),
         ]
-        m.d.sync += dot.en.eq(reads)
+        m.d.sync += [dot.en.eq(reads), dot.rows.eq(first.slot.rows), dot.row.eq(first.slot.wgt)]
         stages = [first]
         for k in range(dot_latency(cfg)):
             later = self._stage(k + 1)

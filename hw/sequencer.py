@@ -1,4 +1,4 @@
-"""Turns GEMM and ALU instructions into visits: one micro-op of one trip of the two loops each.
+"""Turns GEMM, DWGEMM and ALU instructions into visits: one micro-op of one trip of the two loops each.
 
 for i in range(iter_out): for j in range(iter_in): for u in uop[uop_bgn:uop_end]:
     visit(dst = u.dst + i * dst_out + j * dst_in, and likewise src and wgt)
@@ -36,20 +36,26 @@ class Stages(wiring.Signature):
 
 
 def index_bits(cfg: Config) -> dict[str, int]:
-    """Bits of a visit's indices: `src` is an input (GEMM) or an accumulator (ALU)."""
+    """Bits of a visit's indices: `src` is an input (GEMM) or an accumulator (ALU), `wgt` a tile or a row of weights."""
     acc, inp, wgt = (address_bits(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
-    return {"dst": acc, "src": max(acc, inp), "wgt": wgt}
+    return {"dst": acc, "src": max(acc, inp), "wgt": wgt + row_bits(cfg)}
+
+
+def row_bits(cfg: Config) -> int:
+    """Bits of the number of a row in its tile, where DWGEMM counts rows."""
+    return cfg.block_in.bit_length() - 1 if "depthwise" in cfg.extensions else 0
 
 
 def _deed() -> dict:
-    return {"void": 1, "dot": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16}
+    return {"void": 1, "dot": 1, "rows": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16}
 
 
 def visit_layout(cfg: Config) -> data.StructLayout:
     """A visit, or with `void` the place of a job that visits nothing.
 
-    With `dot` acc[dst] += dot(inp[src], wgt[wgt]), else acc[dst] = op(acc[dst], b), where b is acc[src] with `tensor`
-    and `imm` without. `clear` takes 0 for acc[dst], so that overwrite is 0 + dot and reset 0 + imm, which is 0 then.
+    With `dot` acc[dst] += dot(inp[src], wgt[wgt]), with `rows` beside it acc[dst] += inp[src] * row[wgt] element by
+    element, else acc[dst] = op(acc[dst], b), where b is acc[src] with `tensor` and `imm` without. `clear` takes 0 for
+    acc[dst], so that overwrite is 0 + dot and reset 0 + imm, which is 0 then.
     `last` marks the end of the job.
     """
     return data.StructLayout({**index_bits(cfg), **_deed(), "last": 1})
@@ -58,10 +64,10 @@ def visit_layout(cfg: Config) -> data.StructLayout:
 class Sequencer(wiring.Component):
     """Two nested loops around a range of micro-ops, one visit per cycle across all their ends and across instructions.
 
-    Members: `jobs` (GEMM and ALU instructions as a command queue holds them), `uop` (read port of the micro-ops), `o`
-    (visits), `halt` (cut everything short), `fault` (an index beyond its scratchpad; the visit is void then); `stages`
-    shows where jobs are, and of those the waiting one begins only with `may_begin`, the visit at the output goes on
-    only with `may_visit`.
+    Members: `jobs` (GEMM, DWGEMM and ALU instructions as a command queue holds them), `uop` (read port of the
+    micro-ops), `o` (visits), `halt` (cut everything short), `fault` (an index beyond its scratchpad; the visit is void
+    then); `stages` shows where jobs are, and of those the waiting one begins only with `may_begin`, the visit at the
+    output goes on only with `may_visit`.
     Latency `LATENCY`, interval 1; a job without visits takes one cycle. Back-pressure: everything waits while
     `o` does; one job waits inside while another executes.
     """
@@ -143,6 +149,7 @@ class Sequencer(wiring.Component):
             now.void.eq(empty | wrong),
             now.wrong.eq(wrong),
             now.dot.eq(~is_alu & ~gemm.reset),
+            now.rows.eq(gemm.op == Op.DWGEMM),
             now.clear.eq(~is_alu & (gemm.reset | overwrite)),
             now.tensor.eq(is_alu & ~alu.use_imm),
             now.op.eq(Mux(is_alu, alu.alu_op, AluOp.ADD)),
@@ -204,9 +211,10 @@ class Sequencer(wiring.Component):
             sums[name] = Signal(len(offset) + 1, name=f"{name}_sum")
             m.d.comb += sums[name].eq(uop[name] + offset)
         acc, inp, wgt = (address_bits(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
+        weight = Mux(read.rows, sums["wgt"] >> row_bits(cfg), sums["wgt"])
         beyond = (
             sums["dst"][acc:].any()
-            | (read.dot & (sums["src"][inp:].any() | sums["wgt"][wgt:].any()))
+            | (read.dot & (sums["src"][inp:].any() | weight[wgt:].any()))
             | (read.tensor & sums["src"][acc:].any())
         )
         wrong = Signal()

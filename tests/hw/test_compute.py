@@ -74,7 +74,13 @@ class Bench:
         name = Op(op).name
         words = self.isa.formats[name].encode(op=int(op), **fields)
         f = self.isa.decode(words)[0]
-        action = {Op.GEMM: gemm_action, Op.ALU: alu_action, Op.LOAD: load_action, Op.LOADP: load_action}.get(op)
+        action = {
+            Op.GEMM: gemm_action,
+            Op.DWGEMM: gemm_action,
+            Op.ALU: alu_action,
+            Op.LOAD: load_action,
+            Op.LOADP: load_action,
+        }.get(op)
         if action:
             action(self.state, f)()
         self.words.append(int(words[0, 0]) | int(words[0, 1]) << 64)
@@ -216,7 +222,8 @@ def random_instruction(bench, uops):
         special = {"reset": int(r.random() < 0.1), "wgt_in": int(r.integers(0, 2))}
         if "overwrite" in cfg.extensions and not special["reset"]:
             special["overwrite"] = int(r.random() < 0.2)
-        bench.add(Op.GEMM, **random_loops(bench, 0, uops), **special, **flags)
+        op = Op.DWGEMM if "depthwise" in cfg.extensions and r.random() < 0.3 else Op.GEMM
+        bench.add(op, **random_loops(bench, 0, uops), **special, **flags)
     elif kind == "alu":
         op = r.choice([AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL])
         imm = int(r.integers(-40, 40) if op == AluOp.SHR else r.integers(-(1 << 15), 1 << 15))
