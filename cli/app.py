@@ -17,6 +17,7 @@ VERBS = {
     "compile": "Compile a network or a schedule into a .tw program.",
     "run": "Run a program on a device with the inputs of a file.",
     "replay": "Run recorded cases and compare all of memory.",
+    "plan": "Plan the memory of a network's activations.",
     "verify": "Prove a program free of deadlocks and races.",
     "disasm": "Print a program's instructions.",
     "bench": "Measure model or circuit on the layers of ResNet-18.",
