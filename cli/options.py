@@ -15,7 +15,7 @@ device_option = click.option(
     default="model",
     show_default=True,
     metavar="DEVICE",
-    help="What executes the program: `model` (what it means) or `rtl` (the circuit, cycle by cycle).",
+    help="What executes the program: `model` (what it means), `rtl` (the circuit, cycle by cycle) or `board`.",
 )
 waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
 

@@ -10,8 +10,9 @@ import click
 
 from ..hw.errors import FileError, InputError
 from . import report
-from .options import config_option, device_option, device_options, json_option, waves_option
+from .options import config_option, json_option
 from .programs import MODEL_HELP, check_output, open_program
+from .where import Where, where_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,19 +35,14 @@ array per output tensor where there are several.
 @click.argument("model")
 @click.option("--inputs", required=True, metavar="X.npz", help="The inputs.")
 @click.option("-o", "--output", metavar="Y.npz", help="Where the outputs go.")
-@device_option
-@waves_option
+@where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @json_option
-def command(
-    model: str, inputs: str, output: str | None, device: str, waves: str | None, config: str | None, as_json: bool
-) -> None:
+def command(model: str, inputs: str, output: str | None, where: Where, config: str | None, as_json: bool) -> None:
     """Load or compile, run every input, compare, write the outputs, and print the steps."""
-    from ..runtime.device import open_device
-    from ..runtime.loader import Loaded
     from .layers import print_rows, run_rows
 
-    options = device_options(device, waves)
+    where.check()
     if output:
         check_output(output, {"MODEL": model, "--inputs": inputs, "--config": config})
     arrays = read_arrays(inputs)
@@ -55,8 +51,8 @@ def command(
     samples, stacked = split(executable, arrays, inputs)
     results, runs, start = [], [], time.perf_counter()
     with (
-        Loaded(executable, open_device(device, executable.cfg, **options)) as loaded,
-        report.progress(f"running on {device}", len(samples)) as advance,
+        where.open(executable) as loaded,
+        report.progress(f"running on {where.name}", len(samples)) as advance,
     ):
         for sample in samples:
             results.append(loaded.run(sample))
@@ -66,7 +62,7 @@ def command(
     outputs = _collect(executable, results, stacked)
     if output:
         write_npz(output, outputs)
-    result = {"program": model, "config": executable.cfg.name, "device": device, "inputs": len(samples)}
+    result = {"program": model, "config": executable.cfg.name, "device": where.name, "inputs": len(samples)}
     result |= _compare(outputs, arrays, stacked) | {"seconds": seconds, "output": output}
     if as_json:
         report.emit_json(result | {"layers": run_rows(runs)})

@@ -94,4 +94,4 @@ def test_a_program_in_place_of_inputs(tilewright, double_tw, tmp_path):
 
 def test_an_unknown_device_is_refused_first(tilewright, tmp_path):
     done = tilewright("run", tmp_path / "no.tw", "--inputs", tmp_path / "no.npz", "--on", "fpga")
-    assert (done.status, done.err) == (5, "tilewright: error: unknown device 'fpga'; known are model, rtl\n")
+    assert (done.status, done.err) == (5, "tilewright: error: unknown device 'fpga'; known are board, model, rtl\n")
