@@ -67,7 +67,9 @@ class Work:
     """A reduction over `ci`, `kh` and `kw` for every output block: a convolution, or with ones a dense layer.
 
     `n`, `co`, `ci` count blocks. `stride` and `dilation` are (y, x); `width` is the input's with padding.
-    `operands` are per-channel tensors of the epilogue, `alu_ops` its operations, `planes` the stores per tile.
+    `operands` are per-channel tensors of the epilogue, `alu_ops` its operations, `planes` the stores per tile. The
+    output blocks of a `depthwise` one have an input block of their own each, and weights that stay on chip; its `ci`
+    is 1.
     """
 
     n: int
@@ -82,6 +84,7 @@ class Work:
     operands: int = 0
     alu_ops: int = 0
     planes: int = 1
+    depthwise: bool = False
 
     def rows(self, oy):
         """Input rows that `oy` output rows need on chip; of a kernel of one row only those that it reads."""
@@ -168,9 +171,12 @@ class _Candidates:
         self.enough = trips[tile.thread] >= tile.vthreads
         self.rows, self.columns = work.rows(t["oy"]), work.columns(t["ox"])
         self.out = t["n"] * t["co"] * t["oy"] * t["ox"]
-        inp, wgt = t["n"] * t["ci"] * self.rows * self.columns, t["co"] * t["ci"] * work.kh * work.kw
-        self.inp = _Operand(tile, share, inp, ("n", "oy", "ox", "ci"), cfg.inp_depth)
-        self.wgt = _Operand(tile, share, wgt, ("co", "ci"), cfg.wgt_depth)
+        self.channels = "co" if work.depthwise else "ci"
+        inp, wgt = t["n"] * t[self.channels] * self.rows * self.columns, t["co"] * t["ci"] * work.kh * work.kw
+        self.inp = _Operand(tile, share, inp, ("n", "oy", "ox", self.channels), cfg.inp_depth)
+        if work.depthwise:
+            wgt = np.full_like(wgt, -(-work.co * work.kh * work.kw // cfg.block_in))
+        self.wgt = _Operand(tile, share, wgt, () if work.depthwise else ("co", "ci"), cfg.wgt_depth)
         self.full_row = t["ox"] == work.ox
         sides = np.stack([*t.values(), np.full_like(self.tiles, work.kh), np.full_like(self.tiles, work.kw)])
         self.uops = np.prod(np.sort(sides, axis=0)[:-2], axis=0)  # the two longest loops are the instruction's
@@ -184,7 +190,7 @@ class _Candidates:
         """(cycles, infinite where the tile does not fit; instructions)."""
         work, cfg, tile, t = self.work, self.cfg, self.tile, self.t
         beat = cfg.axi_bits // 8
-        inp_dmas = t["n"] * t["ci"]
+        inp_dmas = t["n"] * t[self.channels]
         inp_rows = inp_dmas * np.where(self.full_row, 1, self.rows)
         inp = self.inp.size * cfg.inp_entry_bytes / beat + DMA_CYCLES * inp_dmas + ROW_CYCLES * inp_rows
         wgt = self.wgt.size * cfg.wgt_entry_bytes / beat + DMA_CYCLES + ROW_CYCLES * t["co"]

@@ -51,7 +51,7 @@ def conv2d(
     tile = chosen_tile(work, cfg, tile, vthreads)
     data = te.placeholder((nb, ib, h, w, cfg.batch, cfg.block_in), "int8", "x")
     weight = te.placeholder((ob, ib, kh, kw, cfg.block_out, cfg.block_in), "int8", "w")
-    padded, row_step = _padded(data, oy, (kh, stride[0]), pad, pad_value)
+    padded, row_step = padded_input(data, oy, (kh, stride[0]), pad, pad_value)
     c, i = te.reduce_axis((0, ib), "ci"), te.reduce_axis((0, cfg.block_in), "i")
     ky, kx = te.reduce_axis((0, kh), "ky"), te.reduce_axis((0, kw), "kx")
 
@@ -91,7 +91,7 @@ def output_size(
     return oy, ox
 
 
-def _padded(data, oy: int, rows: tuple[int, int], pad: tuple[int, int, int, int], pad_value: int):
+def padded_input(data, oy: int, rows: tuple[int, int], pad: tuple[int, int, int, int], pad_value: int):
     """(the padded input, input rows from output row to output row in it)."""
     n, ib, h, w, batch, block = (int(size) for size in data.shape)
     top, left, bottom, right = pad
