@@ -36,11 +36,14 @@ def compile_model(path: str | Path, config: Config | str, contract: str = "doubl
     return compile_graph(import_model(path), load_config(config), contract)
 
 
-def compile_graph(graph: g.Graph, cfg: Config, contract: str = "double", *, accumulators: bool = False) -> Executable:
+def compile_graph(
+    graph: g.Graph, cfg: Config, contract: str = "double", *, accumulators: bool = False, every_value: bool = False
+) -> Executable:
     """The executable of a graph; its inputs and outputs are named as the graph's.
 
-    With `accumulators` the int32 accumulators of layer L are an output `L.acc`, too. Raises `UnsupportedError` that
-    lists every layer that the configuration cannot run.
+    With `accumulators` the int32 accumulators of layer L are an output `L.acc`, too; with `every_value` every tensor of
+    the graph is an output under its name, for compiler/compare.py. Raises `UnsupportedError` that lists every layer
+    that the configuration cannot run.
     """
     if contract not in CONTRACTS:
         raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
@@ -48,7 +51,7 @@ def compile_graph(graph: g.Graph, cfg: Config, contract: str = "double", *, accu
     problems = [f"{type(op).__name__} {op.name!r} {why}" for op in layers if (why := _refusal(op, cfg))]
     if problems:
         raise UnsupportedError(f"{graph.name}: configuration {cfg.name!r} cannot run {'; '.join(problems)}")
-    return _Builder(graph, cfg, contract, accumulators).executable()
+    return _Builder(graph, cfg, contract, accumulators, every_value).executable()
 
 
 def on_device(op: g.Op) -> bool:
@@ -70,8 +73,9 @@ def _refusal(op: g.Linear, cfg: Config) -> str:
 class _Builder:
     """Appends steps and declares the tensors between them, operator by operator."""
 
-    def __init__(self, graph: g.Graph, cfg: Config, contract: str, accumulators: bool):
+    def __init__(self, graph: g.Graph, cfg: Config, contract: str, accumulators: bool, every_value: bool):
         self.graph, self.cfg, self.contract, self.accumulators = graph, cfg, contract, accumulators
+        self.every_value = every_value
         self.tensors: dict[str, Tensor] = {}
         self.steps: list[LaunchStep | HostStep] = []
 
@@ -80,7 +84,8 @@ class _Builder:
         for t in self.graph.inputs:
             self.declare(t.name, t.shape, t.dtype, "input")
         for t in (op.output for op in self.graph.ops):
-            self.declare(t.name, t.shape, t.dtype, "output" if t in self.graph.outputs else "temp")
+            kept = self.every_value or t in self.graph.outputs
+            self.declare(t.name, t.shape, t.dtype, "output" if kept else "temp")
         for t in self.graph.constants:
             self.declare(t.name, t.shape, t.dtype, "constant", t.data)
         for op in self.graph.ops:

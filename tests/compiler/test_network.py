@@ -172,3 +172,10 @@ def test_what_a_configuration_cannot_hold_is_listed():
         compile_graph(network(), Config(inp_bits=4, inp_bytes=1 << 14))
     with pytest.raises(InputError, match="contract 'triple': must be one of double, single"):
         compile_graph(network(), PRESETS["vta"], "triple")
+
+
+def test_every_value_can_be_an_output():
+    x, y, z = Tensor("x", (1, 4)), Tensor("y", (1, 4)), Tensor("z", (1, 4), "float32")
+    graph = Graph("g", (x,), (z,), (linear(QDense, "d", x, y, np.ones((4, 4), np.int8)), Dequantize("f", (y,), z)))
+    assert [t.name for t in compile_graph(graph, PRESETS["tiny"]).outputs] == ["z"]
+    assert [t.name for t in compile_graph(graph, PRESETS["tiny"], every_value=True).outputs] == ["y", "z"]
