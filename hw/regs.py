@@ -19,7 +19,7 @@ class Error(IntEnum):
     WRITE_RESPONSE = 3
     WATCHDOG = 4
     RANGE = 5
-    TOKEN_OVERFLOW = 6
+    TOKENS_LEFT = 6
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,23 @@ def test_a_run_that_ends_well_and_another(simulate):
     simulate(dut, bench)
 
 
+def test_tokens_that_nothing_takes_are_an_error_of_no_instruction(simulate):
+    dut = control()
+
+    async def bench(ctx):
+        ctx.set(dut.tokens_left, 1)
+        await begin(ctx, dut)
+        for _ in range(20):
+            await ctx.tick()
+            assert not ctx.get(dut.fault.code)
+        ctx.set(dut.finished, 1)
+        await ctx.tick()
+        assert ctx.get(dut.done) and not ctx.get(dut.running)
+        assert (ctx.get(dut.fault.code), ctx.get(dut.fault.index)) == (Error.TOKENS_LEFT, 0)
+
+    simulate(dut, bench)
+
+
 def test_the_first_fault_is_kept_until_the_next_start(simulate):
     dut = control()
 

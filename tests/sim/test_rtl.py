@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, FileError, UnsupportedError
+from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, FileError, TokenError, UnsupportedError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
 from tilewright.runtime.loader import run
 from tilewright.sim import verilator
@@ -137,6 +137,12 @@ WRONG = {
     "compute waits for store": (DeadlockError, 0, [alu(pop_next=1), FINISH]),
     "store waits for compute": (DeadlockError, 1, [alu(), store(pop_prev=1), *DRAINED]),
     "load waits for compute": (DeadlockError, 0, [load(Mem.INP, pop_next=1), load(Mem.INP), FINISH]),
+    "a token left over": (TokenError, 0, [load(Mem.INP, push_next=1), FINISH]),
+    "tokens left over in two channels": (
+        TokenError,
+        2,
+        [alu(push_next=1), alu(push_prev=1), alu(push_prev=1), load(Mem.INP, pop_next=1), FINISH],
+    ),
     "each waits for the other": (
         DeadlockError,
         0,
@@ -164,6 +170,28 @@ def test_model_and_circuit_report_the_same_error(tiny, error, index, insns):
     if error is not AccessError:  # where an address is wrong, the model knows which
         assert texts[0] == texts[1]
     differential(TINY, index, device=tiny)
+
+
+def test_model_and_circuit_refuse_the_same_addresses_and_counts(tiny):
+    image, address, count = program(TINY, load(Mem.INP), FINISH)
+    for device in (ModelDevice(TINY), tiny):
+        with pytest.raises(AccessError, match="instructions at 0x1008: the address must be a multiple of 16"):
+            device.run_image(image, address + 8, count)
+        with pytest.raises(AccessError, match="2 instructions at 0xfff0 are outside DRAM, 0..0xffff"):
+            device.run_image(image, len(image) - 16, count)
+        with pytest.raises(ExecutionError, match="^none of 0 instructions is FINISH$") as caught:
+            device.run_image(image, address, 0)
+        assert caught.value.index is None
+
+
+def test_a_program_in_which_finish_is_not_last_runs_to_its_end_on_the_circuit(tiny):
+    """The model refuses it."""
+    image, address, count = program(TINY, store(pop_prev=1, dram=2048), ("FINISH", {"op": Op.FINISH, "push_next": 1}))
+    with pytest.raises(ExecutionError, match="executes after FINISH: nothing orders FINISH behind it"):
+        ModelDevice(TINY).run_image(image.copy(), address, count)
+    before = image.copy()
+    tiny.run_image(image, address, count)
+    assert not np.array_equal(image, before)
 
 
 def test_a_bus_error_in_the_middle_of_any_program_ends_it():
