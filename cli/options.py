@@ -9,6 +9,11 @@ import click
 DEFAULT_CONFIG = "pynq_z1"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+contract_option = click.option(
+    "--contract",
+    type=click.Choice(["double", "single"]),
+    help="How networks round: twice, as TensorFlow Lite Micro does, or once. [double]",
+)
 device_option = click.option(
     "--on",
     "device",
