@@ -58,6 +58,6 @@ def check(
         text += f"operator {found.operators} of {len(graph.ops)} differs: {found.difference}"
     else:
         text += f"all {found.operators} operators are equal, {found.elements:,} elements"
-    facts = {"contract": contract, "results_equal": len(samples) - len(wrong), "input": probe}
+    facts: dict[str, object] = {"contract": contract, "results_equal": len(samples) - len(wrong), "input": probe}
     facts |= {"operators": found.operators, "elements": found.elements, "equal": equal, "text": text}
     return facts | {"difference": None if found.difference is None else vars(found.difference)}

@@ -32,11 +32,11 @@ def draw(plan: Plan, path: str | Path, title: str = "") -> None:
     steps = 1 + max((b.last for b in plan.buffers), default=0)
     figure = Figure(figsize=(10, 6), layout="constrained")
     axes = figure.add_subplot()
-    colours = matplotlib.colormaps["tab20"].colors  # type: tuple
+    palette = matplotlib.colormaps["tab20"]
     for number, b in enumerate(plan.buffers):
         address, length = plan.addresses[b.name], b.last + 1 - b.first
-        colour = colours[number % len(colours)]
-        axes.add_patch(Rectangle((b.first, address), length, b.nbytes, facecolor=colour, edgecolor="black", lw=0.5))
+        colour = {"facecolor": palette(number % palette.N), "edgecolor": "black"}
+        axes.add_patch(Rectangle((b.first, address), length, b.nbytes, lw=0.5, **colour))
         label = _rotation(b.name, length / steps, b.nbytes / max(plan.nbytes, 1))
         if label is not None:
             where = b.first + length / 2, address + b.nbytes / 2
