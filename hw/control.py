@@ -70,6 +70,9 @@ class Control(wiring.Component):
             with m.State("GO"):
                 m.d.comb += [self.running.eq(1), self.go.eq(1)]
                 m.next = "RUN"
+                with m.If(self.reset):
+                    m.d.sync += aborted.eq(1)
+                    m.next = "HALT"
             with m.State("RUN"):
                 m.d.comb += self.running.eq(1)
                 with m.If(self.finished & self.tokens_left):

@@ -13,13 +13,14 @@ import pytest
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, FileError, TokenError, UnsupportedError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
+from tilewright.hw.regs import REGISTERS
 from tilewright.runtime.loader import run
 from tilewright.sim import verilator
 from tilewright.sim.device import ModelDevice
 from tilewright.sim.dram import Dram
 from tilewright.sim.random_programs import NOT_IN_CIRCUIT, ODD, Recorder, random_case, record_random
 from tilewright.sim.replay import replay_case
-from tilewright.sim.rtl import RtlDevice
+from tilewright.sim.rtl import RtlDevice, Simulation, build_core, load_library
 
 VTA, TINY, PYNQ = PRESETS["vta"], PRESETS["tiny"], PRESETS["pynq_z1"]
 NARROW = Config(
@@ -192,6 +193,55 @@ def test_a_program_in_which_finish_is_not_last_runs_to_its_end_on_the_circuit(ti
     before = image.copy()
     tiny.run_image(image, address, count)
     assert not np.array_equal(image, before)
+
+
+def begin(sim, image, address, count):
+    """Start the program as a host would."""
+    sim.use(image)
+    for name, value in (("INSN_COUNT", count), ("INSN_ADDR_LO", address), ("INSN_ADDR_HI", 0), ("WATCHDOG", 20000)):
+        sim.write(name, value)
+    sim.write("CONTROL", 1)
+
+
+def test_nothing_that_a_host_does_to_the_registers_disturbs_a_program():
+    image, address, count = random_case(TINY, 2)
+    expected = image.copy()
+    ModelDevice(TINY).run_image(expected, address, count)
+    library = load_library(build_core(TINY))
+    for seed in range(10):
+        print(f"seed {seed}")
+        rng, got = np.random.default_rng(seed), image.copy()
+        sim = Simulation(library, Dram.random(seed))
+        begin(sim, got, address, count)
+        for _ in range(15):
+            name = rng.choice(["CONTROL", "INSN_COUNT", "INSN_ADDR_LO", "INSN_ADDR_HI", "VERSION", "ERROR", "CYCLES"])
+            sim.write(name, 1 if name == "CONTROL" else int(rng.integers(1 << 32)))
+            assert sim.read(str(rng.choice(list(REGISTERS)))) >= 0
+            sim.run(int(rng.integers(10)))
+        assert sim.read("CONTROL") == 1 and sim.run(1 << 20)
+        assert (sim.read("CONTROL"), sim.read("ERROR")) == (2, 0)
+        np.testing.assert_array_equal(got, expected)
+        sim.close()
+
+
+def test_a_reset_at_any_time_ends_a_program_and_the_next_one_runs():
+    image, address, count = random_case(TINY, 2)
+    expected = image.copy()
+    ModelDevice(TINY).run_image(expected, address, count)
+    library = load_library(build_core(TINY))
+    for seed in range(20):
+        print(f"seed {seed}")
+        rng, got = np.random.default_rng(seed), image.copy()
+        sim = Simulation(library, Dram.random(seed))
+        begin(sim, got, address, count)
+        ended = sim.run(0 if seed < 3 else int(rng.integers(2000)))
+        sim.write("CONTROL", 2)
+        assert not sim.run(2000) and sim.read("CONTROL") == 0 or ended
+        got[:] = image
+        begin(sim, got, address, count)
+        assert sim.run(1 << 20) and (sim.read("CONTROL"), sim.read("ERROR")) == (2, 0)
+        np.testing.assert_array_equal(got, expected)
+        sim.close()
 
 
 def test_a_bus_error_in_the_middle_of_any_program_ends_it():
