@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError
 from ..intrin import ACC, INP, SLOTS, WGT, tensorize_depthwise, tensorize_reset
+from ..search import Search
 from ..tile import Tile, Work
 from ..tvm_compat import Schedule, te
 from . import epilogue as ep
@@ -35,6 +37,7 @@ def depthwise(
     planes: bool = False,
     tile: Tile | None = None,
     vthreads: int | None = None,
+    search: Search | None = None,
 ) -> Schedule:
     """The schedule of a convolution of `x` (n, c, h, w) with one kernel per channel, `w` (c, kh, kw), in int32.
 
@@ -54,6 +57,10 @@ def depthwise(
         )
     operands, operations = len(ep.accumulator_operands(epilogue)), ep.alu_ops(epilogue, planes)
     work = Work(nb, cb, 1, oy, ox, kh, kw, stride, dilation, operands, operations, 4 if planes else 1, True)
+    if search is not None and tile is None:
+        facts = {"n": n, "h": h, "w": w, "c": c, "kh": kh, "kw": kw, "stride": stride, "pad": pad}
+        facts |= {"dilation": dilation, "pad_value": pad_value, "epilogue": tuple(epilogue), "planes": planes}
+        tile = search.tile(work, cfg, vthreads, partial(depthwise, cfg, **facts))
     tile = replace(chosen_tile(work, cfg, tile, vthreads), ci=1)
     x = te.placeholder((nb, cb, h, w, cfg.batch, block), "int8", "x")
     weight = te.placeholder((entries, block, block), "int8", "w")
