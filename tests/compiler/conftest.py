@@ -27,8 +27,12 @@ class QdqModel:
 
     def node(self, kind, *inputs, name=None, **attrs):
         name = name or f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [f"{name}.y"], name=name, **attrs))
-        return f"{name}.y"
+        return self.nodes_of(kind, inputs, [f"{name}.y"], name, **attrs)[0]
+
+    def nodes_of(self, kind, inputs, outputs, name, **attrs):
+        """A node of several outputs, which are returned."""
+        self.nodes.append(onnx.helper.make_node(kind, list(inputs), outputs, name=name, **attrs))
+        return outputs
 
     def input(self, name, shape, dtype="FLOAT"):
         self.inputs.append(onnx.helper.make_tensor_value_info(name, getattr(onnx.TensorProto, dtype), shape))

@@ -143,9 +143,9 @@ def test_relu_clamps_at_the_zero_point(qdq):
 def test_every_unsupported_node_is_named_at_once(qdq):
     m = qdq()
     x = m.quantise(m.input("x", [1, 4, 8, 8]))
-    w, scale = m.weights(4, 2, 3, 3)
-    y = m.quantise(m.node("Conv", x, w, m.bias(scale), name="grouped", group=2, pads=[1, 1, 1, 1]))
-    y = m.quantise(m.node("Add", y, x, name="shortcut"))
+    w, scale = m.weights(4, 4, 3, 3)
+    y = m.quantise(m.node("ConvTranspose", x, w, m.bias(scale), name="grouped", group=2, pads=[1, 1, 1, 1]))
+    y = m.quantise(m.node("Add", y, m.const(np.float32(1)), name="offset"))
     y = m.node("Conv", y, m.const(np.ones((2, 4, 1, 1), np.float32)), name="float")
     m.output(m.node("Softmax", m.node("Sin", y, name="wave"), name="top"))
     with pytest.raises(UnsupportedError) as caught:
@@ -153,11 +153,11 @@ def test_every_unsupported_node_is_named_at_once(qdq):
     text = str(caught.value)
     assert "model.onnx: 5 unsupported operators: " in text and "\n" not in text
     for part in (
-        "Conv 'grouped' has 2 groups; only 1 is supported",
-        "Add 'shortcut' adds two activations, which is not supported",
+        "ConvTranspose 'grouped' has groups, dilations, auto_pad or output_shape, which are not supported",
+        "Add 'offset' has a constant that is not quantised",
         "Conv 'float' has weights that are not quantised constants",
         "Sin 'wave' is not supported",
-        "Softmax 'top' is not supported",
+        "Softmax 'top' has an input that is not quantised",
     ):
         assert part in text
 
@@ -175,17 +175,34 @@ def pool_problem(m, kind, **attrs):
 PROBLEMS = {
     "Gemm 'bad' has an output that is not quantised": lambda m: linear_problem(m),
     "Gemm 'bad' has alpha, beta or transA": lambda m: m.quantise(linear_problem(m, alpha=0.5)),
-    "Relu 'bad' does not follow": lambda m: m.quantise(m.node("Relu", m.quantise(m.input("x", [1, 4])), name="bad")),
+    "Relu 'bad' has an input that is not quantised": lambda m: m.quantise(
+        m.node("Relu", m.input("x", [1, 4]), name="bad")
+    ),
+    "Clip 'bad' has bounds that are not constant": lambda m: m.quantise(
+        m.node("Clip", m.quantise(m.input("x", [1, 4])), m.input("low", [1]), name="bad")
+    ),
+    "Sigmoid 'bad' has an output that is not quantised": lambda m: m.node(
+        "Sigmoid", m.quantise(m.input("x", [1, 4])), name="bad"
+    ),
+    "Concat 'bad' has an input that is not quantised": lambda m: m.quantise(
+        m.node("Concat", m.quantise(m.input("x", [1, 4])), m.input("y", [1, 4]), axis=1, name="bad")
+    ),
+    "Pad 'bad' has mode 'edge'; only 'constant'": lambda m: m.quantise(
+        m.node("Pad", m.quantise(m.input("x", [1, 4])), m.const(np.zeros(4, np.int64)), mode="edge", name="bad")
+    ),
+    "Pad 'bad' has negative amounts": lambda m: m.quantise(
+        m.node("Pad", m.quantise(m.input("x", [1, 4])), m.const(np.array([0, -1, 0, 0])), name="bad")
+    ),
+    "Mul 'bad' has two constants": lambda m: m.quantise(
+        m.node("Mul", m.weights(2, 2)[0], m.weights(2, 2)[0], name="bad")
+    ),
     "Flatten 'bad' has an input that is not quantised": lambda m: m.quantise(
         m.node("Flatten", m.input("x", [1, 4]), name="bad")
     ),
     "MaxPool 'bad' has ceil_mode": lambda m: pool_problem(m, "MaxPool", ceil_mode=1),
-    "AveragePool 'bad' has padding": lambda m: pool_problem(m, "AveragePool", pads=[1, 1, 1, 1]),
+    "AveragePool 'bad' has padding that does not count": lambda m: pool_problem(m, "AveragePool", pads=[1, 1, 1, 1]),
     "QGemm 'bad' of domain 'com.microsoft'": lambda m: m.node(
         "QGemm", m.input("x", [1, 4]), name="bad", domain="com.microsoft"
-    ),
-    "Clip 'clip_1' is not supported; quantise the network": lambda m: m.quantise(
-        m.node("Clip", m.quantise(m.input("x", [1, 4])), name="clip_1")
     ),
 }
 
