@@ -1,4 +1,4 @@
-"""hw/read_port.py and hw/bursts.py, by induction: bursts keep the rules of AXI, and cover exactly what was asked for."""
+"""hw/read_port.py and hw/bursts.py, by induction: bursts keep the rules of AXI and cover exactly what was asked for."""
 
 import pytest
 
