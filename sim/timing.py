@@ -61,12 +61,13 @@ class _Fetch(Client):
         self.address, self.left = address // beat, -(-program.count * INSN_BYTES // beat)
         self.valid = 1 + SPLIT
         self.idle = NEVER
+        self.waits_for: Unit | None = None
         self.update()
 
     def accept(self, free: int) -> None:
         """There is one request alone."""
 
-    def skip(self, count: int) -> bool:
+    def skip(self, count: int, end: int, slack: int) -> bool:
         """Instructions are looked at one by one."""
         return False
 
@@ -74,6 +75,14 @@ class _Fetch(Client):
         """Beats arrive."""
         self._ready.append((beats, end + read_port.BEAT_LATENCY, self.asked))
         self.deliver()
+
+    def resume(self) -> None:
+        """The queue that was full has room."""
+        self.waits_for = None
+        self.deliver()
+        self.update()
+        if self.port is not None:
+            self.port.plan()
 
     def deliver(self) -> None:
         """Hand out instructions whose words are here to queues that have room."""
@@ -87,6 +96,7 @@ class _Fetch(Client):
                 full = len(unit.arrivals) - self._room
                 if full >= 0:
                     if full >= len(unit.taken):
+                        self.waits_for, unit.fetch = unit, self
                         return
                     put = max(put, unit.taken[full] + 1)
                 unit.arrivals.append(put + fifo.FIFO_LATENCY)
@@ -124,20 +134,13 @@ class _Engine:
     def run(self) -> None:
         """To the end of the program."""
         ports, load, compute, store = self.ports, self.load, self.compute, self.store
-        fetch, port = self.fetch, self.ports[-1]
+        port = self.ports[-1]
         for p in ports:
             p.plan()
         several = len(ports) > 1
         while True:
-            if fetch._ready:
-                fetch.deliver()
-                fetch.update()
             if several:
-                for p in ports:
-                    p.plan()
                 port = min(ports, key=lambda p: p.next)
-            else:
-                port.plan()
             first = min(load.next, compute.next, port.next)
             if store.next < first:
                 store.step()
@@ -165,12 +168,27 @@ class _Engine:
         move = compute.next_move[compute.at]
         if move == NEVER:
             return NEVER
-        base = compute.next if compute.next < NEVER else max(now, min(now + 40, self.load.next, self.store.next))
+        base = self._known(compute, now)
         ahead = compute.sums[move - 1] - compute.sums[compute.at] if move > compute.at else 0
         return base + 4 + ahead
 
     def _fetch_bound(self, now: int) -> int:
-        return NEVER if not self.fetch.left else now + 1
+        fetch = self.fetch
+        if not fetch.left or fetch.waits_for is None:
+            return NEVER
+        return self._known(fetch.waits_for, now) + 1
+
+    def _known(self, unit: Unit, now: int) -> int:
+        """`unit` takes no instruction before this cycle."""
+        if unit.next < NEVER:
+            return unit.next
+        if unit is self.compute and unit.lacks_prev():
+            left = self.load.mover.left
+            if left:  # the token comes with the last beat at the earliest
+                return now + left
+        if unit is self.load and not self.load.mover.known:
+            return NEVER  # until a request ends, when bounds are looked at again
+        return max(now, min(now + 40, self.load.next, self.compute.next, self.store.next))
 
 
 def predict(

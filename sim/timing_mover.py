@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..hw import fifo, mover, read_port
-from .timing_port import BURST_BEATS, NEVER, SPLIT, Client
+from .timing_port import BURST_BEATS, NEVER, OUTSTANDING, SPLIT, Client
 from .timing_program import Move
 
 _DESCRIPTORS = mover.DESCRIPTORS + 1  # tiles between planner and walker, with the one that is walked
@@ -64,6 +64,8 @@ class Mover(Client):
             self._put = max(self._put, begun - 1)
             self.accept(self._splitter)
             self.update()
+            if self.port is not None:
+                self.port.plan()
         if not self._open:
             self._next_tile()
 
@@ -124,13 +126,13 @@ class Mover(Client):
         place, here = self._place, end + read_port.BEAT_LATENCY
         per_beat = move.per_beat
         if per_beat == 1:
-            work = beats
+            work = units = beats
             if move.between and move.rows == 1:
-                work += move.between * beats // move.length
+                work += self._between(move, beats)
         else:
             offset = self._unit_offset(move, tile) if self._left == move.length else 0
-            work = min(self._left, beats * per_beat - offset)
-        self._left -= min(work, self._left)
+            work = units = min(self._left, beats * per_beat - offset)
+        self._left -= units
         wait = here - beats + 1 - place
         if wait > 0:
             self._waited += wait
@@ -147,16 +149,30 @@ class Mover(Client):
                 self._end(move.tail, move.final)
                 self._next_tile()
 
+    def _between(self, move: Move, beats: int) -> int:
+        """Padding entries among the next `beats` beats of rows that are one request, spread evenly."""
+        done = move.length - self._left
+        return move.between * (done + beats) // move.length - move.between * done // move.length
+
     def _unit_offset(self, move: Move, tile: _Tile) -> int:
         return (move.first + (move.rows - tile.rows) * move.step) % move.per_beat
 
-    def skip(self, count: int) -> bool:
-        """Write `count` bursts of full length, whose beats follow the latest ones without a pause."""
+    def skip(self, count: int, end: int, slack: int) -> bool:
+        """Write `count` bursts of full length, whose beats follow that in cycle `end` without a pause."""
         move = self._tiles[0].move
+        here = end + read_port.BEAT_LATENCY + 1  # cycle of the first of these beats
         cycles = count * BURST_BEATS
-        if move.per_beat > 1 or (move.between and move.rows == 1):
+        pads = self._between(move, cycles) if move.between and move.rows == 1 else 0
+        if move.per_beat > 1 or max(self._place - here, 0) + pads > slack:
             return False
+        if here > self._place:
+            self._waited += here - self._place
+            self._place = here
+        self._place += pads
+        asked, place = self.asked, self._place
+        for k in range(max(0, count - OUTSTANDING), count):
+            done = (k + 1) * BURST_BEATS
+            self.taken.append((asked + done, place + done - 1, 1))
         self._place += cycles
         self._left -= cycles
-        self.taken = type(self.taken)((n + cycles, cycle + cycles, pace) for n, cycle, pace in self.taken)
         return True

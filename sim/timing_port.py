@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from ..hw import fifo, read_port
 from ..hw.config import Config
@@ -11,8 +12,8 @@ from .dram import Dram
 
 NEVER = 1 << 60
 SPLIT = read_port.REQUEST_LATENCY - fifo.FIFO_LATENCY  # cycles from a request to its first burst
+_IN_FLIGHT = (OUTSTANDING - 1) * BURST_BEATS - 8  # beats on their way that bridge a latency of as many cycles
 ADDRESS = fifo.FIFO_LATENCY  # cycles from a burst to its address on the bus
-_STEADY = OUTSTANDING + 1
 
 
 class Client:
@@ -24,6 +25,7 @@ class Client:
 
     def __init__(self, buffer: int):
         self.want, self.address, self.left = NEVER, 0, 0
+        self.port: ReadPort | None = None
         self.valid = NEVER  # first cycle in which the request is in the splitter
         self.allowed, self.asked = buffer - BURST_BEATS, 0
         self.taken: deque[tuple[int, int, int]] = deque()
@@ -34,6 +36,12 @@ class Client:
 
     def accept(self, free: int) -> None:
         """Put the next request into the splitter, free from cycle `free` on; sets `address`, `left`, `valid`."""
+        raise NotImplementedError
+
+    def skip(self, count: int, end: int, slack: int) -> bool:
+        """`count` bursts of full length follow the beat in cycle `end` without a pause; whether it takes them so,
+        never more than `slack` cycles after they came.
+        """
         raise NotImplementedError
 
     def update(self) -> None:
@@ -64,7 +72,9 @@ class ReadPort:
         self.outstanding = min(dram.outstanding, OUTSTANDING)
         self.grant, self.sent, self.end = -1, -1, -1
         self.ends: deque[int] = deque([-NEVER] * OUTSTANDING, OUTSTANDING)
-        self.bounds = [lambda now: NEVER] * len(clients)
+        self.bounds: list[Callable[[int], int]] = [lambda now: NEVER] * len(clients)
+        for client in clients:
+            client.port = self
 
     def plan(self) -> None:
         """Find `next` anew."""
@@ -80,16 +90,14 @@ class ReadPort:
                 break
         client = clients[k]
         self.last = k
-        limit = NEVER
-        for other in range(n):
-            if other != k:
-                want = clients[other].want
-                limit = min(limit, want if want < NEVER else self.bounds[other](now))
+        limit = self._limit(k, now)
         while True:
-            self._burst(client, now)
+            final = self._burst(client, now)
             if client.want == NEVER:
                 break
             now = max(client.want, self.grant + 1, self.ends[0] + 2)
+            if final:
+                limit = self._limit(k, now)
             if now >= limit:
                 break
             if client.left >= 2 * BURST_BEATS:
@@ -98,7 +106,18 @@ class ReadPort:
                     break
         self.plan()
 
-    def _burst(self, client: Client, now: int) -> None:
+    def _limit(self, k: int, now: int) -> int:
+        """No client but `k` wants a burst before this cycle."""
+        limit = NEVER
+        for other, client in enumerate(self.clients):
+            if other != k:
+                want = client.want if client.want < NEVER else self.bounds[other](now)
+                if want < limit:
+                    limit = want
+        return limit
+
+    def _burst(self, client: Client, now: int) -> bool:
+        """Grant the next burst of `client`; whether it ends the request."""
         beats = BURST_BEATS - (client.address & BURST_BEATS - 1)
         final = client.left <= beats
         if final:
@@ -120,25 +139,32 @@ class ReadPort:
         else:
             client.valid = now + 1
         client.update()
+        return final
 
     def _steady(self, client: Client, now: int, limit: int) -> int:
-        """Whole bursts at once, where each follows the one before without a pause; returns the next turn."""
-        count = min((limit - now - 1) // BURST_BEATS, client.left // BURST_BEATS - 1)
-        ends = self.ends
-        if count < 1 or self.pace > 1 or client.address % BURST_BEATS:
+        """Whole bursts at once, whose beats follow each other without a pause; returns the next turn."""
+        count = min((limit - now - 1) // BURST_BEATS + 1, (client.left - 1) // BURST_BEATS)
+        if count < 2 or self._pauses(now) or client.address % BURST_BEATS:
             return now
-        if ends[-1] - ends[0] != BURST_BEATS * (OUTSTANDING - 1) or now + ADDRESS + self.latency > self.end + 1:
+        end, beats = self.end, count * BURST_BEATS
+        before = [*self.ends, *range(end + BURST_BEATS, end + beats + 1, BURST_BEATS)]
+        if not client.skip(count, end, _IN_FLIGHT - ADDRESS - self.latency):
             return now
-        if not client.skip(count):
-            return now
-        cycles = count * BURST_BEATS
-        self.ends = deque((end + cycles for end in ends), OUTSTANDING)
-        self.end += cycles
-        self.grant += cycles
-        self.sent += cycles
-        client.asked += cycles
-        client.address += cycles
-        client.left -= cycles
-        client.valid += cycles
+        self.grant = max(now + count - 1, before[count - 1] + 2)
+        self.sent = self.grant + ADDRESS
+        self.ends.extend(before[-OUTSTANDING:])
+        self.end = end + beats
+        client.asked += beats
+        client.address += beats
+        client.left -= beats
+        client.valid = self.grant + 1
         client.update()
         return max(client.want, self.grant + 1, self.ends[0] + 2)
+
+    def _pauses(self, now: int) -> bool:
+        """Whether beats of bursts of full length, the first one granted in cycle `now`, may pause."""
+        lag = ADDRESS + self.latency
+        if self.pace > 1 or self.outstanding < OUTSTANDING or now + lag > self.end + 1 or lag > _IN_FLIGHT:
+            return True
+        ends, beats = self.ends, self.end - lag - 1
+        return any(ends[k] > beats + k * BURST_BEATS for k in range(1, lag // BURST_BEATS + 2))

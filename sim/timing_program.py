@@ -10,7 +10,7 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.errors import ProgramError
 from ..hw.isa import FLAGS, Isa, Mem, Op, Queue, entry_bytes
-from .timing_visits import PLACE, Job, Kernels, UopReader
+from .timing_visits import PLACE, Job, Kernels, UopReader, known_isa
 
 SKIPPABLE = ("gemm", "alu", "dma")
 
@@ -69,7 +69,7 @@ def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: frozenset[str
     `uops` reads micro-ops from DRAM. `skip` names what takes no time: `gemm`, `alu`, `dma`. Raises `ProgramError` for
     an instruction that no unit executes.
     """
-    isa = Isa(cfg)
+    isa = known_isa(cfg)
     words = np.ascontiguousarray(words, np.uint64).reshape(-1, 2)
     n = len(words)
     low = words[:, 0].astype(np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import accumulate
+from typing import Protocol
 
 from ..hw import dependence, execute, sequencer
 from ..hw.config import Config
@@ -37,6 +38,14 @@ class Log:
         self.token_prev, self.token_next, self.unit, self.memory, self.bank = ([0] * count for _ in range(5))
 
 
+class Resumable(Protocol):
+    """What waits for room in a queue."""
+
+    def resume(self) -> None:
+        """There is."""
+        ...
+
+
 class Unit:
     """A command queue and its unit. `next` is the cycle in which the next instruction is taken, `NEVER` if unknown."""
 
@@ -50,6 +59,7 @@ class Unit:
         self.from_prev = self.from_next = self.to_prev = self.to_next = None
         self.busy, self._busy_to, self.token_wait, self.memory_wait = 0, 0, 0, 0
         self.idle = 0
+        self.fetch: Resumable | None = None  # waits for room in the queue
 
     def connect(self, prev: tuple[Channel, Channel] | None, after: tuple[Channel, Channel] | None) -> None:
         """Channels (from, to) the neighbours."""
@@ -95,6 +105,12 @@ class Unit:
         self.next = max(tokens, free)
         log.unit[k] = self.next - tokens
 
+    def lacks_prev(self) -> bool:
+        """Whether the next instruction lacks a token of the queue before."""
+        if self.at >= len(self.arrivals) or not self.pop_prev[self.order[self.at]]:
+            return False
+        return self.from_prev.taken >= len(self.from_prev.ready)
+
     def wake(self) -> None:
         """Something that `next` may depend on is known now."""
         if self.next == NEVER:
@@ -110,6 +126,9 @@ class Unit:
             self.from_prev.taken += 1
         if self.pop_next[k]:
             self.from_next.taken += 1
+        if self.fetch is not None:
+            fetch, self.fetch = self.fetch, None
+            fetch.resume()
         log = self.log
         log.issue[k] = cycle
         self.token_wait += log.token_prev[k] + log.token_next[k]
@@ -146,7 +165,7 @@ class Load(Unit):
         cycle = self.next
         k = self.take()
         self.mover.start(k, self.work[k], cycle)
-        self.wake()
+        self.plan()
 
     def _done(self, k: int, first: int, cycle: int, waited: int) -> None:
         log = self.log
@@ -198,7 +217,7 @@ class Compute(Unit):
             self.mover.start(k, work, cycle, self._retired + 1)
         else:
             self._execute(k, work if type(work) is Job else None, cycle)
-        self.wake()
+        self.plan()
 
     def _execute(self, k: int, job: Job | None, cycle: int) -> None:
         visits, total, interval, rest, late, banks = job[:6] if job else (1, 1, 1, 0, 0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -33,6 +34,12 @@ class Job(NamedTuple):
     acc: tuple[int, int]
 
 
+@functools.lru_cache(8)
+def known_isa(cfg: Config) -> Isa:
+    """The instruction set of `cfg`, made once."""
+    return Isa(cfg)
+
+
 PLACE = Job(1, 1, 1, 0, 0, 0, (0, -1), (0, -1))
 
 
@@ -42,7 +49,7 @@ class Kernels:
     def __init__(self, cfg: Config, uops: UopReader):
         self.cfg, self._read = cfg, uops
         self._words = np.zeros((cfg.uop_depth, 3), np.int64)
-        self._format = Isa(cfg).uop
+        self._format = known_isa(cfg).uop
         self._bank = cfg.acc_depth // cfg.acc_banks
         self._limits: dict[tuple[int, int], tuple[int, int, int, int]] = {}
         self._wait = execute.multiply_interval(cfg) - 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import asdict
 
 import numpy as np
 
@@ -12,6 +14,7 @@ from ...runtime.buffer import Buffer
 from ...runtime.program import Program
 from .. import graph as g
 from ..api import Scheduled, build_into
+from ..forms import Requant
 from ..slots import Placement
 
 
@@ -57,3 +60,16 @@ def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
     """The shape of a packed activation (n, c, h, w) or (n, c)."""
     n, c, *size = shape
     return (-(-n // cfg.batch), -(-c // cfg.block_in), *size, cfg.batch, cfg.block_in)
+
+
+def entries(rec: Recording, t: g.Tensor) -> int:
+    """Entries of the packed tensor."""
+    return math.prod(packed_shape(t.shape, rec.cfg)[:-2])
+
+
+def store_parameters(rec: Recording, op: g.Op, store: Requant, channels: int | None = None):
+    """The parameters of a store that treats all channels alike; for `channels` of them, by default one block."""
+    values = asdict(store)
+    if channels is not None:
+        values["bias"] = [store.bias] * channels
+    return rec.parameters(f"{op.name}.par", **values)
