@@ -364,6 +364,8 @@ _HANDLERS: dict[str, tuple[int | None, Callable[[Importer, Node], None]]] = {
     "TRANSPOSE_CONV": (4, _transpose_conv),
 }
 
+OPERATORS = tuple(_HANDLERS)
+
 
 def convert(imp: Importer, node: Node) -> None:
     """Append what computes the node. Raises `Refused`, or `InputError` where the parts do not fit together."""
