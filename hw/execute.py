@@ -11,10 +11,9 @@ from amaranth.lib.wiring import In, Out
 from . import alu, gemm
 from .config import Config
 from .isa import AluOp, Mem
-from .layouts import push_layout
 from .ports import SramRead, address_bits
 from .scratchpad import READ_LATENCY, EntryWrite, bank
-from .sequencer import visit_layout
+from .sequencer import row_bits, visit_layout
 
 ACC_STAGES = 2  # cycles from the address of an accumulator to its use: read, then choose between memory and results
 
@@ -40,11 +39,6 @@ def visit_interval(cfg: Config, *, multiply: bool = False, tensor: bool = False,
     return reads - 1 + (multiply_interval(cfg) if multiply else 1)
 
 
-def retired_layout() -> data.StructLayout:
-    """An instruction whose last result is being written: `push` tokens are due in the next cycle."""
-    return data.StructLayout({"finish": 1, "push": push_layout()})
-
-
 _LIVE = data.StructLayout(
     {
         "en": 1,  # reads acc[dst], executes, writes
@@ -65,7 +59,7 @@ class Execute(wiring.Component):
     """Executes visits in order, each on the accumulators as the one before left them.
 
     Members: `visits`, `inp`, `wgt` (scratchpad read ports), `dst`, `src`, `write` (the accumulators' ports), `retire`
-    (an instruction ends, which is `retired`, in order).
+    (an instruction, the oldest one, has ended with the write before).
     Latency `latency(cfg)`. Interval 1, but `multiply_interval(cfg)` for MUL, and one more for an ALU visit whose two
     accumulators are in one bank: `visits.ready` falls meanwhile. Nothing waits behind that.
 
@@ -90,10 +84,9 @@ class Execute(wiring.Component):
                 "src": Out(SramRead(cfg, Mem.ACC)),
                 "write": Out(EntryWrite(cfg)),
                 "retire": Out(1),
-                "retired": Out(retired_layout()),
             }
         )
-        names = ("dst", "src", "wgt", "dot", "clear", "tensor", "op", "imm", "finish", "push")
+        names = ("dst", "src", "wgt", "dot", "rows", "clear", "tensor", "op", "imm")
         self._slot = data.StructLayout({"late": 1, **{name: visit_layout(cfg).members[name] for name in names}})
 
     def elaborate(self, platform) -> Module:
@@ -107,11 +100,11 @@ class Execute(wiring.Component):
             self.inp.en.eq(reads),
             self.inp.addr.eq(first.slot.src),
             self.wgt.en.eq(reads),
-            self.wgt.addr.eq(first.slot.wgt),
+            self.wgt.addr.eq(Mux(first.slot.rows, first.slot.wgt >> row_bits(cfg), first.slot.wgt)),
             dot.inp.eq(self.inp.data),
             dot.wgt.eq(self.wgt.data),
         ]
-        m.d.sync += dot.en.eq(reads)
+        m.d.sync += [dot.en.eq(reads), dot.rows.eq(first.slot.rows), dot.row.eq(first.slot.wgt)]
         stages = [first]
         for k in range(dot_latency(cfg)):
             later = self._stage(k + 1)
@@ -224,8 +217,6 @@ class Execute(wiring.Component):
             written.eq((execute.live.en & now) | done),
             writing.eq(Mux(done, held.slot.dst, execute.slot.dst)),
             self.retire.eq((execute.live.last & now) | (done & held.live.last)),
-            self.retired.finish.eq(Mux(done, held.slot.finish, execute.slot.finish)),
-            self.retired.push.eq(Mux(done, held.slot.push, execute.slot.push)),
         ]
 
 

@@ -149,7 +149,7 @@ def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
                 queue.eq(Queue.STORE),
                 bad.eq(~((load.mem == Mem.OUT) | nothing) | flags.pop_next | flags.push_next),
             ]
-        with m.Case(Op.GEMM):
+        with m.Case(Op.GEMM, *([Op.DWGEMM] if "depthwise" in ext else [])):
             m.d.comb += bad.eq(gemm.reset & gemm.overwrite if "overwrite" in ext else 0)
         with m.Case(Op.ALU):
             m.d.comb += bad.eq(alu.alu_op > AluOp.MUL)
