@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
-
 from .. import graph as g
-from ..forms import Operand, Requant, sum_form
+from ..forms import Operand, Requant, sum_form, weighted_sum
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
-from .recording import Recording, packed_shape
-
-
-def entries(rec: Recording, t: g.Tensor) -> int:
-    """Entries of the packed tensor."""
-    return math.prod(packed_shape(t.shape, rec.cfg)[:-2])
+from . import sums
+from .recording import Recording, entries, store_parameters
 
 
 def add(rec: Recording, op: g.Add) -> None:
-    """Append a sum or difference: chains on both operands, and a requantising store."""
+    """Append a sum or difference: on the multiplier array, or as chains on both operands; the store requantises."""
+    if sums.possible(rec.cfg) and (weights := weighted_sum(op)) is not None:
+        sums.weighted(rec, op, weights)
+        return
     form = sum_form(op)
     buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 1)}
     chains: dict[str, list[Stage]] = {}
@@ -47,14 +43,6 @@ def requantize(rec: Recording, op: g.Requantize) -> None:
     store = Requant(-op.x.zero_point, multiplier, exponent, op.output.zero_point, op.low, op.high)
     scheduled = elementwise(rec.cfg, entries(rec, op.output), [("requant", "par")], dtype="int8")
     rec.append(op, scheduled, {"x": rec.operand(op, 0), "par": store_parameters(rec, op, store)})
-
-
-def store_parameters(rec: Recording, op: g.Op, store: Requant, channels: int | None = None):
-    """The parameters of a store that treats all channels alike; for `channels` of them, by default one block."""
-    values = asdict(store)
-    if channels is not None:
-        values["bias"] = [store.bias] * channels
-    return rec.parameters(f"{op.name}.par", **values)
 
 
 def _chain(operand: Operand, scale: str) -> list[Stage]:

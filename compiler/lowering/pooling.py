@@ -7,8 +7,7 @@ import math
 from .. import graph as g
 from ..forms import Requant, mean_store
 from ..schedule.pool import pool
-from .elementwise import store_parameters
-from .recording import Recording
+from .recording import Recording, store_parameters
 
 
 def maximum(rec: Recording, op: g.MaxPool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -12,19 +14,36 @@ from ...runtime.buffer import Buffer
 from ...runtime.program import Program
 from .. import graph as g
 from ..api import Scheduled, build_into
+from ..forms import Requant
 from ..slots import Placement
+
+
+@dataclass(frozen=True)
+class Fold:
+    """How a convolution's image is laid out: entries of `pixels` pixels, `entries` per row, `advance` pixels apart.
+
+    `phases` output columns begin in one of them, and each takes `spans` of them per kernel row.
+    """
+
+    pixels: int
+    advance: int
+    phases: int
+    spans: int
+    entries: int
 
 
 class Recording:
     """A program in the making, in which every operator finds its activations as packed buffers.
 
-    `activations` are the buffers by the names of the graph's tensors.
+    `activations` are the buffers by the names of the graph's tensors, `folded` by the names of convolutions the images
+    that the host has laid out for them (lowering/folded.py).
     """
 
     def __init__(self, cfg: Config, contract: str, name: str):
         self.cfg, self.contract = cfg, contract
         self.program, self.place = Program(cfg, name), Placement(cfg)
         self.activations: dict[str, Buffer] = {}
+        self.folded: dict[str, tuple[Fold, Buffer]] = {}
 
     def constant(self, name: str, data: np.ndarray) -> Buffer:
         """A constant buffer of an int8, int32 or uint32 array."""
@@ -57,3 +76,16 @@ def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
     """The shape of a packed activation (n, c, h, w) or (n, c)."""
     n, c, *size = shape
     return (-(-n // cfg.batch), -(-c // cfg.block_in), *size, cfg.batch, cfg.block_in)
+
+
+def entries(rec: Recording, t: g.Tensor) -> int:
+    """Entries of the packed tensor."""
+    return math.prod(packed_shape(t.shape, rec.cfg)[:-2])
+
+
+def store_parameters(rec: Recording, op: g.Op, store: Requant, channels: int | None = None):
+    """The parameters of a store that treats all channels alike; for `channels` of them, by default one block."""
+    values = asdict(store)
+    if channels is not None:
+        values["bias"] = [store.bias] * channels
+    return rec.parameters(f"{op.name}.par", **values)
