@@ -51,7 +51,7 @@ class Unit:
         self.taken: list[int] = []  # cycle in which each was taken from the queue
         self.at = 0  # of the next one in `order`
         self.next, self.latest = NEVER, -1
-        self.from_prev = self.from_next = self.to_prev = self.to_next = None
+        self.from_prev, self.from_next, self.to_prev, self.to_next = (Channel() for _ in range(4))
         self.busy, self._busy_to, self.token_wait, self.memory_wait = 0, 0, 0, 0
         self.idle = 0
         self.fetch: Resumable | None = None  # waits for room in the queue
