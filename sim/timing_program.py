@@ -10,7 +10,7 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.errors import ProgramError
 from ..hw.isa import FLAGS, Isa, Mem, Op, Queue, entry_bytes
-from .timing_visits import PLACE, Job, Kernels, UopReader, known_isa
+from .timing_visits import PLACE, Kernels, UopReader, known_isa
 
 SKIPPABLE = ("gemm", "alu", "dma")
 
