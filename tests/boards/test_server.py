@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tilewright.boards import messages, server
-from tilewright.boards.client import Address, Client, RemoteProgram
+from tilewright.boards.client import Address, Client, RemoteProgram, check_server
 from tilewright.boards.server import Server
 from tilewright.boards.worker import Limits, Offer
 from tilewright.hw.config import PRESETS
@@ -311,6 +311,16 @@ def test_it_says_what_it_offers(address):
     info = Client(address).info()
     assert info.device == "model" and json.loads(info.config)["name"] == "tiny"
     assert (info.max_bytes, info.max_seconds) == (1 << 20, 2)
+
+
+def test_a_server_is_checked_up_to_a_program_that_runs_there(address):
+    found = list(check_server(TINY, address))
+    assert [(check.name, check.fine) for check in found] == [("server", True), ("self-test", True)]
+    assert found[0].found.startswith("offers model (tiny, ") and found[1].found == "4 values are right"
+    *_, last = check_server(VTA, address)
+    assert (last.name, last.fine) == ("self-test", False) and "compile it for that configuration" in last.found
+    (only,) = check_server(TINY, Address(address.host, "not the token, no"))
+    assert not only.fine and "wrong or missing token" in only.found
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
