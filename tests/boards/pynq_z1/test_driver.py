@@ -111,6 +111,7 @@ def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
     with Loaded(double(), device) as loaded:
         loaded.run({"x": values()})
         (placed,) = loaded._placed
+        assert placed is not None
         at = placed.bound["y"][0]
         device.run(placed.address, placed.count)
         board.ddr[at : at + 8] = np.arange(8)  # as the accelerator would
