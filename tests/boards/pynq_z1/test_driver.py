@@ -26,6 +26,7 @@ from tilewright.sim.random_programs import Recorder, record_random
 
 TINY, VTA = PRESETS["tiny"], PRESETS["vta"]
 BASE = TINY.replace(name="base", extensions=frozenset({"overwrite", "pad_value", "acc8"}))  # what the circuit executes
+RESNET8 = Path(__file__).parents[4] / "shared" / "models" / "resnet8_int8.tflite"
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
@@ -162,6 +163,25 @@ def test_the_digits_network_is_exact_on_the_boards_configuration(powered):
     cfg = PRESETS["pynq_z1"].replace(extensions=BASE.extensions)
     device, _ = powered(cfg)
     digits(cfg, device, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RESNET8.exists(), reason="the MLPerf Tiny models are not there")
+def test_resnet8_is_exact_on_the_boards_configuration(powered):
+    pytest.importorskip("tvm")
+    pytest.importorskip("ai_edge_litert")
+    from tilewright.compiler.network import compile_model
+
+    cfg = PRESETS["pynq_z1"].replace(extensions=BASE.extensions)
+    with np.load(RESNET8.parents[1] / "inputs" / "resnet8_int8.npz") as file:
+        inputs, outputs = file["inputs"], file["outputs"]
+    device, board = powered(cfg)
+    executable = compile_model(RESNET8, cfg)
+    with Loaded(executable, device) as loaded:
+        for x, y in zip(inputs[:3], outputs):
+            (found,) = loaded.run({executable.inputs[0].name: x}).values()
+            np.testing.assert_array_equal(found, y)
+    assert not board.buffers
 
 
 def test_a_forgotten_invalidate_spoils_the_digits(powered):
