@@ -60,7 +60,7 @@ class Mover(wiring.Component):
     """sram[base + y * W + x] = pad, or dram[base + (y - y_pad_0) * x_stride + (x - x_pad_0)], for W x H entries.
 
     W = x_pad_0 + x_size + x_pad_1, H = y_pad_0 + y_size + y_pad_1; micro-ops are one row without pads. ACC8
-    widens int8. Nothing is moved where x_size is 0.
+    widens int8. PAR is written beat by beat, padding too. Nothing is moved where x_size is 0.
 
     Members: `cmd` commands, `req` and `beats` the read port, `write_<mem>` one per scratchpad of `mems`, `done` the
     tokens of executed commands in order, `hold` (write nothing now), `idle`, `fault` (bus error or entry beyond the
@@ -167,9 +167,14 @@ def step_layout(cfg: Config) -> data.StructLayout:
     )
 
 
+def units(mem: Mem) -> int:
+    """Parts of an entry of `mem` whose bytes are a power of two: 3 for PAR, with its 12 bytes per channel."""
+    return 3 if mem == Mem.PAR else 1
+
+
 def beat_shift(cfg: Config, mem: Mem) -> int:
-    """log2 of the beats of an entry in DRAM; negative where several entries are in a beat."""
-    return (entry_bytes(cfg, mem) * 8).bit_length() - cfg.axi_bits.bit_length()
+    """log2 of the beats of a unit (see `units`) in DRAM; negative where several units are in a beat."""
+    return (entry_bytes(cfg, mem) // units(mem) * 8).bit_length() - cfg.axi_bits.bit_length()
 
 
 class Planner(wiring.Component):
@@ -260,7 +265,8 @@ class Planner(wiring.Component):
                 shift = beat_shift(self.cfg, name)
                 with m.Case(name):
                     if shift >= 0:
-                        m.d.comb += [req.addr.eq(at << shift), req.beats.eq(entries << shift)]
+                        n = units(name)
+                        m.d.comb += [req.addr.eq((at * n) << shift), req.beats.eq((entries * n) << shift)]
                     else:
                         end = at[:-shift] + entries + ((1 << -shift) - 1)
                         m.d.comb += [req.addr.eq(at >> -shift), req.beats.eq(end >> -shift)]
@@ -361,19 +367,20 @@ class Writer(wiring.Component):
     def elaborate(self, platform):
         """One register between beats and scratchpads; a counter of an entry's chunks."""
         m = Module()
-        step, go, read = self.step.payload, Signal(), Signal()
+        step, go, read, serial = self.step.payload, Signal(), Signal(), Signal()
         chunk, final = Signal(10), Signal()
         room = ~self.done.valid | self.done.ready
         m.d.comb += [
             read.eq(self.step.valid & ~step.empty & ~step.pad),
+            serial.eq(read | (step.pad & ~step.empty if Mem.PAR in self.mems else 0)),
             go.eq(self.step.valid & ~self.hold & (~step.last | room) & (~read | self.beats.valid)),
             self.memory_wait.eq(read & ~self.beats.valid),
             self.progress.eq(go),
-            self.step.ready.eq(go & (final | ~read)),
+            self.step.ready.eq(go & (final | ~serial)),
             self.beats.ready.eq(go & read & (step.leave | ~final)),
             self.idle.eq(~self.step.valid & ~self.done.valid),
         ]
-        with m.If(go & read):
+        with m.If(go & serial):
             m.d.sync += chunk.eq(Mux(final, 0, chunk + 1))
         with m.If(self.done.ready):
             m.d.sync += self.done.valid.eq(0)
@@ -388,14 +395,14 @@ class Writer(wiring.Component):
         """The registered write port of `mem`."""
         step, port = self.step.payload, getattr(self, f"write_{mem.name.lower()}")
         lanes, word = len(port.en), len(port.data)
-        bits = {Mem.UOP: 32, Mem.INP: self.cfg.inp_bits, Mem.WGT: self.cfg.wgt_bits, Mem.ACC: 32}[mem]
+        bits = {Mem.INP: self.cfg.inp_bits, Mem.WGT: self.cfg.wgt_bits}.get(mem, 32)
         padding = Signal(bits, name=f"padding_{mem.name.lower()}")
         addr, datum = (Signal.like(s, reset_less=True) for s in (port.addr, port.data))
         m.d.comb += [padding.eq(step.pad_value.as_signed()), port.addr.eq(addr), port.data.eq(datum)]
         m.d.sync += port.en.eq(0)
         for name in loaded_as(self.cfg, (mem,)):
             shift = beat_shift(self.cfg, name)
-            chunks = 1 << max(shift, 0)
+            chunks = units(name) << max(shift, 0)
             en = Const((1 << lanes) - 1, lanes) if chunks == 1 else self._lanes(chunk, chunks, lanes)
             with m.If(step.mem == name):
                 m.d.comb += final.eq(chunk == chunks - 1)
@@ -404,7 +411,7 @@ class Writer(wiring.Component):
                     datum.eq(Mux(step.pad, padding.replicate(word // bits), self._datum(name, -shift, word))),
                 ]
                 with m.If(go & (step.addr < depth(self.cfg, mem))):
-                    m.d.sync += port.en.eq(Mux(step.pad, (1 << lanes) - 1, en))
+                    m.d.sync += port.en.eq(en if mem == Mem.PAR else Mux(step.pad, (1 << lanes) - 1, en))
                 with m.If(go & read):
                     m.d.comb += self.bytes.eq(min(entry_bytes(self.cfg, name), self.cfg.axi_bits // 8))
 
