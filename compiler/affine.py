@@ -98,6 +98,13 @@ def selection(expr) -> tuple | None:
     return None
 
 
+def called(expr) -> tuple[str, list] | None:
+    """(name, arguments) of a call of an external function, else None."""
+    if isinstance(expr, ir.Call) and expr.op.name.endswith("extern"):
+        return str(expr.args[0].value), list(expr.args[1:])
+    return None
+
+
 def shorten(node, limit: int = 160) -> str:
     """One line of text for a TIR expression or statement."""
     if isinstance(node, tirx.BufferStore):
@@ -105,7 +112,7 @@ def shorten(node, limit: int = 160) -> str:
     else:
         text = str(node.value if isinstance(node, tirx.Evaluate) else node)
     text = " ".join(line.strip() for line in text.splitlines() if not line.startswith("#"))
-    text = re.sub(r"_local[._](inp|wgt|acc)", "", text)  # TVM appends the scope to a tensor's name
+    text = re.sub(r"_local[._](inp|wgt|acc|par)", "", text)  # TVM appends the scope to a tensor's name
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

@@ -1,15 +1,21 @@
-"""`build`: a TVM schedule becomes a program of one configuration."""
+"""`build` and `build_into`: a TVM schedule becomes a program of one configuration, or the next part of one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..hw.config import Config, load_config
 from ..hw.errors import ScheduleError
+from ..runtime.buffer import Buffer
 from ..runtime.program import Program
-from .lower import record
+from .lower import record_into
+from .slots import Placement
 from .tvm_compat import IRModule, PrimFunc, Schedule
 
+Scheduled = Schedule | PrimFunc | IRModule
 
-def build(scheduled: Schedule | PrimFunc | IRModule, config: Config | str, *, name: str | None = None) -> Program:
+
+def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None) -> Program:
     """The program of a scheduled function: TIR whose tensors on chip have scopes local.inp, local.wgt, local.acc.
 
     The program's buffers are named as the function's parameters; those it stores to are outputs. Element
@@ -20,10 +26,40 @@ def build(scheduled: Schedule | PrimFunc | IRModule, config: Config | str, *, na
     `CapacityError` naming the tensor that does not fit a scratchpad.
     """
     func, default = _function(scheduled)
-    return record(func, load_config(config), name or default)
+    program = Program(load_config(config), name or default)
+    record_into(program, func, {}, "", Placement(program.cfg))
+    return program
 
 
-def _function(scheduled: Schedule | PrimFunc | IRModule) -> tuple[PrimFunc, str]:
+def build_into(
+    program: Program,
+    scheduled: Scheduled,
+    buffers: Mapping[str, Buffer] | None = None,
+    place: Placement | None = None,
+    *,
+    name: str | None = None,
+) -> dict[str, Buffer]:
+    """Append a scheduled function to `program`, and return the buffers of its parameters by their names.
+
+    `buffers` are buffers of `program` for some parameters: what one function stores, the next loads. They have as many
+    elements as the parameter, of the same width, in whatever shape. The others, and what a function keeps in DRAM for
+    itself, are declared as `name.parameter`; `name` defaults to the function's.
+
+    With the same `place` for all functions of a program each begins in the scratchpad entries that the one before it
+    gave up first, so that its loads run while that one still computes. Results are those of one function after
+    the other, with or without it.
+
+    Raises as `build` does, and `ScheduleError` for a buffer that does not fit its parameter.
+    """
+    func, default = _function(scheduled)
+    known = {param.name for param in func.params}
+    for key in buffers or {}:
+        if key not in known:
+            raise ScheduleError(f"no parameter is named {key!r}; {default} has {', '.join(sorted(known))}")
+    return record_into(program, func, buffers or {}, f"{name or default}.", place or Placement(program.cfg))
+
+
+def _function(scheduled: Scheduled) -> tuple[PrimFunc, str]:
     if isinstance(scheduled, PrimFunc):
         return scheduled, str((scheduled.attrs or {}).get("global_symbol", "main"))
     mod = scheduled.mod if isinstance(scheduled, Schedule) else scheduled

@@ -1,7 +1,8 @@
 """What a schedule says about the accelerator: memory scopes, instruction scopes and tensor intrinsics.
 
-A tensor in scope `local.inp`, `local.wgt` or `local.acc` lives in that scratchpad. `gemm` and `reset` are tensor
-intrinsics for one entry of each, registered for a configuration when they are first asked for.
+A tensor in scope `local.inp`, `local.wgt`, `local.acc` or `local.par` lives in that scratchpad. `gemm` and `reset` are
+tensor intrinsics for one entry of each, registered for a configuration when they are first asked for; `requantise` and
+`rescale` are calls for one element.
 """
 
 from __future__ import annotations
@@ -11,19 +12,24 @@ from ..hw.errors import ScheduleError, UnsupportedError
 from ..hw.isa import Mem
 from .tvm_compat import Schedule, T, TensorIntrin
 
-INP, WGT, ACC = "local.inp", "local.wgt", "local.acc"
-SCOPES = {INP: Mem.INP, WGT: Mem.WGT, ACC: Mem.ACC}
+INP, WGT, ACC, PAR = "local.inp", "local.wgt", "local.acc", "local.par"
+SCOPES = {INP: Mem.INP, WGT: Mem.WGT, ACC: Mem.ACC, PAR: Mem.PAR}
 # Annotate a loop with this key to make everything inside one instruction; without it the largest perfect nests are.
 INSTRUCTION = "pragma_tilewright"
 GEMM, RESET = "tilewright_gemm", "tilewright_reset"
+REQUANTISE, RESCALE = "tilewright_requantise", "tilewright_rescale"
+PAR_WORDS = 3  # 32-bit words of the parameters of one channel
+# Attributes of a function: slots per tensor that the schedule asks for, loops over virtual threads, copies for them.
+SLOTS, THREAD, COPIES = "tilewright_slots", "tilewright_thread", "tilewright_copies"
 
 
 def entry_elements(cfg: Config, mem: Mem) -> int:
-    """Elements of one entry of scratchpad `mem` (INP, WGT or ACC)."""
+    """Elements of one entry of scratchpad `mem` (INP, WGT, ACC or PAR)."""
     return {
         Mem.INP: cfg.batch * cfg.block_in,
         Mem.WGT: cfg.block_out * cfg.block_in,
         Mem.ACC: cfg.batch * cfg.block_out,
+        Mem.PAR: cfg.block_out * PAR_WORDS,
     }[mem]
 
 

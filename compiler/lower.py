@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..hw.config import Config
 from ..hw.errors import ScheduleError
 from ..hw.isa import Mem
+from ..runtime.buffer import Buffer
 from ..runtime.program import Program
 from . import match_alu, match_dma, match_gemm
 from .affine import Env, closure, constant, shorten
-from .intrin import INSTRUCTION, SCOPES
+from .intrin import COPIES, INSTRUCTION, SCOPES, SLOTS, THREAD
 from .passes import lower_tir
-from .scope import Context, parse
+from .scope import Context, Scope, parse
+from .slots import Placement
 from .storage import Place, Span, Storage
 from .tvm_compat import PrimFunc, ir, structural_walk, tirx
 
 _Run = Callable[[Program, Env], None]
 
 
-def record(func: PrimFunc, cfg: Config, name: str) -> Program:
-    """The program of the scheduled `func`. Raises `ScheduleError`, `CapacityError` or what the recorder raises."""
-    return _Recorder(lower_tir(func), cfg).record(name)
+def record_into(
+    program: Program, func: PrimFunc, buffers: Mapping[str, Buffer], prefix: str, placement: Placement
+) -> dict[str, Buffer]:
+    """Record the scheduled `func` and return the buffers of its parameters.
+
+    Those in `buffers` are used as they are; what else it needs in DRAM is declared with names that begin with `prefix`.
+    Raises `ScheduleError`, `CapacityError` or what the recorder raises.
+    """
+    slots = {str(name): int(n) for name, n in ((func.attrs or {}).get(SLOTS) or {}).items()}
+    return _Recorder(lower_tir(func), program.cfg).record(program, buffers, prefix, placement, slots)
 
 
 def _elements(shape, name: str) -> int:
@@ -42,37 +51,48 @@ class _Recorder:
         self.temps: list[Place] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
 
-    def record(self, name: str) -> Program:
-        """The recorded program."""
+    def record(
+        self, program: Program, buffers: Mapping[str, Buffer], prefix: str, placement: Placement, slots: dict[str, int]
+    ) -> dict[str, Buffer]:
+        """Record into `program`; the buffers of the parameters."""
         for param in self.func.params:
             place = Place(param.name, str(param.ty.dtype), _elements(param.ty.shape, param.name))
             self.ctx.places[param] = place
             self.params.append(place)
             self.shapes[place.name] = tuple(int(n) for n in param.ty.shape)
         run = self._compile(self.func.body)
-        storage = Storage(self.ctx.places.values(), self.cfg)
+        storage = Storage(self.ctx.places.values(), self.cfg, placement, slots)
         for time, alu in self.alus:
             alu.compute_in_place(storage, time)
         storage.assign()
-        program = Program(self.cfg, name)
         for place in self.params + self.temps:
-            self._declare(program, place)
+            self._declare(program, place, buffers, prefix)
         run(program, [0] * len(self.ctx.slots))
-        return program
+        storage.in_use()
+        return {place.name: place.buffer for place in self.params if place.buffer is not None}
 
-    def _declare(self, program: Program, place: Place) -> None:
-        widths = {self._bits(mem) for mem in place.moved_to} or {32 if place.dtype == "int32" else 8}
+    def _declare(self, program: Program, place: Place, buffers: Mapping[str, Buffer], prefix: str) -> None:
+        widths = {self._bits(mem) for mem in place.moved_to} or {8 if place.dtype == "int8" else 32}
         if len(widths) > 1:
             names = ", ".join(sorted(mem.name for mem in place.moved_to))
             raise ScheduleError(f"{place.name!r} is moved to {names}, whose elements have different widths in DRAM")
         kind = "temp" if place in self.temps else "output" if place.stored else "input"
         shape = self.shapes.get(place.name, (place.elements,))
-        place.buffer = program.buffer(place.name, shape, widths.pop(), kind=kind)
+        bits, given = widths.pop(), buffers.get(place.name) if place in self.params else None
+        if given is None:
+            place.buffer = program.buffer(prefix + place.name, shape, bits, signed=place.dtype != "uint32", kind=kind)
+            return
+        if (given.bits, given.nbytes) != (bits, place.elements * bits // 8):
+            raise ScheduleError(
+                f"{place.name!r} is {place.elements} elements of {bits} bits; buffer {given.name!r} has {given.nbytes} "
+                f"bytes in elements of {given.bits} bits"
+            )
+        place.buffer = given
 
     def _bits(self, mem: Mem) -> int:
         cfg = self.cfg
-        bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: cfg.acc_bits, Mem.ACC8: 8, Mem.OUT: cfg.out_bits}
-        return bits[mem]
+        bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: cfg.acc_bits, Mem.ACC8: 8, Mem.PAR: 32}
+        return bits.get(mem, cfg.out_bits)
 
     def _compile(self, stmt) -> _Run:
         if isinstance(stmt, tirx.SeqStmt):
@@ -90,7 +110,7 @@ class _Recorder:
         if isinstance(stmt, tirx.AttrStmt):
             return self._match(stmt.body) if stmt.attr_key == INSTRUCTION else self._compile(stmt.body)
         if isinstance(stmt, tirx.AllocBuffer):
-            self._allocate(stmt.buffer)
+            self._allocate(stmt)
         elif isinstance(stmt, tirx.DeclBuffer):
             self.ctx.places[stmt.buffer] = self.ctx.place(stmt.data, stmt)
         elif isinstance(stmt, (tirx.BufferStore, tirx.Evaluate)):
@@ -104,10 +124,12 @@ class _Recorder:
         slot = self.ctx.slots.add(stmt.loop_var)
         first, extent = closure(stmt.min, self.ctx.slots), closure(stmt.extent, self.ctx.slots)
         span = Span(self.ctx.time + 1)
-        self.ctx.loops.append(span)
+        threads = THREAD in stmt.annotations  # around one instruction: each has copies of its own
+        self.ctx.loops.extend([] if threads else [span])
         body = self._compile(stmt.body)
-        self.ctx.loops.pop()
-        span.end = self.ctx.time
+        if not threads:
+            self.ctx.loops.pop()
+            span.end = self.ctx.time
 
         def loop(program: Program, env: Env) -> None:
             start = first(env)
@@ -134,6 +156,17 @@ class _Recorder:
         scope = parse(nest, self.ctx)
         if isinstance(scope.stmt, tirx.Evaluate):
             return match_gemm.match(scope, self.ctx).record
+        record = self._matched(scope)
+        accumulators = [p for p in self.ctx.places.values() if p.mem == Mem.ACC and p.touched(self.ctx.time)]
+
+        def after_resets(program: Program, env: Env) -> None:
+            for place in accumulators:
+                self.ctx.write_zeros(program, place)
+            record(program, env)
+
+        return after_resets if accumulators else record
+
+    def _matched(self, scope: Scope) -> _Run:
         target = self.ctx.place(scope.stmt.buffer, scope.stmt)
         loads: list = []
         structural_walk(scope.stmt.value, [(ir.TensorLoad, loads.append)])
@@ -145,12 +178,14 @@ class _Recorder:
             self.alus.append((self.ctx.time, action))
         return action.record
 
-    def _allocate(self, var) -> None:
+    def _allocate(self, stmt) -> None:
+        var = stmt.buffer
         name, scope = var.name.split("_local.")[0], var.scope()  # TVM appends the scope
         mem = SCOPES.get(scope)
         if mem is None and scope not in ("", "global"):
             raise ScheduleError(f"{name!r} is in scope {scope!r}; known are global, {', '.join(SCOPES)}")
         place = Place(name, str(var.ty.dtype), _elements(var.ty.shape, name), mem, len(self.ctx.loops))
+        place.copies = int(stmt.annotations.get(COPIES, 1))
         self.ctx.places[var] = place
         if mem is None:
             self.temps.append(place)

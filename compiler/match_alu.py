@@ -180,13 +180,13 @@ class Alu:
 
     def _position(self, operand: Operand, box: list[list[int]], env: Env) -> tuple:
         steps = [c for c, (first, end) in zip(operand.index.coefs, box) if end - first > 1]
-        return operand.place.base, operand.at(box, env), steps
+        return operand.place.bases, operand.at(box, env), steps
 
     def _entries(self, box, operands: list[Operand], env: Env) -> tuple[list[tuple[int, ...]], list[int]]:
         dims = [(end - first, *(o.index.coefs[k] for o in operands)) for k, (first, end) in enumerate(box)]
         offsets = [operand.at(box, env) for operand in operands]
         loops, starts = to_entries(dims, offsets, self.ctx.entry(Mem.ACC), self.scope.stmt)
-        return loops, [operand.place.base + start for operand, start in zip(operands, starts)]
+        return loops, [operand.place.entry(start) for operand, start in zip(operands, starts)]
 
     def _check_passes(self, loops: list[tuple[int, ...]], bases: list[int], exempt: int) -> None:
         """Each operation passes over the whole nest, which is right only if no result is read or changed twice.
@@ -219,7 +219,7 @@ class Fill:
             return
         dims = [(end - first, c) for (first, end), c in zip(box, self.target.index.coefs)]
         whole, (start,) = to_entries(dims, [self.target.at(box, env)], self.ctx.entry(Mem.ACC), self.scope.stmt)
-        loops, dst = [(n, d) for n, d in whole], self.target.place.base + start
+        loops, dst = [(n, d) for n, d in whole], self.target.place.entry(start)
         reset(program, loops, dst)
         low = ((self.value + (1 << 15)) & 0xFFFF) - (1 << 15)
         high = ((self.value - low) >> 16 & 0xFFFF ^ 0x8000) - 0x8000

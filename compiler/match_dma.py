@@ -14,19 +14,21 @@ from typing import NamedTuple
 from ..hw.errors import ScheduleError
 from ..hw.isa import Isa, Mem
 from ..runtime.program import Program
-from .affine import Env, Guard, clip, constant, guards, selection, shorten
+from .affine import Env, Guard, called, clip, constant, guards, selection, shorten
+from .intrin import PAR_WORDS, REQUANTISE
 from .scope import Context, Operand, Scope, to_entries
 from .tvm_compat import ir, tirx
 
 
 class _Dim(NamedTuple):
-    """`n` positions, `sram` and `dram` entries apart; only the positions [first, end) exist in DRAM."""
+    """`n` positions, `sram`, `dram` and `par` entries apart; only the positions [first, end) exist in DRAM."""
 
     n: int
     sram: int
     dram: int
     first: int
     end: int
+    par: int = 0
 
     @property
     def padded(self) -> bool:
@@ -37,19 +39,23 @@ _UNIT = _Dim(1, 1, 1, 0, 1)
 
 
 class _Tile(NamedTuple):
-    """A rectangle that is dense from entry `sram` on; `dram` is the entry of its corner, None for padding only."""
+    """A rectangle that is dense from entry `sram` of a tensor on.
+
+    `dram` is the entry of its corner, None for padding only, `par` that of the first row's parameters.
+    """
 
     sram: int
     dram: int | None
     y: _Dim
     x: _Dim
+    par: int = 0
 
 
 @dataclass(frozen=True)
 class Copy:
     """A copy between `dram` and `sram`; what lies outside the bounds `inside` is filled with `fill`.
 
-    Without `dram` everything is.
+    Without `dram` everything is. A store with `par` requantises by these parameters.
     """
 
     ctx: Context
@@ -59,17 +65,31 @@ class Copy:
     dram: Operand | None
     inside: tuple[Guard, ...] = ()
     fill: int = 0
+    par: Operand | None = None
 
     def record(self, program: Program, env: Env) -> None:
         """Record the instructions for the outer loops' values `env`."""
         box = self.scope.box(env)
         if box is None:
             return
-        for tile in self._tiles(box, env):
-            if self.mem == Mem.OUT:
+        tiles = tuple(self._tiles(box, env))
+        if self.mem in (Mem.OUT, Mem.OUTQ):
+            for tile in tiles:
                 self._store(program, tile)
-            else:
+            self.ctx.forget(self.dram.place if self.dram else None)
+        elif not self._present(tiles):
+            for tile in tiles:
                 self._load(program, tile)
+
+    def _present(self, tiles: tuple[_Tile, ...]) -> bool:
+        """Whether the tensor's tile is on chip already; else it has got a slot to be loaded into."""
+        place = self.sram.place
+        if place.slots is None:
+            return False
+        thread = tiles[0].sram // place.size
+        shape = tuple(tile._replace(sram=tile.sram - thread * place.size) for tile in tiles)
+        place.bases[thread], present = place.slots.take(thread, shape)
+        return present
 
     def _tiles(self, box: list[list[int]], env: Env) -> Iterator[_Tile]:
         valid = [list(bounds) for bounds in box]
@@ -77,20 +97,36 @@ class Copy:
         operands = (self.sram, self.dram or self.sram)
         size = self.ctx.entry(self.sram.place.mem or Mem.ACC)
         plain, padded = [], []
-        for (first, end), (low, high), s, d in zip(box, valid, *(operand.index.coefs for operand in operands)):
+        par, par_steps = self._parameters(box, env, size)
+        for (first, end), (low, high), s, d, p in zip(box, valid, *(o.index.coefs for o in operands), par_steps):
             if exists and (low, high) != (first, end):
                 if s % size or d % size:
                     raise ScheduleError(f"{shorten(self.scope.stmt)}: padding cuts through an entry of {size} elements")
                 padded.append(_Dim(end - first, s // size, d // size, low - first, high - first))
             else:
-                plain.append((end - first, s, d))
-        offsets = [operand.at(box, env) for operand in operands]
-        whole, (sram, dram) = to_entries(plain, offsets, size, self.scope.stmt)
-        dims = padded + [_Dim(n, s, d, 0, n) for n, s, d in whole]
-        yield from _rectangles(dims, self.sram.place.base + sram, dram if exists else None)
+                plain.append((end - first, s, d, p))
+        offsets = [*(operand.at(box, env) for operand in operands), par]
+        whole, (sram, dram, par) = to_entries(plain, offsets, size, self.scope.stmt)
+        dims = padded + [_Dim(n, s, d, 0, n, p) for n, s, d, p in whole]
+        yield from _rectangles(dims, sram, dram if exists else None, par)
+
+    def _parameters(self, box: list[list[int]], env: Env, size: int) -> tuple[int, list[int]]:
+        """First PAR entry and steps, in elements as if an entry had `size`; inside an entry the steps of `sram`."""
+        if self.par is None:
+            return 0, [s if s % size else 0 for s in self.sram.index.coefs]
+        block = self.ctx.entry(Mem.PAR)
+        steps = []
+        for s, p in zip(self.sram.index.coefs, self.par.index.coefs):
+            if s % size and p not in (0, PAR_WORDS):
+                raise ScheduleError(
+                    f"{shorten(self.scope.stmt)}: parameters must be those of the accumulator's channel"
+                )
+            steps.append(s if s % size else p // block * size)
+        return self.par.at(box, env) // block * size, steps
 
     def _load(self, program: Program, tile: _Tile) -> None:
-        sram, dram, y, x = tile
+        sram, dram, y, x, _ = tile
+        sram = self.sram.place.entry(sram)
         limits = _limits(program, "LOADP" if self.fill else "LOAD")
         if dram is None:
             self._fill(program, sram, y.n * x.n)
@@ -140,14 +176,18 @@ class Copy:
         program.load(self.mem, sram, buffer, dram, **shape)
 
     def _store(self, program: Program, tile: _Tile) -> None:
-        sram, dram, y, x = tile
+        sram, dram, y, x, par = tile
         limits, buffer = _limits(program, "STORE"), self.dram and self.dram.place.buffer
         assert dram is not None and buffer is not None
-        most = limits["y_size"] if y.dram <= limits["x_stride"] else 1
+        sram, most = self.sram.place.entry(sram), limits["y_size"] if y.dram <= limits["x_stride"] else 1
+        if self.par and y.par > _limits(program, "STOREQ")["par_step"]:
+            most = 1
         for k in range(0, y.n, most):
             n = min(most, y.n - k)
-            stride = y.dram if n > 1 else x.n
-            program.store(sram + k * x.n, buffer, dram + k * y.dram, y_size=n, x_size=x.n, x_stride=stride)
+            shape = {"y_size": n, "x_size": x.n, "x_stride": y.dram if n > 1 else x.n}
+            if self.par:
+                shape |= {"par": self.par.place.entry(par + k * y.par), "par_step": y.par if n > 1 else 0}
+            program.store(sram + k * x.n, buffer, dram + k * y.dram, **shape)
 
 
 def _limits(program: Program, name: str) -> dict[str, int]:
@@ -160,19 +200,27 @@ def _limits(program: Program, name: str) -> dict[str, int]:
 _LIMITS: dict = {}
 
 
-def _rectangles(dims: list[_Dim], sram: int, dram: int | None) -> Iterator[_Tile]:
+def _rectangles(dims: list[_Dim], sram: int, dram: int | None, par: int) -> Iterator[_Tile]:
     """The tiles that make up `dims`: the two innermost dimensions on chip, as far as they are dense there."""
     rest = _folded(sorted((d for d in dims if d.n > 1), key=lambda d: -d.sram), dram is None)
-    x = rest.pop() if rest and rest[-1].sram == 1 and (rest[-1].dram == 1 or dram is None) else _UNIT
+    x = _UNIT
+    if rest and rest[-1].sram == 1 and (rest[-1].dram == 1 or dram is None) and not rest[-1].par:
+        x = rest.pop()
     y = rest.pop() if rest and rest[-1].sram == x.n and rest[-1].dram >= 0 else _Dim(1, 0, 0, 0, 1)
     for position in product(*(range(d.n) for d in rest)):
         inside = dram is not None and all(d.first <= p < d.end for p, d in zip(position, rest))
         corner = dram + sum(p * d.dram for p, d in zip(position, rest)) if inside and dram is not None else None
-        yield _Tile(sram + sum(p * d.sram for p, d in zip(position, rest)), corner, y, x)
+        offset, entry = (sum(p * step for p, step in zip(position, steps)) for steps in _steps(rest))
+        yield _Tile(sram + offset, corner, y, x, par + entry)
+
+
+def _steps(dims: list[_Dim]) -> tuple[list[int], list[int]]:
+    return [d.sram for d in dims], [d.par for d in dims]
 
 
 def _continues(outer: _Dim, inner: _Dim) -> bool:
-    return outer.dram == inner.n * inner.dram and not (outer.padded or inner.padded)
+    dense = outer.dram == inner.n * inner.dram and outer.par == inner.n * inner.par
+    return dense and not (outer.padded or inner.padded)
 
 
 def _folded(dims: list[_Dim], void: bool) -> list[_Dim]:
@@ -181,7 +229,7 @@ def _folded(dims: list[_Dim], void: bool) -> list[_Dim]:
         inner = out[-1] if out else None
         if inner and d.sram == inner.n * inner.sram and (void or _continues(d, inner)):
             n = d.n * inner.n
-            out[-1] = _Dim(n, inner.sram, inner.dram, 0, n)
+            out[-1] = _Dim(n, inner.sram, inner.dram, 0, n, inner.par)
         else:
             out.append(d)
     return out[::-1]
@@ -193,6 +241,9 @@ def match(scope: Scope, ctx: Context) -> Copy:
     value, inside, fill = stmt.value, (), 0
     cast = isinstance(value, tirx.Cast)
     value = value.value if cast else value
+    call = called(value)
+    if call is not None:
+        return _requantised(scope, ctx, *call)
     choice = selection(value)
     if choice is not None:
         condition, value, other = choice
@@ -211,6 +262,8 @@ def match(scope: Scope, ctx: Context) -> Copy:
     if source.place.mem is not None and target.place.mem is None:
         return _store(scope, ctx, target, source, choice is not None)
     if source.place.mem is None and target.place.mem is not None:
+        target.place.writers.append(len(ctx.loops))
+        target.place.loaded_from.append(source.place)
         mem = _loaded_as(stmt, source.place.dtype, target.place.mem, target.place.dtype)
         source.place.moved_to.add(mem)
         return Copy(ctx, scope, mem, target, source, inside, fill)
@@ -221,6 +274,7 @@ def _filled(scope: Scope, ctx: Context, value: int) -> Copy:
     target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
     if target.place.mem is None:
         raise ScheduleError(f"{shorten(scope.stmt)}: a constant cannot be stored to DRAM")
+    target.place.writers.append(len(ctx.loops))
     return Copy(ctx, scope, target.place.mem, target, None, (), value)
 
 
@@ -239,8 +293,25 @@ def _store(scope: Scope, ctx: Context, target: Operand, source: Operand, padded:
     return Copy(ctx, scope, Mem.OUT, source, target)
 
 
+def _requantised(scope: Scope, ctx: Context, name: str, args: list) -> Copy:
+    if name != REQUANTISE or len(args) != 1 + PAR_WORDS or not all(isinstance(arg, ir.TensorLoad) for arg in args):
+        raise ScheduleError(f"{shorten(scope.stmt)}: no store computes {name}")
+    source, par, *_ = (ctx.operand(arg.source, arg.indices, scope) for arg in args)
+    target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
+    if (source.place.mem, par.place.mem, target.place.mem) != (Mem.ACC, Mem.PAR, None) or target.place.dtype != "int8":
+        raise ScheduleError(
+            f"{shorten(scope.stmt)}: a requantising store takes accumulators in local.acc, parameters in local.par, "
+            "and an int8 tensor in DRAM"
+        )
+    target.place.stored = True
+    target.place.moved_to.add(Mem.OUTQ)
+    return Copy(ctx, scope, Mem.OUTQ, source, target, par=par)
+
+
 def _loaded_as(stmt, dtype: str, mem: Mem, target_dtype: str) -> Mem:
     if mem in (Mem.INP, Mem.WGT) and (dtype, target_dtype) == ("int8", "int8"):
+        return mem
+    if mem == Mem.PAR and dtype == target_dtype == "uint32":
         return mem
     if mem == Mem.ACC and target_dtype == "int32" and dtype in ("int8", "int32"):
         return Mem.ACC8 if dtype == "int8" else Mem.ACC

@@ -9,6 +9,7 @@ from typing import Any
 from ..hw.config import Config
 from ..hw.errors import ScheduleError
 from ..hw.isa import Mem
+from ..runtime.program import Program
 from .affine import Env, Guard, Linear, Loop, Slots, clip, closure, guards, linear, shorten
 from .intrin import INSTRUCTION, entry_elements
 from .passes import innermost
@@ -36,6 +37,8 @@ class Context:
         self.cfg, self.slots = cfg, Slots()
         self.places: dict = {}  # buffer variable -> Place; views of one allocation share it
         self.time, self.loops = 0, list[Span]()  # the instruction scope at hand, and the loops around it
+        # Resets that were put off: tensor and first entry -> loops [(extent, step)] over the accumulators.
+        self.zeros: dict[tuple[Place, int], list[tuple[int, int]]] = {}
 
     def place(self, var, stmt) -> Place:
         """The place of buffer `var`."""
@@ -51,6 +54,17 @@ class Context:
         place = self.place(var, scope.stmt)
         place.accesses.append((self.time, tuple(self.loops)))
         return Operand(place, linear(indices[0], scope.loops, self.slots, scope.stmt), indices[0])
+
+    def forget(self, written: Place | None) -> None:
+        """Tiles of the tensor `written` in DRAM that are on chip are out of date."""
+        for place in self.places.values():
+            if place.slots is not None and written in place.loaded_from:
+                place.slots.forget()
+
+    def write_zeros(self, program: Program, place: Place) -> None:
+        """Record the resets of `place` that were put off."""
+        for key in [key for key in self.zeros if key[0] is place]:
+            program.gemm([(n, d, 0, 0) for n, d in self.zeros.pop(key)], key[1], reset=True)
 
     def entry(self, mem: Mem) -> int:
         """Elements of one entry of scratchpad `mem`."""

@@ -1,7 +1,8 @@
 """Tile sizes: what a tiling is, what it costs, and the best one that fits the scratchpads.
 
-The costs are cycles of a plain model, not of the circuit: moving data takes bytes / 8, 64 per DMA and 8 per contiguous
-chunk; computing takes one per micro-op and 20 per tile. With virtual threads the two overlap.
+The cost is an estimate in cycles. Computing takes one per micro-op, and a few per instruction. A load takes its beats, one
+cycle per padding entry, and a few per instruction and per row; a store two cycles per entry. Virtual threads make
+computing, loads and stores overlap: step by step the slower one counts, before it the first loads, after it the last store.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.errors import CapacityError, ScheduleError
 
-DMA_CYCLES, CHUNK_CYCLES, TILE_CYCLES, BYTES_PER_CYCLE = 64, 8, 20, 8
+DMA_CYCLES, ROW_CYCLES, STEP_CYCLES, LATENCY = 6, 1, 8, 60
 OUTPUT_DIMS = ("n", "co", "oy", "ox")
 ORDERS = (("n", "co", "oy", "ox"), ("n", "oy", "ox", "co"), ("co", "n", "oy", "ox"))
 MAX_VTHREADS = 4
-SLACK = 0.03  # tiles this close to the best in cycles are told apart by their number of instructions
+SLACK = 0.002  # tiles this close to the best in cycles are told apart by their number of instructions
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,9 @@ class Tile:
     """Extents of one tile and the order of the loops over tiles.
 
     `n`, `co` and `ci` count blocks of the packed layout, `oy` and `ox` output pixels; a dense layer has only `n`,
-    `co` and `ci`. `order` names the output loops, outermost first; inside them runs the loop over tiles of `ci`.
-    `hold_inp` and `hold_wgt` load that operand for all of `ci` at once, outside that loop. The tiles along
-    `thread` are shared out to `vthreads` virtual threads.
+    `co` and `ci`. `order` names the output loops, outermost first; inside them runs the loop over tiles of `ci`. The
+    tiles along `thread` are shared out to `vthreads` virtual threads. `inp_slots` and `wgt_slots` are how many tiles of
+    that operand are kept on chip at most, where there is room for them; 0 leaves it to the compiler.
     """
 
     n: int = 1
@@ -38,10 +39,10 @@ class Tile:
     ox: int = 1
     ci: int = 1
     order: tuple[str, ...] = ORDERS[0]
-    hold_inp: bool = False
-    hold_wgt: bool = False
     thread: str = "co"
     vthreads: int = 1
+    inp_slots: int = 0
+    wgt_slots: int = 0
 
     def checked(self) -> Tile:
         """This tile. Raises `ScheduleError` for values that no schedule can have."""
@@ -54,6 +55,9 @@ class Tile:
             raise ScheduleError(f"Tile.thread = {self.thread!r}: must be one of {', '.join(OUTPUT_DIMS)}")
         if not 1 <= self.vthreads <= MAX_VTHREADS:
             raise ScheduleError(f"Tile.vthreads = {self.vthreads}: must be 1 to {MAX_VTHREADS}")
+        for name in ("inp_slots", "wgt_slots"):
+            if getattr(self, name) < 0:
+                raise ScheduleError(f"Tile.{name} = {getattr(self, name)}: must be at least 0")
         return self
 
 
@@ -97,16 +101,16 @@ def best_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
     grids = np.meshgrid(*(_sizes(getattr(work, d), d in ("co", "ci")) for d in names), indexing="ij")
     extents: dict[str, np.ndarray] = dict(zip(names, (g.reshape(-1) for g in grids)))
     for threads in range(vthreads, 0, -1):
-        templates = list(_templates(work, threads))
-        if not templates:
+        groups = [_Candidates(work, cfg, template, extents) for template in _templates(work, threads)]
+        if not groups:
             continue
-        cost = np.array([_Candidates(work, cfg, template, extents).cost() for template in templates])
+        cost = np.array([group.cost() for group in groups])
         cycles, instructions = cost[:, 0].reshape(-1), cost[:, 1].reshape(-1)
         best = cycles.min()
         if np.isfinite(best):
             k = np.lexsort((cycles, np.where(cycles <= best * (1 + SLACK), instructions, np.inf)))[0]
-            template, place = divmod(int(k), len(grids[0].reshape(-1)))
-            return replace(templates[template], **{d: int(sizes[place]) for d, sizes in extents.items()})
+            group, place = divmod(int(k), len(grids[0].reshape(-1)))
+            return groups[group].tile_at(place)
     raise CapacityError(
         f"no tile fits {cfg.name}: one output block needs {work.rows(1) * work.columns(1)} entries of input and "
         f"{work.kh * work.kw} of weights; it has {cfg.inp_depth} and {cfg.wgt_depth}"
@@ -115,8 +119,8 @@ def best_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
 
 def _templates(work: Work, threads: int) -> Iterator[Tile]:
     dims = [d for d in OUTPUT_DIMS if getattr(work, d) >= threads] if threads > 1 else ["co"]
-    for order, inp, wgt, thread in product(ORDERS, (False, True), (False, True), dims):
-        yield Tile(order=order, hold_inp=inp, hold_wgt=wgt, thread=thread, vthreads=threads)
+    for order, thread in product(ORDERS, dims):
+        yield Tile(order=order, thread=thread, vthreads=threads)
 
 
 def _sizes(extent: int, divisors_only: bool) -> np.ndarray:
@@ -124,78 +128,92 @@ def _sizes(extent: int, divisors_only: bool) -> np.ndarray:
     return np.array(sorted(s for s in sizes if not divisors_only or extent % s == 0))
 
 
+class _Operand:
+    """How often the tiles of an operand are loaded, and how many are on chip.
+
+    `size` are the entries of one tile, `dims` what it depends on; threads have tiles of their own where it depends on
+    theirs.
+    """
+
+    def __init__(self, tile: Tile, share: dict[str, np.ndarray], size: np.ndarray, dims: tuple[str, ...], depth: int):
+        self.size = size
+        self.copies = tile.vthreads if tile.thread in dims else 1
+        most = np.maximum(depth // size, 1)
+        distinct = reached = np.full(len(size), self.copies)
+        window = np.full(len(size), self.copies)  # tiles that must stay for the loads that are saved
+        for d in ("ci", *reversed(tile.order)):
+            if d in dims:
+                distinct, reached = distinct * share[d], reached * share[d]
+            else:
+                again = (distinct > most) & (share[d] > 1)
+                window = np.where(again | (share[d] == 1), window, np.maximum(window, distinct))
+                reached = np.where(again, reached * share[d], reached)
+        self.fetches = reached
+        ahead = np.where(reached > self.copies, max(2, self.copies) if tile.vthreads > 1 else 1, self.copies)
+        self.slots = np.minimum(most, np.maximum(window, ahead))
+        self.fits = size * self.copies <= depth
+        self.waits = (tile.vthreads > 1) & (self.slots < 2) & (reached > 1)
+
+
 class _Candidates:
-    """Every tile of extents `t` (arrays) with the loop order, holds and threads of `tile`."""
+    """Every tile of extents `t` (arrays) with the loop order and threads of `tile`."""
 
     def __init__(self, work: Work, cfg: Config, tile: Tile, t: dict[str, np.ndarray]):
         self.work, self.cfg, self.tile, self.t = work, cfg, tile, t
         trips = {d: -(-getattr(work, d) // t[d]) for d in t}
         self.tiles = trips["n"] * trips["co"] * trips["oy"] * trips["ox"]
         self.steps = self.tiles * trips["ci"]
-        self.share = {**trips, tile.thread: -(-trips[tile.thread] // tile.vthreads)}
+        share = {**trips, tile.thread: -(-trips[tile.thread] // tile.vthreads)}
         self.enough = trips[tile.thread] >= tile.vthreads
-        inp_ci = work.ci if tile.hold_inp else t["ci"]
-        self.wgt_ci = work.ci if tile.hold_wgt else t["ci"]
-        self.inp_dmas = t["n"] * inp_ci
-        self.inp = self.inp_dmas * work.rows(t["oy"]) * work.columns(t["ox"])
-        self.wgt = t["co"] * self.wgt_ci * work.kh * work.kw
+        self.rows, self.columns = work.rows(t["oy"]), work.columns(t["ox"])
         self.out = t["n"] * t["co"] * t["oy"] * t["ox"]
+        inp, wgt = t["n"] * t["ci"] * self.rows * self.columns, t["co"] * t["ci"] * work.kh * work.kw
+        self.inp = _Operand(tile, share, inp, ("n", "oy", "ox", "ci"), cfg.inp_depth)
+        self.wgt = _Operand(tile, share, wgt, ("co", "ci"), cfg.wgt_depth)
         self.full_row = t["ox"] == work.ox
         sides = np.stack([*t.values(), np.full_like(self.tiles, work.kh), np.full_like(self.tiles, work.kw)])
         self.uops = np.prod(np.sort(sides, axis=0)[:-2], axis=0)  # the two longest loops are the instruction's
 
-    def copies(self, dims: str) -> int:
-        """How many times an operand of these dimensions is on chip: once per thread that needs another part."""
-        return self.tile.vthreads if self.tile.thread in dims.split() else 1
-
-    def fetches(self, dims: str) -> np.ndarray:
-        """How often an operand of these dimensions is loaded."""
-        count = reached = np.full(len(self.tiles), self.copies(dims))
-        for d in (*self.tile.order, "ci"):
-            reached = reached * self.share[d]
-            if d in dims.split():
-                count = np.where(self.share[d] > 1, reached, count)
-        return count
+    def tile_at(self, k: int) -> Tile:
+        """Candidate `k`."""
+        slots = {"inp_slots": int(self.inp.slots[k]), "wgt_slots": int(self.wgt.slots[k])}
+        return replace(self.tile, **{d: int(sizes[k]) for d, sizes in self.t.items()}, **slots)
 
     def cost(self) -> tuple[np.ndarray, np.ndarray]:
         """(cycles, infinite where the tile does not fit; instructions)."""
         work, cfg, tile, t = self.work, self.cfg, self.tile, self.t
-        inp_dims = "n oy ox" if tile.hold_inp else "n oy ox ci"
-        wgt_dims = "co" if tile.hold_wgt else "co ci"
-        inp_n, wgt_n, par_n = self.fetches(inp_dims), self.fetches(wgt_dims), self.fetches("co")
-        uop_n = np.where(self.uops * tile.vthreads <= cfg.uop_depth // 2, 1, self.steps)
-        inp_chunks = self.inp_dmas * np.where(self.full_row, 1, work.rows(t["oy"]))
-        wgt_chunks = np.where(self.wgt_ci == work.ci, 1, t["co"])
+        beat = cfg.axi_bits // 8
+        inp_dmas = t["n"] * t["ci"]
+        inp_rows = inp_dmas * np.where(self.full_row, 1, self.rows)
+        inp = self.inp.size * cfg.inp_entry_bytes / beat + DMA_CYCLES * inp_dmas + ROW_CYCLES * inp_rows
+        wgt = self.wgt.size * cfg.wgt_entry_bytes / beat + DMA_CYCLES + ROW_CYCLES * t["co"]
         out_dmas = work.planes * t["n"] * np.where(self.full_row, 1, t["co"])
-        out_chunks = work.planes * t["n"] * t["co"] * np.where(self.full_row, 1, t["oy"])
-        inp_mem = inp_n * _cycles(self.inp * cfg.inp_entry_bytes, self.inp_dmas, inp_chunks)
-        wgt_mem = wgt_n * _cycles(self.wgt * cfg.wgt_entry_bytes, 1, wgt_chunks)
-        par_mem = par_n * _cycles(t["co"] * cfg.acc_entry_bytes, 1, 1) * work.operands
-        out_mem = self.tiles * _cycles(self.out * work.planes * cfg.out_entry_bytes, out_dmas, out_chunks)
-        memory = inp_mem + wgt_mem + par_mem + out_mem + uop_n * _cycles(self.uops * cfg.uop_entry_bytes, 1, 1)
+        out_rows = work.planes * t["n"] * t["co"] * np.where(self.full_row, 1, t["oy"])
+        out = self.out * work.planes * cfg.out_entry_bytes / beat + DMA_CYCLES * out_dmas + ROW_CYCLES * out_rows
+        parameters = work.co * cfg.par_entry_bytes * work.operands / beat
+        visits = work.n * work.co * work.oy * work.ox * (work.ci * work.kh * work.kw + work.alu_ops)
+        step = visits / self.steps + STEP_CYCLES
 
-        results = work.n * work.co * work.oy * work.ox
-        compute = results * (work.ci * work.kh * work.kw + 1 + work.alu_ops) + TILE_CYCLES * self.steps
+        last = out + LATENCY
         if tile.vthreads > 1:
-            # What the threads share has one copy on chip: loading it anew waits until they are done with the old one.
-            for dims, count, cost in ((inp_dims, inp_n, inp_mem), (wgt_dims, wgt_n, wgt_mem)):
-                compute = compute + (np.where(count > 1, cost, 0) if self.copies(dims) == 1 else 0)
-            first_and_last = (
-                self.inp * cfg.inp_entry_bytes + self.wgt * cfg.wgt_entry_bytes + self.out * cfg.out_entry_bytes
-            )
-            cycles = np.maximum(compute, memory) + first_and_last / BYTES_PER_CYCLE
+            first = inp * self.inp.copies + wgt + LATENCY
+            x, w = self.inp.fetches - self.inp.copies, self.wgt.fetches - 1
+            both = np.minimum(x, w)
+            alone = np.where(x > w, inp, wgt)
+            count = np.abs(x - w)
+            rest = np.maximum(self.steps - both - count, 0)
+            cycles = both * np.maximum(step, inp + wgt) + count * np.maximum(step, alone) + rest * step
+            cycles = np.maximum(cycles, self.tiles * out) + first + last + parameters
+            cycles += np.where(self.inp.waits, x * inp, 0) + np.where(self.wgt.waits, w * wgt, 0)
         else:
-            cycles = compute + memory
-        instructions = inp_n * self.inp_dmas + wgt_n + par_n * work.operands
+            loads = self.inp.fetches * (inp + LATENCY) + self.wgt.fetches * (wgt + LATENCY) + parameters
+            cycles = self.steps * step + loads + self.tiles * last
+        instructions = self.inp.fetches * inp_dmas + self.wgt.fetches + work.co * work.operands
         instructions = instructions + self.tiles * (out_dmas + 1 + work.alu_ops) + self.steps
-        return np.where(self._fits(inp_dims, wgt_dims), cycles, np.inf), instructions
+        return np.where(self._fits(), cycles, np.inf), instructions
 
-    def _fits(self, inp_dims: str, wgt_dims: str) -> np.ndarray:
-        cfg = self.cfg
-        acc = self.out * self.tile.vthreads + self.t["co"] * self.work.operands * self.copies("co")
-        inp, wgt = self.inp * self.copies(inp_dims), self.wgt * self.copies(wgt_dims)
-        return (inp <= cfg.inp_depth) & (wgt <= cfg.wgt_depth) & (acc <= cfg.acc_depth) & self.enough
-
-
-def _cycles(nbytes, dmas, chunks):
-    return nbytes / BYTES_PER_CYCLE + DMA_CYCLES * dmas + CHUNK_CYCLES * chunks
+    def _fits(self) -> np.ndarray:
+        cfg, tile = self.cfg, self.tile
+        operands = self.t["co"] * self.work.operands * (tile.vthreads if tile.thread == "co" else 1)
+        acc = self.out * tile.vthreads + operands
+        return self.inp.fits & self.wgt.fits & (acc <= cfg.acc_depth) & self.enough

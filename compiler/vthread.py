@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..hw.errors import ScheduleError
 from .affine import constant, shorten
-from .intrin import INSTRUCTION
+from .intrin import COPIES, INSTRUCTION, THREAD
 from .tvm_compat import ir, structural_mutate, structural_walk, tirx
 
 _THREAD = "virtual_thread"
@@ -142,7 +142,8 @@ class _Thread:
         if isinstance(stmt, tirx.IfThenElse):
             return self._condition(stmt, conditions, bound)
         if isinstance(stmt, tirx.AllocBuffer) and stmt.buffer in self.copies:
-            return tirx.AllocBuffer(self.copies[stmt.buffer][0], stmt.annotations)
+            copies = int(stmt.annotations.get(COPIES, 1)) * self.extent
+            return tirx.AllocBuffer(self.copies[stmt.buffer][0], {**stmt.annotations, COPIES: copies})
         if self._depends(stmt):
             raise ScheduleError(f"{shorten(stmt)}: depends on virtual thread {self.var.name!r} outside an instruction")
         return stmt
@@ -164,7 +165,8 @@ class _Thread:
             body = tirx.IfThenElse(condition, body, None)
         thread = tirx.Var(self.var.name, "int32")  # a variable of its own: TVM wants each bound once
         scope = tirx.AttrStmt(scope.node, scope.attr_key, scope.value, self._private(body, thread))
-        return tirx.For(thread, tirx.IntImm("int32", 0), tirx.IntImm("int32", self.extent), tirx.ForKind.SERIAL, scope)
+        trips = tirx.IntImm("int32", 0), tirx.IntImm("int32", self.extent)
+        return tirx.For(thread, *trips, tirx.ForKind.SERIAL, scope, None, {THREAD: 1})
 
     def _private(self, body, thread):
         """`body` for one thread: its variable, and its copies of the tensors."""

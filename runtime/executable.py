@@ -168,6 +168,12 @@ class Executable:
 
     def save(self, path: str | Path) -> None:
         """Write the `.tw` file, whole or not at all. Raises `FileError`."""
+        data = self.to_bytes()
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(data)
+
+    def to_bytes(self) -> bytes:
+        """The contents of the `.tw` file."""
         archive = io.BytesIO()
         with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as z:
             members = _Writer(z)
@@ -185,34 +191,48 @@ class Executable:
                 "memory": {name: region._asdict() for name, region in self.memory_plan().items()},
             }
             z.writestr("manifest.json", json.dumps(manifest, indent=1))
-        with atomic_write(path) as temporary:
-            temporary.write_bytes(archive.getvalue())
+        return archive.getvalue()
 
     @staticmethod
     def load(path: str | Path) -> Executable:
         """Read a `.tw` file. Raises `FileError` where it is missing, damaged or not such a file."""
         try:
-            with zipfile.ZipFile(path) as z:
+            data = Path(path).read_bytes()
+        except FileNotFoundError:
+            raise FileError(f"{path}: no such file") from None
+        except IsADirectoryError:
+            raise FileError(f"{path}: is a folder") from None
+        except OSError as exc:
+            raise FileError(f"{path}: cannot be read ({exc.strerror or exc})") from None
+        return Executable.from_bytes(data, str(path))
+
+    @staticmethod
+    def from_bytes(data: bytes, name: str, *, most: int | None = None) -> Executable:
+        """The program in `data`, the contents of the `.tw` file `name`; unpacked it may have `most` bytes.
+
+        Raises `FileError` where it is damaged, too large or no such file.
+        """
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as z:
+                size = sum(member.file_size for member in z.infolist())
+                if most is not None and size > most:
+                    raise FileError(f"{name}: {size:,} bytes unpacked, {most:,} are allowed")
                 manifest = json.loads(z.read("manifest.json"))
                 if manifest["format"] != FORMAT or manifest["version"] != VERSION:
-                    raise FileError(f"{path}: {manifest['format']!r} version {manifest['version']} is not known here")
+                    raise FileError(f"{name}: {manifest['format']!r} version {manifest['version']} is not known here")
                 cfg = Config.from_dict(manifest["config"])
                 if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
-                    raise FileError(f"{path}: fingerprint {manifest['fingerprint']} is not its configuration's")
+                    raise FileError(f"{name}: fingerprint {manifest['fingerprint']} is not its configuration's")
                 tensors = [
                     Tensor(t["name"], tuple(t["shape"]), t["dtype"], t["kind"], _array_in(z, t["data"]))
                     for t in manifest["tensors"]
                 ]
                 steps = [_step_in(z, cfg, step) for step in manifest["steps"]]
                 return Executable(cfg, manifest["name"], {t.name: t for t in tensors}, steps)
-        except FileNotFoundError:
-            raise FileError(f"{path}: no such file") from None
-        except IsADirectoryError:
-            raise FileError(f"{path}: is a folder") from None
         except FileError:
             raise
         except Exception as exc:  # damaged bytes make zipfile, zlib, json and numpy raise errors of any kind
-            raise FileError(f"{path}: not a tilewright program, or a damaged one ({_one_line(exc)})") from None
+            raise FileError(f"{name}: not a tilewright program, or a damaged one ({_one_line(exc)})") from None
 
     def memory_plan(self) -> dict[str, Region]:
         """The regions of device memory that the program needs, by tensor or by step and buffer."""

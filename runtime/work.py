@@ -16,8 +16,8 @@ def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dic
     if "uop_bgn" in f:
         uops = (f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
         stats.uops += uops
-        if f["op"] == Op.GEMM and not f["reset"]:
-            stats.macs += uops * cfg.macs_per_cycle
+        if f["op"] in (Op.GEMM, Op.DWGEMM) and not f["reset"]:
+            stats.macs += uops * (cfg.macs_per_cycle if f["op"] == Op.GEMM else cfg.batch * cfg.block_out)
     elif f.get("x_size"):
         mem = Mem(f["mem"])
         rows = 1 if mem == Mem.UOP else f["y_size"]

@@ -7,6 +7,8 @@ SHR shifts right with the sign, a negative amount to the left; amounts saturate:
 * an immediate: r visits of an accumulator are one operation with an operand that stands for r;
 * accumulators that are read but never written: repeated destinations are reductions;
 * results that are read again: the sequence is cut into levels, each of which depends on earlier ones only.
+
+RESCALE has its parameters in place of an operand: r visits of an accumulator are r operations on it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from ..hw.isa import AluOp, Mem
+from ..hw.rounding import rescale
 from .loops import DST, SRC, WGT, Axis, Nest, distinct, grid, trips, visits
 from .state import Action, State, loop_action
 
@@ -25,6 +28,8 @@ _ROWS = 1 << 15  # visits that one piece puts into index tables
 def alu_action(state: State, f: dict[str, int]) -> Action:
     """What executes the decoded ALU instruction `f`."""
     op = AluOp(f["alu_op"])
+    if op == AluOp.RESCALE:
+        return loop_action(state, f, lambda nest: _rescale(state, nest.without(SRC, WGT), f["imm"]))
     if f["use_imm"]:
         return loop_action(state, f, lambda nest: _immediate(state, nest.without(SRC, WGT), op, f["imm"]))
     return loop_action(state, f, lambda nest: _tensor(state, nest.without(WGT), op))
@@ -102,6 +107,29 @@ def _repeated(op: AluOp, imm: int, counts: np.ndarray) -> np.ndarray:
         powers = np.array([pow(imm, n, 1 << 32) for n in values.tolist()], np.uint32)
         return powers.view(np.int32)[where]
     return np.full(len(counts), imm, np.int32)
+
+
+def _rescale(state: State, nest: Nest, entry: int) -> Iterator[Action]:
+    low, high = nest.limits(DST)
+    state.check(Mem.ACC, low, high)
+    state.check(Mem.PAR, entry, entry)
+    counts = visits(nest.axes, DST)
+    index = np.flatnonzero(counts)
+    counts = counts[index]
+    index += low
+
+    def execute() -> None:
+        p = [np.tile(state.par[name][entry], state.cfg.batch) for name in ("multiplier", "exponent", "mode")]
+        at, left = index, counts
+        while len(at):
+            before = state.acc[at]
+            after = rescale(before, *p).astype(np.int32)
+            state.acc[at] = after
+            left = left - 1
+            again = (left > 0) & (after != before).any(axis=1)
+            at, left = at[again], left[again]
+
+    yield execute
 
 
 # -- tensors

@@ -1,4 +1,4 @@
-"""GEMM: a whole instruction as a few products of matrices.
+"""GEMM and DWGEMM: a whole instruction as a few products of matrices or of vectors.
 
 Every loop is one of: rows `m` (steps dst and src, or dst alone), columns `n` (dst and wgt), reduction `k` (not dst),
 `b` (all three, a batch of products), or a repetition (none). Inputs and weights are gathered along their loops,
@@ -7,6 +7,9 @@ Every loop is one of: rows `m` (steps dst and src, or dst alone), columns `n` (d
 
 and C is added to `acc[dst(b, m, n)]`. The product is one of float32 matrices, cut along the reduction where a sum could
 pass 2**24: below that every partial sum is an integer that float32 holds, in whatever order it is formed.
+
+DWGEMM multiplies element by element: inputs and rows of weights are gathered for every visit, multiplied, and summed
+over the loops that keep the accumulator.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import Mem
+from ..hw.isa import Mem, Op
 from .loops import DST, SRC, WGT, Axis, Nest, Triple, distinct, grid, trips, visits
 from .state import Action, State, loop_action
 
@@ -24,10 +27,11 @@ _ELEMENTS = 1 << 20  # of each gathered matrix and of the result
 
 
 def gemm_action(state: State, f: dict[str, int]) -> Action:
-    """What executes the decoded GEMM `f`."""
+    """What executes the decoded GEMM or DWGEMM `f`."""
     if f["reset"]:
         return loop_action(state, f, lambda nest: _reset(state, nest))
-    return loop_action(state, f, lambda nest: _multiply(state, nest, bool(f.get("overwrite"))))
+    product = Depthwise if f["op"] == Op.DWGEMM else Product
+    return loop_action(state, f, lambda nest: _multiply(state, nest, product, bool(f.get("overwrite"))))
 
 
 def exact_products(cfg: Config) -> int:
@@ -46,12 +50,13 @@ def _reset(state: State, nest: Nest) -> Iterator[Action]:
         yield lambda: state.acc.__setitem__(touched, 0)
 
 
-def _multiply(state: State, nest: Nest, overwrite: bool) -> Iterator[Action]:
-    for mem, column in ((Mem.ACC, DST), (Mem.INP, SRC), (Mem.WGT, WGT)):
+def _multiply(state: State, nest: Nest, product: type[Product | Depthwise], overwrite: bool) -> Iterator[Action]:
+    for mem, column in ((Mem.ACC, DST), (Mem.INP, SRC)):
         state.check(mem, *nest.limits(column))
+    product.check_weights(state, *nest.limits(WGT))
     whole, times = _visible(nest, overwrite)
-    for piece in whole.pieces(lambda axes: max(_sizes(state.cfg, axes)) <= _ELEMENTS, ordered=overwrite):
-        yield _piece(state, piece, times, overwrite)
+    for piece in whole.pieces(lambda axes: product.elements(state.cfg, axes) <= _ELEMENTS, ordered=overwrite):
+        yield _piece(state, piece, times, product, overwrite)
 
 
 def _visible(nest: Nest, overwrite: bool) -> tuple[Nest, int]:
@@ -70,12 +75,12 @@ def _visible(nest: Nest, overwrite: bool) -> tuple[Nest, int]:
     return Nest((base[0], base[1], base[2]), tuple(axes)), times
 
 
-def _piece(state: State, piece: Nest, times: int, overwrite: bool) -> Action:
+def _piece(state: State, piece: Nest, times: int, product: type[Product | Depthwise], overwrite: bool) -> Action:
     piece, more = _visible(piece, overwrite)  # what is left of an irregular axis may not vary any more
-    product = state.plans.get(
-        ("gemm", piece.axes, overwrite), lambda: Product(state.cfg, piece.axes, overwrite), lambda p: p.nbytes
+    plan = state.plans.get(
+        (product, piece.axes, overwrite), lambda: product(state.cfg, piece.axes, overwrite), lambda p: p.nbytes
     )
-    return lambda: product.run(state, piece.base, times * more)
+    return lambda: plan.run(state, piece.base, times * more)
 
 
 def _kind(axis: Axis) -> str:
@@ -90,12 +95,6 @@ def _kinds(axes: Sequence[Axis]) -> dict[str, list[Axis]]:
     return {kind: [axis for axis in axes if _kind(axis) == kind] for kind in "bmnk"}
 
 
-def _sizes(cfg: Config, axes: Sequence[Axis]) -> tuple[int, int, int]:
-    b, m, n, k = map(trips, _kinds(axes).values())
-    rows, columns = m * cfg.batch, n * cfg.block_out
-    return b * rows * k * cfg.block_in, b * columns * k * cfg.block_in, b * rows * columns
-
-
 class Product:
     """The product over `axes`, whatever the base: index tables and where the result goes."""
 
@@ -105,9 +104,20 @@ class Product:
         self.inp_low, self.inp_rows = _rows([*b, *m], k, SRC, cfg.batch)
         self.wgt_low, self.wgt_rows = _rows([*b, *n], k, WGT, cfg.block_out)
         self.cut = max(1, exact_products(cfg) // cfg.block_in) * cfg.block_in
-        regular = distinct([*b, *m, *n], DST)
-        self.target = (_Strided if regular else _Scattered)(cfg, axes, overwrite)
+        self.target = _target(cfg, axes, overwrite)
         self.nbytes = self.inp_rows.nbytes + self.wgt_rows.nbytes + self.target.nbytes + 1024
+
+    @staticmethod
+    def check_weights(state: State, low: int, high: int) -> None:
+        """Raises `AccessError` unless the weight indices `low` to `high` exist."""
+        state.check(Mem.WGT, low, high)
+
+    @staticmethod
+    def elements(cfg: Config, axes: Sequence[Axis]) -> int:
+        """Elements of the largest matrix of the product over `axes`."""
+        b, m, n, k = map(trips, _kinds(axes).values())
+        rows, columns, depth = m * cfg.batch, n * cfg.block_out, k * cfg.block_in
+        return b * max(rows * depth, columns * depth, rows * columns)
 
     def run(self, state: State, base: Triple, times: int) -> None:
         """Add the product, `times` over, to the accumulators (or overwrite them)."""
@@ -126,6 +136,46 @@ class Product:
             part = np.matmul(inp[..., at : at + self.cut], wgt[..., at : at + self.cut, :])
             total += part.astype(np.int32)
         self.target.put(state.acc, base[DST], total, times)
+
+
+class Depthwise:
+    """The element-wise products over `axes`, whatever the base, summed over those that keep the accumulator."""
+
+    def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
+        outer = [axis for axis in axes if axis.varies(DST)]
+        inner = [axis for axis in axes if not axis.varies(DST)]
+        self.shape = trips(outer), trips(inner), cfg.batch, cfg.block_in
+        self.inp_low, self.inp_rows = _rows(outer, inner, SRC, 1)
+        self.wgt_low, self.wgt_rows = _rows(outer, inner, WGT, 1)
+        # where it goes depends on dst alone: one row of the result per visit
+        self.target = _target(cfg, Nest((0, 0, 0), tuple(outer)).without(SRC, WGT).axes, overwrite)
+        self.nbytes = self.inp_rows.nbytes + self.wgt_rows.nbytes + self.target.nbytes + 1024
+
+    @staticmethod
+    def check_weights(state: State, low: int, high: int) -> None:
+        """Raises `AccessError` unless the rows `low` to `high` of the weights exist."""
+        state.check_rows(low, high)
+
+    @staticmethod
+    def elements(cfg: Config, axes: Sequence[Axis]) -> int:
+        """Products over `axes`."""
+        return trips(axes) * cfg.batch * cfg.block_in
+
+    def run(self, state: State, base: Triple, times: int) -> None:
+        """Add the products, `times` over, to the accumulators (or overwrite them)."""
+        n, k, batch, block = self.shape
+        entries = state.inp.reshape(-1, batch * block)[base[SRC] + self.inp_low :]
+        inp = entries.take(self.inp_rows, axis=0, mode="clip").reshape(n, k, batch, block)
+        rows = state.wgt[base[WGT] + self.wgt_low :]
+        wgt = rows.take(self.wgt_rows, axis=0, mode="clip").reshape(n, k, 1, block)
+        products = np.multiply(inp, wgt, dtype=np.int16)  # 128 * 128 fits
+        self.target.put(state.acc, base[DST], products.sum(axis=1, dtype=np.int32), times)
+
+
+def _target(cfg: Config, axes: tuple[Axis, ...], overwrite: bool) -> _Strided | _Scattered:
+    """Where the result over `axes` goes."""
+    regular = distinct([axis for axis in axes if axis.varies(DST)], DST)
+    return (_Strided if regular else _Scattered)(cfg, axes, overwrite)
 
 
 def _rows(outer: list[Axis], k: list[Axis], column: int, vectors: int) -> tuple[int, np.ndarray]:

@@ -1,8 +1,8 @@
 """The behavioural model: what a binary program does, and so the definition of the instruction set.
 
 Three queues execute their instructions in order, held together by dependence tokens (sim/tokens.py). An instruction
-executes completely before the next one in any queue begins: LOAD and STORE in sim/transfer.py, GEMM in sim/gemm.py,
-ALU in sim/alu.py. Scratchpads start at zero and keep their contents from run to run; tokens do not.
+executes completely before the next one in any queue begins: LOAD and STORE in sim/transfer.py, GEMM and DWGEMM in
+sim/gemm.py, ALU in sim/alu.py. Scratchpads start at zero and keep their contents from run to run; tokens do not.
 
 The instructions are fetched before the first executes, so a program cannot change itself. An index that a
 loop carries out of its scratchpad is an error; it never wraps.
@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import AccessError, ExecutionError, InputError, UnsupportedError
-from ..hw.isa import EXTENSION_OF_ALU, EXTENSION_OF_MEM, EXTENSION_OF_OP, FLAGS, INSN_BYTES, AluOp, Mem, Op, Queue
+from ..hw.errors import AccessError, ExecutionError, InputError
+from ..hw.isa import FLAGS, INSN_BYTES, Op, Queue
 from ..runtime.device import Stats
 from ..runtime.work import count_work
 from .alu import alu_action
@@ -26,9 +26,7 @@ from .state import Action, State
 from .tokens import Node, node, schedule
 from .transfer import load_action, store_action
 
-_KIND_FIELDS = ("op", "mem", "alu_op", "reset", "overwrite", *FLAGS)
-
-NOT_EXECUTED = frozenset({"requant", "depthwise", "rescale"})  # extensions that are decoded and refused
+_KIND_FIELDS = ("op", "mem", "alu_op", "use_imm", "reset", "overwrite", *FLAGS)
 
 _PROGRAM_INSNS = 1 << 15  # instructions kept ready to run again
 
@@ -58,9 +56,9 @@ class Model:
     def run(self, insn_address: int, insn_count: int) -> Stats:
         """Execute `insn_count` instructions from byte address `insn_address` on, the last of which is FINISH.
 
-        Raises `ExecutionError` (undecodable, FINISH missing or not last), `DeadlockError`, `TokenError`, `AccessError`
-        or `UnsupportedError`; each text has the instruction's index and disassembly. All but `AccessError` come
-        before anything executes.
+        Raises `ExecutionError` (undecodable, FINISH missing or not last), `DeadlockError`, `TokenError` or
+        `AccessError`; each text has the instruction's index and disassembly. All but `AccessError` come before anything
+        executes.
         """
         end = insn_address + insn_count * INSN_BYTES
         if insn_address < 0 or insn_count < 0 or end > len(self.dram):
@@ -101,6 +99,7 @@ _ACTIONS = {
     Op.LOADP: load_action,
     Op.STORE: store_action,
     Op.GEMM: gemm_action,
+    Op.DWGEMM: gemm_action,
     Op.ALU: alu_action,
     Op.FINISH: lambda state, f: _finish,
 }
@@ -113,8 +112,7 @@ def _finish() -> None:
 class _Kind(NamedTuple):
     """What instructions have in common that differ in sizes and addresses only."""
 
-    refusal: type[ExecutionError] | type[UnsupportedError] | None
-    reason: str
+    refusal: str | None
     node: Node
     mnemonic: str
 
@@ -136,8 +134,7 @@ class _Program:
             if kind is None:
                 kind = kinds[key] = self._kind(f)
             if kind.refusal:
-                args = (k,) if kind.refusal is ExecutionError else ()
-                raise kind.refusal(f"{self.at(k)}: {kind.reason}", *args)
+                raise ExecutionError(f"{self.at(k)}: {kind.refusal}", k)
             self.nodes.append(kind.node)
             self.stats.insns[kind.mnemonic] += 1
             count_work(self.stats, state.cfg, state.entry_bytes, f)
@@ -148,16 +145,10 @@ class _Program:
         return f"instruction {k} ({self._isa.disassemble(self.insns[k])})"
 
     def _kind(self, f: dict[str, int]) -> _Kind:
-        nowhere = Node(Queue.COMPUTE, (), ())
         reason = self._isa.undecodable(f)
         if reason:
-            return _Kind(ExecutionError, reason, nowhere, "")
-        used = {EXTENSION_OF_OP.get(Op(f["op"]))}
-        used.add(EXTENSION_OF_MEM.get(Mem(f["mem"])) if "mem" in f else None)
-        used.add(EXTENSION_OF_ALU.get(AluOp(f["alu_op"])) if "alu_op" in f else None)
-        for extension in sorted(NOT_EXECUTED & used):
-            return _Kind(UnsupportedError, f"the model does not execute extension {extension} yet", nowhere, "")
-        return _Kind(None, "", node(self._isa.queue(f), f), self._isa.mnemonic(f))
+            return _Kind(reason, Node(Queue.COMPUTE, (), ()), "")
+        return _Kind(None, node(self._isa.queue(f), f), self._isa.mnemonic(f))
 
     def _check_finish(self) -> None:
         last = len(self.insns) - 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError
-from ..hw.isa import Isa, Mem, depth, entry_bytes
+from ..hw.isa import PAR, Isa, Mem, depth, entry_bytes
 from .loops import Nest, factor
 from .lru import Lru
 
@@ -25,7 +25,8 @@ class State:
 
     Narrow values are held as int8, whatever their width in DRAM, one row per vector that a product reads: `inp`
     (entries * batch, block_in), `wgt` (entries * block_out, block_in). `acc` is int32 (entries, batch * block_out),
-    `uop` the micro-op words, `dram` uint8 bytes.
+    `uop` the micro-op words, `dram` uint8 bytes. `par` has the decoded fields of the post-processing parameters, int64
+    (entries, block_out) each.
     """
 
     def __init__(self, cfg: Config, dram: np.ndarray):
@@ -36,12 +37,13 @@ class State:
         self.wgt = np.zeros((cfg.wgt_depth * cfg.block_out, cfg.block_in), np.int8)
         self.acc = np.zeros((cfg.acc_depth, cfg.batch * cfg.block_out), np.int32)
         self.uop = np.zeros(cfg.uop_depth, np.uint32)
+        self.par = {name: np.zeros((cfg.par_entries, cfg.block_out), np.int64) for name in PAR.fields}
         self.plans: Lru = Lru(_PLAN_BYTES)
         self._kernels: Lru[Nest] = Lru(_KERNEL_BYTES)
         self._ranges: dict[tuple[int, int], Nest] = {}  # kernels by place, while the micro-op buffer is unchanged
 
     def array(self, mem: Mem) -> np.ndarray:
-        """The scratchpad that `mem` addresses."""
+        """The scratchpad of vectors or micro-ops that `mem` addresses."""
         return {Mem.UOP: self.uop, Mem.INP: self.inp, Mem.WGT: self.wgt}.get(mem, self.acc)
 
     def uops_changed(self) -> None:
@@ -65,6 +67,12 @@ class State:
         """Raises `AccessError` unless entries `low` to `high` of the scratchpad of `mem` exist."""
         if low < 0 or high >= self.depth[mem]:
             raise AccessError(f"{mem.name} entries {low}..{high} are outside 0..{self.depth[mem] - 1}")
+
+    def check_rows(self, low: int, high: int) -> None:
+        """Raises `AccessError` unless rows `low` to `high` of the weights exist."""
+        rows = len(self.wgt)
+        if low < 0 or high >= rows:
+            raise AccessError(f"WGT rows {low}..{high} are outside 0..{rows - 1}")
 
 
 def nothing() -> None:

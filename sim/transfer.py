@@ -1,4 +1,4 @@
-"""LOAD and STORE: two-dimensional copies between DRAM and scratchpads, with padding and width conversion.
+"""LOAD and STORE: two-dimensional copies between DRAM and scratchpads, with padding, width conversion, requantisation.
 
 Element i of an entry stands in bits [i * w, (i + 1) * w) of its bytes, little-endian, two's complement.
 """
@@ -6,11 +6,13 @@ Element i of an entry stands in bits [i * w, (i + 1) * w) of its bytes, little-e
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import numpy as np
 
 from ..hw.errors import AccessError
-from ..hw.isa import Mem
+from ..hw.isa import PAR, Mem
+from ..hw.rounding import requantise
 from ..runtime.buffer import pack_bits, unpack_bits
 from .state import Action, State, nothing
 
@@ -24,6 +26,8 @@ def load_action(state: State, f: dict[str, int]) -> Action:
         return nothing
     if mem == Mem.UOP:
         return _load_uops(state, f)
+    if mem == Mem.PAR:
+        return _load_par(state, f)
     rows, columns = f["y_size"], f["x_size"]
     width, height = f["x_pad_0"] + columns + f["x_pad_1"], f["y_pad_0"] + rows + f["y_pad_1"]
     if not height:
@@ -50,24 +54,44 @@ def load_action(state: State, f: dict[str, int]) -> Action:
 
 def store_action(state: State, f: dict[str, int]) -> Action:
     """What executes the decoded STORE `f`. Raises `AccessError` where it leaves a memory."""
-    rows, columns, cfg = f["y_size"], f["x_size"], state.cfg
+    rows, columns, mem = f["y_size"], f["x_size"], Mem(f["mem"])
     if not rows or not columns:
         return nothing
     first = f["sram_base"]
-    state.check(Mem.OUT, first, first + rows * columns - 1)
+    state.check(mem, first, first + rows * columns - 1)
     source = state.acc[first : first + rows * columns].reshape(rows, -1)
-    target = _dram(state, f, Mem.OUT, rows, np.uint8)
-    if f["x_stride"] < columns:  # rows overlap: the later one is seen
-        row_pairs = list(zip(target, source))
-    else:
-        row_pairs = [(target, source)]
+    target = _dram(state, f, mem, rows, np.uint8)
+    convert = _requantiser(state, f) if mem == Mem.OUTQ else _truncate(state.cfg.out_bits)
+    overlap = f["x_stride"] < columns  # of rows: the later one is seen
 
     def execute() -> None:
-        for out, values in row_pairs:
-            low = pack_bits(values, cfg.out_bits).reshape(out.shape) if cfg.out_bits < 8 else values
+        values = convert(source)
+        for out, low in zip(target, values) if overlap else [(target, values)]:
             np.copyto(out, low, casting="unsafe")
 
     return execute
+
+
+def _truncate(bits: int) -> Callable[[np.ndarray], np.ndarray]:
+    """What turns accumulators (rows, elements) into the bytes of their low `bits`."""
+    if bits == 8:
+        return lambda values: values
+    return lambda values: pack_bits(values, bits).reshape(len(values), -1)
+
+
+def _requantiser(state: State, f: dict[str, int]) -> Callable[[np.ndarray], np.ndarray]:
+    """What turns accumulators (rows, elements) into int8 with the parameters of each row."""
+    rows, first, step, block = f["y_size"], f["par_base"], f["par_step"], state.cfg.block_out
+    state.check(Mem.PAR, first, first + (rows - 1) * step)
+    entries = first + step * np.arange(rows if step else 1)
+
+    def convert(values: np.ndarray) -> np.ndarray:
+        p = {name: column[entries][:, None, :] for name, column in state.par.items()}
+        total = (values.reshape(rows, -1, block) + p["bias"]).astype(np.int32)
+        scale, limits = (p["multiplier"], p["exponent"]), (p["zero_point"], p["low"], p["high"])
+        return requantise(total, *scale, *limits, p["mode"]).reshape(rows, -1)
+
+    return convert
 
 
 def _load_uops(state: State, f: dict[str, int]) -> Action:
@@ -79,6 +103,22 @@ def _load_uops(state: State, f: dict[str, int]) -> Action:
     def execute() -> None:
         np.copyto(target, source)
         state.uops_changed()
+
+    return execute
+
+
+def _load_par(state: State, f: dict[str, int]) -> Action:
+    rows, columns, first = f["y_size"], f["x_size"], f["sram_base"]
+    if not rows:
+        return nothing
+    state.check(Mem.PAR, first, first + rows * columns - 1)
+    source = _dram(state, f, Mem.PAR, rows, np.uint32)
+
+    def execute() -> None:
+        words = np.zeros((rows * columns * state.cfg.block_out, 4), np.uint32)
+        words[:, :3] = source.reshape(-1, 3)
+        for name, values in PAR.decode(words.view(np.uint64)).items():
+            state.par[name][first : first + rows * columns] = values.reshape(rows * columns, -1)
 
     return execute
 

@@ -43,10 +43,10 @@ def conv2d(
 
     Raises `ScheduleError` for an impossible shape, epilogue or tile, `CapacityError` where no tile fits.
     """
-    ep.check(epilogue, ("x", "w"))
+    ep.check(epilogue, ("x", "w"), planes)
     oy, ox = output_size("conv2d", h, w, kh, kw, stride, pad, dilation)
     nb, ib, ob = -(-n // cfg.batch), -(-ci // cfg.block_in), -(-co // cfg.block_out)
-    operands, operations = len(ep.operand_names(epilogue)), ep.alu_ops(epilogue, planes)
+    operands, operations = ep.accumulator_operands(epilogue), ep.alu_ops(epilogue, planes)
     work = Work(nb, ob, ib, oy, ox, kh, kw, stride, dilation, operands, operations, 4 if planes else 1)
     tile = chosen_tile(work, cfg, tile, vthreads)
     data = te.placeholder((nb, ib, h, w, cfg.batch, cfg.block_in), "int8", "x")

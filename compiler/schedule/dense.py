@@ -36,9 +36,9 @@ def dense(
     `tile` (default: searched) uses `n`, `co`, `ci`; `vthreads` (default: the tile's, 2 in a search) is 1 to 4.
     Raises `ScheduleError` for an impossible epilogue or tile, `CapacityError` where no tile fits.
     """
-    ep.check(epilogue, ("x", "w"))
+    ep.check(epilogue, ("x", "w"), planes)
     nb, ib, ob = -(-n // cfg.batch), -(-ci // cfg.block_in), -(-co // cfg.block_out)
-    work = Work(nb, ob, ib, operands=len(ep.operand_names(epilogue)), alu_ops=ep.alu_ops(epilogue, planes))
+    work = Work(nb, ob, ib, operands=ep.accumulator_operands(epilogue), alu_ops=ep.alu_ops(epilogue, planes))
     work = replace(work, planes=4 if planes else 1)
     tile = chosen_tile(work, cfg, tile, vthreads)
     x = te.placeholder((nb, ib, cfg.batch, cfg.block_in), "int8", "x")

@@ -1,12 +1,19 @@
-"""What happens to accumulators before they are stored: a chain of ALU operations, then int8 or byte planes."""
+"""What happens to accumulators before they are stored: a chain of operations, then int8 or byte planes.
+
+`add`, `sub`, `mul`, `max`, `min`, `shr` and `shl` run on the ALU, with a number or a per-channel parameter. `rescale`, on
+the ALU, too, multiplies by a per-channel scale, and `requant`, at the end of a chain, is part of the store: bias, scale,
+zero point and clamp per channel. The parameters of both are tensors that `runtime.layout.pack_par` makes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
+from ..intrin import ACC, PAR, PAR_WORDS, REQUANTISE, RESCALE
 from ..tvm_compat import te, tirx
 
 Stage = tuple[str, "int | str"]
@@ -21,19 +28,21 @@ _OPS = {
     "shr": tirx.RShift,
     "shl": tirx.LShift,
 }
+_PAR_OPS = ("rescale", "requant")
 
 
 @dataclass
 class Epilogue:
     """The stages after an accumulator tensor, as tensor expressions.
 
-    `operands` are the per-channel parameters, int32 (channel blocks, batch, block); `stages` the names of the blocks
-    on accumulators in order, and of those `readers` are the ones that read a parameter.
+    `operands` are the per-channel parameters, int32 (channel blocks, batch, block), or of `rescale` and `requant` uint32
+    (channel blocks, block, 3); `stages` the names of the blocks on accumulators in order. `readers` are the blocks that
+    read a parameter, with the memory that it is loaded to.
     """
 
     operands: list
     stages: list[str]
-    readers: list[str]
+    readers: list[tuple[str, str]]
     outputs: list
 
     def stored_after(self, stage: str | None) -> list[str]:
@@ -46,7 +55,7 @@ class Epilogue:
 
 def alu_ops(chain: Sequence[Stage], planes: bool) -> int:
     """ALU operations per accumulator of an epilogue."""
-    return len(chain) + 3 * planes
+    return len([op for op, _ in chain if op != "requant"]) + 3 * planes
 
 
 def operand_names(chain: Sequence[Stage]) -> list[str]:
@@ -54,11 +63,23 @@ def operand_names(chain: Sequence[Stage]) -> list[str]:
     return list(dict.fromkeys(value for _, value in chain if isinstance(value, str)))
 
 
-def check(chain: Sequence[Stage], taken: Sequence[str]) -> None:
+def accumulator_operands(chain: Sequence[Stage]) -> int:
+    """How many per-channel parameters of `chain` lie in accumulators."""
+    return len({value for op, value in chain if isinstance(value, str) and op not in _PAR_OPS})
+
+
+def check(chain: Sequence[Stage], taken: Sequence[str], planes: bool = False) -> None:
     """Raise `ScheduleError` for a stage that is no operation, or a parameter name that is taken."""
-    for stage in chain:
-        if len(stage) != 2 or stage[0] not in _OPS or not isinstance(stage[1], (int, str)):
-            raise ScheduleError(f"epilogue stage {stage!r}: must be one of {', '.join(_OPS)} with a number or a name")
+    for k, stage in enumerate(chain):
+        if len(stage) != 2 or stage[0] not in (*_OPS, *_PAR_OPS) or not isinstance(stage[1], (int, str)):
+            raise ScheduleError(
+                f"epilogue stage {stage!r}: must be one of {', '.join(_OPS)} with a number or a name, or "
+                f"{' or '.join(_PAR_OPS)} with a name"
+            )
+        if stage[0] in _PAR_OPS and not isinstance(stage[1], str):
+            raise ScheduleError(f"epilogue stage {stage!r}: takes the name of packed parameters")
+        if stage[0] == "requant" and (planes or k + 1 < len(chain)):
+            raise ScheduleError(f"epilogue stage {stage!r}: must be the last one, and not with planes")
         if stage == ("mul", 0):
             raise ScheduleError("epilogue stage ('mul', 0): nothing of what is computed would be left")
     clash = set(operand_names(chain)) & {*taken, "out", *PLANES}
@@ -68,14 +89,21 @@ def check(chain: Sequence[Stage], taken: Sequence[str]) -> None:
 
 def build(acc, chain: Sequence[Stage], planes: bool, cfg: Config, blocks: int) -> Epilogue:
     """The epilogue of accumulators `acc`, whose dimensions are (n, channel blocks, ..., batch, block)."""
-    shape = (blocks, cfg.batch, cfg.block_out)
-    operands = {name: te.placeholder(shape, "int32", name) for name in operand_names(chain)}
+    scales = {other for op, other in chain if op in _PAR_OPS}
+    plain, packed = ((blocks, cfg.batch, cfg.block_out), "int32"), ((blocks, cfg.block_out, PAR_WORDS), "uint32")
+    operands = {name: te.placeholder(*(packed if name in scales else plain), name) for name in operand_names(chain)}
     stages: list[str] = []
+    readers: list[tuple[str, str]] = []
     last = acc
     for k, (op, other) in enumerate(chain):  # one stage each: TVM would rewrite a whole expression
+        if op == "requant":
+            readers.append(("out", PAR))
+            out = te.compute(acc.shape, partial(_requantised, last, operands[other]), name="out")
+            return Epilogue(list(operands.values()), stages, readers, [out])
         stages.append(f"{op}{k}")
+        if isinstance(other, str):
+            readers.append((stages[-1], PAR if op == "rescale" else ACC))
         last = _stage(last, op, operands[other] if isinstance(other, str) else other, stages[-1])
-    readers = [name for name, (_, other) in zip(stages, chain) if isinstance(other, str)]
     if not planes:
         out = te.compute(acc.shape, lambda *axes: last(*axes).astype("int8"), name="out")
         return Epilogue(list(operands.values()), stages, readers, [out])
@@ -88,8 +116,19 @@ def build(acc, chain: Sequence[Stage], planes: bool, cfg: Config, blocks: int) -
     return Epilogue(list(operands.values()), stages, readers, outputs)
 
 
+def _requantised(acc, par, *axes):
+    return _with_parameters("int8", REQUANTISE, acc(*axes), par, axes[1], axes[-1])
+
+
+def _with_parameters(dtype: str, name: str, value, par, block, channel):
+    words = [par[block, channel, k] for k in range(PAR_WORDS)]
+    return tirx.call_extern(dtype, name, value, *words)
+
+
 def apply(op: str, value, other, axes):
     """The expression `op(value, other)`; `other` is a number or a tensor, read at `axes`."""
+    if op == "rescale":
+        return _with_parameters("int32", RESCALE, value, other, axes[0], axes[-1])
     return _OPS[op](value, tirx.const(other, "int32") if isinstance(other, int) else other(*axes))
 
 

@@ -49,7 +49,7 @@ def pool(
     """
     if kind not in KINDS:
         raise ScheduleError(f"pool: kind {kind!r} must be one of {', '.join(KINDS)}")
-    ep.check(epilogue, ("x",))
+    ep.check(epilogue, ("x",), planes)
     smallest = -128  # of what the loads give
     value = (smallest if kind == "max" else 0) if pad_value is None else pad_value
     oy, ox = output_size("pool", h, w, kh, kw, stride, pad)
@@ -57,7 +57,7 @@ def pool(
     shape = (nb, cb, oy, ox)
     window = (kh, kw, *stride)
     if tile is None:
-        tile = _largest_tile(cfg, shape, window, len(ep.operand_names(epilogue)), 2 if vthreads is None else vthreads)
+        tile = _largest_tile(cfg, shape, window, ep.accumulator_operands(epilogue), 2 if vthreads is None else vthreads)
     elif vthreads is not None:
         tile = replace(tile, vthreads=vthreads)
     x = te.placeholder((nb, cb, h, w, cfg.batch, cfg.block_out), "int8", "x")

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
-from ..intrin import ACC, INP, WGT, tensorize_gemm, tensorize_reset
+from ..intrin import ACC, INP, SLOTS, WGT, tensorize_gemm, tensorize_reset
 from ..tile import Tile
 from ..tvm_compat import Schedule, te
 from .epilogue import Epilogue
@@ -32,7 +32,9 @@ class Reduction:
 
 def schedule_reduction(cfg: Config, work: Reduction, tile: Tile) -> Schedule:
     """The schedule of `work`. Raises `ScheduleError` for an impossible `tile`."""
-    sch = Schedule(te.create_prim_func([*work.params, *work.epilogue.operands, *work.epilogue.outputs]))
+    func = te.create_prim_func([*work.params, *work.epilogue.operands, *work.epilogue.outputs])
+    slots = {"input" if work.padded else "x": tile.inp_slots, "w": tile.wgt_slots}
+    sch = Schedule(func.with_attr(SLOTS, {name: n for name, n in slots.items() if n}))
     acc = sch.get_sblock("acc")
     sch.set_scope(acc, 0, ACC)
     weight = sch.cache_read(acc, 1, WGT)
@@ -46,9 +48,8 @@ def schedule_reduction(cfg: Config, work: Reduction, tile: Tile) -> Schedule:
     sch.reorder(*(loop for _, loop in levels), channels, within, *kernel, *inner, *lanes)
     bind_threads(sch, levels, tile)
     place_epilogue(sch, work.epilogue, levels)
-    for block, dims, hold in ((data, ("n", "oy", "ox", "ci"), tile.hold_inp), (weight, ("co", "ci"), tile.hold_wgt)):
-        inside = [] if hold else [("ci", channels)]
-        sch.compute_at(block, attach(sch, [*levels, *inside], dims), preserve_unit_loops=True)
+    for block, dims in ((data, ("n", "oy", "ox", "ci")), (weight, ("co", "ci"))):
+        sch.compute_at(block, attach(sch, [*levels, ("ci", channels)], dims), preserve_unit_loops=True)
     init = sch.decompose_reduction(acc, channels)
     tensorize_reset(sch, init, cfg)
     tensorize_gemm(sch, acc, cfg)
@@ -101,6 +102,6 @@ def place_epilogue(sch: Schedule, epilogue: Epilogue, levels: Levels) -> None:
         sch.set_scope(move(stage), 0, ACC)
         for name in epilogue.stored_after(stage):
             move(name)
-    for name in epilogue.readers:
-        parameter = sch.cache_read(sch.get_sblock(name), 1, ACC)
+    for name, scope in epilogue.readers:
+        parameter = sch.cache_read(sch.get_sblock(name), 1, scope)
         sch.compute_at(parameter, attach(sch, levels, ("co",)), preserve_unit_loops=True)

@@ -182,3 +182,48 @@ def double():
         return p.finish()
 
     return make
+
+
+def behind_pynq(board: FakePynq):
+    """(module, device): pynq's own MMIO, allocate and buffers, with `board` as the device below them."""
+    import ctypes
+    from types import SimpleNamespace
+
+    pynq = pytest.importorskip("pynq")
+    PynqBuffer = pytest.importorskip("pynq.buffer").PynqBuffer
+
+    class Twin(pynq.Device):
+        def __init__(self):
+            super().__init__("twin")
+            self.capabilities = {"REGISTER_RW": True}
+
+        def read_registers(self, address, length):
+            return Registers(board).read(address - board.base).to_bytes(4, "little")[:length]
+
+        def write_registers(self, address, data):
+            Registers(board).write(address - board.base, int.from_bytes(bytes(data), "little"))
+
+        def allocate(self, shape, dtype, **kwargs):
+            below = board.allocate(shape, dtype)
+            buffer = PynqBuffer(
+                shape, dtype, device=self, device_address=below.device_address, bo=below, coherent=False
+            )
+            buffer[:] = below
+            return buffer
+
+        def flush(self, bo, offset, ptr, size):
+            bo[:] = np.frombuffer((ctypes.c_char * len(bo)).from_address(ptr - offset), np.uint8)
+            bo.flush()
+
+        def invalidate(self, bo, offset, ptr, size):
+            bo.invalidate()
+            ctypes.memmove(ptr - offset, bo.ctypes.data, len(bo))
+
+    module = SimpleNamespace(Bitstream=board.Bitstream, Clocks=board.Clocks, MMIO=pynq.MMIO, allocate=pynq.allocate)
+    return module, Twin()
+
+
+@pytest.fixture
+def with_pynq():
+    """`behind_pynq`; a test that asks for it is skipped where pynq is not installed."""
+    return behind_pynq

@@ -202,3 +202,10 @@ def test_bindings_that_do_not_fit(tensors, bind, error, text):
 def test_a_launch_of_another_configuration():
     with pytest.raises(FingerprintError, match=r"step 'add' is for tiny \(\w{16}\), the program for vta \(\w{16}\)"):
         Executable(PRESETS["vta"], "net", _tensors(*GOOD), [LaunchStep("add", add_constant(), {"a": "x"})])
+
+
+def test_a_program_that_unpacks_to_more_than_allowed_is_refused():
+    data = two_steps().to_bytes()
+    assert Executable.from_bytes(data, "x", most=1 << 16).name == "net"
+    with pytest.raises(FileError, match=r"x: [\d,]+ bytes unpacked, 1,000 are allowed"):
+        Executable.from_bytes(data, "x", most=1000)

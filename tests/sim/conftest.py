@@ -1,13 +1,15 @@
 """What the tests of the model share: a machine to run instructions on, and an interpreter to compare it with."""
 
+import math
 from collections import defaultdict
+from fractions import Fraction
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.isa import AluOp, Isa, Mem, Op, depth, entry_bytes
+from tilewright.hw.isa import PAR, AluOp, Isa, Mem, Op, depth, entry_bytes
 from tilewright.sim.model import Model
 
 TINY = PRESETS["tiny"]
@@ -22,6 +24,7 @@ CONFIGS = {
     "int4": TINY.replace(name="int4", inp_bits=4, wgt_bits=4, out_bits=4, **NARROW),
     "single": TINY.replace(name="single", block_in=1, block_out=1, inp_bytes=64, wgt_bytes=64, acc_bytes=256),
 }
+PARAMETERS = 44000  # where the tests put post-processing parameters
 
 
 class Machine:
@@ -70,6 +73,7 @@ class Machine:
             "wgt": s.wgt.reshape(cfg.wgt_depth, cfg.block_out, cfg.block_in),
             "acc": s.acc.reshape(cfg.acc_depth, cfg.batch, cfg.block_out),
             "uop": s.uop,
+            "par": np.stack([s.par[name] for name in PAR.fields], axis=-1),
         }
 
 
@@ -82,6 +86,7 @@ class Interpreter:
         self.wgt = np.zeros((cfg.wgt_depth, cfg.block_out, cfg.block_in), np.int64)
         self.acc = np.zeros((cfg.acc_depth, cfg.batch, cfg.block_out), np.int64)
         self.uop = np.zeros(cfg.uop_depth, np.int64)
+        self.par = [[(0,) * 7] * cfg.block_out for _ in range(cfg.par_entries)]
 
     def run(self, insns, uop_format) -> None:
         """Execute `insns`, dicts of fields, one after the other."""
@@ -91,7 +96,7 @@ class Interpreter:
                 self._load(f)
             elif f["op"] == Op.STORE:
                 self._store(f)
-            elif f["op"] in (Op.GEMM, Op.ALU):
+            elif f["op"] in (Op.GEMM, Op.DWGEMM, Op.ALU):
                 self._loop(f, uop_format)
 
     def _entry(self, mem, index, shape, bits):
@@ -110,6 +115,11 @@ class Interpreter:
                 at = 4 * (f["dram_base"] + x)
                 self.uop[f["sram_base"] + x] = int.from_bytes(self.dram[at : at + 4].tobytes(), "little")
             return
+        if mem == Mem.PAR:
+            for y, x in np.ndindex(f["y_size"], f["x_size"]):
+                index = f["dram_base"] + y * f["x_stride"] + x
+                self.par[f["sram_base"] + y * f["x_size"] + x] = self._parameters(index)
+            return
         memory = {Mem.INP: self.inp, Mem.WGT: self.wgt}.get(mem, self.acc)
         bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32, Mem.ACC8: 8}[mem]
         pad = f["pad_value"] if bits >= 8 else (f["pad_value"] + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
@@ -124,12 +134,35 @@ class Interpreter:
                 else:
                     memory[at] = pad
 
+    def _parameters(self, index):
+        """(bias, multiplier, exponent, zero point, low, high, mode) of each channel of a PAR entry."""
+        out = []
+        for c in range(self.cfg.block_out):
+            at = 12 * (index * self.cfg.block_out + c)
+            number, values = int.from_bytes(self.dram[at : at + 12].tobytes(), "little"), []
+            for bits, signed in ((32, 1), (31, 0), (6, 1), (8, 1), (8, 1), (8, 1), (1, 0)):
+                value, number = number & (1 << bits) - 1, number >> bits
+                values.append(value - (1 << bits) if signed and value >> bits - 1 else value)
+            out.append(tuple(values))
+        return out
+
+    def _requantised(self, f, y, values):
+        """The accumulators `values` (batch, block_out) of row y as STORE OUTQ writes them."""
+        out = []
+        for c, (bias, multiplier, exponent, zero_point, low, high, mode) in enumerate(
+            self.par[f["par_base"] + y * f["par_step"]]
+        ):
+            column = [scaled(int(wrap(int(v) + bias)), multiplier, exponent, mode) for v in values[:, c]]
+            out.append([min(max(zero_point + r, low), high) for r in column])
+        return np.array(out).T
+
     def _store(self, f):
         size, bits = entry_bytes(self.cfg, Mem.OUT), self.cfg.out_bits
         for y in range(f["y_size"]):
             for x in range(f["x_size"]):
-                values = self.acc[f["sram_base"] + y * f["x_size"] + x].reshape(-1)
-                number = sum((int(v) & (1 << bits) - 1) << i * bits for i, v in enumerate(values))
+                values = self.acc[f["sram_base"] + y * f["x_size"] + x]
+                values = self._requantised(f, y, values) if f["mem"] == Mem.OUTQ else values
+                number = sum((int(v) & (1 << bits) - 1) << i * bits for i, v in enumerate(values.reshape(-1)))
                 at = (f["dram_base"] + y * f["x_stride"] + x) * size
                 self.dram[at : at + size] = np.frombuffer(number.to_bytes(size, "little"), np.uint8)
 
@@ -147,10 +180,18 @@ class Interpreter:
                     elif f.get("reset"):
                         self.acc[d] = 0
                     else:
-                        dot = self.inp[s] @ self.wgt[w].T
+                        if f["op"] == Op.DWGEMM:
+                            dot = self.inp[s] * self.wgt.reshape(-1, self.cfg.block_out)[w]
+                        else:
+                            dot = self.inp[s] @ self.wgt[w].T
                         self.acc[d] = wrap(dot if f.get("overwrite") else self.acc[d] + dot)
 
     def _alu(self, f, a, b):
+        if f["alu_op"] == AluOp.RESCALE:
+            out = a.copy()
+            for c, (_, multiplier, exponent, *_, mode) in enumerate(self.par[f["imm"]]):
+                out[:, c] = [int(wrap(scaled(int(v), multiplier, exponent, mode))) for v in a[:, c]]
+            return out
         if f["alu_op"] == AluOp.SHR:
             b = np.broadcast_to(b, a.shape)
             shifted = [
@@ -169,6 +210,33 @@ class Interpreter:
 def wrap(x):
     """int64 to the value that 32 bits hold."""
     return np.asarray(x).astype(np.int32).astype(np.int64)
+
+
+def scaled(x: int, multiplier: int, exponent: int, mode: int) -> int:
+    """`x` times multiplier * 2 ** (exponent - 31) on Python's integers, rounded twice (mode 0) or once (1)."""
+    if mode:
+        return math.floor(Fraction(x * multiplier) * Fraction(2) ** (exponent - 31) + Fraction(1, 2))
+    shifted = (x * 2 ** max(exponent, 0) + 2**31) % 2**32 - 2**31
+    high = Fraction(math.floor(Fraction(shifted * multiplier, 2**31) + Fraction(1, 2)), 2 ** max(-exponent, 0))
+    nearest = math.floor(abs(high) + Fraction(1, 2))  # ties away from zero
+    return nearest if high > 0 else -nearest
+
+
+def parameters(rng, count: int) -> np.ndarray:
+    """The bytes, uint8, of random parameters of `count` channels: any of their fields, often at its edge."""
+    edges = {32: [0, 1, -1, 1 << 30, -(1 << 30), (1 << 31) - 1, -(1 << 31)], 31: [0, 1, 1 << 30, (1 << 31) - 1]}
+    edges |= {6: [-32, -31, -1, 0, 1, 30, 31], 8: [-128, -1, 0, 127], 1: [0, 1], 2: [0, 3]}
+    out = bytearray()
+    for _ in range(count):
+        number = at = 0
+        for bits in (32, 31, 6, 8, 8, 8, 1, 2):
+            value = int(rng.choice(edges[bits])) if rng.integers(2) else int(rng.integers(1 << bits))
+            if bits == 6 and rng.integers(2):
+                value = int(rng.integers(-9, 1))  # where results are neither all zero nor all clamped
+            number |= value % (1 << bits) << at
+            at += bits
+        out += number.to_bytes(12, "little")
+    return np.frombuffer(bytes(out), np.uint8)
 
 
 def random_uops(rng, n_max=24):
@@ -208,10 +276,16 @@ def random_loop(rng, limits, uops):
 def filled(cfg: Config, seed: int) -> tuple[Machine, list[dict]]:
     """A machine, and the loads that fill its scratchpads with random numbers from DRAM."""
     m = Machine(cfg, seed=seed)
-    base = 8192 // np.array([entry_bytes(cfg, mem) for mem in (Mem.INP, Mem.WGT, Mem.ACC)]) + 1
+    mems = [Mem.INP, Mem.WGT, Mem.ACC, *([Mem.PAR] if "requant" in cfg.extensions else [])]
+    base = 8192 // np.array([entry_bytes(cfg, mem) for mem in mems]) + 1
+    if Mem.PAR in mems:  # behind what the others read
+        base[-1] = -(-PARAMETERS // entry_bytes(cfg, Mem.PAR))
+        data = parameters(m.rng, cfg.par_entries * cfg.block_out)
+        at = int(base[-1]) * entry_bytes(cfg, Mem.PAR)
+        m.dram[at : at + len(data)] = data
     return m, [
         {"op": Op.LOAD, "mem": mem, "dram_base": at, "y_size": 1, "x_size": min(depth(cfg, mem), 128), "x_stride": 1}
-        for mem, at in zip((Mem.INP, Mem.WGT, Mem.ACC), base)
+        for mem, at in zip(mems, base)
     ]
 
 
@@ -236,7 +310,8 @@ def any_cfg(request) -> Config:
 def kit():
     """The helpers of this module, by name."""
     return SimpleNamespace(
-        **{f.__name__: f for f in (wrap, random_uops, random_loop, filled, load_uops)}, CONFIGS=CONFIGS
+        **{f.__name__: f for f in (wrap, scaled, parameters, random_uops, random_loop, filled, load_uops)},
+        CONFIGS=CONFIGS,
     )
 
 

@@ -3,11 +3,12 @@ import time
 import numpy as np
 import pytest
 
+from tilewright.hw.errors import AccessError
 from tilewright.hw.isa import AluOp, Op
 from tilewright.sim import alu
 
 UOPS = 60000
-OPS = [op for op in AluOp if op != AluOp.RESCALE]
+BASE = [op for op in AluOp if op != AluOp.RESCALE]
 
 
 def random_program(kit, cfg, seed):
@@ -20,7 +21,10 @@ def random_program(kit, cfg, seed):
         m.put_uops(uops, address)
         imm = {"use_imm": 1, "imm": int(m.rng.choice([-32768, -33, -17, -1, 0, 1, 3, 15, 31, 32, 32767]))}
         fields |= imm if m.rng.integers(2) else {"use_imm": 0}
-        insns += [kit.load_uops(address, len(uops)), {"op": Op.ALU, "alu_op": OPS[m.rng.integers(len(OPS))], **fields}]
+        op = BASE[m.rng.integers(len(BASE))]
+        if "rescale" in cfg.extensions and not m.rng.integers(3):
+            op, fields = AluOp.RESCALE, fields | {"use_imm": 1, "imm": int(m.rng.integers(cfg.par_entries))}
+        insns += [kit.load_uops(address, len(uops)), {"op": Op.ALU, "alu_op": op, **fields}]
     return m, insns
 
 
@@ -36,7 +40,7 @@ def test_results_do_not_depend_on_where_an_instruction_is_cut(kit, agree, monkey
 
 
 @pytest.mark.parametrize("distance", [1, 2, 3, 7])
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", BASE)
 def test_results_read_again_at_any_distance(kit, agree, op, distance):
     """acc[i + distance] = op(acc[i + distance], acc[i]): each result is an operand `distance` micro-ops later."""
     m, insns = kit.filled(kit.CONFIGS["tiny"], distance)
@@ -45,7 +49,7 @@ def test_results_read_again_at_any_distance(kit, agree, op, distance):
     agree(m, [*insns, kit.load_uops(UOPS, 1), {"op": Op.ALU, "alu_op": op, **loop}])
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", BASE)
 def test_operands_overwritten_later_are_read_before(kit, agree, op):
     """acc[i] = op(acc[i], acc[i + 1]), and the same backwards in one instruction."""
     m, insns = kit.filled(kit.CONFIGS["tiny"], 7)
@@ -54,7 +58,7 @@ def test_operands_overwritten_later_are_read_before(kit, agree, op):
     agree(m, [*insns, kit.load_uops(UOPS, 60), {"op": Op.ALU, "alu_op": op, **loop}])
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", BASE)
 def test_reductions_into_repeated_accumulators(kit, agree, op):
     """A pooling window: four accumulators, each reduced over nine others."""
     m, insns = kit.filled(kit.CONFIGS["tiny"], 8)
@@ -63,12 +67,53 @@ def test_reductions_into_repeated_accumulators(kit, agree, op):
     agree(m, [*insns, kit.load_uops(UOPS, 4), {"op": Op.ALU, "alu_op": op, **loop}])
 
 
-@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("op", BASE)
 def test_an_accumulator_combined_with_itself(kit, agree, op):
     m, insns = kit.filled(kit.CONFIGS["tiny"], 9)
     m.put_uops([(3, 3, 0)], UOPS)
     loop = {"uop_end": 1, "iter_out": 2, "iter_in": 10, "dst_in": 1, "src_in": 1}
     agree(m, [*insns, kit.load_uops(UOPS, 1), {"op": Op.ALU, "alu_op": op, **loop}])
+
+
+# accumulators, multiplier, exponent, mode, result; scale 1/2 is multiplier 2**30, exponent 0
+RESCALED = [
+    ([-3, -1, 1, 3], 1 << 30, 0, 0, [-1, 0, 1, 2]),
+    ([-6, -2, 2, 6], 1 << 30, -1, 0, [-2, -1, 1, 2]),
+    ([-6, -2, 2, 6], 1 << 30, -1, 1, [-1, 0, 1, 2]),
+    ([1 << 30, -(1 << 31), 5, -7], 0, 3, 0, [0, 0, 0, 0]),
+    ([3, -3, 1 << 20, -1], (1 << 31) - 1, 31, 1, [6442450941, -6442450941, 0x7FFFFFFF << 20, -0x7FFFFFFF]),  # wraps
+    ([1, 2, 3, -1], (1 << 31) - 1, 31, 0, [-0x7FFFFFFF, 0, -0x7FFFFFFF, -0x7FFFFFFF]),  # the shift wraps
+]
+
+
+@pytest.mark.parametrize("start, multiplier, exponent, mode, result", RESCALED)
+def test_rescaling_wraps_at_32_bits(kit, machine, start, multiplier, exponent, mode, result):
+    m = machine(kit.CONFIGS["tiny"])
+    m.model.state.acc[5] = start
+    for name, value in (("multiplier", multiplier), ("exponent", exponent), ("mode", mode), ("bias", 99), ("low", 1)):
+        m.model.state.par[name][3] = value
+    m.model.state.uop[0] = m.isa.uop.encode(dst=5)[0, 0]
+    loop = {"uop_end": 1, "iter_out": 1, "iter_in": 1}
+    m.run([{"op": Op.ALU, "alu_op": AluOp.RESCALE, "use_imm": 1, "imm": 3, **loop}])
+    np.testing.assert_array_equal(m.model.state.acc[5], kit.wrap(np.array(result)))
+
+
+def test_an_accumulator_visited_often_is_rescaled_as_often(kit, agree):
+    """dst = y + k: 1 to 4 visits each, and trips that move nothing."""
+    m, insns = kit.filled(kit.CONFIGS["batch2"], 3)
+    m.put_uops([(0, 0, 0), (3, 0, 0)], UOPS)
+    loop = {"uop_end": 2, "iter_out": 5, "iter_in": 2, "dst_out": 1}
+    rescale = [{"op": Op.ALU, "alu_op": AluOp.RESCALE, "use_imm": 1, "imm": k, **loop} for k in range(8)]
+    agree(m, [*insns, kit.load_uops(UOPS, 2), *rescale])
+
+
+@pytest.mark.parametrize("entry", [-1, 8, 32767])
+def test_parameters_that_do_not_exist_are_an_error(kit, machine, entry):
+    m = machine(kit.CONFIGS["tiny"])
+    insn = {"op": Op.ALU, "alu_op": AluOp.RESCALE, "use_imm": 1, "imm": entry, "uop_end": 1, "iter_out": 1}
+    m.run([insn])  # no trips: nothing is read
+    with pytest.raises(AccessError, match=rf"PAR entries {entry}\.\.{entry} are outside 0\.\.7$"):
+        m.run([insn | {"iter_in": 1}])
 
 
 # value, amount, value >> amount with saturating amounts

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import AccessError
 from tilewright.hw.isa import Mem, Op
 from tilewright.sim import gemm
 
@@ -18,7 +19,8 @@ def random_program(kit, cfg, seed, modes):
         address = UOPS + 512 * k
         m.put_uops(uops, address)
         mode = modes[int(m.rng.integers(len(modes)))]
-        insns += [kit.load_uops(address, len(uops)), {"op": Op.GEMM, **fields, **mode}]
+        op = Op.DWGEMM if "depthwise" in cfg.extensions and m.rng.integers(2) else Op.GEMM
+        insns += [kit.load_uops(address, len(uops)), {"op": op, **fields, **mode}]
     return m, insns
 
 
@@ -165,6 +167,63 @@ def test_empty_loops_do_nothing(kit, agree):
     ):
         stats = agree(m, [*insns, {"op": Op.GEMM, **fields, "dst_out": 100, "dst_in": 100}])
         assert (stats.uops, stats.macs) == (0, 0)
+
+
+def depthwise_on(machine, cfg, uops, **fields):
+    """The accumulators after one DWGEMM on random scratchpads, and those of loops in numpy."""
+    m = machine(cfg)
+    state = m.model.state
+    state.inp[...] = m.rng.integers(-128, 128, state.inp.shape)
+    state.wgt[...] = m.rng.integers(-128, 128, state.wgt.shape)
+    state.uop[: len(uops)] = m.isa.uop.encode(len(uops), **dict(zip(("dst", "src", "wgt"), np.transpose(uops))))[:, 0]
+    fields = {"uop_end": len(uops), "iter_out": 1, "iter_in": 1, **fields}
+    expected = np.zeros((cfg.acc_depth, cfg.batch, cfg.block_out), np.int64)
+    inp = state.inp.reshape(cfg.inp_depth, cfg.batch, cfg.block_in).astype(np.int64)
+    rows = state.wgt.reshape(-1).reshape(cfg.wgt_depth * cfg.block_in, cfg.block_out).astype(np.int64)
+    for i, j in np.ndindex(fields["iter_out"], fields["iter_in"]):
+        for uop in uops:
+            d, s, w = (
+                u + i * fields.get(f"{name}_out", 0) + j * fields.get(f"{name}_in", 0)
+                for u, name in zip(uop, ("dst", "src", "wgt"))
+            )
+            expected[d] += inp[s] * rows[w]
+    stats = m.run([{"op": Op.DWGEMM, **fields}])
+    return state.acc.reshape(expected.shape), expected, stats
+
+
+@pytest.mark.parametrize("name", ["tiny", "vta", "batch2", "single"])
+def test_a_depthwise_convolution_equals_numpy(kit, machine, name):
+    """3x3 over 7x7 inputs, one row of outputs per outer trip; the last trip reads the last rows of the weights."""
+    cfg = kit.CONFIGS[name].replace(acc_bytes=1 << 12, inp_bytes=1 << 10, wgt_bytes=1 << 12, extensions=["depthwise"])
+    last = cfg.wgt_depth * cfg.block_in - 1
+    taps = [(0, 7 * y + x, 3 * y + x) for y in range(3) for x in range(3)]
+    step = min((last - 8) // 4, cfg.wgt_depth - 1)
+    taps = [(d, s, w + min(last - 8 - 4 * step, cfg.wgt_depth - 9)) for d, s, w in taps]
+    loop = {"iter_out": 5, "dst_out": 5, "src_out": 7, "wgt_out": step, "iter_in": 5, "dst_in": 1, "src_in": 1}
+    acc, expected, stats = depthwise_on(machine, cfg, taps, **loop)
+    np.testing.assert_array_equal(acc, expected)
+    assert acc.any()
+    assert (stats.macs, stats.uops) == (225 * cfg.batch * cfg.block_out, 225)
+
+
+def test_depthwise_sums_wrap_and_the_largest_products_are_exact(machine):
+    cfg = PRESETS["pynq_z1"]
+    m = machine(cfg)
+    m.model.state.inp[...], m.model.state.wgt[...] = -128, -128
+    m.run([{"op": Op.DWGEMM, "uop_end": 1, "iter_out": 16383, "iter_in": 1000, "src_in": 2, "wgt_in": 3}])
+    assert (m.model.state.acc[0] == np.int64(16383 * 1000 * 128 * 128).astype(np.int32)).all()
+    assert not m.model.state.acc[1:].any()
+
+
+def test_rows_beyond_the_weights_are_an_error(kit, machine):
+    """128 entries of 4 rows; a micro-op reaches 128 rows, loops the others."""
+    m = machine(kit.CONFIGS["tiny"])
+    m.model.state.uop[0] = m.isa.uop.encode(wgt=127)[0, 0]
+    loop = {"op": Op.DWGEMM, "uop_end": 1, "iter_out": 4, "iter_in": 1, "wgt_out": 127}
+    m.run([{**loop, "iter_in": 4, "wgt_in": 1}])
+    with pytest.raises(AccessError, match=r"WGT rows 127\.\.512 are outside 0\.\.511$"):
+        m.run([{**loop, "iter_in": 5, "wgt_in": 1}])
+    m.run([{**loop, "iter_in": 5, "wgt_in": 1, "reset": 1}])
 
 
 def test_scratchpads_hold_numbers_of_their_width(kit, agree):

@@ -12,7 +12,6 @@ from tilewright.hw.errors import (
     ExecutionError,
     InputError,
     TokenError,
-    UnsupportedError,
 )
 from tilewright.hw.isa import AluOp, Mem, Op
 from tilewright.runtime.program import Program
@@ -44,6 +43,8 @@ UNDECODABLE = [
     (TINY, {"op": Op.STORE, "mem": Mem.INP, "x_size": 1}, "STORE.INP y_size=0 x_size=1",
      "memory id 2 cannot be stored"),
     (TINY, {"op": Op.ALU, "alu_op": 7}, "ALU.7", "ALU operation 7 is not declared"),
+    (TINY, {"op": Op.ALU, "alu_op": AluOp.RESCALE, "imm": 3}, "ALU.RESCALE imm=3",
+     "RESCALE without use_imm: its operand is a PAR entry"),
     (TINY, {"op": Op.GEMM, "reset": 1, "overwrite": 1}, "GEMM reset=1 overwrite=1", "reset and overwrite are both set"),
     (TINY, {"op": Op.LOAD, "mem": Mem.INP, "push_prev": 1}, "LOAD.INP y_size=0 x_size=0 push_prev",
      "push_prev is set, but queue LOAD has no prev queue"),
@@ -71,20 +72,12 @@ def test_an_undecodable_instruction_stops_before_anything_executes(machine, cfg,
     assert (type(caught.value), caught.value.index) == (ExecutionError, 1)
 
 
-@pytest.mark.parametrize("fields, line, extension", [
-    ({"op": Op.DWGEMM, **LOOP}, "DWGEMM uop_end=1 iter_out=1 iter_in=1", "depthwise"),
-    ({"op": Op.LOAD, "mem": Mem.PAR, "x_size": 1}, "LOAD.PAR y_size=0 x_size=1", "requant"),
-    ({"op": Op.STORE, "mem": Mem.OUTQ}, "STORE.OUTQ y_size=0 x_size=0", "requant"),
-    ({"op": Op.ALU, "alu_op": AluOp.RESCALE, "use_imm": 1}, "ALU.RESCALE use_imm=1", "rescale"),
-])  # fmt: skip
-def test_an_extension_that_is_not_executed_yet_is_refused_by_name(machine, fields, line, extension):
-    text, _ = failure(machine, [NOP, fields, FINISH], UnsupportedError)
-    assert text == f"instruction 1 ({line}): the model does not execute extension {extension} yet"
-
-
 def test_each_instruction_is_checked_not_only_the_first_of_its_kind(machine):
     gemm = {"op": Op.GEMM, "reset": 1}
     _, index = failure(machine, [gemm, {**gemm, "overwrite": 1}, FINISH], ExecutionError)
+    assert index == 1
+    rescale = {"op": Op.ALU, "alu_op": AluOp.RESCALE, "use_imm": 1}
+    _, index = failure(machine, [rescale, {**rescale, "use_imm": 0}, FINISH], ExecutionError)
     assert index == 1
 
 
@@ -168,15 +161,19 @@ def test_statistics_count_what_executes(kit, machine):
         {"op": Op.GEMM, **loop},
         {"op": Op.GEMM, **loop, "overwrite": 1, "iter_in": 0},
         {"op": Op.ALU, **loop, "alu_op": AluOp.ADD, "use_imm": 1},
+        {"op": Op.LOAD, "mem": Mem.PAR, "y_size": 2, "x_size": 2, "dram_base": 200},
         {"op": Op.STORE, "mem": Mem.OUT, "y_size": 2, "x_size": 3, "x_stride": 3, "dram_base": 2048},
+        {"op": Op.STORE, "mem": Mem.OUTQ, "y_size": 2, "x_size": 4, "x_stride": 4, "dram_base": 2048},
     ]
     m.put_uops([(0, 0, 0), (1, 0, 0)], 4096)
     stats = m.run(insns)
-    assert stats.insns == {"LOAD.UOP": 2, "GEMM": 3, "ALU.ADD": 1, "STORE.OUT": 1, "FINISH": 1}
+    assert stats.insns == {
+        "LOAD.UOP": 2, "GEMM": 3, "ALU.ADD": 1, "LOAD.PAR": 1, "STORE.OUT": 1, "STORE.OUTQ": 1, "FINISH": 1,
+    }  # fmt: skip
     assert stats.uops == 3 * 24
     assert stats.macs == 24 * 8 * 2
-    assert stats.bytes_loaded == {"UOP": 8}
-    assert stats.bytes_stored == {"OUT": 12}
+    assert stats.bytes_loaded == {"UOP": 8, "PAR": 4 * 2 * 12}
+    assert stats.bytes_stored == {"OUT": 12, "OUTQ": 16}
     again = m.run(insns)
     again.insns["GEMM"] = 0
     assert m.run(insns) == stats

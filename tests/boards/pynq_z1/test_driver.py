@@ -52,6 +52,21 @@ def test_a_program_runs_and_runs_again(powered, double):
     assert found.counters["STORE_BYTES"] == 8 * TINY.out_entry_bytes
 
 
+@pytest.mark.filterwarnings("ignore")  # pynq warns of machines that are no board
+def test_it_runs_through_pynqs_own_buffers_and_registers(powered, double, with_pynq, tmp_path):
+    board = powered()[1]
+    module, target = with_pynq(board)
+    device = driver.PynqDevice(
+        TINY, bitstream=tmp_path / "x.bit", pynq=module, target=target, meminfo=tmp_path / "meminfo", watchdog=2000
+    )
+    with Loaded(double(), device) as loaded:
+        for seed in range(3):
+            np.testing.assert_array_equal(loaded.run({"x": values(seed=seed)})["y"], 2 * values(seed=seed))
+    board.missing = ("invalidate",)
+    with Loaded(double(), device) as loaded:
+        assert (loaded.run({"x": values()})["y"] != 2 * values()).any()
+
+
 @pytest.mark.parametrize("missing", ["flush", "invalidate"])
 def test_a_forgotten_flush_or_invalidate_is_seen(powered, double, missing):
     """The mutation test of the fake board itself: it does not forgive."""

@@ -45,10 +45,10 @@ def tiles():
         ox=size,
         ci=st.integers(1, 3),
         order=st.permutations(OUTPUT_DIMS).map(tuple),
-        hold_inp=st.booleans(),
-        hold_wgt=st.booleans(),
         thread=st.sampled_from(OUTPUT_DIMS),
         vthreads=st.integers(1, 4),
+        inp_slots=st.integers(0, 5),
+        wgt_slots=st.integers(0, 5),
     )
 
 
@@ -120,7 +120,19 @@ def test_threads_share_what_does_not_depend_on_them(ref):
 
     by_channel, by_row, alone = stats("co", 2), stats("oy", 2), stats("co", 1)
     assert by_channel.insns["LOAD.INP"] * 2 == alone.insns["LOAD.INP"] == by_row.insns["LOAD.INP"]
-    assert by_row.insns["LOAD.WGT"] * 2 == alone.insns["LOAD.WGT"] == by_channel.insns["LOAD.WGT"]
+    # two slots hold the two tiles of a block of outputs, for all rows
+    assert by_row.insns["LOAD.WGT"] * 4 == alone.insns["LOAD.WGT"] == by_channel.insns["LOAD.WGT"]
+
+
+def test_tiles_that_stay_on_chip_are_loaded_once(ref):
+    def stats(**slots):
+        tile = Tile(co=1, oy=2, ox=8, ci=1, order=("n", "oy", "ox", "co"), **slots)
+        return check(ref, ref.configs["vta"], 1, (8, 8), 32, 64, (1, 1), tile=tile).insns
+
+    none, all_weights, one_row = stats(), stats(wgt_slots=8), stats(inp_slots=2)
+    assert (none["LOAD.INP"], none["LOAD.WGT"]) == (4 * 4 * 2, 4 * 4 * 2)
+    assert (all_weights["LOAD.INP"], all_weights["LOAD.WGT"]) == (4 * 4 * 2, 4 * 2)
+    assert (one_row["LOAD.INP"], one_row["LOAD.WGT"]) == (4 * 2, 4 * 4 * 2)
 
 
 @pytest.mark.parametrize(

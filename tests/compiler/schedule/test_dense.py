@@ -33,7 +33,7 @@ def test_random_products_are_exact(ref, data):
     cfg = ref.configs[draw(st.sampled_from(sorted(ref.configs)))]
     n, ci, co = draw(st.integers(1, 9)), draw(st.integers(1, 4 * cfg.block_in)), draw(st.integers(1, 4 * cfg.block_out))
     size, thread = st.integers(1, 4), st.sampled_from(["n", "co"])
-    tile = st.builds(Tile, n=size, co=size, ci=size, thread=thread, hold_inp=st.booleans(), hold_wgt=st.booleans())
+    tile = st.builds(Tile, n=size, co=size, ci=size, thread=thread, inp_slots=size, wgt_slots=size)
     tiling = {"tile": draw(st.none() | tile), "vthreads": draw(st.integers(1, 4))}
     epilogue = draw(st.sampled_from([(), (("sub", "b"), ("mul", 3), ("shr", 2)), (("add", "b"), ("shl", 2))]))
     planes = draw(st.booleans()) and cfg.out_bits == 8

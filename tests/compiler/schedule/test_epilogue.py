@@ -20,7 +20,7 @@ def test_parameters_are_loaded_once_each():
     found = built(CHAIN, False)
     assert [tensor.op.name for tensor in found.operands] == ["b", "s"]
     assert [tuple(map(int, tensor.shape)) for tensor in found.operands] == [(3, 1, 4)] * 2
-    assert found.readers == ["add1", "mul2", "sub3"]
+    assert found.readers == [(name, "local.acc") for name in ("add1", "mul2", "sub3")]
 
 
 def test_one_output_after_the_last_stage():

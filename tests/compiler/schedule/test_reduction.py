@@ -55,12 +55,12 @@ def test_operands_are_loaded_in_the_innermost_loop_that_matters(split):
         assert sch.get(attach(sch, levels, dims)).loop_var.same_as(sch.get(loops[name]).loop_var)
 
 
-@pytest.mark.parametrize("hold_inp, hold_wgt", [(False, False), (True, False), (False, True), (True, True)])
-def test_held_operands_are_loaded_once(instructions_of, hold_inp, hold_wgt):
-    tile = Tile(n=2, co=1, ci=1, hold_inp=hold_inp, hold_wgt=hold_wgt)
-    names = instructions_of(dense(TINY, 2, 4 * 4, 4, tile=tile), TINY)
-    assert names.count("LOAD.INP") == (1 if hold_inp else 4)
-    assert names.count("LOAD.WGT") == (1 if hold_wgt else 4)
+@pytest.mark.parametrize("inp_slots, wgt_slots", [(1, 1), (4, 1), (1, 4), (4, 4)])
+def test_tiles_that_stay_are_loaded_once(instructions_of, inp_slots, wgt_slots):
+    tile = Tile(n=1, co=1, ci=1, inp_slots=inp_slots, wgt_slots=wgt_slots)
+    names = instructions_of(dense(TINY, 2, 4 * 4, 4 * 4, tile=tile), TINY)
+    assert names.count("LOAD.INP") == (2 * 4 if inp_slots == 4 else 2 * 4 * 4)
+    assert names.count("LOAD.WGT") == 2 * 4 * 4  # four blocks of outputs use 16
 
 
 @pytest.fixture
