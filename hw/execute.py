@@ -76,8 +76,8 @@ class Execute(wiring.Component):
 
     Members: `visits`, `inp`, `wgt` (scratchpad read ports), `dst`, `src`, `write` (the accumulators' ports),
     `multiplier`, `retire` (an instruction ends, which is `retired`, in order).
-    Latency `latency(cfg)`. Interval 1, `visit_interval(cfg, multiply=True)` for MUL and RESCALE, and one more for an ALU
-    visit whose two accumulators are in one bank: `visits.ready` falls meanwhile. Nothing waits behind that.
+    Latency `latency(cfg)`. Interval 1, `visit_interval(cfg, multiply=True)` for MUL and RESCALE, and one more for an
+    ALU visit whose two accumulators are in one bank: `visits.ready` falls meanwhile. Nothing waits behind that.
     MUL and RESCALE have results later than others: a visit behind them that is no such, or that reads or writes one of
     their accumulators, waits `multiply_interval(cfg)` cycles.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -59,8 +59,8 @@ def move_of(cfg: Config, command, move) -> list:
 class Mover(wiring.Component):
     """sram[base + y * W + x] = pad, or dram[base + (y - y_pad_0) * x_stride + (x - x_pad_0)], for W x H entries.
 
-    W = x_pad_0 + x_size + x_pad_1, H = y_pad_0 + y_size + y_pad_1; micro-ops are one row without pads. ACC8
-    widens int8. PAR is written beat by beat, padding too. Nothing is moved where x_size is 0.
+    W = x_pad_0 + x_size + x_pad_1, H = y_pad_0 + y_size + y_pad_1; micro-ops are one row, and neither they nor PAR have pads. ACC8
+    widens int8. Nothing is moved where x_size is 0.
 
     Members: `cmd` commands, `req` and `beats` the read port, `write_<mem>` one per scratchpad of `mems`, `done` the
     tokens of executed commands in order, `hold` (write nothing now), `idle`, `fault` (bus error or entry beyond the
@@ -236,7 +236,8 @@ class Planner(wiring.Component):
         return m
 
     def _describe(self, tile, cmd, flat, dense) -> list:
-        pad = {name: Mux(flat, 0, cmd[name]) for name in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
+        bare = C(1, 1) if self.mems == (Mem.PAR,) else flat
+        pad = {name: Mux(bare, 0, cmd[name]) for name in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
         rows = Mux(flat, 1, cmd.y_size)
         height = pad["y_pad_0"] + rows + pad["y_pad_1"]
         return [
@@ -367,20 +368,19 @@ class Writer(wiring.Component):
     def elaborate(self, platform):
         """One register between beats and scratchpads; a counter of an entry's chunks."""
         m = Module()
-        step, go, read, serial = self.step.payload, Signal(), Signal(), Signal()
+        step, go, read = self.step.payload, Signal(), Signal()
         chunk, final = Signal(10), Signal()
         room = ~self.done.valid | self.done.ready
         m.d.comb += [
             read.eq(self.step.valid & ~step.empty & ~step.pad),
-            serial.eq(read | (step.pad & ~step.empty if Mem.PAR in self.mems else 0)),
             go.eq(self.step.valid & ~self.hold & (~step.last | room) & (~read | self.beats.valid)),
             self.memory_wait.eq(read & ~self.beats.valid),
             self.progress.eq(go),
-            self.step.ready.eq(go & (final | ~serial)),
+            self.step.ready.eq(go & (final | ~read)),
             self.beats.ready.eq(go & read & (step.leave | ~final)),
             self.idle.eq(~self.step.valid & ~self.done.valid),
         ]
-        with m.If(go & serial):
+        with m.If(go & read):
             m.d.sync += chunk.eq(Mux(final, 0, chunk + 1))
         with m.If(self.done.ready):
             m.d.sync += self.done.valid.eq(0)
@@ -411,7 +411,7 @@ class Writer(wiring.Component):
                     datum.eq(Mux(step.pad, padding.replicate(word // bits), self._datum(name, -shift, word))),
                 ]
                 with m.If(go & (step.addr < depth(self.cfg, mem))):
-                    m.d.sync += port.en.eq(en if mem == Mem.PAR else Mux(step.pad, (1 << lanes) - 1, en))
+                    m.d.sync += port.en.eq(Mux(step.pad, (1 << lanes) - 1, en))
                 with m.If(go & read):
                     m.d.comb += self.bytes.eq(min(entry_bytes(self.cfg, name), self.cfg.axi_bits // 8))
 

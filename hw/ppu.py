@@ -21,12 +21,13 @@ def latency(cfg: Config) -> int:
 
 
 class Ppu(wiring.Component):
-    """o[k] = min(max(zero_point + R(i[k] + bias), low), high), with the parameters of the lane's channel; hw/rescale.py.
+    """o[k] = min(max(zero_point + R(i[k] + bias), low), high), with the parameters of the lane's channel.
 
     Members: `i` (entry `data`, PAR index `par`, and a `tag` that stays with it), `o`, `port` (the multipliers),
     `idle` (nothing is inside).
-    Latency `latency(cfg)`, interval `groups(cfg)` cycles per entry. Back-pressure: an entry is held at `i` until its last
-    group has entered the multipliers; it begins when there is room for its outputs, so the multipliers never wait.
+    R is that of hw/rescale.py. Latency `latency(cfg)`, interval `groups(cfg)` cycles per entry. Back-pressure: an entry
+    is held at `i` until its last group has entered the multipliers; it begins when there is room for its outputs, so
+    the multipliers never wait.
     """
 
     def __init__(self, cfg: Config, *, tag: data.StructLayout):

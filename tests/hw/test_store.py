@@ -15,7 +15,7 @@ CONFIGS = {
     "tiny": TINY,
     "vta": PRESETS["vta"],
     "narrow": TINY.replace(axi_bits=32, out_bits=4, extensions=[]),
-    "wide": TINY.replace(axi_bits=256),
+    "wide": TINY.replace(axi_bits=256, extensions=[]),
     "odd": Config(batch=2, block_in=8, block_out=4, wgt_bits=4, inp_bytes=1 << 12, wgt_bytes=1 << 12, acc_bytes=4096),
 }
 DRAM_BYTES = 1 << 14
