@@ -16,8 +16,8 @@ from .options import DEFAULT_CONFIG
 if TYPE_CHECKING:
     from ..runtime.executable import Executable
 
-MODEL_HELP = """MODEL is a quantised network (QDQ .onnx), or FILE.py:NAME: a TVM schedule, PrimFunc or IRModule, a
-tilewright Program, or a function of the configuration that returns one of these."""
+MODEL_HELP = """MODEL is a quantised network (int8 .tflite or QDQ .onnx), or FILE.py:NAME: a TVM schedule, PrimFunc or
+IRModule, a tilewright Program, or a function of the configuration that returns one of these."""
 
 
 def open_program(source: str, config: str | None) -> Executable:
@@ -47,8 +47,9 @@ def compile_source(source: str, cfg: Config) -> Executable:
     if source.endswith(".py"):
         raise UnsupportedError(f"{source}: say which name to compile, as in {source}:schedule")
     path = _existing(source)
-    if path.suffix != ".onnx":
-        raise UnsupportedError(f"{source}: unknown kind of model; known are .onnx, FILE.py:NAME and, to run, .tw")
+    if path.suffix not in (".onnx", ".tflite"):
+        known = ".tflite, .onnx, FILE.py:NAME and, to run, .tw"
+        raise UnsupportedError(f"{source}: unknown kind of model; known are {known}")
     from ..compiler.network import compile_model
 
     return compile_model(path, cfg)

@@ -1,7 +1,7 @@
-"""Reads quantised networks: QDQ ONNX files -> compiler/graph.py.
+"""Reads quantised networks: QDQ ONNX files -> compiler/graph.py; .tflite files go to compiler/tflite.py.
 
-The file is checked first, so that everything in it that is not supported is named at once, by its ONNX nodes; then it
-goes through TVM's Relax (compiler/qdq.py). QDQ means that every activation and weight passes QuantizeLinear and
+The ONNX file is checked first, so that everything in it that is not supported is named at once, by its ONNX nodes;
+then it goes through TVM's Relax (compiler/qdq.py). QDQ means that every activation and weight passes QuantizeLinear and
 DequantizeLinear, as onnxruntime's `quantize_static` writes it.
 """
 
@@ -35,6 +35,21 @@ _LINEAR = ("Conv", "Gemm", "MatMul")
 _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool")
 _SUPPORTED = {*_LINEAR, *_POOLS, "Add", "Relu", "Reshape", "Flatten", "Identity", "Constant"}
 _SUPPORTED |= {"QuantizeLinear", "DequantizeLinear"}
+
+
+def import_model(path: str | Path) -> Graph:
+    """The graph of a quantised network, int8 .tflite or QDQ .onnx by the name's ending.
+
+    Raises as `import_tflite` and `import_onnx`, and `UnsupportedError` for other names.
+    """
+    suffix = Path(path).suffix
+    if suffix == ".tflite":
+        from .tflite import import_tflite
+
+        return import_tflite(path)
+    if suffix != ".onnx":
+        raise UnsupportedError(f"{path}: unknown kind of network; known are .tflite and .onnx")
+    return import_onnx(path)
 
 
 def import_onnx(path: str | Path) -> Graph:

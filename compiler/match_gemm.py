@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ..hw.errors import ScheduleError
 from ..hw.isa import Mem
 from ..runtime.program import MAX_TRIPS, Program

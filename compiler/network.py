@@ -1,4 +1,4 @@
-"""Quantised networks -> executables: every convolution and dense layer is one program on the device.
+"""Quantised networks -> executables: every ungrouped convolution and dense layer is one program on the device.
 
 Between two programs the host works in plain layout (NCHW): it packs a layer's input into blocks, puts the four byte
 planes of its int32 accumulators together again, requantises and pools. Biases are added on the device, corrected for
@@ -20,19 +20,20 @@ from ..runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from ..runtime.program import Program
 from . import graph as g
 from .api import build
-from .frontend import import_onnx
+from .frontend import import_model
+from .hostcall import host_calls
 from .schedule.conv2d import conv2d
 from .schedule.dense import dense
 from .schedule.epilogue import PLANES
 
 
 def compile_model(path: str | Path, config: Config | str, contract: str = "double") -> Executable:
-    """The executable of the QDQ ONNX file at `path` for a configuration.
+    """The executable of the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
     `contract` is the rounding contract of the requantisation (hw/rounding.py). Raises `FileError` and
-    `UnsupportedError` as `import_onnx` and `compile_graph` do.
+    `UnsupportedError` as `import_model` and `compile_graph` do.
     """
-    return compile_graph(import_onnx(path), load_config(config), contract)
+    return compile_graph(import_model(path), load_config(config), contract)
 
 
 def compile_graph(graph: g.Graph, cfg: Config, contract: str = "double", *, accumulators: bool = False) -> Executable:
@@ -43,10 +44,16 @@ def compile_graph(graph: g.Graph, cfg: Config, contract: str = "double", *, accu
     """
     if contract not in CONTRACTS:
         raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
-    problems = [f"{type(op).__name__} {op.name!r} {why}" for op in graph.layers if (why := _refusal(op, cfg))]
+    layers = [op for op in graph.layers if on_device(op)]
+    problems = [f"{type(op).__name__} {op.name!r} {why}" for op in layers if (why := _refusal(op, cfg))]
     if problems:
         raise UnsupportedError(f"{graph.name}: configuration {cfg.name!r} cannot run {'; '.join(problems)}")
     return _Builder(graph, cfg, contract, accumulators).executable()
+
+
+def on_device(op: g.Op) -> bool:
+    """Whether the device runs the operator: convolutions of one group, and dense layers."""
+    return isinstance(op, g.QDense) or (isinstance(op, g.QConv2d) and op.groups == 1)
 
 
 def _refusal(op: g.Linear, cfg: Config) -> str:
@@ -74,11 +81,14 @@ class _Builder:
             self.declare(t.name, t.shape, t.dtype, "input")
         for t in (op.output for op in self.graph.ops):
             self.declare(t.name, t.shape, t.dtype, "output" if t in self.graph.outputs else "temp")
+        for t in self.graph.constants:
+            self.declare(t.name, t.shape, t.dtype, "constant", t.data)
         for op in self.graph.ops:
-            if isinstance(op, (g.QConv2d, g.QDense)):
+            if on_device(op):
+                assert isinstance(op, (g.QConv2d, g.QDense))
                 self.linear(op)
             else:
-                self.produce(op.name, *_host_operator(op, self.contract), [op.x.name], op.output)
+                self.on_host(op)
         return Executable(self.cfg, self.graph.name, self.tensors, self.steps)
 
     def declare(
@@ -98,11 +108,17 @@ class _Builder:
         self.steps.append(HostStep(name, kind, inputs, [output], attrs))
         return output
 
-    def produce(
-        self, name: str, kind: str, attrs: dict, inputs: list[str], y: g.Tensor, constants: dict | None = None
-    ) -> None:
-        """A host step whose output is the tensor `y` of the graph."""
-        self.steps.append(HostStep(name, kind, inputs, [y.name], attrs, constants or {}))
+    def on_host(self, op: g.Op) -> None:
+        """The host steps that compute an operator; the last one is named after it and counts its work."""
+        inputs, calls = [t.name for t in op.inputs], host_calls(op, self.contract)
+        for call in calls[:-1]:  # only layers have several, whose first gives the accumulators
+            name = self.declare(f"{op.name}.acc", op.output.shape, call.dtype)
+            self.steps.append(HostStep(name, call.name, inputs, [name], call.attrs, call.constants))
+            if self.accumulators:
+                self.tensors[name].kind = "output"
+            inputs = [name]
+        last = calls[-1]
+        self.steps.append(HostStep(op.name, last.name, inputs, [op.output.name], last.attrs, last.constants, op.macs))
 
     def linear(self, op: g.QConv2d | g.QDense) -> None:
         """A convolution or dense layer: pack, launch, accumulators, requantise."""
@@ -110,7 +126,7 @@ class _Builder:
         if on_host and isinstance(op, g.QConv2d):
             top, left, bottom, right = op.pads
             shape = (*shape[:2], shape[2] + top + bottom, shape[3] + left + right)
-            attrs = {"pads": list(op.pads), "value": op.x.zero_point}
+            attrs = {"pads": [[0, 0], [0, 0], [top, bottom], [left, right]], "value": op.x.zero_point}
             x = self.host(f"{op.name}.pad", "pad", attrs, [x], shape)
         program = layer_program(op, self.cfg, padded=on_host)
         buffers = program.buffers
@@ -126,10 +142,9 @@ class _Builder:
         acc = self.host(f"{op.name}.acc", "accumulators", attrs, planes, op.output.shape, "int32")
         if self.accumulators:
             self.tensors[acc].kind = "output"
-        multiplier, exponent = op.multipliers
-        attrs = {"zero_point": op.output.zero_point, "low": op.low, "high": op.high, "contract": self.contract}
-        scale = {"multiplier": multiplier, "exponent": exponent}
-        self.produce(f"{op.name}.requantise", "requantise", attrs, [acc], op.output, scale)
+        last = host_calls(op, self.contract)[-1]
+        name = f"{op.name}.requantise"
+        self.steps.append(HostStep(name, last.name, [acc], [op.output.name], last.attrs, last.constants))
 
     def _pads_on_host(self, op: g.Linear) -> bool:
         padded = isinstance(op, g.QConv2d) and any(op.pads)
@@ -173,22 +188,3 @@ def layer_constants(op: g.Linear, cfg: Config) -> dict[str, np.ndarray]:
     """Packed weights `w` and biases `b` of a layer's program."""
     pack = layout.pack_weights if isinstance(op, g.QConv2d) else layout.pack_dense_weights
     return {"w": pack(op.weight, cfg), "b": layout.pack_bias(op.folded_bias, cfg)}
-
-
-def _host_operator(op: g.Op, contract: str) -> tuple[str, dict]:
-    """(name, attributes) of the operator of runtime/hostops.py that computes `op`."""
-    y = op.output
-    if isinstance(op, g.Quantize):
-        return "quantize", {"scale": y.scale, "zero_point": y.zero_point}
-    if isinstance(op, g.Dequantize):
-        return "dequantize", {"scale": op.x.scale, "zero_point": op.x.zero_point}
-    if isinstance(op, g.Reshape):
-        return "reshape", {"shape": list(y.shape)}
-    if isinstance(op, g.MaxPool):
-        return "max_pool", {"kernel": list(op.kernel), "strides": list(op.strides), "pads": list(op.pads)}
-    if isinstance(op, g.AveragePool):
-        multiplier, exponent = op.multipliers
-        attrs = {"kernel": list(op.kernel), "strides": list(op.strides), "contract": contract}
-        attrs |= {"x_zero_point": op.x.zero_point, "zero_point": y.zero_point}
-        return "average_pool", attrs | {"multiplier": multiplier, "exponent": exponent}
-    raise UnsupportedError(f"{type(op).__name__} {op.name!r}: nothing runs this operator yet")

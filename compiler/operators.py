@@ -236,6 +236,12 @@ class Softmax(Op):
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
         self.expect("the axis's existence", 0 <= self.axis < len(self.x.shape), True)
+        self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent >= 0) that take differences of the input to Q5.26."""
+        return quantize_multiplier(min(np.float64(self.beta) * self.x.scale * 2.0**26, 2.0**31 - 1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,86 +1,77 @@
-"""The numpy interpreter of a quantised network: what a graph computes, exactly.
+"""The golden interpreter of quantised networks: what a graph computes, exactly.
 
-Convolutions and dense layers are computed here from their definition (compiler/graph.py); element-wise operators
-and pooling are the functions of runtime/hostops.py, which are their definition.
+Every operator is computed by the numpy kernels that compiler/hostcall.py names for it, which are its definition and
+also what the host runs. The device must give the same bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
-from ..hw.errors import InputError, UnsupportedError
-from ..runtime import hostops
-from .graph import AveragePool, Dequantize, Graph, Linear, MaxPool, Op, QConv2d, QDense, Quantize, Reshape
-
-
-def accumulate(op: Linear, x: np.ndarray) -> np.ndarray:
-    """The int32 accumulators of a layer on int8 `x`: `bias + sum((x - zero_point) * weight)`, wrapping.
-
-    Sums of int8 products stay below 2**53, so float64 matrix products are exact.
-    """
-    centred = x.astype(np.float64) - op.x.zero_point
-    weight = op.weight.astype(np.float64)
-    if isinstance(op, QConv2d):
-        windows = _windows(op, centred)
-        sums = np.moveaxis(np.tensordot(windows, weight, ((1, 4, 5), (1, 2, 3))), 3, 1)
-        bias = op.bias.reshape(-1, 1, 1)
-    else:
-        sums, bias = centred @ weight.T, op.bias
-    return (sums.astype(np.int64) + bias).astype(np.int32)
-
-
-def _windows(op: QConv2d, x: np.ndarray) -> np.ndarray:
-    """(n, c, oh, ow, kh, kw): what each output pixel sees of centred `x`, whose padding is 0."""
-    top, left, bottom, right = op.pads
-    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    (kh, kw), (sh, sw), (dh, dw) = op.weight.shape[2:], op.strides, op.dilations
-    view = np.lib.stride_tricks.sliding_window_view(x, ((kh - 1) * dh + 1, (kw - 1) * dw + 1), (2, 3))
-    return view[:, :, ::sh, ::sw, ::dh, ::dw]
+from ..hw.errors import InputError
+from .graph import Graph, Op
+from .hostcall import host_calls
 
 
 def run(
-    graph: Graph, inputs: dict[str, np.ndarray], contract: str = "double"
+    graph: Graph, inputs: Mapping[str, np.ndarray], contract: str = "double"
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """(outputs by tensor name, int32 accumulators by layer name) of `graph` on `inputs` by tensor name.
 
-    The inputs may hold more samples than the graph's batch dimension says: all of them are computed at once.
+    The inputs may hold several batches, one behind the other in the first dimension, and so do the results then.
     `contract` is the rounding contract of hw/rounding.py. Raises `InputError` for missing inputs or wrong shapes.
     """
-    values: dict[str, np.ndarray] = {}
-    accumulators: dict[str, np.ndarray] = {}
-    for t in graph.inputs:
-        if t.name not in inputs:
-            raise InputError(f"input {t.name!r} is missing; given are {', '.join(inputs) or 'none'}")
-        x = np.asarray(inputs[t.name])
-        if x.shape[1:] != t.shape[1:] or x.ndim != len(t.shape):
-            raise InputError(f"input {t.name!r} has shape {x.shape}; expected (N, {', '.join(map(str, t.shape[1:]))})")
-        values[t.name] = x
-    for op in graph.ops:
-        x = values[op.x.name]
-        if isinstance(op, Linear):
-            x = accumulators[op.name] = accumulate(op, x)
-        values[op.output.name] = _apply(op, x, contract)
+    runs = [_batch(graph, batch, contract) for batch in _batches(graph, inputs)]
+    values, accumulators = ({key: np.concatenate([r[k][key] for r in runs]) for key in runs[0][k]} for k in (0, 1))
     return {t.name: values[t.name] for t in graph.outputs}, accumulators
 
 
-def _apply(op: Op, x: np.ndarray, contract: str) -> np.ndarray:
-    """The operator's output; `x` is its input, or its accumulators if it has any."""
-    y = op.output
-    if isinstance(op, (QConv2d, QDense)):
-        multiplier, exponent = op.multipliers
-        clamp = {"zero_point": y.zero_point, "low": op.low, "high": op.high}
-        return hostops.requantise(x, multiplier=multiplier, exponent=exponent, **clamp, contract=contract)
-    if isinstance(op, Quantize):
-        return hostops.quantize(x, scale=y.scale, zero_point=y.zero_point)
-    if isinstance(op, Dequantize):
-        return hostops.dequantize(x, scale=op.x.scale, zero_point=op.x.zero_point)
-    if isinstance(op, MaxPool):
-        return hostops.max_pool(x, kernel=op.kernel, strides=op.strides, pads=op.pads)
-    if isinstance(op, AveragePool):
-        multiplier, exponent = op.multipliers
-        points = {"x_zero_point": op.x.zero_point, "zero_point": y.zero_point}
-        scale = {"multiplier": multiplier, "exponent": exponent, "contract": contract}
-        return hostops.average_pool(x, kernel=op.kernel, strides=op.strides, **points, **scale)
-    if isinstance(op, Reshape):
-        return x.reshape(len(x) // op.x.shape[0] * y.shape[0], *y.shape[1:])
-    raise UnsupportedError(f"{type(op).__name__} {op.name!r}: the reference does not compute this operator")
+def trace(graph: Graph, inputs: Mapping[str, np.ndarray], contract: str = "double") -> dict[str, np.ndarray]:
+    """Every tensor of the graph by name, inputs included, for inputs of exactly the graph's shapes."""
+    (batch,) = _batches(graph, inputs)
+    return _batch(graph, batch, contract)[0]
+
+
+def apply(op: Op, *arrays: np.ndarray, contract: str = "double") -> np.ndarray:
+    """What one operator makes of its inputs, constant ones included."""
+    for call in host_calls(op, contract):
+        arrays = (call(*arrays),)
+    return arrays[0]
+
+
+def _batches(graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    counts = set()
+    for t in graph.inputs:
+        if t.name not in inputs:
+            raise InputError(f"input {t.name!r} is missing; given are {', '.join(inputs) or 'none'}")
+        shape = np.shape(inputs[t.name])
+        if shape[1:] != t.shape[1:] or len(shape) != len(t.shape) or not shape[0] or shape[0] % t.shape[0]:
+            first = "N" if t.shape[0] == 1 else f"{t.shape[0]} * N"
+            raise InputError(
+                f"input {t.name!r} has shape {shape}; expected ({', '.join(map(str, (first, *t.shape[1:])))})"
+            )
+        counts.add(shape[0] // t.shape[0])
+    if len(counts) > 1:
+        raise InputError(f"the inputs hold different numbers of batches: {', '.join(map(str, sorted(counts)))}")
+    return [
+        {t.name: np.asarray(inputs[t.name])[k * t.shape[0] : (k + 1) * t.shape[0]] for t in graph.inputs}
+        for k in range(counts.pop())
+    ]
+
+
+def _batch(
+    graph: Graph, values: dict[str, np.ndarray], contract: str
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """(every tensor by name, accumulators by layer name) of one batch."""
+    accumulators: dict[str, np.ndarray] = {}
+    values = values | {t.name: t.data for t in graph.constants if t.data is not None}
+    for op in graph.ops:
+        arrays = [values[t.name] for t in op.inputs]
+        for call in host_calls(op, contract):
+            arrays = [call(*arrays)]
+            if call.dtype == "int32":
+                accumulators[op.name] = arrays[0]
+        values[op.output.name] = arrays[0]
+    return values, accumulators

@@ -1,8 +1,9 @@
 """Tile sizes: what a tiling is, what it costs, and the best one that fits the scratchpads.
 
-The cost is an estimate in cycles. Computing takes one per micro-op, and a few per instruction. A load takes its beats, one
-cycle per padding entry, and a few per instruction and per row; a store two cycles per entry. Virtual threads make
-computing, loads and stores overlap: step by step the slower one counts, before it the first loads, after it the last store.
+The cost is an estimate in cycles. Computing takes one per micro-op, and a few per instruction. A load takes its beats,
+one cycle per padding entry, and a few per instruction and per row; a store two cycles per entry. Virtual threads make
+computing, loads and stores overlap: step by step the slower one counts, before it the first loads, after it the last
+store.
 """
 
 from __future__ import annotations

@@ -32,12 +32,22 @@ def _wrap32(x: np.ndarray) -> np.ndarray:
     return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
+def doubling_high_multiply(a, b) -> np.ndarray:
+    """int64 `a * b / 2**31` of int32 values, to the nearest integer, ties up; saturates for a == b == -2**31."""
+    a, b = np.asarray(a, np.int64), np.asarray(b, np.int64)
+    return np.minimum((a * b + (1 << 30)) >> 31, (1 << 31) - 1)
+
+
+def divide_by_power(x, exponent) -> np.ndarray:
+    """int64 `x / 2**exponent`, exponent >= 0, to the nearest integer, ties away from zero."""
+    x, exponent = np.asarray(x, np.int64), np.asarray(exponent, np.int64)
+    mask = (np.int64(1) << exponent) - 1
+    return (x >> exponent) + ((x & mask) > ((mask >> 1) + (x < 0)))
+
+
 def _double(acc: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
-    shifted = _wrap32(acc << np.maximum(exponent, 0))
-    high = np.minimum((shifted * multiplier + (1 << 30)) >> 31, (1 << 31) - 1)
-    right = np.maximum(-exponent, 0)
-    mask = (np.int64(1) << right) - 1
-    return (high >> right) + ((high & mask) > ((mask >> 1) + (high < 0)))  # ties away from zero
+    high = doubling_high_multiply(_wrap32(acc << np.maximum(exponent, 0)), multiplier)
+    return divide_by_power(high, np.maximum(-exponent, 0))
 
 
 def _single(acc: np.ndarray, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
@@ -67,7 +77,13 @@ def rescale(acc, multiplier, exponent, contract: str | np.ndarray = "double") ->
 
 
 def requantise(
-    acc, multiplier, exponent, zero_point, low=-128, high=127, contract: str | np.ndarray = "double"
+    acc,
+    multiplier,
+    exponent,
+    zero_point,
+    low: int | np.ndarray = -128,
+    high: int | np.ndarray = 127,
+    contract: str | np.ndarray = "double",
 ) -> np.ndarray:
     """int8 values `min(max(zero_point + R(acc), low), high)`; every parameter broadcasts against `acc`."""
     return np.clip(rescale(acc, multiplier, exponent, contract) + zero_point, low, high).astype(np.int8)

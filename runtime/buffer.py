@@ -24,9 +24,9 @@ def pack_bits(values: np.ndarray, bits: int) -> np.ndarray:
 
 
 def unpack_bits(data: np.ndarray, bits: int, signed: bool = True) -> np.ndarray:
-    """Elements of `bits` each in the bytes `data`, as int8, uint8 or int32 (32-bit elements are signed)."""
+    """Elements of `bits` each in the bytes `data`, as int8, uint8, int32 or uint32."""
     if bits == 32:
-        return data.view("<i4").astype(np.int32)
+        return data.view("<i4").astype(np.int32) if signed else data.view("<u4").astype(np.uint32)
     if bits == 8:
         return data.view(np.int8 if signed else np.uint8).copy()
     parts = (data[:, None] >> (bits * np.arange(8 // bits, dtype=np.uint8))) & np.uint8((1 << bits) - 1)

@@ -22,7 +22,7 @@ from .files import atomic_write
 from .launch import Launch
 
 FORMAT, VERSION = "tilewright program", 1
-DTYPES = ("int8", "uint8", "int32", "float32")
+DTYPES = ("int8", "uint8", "int32", "uint32", "float32")
 
 
 @dataclass(eq=False)
@@ -253,7 +253,7 @@ def _one_line(exc: Exception) -> str:
 
 def _dtypes(buffer: Buffer) -> tuple[str, ...]:
     if buffer.bits == 32:
-        return ("int32",)
+        return ("int32",) if buffer.signed else ("uint32",)
     return ("int8",) if buffer.signed else ("uint8",)
 
 

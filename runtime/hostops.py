@@ -2,7 +2,8 @@
 
 A host step of an executable names one of `HOST_OPS`; it is called with the step's input arrays and its attributes
 (JSON values and constant arrays), and gives the step's outputs. The functions behind it are plain ones: arrays are
-positional arguments, attributes keyword arguments. Activations are NCHW or (N, features).
+positional arguments, attributes keyword arguments. Activations are NCHW or (N, features). The arithmetic is that of
+runtime/kernels.py and runtime/fixed_point.py, which the compiler's reference interpreter calls through the same names.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from functools import partial
 
 import numpy as np
 
-from ..hw import rounding
 from ..hw.errors import InputError
-from . import layout
+from . import kernels, layout
+from .fixed_point import softmax
 
 
-def quantize(x: np.ndarray, *, scale: float, zero_point: int) -> np.ndarray:
-    """int8 `clamp(round_half_even(x / scale) + zero_point, -128, 127)`, divided in float32 as ONNX defines it.
+def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = False) -> np.ndarray:
+    """int8 `clamp(round(x / scale) + zero_point, -128, 127)`, divided in float32.
 
-    Raises `InputError` for values that are not numbers.
+    Ties go to the even value, as ONNX has it, or away from zero. Raises `InputError` for values that are not numbers.
     """
     if np.isnan(x).any():
         raise InputError("the input holds NaN, which has no int8 value")
-    q = np.rint(np.asarray(x, np.float32) / np.float32(scale)) + zero_point
-    return np.clip(q, -128, 127).astype(np.int8)
+    q = np.asarray(x, np.float32) / np.float32(scale)
+    q = np.trunc(q + np.copysign(np.float32(0.5), q)) if ties_away else np.rint(q)
+    return np.clip(q + zero_point, -128, 127).astype(np.int8)
 
 
 def dequantize(q: np.ndarray, *, scale: float, zero_point: int) -> np.ndarray:
@@ -33,15 +35,30 @@ def dequantize(q: np.ndarray, *, scale: float, zero_point: int) -> np.ndarray:
     return (q.astype(np.int32) - zero_point).astype(np.float32) * np.float32(scale)
 
 
-def pad(x: np.ndarray, *, pads: Sequence[int], value: int) -> np.ndarray:
-    """NCHW `x` with `value` around it; `pads` is (top, left, bottom, right)."""
-    top, left, bottom, right = pads
-    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+def pad(x: np.ndarray, *, pads: Sequence[Sequence[int]], value: int) -> np.ndarray:
+    """`x` with `value` around it; `pads` holds (before, after) per dimension."""
+    return np.pad(x, [tuple(pair) for pair in pads], constant_values=value)
 
 
 def reshape(x: np.ndarray, *, shape: Sequence[int]) -> np.ndarray:
     """The same elements in another shape."""
     return x.reshape(shape)
+
+
+def transpose(x: np.ndarray, *, axes: Sequence[int]) -> np.ndarray:
+    """Dimension k of the result is dimension `axes[k]` of `x`."""
+    return np.ascontiguousarray(x.transpose(axes))
+
+
+def concatenate(*arrays: np.ndarray, axis: int) -> np.ndarray:
+    """The arrays, one after the other along `axis`."""
+    return np.concatenate(arrays, axis)
+
+
+def strided_slice(x: np.ndarray, *, begin: Sequence[int], strides: Sequence[int], shape: Sequence[int]) -> np.ndarray:
+    """`result[i] = x[begin + i * stride]` in every dimension; strides may be negative."""
+    indices = [first + step * np.arange(n) for first, step, n in zip(begin, strides, shape)]
+    return x[np.ix_(*indices)]
 
 
 def pack(x: np.ndarray, *, batch: int, block: int) -> np.ndarray:
@@ -54,53 +71,34 @@ def accumulators(*planes: np.ndarray, n: int, c: int) -> np.ndarray:
     return layout.unpack_blocks(layout.planes_to_int32(planes), c, n)
 
 
-def requantise(
-    acc: np.ndarray,
-    *,
-    multiplier: np.ndarray,
-    exponent: np.ndarray,
-    zero_point: int,
-    low: int = -128,
-    high: int = 127,
-    contract: str = "double",
-) -> np.ndarray:
-    """int8 `clamp(zero_point + R(acc), low, high)`; multiplier and exponent per channel (dimension 1)."""
-    channels = (-1,) + (1,) * (acc.ndim - 2)
-    m, e = multiplier.reshape(channels), exponent.reshape(channels)
-    return rounding.requantise(acc, m, e, zero_point, low, high, contract)
-
-
-def _windows(x: np.ndarray, kernel: Sequence[int], strides: Sequence[int]) -> np.ndarray:
-    view = np.lib.stride_tricks.sliding_window_view(x, tuple(kernel), (2, 3))
-    return view[:, :, :: strides[0], :: strides[1]]
-
-
-def max_pool(x: np.ndarray, *, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> np.ndarray:
-    """The largest element of each window of NCHW `x`, int8."""
-    return _windows(pad(x, pads=pads, value=-128) if any(pads) else x, kernel, strides).max((4, 5))
-
-
-def average_pool(
-    x: np.ndarray,
-    *,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    x_zero_point: int,
-    zero_point: int,
-    multiplier: int,
-    exponent: int,
-    contract: str = "double",
-) -> np.ndarray:
-    """int8 `clamp(zero_point + R(sum(x - x_zero_point)))` over each window of NCHW `x`."""
-    acc = _windows(x, kernel, strides).sum((4, 5), dtype=np.int64) - kernel[0] * kernel[1] * x_zero_point
-    return rounding.requantise(acc, multiplier, exponent, zero_point, contract=contract)
-
-
 def _call(function: Callable[..., np.ndarray], arrays: list[np.ndarray], attrs: dict) -> list[np.ndarray]:
     return [function(*arrays, **attrs)]
 
 
 HOST_OPS: dict[str, Callable[[list[np.ndarray], dict], list[np.ndarray]]] = {
     f.__name__: partial(_call, f)
-    for f in (quantize, dequantize, pad, reshape, pack, accumulators, requantise, max_pool, average_pool)
+    for f in (
+        quantize,
+        dequantize,
+        pad,
+        reshape,
+        transpose,
+        concatenate,
+        strided_slice,
+        pack,
+        accumulators,
+        softmax,
+        kernels.conv2d_accumulators,
+        kernels.conv_transpose2d_accumulators,
+        kernels.dense_accumulators,
+        kernels.requantise,
+        kernels.rescale,
+        kernels.add,
+        kernels.multiply,
+        kernels.lookup,
+        kernels.max_pool,
+        kernels.average_pool,
+        kernels.exact_average_pool,
+        kernels.mean,
+    )
 }

@@ -111,7 +111,7 @@ class Program:
             raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} cannot be loaded by hand")
         mem, margins = Mem(mem), _integers("load: pads", pads, 4)
         op = Op.LOADP if pad_value else Op.LOAD
-        if any(margins) and mem not in PADDABLE:
+        if (any(margins) or pad_value) and mem not in PADDABLE:
             raise ProgramError(f"load: {mem.name} cannot be padded")
         self._need_extension(EXTENSION_OF_MEM.get(mem))
         self._need_extension(EXTENSION_OF_OP.get(op))
@@ -123,17 +123,35 @@ class Program:
         self._transfer(op.name, fields, buffer)
 
     def store(
-        self, sram: int, buffer: Buffer, offset: int, *, y_size: int = 1, x_size: int = 1, x_stride: int | None = None
+        self,
+        sram: int,
+        buffer: Buffer,
+        offset: int,
+        *,
+        y_size: int = 1,
+        x_size: int = 1,
+        x_stride: int | None = None,
+        par: int | None = None,
+        par_step: int = 0,
     ) -> None:
         """Copy the low `out_bits` of `y_size` x `x_size` accumulators, dense from entry `sram`, to rows of `buffer`.
 
-        The value wraps, it does not saturate. Raises `ProgramError`, `CapacityError` or `EncodingError`.
+        The value wraps, it does not saturate. With `par` (extension `requant`) row y is requantised with the
+        parameters of PAR entry `par + y * par_step` instead. Raises `ProgramError`, `CapacityError` or `EncodingError`.
         """
         if buffer.kind in ("input", "constant"):
             raise ProgramError(f"store: buffer {buffer.name!r} is {buffer.kind}; only output and temp are written")
-        fields = {"op": Op.STORE, "mem": Mem.OUT, "sram_base": sram, "dram_base": offset}
+        mem = Mem.OUT if par is None else Mem.OUTQ
+        self._need_extension(EXTENSION_OF_MEM.get(mem))
+        fields = {"op": Op.STORE, "mem": mem, "sram_base": sram, "dram_base": offset}
         fields |= {"y_size": y_size, "x_size": x_size, "x_stride": x_size if x_stride is None else x_stride}
-        self._transfer("STORE", fields, buffer)
+        if par is None:
+            if par_step:
+                raise ProgramError(f"store: par_step is {par_step}, but par, the entry of row 0, is not given")
+            self._transfer("STORE", fields, buffer)
+            return
+        fields |= dict(zip(("par_base", "par_step"), _integers("store: par, par_step", (par, par_step), 2)))
+        self._transfer("STOREQ", fields, buffer)
 
     def gemm(
         self,
@@ -144,13 +162,15 @@ class Program:
         *,
         reset: bool = False,
         overwrite: bool = False,
+        depthwise: bool = False,
     ) -> None:
         """`acc[d] += wgt[w] @ inp[s]` over `loops` [(extent, dst, src, wgt step)], any number, outermost first.
 
-        `reset` writes zero, `overwrite` (an extension) replaces instead of adding. Two loops become those of the
-        instruction, the others micro-ops.
+        `reset` writes zero, `overwrite` (an extension) replaces instead of adding. `depthwise` (an extension) is
+        `acc[d] += inp[s] * row[w]`, channel by channel, where the weight index counts rows of `block_out` weights. Two
+        loops become those of the instruction, the others micro-ops.
         """
-        self.gemm_uops(np.array([(dst, src, wgt)]), loops, reset=reset, overwrite=overwrite)
+        self.gemm_uops(np.array([(dst, src, wgt)]), loops, reset=reset, overwrite=overwrite, depthwise=depthwise)
 
     def gemm_uops(
         self,
@@ -159,23 +179,29 @@ class Program:
         *,
         reset: bool = False,
         overwrite: bool = False,
+        depthwise: bool = False,
     ) -> None:
         """As `gemm`, with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
         if overwrite:
             self._need_extension("overwrite")
             if reset:
                 raise ProgramError("gemm: reset and overwrite exclude each other")
-        fields = {"op": Op.GEMM, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
+        op = Op.DWGEMM if depthwise else Op.GEMM
+        self._need_extension(EXTENSION_OF_OP.get(op))
+        fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
         nest = [_integers("gemm: loop", loop, 4) for loop in loops]
         triples = _uop_array(uops, 3)
         if reset:  # src and wgt are not read: zeros keep kernels alike
             triples, nest = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in nest]
-        self._execute(_Kernel("GEMM", tuple((n, d, s, w) for n, d, s, w in nest), triples, fields))
+        self._execute(_Kernel(op.name, tuple((n, d, s, w) for n, d, s, w in nest), triples, fields))
 
     def alu(
         self, op: AluOp, loops: Sequence[tuple[int, int, int]], dst: int = 0, src: int = 0, *, imm: int | None = None
     ) -> None:
-        """`acc[d] = op(acc[d], b)` over `loops` [(extent, dst, src step)]; b is `imm`, or acc[s] where it is None."""
+        """`acc[d] = op(acc[d], b)` over `loops` [(extent, dst, src step)]; b is `imm`, or acc[s] where it is None.
+
+        For RESCALE (an extension) `imm` is the PAR entry whose multiplier and rounding it takes.
+        """
         self.alu_uops(op, np.array([(dst, src)]), loops, imm=imm)
 
     def alu_uops(
@@ -183,6 +209,8 @@ class Program:
     ) -> None:
         """As `alu`, with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
         self._need_extension(EXTENSION_OF_ALU.get(op))
+        if op == AluOp.RESCALE and imm is None:
+            raise ProgramError("alu: RESCALE needs imm, the PAR entry with its parameters")
         (value,) = _integers("alu: imm", (0 if imm is None else imm,), 1)
         fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
         nest = [_integers("alu: loop", loop, 3) for loop in loops]
@@ -261,7 +289,7 @@ class Program:
         keys = ("sram_base", "dram_base", "y_size", "x_size", "x_stride")
         fields |= dict(zip(keys, _integers(f"{name.lower()}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
         self._check_fields(name, fields)
-        accesses = scratchpad_accesses(fields, np.zeros((0, 3), np.int64))
+        accesses = scratchpad_accesses(self.cfg, fields, np.zeros((0, 3), np.int64))
         self._check_range(f"{name.lower()} of {buffer.name!r}", accesses)
         dram = dram_access(self.cfg, fields)
         if dram and dram.start + (dram.rows - 1) * dram.pitch + dram.nbytes > buffer.nbytes:
@@ -293,7 +321,7 @@ class Program:
     def _order_free(self, kernel: _Kernel) -> bool:
         """Whether the iterations of `kernel` may run in any order."""
         f = kernel.fields
-        if kernel.format == "GEMM":
+        if kernel.format != "ALU":
             return not f.get("overwrite") or self._injective(kernel)
         if f["use_imm"]:
             return True
@@ -325,18 +353,22 @@ class Program:
     def _emit(self, kernel: _Kernel, loops: tuple, uops: np.ndarray) -> None:
         outer, inner = ((1, 0, 0, 0),) * (2 - len(loops)) + loops
         fields = dict(kernel.fields, iter_out=outer[0], iter_in=inner[0])
-        for k, index in enumerate(("dst", "src", "wgt") if kernel.format == "GEMM" else ("dst", "src"), 1):
+        for k, index in enumerate(("dst", "src") if kernel.format == "ALU" else ("dst", "src", "wgt"), 1):
             fields |= {f"{index}_out": outer[k], f"{index}_in": inner[k]}
         try:
             words = encode_uops(self._isa.uop, uops)
         except EncodingError as exc:
-            name = kernel.format.lower()
-            raise CapacityError(f"{name} reaches beyond a scratchpad of {self.cfg.name}: {exc}") from None
+            name, rows = kernel.format.lower(), self.cfg.wgt_depth
+            beyond = f"beyond the {rows} weight rows of a micro-op (loops of the instruction reach others)"
+            what = (
+                beyond if name == "dwgemm" and uops[:, 2].max() >= rows else f"beyond a scratchpad of {self.cfg.name}"
+            )
+            raise CapacityError(f"{name} reaches {what}: {exc}") from None
         key = words.tobytes()
         start, missing = self._cache.place(key, len(words))
         fields |= {"uop_bgn": start, "uop_end": start + len(words)}
         self._check_fields(kernel.format, fields)
-        accesses = scratchpad_accesses(fields, uops)
+        accesses = scratchpad_accesses(self.cfg, fields, uops)
         self._check_range(kernel.format.lower(), accesses)
         if missing:
             self._load_uops(start, words)
@@ -350,7 +382,7 @@ class Program:
             n = min(most, len(words) - k)
             fields = {"op": Op.LOAD, "mem": Mem.UOP, "sram_base": start + k, "dram_base": offset + k}
             fields |= {"y_size": 1, "x_size": n, "x_stride": n}
-            row = Row("LOAD", Queue.COMPUTE, fields, scratchpad_accesses(fields, np.zeros((0, 3), np.int64)))
+            row = Row("LOAD", Queue.COMPUTE, fields, scratchpad_accesses(self.cfg, fields, np.zeros((0, 3), np.int64)))
             self._uop_loads.append(row)
             self._append(row)
 

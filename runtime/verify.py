@@ -213,7 +213,7 @@ class _Check:
         for k in self.topological:
             f, queue = self.insns[k], self.queue_of[k]
             executed = uops[f["uop_bgn"] : f["uop_end"]] if "uop_bgn" in f else uops[:0]
-            accesses = scratchpad_accesses(f, executed)
+            accesses = scratchpad_accesses(self.cfg, f, executed)
             problem = out_of_range(self.cfg, accesses)
             if problem:
                 raise AccessError(f"{self.at(k)} {problem}", k)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import AluOp, Isa, Mem, Op, queue_of
+from ..hw.isa import PAR, AluOp, Isa, Mem, Op, queue_of
 from ..runtime.device import Stats
 from ..runtime.launch import Launch
 from ..runtime.loader import run
@@ -28,26 +28,33 @@ ODD = Config(
     extensions=frozenset({"overwrite", "pad_value", "acc8"}),
 )
 
+# extensions that the circuit does not execute yet
+NOT_IN_CIRCUIT = frozenset({"requant", "rescale", "depthwise"})
+
 Pads = tuple[int, int, int, int]
 
 
 class Recorder:
     """Records a program for `cfg` over random inputs `data`, one buffer per loadable memory, and one output buffer.
 
-    `rng` makes the data and whatever else is random. A subclass may follow the calls.
+    `rng` makes the data and whatever else is random; `extensions` are those of `cfg` that are used, all but `without`.
+    A subclass may follow the calls.
     """
 
-    def __init__(self, cfg: Config, seed: int, words: int = 4096):
+    def __init__(self, cfg: Config, seed: int, words: int = 4096, *, without: frozenset[str] = frozenset()):
         self.cfg, self.program, self.rng = cfg, Program(cfg), np.random.default_rng(seed)
+        self.extensions = cfg.extensions - without
         acc = (cfg.batch, cfg.block_out)
         shapes = {Mem.INP: (cfg.batch, cfg.block_in), Mem.WGT: (cfg.block_out, cfg.block_in), Mem.ACC: acc}
         bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32}
-        if "acc8" in cfg.extensions and cfg.out_bits == 8:
+        if "acc8" in self.extensions:
             shapes[Mem.ACC8], bits[Mem.ACC8] = acc, 8
         self.data = {
             mem: self.rng.integers(-(1 << bits[mem] - 1), 1 << bits[mem] - 1, (ENTRIES, *shape))
             for mem, shape in shapes.items()
         }
+        if "requant" in self.extensions:
+            self.data[Mem.PAR], bits[Mem.PAR] = random_parameters(cfg, self.rng, ENTRIES), 32
         self.buffers = {mem: self.program.buffer(mem.name, a.shape, bits[mem]) for mem, a in self.data.items()}
         self.target = self.program.buffer("out", (words, *acc), cfg.out_bits, kind="output")
 
@@ -72,33 +79,67 @@ class Recorder:
         self.program.load(mem, sram, source, offset, **shape, pads=pads, pad_value=pad_value)
 
     def gemm(
-        self, loops: Sequence[tuple[int, int, int, int]], uops: np.ndarray, reset: bool = False, overwrite: bool = False
+        self,
+        loops: Sequence[tuple[int, int, int, int]],
+        uops: np.ndarray,
+        reset: bool = False,
+        overwrite: bool = False,
+        depthwise: bool = False,
     ) -> None:
         """Micro-ops (n, 3) within `loops`."""
-        self.program.gemm_uops(uops, loops, reset=reset, overwrite=overwrite)
+        self.program.gemm_uops(uops, loops, reset=reset, overwrite=overwrite, depthwise=depthwise)
 
     def alu(self, op: AluOp, loops: Sequence[tuple[int, int, int]], uops: np.ndarray, imm: int | None = None) -> None:
         """Micro-ops (n, 2) within `loops`."""
         self.program.alu_uops(op, uops, loops, imm=imm)
 
-    def store(self, sram: int, offset: int, y: int = 1, x: int = 1, stride: int | None = None) -> None:
+    def store(
+        self,
+        sram: int,
+        offset: int,
+        y: int = 1,
+        x: int = 1,
+        stride: int | None = None,
+        par: int | None = None,
+        par_step: int = 0,
+    ) -> None:
         """Store to the output buffer."""
-        self.program.store(sram, self.target, offset, y_size=y, x_size=x, x_stride=stride)
+        shape = {"y_size": y, "x_size": x, "x_stride": stride}
+        self.program.store(sram, self.target, offset, **shape, par=par, par_step=par_step)
 
     def reload(self, sram: int, offset: int, x: int) -> None:
         """Load as input what the program stored before; needs equal blocks and widths."""
         self.program.load(Mem.INP, sram, self.target, offset, x_size=x)
 
 
+def random_parameters(cfg: Config, rng: np.random.Generator, entries: int) -> np.ndarray:
+    """PAR entries, int32 (entries, block_out, 3): every field anywhere in its range, often at an edge of it.
+
+    Half of the exponents are such that results are neither all zero nor all at a limit.
+    """
+    n = entries * cfg.block_out
+    columns = {}
+    for name, f in PAR.fields.items():
+        low, high = f.limits
+        edges = [value for value in (low, high, 0, 1, -1, 1 << 30, -(1 << 30)) if low <= value <= high]
+        columns[name] = np.where(rng.integers(0, 2, n), rng.choice(edges, n), rng.integers(low, high + 1, n))
+    columns["exponent"] = np.where(rng.integers(0, 2, n), rng.integers(-12, 1, n), columns["exponent"])
+    return PAR.encode(n, **columns).view("<i4")[:, :3].reshape(entries, cfg.block_out, 3).astype(np.int64)
+
+
 def record_random(recorder: Recorder, length: int = 25) -> None:
     """Record `length` random instructions, between loads that fill the scratchpads and a store of the results."""
     cfg, walk = recorder.cfg, _Walk(recorder)
     recorder.load(Mem.INP, 0, 0, x=min(ENTRIES, cfg.inp_depth))
-    recorder.load(Mem.WGT, 0, 0, x=min(32, cfg.wgt_depth))
+    recorder.load(Mem.WGT, 0, 0, x=walk.weights)
     recorder.load(Mem.ACC, 0, 0, x=walk.limit)
+    if Mem.PAR in recorder.buffers:
+        recorder.load(Mem.PAR, 0, 0, x=min(ENTRIES, cfg.par_entries))
     for _ in range(length):
         walk.step()
     recorder.store(0, 100, x=walk.limit)
+    if Mem.PAR in recorder.buffers:
+        recorder.store(0, 200, x=walk.limit, par=0)
 
 
 class _Walk:
@@ -107,11 +148,18 @@ class _Walk:
     def __init__(self, recorder: Recorder):
         self.to, self.rng, self.cfg = recorder, recorder.rng, recorder.cfg
         self.limit = min(32, self.cfg.acc_depth // 4)  # accumulators in use
+        self.weights = min(ENTRIES if "depthwise" in recorder.extensions else 32, self.cfg.wgt_depth)  # loaded
+        named = {"requant": [self._load_par, self._store_quantised], "rescale": [self._rescale]}
+        named["depthwise"] = [self._depthwise]
+        self.extra = [step for name, steps in named.items() if name in recorder.extensions for step in steps]
 
     def step(self) -> None:
         """Record one."""
-        kind, reloads = int(self.rng.integers(0, 9)), self.cfg.block_in == self.cfg.block_out
-        if kind < 2:
+        kind = int(self.rng.integers(0, 9 + len(self.extra)))
+        reloads = self.cfg.block_in == self.cfg.block_out
+        if kind >= 9:
+            self.extra[kind - 9]()
+        elif kind < 2:
             self._load()
         elif kind < 4:
             self._gemm()
@@ -120,22 +168,53 @@ class _Walk:
         elif kind == 6 and reloads and self.cfg.inp_bits == self.cfg.out_bits:
             self.to.reload(self._below(16), self._below(64), 1 + self._below(7))
         else:
-            x = 1 + self._below(4)
-            # a stride below x makes rows overlap
-            stride = x + self._below(4) if self._below(4) else self._below(x)
-            self.to.store(self._below(8), self._below(64), 1 + self._below(3), x, stride)
+            self._store()
 
     def _below(self, n: int) -> int:
         return int(self.rng.integers(0, n))
 
+    def _store(self, **parameters: int) -> None:
+        x = 1 + self._below(4)
+        # a stride below x makes rows overlap
+        stride = x + self._below(4) if self._below(4) else self._below(x)
+        rows = parameters.pop("rows", 0)
+        self.to.store(self._below(8), self._below(64), rows or 1 + self._below(3), x, stride, **parameters)
+
+    def _store_quantised(self) -> None:
+        entries, rows = self.cfg.par_entries, 1 + self._below(3)
+        most = min((entries - 1) // max(rows - 1, 1), 63)
+        step = self._below(most + 1) if self._below(2) else 0
+        self._store(rows=rows, par=self._below(entries - (rows - 1) * step), par_step=step)
+
+    def _load_par(self) -> None:
+        x = 1 + self._below(min(3, self.cfg.par_entries))
+        y = 1 + self._below(min(3, self.cfg.par_entries // x))
+        first = self._below(self.cfg.par_entries - x * y + 1)
+        self.to.load(Mem.PAR, first, self._below(8), y, x, x + self._below(6))
+
+    def _rescale(self) -> None:
+        loops, uops = self._indices((self.limit, 1))
+        self.to.alu(AluOp.RESCALE, loops, uops, imm=self._below(self.cfg.par_entries))
+
+    def _depthwise(self) -> None:
+        rows = self.weights * self.cfg.block_in
+        if self._below(3):
+            loops, uops = self._indices((self.limit, 32, min(rows, self.cfg.wgt_depth)))
+        else:  # one loop, whose step reaches rows that a micro-op cannot name
+            n = 2 + self._below(2)
+            step = min((rows - 1) // (n - 1), self.cfg.wgt_depth - 1)
+            loops, uops = self._indices((self.limit - n, 32 - n, min(rows - (n - 1) * step, self.cfg.wgt_depth)))
+            loops = [(n, 1, self._below(2), step)]
+        self.to.gemm(loops, uops, **self._mode(), depthwise=True)
+
     def _load(self) -> None:
-        mems = list(self.to.buffers)
+        mems = [mem for mem in self.to.buffers if mem != Mem.PAR]
         mem = mems[self._below(len(mems))]
         pads = (0, 0, 0, 0)
         if mem != Mem.WGT:
             pads = (self._below(2), self._below(2), self._below(2), self._below(2))
         padded = any(pads)
-        value = self._below(16) - 8 if padded and "pad_value" in self.cfg.extensions else 0
+        value = self._below(16) - 8 if padded and "pad_value" in self.to.extensions else 0
         rows = 0 if pads[0] + pads[1] and not self._below(8) else 1 + self._below(3)
         self.to.load(mem, self._below(8), self._below(8), rows, 1 + self._below(3), 3 + self._below(6), pads, value)
 
@@ -150,12 +229,14 @@ class _Walk:
         count = 1 if self._below(2) else 1 + self._below(12)
         return loops, self.rng.integers(0, room, (count, len(most)))
 
+    def _mode(self) -> dict[str, bool]:
+        flag = str(self.rng.choice(["", "reset", "overwrite"], p=[0.7, 0.2, 0.1]))
+        return {"reset": flag == "reset", "overwrite": flag == "overwrite" and flag in self.to.extensions}
+
     def _gemm(self) -> None:
-        flag = self.rng.choice(["", "reset", "overwrite"], p=[0.7, 0.2, 0.1])
-        if flag == "overwrite" and "overwrite" not in self.cfg.extensions:
-            flag = ""
+        mode = self._mode()
         loops, uops = self._indices((self.limit, 32, 16))
-        self.to.gemm(loops, uops, reset=str(flag) == "reset", overwrite=str(flag) == "overwrite")
+        self.to.gemm(loops, uops, **mode)
 
     def _alu(self) -> None:
         op = AluOp(self._below(5))
@@ -163,8 +244,8 @@ class _Walk:
         self.to.alu(op, loops, uops, imm=self._below(16) - 8 if self._below(2) or op == AluOp.SHR else None)
 
 
-def with_idlers(launch: Launch, rng: np.random.Generator, count: int) -> Launch:
-    """`launch` with `count` instructions in random places that do nothing and exchange no tokens."""
+def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions: frozenset[str]) -> Launch:
+    """`launch` with `count` instructions, of `extensions` too, in random places that do nothing, without tokens."""
     isa = Isa(launch.cfg)
     size, far = {"y_size": 3, "x_size": 2, "x_stride": 9}, {"sram_base": 3, "dram_base": 1 << 20}
     kinds = [("LOAD", {"op": Op.LOAD, "mem": mem, **size, "x_size": 0}) for mem in (Mem.INP, Mem.WGT, Mem.ACC)]
@@ -175,6 +256,15 @@ def with_idlers(launch: Launch, rng: np.random.Generator, count: int) -> Launch:
     for name, op in (("GEMM", Op.GEMM), ("ALU", Op.ALU)):
         one = {"op": op, "uop_bgn": 0, "uop_end": 1, "iter_out": 3, "iter_in": 2}
         kinds += [(name, one | {empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
+        if name == "GEMM" and "depthwise" in extensions:
+            kinds += [("DWGEMM", {**one, "op": Op.DWGEMM, "iter_in": 0})]
+        if name == "ALU" and "rescale" in extensions:
+            kinds += [("ALU", {**one, "alu_op": AluOp.RESCALE, "use_imm": 1, "imm": -1, "iter_out": 0})]
+    if "requant" in extensions:
+        kinds += [
+            ("LOAD", {"op": Op.LOAD, "mem": Mem.PAR, **far, empty: 2, "x_pad_0": 2}) for empty in ("x_size", "y_size")
+        ]
+        kinds += [("STOREQ", {"op": Op.STORE, "mem": Mem.OUTQ, **far, "par_base": 1023, "x_size": 3})]
     insn, reloc, queues = launch.insn, launch.reloc, [isa.queue(f) for f in isa.decode(launch.insn)]
     for _ in range(count):
         name, fields = kinds[int(rng.integers(len(kinds)))]
@@ -201,13 +291,16 @@ class _Placed(Memory):
         return Stats()
 
 
-def random_case(cfg: Config, seed: int) -> tuple[np.ndarray, int, int]:
-    """(memory, address of the instructions, their number) of random program `seed`, ready to run."""
-    recorder = Recorder(cfg, seed)
+def random_case(cfg: Config, seed: int, *, without: frozenset[str] = frozenset()) -> tuple[np.ndarray, int, int]:
+    """(memory, address of the instructions, their number) of random program `seed`, ready to run.
+
+    It uses the extensions of `cfg` but those in `without`.
+    """
+    recorder = Recorder(cfg, seed, without=without)
     record_random(recorder, int(recorder.rng.integers(5, 60)))
     launch = recorder.program.finish()
     if seed % 3 == 0:
-        launch = with_idlers(launch, recorder.rng, 10)
+        launch = with_idlers(launch, recorder.rng, 10, recorder.extensions)
     placed = _Placed(cfg)
     run(launch, recorder.inputs, placed)
     return placed.bytes, placed.start, placed.count

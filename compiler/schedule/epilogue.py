@@ -1,8 +1,8 @@
 """What happens to accumulators before they are stored: a chain of operations, then int8 or byte planes.
 
-`add`, `sub`, `mul`, `max`, `min`, `shr` and `shl` run on the ALU, with a number or a per-channel parameter. `rescale`, on
-the ALU, too, multiplies by a per-channel scale, and `requant`, at the end of a chain, is part of the store: bias, scale,
-zero point and clamp per channel. The parameters of both are tensors that `runtime.layout.pack_par` makes.
+`add`, `sub`, `mul`, `max`, `min`, `shr` and `shl` run on the ALU, with a number or a per-channel parameter. `rescale`,
+on the ALU, too, multiplies by a per-channel scale, and `requant`, at the end of a chain, is part of the store: bias,
+scale, zero point and clamp per channel. The parameters of both are tensors that `runtime.layout.pack_par` makes.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _PAR_OPS = ("rescale", "requant")
 class Epilogue:
     """The stages after an accumulator tensor, as tensor expressions.
 
-    `operands` are the per-channel parameters, int32 (channel blocks, batch, block), or of `rescale` and `requant` uint32
-    (channel blocks, block, 3); `stages` the names of the blocks on accumulators in order. `readers` are the blocks that
-    read a parameter, with the memory that it is loaded to.
+    `operands` are the per-channel parameters, int32 (channel blocks, batch, block), or of `rescale` and `requant`
+    uint32 (channel blocks, block, 3); `stages` the names of the blocks on accumulators in order. `readers` are the
+    blocks that read a parameter, with the memory that it is loaded to.
     """
 
     operands: list

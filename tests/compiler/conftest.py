@@ -1,9 +1,11 @@
-"""Builds small quantised ONNX models, and shows the instructions of schedules."""
+"""Builds small quantised models, ONNX and .tflite, and shows the instructions of schedules."""
 
+import flatbuffers
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
 from tilewright.compiler import build
 from tilewright.hw.isa import Isa
@@ -96,3 +98,122 @@ def instructions():
         return [(name, fields) for name, fields in found if name not in ("LOAD.UOP", "FINISH")]
 
     return show
+
+
+# operator -> its options table
+TFLITE_OPTIONS = {
+    "ADD": "AddOptions",
+    "AVERAGE_POOL_2D": "Pool2DOptions",
+    "CONCATENATION": "ConcatenationOptions",
+    "CONV_2D": "Conv2DOptions",
+    "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
+    "FULLY_CONNECTED": "FullyConnectedOptions",
+    "LEAKY_RELU": "LeakyReluOptions",
+    "MAX_POOL_2D": "Pool2DOptions",
+    "MEAN": "ReducerOptions",
+    "MUL": "MulOptions",
+    "SOFTMAX": "SoftmaxOptions",
+    "STRIDED_SLICE": "StridedSliceOptions",
+    "SUB": "SubOptions",
+    "TRANSPOSE_CONV": "TransposeConvOptions",
+}
+
+TFLITE_VERSIONS = {"RESHAPE": 1, "LEAKY_RELU": 2, "RELU_N1_TO_1": 1}  # of the others version 3 has int8
+
+
+class TfliteModel:
+    """A .tflite model in the making: methods append tensors and operators, and return tensor numbers."""
+
+    def __init__(self, folder, seed=0):
+        self.folder, self.rng = folder, np.random.default_rng(seed)
+        self.model, self.graph = schema.ModelT(), schema.SubGraphT()
+        self.model.version, self.model.subgraphs, self.model.operatorCodes = 3, [self.graph], []
+        self.model.buffers = [schema.BufferT()]
+        self.graph.tensors, self.graph.operators, self.graph.inputs, self.graph.outputs = [], [], [], []
+
+    def tensor(self, shape, scale=None, zero_point=0, dtype="INT8", name=None, data=None, axis=0):
+        """A tensor; `scale` None leaves the quantisation out, an array is one scale per index of `axis`."""
+        t = schema.TensorT()
+        t.name = f"t{len(self.graph.tensors)}" if name is None else name
+        t.shape, t.type = np.array(shape, np.int32), getattr(schema.TensorType, dtype)
+        if scale is not None:
+            q = t.quantization = schema.QuantizationParametersT()
+            q.scale = np.array(scale, np.float32).reshape(-1)
+            q.zeroPoint = np.full(q.scale.size, zero_point, np.int64)
+            q.quantizedDimension = axis
+        if data is not None:
+            t.buffer = len(self.model.buffers)
+            self.model.buffers.append(schema.BufferT())
+            self.model.buffers[-1].data = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
+        self.graph.tensors.append(t)
+        return len(self.graph.tensors) - 1
+
+    def input(self, shape, scale=0.05, zero_point=-3, **others):
+        self.graph.inputs.append(self.tensor(shape, scale, zero_point, **others))
+        return self.graph.inputs[-1]
+
+    def output(self, tensor):
+        self.graph.outputs.append(tensor)
+
+    def const(self, array, scale=None, zero_point=0, axis=0):
+        array = np.asarray(array)
+        dtype = {"i1": "INT8", "i4": "INT32", "f4": "FLOAT32"}[array.dtype.str[1:]]
+        return self.tensor(array.shape, scale, zero_point, dtype, None, array, axis)
+
+    def weights(self, shape, axis=0, per_channel=True, bias=True):
+        """[weights, biases] with random values; the biases suit an input scale of 0.05."""
+        scale = self.rng.uniform(0.002, 0.01, shape[axis] if per_channel else 1).astype(np.float32)
+        w = self.const(self.rng.integers(-127, 128, shape).astype(np.int8), scale, 0, axis)
+        b = self.rng.integers(-3000, 3000, shape[axis]).astype(np.int32)
+        return [w, self.const(b, np.float32(0.05) * scale)] if bias else [w]
+
+    def node(self, kind, inputs, outputs, deprecated=False, **options):
+        code = schema.OperatorCodeT()
+        number = getattr(schema.BuiltinOperator, kind)
+        code.deprecatedBuiltinCode, code.builtinCode = min(number, 127), 0 if deprecated else number
+        code.version = TFLITE_VERSIONS.get(kind, 3)
+        self.model.operatorCodes.append(code)
+        op = schema.OperatorT()
+        op.opcodeIndex = len(self.model.operatorCodes) - 1
+        op.inputs, op.outputs = np.array(inputs, np.int32), np.array(outputs, np.int32)
+        if kind in TFLITE_OPTIONS:
+            op.builtinOptionsType = getattr(schema.BuiltinOptions, TFLITE_OPTIONS[kind])
+            op.builtinOptions = getattr(schema, f"{TFLITE_OPTIONS[kind]}T")()
+            for name, value in options.items():
+                assert hasattr(op.builtinOptions, name)
+                setattr(op.builtinOptions, name, value)
+        self.graph.operators.append(op)
+        return outputs[0]
+
+    def op(self, kind, inputs, shape, scale=0.08, zero_point=4, **options):
+        """An operator with one int8 output."""
+        return self.node(kind, inputs, [self.tensor(shape, scale, zero_point)], **options)
+
+    def save(self, name="model.tflite"):
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(self.model.Pack(builder), b"TFL3")
+        path = self.folder / name
+        path.write_bytes(builder.Output())
+        return path
+
+
+@pytest.fixture
+def tflite(tmp_path):
+    """A maker of `TfliteModel`s that are saved in the test's folder."""
+    return lambda *args, **kwargs: TfliteModel(tmp_path, *args, **kwargs)
+
+
+@pytest.fixture
+def litert_outputs():
+    """Outputs of LiteRT's reference kernels (resolver BUILTIN_REF) for inputs in the file's order."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    def run(path, *inputs):
+        interpreter = Interpreter(str(path), experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+        interpreter.allocate_tensors()
+        for detail, x in zip(interpreter.get_input_details(), inputs, strict=True):
+            interpreter.set_tensor(detail["index"], x)
+        interpreter.invoke()
+        return [interpreter.get_tensor(detail["index"]).copy() for detail in interpreter.get_output_details()]
+
+    return run

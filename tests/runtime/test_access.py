@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import Mem, Op, entry_bytes
+from tilewright.hw.isa import AluOp, Mem, Op, entry_bytes
 from tilewright.runtime.access import Access, dram_access, out_of_range, scratchpad_accesses, tile_entries
 
 TINY = PRESETS["tiny"]
@@ -20,7 +20,7 @@ def entries(access):
 
 def footprint(f, uops=NO_UOPS):
     """(memory, written) -> entries."""
-    accesses = scratchpad_accesses(f, uops)
+    accesses = scratchpad_accesses(TINY, f, uops)
     found = {(a.mem, a.write): entries(a) for a in accesses}
     assert len(found) == len(accesses)
     return found
@@ -51,9 +51,14 @@ def test_products_and_operations_touch_what_their_loops_visit(seed):
     sources = {(Mem.INP, False): touched(f, uops, 1, "src"), (Mem.WGT, False): touched(f, uops, 2, "wgt")}
     assert footprint(f, uops) == micro_ops | dst | sources
     assert footprint({**f, "reset": 1}, uops) == micro_ops | dst
-    f["op"] = Op.ALU
+    rows = {(Mem.WGT, False): {row // TINY.block_in for row in touched(f, uops, 2, "wgt")}}
+    assert footprint({**f, "op": Op.DWGEMM}, uops) == micro_ops | dst | sources | rows
+    assert footprint({**f, "op": Op.DWGEMM, "reset": 1}, uops) == micro_ops | dst
+    f |= {"op": Op.ALU, "alu_op": AluOp.ADD}
     assert footprint(f, uops) == micro_ops | dst | {(Mem.ACC, False): touched(f, uops, 1, "src")}
     assert footprint({**f, "use_imm": 1}, uops) == micro_ops | dst
+    rescale = {**f, "use_imm": 1, "alu_op": AluOp.RESCALE, "imm": 5}
+    assert footprint(rescale, uops) == micro_ops | dst | {(Mem.PAR, False): {5}}
 
 
 def test_loops_that_do_not_run_touch_nothing():
@@ -82,6 +87,7 @@ PADDED = {"sram_base": 7, "y_size": 2, "x_size": 3, "y_pad_0": 1, "y_pad_1": 2, 
         (Op.LOAD, Mem.ACC, Mem.ACC, 5 * 8),
         (Op.LOAD, Mem.ACC8, Mem.ACC, 5 * 8),
         (Op.LOAD, Mem.UOP, Mem.UOP, 3),  # one row, never padded
+        (Op.LOAD, Mem.PAR, Mem.PAR, 2 * 3),  # never padded
         (Op.STORE, Mem.OUT, Mem.ACC, 2 * 3),  # dense in the scratchpad
     ],
 )
@@ -92,11 +98,21 @@ def test_transfers_cover_whole_tiles_on_chip(op, mem, space, count):
     assert not footprint({**f, "x_size": 0})
 
 
+def test_a_requantising_store_reads_the_parameters_of_its_rows():
+    f = transfer(Op.STORE, Mem.OUTQ, **PADDED) | {"par_base": 4, "par_step": 0}
+    acc = {(Mem.ACC, False): set(range(7, 7 + 6))}
+    assert footprint(f) == acc | {(Mem.PAR, False): {4}}
+    assert footprint({**f, "par_step": 3}) == acc | {(Mem.PAR, False): {4, 7}}
+    assert not footprint({**f, "y_size": 0}) and not footprint({**f, "x_size": 0})
+
+
 def dram_bytes(access):
     return sorted(access.start + y * access.pitch + b for y in range(access.rows) for b in range(access.nbytes))
 
 
-@pytest.mark.parametrize("op, mem", [(Op.LOAD, Mem.WGT), (Op.LOADP, Mem.INP), (Op.LOAD, Mem.ACC8), (Op.STORE, Mem.OUT)])
+@pytest.mark.parametrize(
+    "op, mem", [(Op.LOAD, Mem.WGT), (Op.LOADP, Mem.INP), (Op.LOAD, Mem.ACC8), (Op.LOAD, Mem.PAR), (Op.STORE, Mem.OUTQ)]
+)
 def test_transfers_touch_the_bytes_of_their_rows(op, mem):
     size = entry_bytes(TINY, mem)
     f = transfer(op, mem, dram_base=11, x_stride=5, **PADDED)
@@ -125,4 +141,5 @@ def test_the_first_access_beyond_its_scratchpad_is_named():
     assert out_of_range(TINY, [inside, Access(Mem.WGT, False, np.array([0, 128]))]) == (
         "reads WGT entry 128, but tiny has 128"
     )
+    assert out_of_range(TINY, [Access(Mem.PAR, False, slice(-1, 0))]) == "reads PAR entry -1, but tiny has 8"
     assert out_of_range(TINY, [Access(Mem.ACC, True, slice(127, 130))]) == "writes ACC entry 129, but tiny has 128"

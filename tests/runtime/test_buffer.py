@@ -68,3 +68,10 @@ def test_impossible_declarations(args, text):
     with pytest.raises(ProgramError) as caught:
         Buffer("b", *args)
     assert text in str(caught.value)
+
+
+def test_words_may_be_unsigned():
+    words = np.array([0, 1, 1 << 31, (1 << 32) - 1], np.uint32)
+    buffer = Buffer("q", (4,), 32, signed=False)
+    assert np.array_equal(buffer.unpack(buffer.pack(words)), words)
+    assert Buffer("q", (4,), 32).unpack(buffer.pack(words)).tolist() == [0, 1, -(1 << 31), -1]

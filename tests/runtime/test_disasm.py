@@ -6,7 +6,7 @@ from tilewright.runtime.buffer import Buffer
 from tilewright.runtime.disasm import disassemble, disassemble_words
 from tilewright.runtime.launch import Launch
 
-VTA = PRESETS["vta"]
+VTA, PYNQ = PRESETS["vta"], PRESETS["pynq_z1"]
 
 
 def words(*rows):
@@ -31,6 +31,22 @@ LINES = [
 def test_a_line_has_index_queue_fields_and_tokens():
     assert disassemble_words(VTA, words(*ROWS)) == LINES
     assert disassemble_words(VTA, words(ROWS[0])[:0]) == []
+
+
+def test_lines_of_the_extensions():
+    isa = Isa(PYNQ)
+    rows = [
+        ("LOAD", {"op": Op.LOAD, "mem": Mem.PAR, "sram_base": 2, "y_size": 1, "x_size": 4, "push_prev": 1}),
+        ("DWGEMM", {"op": Op.DWGEMM, "uop_end": 9, "iter_out": 2, "iter_in": 1, "wgt_out": 9, "overwrite": 1}),
+        ("ALU", {"op": Op.ALU, "uop_end": 1, "iter_in": 1, "alu_op": AluOp.RESCALE, "use_imm": 1, "imm": 3}),
+        ("STOREQ", {"op": Op.STORE, "mem": Mem.OUTQ, "y_size": 2, "x_size": 1, "par_base": 2, "par_step": 1}),
+    ]
+    assert disassemble_words(PYNQ, np.concatenate([isa.formats[name].encode(**f) for name, f in rows])) == [
+        "    0  STORE   LOAD.PAR sram_base=2 y_size=1 x_size=4 push_prev",
+        "    1  COMPUTE DWGEMM uop_end=9 iter_out=2 iter_in=1 overwrite=1 wgt_out=9",
+        "    2  COMPUTE ALU.RESCALE uop_end=1 iter_in=1 use_imm=1 imm=3",
+        "    3  STORE   STORE.OUTQ y_size=2 x_size=1 par_base=2 par_step=1",
+    ]
 
 
 def test_buffers_stand_behind_the_instructions_that_address_them():

@@ -50,7 +50,7 @@ def test_requantisation_per_channel(shape, contract):
 
 def test_padding_and_reshaping():
     x = RNG.integers(-128, 128, (1, 2, 3, 4)).astype(np.int8)
-    y = call("pad", x, pads=[1, 2, 0, 3], value=-7)
+    y = call("pad", x, pads=[[0, 0], [0, 0], [1, 0], [2, 3]], value=-7)
     assert y.shape == (1, 2, 4, 9) and y.dtype == np.int8
     assert np.array_equal(y[:, :, 1:, 2:6], x) and (y[:, :, 0] == -7).all() and (y[:, :, :, 6:] == -7).all()
     assert call("reshape", x, shape=[1, 24]).shape == (1, 24)

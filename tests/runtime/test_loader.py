@@ -5,15 +5,16 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, EncodingError, FingerprintError, InputError, UnsupportedError
-from tilewright.hw.isa import AluOp, Mem
+from tilewright.hw.isa import AluOp, Isa, Mem
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
+from tilewright.runtime.layout import pack_par
 from tilewright.runtime.loader import Loaded, run
 from tilewright.runtime.program import Program
 from tilewright.sim.device import ModelDevice
 from tilewright.sim.memory import PAGE
 
-VTA = PRESETS["vta"]
+VTA, PYNQ = PRESETS["vta"], PRESETS["pynq_z1"]
 
 
 def multiply(name="mul"):
@@ -116,3 +117,46 @@ def test_buffers_are_aligned_to_their_entries():
     program.load(Mem.ACC, 0, program.buffer("c", (1, 4, 16), 32), 0)
     program.alu(AluOp.ADD, [(1, 0, 0)], imm=1)
     assert {b.name: b.align for b in program.finish().buffers} == {"w": 256, "c": 256, "uop": 64}
+
+
+def halves(par):
+    """y = clamp((x + bias) / 2 + zero point, low, high) with the constant parameters `par` of 20 channels."""
+    program = Program(PYNQ, "halves")
+    x = program.buffer("x", (2, 1, 16), 32)
+    p = program.buffer("p", par.shape, 32, signed=False, kind="constant", data=par.view(np.uint8).reshape(-1))
+    y = program.buffer("y", (2, 1, 16), kind="output")
+    program.load(Mem.PAR, 3, p, 0, x_size=2)
+    program.load(Mem.ACC, 0, x, 0, x_size=2)
+    program.store(0, y, 0, y_size=2, par=3, par_step=1)
+    return program.finish()
+
+
+def test_parameters_travel_with_the_program(tmp_path):
+    """Entries of 192 bytes: aligned to that wherever they lie, in a file as in memory."""
+    bias = np.arange(20) * 3 - 30
+    limits = {"low": -100, "high": np.arange(20) + 80}
+    rounding = {"multiplier": 1 << 30, "exponent": 0, "contract": "double"}
+    par = pack_par(PYNQ, bias=bias, zero_point=-7, **limits, **rounding)
+    launch = halves(par)
+    Executable.from_launch(launch).save(tmp_path / "halves.tw")
+    x = np.random.default_rng(2).integers(-300, 300, (2, 1, 16))
+    expected = np.clip((x.reshape(-1)[:20] + bias + 1) // 2 - 7, -100, limits["high"])
+    device = open_device("model", PYNQ)
+    device.allocate(100, 1)  # what follows is not aligned by chance
+    for program in (launch, Executable.load(tmp_path / "halves.tw")):
+        with Loaded(program, device) as loaded:
+            got = loaded.run({"x": x})["y"].reshape(-1)
+        np.testing.assert_array_equal(got[:20], expected)
+        assert not got[20:].any()  # channels that only fill the group
+
+
+def test_relocation_counts_entries_of_192_bytes():
+    launch = halves(np.zeros((2, 16, 3), np.uint32))
+    for address in (192 * 5, 192 << 31):
+        words = launch.relocate([0x1000, address, 0x2000])
+        load = next(f for f in Isa(PYNQ).decode(words) if f.get("mem") == Mem.PAR)
+        assert load["dram_base"] == address // 192
+    with pytest.raises(EncodingError, match="buffer 'p' at 0x1000: must be a multiple of 192 bytes"):
+        launch.relocate([0, 0x1000, 0])
+    with pytest.raises(EncodingError, match="dram_base = 4294967296: outside"):
+        launch.relocate([0, 192 << 32, 0])

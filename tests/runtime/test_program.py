@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, EncodingError, ProgramError, RaceError
-from tilewright.hw.isa import AluOp, Isa, Mem, Op, Queue
+from tilewright.hw.isa import FLAGS, AluOp, Isa, Mem, Op, Queue
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify, without_pair
@@ -25,11 +25,36 @@ def alu(op, a, b):
     return wrap({AluOp.MIN: np.minimum, AluOp.MAX: np.maximum, AluOp.ADD: np.add, AluOp.MUL: np.multiply}[op](a, b))
 
 
+FIELDS = [("bias", 0, 32), ("multiplier", 32, 31), ("exponent", 63, 6), ("zero_point", 69, 8), ("low", 77, 8)]
+FIELDS += [("high", 85, 8), ("mode", 93, 1)]
+
+
+def signed(x, bits):
+    half = 1 << bits - 1
+    return (x + half) % (2 * half) - half
+
+
+def scaled(x, multiplier, exponent, mode, **rest):
+    """x * multiplier * 2 ** (exponent - 31) on Python's integers, rounded once (mode 1) or twice."""
+    if mode:
+        return (2 * x * multiplier + 2 ** (31 - exponent)) // 2 ** (32 - exponent)
+    high = (2 * signed(x * 2 ** max(exponent, 0), 32) * multiplier + 2**31) // 2**32
+    away = (2 * abs(high) + 2 ** max(-exponent, 0)) // 2 ** (max(-exponent, 0) + 1)
+    return away if high > 0 else -away
+
+
+def quantised(values, p):
+    """int8 of int64 accumulators (any shape) of one channel."""
+    out = [scaled(signed(v + p["bias"], 32), **p) + p["zero_point"] for v in values.reshape(-1).tolist()]
+    return np.array([min(max(v, p["low"]), p["high"]) for v in out]).reshape(values.shape)
+
+
 class Shadow(Recorder):
     """Records a program and does the same with plain loops on numpy arrays."""
 
     def __init__(self, cfg, seed, words=4096):
         super().__init__(cfg, seed, words)
+        self.par = np.zeros((cfg.par_entries, cfg.block_out, 3), np.int64)
         self.inp = np.zeros((cfg.inp_depth, cfg.batch, cfg.block_in), np.int64)
         self.wgt = np.zeros((cfg.wgt_depth, cfg.block_out, cfg.block_in), np.int64)
         self.acc = np.zeros((cfg.acc_depth, cfg.batch, cfg.block_out), np.int64)
@@ -38,31 +63,50 @@ class Shadow(Recorder):
     def load(self, mem, sram, offset, y=1, x=1, stride=None, pads=(0, 0, 0, 0), pad_value=0):
         stride = x if stride is None else stride
         super().load(mem, sram, offset, y, x, stride, pads, pad_value)
-        scratchpad = {Mem.INP: self.inp, Mem.WGT: self.wgt}.get(mem, self.acc)
+        scratchpad = {Mem.INP: self.inp, Mem.WGT: self.wgt, Mem.PAR: self.par}.get(mem, self.acc)
         tile = np.full((pads[0] + y + pads[1], pads[2] + x + pads[3], *scratchpad.shape[1:]), pad_value, np.int64)
         for row in range(y):
             tile[pads[0] + row, pads[2] : pads[2] + x] = self.data[mem][offset + row * stride :][:x]
         flat = tile.reshape(-1, *scratchpad.shape[1:])
         scratchpad[sram : sram + len(flat)] = flat
 
-    def gemm(self, loops, uops=((0, 0, 0),), reset=False, overwrite=False):
-        super().gemm(loops, np.array(uops), reset, overwrite)
+    def gemm(self, loops, uops=((0, 0, 0),), reset=False, overwrite=False, depthwise=False):
+        super().gemm(loops, np.array(uops), reset, overwrite, depthwise)
+        rows = self.wgt.reshape(-1, self.cfg.block_out)
         for d, s, w in indices(loops, uops):
-            dot = self.inp[s] @ self.wgt[w].T
+            dot = self.inp[s] * rows[w] if depthwise else self.inp[s] @ self.wgt[w].T
             self.acc[d] = 0 if reset else wrap(dot if overwrite else self.acc[d] + dot)
 
     def alu(self, op, loops, uops=((0, 0),), imm=None):
         super().alu(op, loops, np.array(uops), imm)
         for d, s in indices(loops, uops):
+            if op == AluOp.RESCALE:
+                for c, p in enumerate(self.parameters(imm)):
+                    self.acc[d][:, c] = [wrap(scaled(v, **p)) for v in self.acc[d][:, c].tolist()]
+                continue
             self.acc[d] = alu(op, self.acc[d], self.acc[s] if imm is None else imm)
 
-    def store(self, sram, offset, y=1, x=1, stride=None):
+    def parameters(self, entry):
+        """Fields by name of each channel of a PAR entry."""
+        numbers = [sum((int(v) % 2**32) << 32 * k for k, v in enumerate(words)) for words in self.par[entry]]
+        return [
+            {name: signed(n >> low, bits) if name not in ("multiplier", "mode") else (n >> low) % 2**bits
+             for name, low, bits in FIELDS}
+            for n in numbers
+        ]  # fmt: skip
+
+    def store(self, sram, offset, y=1, x=1, stride=None, par=None, par_step=0):
         stride = x if stride is None else stride
-        super().store(sram, offset, y, x, stride)
-        half = 1 << self.cfg.out_bits - 1
+        super().store(sram, offset, y, x, stride, par, par_step)
         for row in range(y):
             values = self.acc[sram + row * x :][:x]
-            self.out[offset + row * stride :][:x] = (values + half) % (2 * half) - half
+            if par is None:
+                stored = signed(values, self.cfg.out_bits)
+            else:
+                stored = np.stack(
+                    [quantised(values[..., c], p) for c, p in enumerate(self.parameters(par + row * par_step))], -1
+                )
+            self.out[offset + row * stride :][:x] = stored
 
     def reload(self, sram, offset, x):
         super().reload(sram, offset, x)
@@ -138,8 +182,8 @@ def test_ordered_alu_longer_than_the_buffer(op):
     """A chain acc[d] = op(acc[d], acc[d - 1]) keeps its order when its kernel must be cut."""
     s = Shadow(ODD, 11)
     s.load(Mem.ACC, 0, 0, x=60)
-    s.alu(op, [(2, 0, 0), (50, 1, 1)], [(1, 0)])
-    s.alu(op, [(3, 1, 1), (13, 1, 1), (2, 0, 1)], [(1, 0)])
+    s.alu(op, [(2, 0, 0), (50, 1, 1)], np.array([(1, 0)]))
+    s.alu(op, [(3, 1, 1), (13, 1, 1), (2, 0, 1)], np.array([(1, 0)]))
     s.store(0, 0, x=60)
     s.check()
 
@@ -238,6 +282,10 @@ def _a(p):
     return p.buffer("a", (8, 1, 16))
 
 
+def _out(p):
+    return p.buffer("out", (8, 1, 16), kind="output")
+
+
 MISTAKES = [
     (lambda p: Program(VTA, tokens="maybe"), ProgramError, "tokens = 'maybe': must be 'auto' or 'explicit'"),
     (lambda p: (_a(p), _a(p)), ProgramError, "buffer 'a' is declared twice"),
@@ -254,6 +302,10 @@ MISTAKES = [
     (lambda p: p.alu(AluOp.ADD, [(2.5, 1, 1)]), ProgramError, "alu: loop is (2.5, 1, 1): must be 3 integers"),
     (lambda p: p.alu(AluOp.ADD, [], imm=1.5), ProgramError, "alu: imm is (1.5,): must be 1 integer"),
     (lambda p: p.alu(AluOp.RESCALE, [], imm=1), ProgramError, "extension rescale is not in configuration vta"),
+    (lambda p: p.gemm([], depthwise=True), ProgramError, "extension depthwise is not in configuration vta"),
+    (lambda p: p.load(Mem.PAR, 0, _a(p), 0), ProgramError, "extension requant is not in configuration vta"),
+    (lambda p: p.store(0, _out(p), 0, par=0), ProgramError, "extension requant is not in configuration vta"),
+    (lambda p: p.store(0, _out(p), 0, par_step=1), ProgramError, "par_step is 1, but par, the entry of row 0, is not"),
     (lambda p: p.buffer("uop", (4,)), ProgramError, "buffer name 'uop' is reserved for micro-ops"),
     (lambda p: (p.finish(), p.buffer("b", (4,))), ProgramError, "program 'program' is finished"),
     (lambda p: p.store(0, _a(p), 0), ProgramError, "buffer 'a' is input; only output and temp are written"),
@@ -272,6 +324,102 @@ def test_mistakes_are_named(mistake, error, text):
     with pytest.raises(error) as caught:
         mistake(Program(VTA))
     assert text in str(caught.value)
+
+
+def _par(p):
+    return p.buffer("par", (8, 4, 3), 32)
+
+
+# tiny has 8 PAR entries of 48 bytes, 128 weight entries of 4 rows
+MISTAKES_OF_EXTENSIONS = [
+    (lambda p: p.load(Mem.PAR, 0, _par(p), 1, x_size=8), ProgramError, "reaches byte 432 of buffer 'par', which has"),
+    (lambda p: p.load(Mem.PAR, 1, _par(p), 0, x_size=8), CapacityError, "'par' writes PAR entry 8, but tiny has 8"),
+    (lambda p: p.load(Mem.PAR, 0, _par(p), 0, pads=(1, 0, 0, 0)), ProgramError, "load: PAR cannot be padded"),
+    (lambda p: p.load(Mem.PAR, 0, _par(p), 0, pad_value=1), ProgramError, "load: PAR cannot be padded"),
+    (lambda p: p.store(0, _out(p), 0, par=8), CapacityError, "storeq of 'out' reads PAR entry 8, but tiny has 8"),
+    (lambda p: p.store(0, _out(p), 0, y_size=3, par=4, par_step=2), CapacityError, "reads PAR entry 8, but tiny has 8"),
+    (lambda p: p.store(0, _out(p), 0, par=1024), EncodingError, "STOREQ.par_base = 1024: outside 0..1023 (10 bits)"),
+    (lambda p: p.store(0, _out(p), 0, par=-1), EncodingError, "STOREQ.par_base = -1: outside"),
+    (lambda p: p.store(0, _out(p), 0, y_size=2, par=0, par_step=64), EncodingError, "par_step = 64: outside 0..63"),
+    (lambda p: p.store(0, _out(p), 0, par=0.5), ProgramError, "store: par, par_step is (0.5, 0): must be 2 integers"),
+    (lambda p: p.alu(AluOp.RESCALE, []), ProgramError, "alu: RESCALE needs imm, the PAR entry with its parameters"),
+    (lambda p: p.alu(AluOp.RESCALE, [], imm=8), CapacityError, "alu reads PAR entry 8, but tiny has 8"),
+    (lambda p: p.alu(AluOp.RESCALE, [], imm=-1), CapacityError, "alu reads PAR entry -1, but tiny has 8"),
+    (lambda p: p.gemm([(5, 0, 0, 127)], wgt=4, depthwise=True), CapacityError, "dwgemm reads WGT entry 128, but"),
+    (lambda p: p.gemm([], wgt=128, depthwise=True), CapacityError,
+     "dwgemm reaches beyond the 128 weight rows of a micro-op (loops of the instruction reach others): UOP.wgt = 128"),
+    (lambda p: p.gemm([], depthwise=True, reset=True, overwrite=True), ProgramError, "exclude each other"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "mistake, error, text", MISTAKES_OF_EXTENSIONS, ids=[m[2][:40] for m in MISTAKES_OF_EXTENSIONS]
+)
+def test_mistakes_with_the_extensions_are_named(mistake, error, text):
+    with pytest.raises(error) as caught:
+        mistake(Program(TINY))
+    assert text in str(caught.value)
+
+
+def token_flags(launch):
+    """(mnemonic, flags) of every instruction but loads of micro-ops."""
+    isa, lines = Isa(launch.cfg), []
+    for f in isa.decode(launch.insn):
+        if isa.mnemonic(f) != "LOAD.UOP":
+            lines.append(" ".join([isa.mnemonic(f), *(flag for flag in FLAGS if f.get(flag))]))
+    return lines
+
+
+def test_parameters_are_ordered_between_the_store_queue_and_rescale():
+    """A load of parameters hands them to RESCALE by a token, and waits for it before they change; STOREQ needs none."""
+    s = Shadow(TINY, 2)
+    s.load(Mem.ACC, 0, 0, x=4)
+    s.load(Mem.PAR, 2, 0, x=2)
+    s.alu(AluOp.RESCALE, [(4, 1, 0)], imm=3)
+    s.load(Mem.PAR, 3, 5)
+    s.store(8, 50, x=2, par=3)
+    s.alu(AluOp.RESCALE, [(4, 1, 0)], imm=2)
+    s.store(0, 0, y=2, x=2, par=2, par_step=1)
+    launch, _ = s.check(interleavings=3)
+    assert token_flags(launch) == [
+        "LOAD.ACC", "LOAD.PAR push_prev", "ALU.RESCALE pop_next push_next", "LOAD.PAR pop_prev", "STORE.OUTQ",
+        "ALU.RESCALE push_next", "STORE.OUTQ pop_prev push_prev", "FINISH pop_next",
+    ]  # fmt: skip
+    races = 0
+    for pair in verify(launch).pairs:
+        if not pair.implied:
+            with pytest.raises(RaceError):
+                verify(without_pair(launch, pair))
+            races += 1
+    assert races == 4
+
+
+def test_a_row_of_weights_belongs_to_its_entry():
+    """Rows 8 to 11 of tiny are entry 2: a load of entry 3 does not wait, one of entry 2 does."""
+    p = Program(TINY)
+    w = p.buffer("w", (8, 4, 4))
+    p.load(Mem.WGT, 0, w, 0, x_size=3)
+    p.gemm([(4, 1, 1, 1)], wgt=8, depthwise=True)
+    p.load(Mem.WGT, 3, w, 3)
+    p.load(Mem.WGT, 2, w, 2)
+    assert token_flags(p.finish()) == [
+        "LOAD.WGT push_next", "DWGEMM pop_prev push_prev", "LOAD.WGT", "LOAD.WGT pop_next push_next", "FINISH pop_prev",
+    ]  # fmt: skip
+
+
+def test_entries_of_parameters_need_not_be_powers_of_two():
+    """192 bytes each: buffers lie at multiples of 192 and of what else reads them."""
+    cfg = PRESETS["pynq_z1"]
+    s = Shadow(cfg, 4)
+    s.load(Mem.ACC, 0, 0, x=8)
+    s.load(Mem.PAR, 5, 60, x=3)
+    s.store(0, 0, x=8, par=6)
+    both = s.program.buffer("both", (12, 16, 4), 8, kind="temp")
+    s.program.load(Mem.PAR, 0, both, 3)
+    s.program.load(Mem.WGT, 0, both, 2)
+    launch, _ = s.check()
+    align = {b.name: b.align for b in launch.buffers}
+    assert (align["PAR"], align["both"], align["WGT"]) == (192, 768, 64)
 
 
 def test_load_and_store_share_no_channel():

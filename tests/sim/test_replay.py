@@ -7,6 +7,8 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, FileError, UnsupportedError
 from tilewright.hw.isa import Mem, Op
 from tilewright.runtime import device
+from tilewright.sim.device import ModelDevice
+from tilewright.sim.random_programs import random_case
 from tilewright.sim.replay import replay_case
 
 TINY = PRESETS["tiny"]
@@ -43,6 +45,19 @@ def test_a_case_passes_and_counts(case):
     assert (result.name, result.passed, result.detail) == ("c", True, "")
     assert result.stats.bytes_stored == {"OUT": 12}
     assert replay_case(str(case())).passed
+
+
+@pytest.mark.parametrize("cfg", [TINY, PRESETS["pynq_z1"]], ids=lambda c: c.name)
+@pytest.mark.parametrize("seed", range(3))
+def test_random_programs_of_all_extensions_replay(tmp_path, cfg, seed):
+    image, address, count = random_case(cfg, seed)
+    after = image.copy()
+    ModelDevice(cfg).run_image(after, address, count)
+    assert (after != image).any()
+    meta = json.dumps({"insn_addr": address, "insn_count": count, "config": cfg.name})
+    np.savez_compressed(tmp_path / "case.npz", dram_in=image, dram_out=after, meta=np.array(meta))
+    result = replay_case(tmp_path / "case.npz")
+    assert result.passed and result.stats.bytes_stored["OUTQ"]
 
 
 def test_the_configuration_is_a_name_a_vta_string_or_fields(case):

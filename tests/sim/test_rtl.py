@@ -17,7 +17,7 @@ from tilewright.runtime.loader import run
 from tilewright.sim import verilator
 from tilewright.sim.device import ModelDevice
 from tilewright.sim.dram import Dram
-from tilewright.sim.random_programs import ODD, Recorder, random_case, record_random
+from tilewright.sim.random_programs import NOT_IN_CIRCUIT, ODD, Recorder, random_case, record_random
 from tilewright.sim.replay import replay_case
 from tilewright.sim.rtl import RtlDevice
 
@@ -47,7 +47,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing:
 
 def differential(cfg, seed, device=None):
     """Run random program `seed` on model and circuit, and compare all of memory."""
-    image, address, count = random_case(cfg, seed)
+    image, address, count = random_case(cfg, seed, without=NOT_IN_CIRCUIT)
     expected, got = image.copy(), image.copy()
     stats = ModelDevice(cfg).run_image(expected, address, count)
     device = device or RtlDevice(cfg, dram=Dram.random(seed))
@@ -170,7 +170,7 @@ def test_a_bus_error_in_the_middle_of_any_program_ends_it():
     ended = 0
     for seed in range(60):
         print(f"seed {seed}")
-        image, address, count = random_case(TINY, seed)
+        image, address, count = random_case(TINY, seed, without=NOT_IN_CIRCUIT)
         used = np.flatnonzero(image)
         at = int(used[np.random.default_rng(seed).integers(len(used))])
         device = RtlDevice(TINY, dram=Dram.random(seed), faults=(at, at + 7))
@@ -195,7 +195,7 @@ def test_a_deadlock_is_reported_with_what_each_queue_waits_for(tiny):
 
 
 def test_counters_and_statistics():
-    recorder = Recorder(TINY, 5)
+    recorder = Recorder(TINY, 5, without=NOT_IN_CIRCUIT)
     record_random(recorder)
     model, circuit = (run(recorder.program, recorder.inputs, device)[1] for device in ("model", "rtl"))
     assert (circuit.insns, circuit.uops, circuit.macs) == (model.insns, model.uops, model.macs)
@@ -214,7 +214,7 @@ def test_counters_and_statistics():
 
 
 def test_waves_are_written(tmp_path):
-    image, address, count = random_case(TINY, 1)
+    image, address, count = random_case(TINY, 1, without=NOT_IN_CIRCUIT)
     device = RtlDevice(TINY, waves=tmp_path / "core.vcd")
     device.run_image(image, address, count)
     device.close()

@@ -1,0 +1,40 @@
+"""Tables of int8 functions against the functions in double precision."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.operators import Tensor
+from tilewright.compiler.tables import leaky_relu, round_away, table
+
+REAL = {"logistic": lambda x: 1 / (1 + math.exp(-x)), "tanh": math.tanh}
+
+
+def test_ties_go_away_from_zero():
+    values = np.array([0.5, -0.5, 1.5, -1.5, 2.4, -2.6, 0])
+    assert list(round_away(values)) == [1, -1, 2, -2, 2, -3, 0]
+
+
+def nearest(table, real, y, error=0.5001):
+    """Whether every entry is a nearest step to the real value, up to float32's resolution."""
+    steps = np.clip(np.array(real) / y.scale + y.zero_point, -128, 127)
+    return (np.abs(table - steps) <= error).all()
+
+
+@pytest.mark.parametrize("function", REAL)
+@pytest.mark.parametrize("scale", [0.002, 0.1, 5.0])
+def test_functions(function, scale):
+    x, y = Tensor("x", (1,), scale=scale, zero_point=11), Tensor("y", (1,), scale=1 / 256, zero_point=-128)
+    found = table(function, x, y)
+    assert (found.dtype, found.shape) == (np.int8, (256,))
+    assert nearest(
+        found, [REAL[function](scale * (q - 11)) if scale * (q - 11) > -700 else 0.0 for q in range(-128, 128)], y
+    )
+
+
+def test_leaky_relu():
+    x, y = Tensor("x", (1,), scale=0.1, zero_point=5), Tensor("y", (1,), scale=0.07, zero_point=-30)
+    real = [0.1 * (q - 5) * (1 if q >= 5 else 0.2) for q in range(-128, 128)]
+    found = leaky_relu(0.2, x, y)
+    assert found.dtype == np.int8 and nearest(found, real, y, 0.76)  # two roundings
