@@ -59,8 +59,8 @@ def move_of(cfg: Config, command, move) -> list:
 class Mover(wiring.Component):
     """sram[base + y * W + x] = pad, or dram[base + (y - y_pad_0) * x_stride + (x - x_pad_0)], for W x H entries.
 
-    W = x_pad_0 + x_size + x_pad_1, H = y_pad_0 + y_size + y_pad_1; micro-ops are one row, and neither they nor PAR have pads. ACC8
-    widens int8. Nothing is moved where x_size is 0.
+    W = x_pad_0 + x_size + x_pad_1, H = y_pad_0 + y_size + y_pad_1; micro-ops are one row, and neither they nor PAR have
+    pads. ACC8 widens int8. Nothing is moved where x_size is 0.
 
     Members: `cmd` commands, `req` and `beats` the read port, `write_<mem>` one per scratchpad of `mems`, `done` the
     tokens of executed commands in order, `hold` (write nothing now), `idle`, `fault` (bus error or entry beyond the

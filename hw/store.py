@@ -6,6 +6,7 @@ from amaranth.hdl import Cat, Module, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from . import ppu
 from .axi import AxiWrite
 from .bursts import StoreBursts
 from .config import Config
@@ -29,6 +30,11 @@ from .store_loads import StoreLoads
 
 ADDRESS_LATENCY = 2 + FIFO_LATENCY  # cycles from a row to its first burst's address on the bus
 DATA_LATENCY = 3  # cycles from a row to its first beat on the bus, where the accumulators are free
+
+
+def quantised_latency(cfg: Config) -> int:
+    """`DATA_LATENCY` of a requantising STORE."""
+    return DATA_LATENCY + ppu.latency(cfg)
 
 
 class Store(wiring.Component):

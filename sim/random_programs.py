@@ -29,7 +29,7 @@ ODD = Config(
 )
 
 # extensions that the circuit does not execute yet
-NOT_IN_CIRCUIT = frozenset({"requant", "rescale", "depthwise"})
+NOT_IN_CIRCUIT = frozenset({"depthwise"})
 
 Pads = tuple[int, int, int, int]
 
