@@ -16,7 +16,9 @@ from ..hw import errors
 VERBS = {
     "compile": "Compile a network or a schedule into a .tw program.",
     "run": "Run a program on a device with the inputs of a file.",
+    "serve": "Share a device, or a board, with others.",
     "replay": "Run recorded cases and compare all of memory.",
+    "plan": "Plan the memory of a network's activations.",
     "verify": "Prove a program free of deadlocks and races.",
     "disasm": "Print a program's instructions.",
     "bench": "Measure model or circuit on the layers of ResNet-18.",

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from . import report
-from .options import config_option, json_option
+from .options import config_option, contract_option, json_option
 from .programs import MODEL_HELP, check_output, compile_source
 
 
@@ -16,9 +16,10 @@ from .programs import MODEL_HELP, check_output, compile_source
 @click.argument("model")
 @click.option("-o", "--output", required=True, metavar="X.tw", help="The program file to write.")
 @config_option()
+@contract_option
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")
 @json_option
-def command(model: str, output: str, config: str, verify: bool, as_json: bool) -> None:
+def command(model: str, output: str, config: str, contract: str | None, verify: bool, as_json: bool) -> None:
     """Compile, verify, save, and say what runs where."""
     from ..hw.config import load_config
     from .layers import compiled_rows, print_compiled, share_on_device
@@ -28,7 +29,7 @@ def command(model: str, output: str, config: str, verify: bool, as_json: bool) -
     check_output(output, {"MODEL": model, "--config": config})
     start = time.perf_counter()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
-        executable = compile_source(model, cfg)
+        executable = compile_source(model, cfg, contract)
         if verify:
             advance(what="verifying")
             verify_executable(executable)

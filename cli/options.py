@@ -9,13 +9,18 @@ import click
 DEFAULT_CONFIG = "pynq_z1"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
+contract_option = click.option(
+    "--contract",
+    type=click.Choice(["double", "single"]),
+    help="How networks round: twice, as TensorFlow Lite Micro does, or once. [double]",
+)
 device_option = click.option(
     "--on",
     "device",
     default="model",
     show_default=True,
     metavar="DEVICE",
-    help="What executes the program: `model` (what it means) or `rtl` (the circuit, cycle by cycle).",
+    help="What executes the program: `model` (what it means), `rtl` (the circuit, cycle by cycle) or `board`.",
 )
 waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
 

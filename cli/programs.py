@@ -20,13 +20,18 @@ MODEL_HELP = """MODEL is a quantised network (int8 .tflite or QDQ .onnx), or FIL
 IRModule, a tilewright Program, or a function of the configuration that returns one of these."""
 
 
-def open_program(source: str, config: str | None) -> Executable:
+NETWORKS = (".onnx", ".tflite")
+
+
+def open_program(source: str, config: str | None, contract: str | None = None) -> Executable:
     """The executable that `source` names, for the configuration `config` (default: a `.tw` file's own, or pynq_z1).
 
-    Raises `FingerprintError` where a `.tw` file was made for another configuration than `config`.
+    `contract` is as for `compile_source`. Raises `FingerprintError` where a `.tw` file was made for another
+    configuration than `config`.
     """
     if not source.endswith(".tw"):
-        return compile_source(source, load_config(config or DEFAULT_CONFIG))
+        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract)
+    _no_contract(source, contract)
     from ..runtime.executable import Executable
 
     cfg = load_config(config) if config else None
@@ -39,20 +44,30 @@ def open_program(source: str, config: str | None) -> Executable:
     return executable
 
 
-def compile_source(source: str, cfg: Config) -> Executable:
-    """The executable that the network or Python source `source` compiles to."""
+def _no_contract(source: str, contract: str | None) -> None:
+    if contract:
+        raise UnsupportedError(f"{source}: --contract {contract} is for networks, {' and '.join(NETWORKS)}")
+
+
+def compile_source(source: str, cfg: Config, contract: str | None = None) -> Executable:
+    """The executable that the network or Python source `source` compiles to.
+
+    `contract` is a network's rounding contract (default: double); Python source has none.
+    """
     file, _, name = source.rpartition(":")
+    if not source.endswith(NETWORKS):
+        _no_contract(source, contract)
     if file.endswith(".py"):
         return _from_python(_existing(file), name, cfg)
     if source.endswith(".py"):
         raise UnsupportedError(f"{source}: say which name to compile, as in {source}:schedule")
     path = _existing(source)
-    if path.suffix not in (".onnx", ".tflite"):
+    if path.suffix not in NETWORKS:
         known = ".tflite, .onnx, FILE.py:NAME and, to run, .tw"
         raise UnsupportedError(f"{source}: unknown kind of model; known are {known}")
     from ..compiler.network import compile_model
 
-    return compile_model(path, cfg)
+    return compile_model(path, cfg, contract or "double")
 
 
 def check_output(path: str, sources: dict[str, str | None]) -> None:

@@ -10,8 +10,9 @@ import click
 
 from ..hw.errors import FileError, InputError
 from . import report
-from .options import config_option, device_option, device_options, json_option, waves_option
+from .options import config_option, contract_option, json_option
 from .programs import MODEL_HELP, check_output, open_program
+from .where import Where, where_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,29 +35,38 @@ array per output tensor where there are several.
 @click.argument("model")
 @click.option("--inputs", required=True, metavar="X.npz", help="The inputs.")
 @click.option("-o", "--output", metavar="Y.npz", help="Where the outputs go.")
-@device_option
-@waves_option
+@where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
+@contract_option
+@click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @json_option
 def command(
-    model: str, inputs: str, output: str | None, device: str, waves: str | None, config: str | None, as_json: bool
-) -> None:
-    """Load or compile, run every input, compare, write the outputs, and print the steps."""
-    from ..runtime.device import open_device
-    from ..runtime.loader import Loaded
+    model: str,
+    inputs: str,
+    output: str | None,
+    where: Where,
+    config: str | None,
+    contract: str | None,
+    check: bool,
+    as_json: bool,
+) -> int:
+    """Load or compile, run every input, compare, write the outputs, and print the steps; the exit status."""
+    from . import golden
     from .layers import print_rows, run_rows
 
-    options = device_options(device, waves)
+    where.check()
+    if check:
+        golden.need_network(model)
     if output:
         check_output(output, {"MODEL": model, "--inputs": inputs, "--config": config})
     arrays = read_arrays(inputs)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config)
+        executable = open_program(model, config, contract)
     samples, stacked = split(executable, arrays, inputs)
     results, runs, start = [], [], time.perf_counter()
     with (
-        Loaded(executable, open_device(device, executable.cfg, **options)) as loaded,
-        report.progress(f"running on {device}", len(samples)) as advance,
+        where.open(executable) as loaded,
+        report.progress(f"running on {where.name}", len(samples)) as advance,
     ):
         for sample in samples:
             results.append(loaded.run(sample))
@@ -66,13 +76,16 @@ def command(
     outputs = _collect(executable, results, stacked)
     if output:
         write_npz(output, outputs)
-    result = {"program": model, "config": executable.cfg.name, "device": device, "inputs": len(samples)}
+    result = {"program": model, "config": executable.cfg.name, "device": where.name, "inputs": len(samples)}
     result |= _compare(outputs, arrays, stacked) | {"seconds": seconds, "output": output}
+    if check:
+        result["check"] = golden.check(model, executable.cfg, contract, where, samples, results)
     if as_json:
         report.emit_json(result | {"layers": run_rows(runs)})
-        return
-    print_rows(run_rows(runs))
-    _print_summary(result)
+    else:
+        print_rows(run_rows(runs))
+        _print_summary(result)
+    return int(check and not _all_equal(result))
 
 
 def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -148,15 +161,23 @@ def _compare(outputs: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray]
         return found
     expected = arrays.get("outputs")
     if expected is not None and expected.shape == got.shape:
-        equal = (got == expected).reshape(len(got), -1).all(axis=1)
-        found["outputs_equal"] = int(equal.sum())
-    if got.ndim == 3 and got.shape[1] == 1:
+        equal = (got == expected).reshape(len(got), -1)
+        found["outputs_equal"] = int(equal.all(axis=1).sum())
+        found |= {"values_equal": int(equal.sum()), "values": equal.size}
+    given = arrays.get("inputs")
+    reconstructs = given is not None and given.shape == got.shape  # then its largest value is no class
+    if got.ndim == 3 and got.shape[1] == 1 and not reconstructs:
         labels = got[:, 0].argmax(axis=-1)
         found["labels"] = labels.tolist()
         expected = arrays.get("labels")
         if expected is not None and expected.shape == labels.shape and expected.dtype.kind in "iu":
             found["labels_equal"] = int((labels == expected).sum())
     return found
+
+
+def _all_equal(result: dict) -> bool:
+    """Whether a checked run equals the golden interpreter, and the file's outputs where it has some."""
+    return result["check"]["equal"] and result.get("values_equal") == result.get("values")
 
 
 def _print_summary(result: dict) -> None:
@@ -167,7 +188,10 @@ def _print_summary(result: dict) -> None:
     if "labels_equal" in result:
         click.echo(f"labels equal to the file's: {result['labels_equal']} of {n}")
     if "outputs_equal" in result:
-        click.echo(f"outputs equal to the file's: {result['outputs_equal']} of {n}")
+        values = f"{result['values_equal']:,} of {result['values']:,} values"
+        click.echo(f"outputs equal to the file's: {result['outputs_equal']} of {n}, {values}")
+    if "check" in result:
+        click.echo(result["check"]["text"])
     if result["output"]:
         click.echo(f"outputs written to {result['output']}")
     rate = result["seconds"] / n

@@ -14,6 +14,7 @@ from itertools import product
 import numpy as np
 
 from ..hw import rounding
+from ..hw.rounding import quantize_multiplier
 from ..runtime import kernels
 from .operators import ADD_SHIFT, Add
 
@@ -107,6 +108,76 @@ def sum_form(op: Add) -> Sum:
     """The cheapest chain found for a sum or difference that gives its result for all 65,536 pairs of int8 operands."""
     x, y = op.inputs
     return _sum((x.zero_point, y.zero_point, op.output.zero_point), op.multipliers, op.sign, op.low, op.high)
+
+
+@dataclass(frozen=True)
+class WeightedSum:
+    """`store(x * a + y * b)` for weights a and b given as digits to base 256, most significant first, in int8.
+
+    So a multiplier array computes it: products with the first digits, a shift left by 8, products with the next.
+    """
+
+    x: tuple[int, ...]
+    y: tuple[int, ...]
+    store: Requant
+
+
+_DIGITS = 3  # keeps a sum of two int8 operands within int32
+
+
+@lru_cache(maxsize=256)
+def _weighted(
+    zero_points: tuple[int, int, int],
+    multipliers: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+    scales: tuple[float, float, float],
+    sign: int,
+    clamp: tuple[int, int],
+) -> WeightedSum | None:
+    grid = _VALUES[:, None], _VALUES[None, :]
+    m, e = zip(*multipliers)
+    facts = {"zero_points": zero_points, "multipliers": m, "exponents": e, "sign": sign, "shift": ADD_SHIFT}
+    wanted = kernels.add(*grid, **facts, low=clamp[0], high=clamp[1])
+    larger = max(scales[:2])
+    for digits, first in product(range(1, _DIGITS + 1), (range(64, 128))):
+        unit = larger / (first << 8 * (digits - 1))  # what one step of a weight stands for
+        a, b = round(scales[0] / unit), sign * round(scales[1] / unit)
+        if max(abs(a), abs(b)) >> 8 * (digits - 1) > 127 or not _near(scales, unit, digits):
+            continue
+        for contract in ("single", "double"):
+            bias = -(a * zero_points[0] + b * zero_points[1])
+            store = Requant(bias, *quantize_multiplier(unit / scales[2]), zero_points[2], *clamp, contract)
+            some = (slice(None, None, 9), slice(None, None, 7))  # of all pairs, enough to refuse most weights
+            total = a * grid[0] + b * grid[1]
+            if not np.array_equal(store.apply(total[some]), wanted[some]):
+                continue
+            if np.array_equal(store.apply(total), wanted):
+                return WeightedSum(_digits(a, digits), _digits(b, digits), store)
+    return None
+
+
+def _near(scales: tuple[float, float, float], unit: float, digits: int) -> bool:
+    """Whether rounded weights can be exact at all: the error of any sum is below one in 2**14 output steps."""
+    error = sum(abs(s / unit - round(s / unit)) for s in scales[:2])
+    return error * 256 * unit / scales[2] < 2.0**-14 or digits == _DIGITS
+
+
+def _digits(value: int, count: int) -> tuple[int, ...]:
+    found = []
+    for _ in range(count):
+        digit = (value + 128 & 255) - 128
+        found.append(digit)
+        value = value - digit >> 8
+    return tuple(reversed(found))
+
+
+def weighted_sum(op: Add) -> WeightedSum | None:
+    """Weights of int8 digits whose sum gives a sum's or difference's result for all 65,536 pairs of operands.
+
+    None where none is found.
+    """
+    x, y = op.inputs
+    points, scales = (x.zero_point, y.zero_point, op.output.zero_point), (x.scale, y.scale, op.output.scale)
+    return _weighted(points, op.multipliers, scales, op.sign, (op.low, op.high))
 
 
 def mean_store(count: int, low: int = -128, high: int = 127) -> Requant:

@@ -7,6 +7,7 @@ DequantizeLinear, as onnxruntime's `quantize_static` writes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -23,18 +24,21 @@ except ImportError as exc:
 _INTEGER = "is not supported; export the network as QDQ"
 _HINTS = {
     "BatchNormalization": "is not supported; fold it into the convolution before quantising",
-    "Clip": "is not supported; quantise the network so that the clamp becomes part of the quantised range",
     "ConvInteger": _INTEGER,
-    "ConvTranspose": "is not supported",
     "DynamicQuantizeLinear": "is not supported; quantise the network statically (QDQ)",
     "MatMulInteger": _INTEGER,
     "QLinearConv": _INTEGER,
     "QLinearMatMul": _INTEGER,
 }
-_LINEAR = ("Conv", "Gemm", "MatMul")
+_LINEAR = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool")
-_SUPPORTED = {*_LINEAR, *_POOLS, "Add", "Relu", "Reshape", "Flatten", "Identity", "Constant"}
-_SUPPORTED |= {"QuantizeLinear", "DequantizeLinear"}
+_BINARY = ("Add", "Sub", "Mul")
+_CLAMPS = ("Relu", "Clip")
+_FUNCTIONS = ("Sigmoid", "Tanh", "LeakyRelu", "Softmax", "ReduceMean")
+# what moves int8 values without changing them
+_MOVES = ("MaxPool", "Reshape", "Flatten", "Identity", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split", "Pad")
+_COMPUTE = (*_LINEAR, *_BINARY, *_FUNCTIONS, "Concat", "AveragePool", "GlobalAveragePool")
+_SUPPORTED = {*_COMPUTE, *_MOVES, *_CLAMPS, "Constant", "QuantizeLinear", "DequantizeLinear"}
 
 
 def import_model(path: str | Path) -> Graph:
@@ -66,8 +70,10 @@ def import_onnx(path: str | Path) -> Graph:
         raise UnsupportedError(f"{path}: {count}: {'; '.join(problems)}")
     from . import qdq  # imports TVM, which takes seconds
 
-    nodes = [(n.op_type, facts.names[id(n)]) for n in model.graph.node]
-    return qdq.import_relax(model, Path(path).stem, nodes)
+    order = facts.order_of_use(model)
+    nodes = [(facts.kind(n), facts.names[id(n)]) for n in order]
+    pads = [facts.pads(n) for n in order if n.op_type == "Pad"]
+    return qdq.import_relax(model, Path(path).stem, nodes, pads)
 
 
 def _read(path: str | Path) -> ModelProto:
@@ -116,7 +122,7 @@ def _explicit_padding(model: ModelProto) -> None:
     for node in model.graph.node:
         attrs = _attributes(node)
         mode = attrs.get("auto_pad", b"NOTSET")
-        if mode == b"NOTSET" or node.op_type not in (*_POOLS, "Conv"):
+        if mode == b"NOTSET" or node.op_type not in (*_POOLS, "Conv"):  # of ConvTranspose: see `refusal`
             continue
         pads = [0, 0, 0, 0]
         size, out = shapes.get(node.input[0], [])[2:], shapes.get(node.output[0], [])[2:]
@@ -176,7 +182,7 @@ class _Facts:
         node = self.producer.get(tensor)
         if node is None:
             return False
-        if node.op_type in ("MaxPool", "Reshape", "Flatten", "Identity"):
+        if node.op_type in _MOVES:
             return self.quantised(node.input[0])
         return node.op_type in ("DequantizeLinear", "QuantizeLinear")
 
@@ -190,17 +196,76 @@ class _Facts:
             return self._linear(node)
         if node.op_type in _POOLS:
             return self._pool(node)
-        if node.op_type == "Add":
-            return self._bias(node)
-        if node.op_type == "Relu" and not self._from(node.input[0], (*_LINEAR, "Add")):
-            return "does not follow a convolution or dense layer"
-        if node.op_type in ("Reshape", "Flatten") and not (
-            self.quantised(node.input[0]) or self.constant(node.input[0])
-        ):
-            return "has an input that is not quantised"
+        if node.op_type in _BINARY:
+            return self._binary(node)
+        if node.op_type in _CLAMPS:
+            return self._clamp(node)
+        if node.op_type in (*_FUNCTIONS, "Concat"):
+            return self._inputs(node, node.input if node.op_type == "Concat" else node.input[:1]) or self._output(node)
+        if node.op_type in _MOVES and not self.constant(node.input[0]):
+            return self._inputs(node, node.input[:1]) or self._move(node)
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
             return self._quantisation(node)
         return ""
+
+    def order_of_use(self, model: ModelProto) -> list[NodeProto]:
+        """The nodes in the order in which others first use them: that of TVM's bindings."""
+        used: dict[int, NodeProto] = {}
+        for tensor in (*(t for n in model.graph.node for t in n.input), *(v.name for v in model.graph.output)):
+            if tensor in self.producer:
+                used.setdefault(id(self.producer[tensor]), self.producer[tensor])
+        return list(used.values())
+
+    def kind(self, node: NodeProto) -> str:
+        """The node's operator; `Bias` for a sum that adds the biases of a layer."""
+        constant = node.op_type == "Add" and any(self.constant(t) for t in node.input)
+        return "Bias" if constant and any(self._from(t, _LINEAR) for t in node.input) else node.op_type
+
+    def pads(self, node: NodeProto) -> tuple[tuple[tuple[int, int], ...], float]:
+        """((before, after) per dimension, value) of a Pad node."""
+        amounts = numpy_helper.to_array(self.constants[node.input[1]]).tolist()
+        half = len(amounts) // 2
+        value = self._number(node.input[2]) if len(node.input) > 2 and node.input[2] else 0.0
+        return tuple(zip(amounts[:half], amounts[half:])), value
+
+    def _number(self, tensor: str) -> float:
+        """The value of a scalar constant, dequantised or not."""
+        node = self.producer.get(tensor)
+        if node is None or node.op_type != "DequantizeLinear":
+            return float(numpy_helper.to_array(self.constants[tensor]).reshape(-1)[0])
+        parts = [numpy_helper.to_array(self.constants[t]).astype(np.float64).reshape(-1)[0] for t in node.input]
+        return float((parts[0] - (parts[2] if len(parts) > 2 else 0)) * parts[1])
+
+    def _inputs(self, node: NodeProto, tensors: Iterable[str]) -> str:
+        return "" if all(self.quantised(t) for t in tensors) else "has an input that is not quantised"
+
+    def _move(self, node: NodeProto) -> str:
+        attrs = _attributes(node)
+        if node.op_type == "Pad":
+            if attrs.get("mode", b"constant") != b"constant":
+                return f"has mode {attrs['mode'].decode()!r}; only 'constant' is supported"
+            if len(node.input) < 2 or len(node.input) > 3 or any(not self.constant(t) for t in node.input[1:] if t):
+                return "has amounts or a value that are not constant, or axes, which are not supported"
+            if min(min(pair) for pair in self.pads(node)[0]) < 0:
+                return "has negative amounts, which are not supported"
+        return ""
+
+    def _binary(self, node: NodeProto) -> str:
+        if self.kind(node) == "Bias":
+            return self._output(node)
+        for t in node.input:
+            if self.constant(t) and not self._from(t, ("DequantizeLinear",)):
+                return "has a constant that is not quantised"
+        if not any(not self.constant(t) for t in node.input):
+            return "has two constants"
+        return self._inputs(node, node.input) or self._output(node)
+
+    def _clamp(self, node: NodeProto) -> str:
+        if any(not self.constant(t) for t in node.input[1:] if t):
+            return "has bounds that are not constant"
+        if not (self.quantised(node.input[0]) or self._from(node.input[0], (*_COMPUTE, *_CLAMPS))):
+            return "has an input that is not quantised"
+        return self._output(node)
 
     def _from(self, tensor: str, kinds: tuple[str, ...]) -> bool:
         return tensor in self.producer and self.producer[tensor].op_type in kinds
@@ -211,35 +276,33 @@ class _Facts:
             return "has an input that is not quantised"
         if not self._from(node.input[1], ("DequantizeLinear",)) or not self.constant(node.input[1]):
             return "has weights that are not quantised constants"
-        if attrs.get("group", 1) != 1:
-            return f"has {attrs['group']} groups; only 1 is supported"
+        if node.op_type == "ConvTranspose" and (
+            attrs.get("group", 1) != 1
+            or max(attrs.get("dilations", [1])) > 1
+            or attrs.get("auto_pad", b"NOTSET") != b"NOTSET"
+            or "output_shape" in attrs
+        ):
+            return "has groups, dilations, auto_pad or output_shape, which are not supported"
         if any(attrs.get(key, value) != value for key, value in (("alpha", 1.0), ("beta", 1.0), ("transA", 0))):
             return "has alpha, beta or transA; only 1, 1, 0 are supported"
         source = self.producer[node.input[1]].input[0]
         rank = len(self.constants[source].dims) if source in self.constants else 0
-        if rank != (wanted := 4 if node.op_type == "Conv" else 2):
+        if rank != (wanted := 4 if node.op_type.startswith("Conv") else 2):
             return f"has weights of {rank} dimensions; only {wanted} are supported"
-        if node.op_type == "Conv" and (c := self.shapes[node.input[0]][1]) != (w := self.constants[source].dims[1]):
-            return f"has {c} input channels, its weights have {w}"
+        channels = self.constants[source].dims[1] * attrs.get("group", 1)
+        if node.op_type == "Conv" and (c := self.shapes[node.input[0]][1]) != channels:
+            return f"has {c} input channels, its weights have {channels}"
         if any(not self.constant(t) for t in node.input[2:]):
             return "has a bias that is not constant"
-        return self._output(
-            node, ("Add", "Relu", "QuantizeLinear") if len(node.input) == 2 else ("Relu", "QuantizeLinear")
-        )
+        return self._output(node, ("Add",) if len(node.input) == 2 else ())
 
-    def _output(self, node: NodeProto, allowed: tuple[str, ...]) -> str:
+    def _output(self, node: NodeProto, more: tuple[str, ...] = ()) -> str:
+        """Whether the output goes through clamps, or nothing, to a quantisation; `more` may use it, too."""
         users = self.users.get(node.output[0], [])
+        allowed = (*_CLAMPS, "QuantizeLinear", *more)
         if node.output[0] in self.outputs or not users or any(u.op_type not in allowed for u in users):
             return "has an output that is not quantised"
         return ""
-
-    def _bias(self, node: NodeProto) -> str:
-        values = [t for t in node.input if not self.constant(t)]
-        if len(values) == 2:
-            return "adds two activations, which is not supported"
-        if not values or not self._from(values[0], ("Conv", "MatMul", "Gemm")):
-            return "does not follow a convolution or dense layer"
-        return self._output(node, ("Relu", "QuantizeLinear"))
 
     def _pool(self, node: NodeProto) -> str:
         attrs = _attributes(node)
@@ -251,9 +314,9 @@ class _Facts:
             return "has ceil_mode, dilations or an index output, which are not supported"
         if node.op_type == "MaxPool":
             return ""
-        if any(attrs.get("pads", [])):
-            return "has padding, which is not supported"
-        return self._output(node, ("QuantizeLinear",))
+        if any(attrs.get("pads", [])) and not attrs.get("count_include_pad", 0):
+            return "has padding that does not count, which is not supported"
+        return self._output(node)
 
     def _quantisation(self, node: NodeProto) -> str:
         if any(t not in self.constants for t in node.input[1:]):

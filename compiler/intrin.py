@@ -16,7 +16,7 @@ INP, WGT, ACC, PAR = "local.inp", "local.wgt", "local.acc", "local.par"
 SCOPES = {INP: Mem.INP, WGT: Mem.WGT, ACC: Mem.ACC, PAR: Mem.PAR}
 # Annotate a loop with this key to make everything inside one instruction; without it the largest perfect nests are.
 INSTRUCTION = "pragma_tilewright"
-GEMM, RESET = "tilewright_gemm", "tilewright_reset"
+GEMM, DEPTHWISE, RESET = "tilewright_gemm", "tilewright_depthwise", "tilewright_reset"
 REQUANTISE, RESCALE = "tilewright_requantise", "tilewright_rescale"
 PAR_WORDS = 3  # 32-bit words of the parameters of one channel
 # Attributes of a function: slots per tensor that the schedule asks for, loops over virtual threads, copies for them.
@@ -45,6 +45,22 @@ def gemm_intrin(cfg: Config) -> str:
     name = f"tilewright.gemm.{cfg.batch}x{cfg.block_in}x{cfg.block_out}"
     if TensorIntrin.get(name, allow_missing=True) is None:
         TensorIntrin.register(name, *_gemm(cfg.batch, cfg.block_in, cfg.block_out))
+    return name
+
+
+def depthwise_intrin(cfg: Config) -> str:
+    """Name of the intrinsic `acc[b, c] += inp[b, c] * row[c]` over one entry of inputs and accumulators.
+
+    Raises `UnsupportedError` for blocks that are 1 or not alike.
+    """
+    if cfg.block_in != cfg.block_out or cfg.block_out < 2:
+        raise UnsupportedError(
+            f"Config.block_in = {cfg.block_in}, block_out = {cfg.block_out}: depthwise schedules need equal ones, "
+            "2 or more"
+        )
+    name = f"tilewright.depthwise.{cfg.batch}x{cfg.block_out}"
+    if TensorIntrin.get(name, allow_missing=True) is None:
+        TensorIntrin.register(name, *_depthwise(cfg.batch, cfg.block_out))
     return name
 
 
@@ -92,6 +108,41 @@ def _gemm(batch: int, block_in: int, block_out: int):
     return desc, impl
 
 
+def _depthwise(batch: int, block: int):
+    entry, one = (batch, block), batch == 1
+
+    @T.prim_func(s_tir=True)
+    def desc(ha: T.handle, hb: T.handle, hc: T.handle):
+        a = T.match_buffer(ha, entry, "int8", offset_factor=batch * block, scope=INP)
+        b = T.match_buffer(hb, (block,), "int8", offset_factor=block, scope=WGT)
+        c = T.match_buffer(hc, entry, "int32", offset_factor=batch * block, scope=ACC)
+        with T.sblock("root"):
+            T.reads(c[0:batch, 0:block], a[0:batch, 0:block], b[0:block])
+            T.writes(c[0:batch, 0:block])
+            if one:
+                for j in T.serial(block):
+                    with T.sblock("update"):
+                        vj = T.axis.remap("S", [j])
+                        c[0, vj] = c[0, vj] + T.cast(a[0, vj], "int32") * T.cast(b[vj], "int32")
+            else:
+                for i, j in T.grid(batch, block):
+                    with T.sblock("update"):
+                        vi, vj = T.axis.remap("SS", [i, j])
+                        c[vi, vj] = c[vi, vj] + T.cast(a[vi, vj], "int32") * T.cast(b[vj], "int32")
+
+    @T.prim_func(s_tir=True)
+    def impl(ha: T.handle, hb: T.handle, hc: T.handle):
+        a = T.match_buffer(ha, entry, "int8", offset_factor=batch * block, scope=INP)
+        b = T.match_buffer(hb, (block,), "int8", offset_factor=block, scope=WGT)
+        c = T.match_buffer(hc, entry, "int32", offset_factor=batch * block, scope=ACC)
+        with T.sblock("root"):
+            T.reads(c[0:batch, 0:block], a[0:batch, 0:block], b[0:block])
+            T.writes(c[0:batch, 0:block])
+            T.evaluate(T.call_extern("int32", DEPTHWISE, c.access_ptr("rw"), a.access_ptr("r"), b.access_ptr("r")))
+
+    return desc, impl
+
+
 def _reset(batch: int, block_out: int):
     shape, one = (batch, block_out), batch == 1
 
@@ -129,6 +180,15 @@ def tensorize_gemm(sch: Schedule, block, cfg: Config) -> None:
     Call it last: handles of the block's loops are dead afterwards. Raises `ScheduleError` for other extents.
     """
     _tensorize(sch, block, gemm_intrin(cfg), (cfg.batch, cfg.block_out, cfg.block_in))
+
+
+def tensorize_depthwise(sch: Schedule, block, cfg: Config) -> None:
+    """Map `block` to the depthwise intrinsic; its innermost loops are batch and block_out, in this order.
+
+    Weights are rows of `block_out` elements that follow each other from the beginning of the tensor in local.wgt.
+    Call it last: handles of the block's loops are dead afterwards. Raises `ScheduleError` for other extents.
+    """
+    _tensorize(sch, block, depthwise_intrin(cfg), (cfg.batch, cfg.block_out))
 
 
 def tensorize_reset(sch: Schedule, block, cfg: Config) -> None:

@@ -6,7 +6,7 @@ operations change one after the other; every other operand is an immediate or an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,9 +16,10 @@ from ..hw.errors import ScheduleError
 from ..hw.isa import AluOp, Mem
 from ..runtime.program import Program
 from ..runtime.uop import grid
-from .affine import Env, constant, shorten
+from .affine import Env, called, constant, shorten
+from .intrin import PAR_WORDS, RESCALE
 from .match_gemm import reset
-from .scope import Context, Operand, Scope, to_entries
+from .scope import Context, Operand, Scope, channel_parameters, to_entries
 from .storage import Storage
 from .tvm_compat import ir, structural_equal, tirx
 
@@ -28,7 +29,7 @@ _COMMUTATIVE = {tirx.Add: AluOp.ADD, tirx.Max: AluOp.MAX, tirx.Min: AluOp.MIN, t
 
 
 class Step(NamedTuple):
-    """One operation; `other` is an immediate or an operand that is read."""
+    """One operation; `other` is an immediate or an operand that is read: accumulators, or of RESCALE the parameters."""
 
     op: AluOp
     other: int | Operand
@@ -84,6 +85,8 @@ class _Chains:
             yield from self._shift(expr)
         elif isinstance(expr, tirx.Sub):
             yield from self._subtract(expr.a, expr.b)
+        elif called(expr) is not None:
+            yield from self._rescale(expr)
         elif type(expr) in _COMMUTATIVE:
             for a, b in ((expr.a, expr.b), (expr.b, expr.a)):
                 yield from self._extend(a, self._second(_COMMUTATIVE[type(expr)], b))
@@ -114,6 +117,15 @@ class _Chains:
         else:
             raise ScheduleError(f"{shorten(self.scope.stmt)}: a left shift takes a constant amount")
 
+    def _rescale(self, expr) -> Iterator[Chain]:
+        name, args = called(expr) or ("", [])
+        if name != RESCALE or len(args) != 1 + PAR_WORDS or not all(isinstance(arg, ir.TensorLoad) for arg in args[1:]):
+            raise ScheduleError(f"{shorten(self.scope.stmt)}: no operation of the ALU is {name}")
+        par, *_ = (self.ctx.operand(arg.source, arg.indices, self.scope) for arg in args[1:])
+        if par.place.mem != Mem.PAR:
+            raise ScheduleError(f"{shorten(self.scope.stmt)}: {name} takes its parameters from local.par")
+        yield from self._extend(args[0], (Step(AluOp.RESCALE, par),))
+
     def _subtract(self, a, b) -> Iterator[Chain]:
         negate = Step(AluOp.MUL, -1)
         value = constant(b)
@@ -126,6 +138,11 @@ class _Chains:
         plus_b = self._second(AluOp.ADD, b)
         if plus_b is not None:  # a - b = -(b - a), which leaves b alone
             yield from self._extend(a, (negate, *plus_b, negate))
+
+
+def _read(steps: Sequence[Step]) -> list[Operand]:
+    """The accumulators that `steps` read."""
+    return [s.other for s in steps if isinstance(s.other, Operand) and s.op != AluOp.RESCALE]
 
 
 def _indices(loops: list[tuple[int, ...]], column: int, base: int) -> np.ndarray:
@@ -143,7 +160,7 @@ class Alu:
 
     def compute_in_place(self, storage: Storage, time: int) -> None:
         """Give the target the entries of an operand that is not needed afterwards, where there is one."""
-        others = [[s.other.place for s in steps if isinstance(s.other, Operand)] for _, steps in self.chains]
+        others = [[operand.place for operand in _read(steps)] for _, steps in self.chains]
         for (first, _), read in zip(self.chains, others):
             same = first.place is self.target.place
             alike = structural_equal(first.expr, self.target.expr) and first.place not in read
@@ -162,21 +179,37 @@ class Alu:
         first, steps = (in_place or self.chains)[0]
         if not in_place:
             steps = (Step(AluOp.ADD, first), *steps)
-        others = [step.other for step in steps if isinstance(step.other, Operand)]
+        others = _read(steps)
         loops, bases = self._entries(box, [self.target, *others], env)
         if not in_place or len(steps) > 1:
-            self._check_passes(loops, bases, 0 if not in_place else isinstance(steps[0].other, Operand))
+            self._check_passes(loops, bases, len(_read(steps[:1])) if in_place else 0)
         results = [(loop[0], loop[1]) for loop in loops]
         if not in_place:
             reset(program, results, bases[0])
         column = 1
         for op, other in steps:
-            if isinstance(other, Operand):
+            if op == AluOp.RESCALE:
+                assert isinstance(other, Operand)
+                self._record_rescale(program, other, box, env)
+            elif isinstance(other, Operand):
                 column += 1
                 dims = [(loop[0], loop[1], loop[column]) for loop in loops]
                 program.alu(op, dims, bases[0], bases[column - 1])
             else:
                 program.alu(op, [(n, d, 0) for n, d in results], bases[0], imm=other)
+
+    def _record_rescale(self, program: Program, par: Operand, box: list[list[int]], env: Env) -> None:
+        first, steps = channel_parameters(par, self.target, self.ctx, box, env, self.scope.stmt)
+        size = self.ctx.entry(Mem.ACC)
+        dims = [
+            (end - low, c, c if c % size else p * size) for (low, end), c, p in zip(box, self.target.index.coefs, steps)
+        ]
+        offsets = [self.target.at(box, env), first * size]
+        loops, (dst, entry) = to_entries(dims, offsets, size, self.scope.stmt)
+        groups = grid([(n, d, p) for n, d, p in loops if p], (dst, entry))  # an instruction has one entry of parameters
+        for start, imm in groups.tolist():
+            same = [(n, d, 0) for n, d, p in loops if not p]
+            program.alu(AluOp.RESCALE, same, self.target.place.entry(start), imm=par.place.entry(imm))
 
     def _position(self, operand: Operand, box: list[list[int]], env: Env) -> tuple:
         steps = [c for c, (first, end) in zip(operand.index.coefs, box) if end - first > 1]

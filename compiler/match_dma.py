@@ -16,7 +16,7 @@ from ..hw.isa import Isa, Mem
 from ..runtime.program import Program
 from .affine import Env, Guard, called, clip, constant, guards, selection, shorten
 from .intrin import PAR_WORDS, REQUANTISE
-from .scope import Context, Operand, Scope, to_entries
+from .scope import Context, Operand, Scope, channel_parameters, to_entries
 from .tvm_compat import ir, tirx
 
 
@@ -112,17 +112,10 @@ class Copy:
 
     def _parameters(self, box: list[list[int]], env: Env, size: int) -> tuple[int, list[int]]:
         """First PAR entry and steps, in elements as if an entry had `size`; inside an entry the steps of `sram`."""
-        if self.par is None:
-            return 0, [s if s % size else 0 for s in self.sram.index.coefs]
-        block = self.ctx.entry(Mem.PAR)
-        steps = []
-        for s, p in zip(self.sram.index.coefs, self.par.index.coefs):
-            if s % size and p not in (0, PAR_WORDS):
-                raise ScheduleError(
-                    f"{shorten(self.scope.stmt)}: parameters must be those of the accumulator's channel"
-                )
-            steps.append(s if s % size else p // block * size)
-        return self.par.at(box, env) // block * size, steps
+        first, steps = 0, [0] * len(box)
+        if self.par is not None:
+            first, steps = channel_parameters(self.par, self.sram, self.ctx, box, env, self.scope.stmt)
+        return first * size, [s if s % size else p * size for s, p in zip(self.sram.index.coefs, steps)]
 
     def _load(self, program: Program, tile: _Tile) -> None:
         sram, dram, y, x, _ = tile

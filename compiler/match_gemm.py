@@ -13,7 +13,7 @@ from ..hw.isa import Mem
 from ..runtime.program import MAX_TRIPS, Program
 from ..runtime.uop import fold_loops, grid
 from .affine import Env, called, shorten
-from .intrin import GEMM, RESET
+from .intrin import DEPTHWISE, GEMM, RESET
 from .scope import Context, Operand, Scope
 from .vthread import pointed_to
 
@@ -25,11 +25,15 @@ Nest = list[tuple[int, int, int, int]]  # loops (extent, dst, src, wgt step), ou
 
 @dataclass(frozen=True)
 class Gemm:
-    """`operands` are accumulator, input and weight; a reset has only the first."""
+    """`operands` are accumulator, input and weight; a reset has only the first.
+
+    The weights of a `depthwise` product are rows of `block_out`.
+    """
 
     ctx: Context
     scope: Scope
     operands: tuple[Operand, ...]
+    depthwise: bool = False
 
     def record(self, program: Program, env: Env) -> None:
         """Record the instructions for the outer loops' values `env`."""
@@ -38,31 +42,33 @@ class Gemm:
             return
         columns, bases = [], []
         for operand, mem in zip(self.operands, _MEMS):
-            size = self.ctx.entry(mem)
+            rows = self.depthwise and mem == Mem.WGT
+            size = program.cfg.block_out if rows else self.ctx.entry(mem)
             start = operand.at(box, env)
             if start % size or any(c % size for c in operand.index.coefs):
                 raise ScheduleError(f"{shorten(self.scope.stmt)}: does not address whole entries of {mem.name}")
             columns.append([c // size for c in operand.index.coefs])
-            bases.append(operand.place.entry(start // size))
+            place = operand.place
+            bases.append(place.bases[0] * program.cfg.block_in + start // size if rows else place.entry(start // size))
         missing = 3 - len(columns)
         columns += [[0] * len(box)] * missing
         nest = [(end - first, d, s, w) for (first, end), d, s, w in zip(box, *columns)]
-        base, place = (*bases, *[0] * missing), self.operands[0].place
+        base, place, kind = (*bases, *[0] * missing), self.operands[0].place, {"depthwise": self.depthwise}
         results = sorted((n, d) for n, d, *_ in nest if n > 1 and d)
         if not missing:
             if self.ctx.zeros.get((place, base[0])) == results:
                 del self.ctx.zeros[place, base[0]]
-                _replacing(program, nest, base)
+                _replacing(program, nest, base, kind)
             else:
                 self.ctx.write_zeros(program, place)
-                program.gemm(nest, *base)
+                program.gemm(nest, *base, **kind)
         elif "overwrite" in program.cfg.extensions:
             self.ctx.zeros[place, base[0]] = results
         else:
             program.gemm(nest, base[0], reset=True)
 
 
-def _replacing(program: Program, nest: Nest, base: tuple[int, ...]) -> None:
+def _replacing(program: Program, nest: Nest, base: tuple[int, ...], kind: dict[str, bool]) -> None:
     """Record `nest` so that what it accumulates replaces what was there."""
     outer = list(fold_loops([loop for loop in nest if loop[1]], MAX_TRIPS))
     inner = [loop for loop in nest if loop[0] > 1 and not loop[1]]
@@ -71,13 +77,13 @@ def _replacing(program: Program, nest: Nest, base: tuple[int, ...]) -> None:
     first, steps = grid(rest, base), grid(inner, (0, 0, 0))
     if len(first) * len(steps) <= program.cfg.uop_depth // _MOST_UOPS:
         loops = [outer[k] for k in longest]
-        program.gemm_uops(first, loops, overwrite=True)
+        program.gemm_uops(first, loops, overwrite=True, **kind)
         if len(steps) > 1:
-            program.gemm_uops((first[:, None] + steps[None, 1:]).reshape(-1, 3), loops)
+            program.gemm_uops((first[:, None] + steps[None, 1:]).reshape(-1, 3), loops, **kind)
         return
-    program.gemm(outer, *base, overwrite=True)
+    program.gemm(outer, *base, overwrite=True, **kind)
     for k, (n, _, s, w) in enumerate(inner):  # all of the nest but its first step, in boxes
-        program.gemm([*outer, (n - 1, 0, s, w), *inner[k + 1 :]], base[0], base[1] + s, base[2] + w)
+        program.gemm([*outer, (n - 1, 0, s, w), *inner[k + 1 :]], base[0], base[1] + s, base[2] + w, **kind)
 
 
 def reset(program: Program, loops: list[tuple[int, int]], dst: int) -> None:
@@ -88,7 +94,7 @@ def reset(program: Program, loops: list[tuple[int, int]], dst: int) -> None:
 def match(scope: Scope, ctx: Context) -> Gemm:
     """The instruction that the intrinsic call of `scope` is. Raises `ScheduleError` for any other call."""
     name, pointers = called(scope.stmt.value) or (None, [])
-    if name not in (GEMM, RESET):
+    if name not in (GEMM, DEPTHWISE, RESET):
         raise ScheduleError(f"{shorten(scope.stmt)}: is not an instruction of the accelerator")
     operands = []
     for pointer, mem in zip(pointers, _MEMS):
@@ -96,4 +102,6 @@ def match(scope: Scope, ctx: Context) -> Gemm:
         if operand.place.mem != mem:
             raise ScheduleError(f"{shorten(scope.stmt)}: {operand.place.name!r} is not in {mem.name}")
         operands.append(operand)
-    return Gemm(ctx, scope, tuple(operands))
+    if name == DEPTHWISE:
+        operands[2].place.rows = True
+    return Gemm(ctx, scope, tuple(operands), name == DEPTHWISE)

@@ -1,6 +1,8 @@
-"""Relax with quantize/dequantize pairs -> compiler/graph.py, by dataflow patterns.
+"""Relax with quantize/dequantize pairs -> compiler/graph.py.
 
-Nothing may be folded before: constant folding would turn the int8 weights into float32.
+Nothing may be folded before: constant folding would turn the int8 weights into float32. A quantize closes a float
+expression; what computes it, less the relu and clip on top, becomes one operator (compiler/qdq_linear.py by dataflow
+patterns, compiler/qdq_ops.py by the operator's name). What only moves values is converted where it stands.
 """
 
 from __future__ import annotations
@@ -9,49 +11,65 @@ import contextlib
 import io
 import itertools
 import math
+import re
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..hw.errors import InputError, UnsupportedError
 from . import graph as g
-from .tvm_compat import from_onnx, ir, is_const, is_op, wildcard
-
-_K = is_const()
-_X = wildcard()
-_DEQUANTIZED = is_op("relax.dequantize")(is_const(), is_const(), is_const())
-_WEIGHT = is_op("relax.dequantize")(is_const(), is_const(), is_const())
-_CONV = is_op("relax.nn.conv2d")(_X, _WEIGHT)
-_TRANSPOSED = is_op("relax.permute_dims")(_WEIGHT)
-_DENSE = is_op("relax.matmul")(_X, _TRANSPOSED | _WEIGHT)
-_FLAT_BIAS = _DEQUANTIZED | _K
-_BIAS = is_op("relax.reshape")(_FLAT_BIAS, wildcard()) | _FLAT_BIAS
-_LINEAR = _CONV | _DENSE
-_BIASED = is_op("relax.add")(_LINEAR, _BIAS) | is_op("relax.add")(_BIAS, _LINEAR)
-_RELU = is_op("relax.nn.relu")(_BIASED | _LINEAR)
-_QUANTIZED_LINEAR = is_op("relax.quantize")(_RELU | _BIASED | _LINEAR, is_const(), is_const())
-_INT32 = np.iinfo(np.int32)
-_ALLOWED = f"outside {_INT32.min}..{_INT32.max}"
-_AVERAGE = is_op("relax.nn.avg_pool2d")(_X)
-_MEAN = is_op("relax.mean")(_X)
-_QUANTIZED_MEAN = is_op("relax.quantize")(_AVERAGE | _MEAN, is_const(), is_const())
+from .qdq_linear import LAYERS, array, linear
+from .qdq_ops import COMPUTE, MOVE, split, unused
+from .tvm_compat import from_onnx, ir
 
 # Relax operator -> the ONNX operators that it can come from, for names; others are named after the Relax operator
 _SOURCES = {
     "relax.nn.conv2d": ("Conv",),
+    "relax.nn.conv2d_transpose": ("ConvTranspose",),
     "relax.matmul": ("Gemm", "MatMul"),
     "relax.nn.max_pool2d": ("MaxPool",),
     "relax.nn.avg_pool2d": ("AveragePool",),
-    "relax.mean": ("GlobalAveragePool",),
+    "relax.mean": ("GlobalAveragePool", "ReduceMean"),
     "relax.quantize": ("QuantizeLinear",),
     "relax.dequantize": ("DequantizeLinear",),
+    "relax.add": ("Add",),
+    "relax.subtract": ("Sub",),
+    "relax.multiply": ("Mul",),
+    "relax.concat": ("Concat",),
+    "relax.nn.softmax": ("Softmax",),
+    "relax.nn.relu": ("Relu",),
+    "minimum": ("Clip",),
+    "relax.nn.leakyrelu": ("LeakyRelu",),
+    "relax.sigmoid": ("Sigmoid",),
+    "relax.tanh": ("Tanh",),
+    "relax.strided_slice": ("Slice",),
+    "relax.split": ("Split",),
+    "pad": ("Pad",),
 }
+_LOWERED = re.compile(r"(pad|maximum|minimum)\d*")  # functions that the importer of TVM writes in TIR
+
+Pads = tuple[tuple[tuple[int, int], ...], float]  # (before, after) per dimension, and the value
 
 
-def import_relax(model: Any, name: str, nodes: list[tuple[str, str]]) -> g.Graph:
-    """The graph of an ONNX `model`; `nodes` are (operator, name) of its nodes, in order.
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a quantize asks for: tensor `y`, computed by the float `call` behind `source`, clamped to `clamp`.
 
-    Raises `UnsupportedError` that lists everything that no pattern covers.
+    `var` is the quantize's variable.
+    """
+
+    var: Any
+    y: g.Tensor
+    source: Any
+    call: Any
+    clamp: tuple[int, int]
+
+
+def import_relax(model: Any, name: str, nodes: list[tuple[str, str]], pads: list[Pads]) -> g.Graph:
+    """The graph of an ONNX `model`; `nodes` are (operator, name) of its nodes, in order, `pads` of its Pad nodes.
+
+    Raises `UnsupportedError` that lists everything that has no counterpart.
     """
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # it prints before it raises
@@ -59,18 +77,18 @@ def import_relax(model: Any, name: str, nodes: list[tuple[str, str]]) -> g.Graph
     except Exception as exc:  # the importer raises errors of many kinds
         text = next((line.strip() for line in reversed(str(exc).splitlines()) if line.strip()), type(exc).__name__)
         raise UnsupportedError(f"{name}: TVM's ONNX importer refuses the model: {text}") from None
-    return _Importer(function, [v.name for v in model.graph.output], nodes).graph(name)
+    return Importer(function, [v.name for v in model.graph.output], nodes, pads).graph(name)
 
 
-class _Importer:
+class Importer:
     """Walks the bindings of a Relax function in order and builds operators.
 
     `views` holds, for each variable that carries int8 values, the tensor behind it; a dequantised float variable is a
     view of the tensor that it was dequantised from. Floats between a convolution and its quantize have no view: the
-    pattern that ends in the quantize covers them.
+    quantize converts them.
     """
 
-    def __init__(self, function: Any, outputs: list[str], nodes: list[tuple[str, str]]):
+    def __init__(self, function: Any, outputs: list[str], nodes: list[tuple[str, str]], pads: list[Pads]):
         self.bindings: list[Any] = [b for block in function.body.blocks for b in block.bindings]
         self.calls: dict[Any, Any] = {b.var: b.value for b in self.bindings}
         self.params = list(function.params)
@@ -78,6 +96,8 @@ class _Importer:
         body = self.calls.get(body, body)
         self.results = list(zip(outputs, body.fields if isinstance(body, ir.Tuple) else [function.body.body]))
         self.nodes = self._assign_nodes(nodes)
+        # how much is padded stands in TIR; the file says it better
+        self.pads = dict(zip((b.var for b in self.bindings if kind_of(b.value) == "pad"), pads))
         self.inputs: list[g.Tensor] = []
         self.views: dict[Any, g.Tensor] = {}
         self.ops: list[g.Op] = []
@@ -87,22 +107,31 @@ class _Importer:
         """The ONNX nodes (operator, name) of the variables whose operators correspond one to one to nodes."""
         found: dict[Any, tuple[str, str]] = {}
         for op, sources in _SOURCES.items():
-            here = [b.var for b in self.bindings if _kind(b.value) == op]
+            here = [b.var for b in self.bindings if kind_of(b.value) == op and not self._biases(b.value)]
             given = [node for node in nodes if node[0] in sources]
             if len(given) == len(here):
                 found |= dict(zip(here, given))
         return found
 
-    def _node(self, var: Any) -> str:
-        """How errors call the operator behind `var`."""
-        kind = _kind(self.calls[var]).rsplit(".", 1)[-1]
-        return f"{self.nodes[var][0] if var in self.nodes else kind} {self._name(var)!r}"
+    def _biases(self, call: Any) -> bool:
+        """Whether the call adds biases to a layer's sums."""
+        return kind_of(call) == "relax.add" and any(kind_of(self.calls.get(arg)) in LAYERS for arg in call.args)
 
-    def _name(self, var: Any) -> str:
+    def node(self, var: Any) -> str:
+        """How errors call the operator behind `var`."""
+        kind = kind_of(self.calls[var]).rsplit(".", 1)[-1]
+        return f"{self.nodes[var][0] if var in self.nodes else kind} {self.name(var)!r}"
+
+    def name(self, var: Any) -> str:
+        """The name of the operator behind `var`: its ONNX node's, where that is known."""
         if var in self.nodes:
             return self.nodes[var][1]
-        kind, taken = _kind(self.calls[var]).rsplit(".", 1)[-1], {op.name for op in self.ops}
+        kind, taken = kind_of(self.calls[var]).rsplit(".", 1)[-1] or "part", {op.name for op in self.ops}
         return next(name for k in itertools.count() if (name := f"{kind}{k}") not in taken)
+
+    def variable(self, call: Any) -> Any:
+        """The variable bound to `call`."""
+        return next(b.var for b in self.bindings if b.value.same_as(call))
 
     def graph(self, name: str) -> g.Graph:
         """The whole function as a graph."""
@@ -127,104 +156,143 @@ class _Importer:
     def _int8_input(self, var: Any) -> g.Tensor:
         """An int8 graph input: what first dequantises it says its scale."""
         for call in self.calls.values():
-            if _kind(call) == "relax.dequantize" and call.args[0].same_as(var):
+            if kind_of(call) == "relax.dequantize" and call.args[0].same_as(var):
                 return g.Tensor(var.name, _shape(var), "int8", *_scale(call))
         self.problems.append(f"input {var.name!r} is int8, but nothing dequantises it")
         return g.Tensor(var.name, _shape(var), "int8")
 
     def _visit(self, var: Any, call: Any) -> None:
-        kind = _kind(call)
+        kind = kind_of(call)
         if kind == "relax.quantize":
             self._quantize(var, call)
             return
-        x = self.views.get(call.args[0]) if kind and call.args else None
+        if isinstance(call, ir.TupleGetItem):
+            parts: Any = self.calls.get(call.tuple_value)
+            x = self.views.get(parts.args[0]) if kind_of(parts) == "relax.split" else None
+            if x is not None:
+                split(self, var, parts, call.index, x)
+            return
+        operands = _operands(call) if kind else ()
+        x = self.views.get(operands[0]) if operands else None
         if x is None or x.dtype != "int8":
             return
         if kind == "relax.dequantize":
             expected = (x.scale, x.zero_point)
             if _scale(call) != expected:
                 self.problems.append(
-                    f"{self._node(var)} has scale and zero point {_scale(call)}; its input has {expected}"
+                    f"{self.node(var)} has scale and zero point {_scale(call)}; its input has {expected}"
                 )
             self.views[var] = x
-        elif kind == "relax.reshape":
-            self._add(g.Reshape, var, x, _view_of(x, var))
-        elif kind == "relax.nn.max_pool2d":
-            a = call.attrs
-            self._add(g.MaxPool, var, x, _view_of(x, var), _ints(a.pool_size), _ints(a.strides), _ints(a.padding))
+        elif kind in MOVE:
+            MOVE[kind](self, var, call, x)
 
-    def _add(self, cls: Any, var: Any, x: g.Tensor, y: g.Tensor, *parameters: Any, source: Any = None) -> None:
-        """Append an operator named after the Relax call `source` (or `var`) and make its output the view of `var`."""
-        name = self._name(var if source is None else source)
-        y = g.Tensor(self._tensor_name(var, name), y.shape, y.dtype, y.scale, y.zero_point)
-        self.ops.append(cls(name, (x,), y, *parameters))
-        self.views[var] = y
+    def _quantize(self, var: Any, call: Any) -> None:
+        y = g.Tensor(var.name, _shape(var), "int8", *_scale(call))
+        source, low, high = call.args[0], -math.inf, math.inf
+        while source in self.calls and (inner := self._clamped(self.calls[source])):
+            source, low, high = inner[0], max(low, min(inner[1], high)), min(high, max(inner[2], low))
+        x = self.views.get(source)
+        clamp = _steps(low, y), _steps(high, y)
+        if x is not None and x.dtype == "float32" and clamp == (-128, 127):
+            self.produce(Result(var, y, var, call, clamp), g.Quantize(self.name(var), (x,), y))
+        elif (
+            x is not None
+            and x.dtype == "int8"
+            and (x.scale, x.zero_point, *clamp) == (y.scale, y.zero_point, -128, 127)
+        ):
+            self.views[var] = x
+        elif x is not None and x.dtype == "int8":
+            top = call.args[0] if source is not call.args[0] else var
+            self.produce(Result(var, y, top, call, clamp), g.Requantize(self.name(top), (x,), y, *clamp))
+        elif source in self.calls:
+            result = Result(var, y, source, self.calls[source], clamp)
+            kind = kind_of(result.call)
+            if not linear(self, result) and kind in COMPUTE:
+                COMPUTE[kind](self, result)
+        # else the problem lies further up, where it is reported
+
+    def _clamped(self, call: Any) -> tuple[Any, float, float] | None:
+        """(operand, low, high) of a relu or clip, None of anything else."""
+        kind = kind_of(call)
+        if kind == "relax.nn.relu":
+            return call.args[0], 0.0, math.inf
+        if kind == "relax.clip":
+            return call.args[0], _number(call.args[1]), _number(call.args[2])
+        if kind in ("maximum", "minimum"):
+            operand, bound = _operands(call)
+            value = self._bound(bound)
+            if value is not None:
+                return (operand, value, math.inf) if kind == "maximum" else (operand, -math.inf, value)
+        return None
+
+    def _bound(self, expr: Any) -> float | None:
+        """The constant behind a bound of a clip, which the importer of TVM guards against NaN by a `where`."""
+        call = self.calls.get(expr, expr)
+        if kind_of(call) == "relax.where":
+            call = call.args[2]
+        return _number(call) if hasattr(call, "value") else None
+
+    def operand(self, var: Any) -> g.Tensor | None:
+        """The int8 tensor behind an operand: a view, or a dequantised constant."""
+        call: Any = self.calls.get(var)
+        if var not in self.views and kind_of(call) == "relax.dequantize" and hasattr(call.args[0], "value"):
+            data = array(call.args[0])
+            if data.dtype == np.uint8:
+                data = (data.astype(np.int16) - 128).astype(np.int8)
+            name = self.unused(f"{self.name(var)}.constant")
+            self.views[var] = g.Tensor(name, data.shape, "int8", *_scale(call), data)
+        return self.views.get(var)
+
+    def produce(self, result: Result, op: g.Op) -> None:
+        """Append the operator whose output is a quantize's result."""
+        self._append(result.var, op)
+
+    def _append(self, var: Any, op: g.Op) -> None:
+        op = replace(op, output=replace(op.output, name=self._tensor_name(var, op.name)))
+        self.ops.append(op)
+        self.views[var] = op.output
+
+    def move(self, cls: type[g.Op], var: Any, x: g.Tensor, *parameters: Any) -> None:
+        """Append an operator on one tensor that keeps its scale; the shape is that of `var`."""
+        self._append(var, cls(self.name(var), (x,), replace(x, shape=_shape(var), data=None), *parameters))
+
+    def tensor(self, name: str, shape: tuple[int, ...], like: g.Tensor) -> g.Tensor:
+        """A new tensor quantised as `like`."""
+        return g.Tensor(self.unused(name), shape, like.dtype, like.scale, like.zero_point)
+
+    def reshape(self, name: str, x: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
+        """`x` in another shape."""
+        y = self.tensor(name, shape, x)
+        self.ops.append(g.Reshape(y.name, (x,), y))
+        return y
+
+    def padded(self, name: str, x: g.Tensor, pads: tuple[tuple[int, int], ...], value: int) -> g.Tensor:
+        """`x` with `value` around it."""
+        y = self.tensor(name, tuple(n + before + after for n, (before, after) in zip(x.shape, pads)), x)
+        self.ops.append(g.Pad(y.name, (x,), y, pads, value))
+        return y
+
+    def rescaled(self, name: str, x: g.Tensor, like: g.Tensor) -> g.Tensor:
+        """`x` quantised as `like`; `x` itself where it is."""
+        if (x.scale, x.zero_point) == (like.scale, like.zero_point):
+            return x
+        y = self.tensor(name, x.shape, like)
+        self.ops.append(g.Requantize(y.name, (x,), y))
+        return y
+
+    def unused(self, name: str) -> str:
+        """`name`, or one like it that no tensor, operator or output has."""
+        taken = {t.name for t in (*self.inputs, *self.views.values(), *(op.output for op in self.ops))}
+        return unused(name, taken | {op.name for op in self.ops} | {other for other, _ in self.results})
 
     def _tensor_name(self, var: Any, default: str) -> str:
         """The name of an int8 output of the whole graph, else the operator's, made unlike any other tensor's."""
         name = next((name for name, result in self.results if result.same_as(var)), default)
-        taken = {t.name for t in (*self.inputs, *self.views.values())}
+        taken = {t.name for t in (*self.inputs, *self.views.values(), *(op.output for op in self.ops))}
         taken |= {other for other, result in self.results if not result.same_as(var)}
         while name in taken:
             name += ".out"
         return name
-
-    def _quantize(self, var: Any, call: Any) -> None:
-        y = g.Tensor(var.name, _shape(var), "int8", *_scale(call))
-        x = self.views.get(call.args[0])
-        if x is not None and x.dtype == "float32":
-            self._add(g.Quantize, var, x, y)
-        elif x is not None and (x.scale, x.zero_point) == (y.scale, y.zero_point):
-            self.views[var] = x
-        elif x is not None:
-            self.problems.append(
-                f"{self._node(var)} requantises from scale and zero point {x.scale, x.zero_point} to "
-                f"{y.scale, y.zero_point}, which is supported only after a convolution, dense layer or mean"
-            )
-        elif match := _QUANTIZED_LINEAR.extract_matched_expr(call, self.calls):
-            self._linear(var, match, y)
-        elif match := _QUANTIZED_MEAN.extract_matched_expr(call, self.calls):
-            self._average(var, match, y)
-        # else the problem lies further up, where it is reported
-
-    def _var(self, call: Any) -> Any:
-        """The variable bound to `call`."""
-        return next(b.var for b in self.bindings if b.value.same_as(call))
-
-    def _linear(self, var: Any, match: Any, y: g.Tensor) -> None:
-        conv = _CONV in match
-        call = match[_CONV if conv else _DENSE]
-        x = self.views.get(call.args[0])
-        if x is None:
-            return
-        node = self._node(self._var(call))
-        weight, scales = _weights(match, node, transpose=not conv and _TRANSPOSED not in match)
-        bias = _bias(match, node, np.float64(x.scale) * scales.astype(np.float64))
-        low = max(-128, y.zero_point) if _RELU in match else -128
-        if conv:
-            a = call.attrs
-            geometry = (_ints(a.strides), _ints(a.padding), _ints(a.dilation))
-            self._add(g.QConv2d, var, x, y, weight, scales, bias, low, 127, *geometry, source=self._var(call))
-        else:
-            self._add(g.QDense, var, x, y, weight, scales, bias, low, 127, source=self._var(call))
-        _check_range(self.ops[-1], node)
-
-    def _average(self, var: Any, match: Any, y: g.Tensor) -> None:
-        call = match[_AVERAGE if _AVERAGE in match else _MEAN]
-        x = self.views.get(call.args[0])
-        if x is None:
-            return
-        node = self._node(self._var(call))
-        if _AVERAGE in match:
-            geometry = (_ints(call.attrs.pool_size), _ints(call.attrs.strides), _ints(call.attrs.padding))
-        elif list(_ints(call.attrs.axis)) == [2, 3] and call.attrs.keepdims:
-            geometry = (x.shape[2:], (1, 1))
-        else:
-            axes = ", ".join(map(str, _ints(call.attrs.axis)))
-            self.problems.append(f"{node} is a mean over axes {axes}; only the mean of whole images is supported")
-            return
-        self._add(g.AveragePool, var, x, y, *geometry, source=self._var(call))
-        _check_range(self.ops[-1], node)
 
     def _output(self, name: str, var: Any) -> g.Tensor | None:
         x = self.views.get(var)
@@ -246,106 +314,35 @@ class _Importer:
         return y
 
 
-def _kind(value: Any) -> str:
-    """The name of the Relax operator that `value` calls; empty where it calls none."""
-    return getattr(value.op, "name", "") if isinstance(value, ir.Call) else ""
+def kind_of(value: Any) -> str:
+    """The name of the Relax operator that `value` calls, or of the function in TIR; empty where it calls none."""
+    if not isinstance(value, ir.Call):
+        return ""
+    name = getattr(value.op, "name", "")
+    if name == "relax.call_tir" and (match := _LOWERED.fullmatch(value.args[0].name_hint)):
+        return match[1]
+    return name
+
+
+def _operands(call: Any) -> tuple:
+    """The tensors that a call takes."""
+    return tuple(call.args[1].fields) if kind_of(call) in ("pad", "maximum", "minimum") else tuple(call.args)
 
 
 def _shape(var: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in var.ty.shape)
 
 
-def _view_of(x: g.Tensor, var: Any) -> g.Tensor:
-    return g.Tensor(x.name, _shape(var), "int8", x.scale, x.zero_point)
+def _number(expr: Any) -> float:
+    return float(array(expr).reshape(-1)[0])
 
 
-def _ints(values: Any) -> tuple[int, ...]:
-    return tuple(int(v) for v in values)
-
-
-def _array(expr: Any) -> np.ndarray:
-    """The value of a constant."""
-    return np.asarray(expr.value.numpy() if hasattr(expr.value, "numpy") else expr.value)
+def _steps(value: float, y: g.Tensor) -> int:
+    """The int8 value of a real one."""
+    return int(np.clip(np.rint(np.float32(value) / np.float32(y.scale)) + y.zero_point, -128, 127))
 
 
 def _scale(call: Any) -> tuple[float, int]:
     """(scale, zero point) of a quantize or dequantize of activations, as int8: uint8 is int8 moved by 128."""
-    scale, zero = _array(call.args[1]), _array(call.args[2])
+    scale, zero = array(call.args[1]), array(call.args[2])
     return float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]) - (128 if zero.dtype == np.uint8 else 0)
-
-
-def _weights(match: Any, node: str, transpose: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(int8 weights with the output channel first, one float32 scale per output channel)."""
-    call = match[_WEIGHT]
-    weight, scale, zero = (_array(a) for a in call.args)
-    if weight.dtype == np.uint8:
-        weight, zero = (weight.astype(np.int16) - 128).astype(np.int8), zero.astype(np.int16) - 128
-    if zero.any():
-        raise InputError(f"{node} has weights with a zero point other than 0 (uint8: 128), which is not supported")
-    if transpose:
-        weight = weight.T
-    axis = int(call.attrs.axis) % weight.ndim
-    if scale.size > 1 and axis != (1 if transpose else 0):
-        raise InputError(f"{node} has weights with one scale per index of axis {axis}, not per output channel")
-    scales = np.broadcast_to(scale.reshape(-1).astype(np.float32), (len(weight),))
-    return np.ascontiguousarray(weight), np.ascontiguousarray(scales)
-
-
-def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
-    """int32 biases in units of `scales`, float64 (O,), those of the accumulators.
-
-    Raises `InputError` where one does not fit.
-    """
-    if _BIASED not in match:
-        return np.zeros(len(scales), np.int32)
-    if _DEQUANTIZED in match:
-        bias, scale, zero = (_array(a).reshape(-1) for a in match[_DEQUANTIZED].args)
-        if bias.dtype == np.int32 and not zero.any() and np.allclose(scale, scales, rtol=1e-5, atol=0):
-            return np.broadcast_to(bias, scales.shape).copy()
-        real = (bias.astype(np.float64) - zero) * scale
-    else:
-        real = _array(match[_K]).reshape(-1).astype(np.float64)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        units = np.broadcast_to(np.rint(real / scales), scales.shape)
-    wrong = np.flatnonzero(~((units >= _INT32.min) & (units <= _INT32.max)))
-    if wrong.size:
-        k = wrong[0]
-        raise InputError(
-            f"{node} has bias {np.broadcast_to(real, scales.shape)[k]:g} for output channel {k}: {units[k]:g} times "
-            f"the accumulator's scale {scales[k]:g}, {_ALLOWED}"
-        )
-    return units.astype(np.int32)
-
-
-def _check_range(op: g.Op, node: str) -> None:
-    """Raise `InputError` where the operator's integers can leave int32 before they are scaled down.
-
-    The rounding contracts shift an accumulator left, in int32, by the exponent of a scale of 1 or more.
-    """
-    if isinstance(op, g.AveragePool):
-        pixels = math.prod(op.kernel)
-        reach = np.array([[-128 - op.x.zero_point], [127 - op.x.zero_point]]) * pixels
-    else:
-        assert isinstance(op, g.Linear)
-        weight = op.weight.reshape(len(op.weight), -1).astype(np.int64)
-        folded = op.bias - op.x.zero_point * weight.sum(1)
-        wrong = np.flatnonzero((folded < _INT32.min) | (folded > _INT32.max))
-        if wrong.size:
-            k = wrong[0]
-            raise InputError(
-                f"{node} has bias {op.bias[k]} for output channel {k}: {folded[k]} with the input's zero point "
-                f"{op.x.zero_point} folded in, {_ALLOWED}"
-            )
-        ends = np.array([-128, 127]).reshape(2, 1, 1) - op.x.zero_point  # 0, that of padding, lies between them
-        products = weight * ends
-        reach = op.bias + np.stack([products.min(0).sum(1), products.max(0).sum(1)])
-    shift = np.maximum(op.multipliers[1], 0)
-    largest = np.where(shift > 0, np.abs(reach).max(0), 0)
-    wrong = np.flatnonzero(largest > np.int64(_INT32.max) >> shift)
-    if wrong.size:
-        k = wrong[0]
-        shift = np.broadcast_to(shift, largest.shape)
-        raise InputError(
-            f"{node} scales accumulators of up to {largest[k]} by 2**{shift[k] - 1} or more to output scale "
-            f"{op.output.scale:g}; at most {_INT32.max >> shift[k]} are allowed; give the output a larger scale"
-        )

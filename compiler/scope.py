@@ -11,7 +11,7 @@ from ..hw.errors import ScheduleError
 from ..hw.isa import Mem
 from ..runtime.program import Program
 from .affine import Env, Guard, Linear, Loop, Slots, clip, closure, guards, linear, shorten
-from .intrin import INSTRUCTION, entry_elements
+from .intrin import INSTRUCTION, PAR_WORDS, entry_elements
 from .passes import innermost
 from .storage import Place, Span
 from .tvm_compat import ir, tirx
@@ -104,6 +104,22 @@ def parse(nest, ctx: Context) -> Scope:
         nest = nest.then_case if isinstance(nest, tirx.IfThenElse) else nest.body
     bounds = [bound for condition in conditions for bound in guards(condition, loops, ctx.slots, stmt)]
     return Scope(loops, bounds, stmt)
+
+
+def channel_parameters(
+    par: Operand, channels: Operand, ctx: Context, box: Sequence[Sequence[int]], env: Env, stmt
+) -> tuple[int, list[int]]:
+    """(first PAR entry of `par`, its step per loop of `box`), where `channels` are the accumulators that it is for.
+
+    Loops inside an accumulator entry have step 0. Raises `ScheduleError` where `par` is not that of the same channel.
+    """
+    size, block = ctx.entry(Mem.ACC), ctx.entry(Mem.PAR)
+    steps = []
+    for s, p in zip(channels.index.coefs, par.index.coefs):
+        if (s % size and p not in (0, PAR_WORDS * s)) or (s % size == 0 and p % block):
+            raise ScheduleError(f"{shorten(stmt)}: parameters must be those of the accumulator's channel")
+        steps.append(0 if s % size else p // block)
+    return par.at(box, env) // block, steps
 
 
 def to_entries(

@@ -36,6 +36,7 @@ class Place:
     copies: int = 1
     size: int = 0
     bases: list[int] = field(default_factory=list)
+    rows: bool = False  # weights addressed by rows, of which micro-ops reach only the first ones
     slots: Slots | None = None  # where given, `bases` change with every tile
     accesses: list[tuple[int, tuple[Span, ...]]] = field(default_factory=list)  # instruction scope, loops around it
     writers: list[int] = field(default_factory=list)  # of every scope that writes it: the number of loops around
@@ -199,7 +200,10 @@ class Storage:
                 if granted[place] < wanted[place] and place.size <= room:
                     granted[place], room, growing = granted[place] + 1, room - place.size, True
         total = sum(place.size * n for place, n in granted.items())
-        end = self.placement.region(mem, total, 0, depth(self.cfg, mem))
+        high = depth(self.cfg, mem)
+        if any(place.rows for place in granted):
+            high = max(total, self.cfg.wgt_depth // self.cfg.block_in)
+        end = self.placement.region(mem, total, 0, high)
         for group in groups:
             place = group.places[0]
             bases = [end + k * place.size for k in range(granted[place])]

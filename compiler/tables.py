@@ -37,3 +37,13 @@ def leaky_relu(alpha: float, x: Tensor, y: Tensor) -> np.ndarray:
     slopes = _F(x.scale) / _F(y.scale), _F(x.scale) * _F(alpha) / _F(y.scale)
     above, below = (rescale(d, *quantize_multiplier(slope)) for slope in slopes)
     return np.clip(np.where(d >= 0, above, below) + y.zero_point, -128, 127).astype(np.int8)
+
+
+def nearest_even(function: str, x: Tensor, y: Tensor, alpha: float = 0.0) -> np.ndarray:
+    """int8 (256,): as ONNX defines dequantising, the function in float32, and quantising: ties to even.
+
+    `alpha` is the slope of `leaky_relu` below zero.
+    """
+    real = _F(x.scale) * (np.arange(-128, 128) - x.zero_point).astype(_F)
+    real = np.where(real < 0, _F(alpha) * real, real) if function == "leaky_relu" else FUNCTIONS[function](real)
+    return np.clip(np.rint(real.astype(_F) / _F(y.scale)) + y.zero_point, -128, 127).astype(np.int8)

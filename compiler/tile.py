@@ -8,8 +8,9 @@ store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -67,7 +68,9 @@ class Work:
     """A reduction over `ci`, `kh` and `kw` for every output block: a convolution, or with ones a dense layer.
 
     `n`, `co`, `ci` count blocks. `stride` and `dilation` are (y, x); `width` is the input's with padding.
-    `operands` are per-channel tensors of the epilogue, `alu_ops` its operations, `planes` the stores per tile.
+    `operands` are per-channel tensors of the epilogue, `alu_ops` its operations, `planes` the stores per tile. The
+    output blocks of a `depthwise` one have an input block of their own each, and weights that stay on chip; its `ci`
+    is 1.
     """
 
     n: int
@@ -82,6 +85,7 @@ class Work:
     operands: int = 0
     alu_ops: int = 0
     planes: int = 1
+    depthwise: bool = False
 
     def rows(self, oy):
         """Input rows that `oy` output rows need on chip; of a kernel of one row only those that it reads."""
@@ -95,8 +99,52 @@ class Work:
 def best_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
     """The cheapest tile that fits `cfg`, with at most `vthreads` virtual threads.
 
+    Of tiles that cost almost the same the one with the fewest instructions. Raises `CapacityError` where not even the
+    smallest tile fits.
+    """
+    cycles, instructions, tile_at = _ranked(work, cfg, vthreads)
+    return tile_at(int(np.lexsort((cycles, np.where(cycles <= cycles.min() * (1 + SLACK), instructions, np.inf)))[0]))
+
+
+def best_tiles(work: Work, cfg: Config, vthreads: int, count: int) -> list[Tile]:
+    """Up to `count` tiles that fit, the cheapest first, no two alike in extents and threads.
+
     Raises `CapacityError` where not even the smallest tile fits.
     """
+    cycles, instructions, tile_at = _ranked(work, cfg, vthreads)
+    found: dict[tuple, Tile] = {}
+    for k in np.lexsort((instructions, cycles)).tolist():
+        if len(found) == count or not np.isfinite(cycles[k]):
+            break
+        tile = tile_at(k)
+        extents = tuple(getattr(tile, d) for d in (*OUTPUT_DIMS, "ci"))
+        found.setdefault((extents, tile.thread), tile)
+    return list(found.values())
+
+
+def largest_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
+    """The tile of a simple heuristic, to compare with: shrink the longest extent by its smallest factor until it fits.
+
+    Raises `CapacityError` where not even the smallest tile fits.
+    """
+    extents = {d: getattr(work, d) for d in (*OUTPUT_DIMS, "ci")}
+    thread = next((d for d in ("co", "oy", "ox", "n") if extents[d] >= vthreads), None)
+    template = Tile(thread=thread, vthreads=vthreads) if thread else Tile()
+    if thread:
+        extents[thread] = -(-extents[thread] // vthreads)
+    while True:
+        candidate = _Candidates(work, cfg, template, {d: np.array([n]) for d, n in extents.items()})
+        if np.isfinite(candidate.cost()[0][0]):
+            return candidate.tile_at(0)
+        longest = max(extents, key=lambda d: extents[d])
+        if extents[longest] == 1:
+            raise _nothing_fits(work, cfg)
+        factor = next(f for f in range(2, extents[longest] + 1) if extents[longest] % f == 0)
+        extents[longest] //= factor
+
+
+def _ranked(work: Work, cfg: Config, vthreads: int) -> tuple[np.ndarray, np.ndarray, Callable[[int], Tile]]:
+    """(cycles and instructions of every candidate, the tile of one) for as many threads as there is room for."""
     Tile(vthreads=vthreads).checked()
     names = (*OUTPUT_DIMS, "ci")
     grids = np.meshgrid(*(_sizes(getattr(work, d), d in ("co", "ci")) for d in names), indexing="ij")
@@ -107,12 +155,18 @@ def best_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
             continue
         cost = np.array([group.cost() for group in groups])
         cycles, instructions = cost[:, 0].reshape(-1), cost[:, 1].reshape(-1)
-        best = cycles.min()
-        if np.isfinite(best):
-            k = np.lexsort((cycles, np.where(cycles <= best * (1 + SLACK), instructions, np.inf)))[0]
-            group, place = divmod(int(k), len(grids[0].reshape(-1)))
-            return groups[group].tile_at(place)
-    raise CapacityError(
+        if np.isfinite(cycles.min()):
+            return cycles, instructions, partial(_tile_at, groups)
+    raise _nothing_fits(work, cfg)
+
+
+def _tile_at(groups: list[_Candidates], k: int) -> Tile:
+    group, place = divmod(k, len(groups[0].tiles))
+    return groups[group].tile_at(place)
+
+
+def _nothing_fits(work: Work, cfg: Config) -> CapacityError:
+    return CapacityError(
         f"no tile fits {cfg.name}: one output block needs {work.rows(1) * work.columns(1)} entries of input and "
         f"{work.kh * work.kw} of weights; it has {cfg.inp_depth} and {cfg.wgt_depth}"
     )
@@ -168,9 +222,12 @@ class _Candidates:
         self.enough = trips[tile.thread] >= tile.vthreads
         self.rows, self.columns = work.rows(t["oy"]), work.columns(t["ox"])
         self.out = t["n"] * t["co"] * t["oy"] * t["ox"]
-        inp, wgt = t["n"] * t["ci"] * self.rows * self.columns, t["co"] * t["ci"] * work.kh * work.kw
-        self.inp = _Operand(tile, share, inp, ("n", "oy", "ox", "ci"), cfg.inp_depth)
-        self.wgt = _Operand(tile, share, wgt, ("co", "ci"), cfg.wgt_depth)
+        self.channels = "co" if work.depthwise else "ci"
+        inp, wgt = t["n"] * t[self.channels] * self.rows * self.columns, t["co"] * t["ci"] * work.kh * work.kw
+        self.inp = _Operand(tile, share, inp, ("n", "oy", "ox", self.channels), cfg.inp_depth)
+        if work.depthwise:
+            wgt = np.full_like(wgt, -(-work.co * work.kh * work.kw // cfg.block_in))
+        self.wgt = _Operand(tile, share, wgt, () if work.depthwise else ("co", "ci"), cfg.wgt_depth)
         self.full_row = t["ox"] == work.ox
         sides = np.stack([*t.values(), np.full_like(self.tiles, work.kh), np.full_like(self.tiles, work.kw)])
         self.uops = np.prod(np.sort(sides, axis=0)[:-2], axis=0)  # the two longest loops are the instruction's
@@ -184,7 +241,7 @@ class _Candidates:
         """(cycles, infinite where the tile does not fit; instructions)."""
         work, cfg, tile, t = self.work, self.cfg, self.tile, self.t
         beat = cfg.axi_bits // 8
-        inp_dmas = t["n"] * t["ci"]
+        inp_dmas = t["n"] * t[self.channels]
         inp_rows = inp_dmas * np.where(self.full_row, 1, self.rows)
         inp = self.inp.size * cfg.inp_entry_bytes / beat + DMA_CYCLES * inp_dmas + ROW_CYCLES * inp_rows
         wgt = self.wgt.size * cfg.wgt_entry_bytes / beat + DMA_CYCLES + ROW_CYCLES * t["co"]

@@ -42,6 +42,7 @@ class Layer:
 
 
 _RESNET18 = """
+C1 224 3 64 7 2
 C2 56 64 64 3 1
 C3 56 64 64 1 1
 C4 56 64 128 3 2
@@ -56,14 +57,16 @@ C12 7 512 512 3 1
 """
 
 
+LAYERS = {row.split()[0]: Layer(row.split()[0], *map(int, row.split()[1:])) for row in _RESNET18.strip().splitlines()}
+
+
 def resnet18_layers() -> list[Layer]:
-    """C2 to C12: name, input size, input channels, output channels, kernel, stride."""
-    rows = [line.split() for line in _RESNET18.split("\n") if line]
-    return [Layer(name, *map(int, numbers)) for name, *numbers in rows]
+    """C2 to C12: what VTA runs of the network."""
+    return [found for name, found in LAYERS.items() if name != "C1"]
 
 
 def layer(name: str) -> Layer:
-    """The ResNet-18 layer `name`. Raises `UnsupportedError` for an unknown one."""
+    """The ResNet-18 layer `name` of C2 to C12. Raises `UnsupportedError` for an unknown one."""
     layers = {found.name: found for found in resnet18_layers()}
     if name not in layers:
         raise UnsupportedError(f"unknown layer {name!r}; known are {', '.join(layers)}")
@@ -87,16 +90,24 @@ def layer_data(name: str, cfg: Config, seed: int = 0) -> tuple[dict[str, np.ndar
     x = rng.integers(-(1 << cfg.inp_bits - 1), 1 << cfg.inp_bits - 1, (1, c.ci, c.size, c.size), np.int8)
     w = rng.integers(-(1 << cfg.wgt_bits - 1), 1 << cfg.wgt_bits - 1, (c.co, c.ci, c.kernel, c.kernel), np.int8)
     b = rng.integers(-100, 100, c.co, np.int32)
+    out = post_processed(accumulators(x[0], w, c), b)
+    packed = layout.pack_activations(out.reshape(1, c.co, c.output, c.output), cfg, block=cfg.block_out)
+    inputs = {"x": layout.pack_activations(x, cfg), "w": layout.pack_weights(w, cfg), "b": layout.pack_bias(b, cfg)}
+    return inputs, packed
+
+
+def accumulators(x: np.ndarray, w: np.ndarray, c: Layer) -> np.ndarray:
+    """int64 (co, output * output) sums of products of an image `x` (ci, size, size) and weights `w`."""
     acc = np.zeros((c.co, c.output * c.output))
-    wide = np.pad(
-        x[0].astype(np.float64), ((0, 0), (c.pad, c.pad), (c.pad, c.pad))
-    )  # float64 sums below 2**53 are exact
+    wide = np.pad(x.astype(np.float64), ((0, 0), (c.pad, c.pad), (c.pad, c.pad)))  # float64 sums below 2**53 are exact
     last = c.stride * (c.output - 1) + 1
     for ky in range(c.kernel):
         for kx in range(c.kernel):
             window = wide[:, ky : ky + last : c.stride, kx : kx + last : c.stride]
             acc += w[:, :, ky, kx].astype(np.float64) @ window.reshape(c.ci, -1)
-    out = np.clip((acc.astype(np.int64) >> 8) + b[:, None], 0, 127).astype(np.int8)
-    packed = layout.pack_activations(out.reshape(1, c.co, c.output, c.output), cfg, block=cfg.block_out)
-    inputs = {"x": layout.pack_activations(x, cfg), "w": layout.pack_weights(w, cfg), "b": layout.pack_bias(b, cfg)}
-    return inputs, packed
+    return acc.astype(np.int64)
+
+
+def post_processed(acc: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """`EPILOGUE` of accumulators (co, ...), int8."""
+    return np.clip((acc >> 8) + bias[:, None], 0, 127).astype(np.int8)

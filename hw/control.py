@@ -19,8 +19,9 @@ class Control(wiring.Component):
 
     Members: `start`, `reset`, `watchdog` from the registers; `clear` resets the engine (one cycle, before every run);
     `go` starts fetching (one cycle); `halt` stops it; `running`, `done`; `finished`: FINISH was executed and nothing is
-    left to do; `drained`: nothing is on the buses; `progress`: something advanced; `faults` of the blocks and `fault`,
-    the first of them; `heads[k]` and `waiting[k]`: what command queue k shows, for the watchdog's instruction.
+    left to do, but with `tokens_left` tokens that nothing takes; `drained`: nothing is on the buses; `progress`:
+    something advanced; `faults` of the blocks and `fault`, the first of them, TOKENS_LEFT without an index; `heads[k]`
+    and `waiting[k]`: what command queue k shows, for the watchdog's instruction.
     Latency `START_LATENCY`. The watchdog counts cycles of a run without progress; 0 turns it off. After an error the
     run ends when the buses are drained.
     """
@@ -37,6 +38,7 @@ class Control(wiring.Component):
                 "running": Out(1),
                 "done": Out(1),
                 "finished": In(1),
+                "tokens_left": In(1),
                 "drained": In(1),
                 "progress": In(1),
                 "faults": In(Fault()).array(faults),
@@ -68,8 +70,13 @@ class Control(wiring.Component):
             with m.State("GO"):
                 m.d.comb += [self.running.eq(1), self.go.eq(1)]
                 m.next = "RUN"
+                with m.If(self.reset):
+                    m.d.sync += aborted.eq(1)
+                    m.next = "HALT"
             with m.State("RUN"):
                 m.d.comb += self.running.eq(1)
+                with m.If(self.finished & self.tokens_left):
+                    m.d.sync += self.fault.code.eq(Error.TOKENS_LEFT)
                 self._keep_fault(m, late, oldest)
                 with m.If(self.fault.code != Error.NONE):
                     m.next = "HALT"

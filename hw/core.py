@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, ResetInserter, Signal
+from amaranth.hdl import Cat, Module, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -62,9 +62,8 @@ def bus_members(cfg: Config) -> dict:
 class Engine(wiring.Component):
     """Fetch, the three units with their queues, the token channels, scratchpads and buses.
 
-    Members: `go`, `addr`, `count` start the fetch unit; `halt`; `finished`: FINISH has executed and nothing is left to
-    do; `drained`: nothing is on the buses; `progress`; `faults`, `heads`, `waiting` as `Control` takes them; the
-    activities of the units; the buses.
+    Members: `go`, `addr`, `count` start the fetch unit; `halt`; `finished`, `tokens_left`, `drained`, `progress`,
+    `faults`, `heads`, `waiting` as `Control` takes them; the activities of the units; the buses.
     """
 
     def __init__(self, cfg: Config):
@@ -76,6 +75,7 @@ class Engine(wiring.Component):
                 "count": In(INDEX_BITS),
                 "halt": In(1),
                 "finished": Out(1),
+                "tokens_left": Out(1),
                 "drained": Out(1),
                 "progress": Out(1),
                 "faults": Out(Fault()).array(len(FAULTS)),
@@ -94,12 +94,14 @@ class Engine(wiring.Component):
         m.submodules.compute = compute = Compute(cfg)
         m.submodules.store = store = Store(cfg)
         units = {"load": load, "compute": compute, "store": store}
-        queues = self._queues(m, fetch, units)
+        queues, levels = self._queues(m, fetch, units), []
         for source, target in CHANNELS:
             channel = TokenChannel(cfg)
             m.submodules[f"tokens_{source}_{target}"] = channel
             wiring.connect(m, getattr(units[source], f"to_{target}"), channel.push)
             wiring.connect(m, channel.pop, getattr(units[target], f"from_{source}"))
+            levels.append(channel.level)
+        m.d.sync += self.tokens_left.eq(Cat(levels).any())
         for mem, write, read in (
             (Mem.INP, load.write_inp, compute.inp),
             (Mem.WGT, load.write_wgt, compute.wgt),
@@ -205,6 +207,7 @@ class Core(wiring.Component):
             control.reset.eq(csr.reset),
             control.watchdog.eq(csr.watchdog),
             control.finished.eq(engine.finished),
+            control.tokens_left.eq(engine.tokens_left),
             control.drained.eq(engine.drained),
             control.progress.eq(engine.progress),
             engine.go.eq(control.go),

@@ -62,7 +62,7 @@ class Csr(wiring.Component):
     Members: `axil`; `start` and `reset` (one cycle each, from CONTROL), `addr`, `count`, `watchdog` as written;
     `running`, `done`, `fault`, `counters` as read.
     Latency `RESPONSE_LATENCY`; one access per `ACCESS_INTERVAL` cycles. Addresses that are no register read as
-    0 and ignore writes.
+    0 and ignore writes; so do, while `running`, those that tell where the program is.
     """
 
     def __init__(self, cfg: Config):
@@ -104,7 +104,8 @@ class Csr(wiring.Component):
         ]
         with m.If(write), m.Switch(axil.awaddr[2:]):
             for name, target in self._written().items():
-                with m.Case(REGISTERS[name].offset >> 2):
+                free = ~self.running if name.startswith("INSN_") else 1
+                with m.Case(REGISTERS[name].offset >> 2), m.If(free):
                     for k in range(0, len(target), 8):
                         with m.If(axil.wstrb[k // 8]):
                             m.d.sync += target[k : k + 8].eq(axil.wdata[k : k + 8])

@@ -19,7 +19,7 @@ class Error(IntEnum):
     WRITE_RESPONSE = 3
     WATCHDOG = 4
     RANGE = 5
-    TOKEN_OVERFLOW = 6
+    TOKENS_LEFT = 6
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ _ROWS = [
     ("FINGERPRINT_LO", "r", "configuration fingerprint, bits 31:0"),
     ("FINGERPRINT_HI", "r", "configuration fingerprint, bits 63:32"),
     ("CONTROL", "rw", "write bit 0: start, bit 1: reset; read bit 0: running, bit 1: done, bit 2: error"),
-    ("INSN_COUNT", "rw", "instructions to fetch"),
-    ("INSN_ADDR_LO", "rw", "byte address of the first instruction, bits 31:0"),
-    ("INSN_ADDR_HI", "rw", "byte address of the first instruction, bits 63:32"),
+    ("INSN_COUNT", "rw", "instructions to fetch; ignores writes while running"),
+    ("INSN_ADDR_LO", "rw", "byte address of the first instruction, bits 31:0; ignores writes while running"),
+    ("INSN_ADDR_HI", "rw", "byte address of the first instruction, bits 63:32; ignores writes while running"),
     ("ERROR", "r", "first error: " + ", ".join(f"{e.value} {e.name.lower()}" for e in Error)),
     ("ERROR_INSN", "r", "index of the instruction of the first error"),
     ("WATCHDOG", "rw", "cycles without progress before the watchdog error; 0 turns it off"),

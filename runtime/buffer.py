@@ -98,3 +98,22 @@ class Buffer:
     def unpack(self, data: np.ndarray) -> np.ndarray:
         """The array that the bytes `data`, uint8 (nbytes,), hold."""
         return unpack_bits(data, self.bits, self.signed).reshape(self.shape)
+
+
+@dataclass(eq=False)
+class Region(Buffer):
+    """Part of the buffer `whole`, from byte `start` on, that programs move to and from as if it were a buffer.
+
+    Regions may overlap: what a program does to shared bytes is ordered as everything else is. Raises `ProgramError`
+    where it does not lie within `whole`.
+    """
+
+    whole: Buffer | None = None
+    start: int = 0
+
+    def __post_init__(self) -> None:
+        if self.whole is None or not 0 <= self.start <= self.whole.nbytes - self.nbytes:
+            size = "no buffer" if self.whole is None else f"{self.whole.name!r}, which has {self.whole.nbytes} bytes"
+            raise ProgramError(f"region {self.name!r}: bytes {self.start}..{self.start + self.nbytes} of {size}")
+        self.kind = self.whole.kind
+        super().__post_init__()

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _DEVICES = {
     "model": ("tilewright.sim.device", "ModelDevice"),
     "rtl": ("tilewright.sim.rtl", "RtlDevice"),
+    "timing": ("tilewright.sim.timing_device", "TimingDevice"),
     "board": ("tilewright.boards.pynq_z1.driver", "PynqDevice"),
 }
 

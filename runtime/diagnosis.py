@@ -11,9 +11,7 @@ from ..hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
 from ..hw.isa import Isa, Op, Queue
 from ..hw.regs import Error
 from .access import dram_access
-from .tokens import connected, pop_flag, push_flag
-
-_CHANNELS = tuple((a, b) for a in Queue for b in Queue if a != b and connected(a, b))
+from .tokens import CHANNELS, Channel, left_over_text, pop_flag, push_flag
 
 
 def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequence[int]) -> ExecutionError:
@@ -24,14 +22,14 @@ def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequenc
     program = _Stopped(cfg, insn, taken)
     at = program.at(index)
     if code == Error.UNDECODABLE:
-        return ExecutionError(program.refused(index), index)
+        return ExecutionError(program.refused(index), index if index < len(insn) else None)
     if code in (Error.READ_RESPONSE, Error.WRITE_RESPONSE):
         verb = "read" if code == Error.READ_RESPONSE else "write"
         return AccessError(f"{at}: the bus answered a {verb} with an error{program.reached(index)}", index)
     if code == Error.RANGE:
         return AccessError(f"{at}: reaches beyond a scratchpad", index)
-    if code == Error.TOKEN_OVERFLOW:
-        return TokenError(f"{at}: more tokens than a channel holds, {cfg.token_depth}", index)
+    if code == Error.TOKENS_LEFT:
+        return program.left_over()
     if code == Error.WATCHDOG:
         return program.stuck()
     return ExecutionError(f"{at}: error {code}, which is not declared", index)
@@ -62,7 +60,7 @@ class _Stopped:
         """Why instruction `k` was not accepted."""
         at, last = self.at(k), len(self.insns) - 1
         if k > last:
-            return f"{at}: the program has {len(self.insns)}"
+            return "none of 0 instructions is FINISH"
         reason = self.isa.undecodable(self.insns[k])
         if not reason and self.insns[k]["op"] == Op.FINISH:
             reason = f"{last - k} instructions follow FINISH"
@@ -78,10 +76,20 @@ class _Stopped:
         end = access.start + (access.rows - 1) * access.pitch + access.nbytes
         return f"; it touches DRAM bytes {access.start:#x}..{end - 1:#x}"
 
-    def tokens(self, source: Queue, target: Queue) -> int:
-        """Tokens that the channel holds when everything taken has been executed."""
+    def tokens(self, channel: Channel) -> int:
+        """Tokens that `channel` holds when everything taken has been executed."""
+        source, target = channel
         pushed = sum(self.insns[k][push_flag(source, target)] for k in self.queues[source][: self.taken[source]])
         return pushed - sum(self.insns[k][pop_flag(target, source)] for k in self.queues[target][: self.taken[target]])
+
+    def left_over(self) -> ExecutionError:
+        """Which tokens nothing takes."""
+        channel = next((c for c in CHANNELS if self.tokens(c) > 0), None)
+        if channel is None:
+            return TokenError("tokens are left over, though the program takes all that it gives")
+        pushers = self.queues[channel.source]
+        last = max(k for k in pushers if self.insns[k][push_flag(*channel)])
+        return TokenError(left_over_text(channel, self.tokens(channel), self.at(last)), last)
 
     def stuck(self) -> ExecutionError:
         """Why nothing moves."""
@@ -96,8 +104,8 @@ class _Stopped:
                 parts.append(f"{queue.name} is empty")
                 continue
             k = mine[self.taken[queue]]
-            wanted = [c for c in _CHANNELS if c[1] == queue and self.insns[k][pop_flag(queue, c[0])]]
-            missing = [f"{s.name} -> {t.name}" for s, t in wanted if self.tokens(s, t) <= 0]
+            wanted = [c for c in CHANNELS if c.target == queue and self.insns[k][pop_flag(queue, c.source)]]
+            missing = [str(c) for c in wanted if self.tokens(c) <= 0]
             what = f"a token {' and '.join(missing)}" if missing else "what came before it"
             parts.append(f"{queue.name} waits for {what} at {self.at(k)}")
             heads.append(k)

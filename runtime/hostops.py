@@ -66,6 +66,11 @@ def pack(x: np.ndarray, *, batch: int, block: int) -> np.ndarray:
     return layout.pack_blocks(x, batch, block)
 
 
+def unpack(packed: np.ndarray, *, n: int, c: int, shape: Sequence[int]) -> np.ndarray:
+    """The activations of `shape`, whose `n` images of `c` channels are in the accelerator's layout."""
+    return layout.unpack_blocks(packed, c, n).reshape(shape)
+
+
 def accumulators(*planes: np.ndarray, n: int, c: int) -> np.ndarray:
     """int32 activations (n, c, ...) from the four packed byte planes, lowest first, that a program stored."""
     return layout.unpack_blocks(layout.planes_to_int32(planes), c, n)
@@ -86,6 +91,7 @@ HOST_OPS: dict[str, Callable[[list[np.ndarray], dict], list[np.ndarray]]] = {
         concatenate,
         strided_slice,
         pack,
+        unpack,
         accumulators,
         softmax,
         kernels.conv2d_accumulators,

@@ -28,7 +28,7 @@ from ..hw.isa import (
     queue_of,
 )
 from .access import dram_access, out_of_range, scratchpad_accesses
-from .buffer import Buffer
+from .buffer import Buffer, Region
 from .launch import UOP_BUFFER, Launch
 from .tokens import Row, connected, insert_tokens, nop, pop_flag, push_flag
 from .uop import UopCache, UopPool, encode_uops, fold_loops, grid
@@ -284,7 +284,8 @@ class Program:
         self._rows.append(row)
 
     def _transfer(self, name: str, fields: dict[str, int], buffer: Buffer) -> None:
-        if self.buffers.get(buffer.name) is not buffer:
+        whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
+        if whole is None or self.buffers.get(whole.name) is not whole:
             raise ProgramError(f"buffer {buffer.name!r} belongs to another program")
         keys = ("sram_base", "dram_base", "y_size", "x_size", "x_stride")
         fields |= dict(zip(keys, _integers(f"{name.lower()}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
@@ -297,9 +298,14 @@ class Program:
                 f"{name.lower()}: reaches byte {dram.start + (dram.rows - 1) * dram.pitch + dram.nbytes} of buffer "
                 f"{buffer.name!r}, which has {buffer.nbytes}"
             )
-        buffer.align = math.lcm(buffer.align, entry_bytes(self.cfg, Mem(fields["mem"])))
-        op = Op(fields["op"])
-        self._append(Row(name, queue_of(op, Mem(fields["mem"])), fields, accesses, buffer, dram))
+        size = entry_bytes(self.cfg, Mem(fields["mem"]))
+        if start % size:
+            raise ProgramError(f"{name.lower()}: region {buffer.name!r} begins at byte {start}, no multiple of {size}")
+        fields["dram_base"] += start // size
+        self._check_fields(name, fields)
+        whole.align = math.lcm(whole.align, size)
+        queue = queue_of(Op(fields["op"]), Mem(fields["mem"]))
+        self._append(Row(name, queue, fields, accesses, whole, dram_access(self.cfg, fields)))
 
     def _execute(self, kernel: _Kernel) -> None:
         if not len(kernel.uops) or any(extent < 1 for extent, *_ in kernel.loops):

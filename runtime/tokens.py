@@ -95,6 +95,11 @@ def deadlock_text(
     return f"deadlock: {'; '.join(parts)}"
 
 
+def left_over_text(channel: Channel, count: int, last: str) -> str:
+    """That nothing takes `count` tokens of `channel`; `last` names the instruction that gives the last one."""
+    return f"{count} tokens {channel} are left over; the last is pushed by {last}"
+
+
 class LastAccess:
     """For every cell of one memory: the last position (from 1; 0 for none) of each queue that wrote or read it."""
 

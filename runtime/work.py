@@ -14,7 +14,7 @@ from .device import Stats
 def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dict[str, int]) -> None:
     """Add to `stats` the micro-ops, products and bytes of the decoded instruction `f`."""
     if "uop_bgn" in f:
-        uops = (f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
+        uops = max(0, f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
         stats.uops += uops
         if f["op"] in (Op.GEMM, Op.DWGEMM) and not f["reset"]:
             stats.macs += uops * (cfg.macs_per_cycle if f["op"] == Op.GEMM else cfg.batch * cfg.block_out)

@@ -7,10 +7,24 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..hw.errors import AccessError, CapacityError, InputError
+from ..hw.isa import INSN_BYTES
 from ..runtime.device import check_fits
 from ..runtime.executable import Region
 
 PAGE = 4096  # page 0 stays unused, so that address 0 is never valid
+
+
+def program_bytes(image: np.ndarray, insn_address: int, insn_count: int) -> bytes:
+    """The instructions at byte address `insn_address` of `image`, uint8 (n,).
+
+    Raises `AccessError` for an address between instructions, or where they are not all in `image`.
+    """
+    if insn_address % INSN_BYTES:
+        raise AccessError(f"instructions at {insn_address:#x}: the address must be a multiple of {INSN_BYTES}")
+    end = insn_address + insn_count * INSN_BYTES
+    if insn_address < 0 or insn_count < 0 or end > len(image):
+        raise AccessError(f"{insn_count} instructions at {insn_address:#x} are outside DRAM, 0..{len(image) - 1:#x}")
+    return image[insn_address:end].tobytes()
 
 
 class Memory:

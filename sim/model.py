@@ -16,12 +16,13 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, ExecutionError, InputError
-from ..hw.isa import FLAGS, INSN_BYTES, Op, Queue
+from ..hw.isa import FLAGS, Op, Queue
 from ..runtime.device import Stats
 from ..runtime.work import count_work
 from .alu import alu_action
 from .gemm import gemm_action
 from .lru import Lru
+from .memory import program_bytes
 from .state import Action, State
 from .tokens import Node, node, schedule
 from .transfer import load_action, store_action
@@ -60,12 +61,7 @@ class Model:
         `AccessError`; each text has the instruction's index and disassembly. All but `AccessError` come before anything
         executes.
         """
-        end = insn_address + insn_count * INSN_BYTES
-        if insn_address < 0 or insn_count < 0 or end > len(self.dram):
-            raise AccessError(
-                f"{insn_count} instructions at {insn_address:#x} are outside DRAM, 0..{len(self.dram) - 1:#x}"
-            )
-        words = self.dram[insn_address:end].tobytes()
+        words = program_bytes(self.dram, insn_address, insn_count)
         program = self._programs.get(words, lambda: _Program(self.state, words), lambda p: len(p.insns))
         if self.rng is not None:
             order = schedule(program.nodes, self.cfg.token_depth, program.at, self.rng)
@@ -154,8 +150,9 @@ class _Program:
         last = len(self.insns) - 1
         at = next((k for k, f in enumerate(self.insns) if f["op"] == Op.FINISH), None)
         if at is None:
-            ends = f"; the last is {self.at(last)}" if self.insns else ""
-            raise ExecutionError(f"none of {len(self.insns)} instructions is FINISH{ends}", last)
+            if not self.insns:
+                raise ExecutionError("none of 0 instructions is FINISH")
+            raise ExecutionError(f"none of {last + 1} instructions is FINISH; the last is {self.at(last)}", last)
         if at != last:
             raise ExecutionError(f"{self.at(at)}: {last - at} instructions follow FINISH", at)
 

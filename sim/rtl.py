@@ -18,7 +18,7 @@ import numpy as np
 
 from ..hw import config
 from ..hw.config import Config
-from ..hw.errors import AccessError, ExecutionError, UnsupportedError
+from ..hw.errors import ExecutionError, UnsupportedError
 from ..hw.isa import INSN_BYTES, Isa
 from ..hw.regs import MAGIC, REGISTERS
 from ..runtime.device import Stats
@@ -27,7 +27,7 @@ from ..runtime.files import check_writable
 from ..runtime.work import program_stats
 from .dram import ZYNQ_HP, Dram
 from .lru import Lru
-from .memory import Memory
+from .memory import Memory, program_bytes
 from .verilator import WAVES, build_library, cached, identity
 
 HARNESS = Path(__file__).with_name("harness.cpp")
@@ -229,12 +229,7 @@ class RtlDevice(Memory):
         Raises what the error register says (`runtime.diagnosis`), and `ProtocolError` where the circuit breaks a bus
         rule or is not done in any time that the program can need: then it is powered on anew.
         """
-        end = insn_address + insn_count * INSN_BYTES
-        if insn_address < 0 or insn_count < 0 or end > len(image):
-            raise AccessError(
-                f"{insn_count} instructions at {insn_address:#x} are outside DRAM, 0..{len(image) - 1:#x}"
-            )
-        words = image[insn_address:end].tobytes()
+        words = program_bytes(image, insn_address, insn_count)
         facts = self._facts.get(words, lambda: self._study(words), lambda _: insn_count)
         sim = self._open()
         try:

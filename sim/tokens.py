@@ -14,7 +14,7 @@ import numpy as np
 
 from ..hw.errors import DeadlockError, ExecutionError, TokenError
 from ..hw.isa import Queue
-from ..runtime.tokens import CHANNELS, deadlock_text, popped, pushed
+from ..runtime.tokens import CHANNELS, deadlock_text, left_over_text, popped, pushed
 
 
 class Node(NamedTuple):
@@ -71,5 +71,5 @@ def schedule(
     for c, left in enumerate(tokens):
         if left:
             last = max(k for k, n in enumerate(nodes) if c in n.pushes)
-            raise TokenError(f"{left} tokens {CHANNELS[c]} are left over; the last is pushed by {at(last)}", last)
+            raise TokenError(left_over_text(CHANNELS[c], left, at(last)), last)
     return order

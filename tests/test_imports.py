@@ -16,8 +16,11 @@ MAY_IMPORT = {
     "cli": {"hw", "runtime", "sim", "compiler", "boards"},
 }
 MODULES = [p.relative_to(ROOT) for top in MAY_IMPORT for p in sorted((ROOT / top).rglob("*.py"))]
-# what runs on a board: standard library and numpy alone; the RTL modules of hw/ are not among them
-BOARD = [p for p in MODULES if p.parts[0] in ("runtime", "boards")]
+# what shares a board over a network: gRPC and its messages besides
+SERVER = [Path("boards", f"{name}.py") for name in ("messages", "worker", "server", "client")]
+RTL = [Path("boards/pynq_z1", f"{name}.py") for name in ("axi3", "platform", "top")]
+# what runs on a board: standard library and numpy alone; the RTL modules of hw/ and boards/ are not among them
+BOARD = [p for p in MODULES if p.parts[0] in ("runtime", "boards") and p not in SERVER + RTL]
 BOARD += [Path("hw", f"{name}.py") for name in ("__init__", "config", "errors", "isa", "regs", "rounding")]
 BOARD += [p for p in (Path("sim/__init__.py"), Path("sim/model.py"), Path("sim/device.py")) if p in MODULES]
 
@@ -80,6 +83,17 @@ def test_tvm_only_through_tvm_compat():
 def test_board_code_names_only_numpy_and_the_standard_library():
     known = sys.stdlib_module_names | {"numpy", "tilewright"}
     assert not [f"{path} imports {name}" for path in BOARD for name in imports(path) if name.split(".")[0] not in known]
+
+
+def test_the_boards_server_names_nothing_but_grpc_and_protobuf_besides():
+    known = sys.stdlib_module_names | {"numpy", "tilewright", "grpc", "google"}
+    assert not [f"{p} imports {name}" for p in SERVER for name in imports(p) if name.split(".")[0] not in known]
+
+
+def test_board_code_is_python_3_10():
+    """The PYNQ image's. The names of the library are those of its typeshed: `make types` checks them for 3.10."""
+    for path in BOARD + SERVER:
+        ast.parse((ROOT / path).read_text(), str(path), feature_version=(3, 10))
 
 
 def test_the_guards_see_what_they_guard():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
+from ..search import Search
 from ..tile import Tile, Work
 from ..tvm_compat import Schedule, te, tirx
 from . import epilogue as ep
@@ -31,12 +33,13 @@ def conv2d(
     planes: bool = False,
     tile: Tile | None = None,
     vthreads: int | None = None,
+    search: Search | None = None,
 ) -> Schedule:
     """The schedule of a convolution of `x` (n, ci, h, w) with `w` (co, ci, kh, kw), accumulated in int32.
 
     `stride` and `dilation` are (y, x), `pad` is (top, left, bottom, right) and is filled with `pad_value` (other
-    than 0 needs the extension `pad_value`). `epilogue`, `planes`, `tile` and `vthreads` are those of `dense`; a
-    tile has `oy` and `ox`, too, and none of its sizes needs to divide the layer's.
+    than 0 needs the extension `pad_value`). `epilogue`, `planes`, `tile`, `vthreads` and `search` are those of
+    `dense`; a tile has `oy` and `ox`, too, and none of its sizes needs to divide the layer's.
 
     Parameters of the program, packed as in runtime/layout.py: inputs `x` (activations), `w` (weights), each
     epilogue name (bias); outputs `out`, or `OUT0` to `OUT3` (lowest byte first) with blocks of `block_out`.
@@ -46,12 +49,16 @@ def conv2d(
     ep.check(epilogue, ("x", "w"), planes)
     oy, ox = output_size("conv2d", h, w, kh, kw, stride, pad, dilation)
     nb, ib, ob = -(-n // cfg.batch), -(-ci // cfg.block_in), -(-co // cfg.block_out)
-    operands, operations = ep.accumulator_operands(epilogue), ep.alu_ops(epilogue, planes)
+    operands, operations = len(ep.accumulator_operands(epilogue)), ep.alu_ops(epilogue, planes)
     work = Work(nb, ob, ib, oy, ox, kh, kw, stride, dilation, operands, operations, 4 if planes else 1)
+    if search is not None and tile is None:
+        facts = {"n": n, "h": h, "w": w, "ci": ci, "co": co, "kh": kh, "kw": kw, "stride": stride, "pad": pad}
+        facts |= {"dilation": dilation, "pad_value": pad_value, "epilogue": tuple(epilogue), "planes": planes}
+        tile = search.tile(work, cfg, vthreads, partial(conv2d, cfg, **facts))
     tile = chosen_tile(work, cfg, tile, vthreads)
     data = te.placeholder((nb, ib, h, w, cfg.batch, cfg.block_in), "int8", "x")
     weight = te.placeholder((ob, ib, kh, kw, cfg.block_out, cfg.block_in), "int8", "w")
-    padded, row_step = _padded(data, oy, (kh, stride[0]), pad, pad_value)
+    padded, row_step = padded_input(data, oy, (kh, stride[0]), pad, pad_value)
     c, i = te.reduce_axis((0, ib), "ci"), te.reduce_axis((0, cfg.block_in), "i")
     ky, kx = te.reduce_axis((0, kh), "ky"), te.reduce_axis((0, kw), "kx")
 
@@ -91,7 +98,7 @@ def output_size(
     return oy, ox
 
 
-def _padded(data, oy: int, rows: tuple[int, int], pad: tuple[int, int, int, int], pad_value: int):
+def padded_input(data, oy: int, rows: tuple[int, int], pad: tuple[int, int, int, int], pad_value: int):
     """(the padded input, input rows from output row to output row in it)."""
     n, ib, h, w, batch, block = (int(size) for size in data.shape)
     top, left, bottom, right = pad

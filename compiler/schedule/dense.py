@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from ...hw.config import Config
+from ..search import Search
 from ..tile import Tile, Work, best_tile
 from ..tvm_compat import Schedule, te
 from . import epilogue as ep
@@ -22,6 +24,7 @@ def dense(
     planes: bool = False,
     tile: Tile | None = None,
     vthreads: int | None = None,
+    search: Search | None = None,
 ) -> Schedule:
     """The schedule of `x (n, ci) @ w (co, ci).T`, accumulated in int32.
 
@@ -33,13 +36,17 @@ def dense(
     weights), each epilogue name (bias); outputs `out`, or `OUT0` to `OUT3` (lowest byte first) with blocks of
     `block_out`. `n`, `ci` and `co` need not be multiples of the blocks.
 
-    `tile` (default: searched) uses `n`, `co`, `ci`; `vthreads` (default: the tile's, 2 in a search) is 1 to 4.
+    `tile` (default: searched) uses `n`, `co`, `ci`; `vthreads` (default: the tile's, 2 in a search) is 1 to 4. With
+    `search` the cost model's best tiles are timed and the fastest is taken.
     Raises `ScheduleError` for an impossible epilogue or tile, `CapacityError` where no tile fits.
     """
     ep.check(epilogue, ("x", "w"), planes)
     nb, ib, ob = -(-n // cfg.batch), -(-ci // cfg.block_in), -(-co // cfg.block_out)
-    work = Work(nb, ob, ib, operands=ep.accumulator_operands(epilogue), alu_ops=ep.alu_ops(epilogue, planes))
+    work = Work(nb, ob, ib, operands=len(ep.accumulator_operands(epilogue)), alu_ops=ep.alu_ops(epilogue, planes))
     work = replace(work, planes=4 if planes else 1)
+    if search is not None and tile is None:
+        facts = {"n": n, "ci": ci, "co": co, "epilogue": tuple(epilogue), "planes": planes}
+        tile = search.tile(work, cfg, vthreads, partial(dense, cfg, **facts))
     tile = chosen_tile(work, cfg, tile, vthreads)
     x = te.placeholder((nb, ib, cfg.batch, cfg.block_in), "int8", "x")
     w = te.placeholder((ob, ib, cfg.block_out, cfg.block_in), "int8", "w")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError
-from ..intrin import ACC
+from ..intrin import ACC, PAR, PAR_WORDS
 from ..tile import MAX_VTHREADS
 from ..tvm_compat import Schedule, te
 from . import epilogue as ep
+
+_NO_STAGES: Mapping[str, Sequence[ep.Stage]] = {}
 
 
 def elementwise(
@@ -17,6 +20,7 @@ def elementwise(
     entries: int,
     chain: Sequence[ep.Stage],
     *,
+    operands: Mapping[str, Sequence[ep.Stage]] = _NO_STAGES,
     dtype: str = "int32",
     tile: int | None = None,
     vthreads: int = 2,
@@ -25,49 +29,107 @@ def elementwise(
 
     A stage is add, sub, mul, max, min, shr or shl with a number (16 bits) or the name of another tensor. All
     tensors have the shape (entries, batch, block_out); any packed tensor with blocks of `block_out` can be seen so.
-    `dtype` is int32, or int8 (which needs the extension `acc8`).
+    `dtype` is int32, or int8 (which needs the extension `acc8`). `operands` are chains on `x` and on the named
+    tensors themselves, each before `chain`.
 
-    Parameters of the program: inputs `x` and the named tensors in order, output `out`, int8 (the low 8 bits). `tile`
-    is the number of entries per tile (default: what fits), not necessarily a divisor.
+    A stage `rescale`, or at the end `requant`, takes parameters of one block of channels, uint32 (1, block_out, 3),
+    that are those of every entry. So `operands={"x": [("shl", 19)], "y": [("rescale", "r")]}` and `chain=[("add", "y"),
+    ("requant", "q")]` is the sum of two tensors of different scale.
+
+    Parameters of the program: inputs `x` and what stages name, in order, output `out`, int8 (the low 8 bits, unless
+    requantised). `tile` is the number of entries per tile (default: what fits), not necessarily a divisor.
 
     Raises `ScheduleError` for an impossible chain or tile, `CapacityError` where no tile fits.
     """
-    ep.check(chain, ("x",))
-    names = ep.operand_names(chain)
+    stages = [*(stage for each in operands.values() for stage in each), *chain]
+    for each in (*operands.values(), chain):
+        ep.check(each, ("x",))
+    names = ep.accumulator_operands(stages)
+    _check(operands, names, dtype, entries, tile, vthreads)
+    vthreads = min(vthreads, entries)
+    tile = _tile(cfg, entries, len(names), vthreads) if tile is None else tile
+    shape = (entries, cfg.batch, cfg.block_out)
+    tensors = {name: te.placeholder(shape, dtype, name) for name in ("x", *names)}
+    packed = [name for name in ep.operand_names(stages) if name not in names]
+    scales = {name: te.placeholder((1, cfg.block_out, PAR_WORDS), "uint32", name) for name in packed}
+    work = _Chains({name: _loaded(tensor) for name, tensor in tensors.items()}, scales)
+    for name, each in operands.items():
+        work.append(name, each, f"{name}_")
+    out = work.append("x", chain, "")
+    sch = Schedule(te.create_prim_func([*tensors.values(), *scales.values(), out]))
+    _arrange(sch, work, entries, tile, vthreads)
+    return sch
+
+
+def _check(operands, names: Sequence[str], dtype: str, entries: int, tile: int | None, vthreads: int) -> None:
+    for name in operands:
+        if name not in ("x", *names):
+            raise ScheduleError(f"elementwise: operand {name!r} is no tensor of the chain: {', '.join(('x', *names))}")
+    if any(op == "requant" for each in operands.values() for op, _ in each):
+        raise ScheduleError("elementwise: only the chain may end with requant, not an operand")
     if dtype not in ("int8", "int32"):
         raise ScheduleError(f"elementwise: dtype {dtype!r} must be int8 or int32")
     if not 1 <= vthreads <= MAX_VTHREADS:
         raise ScheduleError(f"elementwise: vthreads = {vthreads}: must be 1 to {MAX_VTHREADS}")
     if entries < 1 or (tile is not None and tile < 1):
         raise ScheduleError(f"elementwise: entries = {entries}, tile = {tile}: must be at least 1")
-    vthreads = min(vthreads, entries)
-    if tile is None:
-        operands = min(cfg.acc_depth, cfg.inp_depth) // (vthreads * max(1, len(names)))  # see Storage.read_by_alu
-        tile = min(-(-entries // vthreads), cfg.acc_depth // (vthreads * (1 + len(names))), operands)
+
+
+def _tile(cfg: Config, entries: int, names: int, vthreads: int) -> int:
+    read = min(cfg.acc_depth, cfg.inp_depth) // (vthreads * max(1, names))  # see Storage.read_by_alu
+    tile = min(-(-entries // vthreads), cfg.acc_depth // (vthreads * (1 + names)), read)
     if tile < 1:
-        raise CapacityError(f"elementwise: {1 + len(names)} tensors do not fit the accumulators of {cfg.name}")
-    tensors = {name: te.placeholder((entries, cfg.batch, cfg.block_out), dtype, name) for name in ("x", *names)}
-    loaded = {name: _loaded(tensor) for name, tensor in tensors.items()}
-    last, stages = loaded["x"], []
-    for k, (op, other) in enumerate(chain):
-        stages.append(f"{op}{k}")
-        last = _stage(last, op, loaded[other] if isinstance(other, str) else other, stages[-1])
-    out = te.compute(last.shape, lambda *axes: last(*axes).astype("int8"), name="out")
-    sch = Schedule(te.create_prim_func([*tensors.values(), out]))
-    share = -(-entries // (tile * vthreads))
-    thread, loop, _ = sch.split(sch.get_loops(sch.get_sblock("out"))[0], [vthreads, share, tile])
-    if vthreads > 1:
-        sch.bind(thread, "vthread.x")
-    for name in [*reversed(stages), *(f"{name}_loaded" for name in tensors)]:
-        block = sch.get_sblock(name)
-        sch.set_scope(block, 0, ACC)
-        sch.compute_at(block, loop, preserve_unit_loops=True)
-    return sch
+        raise CapacityError(f"elementwise: {1 + names} tensors do not fit the accumulators of {cfg.name}")
+    return tile
+
+
+class _Chains:
+    """Tensor expressions of the stages; `blocks` are those on accumulators in order, `readers` of packed parameters."""
+
+    def __init__(self, loaded: dict, scales: dict):
+        self.tensors, self.scales = loaded, scales
+        self.blocks = [tensor.op.name for tensor in loaded.values()]
+        self.readers: list[str] = []
+
+    def append(self, name: str, chain: Sequence[ep.Stage], prefix: str):
+        """The tensor that `chain` makes of `name`, which it takes the place of; without a prefix the output."""
+        last = self.tensors[name]
+        for k, (op, other) in enumerate(chain):
+            block = "out" if op == "requant" else f"{prefix}{op}{k}"
+            self.blocks.append(block)
+            if op in ep.PAR_OPS:
+                self.readers.append(block)
+                value = partial(ep.scaled, op, last, self.scales[other], lambda axes: (0, axes[-1]))
+            else:
+                value = partial(_applied, op, last, self.tensors[other] if isinstance(other, str) else other)
+            last = te.compute(last.shape, value, name=block)
+        if not prefix and last.op.name != "out":
+            self.blocks.append("out")
+            last = te.compute(last.shape, partial(_narrowed, last), name="out")
+        self.tensors[name] = last
+        return last
+
+
+def _applied(op: str, tensor, other, *axes):
+    return ep.apply(op, tensor(*axes), other, axes)
+
+
+def _narrowed(tensor, *axes):
+    return tensor(*axes).astype("int8")
 
 
 def _loaded(tensor):
     return te.compute(tensor.shape, lambda *axes: tensor(*axes).astype("int32"), name=f"{tensor.op.name}_loaded")
 
 
-def _stage(tensor, op: str, other, name: str):
-    return te.compute(tensor.shape, lambda *axes: ep.apply(op, tensor(*axes), other, axes), name=name)
+def _arrange(sch: Schedule, work: _Chains, entries: int, tile: int, vthreads: int) -> None:
+    share = -(-entries // (tile * vthreads))
+    thread, loop, _ = sch.split(sch.get_loops(sch.get_sblock("out"))[0], [vthreads, share, tile])
+    if vthreads > 1:
+        sch.bind(thread, "vthread.x")
+    for name in work.readers:
+        sch.cache_read(sch.get_sblock(name), 1, PAR)  # stays before all loops
+    for name in reversed([block for block in work.blocks if block != "out"]):
+        block = sch.get_sblock(name)
+        sch.set_scope(block, 0, ACC)
+        sch.compute_at(block, loop, preserve_unit_loops=True)

@@ -7,7 +7,7 @@ scale, zero point and clamp per channel. The parameters of both are tensors that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +28,7 @@ _OPS = {
     "shr": tirx.RShift,
     "shl": tirx.LShift,
 }
-_PAR_OPS = ("rescale", "requant")
+PAR_OPS = ("rescale", "requant")  # stages that read packed parameters
 
 
 @dataclass
@@ -63,20 +63,21 @@ def operand_names(chain: Sequence[Stage]) -> list[str]:
     return list(dict.fromkeys(value for _, value in chain if isinstance(value, str)))
 
 
-def accumulator_operands(chain: Sequence[Stage]) -> int:
-    """How many per-channel parameters of `chain` lie in accumulators."""
-    return len({value for op, value in chain if isinstance(value, str) and op not in _PAR_OPS})
+def accumulator_operands(chain: Sequence[Stage]) -> list[str]:
+    """Those of `operand_names` that lie in accumulators."""
+    packed = {value for op, value in chain if op in PAR_OPS}
+    return [name for name in operand_names(chain) if name not in packed]
 
 
 def check(chain: Sequence[Stage], taken: Sequence[str], planes: bool = False) -> None:
     """Raise `ScheduleError` for a stage that is no operation, or a parameter name that is taken."""
     for k, stage in enumerate(chain):
-        if len(stage) != 2 or stage[0] not in (*_OPS, *_PAR_OPS) or not isinstance(stage[1], (int, str)):
+        if len(stage) != 2 or stage[0] not in (*_OPS, *PAR_OPS) or not isinstance(stage[1], (int, str)):
             raise ScheduleError(
                 f"epilogue stage {stage!r}: must be one of {', '.join(_OPS)} with a number or a name, or "
-                f"{' or '.join(_PAR_OPS)} with a name"
+                f"{' or '.join(PAR_OPS)} with a name"
             )
-        if stage[0] in _PAR_OPS and not isinstance(stage[1], str):
+        if stage[0] in PAR_OPS and not isinstance(stage[1], str):
             raise ScheduleError(f"epilogue stage {stage!r}: takes the name of packed parameters")
         if stage[0] == "requant" and (planes or k + 1 < len(chain)):
             raise ScheduleError(f"epilogue stage {stage!r}: must be the last one, and not with planes")
@@ -89,7 +90,7 @@ def check(chain: Sequence[Stage], taken: Sequence[str], planes: bool = False) ->
 
 def build(acc, chain: Sequence[Stage], planes: bool, cfg: Config, blocks: int) -> Epilogue:
     """The epilogue of accumulators `acc`, whose dimensions are (n, channel blocks, ..., batch, block)."""
-    scales = {other for op, other in chain if op in _PAR_OPS}
+    scales = {other for op, other in chain if op in PAR_OPS}
     plain, packed = ((blocks, cfg.batch, cfg.block_out), "int32"), ((blocks, cfg.block_out, PAR_WORDS), "uint32")
     operands = {name: te.placeholder(*(packed if name in scales else plain), name) for name in operand_names(chain)}
     stages: list[str] = []
@@ -98,7 +99,7 @@ def build(acc, chain: Sequence[Stage], planes: bool, cfg: Config, blocks: int) -
     for k, (op, other) in enumerate(chain):  # one stage each: TVM would rewrite a whole expression
         if op == "requant":
             readers.append(("out", PAR))
-            out = te.compute(acc.shape, partial(_requantised, last, operands[other]), name="out")
+            out = _stage(last, op, operands[other], "out")
             return Epilogue(list(operands.values()), stages, readers, [out])
         stages.append(f"{op}{k}")
         if isinstance(other, str):
@@ -116,23 +117,22 @@ def build(acc, chain: Sequence[Stage], planes: bool, cfg: Config, blocks: int) -
     return Epilogue(list(operands.values()), stages, readers, outputs)
 
 
-def _requantised(acc, par, *axes):
-    return _with_parameters("int8", REQUANTISE, acc(*axes), par, axes[1], axes[-1])
-
-
-def _with_parameters(dtype: str, name: str, value, par, block, channel):
-    words = [par[block, channel, k] for k in range(PAR_WORDS)]
-    return tirx.call_extern(dtype, name, value, *words)
+def scaled(op: str, value, par, channel: Callable, *axes):
+    """The expression of stage `op` of PAR_OPS on `value`, with the parameters `par` of `channel(axes)`: block, lane."""
+    dtype, name = ("int8", REQUANTISE) if op == "requant" else ("int32", RESCALE)
+    words = [par[(*channel(axes), k)] for k in range(PAR_WORDS)]
+    return tirx.call_extern(dtype, name, value(*axes), *words)
 
 
 def apply(op: str, value, other, axes):
-    """The expression `op(value, other)`; `other` is a number or a tensor, read at `axes`."""
-    if op == "rescale":
-        return _with_parameters("int32", RESCALE, value, other, axes[0], axes[-1])
+    """The expression `op(value, other)` of an ALU stage; `other` is a number or a tensor, read at `axes`."""
     return _OPS[op](value, tirx.const(other, "int32") if isinstance(other, int) else other(*axes))
 
 
 def _stage(tensor, op: str, other, name: str):
+    if op in PAR_OPS:
+        return te.compute(tensor.shape, partial(scaled, op, tensor, other, lambda axes: (axes[1], axes[-1])), name=name)
+
     def value(*axes):
         return apply(op, tensor(*axes), other, (axes[1], *axes[-2:]))
 

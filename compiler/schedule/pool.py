@@ -57,7 +57,9 @@ def pool(
     shape = (nb, cb, oy, ox)
     window = (kh, kw, *stride)
     if tile is None:
-        tile = _largest_tile(cfg, shape, window, ep.accumulator_operands(epilogue), 2 if vthreads is None else vthreads)
+        tile = _largest_tile(
+            cfg, shape, window, len(ep.accumulator_operands(epilogue)), 2 if vthreads is None else vthreads
+        )
     elif vthreads is not None:
         tile = replace(tile, vthreads=vthreads)
     x = te.placeholder((nb, cb, h, w, cfg.batch, cfg.block_out), "int8", "x")

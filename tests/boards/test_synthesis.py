@@ -5,18 +5,26 @@ import pytest
 from tilewright.boards.synthesis import Resources, count, need
 from tilewright.hw.errors import UnsupportedError
 
+# what Yosys counts of a design of four modules, one of them twice
+CELLS = {
+    "\\t": {"LUT1": 1, "BUFG": 1, "t.core": 1},
+    "t.core": {"FDRE": 2, "t.core.a": 1, "t.core.b$7": 2},
+    "t.core.a": {"LUT6": 10, "CARRY4": 3, "RAMB18E1": 3, "RAMB36E1": 1, "DSP48E1": 2, "INV": 1},
+    "t.core.b$7": {"RAM64M": 2, "RAM32X1D": 1, "SRL16E": 1, "MUXF7": 1, "FDSE": 4, "t.core.b.c": 1},
+    "t.core.b.c": {"FDRE_1": 1},
+}
+
 
 def test_a_block_includes_its_parts_as_often_as_it_has_them():
-    cells = {
-        "\\top": {"top.core.engine": 1, "LUT6": 1},
-        "top.core.engine": {"top.core.engine.lane$2": 2, "FDRE": 3},
-        "top.core.engine.lane$2": {"DSP48E1": 1, "RAMB18E1": 1, "RAMB36E1": 1},
-    }
-    found = count("tiny", "top", cells)
-    assert found.config == "tiny"
-    assert found.modules["engine.lane"].dsp == 1
-    assert found.modules["engine"] == Resources(0, 3, 3.0, 2)
-    assert found.total == Resources(1, 3, 3.0, 2)
+    found = count("c", "t", CELLS)
+    assert found.config == "c"
+    assert found.modules == {"a": Resources(11, 0, 2.5, 2), "b": Resources(11, 5), "b.c": Resources(0, 1)}
+    assert found.total == Resources(34, 12, 2.5, 2)
+
+
+def test_a_cell_of_unknown_size_is_not_counted_as_nothing():
+    with pytest.raises(UnsupportedError, match="counts 3 URAM288, a cell of unknown size"):
+        count("c", "t", {"t": {"URAM288": 3}})
 
 
 def test_a_missing_tool_says_what_to_install():

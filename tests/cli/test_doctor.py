@@ -10,7 +10,7 @@ from tilewright.hw.config import PRESETS
 def test_it_names_packages_tools_presets_and_devices(tilewright):
     done = tilewright("doctor")
     assert done.status == 0
-    for word in ("numpy", "make", *PRESETS, "devices: model"):
+    for word in ("numpy", "make", *PRESETS, "devices: board, model"):
         assert word in done.out
     assert all(line == line.rstrip() for line in done.out.splitlines())
 

@@ -1,11 +1,13 @@
 """Builds small quantised models, ONNX and .tflite, and shows the instructions of schedules."""
 
+from typing import Any
+
 import flatbuffers
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert import schema_py_generated
 
 from tilewright.compiler import build
 from tilewright.hw.isa import Isa
@@ -25,8 +27,12 @@ class QdqModel:
 
     def node(self, kind, *inputs, name=None, **attrs):
         name = name or f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [f"{name}.y"], name=name, **attrs))
-        return f"{name}.y"
+        return self.nodes_of(kind, inputs, [f"{name}.y"], name, **attrs)[0]
+
+    def nodes_of(self, kind, inputs, outputs, name, **attrs):
+        """A node of several outputs, which are returned."""
+        self.nodes.append(onnx.helper.make_node(kind, list(inputs), outputs, name=name, **attrs))
+        return outputs
 
     def input(self, name, shape, dtype="FLOAT"):
         self.inputs.append(onnx.helper.make_tensor_value_info(name, getattr(onnx.TensorProto, dtype), shape))
@@ -99,6 +105,8 @@ def instructions():
 
     return show
 
+
+schema: Any = schema_py_generated  # whose own types leave arrays out
 
 # operator -> its options table
 TFLITE_OPTIONS = {
@@ -195,6 +203,134 @@ class TfliteModel:
         path = self.folder / name
         path.write_bytes(builder.Output())
         return path
+
+
+class RandomNetwork(TfliteModel):
+    """A random small network: `layers` operators, each on tensors that are there already.
+
+    Every tensor that nothing reads is an output. With `dense` a mean, a dense layer and softmax are the last ones.
+    """
+
+    def __init__(self, folder, seed, layers=6, dense=True):
+        super().__init__(folder, seed)
+        self.shapes, self.scales = {}, {}
+        height, width = self.rng.integers(5, 12, 2)
+        first = self.note(self.input((1, height, width, int(self.pick([1, 3, 4, 16]))), *self.quantisation()))
+        for _ in range(layers):
+            self.layer()
+        if dense and (images := [t for t in self.shapes if len(self.shapes[t]) == 4]):
+            self.head(images[-1])
+        read = {t for op in self.graph.operators for t in op.inputs}
+        self.graph.outputs = [t for t in self.shapes if t not in read and t != first] or [images[-1]]
+
+    def pick(self, values):
+        return values[self.rng.integers(len(values))]
+
+    def quantisation(self):
+        return float(np.float32(self.rng.uniform(0.02, 0.2))), int(self.rng.integers(-128, 128))
+
+    def note(self, t):
+        tensor = self.graph.tensors[t]
+        self.shapes[t] = tuple(int(n) for n in tensor.shape)
+        self.scales[t] = (float(tensor.quantization.scale[0]), int(tensor.quantization.zeroPoint[0]))
+        return t
+
+    def layer(self):
+        x = self.pick([t for t in self.shapes if len(self.shapes[t]) == 4])
+        kinds = ["convolution"] * 3 + ["depthwise"] * 2 + ["sum"] * 2
+        kinds += ["concatenation", "pooling", "pooling", "padding", "transposed", "function", "slice"]
+        made = getattr(self, self.pick(kinds))(x, *self.shapes[x][1:])
+        if made is not None:
+            self.note(made)
+
+    def window(self, h, w):
+        """(kernel, strides, padding, output size) that fit an image."""
+        padding = int(self.pick([0, 1]))
+        kernel = [int(self.rng.integers(1, min(4, n) + 1)) for n in (h, w)]
+        strides = [int(self.pick([1, 1, 2])) for _ in "hw"]
+        fits = [-(-n // s) if padding == 0 else (n - k) // s + 1 for n, k, s in zip((h, w), kernel, strides)]
+        return kernel, {"padding": padding, "strideH": strides[0], "strideW": strides[1]}, fits
+
+    def scaled_weights(self, x, shape, axis):
+        """Weights and biases whose sums suit int8, whatever the scales."""
+        scale = self.rng.uniform(0.002, 0.02, shape[axis]).astype(np.float32)
+        w = self.const(self.rng.integers(-127, 128, shape).astype(np.int8), scale, 0, axis)
+        b = self.rng.integers(-2000, 2000, shape[axis]).astype(np.int32)
+        return [w, self.const(b, np.float32(self.scales[x][0]) * scale)]
+
+    def convolution(self, x, h, w, c):
+        kernel, options, size = self.window(h, w)
+        groups = int(self.pick([1, 1, 1, *([2] if c % 2 == 0 else [])]))
+        channels = int(self.pick([4, 8, 20]))
+        weights = self.scaled_weights(x, (channels, *kernel, c // groups), 0)
+        options["fusedActivationFunction"] = int(self.pick([0, 1, 3]))
+        return self.op("CONV_2D", [x, *weights], (1, *size, channels), *self.quantisation(), **options)
+
+    def depthwise(self, x, h, w, c):
+        kernel, options, size = self.window(h, w)
+        multiplier = int(self.pick([1, 1, 2]))
+        if options["strideH"] != options["strideW"]:
+            return None  # which LiteRT does not run
+        weights = self.scaled_weights(x, (1, *kernel, c * multiplier), 3)
+        options |= {"depthMultiplier": multiplier, "fusedActivationFunction": int(self.pick([0, 1]))}
+        return self.op("DEPTHWISE_CONV_2D", [x, *weights], (1, *size, c * multiplier), *self.quantisation(), **options)
+
+    def transposed(self, x, h, w, c):
+        if h * w > 40:
+            return None
+        shape, weights = (1, 2 * h, 2 * w, 6), self.scaled_weights(x, (6, 3, 3, c), 0)
+        inputs = [self.const(np.array(shape, np.int32)), weights[0], x, weights[1]]
+        return self.op("TRANSPOSE_CONV", inputs, shape, *self.quantisation(), padding=0, strideH=2, strideW=2)
+
+    def sum(self, x, h, w, c):
+        others = [t for t in self.shapes if self.shapes[t] in ((1, h, w, c), (1, 1, 1, c))]
+        kind = self.pick(["ADD", "ADD", "SUB", "MUL"])
+        return self.op(kind, [x, self.pick(others)], (1, h, w, c), *self.quantisation())
+
+    def concatenation(self, x, h, w, c):
+        same = self.op(
+            "QUANTIZE",
+            [self.pick([t for t in self.shapes if self.shapes[t][:3] == (1, h, w)])],
+            (1, h, w, 0),
+            *self.scales[x],
+        )
+        source = int(self.graph.operators[-1].inputs[0])
+        self.graph.tensors[same].shape = np.array(self.shapes[source], np.int32)
+        return self.op(
+            "CONCATENATION", [x, self.note(same)], (1, h, w, c + self.shapes[source][3]), *self.scales[x], axis=3
+        )
+
+    def pooling(self, x, h, w, c):
+        kernel, options, size = self.window(h, w)
+        options |= {"filterHeight": kernel[0], "filterWidth": kernel[1]}
+        return self.op(self.pick(["MAX_POOL_2D", "AVERAGE_POOL_2D"]), [x], (1, *size, c), *self.scales[x], **options)
+
+    def padding(self, x, h, w, c):
+        amounts = self.rng.integers(0, 3, (4, 2)).astype(np.int32) * np.array([[0], [1], [1], [0]], np.int32)
+        shape = tuple(int(n) for n in np.array((1, h, w, c)) + amounts.sum(1))
+        return self.op("PAD", [x, self.const(amounts)], shape, *self.scales[x])
+
+    def function(self, x, h, w, c):
+        kind, *scale = self.pick([("LOGISTIC", 1 / 256, -128), ("TANH", 1 / 128, 0), ("RELU", 0.07, -9)])
+        return self.op(kind, [x], (1, h, w, c), *scale)
+
+    def slice(self, x, h, w, c):
+        begin, end = [0, h // 3, 0, c // 4], [1, h, w, c]
+        cut = [self.const(np.array(v, np.int32)) for v in (begin, end, [1, 1, 2, 1])]
+        return self.op("STRIDED_SLICE", [x, *cut], (1, h - h // 3, -(-w // 2), c - c // 4), *self.scales[x])
+
+    def head(self, x):
+        """A mean over the image, a dense layer, softmax."""
+        c = self.shapes[x][3]
+        y = self.note(self.op("MEAN", [x, self.const(np.array([1, 2], np.int32))], (1, c), *self.quantisation()))
+        y = self.note(self.op("FULLY_CONNECTED", [y, *self.scaled_weights(y, (10, c), 0)], (1, 10), 0.1, 3))
+        self.note(self.op("SOFTMAX", [y], (1, 10), 1 / 256, -128, beta=1.0))
+
+
+@pytest.fixture
+def random_network(tmp_path):
+    """A maker of `RandomNetwork`s by seed, saved in the test's folder."""
+    return lambda seed, **kwargs: RandomNetwork(tmp_path, seed, **kwargs)
 
 
 @pytest.fixture

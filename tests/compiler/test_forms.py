@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.compiler.forms import Requant, mean_store, sum_form
+from tilewright.compiler.forms import Requant, mean_store, sum_form, weighted_sum
 from tilewright.compiler.operators import Add, Sub, Tensor
 
 SCALES = st.floats(2**-12, 2**-2, allow_subnormal=False)
@@ -57,3 +57,31 @@ def test_means_of_every_sum(count):
 
 def test_a_store_wraps_its_bias():
     assert Requant((1 << 31) - 1, 1 << 30, 0, 0).apply(np.array([1])) == -128
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from((Add, Sub)), *[st.floats(2**-6, 2**-3)] * 3, ZEROS, ZEROS, ZEROS)
+def test_weighted_sums_equal_their_definition_on_samples(kind, sx, sy, so, zx, zy, zo):
+    tensors = [Tensor(name, (1, 4), "int8", s, z) for name, s, z in (("x", sx, zx), ("y", sy, zy), ("z", so, zo))]
+    op = kind("op", tuple(tensors[:2]), tensors[2])
+    form = weighted_sum(op)
+    assert form is not None and len(form.x) == len(form.y) <= 3
+    assert all(-128 <= digit <= 127 for digit in (*form.x, *form.y))
+    a, b = (sum(digit << 8 * k for k, digit in enumerate(reversed(digits))) for digits in (form.x, form.y))
+    rng = np.random.default_rng(zy & 0xFF)
+    for x, y in [*rng.integers(-128, 128, (200, 2)).tolist(), [-128, -128], [127, 127], [-128, 127]]:
+        (mx, ex), (my, ey), (mo, eo) = op.multipliers
+        total = multiplied((x - zx) << 20, mx, ex) + op.sign * multiplied((y - zy) << 20, my, ey)
+        wanted = min(max(multiplied(total, mo, eo) + zo, -128), 127)
+        assert int(form.store.apply(np.array([a * x + b * y]))[0]) == wanted
+
+
+def test_equal_scales_need_one_digit():
+    tensors = [Tensor(name, (1, 4), "int8", 0.05, 3) for name in "xyz"]
+    form = weighted_sum(Add("add", tuple(tensors[:2]), tensors[2]))
+    assert form is not None and form.x == form.y and len(form.x) == 1
+
+
+def test_scales_too_far_apart_have_no_weights():
+    tensors = [Tensor(name, (1, 4), "int8", s) for name, s in (("x", 0.5), ("y", 0.0000007), ("z", 0.000001))]
+    assert weighted_sum(Add("add", tuple(tensors[:2]), tensors[2])) is None

@@ -143,9 +143,9 @@ def test_relu_clamps_at_the_zero_point(qdq):
 def test_every_unsupported_node_is_named_at_once(qdq):
     m = qdq()
     x = m.quantise(m.input("x", [1, 4, 8, 8]))
-    w, scale = m.weights(4, 2, 3, 3)
-    y = m.quantise(m.node("Conv", x, w, m.bias(scale), name="grouped", group=2, pads=[1, 1, 1, 1]))
-    y = m.quantise(m.node("Add", y, x, name="shortcut"))
+    w, scale = m.weights(4, 4, 3, 3)
+    y = m.quantise(m.node("ConvTranspose", x, w, m.bias(scale), name="grouped", group=2, pads=[1, 1, 1, 1]))
+    y = m.quantise(m.node("Add", y, m.const(np.float32(1)), name="offset"))
     y = m.node("Conv", y, m.const(np.ones((2, 4, 1, 1), np.float32)), name="float")
     m.output(m.node("Softmax", m.node("Sin", y, name="wave"), name="top"))
     with pytest.raises(UnsupportedError) as caught:
@@ -153,11 +153,11 @@ def test_every_unsupported_node_is_named_at_once(qdq):
     text = str(caught.value)
     assert "model.onnx: 5 unsupported operators: " in text and "\n" not in text
     for part in (
-        "Conv 'grouped' has 2 groups; only 1 is supported",
-        "Add 'shortcut' adds two activations, which is not supported",
+        "ConvTranspose 'grouped' has groups, dilations, auto_pad or output_shape, which are not supported",
+        "Add 'offset' has a constant that is not quantised",
         "Conv 'float' has weights that are not quantised constants",
         "Sin 'wave' is not supported",
-        "Softmax 'top' is not supported",
+        "Softmax 'top' has an input that is not quantised",
     ):
         assert part in text
 
@@ -175,17 +175,34 @@ def pool_problem(m, kind, **attrs):
 PROBLEMS = {
     "Gemm 'bad' has an output that is not quantised": lambda m: linear_problem(m),
     "Gemm 'bad' has alpha, beta or transA": lambda m: m.quantise(linear_problem(m, alpha=0.5)),
-    "Relu 'bad' does not follow": lambda m: m.quantise(m.node("Relu", m.quantise(m.input("x", [1, 4])), name="bad")),
+    "Relu 'bad' has an input that is not quantised": lambda m: m.quantise(
+        m.node("Relu", m.input("x", [1, 4]), name="bad")
+    ),
+    "Clip 'bad' has bounds that are not constant": lambda m: m.quantise(
+        m.node("Clip", m.quantise(m.input("x", [1, 4])), m.input("low", [1]), name="bad")
+    ),
+    "Sigmoid 'bad' has an output that is not quantised": lambda m: m.node(
+        "Sigmoid", m.quantise(m.input("x", [1, 4])), name="bad"
+    ),
+    "Concat 'bad' has an input that is not quantised": lambda m: m.quantise(
+        m.node("Concat", m.quantise(m.input("x", [1, 4])), m.input("y", [1, 4]), axis=1, name="bad")
+    ),
+    "Pad 'bad' has mode 'edge'; only 'constant'": lambda m: m.quantise(
+        m.node("Pad", m.quantise(m.input("x", [1, 4])), m.const(np.zeros(4, np.int64)), mode="edge", name="bad")
+    ),
+    "Pad 'bad' has negative amounts": lambda m: m.quantise(
+        m.node("Pad", m.quantise(m.input("x", [1, 4])), m.const(np.array([0, -1, 0, 0])), name="bad")
+    ),
+    "Mul 'bad' has two constants": lambda m: m.quantise(
+        m.node("Mul", m.weights(2, 2)[0], m.weights(2, 2)[0], name="bad")
+    ),
     "Flatten 'bad' has an input that is not quantised": lambda m: m.quantise(
         m.node("Flatten", m.input("x", [1, 4]), name="bad")
     ),
     "MaxPool 'bad' has ceil_mode": lambda m: pool_problem(m, "MaxPool", ceil_mode=1),
-    "AveragePool 'bad' has padding": lambda m: pool_problem(m, "AveragePool", pads=[1, 1, 1, 1]),
+    "AveragePool 'bad' has padding that does not count": lambda m: pool_problem(m, "AveragePool", pads=[1, 1, 1, 1]),
     "QGemm 'bad' of domain 'com.microsoft'": lambda m: m.node(
         "QGemm", m.input("x", [1, 4]), name="bad", domain="com.microsoft"
-    ),
-    "Clip 'clip_1' is not supported; quantise the network": lambda m: m.quantise(
-        m.node("Clip", m.quantise(m.input("x", [1, 4])), name="clip_1")
     ),
 }
 
@@ -237,3 +254,74 @@ def test_shapes_that_contradict_each_other(tmp_path):
     onnx.save(model, tmp_path / "features.onnx")
     with pytest.raises(FileError, match="shapes or types are inconsistent"):
         import_onnx(tmp_path / "features.onnx")
+
+
+class Float:
+    """A float model in the making, for onnxruntime's quantiser."""
+
+    def __init__(self, seed=0):
+        self.nodes, self.constants, self.rng = [], [], np.random.default_rng(seed)
+
+    def const(self, array):
+        self.constants.append(onnx.numpy_helper.from_array(np.asarray(array), f"c{len(self.constants)}"))
+        return self.constants[-1].name
+
+    def weights(self, *shape):
+        return self.const(self.rng.normal(0, 0.3, shape).astype(np.float32))
+
+    def node(self, kind, *inputs, **attrs):
+        output = f"{kind}{len(self.nodes)}"
+        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [output], name=output, **attrs))
+        return output
+
+    def save(self, path, shape, output, classes):
+        info = onnx.helper.make_tensor_value_info
+        ends = [info("x", onnx.TensorProto.FLOAT, shape)], [info(output, onnx.TensorProto.FLOAT, classes)]
+        graph = onnx.helper.make_graph(self.nodes, "float", *ends, self.constants)
+        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+def every_operator(m):
+    """A network of every operator that the quantiser quantises and the front end reads."""
+    block = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    same = {"pads": [1, 1, 1, 1]}
+    bounds = m.const(np.float32(0)), m.const(np.float32(6))
+    y = m.node("Clip", m.node("Conv", "x", m.weights(8, 3, 3, 3), m.weights(8), strides=[2, 2], **same), *bounds)
+    y = m.node("Clip", m.node("Conv", y, m.weights(8, 1, 3, 3), m.weights(8), group=8, **same), *bounds)
+    side = m.node("Relu", m.node("Conv", y, m.weights(8, 8, 3, 3), m.weights(8), **same))
+    y = m.node("Relu", m.node("Add", m.node("Conv", y, m.weights(8, 8, 1, 1), m.weights(8)), side))
+    y = m.node("Concat", m.node("MaxPool", y, **block), m.node("AveragePool", y, **block), axis=1)
+    y = m.node("Pad", y, m.const(np.array([0, 0, 1, 1, 0, 0, 1, 1], np.int64)))
+    y = m.node("LeakyRelu", m.node("ConvTranspose", y, m.weights(16, 4, 2, 2), m.weights(4), strides=[2, 2]), alpha=0.1)
+    y = m.node("Mul", y, m.node("Sigmoid", y))
+    y = m.node("Transpose", m.node("Transpose", y, perm=[0, 2, 3, 1]), perm=[0, 3, 1, 2])
+    y = m.node("Reshape", m.node("Flatten", m.node("GlobalAveragePool", y)), m.const(np.array([1, 4], np.int64)))
+    y = m.node("Gemm", y, m.weights(10, 4), m.weights(10), transB=1)
+    return m.node("Softmax", m.node("Add", m.node("MatMul", y, m.weights(10, 10)), m.weights(10)), axis=1)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("activations", ["QInt8", "QUInt8"])
+def test_what_the_quantiser_of_onnxruntime_writes(tmp_path, onnxruntime_outputs, activations, per_channel):
+    from onnxruntime import quantization
+
+    shape, m = (1, 3, 16, 16), Float()
+    m.save(tmp_path / "float.onnx", shape, every_operator(m), (1, 10))
+    samples = iter([{"x": m.rng.normal(0, 1, shape).astype(np.float32)} for _ in range(8)])
+
+    class Reader(quantization.CalibrationDataReader):
+        def get_next(self):
+            return next(samples, None)
+
+    types = {"activation_type": quantization.QuantType[activations], "weight_type": quantization.QuantType.QInt8}
+    kind = {"quant_format": quantization.QuantFormat.QDQ, "per_channel": per_channel}
+    quantization.quantize_static(tmp_path / "float.onnx", tmp_path / "q.onnx", Reader(), **types, **kind)
+    graph = import_onnx(tmp_path / "q.onnx")
+    for _ in range(5):
+        x = {"x": m.rng.normal(0, 1, shape).astype(np.float32)}
+        (expected,), (mine,) = (
+            outputs.values()
+            for outputs in (onnxruntime_outputs(tmp_path / "q.onnx", x), reference.run(graph, x, "single")[0])
+        )
+        assert expected.argmax() == mine.argmax()
+        assert np.abs(mine - expected).max() <= 3.01 * graph.ops[-1].x.scale

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import reference
+from tilewright.compiler.assign import Assignment
+from tilewright.compiler.compare import compare
 from tilewright.compiler.graph import (
     AveragePool,
     Dequantize,
@@ -16,9 +18,9 @@ from tilewright.compiler.graph import (
     Reshape,
     Tensor,
 )
-from tilewright.compiler.network import compile_graph, compile_model
+from tilewright.compiler.network import compile_graph, compile_model, default_target
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.errors import InputError, UnsupportedError
+from tilewright.hw.errors import InputError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep
 from tilewright.runtime.loader import Loaded
@@ -162,13 +164,39 @@ def test_wrong_input_shapes_are_named():
             loaded.run({"image": np.full((1, 3, 11, 8), np.nan, np.float32)})
 
 
-def test_what_a_configuration_cannot_hold_is_listed():
-    with pytest.raises(UnsupportedError) as caught:
-        compile_graph(network(), ODD["w4"])
-    text = str(caught.value)
-    assert text.startswith("net: configuration 'w4' cannot run QConv2d 'first' with weights -128..127: wgt_bits is 4")
-    assert text.count("which holds -8..7") == 3 and "QDense 'dense'" in text
-    with pytest.raises(UnsupportedError, match="inp_bits is 4, out_bits 8, 8 are needed"):
-        compile_graph(network(), Config(inp_bits=4, inp_bytes=1 << 14))
+def test_what_a_configuration_cannot_hold_runs_on_the_host():
+    cfg = ODD["w4"]
+    executable = compile_graph(network(), cfg)
+    assert not any(isinstance(step, LaunchStep) for step in executable.steps)
+    choices = {c.ops[0].name: c for c in Assignment(network(), default_target(cfg)).choices}
+    refusals = choices["dense"].refusals
+    assert refusals["accelerator, layer by layer"].endswith("wgt_bits is 4, which holds -8..7")
+
+
+def test_unknown_contracts_are_refused():
     with pytest.raises(InputError, match="contract 'triple': must be one of double, single"):
         compile_graph(network(), PRESETS["vta"], "triple")
+
+
+@pytest.mark.parametrize("name", ["tiny", "pynq_z1"])
+@pytest.mark.parametrize("contract", ["double", "single"])
+def test_a_network_is_one_launch_and_exact(name, contract):
+    graph, cfg = network(), PRESETS[name]
+    executable = compile_graph(graph, cfg, contract)
+    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    verify(launch)
+    assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["quantize", "pack", "unpack", "dequantize"]
+    x = np.random.default_rng(3).normal(0, 1, graph.inputs[0].shape).astype(np.float32)
+    every = compile_graph(graph, cfg, contract, every_value=True)
+    for program in (executable, every):
+        with Loaded(program, open_device("model", cfg)) as loaded:
+            found = compare(graph, {"image": x}, loaded.run({"image": x}), contract)
+        assert found.difference is None, str(found.difference)
+    assert found.operators == len(graph.ops)
+
+
+def test_every_value_can_be_an_output():
+    x, y, z = Tensor("x", (1, 4)), Tensor("y", (1, 4)), Tensor("z", (1, 4), "float32")
+    graph = Graph("g", (x,), (z,), (linear(QDense, "d", x, y, np.ones((4, 4), np.int8)), Dequantize("f", (y,), z)))
+    assert [t.name for t in compile_graph(graph, PRESETS["tiny"]).outputs] == ["z"]
+    assert [t.name for t in compile_graph(graph, PRESETS["tiny"], every_value=True).outputs] == ["y", "z"]

@@ -22,7 +22,7 @@ def test_the_table_is_the_papers():
 def test_layers_are_exact_on_the_model(name, cfg):
     program = build_layer(name, cfg)
     launch = program.finish()
-    assert len(launch.insn) < 700
+    assert len(launch.insn) < 1000
     verify(launch)
     inputs, expected = layer_data(name, cfg)
     out, stats = run(program, inputs)

@@ -1,5 +1,7 @@
 """hw/control.py: the run from start to done, errors, watchdog, reset."""
 
+import pytest
+
 from tilewright.hw.config import PRESETS
 from tilewright.hw.control import START_LATENCY, Control
 from tilewright.hw.regs import Error
@@ -44,6 +46,23 @@ def test_a_run_that_ends_well_and_another(simulate):
             await ctx.tick()
             ctx.set(dut.finished, 0)
             assert ctx.get(dut.done) and not ctx.get(dut.running) and not ctx.get(dut.fault.code)
+
+    simulate(dut, bench)
+
+
+def test_tokens_that_nothing_takes_are_an_error_of_no_instruction(simulate):
+    dut = control()
+
+    async def bench(ctx):
+        ctx.set(dut.tokens_left, 1)
+        await begin(ctx, dut)
+        for _ in range(20):
+            await ctx.tick()
+            assert not ctx.get(dut.fault.code)
+        ctx.set(dut.finished, 1)
+        await ctx.tick()
+        assert ctx.get(dut.done) and not ctx.get(dut.running)
+        assert (ctx.get(dut.fault.code), ctx.get(dut.fault.index)) == (Error.TOKENS_LEFT, 0)
 
     simulate(dut, bench)
 
@@ -93,11 +112,18 @@ def test_the_watchdog_names_the_oldest_instruction_that_waits(simulate):
     simulate(dut, bench)
 
 
-def test_reset_ends_a_run_without_done(simulate):
+@pytest.mark.parametrize("wait", [0, 1, 5])
+def test_reset_ends_a_run_without_done(simulate, wait):
     dut = control()
 
     async def bench(ctx):
-        await begin(ctx, dut)
+        ctx.set(dut.start, 1)
+        await ctx.tick()
+        ctx.set(dut.start, 0)
+        await ctx.tick()
+        assert ctx.get(dut.go)
+        for _ in range(wait):
+            await ctx.tick()
         ctx.set(dut.reset, 1)
         await ctx.tick()
         ctx.set(dut.reset, 0)

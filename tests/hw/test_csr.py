@@ -51,6 +51,20 @@ async def read(ctx, axil, offset):
     return value
 
 
+def test_a_running_program_keeps_its_place(simulate):
+    dut = Csr(CFG)
+
+    async def bench(ctx):
+        for running, expected in ((0, 5), (1, 5), (0, 9)):
+            ctx.set(dut.running, running)
+            for name in ("INSN_COUNT", "INSN_ADDR_LO", "INSN_ADDR_HI", "WATCHDOG"):
+                await write(ctx, dut.axil, name, 9 if expected == 9 or running else 5)
+            assert (ctx.get(dut.count), ctx.get(dut.addr)) == (expected, expected << 32 | expected)
+            assert ctx.get(dut.watchdog) == (9 if running else expected)
+
+    simulate(dut, bench)
+
+
 def test_registers(simulate, rng):
     dut = Csr(CFG)
     counters = {name: int(rng.integers(0, 1 << 32)) for name in COUNTERS}

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.hw.errors import InputError, ProgramError
-from tilewright.runtime.buffer import Buffer, pack_bits, unpack_bits
+from tilewright.runtime.buffer import Buffer, Region, pack_bits, unpack_bits
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8, 32])
@@ -75,3 +75,13 @@ def test_words_may_be_unsigned():
     buffer = Buffer("q", (4,), 32, signed=False)
     assert np.array_equal(buffer.unpack(buffer.pack(words)), words)
     assert Buffer("q", (4,), 32).unpack(buffer.pack(words)).tolist() == [0, 1, -(1 << 31), -1]
+
+
+def test_regions_lie_within_their_buffer():
+    whole = Buffer("whole", (64,), kind="temp")
+    assert Region("part", (4, 8), whole=whole, start=32).kind == "temp"
+    for start in (-1, 33):
+        with pytest.raises(ProgramError, match=f"region 'part': bytes {start}..{start + 32} of 'whole', which has 64"):
+            Region("part", (32,), whole=whole, start=start)
+    with pytest.raises(ProgramError, match="of no buffer"):
+        Region("part", (32,))

@@ -28,7 +28,7 @@ module bus_master (
     assign s_axil_wready = written;
     assign s_axil_arready = !s_axil_rvalid;
     assign s_axil_bresp = scenario == 20 ? 2 : 0;
-    assign s_axil_rresp = 0;
+    assign s_axil_rresp = scenario == 24 ? 2 : 0;
     wire start = written && s_axil_awaddr == 12'h00c && s_axil_wdata[0];
     wire [7:0] many = scenario == 1 || scenario == 2 || scenario == 16 ? 4 : 1;
 
@@ -43,7 +43,7 @@ module bus_master (
     assign m_store0_awlen = 3;
     assign m_store0_awsize = 3;
     assign m_store0_awburst = 1;
-    assign m_store0_awvalid = running && writes != 0 && reads == 0;
+    assign m_store0_awvalid = rst ? scenario == 23 : running && writes != 0 && reads == 0;
     assign m_store0_wdata = {32'h01020304, 24'h0, beats} ^ (scenario == 13 && w_waited ? 1 : 0);
     assign m_store0_wstrb = scenario == 11 ? 8'h5f : 8'hff;
     assign m_store0_wlast = scenario == 9 ? beats == 2 : scenario == 10 ? 0 : beats == 1;
@@ -54,11 +54,11 @@ module bus_master (
         if (written) begin
             s_axil_bvalid <= scenario != 17;
             if (s_axil_awaddr == 12'h010) scenario <= s_axil_wdata;
-        end else if (s_axil_bready) s_axil_bvalid <= 0;
+        end else if (s_axil_bready || scenario == 26) s_axil_bvalid <= scenario == 27;
         if (s_axil_arvalid && s_axil_arready) begin
-            s_axil_rvalid <= 1;
+            s_axil_rvalid <= scenario != 25;
             s_axil_rdata <= s_axil_araddr == 12'h010 ? scenario : sum;
-        end else if (s_axil_rready || scenario == 19) s_axil_rvalid <= 0;
+        end else if (s_axil_rready || scenario == 19) s_axil_rvalid <= scenario == 28;
         ar_waited <= m_load0_arvalid && !m_load0_arready;
         w_waited <= m_store0_wvalid && !m_store0_wready;
         if (m_load0_arvalid && m_load0_arready) reads <= reads - 1;

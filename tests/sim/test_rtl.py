@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, FileError, UnsupportedError
+from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, FileError, TokenError, UnsupportedError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
+from tilewright.hw.regs import REGISTERS
 from tilewright.runtime.loader import run
 from tilewright.sim import verilator
 from tilewright.sim.device import ModelDevice
 from tilewright.sim.dram import Dram
 from tilewright.sim.random_programs import NOT_IN_CIRCUIT, ODD, Recorder, random_case, record_random
 from tilewright.sim.replay import replay_case
-from tilewright.sim.rtl import RtlDevice
+from tilewright.sim.rtl import RtlDevice, Simulation, build_core, load_library
 
 VTA, TINY, PYNQ = PRESETS["vta"], PRESETS["tiny"], PRESETS["pynq_z1"]
 NARROW = Config(
@@ -137,6 +138,12 @@ WRONG = {
     "compute waits for store": (DeadlockError, 0, [alu(pop_next=1), FINISH]),
     "store waits for compute": (DeadlockError, 1, [alu(), store(pop_prev=1), *DRAINED]),
     "load waits for compute": (DeadlockError, 0, [load(Mem.INP, pop_next=1), load(Mem.INP), FINISH]),
+    "a token left over": (TokenError, 0, [load(Mem.INP, push_next=1), FINISH]),
+    "tokens left over in two channels": (
+        TokenError,
+        2,
+        [alu(push_next=1), alu(push_prev=1), alu(push_prev=1), load(Mem.INP, pop_next=1), FINISH],
+    ),
     "each waits for the other": (
         DeadlockError,
         0,
@@ -164,6 +171,77 @@ def test_model_and_circuit_report_the_same_error(tiny, error, index, insns):
     if error is not AccessError:  # where an address is wrong, the model knows which
         assert texts[0] == texts[1]
     differential(TINY, index, device=tiny)
+
+
+def test_model_and_circuit_refuse_the_same_addresses_and_counts(tiny):
+    image, address, count = program(TINY, load(Mem.INP), FINISH)
+    for device in (ModelDevice(TINY), tiny):
+        with pytest.raises(AccessError, match="instructions at 0x1008: the address must be a multiple of 16"):
+            device.run_image(image, address + 8, count)
+        with pytest.raises(AccessError, match="2 instructions at 0xfff0 are outside DRAM, 0..0xffff"):
+            device.run_image(image, len(image) - 16, count)
+        with pytest.raises(ExecutionError, match="^none of 0 instructions is FINISH$") as caught:
+            device.run_image(image, address, 0)
+        assert caught.value.index is None
+
+
+def test_a_program_in_which_finish_is_not_last_runs_to_its_end_on_the_circuit(tiny):
+    """The model refuses it."""
+    image, address, count = program(TINY, store(pop_prev=1, dram=2048), ("FINISH", {"op": Op.FINISH, "push_next": 1}))
+    with pytest.raises(ExecutionError, match="executes after FINISH: nothing orders FINISH behind it"):
+        ModelDevice(TINY).run_image(image.copy(), address, count)
+    before = image.copy()
+    tiny.run_image(image, address, count)
+    assert not np.array_equal(image, before)
+
+
+def begin(sim, image, address, count):
+    """Start the program as a host would."""
+    sim.use(image)
+    for name, value in (("INSN_COUNT", count), ("INSN_ADDR_LO", address), ("INSN_ADDR_HI", 0), ("WATCHDOG", 20000)):
+        sim.write(name, value)
+    sim.write("CONTROL", 1)
+
+
+def test_nothing_that_a_host_does_to_the_registers_disturbs_a_program():
+    image, address, count = random_case(TINY, 2)
+    expected = image.copy()
+    ModelDevice(TINY).run_image(expected, address, count)
+    library = load_library(build_core(TINY))
+    for seed in range(10):
+        print(f"seed {seed}")
+        rng, got = np.random.default_rng(seed), image.copy()
+        sim = Simulation(library, Dram.random(seed))
+        begin(sim, got, address, count)
+        for _ in range(15):
+            name = rng.choice(["CONTROL", "INSN_COUNT", "INSN_ADDR_LO", "INSN_ADDR_HI", "VERSION", "ERROR", "CYCLES"])
+            sim.write(name, 1 if name == "CONTROL" else int(rng.integers(1 << 32)))
+            assert sim.read(str(rng.choice(list(REGISTERS)))) >= 0
+            sim.run(int(rng.integers(10)))
+        assert sim.read("CONTROL") == 1 and sim.run(1 << 20)
+        assert (sim.read("CONTROL"), sim.read("ERROR")) == (2, 0)
+        np.testing.assert_array_equal(got, expected)
+        sim.close()
+
+
+def test_a_reset_at_any_time_ends_a_program_and_the_next_one_runs():
+    image, address, count = random_case(TINY, 2)
+    expected = image.copy()
+    ModelDevice(TINY).run_image(expected, address, count)
+    library = load_library(build_core(TINY))
+    for seed in range(20):
+        print(f"seed {seed}")
+        rng, got = np.random.default_rng(seed), image.copy()
+        sim = Simulation(library, Dram.random(seed))
+        begin(sim, got, address, count)
+        ended = sim.run(0 if seed < 3 else int(rng.integers(2000)))
+        sim.write("CONTROL", 2)
+        assert not sim.run(2000) and sim.read("CONTROL") == 0 or ended
+        got[:] = image
+        begin(sim, got, address, count)
+        assert sim.run(1 << 20) and (sim.read("CONTROL"), sim.read("ERROR")) == (2, 0)
+        np.testing.assert_array_equal(got, expected)
+        sim.close()
 
 
 def test_a_bus_error_in_the_middle_of_any_program_ends_it():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tilewright.compiler import build
 from tilewright.compiler.schedule.conv2d import conv2d
 from tilewright.compiler.tile import OUTPUT_DIMS, Tile
+from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ProgramError, ScheduleError
 from tilewright.runtime import layout
@@ -76,6 +77,68 @@ def test_random_convolutions_are_exact(ref, data):
         check(ref, cfg, draw(st.integers(1, 3)), size, *channels, kernel, 0, epilogue, planes, **geometry)
     except CapacityError:
         assert geometry["tile"] is not None  # only tiles that were asked for may be too large
+
+
+def packed(cfg, rng, channels, contract):
+    """(PAR entries of random scales, R and clamp of accumulators with them, by hw/rounding.py)."""
+    bias = rng.integers(-3000, 3000, channels)
+    multiplier, exponent = rng.integers(1 << 30, 1 << 31, channels), rng.integers(-14, -4, channels)
+    facts = {"zero_point": -7, "low": -100, "high": 90, "contract": contract}
+    par = layout.pack_par(cfg, bias=bias, multiplier=multiplier, exponent=exponent, **facts)
+
+    def apply(acc):
+        scale = multiplier[:, None, None], exponent[:, None, None]
+        return rounding.requantise(acc + bias[:, None, None], *scale, -7, -100, 90, contract)
+
+    return par, apply
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_random_requantised_convolutions_are_exact(ref, data):
+    draw, cfg = data.draw, PRESETS["tiny"]
+    seed = draw(st.integers(0, 1 << 16))
+    rng, kernel, pad = np.random.default_rng(seed), draw(st.integers(1, 3)), draw(st.tuples(*[st.integers(0, 2)] * 4))
+    h, w, ci, co = draw(st.integers(3, 9)), draw(st.integers(3, 9)), draw(st.integers(1, 12)), draw(st.integers(1, 20))
+    x, weights = ref.values(rng, 8, (1, ci, h, w)), ref.values(rng, 8, (co, ci, kernel, kernel))
+    par, requantised = packed(cfg, rng, co, draw(st.sampled_from(rounding.CONTRACTS)))
+    geometry = {
+        "pad": pad,
+        "pad_value": draw(st.sampled_from([0, -5])),
+        "stride": draw(st.sampled_from([(1, 1), (2, 1)])),
+    }
+    tile = draw(st.none() | tiles())
+    try:
+        sch = conv2d(cfg, 1, h, w, ci, co, kernel, kernel, **geometry, epilogue=[("requant", "q")], tile=tile)
+        inputs = {"x": layout.pack_activations(x, cfg), "w": layout.pack_weights(weights, cfg), "q": par}
+        out, stats = ref.outputs_of(sch, cfg, inputs)
+    except CapacityError:
+        assert tile is not None
+        return
+    assert np.array_equal(layout.unpack_activations(out, co, cfg), requantised(ref.convolve(x, weights, **geometry)))
+    assert not any(name.startswith("ALU") for name in stats.insns)
+
+
+def test_accumulators_are_rescaled_per_channel(ref):
+    cfg, rng = PRESETS["tiny"], np.random.default_rng(1)
+    x, w = ref.values(rng, 8, (1, 8, 5, 5)), ref.values(rng, 8, (12, 8, 3, 3))
+    multiplier, exponent = rng.integers(1 << 30, 1 << 31, 12), rng.integers(-9, -4, 12)
+    zero = np.zeros(12, np.int64)
+    par = layout.pack_par(
+        cfg, bias=zero, multiplier=multiplier, exponent=exponent, zero_point=0, low=0, high=0, contract="double"
+    )
+    sch = conv2d(cfg, 1, 5, 5, 8, 12, 3, 3, epilogue=[("rescale", "r"), ("max", -3)])
+    inputs = {"x": layout.pack_activations(x, cfg), "w": layout.pack_weights(w, cfg), "r": par}
+    out, stats = ref.outputs_of(sch, cfg, inputs)
+    scaled = rounding.rescale(ref.convolve(x, w), multiplier[:, None, None], exponent[:, None, None])
+    assert np.array_equal(layout.unpack_activations(out, 12, cfg), ref.wrap(np.maximum(scaled, -3), 8))
+    assert stats.insns["ALU.RESCALE"] >= 3
+
+
+def test_a_reduction_begins_by_overwriting(ref):
+    stats = check(ref, PRESETS["pynq_z1"], 1, (6, 6), 32, 32, (3, 3), tile=Tile(co=2, oy=2, ox=4, ci=1))
+    assert stats.uops == 2 * 16 * 2 * 9  # no visit more than there are products
+    assert stats.insns["GEMM"] == 2 * 3
 
 
 @pytest.mark.parametrize("vthreads", [1, 2, 3, 4])
@@ -146,6 +209,12 @@ def test_tiles_that_stay_on_chip_are_loaded_once(ref):
         ({"dilation": (0, 1)}, r"conv2d: input 6x6, kernel 3x3 with dilation \(0, 1\), .* everything else at least 1"),
         ({"epilogue": [("div", 2)]}, r"epilogue stage \('div', 2\): must be one of add"),
         ({"epilogue": [("add", "w")]}, "'w': the name is taken"),
+        (
+            {"epilogue": [("requant", "q"), ("max", 0)]},
+            r"\('requant', 'q'\): must be the last one, and not with planes",
+        ),
+        ({"epilogue": [("requant", "q")], "planes": True}, "must be the last one, and not with planes"),
+        ({"epilogue": [("rescale", 3)]}, r"\('rescale', 3\): takes the name of packed parameters"),
         ({"tile": Tile(oy=0)}, "Tile.oy = 0: must be at least 1"),
         ({"tile": Tile(), "vthreads": 5}, "Tile.vthreads = 5: must be 1 to 4"),
         ({"tile": Tile(thread="ky")}, "Tile.thread = 'ky'"),

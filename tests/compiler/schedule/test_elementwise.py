@@ -6,8 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler.schedule.elementwise import elementwise
+from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
+from tilewright.runtime import layout
 
 
 def check(ref, cfg, entries, chain, dtype, **tiling):
@@ -58,3 +60,23 @@ def test_mistakes_are_named(ref):
         elementwise(vta, 4, [("mul", 0)])
     with pytest.raises(ScheduleError, match="entries = 0"):
         elementwise(vta, 0, [])
+    with pytest.raises(ScheduleError, match="operand 'z' is no tensor of the chain: x, y"):
+        elementwise(vta, 4, [("add", "y")], operands={"z": []})
+    with pytest.raises(ScheduleError, match="only the chain may end with requant"):
+        elementwise(vta, 4, [("add", "y")], operands={"y": [("requant", "q")]})
+
+
+@pytest.mark.parametrize("entries, tiling", [(1, {}), (45, {}), (200, {"tile": 7, "vthreads": 3})])
+def test_sums_of_tensors_of_two_scales_are_requantised(ref, entries, tiling):
+    cfg, rng = PRESETS["tiny"], np.random.default_rng(entries)
+    x, y = (rng.integers(-128, 128, (entries, 1, 4)).astype(np.int8) for _ in range(2))
+    none = {"bias": np.zeros(4, np.int64), "zero_point": 0, "low": -128, "high": 127, "contract": "double"}
+    r = layout.pack_par(cfg, **none | {"multiplier": 1234567890, "exponent": -1})
+    q = layout.pack_par(cfg, **none | {"multiplier": 1987654321, "exponent": -17, "bias": np.full(4, 99), "high": 80})
+    chains = {"x": [("shl", 19)], "y": [("add", 5), ("shl", 16), ("rescale", "r")]}
+    sch = elementwise(cfg, entries, [("add", "y"), ("requant", "q")], operands=chains, dtype="int8", **tiling)
+    out, stats = ref.outputs_of(sch, cfg, {"x": x, "y": y, "r": r, "q": q})
+    scaled = rounding.rescale((y.astype(np.int64) + 5) << 16, 1234567890, -1)
+    total = ref.wrap((x.astype(np.int64) << 19) + scaled + 99, 32)
+    assert np.array_equal(out, rounding.requantise(total, 1987654321, -17, 0, -128, 80))
+    assert stats.insns["LOAD.PAR"] == 2

@@ -217,14 +217,16 @@ def _placed(check: re.Match) -> str:
     return f'  attribute \\src "{check[2].replace(" ", "_")}"\n{check[1]}'
 
 
-def mutated(module: str, before: str, after: str) -> types.ModuleType:
-    """The module `tilewright.hw.<module>` with one change of its text; that it applies is checked."""
+def mutated(module: str, *changes: str) -> types.ModuleType:
+    """The module `tilewright.hw.<module>` with `changes` of its text, each before and after; each is seen to apply."""
     original = importlib.import_module(f"tilewright.hw.{module}")
     text = inspect.getsource(original)
-    assert text.count(before) == 1, f"hw/{module}.py has changed; the mutation {before!r} needs a new place"
+    for before, after in zip(changes[::2], changes[1::2], strict=True):
+        assert text.count(before) == 1, f"hw/{module}.py has changed; the mutation {before!r} needs a new place"
+        text = text.replace(before, after)
     changed = types.ModuleType(original.__name__ + "_mutated")
     changed.__package__ = "tilewright.hw"
-    exec(compile(text.replace(before, after), f"{module}_mutated.py", "exec"), changed.__dict__)
+    exec(compile(text, f"{module}_mutated.py", "exec"), changed.__dict__)
     return changed
 
 

@@ -1,4 +1,4 @@
-"""hw/read_port.py and hw/store.py, by induction: bursts keep the rules of AXI, and cover exactly what was asked for."""
+"""hw/read_port.py and hw/bursts.py, by induction: bursts keep the rules of AXI and cover exactly what was asked for."""
 
 import pytest
 
@@ -10,17 +10,19 @@ WRAP = 1 << 38  # beat addresses
 
 STEADY = "an address stays until it is taken"
 PAGE = "a burst stays in its 4 kB"
-LENGTH = "a burst has at most 16 beats"
 ONCE = "every beat is asked for as often as it was requested"
 ROOM = "there is room for every beat that comes"
+WHOLE = "whole beats at rising addresses"
+OWN = "every beat goes to its client"
 DATA = "a beat stays until it is taken"
 LAST = "the last beat of a burst is marked, and no other"
 
 
-def burst_rules(spec, valid, ready, addr, length, *rest):
-    spec.sees(spec.steady(valid, ready, addr, length, *rest), STEADY)
+def burst_rules(spec, valid, ready, addr, length, size, burst):
+    """What AXI demands of addresses; lengths have 4 bits, so no burst is longer than 16 beats."""
+    spec.sees(spec.steady(valid, ready, addr, length, size, burst), STEADY)
+    spec.sees((size == 2) & (burst == 1), WHOLE)
     spec.sees(~valid | (addr[:12] + (length + 1) * BYTES <= 4096), PAGE)
-    spec.sees(~valid | (length < 16), LENGTH)
     spec.invariant(~valid | (addr[2:6] + length < 16) & (addr[:2] == 0), "a burst stays in its 16 beats")
 
 
@@ -69,7 +71,6 @@ def read_port(spec, port, clients=1):
         spec.invariant(~inside[k].valid | (inside[k].beats != 0), "a request that is left is not empty")
     wait = waiting(spec, "port.addresses.memory", addresses)
     burst_rules(spec, axi.arvalid, axi.arready, axi.araddr, axi.arlen, axi.arsize, axi.arburst)
-    spec.sees((axi.arsize == 2) & (axi.arburst == 1), "whole beats at rising addresses")
     spec.reaches(axi.arvalid & (axi.arlen == 15) & axi.rvalid)
     if clients == 1:
         only, request = inside[0], dut.req[0]
@@ -94,7 +95,7 @@ def answers(spec, dut, calls, wait):
     spec.takes(~axi.rvalid | ((beats != 0) & (~axi.rlast | (bursts != 0))))
     buffer, route = inside.buffer, inside.route
     spec.sees(axi.rready & (~buffer.i.valid | buffer.i.ready) & (~route.i.valid | route.i.ready), ROOM)
-    spec.sees(~inside.came | buffer.i.valid, "every beat goes to its client")
+    spec.sees(~inside.came | buffer.i.valid, OWN)
     on_way = Mux(axi.arvalid, axi.arlen + 1, 0) + Mux(wait[0], wait[2], 0) + inside.came
     spec.invariant(only.room + buffer.level + beats + on_way == 32, "a beat is free, asked, owed or here")
     spec.invariant((buffer.level - buffer.o.valid)[:6] <= 32, "no more are stored than fit")
@@ -120,16 +121,20 @@ def test_the_assumptions_leave_long_bursts(solver, new_spec):
 
 
 @pytest.mark.parametrize(
-    "before, after, text",
+    "changes, text",
     [
-        ("addresses.o.ready.eq(axi.arready)", "addresses.o.ready.eq(1)", STEADY),
-        ("length.eq(Mux(final, beats[:5], to_boundary))", "length.eq(Mux(final, beats[:5], 16))", ONCE),
-        ("beats.eq(beats - length)", "beats.eq(beats - 1)", ONCE),
-        ("req.ready.eq(~valid | (grant & final))", "req.ready.eq(~valid | grant)", ONCE),
+        (["addresses.o.ready.eq(axi.arready)", "addresses.o.ready.eq(1)"], STEADY),
+        (["BURST_BEATS - addr[:4]", "BURST_BEATS", "((addr >> 4) + 1) << 4", "addr + length"], PAGE),
+        (["axi.arburst.eq(INCR)", "axi.arburst.eq(addresses.o.payload.len == 0)"], WHOLE),
+        (["axi.arsize.eq(low)", "axi.arsize.eq(low + addresses.o.payload.addr[0])"], WHOLE),
+        (["length.eq(Mux(final, beats[:5], to_boundary))", "length.eq(to_boundary)"], ONCE),
+        (["beats.eq(beats - length)", "beats.eq(beats - 1)"], ONCE),
+        (["req.ready.eq(~valid | (grant & final))", "req.ready.eq(~valid | grant)"], ONCE),
+        (["came & (route.o.payload == k)", "came & (route.o.payload != k)"], OWN),
     ],
 )
-def test_a_wrong_read_port_is_found(solver, new_spec, mutant, before, after, text):
-    changed = mutant("read_port", before, after)
+def test_a_wrong_read_port_is_found(solver, new_spec, mutant, changes, text):
+    changed = mutant("read_port", *changes)
     solver.refuted(read_port(new_spec(), changed.ReadPort), text, 10)
 
 
@@ -196,27 +201,29 @@ def stored_lengths(spec, bursts):
 
 
 def test_writes_keep_the_rules(solver, new_spec):
-    from tilewright.hw.store import StoreBursts
+    from tilewright.hw.bursts import StoreBursts
 
     solver.proved(store(new_spec(), StoreBursts))
 
 
 def test_writes_have_as_many_beats_as_told_within_8_cycles(solver, new_spec):
-    from tilewright.hw.store import StoreBursts
+    from tilewright.hw.bursts import StoreBursts
 
     solver.bounded(stored_lengths(new_spec(), StoreBursts), 8)
 
 
 @pytest.mark.parametrize(
-    "before, after, spec, text",
+    "changes, spec, text",
     [
-        ("addresses.o.ready.eq(axi.awready)", "addresses.o.ready.eq(1)", store, STEADY),
-        ("self.beats.ready.eq(axi.wready & lengths.o.valid)", "self.beats.ready.eq(lengths.o.valid)", store, DATA),
-        ("self.row.ready.eq(~valid | (go & final))", "self.row.ready.eq(~valid | go)", store, ONCE),
-        ("((row.addr >> 4) + 1) << 4", "row.addr + 1", store, ONCE),
-        ("axi.wlast.eq(count == lengths.o.payload)", "axi.wlast.eq(count >= 1)", stored_lengths, LAST),
+        (["addresses.o.ready.eq(axi.awready)", "addresses.o.ready.eq(1)"], store, STEADY),
+        (["BURST_BEATS - row.addr[:4]", "BURST_BEATS", "((row.addr >> 4) + 1) << 4", "row.addr + length"], store, PAGE),
+        (["axi.awburst.eq(INCR)", "axi.awburst.eq(addresses.o.payload.len == 0)"], store, WHOLE),
+        (["self.beats.ready.eq(axi.wready & lengths.o.valid)", "self.beats.ready.eq(lengths.o.valid)"], store, DATA),
+        (["self.row.ready.eq(~valid | (go & final))", "self.row.ready.eq(~valid | go)"], store, ONCE),
+        (["((row.addr >> 4) + 1) << 4", "row.addr + 1"], store, ONCE),
+        (["axi.wlast.eq(count == lengths.o.payload)", "axi.wlast.eq(count >= 1)"], stored_lengths, LAST),
     ],
 )
-def test_a_wrong_store_is_found(solver, new_spec, mutant, before, after, spec, text):
-    changed = mutant("store", before, after)
+def test_a_wrong_store_is_found(solver, new_spec, mutant, changes, spec, text):
+    changed = mutant("bursts", *changes)
     solver.refuted(spec(new_spec(), changed.StoreBursts), text, 8)

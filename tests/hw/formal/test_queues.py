@@ -3,6 +3,7 @@
 import pytest
 
 COUNT = "pushed - popped is what is inside"
+FULL = "never more than fit"
 STEADY = "what is offered stays until it is taken"
 ORDER = "the word comes out in its turn"
 
@@ -30,7 +31,7 @@ def invariants(spec, dut, inside, pushed, popped, depth):
     """What is known of the words inside."""
     stored, head, tail = inside.stored, inside.head, inside.tail
     spec.sees((pushed - popped)[: len(pushed)] == dut.level, COUNT)
-    spec.sees(dut.level <= depth + 1, "never more than fit")
+    spec.sees(dut.level <= depth + 1, FULL)
     spec.invariant((stored <= depth) & (head < depth) & (tail < depth), "pointers stay inside")
     spec.invariant((head + stored == tail) | (head + stored == tail + depth), "as many words as between the pointers")
 
@@ -92,3 +93,8 @@ def test_words_come_out(solver, new_spec):
 def test_a_wrong_queue_is_found(solver, new_spec, mutant, before, after, spec, text):
     changed = mutant("fifo", before, after.replace("push_next", "(self.i.valid & self.o.ready)"))
     solver.refuted(spec(new_spec(), changed.Fifo, 3), text, 12)
+
+
+def test_a_queue_that_takes_too_much_is_found(solver, new_spec, mutant):
+    changed = mutant("fifo", "self.i.ready.eq(stored != self.depth)", "self.i.ready.eq(stored != 5)")
+    solver.refuted(counted(new_spec(), changed.Fifo, 4), FULL, 12)

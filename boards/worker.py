@@ -1,0 +1,190 @@
+"""The process that owns a server's device: it runs one job after the other, and can be ended without harm to the rest.
+
+Parent and worker exchange the bytes of messages over a pipe; nothing that came from a client is unpickled or executed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import resource
+import signal
+import sys
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from ..hw.config import Config
+from ..hw.errors import BoardError, CapacityError, HangError, TilewrightError
+from ..runtime.bounds import check_dram
+from ..runtime.device import Device, open_device
+from ..runtime.executable import Executable, LaunchStep
+from ..runtime.loader import Loaded
+from . import messages
+
+DIGEST = 32  # bytes of a program's SHA-256
+KEPT = 4  # programs that stay placed in device memory
+_LOAD, _RUN = b"L", b"R"
+_START = 900.0  # seconds that a device may take to open: a circuit is built first
+_END = 3.0  # seconds that a worker has to stop its device
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one job and of all: `max_bytes` of a message and of an unpacked program, `max_seconds` of a job,
+    `max_memory` bytes of the process that runs them, `queue` jobs that may wait.
+    """
+
+    max_bytes: int = 64 << 20
+    max_seconds: float = 60.0
+    max_memory: int = 4 << 30
+    queue: int = 16
+
+
+@dataclass(frozen=True)
+class Offer:
+    """The device that a server offers: its name in `runtime.device`, its configuration, and options of its class."""
+
+    device: str
+    cfg: Config
+    options: dict[str, object] = field(default_factory=dict)
+
+
+class Worker:
+    """A device in a process of its own. One call at a time."""
+
+    def __init__(self, offer: Offer, limits: Limits):
+        self._offer, self._limits = offer, limits
+        self._process: Any = None
+        self._pipe: Connection | None = None
+
+    def start(self) -> None:
+        """Open the device. Raises what opening raises."""
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_main, args=(theirs, self._offer, self._limits), daemon=True)
+        self._process.start()
+        theirs.close()
+        try:
+            reply = messages.parse("LoadReply", self._pipe.recv_bytes() if self._pipe.poll(_START) else b"")
+        except EOFError:
+            self.stop()
+            raise BoardError("the process that should open the device ended") from None
+        if reply.failure:
+            self.stop()
+        messages.raise_failure(reply.failure)
+
+    def load(self, digest: bytes, program: bytes) -> bytes:
+        """Check and place `program`, the contents of a .tw file, under its `digest`; a LoadReply."""
+        return self._call(_LOAD + digest + program)
+
+    def run(self, request: bytes) -> bytes:
+        """Execute a RunRequest; a RunReply."""
+        return self._call(_RUN + request)
+
+    def stop(self) -> None:
+        """End the process; the device is stopped first."""
+        process, self._process = self._process, None
+        pipe, self._pipe = self._pipe, None
+        if process is not None:
+            process.terminate()
+            process.join(_END)
+            process.kill()
+            process.join()
+        if pipe is not None:
+            pipe.close()
+
+    def _call(self, request: bytes) -> bytes:
+        """The answer. Raises `HangError` after `max_seconds`, `BoardError` where the process died."""
+        if self._process is None:
+            self.start()
+        pipe = self._pipe
+        assert pipe is not None
+        try:
+            pipe.send_bytes(request)
+            if pipe.poll(self._limits.max_seconds):
+                return pipe.recv_bytes()
+        except (EOFError, OSError):
+            self.stop()
+            raise BoardError("the job ended the process that ran it, by the memory it used or otherwise") from None
+        self.stop()
+        raise HangError(f"the job was ended after {self._limits.max_seconds:g} s, the time that one job may take")
+
+
+class Jobs:
+    """What the worker does: it keeps programs placed on `device`, and runs them."""
+
+    def __init__(self, device: Device, limits: Limits):
+        self._device, self._limits = device, limits
+        self._placed: OrderedDict[bytes, Loaded] = OrderedDict()
+
+    def load(self, digest: bytes, data: bytes) -> Any:
+        """A LoadReply: the program is placed, or why not."""
+        try:
+            if digest not in self._placed:
+                executable = Executable.from_bytes(data, "the program", most=self._limits.max_bytes)
+                for step in executable.steps:
+                    if isinstance(step, LaunchStep):
+                        check_dram(step.launch)
+                while len(self._placed) >= KEPT:
+                    self._drop_oldest()
+                self._placed[digest] = self._place(executable)
+            return messages.make("LoadReply", digest=digest)
+        except TilewrightError as exc:
+            return messages.make("LoadReply", failure=[messages.failure(exc)])
+
+    def run(self, request: Any) -> Any:
+        """A RunReply for a RunRequest: outputs and reports, or why not; `unknown` where the program is not placed."""
+        loaded = self._placed.get(request.digest)
+        if loaded is None:
+            return messages.make("RunReply", unknown=True)
+        self._placed.move_to_end(request.digest)
+        try:
+            outputs = loaded.run(messages.arrays(request.inputs))
+        except TilewrightError as exc:
+            return messages.make("RunReply", failure=[messages.failure(exc)])
+        return messages.make("RunReply", outputs=messages.tensors(outputs), steps=messages.steps(loaded.reports))
+
+    def close(self) -> None:
+        """Free the device's memory."""
+        while self._placed:
+            self._drop_oldest()
+
+    def _place(self, executable: Executable) -> Loaded:
+        while True:
+            try:
+                return Loaded(executable, self._device)
+            except CapacityError:
+                if not self._placed:
+                    raise
+                self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        self._placed.popitem(last=False)[1].close()
+
+
+def _main(pipe: Connection, offer: Offer, limits: Limits) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as an exception: a running accelerator is stopped
+    try:
+        device = open_device(offer.device, offer.cfg, **offer.options)
+        if hasattr(device, "open"):
+            device.open()  # so that a board is known to be there before anyone asks
+    except TilewrightError as exc:
+        pipe.send_bytes(messages.make("LoadReply", failure=[messages.failure(exc)]).SerializeToString())
+        return
+    memory = min(limits.max_memory, sys.maxsize)
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    pipe.send_bytes(messages.make("LoadReply").SerializeToString())
+    jobs = Jobs(device, limits)
+    with contextlib.suppress(EOFError):
+        while True:
+            pipe.send_bytes(_answer(jobs, pipe.recv_bytes()).SerializeToString())
+
+
+def _answer(jobs: Jobs, request: bytes) -> Any:
+    kind, body = request[:1], request[1:]
+    if kind == _LOAD:
+        return jobs.load(body[:DIGEST], body[DIGEST:])
+    return jobs.run(messages.parse("RunRequest", body))

@@ -1,0 +1,63 @@
+"""`tilewright run --check`: a run against the golden interpreter, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..hw.errors import UnsupportedError
+from .programs import NETWORKS
+from .where import Where
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..hw.config import Config
+
+
+def need_network(model: str) -> None:
+    """Raise `UnsupportedError` where `model` is no network: only these have a golden interpreter."""
+    if not model.endswith(NETWORKS):
+        raise UnsupportedError(f"{model}: --check needs a network, {' or '.join(NETWORKS)}, for the golden values")
+
+
+def check(
+    model: str,
+    cfg: Config,
+    contract: str | None,
+    where: Where,
+    samples: Sequence[Mapping[str, np.ndarray]],
+    results: Sequence[Mapping[str, np.ndarray]],
+) -> dict[str, object]:
+    """Compare the `results` of a run on `samples` with the golden interpreter's.
+
+    Then the network is compiled again with every tensor as an output and run on one sample, the first whose results
+    differ or the first of all; its operators are compared in order. `text` of the result says it all to people.
+    """
+    import numpy as np
+
+    from ..compiler import reference
+    from ..compiler.compare import compare
+    from ..compiler.frontend import import_model
+    from ..compiler.network import compile_graph
+
+    contract = contract or "double"
+    graph = import_model(model)
+    wrong = []
+    for k, (sample, result) in enumerate(zip(samples, results, strict=True)):
+        golden, _ = reference.run(graph, sample, contract)
+        if any(not np.array_equal(result[name].view(np.uint8), value.view(np.uint8)) for name, value in golden.items()):
+            wrong.append(k)
+    probe = wrong[0] if wrong else 0
+    with where.open(compile_graph(graph, cfg, contract, every_value=True)) as loaded:
+        found = compare(graph, samples[probe], loaded.run(samples[probe]), contract)
+    equal = not wrong and found.difference is None
+    text = f"golden interpreter ({contract}): {len(samples) - len(wrong)} of {len(samples)} results equal; "
+    text += f"on input {probe} "
+    if found.difference is not None:
+        text += f"operator {found.operators} of {len(graph.ops)} differs: {found.difference}"
+    else:
+        text += f"all {found.operators} operators are equal, {found.elements:,} elements"
+    facts: dict[str, object] = {"contract": contract, "results_equal": len(samples) - len(wrong), "input": probe}
+    facts |= {"operators": found.operators, "elements": found.elements, "equal": equal, "text": text}
+    return facts | {"difference": None if found.difference is None else vars(found.difference)}

@@ -1,0 +1,90 @@
+"""`tilewright serve`: shares a device with others."""
+
+from __future__ import annotations
+
+import signal
+
+import click
+
+from . import report
+from .options import config_option, device_options, json_option
+from .where import bitstream_option, board_options, clock_option, need_grpc, read_pem
+
+MEGA = 1 << 20
+MEMORY = 512 * MEGA  # bytes of a simulated device: a PYNQ-Z1's
+
+
+@click.command()
+@click.option(
+    "--on",
+    "device",
+    default="board",
+    show_default=True,
+    metavar="DEVICE",
+    help="What to offer: `board` (where pynq is), `model` or `rtl`.",
+)
+@click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to serve at.")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Its port; 0: any that is free. [50177]")
+@click.option("--token-file", metavar="FILE", help="The token that callers must bring; needed where others can call.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate, PEM; needed, with its key, where others can call.")
+@click.option("--tls-key", metavar="FILE", help="Private key of the certificate, PEM.")
+@click.option("--max-mb", default=64, show_default=True, type=click.IntRange(1), metavar="N", help="Largest message.")
+@click.option(
+    "--max-seconds", default=60.0, show_default=True, type=click.FloatRange(0.1), metavar="S", help="Longest job."
+)
+@click.option("--queue", default=16, show_default=True, type=click.IntRange(1), metavar="N", help="Jobs that may wait.")
+@bitstream_option
+@clock_option
+@config_option()
+@json_option
+def command(
+    device: str,
+    listen: str,
+    port: int | None,
+    token_file: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    max_mb: int,
+    max_seconds: float,
+    queue: int,
+    bitstream: str | None,
+    clock: float | None,
+    config: str,
+    as_json: bool,
+) -> None:
+    """Share a device: run the programs that `tilewright run --on board --host NAME` sends, one at a time.
+
+    Serves this machine alone unless there are a token, a certificate and its key. Ends with Ctrl-C.
+    """
+    need_grpc()
+    from ..boards.server import PORT, Server, read_token
+    from ..boards.worker import Limits, Offer
+    from ..hw.config import load_config
+    from ..hw.errors import ConfigError
+
+    options = device_options(device, None) | board_options(device, bitstream, clock)
+    options |= {"timeout": max_seconds} if device == "board" else {"capacity": MEMORY}
+    if (tls_cert is None) != (tls_key is None):
+        raise ConfigError("--tls-cert and --tls-key belong together; give both")
+    tls = (read_pem(tls_cert), read_pem(tls_key)) if tls_cert and tls_key else None
+    token = read_token(token_file) if token_file else ""
+    cfg = load_config(config)
+    limits = Limits(max_bytes=max_mb * MEGA, max_seconds=max_seconds, queue=queue)
+    where = {"host": listen, "port": PORT if port is None else port}
+    server = Server(Offer(device, cfg, options), **where, token=token, tls=tls, limits=limits)
+    with report.progress(f"opening {device}"):
+        server.start()
+    guard = ", ".join(["token"] * bool(token) + ["TLS"] * bool(tls)) or "no token"
+    facts = {"device": device, "config": cfg.name, "address": listen, "port": server.port, "guard": guard}
+    if as_json:
+        report.emit_json(facts)
+    else:
+        click.echo(f"serving {device} ({cfg.name}) at {listen}:{server.port}, {guard}; end with Ctrl-C")
+    click.get_text_stream("stdout").flush()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a service is ended: like Ctrl-C
+    try:
+        server.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.stop()

@@ -1,0 +1,133 @@
+"""Where `run` executes a program: a device of this machine, or the device of a server."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..hw.errors import FileError, UnsupportedError
+from .options import device_option, device_options, waves_option
+
+if TYPE_CHECKING:
+    from ..runtime.executable import Executable
+
+bitstream_option = click.option("--bitstream", metavar="FILE.bit", help="With --on board: not the one of its name.")
+clock_option = click.option(
+    "--clock", type=float, metavar="MHZ", help="With --on board: the accelerator's clock. [100]"
+)
+_OPTIONS = (
+    device_option,
+    click.option("--host", metavar="NAME[:PORT]", help="With --on board: send it to `tilewright serve` there."),
+    click.option("--token-file", metavar="FILE", help="With --host: the token of that server."),
+    click.option("--tls-ca", metavar="FILE", help="With --host: TLS, trusting this certificate, PEM."),
+    bitstream_option,
+    clock_option,
+    waves_option,
+)
+
+
+@dataclass(frozen=True)
+class Where:
+    """The device by `name`, with the options for it."""
+
+    name: str
+    waves: str | None
+    host: str | None
+    token_file: str | None
+    tls_ca: str | None
+    bitstream: str | None
+    clock: float | None
+
+    def check(self) -> None:
+        """Raises `UnsupportedError` for a device that is unknown, or options that do not belong to it."""
+        device_options(self.name, self.waves)
+        board_options(self.name, self.bitstream, self.clock)
+        if self.host is None:
+            for option, value in (("--token-file", self.token_file), ("--tls-ca", self.tls_ca)):
+                if value is not None:
+                    raise UnsupportedError(f"{option} {value}: is for a server; add --on board --host NAME")
+            return
+        if self.name != "board":
+            raise UnsupportedError(f"--host {self.host}: device {self.name!r} is this machine's; use --on board")
+        if self.bitstream is not None or self.clock is not None:
+            raise UnsupportedError("--bitstream and --clock: are the server's; give them to `tilewright serve`")
+        need_grpc()
+
+    def open(self, executable: Executable) -> AbstractContextManager[Any]:
+        """`executable`, ready to run: a `Loaded`, or what stands for it on a server."""
+        if self.host is not None:
+            from ..boards.client import Address, RemoteProgram
+            from ..boards.server import read_token
+
+            token = read_token(self.token_file) if self.token_file else ""
+            ca = read_pem(self.tls_ca) if self.tls_ca else None
+            return RemoteProgram(executable, Address(self.host, token, ca))
+        from ..runtime.device import open_device
+        from ..runtime.loader import Loaded
+
+        options = device_options(self.name, self.waves) | board_options(self.name, self.bitstream, self.clock)
+        return Loaded(executable, open_device(self.name, executable.cfg, **options))
+
+
+def where_options(function: Callable) -> Callable:
+    """Options that say where; the verb gets them as one `Where`, its argument `where`."""
+
+    @functools.wraps(function)
+    def call(
+        *args: Any,
+        device: str,
+        waves: Any,
+        host: Any,
+        token_file: Any,
+        tls_ca: Any,
+        bitstream: Any,
+        clock: Any,
+        **rest: Any,
+    ) -> Any:
+        return function(*args, where=Where(device, waves, host, token_file, tls_ca, bitstream, clock), **rest)
+
+    wrapped: Any = call
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def board_options(device: str, bitstream: str | None, clock: float | None) -> dict[str, object]:
+    """What `open_device` needs for a board. Raises `UnsupportedError` where the device is none."""
+    if device != "board":
+        for option, value in (("--bitstream", bitstream), ("--clock", clock)):
+            if value is not None:
+                raise UnsupportedError(f"{option} {value}: device {device!r} is no board; use --on board")
+        return {}
+    from ..boards.pynq_z1.board import Board
+
+    options: dict[str, object] = {} if bitstream is None else {"bitstream": bitstream}
+    return options if clock is None else options | {"board": Board(clock_mhz=clock)}
+
+
+def read_pem(path: str) -> bytes:
+    """The bytes of a certificate or key. Raises `FileError`."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as exc:
+        raise FileError(f"{path}: {exc.strerror}") from None
+
+
+def need_grpc() -> None:
+    """Raises `UnsupportedError` where gRPC or its messages are not installed."""
+    for module in ("grpc", "google.protobuf"):
+        try:
+            found = importlib.util.find_spec(module)
+        except ModuleNotFoundError:  # the package above it
+            found = None
+        if found is None:
+            raise UnsupportedError(
+                "boards from afar need gRPC and protobuf, which are not installed; pip install 'tilewright[board]'"
+            )

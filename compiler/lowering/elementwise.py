@@ -1,0 +1,51 @@
+"""Sums of two tensors, and changes of quantisation."""
+
+from __future__ import annotations
+
+from .. import graph as g
+from ..forms import Operand, Requant, sum_form, weighted_sum
+from ..schedule.elementwise import elementwise
+from ..schedule.epilogue import Stage
+from . import sums
+from .recording import Recording, entries, store_parameters
+
+
+def add(rec: Recording, op: g.Add) -> None:
+    """Append a sum or difference: on the multiplier array, or as chains on both operands; the store requantises."""
+    if sums.possible(rec.cfg) and (weights := weighted_sum(op)) is not None:
+        sums.weighted(rec, op, weights)
+        return
+    form = sum_form(op)
+    buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 1)}
+    chains: dict[str, list[Stage]] = {}
+    for name, operand in (("x", form.x), ("y", form.y)):
+        chains[name] = _chain(operand, f"scale_{name}")
+        if operand.scale is not None:
+            multiplier, exponent = operand.scale
+            buffers[f"scale_{name}"] = rec.parameters(
+                f"{op.name}.scale_{name}",
+                bias=0,
+                multiplier=multiplier,
+                exponent=exponent,
+                zero_point=0,
+                low=-128,
+                high=127,
+                contract="double",
+            )
+    buffers["par"] = store_parameters(rec, op, form.store)
+    last = [("add" if form.sign > 0 else "sub", "y"), ("requant", "par")]
+    rec.append(op, elementwise(rec.cfg, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
+
+
+def requantize(rec: Recording, op: g.Requantize) -> None:
+    """Append a change of quantisation, which is a store."""
+    multiplier, exponent = op.multipliers
+    store = Requant(-op.x.zero_point, multiplier, exponent, op.output.zero_point, op.low, op.high)
+    scheduled = elementwise(rec.cfg, entries(rec, op.output), [("requant", "par")], dtype="int8")
+    rec.append(op, scheduled, {"x": rec.operand(op, 0), "par": store_parameters(rec, op, store)})
+
+
+def _chain(operand: Operand, scale: str) -> list[Stage]:
+    offset: list[Stage] = [("add", operand.offset)] if operand.offset else []
+    shift: list[Stage] = [("shl", operand.shift)] if operand.shift else []
+    return offset + shift + ([] if operand.scale is None else [("rescale", scale)])

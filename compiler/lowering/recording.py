@@ -1,0 +1,75 @@
+"""One program of many operators: its activations, its constants, and what is appended to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import numpy as np
+
+from ...hw.config import Config
+from ...runtime import layout
+from ...runtime.buffer import Buffer
+from ...runtime.program import Program
+from .. import graph as g
+from ..api import Scheduled, build_into
+from ..forms import Requant
+from ..slots import Placement
+
+
+class Recording:
+    """A program in the making, in which every operator finds its activations as packed buffers.
+
+    `activations` are the buffers by the names of the graph's tensors.
+    """
+
+    def __init__(self, cfg: Config, contract: str, name: str):
+        self.cfg, self.contract = cfg, contract
+        self.program, self.place = Program(cfg, name), Placement(cfg)
+        self.activations: dict[str, Buffer] = {}
+
+    def constant(self, name: str, data: np.ndarray) -> Buffer:
+        """A constant buffer of an int8, int32 or uint32 array."""
+        signed = data.dtype.kind == "i"
+        raw = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<")).view(np.uint8).reshape(-1)
+        bits = 8 * data.dtype.itemsize
+        return self.program.buffer(name, data.shape, bits, signed=signed, kind="constant", data=raw)
+
+    def operand(self, op: g.Op, k: int) -> Buffer:
+        """The packed buffer of input `k`; a constant one is repeated to the output's shape."""
+        t = op.inputs[k]
+        if t.data is None:
+            return self.activations[t.name]
+        whole = np.broadcast_to(t.data, op.output.shape)
+        return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_in))
+
+    def parameters(self, name: str, **values) -> Buffer:
+        """A constant buffer of packed parameters, of one block of channels alike where all values are numbers."""
+        if not any(np.ndim(v) for key, v in values.items() if key != "contract"):
+            values["bias"] = np.full(self.cfg.block_out, values["bias"])
+        return self.constant(name, layout.pack_par(self.cfg, **values))
+
+    def append(self, op: g.Op, scheduled: Scheduled, buffers: Mapping[str, Buffer]) -> None:
+        """Append what computes `op`; its output is parameter `out`."""
+        out = {"out": self.activations[op.output.name]}
+        build_into(self.program, scheduled, {**buffers, **out}, self.place, name=op.name)
+
+
+def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
+    """The shape of a packed activation (n, c, h, w) or (n, c)."""
+    n, c, *size = shape
+    return (-(-n // cfg.batch), -(-c // cfg.block_in), *size, cfg.batch, cfg.block_in)
+
+
+def entries(rec: Recording, t: g.Tensor) -> int:
+    """Entries of the packed tensor."""
+    return math.prod(packed_shape(t.shape, rec.cfg)[:-2])
+
+
+def store_parameters(rec: Recording, op: g.Op, store: Requant, channels: int | None = None):
+    """The parameters of a store that treats all channels alike; for `channels` of them, by default one block."""
+    values = asdict(store)
+    if channels is not None:
+        values["bias"] = [store.bias] * channels
+    return rec.parameters(f"{op.name}.par", **values)

@@ -1,0 +1,246 @@
+"""Cycles of a program without its data: an event simulation of queues, tokens, movers, memory, pipeline and stores.
+
+All latencies are the constants of the RTL's modules; none is fitted. The model of the memory is sim/dram.py's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..hw import control, core, fetch, fifo, read_port, stages
+from ..hw.config import Config
+from ..hw.errors import DeadlockError
+from ..hw.isa import INSN_BYTES, Queue
+from ..runtime.launch import Launch
+from ..runtime.program import Program
+from .dram import ZYNQ_HP, Dram
+from .memory import PAGE
+from .timing_port import NEVER, SPLIT, Client, ReadPort
+from .timing_program import Columns, columns
+from .timing_store import Store
+from .timing_units import Channel, Compute, Load, Log, Unit
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What `predict` found. Cycles count from the start of fetching; arrays have one value per instruction.
+
+    `cycles` is the CYCLES register, `counters` the others by register name. `arrive`: the instruction heads its queue;
+    `issue`: it is taken from it; `start`: its first visit, entry or row; `end`: its last result is in memory and its
+    tokens are given. `waits` are cycles by reason: `token_prev` and `token_next` (at the head of the queue, for a token
+    of the queue before or behind), `unit` (at the head, for the unit), `memory` (for beats, while it executes), `bank`
+    (STORE, for the accumulators).
+    """
+
+    cycles: int
+    counters: dict[str, int]
+    queue: np.ndarray
+    arrive: np.ndarray
+    issue: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    waits: dict[str, np.ndarray]
+
+
+class _Fetch(Client):
+    """The fetch unit: instructions in the order of the program to the queues, as far as these have room."""
+
+    def __init__(self, cfg: Config, program: Columns, address: int, units: list[Unit], buffer: int):
+        super().__init__(buffer)
+        self._units, self._room = units, cfg.queue_depth + 1
+        self._queue = program.queue.tolist()
+        self._count, self._at = program.count, 0
+        beat = cfg.axi_bits // 8
+        self._ready: deque[tuple[int, int, int]] = deque()  # bursts: beats, cycle of the last one, beats in all so far
+        self._per_insn = stages.beats(cfg, INSN_BYTES)
+        self._latest = -1  # cycle in which the latest instruction left
+        self._beats, self._need = 0, 0
+        self.address, self.left = address // beat, -(-program.count * INSN_BYTES // beat)
+        self.valid = 1 + SPLIT
+        self.idle = NEVER
+        self.waits_for: Unit | None = None
+        self.update()
+
+    def accept(self, free: int) -> None:
+        """There is one request alone."""
+
+    def skip(self, count: int, end: int, slack: int) -> bool:
+        """Instructions are looked at one by one."""
+        return False
+
+    def burst(self, beats: int, end: int, final: bool) -> None:
+        """Beats arrive."""
+        self._ready.append((beats, end + read_port.BEAT_LATENCY, self.asked))
+        self.deliver()
+
+    def resume(self) -> None:
+        """The queue that was full has room."""
+        self.waits_for = None
+        self.deliver()
+        self.update()
+        if self.port is not None:
+            self.port.plan()
+
+    def deliver(self) -> None:
+        """Hand out instructions whose words are here to queues that have room."""
+        ready, per = self._ready, self._per_insn
+        while ready:
+            beats, end, total = ready[0]
+            while (self._at + 1) * per <= total:
+                unit = self._units[self._queue[self._at]]
+                word = max(end - (total - (self._at + 1) * per), self._latest + per - 1)
+                put = word + fetch.FETCH_LATENCY
+                full = len(unit.arrivals) - self._room
+                if full >= 0:
+                    if full >= len(unit.taken):
+                        self.waits_for, unit.fetch = unit, self
+                        return
+                    put = max(put, unit.taken[full] + 1)
+                unit.arrivals.append(put + fifo.FIFO_LATENCY)
+                self._latest = put
+                self._at += 1
+                unit.wake()
+                if self._at == self._count:
+                    self.idle = put + 1
+            self.taken.append((total, max(end, self._latest - 1), 1))
+            ready.popleft()
+
+
+class _Engine:
+    """All parts of one run."""
+
+    def __init__(self, cfg: Config, dram: Dram, program: Columns, address: int):
+        self.log = log = Log(program.count)
+        self.load = Load(program, log, core.BUFFERS["load"])
+        self.compute = Compute(program, log, core.BUFFERS["compute"], cfg)
+        self.store = Store(program, log, cfg, dram, self.compute, self._compute_known)
+        self.units = [self.load, self.compute, self.store]
+        lc, cl, cs, sc = (Channel() for _ in range(4))
+        self.load.connect(None, (cl, lc))
+        self.compute.connect((lc, cl), (sc, cs))
+        self.store.connect((cs, sc), None)
+        self.fetch = _Fetch(cfg, program, address, self.units, core.BUFFERS["fetch"])
+        clients = {"load": self.load.mover, "compute": self.compute.mover, "fetch": self.fetch}
+        bounds = {"load": self._load_bound, "compute": self._compute_bound, "fetch": self._fetch_bound}
+        self.ports = []
+        for names in core.CLIENTS[cfg.load_ports]:
+            port = ReadPort(cfg, dram, [clients[name] for name in names])
+            port.bounds = [bounds[name] for name in names]
+            self.ports.append(port)
+
+    def run(self) -> None:
+        """To the end of the program."""
+        ports, load, compute, store = self.ports, self.load, self.compute, self.store
+        port = self.ports[-1]
+        for p in ports:
+            p.plan()
+        several = len(ports) > 1
+        while True:
+            if several:
+                port = min(ports, key=lambda p: p.next)
+            first = min(load.next, compute.next, port.next)
+            if store.next < first:
+                store.step()
+            elif first == NEVER:
+                return
+            elif load.next == first:
+                load.step()
+            elif compute.next == first:
+                compute.step()
+            else:
+                port.step()
+
+    def _compute_known(self) -> int:
+        compute = self.compute
+        now = compute.next
+        if now == NEVER:
+            now = min(self.load.next, *(port.next for port in self.ports))
+        return NEVER if now == NEVER else now + 4 + compute.read
+
+    def _load_bound(self, now: int) -> int:
+        return min(self.load.next, max(now, min(self.compute.next, self.store.next))) + 4
+
+    def _compute_bound(self, now: int) -> int:
+        compute = self.compute
+        move = compute.next_move[compute.at]
+        if move == NEVER:
+            return NEVER
+        base = self._known(compute, now)
+        ahead = compute.sums[move - 1] - compute.sums[compute.at] if move > compute.at else 0
+        return base + 4 + ahead
+
+    def _fetch_bound(self, now: int) -> int:
+        fetch = self.fetch
+        if not fetch.left or fetch.waits_for is None:
+            return NEVER
+        return self._known(fetch.waits_for, now) + 1
+
+    def _known(self, unit: Unit, now: int) -> int:
+        """`unit` takes no instruction before this cycle."""
+        if unit.next < NEVER:
+            return unit.next
+        if unit is self.compute and unit.lacks_prev():
+            left = self.load.mover.left
+            if left:  # the token comes with the last beat at the earliest
+                return now + left
+        if unit is self.load and not self.load.mover.known:
+            return NEVER  # until a request ends, when bounds are looked at again
+        return max(now, min(now + 40, self.load.next, self.compute.next, self.store.next))
+
+
+def predict(
+    program: Launch | Program, cfg: Config | None = None, dram: Dram = ZYNQ_HP, skip: frozenset[str] = frozenset()
+) -> Timing:
+    """Cycles of `program`, its buffers one behind the other in an empty memory. `skip`: see `columns`.
+
+    Raises `DeadlockError` where the program does not end.
+    """
+    launch = program.finish() if isinstance(program, Program) else program
+    cfg = cfg or launch.cfg
+    addresses, constants = [], []
+    end = PAGE
+    for buffer in launch.buffers:
+        end = -(-end // buffer.align) * buffer.align
+        addresses.append(end)
+        if buffer.data is not None:
+            constants.append((end, end + buffer.nbytes, buffer.data))
+        end += max(buffer.nbytes, 1)
+    code = -(-end // 64) * 64
+
+    def uops(first: int, count: int) -> np.ndarray:
+        for low, high, data in constants:
+            if low <= 4 * first < high:
+                return data.view("<u4")[first - low // 4 :][:count]
+        return np.zeros(count, np.uint32)
+
+    return simulate(cfg, dram, columns(cfg, launch.relocate(addresses), uops, skip), code)
+
+
+def simulate(cfg: Config, dram: Dram, program: Columns, address: int) -> Timing:
+    """Cycles of `program`, whose instructions are at `address`."""
+    engine = _Engine(cfg, dram, program, address)
+    engine.run()
+    if engine.compute.finished == NEVER:
+        stuck = [
+            f"{Queue(q).name} at instruction {u.order[u.at]}" for q, u in enumerate(engine.units) if u.at < len(u.order)
+        ]
+        raise DeadlockError(f"the program does not end: {', '.join(stuck)}")
+    log = engine.log
+    last = max(engine.fetch.idle, *(u.idle for u in engine.units))
+    finished = max(engine.compute.finished, last) + 1
+    counters = {}
+    for q, unit in enumerate(engine.units):
+        name = Queue(q).name
+        counters |= {
+            f"{name}_BUSY": unit.busy,
+            f"{name}_TOKEN_WAIT": unit.token_wait,
+            f"{name}_MEMORY_WAIT": unit.memory_wait,
+            f"{name}_INSNS": len(unit.taken),
+            f"{name}_BYTES": int(program.bytes_moved[program.order[q]].sum()),
+        }
+    arrays = {name: np.array(getattr(log, name)) for name in ("arrive", "issue", "start", "end")}
+    waits = {name: np.array(getattr(log, name)) for name in ("token_prev", "token_next", "unit", "memory", "bank")}
+    return Timing(finished + control.START_LATENCY, counters, program.queue, **arrays, waits=waits)

@@ -1,0 +1,178 @@
+"""The mover of loads as the timing model sees it: instructions to requests, beats to entries (hw/mover.py)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from ..hw import fifo, mover, read_port
+from .timing_port import BURST_BEATS, NEVER, OUTSTANDING, SPLIT, Client
+from .timing_program import Move
+
+_DESCRIPTORS = mover.DESCRIPTORS + 1  # tiles between planner and walker, with the one that is walked
+_TOLD = fifo.FIFO_LATENCY + mover.WALK_LATENCY  # cycles from a tile's description to its first entry's place
+_IDLE_STEP = 1  # cycles of an entry that needs no data
+
+
+class _Tile:
+    """A move on its way: `told` is the cycle in which its description leaves the planner."""
+
+    __slots__ = ("at", "hold", "move", "rows", "told")
+
+    def __init__(self, at: int, move: Move, told: int, hold: int):
+        self.at, self.move, self.told, self.hold, self.rows = at, move, told, hold, move.rows
+
+
+class Mover(Client):
+    """Front: one move after another becomes requests. Back: the entries of each are written as their beats come.
+
+    `over` is the cycle in which the front is done with the latest move, `NEVER` while that is unknown. `done(at, first,
+    cycle, waited)` is called in order for each instruction `at`, whose first entry is written in cycle `first`, whose
+    token is due in cycle `cycle`, and which waited for beats for `waited` cycles; `ready()` when `over` becomes known.
+    """
+
+    def __init__(self, buffer: int, done: Callable[[int, int, int, int], None], ready: Callable[[], None]):
+        super().__init__(buffer)
+        self._done, self._ready = done, ready
+        self.over, self.begun = -1, -1
+        self._rows = self._unit = self._asked_row = 0
+        self._move: Move | None = None
+        self._told = -1
+        self._put = self._s1 = (
+            self._s2
+        ) = -NEVER  # cycles of the latest requests: given, in the splitter, the one before
+        self._splitter = -1  # first cycle in which the splitter is free
+        self._popped: deque[int] = deque([-NEVER] * _DESCRIPTORS, _DESCRIPTORS)
+        self._tiles: deque[_Tile] = deque()
+        self._place, self._first, self._waited = -1, -1, 0  # of the next entry, the tile's first one
+        self._left = 0  # units of the row that are not here
+        self._open = False
+
+    def start(self, at: int, move: Move, cycle: int, hold: int = -1) -> None:
+        """Take `move` of instruction `at` in `cycle`; nothing is written before cycle `hold`. `over` must be known."""
+        begun = max(cycle + mover.TILE_LATENCY, self.over + 1)
+        told = max(begun, self._popped[0] + 1)
+        self.begun, self._told, self._move = begun, told, move
+        self._tiles.append(_Tile(at, move, told, hold))
+        self._rows, self._unit = move.rows, move.first
+        if not self._rows:
+            self.over = told
+        elif self.left:
+            self.over = NEVER
+        else:
+            self.over = NEVER
+            self._put = max(self._put, begun - 1)
+            self.accept(self._splitter)
+            self.update()
+            if self.port is not None:
+                self.port.plan()
+        if not self._open:
+            self._next_tile()
+
+    @property
+    def known(self) -> bool:
+        """Whether the next move can be started."""
+        return self.over < NEVER
+
+    def accept(self, free: int) -> None:
+        """The next row's request, as early as the registers between planner and splitter allow."""
+        self._splitter = free
+        if not self._rows:
+            self.left = 0
+            return
+        move = self._move
+        assert move is not None
+        put = max(self._put + 1, self._s2 + 1, self.begun)
+        taken = max(put + fifo.FIFO_LATENCY, free)
+        self._put, self._s2, self._s1 = put, self._s1, taken
+        unit, per_beat = self._unit, move.per_beat
+        self._unit = unit + move.step
+        self._rows -= 1
+        if per_beat == 1:
+            self.address, self.left = unit, move.length
+        else:
+            self.address = unit // per_beat
+            self.left = (unit % per_beat + move.length + per_beat - 1) // per_beat
+        self.valid = taken + SPLIT
+        if not self._rows:
+            self.over = max(put, self._told)
+            self._ready()
+
+    def _next_tile(self) -> None:
+        """Begin the next tile; those without data end at once."""
+        tiles = self._tiles
+        while tiles:
+            tile = tiles[0]
+            move = tile.move
+            self._open, self._waited = True, 0
+            self._first = place = max(self._place, tile.told + _TOLD, tile.hold)
+            self._place = place + move.lead
+            if move.rows:
+                self._left = move.length
+                return
+            self._end(0, _IDLE_STEP)
+        self._open = False
+
+    def _end(self, tail: int, final: int) -> None:
+        tile = self._tiles.popleft()
+        self._place += tail
+        self._popped.append(max(tile.told + 1, self._place - 1 - final))
+        self._done(tile.at, self._first, self._place - 1 + mover.WRITE_LATENCY, self._waited)
+
+    def burst(self, beats: int, end: int, final: bool) -> None:
+        """Write the entries of a burst."""
+        tile = self._tiles[0]
+        move = tile.move
+        place, here = self._place, end + read_port.BEAT_LATENCY
+        per_beat = move.per_beat
+        if per_beat == 1:
+            work = units = beats
+            if move.between and move.rows == 1:
+                work += self._between(move, beats)
+        else:
+            offset = self._unit_offset(move, tile) if self._left == move.length else 0
+            work = units = min(self._left, beats * per_beat - offset)
+        self._left -= units
+        wait = here - beats + 1 - place
+        if wait > 0:
+            self._waited += wait
+            place += wait
+        place = max(place + work, here + min(work, per_beat))
+        self.taken.append((self.asked, place - 1, per_beat))
+        self._place = place
+        if final:
+            tile.rows -= 1
+            if tile.rows:
+                self._place += move.between
+                self._left = move.length
+            else:
+                self._end(move.tail, move.final)
+                self._next_tile()
+
+    def _between(self, move: Move, beats: int) -> int:
+        """Padding entries among the next `beats` beats of rows that are one request, spread evenly."""
+        done = move.length - self._left
+        return move.between * (done + beats) // move.length - move.between * done // move.length
+
+    def _unit_offset(self, move: Move, tile: _Tile) -> int:
+        return (move.first + (move.rows - tile.rows) * move.step) % move.per_beat
+
+    def skip(self, count: int, end: int, slack: int) -> bool:
+        """Write `count` bursts of full length, whose beats follow that in cycle `end` without a pause."""
+        move = self._tiles[0].move
+        here = end + read_port.BEAT_LATENCY + 1  # cycle of the first of these beats
+        cycles = count * BURST_BEATS
+        pads = self._between(move, cycles) if move.between and move.rows == 1 else 0
+        if move.per_beat > 1 or max(self._place - here, 0) + pads > slack:
+            return False
+        if here > self._place:
+            self._waited += here - self._place
+            self._place = here
+        self._place += pads
+        asked, place = self.asked, self._place
+        for k in range(max(0, count - OUTSTANDING), count):
+            done = (k + 1) * BURST_BEATS
+            self.taken.append((asked + done, place + done - 1, 1))
+        self._place += cycles
+        self._left -= cycles
+        return True

@@ -1,0 +1,170 @@
+"""The read port as the timing model sees it: whose burst goes when, and when its last beat is on the bus."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from ..hw import fifo, read_port
+from ..hw.config import Config
+from ..hw.ports import BURST_BEATS, OUTSTANDING
+from .dram import Dram
+
+NEVER = 1 << 60
+SPLIT = read_port.REQUEST_LATENCY - fifo.FIFO_LATENCY  # cycles from a request to its first burst
+_IN_FLIGHT = (OUTSTANDING - 1) * BURST_BEATS - 8  # beats on their way that bridge a latency of as many cycles
+ADDRESS = fifo.FIFO_LATENCY  # cycles from a burst to its address on the bus
+
+
+class Client:
+    """One client of a read port: its request in the splitter, and the beats that it has asked for and taken.
+
+    `want`: first cycle in which it wants its next burst; `NEVER` without one. `taken` holds (beats taken so far, cycle)
+    after each burst, `pace` cycles per beat.
+    """
+
+    def __init__(self, buffer: int):
+        self.want, self.address, self.left = NEVER, 0, 0
+        self.port: ReadPort | None = None
+        self.valid = NEVER  # first cycle in which the request is in the splitter
+        self.allowed, self.asked = buffer - BURST_BEATS, 0
+        self.taken: deque[tuple[int, int, int]] = deque()
+
+    def burst(self, beats: int, end: int, final: bool) -> None:
+        """`beats` beats are on the bus until cycle `end`; `final` ends the request."""
+        raise NotImplementedError
+
+    def accept(self, free: int) -> None:
+        """Put the next request into the splitter, free from cycle `free` on; sets `address`, `left`, `valid`."""
+        raise NotImplementedError
+
+    def skip(self, count: int, end: int, slack: int) -> bool:
+        """`count` bursts of full length follow the beat in cycle `end` without a pause; whether it takes them so,
+        never more than `slack` cycles after they came.
+        """
+        raise NotImplementedError
+
+    def update(self) -> None:
+        """Find `want` anew."""
+        if not self.left:
+            self.want = NEVER
+            return
+        due, taken = self.asked - self.allowed, self.taken
+        want = self.valid
+        if due > 0:
+            while taken and taken[0][0] < due:
+                taken.popleft()
+            if not taken:
+                self.want = NEVER
+                return
+            beats, cycle, pace = taken[0]
+            want = max(want, cycle - (beats - due) * pace + 1)
+        self.want = want
+
+
+class ReadPort:
+    """Bursts of `clients` on one AXI port, in turns. `next` is the cycle of the next burst's turn."""
+
+    def __init__(self, cfg: Config, dram: Dram, clients: list[Client]):
+        self.clients, self.next, self.last = clients, NEVER, 0
+        self.latency = dram.latency
+        self.pace = max(1, cfg.axi_bits // 8 / dram.port_bytes)
+        self.outstanding = min(dram.outstanding, OUTSTANDING)
+        self.grant, self.sent, self.end = -1, -1, -1
+        self.ends: deque[int] = deque([-NEVER] * OUTSTANDING, OUTSTANDING)
+        self.bounds: list[Callable[[int], int]] = [lambda now: NEVER] * len(clients)
+        for client in clients:
+            client.port = self
+
+    def plan(self) -> None:
+        """Find `next` anew."""
+        want = min(client.want for client in self.clients)
+        self.next = max(want, self.grant + 1, self.ends[0] + 2) if want < NEVER else NEVER
+
+    def step(self) -> None:
+        """One burst, or several of a client that nobody can interrupt."""
+        now, clients, n = self.next, self.clients, len(self.clients)
+        for k in range(self.last + 1, self.last + 1 + n):
+            k %= n
+            if clients[k].want <= now:
+                break
+        client = clients[k]
+        self.last = k
+        limit = self._limit(k, now)
+        while True:
+            final = self._burst(client, now)
+            if client.want == NEVER:
+                break
+            now = max(client.want, self.grant + 1, self.ends[0] + 2)
+            if final:
+                limit = self._limit(k, now)
+            if now >= limit:
+                break
+            if client.left >= 2 * BURST_BEATS:
+                now = self._steady(client, now, limit)
+                if now >= limit:
+                    break
+        self.plan()
+
+    def _limit(self, k: int, now: int) -> int:
+        """No client but `k` wants a burst before this cycle."""
+        limit = NEVER
+        for other, client in enumerate(self.clients):
+            if other != k:
+                want = client.want if client.want < NEVER else self.bounds[other](now)
+                if want < limit:
+                    limit = want
+        return limit
+
+    def _burst(self, client: Client, now: int) -> bool:
+        """Grant the next burst of `client`; whether it ends the request."""
+        beats = BURST_BEATS - (client.address & BURST_BEATS - 1)
+        final = client.left <= beats
+        if final:
+            beats = client.left
+        self.grant = now
+        sent = max(now + ADDRESS, self.sent + 1)
+        if self.outstanding < OUTSTANDING:
+            sent = max(sent, self.ends[-self.outstanding] + 1)
+        first = max(sent + self.latency, self.end + 1)
+        self.sent = sent
+        self.end = end = first + beats - 1 if self.pace == 1 else int(first + beats * self.pace) - 1
+        self.ends.append(end)
+        client.asked += beats
+        client.address += beats
+        client.left -= beats
+        client.burst(beats, end, final)
+        if final:
+            client.accept(now)
+        else:
+            client.valid = now + 1
+        client.update()
+        return final
+
+    def _steady(self, client: Client, now: int, limit: int) -> int:
+        """Whole bursts at once, whose beats follow each other without a pause; returns the next turn."""
+        count = min((limit - now - 1) // BURST_BEATS + 1, (client.left - 1) // BURST_BEATS)
+        if count < 2 or self._pauses(now) or client.address % BURST_BEATS:
+            return now
+        end, beats = self.end, count * BURST_BEATS
+        before = [*self.ends, *range(end + BURST_BEATS, end + beats + 1, BURST_BEATS)]
+        if not client.skip(count, end, _IN_FLIGHT - ADDRESS - self.latency):
+            return now
+        self.grant = max(now + count - 1, before[count - 1] + 2)
+        self.sent = self.grant + ADDRESS
+        self.ends.extend(before[-OUTSTANDING:])
+        self.end = end + beats
+        client.asked += beats
+        client.address += beats
+        client.left -= beats
+        client.valid = self.grant + 1
+        client.update()
+        return max(client.want, self.grant + 1, self.ends[0] + 2)
+
+    def _pauses(self, now: int) -> bool:
+        """Whether beats of bursts of full length, the first one granted in cycle `now`, may pause."""
+        lag = ADDRESS + self.latency
+        if self.pace > 1 or self.outstanding < OUTSTANDING or now + lag > self.end + 1 or lag > _IN_FLIGHT:
+            return True
+        ends, beats = self.ends, self.end - lag - 1
+        return any(ends[k] > beats + k * BURST_BEATS for k in range(1, lag // BURST_BEATS + 2))

@@ -1,0 +1,166 @@
+"""What the timing model knows of a program: queue, tokens, transfers and visits of every instruction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import ProgramError
+from ..hw.isa import FLAGS, Isa, Mem, Op, Queue, entry_bytes
+from .timing_visits import PLACE, Job, Kernels, UopReader, known_isa
+
+SKIPPABLE = ("gemm", "alu", "dma")
+
+
+class Move(NamedTuple):
+    """A LOAD: `rows` requests of `length` units from unit `first` on, `step` apart; a beat is `per_beat` units.
+
+    A unit is a beat, or an entry where that is smaller. `lead`, `between` and `tail` are the padding entries before,
+    between and after the rows (`between` in all, for rows adjacent in DRAM); `final` are the cycles of the last entry.
+    `low` and `high` are the first and the last scratchpad entry.
+    """
+
+    mem: int
+    rows: int
+    first: int
+    step: int
+    length: int
+    per_beat: int
+    lead: int
+    between: int
+    tail: int
+    final: int
+    low: int
+    high: int
+    empty: bool
+
+
+class Write(NamedTuple):
+    """A STORE: `rows` of `entries` accumulators from `base` on, to units from `first` on, `step` apart (see `Move`)."""
+
+    rows: int
+    entries: int
+    base: int
+    first: int
+    step: int
+    length: int
+    per_beat: int
+
+
+@dataclass
+class Columns:
+    """A program by instruction: `queue`, `flags` (by flag), `work`; `order` are the positions of each queue."""
+
+    count: int
+    queue: np.ndarray
+    flags: list[list[bool]]
+    work: list[Move | Job | Write]
+    order: list[list[int]]
+    finish: int
+    bytes_moved: np.ndarray
+
+
+def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: frozenset[str] = frozenset()) -> Columns:
+    """The columns of the instructions `words`, uint64 (n, 2), with absolute addresses.
+
+    `uops` reads micro-ops from DRAM. `skip` names what takes no time: `gemm`, `alu`, `dma`. Raises `ProgramError` for
+    an instruction that no unit executes.
+    """
+    isa = known_isa(cfg)
+    words = np.ascontiguousarray(words, np.uint64).reshape(-1, 2)
+    n = len(words)
+    low = words[:, 0].astype(np.int64)
+    op, mem = low & 7, low >> 7 & 7
+    queue = np.full(n, int(Queue.COMPUTE))
+    loads = (op == Op.LOAD) | (op == Op.LOADP)
+    queue[loads & ((mem == Mem.INP) | (mem == Mem.WGT))] = Queue.LOAD
+    queue[loads & (mem == Mem.PAR) | (op == Op.STORE)] = Queue.STORE
+    flags = [(low >> 3 + k & 1).astype(bool).tolist() for k in range(len(FLAGS))]
+    work: list = [PLACE] * n
+    moved = np.zeros(n, np.int64)
+    for kind in (Op.LOAD, Op.LOADP):
+        rows = np.flatnonzero(op == kind)
+        if len(rows):
+            _moves(cfg, isa.formats[kind.name].decode(words[rows]), rows, work, moved, "dma" in skip)
+    rows = np.flatnonzero(op == Op.STORE)
+    if len(rows):
+        _writes(cfg, isa.formats["STORE"].decode(words[rows]), rows, work, moved, "dma" in skip)
+    _jobs(cfg, isa, words, op, work, uops, skip)
+    ends = np.flatnonzero(op == Op.FINISH)
+    if not len(ends):
+        raise ProgramError("the program has no FINISH, so it does not end; finish it")
+    order = [np.flatnonzero(queue == q).tolist() for q in Queue]
+    return Columns(n, queue, flags, work, order, int(ends[0]), moved)
+
+
+def _units(cfg: Config, mem: int) -> tuple[int, int]:
+    """(units per entry, units per beat) of transfers of `mem`."""
+    bits = entry_bytes(cfg, Mem(mem)) * 8
+    return (bits // cfg.axi_bits, 1) if bits >= cfg.axi_bits else (1, cfg.axi_bits // bits)
+
+
+def _moves(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, skip: bool) -> None:
+    flat = f["mem"] == Mem.UOP
+    pads = {k: np.where(flat, 0, f[k]) for k in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
+    x, y = f["x_size"], np.where(flat, 1, f["y_size"])
+    dense = flat | (f["x_stride"] == x)
+    empty = x == 0
+    width, height = pads["x_pad_0"] + x + pads["x_pad_1"], pads["y_pad_0"] + y + pads["y_pad_1"]
+    nothing = empty | (height == 0)
+    rows = np.where(nothing | (y == 0), 0, np.where(dense, 1, y))
+    size = np.array([_units(cfg, mem) for mem in Mem])
+    unit, per_beat = size[f["mem"], 0], size[f["mem"], 1]
+    side = pads["x_pad_0"] + pads["x_pad_1"]
+    lead = np.where(rows == 0, np.where(nothing, 1, width * height), pads["y_pad_0"] * width + pads["x_pad_0"])
+    between = np.where(rows == 0, 0, np.where(dense, side * (y - 1), side))
+    tail = np.where(rows == 0, 0, pads["x_pad_1"] + pads["y_pad_1"] * width)
+    length = np.where(dense, x * y, x) * unit
+    nbytes = np.array([entry_bytes(cfg, mem) for mem in Mem])[f["mem"]]
+    moved[at] = np.where(nothing, 0, x * y * nbytes)
+    cells = np.where(nothing, 0, width * height)
+    if skip:
+        rows, lead, between, tail = rows * 0, rows * 0 + 1, rows * 0, rows * 0
+    fields = (f["mem"], rows, f["dram_base"] * unit, f["x_stride"] * unit, length, per_beat, lead, between, tail)
+    fields += (np.where(tail > 0, 1, unit), f["sram_base"], f["sram_base"] + cells - 1, empty)
+    for k, values in zip(at.tolist(), zip(*(v.tolist() for v in fields))):
+        work[k] = Move._make(values)
+
+
+def _writes(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, skip: bool) -> None:
+    x, y = f["x_size"], f["y_size"]
+    dense = x == f["x_stride"]
+    entries = np.where(y == 0, 0, np.where(dense, x * y, x))
+    unit, per_beat = _units(cfg, Mem.OUT)
+    moved[at] = x * y * cfg.out_entry_bytes
+    if skip:
+        entries = entries * 0
+    rows = np.where(dense | (entries == 0), 1, y)
+    step = f["x_stride"] * unit
+    fields = (rows, entries, f["sram_base"], f["dram_base"] * unit, step, entries * unit)
+    for k, values in zip(at.tolist(), zip(*(v.tolist() for v in fields))):
+        work[k] = Write(*values, per_beat)
+
+
+def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, uops: UopReader, skip) -> None:
+    """GEMM and ALU, in the order of the program, because their accumulators depend on the micro-ops loaded so far."""
+    kernels = Kernels(cfg, uops)
+    decoded: dict[int, tuple] = {}
+    for kind in (Op.GEMM, Op.DWGEMM, Op.ALU):
+        rows = np.flatnonzero(op == kind)
+        if len(rows):
+            f = isa.formats[kind.name].decode(words[rows])
+            names = list(f)
+            for k, values in zip(rows.tolist(), zip(*(v.tolist() for v in f.values()))):
+                decoded[k] = (kind, dict(zip(names, values)))
+    loads = np.flatnonzero(((op == Op.LOAD) | (op == Op.LOADP)) & ((words[:, 0] >> np.uint64(7) & np.uint64(7)) == 0))
+    for k in sorted([*decoded, *loads.tolist()]):
+        if k in decoded:
+            kind, f = decoded[k]
+            skipped = ("alu" if kind == Op.ALU else "gemm") in skip
+            work[k] = PLACE if skipped else kernels.job(kind, f)
+        else:
+            load = isa.formats["LOAD"].decode(words[k : k + 1])
+            kernels.load(int(load["sram_base"][0]), int(load["dram_base"][0]), int(load["x_size"][0]))

@@ -1,0 +1,249 @@
+"""Load and compute as the timing model sees them (hw/load.py, hw/compute.py)."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import accumulate
+from typing import Protocol
+
+from ..hw import dependence, execute, sequencer
+from ..hw.config import Config
+from .timing_mover import Mover
+from .timing_port import NEVER
+from .timing_program import Columns, Job, Move
+
+LOADING = sequencer.LATENCY - 1  # cycles from a job's turn in the sequencer to its first visit
+
+
+class Channel:
+    """Tokens from one unit to another: cycles from which each can be taken."""
+
+    def __init__(self) -> None:
+        self.ready: list[int] = []
+        self.taken = 0
+        self.consumer: Unit | None = None
+
+    def push(self, cycle: int) -> None:
+        """A token is given in `cycle`."""
+        self.ready.append(cycle + dependence.TOKEN_LATENCY)
+        if self.consumer is not None:
+            self.consumer.wake()
+
+
+class Log:
+    """What the model notes per instruction: cycles, -1 where nothing happened."""
+
+    def __init__(self, count: int):
+        self.arrive, self.issue, self.start, self.end = ([-1] * count for _ in range(4))
+        self.token_prev, self.token_next, self.unit, self.memory, self.bank = ([0] * count for _ in range(5))
+
+
+class Resumable(Protocol):
+    """What waits for room in a queue."""
+
+    def resume(self) -> None:
+        """There is."""
+        ...
+
+
+class Unit:
+    """A command queue and its unit. `next` is the cycle in which the next instruction is taken, `NEVER` if unknown."""
+
+    def __init__(self, program: Columns, queue: int, log: Log):
+        self.order, self.work, self.log = program.order[queue], program.work, log
+        self.pop_prev, self.pop_next, self.push_prev, self.push_next = program.flags
+        self.arrivals: list[int] = []
+        self.taken: list[int] = []  # cycle in which each was taken from the queue
+        self.at = 0  # of the next one in `order`
+        self.next, self.latest = NEVER, -1
+        self.from_prev = self.from_next = self.to_prev = self.to_next = None
+        self.busy, self._busy_to, self.token_wait, self.memory_wait = 0, 0, 0, 0
+        self.idle = 0
+        self.fetch: Resumable | None = None  # waits for room in the queue
+
+    def connect(self, prev: tuple[Channel, Channel] | None, after: tuple[Channel, Channel] | None) -> None:
+        """Channels (from, to) the neighbours."""
+        if prev:
+            self.from_prev, self.to_prev = prev
+            self.from_prev.consumer = self
+        if after:
+            self.from_next, self.to_next = after
+            self.from_next.consumer = self
+
+    def free(self, k: int) -> int:
+        """First cycle in which the unit can take instruction `k`, `NEVER` if unknown."""
+        raise NotImplementedError
+
+    def plan(self) -> None:
+        """Find `next` anew."""
+        self.next = NEVER
+        at = self.at
+        if at >= len(self.arrivals):
+            return
+        k = self.order[at]
+        head = max(self.arrivals[at], self.latest + 1)
+        tokens = head
+        if self.pop_prev[k]:
+            channel = self.from_prev
+            if channel.taken >= len(channel.ready):
+                return
+            tokens = max(tokens, channel.ready[channel.taken])
+            prev = tokens - head
+        else:
+            prev = 0
+        if self.pop_next[k]:
+            channel = self.from_next
+            if channel.taken >= len(channel.ready):
+                return
+            tokens = max(tokens, channel.ready[channel.taken])
+        free = self.free(k)
+        if free == NEVER:
+            return
+        log = self.log
+        log.arrive[k] = head
+        log.token_prev[k], log.token_next[k] = prev, tokens - head - prev
+        self.next = max(tokens, free)
+        log.unit[k] = self.next - tokens
+
+    def lacks_prev(self) -> bool:
+        """Whether the next instruction lacks a token of the queue before."""
+        if self.at >= len(self.arrivals) or not self.pop_prev[self.order[self.at]]:
+            return False
+        return self.from_prev.taken >= len(self.from_prev.ready)
+
+    def wake(self) -> None:
+        """Something that `next` may depend on is known now."""
+        if self.next == NEVER:
+            self.plan()
+
+    def take(self) -> int:
+        """Take the next instruction with its tokens; its position."""
+        k, cycle = self.order[self.at], self.next
+        self.at += 1
+        self.latest, self.next = cycle, NEVER
+        self.taken.append(cycle)
+        if self.pop_prev[k]:
+            self.from_prev.taken += 1
+        if self.pop_next[k]:
+            self.from_next.taken += 1
+        if self.fetch is not None:
+            fetch, self.fetch = self.fetch, None
+            fetch.resume()
+        log = self.log
+        log.issue[k] = cycle
+        self.token_wait += log.token_prev[k] + log.token_next[k]
+        return k
+
+    def give(self, k: int, cycle: int) -> None:
+        """Instruction `k` ends: its tokens."""
+        if self.push_prev[k]:
+            self.to_prev.push(cycle)
+        if self.push_next[k]:
+            self.to_next.push(cycle)
+
+    def occupy(self, begin: int, end: int) -> None:
+        """The unit executes from `begin` to `end`, both included."""
+        if end > self._busy_to:
+            self.busy += end - max(begin - 1, self._busy_to)
+            self._busy_to = end
+            self.idle = end + 1
+
+
+class Load(Unit):
+    """Loads of inputs and weights."""
+
+    def __init__(self, program: Columns, log: Log, buffer: int):
+        super().__init__(program, 0, log)
+        self.mover = Mover(buffer, self._done, self.wake)
+
+    def free(self, k: int) -> int:
+        """When the front is."""
+        return self.mover.begun - 1 if self.mover.known else NEVER
+
+    def step(self) -> None:
+        """Take an instruction."""
+        cycle = self.next
+        k = self.take()
+        self.mover.start(k, self.work[k], cycle)
+        self.plan()
+
+    def _done(self, k: int, first: int, cycle: int, waited: int) -> None:
+        log = self.log
+        log.start[k], log.end[k], log.memory[k] = first, cycle, waited
+        self.memory_wait += waited
+        self.occupy(log.issue[k] + 1, cycle)
+        self.give(k, cycle)
+
+
+class Compute(Unit):
+    """GEMM, ALU, and loads of micro-ops and accumulators."""
+
+    def __init__(self, program: Columns, log: Log, buffer: int, cfg: Config):
+        super().__init__(program, 1, log)
+        self.mover = Mover(buffer, self._done, self.wake)
+        self._latency = execute.latency(cfg)
+        self.read = execute.dot_latency(cfg) - execute.ACC_STAGES  # cycles from a visit to its accumulators' addresses
+        self._moves = 0  # moves on their way
+        self._moved = -1
+        self._load = self._full = -1  # cycles: the latest job's turn, the latest visit but one of the latest job
+        self._visit = -1  # first cycle in which another visit can be taken
+        self._retired = -1
+        self.finished = NEVER
+        self.reads: deque[tuple[int, int, int]] = deque()  # (from, to, banks) of the accumulators' read ports
+        moving = [isinstance(w, Move) and not w.empty for w in map(self.work.__getitem__, self.order)]
+        sizes = [0 if m else getattr(self.work[k], "cycles", 1) for m, k in zip(moving, self.order)]
+        self.sums = [0, *accumulate(sizes)]
+        self.next_move = [NEVER] * (len(moving) + 1)
+        for k in range(len(moving) - 1, -1, -1):
+            self.next_move[k] = k if moving[k] else self.next_move[k + 1]
+        self._moving = moving
+        self._finish = program.finish
+
+    def free(self, k: int) -> int:
+        """When the sequencer or the mover is, and what must be over."""
+        if self._moving[self.at]:
+            return self.mover.begun - 1 if self.mover.known else NEVER
+        if self._moves:
+            return NEVER
+        return max(self._moved, self._load)
+
+    def step(self) -> None:
+        """Take an instruction."""
+        cycle, moving = self.next, self._moving[self.at]
+        k = self.take()
+        work = self.work[k]
+        if moving:
+            self._moves += 1
+            self.mover.start(k, work, cycle, self._retired + 1)
+        else:
+            self._execute(k, work if type(work) is Job else None, cycle)
+        self.plan()
+
+    def _execute(self, k: int, job: Job | None, cycle: int) -> None:
+        visits, total, interval, rest, late, banks = job[:6] if job else (1, 1, 1, 0, 0, 0)
+        turn = max(cycle + 1, self._full)
+        first = max(turn + LOADING, self._visit) + interval - 1
+        last = first + total - interval
+        self._load = turn
+        self._full = max(turn + visits, last - 2 * (total // visits))
+        self._visit = last + 1 + rest
+        retired = last + self._latency + late
+        if banks:
+            self.reads.append((first + self.read, last + self.read + 1, banks))
+        self._retired = max(self._retired, retired)
+        log = self.log
+        log.start[k], log.end[k] = first, retired
+        self.occupy(cycle + 1, retired)
+        self.give(k, retired)
+        if k == self._finish:
+            self.finished = retired
+
+    def _done(self, k: int, first: int, cycle: int, waited: int) -> None:
+        log = self.log
+        log.start[k], log.end[k], log.memory[k] = first, cycle, waited
+        self.memory_wait += waited
+        self._moves -= 1
+        self._moved = cycle
+        self.occupy(log.issue[k] + 1, cycle)
+        self.give(k, cycle)
+        self.wake()

@@ -1,0 +1,381 @@
+"""boards/server.py over loopback: two clients at once, and hostile ones."""
+
+import io
+import json
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import zipfile
+
+import grpc
+import numpy as np
+import pytest
+
+from tilewright.boards import messages, server
+from tilewright.boards.client import Address, Client, RemoteProgram
+from tilewright.boards.server import Server
+from tilewright.boards.worker import Limits, Offer
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import (
+    AccessError,
+    BoardError,
+    ConfigError,
+    FileError,
+    FingerprintError,
+    HangError,
+    InputError,
+)
+from tilewright.runtime.executable import Executable, HostStep, Tensor
+
+TINY, VTA = PRESETS["tiny"], PRESETS["vta"]
+TOKEN = "0123456789abcdef-secret"
+LIMITS = Limits(max_bytes=1 << 20, max_seconds=2, queue=4)
+
+
+@pytest.fixture(scope="module")
+def served():
+    """A server of the model, with a token."""
+    running = Server(Offer("model", TINY, {"capacity": 1 << 26}), port=0, token=TOKEN, limits=LIMITS)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def address(served):
+    return Address(f"localhost:{served.port}", TOKEN)
+
+
+def values(seed=0):
+    return np.random.default_rng(seed).integers(-60, 60, (8, 1, 4), dtype=np.int32)
+
+
+ENDLESS = {"x": np.zeros((1, 1, 900, 900), np.int8)}
+
+
+def endless():
+    """One host step that takes far longer than a job may."""
+    tensors = {"x": Tensor("x", (1, 1, 900, 900), "int8", "input"), "y": Tensor("y", (1, 1, 1, 1), "int8", "output")}
+    attrs = {"kernel": [400, 400], "strides": [1, 1], "pads": [0, 0, 0, 0]}
+    return Executable(TINY, "endless", tensors, [HostStep("pool", "max_pool", ["x"], ["y"], attrs)])
+
+
+def hungry(pads):
+    """One host step that asks for more memory than there is."""
+    tensors = {"x": Tensor("x", (1, 1, 1, 1), "int8", "input"), "y": Tensor("y", (1, 1, 1, 1), "int8", "output")}
+    attrs = {"kernel": [1, 1], "strides": [1, 1], "pads": pads}
+    return Executable(TINY, "hungry", tensors, [HostStep("pool", "max_pool", ["x"], ["y"], attrs)])
+
+
+def test_results_and_counters_come_back(address, double):
+    launch = double()
+    with RemoteProgram(Executable.from_launch(launch), address) as remote:
+        for seed in range(3):
+            np.testing.assert_array_equal(remote.run({"x": values(seed)})["y"], 2 * values(seed))
+        (step,) = remote.reports
+    assert (step.name, step.where) == ("double", "device") and step.seconds > 0
+    assert remote.stats.insns["LOAD.ACC"] == 1 and remote.stats.bytes_stored["OUT"] == 32
+    assert remote.stats.cycles is None  # the model has no clock
+
+
+def test_two_clients_share_a_server(address, double):
+    wrong = []
+
+    def client(k):
+        with RemoteProgram(Executable.from_launch(double()), address) as remote:
+            for seed in range(20):
+                x = values(100 * k + seed)
+                if (remote.run({"x": x})["y"] != 2 * x).any():
+                    wrong.append((k, seed))
+
+    threads = [threading.Thread(target=client, args=(k,)) for k in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.fixture
+def bystander(address, double):
+    """A client whose results must stay right, whatever another one does in between."""
+    with RemoteProgram(Executable.from_launch(double()), address) as remote:
+
+        def check():
+            np.testing.assert_array_equal(remote.run({"x": values(9)})["y"], 2 * values(9))
+
+        check()
+        yield check
+        check()
+
+
+def raw(address, method, data, token=TOKEN):
+    """The status of a call with `data` as it stands."""
+    with grpc.insecure_channel(address.target) as channel:
+        metadata = [("authorization", f"Bearer {token}")] if token else []
+        try:
+            channel.unary_unary(f"/{messages.SERVICE}/{method}")(data, timeout=30, metadata=metadata)
+        except grpc.RpcError as exc:
+            return exc.code()
+    return grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN[:-1], TOKEN + "x"])
+def test_no_call_without_the_token(address, bystander, token):
+    for method in ("Info", "Load", "Run"):
+        assert raw(address, method, b"", token) == grpc.StatusCode.UNAUTHENTICATED
+    with pytest.raises(BoardError, match="wrong or missing token; give the server's with --token-file"):
+        Client(Address(address.host, token)).info()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_garbage_is_refused(address, bystander, seed):
+    print(f"seed {seed}")
+    data = b"\xff" + np.random.default_rng(seed).bytes(1000)
+    for method in ("Load", "Run"):
+        assert raw(address, method, data) == grpc.StatusCode.INVALID_ARGUMENT
+    with socket.create_connection(("localhost", int(address.target.rpartition(":")[2]))) as line:
+        line.sendall(data)
+
+
+def test_a_message_that_is_too_large_is_refused(address, bystander):
+    data = messages.make("LoadRequest", program=bytes(2 << 20)).SerializeToString()
+    assert raw(address, "Load", data) == grpc.StatusCode.RESOURCE_EXHAUSTED
+    big = Executable(
+        TINY, "big", {"k": Tensor("k", (2 << 20,), "int8", "constant", random_bytes(2 << 20).view(np.int8))}, []
+    )
+    with pytest.raises(InputError, match=r"the program has [\d,]+ bytes, localhost:\d+ takes 1,048,576"):
+        RemoteProgram(big, address)
+
+
+def random_bytes(n):
+    return np.random.default_rng(0).integers(0, 256, n, np.uint8)
+
+
+def load(address, program):
+    """The failure that the server reports for the bytes `program`."""
+    client = Client(address)
+    try:
+        reply = messages.parse(
+            "LoadReply", client.call("Load", messages.make("LoadRequest", program=program).SerializeToString())
+        )
+        messages.raise_failure(reply.failure)
+    finally:
+        client.close()
+
+
+def test_programs_that_are_none(address, bystander, double):
+    good = Executable.from_launch(double()).to_bytes()
+    bomb = io.BytesIO()
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("manifest.json", bytes(64 << 20))
+    for data in (b"", good[:-40], good[:100] + bytes(50) + good[150:], b"PK\x03\x04", bomb.getvalue()):
+        with pytest.raises(FileError, match="the program: "):
+            load(address, data)
+
+
+def test_pickles_are_not_opened(address, bystander, double):
+    archive = io.BytesIO(Executable.from_launch(double()).to_bytes())
+    hostile = io.BytesIO()
+    with zipfile.ZipFile(archive) as old, zipfile.ZipFile(hostile, "w") as new:
+        for name in old.namelist():
+            data = io.BytesIO(old.read(name))
+            if name.endswith(".npy"):
+                data = io.BytesIO()
+                np.save(data, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+            new.writestr(name, data.getvalue())
+    with pytest.raises(FileError, match="allow_pickle"):
+        load(address, hostile.getvalue())
+
+
+def tensor(**changes):
+    fields = {"name": "x", "dtype": "int32", "shape": (8, 1, 4), "data": values().tobytes(), **changes}
+    return messages.make("Tensor", **fields)
+
+
+@pytest.mark.parametrize(
+    "inputs, text",
+    [
+        ([tensor(shape=(1 << 40, 1 << 40))], "has 4835703278458516698824704 bytes, 128 came"),
+        ([tensor(shape=(-8, -1, 4))], "has no shape of at most 8 dimensions"),
+        ([tensor(shape=(1,) * 9)], "has no shape of at most 8 dimensions"),
+        ([tensor(data=b"")], "has 128 bytes, 0 came"),
+        ([tensor(dtype="object")], "dtype 'object' must be one of int8, uint8, int32, uint32, float32"),
+        ([tensor(), tensor()], "tensor 'x': comes twice"),
+        ([], "input 'x' is missing"),
+        ([tensor(name="z")], "no input is named 'z'"),
+        ([tensor(shape=(4, 1, 8))], r"shape \(4, 1, 8\) given, \(8, 1, 4\) expected"),
+    ],
+)
+def test_lies_about_inputs_are_named(address, bystander, double, inputs, text):
+    remote = RemoteProgram(Executable.from_launch(double()), address)
+    request = messages.make("RunRequest", digest=remote._digest, inputs=inputs)
+    with pytest.raises(InputError, match=text):
+        messages.raise_failure(remote._ask(request).failure)
+    remote.close()
+
+
+def test_a_program_that_leaves_its_buffers_is_not_run(address, bystander, double):
+    launch = double()
+    launch.buffers[0].shape = (7, 1, 4)  # one entry less than it loads
+    with pytest.raises(AccessError, match="ends at byte 128 of buffer 'x', which has 112") as caught:
+        load(address, Executable.from_launch(launch).to_bytes())
+    assert caught.value.index == 0
+
+
+def test_a_program_of_another_configuration_is_not_sent(address, bystander, double):
+    with pytest.raises(
+        FingerprintError, match=rf"'double' is for vta \(.*\), {address.host} has tiny \({TINY.fingerprint:016x}"
+    ):
+        RemoteProgram(Executable.from_launch(double(VTA)), address)
+    with pytest.raises(FingerprintError, match="the device is tiny"):
+        load(address, Executable.from_launch(double(VTA)).to_bytes())
+
+
+def test_a_job_that_takes_too_long_is_ended(address, bystander):
+    remote = RemoteProgram(endless(), address)
+    with pytest.raises(HangError, match="the job was ended after 2 s, the time that one job may take"):
+        remote.run(ENDLESS)
+    remote.close()
+
+
+def test_a_job_that_takes_all_memory_ends_alone(address, bystander):
+    remote = RemoteProgram(hungry([1 << 15, 1 << 16, 1 << 16, 1 << 15]), address)
+    with pytest.raises(BoardError, match="ended the process that ran it, by the memory it used"):
+        remote.run({"x": np.zeros((1, 1, 1, 1), np.int8)})
+    remote.close()
+
+
+def test_a_client_that_goes_away_loses_its_turn(served, address, bystander):
+    """It queues behind a job that takes its full time, and is gone when its turn comes."""
+    with RemoteProgram(endless(), address) as remote:
+        runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
+        with grpc.insecure_channel(address.target) as channel:
+            call = channel.unary_unary(f"/{messages.SERVICE}/Run")
+            metadata = [("authorization", f"Bearer {TOKEN}")]
+            first = call.future(runs, metadata=metadata)
+            wait_for(lambda: served._waiting == 1)
+            others = [call.future(runs, metadata=metadata) for _ in range(2)]
+            wait_for(lambda: served._waiting == 3)
+            for other in others:
+                other.cancel()
+            wait_for(lambda: served._waiting == 1)
+            assert first.exception().code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_full_queue_refuses_at_once(served, address, bystander):
+    with RemoteProgram(endless(), address) as remote, grpc.insecure_channel(address.target) as channel:
+        runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
+        call, metadata = channel.unary_unary(f"/{messages.SERVICE}/Run"), [("authorization", f"Bearer {TOKEN}")]
+        calls = [call.future(runs, metadata=metadata) for _ in range(4)]
+        wait_for(lambda: served._waiting == 4)
+        with pytest.raises(BoardError, match="4 jobs wait already; try later .resource_exhausted."):
+            remote.run(ENDLESS)
+        assert Client(address).info().waiting == 4
+        for one in calls[1:]:
+            one.cancel()
+        assert calls[0].exception().code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_more_programs_than_stay_placed(address, double):
+    """Each is placed anew when its turn comes, without its owner's help."""
+    programs = []
+    for k in range(6):
+        launch = double()
+        launch.name = f"double{k}"
+        programs.append(RemoteProgram(Executable.from_launch(launch), address))
+    for _ in range(2):
+        for k, remote in enumerate(programs):
+            np.testing.assert_array_equal(remote.run({"x": values(k)})["y"], 2 * values(k))
+    for remote in programs:
+        remote.close()
+
+
+def test_a_server_that_forgot_is_sent_the_program_again(served, address, double):
+    with RemoteProgram(Executable.from_launch(double()), address) as remote:
+        served._programs.clear()
+        served._worker.stop()
+        np.testing.assert_array_equal(remote.run({"x": values()})["y"], 2 * values())
+
+
+def test_it_says_what_it_offers(address):
+    info = Client(address).info()
+    assert info.device.startswith("model of tilewright ") and json.loads(info.config)["name"] == "tiny"
+    assert (info.max_bytes, info.max_seconds) == (1 << 20, 2)
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
+def test_the_circuit_as_the_device(double):
+    running = Server(Offer("rtl", TINY, {"capacity": 1 << 26}), port=0)
+    running.start()
+    try:
+        with RemoteProgram(Executable.from_launch(double()), Address(f"127.0.0.1:{running.port}")) as remote:
+            np.testing.assert_array_equal(remote.run({"x": values()})["y"], 2 * values())
+            assert remote.stats.cycles and remote.stats.counters["STORE_BYTES"] == 32
+    finally:
+        running.stop()
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is missing: no certificate can be made")
+def test_tls_and_token(tmp_path, double):
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    )
+    subprocess.run([*command.split(), "-keyout", "key", "-out", "cert"], cwd=tmp_path, check=True, capture_output=True)
+    cert, key = ((tmp_path / name).read_bytes() for name in ("cert", "key"))
+    running = Server(Offer("model", TINY), host="0.0.0.0", port=0, token=TOKEN, tls=(cert, key))
+    running.start()
+    try:
+        host = f"localhost:{running.port}"
+        with RemoteProgram(Executable.from_launch(double()), Address(host, TOKEN, cert)) as remote:
+            np.testing.assert_array_equal(remote.run({"x": values()})["y"], 2 * values())
+        with pytest.raises(BoardError, match=r"no answer; is `tilewright serve` running there.*\(unavailable\)"):
+            Client(Address(host, TOKEN)).info()
+    finally:
+        running.stop()
+
+
+@pytest.mark.parametrize("token, tls", [("", None), (TOKEN, None), ("", (b"c", b"k"))])
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "board.local"])
+def test_others_reach_it_only_with_token_and_tls(host, token, tls):
+    with pytest.raises(ConfigError, match="can be reached from other machines: that needs --token-file, --tls-cert"):
+        Server(Offer("model", TINY), host=host, token=token, tls=tls)
+
+
+@pytest.mark.parametrize("host, local", [("localhost", True), ("127.0.0.9", True), ("::1", True), ("10.0.0.1", False)])
+def test_loopback(host, local):
+    assert server.is_loopback(host) == local
+
+
+def test_an_address_that_is_taken(served):
+    with pytest.raises(BoardError, match=f"cannot serve at 127.0.0.1:{served.port}"):
+        Server(Offer("model", TINY), port=served.port)
+
+
+def test_a_device_that_cannot_be_opened():
+    running = Server(Offer("board", TINY), port=0)
+    with pytest.raises(BoardError, match="pynq is not installed"):
+        running.start()
+    running.stop()
+
+
+def test_tokens_come_from_a_file(tmp_path):
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    assert server.read_token(tmp_path / "token") == TOKEN
+    for text in ("short", "twenty characters, with blanks"):
+        (tmp_path / "token").write_text(text)
+        with pytest.raises(ConfigError, match="a token has at least 16 printable characters and no blank; make one"):
+            server.read_token(tmp_path / "token")
+    (tmp_path / "token").write_bytes(b"\xff" * 20)
+    for path in (tmp_path / "token", tmp_path / "none"):
+        with pytest.raises(FileError, match="no readable token"):
+            server.read_token(path)

@@ -1,0 +1,67 @@
+"""boards/worker.py: programs placed on a device, without a process around; that is tested in test_server.py."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from tilewright.boards import messages
+from tilewright.boards.worker import KEPT, Jobs, Limits
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import CapacityError, FileError
+from tilewright.runtime.executable import Executable
+from tilewright.sim.device import ModelDevice
+
+TINY = PRESETS["tiny"]
+
+
+def programs(double, count):
+    """(digest, contents) of `count` programs that differ in their names."""
+    found = []
+    for k in range(count):
+        launch = double()
+        launch.name = f"double{k}"
+        data = Executable.from_launch(launch).to_bytes()
+        found.append((hashlib.sha256(data).digest(), data))
+    return found
+
+
+def run(jobs, digest):
+    x = np.arange(32, dtype=np.int32).reshape(8, 1, 4)
+    reply = jobs.run(messages.make("RunRequest", digest=digest, inputs=messages.tensors({"x": x})))
+    if reply.unknown:
+        return False
+    messages.raise_failure(reply.failure)
+    np.testing.assert_array_equal(messages.arrays(reply.outputs)["y"], 2 * x)
+    return True
+
+
+def test_the_programs_used_last_stay_placed(double):
+    device = ModelDevice(TINY)
+    jobs, found = Jobs(device, Limits()), programs(double, KEPT + 1)
+    for digest, data in found[:KEPT]:
+        assert not jobs.load(digest, data).failure
+    assert run(jobs, found[0][0])
+    jobs.load(*found[KEPT])
+    assert [run(jobs, digest) for digest, _ in found] == [True, False, *[True] * (KEPT - 1)]
+    jobs.close()
+    assert not device._used
+
+
+def test_room_is_made_where_memory_is_short(double):
+    jobs, found = Jobs(ModelDevice(TINY, capacity=4096 + 600), Limits()), programs(double, 3)
+    for digest, data in found:
+        assert not jobs.load(digest, data).failure and run(jobs, digest)
+    assert not run(jobs, found[0][0])
+
+
+def test_a_program_that_fits_no_empty_device_either(double):
+    jobs = Jobs(ModelDevice(TINY, capacity=4096 + 100), Limits())
+    with pytest.raises(CapacityError, match="bytes of device memory, 100 are free"):
+        messages.raise_failure(jobs.load(*programs(double, 1)[0]).failure)
+
+
+def test_a_program_that_unpacks_to_too_much(double):
+    jobs = Jobs(ModelDevice(TINY), Limits(max_bytes=500))
+    with pytest.raises(FileError, match="the program: .* bytes unpacked, 500 are allowed"):
+        messages.raise_failure(jobs.load(*programs(double, 1)[0]).failure)

@@ -1,0 +1,40 @@
+"""cli/plan.py on the example network; plans themselves are tested in tests/compiler/test_memory.py."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnx")
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+
+
+def test_table_and_picture(tilewright, tmp_path):
+    pytest.importorskip("matplotlib")
+    done = tilewright("plan", DIGITS, "-o", tmp_path / "plan.svg")
+    assert done.status == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["buffer", "bytes", "first", "last", "address", "end"]
+    assert lines[-1].startswith("lower bound ")
+    assert (tmp_path / "plan.svg").read_text().startswith("<?xml")
+
+
+def test_json(tilewright):
+    done = tilewright("plan", DIGITS, "--json", "--in-place")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert found["network"] == "digits" and found["bound"] == found["bytes"] <= found["greedy"]
+    conv1 = next(row for row in found["buffers"] if row["buffer"] == "conv1")
+    assert conv1["bytes"] == conv1["end"] - conv1["address"] == 16 * 8 * 8
+
+
+def test_too_little_memory(tilewright):
+    done = tilewright("plan", DIGITS, "--capacity", 1000)
+    assert done.status == 7 and done.err.count("\n") == 1
+    assert "1,000 are there" in done.err and "'conv1'" in done.err
+
+
+def test_other_files(tilewright, tmp_path):
+    (tmp_path / "x.tw").write_text("")
+    done = tilewright("plan", tmp_path / "x.tw")
+    assert done.status == 5 and "unknown kind of network; known are .tflite and .onnx" in done.err

@@ -1,0 +1,62 @@
+"""cli/serve.py: the command as it is started; what it serves is tested in tests/boards/test_server.py."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("grpc")
+
+
+def start(*arguments):
+    code = "from tilewright.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "serve", "--on", "model", "--port", "0", "--json", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, end):
+    serving = start()
+    assert serving.stdout and serving.stderr
+    try:
+        text = ""
+        while not text.endswith("}\n"):
+            text += serving.stdout.readline()
+        facts = json.loads(text)
+        assert (facts["device"], facts["config"], facts["guard"]) == ("model", "pynq_z1", "no token")
+        np.savez(tmp_path / "x.npz", x=np.ones((8, 1, 16), np.int32))
+        there = ("--on", "board", "--host", f"{facts['address']}:{facts['port']}")
+        done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz", "-o", tmp_path / "y.npz", *there)
+        assert (done.status, done.err) == (0, "")
+        with np.load(tmp_path / "y.npz") as y:
+            assert (y["outputs"] == 2).all()
+        serving.send_signal(end)
+        assert serving.wait(30) == 0
+        assert serving.stderr.read() == ""
+    finally:
+        serving.kill()
+        serving.wait()
+        serving.stdout.close()
+        serving.stderr.close()
+
+
+@pytest.mark.parametrize(
+    "arguments, status, text",
+    [
+        (["--listen", "0.0.0.0"], 3, "0.0.0.0 can be reached from other machines: that needs --token-file"),
+        (["--tls-cert", "c"], 3, "--tls-cert and --tls-key belong together"),
+        (["--tls-cert", "c", "--tls-key", "k"], 6, "c: No such file"),
+        (["--token-file", "none"], 6, "none: no readable token"),
+        (["--on", "fpga"], 5, "unknown device 'fpga'"),
+        (["--config", "moon"], 3, "unknown preset 'moon'"),
+        (["--on", "model", "--bitstream", "x.bit"], 5, "device 'model' is no board"),
+        (["--on", "board"], 11, "pynq is not installed"),
+    ],
+)
+def test_mistakes(tilewright, arguments, status, text):
+    done = tilewright("serve", "--port", "0", *arguments)
+    assert done.status == status and text in done.err

@@ -1,0 +1,92 @@
+"""cli/where.py and `run --on board --host`: a program on a server of this machine."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("grpc")
+TOKEN = "0123456789abcdef-secret"
+
+
+@pytest.fixture(scope="module")
+def port():
+    from tilewright.boards.server import Server
+    from tilewright.boards.worker import Offer
+    from tilewright.hw.config import PRESETS
+
+    server = Server(Offer("model", PRESETS["pynq_z1"], {"capacity": 1 << 28}), port=0, token=TOKEN)
+    server.start()
+    yield server.port
+    server.stop()
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    x = np.random.default_rng(0).integers(-64, 64, (3, 8, 1, 16), dtype=np.int32)
+    np.savez(tmp_path / "x.npz", inputs=x, outputs=(2 * x).astype(np.int8))
+    (tmp_path / "token").write_text(TOKEN)
+    return tmp_path / "x.npz"
+
+
+def test_a_program_runs_on_a_server(tilewright, double_tw, inputs, tmp_path, port):
+    there = ("--on", "board", "--host", f"localhost:{port}", "--token-file", tmp_path / "token")
+    done = tilewright("run", double_tw, "--inputs", inputs, "-o", tmp_path / "y.npz", *there)
+    assert (done.status, done.err) == (0, "")
+    assert "outputs equal to the file's: 3 of 3" in done.out and "3 inputs on board (pynq_z1)" in done.out
+    with np.load(tmp_path / "y.npz") as y, np.load(inputs) as x:
+        np.testing.assert_array_equal(y["outputs"], x["outputs"])
+
+
+def test_without_the_token(tilewright, double_tw, inputs, port):
+    done = tilewright("run", double_tw, "--inputs", inputs, "--on", "board", "--host", f"localhost:{port}")
+    assert done.status == 11 and "wrong or missing token; give the server's with --token-file" in done.err
+
+
+def test_another_configuration(tilewright, double_py, tmp_path, port):
+    np.savez(tmp_path / "x.npz", x=np.zeros((8, 1, 4), np.int32))
+    (tmp_path / "token").write_text(TOKEN)
+    there = ("--on", "board", "--host", f"localhost:{port}", "--token-file", tmp_path / "token")
+    done = tilewright("run", f"{double_py}:double", "--inputs", tmp_path / "x.npz", "--config", "tiny", *there)
+    assert done.status == 8 and "is for tiny (fingerprint" in done.err and "has pynq_z1 (" in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments, text",
+    [
+        (["--on", "model", "--host", "there"], "device 'model' is this machine's; use --on board"),
+        (["--token-file", "t"], "--token-file t: is for a server; add --on board --host NAME"),
+        (["--tls-ca", "c"], "--tls-ca c: is for a server"),
+        (["--bitstream", "x.bit"], "--bitstream x.bit: device 'model' is no board; use --on board"),
+        (["--on", "rtl", "--clock", "50"], "--clock 50.0: device 'rtl' is no board"),
+        (["--on", "board", "--host", "there", "--clock", "50"], "are the server's; give them to `tilewright serve`"),
+        (["--on", "board", "--waves", "x.fst"], "device 'board' has no waveforms"),
+    ],
+)
+def test_options_that_do_not_belong_together(tilewright, double_tw, inputs, arguments, text):
+    done = tilewright("run", double_tw, "--inputs", inputs, *arguments)
+    assert done.status == 5 and text in done.err
+
+
+def test_the_board_itself_where_there_is_none(tilewright, double_tw, inputs):
+    done = tilewright("run", double_tw, "--inputs", inputs, "--on", "board", "--clock", "50", "--bitstream", "x.bit")
+    assert done.status == 11 and "pynq is not installed" in done.err
+    done = tilewright("run", double_tw, "--inputs", inputs, "--on", "board", "--clock", "500")
+    assert done.status == 3 and "Board.clock_mhz = 500.0: must be from 1 to 250" in done.err
+
+
+def test_files_that_are_not_there(tilewright, double_tw, inputs):
+    there = ("--on", "board", "--host", "localhost:1")
+    done = tilewright("run", double_tw, "--inputs", inputs, *there, "--token-file", "none")
+    assert done.status == 6 and "none: no readable token" in done.err
+    done = tilewright("run", double_tw, "--inputs", inputs, *there, "--tls-ca", "none")
+    assert done.status == 6 and "none: No such file" in done.err
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    import importlib.util
+
+    from tilewright.cli.where import need_grpc
+    from tilewright.hw.errors import UnsupportedError
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match=r"need gRPC and protobuf, .* pip install 'tilewright\[board\]'"):
+        need_grpc()

@@ -1,0 +1,84 @@
+"""Depthwise convolutions equal an independent int64 computation."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tilewright.compiler.schedule.depthwise import depthwise
+from tilewright.compiler.tile import Tile
+from tilewright.hw import rounding
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import CapacityError, ScheduleError, UnsupportedError
+from tilewright.runtime import layout
+
+TINY = PRESETS["tiny"]
+
+
+def expected(ref, x, w, **geometry):
+    """Accumulators, int64 (n, c, oy, ox)."""
+    full = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "pad_value": 0} | geometry
+    parts = ref.windows(x, w.shape[1:], *full.values())
+    return sum(part * w[None, :, ky, kx, None, None].astype(np.int64) for ky, kx, part in parts)
+
+
+def check(ref, cfg, n, size, channels, kernel, seed=0, epilogue=(), tile=None, vthreads=None, par=None, **geometry):
+    """Build, verify, run; (the output, accumulators, the run's statistics)."""
+    rng = np.random.default_rng(seed)
+    x, w = ref.values(rng, 8, (n, channels, *size)), ref.values(rng, 8, (channels, *kernel))
+    sch = depthwise(cfg, n, *size, channels, *kernel, **geometry, epilogue=epilogue, tile=tile, vthreads=vthreads)
+    inputs = {"x": layout.pack_activations(x, cfg), "w": layout.pack_depthwise_weights(w, cfg)}
+    out, stats = ref.outputs_of(sch, cfg, inputs | ({} if par is None else {"q": par}))
+    return layout.unpack_activations(out, channels, cfg, n=n), expected(ref, x, w, **geometry), stats
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_random_shapes_are_exact(ref, data):
+    draw = data.draw
+    kernel, size = draw(st.tuples(st.integers(1, 3), st.integers(1, 3))), draw(st.tuples(*[st.integers(3, 9)] * 2))
+    geometry = {
+        "stride": draw(st.tuples(st.integers(1, 2), st.integers(1, 2))),
+        "pad": draw(st.tuples(*[st.integers(0, 2)] * 4)),
+        "pad_value": draw(st.sampled_from([0, -5])),
+    }
+    extent = st.integers(1, 4)
+    tile = draw(st.none() | st.builds(Tile, co=extent, oy=extent, ox=extent, vthreads=st.integers(1, 3)))
+    try:
+        found = check(ref, TINY, draw(st.integers(1, 2)), size, draw(st.integers(1, 18)), kernel, tile=tile, **geometry)
+    except CapacityError:
+        assert tile is not None
+        return
+    assert np.array_equal(found[0], ref.wrap(found[1], 8))
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+def test_requantised_and_with_threads(ref, name):
+    cfg, channels = PRESETS[name], 40
+    rng = np.random.default_rng(3)
+    bias, multiplier = rng.integers(-99, 99, channels), rng.integers(1 << 30, 1 << 31, channels)
+    facts = {"zero_point": 4, "low": -90, "high": 127, "contract": "single"}
+    par = layout.pack_par(cfg, bias=bias, multiplier=multiplier, exponent=-9, **facts)
+    epilogue, pad = [("requant", "q")], (1, 1, 1, 1)
+    out, acc, stats = check(
+        ref, cfg, 1, (10, 10), channels, (3, 3), epilogue=epilogue, par=par, pad=pad, pad_value=-7, vthreads=2
+    )
+    scaled = acc + bias[:, None, None], multiplier[:, None, None], -9
+    assert np.array_equal(out, rounding.requantise(*scaled, 4, -90, 127, "single"))
+    assert stats.insns["DWGEMM"] and not stats.insns["GEMM"] and stats.insns["LOAD.WGT"] == 1
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ScheduleError, match="extension depthwise is not in configuration vta; use conv2d"):
+        depthwise(PRESETS["vta"], 1, 6, 6, 16, 3, 3)
+    with pytest.raises(CapacityError, match="16 blocks of 3x3 weights are 144 rows; micro-ops of tiny reach 128"):
+        depthwise(TINY, 1, 6, 6, 64, 3, 3)
+    with pytest.raises(ScheduleError, match="depthwise: an input of 2x2 .* is smaller than the kernel of 3x3"):
+        depthwise(TINY, 1, 2, 2, 4, 3, 3)
+
+
+def test_blocks_must_be_equal():
+    from tilewright.compiler.intrin import depthwise_intrin
+
+    with pytest.raises(UnsupportedError, match="block_in = 8, block_out = 16: depthwise schedules need equal ones"):
+        depthwise_intrin(PRESETS["vta"].replace(block_in=8, inp_bytes=1 << 14, wgt_bytes=1 << 16))

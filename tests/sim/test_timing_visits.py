@@ -1,0 +1,46 @@
+"""sim/timing_visits.py: visits of GEMM and ALU, and the banks they read."""
+
+import numpy as np
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import AluOp, Isa, Op
+from tilewright.sim.timing_visits import PLACE, Kernels
+
+PYNQ = PRESETS["pynq_z1"]
+HALF = PYNQ.acc_depth // 2
+GEMM = {"uop_bgn": 0, "uop_end": 2, "iter_out": 3, "iter_in": 5, "dst_out": 2, "dst_in": 1, "src_out": 0, "src_in": 0}
+GEMM |= {"reset": 0, "overwrite": 0}
+ALU = GEMM | {"use_imm": 0, "alu_op": AluOp.ADD}
+
+
+def kernels(cfg, *uops):
+    words = Isa(cfg).uop.encode(len(uops), dst=[u[0] for u in uops], src=[u[1] for u in uops]).astype(np.uint32)
+    found = Kernels(cfg, lambda first, count: words.reshape(-1)[:count])
+    found.load(0, 0, len(uops))
+    return found
+
+
+def test_gemm_reads_the_bank_of_its_accumulators():
+    low, high = kernels(PYNQ, (0, 0), (9, 0)), kernels(PYNQ, (HALF, 0), (HALF + 9, 0))
+    job = low.job(Op.GEMM, GEMM)
+    assert (job.visits, job.cycles, job.banks, job.uops) == (30, 30, 1, (0, 1))
+    assert job.acc == (0, 9 + 2 * 2 + 4)
+    assert high.job(Op.GEMM, GEMM).banks == 2
+    assert low.job(Op.GEMM, GEMM | {"overwrite": 1}).banks == low.job(Op.GEMM, GEMM | {"reset": 1}).banks == 0
+
+
+def test_operands_in_one_bank_take_two_cycles():
+    assert kernels(PYNQ, (0, 1), (2, 3)).job(Op.ALU, ALU).cycles == 60
+    assert kernels(PYNQ, (0, HALF), (2, HALF + 3)).job(Op.ALU, ALU).cycles == 30
+    assert kernels(PYNQ, (0, 1), (2, HALF + 3)).job(Op.ALU, ALU).cycles == 45
+    assert kernels(PYNQ, (0, 1), (2, 3)).job(Op.ALU, ALU | {"use_imm": 1}).cycles == 30
+    assert kernels(PRESETS["vta"], (0, 1), (2, 2000)).job(Op.ALU, ALU).cycles == 60
+
+
+def test_multiplications_take_turns():
+    job = kernels(PYNQ, (0, 0), (1, 0)).job(Op.ALU, ALU | {"use_imm": 1, "alu_op": AluOp.MUL})
+    assert job.cycles + job.rest == 30 * 6  # docs/microarchitecture.md: 6 per visit
+
+
+def test_empty_loops_take_a_place():
+    assert kernels(PYNQ, (0, 0)).job(Op.GEMM, GEMM | {"iter_in": 0}) == PLACE
