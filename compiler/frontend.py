@@ -38,7 +38,7 @@ _FUNCTIONS = ("Sigmoid", "Tanh", "LeakyRelu", "Softmax", "ReduceMean")
 # what moves int8 values without changing them
 _MOVES = ("MaxPool", "Reshape", "Flatten", "Identity", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split", "Pad")
 _COMPUTE = (*_LINEAR, *_BINARY, *_FUNCTIONS, "Concat", "AveragePool", "GlobalAveragePool")
-_SUPPORTED = {*_COMPUTE, *_MOVES, *_CLAMPS, "Constant", "QuantizeLinear", "DequantizeLinear"}
+OPERATORS = frozenset((*_COMPUTE, *_MOVES, *_CLAMPS, "Constant", "QuantizeLinear", "DequantizeLinear"))
 
 
 def import_model(path: str | Path) -> Graph:
@@ -190,7 +190,7 @@ class _Facts:
         """Why the node cannot be compiled; empty where it can."""
         if node.domain not in ("", "ai.onnx"):
             return f"of domain {node.domain!r} is not supported"
-        if node.op_type not in _SUPPORTED:
+        if node.op_type not in OPERATORS:
             return _HINTS.get(node.op_type, "is not supported")
         if node.op_type in _LINEAR:
             return self._linear(node)

@@ -21,7 +21,8 @@ def run(
     """(outputs by tensor name, int32 accumulators by layer name) of `graph` on `inputs` by tensor name.
 
     The inputs may hold several batches, one behind the other in the first dimension, and so do the results then.
-    `contract` is the rounding contract of hw/rounding.py. Raises `InputError` for missing inputs or wrong shapes.
+    `contract` is the rounding contract of hw/rounding.py. Raises `InputError` for missing or unknown inputs, and for
+    wrong shapes.
     """
     runs = [_batch(graph, batch, contract) for batch in _batches(graph, inputs)]
     values, accumulators = ({key: np.concatenate([r[k][key] for r in runs]) for key in runs[0][k]} for k in (0, 1))
@@ -42,6 +43,8 @@ def apply(op: Op, *arrays: np.ndarray, contract: str = "double") -> np.ndarray:
 
 
 def _batches(graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
+    if strangers := [name for name in inputs if name not in {t.name for t in graph.inputs}]:
+        raise InputError(f"the network has no input {strangers[0]!r}; it has {', '.join(t.name for t in graph.inputs)}")
     counts = set()
     for t in graph.inputs:
         if t.name not in inputs:

@@ -16,8 +16,12 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.rounding import quantize_multiplier, requantise
 from ..runtime import kernels, layout
+from ..runtime.buffer import Buffer
+from ..runtime.program import Program
+from .api import build_into
 from .forms import Operand, sum_form
 from .operators import Add, Tensor
+from .slots import Placement
 from .tile import Work
 from .workloads import EPILOGUE, LAYERS, Layer, accumulators, post_processed
 
@@ -172,13 +176,59 @@ def data(entry: Entry, cfg: Config, seed: int = 0) -> tuple[dict[str, np.ndarray
     return make[entry.op](entry, cfg, rng)
 
 
+def convolutions(cfg: Config, **tiling: Any) -> Program:
+    """The 19 offloaded convolutions as one program, each reading what another stored, as in the network without sums.
+
+    Inputs are `C2.1.x` and the parameters of each, `NAME.w` and `NAME.q` (or `NAME.b`), outputs `NAME.out`.
+    """
+    program, place = Program(cfg, "convolutions"), Placement(cfg)
+    outputs: dict[str, Buffer] = {}
+    for entry, source in _chain():
+        given = {"x": outputs[source]} if source else {}
+        found = build_into(program, schedule(entry, cfg, **tiling), given, place, name=entry.name)
+        outputs[entry.name] = found["out"]
+    return program
+
+
+def _chain() -> list[tuple[Entry, str | None]]:
+    """(offloaded convolution, the one whose output it reads)."""
+    pairs: list[tuple[Entry, str | None]] = []
+    block = last = None
+    for entry in entries():
+        if entry.op == "add":
+            block = last  # where the next block begins
+        if entry.offloaded:
+            beside = entry.layer.kernel == 1  # on the way past the block's other two
+            pairs.append((entry, block if beside else last))
+            last = last if beside else entry.name
+    return pairs
+
+
+def convolutions_data(cfg: Config, seed: int = 0) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """(random inputs of `convolutions`, the outputs that it must give), packed."""
+    inputs: dict[str, np.ndarray] = {}
+    images: dict[str | None, np.ndarray] = {}
+    outputs = {}
+    for k, (entry, source) in enumerate(_chain()):
+        found, outputs[f"{entry.name}.out"] = _conv_data(
+            entry, cfg, np.random.default_rng(seed + k), images.get(source)
+        )
+        x = found.pop("x")
+        images[entry.name] = layout.unpack_activations(outputs[f"{entry.name}.out"], entry.layer.co, cfg)
+        inputs |= {f"{entry.name}.{name}": array for name, array in found.items()}
+        inputs |= {} if source else {f"{entry.name}.x": x}
+    return inputs, outputs
+
+
 def _random(rng: np.random.Generator, bits: int, shape: tuple[int, ...]) -> np.ndarray:
     return rng.integers(-(1 << bits - 1), 1 << bits - 1, shape, np.int8)
 
 
-def _conv_data(entry: Entry, cfg: Config, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _conv_data(
+    entry: Entry, cfg: Config, rng: np.random.Generator, image: np.ndarray | None = None
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
     c = entry.layer
-    x = _random(rng, cfg.inp_bits, (1, c.ci, c.size, c.size))
+    x = _random(rng, cfg.inp_bits, (1, c.ci, c.size, c.size)) if image is None else image
     w = _random(rng, cfg.wgt_bits, (c.co, c.ci, c.kernel, c.kernel))
     acc = accumulators(x[0], w, c)
     if "requant" in cfg.extensions:

@@ -33,17 +33,14 @@ def import_tflite(path: str | Path) -> g.Graph:
     the file is missing, damaged or inconsistent, `UnsupportedError` that lists every operator that this version
     cannot compile, with the reason.
     """
-    from .tflite_ops import HANDLERS
+    from .tflite_ops import convert
 
     file = read(path)
     importer = Importer(file)
     importer.add_inputs()
     for node in file.nodes:
-        handler = HANDLERS.get(node.kind)
         try:
-            if handler is None:
-                raise Refused("is not supported")
-            handler(importer, node)
+            convert(importer, node)
         except Refused as exc:
             importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) {exc}")
         except InputError as exc:

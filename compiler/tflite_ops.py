@@ -331,34 +331,49 @@ def _strided_slice(imp: Importer, node: Node) -> None:
     imp.emit(node, op, plain=True)
 
 
-HANDLERS: dict[str, Callable[[Importer, Node], None]] = {
-    "ADD": _binary(g.Add),
-    "AVERAGE_POOL_2D": _pool(g.ExactAveragePool),
-    "CONCATENATION": _concatenation,
-    "CONV_2D": _conv_2d,
-    "DEPTHWISE_CONV_2D": _depthwise,
-    "DEQUANTIZE": _dequantize,
-    "EXPAND_DIMS": _reshape,
-    "FULLY_CONNECTED": _fully_connected,
-    "LEAKY_RELU": _leaky_relu,
-    "LOGISTIC": _lookup("logistic"),
-    "MAX_POOL_2D": _pool(g.MaxPool),
-    "MEAN": _mean,
-    "MUL": _binary(g.Mul),
-    "PAD": _pad,
-    "PADV2": _pad,
-    "QUANTIZE": _quantize,
-    "RELU": _relu(0.0, None),
-    "RELU6": _relu(0.0, 6.0),
-    "RELU_0_TO_1": _relu(0.0, 1.0),
-    "RELU_N1_TO_1": _relu(-1.0, 1.0),
-    "RESHAPE": _reshape,
-    "SLICE": _slice,
-    "SOFTMAX": _softmax,
-    "SQUEEZE": _reshape,
-    "STRIDED_SLICE": _strided_slice,
-    "SUB": _binary(g.Sub),
-    "TANH": _lookup("tanh"),
-    "TRANSPOSE": _transpose,
-    "TRANSPOSE_CONV": _transpose_conv,
+# operator -> the most inputs that it takes (None: any number), and what converts it
+_HANDLERS: dict[str, tuple[int | None, Callable[[Importer, Node], None]]] = {
+    "ADD": (2, _binary(g.Add)),
+    "AVERAGE_POOL_2D": (1, _pool(g.ExactAveragePool)),
+    "CONCATENATION": (None, _concatenation),
+    "CONV_2D": (3, _conv_2d),
+    "DEPTHWISE_CONV_2D": (3, _depthwise),
+    "DEQUANTIZE": (1, _dequantize),
+    "EXPAND_DIMS": (2, _reshape),
+    "FULLY_CONNECTED": (3, _fully_connected),
+    "LEAKY_RELU": (1, _leaky_relu),
+    "LOGISTIC": (1, _lookup("logistic")),
+    "MAX_POOL_2D": (1, _pool(g.MaxPool)),
+    "MEAN": (2, _mean),
+    "MUL": (2, _binary(g.Mul)),
+    "PAD": (2, _pad),
+    "PADV2": (3, _pad),
+    "QUANTIZE": (1, _quantize),
+    "RELU": (1, _relu(0.0, None)),
+    "RELU6": (1, _relu(0.0, 6.0)),
+    "RELU_0_TO_1": (1, _relu(0.0, 1.0)),
+    "RELU_N1_TO_1": (1, _relu(-1.0, 1.0)),
+    "RESHAPE": (2, _reshape),
+    "SLICE": (3, _slice),
+    "SOFTMAX": (1, _softmax),
+    "SQUEEZE": (1, _reshape),
+    "STRIDED_SLICE": (4, _strided_slice),
+    "SUB": (2, _binary(g.Sub)),
+    "TANH": (1, _lookup("tanh")),
+    "TRANSPOSE": (2, _transpose),
+    "TRANSPOSE_CONV": (4, _transpose_conv),
 }
+
+OPERATORS = tuple(_HANDLERS)
+
+
+def convert(imp: Importer, node: Node) -> None:
+    """Append what computes the node. Raises `Refused`, or `InputError` where the parts do not fit together."""
+    if node.kind not in _HANDLERS:
+        raise Refused("is not supported")
+    most, handler = _HANDLERS[node.kind]
+    if most is not None and len(node.inputs) > most:
+        raise Refused(f"has {len(node.inputs)} inputs; at most {most} are supported")
+    if len(node.outputs) > 1:
+        raise Refused(f"has {len(node.outputs)} outputs; only one is supported")
+    handler(imp, node)

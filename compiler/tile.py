@@ -127,18 +127,24 @@ def largest_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
 
     Raises `CapacityError` where not even the smallest tile fits.
     """
+    for threads in range(Tile(vthreads=vthreads).checked().vthreads, 0, -1):
+        for thread in ("co", "oy", "ox", "n"):
+            found = _shrunk(work, cfg, Tile(thread=thread, vthreads=threads))
+            if found is not None:
+                return found
+    raise _nothing_fits(work, cfg)
+
+
+def _shrunk(work: Work, cfg: Config, tile: Tile) -> Tile | None:
     extents = {d: getattr(work, d) for d in (*OUTPUT_DIMS, "ci")}
-    thread = next((d for d in ("co", "oy", "ox", "n") if extents[d] >= vthreads), None)
-    template = Tile(thread=thread, vthreads=vthreads) if thread else Tile()
-    if thread:
-        extents[thread] = -(-extents[thread] // vthreads)
+    extents[tile.thread] = -(-extents[tile.thread] // tile.vthreads)
     while True:
-        candidate = _Candidates(work, cfg, template, {d: np.array([n]) for d, n in extents.items()})
+        candidate = _Candidates(work, cfg, tile, {d: np.array([n]) for d, n in extents.items()})
         if np.isfinite(candidate.cost()[0][0]):
             return candidate.tile_at(0)
         longest = max(extents, key=lambda d: extents[d])
         if extents[longest] == 1:
-            raise _nothing_fits(work, cfg)
+            return None
         factor = next(f for f in range(2, extents[longest] + 1) if extents[longest] % f == 0)
         extents[longest] //= factor
 

@@ -121,7 +121,16 @@ def stage_table() -> str:
     return table(EXTENDED)
 
 
+def network_operators() -> str:
+    """The operators that each front end reads."""
+    from tilewright.compiler import frontend, tflite_ops
+
+    rows = {"int8 `.tflite`": tflite_ops.OPERATORS, "QDQ `.onnx`": frontend.OPERATORS}
+    return markdown(["file", "operators"], [[kind, ", ".join(sorted(names))] for kind, names in rows.items()])
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
+    "network-operators": network_operators,
     "stages": stage_table,
     "opcodes": opcodes,
     "memories": memories,

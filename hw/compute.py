@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
+from amaranth.lib.enum import Enum
 from amaranth.lib.wiring import In, Out
 
 from .alu import Multiplier
 from .config import Config
 from .execute import Execute
+from .fifo import Fifo
+from .interlock import Interlock
 from .isa import Mem, Op
-from .layouts import insn_layout
+from .layouts import insn_layout, push_layout
 from .mover import Mover, move_of
 from .ports import (
     Requantise,
@@ -28,8 +31,21 @@ from .rescale import Rescale
 from .scratchpad import Accumulators, Scratchpad
 from .sequencer import Sequencer
 
-_IN_FLIGHT_BITS = 6  # of the instructions in the sequencer and the pipeline, or in the mover
-_OWED_BITS = 7  # of the tokens owed to one channel: from half of that on nothing more is dispatched
+_ORDER_DEPTH = 32  # instructions whose tokens are not given yet
+_IN_FLIGHT_BITS = 6  # of their number
+
+
+class Kind(Enum, shape=2):
+    """What an instruction waits for before its tokens are given."""
+
+    NOTHING = 0
+    JOB = 1
+    LOAD = 2
+
+
+def order_layout() -> data.StructLayout:
+    """A dispatched instruction."""
+    return data.StructLayout({"kind": Kind, "push": push_layout(), "finish": 1})
 
 
 class Compute(wiring.Component):
@@ -41,10 +57,10 @@ class Compute(wiring.Component):
     `write_par`, the PAR scratchpad; `finish` (FINISH has executed); and those of every unit.
 
     GEMM and ALU follow each other through the sequencer and the pipeline without a gap (hw/sequencer.py,
-    hw/execute.py). A load is requested at once, but written when all GEMM and ALU before it are over; those behind it
-    start when it is written. What moves and computes nothing (empty loops, x_size = 0, FINISH) passes through
-    the pipeline, so that tokens are given in order.
-    Back-pressure: an instruction waits at the head of the queue for its tokens and for the loads before it.
+    hw/execute.py). A load is requested at once; loads, GEMM and ALU pass each other where they touch different memory
+    (hw/interlock.py). Tokens are given in the order of the queue, so that a token says that all before it is done.
+    Back-pressure: an instruction waits at the head of the queue for its tokens; then at most `SLOTS` loads are in
+    flight, and one GEMM or ALU waits inside for the one before it.
     """
 
     def __init__(self, cfg: Config):
@@ -69,35 +85,41 @@ class Compute(wiring.Component):
         )
 
     def elaborate(self, platform) -> Module:
-        """Dispatch between the sequencer and the mover, tokens, faults, counters."""
+        """Sequencer, pipeline and mover, faults, counters."""
         m, cfg = Module(), self.cfg
         m.submodules.sequencer = sequencer = Sequencer(cfg)
         m.submodules.execute = execute = Execute(cfg)
         m.submodules.mover = mover = Mover(cfg, mems=(Mem.UOP, Mem.ACC))
+        m.submodules.interlock = interlock = Interlock(cfg)
+        m.submodules.order = order = Fifo(shape=order_layout(), depth=_ORDER_DEPTH)
         self._memories(m, sequencer, execute, mover)
         wiring.connect(m, sequencer.o, execute.visits)
         for outer, inner in ((self.req, mover.req), (self.beats, mover.beats)):
             wiring.connect(m, wiring.flipped(outer), inner)
         for outer, inner in ((self.inp, execute.inp), (self.wgt, execute.wgt)):
             wiring.connect(m, wiring.flipped(outer), inner)
-        retire, push, moved, done = execute.retire, execute.retired.push, mover.done.valid, mover.done.payload
-        owed = [
-            _give(m, "load", self.to_load, (retire & push.push_prev) | (moved & done.push_prev)),
-            _give(m, "store", self.to_store, (retire & push.push_next) | (moved & done.push_next)),
-        ]
-        m.d.comb += [mover.done.ready.eq(1), self.finish.eq(retire & execute.retired.finish)]
-        jobs, moves, permitted = self._dispatch(m, sequencer, mover, retire, (owed[0] | owed[1])[-1])
+        moved = mover.done.valid
+        over = _finished(m, "jobs", execute.retire, order.o.valid & order.o.ready & (order.o.payload.kind == Kind.JOB))
+        moves = _finished(m, "loads", moved, order.o.valid & order.o.ready & (order.o.payload.kind == Kind.LOAD))
+        self._tokens(m, order, over, moves)
+        permitted, job, load = self._dispatch(m, sequencer, mover, interlock.room, order)
+        jobs = Signal(_IN_FLIGHT_BITS)
+        m.d.sync += jobs.eq(jobs + job - execute.retire)
+        self._interlock(m, interlock, sequencer, load, job)
         m.d.comb += [
-            mover.hold.eq(jobs != 0),
+            interlock.written.eq(moved),
+            interlock.drained.eq(jobs == 0),
+            mover.done.ready.eq(1),
+            mover.hold.eq(interlock.hold),
             sequencer.halt.eq(self.halt),
-            self.idle.eq((jobs == 0) & mover.idle & (self.halt | ((owed[0] | owed[1]) == 0))),
-            self.activity.busy.eq((jobs | moves) != 0),
+            self.idle.eq((jobs == 0) & mover.idle & (self.halt | (order.level == 0))),
+            self.activity.busy.eq(order.level != 0),
             self.activity.token_wait.eq(self.cmd.valid & ~permitted),
-            self.activity.memory_wait.eq(mover.memory_wait & (jobs == 0)),
+            self.activity.memory_wait.eq(mover.memory_wait & ~sequencer.o.valid),
             self.activity.insn.eq(self.cmd.ready),
             self.activity.bytes.eq(mover.bytes),
             self.activity.progress.eq(
-                self.cmd.ready | (sequencer.o.valid & sequencer.o.ready) | retire | mover.progress
+                self.cmd.ready | (sequencer.o.valid & sequencer.o.ready) | execute.retire | mover.progress
             ),
         ]
         with m.If(self.fault.code == Error.NONE):
@@ -125,43 +147,65 @@ class Compute(wiring.Component):
         wiring.connect(m, execute.multiplier, multiplier.alu)
 
     def _dispatch(
-        self, m: Module, sequencer: Sequencer, mover: Mover, retire: Value, choked: Value
+        self, m: Module, sequencer: Sequencer, mover: Mover, room: Value, order: Fifo
     ) -> tuple[Value, Value, Value]:
-        """Sends the first instruction to the sequencer or the mover; returns how many are in each, and whether the
-        first one has its tokens."""
+        """Sends the first instruction to the sequencer, to the mover, or, where it moves and computes nothing, just on;
+        returns whether it has its tokens, and whether it goes as a job or a load."""
         command, move = self.cmd.payload, mover.cmd.payload
         flags = data.View(insn_layout(self.cfg, "FINISH"), Value.cast(command.insn))
-        permitted, may, moving = Signal(), Signal(), Signal()
-        jobs, moves, left = Signal(_IN_FLIGHT_BITS), Signal(_IN_FLIGHT_BITS), Signal(_IN_FLIGHT_BITS)
-        loads = (flags.op == Op.LOAD) | (flags.op == Op.LOADP)
-        job = sequencer.jobs.payload
+        permitted, may, loads, moving, nothing = Signal(), Signal(), Signal(), Signal(), Signal()
+        job, load = Signal(), Signal()
         m.d.comb += [
             permitted.eq((~flags.pop_prev | self.from_load.valid) & (~flags.pop_next | self.from_store.valid)),
-            may.eq(self.cmd.valid & permitted & ~self.halt & ~choked),
+            may.eq(self.cmd.valid & permitted & ~self.halt & order.i.ready),
             *move_of(self.cfg, command, move),
+            loads.eq((flags.op == Op.LOAD) | (flags.op == Op.LOADP)),
             moving.eq(loads & (move.x_size != 0)),
-            left.eq(moves - mover.done.valid),
-            mover.cmd.valid.eq(may & moving),
-            sequencer.jobs.valid.eq(may & ~moving & (left == 0)),
-            job.insn.eq(command.insn),
-            job.index.eq(command.index),
-            job.void.eq(loads | (flags.op == Op.FINISH)),
-            job.finish.eq(flags.op == Op.FINISH),
-            job.push.eq(move.push),
-            self.cmd.ready.eq((mover.cmd.valid & mover.cmd.ready) | (sequencer.jobs.valid & sequencer.jobs.ready)),
+            nothing.eq((loads & ~moving) | (flags.op == Op.FINISH)),
+            mover.cmd.valid.eq(may & moving & room),
+            sequencer.jobs.valid.eq(may & ~moving & ~nothing),
+            sequencer.jobs.payload.eq(command),
+            job.eq(sequencer.jobs.valid & sequencer.jobs.ready),
+            load.eq(mover.cmd.valid & mover.cmd.ready),
+            self.cmd.ready.eq(job | load | (may & nothing)),
+            order.i.valid.eq(self.cmd.ready),
+            order.i.payload.kind.eq(Mux(nothing, Kind.NOTHING, Mux(moving, Kind.LOAD, Kind.JOB))),
+            order.i.payload.push.eq(move.push),
+            order.i.payload.finish.eq(flags.op == Op.FINISH),
             self.from_load.ready.eq(self.cmd.ready & flags.pop_prev),
             self.from_store.ready.eq(self.cmd.ready & flags.pop_next),
         ]
-        m.d.sync += [
-            jobs.eq(jobs + (sequencer.jobs.valid & sequencer.jobs.ready) - retire),
-            moves.eq(left + (mover.cmd.valid & mover.cmd.ready)),
+        return permitted, job, load
+
+    def _interlock(self, m: Module, interlock: Interlock, sequencer: Sequencer, load: Value, job: Value) -> None:
+        """What the interlock sees of commands and visits."""
+        m.d.comb += [
+            interlock.load.eq(load),
+            *move_of(self.cfg, self.cmd.payload, interlock.move),
+            interlock.dispatch.eq(job),
+            interlock.insn.eq(self.cmd.payload.insn),
+            interlock.visit.eq(sequencer.o.payload),
+            interlock.passes.eq(sequencer.o.valid & sequencer.o.ready),
+            sequencer.may_begin.eq(interlock.may_begin),
+            sequencer.may_visit.eq(interlock.may_visit),
         ]
-        return jobs, moves, permitted
+        wiring.connect(m, sequencer.stages, interlock.stages)
+
+    def _tokens(self, m: Module, order: Fifo, jobs: Value, loads: Value) -> None:
+        """The oldest instruction goes, with its tokens, when it is over and the channels have room."""
+        head, over = order.o.payload, Signal()
+        room = {"prev": ~head.push.push_prev | self.to_load.ready, "next": ~head.push.push_next | self.to_store.ready}
+        m.d.comb += [
+            over.eq(order.o.valid & Mux(head.kind == Kind.JOB, jobs, Mux(head.kind == Kind.LOAD, loads, 1))),
+            order.o.ready.eq(over & ((room["prev"] & room["next"]) | self.halt)),
+            self.to_load.valid.eq(over & head.push.push_prev & room["next"]),
+            self.to_store.valid.eq(over & head.push.push_next & room["prev"]),
+            self.finish.eq(order.o.valid & order.o.ready & head.finish),
+        ]
 
 
-def _give(m: Module, name: str, channel, event: Value) -> Signal:
-    """Gives a token for every `event`; returns how many are owed because the channel is full."""
-    owed = Signal(_OWED_BITS, name=f"owed_to_{name}")
-    m.d.comb += channel.valid.eq(event | (owed != 0))
-    m.d.sync += owed.eq(owed + event - (channel.valid & channel.ready))
-    return owed
+def _finished(m: Module, name: str, one: Value, taken: Value) -> Value:
+    """Whether the oldest of the instructions that end with `one` each has ended; `taken` counts it off."""
+    ended = Signal(_IN_FLIGHT_BITS, name=f"{name}_ended")
+    m.d.sync += ended.eq(ended + one - taken)
+    return one | (ended != 0)

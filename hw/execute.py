@@ -11,10 +11,9 @@ from amaranth.lib.wiring import In, Out
 from . import alu, gemm, rescale
 from .config import Config
 from .isa import AluOp, Mem
-from .layouts import push_layout
 from .ports import Products, SramRead, address_bits
 from .scratchpad import READ_LATENCY, EntryWrite, bank
-from .sequencer import visit_layout
+from .sequencer import row_bits, visit_layout
 
 ACC_STAGES = 2  # cycles from the address of an accumulator to its use: read, then choose between memory and results
 
@@ -45,16 +44,6 @@ def visit_interval(cfg: Config, *, multiply: bool = False, tensor: bool = False,
     return reads - 1 + (max(alu.groups(cfg), 2) if multiply else 1)
 
 
-def retired_layout() -> data.StructLayout:
-    """An instruction whose last result is being written: `push` tokens are due in the next cycle."""
-    return data.StructLayout({"finish": 1, "push": push_layout()})
-
-
-def _done_layout(cfg: Config) -> data.StructLayout:
-    """What is still needed of a visit when its result is there."""
-    return data.StructLayout({name: visit_layout(cfg).members[name] for name in ("dst", "finish", "push")})
-
-
 _LIVE = data.StructLayout(
     {
         "en": 1,  # reads acc[dst], executes, writes
@@ -75,7 +64,7 @@ class Execute(wiring.Component):
     """Executes visits in order, each on the accumulators as the one before left them.
 
     Members: `visits`, `inp`, `wgt` (scratchpad read ports), `dst`, `src`, `write` (the accumulators' ports),
-    `multiplier`, `retire` (an instruction ends, which is `retired`, in order).
+    `multiplier`, `retire` (an instruction, the oldest one, has ended with the write before).
     Latency `latency(cfg)`. Interval 1, `visit_interval(cfg, multiply=True)` for MUL and RESCALE, and one more for an
     ALU visit whose two accumulators are in one bank: `visits.ready` falls meanwhile. Nothing waits behind that.
     MUL and RESCALE have results later than others: a visit behind them that is no such, or that reads or writes one of
@@ -103,10 +92,9 @@ class Execute(wiring.Component):
                 "write": Out(EntryWrite(cfg)),
                 "multiplier": Out(Products(cfg)),
                 "retire": Out(1),
-                "retired": Out(retired_layout()),
             }
         )
-        names = ("dst", "src", "wgt", "dot", "clear", "tensor", "op", "imm", "finish", "push")
+        names = ("dst", "src", "wgt", "dot", "rows", "clear", "tensor", "op", "imm")
         self._slot = data.StructLayout({"late": 1, **{name: visit_layout(cfg).members[name] for name in names}})
 
     def elaborate(self, platform) -> Module:
@@ -120,11 +108,11 @@ class Execute(wiring.Component):
             self.inp.en.eq(reads),
             self.inp.addr.eq(first.slot.src),
             self.wgt.en.eq(reads),
-            self.wgt.addr.eq(first.slot.wgt),
+            self.wgt.addr.eq(Mux(first.slot.rows, first.slot.wgt >> row_bits(cfg), first.slot.wgt)),
             dot.inp.eq(self.inp.data),
             dot.wgt.eq(self.wgt.data),
         ]
-        m.d.sync += dot.en.eq(reads)
+        m.d.sync += [dot.en.eq(reads), dot.rows.eq(first.slot.rows), dot.row.eq(first.slot.wgt)]
         stages = [first]
         for k in range(dot_latency(cfg)):
             later = self._stage(k + 1)
@@ -246,19 +234,17 @@ class Execute(wiring.Component):
         end = products[-1]
         for k in range(count):  # operands wait in their registers; a group's result comes after it entered
             part = slice(k * width, (k + 1) * width)
-            with m.If(products[k - count].live.en):
+            with m.If(products[k - count].en):
                 m.d.sync += result[part].eq(self.multiplier.o)
             with m.Elif(now):
                 m.d.sync += result[part].eq(lanes.o[part])
         m.d.sync += [
-            written.eq(now | end.live.en),
-            writing.eq(Mux(end.live.en, end.slot.dst, execute.slot.dst)),
-            self.retire.eq((execute.live.last & ~multiply) | end.live.last),
-            self.retired.finish.eq(Mux(end.live.en, end.slot.finish, execute.slot.finish)),
-            self.retired.push.eq(Mux(end.live.en, end.slot.push, execute.slot.push)),
+            written.eq(now | end.en),
+            writing.eq(Mux(end.en, end.dst, execute.slot.dst)),
+            self.retire.eq((execute.live.last & ~multiply) | end.last),
         ]
 
-    def _multiply(self, m: Module, multiply: Value, execute, a: Value, b: Value) -> list[_Stage]:
+    def _multiply(self, m: Module, multiply: Value, execute, a: Value, b: Value) -> list[data.View]:
         """Sends the operands to the multipliers, group by group; returns what multiplies, k cycles later."""
         cfg, port, slot = self.cfg, self.multiplier, execute.slot
         group, latest, now = Signal.like(port.group), Signal.like(execute.slot), Signal.like(execute.slot)
@@ -272,17 +258,12 @@ class Execute(wiring.Component):
             port.b.eq(b),
         ]
         m.d.sync += [group.eq(group + port.en), latest.eq(now)]
-        live = {"en": multiply, "last": multiply & execute.live.last}
-        stages = []
+        done = data.StructLayout({"en": 1, "last": 1, "dst": slot.dst.shape()})
+        values, stages = {"en": multiply, "last": multiply & execute.live.last, "dst": slot.dst}, []
         for k in range(product_latency(cfg) + alu.groups(cfg) - 1):
-            later = _Stage(
-                Signal(data.StructLayout(dict.fromkeys(live, 1)), name=f"multiply_{k + 1}"),
-                Signal(_done_layout(cfg), name=f"multiplied_{k + 1}", reset_less=True),
-            )
-            m.d.sync += [later.live[name].eq(value) for name, value in live.items()]
-            m.d.sync += [later.slot[name].eq(slot[name]) for name in _done_layout(cfg).members]
-            stages.append(later)
-            live, slot = {name: later.live[name] for name in live}, later.slot
+            stages.append(Signal(done, name=f"multiply_{k + 1}"))
+            m.d.sync += [stages[k][name].eq(value) for name, value in values.items()]
+            values = {name: stages[k][name] for name in values}
         return stages
 
 

@@ -150,7 +150,7 @@ def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
             nothing = (load.mem == Mem.UOP) & (load.x_size == 0)
             stores = (load.mem == Mem.OUT) | ((load.mem == Mem.OUTQ) if "requant" in ext else 0)
             m.d.comb += [queue.eq(Queue.STORE), bad.eq(~(stores | nothing) | flags.pop_next | flags.push_next)]
-        with m.Case(Op.GEMM):
+        with m.Case(Op.GEMM, *([Op.DWGEMM] if "depthwise" in ext else [])):
             m.d.comb += bad.eq(gemm.reset & gemm.overwrite if "overwrite" in ext else 0)
         with m.Case(Op.ALU):
             rescale = (alu.alu_op == AluOp.RESCALE) & alu.use_imm if "rescale" in ext else 0

@@ -1,11 +1,12 @@
-"""Dot products of input vectors with the rows of a weight tile.
+"""Dot products of input vectors with the rows of a weight tile, or products with one of its rows.
 
-`sums[b * block_out + o] = sum over i of inp[b][i] * wgt[o][i]`, exact for all operands.
+`sums[b * block_out + o] = sum over i of inp[b][i] * wgt[o][i]`, exact for all operands; with `rows`
+`sums[b * block_out + o] = inp[b][o] * wgt[row][o]`, by the same multipliers with zeros beside the diagonal.
 """
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Signal, Value, signed
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -41,7 +42,8 @@ def packs(cfg: Config) -> bool:
 class Dot(wiring.Component):
     """Dot products of one input entry with one weight entry in each cycle.
 
-    Members: `en` (operands stand at `inp` and `wgt`), `inp`, `wgt` (entries of the scratchpads), `sums`.
+    Members: `en` (operands stand at `inp` and `wgt`), `inp`, `wgt` (entries of the scratchpads), `rows` and `row` (one
+    row, element by element; where DWGEMM exists), `sums`.
     Latency `latency(cfg)`, interval 1, no back-pressure; stages without operands keep their contents.
 
     With `cfg.dsp_packing` the products of two output channels come from one 25 x 18 bit multiplier: with
@@ -57,6 +59,8 @@ class Dot(wiring.Component):
                 "en": In(1),
                 "inp": In(entry_bits(cfg, Mem.INP)),
                 "wgt": In(entry_bits(cfg, Mem.WGT)),
+                "rows": In(1),
+                "row": In(cfg.block_in.bit_length() - 1),
                 "sums": Out(data.ArrayLayout(signed(sum_bits(cfg)), lanes)),
             }
         )
@@ -72,7 +76,7 @@ class Dot(wiring.Component):
             Signal(len(v), name=name, reset_less=True) for name, v in (("inp_held", self.inp), ("wgt_held", self.wgt))
         )
         with m.If(self.en):
-            m.d.sync += [inp.eq(self.inp), wgt.eq(self.wgt)]
+            m.d.sync += [inp.eq(self.inp), wgt.eq(self._weights(m))]
         block = cfg.block_in
         x = [[_element(inp, b * block + i, cfg.inp_bits) for i in range(block)] for b in range(cfg.batch)]
         w = [[_element(wgt, o * block + i, cfg.wgt_bits) for i in range(block)] for o in range(cfg.block_out)]
@@ -85,6 +89,23 @@ class Dot(wiring.Component):
                 else:
                     m.d.comb += self.sums[at].eq(self._single(m, enables, x[b], w[o], name))
         return m
+
+    def _weights(self, m: Module) -> Value:
+        """The tile, or a diagonal tile of one row."""
+        cfg, bits = self.cfg, self.cfg.wgt_bits
+        if "depthwise" not in cfg.extensions:
+            return self.wgt
+        size = cfg.block_out * bits
+        row = Signal(size)
+        with m.Switch(self.row):
+            for k in range(cfg.block_in):
+                with m.Case(k):
+                    m.d.comb += row.eq(self.wgt[k * size : (k + 1) * size])
+        weights = [self.wgt[k : k + bits] for k in range(0, len(self.wgt), bits)]
+        for k, weight in enumerate(weights):
+            o, i = divmod(k, cfg.block_in)
+            weights[k] = Mux(self.rows, row[o * bits : (o + 1) * bits] if o == i else 0, weight)
+        return Cat(weights)
 
     def _single(self, m: Module, enables: list[Signal], x: list[Value], w: list[Value], name: str) -> Value:
         products = [_register(m, enables[0], a * b, f"p_{name}_{i}") for i, (a, b) in enumerate(zip(x, w))]

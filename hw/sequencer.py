@@ -1,4 +1,4 @@
-"""Turns GEMM and ALU instructions into visits: one micro-op of one trip of the two loops each.
+"""Turns GEMM, DWGEMM and ALU instructions into visits: one micro-op of one trip of the two loops each.
 
 for i in range(iter_out): for j in range(iter_in): for u in uop[uop_bgn:uop_end]:
     visit(dst = u.dst + i * dst_out + j * dst_in, and likewise src and wgt)
@@ -12,35 +12,51 @@ from amaranth.lib.wiring import In, Out
 
 from .config import Config
 from .isa import ITER_BITS, AluOp, Isa, Mem, Op
-from .layouts import INDEX_BITS, insn_layout, push_layout, uop_layout
-from .ports import Fault, SramRead, address_bits
+from .layouts import INDEX_BITS, command_layout, insn_layout, uop_layout
+from .ports import Fault, SramRead, address_bits, command_signature
 from .regs import Error
 
 LATENCY = 4  # cycles from an instruction's handshake to that of its first visit
-INDICES = ("dst", "src", "wgt")
+_PLACE = data.StructLayout({"last": 1, "first": 1, "turn": 1})  # in the loops: see `Stages`
 
 
-def job_layout() -> data.StructLayout:
-    """An instruction to execute: GEMM, ALU, or with `void` one that only marks its place in the order."""
-    return data.StructLayout({"insn": 128, "index": INDEX_BITS, "void": 1, "finish": 1, "push": push_layout()})
+class Stages(wiring.Signature):
+    """Where the jobs of a sequencer are, for hw/interlock.py.
+
+    A job waits (`occupied`: one does), begins (`begin`, and `job` is it), executes (`running`), and its visits go on
+    (`advance`) to the place where their micro-op is read (`reading`), from there (`step`) to the output (`visiting`).
+    `read_last`, `visit_last`: the visit there is its job's last; `visit_first`, `visit_turn`: that at the output is in
+    the first trip of its job, is the last of a trip.
+    """
+
+    def __init__(self):
+        names = ("occupied", "begin", "running", "advance", "reading", "read_last", "step", "visiting")
+        names += ("visit_last", "visit_first", "visit_turn")
+        super().__init__({**{name: Out(1) for name in names}, "job": Out(128)})
 
 
 def index_bits(cfg: Config) -> dict[str, int]:
-    """Bits of a visit's indices: `src` is an input (GEMM) or an accumulator (ALU)."""
+    """Bits of a visit's indices: `src` is an input (GEMM) or an accumulator (ALU), `wgt` a tile or a row of weights."""
     acc, inp, wgt = (address_bits(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
-    return {"dst": acc, "src": max(acc, inp), "wgt": wgt}
+    return {"dst": acc, "src": max(acc, inp), "wgt": wgt + row_bits(cfg)}
+
+
+def row_bits(cfg: Config) -> int:
+    """Bits of the number of a row in its tile, where DWGEMM counts rows."""
+    return cfg.block_in.bit_length() - 1 if "depthwise" in cfg.extensions else 0
 
 
 def _deed() -> dict:
-    return {"void": 1, "dot": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16, "finish": 1, "push": push_layout()}
+    return {"void": 1, "dot": 1, "rows": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16}
 
 
 def visit_layout(cfg: Config) -> data.StructLayout:
-    """A visit, or with `void` the place of an instruction that visits nothing.
+    """A visit, or with `void` the place of a job that visits nothing.
 
-    With `dot` acc[dst] += dot(inp[src], wgt[wgt]), else acc[dst] = op(acc[dst], b), where b is acc[src] with `tensor`
-    and `imm` without. `clear` takes 0 for acc[dst], so that overwrite is 0 + dot and reset 0 + imm, which is 0 then.
-    `last` marks the end of the instruction, whose tokens `push` are due when the visit is done.
+    With `dot` acc[dst] += dot(inp[src], wgt[wgt]), with `rows` beside it acc[dst] += inp[src] * row[wgt] element by
+    element, else acc[dst] = op(acc[dst], b), where b is acc[src] with `tensor` and `imm` without. `clear` takes 0 for
+    acc[dst], so that overwrite is 0 + dot and reset 0 + imm, which is 0 then.
+    `last` marks the end of the job.
     """
     return data.StructLayout({**index_bits(cfg), **_deed(), "last": 1})
 
@@ -48,9 +64,11 @@ def visit_layout(cfg: Config) -> data.StructLayout:
 class Sequencer(wiring.Component):
     """Two nested loops around a range of micro-ops, one visit per cycle across all their ends and across instructions.
 
-    Members: `jobs` (instructions), `uop` (read port of the micro-ops), `o` (visits), `halt` (cut everything short),
-    `fault` (an index beyond its scratchpad; the visit is void then).
-    Latency `LATENCY`, interval 1; an instruction without visits takes one cycle. Back-pressure: everything waits while
+    Members: `jobs` (GEMM, DWGEMM and ALU instructions as a command queue holds them), `uop` (read port of the
+    micro-ops), `o` (visits), `halt` (cut everything short), `fault` (an index beyond its scratchpad; the visit is void
+    then); `stages` shows where jobs are, and of those the waiting one begins only with `may_begin`, the visit at the
+    output goes on only with `may_visit`.
+    Latency `LATENCY`, interval 1; a job without visits takes one cycle. Back-pressure: everything waits while
     `o` does; one job waits inside while another executes.
     """
 
@@ -58,48 +76,65 @@ class Sequencer(wiring.Component):
         self.cfg = cfg
         super().__init__(
             {
-                "jobs": In(stream.Signature(job_layout())),
+                "jobs": In(command_signature()),
                 "uop": Out(SramRead(cfg, Mem.UOP)),
                 "o": Out(stream.Signature(visit_layout(cfg))),
                 "halt": In(1),
                 "fault": Out(Fault()),
+                "stages": Out(Stages()),
+                "may_begin": In(1, init=1),
+                "may_visit": In(1, init=1),
             }
         )
         self._control = data.StructLayout({**_deed(), "index": INDEX_BITS, "wrong": 1})
 
     def elaborate(self, platform) -> Module:
         """Waiting job, executing job, the visit whose micro-op is read, the visit at the output."""
-        m = Module()
-        waiting, occupied = Signal(job_layout()), Signal()
+        m, stages = Module(), self.stages
+        waiting, occupied = Signal(command_layout()), Signal()
         now, running = Signal(self._control), Signal()
         read, reading = Signal(self._control), Signal()
-        read_last = Signal()
-        step, advance, last, load = Signal(), Signal(), Signal(), Signal()
+        visiting = Signal()
+        place, read_place = Signal(_PLACE), Signal(_PLACE)
+        step, advance, load = Signal(), Signal(), Signal()
         m.d.comb += [
-            step.eq(~self.o.valid | self.o.ready),
+            self.o.valid.eq(visiting & self.may_visit),
+            step.eq(~visiting | (self.may_visit & self.o.ready)),
             advance.eq(running & (~reading | step)),
-            load.eq(occupied & (~running | (advance & last))),
+            load.eq(occupied & self.may_begin & (~running | (advance & place.last))),
             self.jobs.ready.eq(~occupied | load),
+            stages.occupied.eq(occupied),
+            stages.job.eq(waiting.insn),
+            stages.begin.eq(load),
+            stages.running.eq(running),
+            stages.advance.eq(advance),
+            stages.reading.eq(reading),
+            stages.read_last.eq(read_place.last),
+            stages.step.eq(step),
+            stages.visiting.eq(visiting),
+            stages.visit_last.eq(self.o.payload.last),
         ]
         with m.If(self.jobs.ready):
             m.d.sync += [waiting.eq(self.jobs.payload), occupied.eq(self.jobs.valid)]
         with m.If(load):
             m.d.sync += [running.eq(1), *self._decode(now, waiting)]
-        with m.Elif(advance & last):
+        with m.Elif(advance & place.last):
             m.d.sync += running.eq(0)
         with m.If(self.halt):
             m.d.sync += now.void.eq(1)
-        offsets = self._loops(m, waiting, load, advance, now.void, last)
+        offsets = self._loops(m, waiting, load, advance, now.void, place)
         read_offsets = {name: Signal.like(value, name=f"{name}_read") for name, value in offsets.items()}
         with m.If(advance):
-            m.d.sync += [read.eq(now), read_last.eq(last), reading.eq(1)]
+            m.d.sync += [read.eq(now), read_place.eq(place), reading.eq(1)]
             m.d.sync += [read_offsets[name].eq(value) for name, value in offsets.items()]
         with m.Elif(step):
             m.d.sync += reading.eq(0)
         with m.If(step):
-            m.d.sync += self.o.valid.eq(reading)
+            m.d.sync += visiting.eq(reading)
             with m.If(reading):
-                self._visit(m, read, read_last, read_offsets)
+                self._visit(m, read, read_offsets)
+                m.d.sync += self.o.payload.last.eq(read_place.last)
+                m.d.sync += [stages.visit_first.eq(read_place.first), stages.visit_turn.eq(read_place.turn)]
         return m
 
     def _decode(self, now, waiting) -> list:
@@ -109,25 +144,22 @@ class Sequencer(wiring.Component):
         is_alu = gemm.op == Op.ALU
         overwrite = gemm.overwrite if "overwrite" in Isa(cfg).formats["GEMM"].fields else 0
         empty = (gemm.uop_bgn == gemm.uop_end) | (gemm.iter_out == 0) | (gemm.iter_in == 0)
-        beyond = (alu.alu_op == AluOp.RESCALE) & (alu.imm.as_unsigned() >= cfg.par_entries)
-        wrong = ~waiting.void & (
-            (gemm.uop_end < gemm.uop_bgn) | (gemm.uop_end > cfg.uop_depth) | (is_alu & ~empty & beyond)
-        )
+        beyond = is_alu & (alu.alu_op == AluOp.RESCALE) & (alu.imm.as_unsigned() >= cfg.par_entries)
+        wrong = (gemm.uop_end < gemm.uop_bgn) | (gemm.uop_end > cfg.uop_depth) | (~empty & beyond)
         return [
-            now.void.eq(waiting.void | empty | wrong),
+            now.void.eq(empty | wrong),
             now.wrong.eq(wrong),
             now.dot.eq(~is_alu & ~gemm.reset),
+            now.rows.eq(gemm.op == Op.DWGEMM),
             now.clear.eq(~is_alu & (gemm.reset | overwrite)),
             now.tensor.eq(is_alu & ~alu.use_imm),
             now.op.eq(Mux(is_alu, alu.alu_op, AluOp.ADD)),
             now.imm.eq(Mux(is_alu, alu.imm, 0)),
-            now.finish.eq(waiting.finish),
-            now.push.eq(waiting.push),
             now.index.eq(waiting.index),
         ]
 
-    def _loops(self, m: Module, waiting, load: Value, advance: Value, void: Value, last: Value) -> dict[str, Signal]:
-        """Counters of the three loops; returns the offsets to add to the micro-op's indices.
+    def _loops(self, m: Module, waiting, load: Value, advance: Value, void: Value, place) -> dict[str, Signal]:
+        """Counters of the three loops, and the `place` in them; returns the offsets to add to the micro-op's indices.
 
         An offset has one bit more than its index, which stays once it is set: the index is beyond its scratchpad then.
         """
@@ -136,12 +168,14 @@ class Sequencer(wiring.Component):
         uop_bits = address_bits(cfg, Mem.UOP)
         begin, end, at = (Signal(uop_bits, name=name) for name in ("uop_begin", "uop_last", "uop_at"))
         trips, inner, outer = (Signal(ITER_BITS, name=name) for name in ("trips", "inner_left", "outer_left"))
-        uop_last, inner_last, outer_last = Signal(), Signal(), Signal()
+        uop_last, inner_last, outer_last, first = Signal(), Signal(), Signal(), Signal()
         m.d.comb += [
             uop_last.eq(at == end),
             inner_last.eq(inner == 1),
             outer_last.eq(outer == 1),
-            last.eq(void | (uop_last & inner_last & outer_last)),
+            place.last.eq(void | (uop_last & inner_last & outer_last)),
+            place.first.eq(first),
+            place.turn.eq(uop_last),
             self.uop.en.eq(advance),
             self.uop.addr.eq(at),
         ]
@@ -149,7 +183,7 @@ class Sequencer(wiring.Component):
         with m.If(advance):
             m.d.sync += at.eq(Mux(uop_last, begin, at + 1))
             with m.If(uop_last):
-                m.d.sync += inner.eq(Mux(inner_last, trips, inner - 1))
+                m.d.sync += [first.eq(0), inner.eq(Mux(inner_last, trips, inner - 1))]
                 with m.If(inner_last):
                     m.d.sync += outer.eq(outer - 1)
         for name, bits in index_bits(cfg).items():
@@ -166,10 +200,10 @@ class Sequencer(wiring.Component):
             offsets[name] = offset
         with m.If(load):
             m.d.sync += [begin.eq(gemm.uop_bgn), end.eq(gemm.uop_end - 1), at.eq(gemm.uop_bgn)]
-            m.d.sync += [trips.eq(gemm.iter_in), inner.eq(gemm.iter_in), outer.eq(gemm.iter_out)]
+            m.d.sync += [trips.eq(gemm.iter_in), inner.eq(gemm.iter_in), outer.eq(gemm.iter_out), first.eq(1)]
         return offsets
 
-    def _visit(self, m: Module, read, read_last: Value, offsets: dict[str, Signal]) -> None:
+    def _visit(self, m: Module, read, offsets: dict[str, Signal]) -> None:
         """The visit at the output, from the micro-op that was read and the offsets."""
         cfg, visit = self.cfg, self.o.payload
         uop = data.View(uop_layout(cfg), self.uop.data)
@@ -178,16 +212,17 @@ class Sequencer(wiring.Component):
             sums[name] = Signal(len(offset) + 1, name=f"{name}_sum")
             m.d.comb += sums[name].eq(uop[name] + offset)
         acc, inp, wgt = (address_bits(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
+        weight = Mux(read.rows, sums["wgt"] >> row_bits(cfg), sums["wgt"])
         beyond = (
             sums["dst"][acc:].any()
-            | (read.dot & (sums["src"][inp:].any() | sums["wgt"][wgt:].any()))
+            | (read.dot & (sums["src"][inp:].any() | weight[wgt:].any()))
             | (read.tensor & sums["src"][acc:].any())
         )
         wrong = Signal()
         m.d.comb += wrong.eq(read.wrong | (~read.void & beyond))
         m.d.sync += [visit[name].eq(getattr(read, name)) for name in _deed()]
         m.d.sync += [visit[name].eq(value) for name, value in sums.items()]
-        m.d.sync += [visit.void.eq(read.void | wrong), visit.last.eq(read_last)]
+        m.d.sync += visit.void.eq(read.void | wrong)
         with m.If(wrong & (self.fault.code == Error.NONE)):
             m.d.sync += [self.fault.code.eq(Error.RANGE), self.fault.index.eq(read.index)]
 

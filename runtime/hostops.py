@@ -91,6 +91,7 @@ HOST_OPS: dict[str, Callable[[list[np.ndarray], dict], list[np.ndarray]]] = {
         concatenate,
         strided_slice,
         pack,
+        layout.fold_columns,
         unpack,
         accumulators,
         softmax,

@@ -59,6 +59,25 @@ def pack_activations(x, cfg: Config, *, block: int | None = None, layout: str = 
     return pack_blocks(_channels_first(_rank(x, 4, "activations"), layout), cfg.batch, block or cfg.block_in)
 
 
+def fold_columns(
+    x: np.ndarray, *, pixels: int, advance: int, entries: int, left: int, value: int, block: int
+) -> np.ndarray:
+    """Rows of entries, int8 (n, h, entries, 1, block), of an image (n, c, h, w) with `left` columns of `value` before.
+
+    Entry k holds the channels of `pixels` columns from column `k * advance` on, pixel by pixel; what lies outside the
+    image is `value`, what does not fill the block zero.
+    """
+    n, c, h, w = x.shape
+    columns = (entries - 1) * advance + pixels
+    wide = np.full((n, h, columns, c), value, x.dtype)
+    inside = max(0, min(w, columns - left))
+    wide[:, :, left : left + inside] = x.transpose(0, 2, 3, 1)[:, :, :inside]
+    at = advance * np.arange(entries)[:, None] + np.arange(pixels)
+    out = np.zeros((n, h, entries, 1, block), x.dtype)
+    out[:, :, :, 0, : pixels * c] = wide[:, :, at].reshape(n, h, entries, pixels * c)
+    return out
+
+
 def unpack_blocks(packed: np.ndarray, c: int, n: int | None = None) -> np.ndarray:
     """The `c` channels (and first `n` rows or images) of packed activations, as (n, c, h, w) or (n, c)."""
     axes = (0, 4, 1, 5, 2, 3) if packed.ndim == 6 else (0, 2, 1, 3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -200,7 +201,9 @@ class TokenPass:
                     carrier = nop(Queue.COMPUTE)  # only compute joins load and store
                     self._wait(carrier, [n if r == source else 0 for r, n in enumerate(need)])
                     self._append(carrier)
-                need[Queue.COMPUTE] = len(self._queues[Queue.COMPUTE])
+                # the first one that knows: those behind it may still compute for long
+                through = bisect_left(self._snapshots[Queue.COMPUTE], need[source], key=lambda known: known[source]) + 1
+                need[Queue.COMPUTE] = max(need[Queue.COMPUTE], through)
         near = [r for r in Queue if connected(r, queue) and need[r] > known[r]]
         for source in near:
             self._take(row, source, need[source])

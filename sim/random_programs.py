@@ -28,9 +28,6 @@ ODD = Config(
     extensions=frozenset({"overwrite", "pad_value", "acc8"}),
 )
 
-# extensions that the circuit does not execute yet
-NOT_IN_CIRCUIT = frozenset({"depthwise"})
-
 Pads = tuple[int, int, int, int]
 
 
@@ -132,14 +129,14 @@ def record_random(recorder: Recorder, length: int = 25) -> None:
     cfg, walk = recorder.cfg, _Walk(recorder)
     recorder.load(Mem.INP, 0, 0, x=min(ENTRIES, cfg.inp_depth))
     recorder.load(Mem.WGT, 0, 0, x=walk.weights)
-    recorder.load(Mem.ACC, 0, 0, x=walk.limit)
+    recorder.load(Mem.ACC, walk.first, 0, x=walk.limit)
     if Mem.PAR in recorder.buffers:
         recorder.load(Mem.PAR, 0, 0, x=min(ENTRIES, cfg.par_entries))
     for _ in range(length):
         walk.step()
-    recorder.store(0, 100, x=walk.limit)
+    recorder.store(walk.first, 100, x=walk.limit)
     if Mem.PAR in recorder.buffers:
-        recorder.store(0, 200, x=walk.limit, par=0)
+        recorder.store(walk.first, 200, x=walk.limit, par=0)
 
 
 class _Walk:
@@ -148,6 +145,9 @@ class _Walk:
     def __init__(self, recorder: Recorder):
         self.to, self.rng, self.cfg = recorder, recorder.rng, recorder.cfg
         self.limit = min(32, self.cfg.acc_depth // 4)  # accumulators in use
+        middle = self.cfg.acc_depth // 2 - 6  # so that they are on both sides of a bank's end
+        fits = middle + self.limit <= min(self.cfg.acc_depth, self.cfg.inp_depth)
+        self.first = middle if fits and self._below(2) else 0
         self.weights = min(ENTRIES if "depthwise" in recorder.extensions else 32, self.cfg.wgt_depth)  # loaded
         named = {"requant": [self._load_par, self._store_quantised], "rescale": [self._rescale]}
         named["depthwise"] = [self._depthwise]
@@ -178,7 +178,7 @@ class _Walk:
         # a stride below x makes rows overlap
         stride = x + self._below(4) if self._below(4) else self._below(x)
         rows = parameters.pop("rows", 0)
-        self.to.store(self._below(8), self._below(64), rows or 1 + self._below(3), x, stride, **parameters)
+        self.to.store(self.first + self._below(8), self._below(64), rows or 1 + self._below(3), x, stride, **parameters)
 
     def _store_quantised(self) -> None:
         entries, rows = self.cfg.par_entries, 1 + self._below(3)
@@ -216,10 +216,13 @@ class _Walk:
         padded = any(pads)
         value = self._below(16) - 8 if padded and "pad_value" in self.to.extensions else 0
         rows = 0 if pads[0] + pads[1] and not self._below(8) else 1 + self._below(3)
-        self.to.load(mem, self._below(8), self._below(8), rows, 1 + self._below(3), 3 + self._below(6), pads, value)
+        first = self.first if mem in (Mem.ACC, Mem.ACC8) else 0
+        self.to.load(
+            mem, first + self._below(8), self._below(8), rows, 1 + self._below(3), 3 + self._below(6), pads, value
+        )
 
-    def _indices(self, most: tuple[int, ...]) -> tuple[list, np.ndarray]:
-        """(loops, micro-ops) that stay below `most`."""
+    def _indices(self, most: tuple[int, ...], accumulators: int = 1) -> tuple[list, np.ndarray]:
+        """(loops, micro-ops) that stay below `most`; so many columns count from the first accumulator in use."""
         loops, room = [], np.array(most)
         for _ in range(1 + self._below(4)):
             n, steps = 1 + self._below(3), self.rng.integers(0, 4, len(most))
@@ -227,7 +230,9 @@ class _Walk:
                 room -= (n - 1) * steps
                 loops.append((n, *map(int, steps)))
         count = 1 if self._below(2) else 1 + self._below(12)
-        return loops, self.rng.integers(0, room, (count, len(most)))
+        uops = self.rng.integers(0, room, (count, len(most)))
+        uops[:, :accumulators] += self.first
+        return loops, uops
 
     def _mode(self) -> dict[str, bool]:
         flag = str(self.rng.choice(["", "reset", "overwrite"], p=[0.7, 0.2, 0.1]))
@@ -240,7 +245,7 @@ class _Walk:
 
     def _alu(self) -> None:
         op = AluOp(self._below(5))
-        loops, uops = self._indices((self.limit, self.limit))
+        loops, uops = self._indices((self.limit, self.limit), accumulators=2)
         self.to.alu(op, loops, uops, imm=self._below(16) - 8 if self._below(2) or op == AluOp.SHR else None)
 
 

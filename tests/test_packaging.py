@@ -63,6 +63,19 @@ def test_a_board_needs_numpy_alone():
     assert only == "numpy>=1.26,<3"
 
 
+# what the metadata of pynq 3.1.2 asks for, on armv7l too, and what its grpcio-tools brings: numpy<2.0, grpcio==1.64.0,
+# grpcio-tools==1.64.0, which asks for protobuf>=5.26.1,<6; numpy as on the image
+PYNQ_BRINGS = {"numpy": ("1.26.4",), "grpcio": ("1.64.0",), "protobuf": ("5.26.1", "5.29.6")}
+
+
+def test_the_board_extra_asks_for_nothing_that_pynq_does_not_bring():
+    requirements = pytest.importorskip("packaging.requirements")
+    needs = [*PYPROJECT["project"]["dependencies"], *PYPROJECT["project"]["optional-dependencies"]["board"]]
+    for need in map(requirements.Requirement, needs):
+        assert need.name in PYNQ_BRINGS and need.marker is None
+        assert all(need.specifier.contains(version) for version in PYNQ_BRINGS[need.name]), need
+
+
 def test_tvm_is_pinned_and_training_stays_out_of_every_other_extra():
     extras = PYPROJECT["project"]["optional-dependencies"]
     assert extras["compiler"][:2] == ["apache-tvm==0.27.0.post1", "apache-tvm-ffi>=0.1.14.post0,<0.1.15"]

@@ -17,7 +17,7 @@ NOWHERE = 0x8000_0000  # no memory port of the processing system answers here bu
 FCLK_MHZ = (1.0, 250.0)
 MEMORIES = ("HP", "ACP")
 LOAD_PORTS = {"HP": ("SAXIHP0", "SAXIHP2"), "ACP": ("SAXIACP",)}  # PS7 ports of load ports 0, 1, by `memory`
-LEDS = {"running": "R14", "done": "P14", "error": "N16", "alive": "M14"}  # LD0 to LD3 and their pins
+LEDS = {"alive": "R14", "done": "P14", "error": "N16"}  # LD0, LD1, LD2 and their pins
 
 
 @dataclass(frozen=True)

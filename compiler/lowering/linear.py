@@ -7,6 +7,7 @@ from .. import graph as g
 from ..schedule.conv2d import conv2d
 from ..schedule.dense import dense
 from ..schedule.depthwise import depthwise
+from . import folded
 from .recording import Recording
 
 _EPILOGUE = [("requant", "par")]
@@ -15,6 +16,10 @@ _EPILOGUE = [("requant", "par")]
 def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
     """Append a convolution, of one group or depthwise, or a dense layer."""
     cfg = rec.cfg
+    if op.name in rec.folded:
+        assert isinstance(op, g.QConv2d)
+        folded.lower(rec, op, *rec.folded[op.name], _parameters(rec, op))
+        return
     if isinstance(op, g.QDense):
         scheduled = dense(cfg, *op.x.shape, len(op.weight), epilogue=_EPILOGUE)
         weights = layout.pack_dense_weights(op.weight, cfg)

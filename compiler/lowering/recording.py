@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
@@ -18,16 +18,32 @@ from ..forms import Requant
 from ..slots import Placement
 
 
+@dataclass(frozen=True)
+class Fold:
+    """How a convolution's image is laid out: entries of `pixels` pixels, `entries` per row, `advance` pixels apart.
+
+    `phases` output columns begin in one of them, and each takes `spans` of them per kernel row.
+    """
+
+    pixels: int
+    advance: int
+    phases: int
+    spans: int
+    entries: int
+
+
 class Recording:
     """A program in the making, in which every operator finds its activations as packed buffers.
 
-    `activations` are the buffers by the names of the graph's tensors.
+    `activations` are the buffers by the names of the graph's tensors, `folded` by the names of convolutions the images
+    that the host has laid out for them (lowering/folded.py).
     """
 
     def __init__(self, cfg: Config, contract: str, name: str):
         self.cfg, self.contract = cfg, contract
         self.program, self.place = Program(cfg, name), Placement(cfg)
         self.activations: dict[str, Buffer] = {}
+        self.folded: dict[str, tuple[Fold, Buffer]] = {}
 
     def constant(self, name: str, data: np.ndarray) -> Buffer:
         """A constant buffer of an int8, int32 or uint32 array."""

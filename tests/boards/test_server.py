@@ -309,12 +309,13 @@ def test_a_server_that_forgot_is_sent_the_program_again(served, address, double)
 
 def test_it_says_what_it_offers(address):
     info = Client(address).info()
-    assert info.device.startswith("model of tilewright ") and json.loads(info.config)["name"] == "tiny"
+    assert info.device == "model" and json.loads(info.config)["name"] == "tiny"
     assert (info.max_bytes, info.max_seconds) == (1 << 20, 2)
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 def test_the_circuit_as_the_device(double):
+    pytest.importorskip("amaranth")
     running = Server(Offer("rtl", TINY, {"capacity": 1 << 26}), port=0)
     running.start()
     try:

@@ -124,8 +124,10 @@ def test_digits_equal_onnxruntime(onnxruntime_outputs, record_property):
 def test_wrong_inputs():
     op, x = make(*SHAPES[0])
     graph = Graph("g", (op.x,), (op.output,), (op,))
-    with pytest.raises(InputError, match="input 'x' is missing; given are image"):
-        reference.run(graph, {"image": x})
+    with pytest.raises(InputError, match="input 'x' is missing; given are none"):
+        reference.run(graph, {})
+    with pytest.raises(InputError, match="the network has no input 'image'; it has x"):
+        reference.run(graph, {"x": x, "image": x})
     with pytest.raises(InputError, match=r"input 'x' has shape \(1, 1, 4, 5\); expected \(N, 1, 4, 4\)"):
         reference.run(graph, {"x": np.zeros((1, 1, 4, 5), np.int8)})
     with pytest.raises(ValueError, match="contract 'triple'"):

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import build
-from tilewright.compiler.resnet18 import VTA_MS, bounds, data, entries, least_bytes, schedule, work_of
+from tilewright.compiler.resnet18 import (
+    VTA_MS,
+    bounds,
+    convolutions,
+    convolutions_data,
+    data,
+    entries,
+    least_bytes,
+    schedule,
+    work_of,
+)
 from tilewright.compiler.tile import best_tile
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.loader import run
@@ -74,3 +84,12 @@ def test_layers_are_exact_on_the_model(name):
 @pytest.mark.parametrize("name", [name for name in BY_NAME if name[-2:] not in (".2", ".3", ".4")])
 def test_all_layers_are_exact_on_the_model(name, cfg):
     check(name, cfg)
+
+
+def test_the_convolutions_are_exact_as_one_program():
+    program = convolutions(PYNQ)
+    inputs, expected = convolutions_data(PYNQ)
+    assert len(expected) == 19 and set(expected) == {b.name for b in program.buffers.values() if b.kind == "output"}
+    out, stats = run(program, inputs)
+    assert all(np.array_equal(out[name], array) for name, array in expected.items())
+    assert stats.macs == 256 * 6623232

@@ -167,7 +167,17 @@ def no_input(m):
     m.graph.inputs = []
 
 
+def more_inputs(m):
+    m.graph.operators[0].inputs = np.array([0, 1, 2, 2], np.int32)
+
+
+def more_outputs(m):
+    m.graph.operators[0].outputs = np.array([3, m.tensor((1,), 1.0)], np.int32)
+
+
 PROBLEMS = {
+    "has 4 inputs; at most 3 are supported": more_inputs,
+    "has 2 outputs; only one is supported": more_outputs,
     "has strides (0, 1); they must be at least 1": change("strideH", 0),
     "has dilations (1, 0)": change("dilationWFactor", 0),
     "has fused activation 4; only none": change("fusedActivationFunction", 4),

@@ -264,3 +264,19 @@ def test_float_ends(tflite, litert_outputs):
     m.output(m.node("DEQUANTIZE", [y], [z]))
     m.output(y)
     assert_equal(m, litert_outputs)
+
+
+def test_a_generator_of_images(tflite, litert_outputs):
+    """As DCGAN's: noise, transposed convolutions with ReLUs between them, tanh."""
+    m = tflite()
+    y, size, channels = m.input((1, 1, 1, 32), 0.05, 0), 1, 32
+    for grown, filters, strides, padding in ((4, 24, 1, VALID), (8, 12, 2, SAME), (16, 3, 2, SAME)):
+        weights, bias = m.weights((filters, 4, 4, channels))
+        shape = (1, grown, grown, filters)
+        inputs = [m.const(np.array(shape, np.int32)), weights, y, bias]
+        y = m.op("TRANSPOSE_CONV", inputs, shape, 0.11, 0, padding=padding, strideH=strides, strideW=strides)
+        if filters > 3:
+            y = m.op("RELU", [y], shape, 0.05, -128)
+        size, channels = grown, filters
+    m.output(m.op("TANH", [y], (1, size, size, 3), 1 / 128, 0))
+    assert_equal(m, litert_outputs)

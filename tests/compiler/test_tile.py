@@ -5,7 +5,16 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tilewright.compiler.tile import OUTPUT_DIMS, SLACK, Tile, Work, _Candidates, best_tile
+from tilewright.compiler.tile import (
+    OUTPUT_DIMS,
+    SLACK,
+    Tile,
+    Work,
+    _Candidates,
+    best_tile,
+    best_tiles,
+    largest_tile,
+)
 from tilewright.compiler.workloads import resnet18_layers
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
@@ -56,6 +65,29 @@ def test_work_without_enough_tiles_gets_fewer_threads():
 def test_the_first_answer_is_the_answer():
     work = work_of(resnet18_layers()[0])
     assert best_tile(work, VTA) == best_tile(dataclasses.replace(work), VTA)
+
+
+def test_candidates_differ_and_the_cheapest_comes_first():
+    work = work_of(resnet18_layers()[4])
+    tiles = best_tiles(work, VTA, 2, 8)
+    costs = [cost(work, VTA, tile)[0] for tile in tiles]
+    assert len({(t.n, t.co, t.oy, t.ox, t.ci, t.thread) for t in tiles}) == 8
+    assert costs == sorted(costs) and costs[0] <= cost(work, VTA, best_tile(work, VTA))[0] <= costs[0] * (1 + SLACK)
+
+
+def test_the_heuristic_halves_the_longest_extent_until_it_fits():
+    tile = largest_tile(Work(1, 8, 16, 28, 28, 3, 3), VTA)
+    # 30 x 30 x 16 inputs do not fit 2048 entries: 28 -> 14 (oy), 28 -> 14 (ox), then 16 -> 8 (ci); 16 x 16 x 8 do
+    assert (tile.co, tile.oy, tile.ox, tile.ci) == (4, 14, 14, 8)
+    assert (tile.thread, tile.vthreads) == ("co", 2)
+
+
+def test_the_heuristic_takes_fewer_threads_where_two_do_not_fit():
+    small = VTA.replace(name="small", wgt_bytes=1 << 14)  # 64 entries
+    assert largest_tile(Work(1, 4, 1, 5, 5, 7, 7), small).thread == "oy"
+    assert largest_tile(Work(1, 4, 1, 1, 1, 7, 7), small).vthreads == 1
+    with pytest.raises(CapacityError, match="no tile fits small: .* 81 of weights; it has 2048 and 64"):
+        largest_tile(Work(1, 4, 1, 1, 1, 9, 9), small)
 
 
 def test_mistakes_are_named():

@@ -53,6 +53,7 @@ class Bench:
         self.dram = self.rng.integers(0, 256, DRAM_BYTES, np.uint8)
         self.state = State(cfg, self.dram)
         self.dut, self.words, self.records, self.cycles = Compute(cfg), [], [], 0
+        self.closed = False  # the memory answers nothing
         self.module = Module()
         self.module.submodules.dut = self.dut
         self.pads = {mem: Scratchpad(cfg, mem=mem) for mem in (Mem.INP, Mem.WGT)}
@@ -73,7 +74,13 @@ class Bench:
         name = Op(op).name
         words = self.isa.formats[name].encode(op=int(op), **fields)
         f = self.isa.decode(words)[0]
-        action = {Op.GEMM: gemm_action, Op.ALU: alu_action, Op.LOAD: load_action, Op.LOADP: load_action}.get(op)
+        action = {
+            Op.GEMM: gemm_action,
+            Op.DWGEMM: gemm_action,
+            Op.ALU: alu_action,
+            Op.LOAD: load_action,
+            Op.LOADP: load_action,
+        }.get(op)
         if action:
             action(self.state, f)()
         self.words.append(int(words[0, 0]) | int(words[0, 1]) << 64)
@@ -99,7 +106,7 @@ class Bench:
             todo = []
             ctx.set(dut.req.ready, 1)
             while True:
-                valid = bool(todo) and self.rng.random() >= slow
+                valid = bool(todo) and not self.closed and self.rng.random() >= slow
                 ctx.set(dut.beats.valid, int(valid))
                 if valid:
                     raw = self.dram[todo[0] * size : (todo[0] + 1) * size].tobytes()
@@ -215,7 +222,8 @@ def random_instruction(bench, uops):
         special = {"reset": int(r.random() < 0.1), "wgt_in": int(r.integers(0, 2))}
         if "overwrite" in cfg.extensions and not special["reset"]:
             special["overwrite"] = int(r.random() < 0.2)
-        bench.add(Op.GEMM, **random_loops(bench, 0, uops), **special, **flags)
+        op = Op.DWGEMM if "depthwise" in cfg.extensions and r.random() < 0.3 else Op.GEMM
+        bench.add(op, **random_loops(bench, 0, uops), **special, **flags)
     elif kind == "alu":
         op = r.choice([AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL])
         imm = int(r.integers(-40, 40) if op == AluOp.SHR else r.integers(-(1 << 15), 1 << 15))
@@ -329,16 +337,19 @@ def test_instructions_follow_each_other_without_a_gap(simulate):
 def test_latency(simulate):
     """From a visit's handshake to its write, seen by the token that it gives."""
     bench = prepared("tiny", [(0, 1, 0)])
-    bench.add(Op.GEMM, uop_end=1, iter_out=1, iter_in=1, push_next=1)
     dut, visits, tokens = bench.dut, [], []
 
     async def main(ctx):
+        await bench.source(ctx)
+        await ctx.tick().until(dut.idle)
+        bench.words = []
+        bench.add(Op.GEMM, uop_end=1, iter_out=1, iter_in=1, push_next=1)
         await bench.source(ctx)
         await ctx.tick().until(dut.to_store.valid)
         tokens.append(bench.cycles)
 
     async def jobs(ctx):
-        await ctx.tick().until(dut.cmd.valid & dut.cmd.ready & (dut.cmd.payload.index == len(bench.words) - 1))
+        await ctx.tick().until(dut.cmd.valid & dut.cmd.ready & (dut.cmd.payload.insn[:3] == Op.GEMM))
         visits.append(bench.cycles)
 
     simulate(bench.module, main, jobs, background=[bench.clock, bench.memory()], cycles=300)

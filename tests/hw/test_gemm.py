@@ -28,8 +28,8 @@ def numbers(value, bits, count):
     return [v - (1 << bits) if v >> bits - 1 else v for v in raw]
 
 
-def products(cfg, pairs):
-    """What `Dot` makes of (inputs, weights), one pair per cycle."""
+def products(cfg, pairs, rows=()):
+    """What `Dot` makes of (inputs, weights), one pair per cycle; with row `rows[k]` alone where that is >= 0."""
     dot, out, lanes = Dot(cfg), [], cfg.batch * cfg.block_out
     sim = Simulator(dot)
     sim.add_clock(1e-6)
@@ -41,6 +41,9 @@ def products(cfg, pairs):
                 inp, wgt = pairs[k]
                 ctx.set(dot.inp, word(inp, cfg.inp_bits))
                 ctx.set(dot.wgt, word(wgt, cfg.wgt_bits))
+                if rows:
+                    ctx.set(dot.rows, rows[k] >= 0)
+                    ctx.set(dot.row, max(rows[k], 0))
             if k >= latency(cfg):
                 out.append([int(v) for v in ctx.get(dot.sums)][:lanes])
             await ctx.tick()
@@ -55,9 +58,8 @@ def check(cfg, pairs):
     np.testing.assert_array_equal(products(cfg, pairs), want)
 
 
-@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: f"{c.name}-{'packed' if c.dsp_packing else 'plain'}")
-def test_random_and_extreme_operands(cfg):
-    rng = np.random.default_rng(1)
+def extreme_pairs(cfg, rng):
+    """Random operands, and operands at the limits."""
     shapes, pairs = ((cfg.batch, cfg.block_in), (cfg.block_out, cfg.block_in)), []
     for k in range(24):
         pair = []
@@ -66,7 +68,27 @@ def test_random_and_extreme_operands(cfg):
             extreme = rng.choice([low, high] if k % 3 else [low], shape)
             pair.append(rng.integers(low, high + 1, shape) if k % 2 else extreme)
         pairs.append(tuple(pair))
-    check(cfg, pairs)
+    return pairs
+
+
+@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: f"{c.name}-{'packed' if c.dsp_packing else 'plain'}")
+def test_random_and_extreme_operands(cfg):
+    check(cfg, extreme_pairs(cfg, np.random.default_rng(1)))
+
+
+@pytest.mark.parametrize(
+    "cfg", [PRESETS["pynq_z1"], TINY, TINY.replace(batch=2, dsp_packing=True)], ids=["pynq_z1", "plain", "batch"]
+)
+def test_rows_element_by_element_between_tiles(cfg):
+    rng = np.random.default_rng(3)
+    pairs = extreme_pairs(cfg, rng)
+    rows = np.where(rng.integers(0, 3, len(pairs)), rng.integers(0, cfg.block_in, len(pairs)), -1).tolist()
+    want = [
+        np.asarray(x, np.int64) * w[row] if row >= 0 else np.asarray(x, np.int64) @ w.T.astype(np.int64)
+        for (x, w), row in zip(pairs, rows)
+    ]
+    assert min(rows) < 0 < max(rows)
+    np.testing.assert_array_equal(products(cfg, pairs, rows), np.array(want))
 
 
 @pytest.mark.parametrize("packing", [False, True])

@@ -17,7 +17,6 @@ ODD = Config(
     inp_bytes=1 << 10, wgt_bytes=1 << 10, acc_bytes=1 << 11, uop_bytes=128,
 )  # fmt: skip
 LOOPS = {"uop_bgn": 0, "uop_end": 1, "iter_out": 1, "iter_in": 1}
-VOID = {"void": 1, "finish": 0, "push": {"push_prev": 0, "push_next": 1}}
 
 
 class Bench:
@@ -32,7 +31,7 @@ class Bench:
     def job(self, op, index=0, **fields):
         """An instruction as the compute unit hands it on."""
         words = self.isa.formats[Op(op).name].encode(op=int(op), **fields)
-        return {"insn": int(words[0, 0]) | int(words[0, 1]) << 64, "index": index, **VOID, "void": 0}
+        return {"insn": int(words[0, 0]) | int(words[0, 1]) << 64, "index": index}
 
     async def fill(self, ctx):
         words = self.isa.uop.encode(
@@ -96,8 +95,8 @@ def test_order_of_visits(simulate, rng, cfg, stalls):
         fields |= {"iter_out": int(rng.integers(0, 4)), "iter_in": int(rng.integers(0, 4))}
         steps = [f"{n}_{loop}" for n in ("dst", "src") for loop in ("out", "in")]
         fields |= {name: int(rng.integers(0, 4)) for name in steps}
-        op = Op(int(rng.choice([Op.GEMM, Op.ALU])))
-        if op == Op.GEMM:
+        op = Op(int(rng.choice([Op.GEMM, Op.DWGEMM, Op.ALU])))
+        if op != Op.ALU:
             fields |= {"wgt_out": int(rng.integers(0, 2))}
         jobs.append(bench.job(op, **fields))
         triples = list(expected(uops, fields))
@@ -141,13 +140,15 @@ def test_latency(simulate):
         (Op.GEMM, {"iter_in": 3, "src_in": 100}, (0, 100, 0)),
         (Op.GEMM, {"iter_in": 2, "iter_out": 2, "wgt_in": 64, "wgt_out": 64}, (0, 0, 0)),
         (Op.GEMM, {"iter_in": 16383, "src_in": 255}, (0, 0, 0)),
+        (Op.DWGEMM, {"iter_out": 5, "wgt_out": 127}, (0, 0, 127)),
+        (Op.DWGEMM, {"iter_in": 16383, "wgt_in": 127}, (0, 0, 0)),
         (Op.ALU, {"alu_op": AluOp.ADD}, (0, 128, 0)),
         (Op.GEMM, {"uop_end": 257}, (0, 0, 0)),
         (Op.GEMM, {"uop_bgn": 2}, (0, 0, 0)),
     ],
 )
 def test_an_index_beyond_its_scratchpad_is_an_error(simulate, op, fields, uop):
-    """tiny has 128 accumulators, 256 inputs, 128 weights and 256 micro-ops."""
+    """tiny has 128 accumulators, 256 inputs, 128 tiles or 512 rows of weights and 256 micro-ops."""
     bench = Bench(TINY, [uop])
     jobs = [bench.job(op, index=7, **{**LOOPS, **{k: int(v) for k, v in fields.items()}})]
     codes = []
@@ -165,6 +166,16 @@ def test_an_index_beyond_its_scratchpad_is_an_error(simulate, op, fields, uop):
 
     simulate(bench.module, main, cycles=600)
     assert codes == [(Error.RANGE, 7)]
+
+
+def test_rows_of_weights_up_to_the_last(simulate):
+    """The micro-op reaches row 127 of 512, the loops the rest."""
+    bench = Bench(TINY, [(0, 0, 127)])
+    loops = {"iter_out": 4, "wgt_out": 127, "iter_in": 4, "wgt_in": 1}
+    visits, _, fault = bench.run(simulate, [bench.job(Op.DWGEMM, **LOOPS | loops)], 16)
+    assert [v.wgt for v in visits] == [127 + 127 * i + j for i in range(4) for j in range(4)]
+    assert all(v.rows and v.dot for v in visits)
+    assert fault == (Error.NONE, 0)
 
 
 @pytest.mark.parametrize("fields", [{"use_imm": 1, "alu_op": AluOp.ADD}, {"reset": 1}])

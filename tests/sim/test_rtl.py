@@ -18,7 +18,7 @@ from tilewright.runtime.loader import run
 from tilewright.sim import verilator
 from tilewright.sim.device import ModelDevice
 from tilewright.sim.dram import Dram
-from tilewright.sim.random_programs import NOT_IN_CIRCUIT, ODD, Recorder, random_case, record_random
+from tilewright.sim.random_programs import ODD, Recorder, random_case, record_random
 from tilewright.sim.replay import replay_case
 from tilewright.sim.rtl import RtlDevice, Simulation, build_core, load_library
 
@@ -48,7 +48,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing:
 
 def differential(cfg, seed, device=None):
     """Run random program `seed` on model and circuit, and compare all of memory."""
-    image, address, count = random_case(cfg, seed, without=NOT_IN_CIRCUIT)
+    image, address, count = random_case(cfg, seed)
     expected, got = image.copy(), image.copy()
     stats = ModelDevice(cfg).run_image(expected, address, count)
     device = device or RtlDevice(cfg, dram=Dram.random(seed))
@@ -220,7 +220,7 @@ def begin(sim, image, address, count):
 
 
 def test_nothing_that_a_host_does_to_the_registers_disturbs_a_program():
-    image, address, count = random_case(TINY, 2, without=NOT_IN_CIRCUIT)
+    image, address, count = random_case(TINY, 2)
     expected = image.copy()
     ModelDevice(TINY).run_image(expected, address, count)
     library = load_library(build_core(TINY))
@@ -241,7 +241,7 @@ def test_nothing_that_a_host_does_to_the_registers_disturbs_a_program():
 
 
 def test_a_reset_at_any_time_ends_a_program_and_the_next_one_runs():
-    image, address, count = random_case(TINY, 2, without=NOT_IN_CIRCUIT)
+    image, address, count = random_case(TINY, 2)
     expected = image.copy()
     ModelDevice(TINY).run_image(expected, address, count)
     library = load_library(build_core(TINY))
@@ -264,7 +264,7 @@ def test_a_bus_error_in_the_middle_of_any_program_ends_it():
     ended = 0
     for seed in range(60):
         print(f"seed {seed}")
-        image, address, count = random_case(TINY, seed, without=NOT_IN_CIRCUIT)
+        image, address, count = random_case(TINY, seed)
         used = np.flatnonzero(image)
         at = int(used[np.random.default_rng(seed).integers(len(used))])
         device = RtlDevice(TINY, dram=Dram.random(seed), faults=(at, at + 7))
@@ -289,7 +289,7 @@ def test_a_deadlock_is_reported_with_what_each_queue_waits_for(tiny):
 
 
 def test_counters_and_statistics():
-    recorder = Recorder(TINY, 5, without=NOT_IN_CIRCUIT)
+    recorder = Recorder(TINY, 5)
     record_random(recorder)
     model, circuit = (run(recorder.program, recorder.inputs, device)[1] for device in ("model", "rtl"))
     assert (circuit.insns, circuit.uops, circuit.macs) == (model.insns, model.uops, model.macs)
@@ -309,7 +309,7 @@ def test_counters_and_statistics():
 
 
 def test_waves_are_written(tmp_path):
-    image, address, count = random_case(TINY, 1, without=NOT_IN_CIRCUIT)
+    image, address, count = random_case(TINY, 1)
     device = RtlDevice(TINY, waves=tmp_path / "core.vcd")
     device.run_image(image, address, count)
     device.close()

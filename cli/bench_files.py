@@ -1,0 +1,71 @@
+"""Files of `tilewright bench resnet18 --out`: roofline plot and table."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..hw.config import Config
+
+PORT_BYTES = 8  # per cycle, of the DRAM preset
+
+
+def write_all(folder: Path, rows: Sequence[dict[str, Any]], cfg: Config) -> list[str]:
+    """Write the files that the rows give, and return their paths. Raises `FileError` where that fails."""
+    from ..hw.errors import FileError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise FileError(f"{folder}: cannot be made ({exc.strerror})") from None
+    written = [write_table(folder / "layers.csv", rows)]
+    if rows[0]["cycles"] is not None:
+        points = [row for row in rows if row["macs"]]
+        written += [plot_roofline(folder / f"roofline.{kind}", points, cfg) for kind in ("png", "svg") if points]
+    return [str(path) for path in written]
+
+
+def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """One line per layer, with the keys of the first row as columns."""
+    from ..runtime.files import atomic_write
+
+    with atomic_write(path) as temporary, open(temporary, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def plot_roofline(path: Path, rows: Sequence[dict[str, Any]], cfg: Config) -> Path:
+    """Multiply-accumulates per cycle over those per byte, of layers, under what compute and memory allow."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from ..runtime.files import atomic_write
+
+    shapes = {row["name"].split(".")[0]: row for row in rows}
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot(xscale="log", yscale="log", xlabel="multiply-accumulates per byte moved")
+    axes.set_ylabel("multiply-accumulates per cycle")
+    peak = cfg.macs_per_cycle
+    intensity = {name: row["macs"] / (row["load_bytes"] + row["store_bytes"]) for name, row in shapes.items()}
+    ends = min([*intensity.values(), peak / PORT_BYTES]) / 2, max([*intensity.values(), peak / PORT_BYTES]) * 2
+    for width, text in ((PORT_BYTES, "one port"), (2 * PORT_BYTES, "both ports")):
+        knee = peak / width
+        axes.plot([ends[0], knee], [ends[0] * width, peak], label=f"{width} bytes per cycle, {text}")
+    axes.plot([peak / (2 * PORT_BYTES), ends[1]], [peak, peak], label=f"{peak} per cycle, {cfg.name}")
+    for name, row in shapes.items():
+        x, y = intensity[name], row["macs"] / row["cycles"]
+        axes.plot([x], [y], "o", color="black", markersize=4)
+        axes.annotate(name, (x, y), xytext=(4, -9), textcoords="offset points", fontsize=8)
+    axes.legend(loc="lower right")
+    axes.grid(alpha=0.3)
+    with atomic_write(path) as temporary:
+        figure.savefig(
+            temporary, format=path.suffix[1:], dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None
+        )
+    return path

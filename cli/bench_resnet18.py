@@ -1,0 +1,268 @@
+"""`tilewright bench resnet18`: cycles of every layer, against what bounds it and against VTA."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import report
+
+if TYPE_CHECKING:
+    from ..compiler.resnet18 import Entry
+    from ..hw.config import Config
+    from ..runtime.device import Stats
+    from ..runtime.program import Program
+
+SHRUNK = 8  # the comparison of tilings is made with buffers of this part of their size, too
+COMPARISONS = ("threads", "tiles")
+_MHZ = 100  # of the PYNQ-Z1, which the published milliseconds are for
+
+
+def run(
+    names: tuple[str, ...], cfg: Config, device: str, compare: tuple[str, ...], out: str | None, as_json: bool
+) -> int:
+    """Measure, print, and write files; the exit status."""
+    from ..compiler.resnet18 import entries
+    from ..hw.errors import UnsupportedError
+    from ..sim.dram import ZYNQ_HP
+
+    known = {entry.name: entry for entry in entries()}
+    for name in names:
+        if name not in known:
+            raise UnsupportedError(f"unknown layer {name!r}; known are {', '.join(known)}")
+    chosen = [known[name] for name in names] or list(known.values())
+    bench = _Bench(cfg, device, compare)
+    with report.progress("compiling and running", len(chosen)) as advance:
+        for entry in chosen:
+            advance(0, entry.name)
+            bench.measure(entry)
+            advance()
+    rows, sums = bench.rows, bench.totals()
+    if not names:
+        sums["one_program"] = bench.one_program(sums["offloaded"])
+    facts = {"workload": "resnet18", "config": cfg.name, "dram": ZYNQ_HP.name, "device": device}
+    if out is not None:
+        from .bench_files import write_all
+
+        facts["files"] = write_all(Path(out), rows, cfg)
+    if as_json:
+        report.emit_json(facts | {"layers": rows} | sums)
+    else:
+        _print(rows, sums, facts, compare)
+    return int(not all(row["exact"] for row in [*rows, *([sums["one_program"]] if "one_program" in sums else [])]))
+
+
+class _Bench:
+    """Measures layers and keeps what was found: `rows`, JSON-ready."""
+
+    def __init__(self, cfg: Config, device: str, compare: tuple[str, ...]):
+        from ..runtime.device import open_device
+
+        self.cfg, self.compare, self.clocked = cfg, compare, device != "model"
+        self.device = open_device(device, cfg)
+        self.rows: list[dict[str, Any]] = []
+        self._known: dict[str, dict[str, Any]] = {}  # shapes that occur again are measured once
+
+    def measure(self, entry: Entry) -> None:
+        """Run the layer, unless one of its shape was run already."""
+        key = entry.shape
+        if key not in self._known:
+            self._known[key] = self._measured(entry)
+        self.rows.append({"name": entry.name, "op": entry.op} | self._known[key] | {"offloaded": entry.offloaded})
+
+    def _measured(self, entry: Entry) -> dict[str, Any]:
+        import numpy as np
+
+        from ..compiler.resnet18 import VTA_MS, bounds, data
+        from ..runtime.loader import run as execute
+
+        program = self._build(entry, self.cfg)
+        inputs, expected = data(entry, self.cfg)
+        found, stats = execute(program, inputs, self.device)
+        limits = bounds(entry, self.cfg)
+        row = {
+            "cycles": stats.cycles,
+            **_work(stats, self.cfg),
+            "ideal": limits["gemm"],
+            "roofline": max(limits.values()),
+            "roofline_of": max(limits, key=lambda name: limits[name]),
+            "macs": entry.macs,
+            "instructions": len(program.finish().insn),
+            "exact": bool(np.array_equal(found["out"], expected)),
+            "vta_cycles": round(VTA_MS[entry.shape] * 1000 * _MHZ) if entry.shape in VTA_MS else None,
+        }
+        if self.clocked:
+            row |= _rates(row)
+            row |= self._compared(entry)
+        return row
+
+    def _build(self, entry: Entry, cfg: Config, **tiling: Any) -> Program:
+        from ..compiler.api import build
+        from ..compiler.resnet18 import schedule
+
+        if entry.op in ("conv2d", "dense") and not tiling:
+            tiling = {"search": self._search()}
+        return build(schedule(entry, cfg, **tiling), cfg, name=entry.name)
+
+    def _search(self):
+        from ..compiler.search import Search
+
+        return Search()
+
+    def _compared(self, entry: Entry) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if "threads" in self.compare:
+            found["one_thread"] = self._cycles(entry, self.cfg, vthreads=1)
+        if "tiles" in self.compare and entry.op in ("conv2d", "dense"):
+            found["largest_tile"] = self._cycles(entry, self.cfg, largest=True)
+            small = shrunk(self.cfg)
+            found["shrunk"] = self._cycles(entry, small)
+            found["shrunk_largest_tile"] = self._cycles(entry, small, largest=True)
+        return found
+
+    def _cycles(self, entry: Entry, cfg: Config, *, largest: bool = False, **tiling: Any) -> int | None:
+        """Cycles of another program of the layer, by timing alone; None where it does not fit."""
+        from ..compiler.resnet18 import work_of
+        from ..compiler.tile import largest_tile
+        from ..hw.errors import CapacityError
+        from ..sim.timing import predict
+
+        try:
+            if largest:
+                tiling["tile"] = largest_tile(work_of(entry, cfg), cfg)
+            return predict(self._build(entry, cfg, **tiling)).cycles
+        except CapacityError:
+            return None
+
+    def one_program(self, apart: dict[str, Any]) -> dict[str, Any]:
+        """The convolutions that VTA runs as a single program; `apart` are the sums of what each took alone."""
+        import numpy as np
+
+        from ..compiler.resnet18 import convolutions, convolutions_data
+        from ..runtime.loader import run as execute
+
+        program = convolutions(self.cfg, search=self._search())
+        inputs, expected = convolutions_data(self.cfg)
+        found, stats = execute(program, inputs, self.device)
+        exact = all(np.array_equal(found[name], array) for name, array in expected.items())
+        row = {"cycles": stats.cycles, "ideal": apart["ideal"], "roofline": apart["roofline"]}
+        return row | {"instructions": len(program.finish().insn), "exact": exact}
+
+    def totals(self) -> dict[str, Any]:
+        """Sums over the network, and over the convolutions that VTA runs."""
+        network = [row for row in self.rows if row["name"] != "C3"]
+        return {"total": _sum(network), "offloaded": _sum([row for row in network if row["offloaded"]])}
+
+
+def shrunk(cfg: Config) -> Config:
+    """`cfg` with smaller scratchpads for inputs, weights and accumulators."""
+    sizes = {f"{mem}_bytes": getattr(cfg, f"{mem}_bytes") // SHRUNK for mem in ("inp", "wgt", "acc")}
+    return cfg.replace(name=f"{cfg.name}/{SHRUNK}", **sizes)
+
+
+def _work(stats: Stats, cfg: Config) -> dict[str, Any]:
+    gemm = stats.macs // cfg.macs_per_cycle
+    return {
+        "gemm_busy": gemm,
+        "alu_busy": stats.uops - gemm,
+        "load_bytes": stats.bytes_loaded.total(),
+        "store_bytes": stats.bytes_stored.total(),
+    }
+
+
+def _rates(row: dict[str, Any]) -> dict[str, Any]:
+    cycles, moved = row["cycles"], row["load_bytes"] + row["store_bytes"]
+    busy = {
+        "gemm": row["gemm_busy"],
+        "alu": row["alu_busy"],
+        "load": row["load_bytes"] / 8,
+        "store": row["store_bytes"] / 8,
+    }
+    return {
+        "utilisation": row["ideal"] / cycles,
+        "bytes_per_cycle": moved / cycles,
+        "bound": max(busy, key=lambda name: busy[name]),
+        "of_roofline": cycles / row["roofline"],
+        "speedup": row["vta_cycles"] / cycles if row["vta_cycles"] else None,
+    }
+
+
+def _sum(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    keys = ("cycles", "ideal", "roofline", "one_thread", "largest_tile", "shrunk", "shrunk_largest_tile")
+    columns = {key: [row.get(key) for row in rows] for key in keys}
+    return {key: sum(found) for key, found in columns.items() if found and None not in found}
+
+
+def _print(rows: list[dict[str, Any]], sums: dict[str, Any], facts: dict[str, Any], compare: tuple[str, ...]) -> None:
+    clocked = rows[0]["cycles"] is not None
+    report.table(*_table(rows, sums["total"]) if clocked else _plain_table(rows))
+    click.echo(
+        f"configuration {facts['config']}, batch 1, DRAM preset {facts['dram']}, on {facts['device']}, simulated"
+    )
+    offloaded = sums["offloaded"]
+    if clocked and offloaded.get("cycles"):
+        cycles = offloaded["cycles"]
+        count = sum(row["offloaded"] for row in rows)
+        text = f"{count} offloaded convolutions: {cycles:,} cycles, ideal {offloaded['ideal']:,.0f}"
+        text += f" ({100 * offloaded['ideal'] / cycles:.1f} %)"
+        vta = [row["vta_cycles"] for row in rows if row["offloaded"]]
+        click.echo(text + f"; VTA on the PYNQ-Z1, published: {sum(vta):,} ({sum(vta) / cycles:.2f} times as many)")
+    if clocked and "one_program" in sums:
+        one = sums["one_program"]
+        text = (
+            f"as one program: {one['cycles']:,} cycles, {one['cycles'] / one['roofline']:.3f} of the rooflines' sum, "
+        )
+        click.echo(text + ("exact" if one["exact"] else "NOT exact"))
+    if clocked and "threads" in compare:
+        report.table(*_comparison(rows, {"one_thread": "one thread"}))
+    if clocked and "tiles" in compare:
+        columns = {"largest_tile": "largest tile"}
+        report.table(*_comparison(rows, columns))
+        columns = {"shrunk": f"buffers / {SHRUNK}", "shrunk_largest_tile": "largest tile"}
+        report.table(*_comparison(rows, columns))
+    for file in facts.get("files", []):
+        click.echo(f"wrote {file}")
+
+
+def _table(rows: list[dict[str, Any]], total: dict[str, Any]) -> tuple[list[str], list[list[object]], list[object]]:
+    columns = ["layer", "op", "cycles", "GEMM %", "bytes/cycle", "bound by", "roofline", "x roofline"]
+    columns += ["VTA, PYNQ", "x VTA", "instructions", "exact"]
+    cells = [
+        [
+            row["name"],
+            row["op"],
+            row["cycles"],
+            100 * row["utilisation"],
+            row["bytes_per_cycle"],
+            row["bound"],
+            round(row["roofline"]),
+            row["of_roofline"],
+            row["vta_cycles"] or "",
+            row["speedup"] or "",
+            row["instructions"],
+            row["exact"],
+        ]
+        for row in rows
+    ]
+    cycles, roofline = total["cycles"], total["roofline"]
+    last = ["total without C3", "", cycles, 100 * total["ideal"] / cycles, "", "", round(roofline), cycles / roofline]
+    return columns, cells, [*last, "", "", sum(row["instructions"] for row in rows if row["name"] != "C3"), ""]
+
+
+def _plain_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[object]]]:
+    keys = ("name", "op", "gemm_busy", "alu_busy", "load_bytes", "store_bytes", "instructions", "exact")
+    return [key.replace("_", " ") for key in keys], [[row[key] for key in keys] for row in rows]
+
+
+def _comparison(rows: list[dict[str, Any]], columns: dict[str, str]) -> tuple[list[str], list[list[object]]]:
+    """Cycles in the columns, and how many times the first takes the last."""
+    keys = ["cycles", *columns] if len(columns) == 1 else list(columns)
+    names = ["cycles", *columns.values()] if len(columns) == 1 else list(columns.values())
+    cells = []
+    for row in {row["name"].split(".")[0]: row for row in rows if keys[-1] in row}.values():
+        first, last = row[keys[0]], row[keys[-1]]
+        ratio = last / first if first and last else ""
+        cells.append([row["name"].split(".")[0], *(row[key] or "does not fit" for key in keys), ratio])
+    return ["shape", *names, "gain"], cells

