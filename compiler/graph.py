@@ -8,7 +8,8 @@ shapes) is a property, so that every user of an operator computes with the same 
 | kind | operators |
 |---|---|
 | with weights (compiler/linear.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
-| element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Quantize, Dequantize, Softmax |
+| element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
+| ends | Quantize, Dequantize (float32), Recode (uint8) |
 | windows and means | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
 | movement | Reshape, Transpose, Concat, Pad, StridedSlice |
 """
@@ -35,6 +36,7 @@ from .operators import (
     Pad,
     Pool,
     Quantize,
+    Recode,
     Requantize,
     Reshape,
     Softmax,
@@ -66,6 +68,7 @@ __all__ = [
     "QConvTranspose2d",
     "QDense",
     "Quantize",
+    "Recode",
     "Requantize",
     "Reshape",
     "Softmax",

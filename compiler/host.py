@@ -24,6 +24,7 @@ _KINDS = (
     g.Lookup,
     g.Quantize,
     g.Dequantize,
+    g.Recode,
     g.Softmax,
     g.MaxPool,
     g.AveragePool,

@@ -112,6 +112,7 @@ _MAKERS: dict[type[g.Op], Callable[..., list[HostCall]]] = {
     g.Linear: _linear,
     g.Quantize: _quantize,
     g.Dequantize: _dequantize,
+    g.Recode: _movement("recode", lambda op: {}),
     g.Requantize: _requantize,
     g.Lookup: lambda op, contract: [HostCall("lookup", {}, {"table": op.table})],
     g.Add: _add,

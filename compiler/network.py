@@ -9,8 +9,8 @@ from ..hw.config import Config, load_config
 from ..hw.errors import InputError
 from ..hw.rounding import CONTRACTS
 from ..runtime.executable import Executable
+from . import cache, planes
 from . import graph as g
-from . import planes
 from .accelerator import Accelerator, LayerAccelerator
 from .assign import Assignment
 from .frontend import import_model
@@ -22,10 +22,20 @@ from .target import ExecModule, Refusal, Target
 def compile_model(path: str | Path, config: Config | str, contract: str = "double") -> Executable:
     """The executable of the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
-    `contract` is the rounding contract of the requantisation (hw/rounding.py). Raises `FileError` and
-    `UnsupportedError` as `import_model` and `compile_graph` do.
+    `contract` is the rounding contract of the requantisation (hw/rounding.py). What was compiled before is taken from
+    a cache on disk (compiler/cache.py). Raises `FileError` and `UnsupportedError` as `import_model` and `compile_graph`
+    do.
     """
-    return compile_graph(import_model(path), load_config(config), contract)
+    cfg = load_config(config)
+    try:
+        kept = cache.network_file(Path(path).read_bytes(), cfg, contract)
+    except OSError:  # the importer says what is wrong with the file
+        return compile_graph(import_model(path), cfg, contract)
+    executable = cache.read(kept)
+    if executable is None:
+        executable = compile_graph(import_model(path), cfg, contract)
+        cache.write(kept, executable)
+    return executable
 
 
 def default_target(cfg: Config) -> Target:

@@ -21,9 +21,10 @@ ADD_SHIFT = 20  # bits by which Add moves its operands up, so that their rescali
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named activation: `int8` with scale and zero point, or `float32`. The first dimension is the batch.
+    """A named activation: `int8` or `uint8` with scale and zero point, or `float32`. The first dimension is the batch.
 
-    A tensor with `data` is a constant operand; nothing produces it.
+    uint8 is for inputs and outputs of a network alone: see `Recode`. A tensor with `data` is a constant operand that
+    nothing produces.
     """
 
     name: str
@@ -34,14 +35,15 @@ class Tensor:
     data: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.dtype not in ("int8", "float32"):
-            raise InputError(f"tensor {self.name!r}: dtype {self.dtype!r} must be int8 or float32")
+        if self.dtype not in ("int8", "uint8", "float32"):
+            raise InputError(f"tensor {self.name!r}: dtype {self.dtype!r} must be int8, uint8 or float32")
         if not self.shape or min(self.shape) < 1:
             raise InputError(f"tensor {self.name!r}: shape {self.shape}: every dimension must be at least 1")
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise InputError(f"tensor {self.name!r}: scale {self.scale} must be positive and finite")
-        if not -128 <= self.zero_point <= 127:
-            raise InputError(f"tensor {self.name!r}: zero point {self.zero_point} is outside -128..127")
+        low = 0 if self.dtype == "uint8" else -128
+        if not low <= self.zero_point <= low + 255:
+            raise InputError(f"tensor {self.name!r}: zero point {self.zero_point} is outside {low}..{low + 255}")
         if self.data is not None and (self.data.shape, str(self.data.dtype)) != (self.shape, self.dtype):
             raise InputError(f"tensor {self.name!r}: data is {self.data.dtype} {self.data.shape}")
 
@@ -141,6 +143,18 @@ class Requantize(Op):
     def multipliers(self) -> tuple[int, int]:
         """(multiplier, exponent) of R: `x.scale / y.scale`."""
         return quantize_multiplier(np.float64(self.x.scale) / np.float64(self.output.scale))
+
+
+@dataclass(frozen=True, eq=False)
+class Recode(Op):
+    """uint8 <-> int8 of one scale, zero points 128 apart: the same real values, the sign bit turned over."""
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is uint8 -> int8 or back, of one shape and scale."""
+        self.expect("the conversion", {self.x.dtype, self.output.dtype}, {"int8", "uint8"})
+        middle = [t.zero_point - (128 if t.dtype == "uint8" else 0) for t in (self.output, self.x)]
+        facts = [(t.shape, t.scale, zero) for t, zero in zip((self.output, self.x), middle)]
+        self.expect("the output's shape, scale and zero point from the middle of the range", *facts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,8 @@ An instruction scope is a perfect loop nest around one statement; what it become
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from .intrin import INSTRUCTION
 from .tvm_compat import IRModule, PrimFunc, Sequential, ir, s_tir, structural_mutate, structural_walk, tirx
 from .vthread import interleave_vthreads
@@ -131,6 +133,7 @@ def pass_list() -> list:
     ]
 
 
+@lru_cache(maxsize=256)  # layers of one shape are alike
 def lower_tir(func: PrimFunc) -> PrimFunc:
     """`func` as loops around instruction scopes, with virtual threads interleaved."""
     mod = Sequential(pass_list())(IRModule({"main": func.with_attr("global_symbol", "main")}))

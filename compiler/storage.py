@@ -161,14 +161,20 @@ class Storage:
         return end
 
     def _in_banks(self, groups: list[_Group]) -> bool:
-        """Put the accumulators of thread k into bank k, if they fit: one thread's are stored while another computes."""
+        """Put the accumulators of thread k into bank k, if they fit: one thread's are stored while another computes.
+
+        Operands that the ALU only reads lie in the other bank, so that it reads both in one cycle.
+        """
         half, sources = self.cfg.acc_depth // 2, any(g.source for g in groups)
-        if self.cfg.acc_banks < 2 or self._threads < 2 or (sources and self.cfg.acc_depth > self.cfg.inp_depth):
+        if self.cfg.acc_banks < 2 or (sources and self.cfg.acc_depth > self.cfg.inp_depth):
+            return False
+        if self._threads < 2 and not sources:
             return False
         need = [0, 0]
         offsets: list[list[tuple[int, int]]] = []
         for group in groups:
-            banks = [k % 2 for k in range(group.copies)] if group.copies > 1 else [int(need[1] < need[0])]
+            shared = self._threads > 1 and group.copies == 1
+            banks = [int(need[1] < need[0])] if shared else [(k + group.source) % 2 for k in range(group.copies)]
             offsets.append([])
             for bank in banks:
                 offsets[-1].append((bank, need[bank]))

@@ -72,7 +72,7 @@ class Importer:
         self._plain: dict[int, g.Tensor] = {}
         self._names = {t.name for t in file.tensors}
         kinds = {t.type for t in file.tensors}
-        if "INT8" not in kinds and "FLOAT32" in kinds:
+        if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
             raise UnsupportedError(
                 f"{file.path}: is a float32 model, none of its tensors is int8; convert it with full integer "
                 "quantisation (int8 weights and activations)"
@@ -105,12 +105,15 @@ class Importer:
         """The activation `info` in the file's layout. Raises `Refused`."""
         if info.type == "FLOAT32":
             return g.Tensor(info.name, info.shape, "float32")
-        if info.type != "INT8":
-            raise Refused(f"has tensor {info.name!r} of type {info.type.lower()}; only int8 and float32 are supported")
+        if info.type not in ("INT8", "UINT8"):
+            raise Refused(
+                f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and at the "
+                "ends uint8 and float32"
+            )
         if info.scale.size != 1:
             what = f"{info.scale.size} scales" if info.scale.size else "no quantisation parameters"
             raise Refused(f"has tensor {info.name!r} with {what}; activations have one scale and zero point")
-        return g.Tensor(info.name, info.shape, "int8", float(info.scale[0]), int(info.zero_point[0]))
+        return g.Tensor(info.name, info.shape, info.type.lower(), float(info.scale[0]), int(info.zero_point[0]))
 
     def _assume(self, k: int) -> None:
         """A stand-in for a tensor that could not be imported."""

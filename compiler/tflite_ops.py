@@ -281,8 +281,32 @@ def _relu(low: float, high: float | None) -> Callable[[Importer, Node], None]:
 
 
 def _quantize(imp: Importer, node: Node) -> None:
-    x, y = imp.activation(node, 0, dtype=None), imp.result(node)
-    imp.emit(node, g.Quantize(node.name, (x,), y, True) if x.dtype == "float32" else g.Requantize(node.name, (x,), y))
+    """float32, int8 or uint8 -> int8 or uint8; uint8 is recoded as int8 for the arithmetic."""
+    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
+    if "uint8" not in (x.dtype, y.dtype):
+        x, y = imp.activation(node, 0, dtype=None), imp.result(node)
+        imp.emit(node, _to_int8(node, x, y))
+        return
+    inside = y if y.dtype == "int8" else _signed(imp, y)
+    if x.dtype == "uint8":
+        same = (x.scale, x.zero_point - 128) == (inside.scale, inside.zero_point)
+        signed = inside if same else _signed(imp, x)
+        imp.ops.append(g.Recode(f"{node.name}.recode", (x,), signed))
+        x = signed
+    if x is not inside:
+        imp.ops.append(_to_int8(node, x, inside))
+    if y is not inside:
+        imp.ops.append(g.Recode(f"{node.name}.uint8", (inside,), y))
+    imp.emit(node, imp.ops.pop(), plain=True)
+
+
+def _to_int8(node: Node, x: g.Tensor, y: g.Tensor) -> g.Op:
+    return g.Quantize(node.name, (x,), y, True) if x.dtype == "float32" else g.Requantize(node.name, (x,), y)
+
+
+def _signed(imp: Importer, t: g.Tensor) -> g.Tensor:
+    """A new int8 tensor of the values of a uint8 one."""
+    return g.Tensor(imp.unused(f"{t.name}.int8"), t.shape, "int8", t.scale, t.zero_point - 128)
 
 
 def _dequantize(imp: Importer, node: Node) -> None:

@@ -31,7 +31,7 @@ from .rescale import Rescale
 from .scratchpad import Accumulators, Scratchpad
 from .sequencer import Sequencer
 
-_ORDER_DEPTH = 32  # instructions whose tokens are not given yet
+ORDER_DEPTH = 32  # instructions whose tokens are not given yet
 _IN_FLIGHT_BITS = 6  # of their number
 
 
@@ -91,7 +91,7 @@ class Compute(wiring.Component):
         m.submodules.execute = execute = Execute(cfg)
         m.submodules.mover = mover = Mover(cfg, mems=(Mem.UOP, Mem.ACC))
         m.submodules.interlock = interlock = Interlock(cfg)
-        m.submodules.order = order = Fifo(shape=order_layout(), depth=_ORDER_DEPTH)
+        m.submodules.order = order = Fifo(shape=order_layout(), depth=ORDER_DEPTH)
         self._memories(m, sequencer, execute, mover)
         wiring.connect(m, sequencer.o, execute.visits)
         for outer, inner in ((self.req, mover.req), (self.beats, mover.beats)):

@@ -35,6 +35,11 @@ def dequantize(q: np.ndarray, *, scale: float, zero_point: int) -> np.ndarray:
     return (q.astype(np.int32) - zero_point).astype(np.float32) * np.float32(scale)
 
 
+def recode(x: np.ndarray) -> np.ndarray:
+    """uint8 as int8, or back: 128 less, or more."""
+    return (x.view(np.uint8) ^ np.uint8(128)).view(np.int8 if x.dtype == np.uint8 else np.uint8)
+
+
 def pad(x: np.ndarray, *, pads: Sequence[Sequence[int]], value: int) -> np.ndarray:
     """`x` with `value` around it; `pads` holds (before, after) per dimension."""
     return np.pad(x, [tuple(pair) for pair in pads], constant_values=value)
@@ -85,6 +90,7 @@ HOST_OPS: dict[str, Callable[[list[np.ndarray], dict], list[np.ndarray]]] = {
     for f in (
         quantize,
         dequantize,
+        recode,
         pad,
         reshape,
         transpose,

@@ -18,10 +18,11 @@ from ..runtime.launch import Launch
 from ..runtime.program import Program
 from .dram import ZYNQ_HP, Dram
 from .memory import PAGE
+from .timing_compute import Compute
 from .timing_port import NEVER, SPLIT, Client, ReadPort
 from .timing_program import Columns, columns
 from .timing_store import Store
-from .timing_units import Channel, Compute, Load, Log, Unit
+from .timing_units import Channel, Load, Log, Unit
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,8 @@ class _Engine:
             first = min(load.next, compute.next, port.next)
             if store.next < first:
                 store.step()
+            elif compute.alarm <= first < NEVER or first == NEVER != compute.alarm:
+                compute.ring()
             elif first == NEVER:
                 return
             elif load.next == first:
@@ -156,8 +159,8 @@ class _Engine:
     def _compute_known(self) -> int:
         compute = self.compute
         now = compute.next
-        if now == NEVER:
-            now = min(self.load.next, *(port.next for port in self.ports))
+        if now == NEVER or compute.pending:
+            now = min(now, self.load.next, *(port.next for port in self.ports))
         return NEVER if now == NEVER else now + 4 + compute.read
 
     def _load_bound(self, now: int) -> int:
@@ -237,7 +240,7 @@ def simulate(cfg: Config, dram: Dram, program: Columns, address: int) -> Timing:
         counters |= {
             f"{name}_BUSY": unit.busy,
             f"{name}_TOKEN_WAIT": unit.token_wait,
-            f"{name}_MEMORY_WAIT": unit.memory_wait,
+            f"{name}_MEMORY_WAIT": unit.waited(),
             f"{name}_INSNS": len(unit.taken),
             f"{name}_BYTES": int(program.bytes_moved[program.order[q]].sum()),
         }

@@ -17,23 +17,30 @@ _IDLE_STEP = 1  # cycles of an entry that needs no data
 class _Tile:
     """A move on its way: `told` is the cycle in which its description leaves the planner."""
 
-    __slots__ = ("at", "hold", "move", "rows", "told")
+    __slots__ = ("at", "move", "rows", "told")
 
-    def __init__(self, at: int, move: Move, told: int, hold: int):
-        self.at, self.move, self.told, self.hold, self.rows = at, move, told, hold, move.rows
+    def __init__(self, at: int, move: Move, told: int):
+        self.at, self.move, self.told, self.rows = at, move, told, move.rows
 
 
 class Mover(Client):
     """Front: one move after another becomes requests. Back: the entries of each are written as their beats come.
 
+    `hold(at)` is the first cycle in which that instruction's first entry may be written, `NEVER` while unknown.
     `over` is the cycle in which the front is done with the latest move, `NEVER` while that is unknown. `done(at, first,
     cycle, waited)` is called in order for each instruction `at`, whose first entry is written in cycle `first`, whose
     token is due in cycle `cycle`, and which waited for beats for `waited` cycles; `ready()` when `over` becomes known.
     """
 
-    def __init__(self, buffer: int, done: Callable[[int, int, int, int], None], ready: Callable[[], None]):
+    def __init__(
+        self,
+        buffer: int,
+        done: Callable[[int, int, int, int], None],
+        ready: Callable[[], None],
+        hold: Callable[[int], int] = lambda at: -1,
+    ):
         super().__init__(buffer)
-        self._done, self._ready = done, ready
+        self._done, self._ready, self._hold = done, ready, hold
         self.over, self.begun = -1, -1
         self._rows = self._unit = self._asked_row = 0
         self._move: Move | None = None
@@ -46,14 +53,16 @@ class Mover(Client):
         self._tiles: deque[_Tile] = deque()
         self._place, self._first, self._waited = -1, -1, 0  # of the next entry, the tile's first one
         self._left = 0  # units of the row that are not here
-        self._open = False
+        self._open = False  # the first tile is being written
+        self._backlog: deque[tuple[int, int, bool, int]] = deque()  # bursts of tiles whose `hold` is unknown
+        self.pauses: list[tuple[int, int]] = []  # cycles without a beat that was due: from, to
 
-    def start(self, at: int, move: Move, cycle: int, hold: int = -1) -> None:
-        """Take `move` of instruction `at` in `cycle`; nothing is written before cycle `hold`. `over` must be known."""
+    def start(self, at: int, move: Move, cycle: int) -> None:
+        """Take `move` of instruction `at` in `cycle`. `over` must be known."""
         begun = max(cycle + mover.TILE_LATENCY, self.over + 1)
         told = max(begun, self._popped[0] + 1)
         self.begun, self._told, self._move = begun, told, move
-        self._tiles.append(_Tile(at, move, told, hold))
+        self._tiles.append(_Tile(at, move, told))
         self._rows, self._unit = move.rows, move.first
         if not self._rows:
             self.over = told
@@ -66,8 +75,7 @@ class Mover(Client):
             self.update()
             if self.port is not None:
                 self.port.plan()
-        if not self._open:
-            self._next_tile()
+        self._without_data()
 
     @property
     def known(self) -> bool:
@@ -98,29 +106,50 @@ class Mover(Client):
             self.over = max(put, self._told)
             self._ready()
 
-    def _next_tile(self) -> None:
-        """Begin the next tile; those without data end at once."""
-        tiles = self._tiles
-        while tiles:
-            tile = tiles[0]
-            move = tile.move
-            self._open, self._waited = True, 0
-            self._first = place = max(self._place, tile.told + _TOLD, tile.hold)
-            self._place = place + move.lead
-            if move.rows:
-                self._left = move.length
-                return
+    def _begin(self) -> bool:
+        """Begin the first tile, if it is known when that may be."""
+        tile = self._tiles[0]
+        hold = self._hold(tile.at)
+        if hold == NEVER:
+            return False
+        self._open, self._waited = True, 0
+        self._first = place = max(self._place, tile.told + _TOLD, hold)
+        self._place = place + tile.move.lead
+        self._left = tile.move.length
+        return True
+
+    def _without_data(self) -> None:
+        """Write the tiles that need no beats."""
+        while self._tiles and not self._tiles[0].move.rows and self._begin():
             self._end(0, _IDLE_STEP)
-        self._open = False
+
+    def proceed(self) -> None:
+        """`hold` may be known now."""
+        if not self._open:
+            self._without_data()
+        backlog = self._backlog
+        while backlog and (self._open or self._begin()):
+            self._write(*backlog.popleft())
+            if not backlog:
+                self.update()
+                if self.port is not None:
+                    self.port.plan()
 
     def _end(self, tail: int, final: int) -> None:
         tile = self._tiles.popleft()
+        self._open = False
         self._place += tail
         self._popped.append(max(tile.told + 1, self._place - 1 - final))
         self._done(tile.at, self._first, self._place - 1 + mover.WRITE_LATENCY, self._waited)
 
     def burst(self, beats: int, end: int, final: bool) -> None:
-        """Write the entries of a burst."""
+        """Write the entries of a burst, now or when it is known when that may be."""
+        if self._backlog or not (self._open or self._begin()):
+            self._backlog.append((beats, end, final, self.asked))
+        else:
+            self._write(beats, end, final, self.asked)
+
+    def _write(self, beats: int, end: int, final: bool, asked: int) -> None:
         tile = self._tiles[0]
         move = tile.move
         place, here = self._place, end + read_port.BEAT_LATENCY
@@ -136,9 +165,10 @@ class Mover(Client):
         wait = here - beats + 1 - place
         if wait > 0:
             self._waited += wait
+            self.pauses.append((place, place + wait))
             place += wait
         place = max(place + work, here + min(work, per_beat))
-        self.taken.append((self.asked, place - 1, per_beat))
+        self.taken.append((asked, place - 1, per_beat))
         self._place = place
         if final:
             tile.rows -= 1
@@ -147,7 +177,7 @@ class Mover(Client):
                 self._left = move.length
             else:
                 self._end(move.tail, move.final)
-                self._next_tile()
+                self._without_data()
 
     def _between(self, move: Move, beats: int) -> int:
         """Padding entries among the next `beats` beats of rows that are one request, spread evenly."""
@@ -159,6 +189,8 @@ class Mover(Client):
 
     def skip(self, count: int, end: int, slack: int) -> bool:
         """Write `count` bursts of full length, whose beats follow that in cycle `end` without a pause."""
+        if self._backlog or not self._open:
+            return False
         move = self._tiles[0].move
         here = end + read_port.BEAT_LATENCY + 1  # cycle of the first of these beats
         cycles = count * BURST_BEATS
@@ -167,6 +199,7 @@ class Mover(Client):
             return False
         if here > self._place:
             self._waited += here - self._place
+            self.pauses.append((self._place, here))
             self._place = here
         self._place += pads
         asked, place = self.asked, self._place

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import ProgramError
 from ..hw.isa import FLAGS, Isa, Mem, Op, Queue, entry_bytes
-from .timing_visits import PLACE, Job, Kernels, UopReader, known_isa
+from .timing_visits import PLACE, Kernels, UopReader, known_isa
 
 SKIPPABLE = ("gemm", "alu", "dma")
 
@@ -57,7 +57,7 @@ class Columns:
     count: int
     queue: np.ndarray
     flags: list[list[bool]]
-    work: list[Move | Job | Write]
+    work: list[Any]  # Move, Job or Write
     order: list[list[int]]
     finish: int
     bytes_moved: np.ndarray
@@ -141,7 +141,7 @@ def _writes(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray,
     step = f["x_stride"] * unit
     fields = (rows, entries, f["sram_base"], f["dram_base"] * unit, step, entries * unit)
     for k, values in zip(at.tolist(), zip(*(v.tolist() for v in fields))):
-        work[k] = Write(*values, per_beat)
+        work[k] = Write._make((*values, per_beat))
 
 
 def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, uops: UopReader, skip) -> None:

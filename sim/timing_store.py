@@ -9,9 +9,10 @@ from ..hw import fifo, packer, rows
 from ..hw.config import Config
 from ..hw.ports import BURST_BEATS, OUTSTANDING
 from .dram import Dram
+from .timing_compute import Compute
 from .timing_port import NEVER
 from .timing_program import Columns, Write
-from .timing_units import Compute, Log, Unit
+from .timing_units import Log, Unit
 
 _ROWS = packer.ROWS + 1
 _WAITING = 2  # rows between planner and splitter
@@ -40,6 +41,10 @@ class Store(Unit):
         self._answers: deque[int] = deque([-NEVER] * OUTSTANDING, OUTSTANDING)
         self._at_work: Iterator[int] | None = None
 
+    def waited(self) -> int:
+        """Cycles in which the unit waited for memory, at the end: those after the last row too."""
+        return self.memory_wait + max(self._answer - self._word - 1, 0) if self._word >= 0 else 0
+
     def free(self, k: int) -> int:
         """When the front is."""
         return NEVER if self._at_work else self._begun - 1
@@ -62,6 +67,7 @@ class Store(Unit):
         log.start[k] = self._begun
         if not isinstance(work, Write) or not work.entries:
             self._row = max(self._begun, self._split[0] + 1)
+            self._idle()
             self._accept()
             self._go = max(self._split[-1] + 1, self._go + 1)
             self._answer = max(self._go + 1, self._answer + 1)
@@ -72,12 +78,19 @@ class Store(Unit):
         self.occupy(cycle + 1, self._answer)
         self.give(k, self._answer)
 
+    def _idle(self) -> None:
+        """Nothing was left to send before this row, but answers to wait for."""
+        waited = min(self._row + 1, self._answer) - self._word - 1
+        if waited > 0:
+            self.memory_wait += waited
+
     def _accept(self) -> None:
         """The row is in the splitter."""
         self._split.append(max(self._row + fifo.FIFO_LATENCY, self._go))
 
     def _write(self, k: int, work: Write, row: int) -> Iterator[int]:
         self._row = max(self._begun if row == 0 else self._row + 1, self._split[0] + 1, self._read_rows[0] + 1)
+        self._idle()
         self._accept()
         per_beat = work.per_beat
         unit = work.first + row * work.step

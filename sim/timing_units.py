@@ -1,18 +1,13 @@
-"""Load and compute as the timing model sees them (hw/load.py, hw/compute.py)."""
+"""Command queues, tokens, and the load unit as the timing model sees them (hw/dependence.py, hw/load.py)."""
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import accumulate
 from typing import Protocol
 
-from ..hw import dependence, execute, sequencer
-from ..hw.config import Config
+from ..hw import dependence
 from .timing_mover import Mover
 from .timing_port import NEVER
-from .timing_program import Columns, Job, Move
-
-LOADING = sequencer.LATENCY - 1  # cycles from a job's turn in the sequencer to its first visit
+from .timing_program import Columns
 
 
 class Channel:
@@ -56,7 +51,7 @@ class Unit:
         self.taken: list[int] = []  # cycle in which each was taken from the queue
         self.at = 0  # of the next one in `order`
         self.next, self.latest = NEVER, -1
-        self.from_prev = self.from_next = self.to_prev = self.to_next = None
+        self.from_prev, self.from_next, self.to_prev, self.to_next = (Channel() for _ in range(4))
         self.busy, self._busy_to, self.token_wait, self.memory_wait = 0, 0, 0, 0
         self.idle = 0
         self.fetch: Resumable | None = None  # waits for room in the queue
@@ -141,6 +136,10 @@ class Unit:
         if self.push_next[k]:
             self.to_next.push(cycle)
 
+    def waited(self) -> int:
+        """Cycles in which the unit waited for memory, at the end."""
+        return self.memory_wait
+
     def occupy(self, begin: int, end: int) -> None:
         """The unit executes from `begin` to `end`, both included."""
         if end > self._busy_to:
@@ -173,77 +172,3 @@ class Load(Unit):
         self.memory_wait += waited
         self.occupy(log.issue[k] + 1, cycle)
         self.give(k, cycle)
-
-
-class Compute(Unit):
-    """GEMM, ALU, and loads of micro-ops and accumulators."""
-
-    def __init__(self, program: Columns, log: Log, buffer: int, cfg: Config):
-        super().__init__(program, 1, log)
-        self.mover = Mover(buffer, self._done, self.wake)
-        self._latency = execute.latency(cfg)
-        self.read = execute.dot_latency(cfg) - execute.ACC_STAGES  # cycles from a visit to its accumulators' addresses
-        self._moves = 0  # moves on their way
-        self._moved = -1
-        self._load = self._full = -1  # cycles: the latest job's turn, the latest visit but one of the latest job
-        self._visit = -1  # first cycle in which another visit can be taken
-        self._retired = -1
-        self.finished = NEVER
-        self.reads: deque[tuple[int, int, int]] = deque()  # (from, to, banks) of the accumulators' read ports
-        moving = [isinstance(w, Move) and not w.empty for w in map(self.work.__getitem__, self.order)]
-        sizes = [0 if m else getattr(self.work[k], "cycles", 1) for m, k in zip(moving, self.order)]
-        self.sums = [0, *accumulate(sizes)]
-        self.next_move = [NEVER] * (len(moving) + 1)
-        for k in range(len(moving) - 1, -1, -1):
-            self.next_move[k] = k if moving[k] else self.next_move[k + 1]
-        self._moving = moving
-        self._finish = program.finish
-
-    def free(self, k: int) -> int:
-        """When the sequencer or the mover is, and what must be over."""
-        if self._moving[self.at]:
-            return self.mover.begun - 1 if self.mover.known else NEVER
-        if self._moves:
-            return NEVER
-        return max(self._moved, self._load)
-
-    def step(self) -> None:
-        """Take an instruction."""
-        cycle, moving = self.next, self._moving[self.at]
-        k = self.take()
-        work = self.work[k]
-        if moving:
-            self._moves += 1
-            self.mover.start(k, work, cycle, self._retired + 1)
-        else:
-            self._execute(k, work if type(work) is Job else None, cycle)
-        self.plan()
-
-    def _execute(self, k: int, job: Job | None, cycle: int) -> None:
-        visits, total, interval, rest, late, banks = job[:6] if job else (1, 1, 1, 0, 0, 0)
-        turn = max(cycle + 1, self._full)
-        first = max(turn + LOADING, self._visit) + interval - 1
-        last = first + total - interval
-        self._load = turn
-        self._full = max(turn + visits, last - 2 * (total // visits))
-        self._visit = last + 1 + rest
-        retired = last + self._latency + late
-        if banks:
-            self.reads.append((first + self.read, last + self.read + 1, banks))
-        self._retired = max(self._retired, retired)
-        log = self.log
-        log.start[k], log.end[k] = first, retired
-        self.occupy(cycle + 1, retired)
-        self.give(k, retired)
-        if k == self._finish:
-            self.finished = retired
-
-    def _done(self, k: int, first: int, cycle: int, waited: int) -> None:
-        log = self.log
-        log.start[k], log.end[k], log.memory[k] = first, cycle, waited
-        self.memory_wait += waited
-        self._moves -= 1
-        self._moved = cycle
-        self.occupy(log.issue[k] + 1, cycle)
-        self.give(k, cycle)
-        self.wake()

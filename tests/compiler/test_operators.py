@@ -16,6 +16,7 @@ from tilewright.compiler.operators import (
     Mul,
     Pad,
     Quantize,
+    Recode,
     Requantize,
     Reshape,
     Softmax,
@@ -67,11 +68,14 @@ def test_a_mean_divides_by_its_count():
 @pytest.mark.parametrize(
     "text, make",
     [
-        ("tensor 't': dtype 'int4' must be int8 or float32", lambda: t("t", 1, dtype="int4")),
+        ("tensor 't': dtype 'int4' must be int8, uint8 or float32", lambda: t("t", 1, dtype="int4")),
         ("tensor 't': shape (1, 0): every dimension must be at least 1", lambda: t("t", 1, 0)),
         ("tensor 't': scale 0.0 must be positive", lambda: t("t", 1, scale=0.0)),
         ("tensor 't': scale inf must be positive", lambda: t("t", 1, scale=math.inf)),
         ("tensor 't': zero point 128 is outside", lambda: t("t", 1, zero_point=128)),
+        ("tensor 't': zero point -1 is outside 0..255", lambda: t("t", 1, dtype="uint8", zero_point=-1)),
+        ("Recode 'r': the conversion", lambda: Recode("r", (t("x", 4),), t("y", 4))),
+        ("Recode 'r': the output's shape, scale", lambda: Recode("r", (t("x", 4, dtype="uint8"),), t("y", 4))),
         ("tensor 't': data is int32 (3,)", lambda: t("t", 3, data=np.zeros(3, np.int32))),
         ("MaxPool 'pool': the output's shape", lambda: pool(MaxPool, (1, 2, 6, 6))),
         ("MaxPool 'pool': the output's quantisation", lambda: pool(MaxPool, scale=2.0)),

@@ -21,7 +21,8 @@ def both(m, litert_outputs, runs=3):
     for _ in range(runs):
         inputs = []
         for t in graph.inputs:
-            x = m.rng.integers(-128, 128, t.shape).astype(np.int8)
+            low = 0 if t.dtype == "uint8" else -128
+            x = m.rng.integers(low, low + 256, t.shape).astype("int8" if low else "uint8")
             inputs.append(m.rng.normal(0, 4, t.shape).astype(np.float32) if t.dtype == "float32" else x)
         values, _ = reference.run(graph, dict(zip((t.name for t in graph.inputs), inputs)))
         ours.append([values[t.name] for t in graph.outputs])
@@ -279,4 +280,15 @@ def test_a_generator_of_images(tflite, litert_outputs):
             y = m.op("RELU", [y], shape, 0.05, -128)
         size, channels = grown, filters
     m.output(m.op("TANH", [y], (1, size, size, 3), 1 / 128, 0))
+    assert_equal(m, litert_outputs)
+
+
+@pytest.mark.parametrize("scale, zero_point", [(0.05, 3), (0.031, 3), (0.05, 4)])
+def test_uint8_ends(tflite, litert_outputs, scale, zero_point):
+    m = tflite()
+    x = m.input((1, 4, 3, 50), 0.05, 131, dtype="UINT8")
+    y = m.op("QUANTIZE", [x], (1, 4, 3, 50), scale, zero_point)
+    y = m.op("RELU", [y], (1, 4, 3, 50), scale, zero_point)
+    m.output(m.node("QUANTIZE", [y], [m.tensor((1, 4, 3, 50), 0.05, 131, dtype="UINT8")]))
+    m.output(y)
     assert_equal(m, litert_outputs)

@@ -79,3 +79,10 @@ def test_quantise_and_back():
     assert q.dtype == np.int8 and np.array_equal(q, np.arange(-16, 17) - 5)
     y = call("dequantize", q, scale=0.25, zero_point=-5)
     assert y.dtype == np.float32 and np.array_equal(x, y)
+
+
+def test_recoding_moves_by_128():
+    x = np.arange(256).astype(np.uint8).reshape(16, 16)
+    q = call("recode", x)
+    assert q.dtype == np.int8 and np.array_equal(q, x.astype(int) - 128)
+    assert np.array_equal(call("recode", q), x) and call("recode", q).dtype == np.uint8

@@ -1,8 +1,7 @@
-"""sim/timing_units.py: queues, tokens, GEMM after GEMM."""
+"""sim/timing_units.py: queues, tokens, reasons of waits."""
 
 import numpy as np
 
-from tilewright.hw import execute, sequencer
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, Queue
 from tilewright.runtime.program import Program
@@ -21,15 +20,6 @@ def overlapped(loads):
         program.dep_pop(Queue.LOAD, Queue.COMPUTE)
         program.gemm([(1000, 0, 0, 0)])
     return predict(program)
-
-
-def test_gemm_follows_gemm_without_a_gap():
-    timing = overlapped(3)
-    gemm = np.flatnonzero((timing.queue == Queue.COMPUTE) & (timing.end - timing.start > 900))
-    assert len(gemm) == 3
-    assert np.diff(timing.start[gemm]).tolist() == [1000, 1000]
-    assert timing.start[gemm[0]] - timing.issue[gemm[0]] == sequencer.LATENCY
-    assert (timing.end[gemm] - timing.start[gemm] == 999 + execute.latency(PYNQ)).all()
 
 
 def test_reasons_of_waits():

@@ -1,0 +1,237 @@
+"""The compute unit as the timing model sees it (hw/compute.py, hw/interlock.py, hw/sequencer.py, hw/execute.py)."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import accumulate
+from typing import NamedTuple
+
+from ..hw import compute, execute, fifo, interlock, sequencer
+from ..hw.config import Config
+from ..hw.isa import Mem
+from .timing_mover import Mover
+from .timing_port import NEVER
+from .timing_program import Columns, Move
+from .timing_units import Log, Unit
+from .timing_visits import PLACE, Job
+
+_LOADING = sequencer.LATENCY - 1  # cycles from a job's begin in the sequencer to its first visit
+_OPERANDS = 2  # visits between those that are read and those that are taken
+_ORDER = compute.ORDER_DEPTH + 1
+_CLEAR = 2  # cycles from a load's last write to what waits for it
+_SEEN = 1  # cycles from a condition to the mover
+_SPANS = 6  # cycles from a job's begin to the product of its loops
+
+
+class _Begun(NamedTuple):
+    """A job: cycles in which it leaves the queue of the sequencer, reads its last micro-op, makes its first visit."""
+
+    job: Job
+    begin: int
+    read_last: int
+    first: int
+
+
+class _Load:
+    """A load in flight: `written` is the cycle of its last write, None while unknown."""
+
+    __slots__ = ("after", "cycle", "low", "high", "older", "uops", "written")
+
+    def __init__(self, cycle: int, move: Move, after: int, older: _Begun | None):
+        self.cycle, self.low, self.high, self.uops = cycle, move.low, move.high, move.mem == Mem.UOP
+        self.after = after  # number of jobs that are older
+        self.older = older  # the latest of them, None while its begin is unknown
+        self.written: int | None = None
+
+
+class Compute(Unit):
+    """GEMM, ALU, and loads of micro-ops and accumulators, which pass each other where they touch different memory."""
+
+    def __init__(self, program: Columns, log: Log, buffer: int, cfg: Config):
+        super().__init__(program, 1, log)
+        self.mover = Mover(buffer, self._moved, self.wake, self._hold)
+        self._latency = execute.latency(cfg)
+        self._period = interlock.memory_cycles(cfg)
+        self._bank = cfg.acc_depth // cfg.acc_banks
+        self.read = execute.dot_latency(cfg) - execute.ACC_STAGES  # cycles from a visit to its accumulators' addresses
+        self._order: deque[list] = deque()  # [instruction, cycle in which it is over]
+        self._over: dict[int, list] = {}  # the loads among them
+        self._given: deque[int] = deque([-NEVER] * _ORDER, _ORDER)  # cycles in which the latest left that order
+        self._loads: dict[int, _Load] = {}
+        self._slots: deque[int] = deque([-NEVER] * interlock.SLOTS, interlock.SLOTS)
+        self._flying = 0
+        self._job: tuple[int, Job, int] | None = None  # dispatched, waits for loads whose end is unknown
+        self._jobs = 0
+        self._latest = _Begun(PLACE, -1, -1, -1)
+        self._visit = -1  # first cycle in which another visit can be taken
+        self._retired = self._epoch = -1
+        self._last = [-NEVER] * cfg.acc_banks  # latest visit of each bank
+        self.finished = NEVER
+        self.alarm, self._clock = NEVER, -1  # cycle in which to look again; latest of these
+        self.reads: deque[tuple[int, int, int]] = deque()  # (from, to, banks) of the accumulators' read ports
+        self.visits: list[tuple[int, int]] = []
+        moving = [isinstance(w, Move) and not w.empty for w in map(self.work.__getitem__, self.order)]
+        sizes = [0 if m else getattr(self.work[k], "cycles", 0) for m, k in zip(moving, self.order)]
+        self.sums = [0, *accumulate(sizes)]
+        self.next_move = [NEVER] * (len(moving) + 1)
+        for k in range(len(moving) - 1, -1, -1):
+            self.next_move[k] = k if moving[k] else self.next_move[k + 1]
+        self._moving = moving
+        self._finish = program.finish
+
+    @property
+    def pending(self) -> bool:
+        """Whether a job waits for loads whose end is unknown."""
+        return self._job is not None
+
+    def waited(self) -> int:
+        """Cycles in which a beat was due and nothing was computed."""
+        found = 0
+        for begin, end in self.mover.pauses:
+            busy = sum(max(0, min(end, to) - max(begin, since)) for since, to in self.visits)
+            found += end - begin - busy
+        return found
+
+    def free(self, k: int) -> int:
+        """When the sequencer or the mover is, and the order of tokens has room."""
+        if len(self._order) >= _ORDER:
+            return NEVER
+        room = self._given[len(self._order)] + 1
+        if self._moving[self.at]:
+            if not self.mover.known or self._flying == interlock.SLOTS:
+                return NEVER
+            return max(room, self.mover.begun - 1, self._slots[self._flying] + 1)
+        if type(self.work[k]) is not Job or k == self._finish:
+            return room
+        return NEVER if self._job else max(room, self._latest.begin)
+
+    def step(self) -> None:
+        """Take an instruction."""
+        cycle, moving = self.next, self._moving[self.at]
+        k = self.take()
+        work = self.work[k]
+        entry = [k, None]
+        self._order.append(entry)
+        if moving:
+            self._over[k] = entry
+            self._loads[k] = _Load(cycle, work, self._jobs, None if self._job else self._latest)
+            self._flying += 1
+            self.mover.start(k, work, cycle)
+        elif type(work) is Job and k != self._finish:
+            if cycle > self._retired and not self._job:
+                self._epoch = cycle
+            self._jobs += 1
+            self._job = (k, work, cycle)
+            self._over[k] = entry
+            self._execute()
+            self.mover.proceed()
+        else:
+            entry[1] = cycle + fifo.FIFO_LATENCY
+        self._give()
+        self.plan()
+
+    def _execute(self) -> None:
+        """Begin the job that was dispatched, if all that it waits for is known."""
+        assert self._job is not None
+        k, job, cycle = self._job
+        begin = max(cycle + 1, self._latest.read_last)
+        visit = self._visit
+        low, high = job.acc
+        banks = self._banks(low, high) if high >= low else 0
+        for load in self._loads.values():
+            if load.after == self._jobs:
+                continue  # it is younger
+            if load.uops:
+                if load.low <= job.uops[1] and job.uops[0] <= load.high:
+                    if load.written is None:
+                        return
+                    if load.written >= cycle:
+                        begin = max(begin, load.written + _CLEAR)
+            elif banks & self._banks(load.low, load.high):
+                if load.written is None:
+                    return
+                visit = max(visit, load.written + _CLEAR)
+        self._job = None
+        visits, total, interval, rest, late = job[:5]
+        first = max(begin + _LOADING, visit) + interval - 1
+        last = first + total - interval
+        read_last = max(begin + visits, last - _OPERANDS * (total // visits))
+        self._latest = _Begun(job, begin, read_last, first)
+        for load in self._loads.values():
+            load.older = load.older or self._latest
+        self._visit = last + 1 + rest
+        retired = last + self._latency + late
+        if job.banks:
+            self.reads.append((first + self.read, last + self.read + 1, job.banks))
+        for b in range(len(self._last)):
+            if banks >> b & 1:
+                self._last[b] = last
+        self._retired = max(self._retired, retired)
+        self.visits.append((first - interval + 1, last + 1))
+        self.log.start[k] = first
+        self._over.pop(k)[1] = retired
+
+    def ring(self) -> None:
+        """Cycle `alarm` has come."""
+        self._clock, self.alarm = self.alarm, NEVER
+        self.mover.proceed()
+
+    def _banks(self, low: int, high: int) -> int:
+        bank, last = self._bank, len(self._last) - 1
+        return 1 << min(low // bank, last) | 1 << min(high // bank, last)
+
+    def _hold(self, k: int) -> int:
+        """First cycle in which the load at `k` may be written, `NEVER` while unknown."""
+        load = self._loads[k]
+        if load.older is None:
+            return NEVER
+        job, begin, read_last, first = load.older
+        free = max(load.cycle, begin) + 1
+        if load.uops:
+            if load.low <= job.uops[1] and job.uops[0] <= load.high:
+                free = max(free, read_last + 1)
+            return free + _SEEN
+        mine = self._banks(load.low, load.high)
+        shown = max(begin + _SPANS, first + job.uops[1] - job.uops[0] + 1)
+        touched = job.acc[1] >= job.acc[0] and mine & self._banks(*job.acc)
+        free = max(free, read_last + 1 if touched else min(read_last + 1, shown))
+        last = max(cycle for b, cycle in enumerate(self._last) if mine >> b & 1)
+        if last >= self._epoch:
+            wraps = (last - self._epoch) // self._period + 2
+            written = self._epoch + wraps * self._period + 1
+            if load.after == self._jobs:  # no job follows that keeps the pipeline from draining, so far
+                if self._clock <= self._retired:
+                    self.alarm = self._retired + 1
+                    return NEVER
+                written = min(written, self._retired + 2)
+            free = max(free, written)
+        return free + _SEEN
+
+    def _give(self) -> None:
+        """Tokens, in the order of the queue."""
+        order = self._order
+        while order and order[0][1] is not None:
+            k, over = order.popleft()
+            cycle = max(over, self.log.issue[k] + fifo.FIFO_LATENCY, self._given[-1] + 1)
+            self._given.append(cycle)
+            self.log.end[k] = cycle
+            if self.log.start[k] < 0:
+                self.log.start[k] = cycle
+            self.occupy(self.log.issue[k] + 1, cycle)
+            self.give(k, cycle)
+            if k == self._finish:
+                self.finished = cycle
+
+    def _moved(self, k: int, first: int, cycle: int, waited: int) -> None:
+        self.log.start[k], self.log.memory[k] = first, waited
+        self._over.pop(k)[1] = cycle
+        self._loads[k].written = cycle
+        self._flying -= 1
+        self._slots.append(cycle)
+        for old in [at for at, load in self._loads.items() if load.written is not None and load.written < self.latest]:
+            del self._loads[old]
+        if self._job:
+            self._execute()
+            self.mover.proceed()
+        self._give()
+        self.wake()

@@ -1,0 +1,46 @@
+"""sim/timing_compute.py: GEMM after GEMM, and loads that pass it."""
+
+import numpy as np
+
+from tilewright.hw import execute
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import Mem, Queue
+from tilewright.runtime.program import Program
+from tilewright.sim.timing import predict
+
+PYNQ = PRESETS["pynq_z1"]
+
+
+def overlapped(loads):
+    """A program in which each of `loads` loads gives a token to a GEMM of 1000 visits."""
+    program = Program(PYNQ, tokens="explicit")
+    x = program.buffer("x", (loads, PYNQ.inp_entry_bytes))
+    for k in range(loads):
+        program.load(Mem.INP, k, x, k)
+        program.dep_push(Queue.LOAD, Queue.COMPUTE)
+        program.dep_pop(Queue.LOAD, Queue.COMPUTE)
+        program.gemm([(1000, 0, 0, 0)])
+    return predict(program)
+
+
+def test_gemm_follows_gemm_without_a_gap():
+    timing = overlapped(3)
+    gemm = np.flatnonzero((timing.queue == Queue.COMPUTE) & (timing.end - timing.start > 900))
+    assert len(gemm) == 3
+    assert np.diff(timing.start[gemm]).tolist() == [1000, 1000]
+    assert (timing.end[gemm] - timing.start[gemm] == 999 + execute.latency(PYNQ)).all()
+
+
+def test_a_load_into_another_bank_passes_gemm():
+    def cycles(base):
+        program = Program(PYNQ, tokens="explicit")
+        b = program.buffer("b", (8, PYNQ.acc_entry_bytes))
+        program.gemm([(2000, 0, 0, 0)])
+        program.load(Mem.ACC, base, b, 0, x_size=8)
+        timing = predict(program)
+        load = int(np.flatnonzero((program.finish().insn[:, 0] >> np.uint64(7) & np.uint64(7)) == Mem.ACC)[0])
+        return timing.start[load], timing.end[load]
+
+    (same, _), (other, end) = cycles(0), cycles(PYNQ.acc_depth // 2)
+    assert other < 1000 and same > 2000
+    assert end > 2000  # its token comes in the order of the queue
