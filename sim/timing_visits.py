@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -53,6 +54,8 @@ class Kernels:
         self._bank = cfg.acc_depth // cfg.acc_banks
         self._limits: dict[tuple[int, int], tuple[int, int, int, int]] = {}
         self._wait = execute.multiply_interval(cfg) - 1
+        self._spacing = execute.visit_interval(cfg, multiply=True)
+        self._latest = -(-execute.multiply_interval(cfg) // self._spacing)  # products that a visit is compared with
         self._late = execute.multiply_interval(cfg) - execute.ACC_STAGES - 1
 
     def load(self, sram: int, dram: int, count: int) -> None:
@@ -91,7 +94,9 @@ class Kernels:
         multiply = f["alu_op"] in (AluOp.MUL, AluOp.RESCALE)
         rest = self._wait if multiply else 0
         cycles = visits * interval if type(interval) is int else round(visits * interval)
-        cycles += (visits - 1) * rest
+        if multiply:
+            late = self._conflicts(f)
+            cycles += (visits - 1 - late) * (self._spacing - 1) + late * rest
         return Job(
             visits,
             cycles,
@@ -112,9 +117,26 @@ class Kernels:
             return 1
         if dst & src == 0:
             return 0
-        words = self._words[f["uop_bgn"] : f["uop_end"]]
+        return float((self._indices(f, 0) // self._bank == self._indices(f, 1) // self._bank).mean())
+
+    def _indices(self, f: dict[str, int], column: int) -> np.ndarray:
+        """Destinations (0) or sources (1) of an ALU instruction, in the order of its visits."""
+        words, name = self._words[f["uop_bgn"] : f["uop_end"], column], ("dst", "src")[column]
         i = np.arange(f["iter_out"])[:, None, None]
         j = np.arange(f["iter_in"])[:, None]
-        d = words[:, 0] + i * f["dst_out"] + j * f["dst_in"]
-        s = words[:, 1] + i * f["src_out"] + j * f["src_in"]
-        return float((d // self._bank == s // self._bank).mean())
+        return (words + i * f[f"{name}_out"] + j * f[f"{name}_in"]).reshape(-1)
+
+    def _conflicts(self, f: dict[str, int]) -> int:
+        """Visits of a multiplying instruction that wait because products before them are not written."""
+        dst = self._indices(f, 0)
+        src = dst if f["use_imm"] else self._indices(f, 1)
+        near = range(1, min(self._latest + 1, len(dst)))
+        if not any(((dst[k:] == dst[:-k]) | (src[k:] == dst[:-k])).any() for k in near):
+            return 0
+        count, latest = 0, deque(maxlen=self._latest)
+        for d, s in zip(dst.tolist(), src.tolist()):
+            if d in latest or s in latest:
+                count += 1
+                latest.clear()  # all is written then
+            latest.append(d)
+        return count
