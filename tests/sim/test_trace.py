@@ -1,0 +1,80 @@
+"""sim/trace.py: events of timing and counters, and the file that Chrome and Perfetto read."""
+
+import json
+from collections import Counter, defaultdict
+
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import FileError
+from tilewright.hw.isa import Mem
+from tilewright.runtime.device import Stats
+from tilewright.runtime.program import Program
+from tilewright.sim.timing import predict
+from tilewright.sim.trace import Event, of_counters, of_timing, write_chrome
+
+PYNQ = PRESETS["pynq_z1"]
+# what the trace event format asks for: keys by phase, and their types
+KEYS = {
+    "M": {"ph": str, "name": str, "pid": int, "tid": int, "args": dict},
+    "X": {"ph": str, "cat": str, "name": str, "pid": int, "tid": int, "ts": int, "dur": int, "args": dict},
+}
+
+
+@pytest.fixture(scope="module")
+def launch():
+    program = Program(PYNQ)
+    x, out = program.buffer("x", (64, 16)), program.buffer("out", (64, 16), kind="output")
+    for k in range(4):
+        program.load(Mem.INP, 16 * k, x, 16 * k, x_size=16)
+        program.gemm([(16, 1, 1, 0)], dst=16 * k, src=16 * k, overwrite=True)
+        program.store(16 * k, out, 16 * k, x_size=16)
+    return program.finish()
+
+
+def read(path):
+    """The events of a trace file, each with the keys of its phase and no others."""
+    content = json.loads(path.read_text())
+    assert set(content) == {"traceEvents", "displayTimeUnit"} and content["displayTimeUnit"] in ("ms", "ns")
+    for event in content["traceEvents"]:
+        keys = KEYS[event["ph"]]
+        assert {key: type(value) for key, value in event.items()} == keys
+    return content["traceEvents"]
+
+
+def test_file_of_a_timing(launch, tmp_path):
+    timing = predict(launch)
+    events = of_timing(timing, launch, PYNQ)
+    write_chrome(tmp_path / "t.json", events)
+    slices = [event for event in read(tmp_path / "t.json") if event["ph"] == "X"]
+    assert len(slices) == len(events) >= len(launch.insn)
+    assert all(0 <= event["ts"] and event["ts"] + event["dur"] <= timing.cycles for event in slices)
+    by_row = defaultdict(list)
+    for event in slices:
+        by_row[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    assert all(a[1] <= b[0] for row in by_row.values() for a, b in zip(sorted(row), sorted(row)[1:]))
+
+
+def test_every_instruction_and_its_waits(launch):
+    timing = predict(launch)
+    events = of_timing(timing, launch, PYNQ)
+    executed = [event for event in events if not event.track.endswith("waits")]
+    assert [event.args["instruction"] for event in executed] == list(range(len(launch.insn)))
+    assert Counter(event.track for event in executed)["store"] == (timing.queue == 2).sum()
+    waited = sum(event.end - event.start for event in events if event.track == "compute waits")
+    assert waited == (timing.issue - timing.arrive)[timing.queue == 1].sum() > 0
+
+
+def test_counters_of_a_run():
+    stats = Stats(cycles=100, counters=Counter(LOAD_BUSY=60, STORE_BYTES=8))
+    assert of_counters(stats) == [
+        Event("load", "run", 0, 100, {"load_busy": 60}),
+        Event("compute", "run", 0, 100, {}),
+        Event("store", "run", 0, 100, {"store_bytes": 8}),
+    ]
+    assert of_counters(Stats()) == []
+
+
+def test_a_file_that_cannot_be_written(tmp_path):
+    with pytest.raises(FileError):
+        write_chrome(tmp_path / "missing" / "t.json", [])
