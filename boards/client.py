@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from ..runtime.device import Stats
 from ..runtime.executable import Executable
 from ..runtime.loader import StepReport, checked_input
 from . import messages
+from .pynq_z1.check import Check, run_self_test, stepwise
 from .server import OVERHEAD, PORT, is_loopback
 
 SECONDS = 600.0  # that a call may take: the jobs of others come first
@@ -78,7 +79,7 @@ class Client:
 
     def call(self, method: str, request: bytes) -> bytes:
         """The answer to `request`, the bytes of a message."""
-        metadata = [("authorization", f"Bearer {self.address.token}")] if self.address.token else []
+        metadata = (("authorization", f"Bearer {self.address.token}"),) if self.address.token else ()
         call = self._channel.unary_unary(f"/{messages.SERVICE}/{method}")
         try:
             return call(request, timeout=self.address.seconds, metadata=metadata)
@@ -166,3 +167,21 @@ class RemoteProgram:
                 f"program {self.executable.name!r} is for {mine.name} (fingerprint {mine.fingerprint:016x}), "
                 f"{address.host} has {cfg.name} ({cfg.fingerprint:016x}); compile it for that configuration"
             )
+
+
+def check_server(cfg: Config, address: Address) -> Iterator[Check]:
+    """The checks of the server at `address` as one of a device of `cfg`, up to the first that fails."""
+    client = Client(address)
+
+    def server() -> str:
+        info = client.info()
+        its = Config.from_dict(json.loads(info.config))
+        return f"offers {info.device} ({its.name}, {its.fingerprint:016x}), {info.waiting} jobs wait"
+
+    def product() -> str:
+        return run_self_test(cfg, lambda launch: RemoteProgram(Executable.from_launch(launch), address))
+
+    try:
+        yield from stepwise((("server", server), ("self-test", product)))
+    finally:
+        client.close()

@@ -168,7 +168,7 @@ def _main(pipe: Connection, offer: Offer, limits: Limits) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as an exception: a running accelerator is stopped
     try:
-        device = open_device(offer.device, offer.cfg, **offer.options)
+        device: Any = open_device(offer.device, offer.cfg, **offer.options)
         if hasattr(device, "open"):
             device.open()  # so that a board is known to be there before anyone asks
     except TilewrightError as exc:

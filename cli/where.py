@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,20 +16,19 @@ from ..hw.errors import FileError, UnsupportedError
 from .options import device_option, device_options, waves_option
 
 if TYPE_CHECKING:
+    from ..boards.client import Address
     from ..runtime.executable import Executable
 
 bitstream_option = click.option("--bitstream", metavar="FILE.bit", help="With --on board: not the one of its name.")
 clock_option = click.option(
     "--clock", type=float, metavar="MHZ", help="With --on board: the accelerator's clock. [100]"
 )
-_OPTIONS = (
-    device_option,
+_BOARD_OPTIONS = (
     click.option("--host", metavar="NAME[:PORT]", help="With --on board: send it to `tilewright serve` there."),
     click.option("--token-file", metavar="FILE", help="With --host: the token of that server."),
     click.option("--tls-ca", metavar="FILE", help="With --host: TLS, trusting this certificate, PEM."),
     bitstream_option,
     clock_option,
-    waves_option,
 )
 
 
@@ -60,15 +59,21 @@ class Where:
             raise UnsupportedError("--bitstream and --clock: are the server's; give them to `tilewright serve`")
         need_grpc()
 
+    def address(self) -> Address:
+        """The server's. Raises `FileError` for a token or certificate that cannot be read."""
+        from ..boards.client import Address
+        from ..boards.server import read_token
+
+        assert self.host is not None
+        token = read_token(self.token_file) if self.token_file else ""
+        return Address(self.host, token, read_pem(self.tls_ca) if self.tls_ca else None)
+
     def open(self, executable: Executable) -> AbstractContextManager[Any]:
         """`executable`, ready to run: a `Loaded`, or what stands for it on a server."""
         if self.host is not None:
-            from ..boards.client import Address, RemoteProgram
-            from ..boards.server import read_token
+            from ..boards.client import RemoteProgram
 
-            token = read_token(self.token_file) if self.token_file else ""
-            ca = read_pem(self.tls_ca) if self.tls_ca else None
-            return RemoteProgram(executable, Address(self.host, token, ca))
+            return RemoteProgram(executable, self.address())
         from ..runtime.device import open_device
         from ..runtime.loader import Loaded
 
@@ -78,23 +83,22 @@ class Where:
 
 def where_options(function: Callable) -> Callable:
     """Options that say where; the verb gets them as one `Where`, its argument `where`."""
+    return _as_where(function, (device_option, *_BOARD_OPTIONS, waves_option))
 
+
+def board_where_options(function: Callable) -> Callable:
+    """Those of them that say which board; `where` names it."""
+    return _as_where(function, _BOARD_OPTIONS)
+
+
+def _as_where(function: Callable, options: Sequence[Callable]) -> Callable:
     @functools.wraps(function)
-    def call(
-        *args: Any,
-        device: str,
-        waves: Any,
-        host: Any,
-        token_file: Any,
-        tls_ca: Any,
-        bitstream: Any,
-        clock: Any,
-        **rest: Any,
-    ) -> Any:
+    def call(*args: Any, host: Any, token_file: Any, tls_ca: Any, bitstream: Any, clock: Any, **rest: Any) -> Any:
+        device, waves = rest.pop("device", "board"), rest.pop("waves", None)
         return function(*args, where=Where(device, waves, host, token_file, tls_ca, bitstream, clock), **rest)
 
     wrapped: Any = call
-    for option in reversed(_OPTIONS):
+    for option in reversed(options):
         wrapped = option(wrapped)
     return wrapped
 

@@ -18,9 +18,8 @@ from ..hw.rounding import quantize_multiplier, requantise
 from ..runtime import kernels, layout
 from ..runtime.buffer import Buffer
 from ..runtime.program import Program
-from .api import build_into
-from .forms import Operand, sum_form
-from .operators import Add, Tensor
+from . import resnet18_ops
+from .api import build, build_into
 from .slots import Placement
 from .tile import Work
 from .workloads import EPILOGUE, LAYERS, Layer, accumulators, post_processed
@@ -38,8 +37,6 @@ fc
 """
 EXTRA = "C3"
 _SHAPES = {"2": (56, 64), "3": (28, 128), "4": (14, 256), "5": (7, 512)}  # of the sums: size, channels
-_SCALES = (0.05, 0.04, 0.07)  # of the operands of a sum, and of the sum
-_ZERO_POINTS = (-3, 5, -10)
 
 
 @dataclass(frozen=True)
@@ -125,8 +122,20 @@ def work_of(entry: Entry, cfg: Config) -> Work:
     )
 
 
+def has_tiles(entry: Entry, cfg: Config) -> bool:
+    """Whether a layer's program comes from a schedule whose tiles are searched."""
+    return entry.op in ("conv2d", "dense") and not resnet18_ops.goes_this_way(entry.op, entry.layer, cfg)
+
+
+def program(entry: Entry, cfg: Config, **tiling: Any) -> Program:
+    """The program of a layer; `tiling` are `tile`, `vthreads` and `search` of the schedule's function."""
+    if resnet18_ops.goes_this_way(entry.op, entry.layer, cfg):
+        return resnet18_ops.program(entry.op, entry.layer, cfg)
+    return build(schedule(entry, cfg, **tiling), cfg, name=entry.name)
+
+
 def schedule(entry: Entry, cfg: Config, **tiling: Any):
-    """The `Schedule` of a layer; `tiling` are `tile` and `vthreads` of the schedule's function."""
+    """The `Schedule` of a layer that does not go the way of `resnet18_ops`."""
     c = entry.layer
     epilogue = [("requant", "q")] if "requant" in cfg.extensions else EPILOGUE
     if entry.op == "dense":
@@ -142,36 +151,18 @@ def schedule(entry: Entry, cfg: Config, **tiling: Any):
         from .schedule.elementwise import elementwise
 
         tensors = -(-c.co // cfg.block_out) * c.size**2
-        return elementwise(cfg, tensors, **_sum_chains(entry, cfg), dtype="int8", **tiling)
+        return elementwise(cfg, tensors, [("add", "y"), ("shr", 1)], dtype="int8", **tiling)
     from .schedule.conv2d import conv2d
 
     pad, stride = (c.pad,) * 4, (c.stride, c.stride)
     return conv2d(cfg, 1, c.size, c.size, c.ci, c.co, c.kernel, c.kernel, stride, pad, epilogue=epilogue, **tiling)
 
 
-def _sum(entry: Entry) -> Add:
-    shape = (1, entry.layer.co, entry.layer.size, entry.layer.size)
-    x, y, out = (Tensor(name, shape, scale=s, zero_point=z) for name, s, z in zip("xyz", _SCALES, _ZERO_POINTS))
-    return Add(entry.name, (x, y), out)
-
-
-def _sum_chains(entry: Entry, cfg: Config) -> dict[str, Any]:
-    if not {"requant", "rescale"} <= cfg.extensions:
-        return {"chain": [("add", "y"), ("shr", 1)]}
-    form = sum_form(_sum(entry))
-    operands = {"x": _stages(form.x, "rx"), "y": _stages(form.y, "ry")}
-    return {"chain": [("add", "y"), ("requant", "q")], "operands": operands}
-
-
-def _stages(operand: Operand, name: str) -> list[tuple[str, int | str]]:
-    stages: list[tuple[str, int | str]] = [("add", operand.offset)] if operand.offset else []
-    stages += [("shl", operand.shift)] if operand.shift else []
-    return stages + ([("rescale", name)] if operand.scale else [])
-
-
 def data(entry: Entry, cfg: Config, seed: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """(random inputs of the program, the output that it must give), packed."""
     rng = np.random.default_rng(seed)
+    if resnet18_ops.goes_this_way(entry.op, entry.layer, cfg):
+        return resnet18_ops.data(entry.op, entry.layer, cfg, rng)
     make: dict[str, Callable] = {"conv2d": _conv_data, "dense": _conv_data, "add": _sum_data, "max_pool": _pool_data}
     return make[entry.op](entry, cfg, rng)
 
@@ -264,26 +255,4 @@ def _pool_data(entry: Entry, cfg: Config, rng: np.random.Generator) -> tuple[dic
 def _sum_data(entry: Entry, cfg: Config, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
     tensors = -(-entry.layer.co // cfg.block_out) * entry.layer.size**2
     x, y = (_random(rng, 8, (tensors, cfg.batch, cfg.block_out)) for _ in range(2))
-    if not {"requant", "rescale"} <= cfg.extensions:
-        return {"x": x, "y": y}, ((x.astype(int) + y) >> 1).astype(np.int8)
-    op = _sum(entry)
-    form, (m, e) = sum_form(op), zip(*op.multipliers)
-    none = {"bias": 0, "zero_point": 0, "low": 0, "high": 0, "contract": "double"}
-    each = np.ones(cfg.block_out, np.int64)
-    scales = {"rx": form.x.scale, "ry": form.y.scale}
-    inputs = {"x": x, "y": y}
-    for name, scale in scales.items():
-        if scale:
-            inputs[name] = layout.pack_par(cfg, **none | {"multiplier": scale[0] * each, "exponent": scale[1]})
-    store = form.store
-    clamp = {"low": store.low, "high": store.high, "contract": store.contract}
-    inputs["q"] = layout.pack_par(
-        cfg,
-        bias=store.bias * each,
-        multiplier=store.multiplier,
-        exponent=store.exponent,
-        zero_point=store.zero_point,
-        **clamp,
-    )
-    out = kernels.add(x, y, zero_points=_ZERO_POINTS, multipliers=m, exponents=e, sign=1, shift=20)
-    return inputs, out
+    return {"x": x, "y": y}, ((x.astype(int) + y) >> 1).astype(np.int8)

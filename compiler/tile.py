@@ -17,8 +17,11 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import CapacityError, ScheduleError
+from ..sim.dram import ZYNQ_HP
 
-DMA_CYCLES, ROW_CYCLES, STEP_CYCLES, LATENCY = 6, 1, 8, 60
+# What the circuit's modules add (hw/stages.py, docs/microarchitecture.md): a load's plan and end, the request of a row,
+# filling the pipeline of GEMM; and from a command to its first data, or from the last data to their answer.
+DMA_CYCLES, ROW_CYCLES, STEP_CYCLES, LATENCY = 6, 1, 8, ZYNQ_HP.latency + 20
 OUTPUT_DIMS = ("n", "co", "oy", "ox")
 ORDERS = (("n", "co", "oy", "ox"), ("n", "oy", "ox", "co"), ("co", "n", "oy", "ox"))
 MAX_VTHREADS = 4
@@ -268,6 +271,9 @@ class _Candidates:
             rest = np.maximum(self.steps - both - count, 0)
             cycles = both * np.maximum(step, inp + wgt) + count * np.maximum(step, alone) + rest * step
             cycles = np.maximum(cycles, self.tiles * out) + first + last + parameters
+            # The threads end their tiles one right after the other: stores run beside the last steps and the next first.
+            hidden = 2 * (tile.vthreads - 1) / tile.vthreads * step
+            cycles += np.where(self.steps > self.tiles, self.tiles * np.maximum(out - hidden, 0), 0)
             cycles += np.where(self.inp.waits, x * inp, 0) + np.where(self.wgt.waits, w * wgt, 0)
         else:
             loads = self.inp.fetches * (inp + LATENCY) + self.wgt.fetches * (wgt + LATENCY) + parameters

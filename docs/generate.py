@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 
+from tilewright.boards.pynq_z1 import board
 from tilewright.cli.app import VERBS, command, exit_codes
 from tilewright.hw import isa, regs
 from tilewright.hw.config import PRESETS, Config
@@ -132,6 +133,7 @@ def network_operators() -> str:
 BLOCKS: dict[str, Callable[[], str]] = {
     "network-operators": network_operators,
     "stages": stage_table,
+    "board": board.table,
     "opcodes": opcodes,
     "memories": memories,
     "alu-operations": alu_operations,

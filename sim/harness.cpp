@@ -3,7 +3,7 @@
 // Compiled together with what Verilator makes of the core (class Vcore) and with
 //   AXI_BITS, LOAD_PORTS, STORE_PORTS   of the configuration.
 // A cycle: sample the core's outputs, rising edge, memory and checks, new inputs, falling edge. No input follows an
-// output within a cycle.
+// output within a cycle, nor an output of the buses an input.
 
 #include <cstdarg>
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "Vcore.h"
+#include "Vcore___024root.h"
 #include "verilated.h"
 #if VM_TRACE_FST
 #include "verilated_fst_c.h"
@@ -20,6 +21,8 @@ using Trace = VerilatedFstC;
 #include "verilated_vcd_c.h"
 using Trace = VerilatedVcdC;
 #endif
+
+void Vcore___024root___eval(Vcore___024root*);  // what Vcore::eval calls
 
 namespace {
 
@@ -394,8 +397,8 @@ struct Sim {
     void reset() {
         core->rst = 1;
         for (int i = 0; i < 4; i++) {
-            core->clk = 1, core->eval(), dump(10 * cycle);
-            core->clk = 0, core->eval(), dump(10 * cycle + 5);
+            rise();
+            fall();
             cycle++;
             for (ReadPort& port : loads)
                 if (*port.ar.valid) bad.report("%s: arvalid is high in reset", port.ar.port);
@@ -406,12 +409,29 @@ struct Sim {
         core->eval();
         for (int i = 0; i < 2; i++) tick();  // the core may hold its reset in a register
     }
+    // Nothing happens at a falling edge but that inputs are looked at, which the next rising edge does too: where
+    // nobody watches the clock, it need not fall, and is only said to have been low. That saves a tenth of the time.
+    void rise() {
+        core->clk = 1;
+#if VM_TRACE
+        core->eval();
+        dump(10 * cycle);
+#else
+        core->rootp->__Vtrigprevexpr___TOP__clk__0 = 0;
+        Vcore___024root___eval(core->rootp);
+#endif
+    }
+    void fall() {
+#if VM_TRACE
+        core->clk = 0;
+        core->eval();
+        dump(10 * cycle + 5);
+#endif
+    }
     void tick() {
         for (ReadPort& port : loads) port.sample(bad, cycle);
         for (WritePort& port : stores) port.sample(bad, cycle);
-        core->clk = 1;
-        core->eval();
-        dump(10 * cycle);
+        rise();
         if (!all.unlimited) all.refill();
         for (ReadPort& port : loads) port.edge(p, memory, bad, cycle);
         for (WritePort& port : stores) port.edge(p, memory, bad, cycle);
@@ -419,9 +439,7 @@ struct Sim {
         if (next & 1) for (ReadPort& port : loads) port.drive(p, all, next);
         for (WritePort& port : stores) port.drive(p, memory, all, next);
         if (!(next & 1)) for (ReadPort& port : loads) port.drive(p, all, next);
-        core->clk = 0;
-        core->eval();
-        dump(10 * cycle + 5);
+        fall();
         cycle = next;
     }
     bool quiet() const {

@@ -28,7 +28,7 @@ from ..runtime.work import program_stats
 from .dram import ZYNQ_HP, Dram
 from .lru import Lru
 from .memory import Memory, program_bytes
-from .verilator import WAVES, build_library, cached, identity
+from .verilator import WAVES, build_library, cached, describe, identity
 
 HARNESS = Path(__file__).with_name("harness.cpp")
 MOST_READS = 8  # bursts that a core keeps in flight on a load port
@@ -79,6 +79,11 @@ def build_core(cfg: Config, waves: str = "") -> Path:
         source.unlink()  # megabytes, and soon made again
 
     return cached("rtl", key, make) / "core.so"
+
+
+def describe_build(cfg: Config) -> str:
+    """With which flags the core of `cfg` was built, and how long that took; one line. Builds it where it is not."""
+    return describe(build_core(cfg).parent)
 
 
 @functools.cache

@@ -29,8 +29,9 @@ from ..hw.errors import FileError, UnsupportedError
 WAVES = ("", "fst", "vcd")  # kinds of waveform that a library can be built with; none
 _KEPT = 32  # folders of one kind in the cache; the least recently used ones go
 _STALE = 86400  # seconds after which no build can still be under way
-_TRANSLATE = "--cc -O3 --no-timing -Wno-fatal -Wno-lint --noassert --x-assign fast --x-initial fast".split()
-_FAST = ("-O3", "-march=native")
+# logic in tables costs more reads than gates that it saves
+_TRANSLATE = "--cc -O3 -fno-table --no-timing -Wno-fatal -Wno-lint --noassert --x-assign fast --x-initial fast".split()
+_FAST = ("-O3", "-march=native", "-fno-semantic-interposition")
 _SLOW = ("-O1",)  # code that runs once
 _ALWAYS = "-std=gnu++20 -fPIC -w -fno-math-errno -faligned-new -DVM_SC=0 -DVM_COVERAGE=0 -DVM_TIMING=0".split()
 # Verilator extends signs by and, negate, or; of two shifts a compiler makes one instruction. GEMM runs a third faster.
@@ -100,6 +101,14 @@ def _identity(packages: tuple[str, ...]) -> dict[str, object]:
     return {"flags": flags, "compiler": compiler.stdout, "cpu": _cpu(), "versions": versions}
 
 
+def describe(folder: Path) -> str:
+    """With which flags the library in `folder` of the cache was made, and how long that took; one line."""
+    version, seconds = metadata.version("verilator"), float((folder / "seconds.txt").read_text())
+    compiler = subprocess.run(["g++", "-dumpfullversion"], capture_output=True, text=True, check=False).stdout.strip()
+    translate = " ".join(_TRANSLATE)
+    return f"Verilator {version} {translate}; g++ {compiler} {' '.join(_FAST)}; built in {seconds:.0f} s"
+
+
 def _cpu() -> list[str]:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -112,8 +121,8 @@ def _cpu() -> list[str]:
 def cached(kind: str, key: Mapping[str, object], make: Callable[[Path], None]) -> Path:
     """The folder of the cache that belongs to `key`; `make(folder)` fills it where it does not exist yet.
 
-    It appears whole or not at all. A second process that asks for the same folder waits for the first.
-    Raises `FileError` where the cache cannot be written.
+    It appears whole or not at all, with the file seconds.txt: how long making it took. A second process that asks for
+    the same folder waits for the first. Raises `FileError` where the cache cannot be written.
     """
     text = json.dumps(dict(key), sort_keys=True, indent=1)
     parent = cache_folder() / kind
@@ -128,7 +137,9 @@ def cached(kind: str, key: Mapping[str, object], make: Callable[[Path], None]) -
                 return folder
             temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
             try:
+                start = time.monotonic()
                 make(temporary)
+                (temporary / "seconds.txt").write_text(f"{time.monotonic() - start:.1f}")
                 (temporary / "key.json").write_text(text)
                 temporary.chmod(0o755)
                 temporary.rename(folder)

@@ -81,7 +81,7 @@ class PynqDevice:
         self.cfg, self.board = cfg, board or Board()
         self.timeout, self._watchdog, self._meminfo = timeout, watchdog, Path(meminfo)
         self._bitstream = bitstream
-        self._pynq, self._target = pynq or _import_pynq(), target
+        self.pynq, self._target = pynq or _import_pynq(), target
         self._isa = Isa(cfg)
         self._registers: Any = None
         self._buffers: dict[int, _Buffer] = {}  # by the address that `allocate` gave
@@ -109,9 +109,9 @@ class PynqDevice:
             return
         path = find_bitstream(self.cfg, self.board, self._bitstream)
         try:
-            self._pynq.Bitstream(str(path), device=self._target).download()
+            self.pynq.Bitstream(str(path), device=self._target).download()
             self._set_clock()
-            registers = self._pynq.MMIO(self.board.base, SPAN, device=self._target)
+            registers = self.pynq.MMIO(self.board.base, SPAN, device=self._target)
         except BoardError:
             raise
         except Exception as exc:  # pynq raises whatever comes: OSError, RuntimeError, ValueError, ...
@@ -126,7 +126,7 @@ class PynqDevice:
         self.open()
         size = _size(nbytes, align)
         try:
-            array = self._pynq.allocate((size,), np.uint8, target=self._target)
+            array = self.pynq.allocate((size,), np.uint8, target=self._target)
         except (RuntimeError, MemoryError, OSError) as exc:
             raise CapacityError(f"{nbytes} bytes of contiguous memory are not to be had ({_one_line(exc)})") from None
         start = int(array.device_address)
@@ -228,7 +228,7 @@ class PynqDevice:
         return False
 
     def _set_clock(self) -> None:
-        wanted, clocks = self.board.clock_mhz, self._pynq.Clocks
+        wanted, clocks = self.board.clock_mhz, self.pynq.Clocks
         clocks.fclk0_mhz = wanted
         if abs(clocks.fclk0_mhz - wanted) > 0.01 * wanted:
             raise BoardError(

@@ -5,6 +5,8 @@ copy between them. What the CPU wrote and did not flush reaches the DRAM when th
 its results, as evicted cache lines do. Memory starts as garbage on both sides.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -22,6 +24,9 @@ STEP = 20_000  # cycles between two looks at CONTROL
 
 class Buffer(np.ndarray):
     """The CPU's view of one contiguous buffer; like XRT's, it is synchronised as a whole."""
+
+    board: Any
+    device_address: Any
 
     def __array_finalize__(self, other):
         self.board = getattr(other, "board", None)
@@ -212,7 +217,7 @@ def behind_pynq(board: FakePynq):
             return buffer
 
         def flush(self, bo, offset, ptr, size):
-            bo[:] = np.frombuffer((ctypes.c_char * len(bo)).from_address(ptr - offset), np.uint8)
+            ctypes.memmove(bo.ctypes.data, ptr - offset, len(bo))
             bo.flush()
 
         def invalidate(self, bo, offset, ptr, size):

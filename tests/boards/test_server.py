@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tilewright.boards import messages, server
-from tilewright.boards.client import Address, Client, RemoteProgram
+from tilewright.boards.client import Address, Client, RemoteProgram, check_server
 from tilewright.boards.server import Server
 from tilewright.boards.worker import Limits, Offer
 from tilewright.hw.config import PRESETS
@@ -114,7 +114,7 @@ def bystander(address, double):
 def raw(address, method, data, token=TOKEN):
     """The status of a call with `data` as it stands."""
     with grpc.insecure_channel(address.target) as channel:
-        metadata = [("authorization", f"Bearer {token}")] if token else []
+        metadata = (("authorization", f"Bearer {token}"),) if token else ()
         try:
             channel.unary_unary(f"/{messages.SERVICE}/{method}")(data, timeout=30, metadata=metadata)
         except grpc.RpcError as exc:
@@ -254,7 +254,7 @@ def test_a_client_that_goes_away_loses_its_turn(served, address, bystander):
         runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
         with grpc.insecure_channel(address.target) as channel:
             call = channel.unary_unary(f"/{messages.SERVICE}/Run")
-            metadata = [("authorization", f"Bearer {TOKEN}")]
+            metadata = (("authorization", f"Bearer {TOKEN}"),)
             first = call.future(runs, metadata=metadata)
             wait_for(lambda: served._waiting == 1)
             others = [call.future(runs, metadata=metadata) for _ in range(2)]
@@ -262,7 +262,14 @@ def test_a_client_that_goes_away_loses_its_turn(served, address, bystander):
             for other in others:
                 other.cancel()
             wait_for(lambda: served._waiting == 1)
-            assert first.exception().code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            assert status(first) == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def status(call):
+    """How `call` ended, once it has."""
+    error = call.exception()
+    assert isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call)
+    return error.code()
 
 
 def wait_for(condition):
@@ -275,7 +282,7 @@ def wait_for(condition):
 def test_a_full_queue_refuses_at_once(served, address, bystander):
     with RemoteProgram(endless(), address) as remote, grpc.insecure_channel(address.target) as channel:
         runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
-        call, metadata = channel.unary_unary(f"/{messages.SERVICE}/Run"), [("authorization", f"Bearer {TOKEN}")]
+        call, metadata = channel.unary_unary(f"/{messages.SERVICE}/Run"), (("authorization", f"Bearer {TOKEN}"),)
         calls = [call.future(runs, metadata=metadata) for _ in range(4)]
         wait_for(lambda: served._waiting == 4)
         with pytest.raises(BoardError, match="4 jobs wait already; try later .resource_exhausted."):
@@ -283,7 +290,7 @@ def test_a_full_queue_refuses_at_once(served, address, bystander):
         assert Client(address).info().waiting == 4
         for one in calls[1:]:
             one.cancel()
-        assert calls[0].exception().code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        assert status(calls[0]) == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
 def test_more_programs_than_stay_placed(address, double):
@@ -311,6 +318,16 @@ def test_it_says_what_it_offers(address):
     info = Client(address).info()
     assert info.device == "model" and json.loads(info.config)["name"] == "tiny"
     assert (info.max_bytes, info.max_seconds) == (1 << 20, 2)
+
+
+def test_a_server_is_checked_up_to_a_program_that_runs_there(address):
+    found = list(check_server(TINY, address))
+    assert [(check.name, check.fine) for check in found] == [("server", True), ("self-test", True)]
+    assert found[0].found.startswith("offers model (tiny, ") and found[1].found == "4 values are right"
+    *_, last = check_server(VTA, address)
+    assert (last.name, last.fine) == ("self-test", False) and "compile it for that configuration" in last.found
+    (only,) = check_server(TINY, Address(address.host, "not the token, no"))
+    assert not only.fine and "wrong or missing token" in only.found
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")

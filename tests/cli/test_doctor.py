@@ -42,3 +42,23 @@ def test_every_declared_dependency_has_a_purpose():
 
     declared = {Requirement(text).name for text in importlib.metadata.requires("tilewright") or []}
     assert declared - {"setuptools", "tomli"} <= set(doctor.PURPOSE)
+
+
+def test_a_machine_that_is_no_board(tilewright):
+    done = tilewright("doctor", "--board")
+    assert done.status == 11
+    assert "ok      machine: " in done.out and "FAILED  " in done.out
+    assert done.out.splitlines()[-1] == "what each message means: docs/board.md"
+    found = json.loads(tilewright("doctor", "--board", "--json").out)
+    assert not found["ready"] and not found["checks"][-1]["fine"]
+
+
+def test_options_of_a_board_need_board(tilewright):
+    for options in (["--host", "there"], ["--clock", "50"]):
+        done = tilewright("doctor", *options)
+        assert done.status == 5 and "options of a board are given: add --board" in done.err
+
+
+def test_a_server_that_does_not_answer(tilewright):
+    done = tilewright("doctor", "--board", "--host", "localhost:1")
+    assert done.status == 11 and "FAILED  server: localhost:1: no answer; is `tilewright serve`" in done.out

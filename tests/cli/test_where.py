@@ -36,6 +36,11 @@ def test_a_program_runs_on_a_server(tilewright, double_tw, inputs, tmp_path, por
         np.testing.assert_array_equal(y["outputs"], x["outputs"])
 
 
+def test_doctor_checks_a_server(tilewright, inputs, tmp_path, port):
+    done = tilewright("doctor", "--board", "--host", f"localhost:{port}", "--token-file", tmp_path / "token")
+    assert done.status == 0 and "ok      self-test: 16 values are right" in done.out
+
+
 def test_without_the_token(tilewright, double_tw, inputs, port):
     done = tilewright("run", double_tw, "--inputs", inputs, "--on", "board", "--host", f"localhost:{port}")
     assert done.status == 11 and "wrong or missing token; give the server's with --token-file" in done.err

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler import build
 from tilewright.compiler.resnet18 import (
     VTA_MS,
     bounds,
@@ -11,7 +10,9 @@ from tilewright.compiler.resnet18 import (
     convolutions_data,
     data,
     entries,
+    has_tiles,
     least_bytes,
+    program,
     schedule,
     work_of,
 )
@@ -64,16 +65,25 @@ def test_the_search_gets_the_work_that_the_schedule_has():
     assert alone.mod.script() == schedule(entry, PYNQ).mod.script()
 
 
+def test_what_is_searched_and_what_goes_the_way_of_a_network():
+    assert [name for name in BY_NAME if not has_tiles(BY_NAME[name], PYNQ)] == [
+        "C1",
+        "maxpool",
+        *(f"add{block}.{k}" for block in "2345" for k in "12"),
+    ]
+    assert has_tiles(BY_NAME["C1"], VTA)
+
+
 def check(name, cfg):
-    program = build(schedule(BY_NAME[name], cfg), cfg)
-    verify(program.finish())
+    made = program(BY_NAME[name], cfg)
+    verify(made.finish())
     inputs, expected = data(BY_NAME[name], cfg)
-    out, stats = run(program, inputs)
+    out, stats = run(made, inputs)
     assert np.array_equal(out["out"], expected)
     return stats
 
 
-@pytest.mark.parametrize("name", ["C8", "C12.1", "add5.1", "fc"])
+@pytest.mark.parametrize("name", ["C1", "C8", "C12.1", "add5.1", "fc"])
 def test_layers_are_exact_on_the_model(name):
     stats = check(name, PYNQ)
     assert stats.insns["STORE.OUTQ"] and not stats.insns["STORE.OUT"]
@@ -87,9 +97,9 @@ def test_all_layers_are_exact_on_the_model(name, cfg):
 
 
 def test_the_convolutions_are_exact_as_one_program():
-    program = convolutions(PYNQ)
+    made = convolutions(PYNQ)
     inputs, expected = convolutions_data(PYNQ)
-    assert len(expected) == 19 and set(expected) == {b.name for b in program.buffers.values() if b.kind == "output"}
-    out, stats = run(program, inputs)
+    assert len(expected) == 19 and set(expected) == {b.name for b in made.buffers.values() if b.kind == "output"}
+    out, stats = run(made, inputs)
     assert all(np.array_equal(out[name], array) for name, array in expected.items())
     assert stats.macs == 256 * 6623232

@@ -1,5 +1,7 @@
 """boards/pynq_z1/axi3.py: bursts of the processors against registers with random stalls; addresses of the ports."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -214,8 +216,8 @@ def test_addresses_beyond_the_port_go_where_an_error_answers(addr, seen):
 @pytest.mark.parametrize("port, coherent, ids", [("SAXIHP0", False, 6), ("SAXIACP", True, 3)])
 def test_attributes_of_the_memory_ports(port, coherent, ids):
     cfg = PRESETS["tiny"]
-    read = read_arguments(port, AxiRead(cfg).create(), coherent=coherent)
-    write = write_arguments(port, AxiWrite(cfg).create(), coherent=coherent)
+    read: dict[str, Any] = read_arguments(port, AxiRead(cfg).create(), coherent=coherent)
+    write: dict[str, Any] = write_arguments(port, AxiWrite(cfg).create(), coherent=coherent)
     for arguments, a in ((read, "AR"), (write, "AW")):
         assert arguments[f"i_{port}{a}CACHE"].value == (0b1111 if coherent else 0b0011)
         assert len(arguments[f"i_{port}{a}ID"]) == ids and len(arguments[f"i_{port}{a}SIZE"]) == 2

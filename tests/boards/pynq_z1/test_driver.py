@@ -25,6 +25,8 @@ from tilewright.runtime.loader import Loaded
 from tilewright.sim.random_programs import Recorder, record_random
 
 TINY, VTA = PRESETS["tiny"], PRESETS["vta"]
+BASE = TINY.replace(name="base", extensions=frozenset({"overwrite", "pad_value", "acc8"}))  # what the circuit executes
+RESNET8 = Path(__file__).parents[4] / "shared" / "models" / "resnet8_int8.tflite"
 DIGITS = Path(__file__).parents[3] / "examples" / "digits"
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
@@ -110,6 +112,7 @@ def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
     with Loaded(double(), device) as loaded:
         loaded.run({"x": values()})
         (placed,) = loaded._placed
+        assert placed is not None
         at = placed.bound["y"][0]
         device.run(placed.address, placed.count)
         board.ddr[at : at + 8] = np.arange(8)  # as the accelerator would
@@ -120,11 +123,11 @@ def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_equal_the_model(powered, seed):
     print(f"seed {seed}")
-    recorder = Recorder(TINY, seed)
+    recorder = Recorder(BASE, seed)
     record_random(recorder, 40)
     launch = recorder.program.finish()
-    device, _ = powered()
-    with Loaded(launch, device) as here, Loaded(launch, open_device("model", TINY)) as there:
+    device, _ = powered(BASE)
+    with Loaded(launch, device) as here, Loaded(launch, open_device("model", BASE)) as there:
         got, expected = here.run(recorder.inputs), there.run(recorder.inputs)
     for name, array in expected.items():
         np.testing.assert_array_equal(got[name], array, err_msg=name)
@@ -150,21 +153,41 @@ def digits(cfg, device, images):
 
 
 def test_the_digits_network_is_exact(powered):
-    device, board = powered(TINY)
-    digits(TINY, device, 3)
+    device, board = powered(BASE)
+    digits(BASE, device, 3)
     assert not board.buffers
 
 
 @pytest.mark.slow
 def test_the_digits_network_is_exact_on_the_boards_configuration(powered):
-    device, _ = powered(PRESETS["pynq_z1"])
-    digits(PRESETS["pynq_z1"], device, 20)
+    cfg = PRESETS["pynq_z1"].replace(extensions=BASE.extensions)
+    device, _ = powered(cfg)
+    digits(cfg, device, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not RESNET8.exists(), reason="the MLPerf Tiny models are not there")
+def test_resnet8_is_exact_on_the_boards_configuration(powered):
+    pytest.importorskip("tvm")
+    pytest.importorskip("ai_edge_litert")
+    from tilewright.compiler.network import compile_model
+
+    cfg = PRESETS["pynq_z1"].replace(extensions=BASE.extensions)
+    with np.load(RESNET8.parents[1] / "inputs" / "resnet8_int8.npz") as file:
+        inputs, outputs = file["inputs"], file["outputs"]
+    device, board = powered(cfg)
+    executable = compile_model(RESNET8, cfg)
+    with Loaded(executable, device) as loaded:
+        for x, y in zip(inputs[:3], outputs):
+            (found,) = loaded.run({executable.inputs[0].name: x}).values()
+            np.testing.assert_array_equal(found, y)
+    assert not board.buffers
 
 
 def test_a_forgotten_invalidate_spoils_the_digits(powered):
-    device, _ = powered(TINY, fake={"missing": ["invalidate"]})
+    device, _ = powered(BASE, fake={"missing": ["invalidate"]})
     with pytest.raises(AssertionError):
-        digits(TINY, device, 1)
+        digits(BASE, device, 1)
 
 
 # What goes wrong, and what is said about it.

@@ -1,0 +1,96 @@
+"""Layers of ResNet-18 that go the way of a network's operators: the first convolution and the sums.
+
+Where a configuration has the extensions, the first convolution reads an image that the host has laid out (see
+lowering/folded.py), and sums run on the multiplier array (lowering/sums.py).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.rounding import requantise
+from ..runtime import kernels, layout
+from ..runtime.program import Program
+from . import graph as g
+from .forms import weighted_sum
+from .lowering import elementwise, linear
+from .lowering.folded import best_fold, host_step
+from .lowering.recording import Recording, packed_shape
+from .lowering.sums import possible
+from .operators import ADD_SHIFT
+from .workloads import Layer, accumulators
+
+_SCALES, _ZERO_POINTS = (0.05, 0.04, 0.07), (-3, 5, -10)  # of the operands of a sum, and of the sum
+
+
+@lru_cache(maxsize=16)
+def sum_of(c: Layer) -> g.Add:
+    """A sum of two tensors of different scales."""
+    tensors = (
+        g.Tensor(name, (1, c.co, c.size, c.size), scale=scale, zero_point=zero)
+        for name, scale, zero in zip(("x", "y", "out"), _SCALES, _ZERO_POINTS)
+    )
+    x, y, out = tensors
+    return g.Add(c.name, (x, y), out)
+
+
+@lru_cache(maxsize=4)
+def convolution(c: Layer) -> g.QConv2d:
+    """A convolution with random weights, whose outputs fill int8."""
+    rng = np.random.default_rng(c.co)
+    x, out = g.Tensor("x", (1, c.ci, c.size, c.size)), g.Tensor("out", (1, c.co, c.output, c.output), zero_point=-5)
+    weight = rng.integers(-128, 128, (c.co, c.ci, c.kernel, c.kernel), np.int8)
+    scale = (rng.uniform(30, 60, c.co) / (5000 * np.sqrt(weight[0].size))).astype(np.float32)
+    bias = rng.integers(-(1 << 18), 1 << 18, c.co, np.int32)
+    return g.QConv2d(c.name, (x,), out, weight, scale, bias, strides=(c.stride,) * 2, pads=(c.pad,) * 4)
+
+
+def goes_this_way(op: str, c: Layer, cfg: Config) -> bool:
+    """Whether layer `c` of kind `op` is built here."""
+    if op == "add":
+        return possible(cfg) and weighted_sum(sum_of(c)) is not None
+    return op == "conv2d" and best_fold(convolution(c), cfg) is not None if c.ci < cfg.block_in else False
+
+
+def program(op: str, c: Layer, cfg: Config) -> Program:
+    """The program of the layer: inputs `x` (and `y`), output `out`; weights are constants."""
+    rec = Recording(cfg, "double", c.name)
+    layer = sum_of(c) if op == "add" else convolution(c)
+    shape = packed_shape(layer.output.shape, cfg)
+    rec.activations["out"] = rec.program.buffer("out", shape, cfg.out_bits, kind="output")
+    if isinstance(layer, g.Add):
+        for t in layer.inputs:
+            rec.activations[t.name] = rec.program.buffer(t.name, shape, cfg.inp_bits)
+        elementwise.add(rec, layer)
+        return rec.program
+    fold = best_fold(layer, cfg)
+    assert fold is not None
+    rec.folded[layer.name] = fold, rec.program.buffer("x", host_step(layer, fold, cfg)[1], cfg.inp_bits)
+    linear.lower(rec, layer)
+    return rec.program
+
+
+def data(op: str, c: Layer, cfg: Config, rng: np.random.Generator) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """(random inputs of `program`, the output that it must give), packed."""
+    if op == "add":
+        x, y = (rng.integers(-128, 128, (1, c.co, c.size, c.size), np.int8) for _ in range(2))
+        multipliers, exponents = zip(*sum_of(c).multipliers)
+        facts = {"multipliers": multipliers, "exponents": exponents, "zero_points": _ZERO_POINTS}
+        out = kernels.add(x, y, **facts, sign=1, shift=ADD_SHIFT)
+        return {"x": layout.pack_activations(x, cfg), "y": layout.pack_activations(y, cfg)}, _packed(out, cfg)
+    layer = convolution(c)
+    fold = best_fold(layer, cfg)
+    assert fold is not None
+    x = rng.integers(-128, 128, layer.x.shape, np.int8)
+    acc = accumulators(x[0], layer.weight, c) + layer.bias[:, None]
+    multiplier, exponent = (each[:, None] for each in layer.multipliers)
+    out = requantise(acc, multiplier, exponent, layer.output.zero_point)
+    image = layout.fold_columns(x, **host_step(layer, fold, cfg)[0])
+    return {"x": image}, _packed(out.reshape(layer.output.shape), cfg)
+
+
+def _packed(out: np.ndarray, cfg: Config) -> np.ndarray:
+    return layout.pack_activations(out, cfg, block=cfg.block_out)

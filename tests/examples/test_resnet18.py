@@ -1,0 +1,69 @@
+"""examples/resnet18: the whole network is one program, and exact."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tilewright.compiler import reference
+from tilewright.compiler.frontend import import_model
+from tilewright.compiler.graph import Dequantize, Quantize
+from tilewright.compiler.network import compile_graph
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import HostStep, LaunchStep
+from tilewright.runtime.loader import Loaded
+from tilewright.runtime.verify import verify
+from tilewright.sim.timing import predict
+
+CFG = PRESETS["pynq_z1"]
+SCRIPT = Path(__file__).parents[2] / "examples" / "resnet18" / "make_model.py"
+
+
+@pytest.fixture(scope="module")
+def maker():
+    spec = importlib.util.spec_from_file_location("make_model", SCRIPT)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def compiled(maker, folder, **shape):
+    path = folder / "resnet18.onnx"
+    onnx.save(maker.resnet18(**shape), path)
+    graph = import_model(path)
+    executable = compile_graph(graph, CFG)
+    host = [s.op for s in executable.steps if isinstance(s, HostStep)]
+    assert host == ["quantize", "fold_columns", "unpack", "dequantize"]
+    (step,) = (s for s in executable.steps if isinstance(s, LaunchStep))
+    assert step.macs == graph.macs
+    return graph, executable, step.launch
+
+
+def run(graph, executable):
+    x = np.random.default_rng(2).normal(0, 1, graph.inputs[0].shape).astype(np.float32)
+    expected, _ = reference.run(graph, {"image": x})
+    with Loaded(executable, open_device("model", CFG)) as loaded:
+        outputs = loaded.run({"image": x})
+    for name, value in expected.items():
+        assert outputs[name].tobytes() == value.tobytes()
+    values = reference.trace(graph, {"image": x})
+    kinds = (Quantize, Dequantize)
+    spreads = [np.std(values[op.output.name].astype(float)) for op in graph.ops if not isinstance(op, kinds)]
+    assert min(spreads) > 3  # activations that are all alike would prove nothing
+
+
+def test_a_small_one_is_one_exact_program(maker, tmp_path):
+    graph, executable, launch = compiled(maker, tmp_path, size=64, width=16, classes=40)
+    verify(launch)
+    run(graph, executable)
+
+
+@pytest.mark.slow
+def test_the_whole_one_is_exact_and_fast(maker, tmp_path):
+    graph, executable, launch = compiled(maker, tmp_path)
+    run(graph, executable)
+    assert predict(launch).cycles <= 8_500_000
