@@ -93,17 +93,23 @@ class Kernels:
         return Job(visits, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, uops, acc)
 
     def _repeated(self, f: dict[str, int], visits: int) -> int:
-        """How many visits use an accumulator of those right before, whose products are not there yet."""
+        """How many visits wait for products, because they use an accumulator of those right before.
+
+        A visit that then takes two cycles lets the circuit forget those before.
+        """
         dst = self._indices(f, 0)
-        if f["use_imm"]:
-            uses = (dst,)
-        else:
-            uses = (dst, self._indices(f, 1))
-        again = np.zeros(visits, bool)
-        for back in range(1, min(visits, -(-self._conflict // self._spacing) + 1)):
+        uses = (dst,) if f["use_imm"] else (dst, self._indices(f, 1))
+        latest = np.full(visits, -1)  # the visit whose accumulator each uses again
+        for back in range(min(visits - 1, -(-self._conflict // self._spacing)), 0, -1):
             for used in uses:
-                again[back:] |= used[back:] == dst[:-back]
-        return int(again.sum())
+                again = np.flatnonzero(used[back:] == dst[:-back]) + back
+                latest[again] = again - back
+        twice = np.zeros(visits, bool) if f["use_imm"] else uses[0] // self._bank == uses[-1] // self._bank
+        waits = start = 0
+        for k in np.flatnonzero(latest >= 0).tolist():
+            if latest[k] >= start:
+                waits, start = waits + 1, k if twice[k] else start
+        return waits
 
     def _indices(self, f: dict[str, int], column: int) -> np.ndarray:
         """Index `column` (0 for dst, 1 for src) of every visit, in their order."""
