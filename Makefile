@@ -6,11 +6,12 @@ RTL_EXTRAS := $(RUN_EXTRAS),rtl
 RUN := $(VENV)/.stamp-run
 RTL := $(VENV)/.stamp-rtl
 DEV := $(VENV)/.stamp-dev
+TORCH := .venv-torch/.stamp
 LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full bench rtl synth bitstream lint types check docs clean
+.PHONY: help setup sim test test-full test-torch bench rtl synth bitstream lint types check docs clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 CONFIG := pynq_z1# preset or file for rtl and synth
 
@@ -27,6 +28,9 @@ test: $(DEV) ## run the tests but for the slow ones
 
 test-full: $(DEV) ## run all tests
 	@$(BIN)/pytest
+
+test-torch: $(TORCH) ## test the import of PyTorch programs, in .venv-torch: torch slows the import of TVM
+	@.venv-torch/bin/pytest tests/compiler/test_torch_export.py
 
 bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench
@@ -73,3 +77,7 @@ $(RTL): pyproject.toml .ci/setup
 $(DEV): pyproject.toml .ci/setup
 	@.ci/setup --tools $(RTL_EXTRAS),plots,board,synth,formal,dev
 	@touch $(RUN) $(RTL) $@
+
+$(TORCH): pyproject.toml .ci/setup
+	@VENV=.venv-torch .ci/setup compiler,demo,torch,dev
+	@touch $@

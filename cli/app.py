@@ -19,6 +19,7 @@ VERBS = {
     "serve": "Share a device, or a board, with others.",
     "replay": "Run recorded cases and compare all of memory.",
     "plan": "Plan the memory of a network's activations.",
+    "assign": "Say which module runs each operator of a network.",
     "verify": "Prove a program free of deadlocks and races.",
     "disasm": "Print a program's instructions.",
     "bench": "Measure model or circuit on the layers of ResNet-18.",

@@ -46,7 +46,7 @@ PURPOSE = {
     "hypothesis": "tests",
     "ruff": "lint and format",
     "pyright": "type checks",
-    "torch": "training the example network anew",
+    "torch": "reading PyTorch programs, training the example network",
     "scikit-learn": "training the example network anew",
 }
 # program -> (what it is for, how to ask for its version)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def need_network(model: str) -> None:
     """Raise `UnsupportedError` where `model` is no network: only these have a golden interpreter."""
     if not model.endswith(NETWORKS):
-        raise UnsupportedError(f"{model}: --check needs a network, {' or '.join(NETWORKS)}, for the golden values")
+        raise UnsupportedError(f"{model}: --check needs a network, {', '.join(NETWORKS)}, for the golden values")
 
 
 def check(

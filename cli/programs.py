@@ -16,11 +16,9 @@ from .options import DEFAULT_CONFIG
 if TYPE_CHECKING:
     from ..runtime.executable import Executable
 
-MODEL_HELP = """MODEL is a quantised network (int8 .tflite or QDQ .onnx), or FILE.py:NAME: a TVM schedule, PrimFunc or
-IRModule, a tilewright Program, or a function of the configuration that returns one of these."""
-
-
-NETWORKS = (".onnx", ".tflite")
+NETWORKS = (".onnx", ".tflite", ".pt2")
+MODEL_HELP = """MODEL is a quantised network (int8 .tflite, QDQ .onnx or PyTorch .pt2), or FILE.py:NAME: a TVM schedule,
+PrimFunc or IRModule, a tilewright Program, or a function of the configuration that returns one of these."""
 
 
 def open_program(source: str, config: str | None, contract: str | None = None) -> Executable:
@@ -46,7 +44,7 @@ def open_program(source: str, config: str | None, contract: str | None = None) -
 
 def _no_contract(source: str, contract: str | None) -> None:
     if contract:
-        raise UnsupportedError(f"{source}: --contract {contract} is for networks, {' and '.join(NETWORKS)}")
+        raise UnsupportedError(f"{source}: --contract {contract} is for networks, {', '.join(NETWORKS)}")
 
 
 def compile_source(source: str, cfg: Config, contract: str | None = None) -> Executable:
@@ -63,7 +61,7 @@ def compile_source(source: str, cfg: Config, contract: str | None = None) -> Exe
         raise UnsupportedError(f"{source}: say which name to compile, as in {source}:schedule")
     path = _existing(source)
     if path.suffix not in NETWORKS:
-        known = ".tflite, .onnx, FILE.py:NAME and, to run, .tw"
+        known = ".tflite, .onnx, .pt2, FILE.py:NAME and, to run, .tw"
         raise UnsupportedError(f"{source}: unknown kind of model; known are {known}")
     from ..compiler.network import compile_model
 

@@ -16,7 +16,7 @@ from .lowering.folded import best_fold, host_step
 from .lowering.recording import Fold, Recording, packed_shape
 from .memory import Lifetime, Plan, plan
 from .simplify import simplify
-from .steps import Steps
+from .steps import Steps, wanted_from
 from .target import ExecModule, Memory, Pattern, Refusal
 
 CLOCK = 100e6  # Hz, of the PYNQ-Z1's accelerator
@@ -94,7 +94,7 @@ class Accelerator(ExecModule):
     def transfer_seconds(self, t: g.Tensor) -> float:
         """The host's change of layout, and its share in starting a launch."""
         nbytes = t.nbytes + _packed_bytes(t, self.cfg)
-        return (self.host.moved_byte * nbytes + self.host.dispatch) / self.host.clock + START
+        return self.host.moved_seconds(nbytes) + START
 
     def generate(self, steps: Steps, ops: Sequence[g.Op]) -> None:
         """Append packing, one launch, and unpacking of what others want."""
@@ -108,7 +108,7 @@ class _Launch:
         self.steps, self.ops = steps, ops
         self.cfg = steps.cfg
         self.base = _bases(ops)
-        self.wanted = steps.wanted_from(ops)
+        self.wanted = wanted_from(steps.graph, ops)
         name = ops[0].name if len(ops) == 1 else f"{ops[0].name} to {ops[-1].name}"
         self.rec = Recording(self.cfg, steps.contract, name)
         self.bind: dict[str, str] = {}
@@ -160,7 +160,7 @@ class _Launch:
                 shape = packed_shape(t.shape, self.cfg)
                 self.bind[t.name] = self.steps.declare(f"{t.name}.packed", shape, "int8")
                 self._names(t.name, self.rec.program.buffer(t.name, shape, kind="output"))
-        arena = arena_plan(self.ops, self.cfg, out)
+        arena = arena_plan(self.steps.graph, self.ops, self.cfg)
         if not arena.buffers:
             return
         whole = self.rec.program.buffer("arena", (arena.nbytes,), kind="temp")
@@ -190,9 +190,10 @@ def lower(rec: Recording, op: g.Op) -> None:
     raise AssertionError(f"{type(op).__name__} is in no pattern")
 
 
-def arena_plan(ops: Sequence[g.Op], cfg: Config, outside: set[str]) -> Plan:
-    """The arena of a launch: packed activations of `ops`, but for those in buffers of their own, `outside`."""
+def arena_plan(graph: g.Graph, ops: Sequence[g.Op], cfg: Config) -> Plan:
+    """The arena of a launch: packed activations that `ops` of `graph` compute for each other alone."""
     base = _bases(ops)
+    outside = {base[t.name] for t in wanted_from(graph, ops)}
     work = [op for op in ops if not is_view(op)]
     last = {}
     for step, op in enumerate(work):
@@ -290,7 +291,7 @@ class LayerAccelerator(ExecModule):
 
     def transfer_seconds(self, t: g.Tensor) -> float:
         """The host's change of layout."""
-        return self.host.moved_byte * t.nbytes / self.host.clock
+        return self.host.moved_byte * t.nbytes / self.host.clock  # the dispatch is counted with the layer
 
     def generate(self, steps: Steps, ops: Sequence[g.Op]) -> None:
         """Append the steps of each layer."""

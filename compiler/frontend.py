@@ -42,17 +42,21 @@ OPERATORS = frozenset((*_COMPUTE, *_MOVES, *_CLAMPS, "Constant", "QuantizeLinear
 
 
 def import_model(path: str | Path) -> Graph:
-    """The graph of a quantised network, int8 .tflite or QDQ .onnx by the name's ending.
+    """The graph of a quantised network, int8 .tflite, QDQ .onnx or PyTorch's .pt2 by the name's ending.
 
-    Raises as `import_tflite` and `import_onnx`, and `UnsupportedError` for other names.
+    Raises as `import_tflite`, `import_onnx` and `import_torch`, and `UnsupportedError` for other names.
     """
     suffix = Path(path).suffix
+    if suffix == ".pt2":
+        from .torch_export import import_torch
+
+        return import_torch(path)
     if suffix == ".tflite":
         from .tflite import import_tflite
 
         return import_tflite(path)
     if suffix != ".onnx":
-        raise UnsupportedError(f"{path}: unknown kind of network; known are .tflite and .onnx")
+        raise UnsupportedError(f"{path}: unknown kind of network; known are .tflite, .onnx and .pt2")
     return import_onnx(path)
 
 

@@ -64,6 +64,10 @@ class HostModel:
             cycles = self.byte * nbytes
         return (cycles + self.dispatch) / self.clock
 
+    def moved_seconds(self, nbytes: int) -> float:
+        """Predicted time of a change of layout that reads and writes `nbytes`."""
+        return (self.moved_byte * nbytes + self.dispatch) / self.clock
+
 
 class HostCpu(ExecModule):
     """The CPU beside the accelerator. It runs every operator that has a kernel (compiler/hostcall.py)."""

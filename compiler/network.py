@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from ..hw.config import Config, load_config
 from ..hw.errors import InputError
 from ..hw.rounding import CONTRACTS
-from ..runtime.executable import Executable
+from ..runtime.executable import Executable, HostStep
 from . import cache, planes
 from . import graph as g
 from .accelerator import Accelerator, LayerAccelerator
@@ -17,6 +20,8 @@ from .frontend import import_model
 from .host import HostCpu
 from .steps import Steps
 from .target import ExecModule, Refusal, Target
+
+_RELAYOUTS = ("pack", "fold_columns", "unpack", "accumulators")
 
 
 def compile_model(path: str | Path, config: Config | str, contract: str = "double") -> Executable:
@@ -46,6 +51,22 @@ def default_target(cfg: Config) -> Target:
     return Target(cfg.name, (*modules, HostCpu()))
 
 
+class Compiled(NamedTuple):
+    """An executable, and which module runs what in it."""
+
+    executable: Executable
+    assignment: Assignment
+
+    def packing(self) -> list[int]:
+        """Bytes read and written by each host step that changes a layout on the way to a launch or from it."""
+        tensors, found = self.executable.tensors, []
+        for step in self.executable.steps:
+            if isinstance(step, HostStep) and step.op in _RELAYOUTS:
+                names = [*step.inputs, *step.outputs]
+                found.append(sum(math.prod(tensors[name].shape) for name in names))
+        return found
+
+
 def compile_graph(
     graph: g.Graph,
     cfg: Config,
@@ -57,41 +78,47 @@ def compile_graph(
 ) -> Executable:
     """The executable of a graph; its inputs and outputs are named as the graph's.
 
-    `target` is `default_target(cfg)` unless given. With `accumulators` layers run one by one, and the int32
-    accumulators of layer L are an output `L.acc`, too; with `every_value` every tensor of the graph is an output under
-    its name, for compiler/compare.py. Raises `UnsupportedError` that lists every operator that no module can run.
+    `target` is `default_target(cfg)` unless given. With `every_value` every tensor of the graph is an output under its
+    name, for compiler/compare.py. With `accumulators` the device runs layer by layer all that it can, and the int32
+    accumulators of layer L are an output `L.acc`, too. Raises `UnsupportedError` that lists every operator that no
+    module can run.
     """
-    if contract not in CONTRACTS:
-        raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
-    if target is None:
-        target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu())) if accumulators else default_target(cfg)
     if every_value:
-        graph = replace(
-            graph, outputs=tuple({t.name: t for t in (*graph.outputs, *(o.output for o in graph.ops))}.values())
-        )
-    for module in target.modules:
-        for transform in module.transformations:
-            graph = transform(graph)
-    refused: dict[str, dict[str, str]] = {}
-    if accumulators:
-        layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not planes.refusal(op, cfg)]
-        refused["host"] = {op.name: "its accumulators are to be the device's" for op in layers}
-    executable = _generated(graph, cfg, contract, target, refused)
-    if accumulators:
-        for op in graph.layers:
-            executable.tensors[f"{op.name}.acc"].kind = "output"
+        outputs = (*graph.outputs, *(op.output for op in graph.ops))
+        graph = replace(graph, outputs=tuple({t.name: t for t in outputs}.values()))
+    if not accumulators:
+        return compile_for(graph, cfg, contract, target).executable
+    layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not planes.refusal(op, cfg)]
+    refused = {"host": {op.name: "its accumulators are to be the device's" for op in layers}}
+    target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
+    executable = compile_for(graph, cfg, contract, target, refused).executable
+    for op in graph.layers:
+        executable.tensors[f"{op.name}.acc"].kind = "output"
     return executable
 
 
-def _generated(graph: g.Graph, cfg: Config, contract: str, target: Target, refused: dict) -> Executable:
-    """The executable; what a module refuses only when it generates code is assigned anew."""
-    while True:
-        steps = Steps(graph, cfg, contract)
-        for module, ops in Assignment(graph, target, refused).parts():
+def compile_for(
+    graph: g.Graph,
+    cfg: Config,
+    contract: str = "double",
+    target: Target | None = None,
+    refused: Mapping[str, Mapping[str, str]] | None = None,
+) -> Compiled:
+    """As `compile_graph`, with the assignment. `refused` are reasons not to run operators, by module and operator."""
+    if contract not in CONTRACTS:
+        raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
+    target = target or default_target(cfg)
+    for module in target.modules:
+        for transform in module.transformations:
+            graph = transform(graph)
+    reasons = {name: dict(why) for name, why in (refused or {}).items()}
+    while True:  # what a module refuses only when it generates code is assigned anew
+        steps, assignment = Steps(graph, cfg, contract), Assignment(graph, target, reasons)
+        for module, ops in assignment.parts():
             try:
                 module.generate(steps, ops)
             except Refusal as exc:
-                refused.setdefault(module.name, {}).update(exc.reasons)
+                reasons.setdefault(module.name, {}).update(exc.reasons)
                 break
         else:
-            return steps.executable()
+            return Compiled(steps.executable(), assignment)

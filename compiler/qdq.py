@@ -168,6 +168,8 @@ class Importer:
             return
         if isinstance(call, ir.TupleGetItem):
             parts: Any = self.calls.get(call.tuple_value)
+            if isinstance(parts, ir.Tuple) and parts.fields[call.index] in self.views:
+                self.views[var] = self.views[parts.fields[call.index]]
             x = self.views.get(parts.args[0]) if kind_of(parts) == "relax.split" else None
             if x is not None:
                 split(self, var, parts, call.index, x)

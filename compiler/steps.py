@@ -59,11 +59,11 @@ class Steps:
         last = calls[-1]
         self.steps.append(HostStep(op.name, last.name, inputs, [op.output.name], last.attrs, last.constants, op.macs))
 
-    def wanted_from(self, ops: Sequence[g.Op]) -> list[g.Tensor]:
-        """What `ops` compute that is an output, or that others read, in order."""
-        read = {t.name for op in self.graph.ops if op not in ops for t in op.inputs}
-        produced = [op.output for op in ops]
-        return [t for t in produced if t.name in read or self.tensors[t.name].kind == "output"]
+
+def wanted_from(graph: g.Graph, ops: Sequence[g.Op]) -> list[g.Tensor]:
+    """What `ops` compute that is an output of `graph`, or that others read, in order."""
+    read = {t.name for op in graph.ops if op not in ops for t in op.inputs} | {t.name for t in graph.outputs}
+    return [op.output for op in ops if op.output.name in read]
 
 
 def _names(step: LaunchStep | HostStep) -> list[str]:

@@ -78,8 +78,23 @@ __all__ = [
     "sym",
     "te",
     "tirx",
+    "torch_frontend",
     "wildcard",
 ]
+
+
+def torch_frontend() -> Any:
+    """The importer of PyTorch's programs, and the Relax operators that complete it; imports torch, which takes long.
+
+    Fields: from_exported_program, quantize, dequantize, const.
+    """
+    from types import SimpleNamespace
+
+    from tvm import relax
+    from tvm.relax.frontend.torch import from_exported_program
+
+    operators = {"quantize": relax.op.quantize, "dequantize": relax.op.dequantize, "const": relax.const}
+    return SimpleNamespace(from_exported_program=from_exported_program, **operators)
 
 
 def check_versions(tvm_version: str, ffi_version: str) -> None:

@@ -76,10 +76,10 @@ def test_the_board_extra_asks_for_nothing_that_pynq_does_not_bring():
         assert all(need.specifier.contains(version) for version in PYNQ_BRINGS[need.name]), need
 
 
-def test_tvm_is_pinned_and_training_stays_out_of_every_other_extra():
+def test_tvm_is_pinned_and_torch_stays_out_of_every_other_extra():
     extras = PYPROJECT["project"]["optional-dependencies"]
     assert extras["compiler"][:2] == ["apache-tvm==0.27.0.post1", "apache-tvm-ffi>=0.1.14.post0,<0.1.15"]
-    others = [need for name, needs in extras.items() if name != "train" for need in needs]
+    others = [need for name, needs in extras.items() if name not in ("train", "torch") for need in needs]
     assert not [need for need in others if need.startswith(("torch", "scikit-learn"))]
 
 

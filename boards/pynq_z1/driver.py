@@ -28,11 +28,13 @@ from ...runtime.diagnosis import explain, waiting
 from ...runtime.executable import Region
 from ...runtime.work import program_stats
 from .board import SPAN, Board
+from .interrupt import Interrupt
 
 PAGE = 4096
 LEAST = 8192  # bytes of a buffer; XRT gives smaller ones addresses beyond 32 bits
 WATCHDOG = 10_000_000  # cycles without progress: 0.1 s at 100 MHz
 FOLDERS = (Path("build/pynq_z1"), Path("."), Path.home() / "tilewright")  # where a bitstream is looked for
+_LOOK = 0.02  # seconds between two looks at a run that should end with an interrupt
 _START, _RESET = 1, 2  # of CONTROL, written
 _RUNNING, _DONE, _ERROR = 1, 2, 4  # of CONTROL, read
 _MODULES = ("LOAD", "COMPUTE", "STORE")
@@ -60,7 +62,8 @@ class PynqDevice:
     Nothing is touched before the first allocation; then the bitstream is loaded, the clock set, and the registers asked
     whose they are. `bitstream` is a .bit file (default: the one of `Board.design_name` in one of `FOLDERS`), `timeout`
     the seconds that one run may take, `watchdog` the cycles without progress after which the accelerator gives up.
-    `pynq` and `target` stand in for the module and its active device, `meminfo` for the kernel's report.
+    `pynq` and `target` stand in for the module and its active device, `meminfo` for the kernel's report, `interrupt`
+    for the kernel's device; where there is none, the end of a run is polled for.
 
     Raises `BoardError` where pynq, the board or its clock are not as they should be, `FileError` for a missing
     bitstream, `FingerprintError` for one of another configuration.
@@ -77,12 +80,14 @@ class PynqDevice:
         pynq: ModuleType | Any = None,
         target: Any = None,
         meminfo: str | Path = "/proc/meminfo",
+        interrupt: Interrupt | None = None,
     ):
         self.cfg, self.board = cfg, board or Board()
         self.timeout, self._watchdog, self._meminfo = timeout, watchdog, Path(meminfo)
         self._bitstream = bitstream
         self.pynq, self._target = pynq or _import_pynq(), target
         self._isa = Isa(cfg)
+        self._interrupt = interrupt or Interrupt.find()
         self._registers: Any = None
         self._buffers: dict[int, _Buffer] = {}  # by the address that `allocate` gave
 
@@ -204,7 +209,10 @@ class PynqDevice:
             status = self._read("CONTROL")
             if status & _DONE or late:
                 return status
-            time.sleep(pause)
+            if self._interrupt and pause:
+                self._interrupt.wait(_LOOK)  # and look again all the same: an interrupt may be lost
+            else:
+                time.sleep(pause)
             pause = min(pause + 1e-5, 1e-3)
 
     def _hung(self, words: np.ndarray, status: int) -> HangError:

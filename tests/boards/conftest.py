@@ -60,6 +60,7 @@ class FakePynq:
         self.calls: list[str] = []
         self.dead = self.deaf = self.resetting = False
         self.wrong: dict[str, int] = {}  # registers that read as something else
+        self.dawdle = 0  # looks at CONTROL of a run that see it running
         self.top = FIRST
         self.Clocks = Clocks()
 
@@ -137,6 +138,9 @@ class Registers:
             return board.wrong[name]
         if board.dead:
             return 0 if name != "CONTROL" or (board.resetting and not board.deaf) else 1
+        if name == "CONTROL" and board.dawdle:
+            board.dawdle -= 1
+            return 1
         if name == "CONTROL" and board.sim.read("CONTROL") & 1 and board.sim.run(STEP):
             board.evict()
         return board.sim.read(name)

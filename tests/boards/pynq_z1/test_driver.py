@@ -226,6 +226,27 @@ def test_a_device_that_ignores_the_reset_is_loaded_anew(powered, double):
     np.testing.assert_array_equal(loaded.run({"x": values()})["y"], 2 * values())
 
 
+class Line:
+    """An interrupt that wakes at once, or never."""
+
+    def __init__(self, wakes):
+        self.wakes, self.waits = wakes, 0
+
+    def wait(self, seconds):
+        self.waits += 1
+        return self.wakes
+
+
+@pytest.mark.parametrize("wakes", [True, False])
+def test_the_end_of_a_run_is_seen_with_an_interrupt_and_without(powered, double, wakes):
+    line = Line(wakes)
+    device, board = powered(interrupt=line)
+    board.dawdle = 5
+    with Loaded(double(), device) as loaded:
+        np.testing.assert_array_equal(loaded.run({"x": values()})["y"], 2 * values())
+    assert line.waits >= 3
+
+
 def test_an_interrupt_from_the_keyboard_stops_the_accelerator(powered, double, monkeypatch):
     device, board = powered()
     loaded = Loaded(double(), device)

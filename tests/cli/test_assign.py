@@ -1,0 +1,34 @@
+"""cli/assign.py on the example network."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnx")
+DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+
+
+def test_table(tilewright):
+    done = tilewright("assign", DIGITS)
+    assert done.status == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0].split()[:4] == ["operator", "kind", "MACs", "module"]
+    conv = next(line for line in lines if "conv1" in line)
+    assert "accelerator" in conv and "host" in conv
+    assert any(line.startswith("arena of ") and "lower bound" in line for line in lines)
+    assert "simulated" in lines[-1] and "modelled" in lines[-1]
+
+
+def test_json(tilewright):
+    done = tilewright("assign", DIGITS, "--json", "--config", "tiny")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert found["config"] == "tiny" and found["cycles"] > 0 and 0 < found["host_share"] < 1
+    assert all(arena["bytes"] >= arena["bound"] for arena in found["arenas"])
+    assert {row["module"] for row in found["operators"]} == {"accelerator", "host"}
+
+
+def test_other_files(tilewright, tmp_path):
+    (tmp_path / "x.tw").write_text("")
+    assert tilewright("assign", tmp_path / "x.tw").status == 5
