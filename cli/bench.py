@@ -37,7 +37,9 @@ PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
     type=click.Choice(["threads", "tiles"]),
     help="With resnet18: virtual threads on against off; searched tiles against the largest that fit.",
 )
-@click.option("--out", metavar="FOLDER", help="With resnet18: write roofline.png, roofline.svg and layers.csv.")
+@click.option(
+    "--out", metavar="FOLDER", help="With resnet18: write roofline.png, roofline.svg, timeline.json, layers.csv."
+)
 @json_option
 def command(
     workload: str | None,

@@ -1,20 +1,28 @@
-"""Files of `tilewright bench resnet18 --out`: roofline plot and table."""
+"""Files of `tilewright bench resnet18 --out`: roofline plot, table and timeline."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..hw.config import Config
+    from ..runtime.program import Program
+    from ..sim.timing import Timing
 
 PORT_BYTES = 8  # per cycle, of the DRAM preset
 
 
-def write_all(folder: Path, rows: Sequence[dict[str, Any]], cfg: Config) -> list[str]:
-    """Write the files that the rows give, and return their paths. Raises `FileError` where that fails."""
+def write_all(
+    folder: Path, rows: Sequence[dict[str, Any]], cfg: Config, runs: Sequence[tuple[str, Program, Timing]]
+) -> list[str]:
+    """Write what the rows give, and the timeline of `runs`: names, programs and what the timing model says of them.
+
+    Returns the paths. Raises `FileError` where that fails.
+    """
     from ..hw.errors import FileError
 
     try:
@@ -25,6 +33,7 @@ def write_all(folder: Path, rows: Sequence[dict[str, Any]], cfg: Config) -> list
     if rows[0]["cycles"] is not None:
         points = [row for row in rows if row["macs"]]
         written += [plot_roofline(folder / f"roofline.{kind}", points, cfg) for kind in ("png", "svg") if points]
+        written.append(write_timeline(folder / "timeline.json", cfg, runs))
     return [str(path) for path in written]
 
 
@@ -68,4 +77,18 @@ def plot_roofline(path: Path, rows: Sequence[dict[str, Any]], cfg: Config) -> Pa
         figure.savefig(
             temporary, format=path.suffix[1:], dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None
         )
+    return path
+
+
+def write_timeline(path: Path, cfg: Config, runs: Sequence[tuple[str, Program, Timing]]) -> Path:
+    """What every unit does in every cycle, one program after the other; for ui.perfetto.dev."""
+    from ..sim.trace import Event, of_timing, write_chrome
+
+    events, now = [], 0
+    for name, program, timing in runs:
+        events.append(Event("layer", name, now, now + timing.cycles))
+        for event in of_timing(timing, program.finish(), cfg):
+            events.append(dataclasses.replace(event, start=event.start + now, end=event.end + now))
+        now += timing.cycles
+    write_chrome(path, events, "ResNet-18")
     return path

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..hw.config import Config
     from ..runtime.device import Stats
     from ..runtime.program import Program
+    from ..sim.timing import Timing
 
 SHRUNK = 8  # the comparison of tilings is made with buffers of this part of their size, too
 COMPARISONS = ("threads", "tiles")
@@ -46,7 +47,7 @@ def run(
     if out is not None:
         from .bench_files import write_all
 
-        facts["files"] = write_all(Path(out), rows, cfg)
+        facts["files"] = write_all(Path(out), rows, cfg, bench.runs)
     if as_json:
         report.emit_json(facts | {"layers": rows} | sums)
     else:
@@ -55,7 +56,7 @@ def run(
 
 
 class _Bench:
-    """Measures layers and keeps what was found: `rows`, JSON-ready."""
+    """Measures layers and keeps what was found: `rows`, JSON-ready, and of each shape its program's timing, `runs`."""
 
     def __init__(self, cfg: Config, device: str, compare: tuple[str, ...]):
         from ..runtime.device import open_device
@@ -63,6 +64,7 @@ class _Bench:
         self.cfg, self.compare, self.clocked = cfg, compare, device != "model"
         self.device = open_device(device, cfg)
         self.rows: list[dict[str, Any]] = []
+        self.runs: list[tuple[str, Program, Timing]] = []
         self._known: dict[str, dict[str, Any]] = {}  # shapes that occur again are measured once
 
     def measure(self, entry: Entry) -> None:
@@ -94,7 +96,11 @@ class _Bench:
             "vta_cycles": round(VTA_MS[entry.shape] * 1000 * _MHZ) if entry.shape in VTA_MS else None,
         }
         if self.clocked:
-            row |= _rates(row)
+            from ..sim.timing import predict
+
+            timing = predict(program)
+            self.runs.append((entry.shape, program, timing))
+            row |= _rates(row) | {"loads_beside_gemm": _loads_beside_gemm(program, timing)}
             row |= self._compared(entry)
         return row
 
@@ -192,6 +198,24 @@ def _rates(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _loads_beside_gemm(program: Program, timing: Timing) -> float | None:
+    """The part of the transfers of inputs and weights during which a GEMM runs, by the timing model."""
+    import numpy as np
+
+    from ..hw.isa import Isa
+
+    isa = Isa(program.cfg)
+    names = np.array([isa.mnemonic(fields) for fields in isa.decode(program.finish().insn)])
+    gemm, loads = np.isin(names, ("GEMM", "DWGEMM")), np.isin(names, ("LOAD.INP", "LOADP.INP", "LOAD.WGT", "LOADP.WGT"))
+    busy = np.zeros(timing.cycles + 2, np.int64)
+    np.add.at(busy, timing.start[gemm], 1)
+    np.add.at(busy, timing.end[gemm] + 1, -1)
+    before = np.concatenate([[0], np.cumsum(np.cumsum(busy) > 0)])
+    beside = before[timing.end[loads] + 1] - before[timing.start[loads]]
+    total = (timing.end[loads] + 1 - timing.start[loads]).sum()
+    return float(beside.sum() / total) if total else None
+
+
 def _sum(rows: list[dict[str, Any]]) -> dict[str, Any]:
     keys = ("cycles", "ideal", "roofline", "one_thread", "largest_tile", "shrunk", "shrunk_largest_tile")
     columns = {key: [row.get(key) for row in rows] for key in keys}
@@ -230,7 +254,7 @@ def _print(rows: list[dict[str, Any]], sums: dict[str, Any], facts: dict[str, An
 
 
 def _table(rows: list[dict[str, Any]], total: dict[str, Any]) -> tuple[list[str], list[list[object]], list[object]]:
-    columns = ["layer", "op", "cycles", "GEMM %", "bytes/cycle", "bound by", "roofline", "x roofline"]
+    columns = ["layer", "op", "cycles", "GEMM %", "bytes/cycle", "loads hidden %", "bound by", "roofline", "x roofline"]
     columns += ["VTA, PYNQ", "x VTA", "instructions", "exact"]
     cells = [
         [
@@ -239,6 +263,7 @@ def _table(rows: list[dict[str, Any]], total: dict[str, Any]) -> tuple[list[str]
             row["cycles"],
             100 * row["utilisation"],
             row["bytes_per_cycle"],
+            "" if row["loads_beside_gemm"] is None else 100 * row["loads_beside_gemm"],
             row["bound"],
             round(row["roofline"]),
             row["of_roofline"],
@@ -250,7 +275,17 @@ def _table(rows: list[dict[str, Any]], total: dict[str, Any]) -> tuple[list[str]
         for row in rows
     ]
     cycles, roofline = total["cycles"], total["roofline"]
-    last = ["total without C3", "", cycles, 100 * total["ideal"] / cycles, "", "", round(roofline), cycles / roofline]
+    last = [
+        "total without C3",
+        "",
+        cycles,
+        100 * total["ideal"] / cycles,
+        "",
+        "",
+        "",
+        round(roofline),
+        cycles / roofline,
+    ]
     return columns, cells, [*last, "", "", sum(row["instructions"] for row in rows if row["name"] != "C3"), ""]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from ..hw.errors import InputError, UnsupportedError
 from . import graph as g
 from .tflite_file import Info, ModelFile, Node, read
+from .tflite_shapes import fold
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
@@ -39,6 +40,9 @@ def import_tflite(path: str | Path) -> g.Graph:
     importer = Importer(file)
     importer.add_inputs()
     for node in file.nodes:
+        if (value := fold(node, file.tensors)) is not None:
+            file.tensors[node.outputs[0]] = replace(file.tensors[node.outputs[0]], data=value)
+            continue
         try:
             convert(importer, node)
         except Refused as exc:
@@ -128,7 +132,7 @@ class Importer:
     def assume_outputs(self, node: Node) -> None:
         """Stand-ins for the outputs of an operator that was refused, so that those behind it are checked, too."""
         for k in node.outputs:
-            if k >= 0 and k not in self._plain and k not in self._canonical:
+            if k not in self._plain and k not in self._canonical:
                 self._assume(k)
 
     def view(self, k: int, *, plain: bool = False) -> g.Tensor | None:

@@ -56,7 +56,7 @@ class Info:
 class Node:
     """An operator of the file: `kind` is the schema's name, `name` that and its position, `tensor` its output's name.
 
-    `inputs` and `outputs` are tensor numbers; -1 is an input that is left out.
+    `inputs` and `outputs` are tensor numbers; an input of -1 is left out.
     """
 
     kind: str
@@ -113,7 +113,8 @@ def _parse(path: Path, model: Any) -> ModelFile:
         code = model.operatorCodes[op.opcodeIndex]
         kind = _kind(code)
         inputs, outputs = _ints(op.inputs), _ints(op.outputs)
-        if not outputs or not all(-1 <= k < len(tensors) for k in inputs + outputs):
+        known = range(len(tensors))
+        if not outputs or not all(k in known for k in outputs) or not all(k == -1 or k in known for k in inputs):
             raise FileError(f"{path}: operator {number} ({kind}) names tensors that the file does not have")
         options = op.builtinOptions
         nodes.append(Node(kind, f"{kind.lower()}_{number}", tensors[outputs[0]].name, inputs, outputs, options))

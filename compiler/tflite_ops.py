@@ -10,6 +10,7 @@ from . import graph as g
 from . import tables
 from .tflite import TO_NCHW, TO_NHWC, Importer, Refused
 from .tflite_file import Node, schema
+from .tflite_shapes import ranges
 
 _ACTIVATION = schema.ActivationFunctionType
 _CANONICAL_AXIS = dict(enumerate(TO_NHWC))  # NHWC axis -> NCHW axis
@@ -328,17 +329,10 @@ def _strided_slice(imp: Importer, node: Node) -> None:
     given = [[int(v) for v in imp.constant(node, k).reshape(-1)] for k in (1, 2, 3)]
     if {len(values) for values in given} != {len(x.shape)} or 0 in given[2]:
         raise Refused(f"slices {len(given[0])} dimensions of input {x.name!r}, which has {len(x.shape)}")
-    begin, sizes = [], []
-    for k, (first, last, step) in enumerate(zip(*given)):
-        if masks["shrinkAxis"] >> k & 1:
-            indices = range(first, first + 1) if first >= 0 else range(first + x.shape[k], first + x.shape[k] + 1)
-        else:
-            limits = None if masks["begin"] >> k & 1 else first, None if masks["end"] >> k & 1 else last
-            indices = range(x.shape[k])[slice(*limits, step)]
-        if not indices:
-            raise Refused(f"takes nothing along dimension {k}")
-        begin.append(indices[0])
-        sizes.append(len(indices))
+    found = ranges(node, x.shape, *given)
+    if not all(found):
+        raise Refused(f"takes nothing along dimension {[bool(indices) for indices in found].index(False)}")
+    begin, sizes = [indices[0] for indices in found], [len(indices) for indices in found]
     steps = tuple(step if n > 1 else 1 for step, n in zip(given[2], sizes))
     if not masks["shrinkAxis"] and len(sizes) == 4:
         x, y = imp.activation(node, 0), imp.result(node)

@@ -271,7 +271,7 @@ class _Candidates:
             rest = np.maximum(self.steps - both - count, 0)
             cycles = both * np.maximum(step, inp + wgt) + count * np.maximum(step, alone) + rest * step
             cycles = np.maximum(cycles, self.tiles * out) + first + last + parameters
-            # The threads end their tiles one right after the other: stores run beside the last steps and the next first.
+            # Threads end their tiles right one after the other: stores run beside the last steps and the next first.
             hidden = 2 * (tile.vthreads - 1) / tile.vthreads * step
             cycles += np.where(self.steps > self.tiles, self.tiles * np.maximum(out - hidden, 0), 0)
             cycles += np.where(self.inp.waits, x * inp, 0) + np.where(self.wgt.waits, w * wgt, 0)

@@ -10,24 +10,15 @@ from amaranth.lib.wiring import In, Out
 
 from .config import Config
 from .isa import AluOp
+from .ports import Products, groups, lanes, multipliers
 
 OP_BITS = 3
 PRODUCT_LATENCY = 2  # cycles from operands to products
 
 
-def lanes(cfg: Config) -> int:
-    """Values of an accumulator entry."""
-    return cfg.batch * cfg.block_out
-
-
-def multipliers(cfg: Config) -> int:
-    """Lanes that multiply at the same time."""
-    return min(cfg.ppu_lanes, lanes(cfg))
-
-
-def groups(cfg: Config) -> int:
-    """Cycles in which the lanes of an entry enter the multipliers."""
-    return lanes(cfg) // multipliers(cfg)
+def multiplies(op: Value) -> Value:
+    """Whether operation `op` needs the multipliers."""
+    return op >= AluOp.MUL
 
 
 class Alu(wiring.Component):
@@ -73,43 +64,30 @@ _LANES: dict[AluOp, Callable[[Value, Value], Value]] = {
 
 
 class Multiplier(wiring.Component):
-    """Low halves of 32 x 32 bit products, `multipliers(cfg)` lanes in each cycle.
+    """Low halves of 32 x 32 bit products, `multipliers(cfg)` lanes in each cycle: MUL where there is no RESCALE.
 
-    Members: `en`, `group` (the lanes from `group * multipliers` on enter), `a`, `b` (whole entries); `o_en`, `o_group`
-    and `o` (their products) `PRODUCT_LATENCY` cycles later. Interval 1, no back-pressure. Each lane has three
-    16 x 16 bit multipliers: the product of the high halves is beyond bit 32.
+    Members: `alu` (`Products`, never with `rescale`). Latency `PRODUCT_LATENCY`, interval 1, no back-pressure. Each
+    lane has three 16 x 16 bit multipliers: the product of the high halves is beyond bit 32.
     """
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
-        group = (groups(cfg) - 1).bit_length()
-        super().__init__(
-            {
-                "en": In(1),
-                "group": In(group),
-                "a": In(cfg.acc_entry_bits),
-                "b": In(cfg.acc_entry_bits),
-                "o_en": Out(1),
-                "o_group": Out(group),
-                "o": Out(32 * multipliers(cfg)),
-            }
-        )
+        super().__init__({"alu": In(Products(cfg))})
 
     def elaborate(self, platform) -> Module:
         """Operand registers, partial products in registers, their sum."""
-        m, bits = Module(), 32 * multipliers(self.cfg)
-        a, b = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
-        en, group = Signal(), Signal.like(self.group)
-        m.d.sync += [en.eq(self.en), group.eq(self.group), self.o_en.eq(en), self.o_group.eq(group)]
+        m, bits, alu = Module(), 32 * multipliers(self.cfg), self.alu
+        a, b, en = Signal(bits, reset_less=True), Signal(bits, reset_less=True), Signal()
+        m.d.sync += en.eq(alu.en)
         for k in range(groups(self.cfg)):
             part = slice(k * bits, (k + 1) * bits)
-            with m.If(self.en & (self.group == k)):
-                m.d.sync += [a.eq(self.a[part]), b.eq(self.b[part])]
+            with m.If(alu.en & (alu.group == k)):
+                m.d.sync += [a.eq(alu.a[part]), b.eq(alu.b[part])]
         for k in range(multipliers(self.cfg)):
             (a0, a1), (b0, b1) = ((v[32 * k : 32 * k + 16], v[32 * k + 16 : 32 * k + 32]) for v in (a, b))
             parts = [Signal(32, name=f"part_{k}_{name}", reset_less=True) for name in ("low", "ab", "ba")]
             with m.If(en):
                 m.d.sync += [part.eq(u * v) for part, u, v in zip(parts, (a0, a1, a0), (b0, b0, b1))]
             low, ab, ba = parts
-            m.d.comb += self.o[32 * k : 32 * (k + 1)].eq(low + (ab + ba).shift_left(16))
+            m.d.comb += alu.o[32 * k : 32 * (k + 1)].eq(low + (ab + ba).shift_left(16))
         return m

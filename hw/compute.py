@@ -7,6 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.enum import Enum
 from amaranth.lib.wiring import In, Out
 
+from .alu import Multiplier
 from .config import Config
 from .execute import Execute
 from .fifo import Fifo
@@ -15,7 +16,9 @@ from .isa import Mem, Op
 from .layouts import insn_layout, push_layout
 from .mover import Mover, move_of
 from .ports import (
+    Requantise,
     SramRead,
+    SramWrite,
     StoreRead,
     Token,
     beat_signature,
@@ -24,6 +27,7 @@ from .ports import (
     unit_members,
 )
 from .regs import Error
+from .rescale import Rescale
 from .scratchpad import Accumulators, Scratchpad
 from .sequencer import Sequencer
 
@@ -49,7 +53,8 @@ class Compute(wiring.Component):
 
     Members: `cmd` the compute queue; its tokens `from_load`, `from_store`, `to_load`, `to_store`; `req` and `beats` the
     read port of micro-op and accumulator loads; `inp`, `wgt` read ports of the scratchpads; `store` the accumulators as
-    STORE reads them; `finish` (FINISH has executed); and those of every unit.
+    STORE reads them; with extension `requant` the multipliers as the post-processing unit uses them, `requantise`, and
+    `write_par`, the PAR scratchpad; `finish` (FINISH has executed); and those of every unit.
 
     GEMM and ALU follow each other through the sequencer and the pipeline without a gap (hw/sequencer.py,
     hw/execute.py). A load is requested at once; loads, GEMM and ALU pass each other where they touch different memory
@@ -60,6 +65,7 @@ class Compute(wiring.Component):
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
+        post = {"requantise": In(Requantise(cfg)), "write_par": In(SramWrite(cfg, Mem.PAR))}
         super().__init__(
             {
                 "cmd": In(command_signature()),
@@ -72,6 +78,7 @@ class Compute(wiring.Component):
                 "inp": Out(SramRead(cfg, Mem.INP)),
                 "wgt": Out(SramRead(cfg, Mem.WGT)),
                 "store": In(StoreRead(cfg)),
+                **(post if "requant" in cfg.extensions else {}),
                 "finish": Out(1),
                 **unit_members(),
             }
@@ -122,7 +129,7 @@ class Compute(wiring.Component):
         return m
 
     def _memories(self, m: Module, sequencer: Sequencer, execute: Execute, mover: Mover) -> None:
-        """Micro-ops and accumulators, and who reads and writes them."""
+        """Micro-ops and accumulators, and who reads and writes them; the multipliers."""
         m.submodules.uops = uops = Scratchpad(self.cfg, mem=Mem.UOP)
         m.submodules.accumulators = acc = Accumulators(self.cfg)
         wiring.connect(m, mover.write_uop, uops.write)
@@ -131,6 +138,13 @@ class Compute(wiring.Component):
         wiring.connect(m, wiring.flipped(self.store), acc.store)
         for name in ("dst", "src", "write"):
             wiring.connect(m, getattr(execute, name), getattr(acc, name))
+        if "requant" in self.cfg.extensions:
+            m.submodules.multiplier = multiplier = Rescale(self.cfg)
+            wiring.connect(m, wiring.flipped(self.requantise), multiplier.ppu)
+            wiring.connect(m, wiring.flipped(self.write_par), multiplier.write)
+        else:
+            m.submodules.multiplier = multiplier = Multiplier(self.cfg)
+        wiring.connect(m, execute.multiplier, multiplier.alu)
 
     def _dispatch(
         self, m: Module, sequencer: Sequencer, mover: Mover, room: Value, order: Fifo

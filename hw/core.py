@@ -24,17 +24,25 @@ from .scratchpad import Scratchpad
 from .store import Store
 
 FAULTS = ("fetch", "load", "compute", "store")
-BUFFERS = {"load": 128, "compute": 128, "fetch": 64}  # beats that each client of a read port may ask for ahead
-CLIENTS = {1: (("load", "compute", "fetch"),), 2: (("load",), ("compute", "fetch"))}  # of each port, by `load_ports`
+# beats that each client of a read port may ask for ahead
+BUFFERS = {"load": 128, "compute": 128, "fetch": 64, "store": 64}
+# of each port, by `load_ports`; the store unit reads parameters alone
+CLIENTS = {1: (("load", "compute", "fetch", "store"),), 2: (("load",), ("compute", "fetch", "store"))}
 CHANNELS = (("load", "compute"), ("compute", "load"), ("compute", "store"), ("store", "compute"))
 
 
 def check_ports(cfg: Config) -> None:
-    """Raises `UnsupportedError` for numbers of ports that the core is not made for."""
+    """Raises `UnsupportedError` for numbers and widths of ports that the core is not made for."""
     if cfg.load_ports not in CLIENTS:
         raise UnsupportedError(f"Config.load_ports = {cfg.load_ports}: the core has 1 or 2; use one of those")
     if cfg.store_ports != 1:
         raise UnsupportedError(f"Config.store_ports = {cfg.store_ports}: the core has 1; use that")
+    bits = 8 * cfg.par_entry_bytes
+    if "requant" in cfg.extensions and bits % cfg.axi_bits:
+        raise UnsupportedError(
+            f"Config.axi_bits = {cfg.axi_bits}: extension requant needs entries of PAR that are whole beats, and with "
+            f"block_out = {cfg.block_out} they have {bits} bits; use at most {bits // 3}"
+        )
 
 
 def bus_members(cfg: Config) -> dict:
@@ -103,8 +111,11 @@ class Engine(wiring.Component):
             wiring.connect(m, write, scratchpad.write)
             wiring.connect(m, read, scratchpad.read)
         wiring.connect(m, store.acc, compute.store)
+        if "requant" in cfg.extensions:
+            wiring.connect(m, store.requantise, compute.requantise)
+            wiring.connect(m, store.write_par, compute.write_par)
         wiring.connect(m, store.axi, wiring.flipped(self.m.store0))
-        ports = self._read_ports(m, {"load": load, "compute": compute, "fetch": fetch})
+        ports = self._read_ports(m, {**units, "fetch": fetch})
         for unit, name in ((fetch, "fetch"), *((u, n) for n, u in units.items())):
             wiring.connect(m, unit.fault, wiring.flipped(self.faults[FAULTS.index(name)]))
             m.d.comb += unit.halt.eq(self.halt)
@@ -127,7 +138,8 @@ class Engine(wiring.Component):
 
     def _read_ports(self, m: Module, clients: dict) -> list[ReadPort]:
         ports = []
-        for k, names in enumerate(CLIENTS[self.cfg.load_ports]):
+        for k, every in enumerate(CLIENTS[self.cfg.load_ports]):
+            names = [name for name in every if hasattr(clients[name], "req")]
             port = ReadPort(self.cfg, buffers=tuple(BUFFERS[name] for name in names))
             m.submodules[f"read_port_{k}"] = port
             wiring.connect(m, port.axi, wiring.flipped(getattr(self.m, f"load{k}")))

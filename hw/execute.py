@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from . import alu, gemm
+from . import alu, gemm, rescale
 from .config import Config
 from .isa import AluOp, Mem
-from .ports import SramRead, address_bits
+from .ports import Products, SramRead, address_bits
 from .scratchpad import READ_LATENCY, EntryWrite, bank
 from .sequencer import row_bits, visit_layout
 
@@ -28,15 +28,20 @@ def latency(cfg: Config) -> int:
     return dot_latency(cfg) + 1
 
 
+def product_latency(cfg: Config) -> int:
+    """Cycles from operands to products."""
+    return rescale.LATENCY if "requant" in cfg.extensions else alu.PRODUCT_LATENCY
+
+
 def multiply_interval(cfg: Config) -> int:
-    """Cycles of a MUL visit: its lanes take turns at the multipliers, and the next visit waits for the result."""
-    return alu.groups(cfg) + alu.PRODUCT_LATENCY + ACC_STAGES
+    """Cycles from a MUL or RESCALE visit to one that follows it and is none, or reads its result."""
+    return alu.groups(cfg) + product_latency(cfg) + ACC_STAGES
 
 
 def visit_interval(cfg: Config, *, multiply: bool = False, tensor: bool = False, same_bank: bool = False) -> int:
-    """Cycles of a visit, when nothing else holds it up."""
+    """Cycles of a visit, when nothing else holds it up; a MUL or RESCALE (`multiply`) follows others of its kind."""
     reads = 2 if tensor and (same_bank or cfg.acc_banks == 1) else 1
-    return reads - 1 + (multiply_interval(cfg) if multiply else 1)
+    return reads - 1 + (max(alu.groups(cfg), 2) if multiply else 1)
 
 
 _LIVE = data.StructLayout(
@@ -58,10 +63,12 @@ class _Stage(NamedTuple):
 class Execute(wiring.Component):
     """Executes visits in order, each on the accumulators as the one before left them.
 
-    Members: `visits`, `inp`, `wgt` (scratchpad read ports), `dst`, `src`, `write` (the accumulators' ports), `retire`
-    (an instruction, the oldest one, has ended with the write before).
-    Latency `latency(cfg)`. Interval 1, but `multiply_interval(cfg)` for MUL, and one more for an ALU visit whose two
-    accumulators are in one bank: `visits.ready` falls meanwhile. Nothing waits behind that.
+    Members: `visits`, `inp`, `wgt` (scratchpad read ports), `dst`, `src`, `write` (the accumulators' ports),
+    `multiplier`, `retire` (an instruction, the oldest one, has ended with the write before).
+    Latency `latency(cfg)`. Interval 1, `visit_interval(cfg, multiply=True)` for MUL and RESCALE, and one more for an
+    ALU visit whose two accumulators are in one bank: `visits.ready` falls meanwhile. Nothing waits behind that.
+    MUL and RESCALE have results later than others: a visit behind them that is no such, or that reads or writes one of
+    their accumulators, waits `multiply_interval(cfg)` cycles.
 
     Stages behind the visit at the input: the operands of GEMM are read, multiplied and added up (hw/gemm.py); the
     accumulators are read so late that they arrive together with the sums:
@@ -83,6 +90,7 @@ class Execute(wiring.Component):
                 "dst": Out(SramRead(cfg, Mem.ACC)),
                 "src": Out(SramRead(cfg, Mem.ACC)),
                 "write": Out(EntryWrite(cfg)),
+                "multiplier": Out(Products(cfg)),
                 "retire": Out(1),
             }
         )
@@ -121,14 +129,15 @@ class Execute(wiring.Component):
         """The slot of the visit at the input; holds the visit while it needs more than one."""
         cfg, visit = self.cfg, self.visits.payload
         stage = self._stage(0)
-        fetched, wait = Signal(), Signal(range(multiply_interval(cfg)))
-        go, early, real = Signal(), Signal(), Signal()
+        fetched, go, early, real = Signal(), Signal(), Signal(), Signal()
         same = bank(cfg, visit.dst) == bank(cfg, self._source(visit))
+        multiply = stage.live.en & alu.multiplies(visit.op)
+        may = self._order(m, visit, multiply)
         m.d.comb += [
-            real.eq(self.visits.valid & ~visit.void & (wait == 0)),
+            real.eq(self.visits.valid & ~visit.void & may),
             early.eq(real & visit.tensor & same & ~fetched),
-            go.eq(self.visits.valid & (wait == 0) & ~early),
-            self.visits.ready.eq((wait == 0) & ~early),
+            go.eq(self.visits.valid & may & ~early),
+            self.visits.ready.eq(may & ~early),
             stage.live.en.eq(real & ~early),
             stage.live.early.eq(early),
             stage.live.last.eq(go & visit.last),
@@ -136,11 +145,36 @@ class Execute(wiring.Component):
             *[stage.slot[name].eq(visit[name]) for name in self._slot.members if name != "late"],
         ]
         m.d.sync += fetched.eq(early)
+        return stage
+
+    def _order(self, m: Module, visit, multiply: Value) -> Value:
+        """Whether the visit at the input may go, after those that `multiply`.
+
+        It may when all results are written, or when it multiplies, too, the last one's operands have entered, and none
+        of the latest ones writes an accumulator that it reads or writes. That is found one cycle ahead, so that no
+        comparison of addresses is in the way of `visits.ready`.
+        """
+        cfg = self.cfg
+        cycles, spacing = multiply_interval(cfg), visit_interval(cfg, multiply=True)
+        wait, follows, conflict = Signal(range(cycles)), Signal(), Signal()
+        latest = [
+            (Signal(name=f"multiplying_{k}"), Signal.like(visit.dst, name=f"product_{k}"))
+            for k in range(-(-cycles // spacing))
+        ]
+        for en, dst in latest:
+            with m.If(en & ((dst == visit.dst) | (visit.tensor & (dst == self._source(visit))))):
+                m.d.comb += conflict.eq(1)
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
-        with m.Elif(stage.live.en & (visit.op == AluOp.MUL)):
-            m.d.sync += wait.eq(multiply_interval(cfg) - 1)
-        return stage
+        with m.Else():
+            m.d.sync += [en.eq(0) for en, _ in latest]
+        with m.If(multiply):
+            before = [(C(1, 1), visit.dst), *latest]
+            m.d.sync += wait.eq(cycles - 1)
+            m.d.sync += [a.eq(b) for pair in zip(latest, before) for a, b in zip(*pair)]
+        ours = self.visits.valid & ~self.visits.ready & ~visit.void & alu.multiplies(visit.op)
+        m.d.sync += follows.eq(ours & ~conflict & (wait <= cycles - spacing + 1))
+        return (wait == 0) | follows
 
     def _source(self, visit) -> Value:
         """`src` of an ALU visit."""
@@ -185,39 +219,52 @@ class Execute(wiring.Component):
         """Execute: the result register, and the end of the instruction."""
         cfg = self.cfg
         a, b, sums = operands
-        groups, width = alu.groups(cfg), 32 * alu.multipliers(cfg)
+        count, width = alu.groups(cfg), 32 * alu.multipliers(cfg)
         m.submodules.alu = lanes = alu.Alu(cfg)
-        m.submodules.multiplier = multiplier = alu.Multiplier(cfg)
         dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(alu.lanes(cfg)))
-        multiply, group, done = Signal(), Signal(range(groups)), Signal()
-        held, now = self._stage(-1), Signal()  # the visit that multiplies; another one ends
+        multiply, now = Signal(), Signal()
         m.d.comb += [
             lanes.op.eq(execute.slot.op),
             lanes.a.eq(a),
             lanes.b.eq(Mux(execute.slot.dot, dots, b)),
-            multiply.eq(execute.live.en & (execute.slot.op == AluOp.MUL)),
-            now.eq(~multiply),
-            multiplier.en.eq(multiply | (group != 0)),
-            multiplier.group.eq(group),
-            multiplier.a.eq(a),
-            multiplier.b.eq(b),
-            done.eq(multiplier.o_en & (multiplier.o_group == groups - 1)),
+            multiply.eq(execute.live.en & alu.multiplies(execute.slot.op)),
+            now.eq(execute.live.en & ~multiply),
         ]
-        if groups > 1:
-            m.d.sync += group.eq(group + multiplier.en)
-        with m.If(multiply):
-            m.d.sync += [held.live.eq(execute.live), held.slot.eq(execute.slot)]
-        for k in range(groups):  # operands wait in their registers; a group's result comes after it entered
+        products = self._multiply(m, multiply, execute, a, b)
+        end = products[-1]
+        for k in range(count):  # operands wait in their registers; a group's result comes after it entered
             part = slice(k * width, (k + 1) * width)
-            with m.If(multiplier.o_en & (multiplier.o_group == k)):
-                m.d.sync += result[part].eq(multiplier.o)
-            with m.Elif(execute.live.en & now):
+            with m.If(products[k - count].en):
+                m.d.sync += result[part].eq(self.multiplier.o)
+            with m.Elif(now):
                 m.d.sync += result[part].eq(lanes.o[part])
         m.d.sync += [
-            written.eq((execute.live.en & now) | done),
-            writing.eq(Mux(done, held.slot.dst, execute.slot.dst)),
-            self.retire.eq((execute.live.last & now) | (done & held.live.last)),
+            written.eq(now | end.en),
+            writing.eq(Mux(end.en, end.dst, execute.slot.dst)),
+            self.retire.eq((execute.live.last & ~multiply) | end.last),
         ]
+
+    def _multiply(self, m: Module, multiply: Value, execute, a: Value, b: Value) -> list[data.View]:
+        """Sends the operands to the multipliers, group by group; returns what multiplies, k cycles later."""
+        cfg, port, slot = self.cfg, self.multiplier, execute.slot
+        group, latest, now = Signal.like(port.group), Signal.like(execute.slot), Signal.like(execute.slot)
+        m.d.comb += [
+            now.eq(Mux(multiply, slot, latest)),
+            port.en.eq(multiply | (group != 0)),
+            port.group.eq(group),
+            port.rescale.eq(now.op == AluOp.RESCALE),
+            port.par.eq(now.imm),
+            port.a.eq(a),
+            port.b.eq(b),
+        ]
+        m.d.sync += [group.eq(group + port.en), latest.eq(now)]
+        done = data.StructLayout({"en": 1, "last": 1, "dst": slot.dst.shape()})
+        values, stages = {"en": multiply, "last": multiply & execute.live.last, "dst": slot.dst}, []
+        for k in range(product_latency(cfg) + alu.groups(cfg) - 1):
+            stages.append(Signal(done, name=f"multiply_{k + 1}"))
+            m.d.sync += [stages[k][name].eq(value) for name, value in values.items()]
+            values = {name: stages[k][name] for name in values}
+        return stages
 
 
 def _matches(m: Module, latest: tuple, addr: Value, wanted: Value, name: str) -> tuple[Signal, ...]:

@@ -133,26 +133,28 @@ def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
     gemm, alu = data.View(insn_layout(cfg, "GEMM"), word), data.View(insn_layout(cfg, "ALU"), word)
     bad, queue = Signal(), Signal(Queue, init=Queue.COMPUTE)
     known = {Mem.WGT, Mem.INP, Mem.ACC} | ({Mem.ACC8} if loads_int8(cfg) else set())
+    special = {Mem.UOP} | ({Mem.PAR} if "requant" in ext else set())
     m.d.comb += [bad.eq(1), queue.eq(Queue.COMPUTE)]
     with m.Switch(flags.op):
-        for op, allowed in ((Op.LOAD, known | {Mem.UOP}), (Op.LOADP, known if "pad_value" in ext else set())):
+        for op, allowed in ((Op.LOAD, known | special), (Op.LOADP, known if "pad_value" in ext else set())):
             with m.Case(op), m.Switch(load.mem):
                 for mem in sorted(allowed):
                     with m.Case(mem):
                         if mem in (Mem.INP, Mem.WGT):
                             m.d.comb += [bad.eq(flags.pop_prev | flags.push_prev), queue.eq(Queue.LOAD)]
+                        elif mem == Mem.PAR:
+                            m.d.comb += [bad.eq(flags.pop_next | flags.push_next), queue.eq(Queue.STORE)]
                         else:
                             m.d.comb += bad.eq(0)
         with m.Case(Op.STORE):
             nothing = (load.mem == Mem.UOP) & (load.x_size == 0)
-            m.d.comb += [
-                queue.eq(Queue.STORE),
-                bad.eq(~((load.mem == Mem.OUT) | nothing) | flags.pop_next | flags.push_next),
-            ]
+            stores = (load.mem == Mem.OUT) | ((load.mem == Mem.OUTQ) if "requant" in ext else 0)
+            m.d.comb += [queue.eq(Queue.STORE), bad.eq(~(stores | nothing) | flags.pop_next | flags.push_next)]
         with m.Case(Op.GEMM, *([Op.DWGEMM] if "depthwise" in ext else [])):
             m.d.comb += bad.eq(gemm.reset & gemm.overwrite if "overwrite" in ext else 0)
         with m.Case(Op.ALU):
-            m.d.comb += bad.eq(alu.alu_op > AluOp.MUL)
+            rescale = (alu.alu_op == AluOp.RESCALE) & alu.use_imm if "rescale" in ext else 0
+            m.d.comb += bad.eq((alu.alu_op > AluOp.MUL) & ~rescale)
         with m.Case(Op.FINISH):
             m.d.comb += bad.eq(0)
     return bad | (final != (flags.op == Op.FINISH)), queue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -59,8 +59,8 @@ def move_of(cfg: Config, command, move) -> list:
 class Mover(wiring.Component):
     """sram[base + y * W + x] = pad, or dram[base + (y - y_pad_0) * x_stride + (x - x_pad_0)], for W x H entries.
 
-    W = x_pad_0 + x_size + x_pad_1, H = y_pad_0 + y_size + y_pad_1; micro-ops are one row without pads. ACC8
-    widens int8. Nothing is moved where x_size is 0.
+    W = x_pad_0 + x_size + x_pad_1, H = y_pad_0 + y_size + y_pad_1; micro-ops are one row, and neither they nor PAR have
+    pads. ACC8 widens int8. Nothing is moved where x_size is 0.
 
     Members: `cmd` commands, `req` and `beats` the read port, `write_<mem>` one per scratchpad of `mems`, `done` the
     tokens of executed commands in order, `hold` (write nothing now), `idle`, `fault` (bus error or entry beyond the
@@ -167,9 +167,14 @@ def step_layout(cfg: Config) -> data.StructLayout:
     )
 
 
+def units(mem: Mem) -> int:
+    """Parts of an entry of `mem` whose bytes are a power of two: 3 for PAR, with its 12 bytes per channel."""
+    return 3 if mem == Mem.PAR else 1
+
+
 def beat_shift(cfg: Config, mem: Mem) -> int:
-    """log2 of the beats of an entry in DRAM; negative where several entries are in a beat."""
-    return (entry_bytes(cfg, mem) * 8).bit_length() - cfg.axi_bits.bit_length()
+    """log2 of the beats of a unit (see `units`) in DRAM; negative where several units are in a beat."""
+    return (entry_bytes(cfg, mem) // units(mem) * 8).bit_length() - cfg.axi_bits.bit_length()
 
 
 class Planner(wiring.Component):
@@ -231,7 +236,8 @@ class Planner(wiring.Component):
         return m
 
     def _describe(self, tile, cmd, flat, dense) -> list:
-        pad = {name: Mux(flat, 0, cmd[name]) for name in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
+        bare = C(1, 1) if self.mems == (Mem.PAR,) else flat
+        pad = {name: Mux(bare, 0, cmd[name]) for name in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
         rows = Mux(flat, 1, cmd.y_size)
         height = pad["y_pad_0"] + rows + pad["y_pad_1"]
         return [
@@ -260,7 +266,8 @@ class Planner(wiring.Component):
                 shift = beat_shift(self.cfg, name)
                 with m.Case(name):
                     if shift >= 0:
-                        m.d.comb += [req.addr.eq(at << shift), req.beats.eq(entries << shift)]
+                        n = units(name)
+                        m.d.comb += [req.addr.eq((at * n) << shift), req.beats.eq((entries * n) << shift)]
                     else:
                         end = at[:-shift] + entries + ((1 << -shift) - 1)
                         m.d.comb += [req.addr.eq(at >> -shift), req.beats.eq(end >> -shift)]
@@ -388,14 +395,14 @@ class Writer(wiring.Component):
         """The registered write port of `mem`."""
         step, port = self.step.payload, getattr(self, f"write_{mem.name.lower()}")
         lanes, word = len(port.en), len(port.data)
-        bits = {Mem.UOP: 32, Mem.INP: self.cfg.inp_bits, Mem.WGT: self.cfg.wgt_bits, Mem.ACC: 32}[mem]
+        bits = {Mem.INP: self.cfg.inp_bits, Mem.WGT: self.cfg.wgt_bits}.get(mem, 32)
         padding = Signal(bits, name=f"padding_{mem.name.lower()}")
         addr, datum = (Signal.like(s, reset_less=True) for s in (port.addr, port.data))
         m.d.comb += [padding.eq(step.pad_value.as_signed()), port.addr.eq(addr), port.data.eq(datum)]
         m.d.sync += port.en.eq(0)
         for name in loaded_as(self.cfg, (mem,)):
             shift = beat_shift(self.cfg, name)
-            chunks = 1 << max(shift, 0)
+            chunks = units(name) << max(shift, 0)
             en = Const((1 << lanes) - 1, lanes) if chunks == 1 else self._lanes(chunk, chunks, lanes)
             with m.If(step.mem == name):
                 m.d.comb += final.eq(chunk == chunks - 1)

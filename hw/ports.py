@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .config import Config
-from .isa import Mem
+from .isa import Mem, depth
 from .layouts import INDEX_BITS, command_layout, move_layout, push_layout
 
 ADDRESS_BITS = 40  # of a DRAM byte address
@@ -19,13 +19,18 @@ BYTES_BITS = 8  # of the bytes that one cycle moves
 
 def entry_bits(cfg: Config, mem: Mem) -> int:
     """Bits of an entry as its scratchpad holds it."""
-    return {Mem.UOP: 32, Mem.INP: cfg.inp_entry_bits, Mem.WGT: cfg.wgt_entry_bits, Mem.ACC: cfg.acc_entry_bits}[mem]
+    return {
+        Mem.UOP: 32,
+        Mem.INP: cfg.inp_entry_bits,
+        Mem.WGT: cfg.wgt_entry_bits,
+        Mem.ACC: cfg.acc_entry_bits,
+        Mem.PAR: 8 * cfg.par_entry_bytes,
+    }[mem]
 
 
 def address_bits(cfg: Config, mem: Mem) -> int:
     """Bits of an entry's index."""
-    depth = {Mem.UOP: cfg.uop_depth, Mem.INP: cfg.inp_depth, Mem.WGT: cfg.wgt_depth, Mem.ACC: cfg.acc_depth}[mem]
-    return (depth - 1).bit_length()
+    return (depth(cfg, mem) - 1).bit_length()
 
 
 def lane_bits(cfg: Config, mem: Mem) -> int:
@@ -37,6 +42,26 @@ def word_bits(cfg: Config, mem: Mem) -> int:
     """Bits of write data: a lane; accumulators that also load int8 take one beat widened to int32."""
     wide = 4 * cfg.axi_bits if mem == Mem.ACC and "acc8" in cfg.extensions else cfg.axi_bits
     return min(entry_bits(cfg, mem), wide)
+
+
+def lanes(cfg: Config) -> int:
+    """Values of an accumulator entry."""
+    return cfg.batch * cfg.block_out
+
+
+def multipliers(cfg: Config) -> int:
+    """Lanes that multiply at the same time."""
+    return min(cfg.ppu_lanes, lanes(cfg))
+
+
+def groups(cfg: Config) -> int:
+    """Cycles in which the lanes of an entry enter the multipliers."""
+    return lanes(cfg) // multipliers(cfg)
+
+
+def group_bits(cfg: Config) -> int:
+    """Bits of a group's number."""
+    return (groups(cfg) - 1).bit_length()
 
 
 class SramWrite(wiring.Signature):
@@ -78,6 +103,47 @@ class StoreRead(wiring.Signature):
                 "ready": In(1),
                 "addr": Out(address_bits(cfg, Mem.ACC)),
                 "data": In(unsigned(cfg.acc_entry_bits)),
+            }
+        )
+
+
+class Products(wiring.Signature):
+    """ALU's use of the multipliers: in every cycle with `en` the lanes of `group` of the entry `a` enter.
+
+    They are multiplied with those of the entry `b`, or with `rescale` scaled by the parameters of PAR entry `par`. `o`
+    are the results of the group that entered a fixed number of cycles before, low 32 bits of each lane.
+    """
+
+    def __init__(self, cfg: Config):
+        super().__init__(
+            {
+                "en": Out(1),
+                "group": Out(group_bits(cfg)),
+                "rescale": Out(1),
+                "par": Out(address_bits(cfg, Mem.PAR)),
+                "a": Out(cfg.acc_entry_bits),
+                "b": Out(cfg.acc_entry_bits),
+                "o": In(unsigned(32 * multipliers(cfg))),
+            }
+        )
+
+
+class Requantise(wiring.Signature):
+    """STORE's use of the multipliers: the lanes of `group` of the entry `a` enter in a cycle with `en` and `ready`.
+
+    `o` are the int8 results under the parameters of PAR entry `par`, in the order of entry, valid with `o_en`.
+    """
+
+    def __init__(self, cfg: Config):
+        super().__init__(
+            {
+                "en": Out(1),
+                "ready": In(1),
+                "group": Out(group_bits(cfg)),
+                "par": Out(address_bits(cfg, Mem.PAR)),
+                "a": Out(cfg.acc_entry_bits),
+                "o_en": In(1),
+                "o": In(unsigned(8 * multipliers(cfg))),
             }
         )
 

@@ -14,10 +14,14 @@ from .mover import beat_shift
 from .ports import ADDRESS_BITS, BEATS_BITS, command_signature
 
 PLAN_LATENCY = 2  # cycles from an instruction to its first row
+PAR_ROW_BITS = 23  # of the PAR index of any row that an instruction can name
 
 
 def row_layout(cfg: Config) -> data.StructLayout:
-    """`entries` accumulators from `base` on, which go to `beats` beats from beat address `addr`, part `part`."""
+    """`entries` accumulators from `base` on, which go to `beats` beats from beat address `addr`, part `part`.
+
+    With `quant` they are requantised with PAR entry `par`, and after every `width` of them with one `par_step` further.
+    """
     return data.StructLayout(
         {
             "base": 33,
@@ -25,6 +29,7 @@ def row_layout(cfg: Config) -> data.StructLayout:
             "addr": ADDRESS_BITS - beat_size(cfg),
             "beats": BEATS_BITS,
             "part": 6,
+            **({"quant": 1, "par": PAR_ROW_BITS, "par_step": 6, "width": 16} if "requant" in cfg.extensions else {}),
             "last": 1,
             "push": 1,
             "index": INDEX_BITS,
@@ -34,6 +39,8 @@ def row_layout(cfg: Config) -> data.StructLayout:
 
 class StoreRows(wiring.Component):
     """Turns a STORE into rows: one each, or a single one where they are adjacent; a row of 0 entries for a NOP.
+
+    Adjacent rows stay one where their parameters differ: what changes with them is told by `row_layout`.
 
     Members: `cmd`, `row`, `idle`. Latency `PLAN_LATENCY`; one row per cycle.
     """
@@ -77,6 +84,8 @@ class StoreRows(wiring.Component):
                 stride.eq(insn.x_stride),
                 size.eq(insn.x_size),
             ]
+        if "requant" in self.cfg.extensions:
+            self._parameters(m, word, over)
         shift = beat_shift(self.cfg, Mem.OUT)
         m.d.comb += [row.base.eq(base), row.entries.eq(entries), row.push.eq(push), row.index.eq(index)]
         m.d.comb += row.last.eq(last)
@@ -90,3 +99,18 @@ class StoreRows(wiring.Component):
                 row.beats.eq((part + entries + ((1 << -shift) - 1)) >> -shift),
             ]
         return m
+
+    def _parameters(self, m: Module, word, over) -> None:
+        """What a requantising STORE says besides."""
+        row, insn = self.row.payload, data.View(insn_layout(self.cfg, "STOREQ"), word)
+        quant, par, step, width = (Signal(n, reset_less=True) for n in (1, PAR_ROW_BITS, 6, 16))
+        with m.If(self.row.ready):
+            m.d.sync += par.eq(par + step)
+        with m.If(over):
+            m.d.sync += [
+                quant.eq(insn.mem == Mem.OUTQ),
+                par.eq(insn.par_base),
+                step.eq(insn.par_step),
+                width.eq(insn.x_size),
+            ]
+        m.d.comb += [row.quant.eq(quant), row.par.eq(par), row.par_step.eq(step), row.width.eq(width)]

@@ -1,22 +1,36 @@
-"""Scratchpads: plain ones with one write and one read port, and the accumulators in banks."""
+"""Scratchpads: plain ones with one write and one read port, the parameters of channels, the accumulators in banks."""
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from .config import Config
+from .config import PAR_BYTES, Config
 from .isa import Mem
-from .ports import SramRead, SramWrite, StoreRead, address_bits, entry_bits, lane_bits, word_bits
+from .ports import (
+    SramRead,
+    SramWrite,
+    StoreRead,
+    address_bits,
+    entry_bits,
+    group_bits,
+    lane_bits,
+    multipliers,
+)
 
 READ_LATENCY = 1  # cycles from an address to its entry
 
 
 def repeated(cfg: Config, mem: Mem, word: Value) -> Value:
     """The data of a `SramWrite` repeated over a whole entry."""
-    return word.replicate(entry_bits(cfg, mem) // word_bits(cfg, mem))
+    return repeated_to(entry_bits(cfg, mem), word)
+
+
+def repeated_to(bits: int, word: Value) -> Value:
+    """`word` repeated over `bits` bits."""
+    return word.replicate(bits // len(word))
 
 
 class Scratchpad(wiring.Component):
@@ -44,6 +58,58 @@ class Scratchpad(wiring.Component):
             read.addr.eq(self.read.addr),
             self.read.data.eq(read.data),
         ]
+        return m
+
+
+def channels(cfg: Config) -> int:
+    """Channels of a group of lanes; lane k of it is one of channel k mod this."""
+    return min(multipliers(cfg), cfg.block_out)
+
+
+class Parameters(wiring.Component):
+    """The PAR scratchpad: what a group of lanes needs of an entry in each cycle.
+
+    Members: `write`; `en`, `addr` (entry), `group` (of lanes); `o`, the parameters of its `channels(cfg)` channels.
+    Latency `READ_LATENCY`, one read and one write per cycle, no back-pressure. Entries are written beat by beat
+    (never two beats at once), and kept in rows of as few channels as are whole beats.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "write": In(SramWrite(cfg, Mem.PAR)),
+                "en": In(1),
+                "addr": In(address_bits(cfg, Mem.PAR)),
+                "group": In(group_bits(cfg)),
+                "o": Out(8 * PAR_BYTES * channels(cfg)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        """One memory of rows, of which an entry has one or several; a row of several groups has a multiplexer."""
+        m, cfg = Module(), self.cfg
+        beat, size = lane_bits(cfg, Mem.PAR), channels(cfg)
+        while 8 * PAR_BYTES * size % beat:
+            size *= 2
+        row, rows = 8 * PAR_BYTES * size, cfg.block_out // size
+        m.submodules.memory = memory = Memory(shape=row, depth=cfg.par_entries * rows, init=[])
+        write, read = memory.write_port(granularity=beat), memory.read_port()
+        parts = [self.write.en[k * row // beat : (k + 1) * row // beat] for k in range(rows)]
+        row_bits, part_bits = (rows - 1).bit_length(), (size // channels(cfg) - 1).bit_length()
+        number, part = Signal(row_bits), Signal(part_bits)
+        for k, en in enumerate(parts):
+            with m.If(en.any()):
+                m.d.comb += [number.eq(k), write.en.eq(en)]
+        m.d.comb += [
+            write.addr.eq(Cat(number, self.write.addr)),
+            write.data.eq(repeated_to(row, self.write.data)),
+            read.en.eq(self.en),
+            read.addr.eq(Cat(self.group[part_bits : part_bits + row_bits], self.addr)),
+            self.o.eq(read.data.word_select(part, len(self.o))),
+        ]
+        with m.If(self.en):
+            m.d.sync += part.eq(self.group)
         return m
 
 

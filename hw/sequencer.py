@@ -148,7 +148,8 @@ class Sequencer(wiring.Component):
         is_alu = gemm.op == Op.ALU
         overwrite = gemm.overwrite if "overwrite" in Isa(cfg).formats["GEMM"].fields else 0
         empty = (gemm.uop_bgn == gemm.uop_end) | (gemm.iter_out == 0) | (gemm.iter_in == 0)
-        wrong = (gemm.uop_end < gemm.uop_bgn) | (gemm.uop_end > cfg.uop_depth)
+        beyond = is_alu & (alu.alu_op == AluOp.RESCALE) & (alu.imm.as_unsigned() >= cfg.par_entries)
+        wrong = (gemm.uop_end < gemm.uop_bgn) | (gemm.uop_end > cfg.uop_depth) | (~empty & beyond)
         return [
             now.void.eq(empty | wrong),
             now.wrong.eq(wrong),

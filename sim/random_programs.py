@@ -28,9 +28,6 @@ ODD = Config(
     extensions=frozenset({"overwrite", "pad_value", "acc8"}),
 )
 
-# extensions that the circuit does not execute yet
-NOT_IN_CIRCUIT = frozenset({"requant", "rescale"})
-
 Pads = tuple[int, int, int, int]
 
 

@@ -117,15 +117,21 @@ class _Engine:
         self.log = log = Log(program.count)
         self.load = Load(program, log, core.BUFFERS["load"])
         self.compute = Compute(program, log, core.BUFFERS["compute"], cfg)
-        self.store = Store(program, log, cfg, dram, self.compute, self._compute_known)
+        self.store = Store(program, log, core.BUFFERS["store"], cfg, dram, self.compute, self._compute_known)
         self.units = [self.load, self.compute, self.store]
         lc, cl, cs, sc = (Channel() for _ in range(4))
         self.load.connect(None, (cl, lc))
         self.compute.connect((lc, cl), (sc, cs))
         self.store.connect((cs, sc), None)
         self.fetch = _Fetch(cfg, program, address, self.units, core.BUFFERS["fetch"])
-        clients = {"load": self.load.mover, "compute": self.compute.mover, "fetch": self.fetch}
+        clients = {
+            "load": self.load.mover,
+            "compute": self.compute.mover,
+            "fetch": self.fetch,
+            "store": self.store.mover,
+        }
         bounds = {"load": self._load_bound, "compute": self._compute_bound, "fetch": self._fetch_bound}
+        bounds |= {"store": self._store_bound}
         self.ports = []
         for names in core.CLIENTS[cfg.load_ports]:
             port = ReadPort(cfg, dram, [clients[name] for name in names])
@@ -174,6 +180,9 @@ class _Engine:
         base = self._known(compute, now)
         ahead = compute.sums[move - 1] - compute.sums[compute.at] if move > compute.at else 0
         return base + 4 + ahead
+
+    def _store_bound(self, now: int) -> int:
+        return NEVER if self.store.next_move[self.store.at] == NEVER else self._known(self.store, now) + 4
 
     def _fetch_bound(self, now: int) -> int:
         fetch = self.fetch

@@ -116,17 +116,27 @@ TFLITE_OPTIONS = {
     "CONV_2D": "Conv2DOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
+    "GATHER": "GatherOptions",
     "LEAKY_RELU": "LeakyReluOptions",
     "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
     "MUL": "MulOptions",
+    "PACK": "PackOptions",
+    "REDUCE_PROD": "ReducerOptions",
+    "SHAPE": "ShapeOptions",
     "SOFTMAX": "SoftmaxOptions",
     "STRIDED_SLICE": "StridedSliceOptions",
     "SUB": "SubOptions",
     "TRANSPOSE_CONV": "TransposeConvOptions",
 }
 
-TFLITE_VERSIONS = {"RESHAPE": 1, "LEAKY_RELU": 2, "RELU_N1_TO_1": 1}  # of the others version 3 has int8
+TFLITE_VERSIONS = {
+    "PACK": 2,
+    "RESHAPE": 1,
+    "SHAPE": 1,
+    "LEAKY_RELU": 2,
+    "RELU_N1_TO_1": 1,
+}  # of the others version 3 has int8
 
 
 class TfliteModel:

@@ -1,12 +1,21 @@
 """compiler/api.py: what `build` takes, and what the program and its buffers are called."""
 
+import numpy as np
 import pytest
 
 from tilewright.compiler import build
+from tilewright.compiler.api import build_into
 from tilewright.compiler.schedule.dense import dense
+from tilewright.compiler.slots import Placement
 from tilewright.compiler.tvm_compat import IRModule
+from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, ScheduleError
+from tilewright.hw.isa import Mem
+from tilewright.runtime import layout
+from tilewright.runtime.loader import run
+from tilewright.runtime.program import Program
+from tilewright.runtime.verify import verify
 
 VTA = PRESETS["vta"]
 
@@ -47,3 +56,82 @@ def test_what_is_no_function_is_refused(sch):
         build(two, VTA)
     with pytest.raises(ConfigError, match="unknown preset 'moon'"):
         build(sch, "moon")
+
+
+@pytest.fixture
+def chain():
+    """Two dense layers of `tiny` with requantising stores, and the float-free result of both."""
+    cfg, rng = PRESETS["tiny"], np.random.default_rng(5)
+    w = [rng.integers(-128, 128, (20, 20), np.int8) for _ in range(2)]
+    facts = {"multiplier": 1 << 30, "exponent": -9, "zero_point": 1, "low": -128, "high": 127, "contract": "single"}
+    par = layout.pack_par(cfg, bias=np.arange(20), **facts)
+    x = rng.integers(-128, 128, (3, 20), np.int8)
+
+    def expected(k):
+        value = x
+        for weights in w[:k]:
+            acc = value.astype(np.int64) @ weights.T.astype(np.int64) + np.arange(20)
+            value = rounding.requantise(acc, 1 << 30, -9, 1, -128, 127, "single")
+        return layout.pack_dense_activations(value, cfg)
+
+    inputs = {"a.x": layout.pack_dense_activations(x, cfg)}
+    for name, weights in zip("ab", w):
+        inputs |= {f"{name}.w": layout.pack_dense_weights(weights, cfg), f"{name}.q": par}
+    return cfg, dense(cfg, 3, 20, 20, epilogue=[("requant", "q")]), inputs, expected
+
+
+def test_functions_follow_each_other_in_one_program(chain):
+    cfg, layer, inputs, expected = chain
+    program, place = Program(cfg, "both"), Placement(cfg)
+    first = build_into(program, layer, {}, place, name="a")
+    assert sorted(first) == ["out", "q", "w", "x"]
+    second = build_into(program, layer, {"x": first["out"]}, place, name="b")
+    assert second["x"] is first["out"] and list(program.buffers) == [
+        *(f"a.{name}" for name in ("x", "w", "q", "out")),
+        *(f"b.{name}" for name in ("w", "q", "out")),
+    ]
+    verify(program.finish())
+    out, _ = run(program, inputs)
+    assert np.array_equal(out["a.out"], expected(1)) and np.array_equal(out["b.out"], expected(2))
+
+
+def test_what_is_between_two_functions_may_be_a_buffer_of_another_shape(chain):
+    cfg, layer, inputs, expected = chain
+    program, place = Program(cfg, "both"), Placement(cfg)
+    between = program.buffer("between", (3 * 20,), 8, kind="temp")
+    build_into(program, layer, {"out": between}, place, name="a")
+    build_into(program, layer, {"x": between}, place, name="b")
+    out, _ = run(program, inputs)
+    assert list(out) == ["b.out"] and np.array_equal(out["b.out"], expected(2))
+
+
+def test_the_second_function_begins_where_the_first_ended_longest_ago(chain):
+    cfg, layer, *_ = chain
+
+    def first_loads(place):
+        program = Program(cfg, "both")
+        places = []
+        for name in "ab":
+            start = len(program._rows)
+            build_into(program, layer, {}, place or Placement(cfg), name=name)
+            rows = [row for row in program._rows[start:] if row.format == "LOAD" and row.fields["mem"] != Mem.UOP]
+            places.append({row.fields["mem"]: row.fields["sram_base"] for row in reversed(rows)})
+        return places
+
+    same, apart = first_loads(None), first_loads(Placement(cfg))
+    assert same[0] == same[1]
+    assert {mem for mem in apart[0] if apart[0][mem] != apart[1][mem]} == {Mem.INP, Mem.WGT}
+
+
+def test_buffers_that_do_not_fit_are_refused(chain):
+    cfg, layer, *_ = chain
+    program = Program(cfg, "p")
+    small, wide = program.buffer("small", (8,), 8), program.buffer("wide", (15,), 32)
+    with pytest.raises(
+        ScheduleError, match="'x' is 60 elements of 8 bits; buffer 'small' has 8 bytes in elements of 8"
+    ):
+        build_into(program, layer, {"x": small})
+    with pytest.raises(ScheduleError, match="buffer 'wide' has 60 bytes in elements of 32 bits"):
+        build_into(program, layer, {"x": wide})
+    with pytest.raises(ScheduleError, match="no parameter is named 'y'; main has out, q, w, x"):
+        build_into(program, layer, {"y": small})

@@ -13,7 +13,7 @@ from cocotbext.axi import AxiLiteBus, AxiLiteMaster, AxiRamRead, AxiRamWrite, Ax
 from tilewright.hw.config import PRESETS
 from tilewright.hw.regs import REGISTERS, Error
 from tilewright.sim.device import ModelDevice
-from tilewright.sim.random_programs import NOT_IN_CIRCUIT, random_case
+from tilewright.sim.random_programs import random_case
 
 CFG = PRESETS[os.environ["CORE_CONFIG"]]
 SEEDS = range(int(os.environ["CORE_SEEDS"]))
@@ -102,7 +102,7 @@ async def random_programs_equal_the_model(dut):
     bench = Bench(dut)
     for seed in SEEDS:
         dut._log.warning(f"seed {seed}")
-        image, address, count = random_case(CFG, seed, without=NOT_IN_CIRCUIT)
+        image, address, count = random_case(CFG, seed)
         assert len(image) == SIZE
         expected = image.copy()
         ModelDevice(CFG).run_image(expected, address, count)
@@ -118,7 +118,7 @@ async def random_programs_equal_the_model(dut):
 async def a_missing_token_ends_in_the_watchdog_and_the_next_program_runs(dut):
     bench = Bench(dut)
     await bench.reset(3)
-    image, address, count = random_case(CFG, 1, without=NOT_IN_CIRCUIT)
+    image, address, count = random_case(CFG, 1)
     expected = image.copy()
     ModelDevice(CFG).run_image(expected, address, count)
     stuck = image.copy()

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 
 from tilewright.hw.compute import Compute
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.execute import latency, visit_interval
+from tilewright.hw.execute import latency, multiply_interval, visit_interval
 from tilewright.hw.isa import AluOp, Isa, Mem, Op, depth
 from tilewright.hw.regs import Error
 from tilewright.hw.scratchpad import Scratchpad
@@ -301,10 +301,13 @@ def test_intervals(simulate, name):
         (Op.ALU, 4, 5, imm, 1),
         (Op.ALU, 3, 4, {}, visit_interval(cfg, tensor=True)),
         (Op.ALU, 4, 5, {}, 2),
-        (Op.ALU, 4, 5, mul | imm, visit_interval(cfg, multiply=True)),
-        (Op.ALU, 4, 5, mul, visit_interval(cfg, multiply=True, tensor=True, same_bank=True)),
+        # the same accumulator again and again, then others
+        (Op.ALU, 4, 5, mul | imm, multiply_interval(cfg)),
+        (Op.ALU, 4, 5, mul, multiply_interval(cfg) + 1),
+        (Op.ALU, 5, 6, mul | imm | {"dst_in": 1}, visit_interval(cfg, multiply=True)),
+        (Op.ALU, 5, 6, mul | {"dst_in": 1}, visit_interval(cfg, multiply=True, tensor=True, same_bank=True)),
     ]
-    bench = prepared(name, [(0, 1, 0), (0, 2, 1), (1, 0, 0), (0, cfg.acc_depth // 2, 0), (0, 1, 0)])
+    bench = prepared(name, [(0, 1, 0), (0, 2, 1), (1, 0, 0), (0, cfg.acc_depth // 2, 0), (0, 1, 0), (0, 9, 0)])
     for op, begin, end, fields, _ in cases:
         for _ in range(2):
             loops = {"uop_bgn": begin, "uop_end": end, "iter_out": 1, "iter_in": trips}

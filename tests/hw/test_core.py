@@ -56,7 +56,15 @@ def test_odd_configurations_elaborate(cfg):
 
 
 @pytest.mark.parametrize(
-    ("ports", "text"), [({"load_ports": 4}, "load_ports = 4"), ({"store_ports": 2}, "store_ports")]
+    ("ports", "text"),
+    [
+        ({"load_ports": 4}, "load_ports = 4"),
+        ({"store_ports": 2}, "store_ports"),
+        (
+            {"axi_bits": 256},
+            "axi_bits = 256: extension requant needs .* block_out = 4 they have 384 bits; use at most 128",
+        ),
+    ],
 )
 def test_numbers_of_ports_that_do_not_exist_are_refused(ports, text):
     with pytest.raises(UnsupportedError, match=text):

@@ -8,7 +8,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import DeadlockError
 from tilewright.runtime.program import Program
-from tilewright.sim.random_programs import NOT_IN_CIRCUIT, Recorder, random_case, record_random
+from tilewright.sim.random_programs import Recorder, random_case, record_random
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.timing import predict
 from tilewright.sim.timing_device import TimingDevice
@@ -22,7 +22,7 @@ needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is miss
 def test_random_programs_take_as_long_as_in_the_circuit(cfg):
     circuit, timing, errors = RtlDevice(cfg), TimingDevice(cfg), []
     for seed in range(12):
-        image, address, count = random_case(cfg, seed, without=NOT_IN_CIRCUIT)
+        image, address, count = random_case(cfg, seed)
         expected = circuit.run_image(image.copy(), address, count)
         got = timing.run_image(image, address, count)
         errors.append(abs(got.cycles / expected.cycles - 1))
