@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ..hw.config import Config
 from ..hw.errors import CapacityError, EncodingError, ScheduleError
 from ..runtime.buffer import Region
-from ..runtime.executable import LaunchStep
+from ..runtime.executable import HostStep, LaunchStep
 from . import graph as g
 from . import planes
 from .host import HostModel
@@ -175,19 +175,13 @@ class _Launch:
     def _fetch(self, t: g.Tensor) -> None:
         source = next(op.output for op in self.ops if op.output.name == self.base[t.name])
         attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
-        step = self.steps.host(f"{t.name}.unpack", "unpack", attrs, [self.bind[source.name]], t.shape)
-        last = self.steps.steps[-1]
-        last.outputs = [t.name]  # pyright: ignore[reportAttributeAccessIssue]
-        del self.steps.tensors[step]
+        step = HostStep(f"{t.name}.unpack", "unpack", [self.bind[source.name]], [t.name], attrs)
+        self.steps.steps.append(step)
 
 
 def lower(rec: Recording, op: g.Op) -> None:
     """Append one operator to the program of `rec`."""
-    for kind, function in _LOWER.items():
-        if isinstance(op, kind):
-            function(rec, op)
-            return
-    raise AssertionError(f"{type(op).__name__} is in no pattern")
+    next(function for kind, function in _LOWER.items() if isinstance(op, kind))(rec, op)
 
 
 def arena_plan(graph: g.Graph, ops: Sequence[g.Op], cfg: Config) -> Plan:
