@@ -69,6 +69,6 @@ def test_padding_goes_into_the_convolution_that_reads_it():
     pad = ((0, 0), (0, 0), (1, 2), (3, 1))
     conv = g.QConv2d("c", (padded,), y, *weights(4, 3, 3, 3), pads=(1, 0, 1, 0))
     kinds, ops = simplified((y,), g.Pad("pad", (x,), padded, pad, -9), conv)
-    assert kinds == ["QConv2d"] and ops[0].pads == (2, 3, 3, 1)
+    assert kinds == ["QConv2d"] and getattr(ops[0], "pads", None) == (2, 3, 3, 1)
     assert simplified((y,), g.Pad("pad", (x,), padded, pad, 0), conv)[0] == ["Pad", "QConv2d"]  # another value
     assert simplified((padded, y), g.Pad("pad", (x,), padded, pad, -9), conv)[0] == ["Pad", "QConv2d"]

@@ -14,7 +14,9 @@ def images(kernel, strides, pads, y_scale=0.1, size=(9, 8)):
 
 
 @pytest.mark.parametrize("cfg", CONFIGS, ids=lambda cfg: cfg.name)
-@pytest.mark.parametrize(("kernel", "strides", "pads"), [((2, 2), (2, 2), (0, 0, 0, 0)), ((3, 2), (1, 2), (1, 1, 0, 1))])
+@pytest.mark.parametrize(
+    ("kernel", "strides", "pads"), [((2, 2), (2, 2), (0, 0, 0, 0)), ((3, 2), (1, 2), (1, 1, 0, 1))]
+)
 def test_maxima(exact, cfg, kernel, strides, pads):
     x, y = images(kernel, strides, pads)
     exact(MaxPool("op", (x,), y, kernel, strides, pads), cfg=cfg)
