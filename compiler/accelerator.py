@@ -83,8 +83,11 @@ class Accelerator(ExecModule):
         nbytes = sum(_packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         visits = _packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
         if isinstance(op, g.Linear):
-            nbytes += op.weight.size * (1 if not isinstance(op, g.QConv2d) or op.groups == 1 else cfg.block_in)
-            visits *= op.weight[0].size if op.weight.shape[1] == 1 else -(-op.weight[0].size // cfg.block_in)
+            taps, channels = op.weight[0, 0].size, op.weight.shape[1]
+            if isinstance(op, g.QConv2d):
+                channels *= linear.groups_per_part(op, cfg) if not linear.own_rows(op, cfg) else 1
+            visits *= taps * -(-channels // cfg.block_in)
+            nbytes += len(op.weight) * taps * channels
         elif isinstance(op, g.Pool):
             visits *= 2 * op.kernel[0] * op.kernel[1]
         else:
@@ -233,11 +236,7 @@ def _packed_bytes(t: g.Tensor, cfg: Config) -> int:
 def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
     if max(op.pads) > _MAX_PAD:
         return f"padding {op.pads}: at most {_MAX_PAD}"
-    if op.groups == 1:
-        return ""
-    if not op.depthwise or op.weight.shape[0] != op.groups:
-        return f"{op.groups} groups of {op.weight.shape[1]} channels each"
-    return "" if "depthwise" in cfg.extensions else "it is depthwise, an extension that the configuration lacks"
+    return ""
 
 
 def _refuses_binary(op: g.Add, cfg: Config) -> str:

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph import QConv2d, QDense, Tensor, pooled
-from tilewright.hw.config import PRESETS
+from tilewright.compiler.lowering.linear import groups_per_part
+from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Isa
 
 
@@ -51,3 +52,36 @@ def test_dead_channels_with_huge_biases(exact, value, sign):
     op.bias[:] = sign * value
     op.weight_scale[:] = 2.0**-40
     exact(op)
+
+
+@pytest.mark.parametrize(
+    ("channels", "o", "groups", "together"),
+    [
+        (64, 128, 4, 1),  # whole blocks: no zeros
+        (64, 64, 16, 4),  # four groups fill a block
+        (12, 18, 3, 3),  # zeros where channels do not meet
+        (32, 64, 32, 16),  # depthwise with two outputs per channel
+    ],
+)
+def test_groups(exact, channels, o, groups, together):
+    op = convolution(1, channels, (7, 6), o, (3, 2), (1, 2), (1, 0, 1, 1), groups=groups)
+    assert groups_per_part(op, PRESETS["pynq_z1"]) == together
+    launch = exact(op)
+    visits = 16 * -(-channels // 16) * -(-o // 16) // (groups // together)  # entries of weights
+    loaded = [b.nbytes for b in launch.buffers if b.name.endswith(".w")]
+    assert sum(loaded) == visits // 16 * 6 * 256
+
+
+def test_groups_of_several_images_run_together(exact):
+    op = convolution(2, 32, (5, 5), 32, (3, 3), groups=2)
+    assert groups_per_part(op, PRESETS["pynq_z1"]) == 2
+    exact(op)
+
+
+def test_depthwise_without_the_extension_and_with_too_many_rows(exact):
+    op = convolution(1, 40, (5, 5), 40, (3, 3), groups=40)
+    pynq = PRESETS["pynq_z1"]
+    exact(op, cfg=Config("less", wgt_bytes=1 << 17, uop_bytes=1 << 14, extensions=pynq.extensions - {"depthwise"}))
+    wide = convolution(1, 600, (8, 8), 600, (4, 4), groups=600)
+    assert groups_per_part(wide, pynq) == 512
+    exact(wide)
