@@ -107,7 +107,7 @@ class Compute(Unit):
             return max(room, self.mover.begun - 1, self._slots[self._flying] + 1)
         if type(self.work[k]) is not Job or k == self._finish:
             return room
-        return NEVER if self._job else max(room, self._latest.begin)
+        return NEVER if self._job else max(room, self._latest.begin + sequencer.JOB_INTERVAL - 1)
 
     def step(self) -> None:
         """Take an instruction."""
