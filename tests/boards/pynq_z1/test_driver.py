@@ -119,6 +119,16 @@ def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
         assert board.ddr[at : at + 8].tolist() == [0, 1, 2, 9, 9, 5, 6, 7]
 
 
+def test_what_is_overwritten_whole_is_not_read_before(powered, double):
+    """Cache maintenance costs time: an input written anew needs a flush alone."""
+    device, board = powered()
+    with Loaded(double(), device) as loaded:
+        loaded.run({"x": values()})
+        before = board.calls.count("invalidate")
+        loaded.run({"x": values(seed=1)})
+        assert board.calls.count("invalidate") == before + 1  # the output's
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_equal_the_model(powered, seed):
     print(f"seed {seed}")
