@@ -149,7 +149,7 @@ class _Engine:
             if several:
                 port = min(ports, key=lambda p: p.next)
             first = min(load.next, compute.next, port.next)
-            if store.next < first:
+            if min(store.next, store.resume) < first:
                 store.step()
             elif compute.alarm <= first < NEVER or first == NEVER != compute.alarm:
                 compute.ring()
@@ -200,7 +200,7 @@ class _Engine:
                 return now + left
         if unit is self.load and not self.load.mover.known:
             return NEVER  # until a request ends, when bounds are looked at again
-        return max(now, min(now + 40, self.load.next, self.compute.next, self.store.next))
+        return max(now, min(now + 40, self.load.next, self.compute.next, self.store.next, self.store.resume))
 
 
 def predict(

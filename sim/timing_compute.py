@@ -168,7 +168,8 @@ class Compute(Unit):
         self._visit, retired = last + 1, last + self._latency
         if multiply:
             self._products, retired = last + self._interval, retired + self._product
-            self.reads.append((first + self._entered, last + self._entered + self._groups, PRODUCTS))
+            if 2 * total < 3 * visits * self._groups:  # otherwise there is room for others
+                self.reads.append((first + self._entered, last + self._entered + self._groups, PRODUCTS))
         if job.banks:
             self.reads.append((first + self.read, last + self.read + 1, job.banks))
         for b in range(len(self._last)):

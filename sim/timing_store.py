@@ -50,15 +50,17 @@ class Store(Unit):
         self._split: deque[int] = deque([-NEVER] * _WAITING, _WAITING)
         self._go = self._word = self._answer = -1
         self._answers: deque[int] = deque([-NEVER] * OUTSTANDING, OUTSTANDING)
-        self._at_work: Iterator[int] | None = None
+        self._at_work: Iterator[int] | None = None  # the rest of a STORE, which goes on in cycle `resume`
+        self.resume, self._handed = NEVER, False  # all its rows have left the front
+        self._awaited = -1  # cycle of the latest answer of the bus
 
     def waited(self) -> int:
         """Cycles in which the unit waited for memory, at the end: those after the last row too."""
-        return self.memory_wait + max(self._answer - self._word - 1, 0) if self._word >= 0 else 0
+        return self.memory_wait + max(self._awaited - self._word - 1, 0)
 
     def free(self, k: int) -> int:
         """When the front is."""
-        if self._at_work or self._loading:
+        if self._loading or (self._at_work and not (self._handed and isinstance(self.work[k], Move))):
             return NEVER
         if not isinstance(self.work[k], Move):
             return self._begun - 1
@@ -66,7 +68,7 @@ class Store(Unit):
 
     def step(self) -> None:
         """Take an instruction, or go on with the one that was left."""
-        if self._at_work is None:
+        if self.next <= self.resume:
             cycle = self.next
             k = self.take()
             if isinstance(self.work[k], Move):
@@ -74,15 +76,18 @@ class Store(Unit):
                 self.mover.start(k, self.work[k], cycle)
                 return
             self._at_work = self._run(k, cycle)
-        self.next = next(self._at_work, NEVER)
-        if self.next == NEVER:
+        assert self._at_work is not None
+        self.resume = next(self._at_work, NEVER)
+        if self.resume == NEVER:
             self._at_work = None
-            self.plan()
+            self.mover.proceed()
+        self.wake()
 
     def _run(self, k: int, cycle: int) -> Iterator[int]:
         work = self.work[k]
         self._begun = max(cycle + rows.PLAN_LATENCY, self._row + 1)
         self.log.start[k] = self._begun
+        self._handed = False
         if work.entries:
             for row in range(work.rows):
                 yield from self._write(k, work, row)
@@ -105,7 +110,7 @@ class Store(Unit):
 
     def _hold(self, k: int) -> int:
         """Parameters are written when all that may need them has left."""
-        return self._word + 1
+        return NEVER if self._at_work else self._word + 1
 
     def _loaded(self, k: int, first: int, cycle: int, waited: int) -> None:
         """The LOAD becomes a STORE of nothing."""
@@ -119,7 +124,7 @@ class Store(Unit):
 
     def _idle(self) -> None:
         """Nothing was left to send before this row, but answers to wait for."""
-        waited = min(self._row + 1, self._answer) - self._word - 1
+        waited = min(self._row + 1, self._awaited) - self._word - 1
         if waited > 0:
             self.memory_wait += waited
 
@@ -129,6 +134,7 @@ class Store(Unit):
 
     def _write(self, k: int, work: Write, row: int) -> Iterator[int]:
         self._row = max(self._begun if row == 0 else self._row + 1, self._split[0] + 1, self._read_rows[0] + 1)
+        self._handed = row + 1 == work.rows
         self._idle()
         self._accept()
         per_beat = work.per_beat
@@ -161,7 +167,8 @@ class Store(Unit):
             left -= beats
             address += beats
             go += 1
-        self._go, self._word, self._answer = go - 1, word, answer
+        self._go, self._word = go - 1, word
+        self._answer = self._awaited = answer
 
     def _read(self, base: int, count: int, pace: int, quantised: bool) -> Iterator[int]:
         """Read `count` accumulators, one in `pace` cycles, where nobody else reads their bank (or multiplies)."""

@@ -24,7 +24,7 @@ from tilewright.sim.random_programs import Recorder, record_random
 from tilewright.sim.rtl import HARNESS, build_harness
 from tilewright.sim.verilator import cached, identity
 
-CFG = PRESETS["tiny"].replace(name="base", extensions=frozenset({"overwrite", "pad_value", "acc8"}))
+CFG = PRESETS["tiny"]
 PS7 = Path(__file__).with_name("ps7.v")
 
 pytestmark = [
