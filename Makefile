@@ -11,12 +11,13 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch bench rtl synth bitstream lint types check docs clean
+.PHONY: help setup sim test test-full test-torch bench bench-timing rtl synth bitstream lint types check docs clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
+SEED := 0# of bench-timing
 CONFIG := pynq_z1# preset or file for rtl and synth
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(DEV) ## create .venv with everything that users and developers need
 
@@ -36,6 +37,9 @@ bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench
 	@$(BIN)/tilewright bench --on rtl --config vta
 	@$(BIN)/tilewright bench --on rtl --config pynq_z1
+
+bench-timing: $(RTL) ## measure the timing model against the simulated circuit; SEED=n makes other tilings and programs
+	@$(BIN)/python -m tilewright.cli.bench_timing --seed $(SEED)
 
 rtl: $(RTL) ## write the Verilog of CONFIG (default pynq_z1) to build/rtl
 	@mkdir -p build/rtl

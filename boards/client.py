@@ -70,12 +70,15 @@ class Client:
         """End the connection."""
         self._channel.close()
 
-    def info(self) -> Any:
-        """The server's Info message."""
+    def info(self) -> tuple[Any, Config]:
+        """The server's Info message, and the configuration of its device."""
         found = messages.parse("Info", self.call("Info", b""))
         if found.version != messages.VERSION:
             raise BoardError(f"{self.address.host}: speaks version {found.version}, this is {messages.VERSION}")
-        return found
+        try:
+            return found, Config.from_dict(json.loads(found.config))
+        except (ValueError, TypeError, KeyError, AttributeError) as exc:
+            raise BoardError(f"{self.address.host}: names no configuration that is known here ({exc})") from None
 
     def call(self, method: str, request: bytes) -> bytes:
         """The answer to `request`, the bytes of a message."""
@@ -104,9 +107,9 @@ class RemoteProgram:
         self.reports: list[StepReport] = []
         self._client = Client(address)
         try:
-            info = self._client.info()
+            info, cfg = self._client.info()
             self._most = info.max_bytes
-            self._check(address, info)
+            self._check(address, cfg)
             self._program = executable.to_bytes()
             self._digest = hashlib.sha256(self._program).digest()
             self._load()
@@ -160,8 +163,8 @@ class RemoteProgram:
             raise InputError(f"the {what} has {len(data):,} bytes, {self._client.address.host} takes {self._most:,}")
         return data
 
-    def _check(self, address: Address, info: Any) -> None:
-        cfg, mine = Config.from_dict(json.loads(info.config)), self.executable.cfg
+    def _check(self, address: Address, cfg: Config) -> None:
+        mine = self.executable.cfg
         if cfg.fingerprint != mine.fingerprint:
             raise FingerprintError(
                 f"program {self.executable.name!r} is for {mine.name} (fingerprint {mine.fingerprint:016x}), "
@@ -174,8 +177,7 @@ def check_server(cfg: Config, address: Address) -> Iterator[Check]:
     client = Client(address)
 
     def server() -> str:
-        info = client.info()
-        its = Config.from_dict(json.loads(info.config))
+        info, its = client.info()
         return f"offers {info.device} ({its.name}, {its.fingerprint:016x}), {info.waiting} jobs wait"
 
     def product() -> str:

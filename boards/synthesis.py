@@ -54,7 +54,7 @@ CELLS = {
     "RAMB18E1": Resources(bram=0.5),
     "DSP48E1": Resources(dsp=1),
 }
-FREE = {"CARRY4", "MUXF7", "MUXF8", "BUFG", "PS7", "OBUF", "$scopeinfo"}
+FREE = {"CARRY4", "MUXF7", "MUXF8", "BUFG", "PS7", "OBUFT", "$scopeinfo"}
 SOURCE = "core.v"  # in the folder of a run
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ..hw.config import Config
 from ..hw.errors import CapacityError, EncodingError, ScheduleError
 from ..runtime.buffer import Region
-from ..runtime.executable import LaunchStep
+from ..runtime.executable import HostStep, LaunchStep
 from . import graph as g
 from . import planes
 from .host import HostModel
@@ -83,8 +83,11 @@ class Accelerator(ExecModule):
         nbytes = sum(_packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         visits = _packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
         if isinstance(op, g.Linear):
-            nbytes += op.weight.size * (1 if not isinstance(op, g.QConv2d) or op.groups == 1 else cfg.block_in)
-            visits *= op.weight[0].size if op.weight.shape[1] == 1 else -(-op.weight[0].size // cfg.block_in)
+            taps, channels = op.weight[0, 0].size, op.weight.shape[1]
+            if isinstance(op, g.QConv2d):
+                channels *= linear.groups_per_part(op, cfg) if not linear.own_rows(op, cfg) else 1
+            visits *= taps * -(-channels // cfg.block_in)
+            nbytes += len(op.weight) * taps * channels
         elif isinstance(op, g.Pool):
             visits *= 2 * op.kernel[0] * op.kernel[1]
         else:
@@ -175,19 +178,13 @@ class _Launch:
     def _fetch(self, t: g.Tensor) -> None:
         source = next(op.output for op in self.ops if op.output.name == self.base[t.name])
         attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
-        step = self.steps.host(f"{t.name}.unpack", "unpack", attrs, [self.bind[source.name]], t.shape)
-        last = self.steps.steps[-1]
-        last.outputs = [t.name]  # pyright: ignore[reportAttributeAccessIssue]
-        del self.steps.tensors[step]
+        step = HostStep(f"{t.name}.unpack", "unpack", [self.bind[source.name]], [t.name], attrs)
+        self.steps.steps.append(step)
 
 
 def lower(rec: Recording, op: g.Op) -> None:
     """Append one operator to the program of `rec`."""
-    for kind, function in _LOWER.items():
-        if isinstance(op, kind):
-            function(rec, op)
-            return
-    raise AssertionError(f"{type(op).__name__} is in no pattern")
+    next(function for kind, function in _LOWER.items() if isinstance(op, kind))(rec, op)
 
 
 def arena_plan(graph: g.Graph, ops: Sequence[g.Op], cfg: Config) -> Plan:
@@ -239,11 +236,7 @@ def _packed_bytes(t: g.Tensor, cfg: Config) -> int:
 def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
     if max(op.pads) > _MAX_PAD:
         return f"padding {op.pads}: at most {_MAX_PAD}"
-    if op.groups == 1:
-        return ""
-    if not op.depthwise or op.weight.shape[0] != op.groups:
-        return f"{op.groups} groups of {op.weight.shape[1]} channels each"
-    return "" if "depthwise" in cfg.extensions else "it is depthwise, an extension that the configuration lacks"
+    return ""
 
 
 def _refuses_binary(op: g.Add, cfg: Config) -> str:

@@ -141,6 +141,23 @@ class Assignment:
         return able, refusals
 
     def _settle(self) -> None:
+        """The best of several assignments that no single move makes faster.
+
+        They start with every operator where it alone is fastest, or with as many as possible on one module: of a chain
+        that is not worth its transfers no operator moves away alone.
+        """
+        starts = [{id(u): min(u.able, key=u.able.__getitem__) for u in self._units}]
+        starts += [{id(u): name if name in u.able else starts[0][id(u)] for u in self._units} for name in self._modules]
+        found = []
+        for start in starts:
+            for unit in self._units:
+                unit.module = self._modules[start[id(unit)]]
+            self._improve()
+            found.append((self._total(), [unit.module for unit in self._units]))
+        for unit, module in zip(self._units, min(found, key=lambda pair: pair[0])[1]):
+            unit.module = module
+
+    def _improve(self) -> None:
         """Move single operators to where they are fastest, neighbours staying where they are, until none moves."""
         for _ in range(_ROUNDS):
             moved = False
@@ -150,6 +167,17 @@ class Assignment:
                 moved, unit.module = moved or best is not unit.module, best
             if not moved:
                 return
+
+    def _total(self) -> float:
+        """Time of all operators, and of all transfers once."""
+        whole = sum(self._seconds(unit, unit.module.name) for unit in self._units)
+        edges = sum(
+            self._between(t, self._producer[t.name], unit.module)
+            for unit in self._units
+            for t in {t.name: t for op in unit.ops for t in op.inputs}.values()
+            if t.name in self._producer and self._producer[t.name] is not unit
+        )
+        return whole - edges
 
     def _seconds(self, unit: _Unit, name: str) -> float:
         """Time of a unit on a module, and of the transfers from and to its neighbours."""

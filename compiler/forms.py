@@ -85,11 +85,16 @@ def _sum(
     facts = {"zero_points": zero_points, "multipliers": m, "exponents": e, "sign": sign, "shift": ADD_SHIFT}
     wanted = kernels.add(*grid, **facts, low=low, high=high)
     sides = [list(_operands(zero_points[k], *multipliers[k])) for k in (0, 1)]
-    for (x, bias_x), (y, bias_y) in sorted(product(*sides), key=lambda pair: pair[0][0].cost + pair[1][0].cost):
-        store = Requant(bias_x + sign * bias_y, *multipliers[2], zero_points[2], low, high)
-        if np.array_equal(store.apply(x.apply(grid[0]) + sign * y.apply(grid[1])), wanted):
-            return Sum(x, y, sign, store)
-    raise AssertionError("the chain of the definition itself is among those tried")
+    pairs = sorted(product(*sides), key=lambda pair: pair[0][0].cost + pair[1][0].cost)
+    forms = (
+        Sum(x, y, sign, Requant(bias_x + sign * bias_y, *multipliers[2], zero_points[2], low, high))
+        for (x, bias_x), (y, bias_y) in pairs
+    )
+
+    def exact(form: Sum) -> bool:
+        return np.array_equal(form.store.apply(form.x.apply(grid[0]) + sign * form.y.apply(grid[1])), wanted)
+
+    return next(form for form in forms if exact(form))  # the definition's own chain is the last
 
 
 def _operands(zero_point: int, multiplier: int, exponent: int) -> Iterator[tuple[Operand, int]]:

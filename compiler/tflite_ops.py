@@ -349,6 +349,39 @@ def _strided_slice(imp: Importer, node: Node) -> None:
     imp.emit(node, op, plain=True)
 
 
+def _split(imp: Importer, node: Node) -> None:
+    x, rank = imp.activation(node, 1), len(imp.info(node, 1).shape)
+    axis = int(imp.constant(node, 0).item()) % rank
+    axis, start = _CANONICAL_AXIS[axis] if rank == 4 else axis, 0
+    for k in range(len(node.outputs)):
+        y = imp.result(node, k)
+        begin = tuple(start if a == axis else 0 for a in range(rank))
+        imp.emit(node, g.StridedSlice(f"{node.name}.{k}", (x,), y, begin, (1,) * rank), k)
+        start += y.shape[axis]
+
+
+def _pack(imp: Importer, node: Node) -> None:
+    y, rank = imp.result(node, plain=True), len(imp.file.tensors[node.outputs[0]].shape)
+    axis = node.option("axis", 0) % rank
+    part = tuple(1 if a == axis else n for a, n in enumerate(y.shape))
+    given = [imp.activation(node, k, plain=True) for k in range(len(node.inputs))]
+    parts = tuple(imp.reshape(f"{node.name}.{k}", x, part) for k, x in enumerate(given))
+    imp.emit(node, g.Concat(node.name, parts, y, axis), plain=True)
+
+
+def _unpack(imp: Importer, node: Node) -> None:
+    x = imp.activation(node, 0, plain=True)
+    rank = len(x.shape)
+    axis = node.option("axis", 0) % rank
+    shape = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
+    for k in range(len(node.outputs)):
+        y = imp.result(node, k, plain=True)
+        part = g.Tensor(imp.unused(f"{node.name}.{k}"), shape, y.dtype, y.scale, y.zero_point)
+        begin = tuple(k if a == axis else 0 for a in range(rank))
+        imp.ops.append(g.StridedSlice(part.name, (x,), part, begin, (1,) * rank))
+        imp.emit(node, g.Reshape(f"{part.name}.reshape", (part,), y), k, plain=True)
+
+
 # operator -> the most inputs that it takes (None: any number), and what converts it
 _HANDLERS: dict[str, tuple[int | None, Callable[[Importer, Node], None]]] = {
     "ADD": (2, _binary(g.Add)),
@@ -364,6 +397,7 @@ _HANDLERS: dict[str, tuple[int | None, Callable[[Importer, Node], None]]] = {
     "MAX_POOL_2D": (1, _pool(g.MaxPool)),
     "MEAN": (2, _mean),
     "MUL": (2, _binary(g.Mul)),
+    "PACK": (None, _pack),
     "PAD": (2, _pad),
     "PADV2": (3, _pad),
     "QUANTIZE": (1, _quantize),
@@ -374,13 +408,16 @@ _HANDLERS: dict[str, tuple[int | None, Callable[[Importer, Node], None]]] = {
     "RESHAPE": (2, _reshape),
     "SLICE": (3, _slice),
     "SOFTMAX": (1, _softmax),
+    "SPLIT": (2, _split),
     "SQUEEZE": (1, _reshape),
     "STRIDED_SLICE": (4, _strided_slice),
     "SUB": (2, _binary(g.Sub)),
     "TANH": (1, _lookup("tanh")),
     "TRANSPOSE": (2, _transpose),
     "TRANSPOSE_CONV": (4, _transpose_conv),
+    "UNPACK": (1, _unpack),
 }
+_SEVERAL_OUTPUTS = ("SPLIT", "UNPACK")
 
 OPERATORS = tuple(_HANDLERS)
 
@@ -392,6 +429,6 @@ def convert(imp: Importer, node: Node) -> None:
     most, handler = _HANDLERS[node.kind]
     if most is not None and len(node.inputs) > most:
         raise Refused(f"has {len(node.inputs)} inputs; at most {most} are supported")
-    if len(node.outputs) > 1:
+    if len(node.outputs) > 1 and node.kind not in _SEVERAL_OUTPUTS:
         raise Refused(f"has {len(node.outputs)} outputs; only one is supported")
     handler(imp, node)

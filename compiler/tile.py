@@ -17,6 +17,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import CapacityError, ScheduleError
+from ..hw.isa import Mem, depth
 from ..sim.dram import ZYNQ_HP
 
 # What the circuit's modules add (hw/stages.py, docs/microarchitecture.md): a load's plan and end, the request of a row,
@@ -71,9 +72,9 @@ class Work:
     """A reduction over `ci`, `kh` and `kw` for every output block: a convolution, or with ones a dense layer.
 
     `n`, `co`, `ci` count blocks. `stride` and `dilation` are (y, x); `width` is the input's with padding.
-    `operands` are per-channel tensors of the epilogue, `alu_ops` its operations, `planes` the stores per tile. The
-    output blocks of a `depthwise` one have an input block of their own each, and weights that stay on chip; its `ci`
-    is 1.
+    `operands` are per-channel tensors of the epilogue in accumulators, `packed` those in PAR, `alu_ops` its operations,
+    `planes` the stores per tile. The output blocks of a `depthwise` one have an input block of their own each, and
+    weights that stay on chip; its `ci` is 1.
     """
 
     n: int
@@ -89,6 +90,7 @@ class Work:
     alu_ops: int = 0
     planes: int = 1
     depthwise: bool = False
+    packed: int = 0
 
     def rows(self, oy):
         """Input rows that `oy` output rows need on chip; of a kernel of one row only those that it reads."""
@@ -284,6 +286,7 @@ class _Candidates:
 
     def _fits(self) -> np.ndarray:
         cfg, tile = self.cfg, self.tile
-        operands = self.t["co"] * self.work.operands * (tile.vthreads if tile.thread == "co" else 1)
-        acc = self.out * tile.vthreads + operands
-        return self.inp.fits & self.wgt.fits & (acc <= cfg.acc_depth) & self.enough
+        channels = self.t["co"] * (tile.vthreads if tile.thread == "co" else 1)
+        acc = self.out * tile.vthreads + channels * self.work.operands
+        packed = channels * self.work.packed <= depth(cfg, Mem.PAR) if self.work.packed else True
+        return self.inp.fits & self.wgt.fits & (acc <= cfg.acc_depth) & packed & self.enough

@@ -17,6 +17,7 @@ from .ports import Fault, SramRead, address_bits, command_signature
 from .regs import Error
 
 LATENCY = 4  # cycles from an instruction's handshake to that of its first visit
+JOB_INTERVAL = 2  # cycles from an instruction's handshake to the next one's, however few visits it makes
 _PLACE = data.StructLayout({"last": 1, "first": 1, "turn": 1})  # in the loops: see `Stages`
 
 
@@ -68,8 +69,9 @@ class Sequencer(wiring.Component):
     micro-ops), `o` (visits), `halt` (cut everything short), `fault` (an index beyond its scratchpad; the visit is void
     then); `stages` shows where jobs are, and of those the waiting one begins only with `may_begin`, the visit at the
     output goes on only with `may_visit`.
-    Latency `LATENCY`, interval 1; a job without visits takes one cycle. Back-pressure: everything waits while
-    `o` does; one job waits inside while another executes.
+    Latency `LATENCY`, interval 1, for jobs `JOB_INTERVAL`; a job without visits counts as one of a single visit.
+    Back-pressure: everything waits while `o` does; one job waits inside while another executes. Whether there is room
+    for a job does not depend on `o` in the same cycle, which keeps the way from the pipeline to the queue short.
     """
 
     def __init__(self, cfg: Config):
@@ -102,7 +104,7 @@ class Sequencer(wiring.Component):
             step.eq(~visiting | (self.may_visit & self.o.ready)),
             advance.eq(running & (~reading | step)),
             load.eq(occupied & self.may_begin & (~running | (advance & place.last))),
-            self.jobs.ready.eq(~occupied | load),
+            self.jobs.ready.eq(~occupied),
             stages.occupied.eq(occupied),
             stages.job.eq(waiting.insn),
             stages.begin.eq(load),
@@ -116,6 +118,8 @@ class Sequencer(wiring.Component):
         ]
         with m.If(self.jobs.ready):
             m.d.sync += [waiting.eq(self.jobs.payload), occupied.eq(self.jobs.valid)]
+        with m.Elif(load):
+            m.d.sync += occupied.eq(0)
         with m.If(load):
             m.d.sync += [running.eq(1), *self._decode(now, waiting)]
         with m.Elif(advance & place.last):

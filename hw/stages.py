@@ -63,6 +63,7 @@ def stages(cfg: Config) -> list[Stage]:
         ("mover", "beat to the scratchpad's write port", mover.WRITE_LATENCY, 1, "beat"),
         ("scratchpad", "address to entry", scratchpad.READ_LATENCY, 1, "entry"),
         ("sequencer", "instruction to its first visit", sequencer.LATENCY, 1, "visit"),
+        ("sequencer", "... instructions of one visit", sequencer.LATENCY, sequencer.JOB_INTERVAL, "instruction"),
         ("gemm", "operands to sums", gemm.latency(cfg), 1, "visit"),
         ("execute", "visit to the write of its accumulators", execute.latency(cfg), 1, "visit"),
         ("execute", "... ALU, tensor operand in the same bank", execute.latency(cfg), _same_bank(cfg), "visit"),

@@ -117,18 +117,23 @@ class _Engine:
         self.log = log = Log(program.count)
         self.load = Load(program, log, core.BUFFERS["load"])
         self.compute = Compute(program, log, core.BUFFERS["compute"], cfg)
-        self.store = Store(program, log, cfg, dram, self.compute, self._compute_known)
+        self.store = Store(program, log, core.BUFFERS["store"], cfg, dram, self.compute, self._compute_known)
         self.units = [self.load, self.compute, self.store]
         lc, cl, cs, sc = (Channel() for _ in range(4))
         self.load.connect(None, (cl, lc))
         self.compute.connect((lc, cl), (sc, cs))
         self.store.connect((cs, sc), None)
         self.fetch = _Fetch(cfg, program, address, self.units, core.BUFFERS["fetch"])
-        clients = {"load": self.load.mover, "compute": self.compute.mover, "fetch": self.fetch}
+        clients = {
+            "load": self.load.mover,
+            "compute": self.compute.mover,
+            "fetch": self.fetch,
+            "store": self.store.mover,
+        }
         bounds = {"load": self._load_bound, "compute": self._compute_bound, "fetch": self._fetch_bound}
+        bounds |= {"store": self._store_bound}
         self.ports = []
-        for every in core.CLIENTS[cfg.load_ports]:
-            names = [name for name in every if name in clients]  # loads of parameters are not timed yet
+        for names in core.CLIENTS[cfg.load_ports]:
             port = ReadPort(cfg, dram, [clients[name] for name in names])
             port.bounds = [bounds[name] for name in names]
             self.ports.append(port)
@@ -144,7 +149,7 @@ class _Engine:
             if several:
                 port = min(ports, key=lambda p: p.next)
             first = min(load.next, compute.next, port.next)
-            if store.next < first:
+            if min(store.next, store.resume) < first:
                 store.step()
             elif compute.alarm <= first < NEVER or first == NEVER != compute.alarm:
                 compute.ring()
@@ -176,6 +181,9 @@ class _Engine:
         ahead = compute.sums[move - 1] - compute.sums[compute.at] if move > compute.at else 0
         return base + 4 + ahead
 
+    def _store_bound(self, now: int) -> int:
+        return NEVER if self.store.next_move[self.store.at] == NEVER else self._known(self.store, now) + 4
+
     def _fetch_bound(self, now: int) -> int:
         fetch = self.fetch
         if not fetch.left or fetch.waits_for is None:
@@ -192,7 +200,7 @@ class _Engine:
                 return now + left
         if unit is self.load and not self.load.mover.known:
             return NEVER  # until a request ends, when bounds are looked at again
-        return max(now, min(now + 40, self.load.next, self.compute.next, self.store.next))
+        return max(now, min(now + 40, self.load.next, self.compute.next, self.store.next, self.store.resume))
 
 
 def predict(

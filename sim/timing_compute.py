@@ -6,9 +6,10 @@ from collections import deque
 from itertools import accumulate
 from typing import NamedTuple
 
-from ..hw import compute, execute, fifo, interlock, sequencer
+from ..hw import compute, execute, fifo, interlock, scratchpad, sequencer
 from ..hw.config import Config
 from ..hw.isa import Mem
+from ..hw.ports import groups
 from .timing_mover import Mover
 from .timing_port import NEVER
 from .timing_program import Columns, Move
@@ -20,6 +21,7 @@ _OPERANDS = 2  # visits between those that are read and those that are taken
 _ORDER = compute.ORDER_DEPTH + 1
 _CLEAR = 2  # cycles from a load's last write to what waits for it
 _SEEN = 1  # cycles from a condition to the mover
+PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers
 _SPANS = 6  # cycles from a job's begin to the product of its loops
 
 
@@ -48,7 +50,7 @@ class Compute(Unit):
     """GEMM, ALU, and loads of micro-ops and accumulators, which pass each other where they touch different memory."""
 
     def __init__(self, program: Columns, log: Log, buffer: int, cfg: Config):
-        super().__init__(program, 1, log)
+        super().__init__(program, 1, log, lambda work: isinstance(work, Move) and not work.empty)
         self.mover = Mover(buffer, self._moved, self.wake, self._hold)
         self._latency = execute.latency(cfg)
         self._period = interlock.memory_cycles(cfg)
@@ -64,19 +66,21 @@ class Compute(Unit):
         self._jobs = 0
         self._latest = _Begun(PLACE, -1, -1, -1)
         self._visit = -1  # first cycle in which another visit can be taken
+        self._products = -1  # the same for one that does not multiply, after those that do
+        self._interval = execute.multiply_interval(cfg)
+        self._wait = self._interval - execute.visit_interval(cfg, multiply=True)  # that those wait less
+        self._groups = groups(cfg)
+        self._product = execute.product_latency(cfg) + self._groups - 1
+        self._entered = execute.dot_latency(cfg) - scratchpad.READ_LATENCY  # cycles to the read whose entry is next
         self._retired = self._epoch = -1
         self._last = [-NEVER] * cfg.acc_banks  # latest visit of each bank
         self.finished = NEVER
         self.alarm, self._clock = NEVER, -1  # cycle in which to look again; latest of these
-        self.reads: deque[tuple[int, int, int]] = deque()  # (from, to, banks) of the accumulators' read ports
+        self.reads: deque[tuple[int, int, int]] = (
+            deque()
+        )  # (from, to, what) of read ports and multipliers, by the time of reads
         self.visits: list[tuple[int, int]] = []
-        moving = [isinstance(w, Move) and not w.empty for w in map(self.work.__getitem__, self.order)]
-        sizes = [0 if m else getattr(self.work[k], "cycles", 0) for m, k in zip(moving, self.order)]
-        self.sums = [0, *accumulate(sizes)]
-        self.next_move = [NEVER] * (len(moving) + 1)
-        for k in range(len(moving) - 1, -1, -1):
-            self.next_move[k] = k if moving[k] else self.next_move[k + 1]
-        self._moving = moving
+        self.sums = [0, *accumulate(getattr(self.work[k], "cycles", 0) for k in self.order)]
         self._finish = program.finish
 
     @property
@@ -97,17 +101,17 @@ class Compute(Unit):
         if len(self._order) >= _ORDER:
             return NEVER
         room = self._given[len(self._order)] + 1
-        if self._moving[self.at]:
+        if self.moving[self.at]:
             if not self.mover.known or self._flying == interlock.SLOTS:
                 return NEVER
             return max(room, self.mover.begun - 1, self._slots[self._flying] + 1)
         if type(self.work[k]) is not Job or k == self._finish:
             return room
-        return NEVER if self._job else max(room, self._latest.begin)
+        return NEVER if self._job else max(room, self._latest.begin + sequencer.JOB_INTERVAL - 1)
 
     def step(self) -> None:
         """Take an instruction."""
-        cycle, moving = self.next, self._moving[self.at]
+        cycle, moving = self.next, self.moving[self.at]
         k = self.take()
         work = self.work[k]
         entry = [k, None]
@@ -152,15 +156,20 @@ class Compute(Unit):
                     return
                 visit = max(visit, load.written + _CLEAR)
         self._job = None
-        visits, total, interval, rest, late = job[:5]
+        visits, total, interval, multiply = job[:4]
+        if self._products > visit:
+            visit = max(visit, self._products - (self._wait if multiply else 0))
         first = max(begin + _LOADING, visit) + interval - 1
         last = first + total - interval
         read_last = max(begin + visits, last - _OPERANDS * (total // visits))
         self._latest = _Begun(job, begin, read_last, first)
         for load in self._loads.values():
             load.older = load.older or self._latest
-        self._visit = last + 1 + rest
-        retired = last + self._latency + late
+        self._visit, retired = last + 1, last + self._latency
+        if multiply:
+            self._products, retired = last + self._interval, retired + self._product
+            if 2 * total < 3 * visits * self._groups:  # otherwise there is room for others
+                self.reads.append((first + self._entered, last + self._entered + self._groups, PRODUCTS))
         if job.banks:
             self.reads.append((first + self.read, last + self.read + 1, job.banks))
         for b in range(len(self._last)):

@@ -39,7 +39,10 @@ class Move(NamedTuple):
 
 
 class Write(NamedTuple):
-    """A STORE: `rows` of `entries` accumulators from `base` on, to units from `first` on, `step` apart (see `Move`)."""
+    """A STORE: `rows` of `entries` accumulators from `base` on, to units from `first` on, `step` apart (see `Move`).
+
+    `quantised`: through the post-processing unit.
+    """
 
     rows: int
     entries: int
@@ -48,6 +51,7 @@ class Write(NamedTuple):
     step: int
     length: int
     per_beat: int
+    quantised: bool
 
 
 @dataclass
@@ -139,9 +143,10 @@ def _writes(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray,
         entries = entries * 0
     rows = np.where(dense | (entries == 0), 1, y)
     step = f["x_stride"] * unit
-    fields = (rows, entries, f["sram_base"], f["dram_base"] * unit, step, entries * unit)
+    beat = np.full_like(rows, per_beat)
+    fields = (rows, entries, f["sram_base"], f["dram_base"] * unit, step, entries * unit, beat, f["mem"] == Mem.OUTQ)
     for k, values in zip(at.tolist(), zip(*(v.tolist() for v in fields))):
-        work[k] = Write._make((*values, per_beat))
+        work[k] = Write._make(values)
 
 
 def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, uops: UopReader, skip) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from ..hw import fifo, packer, rows
+from ..hw import fifo, packer, ppu, rows, store
 from ..hw.config import Config
-from ..hw.ports import BURST_BEATS, OUTSTANDING
+from ..hw.ports import BURST_BEATS, OUTSTANDING, groups
 from .dram import Dram
-from .timing_compute import Compute
+from .timing_compute import PRODUCTS, Compute
+from .timing_mover import Mover
 from .timing_port import NEVER
-from .timing_program import Columns, Write
+from .timing_program import Columns, Move, Write
 from .timing_units import Log, Unit
 
 _ROWS = packer.ROWS + 1
@@ -20,15 +21,25 @@ _READ = 1  # cycles from a row to its first accumulator's address
 
 
 class Store(Unit):
-    """STORE: as far as the accumulators' other users are known, then again.
+    """STORE: as far as other users of accumulators and multipliers are known, then again; LOAD of PAR.
 
     `horizon()` is the cycle up to which they are.
     """
 
     def __init__(
-        self, program: Columns, log: Log, cfg: Config, dram: Dram, compute: Compute, horizon: Callable[[], int]
+        self,
+        program: Columns,
+        log: Log,
+        buffer: int,
+        cfg: Config,
+        dram: Dram,
+        compute: Compute,
+        horizon: Callable[[], int],
     ):
-        super().__init__(program, 2, log)
+        super().__init__(program, 2, log, lambda work: isinstance(work, Move))
+        self.mover = Mover(buffer, self._loaded, self.wake, self._hold)
+        self._loading = False
+        self._groups, self._quantised = groups(cfg), ppu.latency(cfg)
         self._response = dram.response
         self._reads, self._horizon = compute.reads, horizon
         self._bank = cfg.acc_depth // cfg.acc_banks
@@ -39,48 +50,81 @@ class Store(Unit):
         self._split: deque[int] = deque([-NEVER] * _WAITING, _WAITING)
         self._go = self._word = self._answer = -1
         self._answers: deque[int] = deque([-NEVER] * OUTSTANDING, OUTSTANDING)
-        self._at_work: Iterator[int] | None = None
+        self._at_work: Iterator[int] | None = None  # the rest of a STORE, which goes on in cycle `resume`
+        self.resume, self._handed = NEVER, False  # all its rows have left the front
+        self._awaited = -1  # cycle of the latest answer of the bus
 
     def waited(self) -> int:
         """Cycles in which the unit waited for memory, at the end: those after the last row too."""
-        return self.memory_wait + max(self._answer - self._word - 1, 0) if self._word >= 0 else 0
+        return self.memory_wait + max(self._awaited - self._word - 1, 0)
 
     def free(self, k: int) -> int:
         """When the front is."""
-        return NEVER if self._at_work else self._begun - 1
+        if self._loading or (self._at_work and not (self._handed and isinstance(self.work[k], Move))):
+            return NEVER
+        if not isinstance(self.work[k], Move):
+            return self._begun - 1
+        return self.mover.begun - 1 if self.mover.known else NEVER
 
     def step(self) -> None:
         """Take an instruction, or go on with the one that was left."""
-        if self._at_work is None:
+        if self.next <= self.resume:
             cycle = self.next
             k = self.take()
+            if isinstance(self.work[k], Move):
+                self._loading = True
+                self.mover.start(k, self.work[k], cycle)
+                return
             self._at_work = self._run(k, cycle)
-        self.next = next(self._at_work, NEVER)
-        if self.next == NEVER:
+        assert self._at_work is not None
+        self.resume = next(self._at_work, NEVER)
+        if self.resume == NEVER:
             self._at_work = None
-            self.plan()
+            self.mover.proceed()
+        self.wake()
 
     def _run(self, k: int, cycle: int) -> Iterator[int]:
         work = self.work[k]
         self._begun = max(cycle + rows.PLAN_LATENCY, self._row + 1)
-        log = self.log
-        log.start[k] = self._begun
-        if not isinstance(work, Write) or not work.entries:
-            self._row = max(self._begun, self._split[0] + 1)
-            self._idle()
-            self._accept()
-            self._go = max(self._split[-1] + 1, self._go + 1)
-            self._answer = max(self._go + 1, self._answer + 1)
-        else:
+        self.log.start[k] = self._begun
+        self._handed = False
+        if work.entries:
             for row in range(work.rows):
                 yield from self._write(k, work, row)
-        log.end[k] = self._answer
-        self.occupy(cycle + 1, self._answer)
+        else:
+            self._nothing()
+        self._answered(k)
+
+    def _nothing(self) -> None:
+        """A row without entries passes, for its token."""
+        self._row = max(self._begun, self._split[0] + 1)
+        self._idle()
+        self._accept()
+        self._go = max(self._split[-1] + 1, self._go + 1)
+        self._answer = max(self._go + 1, self._answer + 1)
+
+    def _answered(self, k: int) -> None:
+        self.log.end[k] = self._answer
+        self.occupy(self.log.issue[k] + 1, self._answer)
         self.give(k, self._answer)
+
+    def _hold(self, k: int) -> int:
+        """Parameters are written when all that may need them has left."""
+        return NEVER if self._at_work else self._word + 1
+
+    def _loaded(self, k: int, first: int, cycle: int, waited: int) -> None:
+        """The LOAD becomes a STORE of nothing."""
+        self.log.start[k], self.log.memory[k] = first, waited
+        self.memory_wait += waited
+        self._begun = max(cycle + rows.PLAN_LATENCY, self._row + 1)
+        self._nothing()
+        self._answered(k)
+        self.latest, self._loading = cycle, False
+        self.plan()
 
     def _idle(self) -> None:
         """Nothing was left to send before this row, but answers to wait for."""
-        waited = min(self._row + 1, self._answer) - self._word - 1
+        waited = min(self._row + 1, self._awaited) - self._word - 1
         if waited > 0:
             self.memory_wait += waited
 
@@ -90,21 +134,25 @@ class Store(Unit):
 
     def _write(self, k: int, work: Write, row: int) -> Iterator[int]:
         self._row = max(self._begun if row == 0 else self._row + 1, self._split[0] + 1, self._read_rows[0] + 1)
+        self._handed = row + 1 == work.rows
         self._idle()
         self._accept()
         per_beat = work.per_beat
         unit = work.first + row * work.step
-        beats_per_entry = work.length // work.entries
+        beats = work.length // work.entries
+        pace = max(beats, self._groups) if work.quantised else beats  # cycles per entry
+        latency = store.DATA_LATENCY - _READ + (self._quantised if work.quantised else 0)
         begin = max(self._read_at, self._row + _READ)
         self._read_at = begin
-        yield from self._read(work.base + row * work.entries, work.entries, beats_per_entry)
-        self._read_rows.append(self._read_at - beats_per_entry)
+        yield from self._read(work.base + row * work.entries, work.entries, pace, work.quantised)
+        last = self._read_at - pace
+        self._read_rows.append(last)
         # beats may be on the bus from `early` on, the last one from `late` on
-        early, late = begin + 2, self._read_at - beats_per_entry + 1 + beats_per_entry
-        self.log.bank[k] += self._read_at - begin - work.entries * beats_per_entry
+        early, late = begin + latency, last + latency + beats - 1
+        self.log.bank[k] += last + pace - begin - work.entries * pace
         address = unit // per_beat
         left = (unit % per_beat + work.length + per_beat - 1) // per_beat
-        answers, pace = self._answers, max(per_beat, 1)
+        answers, pace = self._answers, pace * per_beat / beats
         total = left
         go = max(self._go + 1, self._split[-1] + 1)
         word, answer, response = self._word, self._answer, self._response
@@ -113,18 +161,20 @@ class Store(Unit):
             beats = min(left, BURST_BEATS - (address & BURST_BEATS - 1))
             go = max(go, answers[0] + 1)
             done += beats
-            word = max(word + beats, go + beats, early + beats - 1, late - (total - done) * pace)
+            word = max(word + beats, go + beats, early + beats - 1, late - int((total - done) * pace))
             answer = max(word + response, answer + 1)
             answers.append(answer)
             left -= beats
             address += beats
             go += 1
-        self._go, self._word, self._answer = go - 1, word, answer
+        self._go, self._word = go - 1, word
+        self._answer = self._awaited = answer
 
-    def _read(self, base: int, count: int, pace: int) -> Iterator[int]:
-        """Read `count` accumulators, one in `pace` cycles, where nobody else reads their bank."""
+    def _read(self, base: int, count: int, pace: int, quantised: bool) -> Iterator[int]:
+        """Read `count` accumulators, one in `pace` cycles, where nobody else reads their bank (or multiplies)."""
         reads, cycle = self._reads, self._read_at
         bank = 1 << min(base // self._bank, self._banks - 1)
+        used = PRODUCTS if quantised else 0
         edge = count
         if self._banks > 1 and base < self._bank < base + count:
             edge = self._bank - base
@@ -133,7 +183,7 @@ class Store(Unit):
                 reads.popleft()
             limit = NEVER
             for begin, end, banks in reads:
-                if banks & bank:
+                if banks & (bank | used):
                     if begin <= cycle:
                         cycle = end if end > cycle else cycle
                         continue

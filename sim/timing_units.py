@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from ..hw import dependence
 from .timing_mover import Mover
@@ -44,9 +45,13 @@ class Resumable(Protocol):
 class Unit:
     """A command queue and its unit. `next` is the cycle in which the next instruction is taken, `NEVER` if unknown."""
 
-    def __init__(self, program: Columns, queue: int, log: Log):
+    def __init__(self, program: Columns, queue: int, log: Log, moves: Callable[[Any], bool]):
         self.order, self.work, self.log = program.order[queue], program.work, log
         self.pop_prev, self.pop_next, self.push_prev, self.push_next = program.flags
+        self.moving = [moves(self.work[k]) for k in self.order]
+        self.next_move = [NEVER] * (len(self.order) + 1)  # from each position on
+        for at in range(len(self.order) - 1, -1, -1):
+            self.next_move[at] = at if self.moving[at] else self.next_move[at + 1]
         self.arrivals: list[int] = []
         self.taken: list[int] = []  # cycle in which each was taken from the queue
         self.at = 0  # of the next one in `order`
@@ -152,7 +157,7 @@ class Load(Unit):
     """Loads of inputs and weights."""
 
     def __init__(self, program: Columns, log: Log, buffer: int):
-        super().__init__(program, 0, log)
+        super().__init__(program, 0, log, lambda work: True)
         self.mover = Mover(buffer, self._done, self.wake)
 
     def free(self, k: int) -> int:

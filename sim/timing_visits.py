@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,19 +16,16 @@ UopReader = Callable[[int, int], np.ndarray]  # (first entry of DRAM, number) ->
 
 
 class Job(NamedTuple):
-    """A GEMM or ALU instruction, or one that only marks its place: `visits` that take `cycles` in all.
+    """A GEMM or ALU instruction, or one that visits nothing: `visits` that take `cycles` in all, `interval` the first.
 
-    The last visit takes `final` cycles to its handshake and is followed by `rest` in which no other visit is taken.
-    `banks` are the banks of accumulators that it reads in every cycle, one bit each. `uops` and `acc` are the first and
-    the last micro-op and accumulator that it touches; (0, -1) for none. `end` are the cycles from the last handshake to
-    the end beyond those of other instructions.
+    With `multiply` it is MUL or RESCALE. `banks` are the banks of accumulators that it reads in every cycle, one bit
+    each. `uops` and `acc` are the first and the last micro-op and accumulator that it touches; (0, -1) for none.
     """
 
     visits: int
     cycles: int
     interval: int
-    rest: int
-    end: int
+    multiply: bool
     banks: int
     uops: tuple[int, int]
     acc: tuple[int, int]
@@ -41,7 +37,7 @@ def known_isa(cfg: Config) -> Isa:
     return Isa(cfg)
 
 
-PLACE = Job(1, 1, 1, 0, 0, 0, (0, -1), (0, -1))
+PLACE = Job(1, 1, 1, False, 0, (0, -1), (0, -1))
 
 
 class Kernels:
@@ -53,10 +49,8 @@ class Kernels:
         self._format = known_isa(cfg).uop
         self._bank = cfg.acc_depth // cfg.acc_banks
         self._limits: dict[tuple[int, int], tuple[int, int, int, int]] = {}
-        self._wait = execute.multiply_interval(cfg) - 1
         self._spacing = execute.visit_interval(cfg, multiply=True)
-        self._latest = -(-execute.multiply_interval(cfg) // self._spacing)  # products that a visit is compared with
-        self._late = execute.multiply_interval(cfg) - execute.ACC_STAGES - 1
+        self._conflict = execute.multiply_interval(cfg)
 
     def load(self, sram: int, dram: int, count: int) -> None:
         """LOAD of `count` micro-ops."""
@@ -84,29 +78,45 @@ class Kernels:
         uops, acc = (begin, end - 1), (dst_low, dst_high)
         if op != Op.ALU:
             reads = not (f["reset"] or f.get("overwrite"))
-            return Job(visits, visits, 1, 0, 0, dst if reads else 0, uops, acc)
+            return Job(visits, visits, 1, False, dst if reads else 0, uops, acc)
         interval, banks = 1, dst
         if not f["use_imm"]:
             src_high += (outer - 1) * f["src_out"] + (inner - 1) * f["src_in"]
             src = self._banks(src_low, src_high)
             acc, banks = (min(dst_low, src_low), max(dst_high, src_high)), dst | src
             interval += self._same_bank(f, dst, src)
+        cycles = round(visits * interval)
         multiply = f["alu_op"] in (AluOp.MUL, AluOp.RESCALE)
-        rest = self._wait if multiply else 0
-        cycles = visits * interval if type(interval) is int else round(visits * interval)
         if multiply:
-            late = self._conflicts(f)
-            cycles += (visits - 1 - late) * (self._spacing - 1) + late * rest
-        return Job(
-            visits,
-            cycles,
-            2 if interval > 1 else 1,
-            rest,
-            self._late if multiply else 0,
-            0 if rest else banks,
-            uops,
-            acc,
-        )
+            again = self._repeated(f, visits)
+            cycles += (visits - 1 - again) * (self._spacing - 1) + again * (self._conflict - 1)
+        return Job(visits, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, uops, acc)
+
+    def _repeated(self, f: dict[str, int], visits: int) -> int:
+        """How many visits wait for products, because they use an accumulator of those right before.
+
+        A visit that then takes two cycles lets the circuit forget those before.
+        """
+        dst = self._indices(f, 0)
+        uses = (dst,) if f["use_imm"] else (dst, self._indices(f, 1))
+        latest = np.full(visits, -1)  # the visit whose accumulator each uses again
+        for back in range(min(visits - 1, -(-self._conflict // self._spacing)), 0, -1):
+            for used in uses:
+                again = np.flatnonzero(used[back:] == dst[:-back]) + back
+                latest[again] = again - back
+        twice = np.zeros(visits, bool) if f["use_imm"] else uses[0] // self._bank == uses[-1] // self._bank
+        waits = start = 0
+        for k in np.flatnonzero(latest >= 0).tolist():
+            if latest[k] >= start:
+                waits, start = waits + 1, k if twice[k] else start
+        return waits
+
+    def _indices(self, f: dict[str, int], column: int) -> np.ndarray:
+        """Index `column` (0 for dst, 1 for src) of every visit, in their order."""
+        name = ("dst", "src")[column]
+        words = self._words[f["uop_bgn"] : f["uop_end"], column]
+        outer = np.arange(f["iter_out"])[:, None, None] * f[f"{name}_out"]
+        return (words + outer + np.arange(f["iter_in"])[:, None] * f[f"{name}_in"]).reshape(-1)
 
     def _banks(self, low: int, high: int) -> int:
         return 1 << low // self._bank | 1 << min(high // self._bank, self.cfg.acc_banks - 1)
@@ -117,26 +127,5 @@ class Kernels:
             return 1
         if dst & src == 0:
             return 0
-        return float((self._indices(f, 0) // self._bank == self._indices(f, 1) // self._bank).mean())
-
-    def _indices(self, f: dict[str, int], column: int) -> np.ndarray:
-        """Destinations (0) or sources (1) of an ALU instruction, in the order of its visits."""
-        words, name = self._words[f["uop_bgn"] : f["uop_end"], column], ("dst", "src")[column]
-        i = np.arange(f["iter_out"])[:, None, None]
-        j = np.arange(f["iter_in"])[:, None]
-        return (words + i * f[f"{name}_out"] + j * f[f"{name}_in"]).reshape(-1)
-
-    def _conflicts(self, f: dict[str, int]) -> int:
-        """Visits of a multiplying instruction that wait because products before them are not written."""
-        dst = self._indices(f, 0)
-        src = dst if f["use_imm"] else self._indices(f, 1)
-        near = range(1, min(self._latest + 1, len(dst)))
-        if not any(((dst[k:] == dst[:-k]) | (src[k:] == dst[:-k])).any() for k in near):
-            return 0
-        count, latest = 0, deque(maxlen=self._latest)
-        for d, s in zip(dst.tolist(), src.tolist()):
-            if d in latest or s in latest:
-                count += 1
-                latest.clear()  # all is written then
-            latest.append(d)
-        return count
+        d, s = self._indices(f, 0), self._indices(f, 1)
+        return float((d // self._bank == s // self._bank).mean())

@@ -65,7 +65,7 @@ def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
     except OSError as exc:
         raise FileError(f"{folder}: cannot be made ({exc.strerror or exc})") from None
     name = board.design_name(cfg)
-    plan = PynqZ1(toolchain="Vivado").build(Top(cfg, board), name=name, do_build=False)
+    plan = PynqZ1(toolchain="Vivado").build(Top(cfg, board), name=name, do_build=False, **scripts.VIVADO_CHECKS)
     files = {}
     for file in (f"build_{name}.sh", f"{name}.v", f"{name}.tcl", f"{name}.xdc"):
         content = plan.files[file]

@@ -43,7 +43,7 @@ _COUNTERS = [name for name in REGISTERS if name.startswith(tuple(f"{module}_" fo
 
 @dataclass
 class _Buffer:
-    """One contiguous buffer: the CPU's view `array`, from address `start` on, and what is known of it.
+    """One contiguous buffer: the CPU's view `array`, from address `start` on, of which `used` was asked for.
 
     `stale`: the accelerator may have written it since the CPU's view was current. `programs` holds the counts of the
     instructions in it, by offset and number.
@@ -52,6 +52,7 @@ class _Buffer:
     array: Any
     start: int
     nbytes: int
+    used: range
     stale: bool = False
     programs: dict[tuple[int, int], Stats] = field(default_factory=dict)
 
@@ -140,7 +141,7 @@ class PynqDevice:
             raise BoardError(f"pynq gave a buffer at {start:#x}, beyond the 32 address bits of the board's ports")
         address = -(-start // align) * align
         array[:] = 0
-        self._buffers[address] = _Buffer(array, start, size)
+        self._buffers[address] = _Buffer(array, start, size, range(address, address + nbytes))
         self._flush(array)
         return address
 
@@ -153,7 +154,9 @@ class PynqDevice:
     def write(self, address: int, data: np.ndarray) -> None:
         """Copy `data`, uint8 (n,), to memory."""
         buffer, at = self._find(address, len(data))
-        self._refresh(buffer)  # a flush writes all of it
+        if range(address, address + len(data)) == buffer.used:
+            buffer.stale = False
+        self._refresh(buffer)  # the flush writes all of it
         buffer.array[at : at + len(data)] = data
         buffer.programs.clear()
         self._flush(buffer.array)

@@ -28,6 +28,16 @@ xc7frames2bit --part_file "$PRJXRAY_DB/zynq7/{part}/part.yaml" --part_name {part
     --frm_file {name}.frames --output_file {name}.bit
 """
 
+# Tcl that stops a build whose clock is not constrained, or whose timing is missed: neither shows on a board at once
+_TIMING = (
+    "if {[get_property SLACK [get_timing_paths]] < 0} "
+    '{ error "ERROR: timing is missed by [get_property SLACK [get_timing_paths]] ns; use a lower clock" }'
+)
+VIVADO_CHECKS = {
+    "script_after_synth": 'if {[llength [get_clocks -quiet fclk0]] != 1} { error "ERROR: FCLK0 is not constrained" }',
+    "script_before_bitstream": _TIMING,
+}
+
 _BLOCK_FLOW = """\
 #!/bin/sh
 # {name}: Vivado's block design makes {name}.bit and {name}.hwh. Written by tilewright.
@@ -73,6 +83,8 @@ set_property top system_wrapper [current_fileset]
 launch_runs impl_1 -to_step write_bitstream -jobs 4
 wait_on_run impl_1
 if {{[get_property PROGRESS [get_runs impl_1]] != "100%"}} {{ error "ERROR: implementation failed" }}
+open_run impl_1
+{timing}
 file copy -force [glob {name}_bd/{name}_bd.runs/impl_1/system_wrapper.bit] {name}.bit
 file copy -force [lindex [glob {name}_bd/{name}_bd.*/sources_1/bd/system/hw_handoff/system.hwh] 0] {name}.hwh
 quit
@@ -144,6 +156,7 @@ def block_design(cfg: Config, board: Board, name: str) -> str:
         clocks=" ".join(f"[get_bd_pins $ps/{port}_ACLK]" for port in ports),
         connections="\n".join(connections),
         addresses="\n".join(addresses),
+        timing=_TIMING,
     )
 
 

@@ -81,7 +81,7 @@ def fold_weights(op: g.QConv2d, fold: Fold, cfg: Config) -> np.ndarray:
     for phase in range(fold.phases):
         for tap in range(kw):
             place = _place(phase, tap, fold.phases, fold.pixels, op)
-            assert place is not None, "best_fold gives folds that reach every tap"
+            assert place is not None  # best_fold gives folds that reach every tap
             entry, offset = place
             found[phase, :, entry, :o, offset * c : (offset + 1) * c] = op.weight[:, :, :, tap].transpose(2, 0, 1)
     tiles = found.reshape(fold.phases, kh, fold.spans, blocks, cfg.block_out, cfg.block_in)

@@ -35,7 +35,15 @@ def mean(rec: Recording, op: g.Mean) -> None:
     _pool(rec, op, "sum", kernel, (1, 1), (0, 0, 0, 0), store)
 
 
-def _pool(rec: Recording, op: g.Op, kind: str, kernel, strides, pads, store: Requant) -> None:
+def _pool(
+    rec: Recording,
+    op: g.Op,
+    kind: str,
+    kernel: tuple[int, int],
+    strides: tuple[int, int],
+    pads: tuple[int, int, int, int],
+    store: Requant,
+) -> None:
     n, c, h, w = op.x.shape
     scheduled = pool(rec.cfg, n, h, w, c, *kernel, strides, pads, kind=kind, epilogue=[("requant", "par")])
     rec.append(op, scheduled, {"x": rec.operand(op, 0), "par": store_parameters(rec, op, store, c)})

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...runtime import layout
-from ...runtime.buffer import Buffer
+from ...runtime.buffer import Buffer, Region
 from ...runtime.program import Program
 from .. import graph as g
 from ..api import Scheduled, build_into
@@ -59,6 +59,14 @@ class Recording:
             return self.activations[t.name]
         whole = np.broadcast_to(t.data, op.output.shape)
         return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_in))
+
+    def part(self, t: g.Tensor, part: g.Tensor, channel: int) -> Region:
+        """The bytes of `part`, channels of `t` from `channel` on, which begins a block; one batch of images."""
+        buffer = self.activations[t.name]
+        whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
+        shape = packed_shape(part.shape, self.cfg)
+        start += channel // self.cfg.block_in * math.prod(shape[2:])
+        return Region(part.name, shape, whole=whole, start=start)
 
     def parameters(self, name: str, **values) -> Buffer:
         """A constant buffer of packed parameters, of one block of channels alike where all values are numbers."""

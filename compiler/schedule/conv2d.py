@@ -50,7 +50,8 @@ def conv2d(
     oy, ox = output_size("conv2d", h, w, kh, kw, stride, pad, dilation)
     nb, ib, ob = -(-n // cfg.batch), -(-ci // cfg.block_in), -(-co // cfg.block_out)
     operands, operations = len(ep.accumulator_operands(epilogue)), ep.alu_ops(epilogue, planes)
-    work = Work(nb, ob, ib, oy, ox, kh, kw, stride, dilation, operands, operations, 4 if planes else 1)
+    packed = len(ep.operand_names(epilogue)) - operands
+    work = Work(nb, ob, ib, oy, ox, kh, kw, stride, dilation, operands, operations, 4 if planes else 1, packed=packed)
     if search is not None and tile is None:
         facts = {"n": n, "h": h, "w": w, "ci": ci, "co": co, "kh": kh, "kw": kw, "stride": stride, "pad": pad}
         facts |= {"dilation": dilation, "pad_value": pad_value, "epilogue": tuple(epilogue), "planes": planes}

@@ -43,7 +43,7 @@ def dense(
     ep.check(epilogue, ("x", "w"), planes)
     nb, ib, ob = -(-n // cfg.batch), -(-ci // cfg.block_in), -(-co // cfg.block_out)
     work = Work(nb, ob, ib, operands=len(ep.accumulator_operands(epilogue)), alu_ops=ep.alu_ops(epilogue, planes))
-    work = replace(work, planes=4 if planes else 1)
+    work = replace(work, planes=4 if planes else 1, packed=len(ep.operand_names(epilogue)) - work.operands)
     if search is not None and tile is None:
         facts = {"n": n, "ci": ci, "co": co, "epilogue": tuple(epilogue), "planes": planes}
         tile = search.tile(work, cfg, vthreads, partial(dense, cfg, **facts))

@@ -56,7 +56,8 @@ def depthwise(
             f"{cfg.wgt_depth}; split the channels"
         )
     operands, operations = len(ep.accumulator_operands(epilogue)), ep.alu_ops(epilogue, planes)
-    work = Work(nb, cb, 1, oy, ox, kh, kw, stride, dilation, operands, operations, 4 if planes else 1, True)
+    packed = len(ep.operand_names(epilogue)) - operands
+    work = Work(nb, cb, 1, oy, ox, kh, kw, stride, dilation, operands, operations, 4 if planes else 1, True, packed)
     if search is not None and tile is None:
         facts = {"n": n, "h": h, "w": w, "c": c, "kh": kh, "kw": kw, "stride": stride, "pad": pad}
         facts |= {"dilation": dilation, "pad_value": pad_value, "epilogue": tuple(epilogue), "planes": planes}

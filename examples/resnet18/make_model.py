@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,13 +27,13 @@ class Network:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
-    def constant(self, value: np.ndarray) -> str:
+    def constant(self, value: np.ndarray | np.generic) -> str:
         """The name of a new constant."""
         name = f"c{len(self.constants)}"
         self.constants.append(onnx.numpy_helper.from_array(np.asarray(value), name))
         return name
 
-    def node(self, kind: str, *inputs: str, name: str | None = None, **attrs: object) -> str:
+    def node(self, kind: str, *inputs: str, name: str | None = None, **attrs: Any) -> str:
         """Append a node; the name of its result."""
         name = name or f"{kind}_{len(self.nodes)}"
         self.nodes.append(onnx.helper.make_node(kind, list(inputs), [f"{name}.y"], name=name, **attrs))

@@ -46,15 +46,17 @@ class FakePynq:
     """`pynq`, with the circuit of `cfg` behind it; `faults` are addresses that answer with a bus error.
 
     `calls` tells what was used. `dead`: the core never ends a run; `deaf`: it ignores a reset too. `missing` are names
-    of operations that do nothing: mutations.
+    of operations that do nothing: mutations. `library` is another simulation with the ports of a core.
     """
 
-    def __init__(self, cfg: Config, *, base: int = Board().base, faults=(1, 0), missing=(), contiguous=64 << 20):
+    def __init__(
+        self, cfg: Config, *, base: int = Board().base, faults=(1, 0), missing=(), contiguous=64 << 20, library=None
+    ):
         from tilewright.sim.rtl import Simulation, build_core, load_library
 
         self.base, self.missing, self.contiguous = base, missing, contiguous
         self.ddr = np.zeros(DDR, np.uint8)  # the kernel gives its pages when they are touched
-        self.sim = Simulation(load_library(build_core(cfg)), faults=faults)
+        self.sim = Simulation(load_library(library or build_core(cfg)), faults=faults)
         self.sim.use(self.ddr)
         self.buffers: dict[int, tuple[Buffer, np.ndarray]] = {}
         self.calls: list[str] = []

@@ -1,7 +1,6 @@
 """boards/server.py over loopback: two clients at once, and hostile ones."""
 
 import io
-import json
 import shutil
 import socket
 import subprocess
@@ -287,7 +286,7 @@ def test_a_full_queue_refuses_at_once(served, address, bystander):
         wait_for(lambda: served._waiting == 4)
         with pytest.raises(BoardError, match="4 jobs wait already; try later .resource_exhausted."):
             remote.run(ENDLESS)
-        assert Client(address).info().waiting == 4
+        assert Client(address).info()[0].waiting == 4
         for one in calls[1:]:
             one.cancel()
         assert status(calls[0]) == grpc.StatusCode.DEADLINE_EXCEEDED
@@ -315,9 +314,20 @@ def test_a_server_that_forgot_is_sent_the_program_again(served, address, double)
 
 
 def test_it_says_what_it_offers(address):
-    info = Client(address).info()
-    assert info.device == "model" and json.loads(info.config)["name"] == "tiny"
+    info, cfg = Client(address).info()
+    assert (info.device, cfg) == ("model", TINY)
     assert (info.max_bytes, info.max_seconds) == (1 << 20, 2)
+
+
+@pytest.mark.parametrize("config", ["", "[]", "{}x", '{"name": 3}', '{"wings": 2}'])
+def test_a_server_of_another_kind(address, config, monkeypatch):
+    client = Client(address)
+    monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=1, config=config).SerializeToString())
+    with pytest.raises(BoardError, match="names no configuration that is known here"):
+        client.info()
+    monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=2).SerializeToString())
+    with pytest.raises(BoardError, match="speaks version 2, this is 1"):
+        client.info()
 
 
 def test_a_server_is_checked_up_to_a_program_that_runs_there(address):

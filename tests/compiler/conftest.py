@@ -125,13 +125,17 @@ TFLITE_OPTIONS = {
     "REDUCE_PROD": "ReducerOptions",
     "SHAPE": "ShapeOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "SPLIT": "SplitOptions",
     "STRIDED_SLICE": "StridedSliceOptions",
     "SUB": "SubOptions",
     "TRANSPOSE_CONV": "TransposeConvOptions",
+    "UNPACK": "UnpackOptions",
 }
 
 TFLITE_VERSIONS = {
     "PACK": 2,
+    "SPLIT": 2,
+    "UNPACK": 2,
     "RESHAPE": 1,
     "SHAPE": 1,
     "LEAKY_RELU": 2,

@@ -292,3 +292,29 @@ def test_uint8_ends(tflite, litert_outputs, scale, zero_point):
     m.output(m.node("QUANTIZE", [y], [m.tensor((1, 4, 3, 50), 0.05, 131, dtype="UINT8")]))
     m.output(y)
     assert_equal(m, litert_outputs)
+
+
+@pytest.mark.parametrize("axis", [1, 3, -2])
+def test_splits(tflite, litert_outputs, axis):
+    m = tflite()
+    shape = [1, 4, 6, 8]
+    x = m.input(shape)
+    shape[axis] //= 2
+    parts = [m.tensor(shape, 0.05, -3) for _ in range(2)]
+    m.node("SPLIT", [m.const(np.array(axis, np.int32)), x], parts, numSplits=2)
+    for part in parts:
+        m.output(m.op("RELU", [part], shape, 0.05, -3))
+    assert_equal(m, litert_outputs)
+
+
+@pytest.mark.parametrize("shape, axis", [((1, 4, 6), 3), ((1, 4, 6), 1), ((5, 2), 0)])
+def test_stacks(tflite, litert_outputs, shape, axis):
+    m = tflite()
+    whole = (*shape[:axis], 2, *shape[axis:])
+    y = m.op("PACK", [m.input(shape), m.input(shape)], whole, 0.05, -3, axis=axis, valuesCount=2)
+    y = m.op("RELU", [y], whole, 0.05, -100)
+    parts = [m.tensor(shape, 0.05, -100) for _ in range(2)]
+    m.node("UNPACK", [y], parts, num=2, axis=axis)
+    for part in parts:
+        m.output(part)
+    assert_equal(m, litert_outputs)

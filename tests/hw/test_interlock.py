@@ -87,6 +87,37 @@ def test_loads_meet_jobs_at_every_distance(simulate, compute, kind, distance):
     compute.run(simulate, bench, cycles=4000)
 
 
+@pytest.mark.parametrize("visits", [1, 2, 3])
+@pytest.mark.parametrize("lead", range(10, 13))
+def test_a_load_waits_for_jobs_that_are_held_up(simulate, compute, visits, lead):
+    """Behind multiplications in the other bank a short job stands still in each place on its way to the pipeline."""
+    bench = compute.prepared("tiny", [(0, 1, 2), (HALF, 2, 1), (0, HALF, 0)])
+    mul = {"alu_op": int(AluOp.MUL), "use_imm": 1, "imm": 3}
+    bench.add(Op.ALU, **mul | single(1) | ONE | {"iter_in": lead})
+    bench.add(Op.GEMM, **single(0) | ONE | {"iter_in": visits})
+    bench.load(Mem.ACC, 0, 3)
+    bench.add(Op.ALU, **mul | single(1) | ONE | {"iter_in": lead})
+    bench.add(Op.ALU, **ADD | single(2) | ONE)
+    bench.load(Mem.ACC, HALF, 4)
+    compute.run(simulate, bench, cycles=500)
+
+
+def test_a_load_waits_for_what_the_alu_reads_in_the_other_bank(simulate, compute):
+    bench = compute.prepared("tiny", [(0, HALF, 0)])
+    bench.add(Op.ALU, **ADD | single(0) | ONE | {"iter_in": 60, "src_in": 1})
+    bench.load(Mem.ACC, HALF + 56, 0, x_size=4)
+    bench.add(Op.ALU, **ADD | single(0) | ONE | {"iter_in": 60, "src_in": 1})
+    compute.run(simulate, bench, cycles=500)
+
+
+def test_a_load_over_both_banks_belongs_to_both(simulate, compute):
+    bench = compute.prepared("tiny", [(HALF + 1, 1, 2)])
+    bench.add(Op.GEMM, **single(0) | ONE | {"iter_in": 60})
+    bench.load(Mem.ACC, HALF - 1, 0, x_size=3)
+    bench.add(Op.GEMM, **single(0) | ONE)
+    compute.run(simulate, bench, cycles=500)
+
+
 def span(simulate, compute, before, load, after):
     """Cycles from rest to rest of a long GEMM with micro-op `before`, `load`, and a long GEMM with micro-op `after`."""
     bench = compute.prepared("tiny", [(0, 1, 0), (HALF, 2, 1), (1, 2, 1)])

@@ -9,7 +9,7 @@ from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.hw.scratchpad import Scratchpad
-from tilewright.hw.sequencer import LATENCY, Sequencer
+from tilewright.hw.sequencer import JOB_INTERVAL, LATENCY, Sequencer
 
 TINY = PRESETS["tiny"]
 ODD = Config(
@@ -89,6 +89,7 @@ def expected(uops, fields):
 def test_order_of_visits(simulate, rng, cfg, stalls):
     uops = [tuple(int(v) for v in rng.integers(0, 3, 3)) for _ in range(8)]
     bench, jobs, want = Bench(cfg, uops), [], []
+    due, first = [], 0  # the cycle of each visit; that of the latest job's first
     for _ in range(12):
         begin = int(rng.integers(0, 8))
         fields = {"uop_bgn": begin, "uop_end": int(rng.integers(begin, 9))}
@@ -100,14 +101,18 @@ def test_order_of_visits(simulate, rng, cfg, stalls):
             fields |= {"wgt_out": int(rng.integers(0, 2))}
         jobs.append(bench.job(op, **fields))
         triples = list(expected(uops, fields))
-        want += [(t, k == len(triples) - 1, 0) for k, t in enumerate(triples)] or [(None, True, 1)]
+        new = [(t, k == len(triples) - 1, 0) for k, t in enumerate(triples)] or [(None, True, 1)]
+        begin = max(due[-1] + 1, first + JOB_INTERVAL) if due else 0
+        first = begin
+        due += range(begin, begin + len(new))
+        want += new
     visits, at, fault = bench.run(simulate, jobs, len(want), rng if stalls else None)
     for visit, (triple, last, void) in zip(visits, want, strict=True):
         assert (visit.last, visit.void) == (last, void)
         assert void or (visit.dst, visit.src, visit.wgt) == triple
     assert fault == (Error.NONE, 0)
     if not stalls:
-        assert at == [at[0] + k for k in range(len(at))]  # not one cycle without a visit
+        assert at == [at[0] + k for k in due]  # not one cycle without a visit, but between jobs of a single one
 
 
 def test_latency(simulate):

@@ -14,7 +14,6 @@ from tilewright.sim.timing import predict
 from tilewright.sim.timing_device import TimingDevice
 
 CONFIGS = [PRESETS["pynq_z1"], PRESETS["vta"], PRESETS["tiny"]]
-UNTIMED = frozenset({"requant", "rescale"})
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 
 
@@ -23,7 +22,7 @@ needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is miss
 def test_random_programs_take_as_long_as_in_the_circuit(cfg):
     circuit, timing, errors = RtlDevice(cfg), TimingDevice(cfg), []
     for seed in range(12):
-        image, address, count = random_case(cfg, seed, without=UNTIMED)
+        image, address, count = random_case(cfg, seed)
         expected = circuit.run_image(image.copy(), address, count)
         got = timing.run_image(image, address, count)
         errors.append(abs(got.cycles / expected.cycles - 1))

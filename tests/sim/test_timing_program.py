@@ -56,7 +56,7 @@ def test_a_load_without_data(change):
 
 def test_a_store_goes_by_rows():
     work = column(PYNQ, "STORE", **(TILE | {"op": Op.STORE, "mem": Mem.OUT})).work[0]
-    assert work == Write(rows=3, entries=5, base=7, first=200, step=18, length=10, per_beat=1)
+    assert work == Write(rows=3, entries=5, base=7, first=200, step=18, length=10, per_beat=1, quantised=False)
 
 
 @pytest.mark.parametrize("what", ["gemm", "dma"])

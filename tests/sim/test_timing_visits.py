@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tilewright.hw import execute
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Isa, Op
 from tilewright.sim.timing_visits import PLACE, Kernels
@@ -37,9 +38,12 @@ def test_operands_in_one_bank_take_two_cycles():
     assert kernels(PRESETS["vta"], (0, 1), (2, 2000)).job(Op.ALU, ALU).cycles == 60
 
 
-def test_multiplications_take_turns():
-    job = kernels(PYNQ, (0, 0), (1, 0)).job(Op.ALU, ALU | {"use_imm": 1, "alu_op": AluOp.MUL})
-    assert job.cycles + job.rest == 30 * 6  # docs/microarchitecture.md: 6 per visit
+def test_multiplications_follow_each_other_unless_they_need_a_product():
+    apart = ALU | {"use_imm": 1, "alu_op": AluOp.MUL, "dst_in": 2, "dst_out": 10}
+    found = kernels(PYNQ, (0, 0), (1, 0))
+    assert found.job(Op.ALU, apart).cycles == 1 + 29 * execute.visit_interval(PYNQ, multiply=True)
+    same = found.job(Op.ALU, apart | {"dst_in": 0, "dst_out": 0}).cycles
+    assert same == 1 + execute.visit_interval(PYNQ, multiply=True) + 28 * execute.multiply_interval(PYNQ)
 
 
 def test_empty_loops_take_a_place():

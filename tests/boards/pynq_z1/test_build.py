@@ -51,6 +51,8 @@ def test_parameters_reach_the_files(written):
     assert "set_property LOC R14" in constraints and "LVCMOS33" in constraints
     assert "create_project -force -name" in (text := (written.folder / f"{written.name}.tcl").read_text())
     assert "-part xc7z020clg400-1" in text and f"write_bitstream -force -bin_file {written.name}.bit" in text
+    for check in ("FCLK0 is not constrained", "timing is missed by"):  # before the bitstream is written
+        assert 0 < text.index(check) < text.index("write_bitstream")
     top = written.verilog.read_text()
     assert "PS7 ps7 (" in top and '(* DONT_TOUCH = "true" *)' in top and "BUFG bufg (" in top
     assert f"module {written.name}(" in top

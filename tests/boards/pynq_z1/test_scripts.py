@@ -1,6 +1,8 @@
 """boards/pynq_z1/scripts.py: the block design says what the platform says."""
 
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -53,6 +55,29 @@ def test_brackets_of_the_scripts_are_balanced():
     for opening, closing in ("[]", "{}"):
         assert text.count(opening) == text.count(closing)
     assert not re.search(r"\\\s*\n\s*\n", text)  # a continued line that ends in nothing
+
+
+STUBS = """
+proc get_property {name object} { return [expr {$name eq "PROGRESS" ? "100%" : $::slack}] }
+proc glob {args} { return found }
+proc file {args} {}
+proc quit {} { puts finished }
+proc unknown {name args} { puts "$name $args"; return $name }
+"""
+
+
+@pytest.mark.skipif(not shutil.which("tclsh"), reason="tclsh is missing")
+@pytest.mark.parametrize("slack, ends", [(0.1, "finished"), (-0.2, "ERROR: timing is missed by -0.2 ns")])
+def test_tcl_reads_the_block_design_to_its_end(tmp_path, slack, ends):
+    """With stand-ins for Vivado's commands, which print what they are called with."""
+    text = scripts.block_design(TINY.replace(load_ports=2), Board(), "x")
+    (tmp_path / "x.tcl").write_text(f"set slack {slack}\n{STUBS}{text}")
+    done = subprocess.run(["tclsh", "x.tcl"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    said = done.stdout.splitlines() + done.stderr.splitlines()
+    assert any(line.startswith(ends) for line in said) and (done.returncode == 0) == (slack > 0)
+    calls = [line.split()[0] for line in said if line]
+    assert calls.count("connect_bd_intf_net") == 2 + 3 + 2 and calls.count("assign_bd_address") == 1 + 3
+    assert "create_bd_cell -type ip -vlnv xilinx.com:ip:processing_system7 ps7" in said
 
 
 @pytest.mark.parametrize("memory, cache", [("HP", "0011"), ("ACP", "1111")])

@@ -1,0 +1,39 @@
+"""Sums by chains of ALU operations, and changes of quantisation."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.graph import Add, Requantize, Sub, Tensor
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import Isa
+
+
+def tensors(*scales, shape=(1, 20, 5, 7)):
+    return [Tensor(name, shape, scale=s, zero_point=z) for name, s, z in zip("xyz", scales, (5, -17, 40))]
+
+
+def mnemonics(launch):
+    isa = Isa(launch.cfg)
+    return {isa.mnemonic(fields) for fields in isa.decode(launch.insn)}
+
+
+@pytest.mark.parametrize("kind", [Add, Sub])
+def test_scales_too_far_apart_for_weights_take_the_alu(exact, kind):
+    x, y, z = tensors(0.5, 0.0000007, 0.000001)
+    assert "ALU.RESCALE" in mnemonics(exact(kind("op", (x, y), z)))
+    assert "ALU.RESCALE" in mnemonics(exact(kind("op", (y, x), z, low=-90, high=77)))
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+def test_requantisation(exact, name):
+    x, y, _ = tensors(0.05, 0.08, 1.0)
+    exact(Requantize("op", (x,), y, low=-17), cfg=PRESETS[name])
+    x, y, _ = tensors(0.08, 0.001, 1.0, shape=(3, 9))
+    exact(Requantize("op", (x,), y), cfg=PRESETS[name])
+
+
+def test_a_constant_operand_is_packed(exact):
+    x, y, z = tensors(0.05, 0.08, 0.1)
+    data = np.random.default_rng(0).integers(-128, 128, (1, 20, 1, 1)).astype(np.int8)
+    constant = Tensor("c", data.shape, scale=0.08, zero_point=y.zero_point, data=data)
+    exact(Add("op", (x, constant), z))

@@ -1,0 +1,48 @@
+"""The MLPerf Tiny models: one launch each, every value golden, few cycles."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import graph as g
+from tilewright.compiler.accelerator import Accelerator, arena_plan
+from tilewright.compiler.network import compile_for
+from tilewright.compiler.tflite import import_tflite
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import LaunchStep
+from tilewright.runtime.loader import Loaded
+from tilewright.runtime.verify import verify
+from tilewright.sim.timing import predict
+
+SHARED = Path(__file__).parents[3] / "shared"
+CFG = PRESETS["pynq_z1"]
+# on the configuration pynq_z1: from start to done, additions, pooling and requantisation included
+MOST_CYCLES = {"resnet8": 75_000, "vww": 190_000, "kws": 62_000, "ad01": 46_000}
+ON_HOST = (g.Softmax, g.Reshape, g.Transpose)
+needs_models = pytest.mark.skipif(not (SHARED / "models").is_dir(), reason="../shared/models is missing")
+
+
+@needs_models
+@pytest.mark.parametrize("name", MOST_CYCLES)
+def test_outputs_are_golden_and_the_accelerator_computes_them(name):
+    graph = import_tflite(SHARED / "models" / f"{name}_int8.tflite")
+    compiled = compile_for(graph, CFG)
+    for choice in compiled.assignment.choices:
+        assert isinstance(choice.module, Accelerator) or isinstance(choice.ops[0], ON_HOST), choice.ops[0].name
+    for module, ops in compiled.assignment.parts():
+        if isinstance(module, Accelerator):
+            arena = arena_plan(compiled.assignment.graph, ops, CFG)
+            assert arena.nbytes == arena.bound
+    executable = compiled.executable
+    (step,) = (s for s in executable.steps if isinstance(s, LaunchStep))
+    assert step.macs == graph.macs
+    verify(step.launch)
+    assert predict(step.launch).cycles <= MOST_CYCLES[name]
+    with np.load(SHARED / "inputs" / f"{name}_int8.npz") as data:
+        inputs, outputs = data["inputs"], data["outputs"]
+    with Loaded(executable, open_device("model", CFG)) as loaded:
+        for x, golden in zip(inputs, outputs):
+            (got,) = loaded.run({executable.inputs[0].name: x}).values()
+            assert np.array_equal(got, golden)
