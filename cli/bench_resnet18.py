@@ -22,7 +22,13 @@ _MHZ = 100  # of the PYNQ-Z1, which the published milliseconds are for
 
 
 def run(
-    names: tuple[str, ...], cfg: Config, device: str, compare: tuple[str, ...], out: str | None, as_json: bool
+    names: tuple[str, ...],
+    cfg: Config,
+    device: str,
+    options: dict[str, object],
+    compare: tuple[str, ...],
+    out: str | None,
+    as_json: bool,
 ) -> int:
     """Measure, print, and write files; the exit status."""
     from ..compiler.resnet18 import entries
@@ -34,7 +40,7 @@ def run(
         if name not in known:
             raise UnsupportedError(f"unknown layer {name!r}; known are {', '.join(known)}")
     chosen = [known[name] for name in names] or list(known.values())
-    bench = _Bench(cfg, device, compare)
+    bench = _Bench(cfg, device, options, compare)
     with report.progress("compiling and running", len(chosen)) as advance:
         for entry in chosen:
             advance(0, entry.name)
@@ -58,11 +64,11 @@ def run(
 class _Bench:
     """Measures layers and keeps what was found: `rows`, JSON-ready, and of each shape its program's timing, `runs`."""
 
-    def __init__(self, cfg: Config, device: str, compare: tuple[str, ...]):
+    def __init__(self, cfg: Config, device: str, options: dict[str, object], compare: tuple[str, ...]):
         from ..runtime.device import open_device
 
         self.cfg, self.compare, self.clocked = cfg, compare, device != "model"
-        self.device = open_device(device, cfg)
+        self.device = open_device(device, cfg, **options)
         self.rows: list[dict[str, Any]] = []
         self.runs: list[tuple[str, Program, Timing]] = []
         self._known: dict[str, dict[str, Any]] = {}  # shapes that occur again are measured once
