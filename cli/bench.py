@@ -11,7 +11,7 @@ import click
 
 from . import report
 from .main import THREAD_VARIABLES
-from .options import config_option, device_option, device_options, json_option
+from .options import config_option, device_option, device_options, json_option, skip_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +30,7 @@ PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer; may be given several times.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of matrix products.")
 @device_option
+@skip_option
 @config_option()
 @click.option(
     "--compare",
@@ -46,6 +47,7 @@ def command(
     layers: tuple[str, ...],
     threads: int,
     device: str,
+    skip: tuple[str, ...],
     config: str,
     compare: tuple[str, ...],
     out: str | None,
@@ -67,17 +69,17 @@ def command(
     from ..compiler.workloads import resnet18_layers
     from ..hw.config import load_config
 
-    device_options(device, None)
+    options = device_options(device, None, skip)
     cfg = load_config(config)
     if workload:
         from .bench_resnet18 import run
 
-        return run(layers, cfg, device, compare, out, as_json)
+        return run(layers, cfg, device, options, compare, out, as_json)
     if compare or out:
         raise click.UsageError("--compare and --out go with a workload: tilewright bench resnet18")
     names = list(layers) or [layer.name for layer in resnet18_layers()]
     if device != "model":
-        return _bench_clocked(names, cfg, device, as_json)
+        return _bench_clocked(names, cfg, device, options, as_json)
     rows, profile = [], dict.fromkeys([*PARTS.values(), "the rest"], 0.0)
     with report.progress("compiling and replaying", len(names)) as advance:
         for name in names:
@@ -125,13 +127,13 @@ def _measure(name: str, cfg: Config, profile: dict[str, float]) -> dict:
     }
 
 
-def _bench_clocked(names: list[str], cfg: Config, device: str, as_json: bool) -> int:
+def _bench_clocked(names: list[str], cfg: Config, device: str, options: dict[str, object], as_json: bool) -> int:
     """Run each layer once on a device that counts cycles, and print what it counted."""
     with report.progress("compiling and simulating", len(names)) as advance:
         rows = []
         for name in names:
             advance(0, name)
-            rows.append(_measure_clocked(name, cfg, device))
+            rows.append(_measure_clocked(name, cfg, device, options))
             advance()
     keys = ("MOP", "cycles", "bytes", "seconds", "instructions")
     total: dict[str, object] = {"layer": "total"} | {key: sum(row[key] for row in rows) for key in keys}
@@ -155,14 +157,14 @@ def _build(cfg: Config) -> str:
     return describe_build(cfg)
 
 
-def _measure_clocked(name: str, cfg: Config, device: str) -> dict:
+def _measure_clocked(name: str, cfg: Config, device: str, options: dict[str, object]) -> dict:
     import numpy as np
 
     from ..compiler.workloads import build_layer, layer, layer_data
 
     launch = build_layer(name, cfg).finish()
     inputs, expected = layer_data(name, cfg)
-    replay, read = _place(launch, inputs, device)
+    replay, read = _place(launch, inputs, device, options)
     start = time.perf_counter()
     stats = replay()
     return {
@@ -192,14 +194,14 @@ def _clocked_row(row: dict, cfg: Config) -> dict[str, object]:
 
 
 def _place(
-    launch: Launch, inputs: dict[str, np.ndarray], on: str
+    launch: Launch, inputs: dict[str, np.ndarray], on: str, options: dict[str, object] | None = None
 ) -> tuple[Callable[[], Stats], Callable[[], np.ndarray]]:
     """(replays `launch` on the device `on`, which holds it and its inputs; reads its output `out`)."""
     import numpy as np
 
     from ..runtime.device import open_device
 
-    device = open_device(on, launch.cfg)
+    device = open_device(on, launch.cfg, **options or {})
     addresses = [device.allocate(buffer.nbytes, buffer.align) for buffer in launch.buffers]
     for buffer, address in zip(launch.buffers, addresses):
         if buffer.data is not None:

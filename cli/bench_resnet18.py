@@ -22,7 +22,13 @@ _MHZ = 100  # of the PYNQ-Z1, which the published milliseconds are for
 
 
 def run(
-    names: tuple[str, ...], cfg: Config, device: str, compare: tuple[str, ...], out: str | None, as_json: bool
+    names: tuple[str, ...],
+    cfg: Config,
+    device: str,
+    options: dict[str, object],
+    compare: tuple[str, ...],
+    out: str | None,
+    as_json: bool,
 ) -> int:
     """Measure, print, and write files; the exit status."""
     from ..compiler.resnet18 import entries
@@ -34,7 +40,7 @@ def run(
         if name not in known:
             raise UnsupportedError(f"unknown layer {name!r}; known are {', '.join(known)}")
     chosen = [known[name] for name in names] or list(known.values())
-    bench = _Bench(cfg, device, compare)
+    bench = _Bench(cfg, device, options, compare)
     with report.progress("compiling and running", len(chosen)) as advance:
         for entry in chosen:
             advance(0, entry.name)
@@ -43,7 +49,7 @@ def run(
     rows, sums = bench.rows, bench.totals()
     if not names:
         sums["one_program"] = bench.one_program(sums["offloaded"])
-    facts = {"workload": "resnet18", "config": cfg.name, "dram": ZYNQ_HP.name, "device": device}
+    facts: dict[str, Any] = {"workload": "resnet18", "config": cfg.name, "dram": ZYNQ_HP.name, "device": device}
     if out is not None:
         from .bench_files import write_all
 
@@ -58,11 +64,11 @@ def run(
 class _Bench:
     """Measures layers and keeps what was found: `rows`, JSON-ready, and of each shape its program's timing, `runs`."""
 
-    def __init__(self, cfg: Config, device: str, compare: tuple[str, ...]):
+    def __init__(self, cfg: Config, device: str, options: dict[str, object], compare: tuple[str, ...]):
         from ..runtime.device import open_device
 
         self.cfg, self.compare, self.clocked = cfg, compare, device != "model"
-        self.device = open_device(device, cfg)
+        self.device = open_device(device, cfg, **options)
         self.rows: list[dict[str, Any]] = []
         self.runs: list[tuple[str, Program, Timing]] = []
         self._known: dict[str, dict[str, Any]] = {}  # shapes that occur again are measured once
@@ -218,13 +224,17 @@ def _loads_beside_gemm(program: Program, timing: Timing) -> float | None:
 
 def _sum(rows: list[dict[str, Any]]) -> dict[str, Any]:
     keys = ("cycles", "ideal", "roofline", "one_thread", "largest_tile", "shrunk", "shrunk_largest_tile")
-    columns = {key: [row.get(key) for row in rows] for key in keys}
-    return {key: sum(found) for key, found in columns.items() if found and None not in found}
+    return {
+        key: sum(row[key] for row in rows) for key in keys if rows and all(row.get(key) is not None for row in rows)
+    }
 
 
 def _print(rows: list[dict[str, Any]], sums: dict[str, Any], facts: dict[str, Any], compare: tuple[str, ...]) -> None:
     clocked = rows[0]["cycles"] is not None
-    report.table(*_table(rows, sums["total"]) if clocked else _plain_table(rows))
+    if clocked:
+        report.table(*_table(rows, sums["total"]))
+    else:
+        report.table(*_plain_table(rows))
     click.echo(
         f"configuration {facts['config']}, batch 1, DRAM preset {facts['dram']}, on {facts['device']}, simulated"
     )

@@ -20,19 +20,28 @@ device_option = click.option(
     default="model",
     show_default=True,
     metavar="DEVICE",
-    help="What executes the program: `model` (what it means), `rtl` (the circuit, cycle by cycle) or `board`.",
+    help="What executes the program: `model` (what it means), `timing` (the model, with the circuit's cycles "
+    "predicted), `rtl` (the circuit, cycle by cycle) or `board`.",
+)
+skip_option = click.option(
+    "--skip",
+    multiple=True,
+    type=click.Choice(["gemm", "alu", "dma"]),
+    help="With --on timing: what takes no time; may be given several times.",
 )
 waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
 
 
-def device_options(device: str, waves: str | None) -> dict[str, object]:
+def device_options(device: str, waves: str | None, skip: tuple[str, ...] = ()) -> dict[str, object]:
     """What `open_device` needs besides the name. Raises `UnsupportedError` for a device that is unknown or lacks it."""
     from ..hw.errors import UnsupportedError
     from ..runtime.device import check_device
 
     check_device(device)
+    if skip and device != "timing":
+        raise UnsupportedError(f"--skip {skip[0]}: device {device!r} executes everything; use --on timing")
     if waves is None:
-        return {}
+        return {"skip": frozenset(skip)} if skip else {}
     if device != "rtl":
         raise UnsupportedError(f"--waves {waves}: device {device!r} has no waveforms; use --on rtl")
     return {"waves": waves}

@@ -8,21 +8,22 @@ import click
 
 from ..hw.errors import ConfigError, FileError
 from . import report
-from .options import device_option, device_options, json_option, waves_option
+from .options import device_option, device_options, json_option, skip_option, waves_option
 
 
 @click.command()
 @click.argument("cases", nargs=-1, required=True, metavar="CASE.npz...")
 @device_option
 @waves_option
+@skip_option
 @json_option
-def command(cases: tuple[str, ...], device: str, waves: str | None, as_json: bool) -> int:
+def command(cases: tuple[str, ...], device: str, waves: str | None, skip: tuple[str, ...], as_json: bool) -> int:
     """Run recorded cases and compare all of memory with what they recorded.
 
     The configuration is the one that a case names. The exit status is 0 only if every case matches and leaves no
     dependence token; a file that is no case counts as failed.
     """
-    options, rows = device_options(device, waves), []
+    options, rows = device_options(device, waves, skip), []
     if waves and len(cases) > 1:
         raise click.UsageError(f"--waves holds one case, but {len(cases)} are given")
     with report.progress("replaying", len(cases)) as advance:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..hw.errors import FileError, UnsupportedError
-from .options import device_option, device_options, waves_option
+from .options import device_option, device_options, skip_option, waves_option
 
 if TYPE_CHECKING:
     from ..boards.client import Address
@@ -38,6 +38,7 @@ class Where:
 
     name: str
     waves: str | None
+    skip: tuple[str, ...]
     host: str | None
     token_file: str | None
     tls_ca: str | None
@@ -46,7 +47,7 @@ class Where:
 
     def check(self) -> None:
         """Raises `UnsupportedError` for a device that is unknown, or options that do not belong to it."""
-        device_options(self.name, self.waves)
+        device_options(self.name, self.waves, self.skip)
         board_options(self.name, self.bitstream, self.clock)
         if self.host is None:
             for option, value in (("--token-file", self.token_file), ("--tls-ca", self.tls_ca)):
@@ -77,13 +78,15 @@ class Where:
         from ..runtime.device import open_device
         from ..runtime.loader import Loaded
 
-        options = device_options(self.name, self.waves) | board_options(self.name, self.bitstream, self.clock)
+        options = device_options(self.name, self.waves, self.skip) | board_options(
+            self.name, self.bitstream, self.clock
+        )
         return Loaded(executable, open_device(self.name, executable.cfg, **options))
 
 
 def where_options(function: Callable) -> Callable:
     """Options that say where; the verb gets them as one `Where`, its argument `where`."""
-    return _as_where(function, (device_option, *_BOARD_OPTIONS, waves_option))
+    return _as_where(function, (device_option, *_BOARD_OPTIONS, waves_option, skip_option))
 
 
 def board_where_options(function: Callable) -> Callable:
@@ -95,7 +98,8 @@ def _as_where(function: Callable, options: Sequence[Callable]) -> Callable:
     @functools.wraps(function)
     def call(*args: Any, host: Any, token_file: Any, tls_ca: Any, bitstream: Any, clock: Any, **rest: Any) -> Any:
         device, waves = rest.pop("device", "board"), rest.pop("waves", None)
-        return function(*args, where=Where(device, waves, host, token_file, tls_ca, bitstream, clock), **rest)
+        skip = rest.pop("skip", ())
+        return function(*args, where=Where(device, waves, skip, host, token_file, tls_ca, bitstream, clock), **rest)
 
     wrapped: Any = call
     for option in reversed(options):

@@ -3,8 +3,9 @@
 import click
 import pytest
 
-from tilewright.cli.options import DEFAULT_CONFIG, config_option, device_option, json_option
+from tilewright.cli.options import DEFAULT_CONFIG, config_option, device_option, device_options, json_option, skip_option
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import UnsupportedError
 
 
 def parsed(option, *arguments):
@@ -25,6 +26,7 @@ def test_defaults():
     [
         (config_option(), ["--config", "tiny"], {"config": "tiny"}),
         (device_option, ["--on", "board"], {"device": "board"}),
+        (skip_option, ["--skip", "alu", "--skip", "dma"], {"skip": ("alu", "dma")}),
         (json_option, ["--json"], {"as_json": True}),
     ],
 )
@@ -39,3 +41,10 @@ def test_help_names_the_default_where_there_is_one():
     assert f"[default: {DEFAULT_CONFIG}]" in text(config_option())
     shown = text(config_option(None, "As for compile."))
     assert "As for compile." in shown and "default" not in shown
+
+
+def test_what_is_skipped_is_for_timing_alone():
+    assert device_options("timing", None, ("alu",)) == {"skip": frozenset({"alu"})}
+    assert device_options("timing", None) == {}
+    with pytest.raises(UnsupportedError, match="--skip alu: device 'rtl' executes everything; use --on timing"):
+        device_options("rtl", None, ("alu",))
