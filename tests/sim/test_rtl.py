@@ -72,6 +72,7 @@ def test_random_programs_equal_the_model(cfg, chunk):
 @pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: c.name)
 def test_many_random_programs_equal_the_model(cfg, chunk):
     """20,400 programs; ten after each other meet what the one before left in the scratchpads."""
+    device = model = None
     for seed in range(10_000 + 100 * chunk, 10_100 + 100 * chunk):
         print(f"{cfg.name} seed {seed}")
         if seed % 10 == 0:
