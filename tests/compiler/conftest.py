@@ -326,8 +326,8 @@ class RandomNetwork(TfliteModel):
         return self.op("PAD", [x, self.const(amounts)], shape, *self.scales[x])
 
     def function(self, x, h, w, c):
-        kind, *scale = self.pick([("LOGISTIC", 1 / 256, -128), ("TANH", 1 / 128, 0), ("RELU", 0.07, -9)])
-        return self.op(kind, [x], (1, h, w, c), *scale)
+        kind, scale, zero_point = self.pick([("LOGISTIC", 1 / 256, -128), ("TANH", 1 / 128, 0), ("RELU", 0.07, -9)])
+        return self.op(kind, [x], (1, h, w, c), scale, zero_point)
 
     def slice(self, x, h, w, c):
         begin, end = [0, h // 3, 0, c // 4], [1, h, w, c]
