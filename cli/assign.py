@@ -65,7 +65,8 @@ def _row(choice: Choice) -> list:
 
 def _totals(compiled: Compiled, cfg: Config) -> dict:
     """Simulated cycles of the launches, modelled time of the host, and what the host would need alone."""
-    from ..compiler.accelerator import CLOCK, Accelerator, arena_plan
+    from ..compiler.accelerator import CLOCK, Accelerator
+    from ..compiler.arena import arena_plan
     from ..compiler.host import HostCpu, HostModel
     from ..runtime.executable import LaunchStep
     from ..sim.timing import predict

@@ -49,7 +49,7 @@ def run(
     rows, sums = bench.rows, bench.totals()
     if not names:
         sums["one_program"] = bench.one_program(sums["offloaded"])
-    facts = {"workload": "resnet18", "config": cfg.name, "dram": ZYNQ_HP.name, "device": device}
+    facts: dict[str, Any] = {"workload": "resnet18", "config": cfg.name, "dram": ZYNQ_HP.name, "device": device}
     if out is not None:
         from .bench_files import write_all
 
@@ -224,13 +224,17 @@ def _loads_beside_gemm(program: Program, timing: Timing) -> float | None:
 
 def _sum(rows: list[dict[str, Any]]) -> dict[str, Any]:
     keys = ("cycles", "ideal", "roofline", "one_thread", "largest_tile", "shrunk", "shrunk_largest_tile")
-    columns = {key: [row.get(key) for row in rows] for key in keys}
-    return {key: sum(found) for key, found in columns.items() if found and None not in found}
+    return {
+        key: sum(row[key] for row in rows) for key in keys if rows and all(row.get(key) is not None for row in rows)
+    }
 
 
 def _print(rows: list[dict[str, Any]], sums: dict[str, Any], facts: dict[str, Any], compare: tuple[str, ...]) -> None:
     clocked = rows[0]["cycles"] is not None
-    report.table(*_table(rows, sums["total"]) if clocked else _plain_table(rows))
+    if clocked:
+        report.table(*_table(rows, sums["total"]))
+    else:
+        report.table(*_plain_table(rows))
     click.echo(
         f"configuration {facts['config']}, batch 1, DRAM preset {facts['dram']}, on {facts['device']}, simulated"
     )

@@ -10,8 +10,8 @@ shapes) is a property, so that every user of an operator computes with the same 
 | with weights (compiler/linear.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
-| windows and means | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
-| movement | Reshape, Transpose, Concat, Pad, StridedSlice |
+| windows and means (compiler/windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
+| movement (compiler/movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice |
 """
 
 from __future__ import annotations
@@ -20,32 +20,22 @@ from dataclasses import dataclass
 
 from ..hw.errors import InputError
 from .linear import Linear, QConv2d, QConvTranspose2d, QDense
+from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Transpose
 from .operators import (
     Add,
-    AveragePool,
     Binary,
-    Concat,
     Dequantize,
-    ExactAveragePool,
     Lookup,
-    MaxPool,
-    Mean,
-    Movement,
     Mul,
     Op,
-    Pad,
-    Pool,
     Quantize,
     Recode,
     Requantize,
-    Reshape,
     Softmax,
-    StridedSlice,
     Sub,
     Tensor,
-    Transpose,
-    pooled,
 )
+from .windows import AveragePool, ExactAveragePool, MaxPool, Mean, Pool, pooled
 
 __all__ = [
     "Add",

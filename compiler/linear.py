@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..hw.rounding import quantize_multiplier
-from .operators import Op, pooled
+from .operators import Op
+from .windows import pooled
 
 
 @dataclass(frozen=True, eq=False)

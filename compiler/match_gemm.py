@@ -70,7 +70,7 @@ class Gemm:
 
 def _replacing(program: Program, nest: Nest, base: tuple[int, ...], kind: dict[str, bool]) -> None:
     """Record `nest` so that what it accumulates replaces what was there."""
-    outer = list(fold_loops([loop for loop in nest if loop[1]], MAX_TRIPS))
+    outer = [(n, d, s, w) for n, d, s, w in fold_loops([loop for loop in nest if loop[1]], MAX_TRIPS)]
     inner = [loop for loop in nest if loop[0] > 1 and not loop[1]]
     longest = sorted(sorted(range(len(outer)), key=lambda k: -outer[k][0])[:2])
     rest = [loop for k, loop in enumerate(outer) if k not in longest]

@@ -154,7 +154,7 @@ def schedule(entry: Entry, cfg: Config, **tiling: Any):
         return elementwise(cfg, tensors, [("add", "y"), ("shr", 1)], dtype="int8", **tiling)
     from .schedule.conv2d import conv2d
 
-    pad, stride = (c.pad,) * 4, (c.stride, c.stride)
+    pad, stride = (c.pad, c.pad, c.pad, c.pad), (c.stride, c.stride)
     return conv2d(cfg, 1, c.size, c.size, c.ci, c.co, c.kernel, c.kernel, stride, pad, epilogue=epilogue, **tiling)
 
 

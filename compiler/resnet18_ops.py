@@ -45,7 +45,8 @@ def convolution(c: Layer) -> g.QConv2d:
     weight = rng.integers(-128, 128, (c.co, c.ci, c.kernel, c.kernel), np.int8)
     scale = (rng.uniform(30, 60, c.co) / (5000 * np.sqrt(weight[0].size))).astype(np.float32)
     bias = rng.integers(-(1 << 18), 1 << 18, c.co, np.int32)
-    return g.QConv2d(c.name, (x,), out, weight, scale, bias, strides=(c.stride,) * 2, pads=(c.pad,) * 4)
+    pads = (c.pad, c.pad, c.pad, c.pad)
+    return g.QConv2d(c.name, (x,), out, weight, scale, bias, strides=(c.stride, c.stride), pads=pads)
 
 
 def goes_this_way(op: str, c: Layer, cfg: Config) -> bool:
@@ -78,8 +79,8 @@ def data(op: str, c: Layer, cfg: Config, rng: np.random.Generator) -> tuple[dict
     if op == "add":
         x, y = (rng.integers(-128, 128, (1, c.co, c.size, c.size), np.int8) for _ in range(2))
         multipliers, exponents = zip(*sum_of(c).multipliers)
-        facts = {"multipliers": multipliers, "exponents": exponents, "zero_points": _ZERO_POINTS}
-        out = kernels.add(x, y, **facts, sign=1, shift=ADD_SHIFT)
+        scales = {"multipliers": multipliers, "exponents": exponents, "low": -128, "high": 127}
+        out = kernels.add(x, y, **scales, zero_points=_ZERO_POINTS, sign=1, shift=ADD_SHIFT)
         return {"x": layout.pack_activations(x, cfg), "y": layout.pack_activations(y, cfg)}, _packed(out, cfg)
     layer = convolution(c)
     fold = best_fold(layer, cfg)

@@ -132,10 +132,10 @@ class Storage:
             have, need = depth(self.cfg, mem), sum(g.size * g.copies for g in groups)
             if need > have:  # only then: tensors that share entries make one queue wait for another
                 need = self._shared(groups)
-            elif mem == Mem.ACC:
-                self._in_banks(groups) or self._apart(groups, 0)
-            else:
+            elif mem != Mem.ACC:
                 self._rotating(groups, mem)
+            elif not self._in_banks(groups):
+                self._apart(groups, 0)
             if need > have:
                 largest = max(groups, key=lambda g: g.size * g.copies)
                 raise CapacityError(

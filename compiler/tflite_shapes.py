@@ -5,7 +5,7 @@ Networks exported with an open batch size hold them in front of reshapes and tra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from .tflite_file import Info, Node
 INTEGERS = ("INT32", "INT64")
 
 
-def ranges(node: Node, shape: Sequence[int], begin: Sequence, end: Sequence, strides: Sequence) -> list[range]:
+def ranges(
+    node: Node, shape: Sequence[int], begin: Iterable[int], end: Iterable[int], strides: Iterable[int]
+) -> list[range]:
     """The indices that a STRIDED_SLICE takes of each dimension, by its begin, end and shrink-axis masks."""
     masks = {name: node.option(f"{name}Mask", 0) for name in ("begin", "end", "shrinkAxis")}
     found = []

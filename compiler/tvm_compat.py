@@ -79,8 +79,20 @@ __all__ = [
     "te",
     "tirx",
     "torch_frontend",
+    "tuning",
     "wildcard",
 ]
+
+
+def tuning() -> Any:
+    """What tuning needs, which takes a while to import. Fields: meta_schedule, derived_object, Target."""
+    from types import SimpleNamespace
+
+    from tvm.ir.utils import derived_object
+    from tvm.s_tir import meta_schedule
+    from tvm.target import Target
+
+    return SimpleNamespace(meta_schedule=meta_schedule, derived_object=derived_object, Target=Target)
 
 
 def torch_frontend() -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
-from amaranth.lib.enum import Enum
 from amaranth.lib.wiring import In, Out
 
 from .alu import Multiplier
@@ -35,7 +36,7 @@ ORDER_DEPTH = 32  # instructions whose tokens are not given yet
 _IN_FLIGHT_BITS = 6  # of their number
 
 
-class Kind(Enum, shape=2):
+class Kind(IntEnum):
     """What an instruction waits for before its tokens are given."""
 
     NOTHING = 0

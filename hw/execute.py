@@ -33,6 +33,11 @@ def product_latency(cfg: Config) -> int:
     return rescale.LATENCY if "requant" in cfg.extensions else alu.PRODUCT_LATENCY
 
 
+def multiply_latency(cfg: Config) -> int:
+    """`latency` of MUL and RESCALE."""
+    return dot_latency(cfg) + alu.groups(cfg) + product_latency(cfg)
+
+
 def multiply_interval(cfg: Config) -> int:
     """Cycles from a MUL or RESCALE visit to one that follows it and is none, or reads its result."""
     return alu.groups(cfg) + product_latency(cfg) + ACC_STAGES

@@ -14,14 +14,17 @@ from . import (
     fifo,
     gemm,
     mover,
+    ppu,
     read_port,
+    rescale,
     rows,
     scratchpad,
     sequencer,
     store,
 )
 from .config import Config
-from .isa import INSN_BYTES, Mem
+from .isa import INSN_BYTES, Mem, entry_bytes
+from .ports import groups
 
 
 class Stage(NamedTuple):
@@ -64,17 +67,43 @@ def stages(cfg: Config) -> list[Stage]:
         ("gemm", "operands to sums", gemm.latency(cfg), 1, "visit"),
         ("execute", "visit to the write of its accumulators", execute.latency(cfg), 1, "visit"),
         ("execute", "... ALU, tensor operand in the same bank", execute.latency(cfg), _same_bank(cfg), "visit"),
-        ("execute", "... ALU MUL", execute.latency(cfg), execute.visit_interval(cfg, multiply=True), "visit"),
-        ("alu", "multiplier: operands to products", alu.PRODUCT_LATENCY, alu.groups(cfg), entry),
+        ("execute", "... ALU MUL, RESCALE", execute.multiply_latency(cfg), _multiply(cfg), "visit"),
+        ("execute", "... that reads the product before", execute.multiply_latency(cfg), _dependent(cfg), "visit"),
+        *_multipliers(cfg, entry),
         ("store", "instruction to its first row", rows.PLAN_LATENCY, 1, "row"),
         ("store", "row to the address of its first burst", store.ADDRESS_LATENCY, 1, "burst"),
-        ("store", "row to its first beat", store.DATA_LATENCY, beats(cfg, cfg.out_entry_bytes), entry),
+        ("store", "row to its first beat", store.DATA_LATENCY, _stored(cfg), entry),
     ]
+    if "requant" in cfg.extensions:
+        interval = max(_stored(cfg), groups(cfg))
+        every.append(("store", "... requantised", store.quantised_latency(cfg), interval, entry))
     return [Stage(*row) for row in every]
 
 
 def _same_bank(cfg: Config) -> int:
     return execute.visit_interval(cfg, tensor=True, same_bank=True)
+
+
+def _multiply(cfg: Config) -> int:
+    return execute.visit_interval(cfg, multiply=True)
+
+
+def _dependent(cfg: Config) -> int:
+    return execute.multiply_interval(cfg)
+
+
+def _multipliers(cfg: Config, entry: str) -> list[tuple]:
+    if "requant" not in cfg.extensions:
+        return [("alu", "multiplier: operands to products", alu.PRODUCT_LATENCY, groups(cfg), entry)]
+    return [
+        ("rescale", "operands to products and scaled values", rescale.LATENCY, groups(cfg), entry),
+        ("rescale", "accumulators to int8", rescale.REQUANTISE_LATENCY, groups(cfg), entry),
+        ("ppu", "accumulators to int8, all of the entry", ppu.latency(cfg), groups(cfg), entry),
+    ]
+
+
+def _stored(cfg: Config) -> int:
+    return max(1, cfg.out_entry_bits // cfg.axi_bits)
 
 
 def table(cfg: Config) -> str:
@@ -88,6 +117,4 @@ def table(cfg: Config) -> str:
 
 def load_interval(cfg: Config, mem: Mem) -> int:
     """Cycles in which the mover writes one entry of `mem`, when its data are there."""
-    bits = {Mem.ACC8: cfg.out_entry_bits, Mem.ACC: cfg.acc_entry_bits, Mem.UOP: 32}.get(mem)
-    bits = bits or {Mem.INP: cfg.inp_entry_bits, Mem.WGT: cfg.wgt_entry_bits}[mem]
-    return max(1, bits // cfg.axi_bits)
+    return max(1, 8 * entry_bytes(cfg, mem) // cfg.axi_bits)

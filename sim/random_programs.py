@@ -25,7 +25,8 @@ ODD = Config(
     wgt_bytes=1 << 10,
     acc_bytes=1 << 11,
     uop_bytes=128,
-    extensions=frozenset({"overwrite", "pad_value", "acc8"}),
+    par_entries=16,
+    extensions=frozenset({"overwrite", "pad_value", "acc8", "requant", "rescale"}),
 )
 
 Pads = tuple[int, int, int, int]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ...runtime.buffer import Region
 from .. import graph as g
+from ..api import build_into
 from ..forms import Operand, Requant, sum_form, weighted_sum
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
@@ -43,6 +45,19 @@ def requantize(rec: Recording, op: g.Requantize) -> None:
     store = Requant(-op.x.zero_point, multiplier, exponent, op.output.zero_point, op.low, op.high)
     scheduled = elementwise(rec.cfg, entries(rec, op.output), [("requant", "par")], dtype="int8")
     rec.append(op, scheduled, {"x": rec.operand(op, 0), "par": store_parameters(rec, op, store)})
+
+
+def concatenate(rec: Recording, op: g.Concat) -> None:
+    """Append copies of the inputs that are not computed in their place of the output."""
+    channel = 0
+    for k, t in enumerate(op.inputs):
+        part = rec.part(op.output, t, channel)
+        source = rec.operand(op, k)
+        channel += t.shape[1]
+        if isinstance(source, Region) and (source.whole, source.start) == (part.whole, part.start):
+            continue
+        copy = elementwise(rec.cfg, entries(rec, t), [], dtype="int8")
+        build_into(rec.program, copy, {"x": source, "out": part}, rec.place, name=f"{op.name}.{k}")
 
 
 def _chain(operand: Operand, scale: str) -> list[Stage]:

@@ -97,7 +97,7 @@ def build(acc, chain: Sequence[Stage], planes: bool, cfg: Config, blocks: int) -
     readers: list[tuple[str, str]] = []
     last = acc
     for k, (op, other) in enumerate(chain):  # one stage each: TVM would rewrite a whole expression
-        if op == "requant":
+        if op == "requant" and isinstance(other, str):
             readers.append(("out", PAR))
             out = _stage(last, op, operands[other], "out")
             return Epilogue(list(operands.values()), stages, readers, [out])

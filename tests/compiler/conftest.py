@@ -9,7 +9,8 @@ import onnxruntime as ort
 import pytest
 from ai_edge_litert import schema_py_generated
 
-from tilewright.compiler import build
+from tilewright.compiler import build, reference
+from tilewright.compiler.tflite import import_tflite
 from tilewright.hw.isa import Isa
 
 
@@ -325,8 +326,8 @@ class RandomNetwork(TfliteModel):
         return self.op("PAD", [x, self.const(amounts)], shape, *self.scales[x])
 
     def function(self, x, h, w, c):
-        kind, *scale = self.pick([("LOGISTIC", 1 / 256, -128), ("TANH", 1 / 128, 0), ("RELU", 0.07, -9)])
-        return self.op(kind, [x], (1, h, w, c), *scale)
+        kind, scale, zero_point = self.pick([("LOGISTIC", 1 / 256, -128), ("TANH", 1 / 128, 0), ("RELU", 0.07, -9)])
+        return self.op(kind, [x], (1, h, w, c), scale, zero_point)
 
     def slice(self, x, h, w, c):
         begin, end = [0, h // 3, 0, c // 4], [1, h, w, c]
@@ -365,5 +366,40 @@ def litert_outputs():
             interpreter.set_tensor(detail["index"], x)
         interpreter.invoke()
         return [interpreter.get_tensor(detail["index"]).copy() for detail in interpreter.get_output_details()]
+
+    return run
+
+
+@pytest.fixture
+def against_litert(litert_outputs):
+    """Saves a `TfliteModel` and gives (ours, LiteRT's) outputs for random inputs, all runs stacked."""
+
+    def run(m, runs=3):
+        path = m.save()
+        graph = import_tflite(path)
+        ours, theirs = [], []
+        for _ in range(runs):
+            inputs = []
+            for t in graph.inputs:
+                low = 0 if t.dtype == "uint8" else -128
+                x = m.rng.integers(low, low + 256, t.shape).astype("int8" if low else "uint8")
+                inputs.append(m.rng.normal(0, 4, t.shape).astype(np.float32) if t.dtype == "float32" else x)
+            values, _ = reference.run(graph, dict(zip((t.name for t in graph.inputs), inputs)))
+            ours.append([values[t.name] for t in graph.outputs])
+            theirs.append(litert_outputs(path, *inputs))
+        return [[np.stack(column) for column in zip(*side)] for side in (ours, theirs)]
+
+    return run
+
+
+@pytest.fixture
+def equals_litert(against_litert):
+    """Asserts that a `TfliteModel` gives LiteRT's bytes, and not one value alone."""
+
+    def run(m):
+        for mine, expected in zip(*against_litert(m)):
+            assert (mine.dtype, mine.shape) == (expected.dtype, expected.shape)
+            assert len(np.unique(mine)) > 1
+            assert np.array_equal(mine, expected)
 
     return run

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator import Accelerator, arena_plan
+from tilewright.compiler.accelerator import Accelerator
+from tilewright.compiler.arena import arena_plan
 from tilewright.compiler.network import compile_for
 from tilewright.compiler.tflite import import_tflite
 from tilewright.hw.config import PRESETS

@@ -1,6 +1,6 @@
 """Random small networks: every value is that of LiteRT's reference kernels, and the plan of their memory is sound.
 
-They have no dense layers, which LiteRT rounds in another way (see test_tflite_ops.py).
+They have no dense layers, which LiteRT rounds in another way (see test_tflite_layers.py).
 """
 
 import numpy as np

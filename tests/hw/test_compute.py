@@ -9,13 +9,14 @@ from amaranth.lib import wiring
 
 from tilewright.hw.compute import Compute
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.execute import latency, multiply_interval, visit_interval
-from tilewright.hw.isa import AluOp, Isa, Mem, Op, depth
+from tilewright.hw.execute import latency, multiply_interval, multiply_latency, visit_interval
+from tilewright.hw.isa import PAR, AluOp, Isa, Mem, Op, depth
 from tilewright.hw.regs import Error
 from tilewright.hw.scratchpad import Scratchpad
 from tilewright.hw.sequencer import LATENCY as SEQUENCER_LATENCY
 from tilewright.sim.alu import alu_action
 from tilewright.sim.gemm import gemm_action
+from tilewright.sim.random_programs import random_parameters
 from tilewright.sim.state import State
 from tilewright.sim.transfer import load_action
 
@@ -60,6 +61,7 @@ class Bench:
         for mem, pad in self.pads.items():
             self.module.submodules[mem.name] = pad
             wiring.connect(self.module, getattr(self.dut, mem.name.lower()), pad.read)
+        self.par = np.zeros((ENTRIES, cfg.block_out, 4), np.uint32)
         # accumulators that differ between the banks
         self.used = [k + bank * cfg.acc_depth // 2 for k in range(ENTRIES // 2) for bank in (0, 1)]
 
@@ -136,8 +138,18 @@ class Bench:
                     await ctx.tick()
                 ctx.set(pad.write.en, 0)
 
+        for at in range(ENTRIES if "rescale" in self.cfg.extensions else 0):
+            write, bits = self.dut.write_par, self.cfg.axi_bits
+            entry = int.from_bytes(self.par[at, :, :3].astype("<u4").tobytes(), "little")
+            ctx.set(write.addr, at)
+            for beat in range(len(write.en)):
+                ctx.set(write.en, 1 << beat)
+                ctx.set(write.data, entry >> beat * bits & (1 << bits) - 1)
+                await ctx.tick()
+            ctx.set(write.en, 0)
+
     def randomize(self):
-        """Random inputs and weights in the model's first entries; `fill` copies them."""
+        """Random inputs, weights and parameters in the model's first entries; `fill` copies them."""
         cfg = self.cfg
         for array, bits, rows in (
             (self.state.inp, cfg.inp_bits, cfg.batch),
@@ -145,6 +157,9 @@ class Bench:
         ):
             used = array[: ENTRIES * rows]
             used[...] = self.rng.integers(-(1 << bits - 1), 1 << bits - 1, used.shape)
+        self.par[..., :3] = random_parameters(cfg, self.rng, ENTRIES)
+        for name, values in PAR.decode(self.par.reshape(-1, 4).view(np.uint64)).items():
+            self.state.par[name][:ENTRIES] = values.reshape(ENTRIES, -1)
 
     async def read_back(self, ctx):
         """All accumulators in use, as STORE reads them."""
@@ -225,9 +240,11 @@ def random_instruction(bench, uops):
         op = Op.DWGEMM if "depthwise" in cfg.extensions and r.random() < 0.3 else Op.GEMM
         bench.add(op, **random_loops(bench, 0, uops), **special, **flags)
     elif kind == "alu":
-        op = r.choice([AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL])
-        imm = int(r.integers(-40, 40) if op == AluOp.SHR else r.integers(-(1 << 15), 1 << 15))
-        second = {"alu_op": int(op), "use_imm": int(r.integers(0, 2)), "imm": imm}
+        rescale = [AluOp.RESCALE] * 2 if "rescale" in cfg.extensions else []
+        op = r.choice([AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL, *rescale])
+        low, high = {AluOp.SHR: (-40, 40), AluOp.RESCALE: (0, ENTRIES)}.get(op, (-(1 << 15), 1 << 15))
+        second = {"alu_op": int(op), "use_imm": int(r.integers(0, 2) or op == AluOp.RESCALE)}
+        second["imm"] = int(r.integers(low, high))
         bench.add(Op.ALU, **random_loops(bench, uops, uops), **second, **flags)
     elif kind == "load":
         pads = {"y_pad_0": int(r.integers(0, 2)), "x_pad_0": int(r.integers(0, 2))}
@@ -278,7 +295,8 @@ def test_a_result_is_read_again_at_every_distance(simulate, name, distance):
     others, alone = {"uop_bgn": 1, "uop_end": 2, "iter_out": 1, "iter_in": 1}, {"iter_out": 1, "iter_in": 1}
     mul = {"alu_op": int(AluOp.MUL), "use_imm": 1, "imm": -3}
     writers = [(Op.GEMM, alone | {"uop_end": 1})]
-    writers += [(Op.ALU, ALU | fields) for fields in ({"use_imm": 1, "imm": 77}, {}, mul)]
+    rescale = {"alu_op": int(AluOp.RESCALE), "use_imm": 1, "imm": 2}
+    writers += [(Op.ALU, ALU | fields) for fields in ({"use_imm": 1, "imm": 77}, {}, mul, rescale)]
     for (op, fields), reader, reads in product(writers, (2, 3, 4), (Op.GEMM, Op.ALU)):
         bench.add(op, **fields)
         for _ in range(distance - 1):
@@ -334,26 +352,29 @@ def test_instructions_follow_each_other_without_a_gap(simulate):
     assert run(simulate, many) - run(simulate, one) <= 1
 
 
-def test_latency(simulate):
-    """From a visit's handshake to its write, seen by the token that it gives."""
-    bench = prepared("tiny", [(0, 1, 0)])
+@pytest.mark.parametrize("name", ["tiny", "slow multiplier", "odd"])
+@pytest.mark.parametrize("op", [Op.GEMM, Op.ALU])
+def test_latency(simulate, name, op):
+    """From a visit's handshake to its write, seen by the token that it gives; ALU multiplies."""
+    bench = prepared(name, [(0, 1, 0)])
+    fields, cycles = ({"alu_op": int(AluOp.MUL), "use_imm": 1}, multiply_latency) if op == Op.ALU else ({}, latency)
     dut, visits, tokens = bench.dut, [], []
 
     async def main(ctx):
         await bench.source(ctx)
         await ctx.tick().until(dut.idle)
         bench.words = []
-        bench.add(Op.GEMM, uop_end=1, iter_out=1, iter_in=1, push_next=1)
+        bench.add(op, uop_end=1, iter_out=1, iter_in=1, push_next=1, **fields)
         await bench.source(ctx)
         await ctx.tick().until(dut.to_store.valid)
         tokens.append(bench.cycles)
 
     async def jobs(ctx):
-        await ctx.tick().until(dut.cmd.valid & dut.cmd.ready & (dut.cmd.payload.insn[:3] == Op.GEMM))
+        await ctx.tick().until(dut.cmd.valid & dut.cmd.ready & (dut.cmd.payload.insn[:3] == op))
         visits.append(bench.cycles)
 
     simulate(bench.module, main, jobs, background=[bench.clock, bench.memory()], cycles=300)
-    assert tokens[0] - visits[0] == SEQUENCER_LATENCY + latency(bench.cfg)
+    assert tokens[0] - visits[0] == SEQUENCER_LATENCY + cycles(bench.cfg)
 
 
 def test_a_full_channel_keeps_tokens(simulate):

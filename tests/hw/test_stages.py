@@ -18,6 +18,7 @@ def test_intervals_of_loads():
     vta, tiny = PRESETS["vta"], PRESETS["tiny"]
     assert [load_interval(vta, mem) for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8)] == [1, 32, 2, 8, 2]
     assert [load_interval(tiny, mem) for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8)] == [1, 2, 1, 2, 1]
+    assert [load_interval(cfg, Mem.PAR) for cfg in (PRESETS["pynq_z1"], tiny)] == [24, 6]
 
 
 def test_latency_of_a_nop(simulate):

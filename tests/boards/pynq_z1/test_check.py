@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 
+from tilewright.boards.pynq_z1 import driver
 from tilewright.boards.pynq_z1.check import check_board, run_self_test
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import BoardError
@@ -79,7 +80,11 @@ def test_only_root_may(monkeypatch):
 
 
 def test_a_machine_that_is_no_board(monkeypatch):
+    def fail(name):
+        raise ImportError(name)
+
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(driver.importlib, "import_module", fail)
     *_, last = check_board(TINY)
     assert last.name == "pynq" and "pynq is not installed" in last.found
 

@@ -18,7 +18,7 @@ TINY = PRESETS["tiny"]
 def expected(ref, x, w, **geometry):
     """Accumulators, int64 (n, c, oy, ox)."""
     full = {"stride": (1, 1), "pad": (0, 0, 0, 0), "dilation": (1, 1), "pad_value": 0} | geometry
-    parts = ref.windows(x, w.shape[1:], *full.values())
+    parts = ref.windows(x, w.shape[1:], **full)
     return sum(part * w[None, :, ky, kx, None, None].astype(np.int64) for ky, kx, part in parts)
 
 
@@ -26,7 +26,8 @@ def check(ref, cfg, n, size, channels, kernel, seed=0, epilogue=(), tile=None, v
     """Build, verify, run; (the output, accumulators, the run's statistics)."""
     rng = np.random.default_rng(seed)
     x, w = ref.values(rng, 8, (n, channels, *size)), ref.values(rng, 8, (channels, *kernel))
-    sch = depthwise(cfg, n, *size, channels, *kernel, **geometry, epilogue=epilogue, tile=tile, vthreads=vthreads)
+    options = geometry | {"epilogue": epilogue, "tile": tile, "vthreads": vthreads}
+    sch = depthwise(cfg, n, size[0], size[1], channels, kernel[0], kernel[1], **options)
     inputs = {"x": layout.pack_activations(x, cfg), "w": layout.pack_depthwise_weights(w, cfg)}
     out, stats = ref.outputs_of(sch, cfg, inputs | ({} if par is None else {"q": par}))
     return layout.unpack_activations(out, channels, cfg, n=n), expected(ref, x, w, **geometry), stats

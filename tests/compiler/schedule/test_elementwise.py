@@ -1,5 +1,7 @@
 """Element-wise chains equal numpy on int32."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -70,7 +72,13 @@ def test_mistakes_are_named(ref):
 def test_sums_of_tensors_of_two_scales_are_requantised(ref, entries, tiling):
     cfg, rng = PRESETS["tiny"], np.random.default_rng(entries)
     x, y = (rng.integers(-128, 128, (entries, 1, 4)).astype(np.int8) for _ in range(2))
-    none = {"bias": np.zeros(4, np.int64), "zero_point": 0, "low": -128, "high": 127, "contract": "double"}
+    none: dict[str, Any] = {
+        "bias": np.zeros(4, np.int64),
+        "zero_point": 0,
+        "low": -128,
+        "high": 127,
+        "contract": "double",
+    }
     r = layout.pack_par(cfg, **none | {"multiplier": 1234567890, "exponent": -1})
     q = layout.pack_par(cfg, **none | {"multiplier": 1987654321, "exponent": -17, "bias": np.full(4, 99), "high": 80})
     chains = {"x": [("shl", 19)], "y": [("add", 5), ("shl", 16), ("rescale", "r")]}

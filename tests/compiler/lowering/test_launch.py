@@ -1,0 +1,69 @@
+"""What a launch brings, computes and fetches."""
+
+import numpy as np
+
+from tilewright.compiler import graph as g
+from tilewright.compiler import reference
+from tilewright.compiler.network import compile_for
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import HostStep, LaunchStep
+from tilewright.runtime.loader import Loaded
+
+CFG = PRESETS["pynq_z1"]
+X = g.Tensor("x", (1, 16, 6, 6), scale=0.1, zero_point=3)
+
+
+def like(name, *shape):
+    return g.Tensor(name, shape or X.shape, scale=0.1, zero_point=3)
+
+
+def conv(groups, channels=16, pads=(1, 1, 1, 1), x=X, y=None, name="conv"):
+    weight = np.random.default_rng(0).integers(-99, 99, (channels, 16 // groups, 3, 3)).astype(np.int8)
+    y = y or like("y", 1, channels, *g.pooled(x.shape[2:], (3, 3), (1, 1), pads))
+    parameters = np.full(channels, 0.002, np.float32), np.zeros(channels, np.int32)
+    return g.QConv2d(name, (x,), y, weight, *parameters, pads=pads, groups=groups)
+
+
+def test_an_input_is_brought_in_every_form_that_is_read():
+    image = g.Tensor("x", (1, 3, 8, 8), scale=0.1, zero_point=3)
+    weight = np.ones((3, 3, 3, 3), np.int8)
+    parameters = np.full(3, 0.01, np.float32), np.zeros(3, np.int32)
+    a, y = like("a", *image.shape), like("y", *image.shape)
+    ops = (
+        g.QConv2d("conv", (image,), a, weight, *parameters, pads=(1, 1, 1, 1)),
+        g.Add("sum", (image, a), y),
+    )
+    graph = g.Graph("g", (image,), (y,), ops)
+    executable = compile_for(graph, CFG, refused={"host": {"sum": "the test wants the accelerator"}}).executable
+    assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["fold_columns", "pack", "unpack"]
+    x = np.random.default_rng(0).integers(-128, 128, image.shape).astype(np.int8)
+    with Loaded(executable, open_device("model", CFG)) as loaded:
+        assert np.array_equal(loaded.run({"x": x})["y"], reference.trace(graph, {"x": x})["y"])
+
+
+def test_concatenations_are_exact(exact):
+    a, b, wide, again, y = like("a"), like("b"), like("wide", 1, 48, 6, 6), like("again"), like("y", 1, 64, 6, 6)
+    ops = (
+        conv(1, y=a, name="one"),
+        conv(1, x=a, y=b, name="two"),
+        g.Concat("inner", (a, b, X), wide, 1),
+        conv(1, x=b, y=again, name="three"),
+        g.Concat("outer", (wide, again), y, 1),
+    )
+    exact(*ops)
+    narrow = like("narrow", 1, 5, 6, 6)
+    exact(g.Concat("op", (X, X, narrow), like("y", 1, 37, 6, 6), 1))
+
+
+def test_a_view_of_an_input_is_one_on_the_host():
+    x, flat, y = like("x", 1, 64, 1, 1), like("f", 1, 64), like("y", 1, 64)
+    ops = (g.Reshape("view", (x,), flat), g.Requantize("work", (flat,), y))
+    graph = g.Graph("g", (x,), (flat, y), ops)
+    refused = {"host": {op.name: "the test wants the accelerator" for op in ops}}
+    executable = compile_for(graph, CFG, refused=refused).executable
+    assert sum(isinstance(step, LaunchStep) for step in executable.steps) == 1
+    value = np.arange(64, dtype=np.int8).reshape(x.shape)
+    with Loaded(executable, open_device("model", CFG)) as loaded:
+        outputs = loaded.run({"x": value})
+    assert np.array_equal(outputs["f"], value.reshape(1, 64)) and np.array_equal(outputs["y"], value.reshape(1, 64))

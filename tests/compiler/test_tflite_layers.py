@@ -1,0 +1,117 @@
+"""Layers of .tflite files, one at a time: the reference gives the bytes of LiteRT's reference kernels.
+
+Dense layers are the exception: LiteRT 2.3 rounds them in float64, which differs by one step at times.
+"""
+
+import numpy as np
+import pytest
+
+SAME, VALID = 0, 1
+NONE, RELU, RELU_N1_TO_1, RELU6 = 0, 1, 2, 3
+
+
+def image_sizes(n, k, s, d, padding):
+    reach = (k - 1) * d + 1
+    return -(-n // s) if padding == SAME else -(-(n - reach + 1) // s)
+
+
+# input (h, w, c), kernel, strides, dilations, groups or channel multiplier, padding, activation
+CONVOLUTIONS = [
+    ((7, 6, 3), (3, 3), (1, 1), (1, 1), 1, SAME, NONE),
+    ((9, 8, 4), (3, 2), (2, 1), (1, 1), 2, SAME, RELU_N1_TO_1),
+    ((11, 10, 2), (3, 3), (1, 2), (2, 3), 1, SAME, RELU6),
+    ((9, 7, 3), (4, 3), (2, 3), (1, 1), 1, VALID, RELU),
+    ((5, 4, 8), (1, 1), (2, 2), (1, 1), 4, VALID, NONE),
+]
+
+
+def conv_options(strides, dilations, padding, activation):
+    return {
+        "padding": padding,
+        "strideH": strides[0],
+        "strideW": strides[1],
+        "dilationHFactor": dilations[0],
+        "dilationWFactor": dilations[1],
+        "fusedActivationFunction": activation,
+    }
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_convolution(tflite, equals_litert, case, per_channel):
+    (h, w, c), kernel, strides, dilations, groups, padding, activation = case
+    m = tflite()
+    weights = m.weights((6 if groups < 4 else 8, *kernel, c // groups), per_channel=per_channel)
+    size = [image_sizes(n, k, s, d, padding) for n, k, s, d in zip((h, w), kernel, strides, dilations)]
+    shape = (1, *size, 6 if groups < 4 else 8)
+    x = m.input((1, h, w, c))
+    m.output(m.op("CONV_2D", [x, *weights], shape, **conv_options(strides, dilations, padding, activation)))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=str)
+def test_depthwise_convolution(tflite, equals_litert, case):
+    (h, w, c), kernel, strides, dilations, multiplier, padding, activation = case
+    m = tflite()
+    weights = m.weights((1, *kernel, c * multiplier), axis=3)
+    size = [image_sizes(n, k, s, d, padding) for n, k, s, d in zip((h, w), kernel, strides, dilations)]
+    options = conv_options(strides, dilations, padding, activation) | {"depthMultiplier": multiplier}
+    m.output(m.op("DEPTHWISE_CONV_2D", [m.input((1, h, w, c)), *weights], (1, *size, c * multiplier), **options))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize(
+    "size, grown, kernel, strides, padding",
+    [
+        ((4, 3), (8, 6), (3, 3), (2, 2), SAME),
+        ((4, 3), (8, 6), (5, 4), (2, 2), SAME),
+        ((4, 3), (9, 7), (3, 3), (2, 2), VALID),
+        ((3, 4), (3, 8), (2, 2), (1, 2), SAME),
+        ((3, 3), (6, 9), (1, 2), (2, 3), SAME),  # rows that only the bias reaches
+    ],
+)
+def test_transposed_convolution(tflite, equals_litert, size, grown, kernel, strides, padding):
+    m = tflite()
+    weights, bias = m.weights((5, *kernel, 3))
+    shape = (1, *grown, 5)
+    x = m.input((1, *size, 3))
+    inputs = [m.const(np.array(shape, np.int32)), weights, x, bias]
+    m.output(m.op("TRANSPOSE_CONV", inputs, shape, padding=padding, strideH=strides[0], strideW=strides[1]))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_dense_layer(tflite, against_litert, keep, per_channel):
+    m = tflite()
+    x = m.input((1, 2, 3, 8) if keep else (2, 24))
+    weights = m.weights((10, 8 if keep else 24), per_channel=per_channel)
+    shape = (1, 2, 3, 10) if keep else (2, 10)
+    m.output(m.op("FULLY_CONNECTED", [x, *weights], shape, fusedActivationFunction=RELU, keepNumDims=keep))
+    (mine,), (expected,) = against_litert(m)
+    difference = np.abs(mine.astype(int) - expected)
+    assert difference.max() <= 1 and (difference > 0).mean() < 0.05
+    assert len(np.unique(mine)) > 4
+
+
+def test_a_dense_layer_flattens_an_image_in_the_order_of_the_file(tflite, equals_litert):
+    m = tflite()
+    weights = m.weights((7, 24), per_channel=True)
+    m.output(m.op("FULLY_CONNECTED", [m.input((1, 2, 3, 4)), *weights], (1, 7)))
+    equals_litert(m)
+
+
+def test_a_generator_of_images(tflite, equals_litert):
+    """As DCGAN's: noise, transposed convolutions with ReLUs between them, tanh."""
+    m = tflite()
+    y, size, channels = m.input((1, 1, 1, 32), 0.05, 0), 1, 32
+    for grown, filters, strides, padding in ((4, 24, 1, VALID), (8, 12, 2, SAME), (16, 3, 2, SAME)):
+        weights, bias = m.weights((filters, 4, 4, channels))
+        shape = (1, grown, grown, filters)
+        inputs = [m.const(np.array(shape, np.int32)), weights, y, bias]
+        y = m.op("TRANSPOSE_CONV", inputs, shape, 0.11, 0, padding=padding, strideH=strides, strideW=strides)
+        if filters > 3:
+            y = m.op("RELU", [y], shape, 0.05, -128)
+        size, channels = grown, filters
+    m.output(m.op("TANH", [y], (1, size, size, 3), 1 / 128, 0))
+    equals_litert(m)

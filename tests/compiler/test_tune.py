@@ -1,0 +1,89 @@
+"""compiler/tune.py: meta_schedule tries decisions of a schedule, the fastest program wins."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("amaranth")
+
+from tilewright.compiler import build
+from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
+from tilewright.compiler.tune import cycles_of, tune
+from tilewright.compiler.tvm_compat import te
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import ScheduleError
+from tilewright.runtime import layout
+from tilewright.runtime.loader import run
+
+TINY = PRESETS["tiny"]
+STEPS = (1, 2, 4, 64)  # 64 blocks do not fit
+
+
+def product(inner=8):
+    x, w = te.placeholder((6, inner, 1, 4), "int8", "x"), te.placeholder((4, inner, 4, 4), "int8", "w")
+    k, ki = te.reduce_axis((0, inner), "k"), te.reduce_axis((0, 4), "ki")
+
+    def value(i, j, a, b):
+        return te.sum(x[i, k, a, ki].astype("int32") * w[j, k, b, ki].astype("int32"), axis=[k, ki])
+
+    acc = te.compute((6, 4, 1, 4), value, name="acc")
+    return te.create_prim_func([x, w, te.compute(acc.shape, lambda *i: acc(*i).astype("int8"), name="out")])
+
+
+def space(steps=STEPS):
+    """A schedule that decides how many blocks of the reduction are on chip."""
+
+    def schedule(sch):
+        acc = sch.get_sblock("acc")
+        loads = sch.cache_read(acc, 0, INP), sch.cache_read(acc, 1, WGT)
+        sch.set_scope(acc, 0, ACC)
+        i, j, a, b, k, ki = sch.get_loops(acc)
+        outer, inner = sch.split(k, [None, sch.sample_categorical(list(steps), [1 / len(steps)] * len(steps))])
+        sch.reorder(outer, inner, i, j, a, b, ki)
+        for load in loads:
+            sch.compute_at(load, outer, preserve_unit_loops=True)
+        sch.decompose_reduction(acc, outer)
+        tensorize_gemm(sch, acc, TINY)
+
+    return schedule
+
+
+@pytest.mark.slow  # meta_schedule takes half a minute to begin
+def test_the_fastest_of_the_trials_is_kept_and_exact(tmp_path):
+    tuned = tune(product(), space((1, 2, 4)), TINY, trials=6, seed=3, work_dir=tmp_path)
+    program = build(tuned.schedule, TINY)
+    assert tuned.cycles == min(tuned.trials) == cycles_of(program.finish(), "timing")
+    assert 1 <= len(set(tuned.trials)) <= 3
+    assert json.loads((tmp_path / "database_tuning_record.json").read_text().splitlines()[0])
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-128, 128, (6, 32), np.int8), rng.integers(-128, 128, (16, 32), np.int8)
+    inputs = {"x": layout.pack_dense_activations(x, TINY), "w": layout.pack_dense_weights(w, TINY)}
+    out, _ = run(program, inputs)
+    expected = (x.astype(np.int64) @ w.T.astype(np.int64)).astype(np.int8)
+    assert np.array_equal(layout.unpack_dense_activations(out["out"], 16), expected)
+
+
+@pytest.mark.slow  # meta_schedule takes half a minute to begin
+def test_trials_that_do_not_fit_fail_alone():
+    tuned = tune(product(64), space((2, 64)), TINY, trials=6, seed=1)
+    assert tuned.trials and tuned.cycles == min(tuned.trials)
+
+
+@pytest.mark.slow  # meta_schedule takes half a minute to begin
+def test_no_trial_that_fits_is_an_error_with_a_reason():
+    with pytest.raises(ScheduleError, match="none of 2 trials led to a program; the last one: local.wgt is too small"):
+        tune(product(64), space((64,)), TINY, trials=2)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ScheduleError, match="on = 'model': must be one of timing, rtl"):
+        tune(product(), space(), TINY, on="model")
+    with pytest.raises(ScheduleError, match="trials = 0: must be at least 1"):
+        tune(product(), space(), TINY, trials=0)
+
+
+@pytest.mark.slow
+def test_the_circuit_counts_as_the_timing_model_does():
+    launch = build(tune(product(), space((2,)), TINY, trials=1).schedule, TINY).finish()
+    assert cycles_of(launch, "rtl") == pytest.approx(cycles_of(launch, "timing"), rel=0.05)

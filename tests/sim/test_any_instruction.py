@@ -1,0 +1,171 @@
+"""Model and circuit end alike on instructions with any values in their fields: same memory, or same error at the same
+instruction."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import ExecutionError
+from tilewright.hw.isa import AluOp, Isa, Mem, Op, Queue, depth, entry_bytes
+from tilewright.sim.device import ModelDevice
+from tilewright.sim.dram import Dram
+from tilewright.sim.random_programs import ODD
+from tilewright.sim.rtl import RtlDevice
+
+pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
+
+SIZE = 1 << 16  # of memory; STORE writes to its second half
+UOPS, UOPS_AT = 32, SIZE // 2 - 1024
+VISITS = 3000  # of one instruction, at most
+CHANCES = (0, 0, 0.002, 0.02, 0.1)  # that a field has any value, in all instructions of one program
+KINDS = [Op.LOAD] * 4 + [Op.LOADP] * 2 + [Op.STORE] * 3 + [Op.GEMM] * 3 + [Op.ALU] * 3 + [Op.DWGEMM] * 2
+MEMS = [Mem.ACC, Mem.ACC, Mem.UOP, Mem.UOP, Mem.ACC8, Mem.INP, Mem.WGT, Mem.PAR]
+
+
+class Writer:
+    """Writes one program of random instructions into memory."""
+
+    def __init__(self, cfg, seed):
+        self.cfg, self.isa, self.rng = cfg, Isa(cfg), np.random.default_rng(seed)
+        self.chance = float(self.rng.choice(CHANCES))
+        self.image = self.rng.integers(0, 256, SIZE, np.uint8)
+        self.image[UOPS_AT : UOPS_AT + 4 * UOPS] = self.micro_ops()
+
+    def below(self, n):
+        return int(self.rng.integers(max(1, n)))
+
+    def value(self, field, usual):
+        """`usual`, or anything: the largest value, one beside a power of two, or any other."""
+        low, high = field.limits
+        if self.rng.random() >= self.chance:
+            return max(low, min(usual, high))
+        near = (1 << self.below(field.bits + 1)) + self.below(3) - 1
+        return int(self.rng.choice([high, min(near, high), low + self.below(high - low + 1)]))
+
+    def micro_ops(self):
+        """Small indices, and accumulators in the upper half."""
+        rows, fields = self.rng.integers(0, 5, (UOPS, 3)), self.isa.uop.fields
+        rows[:, 0] += self.rng.integers(0, 2, UOPS) * (self.cfg.acc_depth // 2)
+        values = {name: [self.value(f, int(row)) for row in rows[:, k]] for k, (name, f) in enumerate(fields.items())}
+        return self.isa.uop.encode(UOPS, **values).astype("<u4").reshape(-1).view(np.uint8)
+
+    def place(self, fields, mem, where):
+        """`sram_base` and `dram_base`."""
+        span = SIZE // 2 // entry_bytes(self.cfg, mem)
+        sram, dram = self.below(depth(self.cfg, mem) // 2), where * span + self.below(span - 50)
+        if mem == Mem.UOP:
+            sram, dram = self.below(12), UOPS_AT // 4 + self.below(20)
+        return {
+            "mem": mem,
+            "sram_base": self.value(fields["sram_base"], sram),
+            "dram_base": self.value(fields["dram_base"], dram),
+        }
+
+    def load(self, fields):
+        mem = MEMS[self.below(len(MEMS))]
+        f = self.place(fields, mem, 0)
+        small = 3 if mem == Mem.PAR else 7
+        f |= {name: self.value(fields[name], self.below(small)) for name in ("y_size", "x_size", "x_stride")}
+        if mem != Mem.PAR:
+            f |= {name: self.value(fields[name], self.below(2)) for name in fields if "_pad_" in name}
+        return f | ({"pad_value": self.below(256) - 128} if "pad_value" in fields else {})
+
+    def store(self, fields):
+        f = self.place(fields, Mem.OUTQ if "par_base" in fields else Mem.OUT, 1)
+        f |= {name: self.value(fields[name], self.below(7)) for name in ("y_size", "x_size")}
+        f["x_stride"] = f["x_size"] if self.below(2) else self.value(fields["x_stride"], self.below(9))
+        if "par_base" in fields:
+            f["par_base"] = self.value(fields["par_base"], self.below(self.cfg.par_entries))
+            f["par_step"] = self.value(fields["par_step"], self.below(2))
+        return f
+
+    def loops(self, fields):
+        f = {name: self.value(field, self.below(4)) for name, field in fields.items()}
+        f |= {name: self.below(2) for name in ("reset", "overwrite", "use_imm") if name in fields}
+        f["uop_bgn"], f["uop_end"] = (
+            self.value(fields[n], k + self.below(6)) for n, k in (("uop_bgn", 0), ("uop_end", 6))
+        )
+        if "dst_out" in fields and not self.below(4):
+            f["dst_out"] = self.below(self.cfg.acc_depth // 4)
+        for name in ("iter_out", "iter_in"):
+            if max(0, f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"] > VISITS:
+                f[name] = 1
+        if "alu_op" in fields:
+            f |= {"alu_op": AluOp(self.below(len(AluOp))), "imm": self.below(1 << 16) - (1 << 15)}
+            if f["alu_op"] == AluOp.RESCALE:
+                f |= {"use_imm": 1, "imm": self.value(fields["imm"], self.below(self.cfg.par_entries))}
+        elif f.get("overwrite"):
+            f["reset"] = 0
+        return f
+
+    def instruction(self):
+        """(format, fields) of one that can be decoded."""
+        while True:
+            op = KINDS[self.below(len(KINDS))]
+            name = "STOREQ" if op == Op.STORE and self.below(2) else op.name
+            fields = self.isa.formats[name].fields
+            make = {Op.LOAD: self.load, Op.LOADP: self.load, Op.STORE: self.store}.get(op, self.loops)
+            f = {**make(fields), "op": op, **dict.fromkeys(("pop_prev", "pop_next", "push_prev", "push_next"), 0)}
+            if not self.isa.undecodable(f):
+                return name, f
+
+    def program(self):
+        """(memory, address, count): instructions that execute one after the other, whatever their queues."""
+        insns, nop = [], {"op": Op.LOAD, "mem": Mem.UOP}
+        start = {"op": Op.LOAD, "mem": Mem.UOP, "dram_base": UOPS_AT // 4, "x_size": min(UOPS, self.cfg.uop_depth)}
+        insns.append(("LOAD", start))
+        for _ in range(5 + self.below(35)):
+            name, f = self.instruction()
+            queue = self.isa.queue(f)
+            if queue == Queue.COMPUTE:
+                insns.append((name, f))
+                continue
+            there, back = ("prev", "next") if queue == Queue.LOAD else ("next", "prev")
+            insns.append(("LOAD", nop | {f"push_{there}": 1}))
+            insns.append((name, f | {f"pop_{back}": 1, f"push_{back}": 1}))
+            insns.append(("LOAD", nop | {f"pop_{there}": 1}))
+        insns.append(("FINISH", {"op": Op.FINISH}))
+        words = np.concatenate([self.isa.formats[name].encode(1, **f) for name, f in insns])
+        self.image[: words.nbytes] = words.view(np.uint8).reshape(-1)
+        return self.image, 0, len(words)
+
+
+def ends(device, image, address, count):
+    """Class and instruction of the error, or memory."""
+    try:
+        device.run_image(image, address, count)
+    except ExecutionError as exc:
+        return type(exc).__name__, exc.index
+    return image.tobytes()
+
+
+def compare(cfg, seeds):
+    """Run program after program; after an error both begin anew. Returns how many ended well."""
+    devices, well = None, 0
+    for seed in seeds:
+        print(f"{cfg.name} seed {seed}")
+        if devices is None:
+            devices = ModelDevice(cfg), RtlDevice(cfg, dram=Dram.random(seed), watchdog=20_000)
+        image, address, count = Writer(cfg, seed).program()
+        expected, got = (ends(device, image.copy(), address, count) for device in devices)
+        assert got == expected, f"{cfg.name} seed {seed}: the model {expected[:2]}, the circuit {got[:2]}"
+        if isinstance(expected, tuple):
+            devices = None
+        else:
+            well += 1
+    return well
+
+
+@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD], ids=lambda c: c.name)
+def test_both_end_alike(cfg):
+    well = compare(cfg, range(150))
+    assert 30 < well < 120
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(10))
+@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD], ids=lambda c: c.name)
+def test_both_end_alike_on_many(cfg, chunk):
+    compare(cfg, range(1000 + 200 * chunk, 1200 + 200 * chunk))
