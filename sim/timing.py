@@ -194,6 +194,8 @@ class _Engine:
         """`unit` takes no instruction before this cycle."""
         if unit.next < NEVER:
             return unit.next
+        if unit is self.store and unit.lacks_prev() and self.compute.settled:
+            return self._known(self.compute, now)
         if unit is self.compute and unit.lacks_prev():
             left = self.load.mover.left
             if left:  # the token comes with the last beat at the earliest

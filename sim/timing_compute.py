@@ -84,6 +84,11 @@ class Compute(Unit):
         self._finish = program.finish
 
     @property
+    def settled(self) -> bool:
+        """Whether the end of every instruction so far is known."""
+        return not self._order
+
+    @property
     def pending(self) -> bool:
         """Whether a job waits for loads whose end is unknown."""
         return self._job is not None

@@ -85,11 +85,14 @@ class Mover(Client):
     def accept(self, free: int) -> None:
         """The next row's request, as early as the registers between planner and splitter allow."""
         self._splitter = free
-        if not self._rows:
-            self.left = 0
-            return
         move = self._move
         assert move is not None
+        if not self._rows:
+            self.left = 0
+            if self.over == NEVER:
+                self.over = max(self._put, self._told, free - move.ahead)
+                self._ready()
+            return
         put = max(self._put + 1, self._s2 + 1, self.begun)
         taken = max(put + fifo.FIFO_LATENCY, free)
         self._put, self._s2, self._s1 = put, self._s1, taken
@@ -102,7 +105,7 @@ class Mover(Client):
             self.address = unit // per_beat
             self.left = (unit % per_beat + move.length + per_beat - 1) // per_beat
         self.valid = taken + SPLIT
-        if not self._rows:
+        if not self._rows and not move.ahead:
             self.over = max(put, self._told)
             self._ready()
 

@@ -10,8 +10,10 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.errors import ProgramError
 from ..hw.isa import FLAGS, Isa, Mem, Op, Queue, entry_bytes
+from ..hw.ports import BURST_BEATS
 from .timing_visits import PLACE, Kernels, UopReader, known_isa
 
+REQUESTS_AHEAD = 2  # that wait between the mover's planner and the read port
 SKIPPABLE = ("gemm", "alu", "dma")
 
 
@@ -21,6 +23,8 @@ class Move(NamedTuple):
     A unit is a beat, or an entry where that is smaller. `lead`, `between` and `tail` are the padding entries before,
     between and after the rows (`between` in all, for rows adjacent in DRAM); `final` are the cycles of the last entry.
     `low` and `high` are the first and the last scratchpad entry.
+    Rows of whole bursts are one request here, like rows without gaps; `ahead` are its last beats whose requests the
+    planner has given when it is done, 0 where it gives one alone.
     """
 
     mem: int
@@ -36,6 +40,7 @@ class Move(NamedTuple):
     low: int
     high: int
     empty: bool
+    ahead: int
 
 
 class Write(NamedTuple):
@@ -127,8 +132,12 @@ def _moves(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, 
     cells = np.where(nothing, 0, width * height)
     if skip:
         rows, lead, between, tail = rows * 0, rows * 0 + 1, rows * 0, rows * 0
-    fields = (f["mem"], rows, f["dram_base"] * unit, f["x_stride"] * unit, length, per_beat, lead, between, tail)
-    fields += (np.where(tail > 0, 1, unit), f["sram_base"], f["sram_base"] + cells - 1, empty)
+    first, step = f["dram_base"] * unit, f["x_stride"] * unit
+    whole = (rows > 1) & (per_beat == 1) & (between == 0) & ((first | step | length) % BURST_BEATS == 0)
+    ahead = np.where(whole, np.minimum(rows - 1, REQUESTS_AHEAD) * length, 0)
+    rows, length = np.where(whole, 1, rows), np.where(whole, rows * length, length)
+    fields = (f["mem"], rows, first, step, length, per_beat, lead, between, tail)
+    fields += (np.where(tail > 0, 1, unit), f["sram_base"], f["sram_base"] + cells - 1, empty, ahead)
     for k, values in zip(at.tolist(), zip(*(v.tolist() for v in fields))):
         work[k] = Move._make(values)
 

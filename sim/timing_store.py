@@ -74,6 +74,7 @@ class Store(Unit):
             if isinstance(self.work[k], Move):
                 self._loading = True
                 self.mover.start(k, self.work[k], cycle)
+                self.plan()
                 return
             self._at_work = self._run(k, cycle)
         assert self._at_work is not None
@@ -81,7 +82,7 @@ class Store(Unit):
         if self.resume == NEVER:
             self._at_work = None
             self.mover.proceed()
-        self.wake()
+        self.plan()
 
     def _run(self, k: int, cycle: int) -> Iterator[int]:
         work = self.work[k]

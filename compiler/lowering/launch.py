@@ -19,6 +19,7 @@ LOWER: dict[type[g.Op], Callable] = {
     g.QConv2d: linear.lower,
     g.QDense: linear.lower,
     g.Add: elementwise.add,
+    g.Mul: elementwise.multiply,
     g.Requantize: elementwise.requantize,
     g.Concat: elementwise.concatenate,
     g.MaxPool: pooling.maximum,

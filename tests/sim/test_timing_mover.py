@@ -9,7 +9,7 @@ from tilewright.sim.timing_port import ReadPort
 from tilewright.sim.timing_program import Move
 
 PYNQ = PRESETS["pynq_z1"]
-EMPTY = Move(Mem.INP, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0, -1, True)
+EMPTY = Move(Mem.INP, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0, -1, True, 0)
 LATENCY = 47  # from a command to its beat: 3 to the request, 2 to the bus, 40 in memory, 2 to the mover
 
 
