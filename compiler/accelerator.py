@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..hw.config import Config
@@ -72,6 +73,8 @@ class Accelerator(ExecModule):
             if isinstance(op, g.QConv2d):
                 channels *= linear.groups_per_part(op, cfg) if not linear.own_rows(op, cfg) else 1
             visits *= taps * -(-channels // cfg.block_in)
+            if isinstance(op, g.QConvTranspose2d):
+                visits /= math.prod(op.strides)
             nbytes += len(op.weight) * taps * channels
         elif isinstance(op, g.Pool):
             visits *= 2 * op.kernel[0] * op.kernel[1]
