@@ -40,7 +40,8 @@ class Store(Unit):
         self.mover = Mover(buffer, self._loaded, self.wake, self._hold)
         self._loading = False
         self._groups, self._quantised = groups(cfg), ppu.latency(cfg)
-        self._response = dram.response
+        self._response, self._writes, self._sent = dram.response, dram.outstanding_writes, -1
+        self._beat = max(1, cfg.axi_bits // 8 // dram.port_bytes)  # cycles per beat on the bus
         self._reads, self._horizon = compute.reads, horizon
         self._bank = cfg.acc_depth // cfg.acc_banks
         self._banks = cfg.acc_banks
@@ -177,14 +178,18 @@ class Store(Unit):
             address += beats
             if answers[0] >= go:
                 go = answers[0] + 1
-            word += beats
+            word += beats * self._beat
             ready = early + beats - 1 if early > go else go + beats
             if ready > word:
                 word = ready
             ready = late - (left if pace == 1 else int(left * pace))
             if ready > word:
                 word = ready
-            answer = word + response if word + response > answer else answer + 1
+            come = word
+            if self._writes < OUTSTANDING:  # the memory's limit is the closer one
+                self._sent = max(self._sent + 1, go + 1, answers[-self._writes] + 1)
+                come = max(word, self._sent)
+            answer = come + response if come + response > answer else answer + 1
             answers.append(answer)
             go += 1
         self._go, self._word = go - 1, word
