@@ -52,23 +52,25 @@ def command(
     facts |= {"scripts": build.scripts, "bitstream": None}
     if not as_json:
         click.echo(f"{build.folder}: {build.name}.v, constraints and scripts are written")
-    if count:
-        facts["resources"] = _count(build, cfg.name, as_json)
-    try:
-        if not write_only:
+    way, missing = None, None
+    if not write_only:
+        try:
             way = way_to_build()
-            with report.progress(f"building with {way}"):
-                facts["bitstream"] = str(run_build(build, way))
-    except UnsupportedError as exc:
-        if as_json:
-            report.emit_json(facts)
-        raise UnsupportedError(
-            f"{exc}; then run {build.scripts['vivado']} in {build.folder}, which is complete"
-        ) from None
+        except UnsupportedError as exc:
+            missing = f"{exc}; then run {build.scripts['vivado']} in {build.folder}, which is complete"
+    if count:
+        if missing and not as_json:
+            click.echo("nothing here builds it; its resources are counted, which takes minutes (--no-count)")
+        facts["resources"] = _count(build, cfg.name, as_json)
+    if way:
+        with report.progress(f"building with {way}"):
+            facts["bitstream"] = str(run_build(build, way))
     if as_json:
         report.emit_json(facts)
     elif facts["bitstream"]:
         click.echo(f"bitstream: {facts['bitstream']}")
+    if missing:
+        raise UnsupportedError(missing)
 
 
 def _count(build, name: str, as_json: bool) -> dict[str, object] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ..hw.config import Config
@@ -48,7 +49,7 @@ class Accelerator(ExecModule):
         """Why the module cannot run the operator; empty where it can."""
         if is_view(op):
             return ""
-        checks = {g.QConv2d: _refuses_conv, g.Add: _refuses_binary, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
+        checks = {g.QConv2d: _refuses_conv, g.Binary: _refuses_binary, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
         checks[g.Concat] = _refuses_concat
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
@@ -72,9 +73,13 @@ class Accelerator(ExecModule):
             if isinstance(op, g.QConv2d):
                 channels *= linear.groups_per_part(op, cfg) if not linear.own_rows(op, cfg) else 1
             visits *= taps * -(-channels // cfg.block_in)
+            if isinstance(op, g.QConvTranspose2d):
+                visits /= math.prod(op.strides)
             nbytes += len(op.weight) * taps * channels
         elif isinstance(op, g.Pool):
             visits *= 2 * op.kernel[0] * op.kernel[1]
+        elif isinstance(op, g.Mul):
+            visits *= 14  # the multipliers take several cycles per entry, and accumulator loads wait
         else:
             visits *= 6
         return max(visits, nbytes / (cfg.axi_bits / 8)) + 200
@@ -99,7 +104,7 @@ def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
     return ""
 
 
-def _refuses_binary(op: g.Add, cfg: Config) -> str:
+def _refuses_binary(op: g.Binary, cfg: Config) -> str:
     if len(op.output.shape) not in (2, 4):
         return f"{len(op.output.shape)} dimensions"
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]

@@ -195,8 +195,9 @@ class Storage:
         wanted, granted = {}, {}
         for group in groups:
             place = group.places[0]
+            several = place.rotates and not place.rows  # a second slot of rows would lie where no micro-op reaches
             default = max(place.copies, min(2, self._threads))
-            wanted[place] = max(place.copies, self.slots.get(place.name, default)) if place.rotates else place.copies
+            wanted[place] = max(place.copies, self.slots.get(place.name, default)) if several else place.copies
             granted[place] = place.copies
         room = depth(self.cfg, mem) - sum(place.size * n for place, n in granted.items())
         growing = True

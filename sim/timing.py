@@ -12,7 +12,7 @@ import numpy as np
 
 from ..hw import control, core, fetch, fifo, read_port, stages
 from ..hw.config import Config
-from ..hw.errors import DeadlockError
+from ..hw.errors import DeadlockError, UnsupportedError
 from ..hw.isa import INSN_BYTES, Queue
 from ..runtime.launch import Launch
 from ..runtime.program import Program
@@ -210,7 +210,7 @@ def predict(
 ) -> Timing:
     """Cycles of `program`, its buffers one behind the other in an empty memory. `skip`: see `columns`.
 
-    Raises `DeadlockError` where the program does not end.
+    Raises `DeadlockError` where the program does not end, `UnsupportedError` for a memory as of `check_memory`.
     """
     launch = program.finish() if isinstance(program, Program) else program
     cfg = cfg or launch.cfg
@@ -233,8 +233,22 @@ def predict(
     return simulate(cfg, dram, columns(cfg, launch.relocate(addresses), uops, skip), code)
 
 
+def check_memory(cfg: Config, dram: Dram) -> None:
+    """Raises `UnsupportedError` for a memory that the model does not know: random stalls, or ports that share less
+    than all of them can move."""
+    ports = cfg.load_ports + cfg.store_ports
+    if dram.seed is not None:
+        raise UnsupportedError(f"Dram.seed = {dram.seed}: the timing model has no random stalls; use a memory without")
+    if dram.total_bytes < ports * min(dram.port_bytes, cfg.axi_bits // 8):
+        raise UnsupportedError(
+            f"Dram.total_bytes = {dram.total_bytes}: the timing model needs what {ports} ports can move, "
+            f"{ports * min(dram.port_bytes, cfg.axi_bits // 8)}; simulate such a memory on rtl"
+        )
+
+
 def simulate(cfg: Config, dram: Dram, program: Columns, address: int) -> Timing:
-    """Cycles of `program`, whose instructions are at `address`."""
+    """Cycles of `program`, whose instructions are at `address`. Raises as `check_memory` and `predict`."""
+    check_memory(cfg, dram)
     engine = _Engine(cfg, dram, program, address)
     engine.run()
     if engine.compute.finished == NEVER:

@@ -37,9 +37,10 @@ class _Begun(NamedTuple):
 class _Load:
     """A load in flight: `written` is the cycle of its last write, None while unknown."""
 
-    __slots__ = ("after", "cycle", "low", "high", "older", "uops", "written")
+    __slots__ = ("after", "banks", "cycle", "high", "low", "older", "uops", "written")
 
-    def __init__(self, cycle: int, move: Move, after: int, older: _Begun | None):
+    def __init__(self, cycle: int, move: Move, banks: int, after: int, older: _Begun | None):
+        self.banks = banks
         self.cycle, self.low, self.high, self.uops = cycle, move.low, move.high, move.mem == Mem.UOP
         self.after = after  # number of jobs that are older
         self.older = older  # the latest of them, None while its begin is unknown
@@ -123,7 +124,9 @@ class Compute(Unit):
         self._order.append(entry)
         if moving:
             self._over[k] = entry
-            self._loads[k] = _Load(cycle, work, self._jobs, None if self._job else self._latest)
+            self._loads[k] = _Load(
+                cycle, work, self._banks(work.low, work.high), self._jobs, None if self._job else self._latest
+            )
             self._flying += 1
             self.mover.start(k, work, cycle)
         elif type(work) is Job and k != self._finish:
@@ -145,8 +148,7 @@ class Compute(Unit):
         k, job, cycle = self._job
         begin = max(cycle + 1, self._latest.read_last)
         visit = self._visit
-        low, high = job.acc
-        banks = self._banks(low, high) if high >= low else 0
+        banks = job.touched
         for load in self._loads.values():
             if load.after == self._jobs:
                 continue  # it is younger
@@ -156,7 +158,7 @@ class Compute(Unit):
                         return
                     if load.written >= cycle:
                         begin = max(begin, load.written + _CLEAR)
-            elif banks & self._banks(load.low, load.high):
+            elif banks & load.banks:
                 if load.written is None:
                     return
                 visit = max(visit, load.written + _CLEAR)
@@ -205,10 +207,9 @@ class Compute(Unit):
             if load.low <= job.uops[1] and job.uops[0] <= load.high:
                 free = max(free, read_last + 1)
             return free + _SEEN
-        mine = self._banks(load.low, load.high)
+        mine = load.banks
         shown = max(begin + _SPANS, first + job.uops[1] - job.uops[0] + 1)
-        touched = job.acc[1] >= job.acc[0] and mine & self._banks(*job.acc)
-        free = max(free, read_last + 1 if touched else min(read_last + 1, shown))
+        free = max(free, read_last + 1 if mine & job.touched else min(read_last + 1, shown))
         last = max(cycle for b, cycle in enumerate(self._last) if mine >> b & 1)
         if last >= self._epoch:
             wraps = (last - self._epoch) // self._period + 2

@@ -58,7 +58,9 @@ class Client:
                 self.want = NEVER
                 return
             beats, cycle, pace = taken[0]
-            want = max(want, cycle - (beats - due) * pace + 1)
+            room = cycle - (beats - due) * pace + 1
+            if room > want:
+                want = room
         self.want = want
 
 
@@ -78,8 +80,17 @@ class ReadPort:
 
     def plan(self) -> None:
         """Find `next` anew."""
-        want = min(client.want for client in self.clients)
-        self.next = max(want, self.grant + 1, self.ends[0] + 2) if want < NEVER else NEVER
+        want = NEVER
+        for client in self.clients:
+            if client.want < want:
+                want = client.want
+        self.next = self._turn(want) if want < NEVER else NEVER
+
+    def _turn(self, want: int) -> int:
+        """The cycle in which a burst that is wanted from cycle `want` on can go."""
+        if want < self.grant + 1:
+            want = self.grant + 1
+        return want if want > self.ends[0] + 2 else self.ends[0] + 2
 
     def step(self) -> None:
         """One burst, or several of a client that nobody can interrupt."""
@@ -95,7 +106,7 @@ class ReadPort:
             final = self._burst(client, now)
             if client.want == NEVER:
                 break
-            now = max(client.want, self.grant + 1, self.ends[0] + 2)
+            now = self._turn(client.want)
             if final:
                 limit = self._limit(k, now)
             if now >= limit:
@@ -123,10 +134,10 @@ class ReadPort:
         if final:
             beats = client.left
         self.grant = now
-        sent = max(now + ADDRESS, self.sent + 1)
+        sent = now + ADDRESS if now + ADDRESS > self.sent else self.sent + 1
         if self.outstanding < OUTSTANDING:
             sent = max(sent, self.ends[-self.outstanding] + 1)
-        first = max(sent + self.latency, self.end + 1)
+        first = sent + self.latency if sent + self.latency > self.end else self.end + 1
         self.sent = sent
         self.end = end = first + beats - 1 if self.pace == 1 else int(first + beats * self.pace) - 1
         self.ends.append(end)
@@ -159,12 +170,16 @@ class ReadPort:
         client.left -= beats
         client.valid = self.grant + 1
         client.update()
-        return max(client.want, self.grant + 1, self.ends[0] + 2)
+        return self._turn(client.want) if client.want < NEVER else NEVER
 
     def _pauses(self, now: int) -> bool:
         """Whether beats of bursts of full length, the first one granted in cycle `now`, may pause."""
         lag = ADDRESS + self.latency
         if self.pace > 1 or self.outstanding < OUTSTANDING or now + lag > self.end + 1 or lag > _IN_FLIGHT:
             return True
-        ends, beats = self.ends, self.end - lag - 1
-        return any(ends[k] > beats + k * BURST_BEATS for k in range(1, lag // BURST_BEATS + 2))
+        ends, last = self.ends, self.end - lag - 1
+        for k in range(1, lag // BURST_BEATS + 2):
+            last += BURST_BEATS
+            if ends[k] > last:
+                return True
+        return False

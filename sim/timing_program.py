@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import ProgramError
+from ..hw.errors import ProgramError, UnsupportedError
 from ..hw.isa import FLAGS, Isa, Mem, Op, Queue, entry_bytes
 from ..hw.ports import BURST_BEATS
 from .timing_visits import PLACE, Kernels, UopReader, known_isa
@@ -76,8 +76,10 @@ def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: frozenset[str
     """The columns of the instructions `words`, uint64 (n, 2), with absolute addresses.
 
     `uops` reads micro-ops from DRAM. `skip` names what takes no time: `gemm`, `alu`, `dma`. Raises `ProgramError` for
-    an instruction that no unit executes.
+    a program without FINISH, `UnsupportedError` for another name in `skip`.
     """
+    for name in skip - set(SKIPPABLE):
+        raise UnsupportedError(f"skip: {name!r} cannot be skipped; {', '.join(SKIPPABLE)} can")
     isa = known_isa(cfg)
     words = np.ascontiguousarray(words, np.uint64).reshape(-1, 2)
     n = len(words)

@@ -40,11 +40,13 @@ class Store(Unit):
         self.mover = Mover(buffer, self._loaded, self.wake, self._hold)
         self._loading = False
         self._groups, self._quantised = groups(cfg), ppu.latency(cfg)
-        self._response = dram.response
+        self._response, self._writes, self._sent = dram.response, dram.outstanding_writes, -1
+        self._beat = max(1, cfg.axi_bits // 8 // dram.port_bytes)  # cycles per beat on the bus
         self._reads, self._horizon = compute.reads, horizon
         self._bank = cfg.acc_depth // cfg.acc_banks
         self._banks = cfg.acc_banks
         self._row = self._begun = -1
+        self._until = -1  # cycle up to which they are known
         self._read_at = -1  # first cycle in which an accumulator can be read
         self._read_rows: deque[int] = deque([-NEVER] * _ROWS, _ROWS)
         self._split: deque[int] = deque([-NEVER] * _WAITING, _WAITING)
@@ -90,17 +92,14 @@ class Store(Unit):
         self.log.start[k] = self._begun
         self._handed = False
         if work.entries:
-            for row in range(work.rows):
-                yield from self._write(k, work, row)
+            yield from self._write(k, work)
         else:
             self._nothing()
         self._answered(k)
 
     def _nothing(self) -> None:
         """A row without entries passes, for its token."""
-        self._row = max(self._begun, self._split[0] + 1)
-        self._idle()
-        self._accept()
+        self._put(self._begun)
         self._go = max(self._split[-1] + 1, self._go + 1)
         self._answer = max(self._go + 1, self._answer + 1)
 
@@ -123,53 +122,98 @@ class Store(Unit):
         self.latest, self._loading = cycle, False
         self.plan()
 
-    def _idle(self) -> None:
-        """Nothing was left to send before this row, but answers to wait for."""
-        waited = min(self._row + 1, self._awaited) - self._word - 1
+    def _write(self, k: int, work: Write) -> Iterator[int]:
+        """All rows of a STORE."""
+        entries, per_beat = work.entries, work.per_beat
+        beats = work.length // entries
+        pace = max(beats, self._groups) if work.quantised else beats  # cycles per entry
+        apart = pace * per_beat / beats
+        latency = store.DATA_LATENCY - _READ + (self._quantised if work.quantised else 0)
+        base, unit, time, put, waited = work.base, work.first, entries * pace, self._begun, 0
+        for row in range(work.rows):
+            put = self._put(put)
+            self._handed = row + 1 == work.rows
+            begin = put + _READ if put + _READ > self._read_at else self._read_at
+            self._read_at = begin
+            if self._free(base, entries, begin + time, work.quantised):
+                self._read_at = begin + time
+            else:
+                yield from self._read(base, entries, pace, work.quantised)
+                waited += self._read_at - begin - time
+            last = self._read_at - pace
+            self._read_rows.append(last)
+            left = (unit % per_beat + work.length + per_beat - 1) // per_beat
+            self._send(unit // per_beat, left, begin + latency, last + latency + beats - 1, apart)
+            base += entries
+            unit += work.step
+            put += 1
+        self.log.bank[k] = waited
+
+    def _put(self, cycle: int) -> int:
+        """A row leaves the front, in `cycle` or later, for the packer and the splitter."""
+        if self._split[0] >= cycle:
+            cycle = self._split[0] + 1
+        if self._read_rows[0] >= cycle:
+            cycle = self._read_rows[0] + 1
+        self._row = cycle
+        begins = cycle + fifo.FIFO_LATENCY
+        if begins < self._go:
+            begins = self._go
+        self._split.append(begins)
+        # nothing was left to send before this row, but answers to wait for
+        waited = (cycle + 1 if cycle < self._awaited else self._awaited) - self._word - 1
         if waited > 0:
             self.memory_wait += waited
+        return cycle
 
-    def _accept(self) -> None:
-        """The row is in the splitter."""
-        self._split.append(max(self._row + fifo.FIFO_LATENCY, self._go))
-
-    def _write(self, k: int, work: Write, row: int) -> Iterator[int]:
-        self._row = max(self._begun if row == 0 else self._row + 1, self._split[0] + 1, self._read_rows[0] + 1)
-        self._handed = row + 1 == work.rows
-        self._idle()
-        self._accept()
-        per_beat = work.per_beat
-        unit = work.first + row * work.step
-        beats = work.length // work.entries
-        pace = max(beats, self._groups) if work.quantised else beats  # cycles per entry
-        latency = store.DATA_LATENCY - _READ + (self._quantised if work.quantised else 0)
-        begin = max(self._read_at, self._row + _READ)
-        self._read_at = begin
-        yield from self._read(work.base + row * work.entries, work.entries, pace, work.quantised)
-        last = self._read_at - pace
-        self._read_rows.append(last)
-        # beats may be on the bus from `early` on, the last one from `late` on
-        early, late = begin + latency, last + latency + beats - 1
-        self.log.bank[k] += last + pace - begin - work.entries * pace
-        address = unit // per_beat
-        left = (unit % per_beat + work.length + per_beat - 1) // per_beat
-        answers, pace = self._answers, pace * per_beat / beats
-        total = left
-        go = max(self._go + 1, self._split[-1] + 1)
-        word, answer, response = self._word, self._answer, self._response
-        done = 0
+    def _send(self, address: int, left: int, early: int, late: int, pace: float) -> None:
+        """`left` beats in bursts: the first can be on the bus in cycle `early`, the last in `late`, `pace` apart."""
+        answers, response = self._answers, self._response
+        go, word, answer = max(self._go, self._split[-1]) + 1, self._word, self._answer
         while left:
-            beats = min(left, BURST_BEATS - (address & BURST_BEATS - 1))
-            go = max(go, answers[0] + 1)
-            done += beats
-            word = max(word + beats, go + beats, early + beats - 1, late - int((total - done) * pace))
-            answer = max(word + response, answer + 1)
-            answers.append(answer)
+            beats = BURST_BEATS - (address & BURST_BEATS - 1)
+            if beats > left:
+                beats = left
             left -= beats
             address += beats
+            if answers[0] >= go:
+                go = answers[0] + 1
+            word += beats * self._beat
+            ready = early + beats - 1 if early > go else go + beats
+            if ready > word:
+                word = ready
+            ready = late - (left if pace == 1 else int(left * pace))
+            if ready > word:
+                word = ready
+            come = word
+            if self._writes < OUTSTANDING:  # the memory's limit is the closer one
+                self._sent = max(self._sent + 1, go + 1, answers[-self._writes] + 1)
+                come = max(word, self._sent)
+            answer = come + response if come + response > answer else answer + 1
+            answers.append(answer)
             go += 1
         self._go, self._word = go - 1, word
         self._answer = self._awaited = answer
+
+    def _free(self, base: int, count: int, end: int, quantised: bool) -> bool:
+        """Whether nobody else needs what `count` accumulators from `base` on need, until cycle `end`."""
+        reads, begin = self._reads, self._read_at
+        if end > self._until:
+            self._until = self._horizon()
+            if end > self._until:
+                return False
+        while reads and reads[0][1] <= begin:
+            reads.popleft()
+        mask = 1 << min(base // self._bank, self._banks - 1) | 1 << min(
+            (base + count - 1) // self._bank, self._banks - 1
+        )
+        mask |= PRODUCTS if quantised else 0
+        for since, _, banks in reads:
+            if since >= end:
+                return True
+            if banks & mask:
+                return False
+        return True
 
     def _read(self, base: int, count: int, pace: int, quantised: bool) -> Iterator[int]:
         """Read `count` accumulators, one in `pace` cycles, where nobody else reads their bank (or multiplies)."""

@@ -80,30 +80,29 @@ class Unit:
         at = self.at
         if at >= len(self.arrivals):
             return
-        k = self.order[at]
-        head = max(self.arrivals[at], self.latest + 1)
-        tokens = head
+        k, head = self.order[at], self.arrivals[at]
+        if head <= self.latest:
+            head = self.latest + 1
+        prev = tokens = head
         if self.pop_prev[k]:
             channel = self.from_prev
-            if channel.taken >= len(channel.ready):
+            if channel.taken == len(channel.ready):
                 return
-            tokens = max(tokens, channel.ready[channel.taken])
-            prev = tokens - head
-        else:
-            prev = 0
+            if channel.ready[channel.taken] > tokens:
+                prev = tokens = channel.ready[channel.taken]
         if self.pop_next[k]:
             channel = self.from_next
-            if channel.taken >= len(channel.ready):
+            if channel.taken == len(channel.ready):
                 return
-            tokens = max(tokens, channel.ready[channel.taken])
+            if channel.ready[channel.taken] > tokens:
+                tokens = channel.ready[channel.taken]
         free = self.free(k)
         if free == NEVER:
             return
+        self.next = free if free > tokens else tokens
         log = self.log
         log.arrive[k] = head
-        log.token_prev[k], log.token_next[k] = prev, tokens - head - prev
-        self.next = max(tokens, free)
-        log.unit[k] = self.next - tokens
+        log.token_prev[k], log.token_next[k], log.unit[k] = prev - head, tokens - prev, self.next - tokens
 
     def lacks_prev(self) -> bool:
         """Whether the next instruction lacks a token of the queue before."""

@@ -19,7 +19,7 @@ class Job(NamedTuple):
     """A GEMM or ALU instruction, or one that visits nothing: `visits` that take `cycles` in all, `interval` the first.
 
     With `multiply` it is MUL or RESCALE. `banks` are the banks of accumulators that it reads in every cycle, one bit
-    each. `uops` and `acc` are the first and the last micro-op and accumulator that it touches; (0, -1) for none.
+    each; `touched` those that it reads or writes at all. `uops` are its first and last micro-op, (0, -1) for none.
     """
 
     visits: int
@@ -27,8 +27,8 @@ class Job(NamedTuple):
     interval: int
     multiply: bool
     banks: int
+    touched: int
     uops: tuple[int, int]
-    acc: tuple[int, int]
 
 
 @functools.lru_cache(8)
@@ -37,7 +37,7 @@ def known_isa(cfg: Config) -> Isa:
     return Isa(cfg)
 
 
-PLACE = Job(1, 1, 1, False, 0, (0, -1), (0, -1))
+PLACE = Job(1, 1, 1, False, 0, 0, (0, -1))
 
 
 class Kernels:
@@ -75,22 +75,22 @@ class Kernels:
         dst_low, src_low, dst_high, src_high = found
         dst_high += (outer - 1) * f["dst_out"] + (inner - 1) * f["dst_in"]
         dst = self._banks(dst_low, dst_high)
-        uops, acc = (begin, end - 1), (dst_low, dst_high)
+        uops, touched = (begin, end - 1), dst
         if op != Op.ALU:
             reads = not (f["reset"] or f.get("overwrite"))
-            return Job(visits, visits, 1, False, dst if reads else 0, uops, acc)
+            return Job(visits, visits, 1, False, dst if reads else 0, dst, uops)
         interval, banks = 1, dst
         if not f["use_imm"]:
             src_high += (outer - 1) * f["src_out"] + (inner - 1) * f["src_in"]
             src = self._banks(src_low, src_high)
-            acc, banks = (min(dst_low, src_low), max(dst_high, src_high)), dst | src
+            touched = banks = dst | src
             interval += self._same_bank(f, dst, src)
         cycles = round(visits * interval)
         multiply = f["alu_op"] in (AluOp.MUL, AluOp.RESCALE)
         if multiply:
             again = self._repeated(f, visits)
             cycles += (visits - 1 - again) * (self._spacing - 1) + again * (self._conflict - 1)
-        return Job(visits, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, uops, acc)
+        return Job(visits, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, touched, uops)
 
     def _repeated(self, f: dict[str, int], visits: int) -> int:
         """How many visits wait for products, because they use an accumulator of those right before.

@@ -1,4 +1,4 @@
-"""Sums of two tensors, and changes of quantisation."""
+"""Sums and products of two tensors, changes of quantisation, concatenations."""
 
 from __future__ import annotations
 
@@ -37,6 +37,17 @@ def add(rec: Recording, op: g.Add) -> None:
     buffers["par"] = store_parameters(rec, op, form.store)
     last = [("add" if form.sign > 0 else "sub", "y"), ("requant", "par")]
     rec.append(op, elementwise(rec.cfg, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
+
+
+def multiply(rec: Recording, op: g.Mul) -> None:
+    """Append a product: offsets, the ALU's multiplication, and a requantising store."""
+    multiplier, exponent = op.multipliers
+    store = Requant(0, multiplier, exponent, op.output.zero_point, op.low, op.high)
+    chains = {name: _chain(Operand(-t.zero_point), "") for name, t in zip("xy", op.inputs)}
+    last = [("mul", "y"), ("requant", "par")]
+    scheduled = elementwise(rec.cfg, entries(rec, op.output), last, operands=chains, dtype="int8")
+    buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 1), "par": store_parameters(rec, op, store)}
+    rec.append(op, scheduled, buffers)
 
 
 def requantize(rec: Recording, op: g.Requantize) -> None:

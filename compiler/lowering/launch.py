@@ -11,14 +11,16 @@ from .. import graph as g
 from ..arena import arena_plan, bases, is_view, members
 from ..steps import Steps, wanted_from
 from ..target import Refusal
-from . import elementwise, linear, pooling
+from . import elementwise, linear, pooling, transposed
 from .folded import best_fold, host_step
 from .recording import Fold, Recording, packed_shape
 
 LOWER: dict[type[g.Op], Callable] = {
     g.QConv2d: linear.lower,
+    g.QConvTranspose2d: transposed.lower,
     g.QDense: linear.lower,
     g.Add: elementwise.add,
+    g.Mul: elementwise.multiply,
     g.Requantize: elementwise.requantize,
     g.Concat: elementwise.concatenate,
     g.MaxPool: pooling.maximum,

@@ -63,7 +63,7 @@ def rows_of(kind, f):
             yield y, y * f["x_size"] + x, f["dram_base"] + y * f["x_stride"] + x
 
 
-def expected(cfg, acc, commands, dram, source=None):
+def expected(cfg, acc, commands, dram, source):
     """What `commands`, (kind, fields), make of `dram`; `source` are the PAR entries, (entries, block_out, 3)."""
     mask, par = (1 << cfg.out_bits) - 1, np.zeros((cfg.par_entries, cfg.block_out, 3), np.uint32)
     for kind, f in commands:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import DeadlockError
+from tilewright.hw.errors import DeadlockError, UnsupportedError
 from tilewright.runtime.program import Program
+from tilewright.sim.dram import Dram
 from tilewright.sim.random_programs import Recorder, random_case, record_random
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.timing import predict
@@ -50,3 +51,9 @@ def test_a_program_that_never_ends():
     launch.insn[-1, 0] |= np.uint64(1 << 3)  # FINISH waits for a token that nobody gives
     with pytest.raises(DeadlockError, match="COMPUTE at instruction"):
         predict(launch)
+
+
+@pytest.mark.parametrize(("dram", "what"), [(Dram.random(1), "Dram.seed"), (Dram(total_bytes=8), "Dram.total_bytes")])
+def test_a_memory_that_it_does_not_know(dram, what):
+    with pytest.raises(UnsupportedError, match=what):
+        predict(Program(CONFIGS[0]), dram=dram)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import ProgramError
+from tilewright.hw.errors import ProgramError, UnsupportedError
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.sim.timing_program import Write, columns
 from tilewright.sim.timing_visits import PLACE
@@ -69,3 +69,8 @@ def test_skipped_work_takes_no_time(what):
 def test_a_program_without_an_end():
     with pytest.raises(ProgramError, match="no FINISH"):
         columns(PYNQ, np.zeros((1, 2), np.uint64), no_uops)
+
+
+def test_what_cannot_be_skipped():
+    with pytest.raises(UnsupportedError, match="'fetch' cannot be skipped; gemm, alu, dma can"):
+        column(PYNQ, "LOAD", frozenset({"fetch"}), **TILE)

@@ -25,8 +25,9 @@ def test_gemm_reads_the_bank_of_its_accumulators():
     low, high = kernels(PYNQ, (0, 0), (9, 0)), kernels(PYNQ, (HALF, 0), (HALF + 9, 0))
     job = low.job(Op.GEMM, GEMM)
     assert (job.visits, job.cycles, job.banks, job.uops) == (30, 30, 1, (0, 1))
-    assert job.acc == (0, 9 + 2 * 2 + 4)
-    assert high.job(Op.GEMM, GEMM).banks == 2
+    assert high.job(Op.GEMM, GEMM).banks == high.job(Op.GEMM, GEMM).touched == 2
+    assert kernels(PYNQ, (HALF - 1, 0)).job(Op.GEMM, GEMM | {"uop_end": 1}).touched == 3
+    assert low.job(Op.GEMM, GEMM | {"overwrite": 1}).touched == 1
     assert low.job(Op.GEMM, GEMM | {"overwrite": 1}).banks == low.job(Op.GEMM, GEMM | {"reset": 1}).banks == 0
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.graph import Add, Requantize, Sub, Tensor
+from tilewright.compiler.graph import Add, Mul, Requantize, Sub, Tensor
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
 
@@ -37,3 +37,10 @@ def test_a_constant_operand_is_packed(exact):
     data = np.random.default_rng(0).integers(-128, 128, (1, 20, 1, 1)).astype(np.int8)
     constant = Tensor("c", data.shape, scale=0.08, zero_point=y.zero_point, data=data)
     exact(Add("op", (x, constant), z))
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+def test_products(exact, name):
+    x, y, z = tensors(0.05, 0.08, 0.02)
+    exact(Mul("op", (x, y), z), cfg=PRESETS[name])
+    exact(Mul("op", (x, x), z, low=-20, high=100), cfg=PRESETS[name])

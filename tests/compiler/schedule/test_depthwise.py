@@ -5,12 +5,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler.api import build_into
 from tilewright.compiler.schedule.depthwise import depthwise
+from tilewright.compiler.slots import Placement
 from tilewright.compiler.tile import Tile
 from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError, UnsupportedError
 from tilewright.runtime import layout
+from tilewright.runtime.loader import run
+from tilewright.runtime.program import Program
 
 TINY = PRESETS["tiny"]
 
@@ -67,6 +71,21 @@ def test_requantised_and_with_threads(ref, name):
     scaled = acc + bias[:, None, None], multiplier[:, None, None], -9
     assert np.array_equal(out, rounding.requantise(*scaled, 4, -90, 127, "single"))
     assert stats.insns["DWGEMM"] and not stats.insns["GEMM"] and stats.insns["LOAD.WGT"] == 1
+
+
+def test_weights_stay_where_micro_ops_reach_them_layer_after_layer(ref):
+    cfg, channels, rng = PRESETS["tiny"], 14 * 4, np.random.default_rng(9)  # 126 of 128 rows
+    layer = depthwise(cfg, 1, 4, 4, channels, 3, 3, pad=(1, 1, 1, 1))
+    program, place = Program(cfg, "both"), Placement(cfg)
+    first = build_into(program, layer, {}, place, name="a")
+    build_into(program, layer, {"x": first["out"]}, place, name="b")
+    x, *w = (ref.values(rng, 8, shape) for shape in ((1, channels, 4, 4), (channels, 3, 3), (channels, 3, 3)))
+    inputs = {"a.x": layout.pack_activations(x, cfg)}
+    inputs |= {f"{name}.w": layout.pack_depthwise_weights(each, cfg) for name, each in zip("ab", w)}
+    out, _ = run(program, inputs)
+    middle = ref.wrap(expected(ref, x, w[0], pad=(1, 1, 1, 1)), 8)
+    wanted = ref.wrap(expected(ref, middle, w[1], pad=(1, 1, 1, 1)), 8)
+    assert np.array_equal(layout.unpack_activations(out["b.out"], channels, cfg), wanted)
 
 
 def test_mistakes_are_named():
