@@ -172,6 +172,11 @@ def units(mem: Mem) -> int:
     return 3 if mem == Mem.PAR else 1
 
 
+def _in_units(mem: Mem, entries: Value) -> Value:
+    """`entries * units(mem)`, by an adder: synthesis takes multipliers for a product with 3."""
+    return entries + (entries << 1) if units(mem) == 3 else entries
+
+
 def beat_shift(cfg: Config, mem: Mem) -> int:
     """log2 of the beats of a unit (see `units`) in DRAM; negative where several units are in a beat."""
     return (entry_bytes(cfg, mem) // units(mem) * 8).bit_length() - cfg.axi_bits.bit_length()
@@ -266,8 +271,8 @@ class Planner(wiring.Component):
                 shift = beat_shift(self.cfg, name)
                 with m.Case(name):
                     if shift >= 0:
-                        n = units(name)
-                        m.d.comb += [req.addr.eq((at * n) << shift), req.beats.eq((entries * n) << shift)]
+                        first, count = (_in_units(name, value) for value in (at, entries))
+                        m.d.comb += [req.addr.eq(first << shift), req.beats.eq(count << shift)]
                     else:
                         end = at[:-shift] + entries + ((1 << -shift) - 1)
                         m.d.comb += [req.addr.eq(at >> -shift), req.beats.eq(end >> -shift)]
