@@ -115,6 +115,7 @@ class _Engine:
 
     def __init__(self, cfg: Config, dram: Dram, program: Columns, address: int):
         self.log = log = Log(program.count)
+        self._latency = dram.latency
         self.load = Load(program, log, core.BUFFERS["load"])
         self.compute = Compute(program, log, core.BUFFERS["compute"], cfg)
         self.store = Store(program, log, core.BUFFERS["store"], cfg, dram, self.compute, self._compute_known)
@@ -170,7 +171,7 @@ class _Engine:
         return NEVER if now == NEVER else now + 4 + compute.read
 
     def _load_bound(self, now: int) -> int:
-        return min(self.load.next, max(now, min(self.compute.next, self.store.next))) + 4
+        return min(self.load.next, self.compute.next, self.store.next, self.store.resume) + 4
 
     def _compute_bound(self, now: int) -> int:
         compute = self.compute
@@ -202,7 +203,7 @@ class _Engine:
                 return now + left
         if unit is self.load and not self.load.mover.known:
             return NEVER  # until a request ends, when bounds are looked at again
-        return max(now, min(now + 40, self.load.next, self.compute.next, self.store.next, self.store.resume))
+        return min(now + self._latency, self.load.next, self.compute.next, self.store.next, self.store.resume)
 
 
 def predict(
