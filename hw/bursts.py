@@ -53,10 +53,10 @@ class StoreBursts(wiring.Component):
         m.submodules.addresses = addresses = Fifo(shape=_burst_layout(self.cfg), depth=1)
         valid, row = Signal(), Signal.like(self.row.payload, reset_less=True)
         to_boundary, length = Signal(range(BURST_BEATS + 1)), Signal(range(BURST_BEATS + 1))
-        final, go, empty, room, flying = Signal(), Signal(), Signal(), Signal(), Signal(range(OUTSTANDING + 1))
+        final = Signal()  # the row's next burst is its last; known ahead, as `row.ready` depends on it
+        go, empty, room, flying = Signal(), Signal(), Signal(), Signal(range(OUTSTANDING + 1))
         m.d.comb += [
             to_boundary.eq(BURST_BEATS - row.addr[:4]),
-            final.eq(row.beats <= to_boundary),
             length.eq(Mux(final, row.beats[:5], to_boundary)),
             empty.eq(row.entries == 0),
             room.eq(addresses.i.ready & lengths.i.ready & (flying != OUTSTANDING)),
@@ -81,7 +81,9 @@ class StoreBursts(wiring.Component):
         ]
         with m.If(self.row.ready):
             m.d.sync += [valid.eq(self.row.valid), row.eq(self.row.payload)]
+            m.d.sync += final.eq(self.row.payload.beats + self.row.payload.addr[:4] <= BURST_BEATS)
         with m.Elif(go):
+            m.d.sync += final.eq(row.beats <= to_boundary + BURST_BEATS)
             m.d.sync += [row.addr.eq(((row.addr >> 4) + 1) << 4), row.beats.eq(row.beats - length)]
         m.d.sync += flying.eq(flying + (go & ~empty) - (axi.bvalid & axi.bready))
         m.d.comb += [self.idle.eq(flying == 0), self.done.eq(~valid & ~answers.o.valid)]

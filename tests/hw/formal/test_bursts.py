@@ -175,6 +175,8 @@ def store(spec, bursts):
     spec.sees(spec.steady(axi.wvalid, axi.wready, axi.wdata, axi.wstrb, axi.wlast), DATA)
     rest = (inside.valid & (inside.row.entries != 0), inside.row.addr, inside.row.beats)
     spec.invariant(~inside.valid | ((inside.row.entries == 0) == (inside.row.beats == 0)), "a NOP has no beats")
+    left = inside.row
+    spec.invariant(~inside.valid | (inside.final == (left.beats + left.addr[:4] <= 16)), "the last burst is known")
     bus = (axi.awvalid, axi.awaddr[2:], axi.awlen + 1)
     passes = (dut.row.valid & dut.row.ready & (row.entries != 0), row.addr, row.beats)
     asked_once(spec, passes, [rest, bus, wait], (axi.awvalid & axi.awready, *bus[1:]))
