@@ -136,7 +136,7 @@ def _bench_clocked(names: list[str], cfg: Config, device: str, options: dict[str
             rows.append(_measure_clocked(name, cfg, device, options))
             advance()
     keys = ("MOP", "cycles", "bytes", "seconds", "instructions")
-    total: dict[str, object] = {"layer": "total"} | {key: sum(row[key] for row in rows) for key in keys}
+    total: dict[str, object] = {"layer": "total", **{key: sum(row[key] for row in rows) for key in keys}}
     total["macs"], total["exact"] = sum(row["macs"] for row in rows), all(row["exact"] for row in rows)
     table = [_clocked_row(row, cfg) for row in [*rows, total]]
     build = _build(cfg) if device == "rtl" else None

@@ -127,7 +127,7 @@ def _count_bits(cfg: Config) -> int:
 
 
 def tile_layout() -> data.StructLayout:
-    """A tile as the walker walks it: last column and row, first and one past the last that are not padding."""
+    """A tile as the walker walks it: last column and row, and what is not padding: first, last and one past it."""
     return data.StructLayout(
         {
             "mem": 3,
@@ -136,8 +136,9 @@ def tile_layout() -> data.StructLayout:
             "x_last": 17,
             "y_last": 17,
             "x_begin": 4,
-            "x_end": 17,
+            "x_final": 17,
             "y_begin": 4,
+            "y_final": 17,
             "y_end": 17,
             "pad_value": 8,
             "dense": 1,
@@ -250,9 +251,10 @@ class Planner(wiring.Component):
             tile.empty.eq((cmd.x_size == 0) | (height == 0)),
             tile.base.eq(cmd.sram_base),
             tile.x_begin.eq(pad["x_pad_0"]),
-            tile.x_end.eq(pad["x_pad_0"] + cmd.x_size),
+            tile.x_final.eq(pad["x_pad_0"] + cmd.x_size - 1),
             tile.x_last.eq(pad["x_pad_0"] + cmd.x_size + pad["x_pad_1"] - 1),
             tile.y_begin.eq(pad["y_pad_0"]),
+            tile.y_final.eq(pad["y_pad_0"] + rows - 1),
             tile.y_end.eq(pad["y_pad_0"] + rows),
             tile.y_last.eq(height - 1),
             tile.pad_value.eq(cmd.pad_value),
@@ -304,14 +306,13 @@ class Walker(wiring.Component):
             x_last.eq(x == tile.x_last),
             last.eq((x_last & (y == tile.y_last)) | tile.empty),
             in_row.eq((y >= tile.y_begin) & (y < tile.y_end)),
-            pad.eq(~in_row | (x < tile.x_begin) | (x >= tile.x_end)),
+            pad.eq(~in_row | (x < tile.x_begin) | (x > tile.x_final)),
             part.eq(tile.offset + row_offset + column),
             self.tile.ready.eq(advance & last),
             self.step.payload.eq(step),
         ]
         self._end_of_beat(m, tile.mem, part, full)
-        end_of_row = x + 1 == tile.x_end
-        ends = Mux(tile.dense, y + 1 == tile.y_end, 1) & end_of_row
+        ends = (~tile.dense | (y == tile.y_final)) & (x == tile.x_final)
         with m.If(~self.step.valid | self.step.ready):
             m.d.sync += self.step.valid.eq(self.tile.valid)
         with m.If(advance):

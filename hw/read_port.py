@@ -90,16 +90,17 @@ class ReadPort(wiring.Component):
         addr = Signal.like(req.payload.addr, name=f"addr_{k}", reset_less=True)
         beats = Signal.like(req.payload.beats, name=f"beats_{k}", reset_less=True)
         length, to_boundary = Signal(range(BURST_BEATS + 1), name=f"length_{k}"), Signal(range(BURST_BEATS + 1))
-        final = Signal(name=f"final_{k}")
+        final = Signal(name=f"final_{k}")  # the next burst is the last; known ahead, as `req.ready` depends on it
         m.d.comb += [
             to_boundary.eq(BURST_BEATS - addr[:4]),
-            final.eq(beats <= to_boundary),
             length.eq(Mux(final, beats[:5], to_boundary)),
             req.ready.eq(~valid | (grant & final)),
         ]
         with m.If(req.ready):
             m.d.sync += [valid.eq(req.valid), addr.eq(req.payload.addr), beats.eq(req.payload.beats)]
+            m.d.sync += final.eq(req.payload.beats + req.payload.addr[:4] <= BURST_BEATS)
         with m.Elif(grant):
+            m.d.sync += final.eq(beats <= to_boundary + BURST_BEATS)
             m.d.sync += [addr.eq(((addr >> 4) + 1) << 4), beats.eq(beats - length)]
         room = Signal(
             range(self.buffers[k] + 1), init=self.buffers[k], name=f"room_{k}"

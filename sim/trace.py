@@ -60,7 +60,7 @@ def of_counters(stats: Stats, name: str = "run") -> list[Event]:
     events = []
     for queue in Queue:
         mine = {key.lower(): value for key, value in stats.counters.items() if key.startswith(f"{queue.name}_")}
-        events.append(Event(queue.name.lower(), name, 0, stats.cycles, mine))
+        events.append(Event(queue.name.lower(), name, 0, stats.cycles, {**mine}))
     return events
 
 
@@ -77,7 +77,7 @@ def write_chrome(path: str | Path, events: Iterable[Event], title: str = "tilewr
         lane = next((k for k, end in enumerate(ends) if end <= event.start), len(ends))
         ends[lane : lane + 1] = [event.end]
         one = {"ph": "X", "cat": event.track, "name": event.name, "ts": event.start, "dur": event.end - event.start}
-        slices.setdefault((event.track, lane), []).append(one | {"args": event.args})
+        slices.setdefault((event.track, lane), []).append({**one, "args": event.args})
     for number, ((track, lane), found) in enumerate(sorted(slices.items()), 1):
         label = track if not lane else f"{track} ({lane + 1})"
         rows.append({"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": label}})

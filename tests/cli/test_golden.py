@@ -3,11 +3,13 @@
 import json
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tilewright.cli import golden
+from tilewright.cli.where import Where
 from tilewright.hw.config import load_config
 from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.device import open_device
@@ -46,10 +48,8 @@ def test_other_outputs_in_the_file_fail_the_check(tilewright, inputs, tmp_path):
     assert found["check"]["equal"] and found["check"]["difference"] is None
 
 
-class Faulty:
+class Faulty(Where):
     """A place to run whose device changes one element of one tensor."""
-
-    name = "model"
 
     @contextmanager
     def open(self, executable):
@@ -63,7 +63,7 @@ class Faulty:
                     result["conv2"][0, 1, 2, 3] ^= 1
                 return result
 
-            loaded.run = faulty
+            vars(loaded)["run"] = faulty
             yield loaded
 
 
@@ -71,7 +71,8 @@ def test_the_first_operator_and_element_that_differ(inputs):
     with np.load(inputs) as data:
         samples = [{"image": x} for x in data["inputs"]]
     results = [{"logits": np.zeros((1, 10), np.float32)}] * 2
-    found = golden.check(MODEL, load_config("tiny"), None, Faulty(), samples, results)
+    where = Faulty("model", None, (), None, None, None, None, None)
+    found: dict[str, Any] = golden.check(MODEL, load_config("tiny"), None, where, samples, results)
     assert not found["equal"] and found["results_equal"] == 0
     assert found["difference"]["operator"] == "conv2" and found["difference"]["index"] == (0, 1, 2, 3)
     assert "on input 0 operator 3 of 8 differs: QConv2d 'conv2': 1 of" in found["text"]

@@ -3,7 +3,14 @@
 import click
 import pytest
 
-from tilewright.cli.options import DEFAULT_CONFIG, config_option, device_option, device_options, json_option, skip_option
+from tilewright.cli.options import (
+    DEFAULT_CONFIG,
+    config_option,
+    device_option,
+    device_options,
+    json_option,
+    skip_option,
+)
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 

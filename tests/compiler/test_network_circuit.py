@@ -5,9 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.compiler.network import compile_graph
+from tilewright.compiler.compare import compare
+from tilewright.compiler.graph import Add, MaxPool, QConv2d, QConvTranspose2d, QDense
+from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.compiler.tflite import import_tflite
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
@@ -34,3 +37,26 @@ def test_models_on_the_circuit(name):
             assert np.array_equal(got, golden)
         cycles = loaded.stats.cycles
     assert cycles is not None and abs(predict(launch).cycles / cycles - 1) <= 0.02
+
+
+WITH_WEIGHTS_AND_SUMS = (QConv2d, QConvTranspose2d, QDense, Add, MaxPool)
+
+
+@pytest.mark.parametrize("seed", [500, 505, *(pytest.param(k, marks=pytest.mark.slow) for k in range(506, 516))])
+def test_random_networks_on_the_circuit(random_network, seed):
+    graph = import_tflite(random_network(seed, layers=10).save())
+    refused = {op.name: "the test wants it there" for op in graph.ops if isinstance(op, WITH_WEIGHTS_AND_SUMS)}
+    try:
+        executable = compile_for(graph, CFG, refused={"host": refused}).executable
+    except UnsupportedError:  # of an operator that the accelerator does not run
+        executable = compile_graph(graph, CFG)
+    rng = np.random.default_rng(seed)
+    inputs = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
+    with Loaded(executable, open_device("rtl", CFG)) as loaded:
+        found = compare(graph, inputs, loaded.run(inputs))
+        assert found.difference is None, str(found.difference)
+        reports = dict(zip(executable.steps, loaded.reports))
+    for step, report in reports.items():
+        if isinstance(step, LaunchStep):
+            assert report.stats.cycles is not None
+            assert abs(predict(step.launch).cycles / report.stats.cycles - 1) <= 0.02

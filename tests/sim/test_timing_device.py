@@ -15,7 +15,9 @@ def test_values_are_the_models():
     image, address, count = random_case(PYNQ, 3)
     expected = image.copy()
     stats = ModelDevice(PYNQ).run_image(expected, address, count)
-    got = open_device("timing", PYNQ).run_image(image, address, count)
+    device = open_device("timing", PYNQ)
+    assert isinstance(device, TimingDevice)
+    got = device.run_image(image, address, count)
     assert np.array_equal(image, expected)
     assert (got.insns, got.uops, got.macs) == (stats.insns, stats.uops, stats.macs)
     assert got.cycles and got.counters["LOAD_BUSY"] < got.cycles

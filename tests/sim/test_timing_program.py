@@ -16,7 +16,7 @@ def no_uops(first, count):
     return np.zeros(count, np.uint32)
 
 
-def column(cfg, name, skip=frozenset(), **fields):
+def column(cfg, name, skip=frozenset(), /, **fields):
     isa = Isa(cfg)
     finish = isa.formats["FINISH"].encode(op=Op.FINISH)
     return columns(cfg, np.concatenate([isa.formats[name].encode(**fields), finish]), no_uops, skip)

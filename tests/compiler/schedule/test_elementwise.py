@@ -79,8 +79,9 @@ def test_sums_of_tensors_of_two_scales_are_requantised(ref, entries, tiling):
         "high": 127,
         "contract": "double",
     }
-    r = layout.pack_par(cfg, **none | {"multiplier": 1234567890, "exponent": -1})
-    q = layout.pack_par(cfg, **none | {"multiplier": 1987654321, "exponent": -17, "bias": np.full(4, 99), "high": 80})
+    r = layout.pack_par(cfg, **none, multiplier=1234567890, exponent=-1)
+    other = dict(none, multiplier=1987654321, exponent=-17, bias=np.full(4, 99), high=80)
+    q = layout.pack_par(cfg, **other)
     chains = {"x": [("shl", 19)], "y": [("add", 5), ("shl", 16), ("rescale", "r")]}
     sch = elementwise(cfg, entries, [("add", "y"), ("requant", "q")], operands=chains, dtype="int8", **tiling)
     out, stats = ref.outputs_of(sch, cfg, {"x": x, "y": y, "r": r, "q": q})

@@ -68,7 +68,9 @@ def read_port(spec, port, clients=1):
     for k in range(clients):
         spec.drive(f"client_{k}", dut.req[k].valid, dut.req[k].payload, dut.beats[k].ready)
         spec.takes(~dut.req[k].valid | (dut.req[k].payload.beats != 0))
-        spec.invariant(~inside[k].valid | (inside[k].beats != 0), "a request that is left is not empty")
+        left = inside[k]
+        spec.invariant(~left.valid | (left.beats != 0), "a request that is left is not empty")
+        spec.invariant(~left.valid | (left.final == (left.beats + left.addr[:4] <= 16)), "the last burst is known")
     wait = waiting(spec, "port.addresses.memory", addresses)
     burst_rules(spec, axi.arvalid, axi.arready, axi.araddr, axi.arlen, axi.arsize, axi.arburst)
     spec.reaches(axi.arvalid & (axi.arlen == 15) & axi.rvalid)
