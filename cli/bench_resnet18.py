@@ -25,7 +25,7 @@ def run(
     names: tuple[str, ...],
     cfg: Config,
     device: str,
-    options: dict[str, object],
+    options: dict[str, Any],
     compare: tuple[str, ...],
     out: str | None,
     as_json: bool,
@@ -35,6 +35,8 @@ def run(
     from ..hw.errors import UnsupportedError
     from ..sim.dram import ZYNQ_HP
 
+    if compare and device == "model":
+        raise UnsupportedError("--compare: device 'model' counts no cycles; use --on timing or --on rtl")
     known = {entry.name: entry for entry in entries()}
     for name in names:
         if name not in known:
@@ -50,6 +52,7 @@ def run(
     if not names:
         sums["one_program"] = bench.one_program(sums["offloaded"])
     facts: dict[str, Any] = {"workload": "resnet18", "config": cfg.name, "dram": ZYNQ_HP.name, "device": device}
+    facts["skip"] = sorted(bench.skip)
     if out is not None:
         from .bench_files import write_all
 
@@ -64,10 +67,11 @@ def run(
 class _Bench:
     """Measures layers and keeps what was found: `rows`, JSON-ready, and of each shape its program's timing, `runs`."""
 
-    def __init__(self, cfg: Config, device: str, options: dict[str, object], compare: tuple[str, ...]):
+    def __init__(self, cfg: Config, device: str, options: dict[str, Any], compare: tuple[str, ...]):
         from ..runtime.device import open_device
 
         self.cfg, self.compare, self.clocked = cfg, compare, device != "model"
+        self.skip: frozenset[str] = options.get("skip", frozenset())
         self.device = open_device(device, cfg, **options)
         self.rows: list[dict[str, Any]] = []
         self.runs: list[tuple[str, Program, Timing]] = []
@@ -99,12 +103,14 @@ class _Bench:
             "macs": entry.macs,
             "instructions": len(program.finish().insn),
             "exact": bool(np.array_equal(found["out"], expected)),
-            "vta_cycles": round(VTA_MS[entry.shape] * 1000 * _MHZ) if entry.shape in VTA_MS else None,
+            "vta_cycles": None,
         }
+        if entry.shape in VTA_MS and not self.skip:  # what takes no time here took some there
+            row["vta_cycles"] = round(VTA_MS[entry.shape] * 1000 * _MHZ)
         if self.clocked:
             from ..sim.timing import predict
 
-            timing = predict(program)
+            timing = predict(program, skip=self.skip)
             self.runs.append((entry.shape, program, timing))
             row |= _rates(row) | {"loads_beside_gemm": _loads_beside_gemm(program, timing)}
             row |= self._compared(entry)
@@ -147,7 +153,7 @@ class _Bench:
         try:
             if largest:
                 tiling["tile"] = largest_tile(work_of(entry, cfg), cfg)
-            return predict(self._build(entry, cfg, **tiling)).cycles
+            return predict(self._build(entry, cfg, **tiling), skip=self.skip).cycles
         except CapacityError:
             return None
 
@@ -235,17 +241,18 @@ def _print(rows: list[dict[str, Any]], sums: dict[str, Any], facts: dict[str, An
         report.table(*_table(rows, sums["total"]))
     else:
         report.table(*_plain_table(rows))
-    click.echo(
-        f"configuration {facts['config']}, batch 1, DRAM preset {facts['dram']}, on {facts['device']}, simulated"
-    )
+    text = f"configuration {facts['config']}, batch 1, DRAM preset {facts['dram']}, on {facts['device']}, simulated"
+    click.echo(text + (f"; {', '.join(facts['skip'])} without time" if facts["skip"] else ""))
     offloaded = sums["offloaded"]
     if clocked and offloaded.get("cycles"):
         cycles = offloaded["cycles"]
         count = sum(row["offloaded"] for row in rows)
         text = f"{count} offloaded convolutions: {cycles:,} cycles, ideal {offloaded['ideal']:,.0f}"
         text += f" ({100 * offloaded['ideal'] / cycles:.1f} %)"
-        vta = [row["vta_cycles"] for row in rows if row["offloaded"]]
-        click.echo(text + f"; VTA on the PYNQ-Z1, published: {sum(vta):,} ({sum(vta) / cycles:.2f} times as many)")
+        if not facts["skip"]:
+            vta = sum(row["vta_cycles"] for row in rows if row["offloaded"])
+            text += f"; VTA on the PYNQ-Z1, published: {vta:,} ({vta / cycles:.2f} times as many)"
+        click.echo(text)
     if clocked and "one_program" in sums:
         one = sums["one_program"]
         text = (
@@ -284,6 +291,8 @@ def _table(rows: list[dict[str, Any]], total: dict[str, Any]) -> tuple[list[str]
         ]
         for row in rows
     ]
+    if not total:  # of C3 alone
+        return columns, cells, []
     cycles, roofline = total["cycles"], total["roofline"]
     last = [
         "total without C3",

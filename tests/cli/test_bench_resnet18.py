@@ -61,12 +61,35 @@ def test_the_behavioural_model_checks_values_alone(tilewright):
     assert row["exact"] and row["cycles"] is None and row["store_bytes"] == 49 * 512
 
 
+def test_what_takes_no_time_is_said_and_not_compared_with_vta(tilewright):
+    pytest.importorskip("amaranth")
+    command = ["bench", "resnet18", "--on", "timing", "--layer", "C11", "--skip", "gemm", "--skip", "alu"]
+    done = tilewright(*command, "--compare", "threads", "--json")
+    found = json.loads(done.out)
+    (row,) = found["layers"]
+    assert found["skip"] == ["alu", "gemm"]
+    assert row["vta_cycles"] is None and row["speedup"] is None
+    assert row["cycles"] < row["ideal"] and row["loads_beside_gemm"] < 0.1 and row["one_thread"] < row["ideal"]
+    done = tilewright(*command)
+    assert done.status == 0, done.err
+    assert "simulated; alu, gemm without time" in done.out and "published" not in done.out
+
+
+def test_the_layer_outside_the_total_alone(tilewright):
+    pytest.importorskip("amaranth")
+    done = tilewright("bench", "resnet18", "--on", "timing", "--layer", "C3")
+    assert done.status == 0, done.err
+    assert "C3" in done.out and "total" not in done.out
+
+
 def test_mistakes_are_named(tilewright):
     done = tilewright("bench", "resnet18", "--layer", "C13")
     assert done.status == 5 and "unknown layer 'C13'; known are C1, maxpool, C2.1" in done.err
     done = tilewright("bench", "--compare", "tiles")
     assert done.status == 2 and "--compare and --out go with a workload: tilewright bench resnet18" in done.err
     assert tilewright("bench", "resnet50").status == 2
+    done = tilewright("bench", "resnet18", "--layer", "fc", "--compare", "tiles")
+    assert done.status == 5 and "--compare: device 'model' counts no cycles; use --on timing" in done.err
 
 
 def test_a_folder_that_cannot_be_made_is_named(tilewright, tmp_path):
