@@ -5,6 +5,7 @@ For authors of operators of their own. Ready schedules have a search that is muc
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ def tune(
     cfg = load_config(config)
     mod = IRModule({"main": func.with_attr("global_symbol", "main")})
     tvm, errors = tuning(), list[str]()
+    log = logging.getLogger("tvm.s_tir.meta_schedule")
+    log.handlers = [handler for handler in log.handlers if handler.get_name()]  # it fails on those without a name
     builder, runner = _measurers(tvm, cfg, on, errors)
     with tempfile.TemporaryDirectory() as folder:
         database = tvm.meta_schedule.tune_tir(
