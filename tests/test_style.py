@@ -19,9 +19,13 @@ MODULE_LINES, FUNCTION_LINES = 500, 60
 # what has no behaviour of its own, or shows it only in a whole circuit -> the tests of that
 TESTED_BY = {
     "hw/axi.py": "tests/hw/test_mover.py",  # signatures
+    "hw/bursts.py": "tests/hw/test_store.py",
     "hw/execute.py": "tests/hw/test_compute.py",
     "hw/layouts.py": "tests/hw/test_fetch.py",  # what hw/isa.py declares, as Amaranth's types
+    "hw/packer.py": "tests/hw/test_store.py",
     "hw/ports.py": "tests/hw/test_scratchpad.py",  # signatures
+    "hw/rows.py": "tests/hw/test_store.py",
+    "hw/store_loads.py": "tests/hw/test_store.py",
     "hw/verilog.py": "tests/hw/test_core.py",
     "runtime/diagnosis.py": "tests/sim/test_rtl.py",
     "sim/dram.py": "tests/sim/test_bus_rules.py",
