@@ -23,6 +23,7 @@ from .tvm_compat import IRModule, PrimFunc, Schedule, tuning
 
 DEVICES = ("timing", "rtl")
 _CLOCK = 1e8  # meta_schedule compares seconds; any frequency will do
+_FAILED = 1e9  # what it records for a trial without a program takes longer
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def tune(
             module_equality="structural",
         )
         records = list(database.get_all_tuning_records())
-        timed = [r for r in records if r.run_secs and np.isfinite(float(r.run_secs[0]))]
+        timed = [r for r in records if r.run_secs and float(r.run_secs[0]) < _FAILED]
         if not timed:
             raise ScheduleError(f"tune: none of {trials} trials led to a program; the last one: {errors[-1]}")
         best = min(timed, key=lambda r: float(r.run_secs[0]))

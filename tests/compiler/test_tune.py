@@ -72,7 +72,7 @@ def test_trials_that_do_not_fit_fail_alone():
 
 @pytest.mark.slow  # meta_schedule takes half a minute to begin
 def test_no_trial_that_fits_is_an_error_with_a_reason():
-    with pytest.raises(ScheduleError, match="none of 2 trials led to a program; the last one: local.wgt is too small"):
+    with pytest.raises(ScheduleError, match="none of 2 trials led to a program; the last one: local.inp is too small"):
         tune(product(64), space((64,)), TINY, trials=2)
 
 
