@@ -24,7 +24,7 @@ from .synth import resource_table
 @click.option(
     "--count/--no-count", default=True, show_default=True, help="Count what it takes of the FPGA, with Yosys."
 )
-@click.option("--write-only", is_flag=True, help="Write the build directory and stop.")
+@click.option("--write-only", is_flag=True, help="Write the build directory and stop: nothing is counted or built.")
 @config_option()
 @json_option
 def command(
@@ -58,7 +58,7 @@ def command(
             way = way_to_build()
         except UnsupportedError as exc:
             missing = f"{exc}; then run {build.scripts['vivado']} in {build.folder}, which is complete"
-    if count:
+    if count and not write_only:
         if missing and not as_json:
             click.echo("nothing here builds it; its resources are counted, which takes minutes (--no-count)")
         facts["resources"] = _count(build, cfg.name, as_json)

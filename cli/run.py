@@ -63,6 +63,7 @@ def command(
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config, contract)
     samples, stacked = split(executable, arrays, inputs)
+    expected = _expected(executable, arrays, len(samples) if stacked else None, inputs)
     results, runs, start = [], [], time.perf_counter()
     with (
         where.open(executable) as loaded,
@@ -77,7 +78,7 @@ def command(
     if output:
         write_npz(output, outputs)
     result = {"program": model, "config": executable.cfg.name, "device": where.name, "inputs": len(samples)}
-    result |= _compare(outputs, arrays, stacked) | {"seconds": seconds, "output": output}
+    result |= _compare(outputs, expected, arrays, stacked) | {"seconds": seconds, "output": output}
     if check:
         result["check"] = golden.check(model, executable.cfg, contract, where, samples, results)
     if as_json:
@@ -153,17 +154,33 @@ def _collect(executable: Executable, results: list[dict], stacked: bool) -> dict
     return {"outputs": arrays[names[0]]} if len(names) == 1 else arrays
 
 
-def _compare(outputs: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray], stacked: bool) -> dict[str, object]:
+def _expected(
+    executable: Executable, arrays: Mapping[str, np.ndarray], count: int | None, path: str
+) -> np.ndarray | None:
+    """The file's `outputs`, None where it has none. Raises `InputError` where no result has their shape."""
+    if "outputs" not in arrays or "outputs" in {t.name for t in executable.inputs}:
+        return None
+    shapes = [t.shape if count is None else (count, *t.shape) for t in executable.outputs]
+    given = arrays["outputs"].shape
+    if shapes != [given]:
+        raise InputError(f"{path}: `outputs` has shape {given}; the results have {', '.join(map(str, shapes))}")
+    return arrays["outputs"]
+
+
+def _compare(
+    outputs: Mapping[str, np.ndarray], expected: np.ndarray | None, arrays: Mapping[str, np.ndarray], stacked: bool
+) -> dict[str, object]:
     """What the file's `outputs` and `labels` say about the results."""
     found: dict[str, object] = {}
     got = outputs.get("outputs")
-    if got is None or not stacked:
+    if got is None:
         return found
-    expected = arrays.get("outputs")
-    if expected is not None and expected.shape == got.shape:
-        equal = (got == expected).reshape(len(got), -1)
+    if expected is not None:
+        equal = (got == expected).reshape(len(got) if stacked else 1, -1)
         found["outputs_equal"] = int(equal.all(axis=1).sum())
         found |= {"values_equal": int(equal.sum()), "values": equal.size}
+    if not stacked:
+        return found
     given = arrays.get("inputs")
     reconstructs = given is not None and given.shape == got.shape  # then its largest value is no class
     if got.ndim == 3 and got.shape[1] == 1 and not reconstructs:

@@ -55,6 +55,13 @@ def test_expected_outputs_are_compared(tilewright, double_tw, tmp_path, x):
     np.savez(tmp_path / "x.npz", inputs=x, outputs=expected)
     done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz")
     assert "outputs equal to the file's: 2 of 3, 383 of 384 values" in done.out
+    np.savez(tmp_path / "one.npz", x=x[1], outputs=expected[1])
+    done = tilewright("run", double_tw, "--inputs", tmp_path / "one.npz")
+    assert "outputs equal to the file's: 0 of 1, 127 of 128 values" in done.out
+    np.savez(tmp_path / "fewer.npz", inputs=x, outputs=expected[:2])
+    done = tilewright("run", double_tw, "--inputs", tmp_path / "fewer.npz")
+    assert done.status == 9
+    assert "fewer.npz: `outputs` has shape (2, 8, 1, 16); the results have (3, 8, 1, 16)" in done.err
 
 
 @pytest.mark.parametrize(
