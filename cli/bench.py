@@ -39,7 +39,9 @@ PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
     help="With resnet18: virtual threads on against off; searched tiles against the largest that fit.",
 )
 @click.option(
-    "--out", metavar="FOLDER", help="With resnet18: write roofline.png, roofline.svg, timeline.json, layers.csv."
+    "--out",
+    metavar="FOLDER",
+    help="With resnet18: write layers.csv and, where cycles are known, roofline.png, roofline.svg and timeline.json.",
 )
 @json_option
 def command(

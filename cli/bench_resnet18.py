@@ -247,7 +247,7 @@ def _print(rows: list[dict[str, Any]], sums: dict[str, Any], facts: dict[str, An
     if clocked and offloaded.get("cycles"):
         cycles = offloaded["cycles"]
         count = sum(row["offloaded"] for row in rows)
-        text = f"{count} offloaded convolutions: {cycles:,} cycles, ideal {offloaded['ideal']:,.0f}"
+        text = f"{report.counted(count, 'offloaded convolution')}: {cycles:,} cycles, ideal {offloaded['ideal']:,.0f}"
         text += f" ({100 * offloaded['ideal'] / cycles:.1f} %)"
         if not facts["skip"]:
             vta = sum(row["vta_cycles"] for row in rows if row["offloaded"])

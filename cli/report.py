@@ -53,6 +53,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], total: Seque
     click.echo("\n".join(line.rstrip() for line in capture.get().strip("\n").splitlines() if line.strip()))
 
 
+def counted(n: int, one: str, many: str = "") -> str:
+    """`n` and the noun, e.g. "1 launch"; `many` is its plural where that is not `one` with an s."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
 def _text(cell: object) -> str:
     if isinstance(cell, bool):
         return "yes" if cell else "no"

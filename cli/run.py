@@ -213,5 +213,6 @@ def _print_summary(result: dict) -> None:
         click.echo(f"outputs written to {result['output']}")
     rate = result["seconds"] / n
     click.echo(
-        f"{n} inputs on {result['device']} ({result['config']}): {result['seconds']:.2f} s, {1e3 * rate:.1f} ms each"
+        f"{report.counted(n, 'input')} on {result['device']} ({result['config']}): "
+        f"{result['seconds']:.2f} s, {1e3 * rate:.1f} ms each"
     )

@@ -58,4 +58,4 @@ def command(program: str, as_json: bool) -> None:
         return
     if rows:
         report.table([key.replace("_", " ") for key in rows[0]], [list(row.values()) for row in rows])
-    click.echo(f"{program}: {len(rows)} launches, no deadlock, no race")
+    click.echo(f"{program}: {report.counted(len(rows), 'launch', 'launches')}, no deadlock, no race")

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from ..boards.client import Address
     from ..runtime.executable import Executable
 
-bitstream_option = click.option("--bitstream", metavar="FILE.bit", help="With --on board: not the one of its name.")
-clock_option = click.option(
-    "--clock", type=float, metavar="MHZ", help="With --on board: the accelerator's clock. [100]"
-)
+bitstream_option = click.option("--bitstream", metavar="FILE.bit", help="On a board: not the one of its name.")
+clock_option = click.option("--clock", type=float, metavar="MHZ", help="On a board: the accelerator's clock. [100]")
 _BOARD_OPTIONS = (
-    click.option("--host", metavar="NAME[:PORT]", help="With --on board: send it to `tilewright serve` there."),
+    click.option("--host", metavar="NAME[:PORT]", help="A board elsewhere, where `tilewright serve` runs."),
     click.option("--token-file", metavar="FILE", help="With --host: the token of that server."),
     click.option("--tls-ca", metavar="FILE", help="With --host: TLS, trusting this certificate, PEM."),
     bitstream_option,

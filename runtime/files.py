@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,10 +69,12 @@ def read_npz(path: str | Path) -> dict[str, np.ndarray]:
     try:
         # opened here, because numpy leaves the file open where the archive is damaged
         with open(path, "rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
-                raise FileError(f"{path}: one array, not an .npz file")
-            with archive:
+            if not zipfile.is_zipfile(file):
+                alone = file.seek(0) == 0 and file.read(6) == b"\x93NUMPY"
+                what = "one array, not an .npz file" if alone else "not a readable .npz file (no whole zip archive)"
+                raise FileError(f"{path}: {what}")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
                 return {key: archive[key] for key in archive.files}
     except FileError:
         raise
