@@ -148,12 +148,14 @@ class LayerAccelerator(ExecModule):
         return planes.refusal(op, self.cfg)
 
     def seconds(self, ops: Sequence[g.Op]) -> float:
-        """The array's visits, and the host's work on the accumulators."""
+        """The array's visits or the bytes moved, weights included, and the host's work on the accumulators."""
         total = 0.0
         for op in ops:
             values = op.output.nbytes
             visits = op.macs / self.cfg.macs_per_cycle
-            cycles = max(visits, (4 * values + sum(t.nbytes for t in op.inputs)) / (self.cfg.axi_bits / 8)) + 200
+            weights = op.weight.nbytes if isinstance(op, g.Linear) else 0
+            moved = 4 * values + weights + sum(t.nbytes for t in op.inputs)
+            cycles = max(visits, moved / (self.cfg.axi_bits / 8)) + 200
             total += cycles / CLOCK + (self.host.byte * values + self.host.dispatch) / self.host.clock + START
         return total
 

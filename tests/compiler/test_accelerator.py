@@ -55,3 +55,12 @@ def test_what_fits_no_scratchpad_runs_on_the_host():
     graph = g.Graph("g", (X,), (like("y"),), (conv(1),))
     executable = compile_graph(graph, cfg)
     assert all(isinstance(step, HostStep) for step in executable.steps)
+
+
+def test_layers_cannot_be_faster_than_their_weights_arrive():
+    rng = np.random.default_rng(1)
+    weight = rng.integers(-99, 99, (640, 128)).astype(np.int8)
+    parameters = np.full(640, 0.002, np.float32), np.zeros(640, np.int32)
+    op = g.QDense("dense", (like("a", 1, 128),), like("b", 1, 640), weight, *parameters)
+    for module in (Accelerator(CFG), LayerAccelerator(CFG)):
+        assert module.seconds((op,)) > weight.nbytes / 8 / 100e6  # 8 bytes per cycle at 100 MHz
