@@ -171,12 +171,13 @@ def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, 
             names = list(f)
             for k, values in zip(rows.tolist(), zip(*(v.tolist() for v in f.values()))):
                 decoded[k] = (kind, dict(zip(names, values)))
-    loads = np.flatnonzero(((op == Op.LOAD) | (op == Op.LOADP)) & ((words[:, 0] >> np.uint64(7) & np.uint64(7)) == 0))
-    for k in sorted([*decoded, *loads.tolist()]):
+    rows = np.flatnonzero(((op == Op.LOAD) | (op == Op.LOADP)) & ((words[:, 0] >> np.uint64(7) & np.uint64(7)) == 0))
+    f = isa.formats["LOAD"].decode(words[rows])
+    loads = dict(zip(rows.tolist(), zip(*(f[name].tolist() for name in ("sram_base", "dram_base", "x_size")))))
+    for k in sorted([*decoded, *loads]):
         if k in decoded:
             kind, f = decoded[k]
             skipped = ("alu" if kind == Op.ALU else "gemm") in skip
             work[k] = PLACE if skipped else kernels.job(kind, f)
         else:
-            load = isa.formats["LOAD"].decode(words[k : k + 1])
-            kernels.load(int(load["sram_base"][0]), int(load["dram_base"][0]), int(load["x_size"][0]))
+            kernels.load(*loads[k])

@@ -49,6 +49,7 @@ class Kernels:
         self._format = known_isa(cfg).uop
         self._bank = cfg.acc_depth // cfg.acc_banks
         self._limits: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+        self._blocks: dict[tuple[int, int], np.ndarray] = {}  # micro-ops that were loaded before, by (entry, number)
         self._spacing = execute.visit_interval(cfg, multiply=True)
         self._conflict = execute.multiply_interval(cfg)
 
@@ -56,8 +57,11 @@ class Kernels:
         """LOAD of `count` micro-ops."""
         count = min(count, self.cfg.uop_depth - sram)
         if count > 0:
-            columns = self._format.decode(self._read(dram, count).astype(np.uint64).reshape(-1, 1))
-            self._words[sram : sram + count] = np.stack(list(columns.values()), axis=1)
+            block = self._blocks.get((dram, count))
+            if block is None:
+                columns = self._format.decode(self._read(dram, count).astype(np.uint64).reshape(-1, 1))
+                block = self._blocks[dram, count] = np.stack(list(columns.values()), axis=1)
+            self._words[sram : sram + count] = block
             self._limits.clear()
 
     def job(self, op: int, f: dict[str, int]) -> Job:
