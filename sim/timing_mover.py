@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..hw import fifo, mover, read_port
-from .timing_port import BURST_BEATS, NEVER, OUTSTANDING, SPLIT, Client
+from .timing_port import ADDRESS, BURST_BEATS, NEVER, OUTSTANDING, SPLIT, Client
 from .timing_program import Move
 
 _DESCRIPTORS = mover.DESCRIPTORS + 1  # tiles between planner and walker, with the one that is walked
@@ -212,3 +212,44 @@ class Mover(Client):
         self._place += cycles
         self._left -= cycles
         return True
+
+    def rows(self, now: int, limit: Callable[[int], int]) -> int:
+        """Rows of one burst each, but not the last ones of a move. One loop for port, splitter and back."""
+        port, move = self.port, self._move
+        assert port is not None and move is not None
+        if self._backlog or not self._open or len(self._tiles) > 1 or move.per_beat > 1 or not port.steady:
+            return now
+        rows, address, length, until = self._rows, self.address, move.length, -1
+        asked, taken, place = self.asked, self.taken, self._place
+        put, s1, s2 = self._put, self._s1, self._s2
+        ends, sent, end = port.ends, port.sent, port.end
+        while rows > 1 and address % BURST_BEATS + length <= BURST_BEATS:
+            if now >= until:
+                until = limit(now)
+                if now >= until:
+                    break
+            # the port
+            sent = now + ADDRESS if now + ADDRESS > sent else sent + 1
+            end = sent + port.latency + length - 1 if sent + port.latency > end else end + length
+            ends.append(end)
+            # the back
+            wait = end + read_port.BEAT_LATENCY - length + 1 - place
+            if wait > 0:
+                self._waited += wait
+                self.pauses.append((place, place + wait))
+                place += wait
+            asked, place = asked + length, place + length
+            taken.append((asked, place - 1, 1))
+            place += move.between
+            # the next request
+            put = put + 1 if put > s2 else s2 + 1
+            s2, s1 = s1, put + fifo.FIFO_LATENCY if put + fifo.FIFO_LATENCY > now else now
+            address, rows = address + move.step, rows - 1
+            port.grant, self._splitter, self.asked, self.valid = now, now, asked, s1 + SPLIT
+            self.update()
+            now = port.turn(self.want)
+        self._tiles[0].rows -= self._rows - rows
+        self._rows, self.address, self._unit, self._place = rows, address, address + move.step, place
+        self._put, self._s1, self._s2 = put, s1, s2
+        port.sent, port.end = sent, end
+        return now

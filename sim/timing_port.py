@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from ..hw import fifo, read_port
 from ..hw.config import Config
@@ -44,6 +45,13 @@ class Client:
         """
         raise NotImplementedError
 
+    def rows(self, now: int, limit: Callable[[int], int]) -> int:
+        """From turn `now` on, requests of one burst each that nobody learns of, one after another; the next turn.
+
+        Nobody else wants a burst before cycle `limit(now)`.
+        """
+        return now
+
     def update(self) -> None:
         """Find `want` anew."""
         if not self.left:
@@ -72,6 +80,7 @@ class ReadPort:
         self.latency = dram.latency
         self.pace = max(1, cfg.axi_bits // 8 / dram.port_bytes)
         self.outstanding = min(dram.outstanding, OUTSTANDING)
+        self.steady = self.pace == 1 and self.outstanding == OUTSTANDING  # the memory delays no burst
         self.grant, self.sent, self.end = -1, -1, -1
         self.ends: deque[int] = deque([-NEVER] * OUTSTANDING, OUTSTANDING)
         self.bounds: list[Callable[[int], int]] = [lambda now: NEVER] * len(clients)
@@ -84,9 +93,9 @@ class ReadPort:
         for client in self.clients:
             if client.want < want:
                 want = client.want
-        self.next = self._turn(want) if want < NEVER else NEVER
+        self.next = self.turn(want) if want < NEVER else NEVER
 
-    def _turn(self, want: int) -> int:
+    def turn(self, want: int) -> int:
         """The cycle in which a burst that is wanted from cycle `want` on can go."""
         if want < self.grant + 1:
             want = self.grant + 1
@@ -106,7 +115,7 @@ class ReadPort:
             final = self._burst(client, now)
             if client.want == NEVER:
                 break
-            now = self._turn(client.want)
+            now = self.turn(client.want)
             if final:
                 limit = self._limit(k, now)
             if now >= limit:
@@ -115,6 +124,12 @@ class ReadPort:
                 now = self._steady(client, now, limit)
                 if now >= limit:
                     break
+            elif final:
+                after = client.rows(now, partial(self._limit, k))
+                if after > now:
+                    now, limit = after, self._limit(k, after)
+                    if now >= limit:
+                        break
         self.plan()
 
     def _limit(self, k: int, now: int) -> int:
@@ -170,12 +185,12 @@ class ReadPort:
         client.left -= beats
         client.valid = self.grant + 1
         client.update()
-        return self._turn(client.want) if client.want < NEVER else NEVER
+        return self.turn(client.want) if client.want < NEVER else NEVER
 
     def _pauses(self, now: int) -> bool:
         """Whether beats of bursts of full length, the first one granted in cycle `now`, may pause."""
         lag = ADDRESS + self.latency
-        if self.pace > 1 or self.outstanding < OUTSTANDING or now + lag > self.end + 1 or lag > _IN_FLIGHT:
+        if not self.steady or now + lag > self.end + 1 or lag > _IN_FLIGHT:
             return True
         ends, last = self.ends, self.end - lag - 1
         for k in range(1, lag // BURST_BEATS + 2):
