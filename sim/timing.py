@@ -92,14 +92,15 @@ class _Fetch(Client):
             beats, end, total = ready[0]
             while (self._at + 1) * per <= total:
                 unit = self._units[self._queue[self._at]]
-                word = max(end - (total - (self._at + 1) * per), self._latest + per - 1)
-                put = word + fetch.FETCH_LATENCY
+                word, soonest = end - total + (self._at + 1) * per, self._latest + per - 1
+                put = (word if word > soonest else soonest) + fetch.FETCH_LATENCY
                 full = len(unit.arrivals) - self._room
                 if full >= 0:
                     if full >= len(unit.taken):
                         self.waits_for, unit.fetch = unit, self
                         return
-                    put = max(put, unit.taken[full] + 1)
+                    if unit.taken[full] >= put:
+                        put = unit.taken[full] + 1
                 unit.arrivals.append(put + fifo.FIFO_LATENCY)
                 self._latest = put
                 self._at += 1
@@ -149,8 +150,10 @@ class _Engine:
         while True:
             if several:
                 port = min(ports, key=lambda p: p.next)
-            first = min(load.next, compute.next, port.next)
-            if min(store.next, store.resume) < first:
+            first = load.next if load.next < compute.next else compute.next
+            if port.next < first:
+                first = port.next
+            if store.next < first or store.resume < first:
                 store.step()
             elif compute.alarm <= first < NEVER or first == NEVER != compute.alarm:
                 compute.ring()
@@ -167,7 +170,10 @@ class _Engine:
         compute = self.compute
         now = compute.next
         if now == NEVER or compute.pending:
-            now = min(now, self.load.next, *(port.next for port in self.ports))
+            now = self.load.next if self.load.next < now else now
+            for port in self.ports:
+                if port.next < now:
+                    now = port.next
         return NEVER if now == NEVER else now + 4 + compute.read
 
     def _load_bound(self, now: int) -> int:

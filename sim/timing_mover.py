@@ -93,8 +93,12 @@ class Mover(Client):
                 self.over = max(self._put, self._told, free - move.ahead)
                 self._ready()
             return
-        put = max(self._put + 1, self._s2 + 1, self.begun)
-        taken = max(put + fifo.FIFO_LATENCY, free)
+        put = (self._put if self._put > self._s2 else self._s2) + 1
+        if put < self.begun:
+            put = self.begun
+        taken = put + fifo.FIFO_LATENCY
+        if taken < free:
+            taken = free
         self._put, self._s2, self._s1 = put, self._s1, taken
         unit, per_beat = self._unit, move.per_beat
         self._unit = unit + move.step
@@ -170,7 +174,8 @@ class Mover(Client):
             self._waited += wait
             self.pauses.append((place, place + wait))
             place += wait
-        place = max(place + work, here + min(work, per_beat))
+        soonest = here + (work if work < per_beat else per_beat)
+        place = place + work if place + work > soonest else soonest
         self.taken.append((asked, place - 1, per_beat))
         self._place = place
         if final:

@@ -137,7 +137,9 @@ class ReadPort:
         limit = NEVER
         for other, client in enumerate(self.clients):
             if other != k:
-                want = client.want if client.want < NEVER else self.bounds[other](now)
+                want = client.want
+                if want == NEVER:
+                    want = self.bounds[other](now)
                 if want < limit:
                     limit = want
         return limit
@@ -169,8 +171,10 @@ class ReadPort:
 
     def _steady(self, client: Client, now: int, limit: int) -> int:
         """Whole bursts at once, whose beats follow each other without a pause; returns the next turn."""
+        if limit <= now + BURST_BEATS or client.address % BURST_BEATS or self._pauses(now):
+            return now
         count = min((limit - now - 1) // BURST_BEATS + 1, (client.left - 1) // BURST_BEATS)
-        if count < 2 or self._pauses(now) or client.address % BURST_BEATS:
+        if count < 2:
             return now
         end, beats = self.end, count * BURST_BEATS
         before = [*self.ends, *range(end + BURST_BEATS, end + beats + 1, BURST_BEATS)]

@@ -169,7 +169,7 @@ class Store(Unit):
     def _send(self, address: int, left: int, early: int, late: int, pace: float) -> None:
         """`left` beats in bursts: the first can be on the bus in cycle `early`, the last in `late`, `pace` apart."""
         answers, response = self._answers, self._response
-        go, word, answer = max(self._go, self._split[-1]) + 1, self._word, self._answer
+        go, word, answer = self._split[-1] + 1, self._word, self._answer  # `_put` made the split no earlier than `_go`
         while left:
             beats = BURST_BEATS - (address & BURST_BEATS - 1)
             if beats > left:
@@ -204,9 +204,10 @@ class Store(Unit):
                 return False
         while reads and reads[0][1] <= begin:
             reads.popleft()
-        mask = 1 << min(base // self._bank, self._banks - 1) | 1 << min(
-            (base + count - 1) // self._bank, self._banks - 1
-        )
+        if not reads or reads[0][0] >= end:
+            return True
+        last = self._banks - 1
+        mask = 1 << min(base // self._bank, last) | 1 << min((base + count - 1) // self._bank, last)
         mask |= PRODUCTS if quantised else 0
         for since, _, banks in reads:
             if since >= end:
