@@ -6,6 +6,8 @@ from collections import deque
 from itertools import accumulate
 from typing import NamedTuple
 
+import numpy as np
+
 from ..hw import compute, execute, fifo, interlock, scratchpad, sequencer
 from ..hw.config import Config
 from ..hw.isa import Mem
@@ -96,10 +98,11 @@ class Compute(Unit):
 
     def waited(self) -> int:
         """Cycles in which a beat was due and nothing was computed."""
+        since, to = np.array(self.visits or [(0, 0)]).T
         found = 0
         for begin, end in self.mover.pauses:
-            busy = sum(max(0, min(end, to) - max(begin, since)) for since, to in self.visits)
-            found += end - begin - busy
+            busy = np.minimum(end, to) - np.maximum(begin, since)
+            found += end - begin - int(busy[busy > 0].sum())
         return found
 
     def free(self, k: int) -> int:

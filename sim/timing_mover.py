@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from ..hw import fifo, mover, read_port
-from .timing_port import ADDRESS, BURST_BEATS, NEVER, OUTSTANDING, SPLIT, Client
+from .timing_port import ADDRESS, BURST_BEATS, NEVER, SPLIT, Client
 from .timing_program import Move
 
 _DESCRIPTORS = mover.DESCRIPTORS + 1  # tiles between planner and walker, with the one that is walked
@@ -210,11 +210,8 @@ class Mover(Client):
             self.pauses.append((self._place, here))
             self._place = here
         self._place += pads
-        asked, place = self.asked, self._place
-        for k in range(max(0, count - OUTSTANDING), count):
-            done = (k + 1) * BURST_BEATS
-            self.taken.append((asked + done, place + done - 1, 1))
         self._place += cycles
+        self.taken.append((self.asked + cycles, self._place - 1, 1))
         self._left -= cycles
         return True
 

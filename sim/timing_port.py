@@ -133,7 +133,7 @@ class ReadPort:
         self.plan()
 
     def _limit(self, k: int, now: int) -> int:
-        """No client but `k` wants a burst before this cycle."""
+        """No client but `k` wants a burst before this cycle; some cycle up to `now` where one may by then."""
         limit = NEVER
         for other, client in enumerate(self.clients):
             if other != k:
@@ -142,6 +142,8 @@ class ReadPort:
                     want = self.bounds[other](now)
                 if want < limit:
                     limit = want
+                    if limit <= now:
+                        break
         return limit
 
     def _burst(self, client: Client, now: int) -> bool:

@@ -206,15 +206,20 @@ class Store(Unit):
             reads.popleft()
         if not reads or reads[0][0] >= end:
             return True
-        last = self._banks - 1
-        mask = 1 << min(base // self._bank, last) | 1 << min((base + count - 1) // self._bank, last)
-        mask |= PRODUCTS if quantised else 0
+        mask = self._touched(base, count)
+        if quantised:
+            mask |= PRODUCTS
         for since, _, banks in reads:
             if since >= end:
                 return True
             if banks & mask:
                 return False
         return True
+
+    def _touched(self, base: int, count: int) -> int:
+        """The banks of `count` accumulators from `base` on, which are in two banks at most."""
+        low, high, last = base // self._bank, (base + count - 1) // self._bank, self._banks - 1
+        return 1 << (low if low < last else last) | 1 << (high if high < last else last)
 
     def _read(self, base: int, count: int, pace: int, quantised: bool) -> Iterator[int]:
         """Read `count` accumulators, one in `pace` cycles, where nobody else reads their bank (or multiplies)."""
