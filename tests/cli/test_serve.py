@@ -13,7 +13,9 @@ pytest.importorskip("grpc")
 
 
 def start(*arguments):
-    code = "from tilewright.cli.main import main; main()"
+    # what starts the tests may ignore the interrupt, as shells do for what runs in the background
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from tilewright.cli.main import main; main()"
     command = [sys.executable, "-c", code, "serve", "--on", "model", "--port", "0", "--json", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
 
