@@ -209,7 +209,11 @@ class _Engine:
                 return now + left
         if unit is self.load and not self.load.mover.known:
             return NEVER  # until a request ends, when bounds are looked at again
-        return min(now + self._latency, self.load.next, self.compute.next, self.store.next, self.store.resume)
+        first = now + self._latency
+        for cycle in (self.load.next, self.compute.next, self.store.next, self.store.resume):
+            if cycle < first:
+                first = cycle
+        return first
 
 
 def predict(

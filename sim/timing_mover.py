@@ -59,8 +59,9 @@ class Mover(Client):
 
     def start(self, at: int, move: Move, cycle: int) -> None:
         """Take `move` of instruction `at` in `cycle`. `over` must be known."""
-        begun = max(cycle + mover.TILE_LATENCY, self.over + 1)
-        told = max(begun, self._popped[0] + 1)
+        begun = told = max(cycle + mover.TILE_LATENCY, self.over + 1)
+        if self._popped[0] >= told:
+            told = self._popped[0] + 1
         self.begun, self._told, self._move = begun, told, move
         self._tiles.append(_Tile(at, move, told))
         self._rows, self._unit = move.rows, move.first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -113,6 +114,12 @@ def _units(cfg: Config, mem: int) -> tuple[int, int]:
     return (bits // cfg.axi_bits, 1) if bits >= cfg.axi_bits else (1, cfg.axi_bits // bits)
 
 
+@functools.lru_cache(8)
+def _sizes(cfg: Config) -> np.ndarray:
+    """Units per entry, units per beat and bytes per entry of every memory, int64 (3, memories)."""
+    return np.array([(*_units(cfg, mem), entry_bytes(cfg, mem)) for mem in Mem]).T
+
+
 def _moves(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, skip: bool) -> None:
     flat = f["mem"] == Mem.UOP
     pads = {k: np.where(flat, 0, f[k]) for k in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
@@ -122,14 +129,12 @@ def _moves(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, 
     width, height = pads["x_pad_0"] + x + pads["x_pad_1"], pads["y_pad_0"] + y + pads["y_pad_1"]
     nothing = empty | (height == 0)
     rows = np.where(nothing | (y == 0), 0, np.where(dense, 1, y))
-    size = np.array([_units(cfg, mem) for mem in Mem])
-    unit, per_beat = size[f["mem"], 0], size[f["mem"], 1]
+    unit, per_beat, nbytes = _sizes(cfg)[:, f["mem"]]
     side = pads["x_pad_0"] + pads["x_pad_1"]
     lead = np.where(rows == 0, np.where(nothing, 1, width * height), pads["y_pad_0"] * width + pads["x_pad_0"])
     between = np.where(rows == 0, 0, np.where(dense, side * (y - 1), side))
     tail = np.where(rows == 0, 0, pads["x_pad_1"] + pads["y_pad_1"] * width)
     length = np.where(dense, x * y, x) * unit
-    nbytes = np.array([entry_bytes(cfg, mem) for mem in Mem])[f["mem"]]
     moved[at] = np.where(nothing, 0, x * y * nbytes)
     cells = np.where(nothing, 0, width * height)
     if skip:

@@ -49,6 +49,7 @@ class Kernels:
         self._format = known_isa(cfg).uop
         self._bank = cfg.acc_depth // cfg.acc_banks
         self._limits: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+        self._jobs: dict[tuple[int, ...], Job] = {}  # by opcode and fields
         self._blocks: dict[tuple[int, int], np.ndarray] = {}  # micro-ops that were loaded before, by (entry, number)
         self._spacing = execute.visit_interval(cfg, multiply=True)
         self._conflict = execute.multiply_interval(cfg)
@@ -61,11 +62,21 @@ class Kernels:
             if block is None:
                 columns = self._format.decode(self._read(dram, count).astype(np.uint64).reshape(-1, 1))
                 block = self._blocks[dram, count] = np.stack(list(columns.values()), axis=1)
-            self._words[sram : sram + count] = block
-            self._limits.clear()
+            held = self._words[sram : sram + count]
+            if not np.array_equal(held, block):
+                held[:] = block
+                self._limits.clear()
+                self._jobs.clear()
 
     def job(self, op: int, f: dict[str, int]) -> Job:
         """The job of the decoded GEMM or ALU instruction `f`."""
+        key = (op, *f.values())
+        job = self._jobs.get(key)
+        if job is None:
+            job = self._jobs[key] = self._job(op, f)
+        return job
+
+    def _job(self, op: int, f: dict[str, int]) -> Job:
         begin, end, outer, inner = f["uop_bgn"], f["uop_end"], f["iter_out"], f["iter_in"]
         visits = (end - begin) * outer * inner
         if visits <= 0:
