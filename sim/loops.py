@@ -114,11 +114,24 @@ def factor(uops: np.ndarray) -> Nest:
         breaks = np.flatnonzero((steps != steps[0]).any(axis=1))
         run = int(breaks[0]) + 1 if len(breaks) else len(heads)
         if len(heads) % run or (steps.reshape(-1, 3)[np.arange(len(steps)) % run != run - 1] != steps[0]).any():
-            axes.append(Axis(len(heads), (0, 0, 0), (heads - heads[0]).tobytes()))
+            axes.extend(_irregular(heads))
             break
         axes.append(Axis(run, _triple(steps[0].tolist())))
         heads = heads[::run]
     return Nest(_triple(uops[0].tolist()), _merge(tuple(reversed(axes))))
+
+
+def _irregular(heads: np.ndarray) -> list[Axis]:
+    """The axes, innermost first, of a list that does not begin with a loop: a table, within loops that repeat it."""
+    for size in range(2, len(heads) // 2 + 1):
+        if len(heads) % size == 0:
+            blocks = heads.reshape(-1, size, 3)
+            block = blocks[0] - blocks[0, 0]
+            if (blocks - blocks[:, :1] == block).all():
+                outer = factor(blocks[:, 0]).axes
+                if not any(axis.table for axis in outer):
+                    return [Axis(size, (0, 0, 0), block.tobytes()), *reversed(outer)]
+    return [Axis(len(heads), (0, 0, 0), (heads - heads[0]).tobytes())]
 
 
 def grid(axes: Sequence[Axis], column: int) -> np.ndarray:

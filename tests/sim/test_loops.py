@@ -46,6 +46,16 @@ def test_a_convolution_kernel_is_four_loops():
     )
 
 
+def test_an_irregular_list_within_a_loop_is_a_table_within_that_loop():
+    """A kernel without its first position, for each of two blocks of output channels."""
+    positions = [(0, 18 * y + x, 3 * y + x) for y in range(3) for x in range(3) if (y, x) != (0, 0)]
+    rows = np.array([[dst, src, wgt + 36 * (dst // 8)] for dst in (0, 8) for _, src, wgt in positions])
+    nest = factor(rows)
+    np.testing.assert_array_equal(visited(nest), rows)
+    assert [(axis.n, bool(axis.table)) for axis in nest.axes] == [(2, False), (8, True)]
+    assert nest.axes[0].step == (8, 0, 36) and not nest.axes[1].varies(DST)
+
+
 def test_a_loop_that_continues_an_inner_one_is_merged_with_it():
     rows = unrolled([(3, (8, 4, 0)), (4, (2, 1, 0))])
     assert factor(rows).axes == (Axis(12, (2, 1, 0)),)
