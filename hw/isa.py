@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -399,3 +400,9 @@ class Isa:
         flags = [flag for flag in FLAGS if f.get(flag)]
         body = [f"{k}={v}" for k, v in f.items() if k not in skip and (v or k in ("x_size", "y_size"))]
         return " ".join([name, *body, *flags])
+
+
+@lru_cache(maxsize=8)
+def known_isa(cfg: Config) -> Isa:
+    """The instruction set of `cfg`, made once."""
+    return Isa(cfg)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import EncodingError, ProgramError
-from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes
+from ..hw.isa import INSN_BYTES, Mem, entry_bytes, known_isa
 from .buffer import Buffer
 
 UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-op kernels
@@ -46,8 +46,8 @@ class Launch:
 
         Raises `EncodingError` for an address that is not aligned to an entry or does not fit `dram_base`.
         """
-        field = Isa(self.cfg).formats["LOAD"].fields["dram_base"]
-        mem_field = Isa(self.cfg).formats["LOAD"].fields["mem"]
+        fields = known_isa(self.cfg).formats["LOAD"].fields
+        field, mem_field = fields["dram_base"], fields["mem"]
         at = np.nonzero(self.reloc >= 0)[0]
         words = self.insn.copy()
         mems = (words[at, 0] >> np.uint64(mem_field.lo) & np.uint64(7)).astype(np.int64)

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import ProgramError, UnsupportedError
-from ..hw.isa import FLAGS, Isa, Mem, Op, Queue, entry_bytes
+from ..hw.isa import FLAGS, Isa, Mem, Op, Queue, entry_bytes, known_isa
 from ..hw.ports import BURST_BEATS
-from .timing_visits import PLACE, Kernels, UopReader, known_isa
+from .timing_visits import PLACE, Kernels, UopReader
 
 REQUESTS_AHEAD = 2  # that wait between the mover's planner and the read port
 SKIPPABLE = ("gemm", "alu", "dma")

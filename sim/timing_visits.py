@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from ..hw import execute
 from ..hw.config import Config
-from ..hw.isa import AluOp, Isa, Op
+from ..hw.isa import AluOp, Op, known_isa
 
 UopReader = Callable[[int, int], np.ndarray]  # (first entry of DRAM, number) -> uint32 (number,)
 
@@ -29,12 +28,6 @@ class Job(NamedTuple):
     banks: int
     touched: int
     uops: tuple[int, int]
-
-
-@functools.lru_cache(8)
-def known_isa(cfg: Config) -> Isa:
-    """The instruction set of `cfg`, made once."""
-    return Isa(cfg)
 
 
 PLACE = Job(1, 1, 1, False, 0, 0, (0, -1))
