@@ -1,9 +1,19 @@
 """What tests of several folders share."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
+
+
+@pytest.fixture
+def no_pynq(monkeypatch, tmp_path_factory):
+    """As on a machine without pynq, whether or not it is installed on this one; for processes started here, too."""
+    folder = tmp_path_factory.mktemp("no_pynq")
+    (folder / "pynq.py").write_text("raise ImportError('no module of that name')\n")
+    monkeypatch.delitem(sys.modules, "pynq", raising=False)
+    monkeypatch.syspath_prepend(folder)  # a spawned process gets the path of its parent
 
 
 @pytest.fixture(scope="session")

@@ -389,9 +389,9 @@ def test_an_address_that_is_taken(served):
         Server(Offer("model", TINY), port=served.port)
 
 
-def test_a_device_that_cannot_be_opened():
-    running = Server(Offer("board", TINY, {"bitstream": "none.bit"}), port=0)
-    with pytest.raises((BoardError, FileError), match="pynq is not installed|none.bit: no such bitstream"):
+def test_a_device_that_cannot_be_opened(no_pynq):
+    running = Server(Offer("board", TINY), port=0)
+    with pytest.raises(BoardError, match="pynq is not installed"):
         running.start()
     running.stop()
 

@@ -44,7 +44,7 @@ def test_every_declared_dependency_has_a_purpose():
     assert declared - {"setuptools", "tomli"} <= set(doctor.PURPOSE)
 
 
-def test_a_machine_that_is_no_board(tilewright):
+def test_a_machine_that_is_no_board(tilewright, no_pynq):
     done = tilewright("doctor", "--board")
     assert done.status == 11
     assert "ok      machine: " in done.out and "FAILED  " in done.out

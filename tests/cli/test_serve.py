@@ -59,6 +59,6 @@ def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, end):
         (["--on", "board"], 11, "pynq is not installed"),
     ],
 )
-def test_mistakes(tilewright, arguments, status, text):
+def test_mistakes(tilewright, no_pynq, arguments, status, text):
     done = tilewright("serve", "--port", "0", *arguments)
     assert done.status == status and text in done.err

@@ -71,7 +71,7 @@ def test_options_that_do_not_belong_together(tilewright, double_tw, inputs, argu
     assert done.status == 5 and text in done.err
 
 
-def test_the_board_itself_where_there_is_none(tilewright, double_tw, inputs):
+def test_the_board_itself_where_there_is_none(tilewright, no_pynq, double_tw, inputs):
     done = tilewright("run", double_tw, "--inputs", inputs, "--on", "board", "--clock", "50", "--bitstream", "x.bit")
     assert done.status == 11 and "pynq is not installed" in done.err
     done = tilewright("run", double_tw, "--inputs", inputs, "--on", "board", "--clock", "500")

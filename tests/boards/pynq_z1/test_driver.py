@@ -397,10 +397,6 @@ def test_the_bitstream_is_found_by_its_name(tmp_path, monkeypatch):
         driver.find_bitstream(TINY, board, tmp_path / "no.bit")
 
 
-def test_without_pynq_the_error_says_where_to_run(monkeypatch):
-    def fail(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(driver.importlib, "import_module", fail)
+def test_without_pynq_the_error_says_where_to_run(no_pynq):
     with pytest.raises(BoardError, match="pynq is not installed: .* add --host NAME:PORT"):
         driver.PynqDevice(TINY)
