@@ -26,7 +26,7 @@ def command(model: str, output: str, config: str, contract: str | None, verify: 
     from .verify import verify_executable
 
     cfg = load_config(config)
-    check_output(output, {"MODEL": model, "--config": config})
+    check_output(output, (".tw",), {"MODEL": model, "--config": config})
     start = time.perf_counter()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
         executable = compile_source(model, cfg, contract)

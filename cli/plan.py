@@ -31,7 +31,7 @@ def command(model: str, in_place: bool, capacity: int | None, output: str | None
     from ..compiler.frontend import import_model
 
     if output:
-        check_output(output, {"MODEL": model})
+        check_output(output, tuple(f".{kind}" for kind in memory_picture.FORMATS), {"MODEL": model})
     with report.progress(f"reading {model}") as advance:
         graph = import_model(model)
         advance(what="planning")

@@ -68,8 +68,11 @@ def compile_source(source: str, cfg: Config, contract: str | None = None) -> Exe
     return compile_model(path, cfg, contract or "double")
 
 
-def check_output(path: str, sources: dict[str, str | None]) -> None:
-    """Raise `FileError` where `path` cannot be written, or is one of `sources`: argument -> file, or FILE:NAME."""
+def check_output(path: str, suffixes: tuple[str, ...], sources: dict[str, str | None]) -> None:
+    """Raise `FileError` where `path` should not be written, before the work whose result goes there.
+
+    It cannot be written, is one of `sources` (argument -> file, or FILE:NAME), or ends in none of `suffixes`.
+    """
     from ..runtime.files import check_writable
 
     check_writable(path)
@@ -77,6 +80,8 @@ def check_output(path: str, sources: dict[str, str | None]) -> None:
         file, _, _ = (source or "").rpartition(":")
         if os.path.exists(path) and os.path.realpath(path) in map(os.path.realpath, filter(None, (source, file))):
             raise FileError(f"{path}: is also {what}, which would be overwritten; give another name")
+    if not path.endswith(suffixes):
+        raise FileError(f"{path}: what is written here is {' or '.join(suffixes)}; give a name that ends so")
 
 
 def _existing(source: str) -> Path:

