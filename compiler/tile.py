@@ -116,15 +116,25 @@ def best_tiles(work: Work, cfg: Config, vthreads: int, count: int) -> list[Tile]
 
     Raises `CapacityError` where not even the smallest tile fits.
     """
-    cycles, instructions, tile_at = _ranked(work, cfg, vthreads)
     found: dict[tuple, Tile] = {}
-    for k in np.lexsort((instructions, cycles)).tolist():
-        if len(found) == count or not np.isfinite(cycles[k]):
+    for tile, _ in ranked_tiles(work, cfg, vthreads):
+        if len(found) == count:
             break
-        tile = tile_at(k)
         extents = tuple(getattr(tile, d) for d in (*OUTPUT_DIMS, "ci"))
         found.setdefault((extents, tile.thread), tile)
     return list(found.values())
+
+
+def ranked_tiles(work: Work, cfg: Config, vthreads: int) -> Iterator[tuple[Tile, float]]:
+    """Every tile that fits with `vthreads` virtual threads, or as many as there is room for, and its estimated cycles.
+
+    The cheapest come first. Raises `CapacityError` where not even the smallest tile fits.
+    """
+    cycles, instructions, tile_at = _ranked(work, cfg, vthreads)
+    for k in np.lexsort((instructions, cycles)).tolist():
+        if not np.isfinite(cycles[k]):
+            return
+        yield tile_at(k), float(cycles[k])
 
 
 def largest_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
