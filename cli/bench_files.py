@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..hw.config import Config
-    from ..runtime.program import Program
-    from ..sim.timing import Timing
+    from ..sim.trace import Event
 
 PORT_BYTES = 8  # per cycle, of the DRAM preset
 
 
 def write_all(
-    folder: Path, rows: Sequence[dict[str, Any]], cfg: Config, runs: Sequence[tuple[str, Program, Timing]]
+    folder: Path, rows: Sequence[dict[str, Any]], cfg: Config, runs: Sequence[tuple[str, int, Sequence[Event]]]
 ) -> list[str]:
-    """Write what the rows give, and the timeline of `runs`: names, programs and what the timing model says of them.
+    """Write what the rows give, and the timeline of `runs`: names, cycles, and what happened in them.
 
     Returns the paths. Raises `FileError` where that fails.
     """
@@ -33,7 +32,7 @@ def write_all(
     if rows[0]["cycles"] is not None:
         points = [row for row in rows if row["macs"]]
         written += [plot_roofline(folder / f"roofline.{kind}", points, cfg) for kind in ("png", "svg") if points]
-        written.append(write_timeline(folder / "timeline.json", cfg, runs))
+        written.append(write_timeline(folder / "timeline.json", runs))
     return [str(path) for path in written]
 
 
@@ -80,15 +79,14 @@ def plot_roofline(path: Path, rows: Sequence[dict[str, Any]], cfg: Config) -> Pa
     return path
 
 
-def write_timeline(path: Path, cfg: Config, runs: Sequence[tuple[str, Program, Timing]]) -> Path:
+def write_timeline(path: Path, runs: Sequence[tuple[str, int, Sequence[Event]]]) -> Path:
     """What every unit does in every cycle, one program after the other; for ui.perfetto.dev."""
-    from ..sim.trace import Event, of_timing, write_chrome
+    from ..sim.trace import Event, write_chrome
 
     events, now = [], 0
-    for name, program, timing in runs:
-        events.append(Event("layer", name, now, now + timing.cycles))
-        for event in of_timing(timing, program.finish(), cfg):
-            events.append(dataclasses.replace(event, start=event.start + now, end=event.end + now))
-        now += timing.cycles
+    for name, cycles, found in runs:
+        events.append(Event("layer", name, now, now + cycles))
+        events += [dataclasses.replace(event, start=event.start + now, end=event.end + now) for event in found]
+        now += cycles
     write_chrome(path, events, "ResNet-18")
     return path

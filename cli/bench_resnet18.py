@@ -15,9 +15,11 @@ if TYPE_CHECKING:
     from ..runtime.device import Stats
     from ..runtime.program import Program
     from ..sim.timing import Timing
+    from ..sim.trace import Event
 
 SHRUNK = 8  # the comparison of tilings is made with buffers of this part of their size, too
 COMPARISONS = ("threads", "tiles")
+MOSTLY = 0.5  # of the cycles of its loads a tile counts as loaded beside GEMM
 _MHZ = 100  # of the PYNQ-Z1, which the published milliseconds are for
 
 
@@ -65,7 +67,7 @@ def run(
 
 
 class _Bench:
-    """Measures layers and keeps what was found: `rows`, JSON-ready, and of each shape its program's timing, `runs`."""
+    """Measures layers and keeps what was found: `rows`, JSON-ready, and of each shape what happened when, `runs`."""
 
     def __init__(self, cfg: Config, device: str, options: dict[str, Any], compare: tuple[str, ...]):
         from ..runtime.device import open_device
@@ -74,7 +76,7 @@ class _Bench:
         self.skip: frozenset[str] = options.get("skip", frozenset())
         self.device = open_device(device, cfg, **options)
         self.rows: list[dict[str, Any]] = []
-        self.runs: list[tuple[str, Program, Timing]] = []
+        self.runs: list[tuple[str, int, list[Event]]] = []
         self._known: dict[str, dict[str, Any]] = {}  # shapes that occur again are measured once
 
     def measure(self, entry: Entry) -> None:
@@ -108,13 +110,30 @@ class _Bench:
         if entry.shape in VTA_MS and not self.skip:  # what takes no time here took some there
             row["vta_cycles"] = round(VTA_MS[entry.shape] * 1000 * _MHZ)
         if self.clocked:
-            from ..sim.timing import predict
-
-            timing = predict(program, skip=self.skip)
-            self.runs.append((entry.shape, program, timing))
-            row |= _rates(row) | {"loads_beside_gemm": _loads_beside_gemm(program, timing)}
-            row |= self._compared(entry)
+            row |= _rates(row) | self._watched(entry, program, row["cycles"]) | self._compared(entry)
         return row
+
+    def _watched(self, entry: Entry, program: Program, cycles: int) -> dict[str, Any]:
+        """How far loads of inputs and weights overlap GEMM: as the circuit has it, or as the timing model does."""
+        from ..hw.isa import Isa
+        from ..sim.rtl import RtlDevice
+        from ..sim.rtl_trace import tiles
+        from ..sim.timing import predict
+        from ..sim.trace import of_timing, of_trace
+
+        if not isinstance(self.device, RtlDevice):
+            timing = predict(program, skip=self.skip)
+            self.runs.append((entry.shape, cycles, of_timing(timing, program.finish(), self.cfg)))
+            return {"loads_beside_gemm": _loads_beside_gemm(program, timing)}
+        words, trace = program.finish().insn, self.device.trace
+        self.runs.append((entry.shape, cycles, of_trace(trace, words, self.cfg)))
+        found = tiles(Isa(self.cfg), words, trace)
+        total = sum(tile.cycles for tile in found)
+        return {
+            "loads_beside_gemm": sum(tile.products for tile in found) / total if total else None,
+            "tiles": len(found),
+            "tiles_beside_gemm": sum(tile.hidden >= MOSTLY for tile in found),
+        }
 
     def _build(self, entry: Entry, cfg: Config, **tiling: Any) -> Program:
         from ..compiler.resnet18 import has_tiles, program
@@ -271,8 +290,8 @@ def _print(rows: list[dict[str, Any]], sums: dict[str, Any], facts: dict[str, An
 
 
 def _table(rows: list[dict[str, Any]], total: dict[str, Any]) -> tuple[list[str], list[list[object]], list[object]]:
-    columns = ["layer", "op", "cycles", "GEMM %", "bytes/cycle", "loads hidden %", "bound by", "roofline", "x roofline"]
-    columns += ["VTA, PYNQ", "x VTA", "instructions", "exact"]
+    columns = ["layer", "op", "cycles", "GEMM %", "bytes/cycle", "loads hidden %", "tiles hidden", "bound by"]
+    columns += ["roofline", "x roofline", "VTA, PYNQ", "x VTA", "instructions", "exact"]
     cells = [
         [
             row["name"],
@@ -281,6 +300,7 @@ def _table(rows: list[dict[str, Any]], total: dict[str, Any]) -> tuple[list[str]
             100 * row["utilisation"],
             row["bytes_per_cycle"],
             "" if row["loads_beside_gemm"] is None else 100 * row["loads_beside_gemm"],
+            f"{row['tiles_beside_gemm']} of {row['tiles']}" if row.get("tiles") else "",
             row["bound"],
             round(row["roofline"]),
             row["of_roofline"],
@@ -299,9 +319,7 @@ def _table(rows: list[dict[str, Any]], total: dict[str, Any]) -> tuple[list[str]
         "",
         cycles,
         100 * total["ideal"] / cycles,
-        "",
-        "",
-        "",
+        *[""] * 4,
         round(roofline),
         cycles / roofline,
     ]

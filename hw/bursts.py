@@ -38,6 +38,7 @@ class StoreBursts(wiring.Component):
                 "halt": In(1),
                 "idle": Out(1),
                 "done": Out(1),
+                "ended": Out(1),
                 "fault": Out(Fault()),
                 "memory_wait": Out(1),
                 "progress": Out(1),
@@ -121,6 +122,7 @@ class StoreBursts(wiring.Component):
             self.to_compute.valid.eq(gives & came & ~self.halt),
             self.axi.bready.eq(answers.o.valid & head.burst & (~gives | self.to_compute.ready | self.halt)),
             answers.o.ready.eq(came & (~gives | self.to_compute.ready | self.halt)),
+            self.ended.eq(answers.o.valid & answers.o.ready & head.last),
         ]
         with m.If(self.axi.bvalid & self.axi.bready & (self.axi.bresp != OKAY) & (self.fault.code == Error.NONE)):
             m.d.sync += [self.fault.code.eq(Error.WRITE_RESPONSE), self.fault.index.eq(head.index)]

@@ -55,7 +55,8 @@ class Compute(wiring.Component):
     Members: `cmd` the compute queue; its tokens `from_load`, `from_store`, `to_load`, `to_store`; `req` and `beats` the
     read port of micro-op and accumulator loads; `inp`, `wgt` read ports of the scratchpads; `store` the accumulators as
     STORE reads them; with extension `requant` the multipliers as the post-processing unit uses them, `requantise`, and
-    `write_par`, the PAR scratchpad; `finish` (FINISH has executed); and those of every unit.
+    `write_par`, the PAR scratchpad; `finish` (FINISH has executed); `product` (a visit of GEMM or DWGEMM goes on); and
+    those of every unit.
 
     GEMM and ALU follow each other through the sequencer and the pipeline without a gap (hw/sequencer.py,
     hw/execute.py). A load is requested at once; loads, GEMM and ALU pass each other where they touch different memory
@@ -81,6 +82,7 @@ class Compute(wiring.Component):
                 "store": In(StoreRead(cfg)),
                 **(post if "requant" in cfg.extensions else {}),
                 "finish": Out(1),
+                "product": Out(1),
                 **unit_members(),
             }
         )
@@ -113,11 +115,13 @@ class Compute(wiring.Component):
             mover.done.ready.eq(1),
             mover.hold.eq(interlock.hold),
             sequencer.halt.eq(self.halt),
+            self.product.eq(interlock.passes & interlock.visit.dot & ~interlock.visit.void),
             self.idle.eq((jobs == 0) & mover.idle & (self.halt | (order.level == 0))),
             self.activity.busy.eq(order.level != 0),
             self.activity.token_wait.eq(self.cmd.valid & ~permitted),
             self.activity.memory_wait.eq(mover.memory_wait & ~sequencer.o.valid),
             self.activity.insn.eq(self.cmd.ready),
+            self.activity.ended.eq(order.o.valid & order.o.ready),
             self.activity.bytes.eq(mover.bytes),
             self.activity.progress.eq(
                 self.cmd.ready | (sequencer.o.valid & sequencer.o.ready) | execute.retire | mover.progress

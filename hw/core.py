@@ -16,7 +16,7 @@ from .errors import UnsupportedError
 from .fetch import QUEUES, Fetch
 from .fifo import Fifo
 from .isa import Mem
-from .layouts import INDEX_BITS, command_layout
+from .layouts import INDEX_BITS, command_layout, watch_layout
 from .load import Load
 from .ports import ADDRESS_BITS, Activity, Fault
 from .read_port import ReadPort
@@ -63,7 +63,8 @@ class Engine(wiring.Component):
     """Fetch, the three units with their queues, the token channels, scratchpads and buses.
 
     Members: `go`, `addr`, `count` start the fetch unit; `halt`; `finished`, `tokens_left`, `drained`, `progress`,
-    `faults`, `heads`, `waiting` as `Control` takes them; the activities of the units; the buses.
+    `faults`, `heads`, `waiting` as `Control` takes them; the activities of the units, and `product` of the compute
+    unit; the buses.
     """
 
     def __init__(self, cfg: Config):
@@ -82,6 +83,7 @@ class Engine(wiring.Component):
                 "heads": Out(command_layout()).array(len(QUEUES)),
                 "waiting": Out(1).array(len(QUEUES)),
                 **{unit.lower(): Out(Activity()) for unit in UNITS},
+                "product": Out(1),
                 **bus_members(cfg),
             }
         )
@@ -122,6 +124,7 @@ class Engine(wiring.Component):
         for name, unit in units.items():
             wiring.connect(m, unit.activity, wiring.flipped(getattr(self, name)))
         m.d.comb += [fetch.start.eq(self.go), fetch.addr.eq(self.addr), fetch.count.eq(self.count)]
+        m.d.comb += self.product.eq(compute.product)
         self._status(m, fetch, units, queues, ports)
         return m
 
@@ -171,7 +174,8 @@ class Core(wiring.Component):
     """The accelerator as a board or a simulator sees it.
 
     Members: `s.axil` registers (hw/regs.py), `m.load<k>` and `m.store<k>` AXI masters, `done` (the run has ended and
-    nothing is on the buses; until the next start), `error` (it ended with an error).
+    nothing is on the buses; until the next start), `error` (it ended with an error), `watch` (what happens to
+    instructions, one cycle late; for simulators and logic analysers, costs nothing where it stays open).
     """
 
     def __init__(self, cfg: Config):
@@ -182,6 +186,7 @@ class Core(wiring.Component):
                 **bus_members(cfg),
                 "done": Out(1),
                 "error": Out(1),
+                "watch": Out(watch_layout()),
             }
         )
 
@@ -200,7 +205,11 @@ class Core(wiring.Component):
         for k in range(len(QUEUES)):
             m.d.comb += [control.heads[k].eq(engine.heads[k]), control.waiting[k].eq(engine.waiting[k])]
         for unit in UNITS:
-            wiring.connect(m, getattr(engine, unit.lower()), getattr(counters, unit.lower()))
+            activity = getattr(engine, unit.lower())
+            wiring.connect(m, activity, getattr(counters, unit.lower()))
+            m.d.sync += self.watch[f"{unit.lower()}_taken"].eq(activity.insn)
+            m.d.sync += self.watch[f"{unit.lower()}_ended"].eq(activity.ended)
+        m.d.sync += [self.watch.start.eq(control.go), self.watch.product.eq(engine.product)]
         wiring.connect(m, control.fault, csr.fault)
         m.d.comb += [
             control.start.eq(csr.start),

@@ -6,7 +6,7 @@ from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
 
 from .config import Config
-from .isa import FLAGS, Format, Isa
+from .isa import FLAGS, Format, Isa, Queue
 
 INDEX_BITS = 32  # position of an instruction in its program
 
@@ -32,6 +32,16 @@ def uop_layout(cfg: Config) -> data.FlexibleLayout:
 def command_layout() -> data.StructLayout:
     """What a command queue holds: the instruction word and its position in the program."""
     return data.StructLayout({"insn": 128, "index": INDEX_BITS})
+
+
+def watch_layout() -> data.StructLayout:
+    """What happens to the instructions of a program in one cycle, for whoever watches them (sim/rtl_trace.py).
+
+    `start`: fetching starts; of each unit, whether it takes one from its queue, and whether its oldest one is over;
+    `product`: a visit of GEMM or DWGEMM goes on.
+    """
+    units = (f"{queue.name.lower()}_{what}" for queue in Queue for what in ("taken", "ended"))
+    return data.StructLayout({"start": 1, **dict.fromkeys(units, 1), "product": 1})
 
 
 def flags_layout() -> data.StructLayout:

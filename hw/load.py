@@ -58,6 +58,7 @@ class Load(wiring.Component):
             self.activity.token_wait.eq(self.cmd.valid & ~permitted),
             self.activity.memory_wait.eq(mover.memory_wait),
             self.activity.insn.eq(self.cmd.ready),
+            self.activity.ended.eq(mover.done.valid & mover.done.ready),
             self.activity.bytes.eq(mover.bytes),
             self.activity.progress.eq(self.cmd.ready | mover.progress),
         ]

@@ -196,14 +196,15 @@ class Fault(wiring.Signature):
 
 
 class Activity(wiring.Signature):
-    """What a unit does in this cycle, for the counters and the watchdog.
+    """What a unit does in this cycle, for the counters, the watchdog and the trace.
 
     `busy`: an instruction executes; `token_wait`: the next one waits for a token; `memory_wait`: execution waits for
-    the bus; `insn`: one instruction was taken; `bytes`: so many bytes were moved; `progress`: anything advanced.
+    the bus; `insn`: one instruction was taken; `ended`: the oldest of those taken is over, its results in memory and
+    its tokens given; `bytes`: so many bytes were moved; `progress`: anything advanced.
     """
 
     def __init__(self):
-        names = ("busy", "token_wait", "memory_wait", "insn", "progress")
+        names = ("busy", "token_wait", "memory_wait", "insn", "ended", "progress")
         super().__init__({**{name: Out(1) for name in names}, "bytes": Out(BYTES_BITS)})
 
 

@@ -123,6 +123,7 @@ class Store(wiring.Component):
             activity.token_wait.eq(self.cmd.valid & ~permitted),
             activity.memory_wait.eq(memory_wait),
             activity.insn.eq(self.cmd.ready),
+            activity.ended.eq(bursts.ended),
             activity.bytes.eq(nbytes),
             activity.progress.eq(self.cmd.ready | Cat(block.progress for block in blocks).any()),
         ]

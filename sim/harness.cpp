@@ -1,7 +1,8 @@
 // Clock, memory and bus of one Verilated core, and the checks of its bus rules. Python calls whole jobs: see rtl.py.
 //
 // Compiled together with what Verilator makes of the core (class Vcore) and with
-//   AXI_BITS, LOAD_PORTS, STORE_PORTS   of the configuration.
+//   AXI_BITS, LOAD_PORTS, STORE_PORTS   of the configuration,
+//   WATCH_PRODUCT                       the highest bit of the core's output `watch`.
 // A cycle: sample the core's outputs, rising edge, memory and checks, new inputs, falling edge. No input follows an
 // output within a cycle, nor an output of the buses an input.
 
@@ -319,6 +320,19 @@ struct WritePort {
     }
 };
 
+// Writes down the cycles in which `watch` tells of anything but a product, with the products so far.
+struct Watch {
+    struct Event {  // sim/rtl_trace.py's EVENT
+        uint64_t cycle, products, what;
+    };
+    Event* events = nullptr;
+    uint64_t room = 0, count = 0, products = 0;
+    void look(unsigned now, uint64_t cycle) {
+        products += now >> WATCH_PRODUCT & 1;
+        if (now & ((1 << WATCH_PRODUCT) - 1) && count < room) events[count++] = {cycle, products, now};
+    }
+};
+
 struct Sim {
     VerilatedContext context;
     std::unique_ptr<Vcore> core{new Vcore(&context)};
@@ -327,6 +341,7 @@ struct Sim {
     Violation bad;
     Budget all;
     Stalls registers;
+    Watch watch;
     uint64_t cycle = 0;
 #if VM_TRACE
     std::unique_ptr<Trace> trace;
@@ -431,6 +446,7 @@ struct Sim {
     void tick() {
         for (ReadPort& port : loads) port.sample(bad, cycle);
         for (WritePort& port : stores) port.sample(bad, cycle);
+        if (watch.room) watch.look(core->watch, cycle);
         rise();
         if (!all.unlimited) all.refill();
         for (ReadPort& port : loads) port.edge(p, memory, bad, cycle);
@@ -526,6 +542,8 @@ int sim_write(Sim* s, uint32_t offset, uint32_t value) { return s->write(offset,
 int sim_read(Sim* s, uint32_t offset, uint32_t* value) { return s->read(offset, value); }
 int sim_run(Sim* s, uint64_t most) { return s->run(most); }
 uint64_t sim_cycle(Sim* s) { return s->cycle; }
+void sim_watch(Sim* s, Watch::Event* events, uint64_t room) { s->watch = {events, room}; }
+uint64_t sim_watched(Sim* s) { return s->watch.count; }
 const char* sim_violation(Sim* s) { return s->bad.text; }
 int sim_waves(Sim* s, const char* path) {  // false: built without
 #if VM_TRACE

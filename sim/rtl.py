@@ -28,6 +28,7 @@ from ..runtime.work import program_stats
 from .dram import ZYNQ_HP, Dram
 from .lru import Lru
 from .memory import Memory, program_bytes
+from .rtl_trace import EVENT, Trace, decode, most_events
 from .verilator import WAVES, build_library, cached, describe, identity
 
 HARNESS = Path(__file__).with_name("harness.cpp")
@@ -96,7 +97,10 @@ def _sources() -> str:
 
 def build_harness(folder: Path, verilog: Path, top: str, cfg: Config, waves: str = "") -> None:
     """Make core.so, in `folder`, of the module `top` of the file `verilog`, which has the ports of a core of `cfg`."""
+    from ..hw.layouts import watch_layout
+
     ports = {"AXI_BITS": cfg.axi_bits, "LOAD_PORTS": cfg.load_ports, "STORE_PORTS": cfg.store_ports}
+    ports["WATCH_PRODUCT"] = watch_layout()["product"].offset
     build_library(folder, verilog, top, HARNESS, [f"-D{name}={value}" for name, value in ports.items()], waves)
 
 
@@ -113,6 +117,8 @@ def load_library(path: Path) -> ctypes.CDLL:
         "sim_read": (ctypes.c_int, [sim, u32, ctypes.POINTER(u32)]),
         "sim_run": (ctypes.c_int, [sim, u64]),
         "sim_cycle": (u64, [sim]),
+        "sim_watch": (None, [sim, sim, u64]),
+        "sim_watched": (u64, [sim]),
         "sim_violation": (ctypes.c_char_p, [sim]),
         "sim_waves": (ctypes.c_int, [sim, ctypes.c_char_p]),
     }
@@ -165,6 +171,15 @@ class Simulation:
     def use(self, image: np.ndarray) -> None:
         """Take `image`, uint8 (n,), as memory; it must live as long as it is used."""
         self._library.sim_memory(self._sim, image.ctypes.data, len(image))
+
+    def watch(self, events: np.ndarray) -> None:
+        """From now on write what happens to instructions to `events`, of `rtl_trace.EVENT`, which must live as long."""
+        self._library.sim_watch(self._sim, events.ctypes.data, len(events))
+
+    @property
+    def watched(self) -> int:
+        """Events that were written."""
+        return self._library.sim_watched(self._sim)
 
     def reset(self) -> None:
         """A few cycles of reset."""
@@ -223,6 +238,7 @@ class RtlDevice(Memory):
         self._library = load_library(build_core(cfg, _kind_of_waves(waves)))
         self._simulation: Simulation | None = None
         self._facts: Lru[_Facts] = Lru(_PROGRAM_INSNS)
+        self._traced = b"", np.empty(0, EVENT)
 
     def run(self, insn_address: int, insn_count: int) -> Stats:
         """Execute the instructions at `insn_address` until the core is done; see `run_image`."""
@@ -239,6 +255,8 @@ class RtlDevice(Memory):
         sim = self._open()
         try:
             sim.use(image)
+            events = np.zeros(most_events(insn_count), EVENT)
+            sim.watch(events)
             sim.write("INSN_COUNT", insn_count)
             sim.write("INSN_ADDR_LO", insn_address & 0xFFFFFFFF)
             sim.write("INSN_ADDR_HI", insn_address >> 32)
@@ -255,9 +273,16 @@ class RtlDevice(Memory):
             taken = [counters[f"{module}_INSNS"] for module in _MODULES]
             insn = np.frombuffer(words, np.uint64).reshape(-1, 2)
             raise explain(self.cfg, insn, sim.read("ERROR"), sim.read("ERROR_INSN"), taken)
+        self._traced = words, events[: sim.watched]
         stats = facts.stats + Stats()
         stats.cycles, stats.counters = sim.read("CYCLES"), counters
         return stats
+
+    @property
+    def trace(self) -> Trace:
+        """When each instruction of the latest run that succeeded was executed; of none before the first."""
+        words, events = self._traced
+        return decode(self._isa, np.frombuffer(words, np.uint64).reshape(-1, 2), events)
 
     def close(self) -> None:
         """End the simulation, which completes the waveforms; the next run powers it on again."""

@@ -12,11 +12,11 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.isa import Isa, Queue
-from ..runtime.device import Stats
 from ..runtime.files import atomic_write
 from ..runtime.launch import Launch
 
 if TYPE_CHECKING:
+    from .rtl_trace import Trace
     from .timing import Timing
 
 # reason in Timing.waits -> what the track of waits shows
@@ -39,28 +39,26 @@ def of_timing(timing: Timing, program: Launch | np.ndarray, cfg: Config) -> list
 
     The track of a unit shows what executes; that of its waits what the first instruction of the queue waits for.
     """
-    words, isa, events = program.insn if isinstance(program, Launch) else program, Isa(cfg), []
-    for k, fields in enumerate(isa.decode(words)):
-        unit = Queue(timing.queue[k]).name.lower()
+    events = []
+    for k, event in enumerate(of_trace(timing, program, cfg)):
         waits = {name: int(values[k]) for name, values in timing.waits.items() if values[k]}
-        args = {"instruction": k, "text": isa.disassemble(fields), **{f"wait_{name}": n for name, n in waits.items()}}
-        events.append(Event(unit, isa.mnemonic(fields), int(timing.start[k]), int(timing.end[k]) + 1, args))
+        event.args.update({f"wait_{name}": n for name, n in waits.items()})
+        events.append(event)
         cycle = int(timing.arrive[k])
         for reason, text in _REASONS.items():
             if reason in waits:
-                events.append(Event(f"{unit} waits", text, cycle, cycle + waits[reason], {"instruction": k}))
+                events.append(Event(f"{event.track} waits", text, cycle, cycle + waits[reason], {"instruction": k}))
                 cycle += waits[reason]
     return events
 
 
-def of_counters(stats: Stats, name: str = "run") -> list[Event]:
-    """What a device that counts cycles tells of a whole run: one event per unit, with its counters."""
-    if stats.cycles is None:
-        return []
-    events = []
-    for queue in Queue:
-        mine = {key.lower(): value for key, value in stats.counters.items() if key.startswith(f"{queue.name}_")}
-        events.append(Event(queue.name.lower(), name, 0, stats.cycles, {**mine}))
+def of_trace(trace: Timing | Trace, program: Launch | np.ndarray, cfg: Config) -> list[Event]:
+    """Every instruction of `program` (or its words, uint64 (n, 2)) in its order, as it was executed."""
+    words, isa, events = program.insn if isinstance(program, Launch) else program, Isa(cfg), []
+    for k, fields in enumerate(isa.decode(words)):
+        args: dict[str, object] = {"instruction": k, "text": isa.disassemble(fields)}
+        unit = Queue(trace.queue[k]).name.lower()
+        events.append(Event(unit, isa.mnemonic(fields), int(trace.start[k]), int(trace.end[k]) + 1, args))
     return events
 
 

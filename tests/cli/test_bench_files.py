@@ -45,11 +45,13 @@ def test_the_roofline_names_every_layer(tmp_path, kind):
 def test_the_timeline_has_one_program_after_the_other(tmp_path):
     pytest.importorskip("amaranth")
     from tilewright.sim.timing import predict
+    from tilewright.sim.trace import of_timing
 
-    runs = [(name, made := program(), predict(made)) for name in ("one", "two")]
-    events = json.loads(write_timeline(tmp_path / "t.json", TINY, runs).read_text())["traceEvents"]
+    timing = predict(made := program())
+    runs = [(name, timing.cycles, of_timing(timing, made.finish(), TINY)) for name in ("one", "two")]
+    events = json.loads(write_timeline(tmp_path / "t.json", runs).read_text())["traceEvents"]
     layers = {event["name"]: event for event in events if event.get("cat") == "layer"}
-    cycles = runs[0][2].cycles
+    cycles = timing.cycles
     assert [(layers[name]["ts"], layers[name]["dur"]) for name in ("one", "two")] == [(0, cycles), (cycles, cycles)]
     stores = [event["ts"] for event in events if event["name"] == "STORE.OUT"]
     assert len(stores) == 2 and stores[1] - stores[0] == cycles

@@ -1,6 +1,7 @@
 """`tilewright bench resnet18`, on its smallest layers."""
 
 import json
+import shutil
 
 import pytest
 
@@ -96,3 +97,20 @@ def test_a_folder_that_cannot_be_made_is_named(tilewright, tmp_path):
     (tmp_path / "file").write_text("")
     done = tilewright("bench", "resnet18", "--layer", "add5.2", "--out", tmp_path / "file" / "in")
     assert done.status != 0 and "cannot be made" in done.err
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
+def test_the_circuit_tells_which_tiles_were_loaded_beside_gemm(tilewright, tmp_path):
+    pytest.importorskip("amaranth")
+    pytest.importorskip("matplotlib")
+    command = ["bench", "resnet18", "--on", "rtl", "--layer", "C11", "--layer", "add5.2", "--out", tmp_path / "new"]
+    done = tilewright(*command, "--json")
+    assert done.status == 0, done.err
+    conv, add = json.loads(done.out)["layers"]
+    assert conv["exact"] and 0.8 * conv["tiles"] <= conv["tiles_beside_gemm"] < conv["tiles"]
+    assert 0.8 < conv["loads_beside_gemm"] < 1
+    assert add["exact"] and 0 < add["tiles_beside_gemm"] < add["tiles"]
+    events = json.loads((tmp_path / "new" / "timeline.json").read_text())["traceEvents"]
+    products = sum(event["dur"] for event in events if event["name"] == "GEMM")
+    assert products >= conv["gemm_busy"]
+    assert max(event["ts"] + event["dur"] for event in events if event["ph"] == "X") <= conv["cycles"] + add["cycles"]

@@ -1,17 +1,18 @@
-"""sim/trace.py: events of timing and counters, and the file that Chrome and Perfetto read."""
+"""sim/trace.py: events of timing and circuit, and the file that Chrome and Perfetto read."""
 
 import json
 from collections import Counter, defaultdict
 
+import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError
 from tilewright.hw.isa import Mem
-from tilewright.runtime.device import Stats
 from tilewright.runtime.program import Program
+from tilewright.sim.rtl_trace import Trace
 from tilewright.sim.timing import predict
-from tilewright.sim.trace import Event, of_counters, of_timing, write_chrome
+from tilewright.sim.trace import of_timing, of_trace, write_chrome
 
 PYNQ = PRESETS["pynq_z1"]
 # what the trace event format asks for: keys by phase, and their types
@@ -65,14 +66,14 @@ def test_every_instruction_and_its_waits(launch):
     assert waited == (timing.issue - timing.arrive)[timing.queue == 1].sum() > 0
 
 
-def test_counters_of_a_run():
-    stats = Stats(cycles=100, counters=Counter(LOAD_BUSY=60, STORE_BYTES=8))
-    assert of_counters(stats) == [
-        Event("load", "run", 0, 100, {"load_busy": 60}),
-        Event("compute", "run", 0, 100, {}),
-        Event("store", "run", 0, 100, {"store_bytes": 8}),
-    ]
-    assert of_counters(Stats()) == []
+def test_instructions_as_the_circuit_executed_them(launch):
+    count = len(launch.insn)
+    cycles, unit = 10 * np.arange(count), np.arange(count) % 3
+    trace = Trace(unit, cycles, cycles + 1, cycles + 5, 0 * cycles, 0 * cycles)
+    events = of_trace(trace, launch, PYNQ)
+    assert [(event.start, event.end) for event in events] == [(10 * k + 1, 10 * k + 6) for k in range(count)]
+    assert [event.track for event in events] == [("load", "compute", "store")[k % 3] for k in range(count)]
+    assert events[0].args["instruction"] == 0 and events[0].args["text"].startswith(events[0].name)
 
 
 def test_a_file_that_cannot_be_written(tmp_path):
