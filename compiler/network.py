@@ -21,7 +21,7 @@ from .host import HostCpu
 from .steps import Steps
 from .target import ExecModule, Refusal, Target
 
-_RELAYOUTS = ("pack", "fold_columns", "unpack", "accumulators")
+_RELAYOUTS = ("pack", "fold_windows", "unpack", "accumulators")
 
 
 def compile_model(path: str | Path, config: Config | str, contract: str = "double") -> Executable:

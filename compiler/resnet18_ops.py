@@ -17,7 +17,8 @@ from ..runtime.program import Program
 from . import graph as g
 from .forms import weighted_sum
 from .lowering import elementwise, linear
-from .lowering.folded import best_fold, host_step
+from .lowering.fold import best_fold
+from .lowering.folded import host_step
 from .lowering.recording import Recording, packed_shape
 from .lowering.sums import possible
 from .operators import ADD_SHIFT
@@ -89,7 +90,7 @@ def data(op: str, c: Layer, cfg: Config, rng: np.random.Generator) -> tuple[dict
     acc = accumulators(x[0], layer.weight, c) + layer.bias[:, None]
     multiplier, exponent = (each[:, None] for each in layer.multipliers)
     out = requantise(acc, multiplier, exponent, layer.output.zero_point)
-    image = layout.fold_columns(x, **host_step(layer, fold, cfg)[0])
+    image = layout.fold_windows(x, **host_step(layer, fold, cfg)[0])
     return {"x": image}, _packed(out.reshape(layer.output.shape), cfg)
 
 

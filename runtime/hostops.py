@@ -97,7 +97,7 @@ HOST_OPS: dict[str, Callable[[list[np.ndarray], dict], list[np.ndarray]]] = {
         concatenate,
         strided_slice,
         pack,
-        layout.fold_columns,
+        layout.fold_windows,
         unpack,
         accumulators,
         softmax,

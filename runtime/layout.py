@@ -59,22 +59,43 @@ def pack_activations(x, cfg: Config, *, block: int | None = None, layout: str = 
     return pack_blocks(_channels_first(_rank(x, 4, "activations"), layout), cfg.batch, block or cfg.block_in)
 
 
-def fold_columns(
-    x: np.ndarray, *, pixels: int, advance: int, entries: int, left: int, value: int, block: int
+def fold_windows(
+    x: np.ndarray,
+    *,
+    rows: int,
+    dilation: int,
+    step: int,
+    strips: int,
+    group: int,
+    offsets: Sequence[int],
+    entries: int,
+    top: int,
+    left: int,
+    value: int,
+    block: int,
 ) -> np.ndarray:
-    """Rows of entries, int8 (n, h, entries, 1, block), of an image (n, c, h, w) with `left` columns of `value` before.
+    """Entries of parts of windows, int8 (n, strips, entries, 1, block), of an image (n, c, h, w).
 
-    Entry k holds the channels of `pixels` columns from column `k * advance` on, pixel by pixel; what lies outside the
-    image is `value`, what does not fill the block zero.
+    Strip k is the bytes of the image's rows `k * step - top + i * dilation`, i below `rows`, from `left` columns before
+    the image on: column by column, in a column row by row, in that channel by channel; `value` outside the image. Entry
+    `g * len(offsets) + e` of a strip is its `block` bytes from `g * group + offsets[e]` on.
     """
     n, c, h, w = x.shape
-    columns = (entries - 1) * advance + pixels
-    wide = np.full((n, h, columns, c), value, x.dtype)
+    last = (entries - 1) // len(offsets) * group + max(offsets)
+    columns = -(-(last + block) // (rows * c))
+    strip = np.full((n, strips, columns, rows, c), value, x.dtype)
     inside = max(0, min(w, columns - left))
-    wide[:, :, left : left + inside] = x.transpose(0, 2, 3, 1)[:, :, :inside]
-    at = advance * np.arange(entries)[:, None] + np.arange(pixels)
-    out = np.zeros((n, h, entries, 1, block), x.dtype)
-    out[:, :, :, 0, : pixels * c] = wide[:, :, at].reshape(n, h, entries, pixels * c)
+    for row in range(rows):
+        first = row * dilation - top
+        low, high = max(0, -(first // step)), min(strips, (h - 1 - first) // step + 1)
+        for channel in range(c if low < high else 0):  # one by one: numpy's inner loop runs along the image's rows
+            source = x[:, channel, first + low * step : first + (high - 1) * step + 1 : step, :inside]
+            strip[:, low:high, left : left + inside, row, channel] = source
+    windows = np.lib.stride_tricks.sliding_window_view(strip.reshape(n, strips, -1), block, 2)
+    out = np.empty((n, strips, entries, 1, block), x.dtype)
+    for k, offset in enumerate(offsets):
+        mine = out[:, :, k :: len(offsets), 0]
+        mine[:] = windows[:, :, offset::group][:, :, : mine.shape[2]]
     return out
 
 

@@ -12,8 +12,9 @@ from ..arena import arena_plan, bases, is_view, members
 from ..steps import Steps, wanted_from
 from ..target import Refusal
 from . import elementwise, linear, pooling, transposed
-from .folded import best_fold, host_step
-from .recording import Fold, Recording, packed_shape
+from .fold import Fold, best_fold
+from .folded import host_step
+from .recording import Recording, packed_shape
 
 LOWER: dict[type[g.Op], Callable] = {
     g.QConv2d: linear.lower,
@@ -74,7 +75,7 @@ class Launch:
     def _bring_folded(self, op: g.QConv2d, fold: Fold) -> None:
         attrs, shape = host_step(op, fold, self.cfg)
         buffer = self.rec.program.buffer(f"{op.name}.x", shape, kind="input")
-        self.bind[buffer.name] = self.steps.host(f"{op.name}.fold", "fold_columns", attrs, [op.x.name], shape)
+        self.bind[buffer.name] = self.steps.host(f"{op.name}.fold", "fold_windows", attrs, [op.x.name], shape)
         self.rec.folded[op.name] = fold, buffer
 
     def _bring(self, t: g.Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
 
@@ -16,20 +16,7 @@ from .. import graph as g
 from ..api import Scheduled, build_into
 from ..forms import Requant
 from ..slots import Placement
-
-
-@dataclass(frozen=True)
-class Fold:
-    """How a convolution's image is laid out: entries of `pixels` pixels, `entries` per row, `advance` pixels apart.
-
-    `phases` output columns begin in one of them, and each takes `spans` of them per kernel row.
-    """
-
-    pixels: int
-    advance: int
-    phases: int
-    spans: int
-    entries: int
+from .fold import Fold
 
 
 class Recording:

@@ -37,7 +37,7 @@ def compiled(maker, folder, **shape):
     graph = import_model(path)
     executable = compile_graph(graph, CFG)
     host = [s.op for s in executable.steps if isinstance(s, HostStep)]
-    assert host == ["quantize", "fold_columns", "unpack", "dequantize"]
+    assert host == ["quantize", "fold_windows", "unpack", "dequantize"]
     (step,) = (s for s in executable.steps if isinstance(s, LaunchStep))
     assert step.macs == graph.macs
     return graph, executable, step.launch

@@ -27,6 +27,20 @@ def test_activations_round_trip(order, block):
     assert np.array_equal(layout.unpack_activations(packed, 11, CFG, n=3, layout=order), x)
 
 
+@pytest.mark.parametrize("pads", [(0, 0), (2, 3), (9, 8)])
+def test_windows_are_folded_byte_by_byte(pads):
+    x = np.random.default_rng(4).integers(-128, 128, (2, 3, 6, 7), np.int8)
+    facts = {"rows": 2, "dilation": 2, "step": 3, "strips": 5, "group": 12, "offsets": (0, 5), "entries": 5}
+    out = layout.fold_windows(x, **facts, top=pads[0], left=pads[1], value=-7, block=8)
+    assert out.shape == (2, 5, 5, 1, 8) and out.dtype == np.int8
+    for n, strip, entry, lane in np.ndindex(2, 5, 5, 8):
+        column, rest = divmod(entry // 2 * 12 + (0, 5)[entry % 2] + lane, 6)
+        row, channel = strip * 3 + rest // 3 * 2 - pads[0], rest % 3
+        column -= pads[1]
+        inside = 0 <= row < 6 and 0 <= column < 7
+        assert out[n, strip, entry, 0, lane] == (x[n, channel, row, column] if inside else -7)
+
+
 def test_dense_activations_round_trip():
     x = RNG.integers(-128, 128, (5, 19), np.int8)
     packed = layout.pack_dense_activations(x, CFG)

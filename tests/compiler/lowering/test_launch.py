@@ -36,7 +36,7 @@ def test_an_input_is_brought_in_every_form_that_is_read():
     )
     graph = g.Graph("g", (image,), (y,), ops)
     executable = compile_for(graph, CFG, refused={"host": {"sum": "the test wants the accelerator"}}).executable
-    assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["fold_columns", "pack", "unpack"]
+    assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["fold_windows", "pack", "unpack"]
     x = np.random.default_rng(0).integers(-128, 128, image.shape).astype(np.int8)
     with Loaded(executable, open_device("model", CFG)) as loaded:
         assert np.array_equal(loaded.run({"x": x})["y"], reference.trace(graph, {"x": x})["y"])
