@@ -29,7 +29,7 @@ PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
 @click.argument("workload", required=False, type=click.Choice(["resnet18"]))
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer; may be given several times.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of matrix products.")
-@device_option
+@device_option()
 @skip_option
 @config_option()
 @click.option(

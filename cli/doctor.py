@@ -171,7 +171,7 @@ def command(board: bool, where: Where, config: str, as_json: bool) -> int | None
     With --board, check a board step by step up to a program that runs there; the status is 11 where a step fails.
     """
     from ..hw.errors import UnsupportedError
-    from ..runtime.device import device_names
+    from ..runtime.registry import device_names
 
     if board:
         return _board(where, config, as_json)

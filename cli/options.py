@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import click
 
+from ..runtime.registry import describe_devices, device_entry
+
 DEFAULT_CONFIG = "pynq_z1"
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
@@ -13,15 +15,6 @@ contract_option = click.option(
     "--contract",
     type=click.Choice(["double", "single"]),
     help="How networks round: twice, as TensorFlow Lite Micro does, or once. [double]",
-)
-device_option = click.option(
-    "--on",
-    "device",
-    default="model",
-    show_default=True,
-    metavar="DEVICE",
-    help="What executes the program: `model` (what it means), `timing` (the model, with the circuit's cycles "
-    "predicted), `rtl` (the circuit, cycle by cycle) or `board`.",
 )
 skip_option = click.option(
     "--skip",
@@ -32,12 +25,17 @@ skip_option = click.option(
 waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
 
 
+def device_option(default: str = "model", help_text: str = "What executes the program:") -> Callable:
+    """`--on`; `help_text` goes before the list of devices."""
+    text = f"{help_text} {describe_devices()}."
+    return click.option("--on", "device", default=default, show_default=True, metavar="DEVICE", help=text)
+
+
 def device_options(device: str, waves: str | None, skip: tuple[str, ...] = ()) -> dict[str, object]:
     """What `open_device` needs besides the name. Raises `UnsupportedError` for a device that is unknown or lacks it."""
     from ..hw.errors import UnsupportedError
-    from ..runtime.device import check_device
 
-    check_device(device)
+    device_entry(device)
     if skip and device != "timing":
         raise UnsupportedError(f"--skip {skip[0]}: device {device!r} executes everything; use --on timing")
     if waves is None:

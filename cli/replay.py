@@ -13,7 +13,7 @@ from .options import device_option, device_options, json_option, skip_option, wa
 
 @click.command()
 @click.argument("cases", nargs=-1, required=True, metavar="CASE.npz...")
-@device_option
+@device_option()
 @waves_option
 @skip_option
 @json_option

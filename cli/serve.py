@@ -7,7 +7,7 @@ import signal
 import click
 
 from . import report
-from .options import config_option, device_options, json_option
+from .options import config_option, device_option, device_options, json_option
 from .where import bitstream_option, board_options, clock_option, need_grpc, read_pem
 
 MEGA = 1 << 20
@@ -15,14 +15,7 @@ MEMORY = 512 * MEGA  # bytes of a simulated device: a PYNQ-Z1's
 
 
 @click.command()
-@click.option(
-    "--on",
-    "device",
-    default="board",
-    show_default=True,
-    metavar="DEVICE",
-    help="What to offer: `board` (where pynq is), `model` or `rtl`.",
-)
+@device_option("board", "What to offer:")
 @click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to serve at.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Its port; 0: any that is free. [50177]")
 @click.option("--token-file", metavar="FILE", help="The token that callers must bring; needed where others can call.")

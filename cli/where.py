@@ -84,7 +84,7 @@ class Where:
 
 def where_options(function: Callable) -> Callable:
     """Options that say where; the verb gets them as one `Where`, its argument `where`."""
-    return _as_where(function, (device_option, *_BOARD_OPTIONS, waves_option, skip_option))
+    return _as_where(function, (device_option(), *_BOARD_OPTIONS, waves_option, skip_option))
 
 
 def board_where_options(function: Callable) -> Callable:

@@ -1,4 +1,4 @@
-"""What executes a program: the `Device` protocol, its statistics, and the registry of devices by name."""
+"""What executes a program: the `Device` protocol, its statistics, and how one of `runtime.registry` is opened."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import CapacityError, UnsupportedError
+from ..hw.errors import CapacityError
+from .registry import device_entry
 
 if TYPE_CHECKING:
     from .executable import Region
-
-# name -> module and class; a module is imported when its device is asked for, so that none costs anything unused
-_DEVICES = {
-    "model": ("tilewright.sim.device", "ModelDevice"),
-    "rtl": ("tilewright.sim.rtl", "RtlDevice"),
-    "timing": ("tilewright.sim.timing_device", "TimingDevice"),
-    "board": ("tilewright.boards.pynq_z1.driver", "PynqDevice"),
-}
 
 
 @dataclass
@@ -113,27 +106,10 @@ def check_fits(regions: Mapping[str, Region], free: int, where: str) -> None:
         raise CapacityError(f"the program needs {need:,} bytes of {where}, {free:,} are free; its largest: {named}")
 
 
-def register_device(name: str, module: str, cls: str) -> None:
-    """Make `cls` of `module` known as device `name`; it is constructed with the configuration."""
-    _DEVICES[name] = (module, cls)
-
-
-def device_names() -> list[str]:
-    """The names that `open_device` knows."""
-    return sorted(_DEVICES)
-
-
-def check_device(name: str) -> None:
-    """Raises `UnsupportedError` where `open_device` does not know `name`."""
-    if name not in _DEVICES:
-        raise UnsupportedError(f"unknown device {name!r}; known are {', '.join(device_names())}")
-
-
 def open_device(name: str, cfg: Config, **options: object) -> Device:
     """The device registered as `name`, made for `cfg` with the `options` of its class.
 
     Raises `UnsupportedError` for an unknown name.
     """
-    check_device(name)
-    module, cls = _DEVICES[name]
-    return getattr(importlib.import_module(module), cls)(cfg, **options)
+    entry = device_entry(name)
+    return getattr(importlib.import_module(entry.module), entry.cls)(cfg, **options)

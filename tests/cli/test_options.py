@@ -13,6 +13,10 @@ from tilewright.cli.options import (
 )
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
+from tilewright.runtime.registry import describe_devices
+
+
+DEVICE_LEADS = dict.fromkeys(["run", "replay", "bench"], "What executes the program:") | {"serve": "What to offer:"}
 
 
 def parsed(option, *arguments):
@@ -24,7 +28,7 @@ def test_defaults():
     assert DEFAULT_CONFIG in PRESETS
     assert parsed(config_option()) == {"config": DEFAULT_CONFIG}
     assert parsed(config_option(None)) == {"config": None}
-    assert parsed(device_option) == {"device": "model"}
+    assert parsed(device_option()) == {"device": "model"}
     assert parsed(json_option) == {"as_json": False}
 
 
@@ -32,7 +36,7 @@ def test_defaults():
     "option, arguments, expected",
     [
         (config_option(), ["--config", "tiny"], {"config": "tiny"}),
-        (device_option, ["--on", "board"], {"device": "board"}),
+        (device_option(), ["--on", "board"], {"device": "board"}),
         (skip_option, ["--skip", "alu", "--skip", "dma"], {"skip": ("alu", "dma")}),
         (json_option, ["--json"], {"as_json": True}),
     ],
@@ -48,6 +52,12 @@ def test_help_names_the_default_where_there_is_one():
     assert f"[default: {DEFAULT_CONFIG}]" in text(config_option())
     shown = text(config_option(None, "As for compile."))
     assert "As for compile." in shown and "default" not in shown
+
+
+@pytest.mark.parametrize("verb", DEVICE_LEADS)
+def test_every_verb_with_a_device_names_them_all(tilewright, verb):
+    done = tilewright(verb, "--help")
+    assert f"--on DEVICE {DEVICE_LEADS[verb]} {describe_devices()}. [default:" in " ".join(done.out.split())
 
 
 def test_what_is_skipped_is_for_timing_alone():

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tilewright.runtime.device import device_names
+from tilewright.runtime.registry import device_names
 
 
 def doubled(x: np.ndarray) -> np.ndarray:

@@ -12,24 +12,26 @@ import pytest
 pytest.importorskip("grpc")
 
 
-def start(*arguments):
+def start(device, *arguments):
     # what starts the tests may ignore the interrupt, as shells do for what runs in the background
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code += "from tilewright.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "serve", "--on", "model", "--port", "0", "--json", *map(str, arguments)]
+    command = [sys.executable, "-c", code, "serve", "--on", device, "--port", "0", "--json", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, end):
-    serving = start()
+@pytest.mark.parametrize("device, end", [("model", signal.SIGINT), ("timing", signal.SIGTERM)])
+def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, device, end):
+    if device == "timing":
+        pytest.importorskip("amaranth")
+    serving = start(device)
     assert serving.stdout and serving.stderr
     try:
         text = ""
         while not text.endswith("}\n"):
             text += serving.stdout.readline()
         facts = json.loads(text)
-        assert (facts["device"], facts["config"], facts["guard"]) == ("model", "pynq_z1", "no token")
+        assert (facts["device"], facts["config"], facts["guard"]) == (device, "pynq_z1", "no token")
         np.savez(tmp_path / "x.npz", x=np.ones((8, 1, 16), np.int32))
         there = ("--on", "board", "--host", f"{facts['address']}:{facts['port']}")
         done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz", "-o", tmp_path / "y.npz", *there)

@@ -1,34 +1,16 @@
-"""Statistics and the registry of devices."""
+"""runtime/device.py: statistics, and devices opened by name."""
 
 import json
-import sys
-import types
 from collections import Counter
 
 import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
-from tilewright.runtime import device
-from tilewright.runtime.device import Stats, check_device, device_names, open_device, register_device
+from tilewright.runtime.device import Stats, open_device
 from tilewright.sim.device import ModelDevice
 
 TINY = PRESETS["tiny"]
-
-
-class Recorder:
-    def __init__(self, cfg):
-        self.cfg = cfg
-
-
-@pytest.fixture
-def registry(monkeypatch):
-    """Registrations that are undone after the test, and a module to register from."""
-    monkeypatch.setattr(device, "_DEVICES", dict(device._DEVICES))
-    module = types.ModuleType("a_module_of_devices")
-    module.__dict__["Recorder"] = Recorder
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module.__name__
 
 
 def test_statistics_add_up():
@@ -58,34 +40,8 @@ def test_statistics_are_json_with_totals():
     }
 
 
-def test_the_model_is_known_from_the_start():
-    check_device("model")
-    assert "model" in device_names()
+def test_a_device_is_opened_by_its_name():
     opened = open_device("model", TINY)
     assert isinstance(opened, ModelDevice) and opened.cfg is TINY
-
-
-def test_a_registered_device_is_opened_by_its_name(registry):
-    register_device("board", registry, "Recorder")
-    assert device_names() == sorted(device_names()) and "board" in device_names()
-    opened = open_device("board", TINY)
-    assert isinstance(opened, Recorder) and opened.cfg is TINY
-    register_device("model", registry, "Recorder")  # the last one counts
-    assert isinstance(open_device("model", TINY), Recorder)
-
-
-def test_a_module_is_imported_only_when_its_device_is_opened(registry):
-    register_device("broken", "no_such_module_of_devices", "Device")
-    check_device("broken")
-    assert "broken" in device_names()
-    with pytest.raises(ModuleNotFoundError, match="no_such_module_of_devices"):
-        open_device("broken", TINY)
-
-
-def test_an_unknown_device_is_named_with_the_known_ones(registry):
-    register_device("aboard", registry, "Recorder")
-    for attempt in (check_device, lambda name: open_device(name, TINY)):
-        with pytest.raises(UnsupportedError) as caught:
-            attempt("nowhere")
-        assert str(caught.value) == f"unknown device 'nowhere'; known are {', '.join(device_names())}"
-        assert "aboard, " in str(caught.value)
+    with pytest.raises(UnsupportedError, match="unknown device 'nowhere'; known are board, model, rtl, timing"):
+        open_device("nowhere", TINY)
