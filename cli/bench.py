@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import report
+from . import bench_rows, report
 from .main import THREAD_VARIABLES
 from .options import config_option, device_option, device_options, json_option, skip_option
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 RUNS = 5
 # module of the model -> what it executes
 PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
+REST = "rest"
 
 
 @click.command()
@@ -80,86 +81,32 @@ def command(
     if compare or out:
         raise click.UsageError("--compare and --out go with a workload: tilewright bench resnet18")
     names = list(layers) or [layer.name for layer in resnet18_layers()]
-    if device != "model":
-        return _bench_clocked(names, cfg, device, options, as_json)
-    rows, profile = [], dict.fromkeys([*PARTS.values(), "the rest"], 0.0)
-    with report.progress("compiling and replaying", len(names)) as advance:
+    rows, profile = [], dict.fromkeys([*PARTS, REST], 0.0)
+    with report.progress("compiling and running", len(names)) as advance:
         for name in names:
             advance(0, name)
-            rows.append(_measure(name, cfg, profile))
+            row, replay = _measure(name, cfg, device, options)
+            if device == "model":
+                _add_profile(replay, profile)
+            rows.append(row)
             advance()
-    total = _total(rows)
-    spent = {part: seconds / sum(profile.values()) for part, seconds in profile.items()}
+    facts, total = bench_rows.facts("convolutions", cfg, device, skip), _total(rows)
+    if device == "model":
+        shares = {part: seconds / sum(profile.values()) for part, seconds in profile.items()}
+        facts |= {"threads": threads, "runs": RUNS, "time_share": shares}
+    elif device == "rtl":
+        from ..sim.rtl import describe_build
+
+        facts["build"] = describe_build(cfg)
     if as_json:
-        facts = {"config": cfg.name, "threads": threads, "runs": RUNS, "time_share": spent}
-        report.emit_json(facts | {"layers": rows, "total": total})
-        return int(not total["exact"])
-    columns = [key.replace("_", " ") for key in total]
-    columns[columns.index("ms")] = f"ms, best of {RUNS}"
-    report.table(columns, [list(row.values()) for row in rows], list(total.values()))
-    noun = "thread" if threads == 1 else "threads"
-    click.echo(f"configuration {cfg.name}, batch {cfg.batch}, matrix products on {threads} {noun}")
-    click.echo("time goes to " + ", ".join(f"{part} {100 * share:.0f} %" for part, share in spent.items()))
-    return int(not total["exact"])
-
-
-def _measure(name: str, cfg: Config, profile: dict[str, float]) -> dict:
-    """Compile, replay and check one layer; adds to `profile` where a further replay spends its time."""
-    import numpy as np
-
-    from ..compiler.workloads import build_layer, layer, layer_data
-
-    launch = build_layer(name, cfg).finish()
-    inputs, expected = layer_data(name, cfg)
-    replay, read = _place(launch, inputs, "model")
-    seconds = []
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        replay()
-        seconds.append(time.perf_counter() - start)
-    operations = 2 * layer(name).macs
-    _add_profile(replay, profile)
-    return {
-        "layer": name,
-        "MOP": operations / 1e6,
-        "ms": 1e3 * min(seconds),
-        "GOP/s": operations / min(seconds) / 1e9,
-        "instructions": len(launch.insn),
-        "exact": bool(np.array_equal(read(), expected)),
-    }
-
-
-def _bench_clocked(names: list[str], cfg: Config, device: str, options: dict[str, object], as_json: bool) -> int:
-    """Run each layer once on a device that counts cycles, and print what it counted."""
-    with report.progress("compiling and simulating", len(names)) as advance:
-        rows = []
-        for name in names:
-            advance(0, name)
-            rows.append(_measure_clocked(name, cfg, device, options))
-            advance()
-    keys = ("MOP", "cycles", "bytes", "seconds", "instructions")
-    total: dict[str, object] = {"layer": "total", **{key: sum(row[key] for row in rows) for key in keys}}
-    total["macs"], total["exact"] = sum(row["macs"] for row in rows), all(row["exact"] for row in rows)
-    table = [_clocked_row(row, cfg) for row in [*rows, total]]
-    build = _build(cfg) if device == "rtl" else None
-    if as_json:
-        facts = {"config": cfg.name, "device": device, "build": build}
-        report.emit_json(facts | {"layers": table[:-1], "total": table[-1]})
+        bench_rows.emit(facts, rows, {"total": total})
     else:
-        report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
-        click.echo(f"configuration {cfg.name}, batch {cfg.batch}, simulated; memory as DRAM preset zynq_hp")
-        if build:
-            click.echo(f"one thread; {build}")
+        _print(rows, total, facts, cfg)
     return int(not total["exact"])
 
 
-def _build(cfg: Config) -> str:
-    from ..sim.rtl import describe_build
-
-    return describe_build(cfg)
-
-
-def _measure_clocked(name: str, cfg: Config, device: str, options: dict[str, object]) -> dict:
+def _measure(name: str, cfg: Config, device: str, options: dict[str, object]) -> tuple[dict, Callable[[], Stats]]:
+    """(the layer's row, once it is compiled, run and checked; what runs it again)."""
     import numpy as np
 
     from ..compiler.workloads import build_layer, layer, layer_data
@@ -167,43 +114,84 @@ def _measure_clocked(name: str, cfg: Config, device: str, options: dict[str, obj
     launch = build_layer(name, cfg).finish()
     inputs, expected = layer_data(name, cfg)
     replay, read = _place(launch, inputs, device, options)
-    start = time.perf_counter()
-    stats = replay()
+    stats, seconds = None, []
+    for _ in range(RUNS if device == "model" else 1):
+        start = time.perf_counter()
+        stats = replay()
+        seconds.append(time.perf_counter() - start)
+    assert stats is not None
+    exact = bool(np.array_equal(read(), expected))
+    counts = bench_rows.row(cfg, stats, macs=layer(name).macs, instructions=len(launch.insn), exact=exact)
+    return {"name": name, "op": "conv2d"} | counts | {"seconds": min(seconds)}, replay
+
+
+def _total(rows: list[dict]) -> dict:
+    clocked = ["cycles"] * (rows[0]["cycles"] is not None)
+    keys = (
+        *clocked,
+        "gemm_busy",
+        "other_busy",
+        "load_bytes",
+        "store_bytes",
+        "ideal",
+        "macs",
+        "instructions",
+        "seconds",
+    )
+    total = {key: sum(row[key] for row in rows) for key in keys} | {"exact": all(row["exact"] for row in rows)}
+    total = {"cycles": None} | total
+    return total | bench_rows.rates(total)
+
+
+def _print(rows: list[dict], total: dict, facts: dict, cfg: Config) -> None:
+    cells = _model_cells if facts["device"] == "model" else _clocked_cells
+    table = [cells(row) for row in [*rows, {"name": "total"} | total]]
+    report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
+    if facts["device"] == "model":
+        threads = report.counted(facts["threads"], "thread")
+        click.echo(f"configuration {cfg.name}, batch {cfg.batch}, matrix products on {threads}")
+        shares = [f"{PARTS.get(part, 'the rest')} {100 * share:.0f} %" for part, share in facts["time_share"].items()]
+        click.echo("time goes to " + ", ".join(shares))
+        return
+    click.echo(f"configuration {cfg.name}, batch {cfg.batch}, simulated; memory as DRAM preset {facts['dram']}")
+    if "build" in facts:
+        click.echo(f"one thread; {facts['build']}")
+
+
+def _model_cells(row: dict) -> dict[str, object]:
+    mop = 2 * row["macs"] / 1e6
     return {
-        "layer": name,
-        "MOP": 2 * layer(name).macs / 1e6,
-        "macs": layer(name).macs,
-        "cycles": stats.cycles,
-        "bytes": stats.bytes_loaded.total() + stats.bytes_stored.total(),
-        "seconds": time.perf_counter() - start,
-        "instructions": len(launch.insn),
-        "exact": bool(np.array_equal(read(), expected)),
+        "layer": row["name"],
+        "MOP": mop,
+        f"ms, best of {RUNS}": 1e3 * row["seconds"],
+        "GOP/s": mop / 1e3 / row["seconds"],
+        "instructions": row["instructions"],
+        "exact": row["exact"],
     }
 
 
-def _clocked_row(row: dict, cfg: Config) -> dict[str, object]:
-    cycles = row["cycles"]
+def _clocked_cells(row: dict) -> dict[str, object]:
     return {
-        "layer": row["layer"],
-        "MOP": row["MOP"],
-        "cycles": cycles,
-        "utilisation %": 100 * row["macs"] / (cfg.macs_per_cycle * cycles),
-        "bytes/cycle": row["bytes"] / cycles,
+        "layer": row["name"],
+        "MOP": 2 * row["macs"] / 1e6,
+        "cycles": row["cycles"],
+        "utilisation %": 100 * row["utilisation"],
+        "bytes/cycle": row["bytes_per_cycle"],
         "instructions": row["instructions"],
-        "cycles/s": int(cycles / row["seconds"]),
+        "cycles/s": int(row["cycles"] / row["seconds"]),
         "exact": row["exact"],
     }
 
 
 def _place(
-    launch: Launch, inputs: dict[str, np.ndarray], on: str, options: dict[str, object] | None = None
+    launch: Launch, inputs: dict[str, np.ndarray], on: str, options: dict[str, object]
 ) -> tuple[Callable[[], Stats], Callable[[], np.ndarray]]:
     """(replays `launch` on the device `on`, which holds it and its inputs; reads its output `out`)."""
     import numpy as np
 
     from ..runtime.device import open_device
 
-    device = open_device(on, launch.cfg, **options or {})
+    device = open_device(on, launch.cfg, **options)
     addresses = [device.allocate(buffer.nbytes, buffer.align) for buffer in launch.buffers]
     for buffer, address in zip(launch.buffers, addresses):
         if buffer.data is not None:
@@ -230,11 +218,5 @@ def _add_profile(replay: Callable[[], Stats], profile: dict[str, float]) -> None
         if module in entered and os.path.basename(os.path.dirname(file)) == "sim":
             entered[module] += sum(row[3] for caller, row in callers.items() if caller[0] != file)
     for module, seconds in entered.items():
-        profile[PARTS[module]] += seconds
-    profile["the rest"] += max(0.0, stats.total_tt - sum(entered.values()))  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _total(rows: list[dict]) -> dict:
-    mop, ms = sum(row["MOP"] for row in rows), sum(row["ms"] for row in rows)
-    total = {"layer": "total", "MOP": mop, "ms": ms, "GOP/s": mop / ms}
-    return total | {"instructions": sum(r["instructions"] for r in rows), "exact": all(r["exact"] for r in rows)}
+        profile[module] += seconds
+    profile[REST] += max(0.0, stats.total_tt - sum(entered.values()))  # pyright: ignore[reportAttributeAccessIssue]

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import report
+from . import bench_rows, report
 
 if TYPE_CHECKING:
     from ..compiler.resnet18 import Entry
     from ..hw.config import Config
-    from ..runtime.device import Stats
     from ..runtime.program import Program
     from ..sim.timing import Timing
     from ..sim.trace import Event
@@ -35,7 +34,6 @@ def run(
     """Measure, print, and write files; the exit status."""
     from ..compiler.resnet18 import entries
     from ..hw.errors import UnsupportedError
-    from ..sim.dram import ZYNQ_HP
 
     if compare and device == "model":
         raise UnsupportedError("--compare: device 'model' counts no cycles; use --on timing or --on rtl")
@@ -53,14 +51,13 @@ def run(
     rows, sums = bench.rows, bench.totals()
     if not names:
         sums["one_program"] = bench.one_program(sums["offloaded"])
-    facts: dict[str, Any] = {"workload": "resnet18", "config": cfg.name, "dram": ZYNQ_HP.name, "device": device}
-    facts["skip"] = sorted(bench.skip)
+    facts = bench_rows.facts("resnet18", cfg, device, bench.skip)
     if out is not None:
         from .bench_files import write_all
 
         facts["files"] = write_all(Path(out), rows, cfg, bench.runs)
     if as_json:
-        report.emit_json(facts | {"layers": rows} | sums)
+        bench_rows.emit(facts, rows, sums)
     else:
         _print(rows, sums, facts, compare)
     return int(not all(row["exact"] for row in [*rows, *([sums["one_program"]] if "one_program" in sums else [])]))
@@ -96,15 +93,10 @@ class _Bench:
         inputs, expected = data(entry, self.cfg)
         found, stats = execute(program, inputs, self.device)
         limits = bounds(entry, self.cfg)
-        row = {
-            "cycles": stats.cycles,
-            **_work(stats, self.cfg),
-            "ideal": limits["gemm"],
+        exact = bool(np.array_equal(found["out"], expected))
+        row = bench_rows.row(self.cfg, stats, macs=entry.macs, instructions=len(program.finish().insn), exact=exact) | {
             "roofline": max(limits.values()),
             "roofline_of": max(limits, key=lambda name: limits[name]),
-            "macs": entry.macs,
-            "instructions": len(program.finish().insn),
-            "exact": bool(np.array_equal(found["out"], expected)),
             "vta_cycles": None,
         }
         if entry.shape in VTA_MS and not self.skip:  # what takes no time here took some there
@@ -202,18 +194,8 @@ def shrunk(cfg: Config) -> Config:
     return cfg.replace(name=f"{cfg.name}/{SHRUNK}", **sizes)
 
 
-def _work(stats: Stats, cfg: Config) -> dict[str, Any]:
-    gemm = stats.macs // cfg.macs_per_cycle  # products of whole tiles; the other visits are of ALU and DWGEMM
-    return {
-        "gemm_busy": gemm,
-        "other_busy": stats.uops - gemm,
-        "load_bytes": stats.bytes_loaded.total(),
-        "store_bytes": stats.bytes_stored.total(),
-    }
-
-
 def _rates(row: dict[str, Any]) -> dict[str, Any]:
-    cycles, moved = row["cycles"], row["load_bytes"] + row["store_bytes"]
+    cycles = row["cycles"]
     busy = {
         "gemm": row["gemm_busy"],
         "other": row["other_busy"],
@@ -221,8 +203,6 @@ def _rates(row: dict[str, Any]) -> dict[str, Any]:
         "store": row["store_bytes"] / 8,
     }
     return {
-        "utilisation": row["ideal"] / cycles,
-        "bytes_per_cycle": moved / cycles,
         "bound": max(busy, key=lambda name: busy[name]),
         "of_roofline": cycles / row["roofline"],
         "speedup": row["vta_cycles"] / cycles if row["vta_cycles"] else None,
