@@ -19,8 +19,8 @@ INSTRUCTION = "pragma_tilewright"
 GEMM, DEPTHWISE, RESET = "tilewright_gemm", "tilewright_depthwise", "tilewright_reset"
 REQUANTISE, RESCALE = "tilewright_requantise", "tilewright_rescale"
 PAR_WORDS = 3  # 32-bit words of the parameters of one channel
-# Attributes of a function: slots per tensor that the schedule asks for, loops over virtual threads, copies for them.
-SLOTS, THREAD, COPIES = "tilewright_slots", "tilewright_thread", "tilewright_copies"
+SLOTS = "tilewright_slots"  # annotates a block that loads: how many slots the tensor gets; 0 leaves it to the compiler
+THREAD, COPIES = "tilewright_thread", "tilewright_copies"  # loops over virtual threads, and copies for them
 
 
 def entry_elements(cfg: Config, mem: Mem) -> int:

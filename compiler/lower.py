@@ -17,7 +17,7 @@ from .passes import lower_tir
 from .scope import Context, Scope, parse
 from .slots import Placement
 from .storage import Place, Span, Storage
-from .tvm_compat import PrimFunc, ir, structural_walk, tirx
+from .tvm_compat import PrimFunc, ir, s_tir, structural_walk, tirx
 
 _Run = Callable[[Program, Env], None]
 
@@ -30,8 +30,23 @@ def record_into(
     Those in `buffers` are used as they are; what else it needs in DRAM is declared with names that begin with `prefix`.
     Raises `ScheduleError`, `CapacityError` or what the recorder raises.
     """
-    slots = {str(name): int(n) for name, n in ((func.attrs or {}).get(SLOTS) or {}).items()}
-    return _Recorder(lower_tir(func), program.cfg).record(program, buffers, prefix, placement, slots)
+    return _Recorder(lower_tir(func), program.cfg).record(program, buffers, prefix, placement, _slots(func))
+
+
+def _slots(func: PrimFunc) -> dict[str, int]:
+    """Slots per tensor that the schedule asks for."""
+    found: dict[str, int] = {}
+
+    def visit(block) -> None:
+        if asked := int(block.annotations.get(SLOTS, 0)):
+            found[_name(block.writes[0].source)] = asked
+
+    structural_walk(func.body, [(s_tir.SBlock, visit)])
+    return found
+
+
+def _name(var) -> str:
+    return var.name.split("_local.")[0]  # TVM appends the scope
 
 
 def _elements(shape, name: str) -> int:
@@ -180,7 +195,7 @@ class _Recorder:
 
     def _allocate(self, stmt) -> None:
         var = stmt.buffer
-        name, scope = var.name.split("_local.")[0], var.scope()  # TVM appends the scope
+        name, scope = _name(var), var.scope()
         mem = SCOPES.get(scope)
         if mem is None and scope not in ("", "global"):
             raise ScheduleError(f"{name!r} is in scope {scope!r}; known are global, {', '.join(SCOPES)}")

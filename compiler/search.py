@@ -18,9 +18,10 @@ from ..hw.config import Config
 from ..hw.errors import CapacityError, FileError, ScheduleError
 from ..runtime.files import atomic_write
 from ..sim.dram import ZYNQ_HP, Dram
-from .tile import Tile, Work, best_tiles, largest_tile
+from .tile import Tile, best_tiles, largest_tile
 
 if TYPE_CHECKING:
+    from .schedule.layer import Layer
     from .tvm_compat import Schedule
 
 _KEPT = 4096  # tiles in the cache; those that were not used for longest go
@@ -42,22 +43,19 @@ class Search:
     candidates: int = 3
     dram: Dram = ZYNQ_HP
 
-    def tile(self, work: Work, cfg: Config, vthreads: int | None, schedule: partial[Schedule]) -> Tile:
-        """The fastest tile of `schedule(tile=...)`, whose keyword arguments describe the layer.
+    def tile(self, layer: Layer, vthreads: int) -> Tile:
+        """The fastest tile of a layer with at most `vthreads` virtual threads.
 
         Raises `CapacityError` where no tile fits.
         """
-        threads = 2 if vthreads is None else vthreads
-        file = cache_folder() / f"{self._digest(work, cfg, threads, schedule)}.json"
+        work, cfg = layer.work, layer.cfg
+        file = cache_folder() / f"{self._digest(layer, vthreads)}.json"
         found = _read(file)
         if found is None:
-            tiles = [*best_tiles(work, cfg, threads, self.candidates), largest_tile(work, cfg, threads)]
-            found = self._fastest(tiles, cfg, schedule)
+            tiles = [*best_tiles(work, cfg, vthreads, self.candidates), largest_tile(work, cfg, vthreads)]
+            found = min(tiles, key=lambda tile: self.cycles(partial(layer.scheduled, tile), cfg))
             _write(file, found)
         return found
-
-    def _fastest(self, tiles: list[Tile], cfg: Config, schedule: Callable[..., Schedule]) -> Tile:
-        return min(tiles, key=lambda tile: self.cycles(partial(schedule, tile=tile), cfg))
 
     def cycles(self, schedule: Callable[[], Schedule], cfg: Config) -> float:
         """Cycles of a schedule's program; infinite where it does not fit the scratchpads after all."""
@@ -69,9 +67,11 @@ class Search:
         except CapacityError:
             return float("inf")
 
-    def _digest(self, work: Work, cfg: Config, threads: int, schedule: partial[Schedule]) -> str:
-        fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
-        key = [schedule.func.__name__, schedule.keywords, dataclasses.asdict(work), fields, threads]
+    def _digest(self, layer: Layer, vthreads: int) -> str:
+        from .tvm_compat import structural_hash
+
+        fields = {name: value for name, value in layer.cfg.to_dict().items() if name != "name"}
+        key = [structural_hash(layer.func), dataclasses.asdict(layer.work), fields, vthreads]
         key += [dataclasses.asdict(self.dram), self.candidates, _sources()]
         return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
 

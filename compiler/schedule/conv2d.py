@@ -7,12 +7,11 @@ from functools import partial
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
-from ..search import Search
-from ..tile import Tile, Work
+from ..tile import OUTPUT_DIMS, Tile, Work
 from ..tvm_compat import Schedule, te, tirx
 from . import epilogue as ep
-from .dense import chosen_tile
-from .reduction import Reduction, schedule_reduction
+from .layer import Layer, TileSearch
+from .reduction import Reduction, arrange_reduction
 
 
 def conv2d(
@@ -33,7 +32,7 @@ def conv2d(
     planes: bool = False,
     tile: Tile | None = None,
     vthreads: int | None = None,
-    search: Search | None = None,
+    search: TileSearch | None = None,
 ) -> Schedule:
     """The schedule of a convolution of `x` (n, ci, h, w) with `w` (co, ci, kh, kw), accumulated in int32.
 
@@ -49,14 +48,6 @@ def conv2d(
     ep.check(epilogue, ("x", "w"), planes)
     oy, ox = output_size("conv2d", h, w, kh, kw, stride, pad, dilation)
     nb, ib, ob = -(-n // cfg.batch), -(-ci // cfg.block_in), -(-co // cfg.block_out)
-    operands, operations = len(ep.accumulator_operands(epilogue)), ep.alu_ops(epilogue, planes)
-    packed = len(ep.operand_names(epilogue)) - operands
-    work = Work(nb, ob, ib, oy, ox, kh, kw, stride, dilation, operands, operations, 4 if planes else 1, packed=packed)
-    if search is not None and tile is None:
-        facts = {"n": n, "h": h, "w": w, "ci": ci, "co": co, "kh": kh, "kw": kw, "stride": stride, "pad": pad}
-        facts |= {"dilation": dilation, "pad_value": pad_value, "epilogue": tuple(epilogue), "planes": planes}
-        tile = search.tile(work, cfg, vthreads, partial(conv2d, cfg, **facts))
-    tile = chosen_tile(work, cfg, tile, vthreads)
     data = te.placeholder((nb, ib, h, w, cfg.batch, cfg.block_in), "int8", "x")
     weight = te.placeholder((ob, ib, kh, kw, cfg.block_out, cfg.block_in), "int8", "w")
     padded, row_step = padded_input(data, oy, (kh, stride[0]), pad, pad_value)
@@ -70,7 +61,10 @@ def conv2d(
 
     acc = te.compute((nb, ob, oy, ox, cfg.batch, cfg.block_out), product, name="acc")
     after = ep.build(acc, epilogue, planes, cfg, ob)
-    return schedule_reduction(cfg, Reduction([data, weight], after, ("n", "co", "oy", "ox"), True), tile)
+    func = te.create_prim_func([data, weight, *after.operands, *after.outputs])
+    arrange = partial(arrange_reduction, cfg, Reduction(after, OUTPUT_DIMS, padded=True))
+    work = ep.with_epilogue(Work(nb, ob, ib, oy, ox, kh, kw, stride, dilation), epilogue, planes)
+    return Layer(cfg, func, work, arrange).scheduled(tile, vthreads, search)
 
 
 def output_size(

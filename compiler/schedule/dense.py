@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from ...hw.config import Config
-from ..search import Search
-from ..tile import Tile, Work, best_tile
+from ..tile import Tile, Work
 from ..tvm_compat import Schedule, te
 from . import epilogue as ep
-from .reduction import Reduction, schedule_reduction
+from .layer import Layer, TileSearch
+from .reduction import Reduction, arrange_reduction
 
 
 def dense(
@@ -24,7 +23,7 @@ def dense(
     planes: bool = False,
     tile: Tile | None = None,
     vthreads: int | None = None,
-    search: Search | None = None,
+    search: TileSearch | None = None,
 ) -> Schedule:
     """The schedule of `x (n, ci) @ w (co, ci).T`, accumulated in int32.
 
@@ -42,12 +41,6 @@ def dense(
     """
     ep.check(epilogue, ("x", "w"), planes)
     nb, ib, ob = -(-n // cfg.batch), -(-ci // cfg.block_in), -(-co // cfg.block_out)
-    work = Work(nb, ob, ib, operands=len(ep.accumulator_operands(epilogue)), alu_ops=ep.alu_ops(epilogue, planes))
-    work = replace(work, planes=4 if planes else 1, packed=len(ep.operand_names(epilogue)) - work.operands)
-    if search is not None and tile is None:
-        facts = {"n": n, "ci": ci, "co": co, "epilogue": tuple(epilogue), "planes": planes}
-        tile = search.tile(work, cfg, vthreads, partial(dense, cfg, **facts))
-    tile = chosen_tile(work, cfg, tile, vthreads)
     x = te.placeholder((nb, ib, cfg.batch, cfg.block_in), "int8", "x")
     w = te.placeholder((ob, ib, cfg.block_out, cfg.block_in), "int8", "w")
     c, i = te.reduce_axis((0, ib), "ci"), te.reduce_axis((0, cfg.block_in), "i")
@@ -57,11 +50,7 @@ def dense(
 
     acc = te.compute((nb, ob, cfg.batch, cfg.block_out), product, name="acc")
     after = ep.build(acc, epilogue, planes, cfg, ob)
-    return schedule_reduction(cfg, Reduction([x, w], after, ("n", "co"), False), tile)
-
-
-def chosen_tile(work: Work, cfg: Config, tile: Tile | None, vthreads: int | None) -> Tile:
-    """`tile` with `vthreads` where both are given, else the best one."""
-    if tile is None:
-        return best_tile(work, cfg, 2 if vthreads is None else vthreads)
-    return tile if vthreads is None else replace(tile, vthreads=vthreads)
+    func = te.create_prim_func([x, w, *after.operands, *after.outputs])
+    arrange = partial(arrange_reduction, cfg, Reduction(after, ("n", "co"), padded=False))
+    work = ep.with_epilogue(Work(nb, ob, ib), epilogue, planes)
+    return Layer(cfg, func, work, arrange).scheduled(tile, vthreads, search)

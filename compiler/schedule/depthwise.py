@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError
 from ..intrin import ACC, INP, SLOTS, WGT, tensorize_depthwise, tensorize_reset
-from ..search import Search
-from ..tile import Tile, Work
+from ..tile import OUTPUT_DIMS, Tile, Work
 from ..tvm_compat import Schedule, te
 from . import epilogue as ep
 from .conv2d import output_size, padded_input
-from .dense import chosen_tile
+from .layer import Layer, TileSearch
 from .reduction import attach, bind_threads, place_epilogue, tile_outputs
-
-_DIMS = ("n", "co", "oy", "ox")
 
 
 def depthwise(
@@ -37,7 +33,7 @@ def depthwise(
     planes: bool = False,
     tile: Tile | None = None,
     vthreads: int | None = None,
-    search: Search | None = None,
+    search: TileSearch | None = None,
 ) -> Schedule:
     """The schedule of a convolution of `x` (n, c, h, w) with one kernel per channel, `w` (c, kh, kw), in int32.
 
@@ -55,14 +51,6 @@ def depthwise(
             f"depthwise: {cb} blocks of {kh}x{kw} weights are {cb * kh * kw} rows; micro-ops of {cfg.name} reach "
             f"{cfg.wgt_depth}; split the channels"
         )
-    operands, operations = len(ep.accumulator_operands(epilogue)), ep.alu_ops(epilogue, planes)
-    packed = len(ep.operand_names(epilogue)) - operands
-    work = Work(nb, cb, 1, oy, ox, kh, kw, stride, dilation, operands, operations, 4 if planes else 1, True, packed)
-    if search is not None and tile is None:
-        facts = {"n": n, "h": h, "w": w, "c": c, "kh": kh, "kw": kw, "stride": stride, "pad": pad}
-        facts |= {"dilation": dilation, "pad_value": pad_value, "epilogue": tuple(epilogue), "planes": planes}
-        tile = search.tile(work, cfg, vthreads, partial(depthwise, cfg, **facts))
-    tile = replace(chosen_tile(work, cfg, tile, vthreads), ci=1)
     x = te.placeholder((nb, cb, h, w, cfg.batch, block), "int8", "x")
     weight = te.placeholder((entries, block, block), "int8", "w")
     padded, row_step = padded_input(x, oy, (kh, stride[0]), pad, pad_value)
@@ -78,21 +66,22 @@ def depthwise(
     acc = te.compute((nb, cb, oy, ox, cfg.batch, block), product, name="acc")
     after = ep.build(acc, epilogue, planes, cfg, cb)
     func = te.create_prim_func([x, weight, *after.operands, *after.outputs])
-    return _schedule(func.with_attr(SLOTS, {"input": tile.inp_slots} if tile.inp_slots else {}), cfg, after, tile)
+    work = Work(nb, cb, 1, oy, ox, kh, kw, stride, dilation, depthwise=True)
+    work = ep.with_epilogue(work, epilogue, planes)
+    return Layer(cfg, func, work, partial(_arrange, cfg, after)).scheduled(tile, vthreads, search)
 
 
-def _schedule(func, cfg: Config, after: ep.Epilogue, tile: Tile) -> Schedule:
-    sch = Schedule(func)
+def _arrange(cfg: Config, after: ep.Epilogue, sch: Schedule, tile: Tile) -> None:
     acc, data, rows = (sch.get_sblock(name) for name in ("acc", "input", "rows"))
     for block, scope in ((acc, ACC), (data, INP), (rows, WGT)):
         sch.set_scope(block, 0, scope)
     loops = sch.get_loops(acc)
-    levels, inner = tile_outputs(sch, loops[:4], _DIMS, tile)
+    levels, inner = tile_outputs(sch, loops[:4], OUTPUT_DIMS, tile)
     sch.reorder(*(loop for _, loop in levels), *loops[6:], *inner, *loops[4:6])
     bind_threads(sch, levels, tile)
     place_epilogue(sch, after, levels)
-    sch.compute_at(data, attach(sch, levels, _DIMS), preserve_unit_loops=True)
+    sch.compute_at(data, attach(sch, levels, OUTPUT_DIMS), preserve_unit_loops=True)
+    sch.annotate(data, SLOTS, tile.inp_slots)
     init = sch.decompose_reduction(acc, sch.get_loops(acc)[len(levels)])
     tensorize_reset(sch, init, cfg)
     tensorize_depthwise(sch, acc, cfg)
-    return sch

@@ -8,12 +8,13 @@ scale, zero point and clamp per channel. The parameters of both are tensors that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ..intrin import ACC, PAR, PAR_WORDS, REQUANTISE, RESCALE
+from ..tile import Work
 from ..tvm_compat import te, tirx
 
 Stage = tuple[str, "int | str"]
@@ -56,6 +57,13 @@ class Epilogue:
 def alu_ops(chain: Sequence[Stage], planes: bool) -> int:
     """ALU operations per accumulator of an epilogue."""
     return len([op for op, _ in chain if op != "requant"]) + 3 * planes
+
+
+def with_epilogue(work: Work, chain: Sequence[Stage], planes: bool) -> Work:
+    """`work` and what an epilogue adds to it."""
+    operands, operations = len(accumulator_operands(chain)), alu_ops(chain, planes)
+    packed = len(operand_names(chain)) - operands
+    return replace(work, operands=operands, packed=packed, alu_ops=operations, planes=4 if planes else 1)
 
 
 def operand_names(chain: Sequence[Stage]) -> list[str]:

@@ -10,31 +10,27 @@ from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ..intrin import ACC, INP, SLOTS, WGT, tensorize_gemm, tensorize_reset
 from ..tile import Tile
-from ..tvm_compat import Schedule, te
+from ..tvm_compat import Schedule
 from .epilogue import Epilogue
 
 Levels = list[tuple[str, Any]]  # (dimension, loop over tiles), outermost first
 
 
-@dataclass
+@dataclass(frozen=True)
 class Reduction:
-    """Tensor expressions of a layer.
+    """What the schedule needs to know of a layer's expression.
 
     Block `acc` reads `x` (or the padded `input`) and `w`; its loops are the dimensions `outputs` (names of
     `tile.OUTPUT_DIMS`), batch, block_out, then the channel blocks, the kernel's loops and block_in.
     """
 
-    params: list
     epilogue: Epilogue
     outputs: tuple[str, ...]
     padded: bool
 
 
-def schedule_reduction(cfg: Config, work: Reduction, tile: Tile) -> Schedule:
-    """The schedule of `work`. Raises `ScheduleError` for an impossible `tile`."""
-    func = te.create_prim_func([*work.params, *work.epilogue.operands, *work.epilogue.outputs])
-    slots = {"input" if work.padded else "x": tile.inp_slots, "w": tile.wgt_slots}
-    sch = Schedule(func.with_attr(SLOTS, {name: n for name, n in slots.items() if n}))
+def arrange_reduction(cfg: Config, work: Reduction, sch: Schedule, tile: Tile) -> None:
+    """Schedule `work`. Raises `ScheduleError` for an impossible `tile`."""
     acc = sch.get_sblock("acc")
     sch.set_scope(acc, 0, ACC)
     weight = sch.cache_read(acc, 1, WGT)
@@ -48,12 +44,13 @@ def schedule_reduction(cfg: Config, work: Reduction, tile: Tile) -> Schedule:
     sch.reorder(*(loop for _, loop in levels), channels, within, *kernel, *inner, *lanes)
     bind_threads(sch, levels, tile)
     place_epilogue(sch, work.epilogue, levels)
-    for block, dims in ((data, ("n", "oy", "ox", "ci")), (weight, ("co", "ci"))):
+    operands = (data, ("n", "oy", "ox", "ci"), tile.inp_slots), (weight, ("co", "ci"), tile.wgt_slots)
+    for block, dims, slots in operands:
         sch.compute_at(block, attach(sch, [*levels, ("ci", channels)], dims), preserve_unit_loops=True)
+        sch.annotate(block, SLOTS, slots)
     init = sch.decompose_reduction(acc, channels)
     tensorize_reset(sch, init, cfg)
     tensorize_gemm(sch, acc, cfg)
-    return sch
 
 
 def tile_outputs(sch: Schedule, loops: Sequence, names: tuple[str, ...], tile: Tile) -> tuple[Levels, list]:
@@ -64,8 +61,7 @@ def tile_outputs(sch: Schedule, loops: Sequence, names: tuple[str, ...], tile: T
     for name, loop in zip(names, loops):
         size = getattr(tile, name)
         if name == tile.thread and tile.vthreads > 1:  # one split in three: two would leave two bounds
-            share = -(-int(sch.get(loop).extent) // (size * tile.vthreads))
-            thread, outer[name], inner[name] = sch.split(loop, [tile.vthreads, share, size])
+            thread, outer[name], inner[name] = sch.split(loop, [tile.vthreads, None, size])
             threads = [(name, thread)]
         else:
             outer[name], inner[name] = sch.split(loop, [None, size])

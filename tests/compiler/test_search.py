@@ -7,6 +7,7 @@ import pytest
 
 from tilewright.compiler import search
 from tilewright.compiler.schedule.dense import dense
+from tilewright.compiler.schedule.layer import layer_of
 from tilewright.compiler.search import Search, cache_folder
 from tilewright.compiler.tile import Tile, Work, best_tiles, largest_tile
 from tilewright.hw.config import PRESETS
@@ -14,7 +15,6 @@ from tilewright.sim.dram import ZYNQ_HP
 
 TINY = PRESETS["tiny"]
 WORK = Work(1, 6, 5)
-LAYER = {"n": 1, "ci": 20, "co": 24, "epilogue": (), "planes": False}
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,8 @@ def timed(monkeypatch):
     seen = []
 
     def cycles(self, schedule, cfg):
-        seen.append(schedule.keywords["tile"])
+        (tile,) = schedule.args
+        seen.append(tile)
         return 100 - len(seen)
 
     monkeypatch.setattr(Search, "cycles", cycles)
@@ -38,7 +39,7 @@ def timed(monkeypatch):
 
 
 def find(**fields):
-    return Search(**fields).tile(WORK, TINY, None, partial(dense, TINY, **LAYER))
+    return Search(**fields).tile(layer_of(dense, TINY, 1, 20, 24), 2)
 
 
 def test_the_fastest_candidate_wins_and_is_kept(timed, cache):
@@ -47,6 +48,13 @@ def test_the_fastest_candidate_wins_and_is_kept(timed, cache):
     (file,) = cache.iterdir()
     assert json.loads(file.read_text())["co"] == found.co
     assert find(candidates=4) == found and len(timed) == 5
+
+
+def test_another_layer_is_another_entry(timed, cache):
+    for layer in (layer_of(dense, TINY, 1, 20, 24), layer_of(dense, TINY, 1, 20, 24, epilogue=[("shr", 1)])):
+        Search().tile(layer, 2)
+        Search().tile(layer, 1)
+    assert len(list(cache.iterdir())) == 4
 
 
 @pytest.mark.parametrize(
@@ -103,4 +111,4 @@ def test_what_does_not_fit_after_all_takes_forever():
     pytest.importorskip("amaranth")
     tile = Tile(co=6, ci=5, vthreads=1, n=1)
     small = TINY.replace(acc_bytes=64)
-    assert Search().cycles(partial(dense, small, **LAYER, tile=tile), small) == float("inf")
+    assert Search().cycles(partial(dense, small, 1, 20, 24, tile=tile), small) == float("inf")

@@ -1,0 +1,70 @@
+"""What the ready schedules have in common: an expression, and a way to schedule it for any tile that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from ...hw.config import Config
+from ..tile import Tile, Work, best_tile
+from ..tvm_compat import PrimFunc, Schedule
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A layer before its tile is chosen.
+
+    `func` computes it, `arrange(sch, tile)` schedules it, `work` is what the cost model knows of it.
+    """
+
+    cfg: Config
+    func: PrimFunc
+    work: Work
+    arrange: Callable[[Schedule, Tile], None]
+
+    def scheduled(
+        self, tile: Tile | None = None, vthreads: int | None = None, search: TileSearch | None = None
+    ) -> Schedule:
+        """The schedule for `tile`, with `vthreads` where both are given.
+
+        Without a tile it is the one that `search` finds for at most `vthreads` virtual threads (default 2), or that
+        costs least. Raises `CapacityError` where no tile fits, `ScheduleError` for an impossible one.
+        """
+        if tile is None:
+            threads = 2 if vthreads is None else vthreads
+            tile = best_tile(self.work, self.cfg, threads) if search is None else search.tile(self, threads)
+        elif vthreads is not None:
+            tile = replace(tile, vthreads=vthreads)
+        sch = Schedule(self.func)
+        self.arrange(sch, tile)
+        return sch
+
+
+class TileSearch(Protocol):
+    """What chooses a tile: `compiler.search.Search`."""
+
+    def tile(self, layer: Layer, vthreads: int) -> Tile:
+        """The tile to use, with at most `vthreads` virtual threads."""
+        ...
+
+
+def layer_of(ready: Callable[..., Schedule], *args, **kwargs) -> Layer:
+    """The layer that a ready schedule makes of these arguments: `layer_of(conv2d, config, 1, 56, 56, 64, 64, 3, 3)`.
+
+    Raises what `ready` raises.
+    """
+    asked = _Asked()
+    ready(*args, **kwargs, search=asked)
+    return asked.layers[0]
+
+
+class _Asked:
+    """A search that only remembers what it was asked about."""
+
+    def __init__(self):
+        self.layers: list[Layer] = []
+
+    def tile(self, layer: Layer, vthreads: int) -> Tile:
+        self.layers.append(layer)
+        return best_tile(layer.work, layer.cfg, vthreads)
