@@ -1,11 +1,13 @@
-"""Layers of ResNet-18 that go the way of a network's operators: the first convolution and the sums.
+"""Layers of ResNet-18 that go the way of a network's operators: the first convolution, the maximum and the sums.
 
 Where a configuration has the extensions, the first convolution reads an image that the host has laid out (see
-lowering/folded.py), and sums run on the multiplier array (lowering/sums.py).
+lowering/folded.py), the multiplier array sorts what the maximum compares (lowering/maxima.py), and computes sums
+(lowering/sums.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -16,9 +18,10 @@ from ..runtime import kernels, layout
 from ..runtime.program import Program
 from . import graph as g
 from .forms import weighted_sum
-from .lowering import elementwise, linear
+from .lowering import elementwise, linear, pooling
 from .lowering.fold import best_fold
 from .lowering.folded import host_step
+from .lowering.maxima import tiles_of
 from .lowering.recording import Recording, packed_shape
 from .lowering.sums import possible
 from .operators import ADD_SHIFT
@@ -50,23 +53,42 @@ def convolution(c: Layer) -> g.QConv2d:
     return g.QConv2d(c.name, (x,), out, weight, scale, bias, strides=(c.stride, c.stride), pads=pads)
 
 
+@lru_cache(maxsize=4)
+def maximum_of(c: Layer) -> g.MaxPool:
+    """The maximum over windows of a layer's kernel."""
+    x, out = g.Tensor("x", (1, c.ci, c.size, c.size)), g.Tensor("out", (1, c.co, c.output, c.output))
+    return g.MaxPool(c.name, (x,), out, (c.kernel, c.kernel), (c.stride, c.stride), (c.pad, c.pad, c.pad, c.pad))
+
+
 def goes_this_way(op: str, c: Layer, cfg: Config) -> bool:
     """Whether layer `c` of kind `op` is built here."""
     if op == "add":
         return possible(cfg) and weighted_sum(sum_of(c)) is not None
+    if op == "max_pool":
+        return tiles_of(maximum_of(c), cfg) is not None
     return op == "conv2d" and best_fold(convolution(c), cfg) is not None if c.ci < cfg.block_in else False
+
+
+_OPERATORS: dict[str, Callable[[Layer], g.Add | g.MaxPool | g.QConv2d]] = {
+    "add": sum_of,
+    "max_pool": maximum_of,
+    "conv2d": convolution,
+}
 
 
 def program(op: str, c: Layer, cfg: Config) -> Program:
     """The program of the layer: inputs `x` (and `y`), output `out`; weights are constants."""
     rec = Recording(cfg, "double", c.name)
-    layer = sum_of(c) if op == "add" else convolution(c)
+    layer = _OPERATORS[op](c)
     shape = packed_shape(layer.output.shape, cfg)
     rec.activations["out"] = rec.program.buffer("out", shape, cfg.out_bits, kind="output")
-    if isinstance(layer, g.Add):
+    if not isinstance(layer, g.QConv2d):
         for t in layer.inputs:
-            rec.activations[t.name] = rec.program.buffer(t.name, shape, cfg.inp_bits)
-        elementwise.add(rec, layer)
+            rec.activations[t.name] = rec.program.buffer(t.name, packed_shape(t.shape, cfg), cfg.inp_bits)
+        if isinstance(layer, g.Add):
+            elementwise.add(rec, layer)
+        else:
+            pooling.maximum(rec, layer)
         return rec.program
     fold = best_fold(layer, cfg)
     assert fold is not None
@@ -83,6 +105,11 @@ def data(op: str, c: Layer, cfg: Config, rng: np.random.Generator) -> tuple[dict
         scales = {"multipliers": multipliers, "exponents": exponents, "low": -128, "high": 127}
         out = kernels.add(x, y, **scales, zero_points=_ZERO_POINTS, sign=1, shift=ADD_SHIFT)
         return {"x": layout.pack_activations(x, cfg), "y": layout.pack_activations(y, cfg)}, _packed(out, cfg)
+    if op == "max_pool":
+        layer = maximum_of(c)
+        x = rng.integers(-128, 128, layer.x.shape, np.int8)
+        out = kernels.max_pool(x, kernel=layer.kernel, strides=layer.strides, pads=layer.pads)
+        return {"x": layout.pack_activations(x, cfg)}, _packed(out, cfg)
     layer = convolution(c)
     fold = best_fold(layer, cfg)
     assert fold is not None

@@ -7,11 +7,16 @@ import math
 from .. import graph as g
 from ..forms import Requant, mean_store
 from ..schedule.pool import pool
+from . import maxima
 from .recording import Recording, store_parameters
 
 
 def maximum(rec: Recording, op: g.MaxPool) -> None:
-    """Append a maximum over windows."""
+    """Append a maximum over windows: on both units, or with the ALU alone."""
+    tiles = maxima.tiles_of(op, rec.cfg)
+    if tiles is not None:
+        maxima.maximum(rec, op, tiles)
+        return
     _pool(rec, op, "max", op.kernel, op.strides, op.pads, Requant(0, 1 << 30, 1, 0, op.low, op.high))
 
 

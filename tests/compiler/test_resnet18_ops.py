@@ -10,16 +10,17 @@ from tilewright.runtime.loader import run
 from tilewright.runtime.verify import verify
 
 PYNQ, VTA = PRESETS["pynq_z1"], PRESETS["vta"]
-SUM, FIRST = Layer("s", 5, 48, 48, 1, 1), Layer("c", 20, 3, 32, 7, 2)
+SUM, FIRST, MAXIMUM = Layer("s", 5, 48, 48, 1, 1), Layer("c", 20, 3, 32, 7, 2), Layer("m", 20, 32, 32, 3, 2)
 
 
 def test_it_takes_extensions_and_few_channels():
     assert ops.goes_this_way("add", SUM, PYNQ) and not ops.goes_this_way("add", SUM, VTA)
     assert ops.goes_this_way("conv2d", FIRST, PYNQ) and not ops.goes_this_way("conv2d", FIRST, VTA)
+    assert ops.goes_this_way("max_pool", MAXIMUM, PYNQ) and not ops.goes_this_way("max_pool", MAXIMUM, VTA)
     assert not ops.goes_this_way("conv2d", LAYERS["C2"], PYNQ) and not ops.goes_this_way("dense", LAYERS["C2"], PYNQ)
 
 
-@pytest.mark.parametrize("op, layer", [("add", SUM), ("conv2d", FIRST)])
+@pytest.mark.parametrize("op, layer", [("add", SUM), ("conv2d", FIRST), ("max_pool", MAXIMUM)])
 def test_programs_are_exact(op, layer):
     program = ops.program(op, layer, PYNQ)
     verify(program.finish())
