@@ -6,10 +6,10 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
+from .beats import loads_int8
 from .config import Config
 from .isa import AluOp, Mem, Op, Queue
 from .layouts import INDEX_BITS, insn_layout
-from .mover import loads_int8
 from .ports import ADDRESS_BITS, Fault, beat_signature, command_signature, request_signature
 from .regs import Error
 

@@ -6,10 +6,10 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from .beats import beat_shift
 from .config import Config
 from .fifo import Fifo
 from .isa import Mem
-from .mover import beat_shift
 from .ports import BYTES_BITS, Fault, Requantise, StoreRead
 from .ppu import Ppu
 from .regs import Error

@@ -7,10 +7,10 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from .axi import beat_size
+from .beats import beat_shift
 from .config import Config
 from .isa import Mem
 from .layouts import INDEX_BITS, insn_layout
-from .mover import beat_shift
 from .ports import ADDRESS_BITS, BEATS_BITS, command_signature
 
 PLAN_LATENCY = 2  # cycles from an instruction to its first row

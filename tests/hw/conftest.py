@@ -1,7 +1,13 @@
 """What the tests of RTL modules share: a simulator with a time limit, and the two ends of a stream."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+
+from tilewright.hw.isa import entry_bytes
+
+DRAM_BYTES = 1 << 14
 
 
 async def put(ctx, stream, values, rng=None, idle=0.3):
@@ -60,3 +66,45 @@ def simulate():
 
     run.put, run.get = put, get
     return run
+
+
+def tile(rng, cfg, mem):
+    """A random command for a mover, small, as the fields of its payload."""
+    f = {name: int(rng.integers(0, 3)) for name in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
+    if rng.random() < 0.4:
+        f |= {"x_pad_0": 0, "x_pad_1": 0}
+    f |= {"y_size": int(rng.integers(0, 5)), "x_size": int(rng.integers(0, 6)), "pad_value": int(rng.integers(-8, 8))}
+    f["x_stride"] = f["x_size"] if rng.random() < 0.5 else int(rng.integers(0, 12))
+    f["dram_base"] = int(rng.integers(0, 40)) % (DRAM_BYTES // entry_bytes(cfg, mem) // 2)
+    f["sram_base"] = int(rng.integers(0, 8))
+    return {"mem": int(mem), **f, "index": int(rng.integers(0, 99)), "push": {"push_next": 1, "push_prev": 0}}
+
+
+def simple(mem, **fields):
+    """A command for one entry, but for what `fields` say."""
+    names = ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1", "pad_value", "dram_base", "sram_base", "index")
+    push = {"push_prev": 0, "push_next": 0}
+    return {"mem": int(mem), **dict.fromkeys(names, 0), "y_size": 1, "x_size": 1, "x_stride": 1, "push": push} | fields
+
+
+def scratchpad(dut, cfg, mem, store):
+    """A testbench that keeps in `store` what `dut` writes to `mem`: entry -> its bits, as a number."""
+    from tilewright.hw.ports import lane_bits
+
+    port, lane = getattr(dut, f"write_{mem.name.lower()}"), lane_bits(cfg, mem)
+
+    async def bench(ctx):
+        async for _, _, en, addr, word in ctx.tick().sample(port.en, port.addr, port.data):
+            for k in range(len(port.en)):
+                if en >> k & 1:
+                    part = word >> k * lane % len(port.data) & ((1 << lane) - 1)
+                    mask = ((1 << lane) - 1) << k * lane
+                    store[addr] = store.get(addr, 0) & ~mask | part << k * lane
+
+    return bench
+
+
+@pytest.fixture
+def moves():
+    """Commands for the mover and its parts, and what they do to scratchpads."""
+    return SimpleNamespace(tile=tile, simple=simple, scratchpad=scratchpad, dram_bytes=DRAM_BYTES)

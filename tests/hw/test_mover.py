@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
+from tilewright.hw.beats import loaded_as
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem, entry_bytes
-from tilewright.hw.mover import DESCRIPTORS, Mover, loaded_as
-from tilewright.hw.ports import entry_bits, lane_bits
+from tilewright.hw.mover import DESCRIPTORS, Mover
+from tilewright.hw.ports import entry_bits
 from tilewright.hw.regs import Error
 
 ODD = Config(batch=2, block_in=8, block_out=4, wgt_bits=4, inp_bytes=1 << 12, wgt_bytes=1 << 12, acc_bytes=1 << 12)
@@ -17,19 +18,6 @@ CONFIGS = {
     "narrow": PRESETS["tiny"].replace(axi_bits=32),
     "wide": PRESETS["tiny"].replace(axi_bits=256),
 }
-DRAM_BYTES = 1 << 14
-
-
-def tile(rng, cfg, mem):
-    """Random fields of a LOADP; small."""
-    f = {name: int(rng.integers(0, 3)) for name in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
-    if rng.random() < 0.4:
-        f |= {"x_pad_0": 0, "x_pad_1": 0}
-    f |= {"y_size": int(rng.integers(0, 5)), "x_size": int(rng.integers(0, 6)), "pad_value": int(rng.integers(-8, 8))}
-    f["x_stride"] = f["x_size"] if rng.random() < 0.5 else int(rng.integers(0, 12))
-    f["dram_base"] = int(rng.integers(0, 40)) % (DRAM_BYTES // entry_bytes(cfg, mem) // 2)
-    f["sram_base"] = int(rng.integers(0, 8))
-    return {"mem": int(mem), **f, "index": int(rng.integers(0, 99)), "push": {"push_next": 1, "push_prev": 0}}
 
 
 def expected(cfg, mems, tiles, dram):
@@ -59,20 +47,6 @@ def expected(cfg, mems, tiles, dram):
     return out
 
 
-def scratchpad(dut, cfg, mem, store):
-    port, lane = getattr(dut, f"write_{mem.name.lower()}"), lane_bits(cfg, mem)
-
-    async def bench(ctx):
-        async for _, _, en, addr, word in ctx.tick().sample(port.en, port.addr, port.data):
-            for k in range(len(port.en)):
-                if en >> k & 1:
-                    part = word >> k * lane % len(port.data) & ((1 << lane) - 1)
-                    mask = ((1 << lane) - 1) << k * lane
-                    store[addr] = store.get(addr, 0) & ~mask | part << k * lane
-
-    return bench
-
-
 def memory(dut, cfg, dram, rng=None, broken=()):
     """Answers requests in order."""
     size = cfg.axi_bits // 8
@@ -99,12 +73,12 @@ def memory(dut, cfg, dram, rng=None, broken=()):
 
 @pytest.mark.parametrize("mems", [(Mem.INP, Mem.WGT), (Mem.UOP, Mem.ACC)], ids=["load", "compute"])
 @pytest.mark.parametrize("name", CONFIGS)
-def test_random_tiles(simulate, rng, name, mems):
+def test_random_tiles(simulate, moves, rng, name, mems):
     cfg = CONFIGS[name]
     dut = Mover(cfg, mems=mems)
-    dram = rng.integers(0, 256, DRAM_BYTES, np.uint8)
+    dram = rng.integers(0, 256, moves.dram_bytes, np.uint8)
     kinds = loaded_as(cfg, mems)
-    tiles = [tile(rng, cfg, kinds[int(rng.integers(0, len(kinds)))]) for _ in range(30)]
+    tiles = [moves.tile(rng, cfg, kinds[int(rng.integers(0, len(kinds)))]) for _ in range(30)]
     got = {mem: {} for mem in mems}
     moved = []
 
@@ -125,23 +99,17 @@ def test_random_tiles(simulate, rng, name, mems):
             ctx.set(dut.hold, int(rng.random() < 0.1))
             await ctx.tick()
 
-    benches = [scratchpad(dut, cfg, mem, got[mem]) for mem in mems]
+    benches = [moves.scratchpad(dut, cfg, mem, got[mem]) for mem in mems]
     simulate(dut, source, sink, background=[*benches, memory(dut, cfg, dram, rng), count, hold])
     assert got == expected(cfg, mems, tiles, dram)
     rows = [(1 if f["mem"] == Mem.UOP else f["y_size"], f) for f in tiles]
     assert sum(moved) == sum(y * f["x_size"] * entry_bytes(cfg, Mem(f["mem"])) for y, f in rows)
 
 
-def simple(mem, **fields):
-    names = ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1", "pad_value", "dram_base", "sram_base", "index")
-    push = {"push_prev": 0, "push_next": 0}
-    return {"mem": int(mem), **dict.fromkeys(names, 0), "y_size": 1, "x_size": 1, "x_stride": 1, "push": push} | fields
-
-
-def test_one_beat_per_cycle_from_row_to_row_and_command_to_command(simulate, rng):
+def test_one_beat_per_cycle_from_row_to_row_and_command_to_command(simulate, moves, rng):
     cfg = PRESETS["vta"]
-    dut, dram, cycles = Mover(cfg, mems=(Mem.INP, Mem.WGT)), np.zeros(DRAM_BYTES, np.uint8), []
-    tiles = [simple(Mem.INP, y_size=4, x_size=3, x_stride=4, dram_base=k) for k in range(8)]
+    dut, dram, cycles = Mover(cfg, mems=(Mem.INP, Mem.WGT)), np.zeros(moves.dram_bytes, np.uint8), []
+    tiles = [moves.simple(Mem.INP, y_size=4, x_size=3, x_stride=4, dram_base=k) for k in range(8)]
 
     async def source(ctx):
         await simulate.put(ctx, dut.cmd, tiles)
@@ -161,12 +129,12 @@ def test_one_beat_per_cycle_from_row_to_row_and_command_to_command(simulate, rng
     assert cycles[-1] - cycles[0] == len(cycles) - 1
 
 
-def test_requests_run_ahead_of_the_data(simulate):
+def test_requests_run_ahead_of_the_data(simulate, moves):
     cfg = PRESETS["vta"]
     dut = Mover(cfg, mems=(Mem.INP, Mem.WGT))
 
     async def source(ctx):
-        await simulate.put(ctx, dut.cmd, [simple(Mem.WGT, index=k) for k in range(DESCRIPTORS)])
+        await simulate.put(ctx, dut.cmd, [moves.simple(Mem.WGT, index=k) for k in range(DESCRIPTORS)])
 
     async def requests(ctx):
         await simulate.get(ctx, dut.req, DESCRIPTORS)
@@ -183,10 +151,14 @@ def test_requests_run_ahead_of_the_data(simulate):
         ({"x_size": 4}, (1,), Error.READ_RESPONSE),
     ],
 )
-def test_faults_name_the_instruction(simulate, fields, broken, code):
+def test_faults_name_the_instruction(simulate, moves, fields, broken, code):
     cfg = PRESETS["tiny"]
     dut = Mover(cfg, mems=(Mem.INP, Mem.WGT))
-    tiles = [simple(Mem.INP, index=6, dram_base=64), simple(Mem.INP, index=7, **fields), simple(Mem.INP, index=8)]
+    tiles = [
+        moves.simple(Mem.INP, index=6, dram_base=64),
+        moves.simple(Mem.INP, index=7, **fields),
+        moves.simple(Mem.INP, index=8),
+    ]
 
     async def source(ctx):
         await simulate.put(ctx, dut.cmd, tiles)
@@ -196,4 +168,4 @@ def test_faults_name_the_instruction(simulate, fields, broken, code):
         assert ctx.get(dut.fault.code) == code
         assert ctx.get(dut.fault.index) == (7 if code else 0)
 
-    simulate(dut, source, sink, background=[memory(dut, cfg, np.zeros(DRAM_BYTES, np.uint8), broken=broken)])
+    simulate(dut, source, sink, background=[memory(dut, cfg, np.zeros(moves.dram_bytes, np.uint8), broken=broken)])
