@@ -47,13 +47,15 @@ def test_a_load_of_three_entries_ends(solver, new_spec):
 
 
 @pytest.mark.parametrize(
-    "before, after",
+    "part, before, after",
     [
-        ("step.addr.eq(tile.base + count)", "step.addr.eq(tile.base + count + 1)"),
-        ('cmd.x_size + pad["x_pad_1"] - 1', 'cmd.x_size + pad["x_pad_1"]'),
-        ("tile.y_last.eq(height - 1)", "tile.y_last.eq(height)"),
+        ("Walker", "step.addr.eq(tile.base + count)", "step.addr.eq(tile.base + count + 1)"),
+        ("Planner", 'cmd.x_size + pad["x_pad_1"] - 1', 'cmd.x_size + pad["x_pad_1"]'),
+        ("Planner", "tile.y_last.eq(height - 1)", "tile.y_last.eq(height)"),
     ],
 )
-def test_a_wrong_mover_is_found(solver, new_spec, mutant, before, after):
-    changed = mutant("mover", before, after)
-    solver.refuted(one_load(new_spec(), changed.Mover), RANGE, CYCLES)
+def test_a_wrong_mover_is_found(solver, new_spec, mutant, monkeypatch, part, before, after):
+    from tilewright.hw import mover
+
+    monkeypatch.setattr(mover, part, getattr(mutant(part.lower(), before, after), part))
+    solver.refuted(one_load(new_spec(), mover.Mover), RANGE, CYCLES)
