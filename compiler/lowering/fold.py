@@ -19,7 +19,7 @@ from ...hw.isa import Mem, depth
 from .. import graph as g
 
 _PHASES = 12  # more have too many weights
-_TILES = 4  # over the rows of the output, where that many make sense
+_TILES = 8  # over the rows of the output, where that many make sense
 _SLACK = 1.02  # of layouts this close to the best in cycles the one with the fewest bytes: the host writes them
 
 
@@ -103,11 +103,12 @@ class Tiles:
             yield first, min(self.rows, self.oy - first)
 
     def cycles(self, cfg: Config) -> float:
-        """An estimate for one image: products or loads, after the weights and the first tile."""
+        """Estimate for one image: weights, then the first load and all products, or all loads and the last products."""
         fold, entry = self.fold, cfg.inp_entry_bytes / (cfg.axi_bits // 8)
         products = self.blocks * self.oy * sum(fold.columns(phase, self.ox) for phase, *_ in fold.terms)
-        loads = entry * sum(self.entries(rows) for _, rows in self)
-        return max(products, loads) + entry * self.entries(self.rows) + _weight_cycles(self.weights, cfg)
+        loads = [entry * self.entries(rows) for _, rows in self]
+        last = products * min(self.rows, self.oy) / self.oy
+        return max(loads[0] + products, sum(loads) + last) + _weight_cycles(self.weights, cfg)
 
 
 def _weight_cycles(tiles: int, cfg: Config) -> float:
@@ -124,7 +125,7 @@ def best_fold(op: g.QConv2d, cfg: Config) -> Fold | None:
 @lru_cache(maxsize=64)
 def _best(geometry: Geometry, cfg: Config) -> Fold | None:
     found = []
-    for fold in _folds(geometry, cfg.block_in):
+    for fold in folds(geometry, cfg.block_in):
         tiles = Tiles(geometry, fold, cfg)
         if tiles.fit:
             found.append((tiles.cycles(cfg), fold.strips * fold.entries, fold))
@@ -142,7 +143,8 @@ def _unfolded(geometry: Geometry, cfg: Config) -> float:
     return max(weights * math.prod(geometry.output), loads) + _weight_cycles(weights, cfg)
 
 
-def _folds(geometry: Geometry, block: int) -> Iterator[Fold]:
+def folds(geometry: Geometry, block: int) -> Iterator[Fold]:
+    """Every layout that is tried, for entries of `block` bytes."""
     (kh, _), (sy, sx), (oy, ox) = geometry.kernel, geometry.strides, geometry.output
     for rows in range(1, kh + 1):
         count = -(-kh // rows)  # of strips in a window
