@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from ..hw.errors import ScheduleError
 from ..hw.isa import Mem
-from ..runtime.program import MAX_TRIPS, Program
+from ..runtime.kernel import MAX_TRIPS
+from ..runtime.program import Program
 from ..runtime.uop import fold_loops, grid
 from .affine import Env, called, shorten
 from .intrin import DEPTHWISE, GEMM, RESET

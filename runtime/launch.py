@@ -9,8 +9,9 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import EncodingError, ProgramError
-from ..hw.isa import INSN_BYTES, Mem, entry_bytes, known_isa
+from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes, known_isa
 from .buffer import Buffer
+from .tokens import Row
 
 UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-op kernels
 
@@ -69,3 +70,15 @@ class Launch:
     def insn_bytes(self) -> int:
         """Bytes of the instruction stream."""
         return len(self.insn) * INSN_BYTES
+
+
+def encode(isa: Isa, name: str, rows: Sequence[Row], buffers: list[Buffer]) -> Launch:
+    """The launch of the instructions `rows`, which name `buffers`."""
+    number = {id(buffer): k for k, buffer in enumerate(buffers)}
+    insn = np.zeros((len(rows), 2), np.uint64)
+    for kind in {row.format for row in rows}:
+        fmt, at = isa.formats[kind], [k for k, row in enumerate(rows) if row.format == kind]
+        columns = {key: [rows[k].fields.get(key, 0) for k in at] for key in fmt.fields}
+        insn[at] = fmt.encode(len(at), **columns)
+    reloc = np.array([-1 if row.buffer is None else number[id(row.buffer)] for row in rows], np.int32)
+    return Launch(isa.cfg, name, insn, reloc, buffers)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +14,6 @@ from ..hw.isa import (
     EXTENSION_OF_ALU,
     EXTENSION_OF_MEM,
     EXTENSION_OF_OP,
-    ITER_BITS,
     LOADABLE,
     PADDABLE,
     AluOp,
@@ -23,28 +21,15 @@ from ..hw.isa import (
     Mem,
     Op,
     Queue,
-    depth,
     entry_bytes,
     queue_of,
 )
 from .access import dram_access, out_of_range, scratchpad_accesses
 from .buffer import Buffer, Region
-from .launch import UOP_BUFFER, Launch
+from .kernel import Kernel, encoded, loop_fields, pieces, uop_array
+from .launch import UOP_BUFFER, Launch, encode
 from .tokens import Row, connected, insert_tokens, nop, pop_flag, push_flag
-from .uop import UopCache, UopPool, encode_uops, fold_loops, grid
-
-MAX_TRIPS = (1 << ITER_BITS) - 1
-_ORDER_FREE_ALU = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.MUL)
-
-
-@dataclass(frozen=True)
-class _Kernel:
-    """Loops [(extent, dst, src, wgt)] over micro-ops (n, 3), and the fields that every instruction of it carries."""
-
-    format: str
-    loops: tuple[tuple[int, int, int, int], ...]
-    uops: np.ndarray
-    fields: dict[str, int]
+from .uop import UopCache, UopPool
 
 
 class Program:
@@ -190,10 +175,10 @@ class Program:
         self._need_extension(EXTENSION_OF_OP.get(op))
         fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
         nest = [_integers("gemm: loop", loop, 4) for loop in loops]
-        triples = _uop_array(uops, 3)
+        triples = uop_array(uops, 3)
         if reset:  # src and wgt are not read: zeros keep kernels alike
             triples, nest = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in nest]
-        self._execute(_Kernel(op.name, tuple((n, d, s, w) for n, d, s, w in nest), triples, fields))
+        self._execute(Kernel(op.name, tuple((n, d, s, w) for n, d, s, w in nest), triples, fields))
 
     def alu(
         self, op: AluOp, loops: Sequence[tuple[int, int, int]], dst: int = 0, src: int = 0, *, imm: int | None = None
@@ -214,11 +199,11 @@ class Program:
         (value,) = _integers("alu: imm", (0 if imm is None else imm,), 1)
         fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
         nest = [_integers("alu: loop", loop, 3) for loop in loops]
-        pairs = _uop_array(uops, 2)
+        pairs = uop_array(uops, 2)
         if imm is not None:  # src is not read: zeros keep kernels alike
             pairs, nest = pairs * (1, 0), [(n, d, 0) for n, d, _ in nest]
         triples = np.concatenate([pairs, np.zeros((len(pairs), 1), np.int64)], axis=1)
-        self._execute(_Kernel("ALU", tuple((n, d, s, 0) for n, d, s in nest), triples, fields))
+        self._execute(Kernel("ALU", tuple((n, d, s, 0) for n, d, s in nest), triples, fields))
 
     def dep_push(self, source: Queue, target: Queue) -> None:
         """The last instruction of `source`, or a NOP, gives a token to `target` (`tokens="explicit"` only)."""
@@ -244,7 +229,7 @@ class Program:
         if self._launch is None:
             last = Row("FINISH", Queue.COMPUTE, {"op": Op.FINISH})
             rows = self._drained(last) if self.tokens == "explicit" else insert_tokens(self.cfg, self._rows, last)
-            self._launch = self._encode(rows)
+            self._launch = encode(self._isa, self.name, rows, [*self.buffers.values(), *self._uop_buffers()])
         return self._launch
 
     def _drained(self, last: Row) -> list[Row]:
@@ -258,22 +243,15 @@ class Program:
                 last.fields[pop_flag(Queue.COMPUTE, queue)] = 1
         return [*self._rows, last]
 
-    def _encode(self, rows: list[Row]) -> Launch:
+    def _uop_buffers(self) -> list[Buffer]:
+        """The buffer of micro-op kernels, which their loads then name; none where there are no kernels."""
         uops = self._pool.data()
-        buffers = list(self.buffers.values())
-        if uops.size:
-            pool = Buffer(UOP_BUFFER, (len(uops),), 8, False, "constant", uops)
-            for row in self._uop_loads:
-                row.buffer = pool
-            buffers.append(pool)
-        number = {id(buffer): k for k, buffer in enumerate(buffers)}
-        insn = np.zeros((len(rows), 2), np.uint64)
-        for name in {row.format for row in rows}:
-            fmt, at = self._isa.formats[name], [k for k, row in enumerate(rows) if row.format == name]
-            columns = {key: [rows[k].fields.get(key, 0) for k in at] for key in fmt.fields}
-            insn[at] = fmt.encode(len(at), **columns)
-        reloc = np.array([-1 if row.buffer is None else number[id(row.buffer)] for row in rows], np.int32)
-        return Launch(self.cfg, self.name, insn, reloc, buffers)
+        if not uops.size:
+            return []
+        pool = Buffer(UOP_BUFFER, (len(uops),), 8, False, "constant", uops)
+        for row in self._uop_loads:
+            row.buffer = pool
+        return [pool]
 
     def _append(self, row: Row) -> None:
         self._check_open()
@@ -307,69 +285,13 @@ class Program:
         queue = queue_of(Op(fields["op"]), Mem(fields["mem"]))
         self._append(Row(name, queue, fields, accesses, whole, dram_access(self.cfg, fields)))
 
-    def _execute(self, kernel: _Kernel) -> None:
-        if not len(kernel.uops) or any(extent < 1 for extent, *_ in kernel.loops):
-            raise ProgramError(f"{kernel.format.lower()}: loops and micro-ops must run at least once")
-        kernel = replace(kernel, loops=fold_loops(kernel.loops, MAX_TRIPS))
-        free = self._order_free(kernel)
-        instruction, rest = self._choose_loops(kernel.loops, free)
-        inner = grid([tuple(loop) for loop in rest], (0, 0, 0)) if rest else None
-        uops = kernel.uops if inner is None else (inner[:, None, :] + kernel.uops[None]).reshape(-1, 3)
-        if len(uops) <= self.cfg.uop_depth or free or not instruction:
-            for k in range(0, len(uops), self.cfg.uop_depth):
-                self._emit(kernel, instruction, uops[k : k + self.cfg.uop_depth])
-            return
-        extent, *steps = instruction[0]
-        for trip in range(extent):  # unrolled: only then may a kernel be cut without changing the order
-            shifted = _Kernel(kernel.format, instruction[1:], uops + trip * np.array(steps), kernel.fields)
-            self._execute(shifted)
+    def _execute(self, kernel: Kernel) -> None:
+        for loops, uops in pieces(kernel, self.cfg):
+            self._emit(kernel, loops, uops)
 
-    def _order_free(self, kernel: _Kernel) -> bool:
-        """Whether the iterations of `kernel` may run in any order."""
-        f = kernel.fields
-        if kernel.format != "ALU":
-            return not f.get("overwrite") or self._injective(kernel)
-        if f["use_imm"]:
-            return True
-        all_indices = grid([tuple(loop) for loop in kernel.loops], (0, 0, 0))[:, None, :2] + kernel.uops[None, :, :2]
-        dst, src = all_indices[..., 0].reshape(-1), all_indices[..., 1].reshape(-1)
-        apart = not np.isin(dst, src).any()
-        return apart and (f["alu_op"] in _ORDER_FREE_ALU or len(np.unique(dst)) == len(dst))
-
-    @staticmethod
-    def _injective(kernel: _Kernel) -> bool:
-        dst = grid([(n, d) for n, d, *_ in kernel.loops], (0,)) + kernel.uops[:, 0]
-        return len(np.unique(dst)) == dst.size
-
-    def _choose_loops(self, loops: tuple, free: bool) -> tuple[tuple, list]:
-        """(at most two loops for the instruction, the others, which become micro-ops)."""
-        limits = tuple(depth(self.cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
-        fits = [loop[0] <= MAX_TRIPS and all(0 <= s < m for s, m in zip(loop[1:], limits)) for loop in loops]
-        real = [k for k, loop in enumerate(loops) if loop[0] > 1]
-        if free:
-            chosen = sorted(sorted((k for k in real if fits[k]), key=lambda k: (-loops[k][0], k))[:2])
-        else:
-            chosen = []
-            for k in range(len(loops)):
-                if not fits[k] or len(chosen) == 2:
-                    break
-                chosen.append(k)
-        return tuple(loops[k] for k in chosen), [loop for k, loop in enumerate(loops) if k not in chosen]
-
-    def _emit(self, kernel: _Kernel, loops: tuple, uops: np.ndarray) -> None:
-        outer, inner = ((1, 0, 0, 0),) * (2 - len(loops)) + loops
-        fields = dict(kernel.fields, iter_out=outer[0], iter_in=inner[0])
-        for k, index in enumerate(("dst", "src") if kernel.format == "ALU" else ("dst", "src", "wgt"), 1):
-            fields |= {f"{index}_out": outer[k], f"{index}_in": inner[k]}
-        try:
-            words = encode_uops(self._isa.uop, uops)
-        except EncodingError as exc:
-            name, rows = kernel.format.lower(), self.cfg.wgt_depth
-            beyond = f"beyond the {rows} weight rows of a micro-op (loops of the instruction reach others)"
-            what = (
-                beyond if name == "dwgemm" and uops[:, 2].max() >= rows else f"beyond a scratchpad of {self.cfg.name}"
-            )
-            raise CapacityError(f"{name} reaches {what}: {exc}") from None
+    def _emit(self, kernel: Kernel, loops: tuple, uops: np.ndarray) -> None:
+        fields = loop_fields(kernel, loops)
+        words = encoded(kernel, self._isa, uops)
         key = words.tobytes()
         start, missing = self._cache.place(key, len(words))
         fields |= {"uop_bgn": start, "uop_end": start + len(words)}
@@ -428,10 +350,3 @@ def _integers(what: str, values: Sequence[int], n: int) -> tuple[int, ...]:
     if len(found) != n:
         raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}")
     return found
-
-
-def _uop_array(uops: np.ndarray, columns: int) -> np.ndarray:
-    array = np.asarray(uops)
-    if array.ndim != 2 or array.shape[1] != columns or array.dtype.kind not in "iu":
-        raise ProgramError(f"micro-ops must be integers of shape (n, {columns}), not {array.dtype} {array.shape}")
-    return array.astype(np.int64)

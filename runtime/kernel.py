@@ -1,0 +1,114 @@
+"""Loops over micro-ops as instructions: which two loops an instruction has, and where a kernel may be cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import CapacityError, EncodingError, ProgramError
+from ..hw.isa import ITER_BITS, AluOp, Isa, Mem, depth
+from .uop import encode_uops, fold_loops, grid
+
+MAX_TRIPS = (1 << ITER_BITS) - 1
+_ORDER_FREE_ALU = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.MUL)
+Loops = tuple[tuple[int, int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Loops [(extent, dst, src, wgt)] over micro-ops (n, 3), and the fields that every instruction of it carries."""
+
+    format: str
+    loops: Loops
+    uops: np.ndarray
+    fields: dict[str, int]
+
+
+def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, np.ndarray]]:
+    """Instructions that do what `kernel` does: (at most two loops, micro-ops that fit the buffer) of each, in order.
+
+    Raises `ProgramError` for a kernel that does nothing.
+    """
+    if not len(kernel.uops) or any(extent < 1 for extent, *_ in kernel.loops):
+        raise ProgramError(f"{kernel.format.lower()}: loops and micro-ops must run at least once")
+    kernel = replace(kernel, loops=fold_loops(kernel.loops, MAX_TRIPS))
+    free = order_free(kernel)
+    instruction, rest = choose_loops(kernel.loops, free, cfg)
+    inner = grid([tuple(loop) for loop in rest], (0, 0, 0)) if rest else None
+    uops = kernel.uops if inner is None else (inner[:, None, :] + kernel.uops[None]).reshape(-1, 3)
+    if len(uops) <= cfg.uop_depth or free or not instruction:
+        for k in range(0, len(uops), cfg.uop_depth):
+            yield instruction, uops[k : k + cfg.uop_depth]
+        return
+    extent, *steps = instruction[0]
+    for trip in range(extent):  # unrolled: only then may a kernel be cut without changing the order
+        yield from pieces(replace(kernel, loops=instruction[1:], uops=uops + trip * np.array(steps)), cfg)
+
+
+def order_free(kernel: Kernel) -> bool:
+    """Whether the iterations of `kernel` may run in any order."""
+    f = kernel.fields
+    if kernel.format != "ALU":
+        return not f.get("overwrite") or _injective(kernel)
+    if f["use_imm"]:
+        return True
+    all_indices = grid([tuple(loop) for loop in kernel.loops], (0, 0, 0))[:, None, :2] + kernel.uops[None, :, :2]
+    dst, src = all_indices[..., 0].reshape(-1), all_indices[..., 1].reshape(-1)
+    apart = not np.isin(dst, src).any()
+    return apart and (f["alu_op"] in _ORDER_FREE_ALU or len(np.unique(dst)) == len(dst))
+
+
+def _injective(kernel: Kernel) -> bool:
+    dst = grid([(n, d) for n, d, *_ in kernel.loops], (0,)) + kernel.uops[:, 0]
+    return len(np.unique(dst)) == dst.size
+
+
+def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, list[tuple[int, int, int, int]]]:
+    """(at most two loops for the instruction, the others, which become micro-ops).
+
+    Where the order is `free`, the longest loops go to the instruction; else the outermost, as far as they fit it.
+    """
+    limits = tuple(depth(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
+    fits = [loop[0] <= MAX_TRIPS and all(0 <= s < m for s, m in zip(loop[1:], limits)) for loop in loops]
+    real = [k for k, loop in enumerate(loops) if loop[0] > 1]
+    if free:
+        chosen = sorted(sorted((k for k in real if fits[k]), key=lambda k: (-loops[k][0], k))[:2])
+    else:
+        chosen = []
+        for k in range(len(loops)):
+            if not fits[k] or len(chosen) == 2:
+                break
+            chosen.append(k)
+    return tuple(loops[k] for k in chosen), [loop for k, loop in enumerate(loops) if k not in chosen]
+
+
+def loop_fields(kernel: Kernel, loops: Loops) -> dict[str, int]:
+    """The fields of an instruction of `kernel` with `loops`, at most two; micro-ops are not among them."""
+    outer, inner = ((1, 0, 0, 0),) * (2 - len(loops)) + loops
+    fields = dict(kernel.fields, iter_out=outer[0], iter_in=inner[0])
+    for k, index in enumerate(("dst", "src") if kernel.format == "ALU" else ("dst", "src", "wgt"), 1):
+        fields |= {f"{index}_out": outer[k], f"{index}_in": inner[k]}
+    return fields
+
+
+def encoded(kernel: Kernel, isa: Isa, uops: np.ndarray) -> np.ndarray:
+    """The words of `uops`. Raises `CapacityError` where they name what the configuration does not have."""
+    try:
+        return encode_uops(isa.uop, uops)
+    except EncodingError as exc:
+        name, rows = kernel.format.lower(), isa.cfg.wgt_depth
+        what = f"beyond a scratchpad of {isa.cfg.name}"
+        if name == "dwgemm" and uops[:, 2].max() >= rows:
+            what = f"beyond the {rows} weight rows of a micro-op (loops of the instruction reach others)"
+        raise CapacityError(f"{name} reaches {what}: {exc}") from None
+
+
+def uop_array(uops: np.ndarray, columns: int) -> np.ndarray:
+    """`uops` as int64 (n, `columns`). Raises `ProgramError` for other shapes and what are no integers."""
+    array = np.asarray(uops)
+    if array.ndim != 2 or array.shape[1] != columns or array.dtype.kind not in "iu":
+        raise ProgramError(f"micro-ops must be integers of shape (n, {columns}), not {array.dtype} {array.shape}")
+    return array.astype(np.int64)
