@@ -66,4 +66,4 @@ def test_a_small_one_is_one_exact_program(maker, tmp_path):
 def test_the_whole_one_is_exact_and_fast(maker, tmp_path):
     graph, executable, launch = compiled(maker, tmp_path)
     run(graph, executable)
-    assert predict(launch).cycles <= 8_500_000
+    assert predict(launch).cycles <= 1.03 * 7_441_960  # the sum of its layers' rooflines
