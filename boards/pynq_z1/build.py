@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ...hw.config import Config
 from ...hw.errors import ExecutionError, FileError, UnsupportedError
+from ...hw.needs import need
 from ...runtime.files import atomic_write
 from . import scripts
 from .board import PART, Board
@@ -49,15 +50,10 @@ def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
     Raises `UnsupportedError` for a configuration that the board's ports do not take, or where Amaranth is missing,
     `FileError` for a folder that cannot be written.
     """
-    try:
-        from ...hw.verilog import to_verilog
-        from .platform import PynqZ1, Top, check_board
-    except ModuleNotFoundError as exc:
-        if not (exc.name or "").startswith("amaranth"):
-            raise
-        raise UnsupportedError(
-            "the circuit needs Amaranth, which is not installed; pip install 'tilewright[rtl]'"
-        ) from None
+    need("the circuit", "rtl", "amaranth")
+    from ...hw.verilog import to_verilog
+    from .platform import PynqZ1, Top, check_board
+
     check_board(cfg, board)
     folder = Path(folder)
     try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.boards.synthesis import Resources, count, need
+from tilewright.boards.synthesis import Resources, count, need_tools
 from tilewright.hw.errors import UnsupportedError
 
 # what Yosys counts of a design of four modules, one of them twice
@@ -29,4 +29,4 @@ def test_a_cell_of_unknown_size_is_not_counted_as_nothing():
 
 def test_a_missing_tool_says_what_to_install():
     with pytest.raises(UnsupportedError, match="synthesis needs no-such-tool, which is not installed; pip install"):
-        need("json", "no_such_tool")
+        need_tools("json", "no_such_tool")

@@ -97,7 +97,7 @@ def test_the_count_of_the_whole_top(tilewright, tmp_path, path, asked, monkeypat
         return Synthesis("tiny", Resources(7000, 5000, 3.5, 31), {"bridge": Resources(150, 100, 0, 0)})
 
     monkeypatch.setattr(synthesis, "synthesise_file", synthesise_file)
-    monkeypatch.setattr(synthesis, "need", lambda name: None)
+    monkeypatch.setattr(synthesis, "need_tools", lambda name: None)
     done = tilewright("bitstream", "--config", "tiny", "-o", tmp_path / "b")
     assert done.status == 5 and done.out.splitlines()[1].startswith("nothing here builds it; its resources are counted")
     ((verilog, top, config),) = seen

@@ -93,5 +93,7 @@ def test_what_is_missing_is_named(monkeypatch):
     from tilewright.hw.errors import UnsupportedError
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UnsupportedError, match=r"need gRPC and protobuf, .* pip install 'tilewright\[board\]'"):
+    with pytest.raises(
+        UnsupportedError, match=r"a board from afar needs gRPC and protobuf, .* pip install 'tilewright\[board\]'"
+    ):
         need_grpc()
