@@ -72,6 +72,14 @@ def reset_intrin(cfg: Config) -> str:
     return name
 
 
+def register(cfg: Config) -> None:
+    """Register the intrinsics of `cfg`, for schedules that are read from a file."""
+    gemm_intrin(cfg)
+    reset_intrin(cfg)
+    if cfg.block_in == cfg.block_out:
+        depthwise_intrin(cfg)
+
+
 def _gemm(batch: int, block_in: int, block_out: int):
     inp, wgt, acc = (batch, block_in), (block_out, block_in), (batch, block_out)
     one = batch == 1  # tensorize drops unit iterators, so the description must not have one

@@ -37,6 +37,8 @@ class Tile:
     `co` and `ci`. `order` names the output loops, outermost first; inside them runs the loop over tiles of `ci`. The
     tiles along `thread` are shared out to `vthreads` virtual threads. `inp_slots` and `wgt_slots` are how many tiles of
     that operand are kept on chip at most, where there is room for them; 0 leaves it to the compiler.
+
+    While a schedule is tuned, sizes and slots may be random variables of it (`space.py`).
     """
 
     n: int = 1
@@ -53,8 +55,9 @@ class Tile:
     def checked(self) -> Tile:
         """This tile. Raises `ScheduleError` for values that no schedule can have."""
         for name in (*OUTPUT_DIMS, "ci"):
-            if getattr(self, name) < 1:
-                raise ScheduleError(f"Tile.{name} = {getattr(self, name)}: must be at least 1")
+            size = getattr(self, name)
+            if isinstance(size, int) and size < 1:
+                raise ScheduleError(f"Tile.{name} = {size}: must be at least 1")
         if sorted(self.order) != sorted(OUTPUT_DIMS):
             raise ScheduleError(f"Tile.order = {self.order}: must name each of {', '.join(OUTPUT_DIMS)} once")
         if self.thread not in OUTPUT_DIMS:
@@ -62,8 +65,9 @@ class Tile:
         if not 1 <= self.vthreads <= MAX_VTHREADS:
             raise ScheduleError(f"Tile.vthreads = {self.vthreads}: must be 1 to {MAX_VTHREADS}")
         for name in ("inp_slots", "wgt_slots"):
-            if getattr(self, name) < 0:
-                raise ScheduleError(f"Tile.{name} = {getattr(self, name)}: must be at least 0")
+            slots = getattr(self, name)
+            if isinstance(slots, int) and slots < 0:
+                raise ScheduleError(f"Tile.{name} = {slots}: must be at least 0")
         return self
 
 

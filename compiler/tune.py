@@ -1,29 +1,31 @@
 """Tuning by measurement: meta_schedule samples the decisions of a schedule, timing model or circuit count cycles.
 
-For authors of operators of their own. Ready schedules have a search that is much faster (`search.py`).
+For authors of operators of their own, and to go beyond the cost model with a ready schedule (`space`). Ready schedules
+have a search that is much faster (`search.py`).
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from ..hw.config import Config, load_config
-from ..hw.errors import ScheduleError, TilewrightError
-from ..runtime.executable import Executable, LaunchStep
-from ..runtime.launch import Launch
-from ..runtime.loader import run
+from ..hw.errors import ScheduleError
 from .api import build
-from .tvm_compat import IRModule, PrimFunc, Schedule, tuning
+from .intrin import register
+from .measure import CLOCK, DEVICES, cycles_of, measurers
+from .schedule.layer import layer_of
+from .space import Space, evolution, random_decisions
+from .tvm_compat import IRModule, PrimFunc, Schedule, tuning, without_intrinsics_of_others
 
-DEVICES = ("timing", "rtl")
-_CLOCK = 1e8  # meta_schedule compares seconds; any frequency will do
-_FAILED = 1e9  # what it records for a trial without a program takes longer
+_FAILED = 1e9  # what meta_schedule records for a trial without a program takes longer
+_MEASURED = "tilewright_measured"  # attribute of a function in a database: the configuration and the device
+_TRIALS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,18 @@ class Tuned:
     trials: list[int]
 
 
+def space(ready: Callable[..., Schedule], *args, vthreads: int = 2, **kwargs) -> Space:
+    """The search space of a ready schedule, for `tune`: `space(conv2d, config, 1, 56, 56, 64, 64, 3, 3)`.
+
+    Its decisions are tile sizes, slots, loop order and virtual threads, 1 to `vthreads`. `ready` is `conv2d`,
+    `depthwise` or `dense`; the other arguments are its own. Raises what `ready` raises.
+    """
+    return Space(layer_of(ready, *args, **kwargs), vthreads)
+
+
 def tune(
     func: PrimFunc,
-    space: Callable[[Schedule], None],
+    space: Callable[[Schedule], None] | Space,
     config: Config | str,
     *,
     trials: int = 32,
@@ -48,106 +59,112 @@ def tune(
     """Try `trials` schedules of `func` and keep the fastest.
 
     `space(sch)` schedules `func`, as for `build`, and takes its decisions from `sch`: `sample_perfect_tile`,
-    `sample_categorical`. Decisions that do not lead to a program, because it does not fit or no instruction covers a
-    statement, are trials that failed. Cycles are those of device `on`, timing or rtl. `work_dir` gets the
-    database of meta_schedule, JSON; by default a folder that is removed afterwards.
+    `sample_categorical`. They are random, and decisions that do not lead to a program, because it does not fit or no
+    instruction covers a statement, are trials that failed. With the space of a ready schedule and its `func` they
+    evolve: most trials are mutations that the cost model finds good, the others random. Cycles are those of device
+    `on`, timing or rtl.
+
+    `work_dir` gets the database of meta_schedule, JSON; by default a folder that is removed afterwards. What was
+    measured there for the same function, configuration and device counts as tried.
 
     Raises `ScheduleError` for another device, or where no trial led to a program, with the reason of the last one.
     """
-    if on not in DEVICES:
-        raise ScheduleError(f"tune: on = {on!r}: must be one of {', '.join(DEVICES)}")
     if trials < 1:
         raise ScheduleError(f"tune: trials = {trials}: must be at least 1")
     cfg = load_config(config)
-    mod = IRModule({"main": func.with_attr("global_symbol", "main")})
-    tvm, errors = tuning(), list[str]()
-    log = logging.getLogger("tvm.s_tir.meta_schedule")
-    log.handlers = [handler for handler in log.handlers if handler.get_name()]  # it fails on those without a name
-    builder, runner = _measurers(tvm, cfg, on, errors)
-    with tempfile.TemporaryDirectory() as folder:
-        database = tvm.meta_schedule.tune_tir(
+    mod, tvm, errors = _workload(func, cfg, on), tuning(), list[str]()
+    builder, runner = measurers(tvm, cfg, on, errors)
+    how = evolution(tvm, space, trials, seed) if isinstance(space, Space) else random_decisions(tvm, space)
+    _keep_quiet()
+    with tempfile.TemporaryDirectory() as temporary, without_intrinsics_of_others():
+        folder = Path(work_dir or temporary)
+        database = _database(tvm, folder)
+        if isinstance(space, Space) and not database.has_workload(mod):
+            _try_first(tvm, database, mod, space, on)
+            trials = max(1, trials - 1)
+        tvm.meta_schedule.tune_tir(
             mod,
-            target=tvm.Target({"kind": "llvm", "num-cores": 1}),
-            work_dir=str(work_dir or folder),
+            target=_target(tvm),
+            work_dir=str(folder),
+            database=database,
             max_trials_global=trials,
-            num_trials_per_iter=min(trials, 16),
+            num_trials_per_iter=min(trials, _TRIALS_AT_ONCE),
             seed=seed,
-            space=tvm.meta_schedule.space_generator.ScheduleFn(space, sch_rules=[], postprocs=[], mutator_probs={}),
             num_tuning_cores=1,
             builder=builder,
             runner=runner,
-            strategy="replay-func",
-            cost_model="random",
-            module_equality="structural",
+            **how,
         )
-        records = list(database.get_all_tuning_records())
-        timed = [r for r in records if r.run_secs and float(r.run_secs[0]) < _FAILED]
-        if not timed:
-            raise ScheduleError(f"tune: none of {trials} trials led to a program; the last one: {errors[-1]}")
-        best = min(timed, key=lambda r: float(r.run_secs[0]))
-        sch = Schedule(mod)
-        best.trace.apply_to_schedule(sch, remove_postproc=False)
-        return Tuned(sch, _cycles(best), [_cycles(r) for r in timed])
+        found = _best(database, mod, func)
+    if found is None:
+        raise ScheduleError(f"tune: none of {trials} trials led to a program; the last one: {errors[-1]}")
+    return found
 
 
-def _cycles(record) -> int:
-    return round(float(record.run_secs[0]) * _CLOCK)
+def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: str = "timing") -> Tuned:
+    """The fastest schedule of `func` that `tune` has left in `work_dir`, without a trial.
 
-
-def _measurers(tvm, cfg: Config, on: str, errors: list[str]):
-    """(builder, runner) of meta_schedule; reasons for trials without a program go to `errors`.
-
-    Each program is a file in a folder of its own, because meta_schedule removes that folder.
+    Raises `ScheduleError` where there is none for this function, configuration and device.
     """
+    cfg = load_config(config)
+    mod, tvm = _workload(func, cfg, on), tuning()
+    if not (Path(work_dir) / "database_tuning_record.json").exists():
+        raise ScheduleError(f"replay: {work_dir} holds no database; tune with work_dir = {str(work_dir)!r} first")
+    register(cfg)
+    found = _best(_database(tvm, Path(work_dir)), mod, func)
+    if found is None:
+        raise ScheduleError(f"replay: {work_dir} has no program of this function for {cfg.name} on {on}: tune it first")
+    return found
+
+
+def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:
+    """`func` as a database knows it: measured elsewhere, it is another one."""
+    if on not in DEVICES:
+        raise ScheduleError(f"tuning: on = {on!r}: must be one of {', '.join(DEVICES)}")
+    fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
+    measured = json.dumps([fields, on], sort_keys=True)
+    return IRModule({"main": func.with_attr("global_symbol", "main").with_attr(_MEASURED, measured)})
+
+
+def _database(tvm: Any, folder: Path) -> Any:
+    folder.mkdir(parents=True, exist_ok=True)
+    return tvm.meta_schedule.database.JSONDatabase(work_dir=str(folder), module_equality="structural")
+
+
+def _target(tvm: Any) -> Any:
+    return tvm.Target({"kind": "llvm", "num-cores": 1})  # meta_schedule wants one
+
+
+def _try_first(tvm: Any, database: Any, mod: IRModule, space: Space, on: str) -> None:
+    """Measure what the cost model would choose, so that what is found is no slower, and the others descend from it."""
+    trace, sch = space.trace(space.first()), Schedule(space.func)
+    trace.apply_to_schedule(sch, remove_postproc=False)
+    cycles = cycles_of(build(sch, space.layer.cfg).finish(), on)
     ms = tvm.meta_schedule
-
-    @tvm.derived_object
-    class Builder(ms.builder.PyBuilder):
-        def build(self, inputs):
-            return [self._one(each.mod) for each in inputs]
-
-        def _one(self, mod):
-            try:
-                executable = Executable.from_launch(build(mod, cfg).finish())
-            except TilewrightError as exc:
-                errors.append(str(exc))
-                return ms.builder.BuilderResult(None, str(exc))
-            path = Path(tempfile.mkdtemp(prefix="tilewright-")) / "program.tw"
-            executable.save(path)
-            return ms.builder.BuilderResult(str(path), None)
-
-    @tvm.derived_object
-    class Future(ms.runner.PyRunnerFuture):
-        def __init__(self, seconds: float):
-            super().__init__()
-            self.seconds = seconds
-
-        def done(self):
-            return True
-
-        def result(self):
-            return ms.runner.RunnerResult([self.seconds], None)
-
-    @tvm.derived_object
-    class Runner(ms.runner.PyRunner):
-        def run(self, inputs):
-            return [Future(self._cycles(Executable.load(each.artifact_path)) / _CLOCK) for each in inputs]
-
-        def _cycles(self, executable: Executable) -> int:
-            (step,) = executable.steps
-            assert isinstance(step, LaunchStep)
-            return cycles_of(step.launch, on)
-
-    return Builder(), Runner()
+    record = ms.database.TuningRecord(
+        trace,
+        database.commit_workload(mod),
+        run_secs=[cycles / CLOCK],
+        target=_target(tvm),
+        args_info=ms.arg_info.ArgInfo.from_prim_func(space.func),
+    )
+    database.commit_tuning_record(record)
 
 
-def cycles_of(launch: Launch, on: str) -> int:
-    """Cycles of a program on a device of `DEVICES`, on inputs of zeros: they do not depend on values."""
-    if on == "timing":
-        from ..sim.timing import predict
+def _best(database: Any, mod: IRModule, func: PrimFunc) -> Tuned | None:
+    records = database.get_top_k(database.commit_workload(mod), len(database)) if database.has_workload(mod) else []
+    timed = [r for r in records if r.run_secs and float(r.run_secs[0]) < _FAILED]
+    if not timed:
+        return None
+    cycles = [round(float(r.run_secs[0]) * CLOCK) for r in timed]
+    fastest = cycles.index(min(cycles))
+    sch = Schedule(func)
+    timed[fastest].trace.apply_to_schedule(sch, remove_postproc=False)
+    return Tuned(sch, cycles[fastest], cycles)
 
-        return predict(launch).cycles
-    zeros = {b.name: b.unpack(np.zeros(b.nbytes, np.uint8)) for b in launch.buffers if b.kind == "input"}
-    cycles = run(launch, zeros, on)[1].cycles
-    assert cycles is not None
-    return cycles
+
+def _keep_quiet() -> None:
+    """Leave the log of meta_schedule to the files in its folder."""
+    log = logging.getLogger("tvm.s_tir.meta_schedule")
+    log.handlers = [handler for handler in log.handlers if handler.get_name()]  # it fails on those without a name
+    log.setLevel(logging.ERROR)  # it takes this for the console

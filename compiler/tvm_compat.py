@@ -6,6 +6,10 @@ Raises `UnsupportedError` when TVM is missing or is another version than the one
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ..hw.errors import UnsupportedError
@@ -81,7 +85,25 @@ __all__ = [
     "torch_frontend",
     "tuning",
     "wildcard",
+    "without_intrinsics_of_others",
 ]
+
+
+@contextmanager
+def without_intrinsics_of_others() -> Iterator[None]:
+    """meta_schedule registers the intrinsics of every CPU and GPU that TVM knows, which takes 12 s; in here it cannot.
+
+    They can be imported afterwards.
+    """
+    name = "tvm.s_tir.tensor_intrin"
+    if name in sys.modules:
+        yield
+        return
+    sys.modules[name] = ModuleType(name)
+    try:
+        yield
+    finally:
+        del sys.modules[name]
 
 
 def tuning() -> Any:

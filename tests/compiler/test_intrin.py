@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.compiler.intrin import gemm_intrin, reset_intrin, tensorize_gemm
+from tilewright.compiler.intrin import gemm_intrin, register, reset_intrin, tensorize_gemm
 from tilewright.compiler.tvm_compat import Schedule, TensorIntrin, te
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError, UnsupportedError
@@ -17,6 +17,13 @@ def test_intrinsics_are_registered_once_per_shape():
     assert gemm_intrin(TINY.replace(name="same", batch=2, block_out=8, acc_bytes=4096, extensions=())) == name
     assert TensorIntrin.get(name).same_as(first)
     assert reset_intrin(TINY) == "tilewright.reset.1x4"
+
+
+def test_schedules_from_a_file_find_their_intrinsics():
+    register(PRESETS["tiny"].replace(name="even", batch=1, block_in=8, block_out=8))
+    register(TINY.replace(name="odd", batch=1, block_in=8, block_out=4, extensions=()))
+    for name in ("gemm.1x8x8", "depthwise.1x8", "reset.1x8", "gemm.1x8x4", "reset.1x4"):
+        assert TensorIntrin.get(f"tilewright.{name}", allow_missing=True) is not None
 
 
 def test_blocks_of_one_are_refused():

@@ -1,6 +1,7 @@
 """compiler/tune.py: meta_schedule tries decisions of a schedule, the fastest program wins."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ pytest.importorskip("amaranth")
 
 from tilewright.compiler import build
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
-from tilewright.compiler.tune import cycles_of, tune
+from tilewright.compiler.schedule.dense import dense
+from tilewright.compiler.tune import cycles_of, replay, tune
+from tilewright.compiler.tune import space as space_of
 from tilewright.compiler.tvm_compat import te
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
@@ -49,7 +52,6 @@ def space(steps=STEPS):
     return schedule
 
 
-@pytest.mark.slow  # meta_schedule takes half a minute to begin
 def test_the_fastest_of_the_trials_is_kept_and_exact(tmp_path):
     tuned = tune(product(), space((1, 2, 4)), TINY, trials=6, seed=3, work_dir=tmp_path)
     program = build(tuned.schedule, TINY)
@@ -64,21 +66,68 @@ def test_the_fastest_of_the_trials_is_kept_and_exact(tmp_path):
     assert np.array_equal(layout.unpack_dense_activations(out["out"], 16), expected)
 
 
-@pytest.mark.slow  # meta_schedule takes half a minute to begin
 def test_trials_that_do_not_fit_fail_alone():
     tuned = tune(product(64), space((2, 64)), TINY, trials=6, seed=1)
     assert tuned.trials and tuned.cycles == min(tuned.trials)
 
 
-@pytest.mark.slow  # meta_schedule takes half a minute to begin
 def test_no_trial_that_fits_is_an_error_with_a_reason():
     with pytest.raises(ScheduleError, match="none of 2 trials led to a program; the last one: local.inp is too small"):
         tune(product(64), space((64,)), TINY, trials=2)
 
 
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """(a ready schedule's space, what was found of it, the folder of its database)."""
+    found, folder = space_of(dense, TINY, 6, 32, 40, epilogue=[("add", "b")]), tmp_path_factory.mktemp("tune") / "new"
+    return found, tune(found.func, found, TINY, trials=6, seed=1, work_dir=folder), folder
+
+
+def test_a_ready_schedule_is_no_slower_than_the_cost_models_choice(tuned):
+    found, best, _ = tuned
+    chosen = cycles_of(build(dense(TINY, 6, 32, 40, epilogue=[("add", "b")]), TINY).finish(), "timing")
+    assert chosen in best.trials and best.cycles <= chosen
+    assert 4 <= len(best.trials) <= 6 and len(set(best.trials)) > 1
+
+
+def test_the_fastest_schedule_comes_out_of_the_database_again(tuned):
+    found, best, folder = tuned
+    again = replay(found.func, TINY, folder)
+    assert (again.cycles, sorted(again.trials)) == (best.cycles, sorted(best.trials))
+    mine, other = (build(each.schedule, TINY).finish() for each in (again, best))
+    assert mine.insn.tobytes() == other.insn.tobytes() and cycles_of(mine, "timing") == best.cycles
+
+
+def test_tuning_goes_on_where_it_stopped(tuned, tmp_path):
+    found, _, folder = tuned
+    shutil.copytree(folder, tmp_path / "copy")
+    before = replay(found.func, TINY, tmp_path / "copy")
+    more = tune(found.func, found, TINY, trials=4, seed=2, work_dir=tmp_path / "copy")
+    assert len(more.trials) > len(before.trials) and more.cycles <= before.cycles
+
+
+def test_the_same_seed_finds_the_same(tuned):
+    found, best, _ = tuned
+    assert sorted(tune(found.func, found, TINY, trials=6, seed=1).trials) == sorted(best.trials)
+
+
+def test_another_function_configuration_or_device_is_not_in_the_database(tuned, tmp_path):
+    found, _, folder = tuned
+    other = space_of(dense, TINY, 6, 32, 40)
+    smaller = TINY.replace(inp_bytes=TINY.inp_bytes // 2)
+    for func, cfg, on in ((other.func, TINY, "timing"), (found.func, smaller, "timing"), (found.func, TINY, "rtl")):
+        with pytest.raises(ScheduleError, match=f"has no program of this function for .* on {on}: tune it first"):
+            replay(func, cfg, folder, on=on)
+    with pytest.raises(ScheduleError, match="holds no database; tune with work_dir"):
+        replay(found.func, TINY, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_mistakes_are_named():
     with pytest.raises(ScheduleError, match="on = 'model': must be one of timing, rtl"):
         tune(product(), space(), TINY, on="model")
+    with pytest.raises(ScheduleError, match="on = 'board': must be one of timing, rtl"):
+        replay(product(), TINY, ".", on="board")
     with pytest.raises(ScheduleError, match="trials = 0: must be at least 1"):
         tune(product(), space(), TINY, trials=0)
 

@@ -30,6 +30,24 @@ def test_save_json_and_tensorize_do_not_crash():
     sch.tensorize(sch.get_loops(sch.get_sblock("y"))[1], "test.smoke")
 
 
+def test_intrinsics_of_others_are_left_out_only_for_a_while():
+    program = """
+import sys
+from tilewright.compiler.tvm_compat import without_intrinsics_of_others
+from tvm.s_tir import TensorIntrin
+name = "tvm.s_tir.tensor_intrin"
+with without_intrinsics_of_others():
+    import tvm.s_tir.tensor_intrin
+    assert not vars(sys.modules[name]).get("__path__")
+assert name not in sys.modules
+sys.modules[name] = sys
+with without_intrinsics_of_others():
+    assert sys.modules[name] is sys
+assert sys.modules[name] is sys
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
+
+
 def test_other_versions_are_refused_with_the_remedy():
     check_versions("0.27.0.post1", "0.1.14.post0")
     with pytest.raises(

@@ -1,0 +1,38 @@
+"""The example that tunes ready schedules finds programs that are no slower than the cost model's, and exact."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("amaranth")
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tune_conv2d.py"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """Tiles that `Search` found before must not matter."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def results(out: str) -> list[tuple[int, int]]:
+    """(cycles of the cost model's choice, of what tuning found) per layer."""
+    assert out.count("replayed from its database; results equal numpy's") == 2
+    chosen, tuned = (re.findall(pattern, out) for pattern in (r"choice +([\d,]+)", r"trials +([\d,]+)"))
+    return [(int(a.replace(",", "")), int(b.replace(",", ""))) for a, b in zip(chosen, tuned)]
+
+
+def test_small_layers_are_tuned_replayed_and_exact(tmp_path, capsys):
+    runpy.run_path(str(EXAMPLE))["main"](tmp_path, size=8, channels=32, trials=4)
+    assert len(found := results(capsys.readouterr().out)) == 2
+    assert all(tuned <= chosen for chosen, tuned in found)
+
+
+@pytest.mark.slow
+def test_layers_of_real_networks_gain(capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", [str(EXAMPLE)])
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    found = results(capsys.readouterr().out)
+    assert len(found) == 2 and all(tuned < chosen for chosen, tuned in found)
