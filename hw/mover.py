@@ -12,9 +12,9 @@ from .fifo import FIFO_LATENCY, Fifo
 from .isa import Mem, Op
 from .layouts import insn_layout
 from .planner import Planner, tile_layout
-from .ports import BYTES_BITS, Fault, SramWrite, beat_signature, move_signature, push_signature, request_signature
+from .ports import move_signature, request_signature
 from .walker import Walker
-from .writer import Writer
+from .writer import Writer, writer_members
 
 TILE_LATENCY = 2  # cycles from a command to its tile's description
 PLAN_LATENCY = TILE_LATENCY + FIFO_LATENCY  # cycles from a command to its first request
@@ -57,21 +57,7 @@ class Mover(wiring.Component):
 
     def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):
         self.cfg, self.mems, self.names = cfg, mems, loaded_as(cfg, mems)
-        super().__init__(
-            {
-                "cmd": In(move_signature()),
-                "req": Out(request_signature(cfg)),
-                "beats": In(beat_signature(cfg)),
-                **{f"write_{mem.name.lower()}": Out(SramWrite(cfg, mem)) for mem in mems},
-                "done": Out(push_signature()),
-                "hold": In(1),
-                "idle": Out(1),
-                "fault": Out(Fault()),
-                "bytes": Out(BYTES_BITS),
-                "memory_wait": Out(1),
-                "progress": Out(1),
-            }
-        )
+        super().__init__({"cmd": In(move_signature()), "req": Out(request_signature(cfg)), **writer_members(cfg, mems)})
 
     def elaborate(self, platform):
         """Planner (requests), descriptor FIFO, walker (entries), writer (beats)."""

@@ -14,6 +14,21 @@ from .regs import Error
 from .walker import step_layout
 
 
+def writer_members(cfg: Config, mems: tuple[Mem, ...]) -> dict:
+    """Members of a `Writer` besides what it writes, for `wiring.Component`; a mover has them too."""
+    return {
+        "beats": In(beat_signature(cfg)),
+        **{f"write_{mem.name.lower()}": Out(SramWrite(cfg, mem)) for mem in mems},
+        "done": Out(push_signature()),
+        "hold": In(1),
+        "idle": Out(1),
+        "fault": Out(Fault()),
+        "bytes": Out(BYTES_BITS),
+        "memory_wait": Out(1),
+        "progress": Out(1),
+    }
+
+
 class Writer(wiring.Component):
     """Writes steps: all lanes of a padding entry at once, data beat by beat.
 
@@ -23,20 +38,7 @@ class Writer(wiring.Component):
 
     def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):
         self.cfg, self.mems = cfg, mems
-        super().__init__(
-            {
-                "step": In(stream.Signature(step_layout(cfg))),
-                "beats": In(beat_signature(cfg)),
-                **{f"write_{mem.name.lower()}": Out(SramWrite(cfg, mem)) for mem in mems},
-                "done": Out(push_signature()),
-                "hold": In(1),
-                "idle": Out(1),
-                "fault": Out(Fault()),
-                "bytes": Out(BYTES_BITS),
-                "memory_wait": Out(1),
-                "progress": Out(1),
-            }
-        )
+        super().__init__({"step": In(stream.Signature(step_layout(cfg))), **writer_members(cfg, mems)})
 
     def elaborate(self, platform):
         """One register between beats and scratchpads; a counter of an entry's chunks."""

@@ -10,7 +10,10 @@ import pytest
 from ai_edge_litert import schema_py_generated
 
 from tilewright.compiler import build, reference
+from tilewright.compiler import graph as g
+from tilewright.compiler.frontend import import_onnx
 from tilewright.compiler.tflite import import_tflite
+from tilewright.hw.errors import UnsupportedError
 from tilewright.hw.isa import Isa
 
 
@@ -60,6 +63,19 @@ class QdqModel:
         parameters = self.const(b), self.const(scale), self.const(np.zeros(scale.shape, np.int32))
         return self.node("DequantizeLinear", *parameters, axis=0)
 
+    def dense(self, *, scale=0.05, zero_point=0, weight=1, weight_scale=0.5, bias=None, bias_scale=None, y_scale=1.0):
+        """The file of x (1, 4) quantised with `scale` -> Gemm `layer` of equal weights -> quantised with `y_scale`."""
+        x = self.quantise(self.input("x", [1, 4]), scale, zero_point, name="first")
+        weights, scales = self.const(np.full((3, 4), weight, np.int8)), self.const(np.float32(weight_scale))
+        w = self.node("DequantizeLinear", weights, scales, self.const(np.int8(0)), name="weights")
+        b = [] if bias is None else [self.const(np.array(bias))]
+        if bias_scale is not None:
+            scales = self.const(np.float32(bias_scale)), self.const(np.int32(0))
+            b = [self.node("DequantizeLinear", *b, *scales, name="biases")]
+        y = self.node("Gemm", x, w, *b, name="layer", transB=1)
+        self.output(self.quantise(y, y_scale, name="last"))
+        return self.save()
+
     def proto(self):
         constants = [onnx.numpy_helper.from_array(value, name) for name, value in self.constants.items()]
         graph = onnx.helper.make_graph(self.nodes, "test", self.inputs, self.outputs, constants)
@@ -79,6 +95,40 @@ class QdqModel:
 def qdq(tmp_path):
     """A maker of `QdqModel`s that are saved in the test's folder."""
     return lambda *args, **kwargs: QdqModel(tmp_path, *args, **kwargs)
+
+
+@pytest.fixture
+def refusal():
+    """The text with which an ONNX file is refused, one line without names of Relax variables."""
+
+    def run(path):
+        with pytest.raises(UnsupportedError) as caught:
+            import_onnx(path)
+        text = str(caught.value)
+        assert "\n" not in text and "lv" not in text
+        return text
+
+    return run
+
+
+@pytest.fixture
+def like():
+    """A maker of tensors of the same scale, (1, 16, 6, 6) unless a shape is given."""
+    return lambda name, *shape: g.Tensor(name, shape or (1, 16, 6, 6), scale=0.1, zero_point=3)
+
+
+@pytest.fixture
+def conv(like):
+    """A maker of 3x3 convolutions of 16 channels, of `like`'s x where none is given."""
+
+    def make(groups, channels=16, pads=(1, 1, 1, 1), x=None, y=None, name="conv"):
+        x = x or like("x")
+        weight = np.random.default_rng(0).integers(-99, 99, (channels, 16 // groups, 3, 3)).astype(np.int8)
+        y = y or like("y", 1, channels, *g.pooled(x.shape[2:], (3, 3), (1, 1), pads))
+        parameters = np.full(channels, 0.002, np.float32), np.zeros(channels, np.int32)
+        return g.QConv2d(name, (x,), y, weight, *parameters, pads=pads, groups=groups)
+
+    return make
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """The accelerator as a module: what it refuses, its arena, what a launch brings and fetches."""
 
+import re
+
 import numpy as np
-import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator import Accelerator, LayerAccelerator
@@ -13,36 +14,22 @@ CFG = PRESETS["pynq_z1"]
 X = g.Tensor("x", (1, 16, 6, 6), scale=0.1, zero_point=3)
 
 
-def like(name, *shape):
-    return g.Tensor(name, shape or X.shape, scale=0.1, zero_point=3)
+def test_refusals_have_reasons(like, conv):
+    windows = {"kernel": (2, 2), "pads": (1, 1, 1, 1)}
+    refused = [
+        (conv(1, pads=(16, 0, 0, 0)), r"padding \(16, 0, 0, 0\): at most 15"),
+        (g.Add("op", (X, like("b", 1, 16, 1, 1)), like("y")), r"operand of shape \(1, 16, 1, 1\) is repeated"),
+        (g.ExactAveragePool("op", (X,), like("y", 1, 16, 7, 7), **windows), "windows of different numbers"),
+        (g.Mean("op", (X,), like("y", 1, 6, 6), (1,)), r"mean over axes \(1,\)"),
+        (g.Concat("op", (X, X), like("y", 1, 16, 12, 6), 2), r"int8 \(1, 16, 12, 6\) along axis 2"),
+        (g.Concat("op", (like("s", 1, 3, 6, 6), X), like("y", 1, 19, 6, 6), 1), "3 channels are no whole blocks"),
+        (g.Reshape("op", (X,), like("y", 1, 576)), "it moves elements"),
+    ]
+    for op, why in refused:
+        assert re.match(why, Accelerator(CFG).refusal(op)), op
 
 
-def conv(groups, channels=16, pads=(1, 1, 1, 1), x=X, y=None, name="conv"):
-    weight = np.random.default_rng(0).integers(-99, 99, (channels, 16 // groups, 3, 3)).astype(np.int8)
-    y = y or like("y", 1, channels, *g.pooled(x.shape[2:], (3, 3), (1, 1), pads))
-    parameters = np.full(channels, 0.002, np.float32), np.zeros(channels, np.int32)
-    return g.QConv2d(name, (x,), y, weight, *parameters, pads=pads, groups=groups)
-
-
-REFUSED = [
-    (conv(1, pads=(16, 0, 0, 0)), r"padding \(16, 0, 0, 0\): at most 15"),
-    (g.Add("op", (X, like("b", 1, 16, 1, 1)), like("y")), r"operand of shape \(1, 16, 1, 1\) is repeated"),
-    (g.ExactAveragePool("op", (X,), like("y", 1, 16, 7, 7), (2, 2), pads=(1, 1, 1, 1)), "windows of different numbers"),
-    (g.Mean("op", (X,), like("y", 1, 6, 6), (1,)), r"mean over axes \(1,\)"),
-    (g.Concat("op", (X, X), like("y", 1, 16, 12, 6), 2), r"int8 \(1, 16, 12, 6\) along axis 2"),
-    (g.Concat("op", (like("s", 1, 3, 6, 6), X), like("y", 1, 19, 6, 6), 1), "3 channels are no whole blocks"),
-    (g.Reshape("op", (X,), like("y", 1, 576)), "it moves elements"),
-]
-
-
-@pytest.mark.parametrize(("op", "why"), REFUSED, ids=lambda value: type(value).__name__)
-def test_refusals_have_reasons(op, why):
-    import re
-
-    assert re.match(why, Accelerator(CFG).refusal(op))
-
-
-def test_more_work_and_more_bytes_take_longer():
+def test_more_work_and_more_bytes_take_longer(like, conv):
     accelerator, layers = Accelerator(CFG), LayerAccelerator(CFG)
     small, large = conv(1), conv(1, 64)
     for module in (accelerator, layers):
@@ -50,14 +37,14 @@ def test_more_work_and_more_bytes_take_longer():
         assert 0 < module.transfer_seconds(X) < module.transfer_seconds(like("t", 1, 16, 60, 60))
 
 
-def test_what_fits_no_scratchpad_runs_on_the_host():
+def test_what_fits_no_scratchpad_runs_on_the_host(like, conv):
     cfg = Config("small", inp_bytes=64, wgt_bytes=1 << 12, acc_bytes=1 << 10, extensions=CFG.extensions)
     graph = g.Graph("g", (X,), (like("y"),), (conv(1),))
     executable = compile_graph(graph, cfg)
     assert all(isinstance(step, HostStep) for step in executable.steps)
 
 
-def test_layers_cannot_be_faster_than_their_weights_arrive():
+def test_layers_cannot_be_faster_than_their_weights_arrive(like):
     rng = np.random.default_rng(1)
     weight = rng.integers(-99, 99, (640, 128)).astype(np.int8)
     parameters = np.full(640, 0.002, np.float32), np.zeros(640, np.int32)

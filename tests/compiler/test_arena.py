@@ -1,6 +1,7 @@
 """Where the activations of a launch lie."""
 
 import numpy as np
+import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler import reference
@@ -15,25 +16,14 @@ CFG = PRESETS["pynq_z1"]
 X = g.Tensor("x", (1, 16, 6, 6), scale=0.1, zero_point=3)
 
 
-def like(name, *shape):
-    return g.Tensor(name, shape or X.shape, scale=0.1, zero_point=3)
-
-
-def conv(groups, channels=16, pads=(1, 1, 1, 1), x=X, y=None, name="conv"):
-    weight = np.random.default_rng(0).integers(-99, 99, (channels, 16 // groups, 3, 3)).astype(np.int8)
-    y = y or like("y", 1, channels, *g.pooled(x.shape[2:], (3, 3), (1, 1), pads))
-    parameters = np.full(channels, 0.002, np.float32), np.zeros(channels, np.int32)
-    return g.QConv2d(name, (x,), y, weight, *parameters, pads=pads, groups=groups)
-
-
-def test_views_are_reshapes_of_vectors():
+def test_views_are_reshapes_of_vectors(like):
     vector, flat = like("v", 1, 64, 1, 1), like("f", 1, 64)
     assert is_view(g.Reshape("op", (vector,), flat)) and is_view(g.Reshape("op", (flat,), vector))
     assert not is_view(g.Reshape("op", (X,), like("y", 1, 576)))
     assert not is_view(g.Reshape("op", (flat,), like("y", 2, 32)))
 
 
-def test_the_arena_holds_what_stays_inside_and_sums_take_the_place_of_an_operand():
+def test_the_arena_holds_what_stays_inside_and_sums_take_the_place_of_an_operand(like, conv):
     a, b, c, y = (like(name) for name in "abcy")
     ops = (
         conv(1, y=a, name="one"),
@@ -55,7 +45,8 @@ def test_the_arena_holds_what_stays_inside_and_sums_take_the_place_of_an_operand
             assert np.array_equal(loaded.run({"x": x})["y"], reference.trace(graph, {"x": x})["y"])
 
 
-def concatenation():
+@pytest.fixture
+def concatenation(like, conv):
     """Two convolutions and the input, one after the other; the first is read again."""
     a, b, wide, again, y = like("a"), like("b"), like("wide", 1, 48, 6, 6), like("again"), like("y", 1, 64, 6, 6)
     ops = (
@@ -68,15 +59,15 @@ def concatenation():
     return g.Graph("g", (X,), (y,), ops)
 
 
-def test_operators_compute_in_their_place_of_a_concatenation():
-    graph = concatenation()
+def test_operators_compute_in_their_place_of_a_concatenation(concatenation):
+    graph = concatenation
     found = {name: (op.name, channel) for name, (op, channel) in members(graph, graph.ops).items()}
     assert found == {"a": ("inner", 0), "b": ("inner", 16), "wide": ("outer", 0), "again": ("outer", 48)}
     assert not arena_plan(graph, graph.ops, CFG).buffers  # all of it lies in the output
 
 
-def test_of_a_concatenation_inside_the_arena_the_whole_lives_from_its_first_part_on():
-    graph = concatenation()
+def test_of_a_concatenation_inside_the_arena_the_whole_lives_from_its_first_part_on(like, conv, concatenation):
+    graph = concatenation
     last = conv(1, x=like("sum"), y=like("last"), name="last")
     total = g.Add("add", (like("again"), like("a")), like("sum"))
     wide = g.Requantize("narrow", (like("y", 1, 64, 6, 6),), like("z", 1, 64, 6, 6))
@@ -85,7 +76,7 @@ def test_of_a_concatenation_inside_the_arena_the_whole_lives_from_its_first_part
     assert (whole.first, whole.last, whole.nbytes) == (0, 7, 64 * 36)
 
 
-def test_views_have_the_bytes_of_another_tensor():
+def test_views_have_the_bytes_of_another_tensor(like):
     a, b = like("v", 1, 64, 1, 1), like("f", 1, 64)
     ops = (g.Reshape("one", (a,), b), g.Requantize("two", (b,), like("y", 1, 64)))
     assert bases(ops) == {"v": "v", "f": "v", "y": "y"}

@@ -10,27 +10,6 @@ from tilewright.compiler.frontend import import_onnx
 from tilewright.hw.errors import UnsupportedError
 
 
-def dense(m, *, scale=0.05, zero_point=0, weight=1, weight_scale=0.5, bias=None, bias_scale=None, y_scale=1.0):
-    """x (1, 4) quantised with `scale` -> Gemm `layer` with equal weights -> quantised with `y_scale`."""
-    x = m.quantise(m.input("x", [1, 4]), scale, zero_point, name="first")
-    parameters = [m.const(np.full((3, 4), weight, np.int8)), m.const(np.float32(weight_scale)), m.const(np.int8(0))]
-    w = m.node("DequantizeLinear", *parameters, name="weights")
-    b = [] if bias is None else [m.const(np.array(bias))]
-    if bias_scale is not None:
-        b = [m.node("DequantizeLinear", *b, m.const(np.float32(bias_scale)), m.const(np.int32(0)), name="biases")]
-    y = m.node("Gemm", x, w, *b, name="layer", transB=1)
-    m.output(m.quantise(y, y_scale, name="last"))
-    return m.save()
-
-
-def refusal(path):
-    with pytest.raises(UnsupportedError) as caught:
-        import_onnx(path)
-    text = str(caught.value)
-    assert "\n" not in text and "lv" not in text
-    return text
-
-
 def test_a_node_may_have_the_name_of_the_output(qdq, onnxruntime_outputs):
     m = qdq()
     x = m.quantise(m.input("x", [1, 4]))
@@ -61,12 +40,12 @@ def test_dense_layers_of_both_kinds_keep_their_names(qdq):
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.5, np.inf, np.nan])
-def test_scales_of_activations_are_positive(qdq, scale):
-    text = refusal(dense(qdq(), scale=scale))
+def test_scales_of_activations_are_positive(qdq, scale, refusal):
+    text = refusal(qdq().dense(scale=scale))
     assert f"QuantizeLinear 'first' has scale {scale:g}; it must be finite and positive" in text
 
 
-def test_weights_and_scales_are_named_by_their_nodes(qdq):
+def test_weights_and_scales_are_named_by_their_nodes(qdq, refusal):
     m = qdq()
     x = m.quantise(m.input("x", [1, 4]), 0.1)
     scale = m.const(np.float32(0.5)), m.const(np.int8(0))
@@ -81,7 +60,7 @@ def test_weights_and_scales_are_named_by_their_nodes(qdq):
     assert "MatMul 'shifted' has weights with a zero point other than 0 (uint8: 128)" in text
 
 
-def test_a_dequantisation_of_another_scale_is_named(qdq):
+def test_a_dequantisation_of_another_scale_is_named(qdq, refusal):
     m = qdq()
     zero = m.const(np.int8(0))
     q = m.node("QuantizeLinear", m.input("x", [1, 4]), m.const(np.float32(0.5)), zero)
@@ -98,5 +77,5 @@ def test_what_the_importer_of_tvm_prints_stays_out_of_sight(qdq, monkeypatch, ca
 
     monkeypatch.setattr(module, "from_onnx", refuse)
     with pytest.raises(UnsupportedError, match="model: TVM's ONNX importer refuses the model: the reason"):
-        import_onnx(dense(qdq()))
+        import_onnx(qdq().dense())
     assert capsys.readouterr().out == ""

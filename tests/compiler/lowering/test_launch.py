@@ -14,18 +14,7 @@ CFG = PRESETS["pynq_z1"]
 X = g.Tensor("x", (1, 16, 6, 6), scale=0.1, zero_point=3)
 
 
-def like(name, *shape):
-    return g.Tensor(name, shape or X.shape, scale=0.1, zero_point=3)
-
-
-def conv(groups, channels=16, pads=(1, 1, 1, 1), x=X, y=None, name="conv"):
-    weight = np.random.default_rng(0).integers(-99, 99, (channels, 16 // groups, 3, 3)).astype(np.int8)
-    y = y or like("y", 1, channels, *g.pooled(x.shape[2:], (3, 3), (1, 1), pads))
-    parameters = np.full(channels, 0.002, np.float32), np.zeros(channels, np.int32)
-    return g.QConv2d(name, (x,), y, weight, *parameters, pads=pads, groups=groups)
-
-
-def test_an_input_is_brought_in_every_form_that_is_read():
+def test_an_input_is_brought_in_every_form_that_is_read(like):
     image = g.Tensor("x", (1, 3, 8, 8), scale=0.1, zero_point=3)
     weight = np.ones((3, 3, 3, 3), np.int8)
     parameters = np.full(3, 0.01, np.float32), np.zeros(3, np.int32)
@@ -42,7 +31,7 @@ def test_an_input_is_brought_in_every_form_that_is_read():
         assert np.array_equal(loaded.run({"x": x})["y"], reference.trace(graph, {"x": x})["y"])
 
 
-def test_concatenations_are_exact(exact):
+def test_concatenations_are_exact(exact, like, conv):
     a, b, wide, again, y = like("a"), like("b"), like("wide", 1, 48, 6, 6), like("again"), like("y", 1, 64, 6, 6)
     ops = (
         conv(1, y=a, name="one"),
@@ -56,7 +45,7 @@ def test_concatenations_are_exact(exact):
     exact(g.Concat("op", (X, X, narrow), like("y", 1, 37, 6, 6), 1))
 
 
-def test_a_view_of_an_input_is_one_on_the_host():
+def test_a_view_of_an_input_is_one_on_the_host(like):
     x, flat, y = like("x", 1, 64, 1, 1), like("f", 1, 64), like("y", 1, 64)
     ops = (g.Reshape("view", (x,), flat), g.Requantize("work", (flat,), y))
     graph = g.Graph("g", (x,), (flat, y), ops)
