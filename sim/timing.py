@@ -153,10 +153,11 @@ class _Engine:
             first = load.next if load.next < compute.next else compute.next
             if port.next < first:
                 first = port.next
-            if store.next < first or store.resume < first:
-                store.step()
-            elif compute.alarm <= first < NEVER or first == NEVER != compute.alarm:
+            due = store.next if store.next < store.resume else store.resume
+            if compute.alarm <= first and compute.alarm <= due and compute.alarm < NEVER:
                 compute.ring()
+            elif due < first:
+                store.step()
             elif first == NEVER:
                 return
             elif load.next == first:
@@ -166,30 +167,44 @@ class _Engine:
             else:
                 port.step()
 
-    def _compute_known(self) -> int:
-        compute = self.compute
+    def _compute_known(self, what: int) -> int:
+        """No job that has not begun reads (or multiplies) `what` before this cycle."""
+        compute, load = self.compute, self.load
+        ahead = compute.ahead(what)
+        if ahead == NEVER or compute.lacks_next() and not compute.pending:
+            return NEVER  # tokens of STORE are given in order
         now = compute.next
         if now == NEVER or compute.pending:
-            now = self.load.next if self.load.next < now else now
             for port in self.ports:
                 if port.next < now:
                     now = port.next
-        return NEVER if now == NEVER else now + 4 + compute.read
+            if compute.alarm < now:
+                now = compute.alarm
+            if now < NEVER and load.mover.left and not compute.pending and compute.lacks_prev():
+                now += self._latency + load.mover.rest()
+            elif load.next < now:
+                now = load.next
+        return NEVER if now == NEVER else now + 4 + compute.read + ahead
 
     def _load_bound(self, now: int) -> int:
-        return min(self.load.next, self.compute.next, self.store.next, self.store.resume) + 4
+        return self._known(self.load, now) + 4
 
     def _compute_bound(self, now: int) -> int:
         compute = self.compute
+        if compute.mover.left:
+            return self._first(now)
         move = compute.next_move[compute.at]
         if move == NEVER:
             return NEVER
-        base = self._known(compute, now)
-        ahead = compute.sums[move - 1] - compute.sums[compute.at] if move > compute.at else 0
-        return base + 4 + ahead
+        return self._known(compute, now) + 4 + max(compute.before[move] - compute.sums[compute.at], 0)
 
     def _store_bound(self, now: int) -> int:
-        return NEVER if self.store.next_move[self.store.at] == NEVER else self._known(self.store, now) + 4
+        store = self.store
+        if store.mover.left:
+            return self._first(now)
+        if store.next_move[store.at] == NEVER:
+            return NEVER
+        return self._known(store, now) + 4
 
     def _fetch_bound(self, now: int) -> int:
         fetch = self.fetch
@@ -201,16 +216,27 @@ class _Engine:
         """`unit` takes no instruction before this cycle."""
         if unit.next < NEVER:
             return unit.next
+        fetch = self.fetch
+        if unit.at == len(unit.arrivals):
+            if fetch.waits_for is not None:
+                return self._known(fetch.waits_for, now)
+            return max(fetch.want, now) + self._latency if fetch.left else NEVER
         if unit is self.store and unit.lacks_prev() and self.compute.settled:
             return self._known(self.compute, now)
         if unit is self.compute and unit.lacks_prev():
-            left = self.load.mover.left
-            if left:  # the token comes with the last beat at the earliest
-                return now + left
+            mover = self.load.mover
+            if mover.left:  # the token comes with the last beat at the earliest
+                return now + self._latency + mover.rest()
         if unit is self.load and not self.load.mover.known:
             return NEVER  # until a request ends, when bounds are looked at again
+        if unit is self.store and self.store.crowded:
+            return -4  # in any cycle
+        return self._first(now)
+
+    def _first(self, now: int) -> int:
+        """Nothing that is not a burst happens before this cycle."""
         first = now + self._latency
-        for cycle in (self.load.next, self.compute.next, self.store.next, self.store.resume):
+        for cycle in (self.load.next, self.compute.next, self.compute.alarm, self.store.next, self.store.resume):
             if cycle < first:
                 first = cycle
         return first

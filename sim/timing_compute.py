@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -65,7 +64,7 @@ class Compute(Unit):
         self._loads: dict[int, _Load] = {}
         self._slots: deque[int] = deque([-NEVER] * interlock.SLOTS, interlock.SLOTS)
         self._flying = 0
-        self._job: tuple[int, Job, int] | None = None  # dispatched, waits for loads whose end is unknown
+        self._job: tuple[int, Job, int, int] | None = None  # dispatched, waits for loads whose end is unknown
         self._jobs = 0
         self._latest = _Begun(PLACE, -1, -1, -1)
         self._visit = -1  # first cycle in which another visit can be taken
@@ -83,13 +82,44 @@ class Compute(Unit):
             deque()
         )  # (from, to, what) of read ports and multipliers, by the time of reads
         self.visits: list[tuple[int, int]] = []
-        self.sums = [0, *accumulate(getattr(self.work[k], "cycles", 0) for k in self.order)]
         self._finish = program.finish
+        self.sums, self.before = self._sums()
+        self._users: dict[int, list[int]] = {}  # see `ahead`
 
     @property
     def settled(self) -> bool:
         """Whether the end of every instruction so far is known."""
         return not self._order
+
+    def _sums(self) -> tuple[list[int], list[int]]:
+        """Cycles of the jobs before each position, and of those that must be over before it can be taken, at least."""
+        sums, before = [0], [0]
+        over, latest, third = 0, PLACE, PLACE  # `third`: the job before the latest, which is the third one soon
+        for k in self.order:
+            job = self.work[k]
+            if type(job) is Job and k != self._finish:
+                # the latest is dispatched when the one before has begun, which reads ahead by `_OPERANDS` visits
+                over = sums[-1] - latest.cycles - _OPERANDS * (third.cycles // third.visits)
+                latest, third = job, latest
+                sums.append(sums[-1] + job.cycles)
+            else:
+                sums.append(sums[-1])
+            before.append(over)
+        return sums, before
+
+    def ahead(self, what: int) -> int:
+        """Cycles that the jobs not begun yet take before the first that reads or multiplies `what`, `NEVER` if none."""
+        users = self._users.get(what)
+        if users is None:
+            users, sums = [NEVER], self.sums
+            for at in range(len(self.order) - 1, -1, -1):
+                job = self.work[self.order[at]]
+                uses = type(job) is Job and (job.banks | PRODUCTS * job.multiply) & what
+                users.append(sums[at] if uses else users[-1])
+            users.reverse()
+            self._users[what] = users
+        at = self._job[3] if self._job else self.at
+        return users[at] - self.sums[at] if users[at] < NEVER else NEVER
 
     @property
     def pending(self) -> bool:
@@ -136,7 +166,7 @@ class Compute(Unit):
             if cycle > self._retired and not self._job:
                 self._epoch = cycle
             self._jobs += 1
-            self._job = (k, work, cycle)
+            self._job = (k, work, cycle, self.at - 1)
             self._over[k] = entry
             self._execute()
             self.mover.proceed()
@@ -148,7 +178,7 @@ class Compute(Unit):
     def _execute(self) -> None:
         """Begin the job that was dispatched, if all that it waits for is known."""
         assert self._job is not None
-        k, job, cycle = self._job
+        k, job, cycle, _ = self._job
         begin = max(cycle + 1, self._latest.read_last)
         visit = self._visit
         banks = job.touched
@@ -217,11 +247,12 @@ class Compute(Unit):
         if last >= self._epoch:
             wraps = (last - self._epoch) // self._period + 2
             written = self._epoch + wraps * self._period + 1
-            if load.after == self._jobs:  # no job follows that keeps the pipeline from draining, so far
+            # no job follows that keeps the pipeline from draining, so far
+            if written > self._retired + 2 and load.after == self._jobs:
                 if self._clock <= self._retired:
                     self.alarm = self._retired + 1
                     return NEVER
-                written = min(written, self._retired + 2)
+                written = self._retired + 2
             free = max(free, written)
         return free + _SEEN
 

@@ -83,6 +83,12 @@ class Mover(Client):
         """Whether the next move can be started."""
         return self.over < NEVER
 
+    def rest(self) -> int:
+        """Beats that are still to be asked for before the first tile is over, at least, where no burst waits."""
+        move = self._move
+        assert move is not None
+        return self.left + (self._rows * move.length if len(self._tiles) == 1 and move.per_beat == 1 else 0)
+
     def accept(self, free: int) -> None:
         """The next row's request, as early as the registers between planner and splitter allow."""
         self._splitter = free
@@ -226,7 +232,7 @@ class Mover(Client):
         asked, taken, place = self.asked, self.taken, self._place
         put, s1, s2 = self._put, self._s1, self._s2
         ends, sent, end = port.ends, port.sent, port.end
-        while rows > 1 and address % BURST_BEATS + length <= BURST_BEATS:
+        while self._rows > 1 and address % BURST_BEATS + length <= BURST_BEATS:
             if now >= until:
                 until = limit(now)
                 if now >= until:
@@ -247,12 +253,12 @@ class Mover(Client):
             # the next request
             put = put + 1 if put > s2 else s2 + 1
             s2, s1 = s1, put + fifo.FIFO_LATENCY if put + fifo.FIFO_LATENCY > now else now
-            address, rows = address + move.step, rows - 1
+            address, self._rows = address + move.step, self._rows - 1
             port.grant, self._splitter, self.asked, self.valid = now, now, asked, s1 + SPLIT
             self.update()
             now = port.turn(self.want)
-        self._tiles[0].rows -= self._rows - rows
-        self._rows, self.address, self._unit, self._place = rows, address, address + move.step, place
+        self._tiles[0].rows -= rows - self._rows
+        self.address, self._unit, self._place = address, address + move.step, place
         self._put, self._s1, self._s2 = put, s1, s2
         port.sent, port.end = sent, end
         return now

@@ -110,6 +110,12 @@ class Unit:
             return False
         return self.from_prev.taken >= len(self.from_prev.ready)
 
+    def lacks_next(self) -> bool:
+        """Whether the next instruction lacks a token of the queue behind."""
+        if self.at >= len(self.arrivals) or not self.pop_next[self.order[self.at]]:
+            return False
+        return self.from_next.taken >= len(self.from_next.ready)
+
     def wake(self) -> None:
         """Something that `next` may depend on is known now."""
         if self.next == NEVER:

@@ -1,4 +1,4 @@
-"""What the tests of the model share: a machine to run instructions on, and an interpreter to compare it with."""
+"""What the tests of the model share: a machine to run instructions on, an interpreter to compare it with, a program."""
 
 import math
 from collections import defaultdict
@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.isa import PAR, AluOp, Isa, Mem, Op, depth, entry_bytes
+from tilewright.hw.isa import PAR, AluOp, Isa, Mem, Op, Queue, depth, entry_bytes
+from tilewright.runtime.program import Program
 from tilewright.sim.model import Model
+from tilewright.sim.timing import predict
 
 TINY = PRESETS["tiny"]
 UNEQUAL = {"extensions": TINY.extensions - {"depthwise"}}  # which needs equal blocks
@@ -313,6 +315,27 @@ def kit():
         **{f.__name__: f for f in (wrap, scaled, parameters, random_uops, random_loop, filled, load_uops)},
         CONFIGS=CONFIGS,
     )
+
+
+@pytest.fixture
+def overlapped():
+    """The timing, on pynq_z1, of a program in which each of a number of loads gives a token to a GEMM of 1000 visits;
+    and the positions of the GEMMs.
+    """
+
+    def predicted(loads: int):
+        cfg = PRESETS["pynq_z1"]
+        program = Program(cfg, tokens="explicit")
+        x = program.buffer("x", (loads, cfg.inp_entry_bytes))
+        for k in range(loads):
+            program.load(Mem.INP, k, x, k)
+            program.dep_push(Queue.LOAD, Queue.COMPUTE)
+            program.dep_pop(Queue.LOAD, Queue.COMPUTE)
+            program.gemm([(1000, 0, 0, 0)])
+        timing = predict(program)
+        return timing, np.flatnonzero((timing.queue == Queue.COMPUTE) & (timing.end - timing.start > 900))
+
+    return predicted
 
 
 @pytest.fixture
