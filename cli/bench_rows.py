@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from ..runtime.device import Stats
 
 
-_NO_RATES = {"utilisation": None, "bytes_per_cycle": None}
-
-
 def facts(workload: str, cfg: Config, device: str, skip: Iterable[str] = ()) -> dict[str, Any]:
     """What was measured: `workload` on `device`, as the document begins."""
     from ..sim.dram import ZYNQ_HP
@@ -46,9 +43,10 @@ def row(cfg: Config, stats: Stats, *, macs: int, instructions: int, exact: bool)
 
 def rates(row: dict[str, Any]) -> dict[str, float | None]:
     """Per cycle of `row`, a layer's or a sum: the part that `ideal` is, and bytes moved."""
-    cycles = row["cycles"]
-    moved = row["load_bytes"] + row["store_bytes"]
-    return {"utilisation": row["ideal"] / cycles, "bytes_per_cycle": moved / cycles} if cycles else _NO_RATES
+    cycles, moved = row["cycles"], row["load_bytes"] + row["store_bytes"]
+    if not cycles:
+        return {"utilisation": None, "bytes_per_cycle": None}
+    return {"utilisation": row["ideal"] / cycles, "bytes_per_cycle": moved / cycles}
 
 
 def emit(about: dict[str, Any], rows: Sequence[dict[str, Any]], sums: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, FileError, UnsupportedError
 from tilewright.hw.isa import Mem, Op
-from tilewright.runtime import device
+from tilewright.runtime import registry
 from tilewright.sim.device import ModelDevice
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.replay import replay_case
@@ -214,8 +214,7 @@ def test_a_wrong_configuration_names_the_file(case):
 
 
 def test_devices_without_given_addresses_cannot_replay(case, monkeypatch):
-    monkeypatch.setitem(device._DEVICES, "remote", ("types", "SimpleNamespace"))
-    monkeypatch.setattr(device, "open_device", lambda name, cfg: None)
+    monkeypatch.setitem(registry._DEVICES, "remote", registry.Entry("types", "SimpleNamespace", ""))
     with pytest.raises(UnsupportedError, match="unknown device 'nowhere'"):
         replay_case(case(), on="nowhere")
     monkeypatch.setattr("tilewright.sim.replay.open_device", lambda name, cfg: object())

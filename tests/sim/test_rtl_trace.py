@@ -43,6 +43,7 @@ def traced(program, device):
     launch = program.finish()
     inputs = {"x": np.zeros((ROWS * 12, 4), np.int8), "w": np.zeros((4, 4), np.int8)}
     _, stats = run(launch, inputs, device)
+    assert stats.cycles is not None
     return launch.insn, device.trace, stats.cycles
 
 

@@ -73,7 +73,7 @@ def test_instructions_as_the_circuit_executed_them(launch):
     events = of_trace(trace, launch, PYNQ)
     assert [(event.start, event.end) for event in events] == [(10 * k + 1, 10 * k + 6) for k in range(count)]
     assert [event.track for event in events] == [("load", "compute", "store")[k % 3] for k in range(count)]
-    assert events[0].args["instruction"] == 0 and events[0].args["text"].startswith(events[0].name)
+    assert events[0].args["instruction"] == 0 and str(events[0].args["text"]).startswith(events[0].name)
 
 
 def test_a_file_that_cannot_be_written(tmp_path):
