@@ -19,6 +19,7 @@ from ...hw.isa import Mem, depth
 from .. import graph as g
 
 _PHASES = 12  # more have too many weights
+_COUNTS = 16  # of entries in a group that are tried, about
 _TILES = 8  # over the rows of the output, where that many make sense
 _SLACK = 1.02  # of layouts this close to the best in cycles the one with the fewest bytes: the host writes them
 
@@ -125,7 +126,7 @@ def best_fold(op: g.QConv2d, cfg: Config) -> Fold | None:
 @lru_cache(maxsize=64)
 def _best(geometry: Geometry, cfg: Config) -> Fold | None:
     found = []
-    for fold in folds(geometry, cfg.block_in):
+    for fold in folds(geometry, cfg):
         tiles = Tiles(geometry, fold, cfg)
         if tiles.fit:
             found.append((tiles.cycles(cfg), fold.strips * fold.entries, fold))
@@ -143,16 +144,18 @@ def _unfolded(geometry: Geometry, cfg: Config) -> float:
     return max(weights * math.prod(geometry.output), loads) + _weight_cycles(weights, cfg)
 
 
-def folds(geometry: Geometry, block: int) -> Iterator[Fold]:
-    """Every layout that is tried, for entries of `block` bytes."""
+def folds(geometry: Geometry, cfg: Config) -> Iterator[Fold]:
+    """Every layout that is tried: of those whose weights could be on chip."""
     (kh, _), (sy, sx), (oy, ox) = geometry.kernel, geometry.strides, geometry.output
+    block, most = cfg.block_in, cfg.wgt_depth // -(-geometry.outputs // cfg.block_out)  # terms
     for rows in range(1, kh + 1):
         count = -(-kh // rows)  # of strips in a window
         apart = rows * geometry.dilations[0]
         step = sy if count == 1 else math.gcd(sy, apart)
         strips = ((oy - 1) * sy + (count - 1) * apart) // step + 1
         taps = [sorted(taps_of(geometry, rows, k)[0].tolist()) for k in range(count)]
-        for phases in range(1, min(ox, _PHASES) + 1):
+        fewest = sum(-(-len(strip) // block) for strip in taps)  # terms of a phase
+        for phases in range(1, min(ox, _PHASES, most // fewest) + 1):
             begins = [phase * sx * rows * geometry.channels for phase in range(phases)]
             group = phases * sx * rows * geometry.channels
             for offsets in _layouts(taps[0], begins, group, block):
@@ -173,7 +176,7 @@ def taps_of(geometry: Geometry, rows: int, strip: int) -> tuple[np.ndarray, np.n
 def _layouts(taps: list[int], begins: Sequence[int], group: int, block: int) -> Iterator[tuple[int, ...]]:
     """Offsets of entries: evenly over the whole group, or packed from the first byte that it needs on."""
     fewest = -(-group // block)
-    for count in range(fewest, 2 * fewest + 1):
+    for count in range(fewest, 2 * fewest + 1, -(-fewest // _COUNTS)):
         yield tuple(k * group // count for k in range(count))
     packed: list[int] = []
     for byte in sorted({begin + tap for begin in begins for tap in taps}):

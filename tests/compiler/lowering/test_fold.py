@@ -59,6 +59,19 @@ def test_the_cost_weighs_products_against_loads():
     assert many.entries > few.entries
 
 
+@pytest.mark.parametrize(
+    ("c", "size", "o", "kernel", "stride", "most"),
+    [
+        (3, (224, 224), 192, (16, 16), 16, 0),  # 768 products of 12 blocks: 576 tiles of weights at the least
+        (8, (224, 224), 40, (11, 11), 5, 400),
+        (3, (224, 224), 64, (11, 11), 4, 800),
+    ],
+)
+def test_the_search_is_small(c, size, o, kernel, stride, most):
+    op = convolution(c, size, o, kernel, (stride, stride), (0, 0, 0, 0))
+    assert sum(1 for _ in folds(Geometry.of(op), PYNQ)) <= most
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_every_tap_has_its_weight_once(data):
@@ -91,7 +104,7 @@ def test_taps_of_a_strip():
 @pytest.mark.parametrize(("c", "size", "o", "kernel", "stride"), [(3, (32, 32), 16, 3, 1), (3, (96, 96), 8, 3, 2)])
 def test_the_timing_model_agrees_with_the_choice(monkeypatch, c, size, o, kernel, stride):
     op = convolution(c, size, o, (kernel, kernel), (stride, stride), (1, 1, 1, 1))
-    fitting = [tiles for fold in folds(Geometry.of(op), 16) if (tiles := Tiles(Geometry.of(op), fold, PYNQ)).fit]
+    fitting = [tiles for fold in folds(Geometry.of(op), PYNQ) if (tiles := Tiles(Geometry.of(op), fold, PYNQ)).fit]
     cycles = []
     for tiles in sorted(fitting, key=lambda tiles: tiles.cycles(PYNQ))[:24:4]:
         monkeypatch.setattr(launch, "best_fold", lambda *_, fold=tiles.fold: fold)
