@@ -10,7 +10,7 @@ from . import graph as g
 from . import planes
 from .arena import is_view, packed_bytes
 from .host import HostModel
-from .lowering import linear
+from .lowering import linear, maxima
 from .lowering.launch import LOWER, Launch
 from .simplify import simplify
 from .steps import Steps
@@ -76,6 +76,8 @@ class Accelerator(ExecModule):
             if isinstance(op, g.QConvTranspose2d):
                 visits /= math.prod(op.strides)
             nbytes += len(op.weight) * taps * channels
+        elif isinstance(op, g.MaxPool) and (tiles := maxima.tiles_of(op, cfg)) is not None:
+            visits = tiles.cycles
         elif isinstance(op, g.Pool):
             visits *= 2 * op.kernel[0] * op.kernel[1]
         elif isinstance(op, g.Mul):

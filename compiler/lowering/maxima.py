@@ -7,8 +7,10 @@ compared lie in the other bank, where the ALU reads them in the same cycle. Unli
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -48,16 +50,20 @@ def parts(kernel: int, stride: int) -> tuple[Part, ...]:
 
 
 class Tiles:
-    """The largest tiles that fit: `rows` x `columns` results in two slots, images in two slots."""
+    """The cheapest tiles that fit: `rows` x `columns` results in two slots, images in two slots.
+
+    `cycles` is the estimate for the whole operator.
+    """
 
     def __init__(self, op: g.MaxPool, cfg: Config):
-        self.op, self.half = op, cfg.acc_depth // 2
+        self.op, self.half, self.beats = op, cfg.acc_depth // 2, cfg.inp_entry_bytes / (cfg.axi_bits // 8)
         n, c, self.oy, self.ox = op.output.shape
         self.images = -(-n // cfg.batch) * -(-c // cfg.block_out)  # of one block of channels
         self.y, self.x = (parts(k, s) for k, s in zip(op.kernel, op.strides))
         fitting = [(rows, columns) for rows, columns in self._extents() if self._fits(rows, columns, cfg)]
         self.fit = bool(fitting)
         self.rows, self.columns = min(fitting, key=lambda tile: self._cycles(*tile)) if fitting else (0, 0)
+        self.cycles = self._cycles(self.rows, self.columns) if fitting else math.inf
 
     def _extents(self) -> Iterator[tuple[int, int]]:
         rows, columns = (sorted({-(-extent // k) for k in range(1, extent + 1)}) for extent in (self.oy, self.ox))
@@ -83,13 +89,13 @@ class Tiles:
             banks[self.beside(*pair)] += size * (2 if pair == (self.y[0], self.x[0]) else 1)
         return 2 * height * width <= cfg.inp_depth and max(banks) <= self.half
 
-    def _cycles(self, rows: int, columns: int) -> int:
-        height, width = self.image(rows, columns)
+    def _cycles(self, rows: int, columns: int) -> float:
+        loads = self.beats * math.prod(self.image(rows, columns))
         visits = sum(self.sizes(rows, columns).values())
         visits += sum(rows * x.count(columns) * len(y.shifts) for y, x in product(self.y, self.x))
         visits += sum(rows * columns * len(x.shifts) for x in self.x)
         tiles = self.images * -(-self.oy // rows) * -(-self.ox // columns)
-        return tiles * (max(visits, 2 * height * width) + _TILE_CYCLES) + 2 * height * width
+        return tiles * (max(visits, loads) + _TILE_CYCLES) + loads
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
         """(first row, first column, rows, columns) of each tile's results."""
@@ -97,13 +103,16 @@ class Tiles:
             yield y, x, min(self.rows, self.oy - y), min(self.columns, self.ox - x)
 
 
+@lru_cache(maxsize=64)
 def tiles_of(op: g.MaxPool, cfg: Config) -> Tiles | None:
     """How a maximum is cut into tiles; None where the configuration cannot run it this way."""
     needed = {"overwrite", "requant", "pad_value"}
     if not needed <= cfg.extensions or cfg.block_in != cfg.block_out or cfg.inp_depth < cfg.acc_depth:
         return None  # micro-ops name what the ALU compares with by as many bits as inputs need
-    if any(min(k, s) > _MOST_CLASSES for k, s in zip(op.kernel, op.strides)) or max(op.pads) >= min(op.kernel):
+    if any(min(k, s) > _MOST_CLASSES for k, s in zip(op.kernel, op.strides)):
         return None
+    if any(pad >= k for pad, k in zip(op.pads, 2 * op.kernel)):
+        return None  # windows of padding alone
     tiles = Tiles(op, cfg)
     return tiles if tiles.fit else None
 

@@ -3,9 +3,11 @@
 import re
 
 import numpy as np
+import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator import Accelerator, LayerAccelerator
+from tilewright.compiler.accelerator import CLOCK, Accelerator, LayerAccelerator
+from tilewright.compiler.lowering.maxima import tiles_of
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime.executable import HostStep
@@ -35,6 +37,14 @@ def test_more_work_and_more_bytes_take_longer(like, conv):
     for module in (accelerator, layers):
         assert 0 < module.seconds((small,)) < module.seconds((large,))
         assert 0 < module.transfer_seconds(X) < module.transfer_seconds(like("t", 1, 16, 60, 60))
+
+
+def test_a_maximum_takes_as_long_as_its_tiles(like):
+    op = g.MaxPool("op", (like("a", 1, 64, 56, 56),), like("b", 1, 64, 28, 28), (3, 3), (2, 2), (1, 1, 1, 1))
+    tiles = tiles_of(op, CFG)
+    assert tiles is not None
+    assert tiles.cycles < 12 * 4 * 28 * 28  # of four blocks of channels: window by window the ALU would take 18
+    assert Accelerator(CFG).seconds((op,)) == pytest.approx(tiles.cycles / CLOCK, rel=0.05)
 
 
 def test_what_fits_no_scratchpad_runs_on_the_host(like, conv):

@@ -10,6 +10,7 @@ from tilewright.compiler.graph import MaxPool, Tensor, pooled
 from tilewright.compiler.lowering.maxima import Part, parts, tiles_of
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Isa
+from tilewright.sim.timing import predict
 
 PYNQ = PRESETS["pynq_z1"]
 
@@ -79,6 +80,22 @@ def test_what_takes_another_way(op, cfg):
     assert tiles_of(op, cfg) is None
 
 
+def test_padding_counts_along_its_direction():
+    assert tiles_of(maximum((9, 9), (1, 3), (1, 2), (0, 1, 0, 1)), PYNQ) is not None
+    assert tiles_of(maximum((9, 9), (1, 3), (1, 2), (1, 0, 0, 0)), PYNQ) is None
+
+
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "pad", "channels"),
+    [((112, 112), 3, 2, 1, 64), ((24, 24), 2, 2, 0, 32), ((13, 13), 5, 1, 2, 64), ((64, 64), 7, 3, 3, 16)],
+)
+def test_the_estimate_agrees_with_the_timing_model(exact, size, kernel, stride, pad, channels):
+    op = maximum(size, (kernel, kernel), (stride, stride), (pad, pad, pad, pad), channels)
+    tiles = tiles_of(op, PYNQ)
+    assert tiles is not None
+    assert tiles.cycles == pytest.approx(predict(exact(op)).cycles, rel=0.1)
+
+
 SMALL = Config(
     "small", wgt_bytes=1 << 13, inp_bytes=1 << 11, acc_bytes=1 << 13, extensions=PYNQ.extensions, uop_bytes=1 << 12
 )
@@ -89,7 +106,7 @@ SMALL = Config(
 def test_random_maxima_are_exact(exact, data):
     kernel = data.draw(st.tuples(st.integers(1, 5), st.integers(1, 5)), "kernel")
     strides = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3)), "strides")
-    pads = data.draw(st.tuples(*[st.integers(0, min(kernel) - 1)] * 4), "pads")
+    pads = data.draw(st.tuples(*(st.integers(0, k - 1) for k in 2 * kernel)), "pads")
     size = tuple(k + data.draw(st.integers(0, 20)) for k in kernel)
     cfg = data.draw(st.sampled_from([PYNQ, SMALL, PRESETS["tiny"]]), "configuration")
     low = data.draw(st.integers(-128, 0), "low")
