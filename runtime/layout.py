@@ -91,11 +91,13 @@ def fold_windows(
         for channel in range(c if low < high else 0):  # one by one: numpy's inner loop runs along the image's rows
             source = x[:, channel, first + low * step : first + (high - 1) * step + 1 : step, :inside]
             strip[:, low:high, left : left + inside, row, channel] = source
-    windows = np.lib.stride_tricks.sliding_window_view(strip.reshape(n, strips, -1), block, 2)
+    strip = strip.reshape(n, strips, -1)
     out = np.empty((n, strips, entries, 1, block), x.dtype)
     for k, offset in enumerate(offsets):
         mine = out[:, :, k :: len(offsets), 0]
-        mine[:] = windows[:, :, offset::group][:, :, : mine.shape[2]]
+        # a view of all windows would have more bytes than a 32-bit machine can address
+        source = np.lib.stride_tricks.as_strided(strip[:, :, offset:], mine.shape, (*strip.strides[:2], group, 1))
+        mine[:] = source
     return out
 
 

@@ -41,6 +41,19 @@ def test_windows_are_folded_byte_by_byte(pads):
         assert out[n, strip, entry, 0, lane] == (x[n, channel, row, column] if inside else -7)
 
 
+def test_views_of_folded_windows_are_as_large_as_the_result(monkeypatch):
+    views, as_strided = [], np.lib.stride_tricks.as_strided
+
+    def noted(*args, **kwargs):
+        views.append(as_strided(*args, **kwargs))
+        return views[-1]
+
+    monkeypatch.setattr(np.lib.stride_tricks, "as_strided", noted)
+    facts = {"rows": 3, "dilation": 1, "step": 1, "strips": 6, "group": 24, "offsets": (0, 9), "entries": 7}
+    out = layout.fold_windows(np.zeros((1, 4, 8, 9), np.int8), **facts, top=0, left=0, value=0, block=16)
+    assert sum(view.nbytes for view in views) == out.nbytes  # on 32 bits numpy refuses larger ones than 2 GiB
+
+
 def test_dense_activations_round_trip():
     x = RNG.integers(-128, 128, (5, 19), np.int8)
     packed = layout.pack_dense_activations(x, CFG)
