@@ -73,7 +73,7 @@ def rescale(acc, multiplier, exponent, contract: str | np.ndarray = "double") ->
     used = np.unique(contract).tolist()
     if len(used) == 1:
         return _FUNCTIONS[CONTRACTS[used[0]]](*args)
-    return np.choose(contract, [_FUNCTIONS[name](*args) for name in CONTRACTS])
+    return np.choose(np.asarray(contract, np.intp), [_FUNCTIONS[name](*args) for name in CONTRACTS])
 
 
 def requantise(

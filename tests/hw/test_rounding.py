@@ -148,9 +148,10 @@ def test_quantize_multiplier_at_its_edges(scale, expected):
 
 
 @pytest.mark.parametrize("modes", [[0, 1, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1]])
-def test_the_contract_may_differ_by_channel(modes):
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])  # wider than an index on a 32-bit machine, and on any
+def test_the_contract_may_differ_by_channel(modes, dtype):
     acc = np.array(EDGES)[:, None].repeat(4, 1)
-    got = rescale(acc, 1518500250, -3, np.array(modes))
+    got = rescale(acc, 1518500250, -3, np.array(modes, dtype))
     for c, mode in enumerate(modes):
         assert got[:, c].tolist() == [EXACT[CONTRACTS[mode]](a, 1518500250, -3) for a in EDGES]
 

@@ -315,7 +315,11 @@ MISTAKES = [
     (lambda p: p.gemm([(2, 1, 0, 0)], overwrite=True), ProgramError, "extension overwrite is not in configuration vta"),
     (lambda p: p.alu(AluOp.ADD, [(2, 1, 1)], imm=40000), EncodingError, "ALU.imm = 40000: outside -32768..32767"),
     (lambda p: p.dep_push(Queue.LOAD, Queue.COMPUTE), ProgramError, "need Program(..., tokens='explicit')"),
-    (lambda p: p.gemm_uops(np.zeros((2, 2), int)), ProgramError, r"must be integers of shape (n, 3), not int64 (2, 2)"),
+    (
+        lambda p: p.gemm_uops(np.zeros((2, 2), np.int8)),
+        ProgramError,
+        "must be integers of shape (n, 3), not int8 (2, 2)",
+    ),
 ]
 
 
