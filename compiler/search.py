@@ -18,7 +18,7 @@ from ..hw.config import Config
 from ..hw.errors import CapacityError, FileError, ScheduleError
 from ..runtime.files import atomic_write
 from ..sim.dram import ZYNQ_HP, Dram
-from .tile import Tile, best_tiles, largest_tile
+from .tile import Tile
 
 if TYPE_CHECKING:
     from .schedule.layer import Layer
@@ -48,12 +48,11 @@ class Search:
 
         Raises `CapacityError` where no tile fits.
         """
-        work, cfg = layer.work, layer.cfg
         file = cache_folder() / f"{self._digest(layer, vthreads)}.json"
         found = _read(file)
         if found is None:
-            tiles = [*best_tiles(work, cfg, vthreads, self.candidates), largest_tile(work, cfg, vthreads)]
-            found = min(tiles, key=lambda tile: self.cycles(partial(layer.scheduled, tile), cfg))
+            tiles = layer.promising(vthreads, self.candidates)
+            found = min(tiles, key=lambda tile: self.cycles(partial(layer.scheduled, tile), layer.cfg))
             _write(file, found)
         return found
 

@@ -2,7 +2,7 @@
 
 Loop order, virtual threads, and which loops take a single step change what a schedule consists of, so that each of
 their combinations is a design space of its own, as meta_schedule calls it. Within one, every size and number of slots
-is a `sample_categorical` among those that a tile which fits can have (`tile.ranked_tiles`). The rest is what
+is a `sample_categorical` among those that a tile which fits can have (`Layer.ranked`). The rest is what
 meta_schedule needs to let such decisions evolve: what fits, a mutation, and the cost model's estimate.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .schedule.layer import Layer
-from .tile import OUTPUT_DIMS, Tile, best_tile, ranked_tiles
+from .tile import OUTPUT_DIMS, Tile
 from .tvm_compat import PrimFunc, Schedule
 
 _SLOTS = ("inp_slots", "wgt_slots")
@@ -55,7 +55,7 @@ class Space:
     def __post_init__(self) -> None:
         found: dict[_Loops, dict[str, set[int]]] = {}
         for threads in range(self.vthreads, 0, -1):
-            for tile, cycles in ranked_tiles(self.layer.work, self.layer.cfg, threads):
+            for tile, cycles in self.layer.ranked(threads):
                 tile = replace(tile, order=self._order(tile))
                 self._ranked.setdefault(replace(tile, inp_slots=0, wgt_slots=0), (cycles, tile))
                 values = found.setdefault(self._loops(tile), {name: set() for name in _SAMPLED})
@@ -115,8 +115,8 @@ class Space:
         return trace
 
     def first(self) -> Tile:
-        """The tile that costs least by the cost model."""
-        tile = best_tile(self.layer.work, self.layer.cfg, self.vthreads)
+        """The tile to use without tuning."""
+        tile = self.layer.best(self.vthreads)
         return replace(tile, order=self._order(tile))
 
     def estimate(self, tile: Tile) -> float:

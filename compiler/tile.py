@@ -172,7 +172,7 @@ def _ranked(work: Work, cfg: Config, vthreads: int) -> tuple[np.ndarray, np.ndar
     """(cycles and instructions of every candidate, the tile of one) for as many threads as there is room for."""
     Tile(vthreads=vthreads).checked()
     names = (*OUTPUT_DIMS, "ci")
-    grids = np.meshgrid(*(_sizes(getattr(work, d), d in ("co", "ci")) for d in names), indexing="ij")
+    grids = np.meshgrid(*(sizes(getattr(work, d), d in ("co", "ci")) for d in names), indexing="ij")
     extents: dict[str, np.ndarray] = dict(zip(names, (g.reshape(-1) for g in grids)))
     for threads in range(vthreads, 0, -1):
         groups = [_Candidates(work, cfg, template, extents) for template in _templates(work, threads)]
@@ -203,9 +203,10 @@ def _templates(work: Work, threads: int) -> Iterator[Tile]:
         yield Tile(order=order, thread=thread, vthreads=threads)
 
 
-def _sizes(extent: int, divisors_only: bool) -> np.ndarray:
-    sizes = {-(-extent // k) for k in range(1, extent + 1)}
-    return np.array(sorted(s for s in sizes if not divisors_only or extent % s == 0))
+def sizes(extent: int, divisors_only: bool) -> np.ndarray:
+    """Tile sizes worth a thought: the smallest for each number of tiles, in ascending order."""
+    found = {-(-extent // k) for k in range(1, extent + 1)}
+    return np.array(sorted(size for size in found if not divisors_only or extent % size == 0))
 
 
 class _Operand:

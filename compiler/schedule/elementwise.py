@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError
 from ..intrin import ACC, PAR, PAR_WORDS
-from ..tile import MAX_VTHREADS
+from ..tile import DMA_CYCLES, LATENCY, MAX_VTHREADS, STEP_CYCLES, Tile, Work, sizes
 from ..tvm_compat import Schedule, te
 from . import epilogue as ep
+from .layer import Layer, TileSearch
 
 _NO_STAGES: Mapping[str, Sequence[ep.Stage]] = {}
 
@@ -24,6 +26,7 @@ def elementwise(
     dtype: str = "int32",
     tile: int | None = None,
     vthreads: int = 2,
+    search: TileSearch | None = None,
 ) -> Schedule:
     """The schedule of `chain` applied to tensor `x`, e.g. `[("add", "y"), ("shr", 1), ("max", 0)]`.
 
@@ -37,7 +40,8 @@ def elementwise(
     ("requant", "q")]` is the sum of two tensors of different scale.
 
     Parameters of the program: inputs `x` and what stages name, in order, output `out`, int8 (the low 8 bits, unless
-    requantised). `tile` is the number of entries per tile (default: what fits), not necessarily a divisor.
+    requantised). `tile` is the number of entries per tile, not necessarily a divisor (default: what `search` finds, or
+    what fits).
 
     Raises `ScheduleError` for an impossible chain or tile, `CapacityError` where no tile fits.
     """
@@ -46,8 +50,6 @@ def elementwise(
         ep.check(each, ("x",))
     names = ep.accumulator_operands(stages)
     _check(operands, names, dtype, entries, tile, vthreads)
-    vthreads = min(vthreads, entries)
-    tile = _tile(cfg, entries, len(names), vthreads) if tile is None else tile
     shape = (entries, cfg.batch, cfg.block_out)
     tensors = {name: te.placeholder(shape, dtype, name) for name in ("x", *names)}
     packed = [name for name in ep.operand_names(stages) if name not in names]
@@ -56,9 +58,39 @@ def elementwise(
     for name, each in operands.items():
         work.append(name, each, f"{name}_")
     out = work.append("x", chain, "")
-    sch = Schedule(te.create_prim_func([*tensors.values(), *scales.values(), out]))
-    _arrange(sch, work, entries, tile, vthreads)
-    return sch
+    func = te.create_prim_func([*tensors.values(), *scales.values(), out])
+    size = Work(entries, 1, 1, operands=len(names), alu_ops=len([op for op, _ in stages if op != "requant"]))
+    layer = _Entries(cfg, func, size, partial(_arrange, work))
+    threads = min(vthreads, entries)
+    return layer.scheduled(tile if tile is None else _entries(tile, threads), threads, search)
+
+
+def _entries(tile: int, vthreads: int) -> Tile:
+    return Tile(n=tile, thread="n", vthreads=vthreads)
+
+
+class _Entries(Layer):
+    """Entries of accumulators, of which as many tensors as `operands` and one more are loaded."""
+
+    def best(self, vthreads: int) -> Tile:
+        return _entries(_largest(self.cfg, self.work, vthreads), vthreads)
+
+    def promising(self, vthreads: int, count: int) -> list[Tile]:
+        return list(dict.fromkeys([*(tile for tile, _ in islice(self.ranked(vthreads), count)), self.best(vthreads)]))
+
+    def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
+        cfg, work, beat = self.cfg, self.work, self.cfg.axi_bits // 8
+        threads = min(vthreads, work.n)
+        largest, found = _largest(cfg, work, threads), []
+        for size in {largest, *map(int, sizes(work.n, divisors_only=False))}:
+            if size <= largest and -(-work.n // size) >= threads:
+                steps = -(-work.n // size)
+                loads = (1 + work.operands) * (size * cfg.acc_entry_bytes / beat + DMA_CYCLES)  # in the ALU's queue
+                store = size * cfg.out_entry_bytes / beat + DMA_CYCLES
+                step = loads + work.alu_ops * (size + STEP_CYCLES)
+                overlapped = max(step, store) if threads > 1 else step + store + 2 * LATENCY
+                found.append((_entries(size, threads), steps * overlapped + step + store + 2 * LATENCY))
+        return sorted(found, key=lambda pair: (pair[1], -pair[0].n))
 
 
 def _check(operands, names: Sequence[str], dtype: str, entries: int, tile: int | None, vthreads: int) -> None:
@@ -75,11 +107,11 @@ def _check(operands, names: Sequence[str], dtype: str, entries: int, tile: int |
         raise ScheduleError(f"elementwise: entries = {entries}, tile = {tile}: must be at least 1")
 
 
-def _tile(cfg: Config, entries: int, names: int, vthreads: int) -> int:
-    read = min(cfg.acc_depth, cfg.inp_depth) // (vthreads * max(1, names))  # see Storage.read_by_alu
-    tile = min(-(-entries // vthreads), cfg.acc_depth // (vthreads * (1 + names)), read)
+def _largest(cfg: Config, work: Work, vthreads: int) -> int:
+    read = min(cfg.acc_depth, cfg.inp_depth) // (vthreads * max(1, work.operands))  # see Storage.read_by_alu
+    tile = min(-(-work.n // vthreads), cfg.acc_depth // (vthreads * (1 + work.operands)), read)
     if tile < 1:
-        raise CapacityError(f"elementwise: {1 + names} tensors do not fit the accumulators of {cfg.name}")
+        raise CapacityError(f"elementwise: {1 + work.operands} tensors do not fit the accumulators of {cfg.name}")
     return tile
 
 
@@ -122,10 +154,9 @@ def _loaded(tensor):
     return te.compute(tensor.shape, lambda *axes: tensor(*axes).astype("int32"), name=f"{tensor.op.name}_loaded")
 
 
-def _arrange(sch: Schedule, work: _Chains, entries: int, tile: int, vthreads: int) -> None:
-    share = -(-entries // (tile * vthreads))
-    thread, loop, _ = sch.split(sch.get_loops(sch.get_sblock("out"))[0], [vthreads, share, tile])
-    if vthreads > 1:
+def _arrange(work: _Chains, sch: Schedule, tile: Tile) -> None:
+    thread, loop, _ = sch.split(sch.get_loops(sch.get_sblock("out"))[0], [tile.vthreads, None, tile.n])
+    if tile.vthreads > 1:
         sch.bind(thread, "vthread.x")
     for name in work.readers:
         sch.cache_read(sch.get_sblock(name), 1, PAR)  # stays before all loops

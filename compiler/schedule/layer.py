@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ...hw.config import Config
-from ..tile import Tile, Work, best_tile
+from ..tile import Tile, Work, best_tile, best_tiles, largest_tile, ranked_tiles
 from ..tvm_compat import PrimFunc, Schedule
 
 
@@ -23,6 +23,25 @@ class Layer:
     work: Work
     arrange: Callable[[Schedule, Tile], None]
 
+    def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
+        """Tiles that fit with `vthreads` virtual threads, or as many as there is room for, and their estimated cycles.
+
+        The cheapest come first. Raises `CapacityError` where no tile fits.
+        """
+        return ranked_tiles(self.work, self.cfg, vthreads)
+
+    def promising(self, vthreads: int, count: int) -> list[Tile]:
+        """The `count` cheapest tiles, no two alike in extents and threads, and the largest.
+
+        Raises `CapacityError` where no tile fits.
+        """
+        largest = largest_tile(self.work, self.cfg, vthreads)
+        return [*best_tiles(self.work, self.cfg, vthreads, count), largest]
+
+    def best(self, vthreads: int) -> Tile:
+        """The tile to use without a search. Raises `CapacityError` where none fits."""
+        return best_tile(self.work, self.cfg, vthreads)
+
     def scheduled(
         self, tile: Tile | None = None, vthreads: int | None = None, search: TileSearch | None = None
     ) -> Schedule:
@@ -33,7 +52,7 @@ class Layer:
         """
         if tile is None:
             threads = 2 if vthreads is None else vthreads
-            tile = best_tile(self.work, self.cfg, threads) if search is None else search.tile(self, threads)
+            tile = self.best(threads) if search is None else search.tile(self, threads)
         elif vthreads is not None:
             tile = replace(tile, vthreads=vthreads)
         sch = Schedule(self.func)
@@ -67,4 +86,4 @@ class _Asked:
 
     def tile(self, layer: Layer, vthreads: int) -> Tile:
         self.layers.append(layer)
-        return best_tile(layer.work, layer.cfg, vthreads)
+        return layer.best(vthreads)

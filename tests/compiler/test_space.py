@@ -10,9 +10,10 @@ from tilewright.compiler.api import build
 from tilewright.compiler.schedule.conv2d import conv2d
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.schedule.depthwise import depthwise
+from tilewright.compiler.schedule.elementwise import elementwise
 from tilewright.compiler.schedule.layer import layer_of
 from tilewright.compiler.space import Space, evolution, random_decisions, tile_of
-from tilewright.compiler.tile import Tile, best_tile, ranked_tiles
+from tilewright.compiler.tile import Tile, ranked_tiles
 from tilewright.compiler.tvm_compat import IRModule, Schedule, tuning
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError
@@ -80,12 +81,13 @@ def test_more_threads_are_part_of_the_space_if_asked_for():
         layer_of(conv2d, PYNQ, 1, 14, 14, 64, 64, 3, 3, pad=(1, 1, 1, 1), epilogue=[("requant", "q")]),
         layer_of(depthwise, PYNQ, 1, 14, 14, 64, 3, 3, (2, 2), (1, 1, 1, 1), epilogue=[("requant", "q")]),
         layer_of(dense, PYNQ, 4, 128, 256, epilogue=[("add", "b"), ("max", 0)]),
+        layer_of(elementwise, PYNQ, 3000, [("add", "y"), ("shr", 1)], dtype="int8"),
     ],
-    ids=["conv2d", "depthwise", "dense"],
+    ids=["conv2d", "depthwise", "dense", "elementwise"],
 )
-def test_the_first_trial_is_the_program_of_the_cost_models_choice(layer):
+def test_the_first_trial_is_the_program_without_tuning(layer):
     space = Space(layer)
-    tile, chosen = space.first(), best_tile(layer.work, layer.cfg)
+    tile, chosen = space.first(), layer.best(2)
     assert tile_of(space.trace(tile)) == tile == dataclasses.replace(chosen, order=tile.order)
     mine, other = (build(sch, PYNQ).finish() for sch in (decided(space, tile), layer.scheduled(chosen)))
     assert mine.insn.tobytes() == other.insn.tobytes()

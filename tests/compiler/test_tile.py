@@ -14,6 +14,7 @@ from tilewright.compiler.tile import (
     best_tile,
     best_tiles,
     largest_tile,
+    sizes,
 )
 from tilewright.compiler.workloads import resnet18_layers
 from tilewright.hw.config import PRESETS
@@ -55,6 +56,10 @@ def test_more_memory_is_never_slower():
         cfg = VTA.replace(name=f"scale{scale}", **sizes)
         cycles.append(cost(work, cfg, best_tile(work, cfg))[0])
     assert all(more <= less * (1 + SLACK) for less, more in zip(cycles, cycles[1:]))
+
+
+def test_sizes_are_the_smallest_for_each_number_of_tiles():
+    assert list(sizes(7, divisors_only=False)) == [1, 2, 3, 4, 7] and list(sizes(6, divisors_only=True)) == [1, 2, 3, 6]
 
 
 def test_work_without_enough_tiles_gets_fewer_threads():

@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler.schedule.elementwise import elementwise
+from tilewright.compiler.schedule.layer import layer_of
+from tilewright.compiler.tile import Tile
 from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
@@ -50,6 +52,29 @@ def test_random_chains_are_exact(ref, data):
 def test_a_long_shift_is_several_that_every_implementation_agrees_on(ref):
     stats = check(ref, PRESETS["vta"], 20, [("shr", 31)], "int32", vthreads=1)
     assert stats.insns["ALU.SHR"] == 3
+
+
+def test_a_search_is_offered_tiles_that_fit_and_what_it_finds_is_used(ref):
+    layer = layer_of(elementwise, PRESETS["vta"], 900, [("add", "y"), ("shr", 1)], vthreads=2)
+    found = dict(layer.ranked(2))
+    assert layer.best(2) in found and layer.best(2) in layer.promising(2, 3) and len(layer.promising(2, 3)) <= 4
+    assert list(found.values()) == sorted(found.values()) and len(found) > 20
+    assert all(-(-900 // tile.n) >= 2 == tile.vthreads for tile in found)
+    for tile in (next(iter(found)), min(found, key=lambda tile: tile.n)):
+        check(ref, PRESETS["vta"], 900, [("add", "y"), ("shr", 1)], "int32", search=Found(tile))
+    seen = elementwise(PRESETS["vta"], 900, [("add", "y"), ("shr", 1)], search=Found(Tile(n=7, thread="n", vthreads=2)))
+    same = elementwise(PRESETS["vta"], 900, [("add", "y"), ("shr", 1)], tile=7)
+    assert seen.mod.script() == same.mod.script()
+
+
+class Found:
+    """A search that finds `tile`."""
+
+    def __init__(self, tile: Tile):
+        self.found = tile
+
+    def tile(self, layer, vthreads):
+        return self.found
 
 
 def test_mistakes_are_named(ref):
