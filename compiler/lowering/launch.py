@@ -42,6 +42,7 @@ class Launch:
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
         self.rec = Recording(self.cfg, steps.contract, name)
         self.bind: dict[str, str] = {}
+        self.packed: dict[str, str] = {}  # by the names of tensors that the launch gives
 
     def generate(self) -> None:
         """Append packing, the launch, and unpacking. Raises `Refusal` for operators that fit no scratchpad."""
@@ -74,15 +75,16 @@ class Launch:
 
     def _bring_folded(self, op: g.QConv2d, fold: Fold) -> None:
         attrs, shape = host_step(op, fold, self.cfg)
-        buffer = self.rec.program.buffer(f"{op.name}.x", shape, kind="input")
+        buffer = self.rec.buffer(f"{op.name}.x", shape, kind="input")
         self.bind[buffer.name] = self.steps.host(f"{op.name}.fold", "fold_windows", attrs, [op.x.name], shape)
         self.rec.folded[op.name] = fold, buffer
 
     def _bring(self, t: g.Tensor) -> None:
         shape = packed_shape(t.shape, self.cfg)
         blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in}
-        self.bind[t.name] = self.steps.host(f"{t.name}.pack", "pack", blocks, [t.name], shape)
-        self._place(t.name, self.rec.program.buffer(t.name, shape, kind="input"))
+        buffer = self.rec.buffer(t.name, shape, kind="input")
+        self.bind[buffer.name] = self.steps.host(f"{t.name}.pack", "pack", blocks, [t.name], shape)
+        self._place(t.name, buffer)
 
     def _outputs(self) -> None:
         out = {self.base[t.name] for t in self.wanted}
@@ -90,13 +92,15 @@ class Launch:
             t = op.output
             if t.name in out:
                 shape = packed_shape(t.shape, self.cfg)
-                self.bind[t.name] = self.steps.declare(f"{t.name}.packed", shape, "int8")
-                self._place(t.name, self.rec.program.buffer(t.name, shape, kind="output"))
+                buffer = self.rec.buffer(t.name, shape, kind="output")
+                self.bind[buffer.name] = self.steps.declare(f"{t.name}.packed", shape, "int8")
+                self.packed[t.name] = self.bind[buffer.name]
+                self._place(t.name, buffer)
 
     def _arena(self) -> None:
         arena = arena_plan(self.steps.graph, self.ops, self.cfg)
         if arena.buffers:
-            whole = self.rec.program.buffer("arena", (arena.nbytes,), kind="temp")
+            whole = self.rec.buffer("arena", (arena.nbytes,), kind="temp")
             for b in arena.buffers:
                 self._place(b.name, Region(b.name, (b.nbytes,), whole=whole, start=arena.addresses[b.name]))
         tensors = {op.output.name: op.output for op in self.work}
@@ -116,5 +120,5 @@ class Launch:
             step = HostStep(f"{t.name}.view", "reshape", [self.base[t.name]], [t.name], {"shape": list(t.shape)})
         else:
             attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
-            step = HostStep(f"{t.name}.unpack", "unpack", [self.bind[source.name]], [t.name], attrs)
+            step = HostStep(f"{t.name}.unpack", "unpack", [self.packed[source.name]], [t.name], attrs)
         self.steps.steps.append(step)

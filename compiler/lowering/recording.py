@@ -11,6 +11,7 @@ import numpy as np
 from ...hw.config import Config
 from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
+from ...runtime.launch import UOP_BUFFER
 from ...runtime.program import Program
 from .. import graph as g
 from ..api import Scheduled, build_into
@@ -32,12 +33,18 @@ class Recording:
         self.activations: dict[str, Buffer] = {}
         self.folded: dict[str, tuple[Fold, Buffer]] = {}
 
+    def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
+        """A new buffer, called `name` unless that is taken: networks name their tensors as they like."""
+        while name in self.program.buffers or name == UOP_BUFFER:
+            name += "'"
+        return self.program.buffer(name, shape, bits, **facts)
+
     def constant(self, name: str, data: np.ndarray) -> Buffer:
         """A constant buffer of an int8, int32 or uint32 array."""
         signed = data.dtype.kind == "i"
         raw = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<")).view(np.uint8).reshape(-1)
         bits = 8 * data.dtype.itemsize
-        return self.program.buffer(name, data.shape, bits, signed=signed, kind="constant", data=raw)
+        return self.buffer(name, data.shape, bits, signed=signed, kind="constant", data=raw)
 
     def operand(self, op: g.Op, k: int) -> Buffer:
         """The packed buffer of input `k`; a constant one is repeated to the output's shape."""

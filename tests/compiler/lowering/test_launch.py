@@ -31,6 +31,17 @@ def test_an_input_is_brought_in_every_form_that_is_read(like):
         assert np.array_equal(loaded.run({"x": x})["y"], reference.trace(graph, {"x": x})["y"])
 
 
+def test_tensors_may_have_the_names_of_buffers(exact, like):
+    image, other = g.Tensor("uop", (1, 3, 8, 8), scale=0.1), like("conv.w", 1, 3, 8, 8)
+    parameters = np.full(3, 0.01, np.float32), np.zeros(3, np.int32)
+    a, b, y = like("arena", *other.shape), like("sum", *other.shape), like("conv.x", *other.shape)
+    exact(
+        g.QConv2d("conv", (image,), a, np.ones((3, 3, 3, 3), np.int8), *parameters, pads=(1, 1, 1, 1)),
+        g.Add("add", (a, other), b),
+        g.Add("last", (b, image), y),
+    )
+
+
 def test_concatenations_are_exact(exact, like, conv):
     a, b, wide, again, y = like("a"), like("b"), like("wide", 1, 48, 6, 6), like("again"), like("y", 1, 64, 6, 6)
     ops = (
