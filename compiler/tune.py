@@ -41,7 +41,7 @@ def space(ready: Callable[..., Schedule], *args, vthreads: int = 2, **kwargs) ->
     """The search space of a ready schedule, for `tune`: `space(conv2d, config, 1, 56, 56, 64, 64, 3, 3)`.
 
     Its decisions are tile sizes, slots, loop order and virtual threads, 1 to `vthreads`. `ready` is `conv2d`,
-    `depthwise`, `dense` or `elementwise`; the other arguments are its own. Raises what `ready` raises.
+    `depthwise`, `dense`, `pool` or `elementwise`; the other arguments are its own. Raises what `ready` raises.
     """
     return Space(layer_of(ready, *args, **kwargs), vthreads)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError
@@ -12,7 +11,7 @@ from ..intrin import ACC, PAR, PAR_WORDS
 from ..tile import DMA_CYCLES, LATENCY, MAX_VTHREADS, STEP_CYCLES, Tile, Work, sizes
 from ..tvm_compat import Schedule, te
 from . import epilogue as ep
-from .layer import Layer, TileSearch
+from .layer import OnAlu, TileSearch
 
 _NO_STAGES: Mapping[str, Sequence[ep.Stage]] = {}
 
@@ -69,14 +68,11 @@ def _entries(tile: int, vthreads: int) -> Tile:
     return Tile(n=tile, thread="n", vthreads=vthreads)
 
 
-class _Entries(Layer):
+class _Entries(OnAlu):
     """Entries of accumulators, of which as many tensors as `operands` and one more are loaded."""
 
     def best(self, vthreads: int) -> Tile:
         return _entries(_largest(self.cfg, self.work, vthreads), vthreads)
-
-    def promising(self, vthreads: int, count: int) -> list[Tile]:
-        return list(dict.fromkeys([*(tile for tile, _ in islice(self.ranked(vthreads), count)), self.best(vthreads)]))
 
     def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
         cfg, work, beat = self.cfg, self.work, self.cfg.axi_bits // 8

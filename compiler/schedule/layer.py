@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Protocol
 
 from ...hw.config import Config
@@ -23,6 +24,10 @@ class Layer:
     work: Work
     arrange: Callable[[Schedule, Tile], None]
 
+    def best(self, vthreads: int) -> Tile:
+        """The tile to use without a search. Raises `CapacityError` where none fits."""
+        return best_tile(self.work, self.cfg, vthreads)
+
     def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
         """Tiles that fit with `vthreads` virtual threads, or as many as there is room for, and their estimated cycles.
 
@@ -37,10 +42,6 @@ class Layer:
         """
         largest = largest_tile(self.work, self.cfg, vthreads)
         return [*best_tiles(self.work, self.cfg, vthreads, count), largest]
-
-    def best(self, vthreads: int) -> Tile:
-        """The tile to use without a search. Raises `CapacityError` where none fits."""
-        return best_tile(self.work, self.cfg, vthreads)
 
     def scheduled(
         self, tile: Tile | None = None, vthreads: int | None = None, search: TileSearch | None = None
@@ -58,6 +59,19 @@ class Layer:
         sch = Schedule(self.func)
         self.arrange(sch, tile)
         return sch
+
+
+class OnAlu(Layer):
+    """A layer whose data the ALU reads and writes: all of a tile is in accumulators, and `best` is the largest tile."""
+
+    def best(self, vthreads: int) -> Tile:
+        """The largest tile."""
+        raise NotImplementedError
+
+    def promising(self, vthreads: int, count: int) -> list[Tile]:
+        """The `count` cheapest tiles and the largest."""
+        cheapest = (tile for tile, _ in islice(self.ranked(vthreads), count))
+        return list(dict.fromkeys([*cheapest, self.best(vthreads)]))
 
 
 class TileSearch(Protocol):

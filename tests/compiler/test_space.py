@@ -12,6 +12,7 @@ from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.schedule.depthwise import depthwise
 from tilewright.compiler.schedule.elementwise import elementwise
 from tilewright.compiler.schedule.layer import layer_of
+from tilewright.compiler.schedule.pool import pool
 from tilewright.compiler.space import Space, evolution, random_decisions, tile_of
 from tilewright.compiler.tile import Tile, ranked_tiles
 from tilewright.compiler.tvm_compat import IRModule, Schedule, tuning
@@ -82,8 +83,9 @@ def test_more_threads_are_part_of_the_space_if_asked_for():
         layer_of(depthwise, PYNQ, 1, 14, 14, 64, 3, 3, (2, 2), (1, 1, 1, 1), epilogue=[("requant", "q")]),
         layer_of(dense, PYNQ, 4, 128, 256, epilogue=[("add", "b"), ("max", 0)]),
         layer_of(elementwise, PYNQ, 3000, [("add", "y"), ("shr", 1)], dtype="int8"),
+        layer_of(pool, PYNQ, 1, 14, 14, 64, 3, 3, (2, 2), (1, 1, 1, 1)),
     ],
-    ids=["conv2d", "depthwise", "dense", "elementwise"],
+    ids=["conv2d", "depthwise", "dense", "elementwise", "pool"],
 )
 def test_the_first_trial_is_the_program_without_tuning(layer):
     space = Space(layer)

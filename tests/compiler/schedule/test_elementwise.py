@@ -61,20 +61,12 @@ def test_a_search_is_offered_tiles_that_fit_and_what_it_finds_is_used(ref):
     assert list(found.values()) == sorted(found.values()) and len(found) > 20
     assert all(-(-900 // tile.n) >= 2 == tile.vthreads for tile in found)
     for tile in (next(iter(found)), min(found, key=lambda tile: tile.n)):
-        check(ref, PRESETS["vta"], 900, [("add", "y"), ("shr", 1)], "int32", search=Found(tile))
-    seen = elementwise(PRESETS["vta"], 900, [("add", "y"), ("shr", 1)], search=Found(Tile(n=7, thread="n", vthreads=2)))
+        check(ref, PRESETS["vta"], 900, [("add", "y"), ("shr", 1)], "int32", search=ref.search_for(tile))
+    seen = elementwise(
+        PRESETS["vta"], 900, [("add", "y"), ("shr", 1)], search=ref.search_for(Tile(n=7, thread="n", vthreads=2))
+    )
     same = elementwise(PRESETS["vta"], 900, [("add", "y"), ("shr", 1)], tile=7)
     assert seen.mod.script() == same.mod.script()
-
-
-class Found:
-    """A search that finds `tile`."""
-
-    def __init__(self, tile: Tile):
-        self.found = tile
-
-    def tile(self, layer, vthreads):
-        return self.found
 
 
 def test_mistakes_are_named(ref):

@@ -12,24 +12,13 @@ from tilewright.hw.errors import ScheduleError
 TINY = PRESETS["tiny"]
 
 
-class Fixed:
-    """A search that finds `found`, and notes how many threads it may use."""
-
-    def __init__(self, found: Tile):
-        self.found, self.threads = found, []
-
-    def tile(self, layer, vthreads):
-        self.threads.append(vthreads)
-        return self.found
-
-
 def test_the_layer_of_a_ready_schedule_has_its_size_and_no_tile():
     layer = layer_of(dense, TINY, 1, 20, 24, epilogue=[("add", "b"), ("max", 0)])
     assert layer.work == Work(1, 6, 5, operands=1, alu_ops=2) and layer.cfg == TINY
     assert "vthread" not in layer.func.script() and "local." not in layer.func.script()
 
 
-def test_a_tile_is_the_cheapest_unless_it_is_given_or_searched():
+def test_a_tile_is_the_cheapest_unless_it_is_given_or_searched(ref):
     layer = layer_of(conv2d, TINY, 1, 5, 6, 8, 8, 3, 3)
     cheapest, other = best_tile(layer.work, TINY), Tile(oy=2, ox=4)
 
@@ -37,9 +26,8 @@ def test_a_tile_is_the_cheapest_unless_it_is_given_or_searched():
         return layer.scheduled(*args).mod.script()
 
     assert script() == script(cheapest) != script(other)
-    search = Fixed(other)
-    assert script(None, None, search) == script(other) and script(None, 3, search) == script(other)
-    assert search.threads == [2, 3]
+    search = ref.search_for(other)
+    assert script(None, None, search) == script(other)
     assert script(cheapest, None, search) == script(cheapest)
     assert script(other, 2) == script(Tile(oy=2, ox=4, vthreads=2))
 

@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler import build
+from tilewright.compiler.schedule.layer import layer_of
 from tilewright.compiler.schedule.pool import pool
 from tilewright.compiler.tile import Tile
 from tilewright.hw.config import PRESETS
@@ -51,6 +52,21 @@ def test_random_pooling_is_exact(ref, data):
 def test_an_average_of_four_is_a_sum_and_a_shift(ref):
     stats = check(ref, PRESETS["vta"], 1, (8, 8), 32, (2, 2), "sum", (("shr", 2),), stride=(2, 2), vthreads=1)
     assert stats.insns["ALU.ADD"] == stats.insns["ALU.SHR"] == 1
+
+
+def test_a_search_is_offered_tiles_that_fit_and_what_it_finds_is_used(ref):
+    vta, cost = PRESETS["vta"], {}
+    layer = layer_of(pool, vta, 1, 14, 14, 40, 3, 3, pad_value=0)
+    for threads in (1, 2):
+        cost |= (found := dict(layer.ranked(threads)))
+        assert list(found.values()) == sorted(found.values())
+        assert layer.best(threads) in found and layer.best(threads) in layer.promising(threads, 3)
+        assert {tile.vthreads for tile in found} == {threads} and len(found) > 40
+    for tile in (min(cost, key=lambda tile: cost[tile]), Tile(co=1, oy=4, ox=12, thread="oy", vthreads=2)):
+        assert tile in cost
+        stats = check(ref, vta, 1, (14, 14), 40, (3, 3), "sum", search=ref.search_for(tile))
+        same = check(ref, vta, 1, (14, 14), 40, (3, 3), "sum", tile=tile)
+        assert stats.insns == same.insns
 
 
 def test_mistakes_are_named(ref):
