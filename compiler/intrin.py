@@ -103,52 +103,48 @@ def _gemm(batch: int, block_in: int, block_out: int):
                         vi, vj, vk = T.axis.remap("SSR", [i, j, k])
                         c[vi, vj] = c[vi, vj] + T.cast(a[vi, vk], "int32") * T.cast(b[vj, vk], "int32")
 
-    @T.prim_func(s_tir=True)
-    def impl(ha: T.handle, hb: T.handle, hc: T.handle):
-        a = T.match_buffer(ha, inp, "int8", offset_factor=batch * block_in, scope=INP)
-        b = T.match_buffer(hb, wgt, "int8", offset_factor=block_out * block_in, scope=WGT)
-        c = T.match_buffer(hc, acc, "int32", offset_factor=batch * block_out, scope=ACC)
-        with T.sblock("root"):
-            T.reads(c[0:batch, 0:block_out], a[0:batch, 0:block_in], b[0:block_out, 0:block_in])
-            T.writes(c[0:batch, 0:block_out])
-            T.evaluate(T.call_extern("int32", GEMM, c.access_ptr("rw"), a.access_ptr("r"), b.access_ptr("r")))
-
-    return desc, impl
+    return desc, _product(GEMM, inp, wgt, acc)
 
 
 def _depthwise(batch: int, block: int):
-    entry, one = (batch, block), batch == 1
+    entry, row, one = (batch, block), (1, block), batch == 1
 
     @T.prim_func(s_tir=True)
     def desc(ha: T.handle, hb: T.handle, hc: T.handle):
         a = T.match_buffer(ha, entry, "int8", offset_factor=batch * block, scope=INP)
-        b = T.match_buffer(hb, (block,), "int8", offset_factor=block, scope=WGT)
+        b = T.match_buffer(hb, row, "int8", offset_factor=block, scope=WGT)
         c = T.match_buffer(hc, entry, "int32", offset_factor=batch * block, scope=ACC)
         with T.sblock("root"):
-            T.reads(c[0:batch, 0:block], a[0:batch, 0:block], b[0:block])
+            T.reads(c[0:batch, 0:block], a[0:batch, 0:block], b[0:1, 0:block])
             T.writes(c[0:batch, 0:block])
             if one:
                 for j in T.serial(block):
                     with T.sblock("update"):
                         vj = T.axis.remap("S", [j])
-                        c[0, vj] = c[0, vj] + T.cast(a[0, vj], "int32") * T.cast(b[vj], "int32")
+                        c[0, vj] = c[0, vj] + T.cast(a[0, vj], "int32") * T.cast(b[0, vj], "int32")
             else:
                 for i, j in T.grid(batch, block):
                     with T.sblock("update"):
                         vi, vj = T.axis.remap("SS", [i, j])
-                        c[vi, vj] = c[vi, vj] + T.cast(a[vi, vj], "int32") * T.cast(b[vj], "int32")
+                        c[vi, vj] = c[vi, vj] + T.cast(a[vi, vj], "int32") * T.cast(b[0, vj], "int32")
+
+    return desc, _product(DEPTHWISE, entry, row, entry)
+
+
+def _product(name: str, inp: tuple[int, int], wgt: tuple[int, int], acc: tuple[int, int]):
+    """The implementation `name(acc, inp, wgt)` on blocks of these shapes."""
 
     @T.prim_func(s_tir=True)
     def impl(ha: T.handle, hb: T.handle, hc: T.handle):
-        a = T.match_buffer(ha, entry, "int8", offset_factor=batch * block, scope=INP)
-        b = T.match_buffer(hb, (block,), "int8", offset_factor=block, scope=WGT)
-        c = T.match_buffer(hc, entry, "int32", offset_factor=batch * block, scope=ACC)
+        a = T.match_buffer(ha, inp, "int8", offset_factor=inp[0] * inp[1], scope=INP)
+        b = T.match_buffer(hb, wgt, "int8", offset_factor=wgt[0] * wgt[1], scope=WGT)
+        c = T.match_buffer(hc, acc, "int32", offset_factor=acc[0] * acc[1], scope=ACC)
         with T.sblock("root"):
-            T.reads(c[0:batch, 0:block], a[0:batch, 0:block], b[0:block])
-            T.writes(c[0:batch, 0:block])
-            T.evaluate(T.call_extern("int32", DEPTHWISE, c.access_ptr("rw"), a.access_ptr("r"), b.access_ptr("r")))
+            T.reads(c[0 : acc[0], 0 : acc[1]], a[0 : inp[0], 0 : inp[1]], b[0 : wgt[0], 0 : wgt[1]])
+            T.writes(c[0 : acc[0], 0 : acc[1]])
+            T.evaluate(T.call_extern("int32", name, c.access_ptr("rw"), a.access_ptr("r"), b.access_ptr("r")))
 
-    return desc, impl
+    return impl
 
 
 def _reset(batch: int, block_out: int):
