@@ -1,4 +1,4 @@
-"""Ready schedules tuned by measurement: a convolution and a depthwise one.
+"""Ready schedules tuned by measurement: three convolutions, one of them depthwise.
 
 Run it: python examples/tune_conv2d.py [folder for the databases]
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +28,55 @@ from tilewright.runtime import layout
 from tilewright.runtime.loader import run
 
 CFG = PRESETS["pynq_z1"]
-PAD, STORED = (1, 1, 1, 1), [("requant", "q")]
-SHIFT = {"conv2d": 11, "depthwise": 8}  # of the accumulators, rounded; then they are clipped to 0 to 127
 
 
-def spaces(size: int, channels: int) -> dict[str, Space]:
-    """The search spaces of two 3x3 layers with as many input as output `channels`."""
-    return {
-        "conv2d": space(conv2d, CFG, 1, size, size, channels, channels, 3, 3, pad=PAD, epilogue=STORED),
-        "depthwise": space(depthwise, CFG, 1, size, size, channels, 3, 3, pad=PAD, epilogue=STORED),
-    }
+@dataclass(frozen=True)
+class Case:
+    """A convolution of a square image, `size` x `size`, with square kernels and "same" padding.
+
+    Accumulators are shifted right by `shift`, rounded, and clipped to 0 to 127.
+    """
+
+    name: str
+    ci: int
+    co: int
+    kernel: int
+    stride: int
+    shift: int
+    size: int = 56
+
+    def space(self) -> Space:
+        """The tiles of the layer."""
+        pad, step = (self.kernel // 2,) * 4, (self.stride, self.stride)
+        shape = (self.size, self.size, self.ci, self.co, self.kernel, self.kernel)
+        if self.name == "depthwise":
+            return space(depthwise, CFG, 1, *shape[:3], *shape[4:], step, pad, epilogue=[("requant", "q")])
+        return space(conv2d, CFG, 1, *shape, step, pad, epilogue=[("requant", "q")])
+
+    def data(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """(inputs of the program, the output that it must give) by numpy."""
+        rng, k, s = np.random.default_rng(0), self.kernel, self.stride
+        alone = self.name == "depthwise"
+        x = rng.integers(-128, 128, (self.ci, self.size, self.size), np.int8)
+        w = rng.integers(-128, 128, (self.co, k, k) if alone else (self.co, self.ci, k, k), np.int8)
+        scale = {"bias": np.zeros(self.co, int), "multiplier": 1 << 30, "exponent": 1 - self.shift, "zero_point": 0}
+        inputs = {"x": layout.pack_activations(x[None], CFG)}
+        inputs["w"] = (layout.pack_depthwise_weights if alone else layout.pack_weights)(w, CFG)
+        inputs["q"] = layout.pack_par(CFG, **scale, low=0, high=127, contract="single")
+        padded = np.pad(x, ((0, 0), (k // 2, k // 2), (k // 2, k // 2))).astype(float)  # doubles are exact here
+        out = -(-self.size // s)
+        acc = np.zeros((self.co, out, out))
+        for ky, kx in np.ndindex(k, k):
+            window, kernel = padded[:, ky:, kx:][:, ::s, ::s][:, :out, :out], w[..., ky, kx].astype(float)
+            acc += kernel[:, None, None] * window if alone else np.tensordot(kernel, window, 1)
+        return inputs, np.clip(np.floor(acc / 2**self.shift + 0.5), 0, 127)
+
+
+CASES = [
+    Case("conv2d 3x3", 64, 64, 3, 1, shift=11),
+    Case("conv2d 1x1", 64, 128, 1, 2, shift=9),
+    Case("depthwise", 64, 64, 3, 1, shift=8),
+]
 
 
 def cycles(sch: Schedule) -> int:
@@ -44,35 +84,26 @@ def cycles(sch: Schedule) -> int:
     return cycles_of(build(sch, CFG).finish(), "timing")
 
 
-def check(name: str, sch: Schedule, size: int, channels: int) -> None:
+def check(case: Case, sch: Schedule) -> None:
     """Run a schedule's program and compare with numpy."""
-    rng = np.random.default_rng(0)
-    x = rng.integers(-128, 128, (channels, size, size), np.int8)
-    kernels = (channels, channels, 3, 3) if name == "conv2d" else (channels, 3, 3)
-    w = rng.integers(-128, 128, kernels, np.int8)
-    pack = layout.pack_weights if name == "conv2d" else layout.pack_depthwise_weights
-    scale = {"bias": np.zeros(channels, int), "multiplier": 1 << 30, "exponent": 1 - SHIFT[name], "zero_point": 0}
-    q = layout.pack_par(CFG, **scale, low=0, high=127, contract="single")
-    outputs, _ = run(build(sch, CFG), {"x": layout.pack_activations(x[None], CFG), "w": pack(w, CFG), "q": q})
-    padded, acc = np.pad(x, ((0, 0), (1, 1), (1, 1))).astype(float), np.zeros(x.shape)  # doubles are exact here
-    for ky, kx in np.ndindex(3, 3):
-        window, kernel = padded[:, ky : ky + size, kx : kx + size], w[..., ky, kx].astype(float)
-        acc += np.tensordot(kernel, window, 1) if name == "conv2d" else kernel[:, None, None] * window
-    expected = np.clip(np.floor(acc / 2 ** SHIFT[name] + 0.5), 0, 127)
-    assert np.array_equal(layout.unpack_activations(outputs["out"], channels, CFG)[0], expected)
+    inputs, expected = case.data()
+    outputs, _ = run(build(sch, CFG), inputs)
+    assert np.array_equal(layout.unpack_activations(outputs["out"], case.co, CFG)[0], expected)
 
 
-def main(folder: Path, size: int = 56, channels: int = 64, trials: int = 24) -> None:
-    """Tune both layers, replay the fastest schedules from the databases, check."""
-    for name, found in spaces(size, channels).items():
-        print(f"{name} 3x3, {channels} channels of {size}x{size}: {len(found):,} tiles fit {CFG.name}")
-        print(f"  the cost model's choice  {cycles(found.layer.scheduled()):,} cycles")
-        print(f"  the best few, timed      {cycles(found.layer.scheduled(search=Search())):,}")
-        tuned = tune(found.func, found, CFG, trials=trials, seed=1, work_dir=folder / name)
-        again = replay(found.func, CFG, folder / name)
+def main(folder: Path, cases: list[Case] = CASES, trials: int = 24) -> None:
+    """Tune each layer, replay the fastest schedule from its database, check."""
+    for case in cases:
+        tiles, kept = case.space(), folder / case.name.replace(" ", "-")
+        layer = f"{case.name}, {case.ci} to {case.co} channels of {case.size}x{case.size}, stride {case.stride}"
+        print(f"{layer}: {len(tiles):,} tiles fit {CFG.name}")
+        print(f"  the cost model's choice  {cycles(tiles.layer.scheduled()):,} cycles")
+        print(f"  the best few, timed      {cycles(tiles.layer.scheduled(search=Search())):,}")
+        tuned = tune(tiles.func, tiles, CFG, trials=trials, seed=1, work_dir=kept)
         print(f"  tuned, {len(tuned.trials)} trials        {tuned.cycles:,}: {tile_of(tuned.schedule.trace)}")
+        again = replay(tiles.func, CFG, kept)
         assert cycles(again.schedule) == again.cycles == tuned.cycles
-        check(name, again.schedule, size, channels)
+        check(case, again.schedule)
         print("  replayed from its database; results equal numpy's")
 
 
