@@ -68,10 +68,6 @@ class _Fetch(Client):
     def accept(self, free: int) -> None:
         """There is one request alone."""
 
-    def skip(self, count: int, end: int, slack: int) -> bool:
-        """Instructions are looked at one by one."""
-        return False
-
     def burst(self, beats: int, end: int, final: bool) -> None:
         """Beats arrive."""
         self._ready.append((beats, end + read_port.BEAT_LATENCY, self.asked))
@@ -104,7 +100,8 @@ class _Fetch(Client):
                 unit.arrivals.append(put + fifo.FIFO_LATENCY)
                 self._latest = put
                 self._at += 1
-                unit.wake()
+                if unit.at == len(unit.arrivals) - 1:
+                    unit.wake()
                 if self._at == self._count:
                     self.idle = put + 1
             self.taken.append((total, max(end, self._latest - 1), 1))

@@ -202,16 +202,23 @@ class Mover(Client):
     def _unit_offset(self, move: Move, tile: _Tile) -> int:
         return (move.first + (move.rows - tile.rows) * move.step) % move.per_beat
 
-    def skip(self, count: int, end: int, slack: int) -> bool:
+    def lag(self, end: int) -> int:
+        """How late entries are written at most whose beats follow that in cycle `end` without a pause."""
+        if self._backlog or not (self._open or self._begin()):
+            return NEVER
+        move = self._tiles[0].move
+        if move.per_beat > 1:
+            return NEVER
+        pads = self._between(move, self._left) if move.between and move.rows == 1 else 0
+        late = self._place - end - read_port.BEAT_LATENCY - 1
+        return late + pads if late > 0 else pads
+
+    def skip(self, count: int, end: int) -> None:
         """Write `count` bursts of full length, whose beats follow that in cycle `end` without a pause."""
-        if self._backlog or not self._open:
-            return False
         move = self._tiles[0].move
         here = end + read_port.BEAT_LATENCY + 1  # cycle of the first of these beats
         cycles = count * BURST_BEATS
         pads = self._between(move, cycles) if move.between and move.rows == 1 else 0
-        if move.per_beat > 1 or max(self._place - here, 0) + pads > slack:
-            return False
         if here > self._place:
             self._waited += here - self._place
             self.pauses.append((self._place, here))
@@ -220,45 +227,50 @@ class Mover(Client):
         self._place += cycles
         self.taken.append((self.asked + cycles, self._place - 1, 1))
         self._left -= cycles
-        return True
 
-    def rows(self, now: int, limit: Callable[[int], int]) -> int:
-        """Rows of one burst each, but not the last ones of a move. One loop for port, splitter and back."""
+    def rows(self, now: int, until: int, limit: Callable[[int], int]) -> int:
+        """All bursts but those of a move's last two rows. One loop for port, splitter and back."""
         port, move = self.port, self._move
         assert port is not None and move is not None
-        if self._backlog or not self._open or len(self._tiles) > 1 or move.per_beat > 1 or not port.steady:
+        if self._rows < 2 or self._backlog or not self._open or len(self._tiles) > 1:
             return now
-        rows, address, length, until = self._rows, self.address, move.length, -1
-        asked, taken, place = self.asked, self.taken, self._place
-        put, s1, s2 = self._put, self._s1, self._s2
-        ends, sent, end = port.ends, port.sent, port.end
-        while self._rows > 1 and address % BURST_BEATS + length <= BURST_BEATS:
+        if move.per_beat > 1 or not port.steady:
+            return now
+        taken, place, ends, tile = self.taken, self._place, port.ends, self._tiles[0]
+        while self._rows > 1:
             if now >= until:
                 until = limit(now)
                 if now >= until:
                     break
+            beats = BURST_BEATS - (self.address & BURST_BEATS - 1)
+            if beats > self.left:
+                beats = self.left
             # the port
-            sent = now + ADDRESS if now + ADDRESS > sent else sent + 1
-            end = sent + port.latency + length - 1 if sent + port.latency > end else end + length
+            port.grant = now
+            sent = port.sent = now + ADDRESS if now + ADDRESS > port.sent else port.sent + 1
+            end = port.end = sent + port.latency + beats - 1 if sent + port.latency > port.end else port.end + beats
             ends.append(end)
             # the back
-            wait = end + read_port.BEAT_LATENCY - length + 1 - place
+            wait = end + read_port.BEAT_LATENCY - beats + 1 - place
             if wait > 0:
                 self._waited += wait
                 self.pauses.append((place, place + wait))
                 place += wait
-            asked, place = asked + length, place + length
-            taken.append((asked, place - 1, 1))
-            place += move.between
-            # the next request
-            put = put + 1 if put > s2 else s2 + 1
-            s2, s1 = s1, put + fifo.FIFO_LATENCY if put + fifo.FIFO_LATENCY > now else now
-            address, self._rows = address + move.step, self._rows - 1
-            port.grant, self._splitter, self.asked, self.valid = now, now, asked, s1 + SPLIT
+            place += beats
+            self.asked += beats
+            taken.append((self.asked, place - 1, 1))
+            self.left -= beats
+            self._left -= beats
+            if self.left:
+                self.address += beats
+                self.valid = now + 1
+            else:
+                place += move.between
+                self._left = move.length
+                tile.rows -= 1
+                self.accept(now)
             self.update()
-            now = port.turn(self.want)
-        self._tiles[0].rows -= rows - self._rows
-        self.address, self._unit, self._place = address, address + move.step, place
-        self._put, self._s1, self._s2 = put, s1, s2
-        port.sent, port.end = sent, end
+            want = self.want if self.want > now else now + 1
+            now = want if want > ends[0] + 2 else ends[0] + 2
+        self._place = place
         return now

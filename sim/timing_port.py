@@ -13,7 +13,7 @@ from .dram import Dram
 
 NEVER = 1 << 60
 SPLIT = read_port.REQUEST_LATENCY - fifo.FIFO_LATENCY  # cycles from a request to its first burst
-_IN_FLIGHT = (OUTSTANDING - 1) * BURST_BEATS - 8  # beats on their way that bridge a latency of as many cycles
+_ROOM = read_port.BEAT_LATENCY + 1  # cycles from a beat that is taken at once to room for another one
 ADDRESS = fifo.FIFO_LATENCY  # cycles from a burst to its address on the bus
 
 
@@ -29,6 +29,8 @@ class Client:
         self.port: ReadPort | None = None
         self.valid = NEVER  # first cycle in which the request is in the splitter
         self.allowed, self.asked = buffer - BURST_BEATS, 0
+        self.bursts = min(buffer // BURST_BEATS, OUTSTANDING)  # that can be under way
+        self.flying = (self.bursts - 1) * BURST_BEATS - 8  # beats that bridge a latency of as many cycles
         self.taken: deque[tuple[int, int, int]] = deque()
 
     def burst(self, beats: int, end: int, final: bool) -> None:
@@ -39,16 +41,18 @@ class Client:
         """Put the next request into the splitter, free from cycle `free` on; sets `address`, `left`, `valid`."""
         raise NotImplementedError
 
-    def skip(self, count: int, end: int, slack: int) -> bool:
-        """`count` bursts of full length follow the beat in cycle `end` without a pause; whether it takes them so,
-        never more than `slack` cycles after they came.
-        """
+    def lag(self, end: int) -> int:
+        """How late it takes beats at most that follow the one in cycle `end` without a pause; `NEVER` if not so."""
+        return NEVER
+
+    def skip(self, count: int, end: int) -> None:
+        """`count` bursts of full length follow the beat in cycle `end` without a pause, of which `lag` was known."""
         raise NotImplementedError
 
-    def rows(self, now: int, limit: Callable[[int], int]) -> int:
-        """From turn `now` on, requests of one burst each that nobody learns of, one after another; the next turn.
+    def rows(self, now: int, until: int, limit: Callable[[int], int]) -> int:
+        """From turn `now` on, bursts of requests that nobody learns of, one after another; the next turn.
 
-        Nobody else wants a burst before cycle `limit(now)`.
+        Nobody else wants a burst before cycle `until`, nor, asked in a later turn, before `limit(turn)`.
         """
         return now
 
@@ -125,7 +129,7 @@ class ReadPort:
                 if now >= limit:
                     break
             elif final:
-                after = client.rows(now, partial(self._limit, k))
+                after = client.rows(now, limit, partial(self._limit, k))
                 if after > now:
                     now, limit = after, self._limit(k, after)
                     if now >= limit:
@@ -173,15 +177,18 @@ class ReadPort:
 
     def _steady(self, client: Client, now: int, limit: int) -> int:
         """Whole bursts at once, whose beats follow each other without a pause; returns the next turn."""
-        if limit <= now + BURST_BEATS or client.address % BURST_BEATS or self._pauses(now):
+        if limit < now + 2 or client.address % BURST_BEATS or self._pauses(now):
             return now
-        count = min((limit - now - 1) // BURST_BEATS + 1, (client.left - 1) // BURST_BEATS)
+        end, lag = self.end, client.lag(self.end)
+        if lag > client.flying - ADDRESS - self.latency:
+            return now
+        count = self._before(limit - lag - _ROOM) - OUTSTANDING + client.bursts
+        count = min(count, limit - now, (client.left - 1) // BURST_BEATS)
         if count < 2:
             return now
-        end, beats = self.end, count * BURST_BEATS
+        beats = count * BURST_BEATS
         before = [*self.ends, *range(end + BURST_BEATS, end + beats + 1, BURST_BEATS)]
-        if not client.skip(count, end, _IN_FLIGHT - ADDRESS - self.latency):
-            return now
+        client.skip(count, end)
         self.grant = max(now + count - 1, before[count - 1] + 2)
         self.sent = self.grant + ADDRESS
         self.ends.extend(before[-OUTSTANDING:])
@@ -193,10 +200,16 @@ class ReadPort:
         client.update()
         return self.turn(client.want) if client.want < NEVER else NEVER
 
+    def _before(self, cycle: int) -> int:
+        """How many bursts in flight, and of full length behind them, end before `cycle`."""
+        if cycle > self.end:
+            return OUTSTANDING + (cycle - 1 - self.end) // BURST_BEATS
+        return sum(end < cycle for end in self.ends)
+
     def _pauses(self, now: int) -> bool:
         """Whether beats of bursts of full length, the first one granted in cycle `now`, may pause."""
         lag = ADDRESS + self.latency
-        if not self.steady or now + lag > self.end + 1 or lag > _IN_FLIGHT:
+        if not self.steady or now + lag > self.end + 1:
             return True
         ends, last = self.ends, self.end - lag - 1
         for k in range(1, lag // BURST_BEATS + 2):

@@ -22,7 +22,7 @@ class Channel:
     def push(self, cycle: int) -> None:
         """A token is given in `cycle`."""
         self.ready.append(cycle + dependence.TOKEN_LATENCY)
-        if self.consumer is not None:
+        if self.consumer is not None and len(self.ready) == self.taken + 1:
             self.consumer.wake()
 
 

@@ -7,12 +7,15 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import DeadlockError, UnsupportedError
+from tilewright.hw.isa import Mem
 from tilewright.runtime.program import Program
 from tilewright.sim.dram import Dram
 from tilewright.sim.random_programs import Recorder, random_case, record_random
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.timing import predict
 from tilewright.sim.timing_device import TimingDevice
+from tilewright.sim.timing_mover import Mover
+from tilewright.sim.timing_port import ReadPort
 
 CONFIGS = [PRESETS["pynq_z1"], PRESETS["vta"], PRESETS["tiny"]]
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
@@ -52,6 +55,54 @@ def test_a_program_that_never_ends():
     launch.insn[-1, 0] |= np.uint64(1 << 3)  # FINISH waits for a token that nobody gives
     with pytest.raises(DeadlockError, match="COMPUTE at instruction"):
         predict(launch)
+
+
+def long_program(cfg, seed):
+    """Loads and stores of many rows, with loads of micro-ops and parameters between them that take turns with them."""
+    rng, program = np.random.default_rng(seed), Program(cfg)
+    quantised = "requant" in cfg.extensions
+    sizes = {Mem.INP: (cfg.inp_entry_bytes, cfg.inp_depth), Mem.WGT: (cfg.wgt_entry_bytes, cfg.wgt_depth)}
+    sizes[Mem.ACC] = cfg.acc_entry_bytes, cfg.acc_depth
+    buffers = {mem: program.buffer(mem.name, (2048, nbytes)) for mem, (nbytes, _) in sizes.items()}
+    out = program.buffer("out", (4096, cfg.out_entry_bytes), kind="output")
+    par = program.buffer("par", (cfg.par_entries, cfg.par_entry_bytes)) if quantised else None
+    for _ in range(40):
+        half, kind = int(rng.integers(2)), rng.integers(8)
+        y, x, gap, entry = map(int, rng.integers((1, 1, 0, 0), (20, 24, 3, 40)))
+        if kind < 3:
+            mem = (Mem.INP, Mem.WGT, Mem.ACC)[kind]
+            depth = sizes[mem][1] // 2
+            y = min(y, depth // x)
+            if y:
+                program.load(mem, half * depth, buffers[mem], entry, y_size=y, x_size=x, x_stride=x + 7 * gap)
+        elif kind < 5:
+            uops = rng.integers(0, 8, (int(rng.integers(1, 7)), 3))
+            uops[:, 0] += half * cfg.acc_depth // 2
+            program.gemm_uops(uops, [(x, 1, 0, 0), (y, 0, 1, 0)])
+        elif kind == 5 and par:
+            program.load(Mem.PAR, half, par, 0, x_size=min(x, cfg.par_entries - 1))
+        else:
+            y = min(y, cfg.acc_depth // 2 // x)
+            quantise = {"par": 0} if par and half else {}
+            program.store(half * cfg.acc_depth // 2, out, entry, y_size=y, x_size=x, x_stride=x + gap, **quantise)
+    return program.finish()
+
+
+@pytest.mark.parametrize("dram", [Dram(), Dram(latency=3), Dram(latency=90)], ids=lambda d: f"latency{d.latency}")
+@pytest.mark.parametrize("cfg", [*CONFIGS, CONFIGS[0].replace(load_ports=2)], ids=lambda c: f"{c.name}{c.load_ports}")
+def test_many_bursts_at_once_are_the_bursts_one_by_one(cfg, dram, monkeypatch):
+    launches = [long_program(cfg, seed) for seed in range(8)]
+    dram = dram.replace(total_bytes=32)
+    at_once = [predict(launch, dram=dram) for launch in launches]
+    monkeypatch.setattr(ReadPort, "_steady", lambda self, client, now, limit: now)
+    monkeypatch.setattr(Mover, "rows", lambda self, now, until, limit: now)
+    for seed, (launch, got) in enumerate(zip(launches, at_once)):
+        expected = predict(launch, dram=dram)
+        assert got.cycles == expected.cycles and got.counters == expected.counters, f"seed {seed}"
+        for field in ("arrive", "issue", "start", "end"):
+            assert (getattr(got, field) == getattr(expected, field)).all(), f"seed {seed}: {field}"
+        for reason, waits in expected.waits.items():
+            assert (got.waits[reason] == waits).all(), f"seed {seed}: {reason}"
 
 
 @pytest.mark.parametrize(("dram", "what"), [(Dram.random(1), "Dram.seed"), (Dram(total_bytes=8), "Dram.total_bytes")])
