@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 
@@ -75,17 +76,25 @@ class Fold:
 
 
 class Tiles:
-    """Rows and output blocks of a tile: inputs in two slots, accumulators in both halves, all weights on chip."""
+    """Rows, columns and output blocks of a tile: inputs in two slots, accumulators in both halves, all weights on chip.
+
+    Tiles are as wide as the output, or the fewest equal parts of it of which one row fits.
+    """
 
     def __init__(self, geometry: Geometry, fold: Fold, cfg: Config):
         self.geometry, self.fold = geometry, fold
         self.blocks, (self.oy, self.ox) = -(-geometry.outputs // cfg.block_out), geometry.output
         self.weights = self.blocks * len(fold.terms)
         self.half = cfg.acc_depth // 2
-        self.co = max(1, min(self.blocks, self.half // self.ox))
-        self.rows = min(-(-self.oy // _TILES), self.half // (self.co * self.ox))
-        while self.rows and 2 * self.entries(self.rows) > cfg.inp_depth:
-            self.rows -= 1
+        groups = -(-self.ox // fold.phases)
+        for wide in sorted({-(-groups // k) for k in range(1, groups + 1)}, reverse=True):
+            self.columns = min(wide * fold.phases, self.ox)
+            self.co = max(1, min(self.blocks, self.half // self.columns))
+            self.rows = min(-(-self.oy // _TILES), self.half // (self.co * self.columns))
+            while self.rows and 2 * self.entries(self.rows, self.columns) > cfg.inp_depth:
+                self.rows -= 1
+            if self.rows:
+                break
         on_chip = self.weights <= cfg.wgt_depth and self.blocks <= depth(cfg, Mem.PAR)
         self.fit = self.rows > 0 and on_chip and self.co * len(fold.terms) <= cfg.uop_depth // 2
 
@@ -95,21 +104,29 @@ class Tiles:
         last = (-(-kernel // self.fold.rows) - 1) * self.fold.rows * dilations
         return ((rows - 1) * strides + last) // self.fold.step + 1
 
-    def entries(self, rows: int) -> int:
-        """Input entries of so many output rows."""
-        return self.strips(rows) * self.fold.entries
+    def width(self, columns: int) -> int:
+        """Entries of a strip that so many output columns need."""
+        missing = -(-self.ox // self.fold.phases) - -(-columns // self.fold.phases)
+        return self.fold.entries - missing * len(self.fold.offsets)
 
-    def __iter__(self) -> Iterator[tuple[int, int]]:
-        for first in range(0, self.oy, self.rows):
-            yield first, min(self.rows, self.oy - first)
+    def entries(self, rows: int, columns: int) -> int:
+        """Input entries of so many output rows and columns."""
+        return self.strips(rows) * self.width(columns)
+
+    def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
+        """(first row, first column, rows, columns) of each tile."""
+        for y, x in product(range(0, self.oy, self.rows), range(0, self.ox, self.columns)):
+            yield y, x, min(self.rows, self.oy - y), min(self.columns, self.ox - x)
 
     def cycles(self, cfg: Config) -> float:
         """Estimate for one image: weights, then the first load and all products, or all loads and the last products."""
         fold, entry = self.fold, cfg.inp_entry_bytes / (cfg.axi_bits // 8)
         products = self.blocks * self.oy * sum(fold.columns(phase, self.ox) for phase, *_ in fold.terms)
-        loads = [entry * self.entries(rows) for _, rows in self]
-        last = products * min(self.rows, self.oy) / self.oy
-        return max(loads[0] + products, sum(loads) + last) + _weight_cycles(self.weights, cfg)
+        strips = sum(self.strips(min(self.rows, self.oy - y)) for y in range(0, self.oy, self.rows))
+        loads = strips * sum(self.width(min(self.columns, self.ox - x)) for x in range(0, self.ox, self.columns))
+        last = products * min(self.rows, self.oy) / self.oy * self.columns / self.ox
+        first = self.entries(min(self.rows, self.oy), self.columns)
+        return max(entry * first + products, entry * loads + last) + _weight_cycles(self.weights, cfg)
 
 
 def _weight_cycles(tiles: int, cfg: Config) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 from ...hw.config import Config
 from ...hw.isa import Mem, depth
 from ...runtime.buffer import Buffer
+from ...runtime.program import Program
 from .. import graph as g
 from .fold import Fold, Geometry, Tiles, fold_weights
 from .recording import Recording
@@ -29,27 +30,27 @@ def lower(rec: Recording, op: g.QConv2d, fold: Fold, image: Buffer, parameters: 
     """Append the convolution of the laid out `image`."""
     cfg, program, place = rec.cfg, rec.program, rec.place
     tiles = Tiles(Geometry.of(op), fold, cfg)
-    size = tiles.entries(tiles.rows)
+    size = tiles.entries(tiles.rows, tiles.columns)
     wgt = place.region(Mem.WGT, tiles.weights, 0, cfg.wgt_depth)
     par = place.region(Mem.PAR, tiles.blocks, 0, depth(cfg, Mem.PAR))
     inp = place.region(Mem.INP, 2 * size, 0, cfg.inp_depth)
-    acc_size = tiles.rows * tiles.co * tiles.ox
+    acc_size = tiles.rows * tiles.co * tiles.columns
     accs = [place.region(Mem.ACC, acc_size, k * tiles.half, (k + 1) * tiles.half) for k in (0, 1)]
     weights = fold_weights(op, fold, cfg)
     program.load(Mem.WGT, wgt, rec.constant(f"{op.name}.w", weights), 0, x_size=tiles.weights)
     program.load(Mem.PAR, par, parameters, 0, x_size=tiles.blocks)
-    turn, out, area = 0, rec.activations[op.output.name], tiles.oy * tiles.ox
+    turn, out = 0, rec.activations[op.output.name]
     for n in range(op.x.shape[0]):
-        for k, (first, rows) in enumerate(tiles):
-            base = inp + k % 2 * size
-            offset = (n * fold.strips + first * op.strides[0] // fold.step) * fold.entries
-            program.load(Mem.INP, base, image, offset, y_size=tiles.strips(rows), x_size=fold.entries)
+        for k, tile in enumerate(tiles):
+            (y, x, *extents), base = tile, inp + k % 2 * size
+            strips, width = tiles.strips(extents[0]), tiles.width(extents[1])
+            first = (n * fold.strips + y * op.strides[0] // fold.step) * fold.entries
+            first += x // fold.phases * len(fold.offsets)
+            program.load(Mem.INP, base, image, first, y_size=strips, x_size=width, x_stride=fold.entries)
             for co in range(0, tiles.blocks, tiles.co):
                 blocks, acc = min(tiles.co, tiles.blocks - co), accs[turn % 2]
-                _products(rec, op, fold, (acc, base, wgt), (co, blocks), rows)
-                offset = (n * tiles.blocks + co) * area + first * tiles.ox
-                where = {"y_size": blocks, "x_size": rows * tiles.ox, "x_stride": area}
-                program.store(acc, out, offset, **where, par=par + co, par_step=int(blocks > 1))
+                _products(rec, op, tiles, (acc, base, wgt), (co, blocks), (extents[0], extents[1]))
+                _store(program, out, tiles, (acc, par), (n * tiles.blocks, co, blocks), tile)
                 turn += 1
     for mem, base, count in ((Mem.WGT, wgt, tiles.weights), (Mem.PAR, par, tiles.blocks), (Mem.INP, inp, 2 * size)):
         place.use(mem, base, count)
@@ -57,23 +58,50 @@ def lower(rec: Recording, op: g.QConv2d, fold: Fold, image: Buffer, parameters: 
         place.use(Mem.ACC, acc, acc_size)
 
 
+def _store(
+    program: Program,
+    out: Buffer,
+    tiles: Tiles,
+    bases: tuple[int, int],
+    blocks: tuple[int, int, int],
+    tile: tuple[int, int, int, int],
+) -> None:
+    """Store a tile: whole rows of all blocks at once, parts of rows block by block."""
+    (acc, par), (image, co, count), (y, x, rows, columns) = bases, blocks, tile
+    area, size = tiles.oy * tiles.ox, rows * columns
+    first = (image + co) * area + y * tiles.ox + x
+    if columns == tiles.ox:
+        where = {"y_size": count, "x_size": size, "x_stride": area}
+        program.store(acc, out, first, **where, par=par + co, par_step=int(count > 1))
+        return
+    for block in range(count):
+        where = {"y_size": rows, "x_size": columns, "x_stride": tiles.ox}
+        program.store(acc + block * size, out, first + block * area, **where, par=par + co + block)
+
+
 def _products(
-    rec: Recording, op: g.QConv2d, fold: Fold, bases: tuple[int, int, int], blocks: tuple[int, int], rows: int
+    rec: Recording,
+    op: g.QConv2d,
+    tiles: Tiles,
+    bases: tuple[int, int, int],
+    blocks: tuple[int, int],
+    extents: tuple[int, int],
 ) -> None:
     """The micro-ops of one tile: phases with as many columns run in one instruction."""
-    (acc, inp, wgt), (co, count), ox = bases, blocks, op.output.shape[3]
-    apart = fold.rows * op.dilations[0] // fold.step * fold.entries  # from strip to strip of a window
+    (acc, inp, wgt), (co, count), (rows, wide), fold = bases, blocks, extents, tiles.fold
+    width = tiles.width(wide)
+    apart = fold.rows * op.dilations[0] // fold.step * width  # from strip to strip of a window
     terms = np.array(fold.terms)
     new = np.diff(terms[:, 0], prepend=-1) > 0  # the first term of its phase
-    columns = np.array([fold.columns(phase, ox) for phase in terms[:, 0]])
+    columns = np.array([fold.columns(phase, wide) for phase in terms[:, 0]])
     block = np.arange(count)[:, None]
-    for many in sorted({*columns.tolist()}):
-        loops = [(rows, ox, op.strides[0] // fold.step * fold.entries, 0), (many, fold.phases, len(fold.offsets), 0)]
+    for many in sorted({*columns.tolist()} - {0}):
+        loops = [(rows, wide, op.strides[0] // fold.step * width, 0), (many, fold.phases, len(fold.offsets), 0)]
         for chosen, overwrite in ((new, True), (~new, False)):
             (k,) = np.nonzero(chosen & (columns == many))
             phase, strip, entry = terms[k].T
             uops = np.broadcast_arrays(
-                acc + block * rows * ox + phase, inp + strip * apart + entry, wgt + (co + block) * len(terms) + k
+                acc + block * rows * wide + phase, inp + strip * apart + entry, wgt + (co + block) * len(terms) + k
             )
             if len(k):
                 rec.program.gemm_uops(np.stack([u.reshape(-1) for u in uops], 1), loops, overwrite=overwrite)
