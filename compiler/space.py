@@ -42,7 +42,7 @@ class _Loops(NamedTuple):
 class Space:
     """The tiles of `layer` with up to `vthreads` virtual threads; meta_schedule calls it for its design spaces.
 
-    Raises `CapacityError` where no tile fits.
+    Raises `CapacityError` where no tile fits, `ScheduleError` for an impossible number of threads.
     """
 
     layer: Layer
@@ -53,6 +53,7 @@ class Space:
     _traces: dict[_Loops, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
+        Tile(vthreads=self.vthreads).checked()
         found: dict[_Loops, dict[str, set[int]]] = {}
         for threads in range(self.vthreads, 0, -1):
             for tile, cycles in self.layer.ranked(threads):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..hw.config import Config, load_config
-from ..hw.errors import ScheduleError
+from ..hw.errors import CapacityError, ScheduleError
 from .api import build
 from .intrin import register
 from .measure import CLOCK, DEVICES, cycles_of, measurers
@@ -67,11 +67,16 @@ def tune(
     `work_dir` gets the database of meta_schedule, JSON; by default a folder that is removed afterwards. What was
     measured there for the same function, configuration and device counts as tried.
 
-    Raises `ScheduleError` for another device, or where no trial led to a program, with the reason of the last one.
+    Raises `ScheduleError` for another device, for the space of another configuration, or where no trial led to a
+    program, with the reason of the last one.
     """
     if trials < 1:
         raise ScheduleError(f"tune: trials = {trials}: must be at least 1")
     cfg = load_config(config)
+    if isinstance(space, Space) and cfg != space.layer.cfg:
+        raise ScheduleError(
+            f"tune: the space is that of configuration {space.layer.cfg.name}, not {cfg.name}: make one"
+        )
     mod, tvm, errors = _workload(func, cfg, on), tuning(), list[str]()
     builder, runner = measurers(tvm, cfg, on, errors)
     how = evolution(tvm, space, trials, seed) if isinstance(space, Space) else random_decisions(tvm, space)
@@ -139,7 +144,10 @@ def _try_first(tvm: Any, database: Any, mod: IRModule, space: Space, on: str) ->
     """Measure what the cost model would choose, so that what is found is no slower, and the others descend from it."""
     trace, sch = space.trace(space.first()), Schedule(space.func)
     trace.apply_to_schedule(sch, remove_postproc=False)
-    cycles = cycles_of(build(sch, space.layer.cfg).finish(), on)
+    try:
+        cycles = cycles_of(build(sch, space.layer.cfg).finish(), on)
+    except CapacityError:  # the cost model does not see all that takes room
+        return
     ms = tvm.meta_schedule
     record = ms.database.TuningRecord(
         trace,

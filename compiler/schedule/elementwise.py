@@ -79,8 +79,8 @@ class _Entries(OnAlu):
         threads = min(vthreads, work.n)
         largest, found = _largest(cfg, work, threads), []
         for size in {largest, *map(int, sizes(work.n, divisors_only=False))}:
-            if size <= largest and -(-work.n // size) >= threads:
-                steps = -(-work.n // size)
+            steps = -(-work.n // size)
+            if size == largest or (size < largest and steps >= threads):
                 loads = (1 + work.operands) * (size * cfg.acc_entry_bytes / beat + DMA_CYCLES)  # in the ALU's queue
                 store = size * cfg.out_entry_bytes / beat + DMA_CYCLES
                 step = loads + work.alu_ops * (size + STEP_CYCLES)

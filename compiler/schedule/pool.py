@@ -130,7 +130,7 @@ class _Windows(OnAlu):
         found = []
         for (co, oy, ox), (thread, extent) in product(product(*extents), self._threads(best.vthreads)):
             tile = Tile(co=co, oy=oy, ox=ox, thread=thread, vthreads=best.vthreads)
-            if self._fits(tile) and -(-extent // getattr(tile, thread)) >= best.vthreads:
+            if tile == best or (self._fits(tile) and -(-extent // getattr(tile, thread)) >= best.vthreads):
                 found.append((tile, self._cycles(tile)))
         return sorted(found, key=lambda pair: pair[1])
 

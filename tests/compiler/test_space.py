@@ -17,7 +17,7 @@ from tilewright.compiler.space import Space, evolution, random_decisions, tile_o
 from tilewright.compiler.tile import Tile, ranked_tiles
 from tilewright.compiler.tvm_compat import IRModule, Schedule, tuning
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import CapacityError
+from tilewright.hw.errors import CapacityError, ScheduleError
 
 TINY = PRESETS["tiny"]
 PYNQ = PRESETS["pynq_z1"]
@@ -124,6 +124,21 @@ def test_a_tile_that_does_not_fit_or_lacks_slots_costs_without_end():
     assert space.estimate(tile) < float("inf") == space.estimate(Tile(co=3, oy=7, ox=6, ci=2, vthreads=2))
     more, fewer = (Tile(**{**vars(tile), "wgt_slots": tile.wgt_slots + n}) for n in (1, -1))
     assert space.estimate(more) == space.estimate(tile) and space.estimate(fewer) == float("inf")
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [layer_of(elementwise, PYNQ, 5, [("max", 0)]), layer_of(pool, PYNQ, 1, 5, 1, 16, 1, 1)],
+    ids=["elementwise", "pool"],
+)
+def test_fewer_tiles_than_threads_are_fine(layer):
+    space = Space(layer, vthreads=4)
+    assert tile_of(space.trace(space.first())) == space.first() and space.first().vthreads == 4
+
+
+def test_an_impossible_number_of_threads_is_refused():
+    with pytest.raises(ScheduleError, match="vthreads = 0: must be 1 to 4"):
+        convolution(vthreads=0)
 
 
 def test_a_layer_that_does_not_fit_has_no_space():

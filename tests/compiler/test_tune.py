@@ -9,13 +9,14 @@ import pytest
 pytest.importorskip("amaranth")
 
 from tilewright.compiler import build
+from tilewright.compiler import tune as tune_module
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.tune import cycles_of, replay, tune
 from tilewright.compiler.tune import space as space_of
 from tilewright.compiler.tvm_compat import te
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import ScheduleError
+from tilewright.hw.errors import CapacityError, ScheduleError
 from tilewright.runtime import layout
 from tilewright.runtime.loader import run
 
@@ -106,6 +107,15 @@ def test_tuning_goes_on_where_it_stopped(tuned, tmp_path):
     assert len(more.trials) > len(before.trials) and more.cycles <= before.cycles
 
 
+def test_a_choice_of_the_cost_model_that_does_not_fit_is_no_trial(monkeypatch):
+    def small(scheduled, cfg):
+        raise CapacityError("local.acc is too small")
+
+    found = space_of(dense, TINY, 6, 32, 40)
+    monkeypatch.setattr(tune_module, "build", small)
+    assert 1 <= len(tune(found.func, found, TINY, trials=4, seed=1).trials) <= 3
+
+
 def test_the_same_seed_finds_the_same(tuned):
     found, best, _ = tuned
     assert sorted(tune(found.func, found, TINY, trials=6, seed=1).trials) == sorted(best.trials)
@@ -128,6 +138,9 @@ def test_mistakes_are_named():
         tune(product(), space(), TINY, on="model")
     with pytest.raises(ScheduleError, match="on = 'board': must be one of timing, rtl"):
         replay(product(), TINY, ".", on="board")
+    found = space_of(dense, TINY, 6, 32, 40)
+    with pytest.raises(ScheduleError, match="the space is that of configuration tiny, not other"):
+        tune(found.func, found, TINY.replace(name="other", inp_bytes=TINY.inp_bytes // 2))
     with pytest.raises(ScheduleError, match="trials = 0: must be at least 1"):
         tune(product(), space(), TINY, trials=0)
 
