@@ -150,8 +150,7 @@ class Copy:
         for k in range(0, rows, most):
             n = min(most, rows - k)
             part = (pads[0] if k == 0 else 0, pads[1] if k + n == rows else 0, *pads[2:])
-            step = stride if n > 1 else length
-            shape = {"y_size": n, "x_size": length, "x_stride": step, "pads": part, "pad_value": self.fill}
+            shape = {"y_size": n, "x_size": length, "x_stride": stride, "pads": part, "pad_value": self.fill}
             self._emit(program, sram, dram + k * stride, shape)
             sram += (part[0] + n + part[1]) * (length + pads[2] + pads[3])
 
@@ -177,7 +176,7 @@ class Copy:
             most = 1
         for k in range(0, y.n, most):
             n = min(most, y.n - k)
-            shape = {"y_size": n, "x_size": x.n, "x_stride": y.dram if n > 1 else x.n}
+            shape = {"y_size": n, "x_size": x.n, "x_stride": y.dram}
             if self.par:
                 shape |= {"par": self.par.place.entry(par + k * y.par), "par_step": y.par if n > 1 else 0}
             program.store(sram + k * x.n, buffer, dram + k * y.dram, **shape)

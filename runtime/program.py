@@ -88,6 +88,7 @@ class Program:
     ) -> None:
         """Copy `y_size` rows of `x_size` entries from `buffer` to a dense, padded tile at entry `sram` of `mem`.
 
+        Rows lie `x_stride` entries apart, which counts where there are several; by default they follow each other.
         `pads` are rows before, rows after, columns before and columns after, filled with `pad_value` (extension
         `pad_value` where it is not 0). Micro-ops load themselves. Raises `ProgramError`, `CapacityError` or
         `EncodingError`.
@@ -101,7 +102,7 @@ class Program:
         self._need_extension(EXTENSION_OF_MEM.get(mem))
         self._need_extension(EXTENSION_OF_OP.get(op))
         fields = {"op": op, "mem": mem, "sram_base": sram, "dram_base": offset, "y_size": y_size, "x_size": x_size}
-        fields["x_stride"] = x_size if x_stride is None else x_stride
+        fields["x_stride"] = x_size if x_stride is None or y_size == 1 else x_stride
         fields |= dict(zip(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), margins))
         if pad_value:
             fields["pad_value"] = pad_value
@@ -129,7 +130,8 @@ class Program:
         mem = Mem.OUT if par is None else Mem.OUTQ
         self._need_extension(EXTENSION_OF_MEM.get(mem))
         fields = {"op": Op.STORE, "mem": mem, "sram_base": sram, "dram_base": offset}
-        fields |= {"y_size": y_size, "x_size": x_size, "x_stride": x_size if x_stride is None else x_stride}
+        stride = x_size if x_stride is None or y_size == 1 else x_stride
+        fields |= {"y_size": y_size, "x_size": x_size, "x_stride": stride}
         if par is None:
             if par_step:
                 raise ProgramError(f"store: par_step is {par_step}, but par, the entry of row 0, is not given")

@@ -7,10 +7,12 @@ ResNet-18, a window of 7x7 with 3 channels, takes 10 micro-ops per output so, wh
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ...hw.config import Config
-from ...hw.isa import Mem, depth
+from ...hw.isa import Isa, Mem, depth
 from ...runtime.buffer import Buffer
 from ...runtime.program import Program
 from .. import graph as g
@@ -66,17 +68,22 @@ def _store(
     blocks: tuple[int, int, int],
     tile: tuple[int, int, int, int],
 ) -> None:
-    """Store a tile: whole rows of all blocks at once, parts of rows block by block."""
+    """Store a tile: whole rows of all blocks at once where their distance can be said, otherwise block by block."""
     (acc, par), (image, co, count), (y, x, rows, columns) = bases, blocks, tile
     area, size = tiles.oy * tiles.ox, rows * columns
     first = (image + co) * area + y * tiles.ox + x
-    if columns == tiles.ox:
+    if columns == tiles.ox and (count == 1 or area <= _longest_stride(program.cfg)):
         where = {"y_size": count, "x_size": size, "x_stride": area}
         program.store(acc, out, first, **where, par=par + co, par_step=int(count > 1))
         return
     for block in range(count):
         where = {"y_size": rows, "x_size": columns, "x_stride": tiles.ox}
         program.store(acc + block * size, out, first + block * area, **where, par=par + co + block)
+
+
+@lru_cache
+def _longest_stride(cfg: Config) -> int:
+    return Isa(cfg).formats["STOREQ"].fields["x_stride"].limits[1]
 
 
 def _products(

@@ -216,6 +216,18 @@ def test_merged_loops_stay_within_an_instruction():
     assert len(launch.uops) == 1 and len(launch.insn) == 3, "one micro-op: its load, the instruction, FINISH"
 
 
+def test_the_stride_of_a_single_row_is_of_no_account():
+    program, far = Program(VTA), 1 << 20
+    x, y = program.buffer("x", (4, 1, 16)), program.buffer("y", (4, 1, 16), kind="output")
+    program.load(Mem.INP, 0, x, 0, x_size=3, x_stride=far)
+    program.gemm([(3, 1, 0, 0)], 0, reset=True)
+    program.store(0, y, 0, x_size=3, x_stride=far)
+    with pytest.raises(EncodingError, match="x_stride"):
+        program.load(Mem.INP, 0, x, 0, y_size=2, x_stride=far)
+    moved = [f for f in Isa(VTA).decode(program.finish().insn) if f.get("mem") in (Mem.INP, Mem.OUT)]
+    assert [f["x_stride"] for f in moved] == [3, 3]
+
+
 def test_store_then_load_of_the_same_buffer_is_ordered():
     program = Program(VTA)
     a = program.buffer("a", (4, 1, 16))

@@ -1,6 +1,7 @@
 """Convolutions of few channels with parts of the window folded into channels: exact, and with fewer micro-ops."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -75,6 +76,12 @@ def test_a_long_signal_takes_few_products():
     (launch,) = (s.launch for s in run(op, PYNQ).steps if isinstance(s, LaunchStep))
     visits = 5 * 4 * 1981  # 80 taps are five entries; four blocks of outputs
     assert visits < predict(launch).cycles < 1.15 * visits
+
+
+@pytest.mark.parametrize("outputs", [16, 20])
+def test_blocks_further_apart_than_a_stride_can_say(outputs):
+    executable = run(convolution(1, 3, (520, 520), outputs, (2, 2), (2, 2), (0, 0, 0, 0), (1, 1), 7), PYNQ)
+    assert any(isinstance(s, LaunchStep) for s in executable.steps)  # 67,600 entries to a block
 
 
 @settings(max_examples=20, deadline=None)
