@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from ...hw.config import Config
@@ -40,7 +41,7 @@ def elementwise(
 
     Parameters of the program: inputs `x` and what stages name, in order, output `out`, int8 (the low 8 bits, unless
     requantised). `tile` is the number of entries per tile, not necessarily a divisor (default: what `search` finds, or
-    what fits).
+    what costs least).
 
     Raises `ScheduleError` for an impossible chain or tile, `CapacityError` where no tile fits.
     """
@@ -59,7 +60,8 @@ def elementwise(
     out = work.append("x", chain, "")
     func = te.create_prim_func([*tensors.values(), *scales.values(), out])
     size = Work(entries, 1, 1, operands=len(names), alu_ops=len([op for op, _ in stages if op != "requant"]))
-    layer = _Entries(cfg, func, size, partial(_arrange, work))
+    entry_bytes = cfg.acc_entry_bytes // (4 if dtype == "int8" else 1)
+    layer = _Entries(cfg, func, size, partial(_arrange, work), entry_bytes)
     threads = min(vthreads, entries)
     return layer.scheduled(tile if tile is None else _entries(tile, threads), threads, search)
 
@@ -68,24 +70,30 @@ def _entries(tile: int, vthreads: int) -> Tile:
     return Tile(n=tile, thread="n", vthreads=vthreads)
 
 
+@dataclass(frozen=True)
 class _Entries(OnAlu):
-    """Entries of accumulators, of which as many tensors as `operands` and one more are loaded."""
+    """Entries of accumulators, of which as many tensors as `operands` and one more are loaded.
+
+    `entry_bytes` are those that a tensor's entry has in DRAM.
+    """
+
+    entry_bytes: int
 
     def best(self, vthreads: int) -> Tile:
-        return _entries(_largest(self.cfg, self.work, vthreads), vthreads)
+        return next(iter(self.ranked(vthreads)))[0]
 
     def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
         cfg, work, beat = self.cfg, self.work, self.cfg.axi_bits // 8
-        threads = min(vthreads, work.n)
-        largest, found = _largest(cfg, work, threads), []
+        largest, found = _largest(cfg, work, vthreads), []
         for size in {largest, *map(int, sizes(work.n, divisors_only=False))}:
             steps = -(-work.n // size)
-            if size == largest or (size < largest and steps >= threads):
-                loads = (1 + work.operands) * (size * cfg.acc_entry_bytes / beat + DMA_CYCLES)  # in the ALU's queue
-                store = size * cfg.out_entry_bytes / beat + DMA_CYCLES
+            if size == largest or (size < largest and steps >= vthreads):
+                # Loads into accumulators wait for the ALU, and the ALU for the first of their data.
+                loads = (1 + work.operands) * (size * self.entry_bytes / beat + DMA_CYCLES) + LATENCY
+                store = size * cfg.out_entry_bytes / beat + DMA_CYCLES + LATENCY
                 step = loads + work.alu_ops * (size + STEP_CYCLES)
-                overlapped = max(step, store) if threads > 1 else step + store + 2 * LATENCY
-                found.append((_entries(size, threads), steps * overlapped + step + store + 2 * LATENCY))
+                overlapped = max(step, store) if vthreads > 1 else step + store
+                found.append((_entries(size, vthreads), steps * overlapped + step + store))
         return sorted(found, key=lambda pair: (pair[1], -pair[0].n))
 
 

@@ -62,14 +62,10 @@ class Layer:
 
 
 class OnAlu(Layer):
-    """A layer whose data the ALU reads and writes: all of a tile is in accumulators, and `best` is the largest tile."""
-
-    def best(self, vthreads: int) -> Tile:
-        """The largest tile."""
-        raise NotImplementedError
+    """A layer whose data the ALU reads and writes, so that all of a tile is in accumulators; it ranks tiles itself."""
 
     def promising(self, vthreads: int, count: int) -> list[Tile]:
-        """The `count` cheapest tiles and the largest."""
+        """The `count` cheapest tiles, and the one to use without a search."""
         cheapest = (tile for tile, _ in islice(self.ranked(vthreads), count))
         return list(dict.fromkeys([*cheapest, self.best(vthreads)]))
 
