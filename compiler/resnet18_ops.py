@@ -66,7 +66,7 @@ def goes_this_way(op: str, c: Layer, cfg: Config) -> bool:
         return possible(cfg) and weighted_sum(sum_of(c)) is not None
     if op == "max_pool":
         return tiles_of(maximum_of(c), cfg) is not None
-    return op == "conv2d" and best_fold(convolution(c), cfg) is not None if c.ci < cfg.block_in else False
+    return op == "conv2d" and c.ci < cfg.block_in and best_fold(convolution(c), cfg) is not None
 
 
 _OPERATORS: dict[str, Callable[[Layer], g.Add | g.MaxPool | g.QConv2d]] = {
