@@ -7,6 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tilewright.compiler import build
+from tilewright.compiler.measure import cycles_of
 from tilewright.compiler.schedule.elementwise import elementwise
 from tilewright.compiler.schedule.layer import layer_of
 from tilewright.compiler.tile import Tile
@@ -67,6 +69,14 @@ def test_a_search_is_offered_tiles_that_fit_and_what_it_finds_is_used(ref):
     )
     same = elementwise(PRESETS["vta"], 900, [("add", "y"), ("shr", 1)], tile=7)
     assert seen.mod.script() == same.mod.script()
+
+
+def test_the_tile_that_costs_least_beats_the_largest():
+    pytest.importorskip("amaranth")
+    pynq, chain = PRESETS["pynq_z1"], [("add", "y"), ("shr", 1)]
+    schedules = (elementwise(pynq, 1024, chain, dtype="int8", tile=tile) for tile in (None, 512))
+    ours, largest = (cycles_of(build(sch, pynq).finish(), "timing") for sch in schedules)
+    assert ours < 0.9 * largest
 
 
 def test_mistakes_are_named(ref):
