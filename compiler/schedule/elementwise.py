@@ -79,9 +79,6 @@ class _Entries(OnAlu):
 
     entry_bytes: int
 
-    def best(self, vthreads: int) -> Tile:
-        return next(iter(self.ranked(vthreads)))[0]
-
     def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
         cfg, work, beat = self.cfg, self.work, self.cfg.axi_bits // 8
         largest, found = _largest(cfg, work, vthreads), []

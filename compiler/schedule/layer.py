@@ -64,10 +64,13 @@ class Layer:
 class OnAlu(Layer):
     """A layer whose data the ALU reads and writes, so that all of a tile is in accumulators; it ranks tiles itself."""
 
+    def best(self, vthreads: int) -> Tile:
+        """The cheapest tile."""
+        return self.promising(vthreads, 1)[0]
+
     def promising(self, vthreads: int, count: int) -> list[Tile]:
-        """The `count` cheapest tiles, and the one to use without a search."""
-        cheapest = (tile for tile, _ in islice(self.ranked(vthreads), count))
-        return list(dict.fromkeys([*cheapest, self.best(vthreads)]))
+        """The `count` cheapest tiles."""
+        return [tile for tile, _ in islice(self.ranked(vthreads), count)]
 
 
 class TileSearch(Protocol):

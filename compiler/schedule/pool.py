@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -107,56 +106,38 @@ def _arrange(after: ep.Epilogue, sch: Schedule, tile: Tile) -> None:
 class _Windows(OnAlu):
     """Windows over inputs in accumulators; a tile has one image."""
 
-    def best(self, vthreads: int) -> Tile:
-        """Whole rows of as many channel blocks as fit, else as many rows, else as many columns."""
+    def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
         work = self.work
         for threads in range(vthreads, 0, -1):
-            for thread, extent in self._threads(threads):
-                most = {"co": work.co, "oy": work.oy, "ox": work.ox} | {thread: -(-extent // threads)}
-                for dim in ("co", "oy", "ox"):
-                    for size in range(most[dim], 0, -1):
-                        tile = replace(Tile(thread=thread, vthreads=threads), **{**most, dim: size})
-                        if self._fits(tile):
-                            return tile
-                    most[dim] = 1
+            dims = [d for d in ("co", "oy", "ox") if getattr(work, d) >= threads][: 1 if threads == 1 else None]
+            extents = product(*(map(int, sizes(n, divisors_only=False)) for n in (work.co, work.oy, work.ox)))
+            tiles = (Tile(1, co, oy, ox, thread=d, vthreads=threads) for (co, oy, ox), d in product(extents, dims))
+            found = [(tile, self._cycles(tile)) for tile in tiles if self._fits(tile)]
+            if found:
+                return sorted(found, key=lambda pair: pair[1])
         raise CapacityError(
             f"pool: a window of {work.kh}x{work.kw} does not fit the {self.cfg.acc_depth} accumulators of "
             f"{self.cfg.name}"
         )
-
-    def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
-        best, work = self.best(vthreads), self.work
-        extents = [{*map(int, sizes(getattr(work, d), divisors_only=False)), getattr(best, d)} for d in OUTPUT_DIMS[1:]]
-        found = []
-        for (co, oy, ox), (thread, extent) in product(product(*extents), self._threads(best.vthreads)):
-            tile = Tile(co=co, oy=oy, ox=ox, thread=thread, vthreads=best.vthreads)
-            if tile == best or (self._fits(tile) and -(-extent // getattr(tile, thread)) >= best.vthreads):
-                found.append((tile, self._cycles(tile)))
-        return sorted(found, key=lambda pair: pair[1])
-
-    def _threads(self, vthreads: int) -> list[tuple[str, int]]:
-        dims = [(d, getattr(self.work, d)) for d in ("co", "oy", "ox")]
-        return [(d, n) for d, n in dims if n >= vthreads][: 1 if vthreads == 1 else None]
 
     def _inputs(self, tile: Tile) -> int:
         (sy, sx), work = self.work.stride, self.work
         return ((tile.oy - 1) * sy + work.kh) * ((tile.ox - 1) * sx + work.kw)
 
     def _fits(self, tile: Tile) -> bool:
-        read = (
-            tile.co * (self._inputs(tile) + self.work.operands) * tile.vthreads
-        )  # by the ALU: see Storage.read_by_alu
+        # What the ALU reads: see Storage.read_by_alu.
+        read = tile.co * (self._inputs(tile) + self.work.operands) * tile.vthreads
         written = tile.co * tile.oy * tile.ox * tile.vthreads
-        return read + written <= self.cfg.acc_depth and read <= self.cfg.inp_depth
+        enough = -(-getattr(self.work, tile.thread) // getattr(tile, tile.thread)) >= tile.vthreads
+        return enough and read + written <= self.cfg.acc_depth and read <= self.cfg.inp_depth
 
     def _cycles(self, tile: Tile) -> float:
         cfg, work, beat = self.cfg, self.work, self.cfg.axi_bits // 8
         tiles = work.n * -(-work.co // tile.co) * -(-work.oy // tile.oy) * -(-work.ox // tile.ox)
         inputs, outputs = tile.co * self._inputs(tile), tile.co * tile.oy * tile.ox
         rows = tile.co * ((tile.oy - 1) * work.stride[0] + work.kh)
-        loads = inputs * cfg.out_entry_bytes / beat + DMA_CYCLES * tile.co + ROW_CYCLES * rows  # in the ALU's queue
+        # Loads into accumulators wait for the ALU, and the ALU for the first of their data.
+        loads = inputs * cfg.out_entry_bytes / beat + DMA_CYCLES * tile.co + ROW_CYCLES * rows + LATENCY
         step = loads + (work.kh * work.kw + work.alu_ops) * (outputs + STEP_CYCLES)
-        store = work.planes * (outputs * cfg.out_entry_bytes / beat + DMA_CYCLES * tile.co)
-        if tile.vthreads > 1:
-            return tiles * max(step, store) + store + 2 * LATENCY
-        return tiles * (step + store + 2 * LATENCY)
+        store = work.planes * (outputs * cfg.out_entry_bytes / beat + DMA_CYCLES * tile.co) + LATENCY
+        return tiles * (max(step, store) if tile.vthreads > 1 else step + store) + store
