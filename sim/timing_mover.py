@@ -213,20 +213,25 @@ class Mover(Client):
         late = self._place - end - read_port.BEAT_LATENCY - 1
         return late + pads if late > 0 else pads
 
-    def skip(self, count: int, end: int) -> None:
-        """Write `count` bursts of full length, whose beats follow that in cycle `end` without a pause."""
+    def skip(self, beats: int, end: int) -> None:
+        """Write `beats` beats that follow the one in cycle `end` without a pause."""
         move = self._tiles[0].move
         here = end + read_port.BEAT_LATENCY + 1  # cycle of the first of these beats
-        cycles = count * BURST_BEATS
-        pads = self._between(move, cycles) if move.between and move.rows == 1 else 0
         if here > self._place:
             self._waited += here - self._place
             self.pauses.append((self._place, here))
             self._place = here
-        self._place += pads
-        self._place += cycles
-        self.taken.append((self.asked + cycles, self._place - 1, 1))
-        self._left -= cycles
+        asked, part = self.asked, beats
+        padded = move.between and move.rows == 1
+        while beats:
+            if padded:  # padding entries are spread over the bursts, of which the first one may be shorter
+                part = (beats - 1) % BURST_BEATS + 1
+                self._place += self._between(move, part)
+            self._place += part
+            self._left -= part
+            beats -= part
+            asked += part
+            self.taken.append((asked, self._place - 1, 1))
 
     def rows(self, now: int, until: int, limit: Callable[[int], int]) -> int:
         """All bursts but those of a move's last two rows. One loop for port, splitter and back."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,7 @@ from .dram import Dram
 
 NEVER = 1 << 60
 SPLIT = read_port.REQUEST_LATENCY - fifo.FIFO_LATENCY  # cycles from a request to its first burst
-_ROOM = read_port.BEAT_LATENCY + 1  # cycles from a beat that is taken at once to room for another one
+_ROOM = read_port.BEAT_LATENCY + 1  # cycles from a beat to room for another one, where it is taken at once
 ADDRESS = fifo.FIFO_LATENCY  # cycles from a burst to its address on the bus
 
 
@@ -29,8 +30,8 @@ class Client:
         self.port: ReadPort | None = None
         self.valid = NEVER  # first cycle in which the request is in the splitter
         self.allowed, self.asked = buffer - BURST_BEATS, 0
-        self.bursts = min(buffer // BURST_BEATS, OUTSTANDING)  # that can be under way
-        self.flying = (self.bursts - 1) * BURST_BEATS - 8  # beats that bridge a latency of as many cycles
+        # beats on their way that bridge a latency of as many cycles
+        self.flying = (min(buffer // BURST_BEATS, OUTSTANDING) - 1) * BURST_BEATS - 8
         self.taken: deque[tuple[int, int, int]] = deque()
 
     def burst(self, beats: int, end: int, final: bool) -> None:
@@ -45,8 +46,8 @@ class Client:
         """How late it takes beats at most that follow the one in cycle `end` without a pause; `NEVER` if not so."""
         return NEVER
 
-    def skip(self, count: int, end: int) -> None:
-        """`count` bursts of full length follow the beat in cycle `end` without a pause, of which `lag` was known."""
+    def skip(self, beats: int, end: int) -> None:
+        """`beats` beats follow the one in cycle `end` without a pause, of which `lag` was known."""
         raise NotImplementedError
 
     def rows(self, now: int, until: int, limit: Callable[[int], int]) -> int:
@@ -116,24 +117,23 @@ class ReadPort:
         self.last = k
         limit = self._limit(k, now)
         while True:
+            if client.left >= 2 * BURST_BEATS:
+                after = self._steady(client, now, limit)
+                if after >= limit > now:
+                    break
+                now = after
             final = self._burst(client, now)
             if client.want == NEVER:
                 break
             now = self.turn(client.want)
             if final:
                 limit = self._limit(k, now)
+                if now < limit and client.left < 2 * BURST_BEATS:
+                    after = client.rows(now, limit, partial(self._limit, k))
+                    if after > now:
+                        now, limit = after, self._limit(k, after)
             if now >= limit:
                 break
-            if client.left >= 2 * BURST_BEATS:
-                now = self._steady(client, now, limit)
-                if now >= limit:
-                    break
-            elif final:
-                after = client.rows(now, limit, partial(self._limit, k))
-                if after > now:
-                    now, limit = after, self._limit(k, after)
-                    if now >= limit:
-                        break
         self.plan()
 
     def _limit(self, k: int, now: int) -> int:
@@ -176,22 +176,30 @@ class ReadPort:
         return final
 
     def _steady(self, client: Client, now: int, limit: int) -> int:
-        """Whole bursts at once, whose beats follow each other without a pause; returns the next turn."""
-        if limit < now + 2 or client.address % BURST_BEATS or self._pauses(now):
+        """Bursts at once whose beats follow each other without a pause, but the last of a request; the next turn."""
+        if limit < now + 2 or not self.steady:
             return now
-        end, lag = self.end, client.lag(self.end)
-        if lag > client.flying - ADDRESS - self.latency:
+        sent = now + ADDRESS if now + ADDRESS > self.sent else self.sent + 1
+        end = sent + self.latency - 1  # the beats follow the one in this cycle
+        if end < self.end:
+            end = self.end
+        lag, first = client.lag(end), BURST_BEATS - (client.address & BURST_BEATS - 1)
+        if lag > client.flying - ADDRESS - self.latency or self._pauses(end, first):
             return now
-        count = self._before(limit - lag - _ROOM) - OUTSTANDING + client.bursts
-        count = min(count, limit - now, (client.left - 1) // BURST_BEATS)
+        # before `limit`, at the latest: one in a cycle, behind the end of an earlier one, where its beats have room
+        room = limit - 1 - (end + _ROOM + lag + first - client.allowed)
+        count = min(limit - now, (client.left - 1 - first) // BURST_BEATS + 1, (room - 1) // BURST_BEATS + 2)
         if count < 2:
             return now
-        beats = count * BURST_BEATS
-        before = [*self.ends, *range(end + BURST_BEATS, end + beats + 1, BURST_BEATS)]
-        client.skip(count, end)
-        self.grant = max(now + count - 1, before[count - 1] + 2)
+        ends = [*self.ends, *range(end + first, end + first + count * BURST_BEATS, BURST_BEATS)]
+        count = min(count, bisect_left(ends, limit - 2))
+        if count < 2:
+            return now
+        beats = first + (count - 1) * BURST_BEATS
+        client.skip(beats, end)
+        self.grant = max(now + count - 1, ends[count - 1] + 2)
         self.sent = self.grant + ADDRESS
-        self.ends.extend(before[-OUTSTANDING:])
+        self.ends.extend(ends[count : count + OUTSTANDING])
         self.end = end + beats
         client.asked += beats
         client.address += beats
@@ -200,20 +208,12 @@ class ReadPort:
         client.update()
         return self.turn(client.want) if client.want < NEVER else NEVER
 
-    def _before(self, cycle: int) -> int:
-        """How many bursts in flight, and of full length behind them, end before `cycle`."""
-        if cycle > self.end:
-            return OUTSTANDING + (cycle - 1 - self.end) // BURST_BEATS
-        return sum(end < cycle for end in self.ends)
-
-    def _pauses(self, now: int) -> bool:
-        """Whether beats of bursts of full length, the first one granted in cycle `now`, may pause."""
+    def _pauses(self, end: int, first: int) -> bool:
+        """Whether beats may pause behind the one in cycle `end`: of a burst of `first`, then of full length."""
         lag = ADDRESS + self.latency
-        if not self.steady or now + lag > self.end + 1:
-            return True
-        ends, last = self.ends, self.end - lag - 1
-        for k in range(1, lag // BURST_BEATS + 2):
-            last += BURST_BEATS
+        ends, last = self.ends, end - lag - 1 + first
+        for k in range(1, min(lag // BURST_BEATS + 2, OUTSTANDING)):
             if ends[k] > last:
                 return True
+            last += BURST_BEATS
         return False

@@ -14,6 +14,7 @@ from ..hw.isa import FLAGS, Isa, Mem, Op, Queue, entry_bytes, known_isa
 from ..hw.ports import BURST_BEATS
 from .timing_visits import PLACE, Kernels, UopReader
 
+_FLAGS = np.uint64(sum(1 << 3 + k for k in range(len(FLAGS))))
 REQUESTS_AHEAD = 2  # that wait between the mover's planner and the read port
 SKIPPABLE = ("gemm", "alu", "dma")
 
@@ -167,22 +168,27 @@ def _writes(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray,
 
 def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, uops: UopReader, skip) -> None:
     """GEMM and ALU, in the order of the program, because their accumulators depend on the micro-ops loaded so far."""
-    kernels = Kernels(cfg, uops)
-    decoded: dict[int, tuple] = {}
-    for kind in (Op.GEMM, Op.DWGEMM, Op.ALU):
-        rows = np.flatnonzero(op == kind)
-        if len(rows):
-            f = isa.formats[kind.name].decode(words[rows])
-            names = list(f)
-            for k, values in zip(rows.tolist(), zip(*(v.tolist() for v in f.values()))):
-                decoded[k] = (kind, dict(zip(names, values)))
-    rows = np.flatnonzero(((op == Op.LOAD) | (op == Op.LOADP)) & ((words[:, 0] >> np.uint64(7) & np.uint64(7)) == 0))
-    f = isa.formats["LOAD"].decode(words[rows])
-    loads = dict(zip(rows.tolist(), zip(*(f[name].tolist() for name in ("sram_base", "dram_base", "x_size")))))
-    for k in sorted([*decoded, *loads]):
-        if k in decoded:
-            kind, f = decoded[k]
-            skipped = ("alu" if kind == Op.ALU else "gemm") in skip
-            work[k] = PLACE if skipped else kernels.job(kind, f)
-        else:
-            kernels.load(*loads[k])
+    kernels, known, fields = Kernels(cfg, uops), {}, {}
+    loads = ((op == Op.LOAD) | (op == Op.LOADP)) & ((words[:, 0] >> np.uint64(7) & np.uint64(7)) == Mem.UOP)
+    at = np.flatnonzero(loads | (op == Op.GEMM) | (op == Op.DWGEMM) | (op == Op.ALU))
+    bare = words[at] & np.array([~_FLAGS, ~np.uint64(0)])
+    keys = list(zip(*bare.T.tolist()))
+    first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))  # instructions that differ
+    rows = np.array(list(first.values()), int)
+    for kind in (Op.LOAD, Op.GEMM, Op.DWGEMM, Op.ALU):
+        of_kind = rows[op[at[rows]] == kind] if kind != Op.LOAD else rows[loads[at[rows]]]
+        if len(of_kind):
+            f = isa.formats[kind.name].decode(bare[of_kind])
+            skipped = kind != Op.LOAD and ("alu" if kind == Op.ALU else "gemm") in skip
+            for k, values in zip(of_kind.tolist(), zip(*(v.tolist() for v in f.values()))):
+                fields[keys[k]] = kind, skipped, dict(zip(f, values))
+    for k, key in zip(at.tolist(), keys):
+        job = known.get(key)
+        if job is None:
+            kind, skipped, f = fields[key]
+            if kind == Op.LOAD:
+                if kernels.load(f["sram_base"], f["dram_base"], f["x_size"]):
+                    known.clear()
+                continue
+            job = known[key] = PLACE if skipped else kernels.job(kind, f)
+        work[k] = job

@@ -30,6 +30,7 @@ class Job(NamedTuple):
     uops: tuple[int, int]
 
 
+_MULTIPLY = (AluOp.MUL, AluOp.RESCALE)
 PLACE = Job(1, 1, 1, False, 0, 0, (0, -1))
 
 
@@ -38,38 +39,28 @@ class Kernels:
 
     def __init__(self, cfg: Config, uops: UopReader):
         self.cfg, self._read = cfg, uops
-        self._words = np.zeros((cfg.uop_depth, 3), np.int64)
-        self._format = known_isa(cfg).uop
+        self._words = np.zeros(cfg.uop_depth, np.uint32)
+        fields = known_isa(cfg).uop.fields
+        self._fields = [(fields[name].lo, (1 << fields[name].bits) - 1) for name in ("dst", "src")]
         self._bank = cfg.acc_depth // cfg.acc_banks
         self._limits: dict[tuple[int, int], tuple[int, int, int, int]] = {}
-        self._jobs: dict[tuple[int, ...], Job] = {}  # by opcode and fields
-        self._blocks: dict[tuple[int, int], np.ndarray] = {}  # micro-ops that were loaded before, by (entry, number)
         self._spacing = execute.visit_interval(cfg, multiply=True)
         self._conflict = execute.multiply_interval(cfg)
 
-    def load(self, sram: int, dram: int, count: int) -> None:
-        """LOAD of `count` micro-ops."""
+    def load(self, sram: int, dram: int, count: int) -> bool:
+        """LOAD of `count` micro-ops; whether any of them is another one than before."""
         count = min(count, self.cfg.uop_depth - sram)
-        if count > 0:
-            block = self._blocks.get((dram, count))
-            if block is None:
-                columns = self._format.decode(self._read(dram, count).astype(np.uint64).reshape(-1, 1))
-                block = self._blocks[dram, count] = np.stack(list(columns.values()), axis=1)
-            held = self._words[sram : sram + count]
-            if not np.array_equal(held, block):
-                held[:] = block
-                self._limits.clear()
-                self._jobs.clear()
+        if count <= 0:
+            return False
+        held, block = self._words[sram : sram + count], self._read(dram, count)
+        if (held == block).all():
+            return False
+        held[:] = block
+        self._limits.clear()
+        return True
 
     def job(self, op: int, f: dict[str, int]) -> Job:
         """The job of the decoded GEMM or ALU instruction `f`."""
-        key = (op, *f.values())
-        job = self._jobs.get(key)
-        if job is None:
-            job = self._jobs[key] = self._job(op, f)
-        return job
-
-    def _job(self, op: int, f: dict[str, int]) -> Job:
         begin, end, outer, inner = f["uop_bgn"], f["uop_end"], f["iter_out"], f["iter_in"]
         visits = (end - begin) * outer * inner
         if visits <= 0:
@@ -77,10 +68,9 @@ class Kernels:
         key = (begin, end)
         found = self._limits.get(key)
         if found is None:
-            words = self._words[begin:end]
-            found = (*words[:, :2].min(0).tolist(), *words[:, :2].max(0).tolist())
-            self._limits[key] = found
-        dst_low, src_low, dst_high, src_high = found
+            dst, src = (self._column(begin, end, k) for k in (0, 1))
+            found = self._limits[key] = int(dst.min()), int(dst.max()), int(src.min()), int(src.max())
+        dst_low, dst_high, src_low, src_high = found
         dst_high += (outer - 1) * f["dst_out"] + (inner - 1) * f["dst_in"]
         dst = self._banks(dst_low, dst_high)
         uops, touched = (begin, end - 1), dst
@@ -94,7 +84,7 @@ class Kernels:
             touched = banks = dst | src
             interval += self._same_bank(f, dst, src)
         cycles = round(visits * interval)
-        multiply = f["alu_op"] in (AluOp.MUL, AluOp.RESCALE)
+        multiply = f["alu_op"] in _MULTIPLY
         if multiply:
             again = self._repeated(f, visits)
             cycles += (visits - 1 - again) * (self._spacing - 1) + again * (self._conflict - 1)
@@ -122,9 +112,14 @@ class Kernels:
     def _indices(self, f: dict[str, int], column: int) -> np.ndarray:
         """Index `column` (0 for dst, 1 for src) of every visit, in their order."""
         name = ("dst", "src")[column]
-        words = self._words[f["uop_bgn"] : f["uop_end"], column]
+        words = self._column(f["uop_bgn"], f["uop_end"], column)
         outer = np.arange(f["iter_out"])[:, None, None] * f[f"{name}_out"]
         return (words + outer + np.arange(f["iter_in"])[:, None] * f[f"{name}_in"]).reshape(-1)
+
+    def _column(self, begin: int, end: int, column: int) -> np.ndarray:
+        """Index `column` of micro-ops, int64."""
+        lo, mask = self._fields[column]
+        return (self._words[begin:end] >> lo & mask).astype(np.int64)
 
     def _banks(self, low: int, high: int) -> int:
         return 1 << low // self._bank | 1 << min(high // self._bank, self.cfg.acc_banks - 1)

@@ -72,9 +72,11 @@ def long_program(cfg, seed):
         if kind < 3:
             mem = (Mem.INP, Mem.WGT, Mem.ACC)[kind]
             depth = sizes[mem][1] // 2
-            y = min(y, depth // x)
-            if y:
-                program.load(mem, half * depth, buffers[mem], entry, y_size=y, x_size=x, x_stride=x + 7 * gap)
+            pads = (gap, 1, 1, gap // 2) if mem != Mem.WGT and entry % 2 else (0, 0, 0, 0)
+            y = min(y, depth // (x + pads[2] + pads[3]) - pads[0] - pads[1])
+            if y > 0:
+                shape = {"y_size": y, "x_size": x, "x_stride": x + 7 * gap}
+                program.load(mem, half * depth, buffers[mem], entry, **shape, pads=pads)
         elif kind < 5:
             uops = rng.integers(0, 8, (int(rng.integers(1, 7)), 3))
             uops[:, 0] += half * cfg.acc_depth // 2
