@@ -11,10 +11,14 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch bench bench-timing rtl synth bitstream lint types check docs clean
+.PHONY: help setup sim test test-full test-torch test-arm bench bench-timing rtl synth bitstream lint types check docs clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 SEED := 0# of bench-timing
 CONFIG := pynq_z1# preset or file for rtl and synth
+ARM := trixie# release of Debian for test-arm
+# what needs numpy and pytest alone
+ARM_TESTS := tests/runtime $(foreach name,config errors isa regs rounding,tests/hw/test_$(name).py) \
+	tests/boards/test_selftest.py $(foreach name,board interrupt,tests/boards/pynq_z1/test_$(name).py)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,6 +36,11 @@ test-full: $(DEV) ## run all tests
 
 test-torch: $(TORCH) ## test the import of PyTorch programs, in .venv-torch: torch slows the import of TVM
 	@.venv-torch/bin/pytest tests/compiler/test_torch_export.py
+
+test-arm: $(DEV) ## run what runs on the board on an emulated 32-bit ARM; ARM=bookworm: with an older numpy
+	@.ci/arm $(ARM)
+	@build/arm/python -m pytest -p no:cacheprovider -m "not slow" $(ARM_TESTS)
+	@$(BIN)/pytest tests/boards/pynq_z1/test_arm.py
 
 bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench

@@ -158,7 +158,8 @@ def visits(axes: Sequence[Axis], column: int) -> np.ndarray:
     for axis in sorted(axes, key=lambda a: not a.table):
         if axis.table:
             low, _ = axis.limits(column)
-            counts = np.bincount(axis.offsets(column) - low)  # at most one axis has a table, and it comes first
+            offsets = (axis.offsets(column) - low).astype(np.intp)  # all that numpy 1 counts where indices have 32 bits
+            counts = np.bincount(offsets).astype(np.int64)  # at most one axis has a table, and it comes first
             continue
         step, n = abs(axis.step[column]), axis.n
         total = np.zeros(len(counts) + step * (n - 1), np.int64)

@@ -5,6 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("tilewright", deadline=None)  # a busy or an emulated machine is no error
+settings.load_profile("tilewright")
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ FOLDERS = (*PACKAGES, "tests", "docs", "examples")
 MODULES = [p.relative_to(ROOT) for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.py"))]
 LIBRARY = [p for p in MODULES if p.parts[0] in PACKAGES]
 TEXTS = [p.relative_to(ROOT) for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.md"))]
-TEXTS += [Path(name) for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", ".ci/run", ".ci/setup")]
+TEXTS += [Path(name) for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml")]
+TEXTS += [Path(".ci", name) for name in ("arm", "run", "setup")]
 MODULE_LINES, FUNCTION_LINES = 500, 60
 # what has no behaviour of its own, or shows it only in a whole circuit -> the tests of that
 TESTED_BY = {

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from tilewright.boards.pynq_z1.board import Board
-from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.config import ISA_VERSION, PRESETS, Config
 from tilewright.hw.isa import AluOp, Mem
-from tilewright.hw.regs import REGISTERS
+from tilewright.hw.regs import MAGIC, REGISTERS
 from tilewright.runtime.program import Program
+from tilewright.sim.device import ModelDevice
 
 AT = {register.offset: name for name, register in REGISTERS.items()}
 DDR = 1 << 29
@@ -42,21 +43,55 @@ class Buffer(np.ndarray):
         del self.board.buffers[self.device_address]
 
 
+class Modelled:
+    """What `sim.rtl.Simulation` offers, by the behavioural model: a program is over as soon as it is looked at."""
+
+    def __init__(self, cfg: Config):
+        self.model = ModelDevice(cfg)
+        self.image = np.zeros(0, np.uint8)
+        self.values = dict.fromkeys(REGISTERS, 0) | {"VERSION": MAGIC << 16 | ISA_VERSION}
+        self.values |= {"FINGERPRINT_LO": cfg.fingerprint & 0xFFFFFFFF, "FINGERPRINT_HI": cfg.fingerprint >> 32}
+
+    def use(self, image):
+        self.image = image
+
+    def reset(self):
+        self.values["CONTROL"] = 0
+
+    def read(self, name):
+        return self.values[name]
+
+    def write(self, name, value):
+        self.values[name] = value if name != "CONTROL" else value & 1
+
+    def run(self, cycles):
+        self.model.run_image(self.image, self.values["INSN_ADDR_LO"], self.values["INSN_COUNT"])
+        self.values["CONTROL"] = 2
+        return True
+
+
 class FakePynq:
     """`pynq`, with the circuit of `cfg` behind it; `faults` are addresses that answer with a bus error.
 
     `calls` tells what was used. `dead`: the core never ends a run; `deaf`: it ignores a reset too. `missing` are names
-    of operations that do nothing: mutations. `library` is another simulation with the ports of a core.
+    of operations that do nothing: mutations. `library` is another simulation with the ports of a core; with
+    `modelled` the behavioural model is in the circuit's place.
     """
 
     def __init__(
-        self, cfg: Config, *, base: int = Board().base, faults=(1, 0), missing=(), contiguous=64 << 20, library=None
+        self,
+        cfg: Config,
+        *,
+        base: int = Board().base,
+        faults=(1, 0),
+        missing=(),
+        contiguous=64 << 20,
+        library=None,
+        modelled=False,
     ):
-        from tilewright.sim.rtl import Simulation, build_core, load_library
-
         self.base, self.missing, self.contiguous = base, missing, contiguous
         self.ddr = np.zeros(DDR, np.uint8)  # the kernel gives its pages when they are touched
-        self.sim = Simulation(load_library(library or build_core(cfg)), faults=faults)
+        self.sim = Modelled(cfg) if modelled else _simulation(library, cfg, faults)
         self.sim.use(self.ddr)
         self.buffers: dict[int, tuple[Buffer, np.ndarray]] = {}
         self.calls: list[str] = []
@@ -105,6 +140,12 @@ class FakePynq:
             dirty = np.flatnonzero(buffer != clean)
             self.ddr[address + dirty] = buffer[dirty]
             clean[:] = buffer
+
+
+def _simulation(library, cfg, faults):
+    from tilewright.sim.rtl import Simulation, build_core, load_library
+
+    return Simulation(load_library(library or build_core(cfg)), faults=faults)
 
 
 class Clocks:

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, seed, settings
+from hypothesis import given, seed
 from hypothesis import strategies as st
 
 from tilewright.hw.config import PRESETS
@@ -43,7 +43,6 @@ nests = st.lists(st.tuples(st.integers(1, 4), step, step, step), max_size=4)
 
 
 @seed(7)
-@settings(deadline=None)
 @given(nests, st.lists(st.tuples(step, step, step), min_size=1, max_size=5), st.booleans())
 def test_pieces_do_what_the_whole_does(loops, uops, overwrite):
     whole = kernel(loops, uops, OVERWRITE if overwrite else GEMM)
