@@ -34,7 +34,7 @@ def cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class Search:
-    """Times the `candidates` tiles that cost least by the model, and the largest, with memory `dram`: the fastest wins.
+    """Times a layer's `candidates` cheapest tiles and others that promise much, with memory `dram`: the fastest wins.
 
     What was found is kept on disk, by all that it depends on: layer, configuration, memory and the compiler's sources.
     A cache that cannot be read or written costs time, nothing else.

@@ -36,12 +36,12 @@ class Layer:
         return ranked_tiles(self.work, self.cfg, vthreads)
 
     def promising(self, vthreads: int, count: int) -> list[Tile]:
-        """The `count` cheapest tiles, no two alike in extents and threads, and the largest.
+        """The `count` cheapest tiles, no two alike in extents and threads, `best` and the largest.
 
         Raises `CapacityError` where no tile fits.
         """
-        largest = largest_tile(self.work, self.cfg, vthreads)
-        return [*best_tiles(self.work, self.cfg, vthreads, count), largest]
+        others = self.best(vthreads), largest_tile(self.work, self.cfg, vthreads)
+        return list(dict.fromkeys([*best_tiles(self.work, self.cfg, vthreads, count), *others]))
 
     def scheduled(
         self, tile: Tile | None = None, vthreads: int | None = None, search: TileSearch | None = None
