@@ -5,21 +5,21 @@ All latencies are the constants of the RTL's modules; none is fitted. The model 
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..hw import control, core, fetch, fifo, read_port, stages
+from ..hw import control, core
 from ..hw.config import Config
 from ..hw.errors import DeadlockError, UnsupportedError
-from ..hw.isa import INSN_BYTES, Queue
+from ..hw.isa import Queue
 from ..runtime.launch import Launch
 from ..runtime.program import Program
 from .dram import ZYNQ_HP, Dram
 from .memory import PAGE
 from .timing_compute import Compute
-from .timing_port import NEVER, SPLIT, Client, ReadPort
+from .timing_fetch import Fetch
+from .timing_port import NEVER, ReadPort
 from .timing_program import Columns, columns
 from .timing_store import Store
 from .timing_units import Channel, Load, Log, Unit
@@ -46,68 +46,6 @@ class Timing:
     waits: dict[str, np.ndarray]
 
 
-class _Fetch(Client):
-    """The fetch unit: instructions in the order of the program to the queues, as far as these have room."""
-
-    def __init__(self, cfg: Config, program: Columns, address: int, units: list[Unit], buffer: int):
-        super().__init__(buffer)
-        self._units, self._room = units, cfg.queue_depth + 1
-        self._queue = program.queue.tolist()
-        self._count, self._at = program.count, 0
-        beat = cfg.axi_bits // 8
-        self._ready: deque[tuple[int, int, int]] = deque()  # bursts: beats, cycle of the last one, beats in all so far
-        self._per_insn = stages.beats(cfg, INSN_BYTES)
-        self._latest = -1  # cycle in which the latest instruction left
-        self._beats, self._need = 0, 0
-        self.address, self.left = address // beat, -(-program.count * INSN_BYTES // beat)
-        self.valid = 1 + SPLIT
-        self.idle = NEVER
-        self.waits_for: Unit | None = None
-        self.update()
-
-    def accept(self, free: int) -> None:
-        """There is one request alone."""
-
-    def burst(self, beats: int, end: int, final: bool) -> None:
-        """Beats arrive."""
-        self._ready.append((beats, end + read_port.BEAT_LATENCY, self.asked))
-        self.deliver()
-
-    def resume(self) -> None:
-        """The queue that was full has room."""
-        self.waits_for = None
-        self.deliver()
-        self.update()
-        if self.port is not None:
-            self.port.plan()
-
-    def deliver(self) -> None:
-        """Hand out instructions whose words are here to queues that have room."""
-        ready, per = self._ready, self._per_insn
-        while ready:
-            beats, end, total = ready[0]
-            while (self._at + 1) * per <= total:
-                unit = self._units[self._queue[self._at]]
-                word, soonest = end - total + (self._at + 1) * per, self._latest + per - 1
-                put = (word if word > soonest else soonest) + fetch.FETCH_LATENCY
-                full = len(unit.arrivals) - self._room
-                if full >= 0:
-                    if full >= len(unit.taken):
-                        self.waits_for, unit.fetch = unit, self
-                        return
-                    if unit.taken[full] >= put:
-                        put = unit.taken[full] + 1
-                unit.arrivals.append(put + fifo.FIFO_LATENCY)
-                self._latest = put
-                self._at += 1
-                if unit.at == len(unit.arrivals) - 1:
-                    unit.wake()
-                if self._at == self._count:
-                    self.idle = put + 1
-            self.taken.append((total, max(end, self._latest - 1), 1))
-            ready.popleft()
-
-
 class _Engine:
     """All parts of one run."""
 
@@ -122,7 +60,7 @@ class _Engine:
         self.load.connect(None, (cl, lc))
         self.compute.connect((lc, cl), (sc, cs))
         self.store.connect((cs, sc), None)
-        self.fetch = _Fetch(cfg, program, address, self.units, core.BUFFERS["fetch"])
+        self.fetch = Fetch(cfg, program, address, self.units, core.BUFFERS["fetch"])
         clients = {
             "load": self.load.mover,
             "compute": self.compute.mover,

@@ -137,16 +137,20 @@ class Compute(Unit):
 
     def free(self, k: int) -> int:
         """When the sequencer or the mover is, and the order of tokens has room."""
-        if len(self._order) >= _ORDER:
+        waiting = len(self._order)
+        if waiting >= _ORDER:
             return NEVER
-        room = self._given[len(self._order)] + 1
+        room = self._given[waiting] + 1
         if self.moving[self.at]:
             if not self.mover.known or self._flying == interlock.SLOTS:
                 return NEVER
             return max(room, self.mover.begun - 1, self._slots[self._flying] + 1)
         if type(self.work[k]) is not Job or k == self._finish:
             return room
-        return NEVER if self._job else max(room, self._latest.begin + sequencer.JOB_INTERVAL - 1)
+        if self._job:
+            return NEVER
+        free = self._latest.begin + sequencer.JOB_INTERVAL - 1
+        return free if free > room else room
 
     def step(self) -> None:
         """Take an instruction."""
@@ -169,7 +173,8 @@ class Compute(Unit):
             self._job = (k, work, cycle, self.at - 1)
             self._over[k] = entry
             self._execute()
-            self.mover.proceed()
+            if self.mover.held:
+                self.mover.proceed()
         else:
             entry[1] = cycle + fifo.FIFO_LATENCY
         self._give()
@@ -179,8 +184,9 @@ class Compute(Unit):
         """Begin the job that was dispatched, if all that it waits for is known."""
         assert self._job is not None
         k, job, cycle, _ = self._job
-        begin = max(cycle + 1, self._latest.read_last)
-        visit = self._visit
+        begin, visit = self._latest.read_last, self._visit
+        if begin <= cycle:
+            begin = cycle + 1
         banks = job.touched
         for load in self._loads.values():
             if load.after == self._jobs:
@@ -199,9 +205,13 @@ class Compute(Unit):
         visits, total, interval, multiply = job[:4]
         if self._products > visit:
             visit = max(visit, self._products - (self._wait if multiply else 0))
-        first = max(begin + _LOADING, visit) + interval - 1
-        last = first + total - interval
-        read_last = max(begin + visits, last - _OPERANDS * (total // visits))
+        if visit < begin + _LOADING:
+            visit = begin + _LOADING
+        first = visit + interval - 1
+        last = visit + total - 1
+        read_last = last - _OPERANDS * (total // visits)
+        if read_last < begin + visits:
+            read_last = begin + visits
         self._latest = _Begun(job, begin, read_last, first)
         for load in self._loads.values():
             load.older = load.older or self._latest
@@ -215,8 +225,9 @@ class Compute(Unit):
         for b in range(len(self._last)):
             if banks >> b & 1:
                 self._last[b] = last
-        self._retired = max(self._retired, retired)
-        self.visits.append((first - interval + 1, last + 1))
+        if retired > self._retired:
+            self._retired = retired
+        self.visits.append((visit, last + 1))
         self.log.start[k] = first
         self._over.pop(k)[1] = retired
 
@@ -258,15 +269,19 @@ class Compute(Unit):
 
     def _give(self) -> None:
         """Tokens, in the order of the queue."""
-        order = self._order
+        order, log = self._order, self.log
         while order and order[0][1] is not None:
-            k, over = order.popleft()
-            cycle = max(over, self.log.issue[k] + fifo.FIFO_LATENCY, self._given[-1] + 1)
+            k, cycle = order.popleft()
+            issue, given = log.issue[k], self._given[-1]
+            if cycle < issue + fifo.FIFO_LATENCY:
+                cycle = issue + fifo.FIFO_LATENCY
+            if cycle <= given:
+                cycle = given + 1
             self._given.append(cycle)
-            self.log.end[k] = cycle
-            if self.log.start[k] < 0:
-                self.log.start[k] = cycle
-            self.occupy(self.log.issue[k] + 1, cycle)
+            log.end[k] = cycle
+            if log.start[k] < 0:
+                log.start[k] = cycle
+            self.occupy(issue + 1, cycle)
             self.give(k, cycle)
             if k == self._finish:
                 self.finished = cycle

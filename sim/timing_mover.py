@@ -59,7 +59,10 @@ class Mover(Client):
 
     def start(self, at: int, move: Move, cycle: int) -> None:
         """Take `move` of instruction `at` in `cycle`. `over` must be known."""
-        begun = told = max(cycle + mover.TILE_LATENCY, self.over + 1)
+        begun = cycle + mover.TILE_LATENCY
+        if begun <= self.over:
+            begun = self.over + 1
+        told = begun
         if self._popped[0] >= told:
             told = self._popped[0] + 1
         self.begun, self._told, self._move = begun, told, move
@@ -71,12 +74,19 @@ class Mover(Client):
             self.over = NEVER
         else:
             self.over = NEVER
-            self._put = max(self._put, begun - 1)
+            if self._put < begun - 1:
+                self._put = begun - 1
             self.accept(self._splitter)
             self.update()
             if self.port is not None:
                 self.port.plan()
-        self._without_data()
+        if not self._tiles[0].move.rows:
+            self._without_data()
+
+    @property
+    def held(self) -> bool:
+        """Whether a tile is there of which nothing is written yet."""
+        return not self._open and bool(self._tiles)
 
     @property
     def known(self) -> bool:
@@ -127,8 +137,12 @@ class Mover(Client):
         if hold == NEVER:
             return False
         self._open, self._waited = True, 0
-        self._first = place = max(self._place, tile.told + _TOLD, hold)
-        self._place = place + tile.move.lead
+        place = tile.told + _TOLD
+        if place < self._place:
+            place = self._place
+        if place < hold:
+            place = hold
+        self._first, self._place = place, place + tile.move.lead
         self._left = tile.move.length
         return True
 
@@ -153,8 +167,9 @@ class Mover(Client):
         tile = self._tiles.popleft()
         self._open = False
         self._place += tail
-        self._popped.append(max(tile.told + 1, self._place - 1 - final))
-        self._done(tile.at, self._first, self._place - 1 + mover.WRITE_LATENCY, self._waited)
+        place = self._place - 1
+        self._popped.append(place - final if place - final > tile.told else tile.told + 1)
+        self._done(tile.at, self._first, place + mover.WRITE_LATENCY, self._waited)
 
     def burst(self, beats: int, end: int, final: bool) -> None:
         """Write the entries of a burst, now or when it is known when that may be."""
@@ -192,7 +207,8 @@ class Mover(Client):
                 self._left = move.length
             else:
                 self._end(move.tail, move.final)
-                self._without_data()
+                if self._tiles and not self._tiles[0].move.rows:
+                    self._without_data()
 
     def _between(self, move: Move, beats: int) -> int:
         """Padding entries among the next `beats` beats of rows that are one request, spread evenly."""
@@ -224,8 +240,8 @@ class Mover(Client):
         asked, part = self.asked, beats
         padded = move.between and move.rows == 1
         while beats:
-            if padded:  # padding entries are spread over the bursts, of which the first one may be shorter
-                part = (beats - 1) % BURST_BEATS + 1
+            if padded:  # entries are spread over the bursts; when the latest ones are taken decides about room
+                part = beats - self.allowed if beats > self.allowed else (beats - 1) % BURST_BEATS + 1
                 self._place += self._between(move, part)
             self._place += part
             self._left -= part

@@ -146,8 +146,8 @@ def _moves(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, 
     rows, length = np.where(whole, 1, rows), np.where(whole, rows * length, length)
     fields = (f["mem"], rows, first, step, length, per_beat, lead, between, tail)
     fields += (np.where(tail > 0, 1, unit), f["sram_base"], f["sram_base"] + cells - 1, empty, ahead)
-    for k, values in zip(at.tolist(), zip(*(v.tolist() for v in fields))):
-        work[k] = Move._make(values)
+    for k, move in zip(at.tolist(), map(Move, *(v.tolist() for v in fields))):
+        work[k] = move
 
 
 def _writes(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, skip: bool) -> None:
@@ -162,8 +162,8 @@ def _writes(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray,
     step = f["x_stride"] * unit
     beat = np.full_like(rows, per_beat)
     fields = (rows, entries, f["sram_base"], f["dram_base"] * unit, step, entries * unit, beat, f["mem"] == Mem.OUTQ)
-    for k, values in zip(at.tolist(), zip(*(v.tolist() for v in fields))):
-        work[k] = Write._make(values)
+    for k, write in zip(at.tolist(), map(Write, *(v.tolist() for v in fields))):
+        work[k] = write
 
 
 def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, uops: UopReader, skip) -> None:

@@ -167,7 +167,8 @@ class Load(Unit):
 
     def free(self, k: int) -> int:
         """When the front is."""
-        return self.mover.begun - 1 if self.mover.known else NEVER
+        mover = self.mover
+        return mover.begun - 1 if mover.over < NEVER else NEVER
 
     def step(self) -> None:
         """Take an instruction."""

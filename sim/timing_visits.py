@@ -68,8 +68,8 @@ class Kernels:
         key = (begin, end)
         found = self._limits.get(key)
         if found is None:
-            dst, src = (self._column(begin, end, k) for k in (0, 1))
-            found = self._limits[key] = int(dst.min()), int(dst.max()), int(src.min()), int(src.max())
+            dst, src = (self._column(begin, end, k).tolist() for k in (0, 1))
+            found = self._limits[key] = min(dst), max(dst), min(src), max(src)
         dst_low, dst_high, src_low, src_high = found
         dst_high += (outer - 1) * f["dst_out"] + (inner - 1) * f["dst_in"]
         dst = self._banks(dst_low, dst_high)
