@@ -77,9 +77,8 @@ def test_limits_are_the_smallest_and_largest_index(rows, outer):
     all_of_it = visited(nest)
     for column in (DST, SRC, WGT):
         assert nest.limits(column) == (all_of_it[:, column].min(), all_of_it[:, column].max())
-        np.testing.assert_array_equal(
-            visits(nest.axes, column), np.bincount(all_of_it[:, column] - all_of_it[:, column].min())
-        )
+        found = all_of_it[:, column] - all_of_it[:, column].min()
+        np.testing.assert_array_equal(visits(nest.axes, column), np.bincount(found.astype(np.intp)))
         if distinct(nest.axes, column):
             assert len(np.unique(all_of_it[:, column])) == len(all_of_it)
 

@@ -99,7 +99,7 @@ def setter(key, value):
 
 def flip(key, index):
     def change(arrays, meta):
-        arrays[key][index] ^= 1
+        arrays[key][index] ^= arrays[key].dtype.type(1)
 
     return change
 
