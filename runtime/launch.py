@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,12 @@ from .buffer import Buffer
 from .tokens import Row
 
 UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-op kernels
+
+
+@functools.lru_cache(8)
+def _entry_sizes(cfg: Config) -> np.ndarray:
+    """Bytes of an entry of every memory, int64 (memories,)."""
+    return np.array([entry_bytes(cfg, mem) for mem in Mem], np.int64)
 
 
 @dataclass(eq=False)
@@ -51,19 +58,19 @@ class Launch:
         field, mem_field = fields["dram_base"], fields["mem"]
         at = np.nonzero(self.reloc >= 0)[0]
         words = self.insn.copy()
-        mems = (words[at, 0] >> np.uint64(mem_field.lo) & np.uint64(7)).astype(np.int64)
-        sizes = np.array([entry_bytes(self.cfg, mem) for mem in Mem], np.int64)[mems]
+        low = words[at, 0]
+        sizes = _entry_sizes(self.cfg)[(low >> np.uint64(mem_field.lo) & np.uint64(7)).astype(np.int64)]
         base = np.asarray(addresses, np.int64)[self.reloc[at]]
-        if (base % sizes).any():
-            k = int(np.nonzero(base % sizes)[0][0])
+        first, rest = np.divmod(base, sizes)
+        if rest.any():
+            k = int(np.nonzero(rest)[0][0])
             name = self.buffers[self.reloc[at[k]]].name
             raise EncodingError(f"buffer {name!r} at {base[k]:#x}: must be a multiple of {sizes[k]} bytes")
         mask = np.uint64((1 << field.bits) - 1)
-        entry = (words[at, 0] >> np.uint64(field.lo) & mask).astype(np.int64) + base // sizes
+        entry = (low >> np.uint64(field.lo) & mask).astype(np.int64) + first
         if len(entry) and entry.max() > field.limits[1]:
             raise EncodingError(f"dram_base = {entry.max()}: outside 0..{field.limits[1]} ({field.bits} bits)")
-        words[at, 0] &= ~(mask << np.uint64(field.lo))
-        words[at, 0] |= entry.astype(np.uint64) << np.uint64(field.lo)
+        words[at, 0] = low & ~(mask << np.uint64(field.lo)) | entry.astype(np.uint64) << np.uint64(field.lo)
         return words
 
     @property

@@ -249,23 +249,28 @@ class Mover(Client):
             asked += part
             self.taken.append((asked, self._place - 1, 1))
 
-    def rows(self, now: int, until: int, limit: Callable[[int], int]) -> int:
-        """All bursts but those of a move's last two rows. One loop for port, splitter and back."""
-        port, move = self.port, self._move
-        assert port is not None and move is not None
-        if self._rows < 2 or self._backlog or not self._open or len(self._tiles) > 1:
-            return now
-        if move.per_beat > 1 or not port.steady:
-            return now
-        taken, place, ends, tile = self.taken, self._place, port.ends, self._tiles[0]
-        while self._rows > 1:
+    def rows(self, now: int, until: int, limit: Callable[[int], int]) -> tuple[int, int]:
+        """Bursts of rows, or of one with padding, but for those that end the last two. One loop for all parts."""
+        port = self.port
+        assert port is not None
+        if self._backlog or not self._open or not port.steady:
+            return now, until
+        tile = self._tiles[0]
+        move = tile.move
+        padded = move.rows == 1 and move.between > 0
+        if move.per_beat > 1 or not padded and (self._rows < 2 or len(self._tiles) > 1):
+            return now, until
+        taken, place, ends = self.taken, self._place, port.ends
+        while True:
+            beats = BURST_BEATS - (self.address & BURST_BEATS - 1)
+            if beats >= self.left:
+                if padded or self._rows < 2:
+                    break
+                beats = self.left
             if now >= until:
                 until = limit(now)
                 if now >= until:
                     break
-            beats = BURST_BEATS - (self.address & BURST_BEATS - 1)
-            if beats > self.left:
-                beats = self.left
             # the port
             port.grant = now
             sent = port.sent = now + ADDRESS if now + ADDRESS > port.sent else port.sent + 1
@@ -277,7 +282,7 @@ class Mover(Client):
                 self._waited += wait
                 self.pauses.append((place, place + wait))
                 place += wait
-            place += beats
+            place += beats + self._between(move, beats) if padded else beats
             self.asked += beats
             taken.append((self.asked, place - 1, 1))
             self.left -= beats
@@ -294,4 +299,4 @@ class Mover(Client):
             want = self.want if self.want > now else now + 1
             now = want if want > ends[0] + 2 else ends[0] + 2
         self._place = place
-        return now
+        return now, until

@@ -50,12 +50,12 @@ class Client:
         """`beats` beats follow the one in cycle `end` without a pause, of which `lag` was known."""
         raise NotImplementedError
 
-    def rows(self, now: int, until: int, limit: Callable[[int], int]) -> int:
-        """From turn `now` on, bursts of requests that nobody learns of, one after another; the next turn.
+    def rows(self, now: int, until: int, limit: Callable[[int], int]) -> tuple[int, int]:
+        """From turn `now` on, bursts of requests that nobody learns of, one after another: the next turn, and `until`.
 
         Nobody else wants a burst before cycle `until`, nor, asked in a later turn, before `limit(turn)`.
         """
-        return now
+        return now, until
 
     def update(self) -> None:
         """Find `want` anew."""
@@ -119,7 +119,9 @@ class ReadPort:
         while True:
             if client.left >= 2 * BURST_BEATS:
                 after = self._steady(client, now, limit)
-                if after >= limit > now:
+                if after == now < limit:
+                    after, limit = client.rows(now, limit, partial(self._limit, k))
+                if after >= limit and after > now:
                     break
                 now = after
             final = self._burst(client, now)
@@ -129,9 +131,7 @@ class ReadPort:
             if final:
                 limit = self._limit(k, now)
                 if now < limit and client.left < 2 * BURST_BEATS:
-                    after = client.rows(now, limit, partial(self._limit, k))
-                    if after > now:
-                        now, limit = after, self._limit(k, after)
+                    now, limit = client.rows(now, limit, partial(self._limit, k))
             if now >= limit:
                 break
         self.plan()

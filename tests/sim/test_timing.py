@@ -97,7 +97,7 @@ def test_many_bursts_at_once_are_the_bursts_one_by_one(cfg, dram, monkeypatch):
     dram = dram.replace(total_bytes=32)
     at_once = [predict(launch, dram=dram) for launch in launches]
     monkeypatch.setattr(ReadPort, "_steady", lambda self, client, now, limit: now)
-    monkeypatch.setattr(Mover, "rows", lambda self, now, until, limit: now)
+    monkeypatch.setattr(Mover, "rows", lambda self, now, until, limit: (now, until))
     for seed, (launch, got) in enumerate(zip(launches, at_once)):
         expected = predict(launch, dram=dram)
         assert got.cycles == expected.cycles and got.counters == expected.counters, f"seed {seed}"
