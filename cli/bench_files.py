@@ -15,19 +15,23 @@ if TYPE_CHECKING:
 PORT_BYTES = 8  # per cycle, of the DRAM preset
 
 
-def write_all(
-    folder: Path, rows: Sequence[dict[str, Any]], cfg: Config, runs: Sequence[tuple[str, int, Sequence[Event]]]
-) -> list[str]:
-    """Write what the rows give, and the timeline of `runs`: names, cycles, and what happened in them.
-
-    Returns the paths. Raises `FileError` where that fails.
-    """
+def make_folder(folder: Path) -> None:
+    """Make `folder` where there is none. Raises `FileError` where that fails."""
     from ..hw.errors import FileError
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise FileError(f"{folder}: cannot be made ({exc.strerror})") from None
+
+
+def write_all(
+    folder: Path, rows: Sequence[dict[str, Any]], cfg: Config, runs: Sequence[tuple[str, int, Sequence[Event]]]
+) -> list[str]:
+    """Write what the rows give, and the timeline of `runs`: names, cycles, and what happened in them.
+
+    Returns the paths, all in `folder`, which exists. Raises `FileError` where that fails.
+    """
     written = [write_table(folder / "layers.csv", rows)]
     if rows[0]["cycles"] is not None:
         points = [row for row in rows if row["macs"]]

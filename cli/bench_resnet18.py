@@ -34,6 +34,7 @@ def run(
     """Measure, print, and write files; the exit status."""
     from ..compiler.resnet18 import entries
     from ..hw.errors import UnsupportedError
+    from .bench_files import make_folder, write_all
 
     if compare and device == "model":
         raise UnsupportedError("--compare: device 'model' counts no cycles; use --on timing or --on rtl")
@@ -41,6 +42,8 @@ def run(
     for name in names:
         if name not in known:
             raise UnsupportedError(f"unknown layer {name!r}; known are {', '.join(known)}")
+    if out is not None:  # before minutes of work
+        make_folder(Path(out))
     chosen = [known[name] for name in names] or list(known.values())
     bench = _Bench(cfg, device, options, compare)
     with report.progress("compiling and running", len(chosen)) as advance:
@@ -53,8 +56,6 @@ def run(
         sums["one_program"] = bench.one_program(sums["offloaded"])
     facts = bench_rows.facts("resnet18", cfg, device, bench.skip)
     if out is not None:
-        from .bench_files import write_all
-
         facts["files"] = write_all(Path(out), rows, cfg, bench.runs)
     if as_json:
         bench_rows.emit(facts, rows, sums)

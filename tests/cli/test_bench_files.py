@@ -6,7 +6,7 @@ import xml.etree.ElementTree as xml
 
 import pytest
 
-from tilewright.cli.bench_files import plot_roofline, write_all, write_table, write_timeline
+from tilewright.cli.bench_files import make_folder, plot_roofline, write_all, write_table, write_timeline
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError
 from tilewright.hw.isa import Mem
@@ -59,10 +59,11 @@ def test_the_timeline_has_one_program_after_the_other(tmp_path):
 
 def test_without_cycles_there_is_a_table_alone(tmp_path):
     rows = [row | {"cycles": None} for row in ROWS]
+    make_folder(tmp_path / "new")
     assert write_all(tmp_path / "new", rows, TINY, []) == [str(tmp_path / "new" / "layers.csv")]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="file/in: cannot be made"):
-        write_all(tmp_path / "file" / "in", ROWS, TINY, [])
+        make_folder(tmp_path / "file" / "in")

@@ -1,7 +1,11 @@
 """What the tests of the model share: a machine to run instructions on, an interpreter to compare it with, a program."""
 
 import math
+import sys
+import tracemalloc
 from collections import defaultdict
+from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
 from types import SimpleNamespace
 
@@ -294,6 +298,37 @@ def filled(cfg: Config, seed: int) -> tuple[Machine, list[dict]]:
 def load_uops(address: int, count: int) -> dict:
     """The LOAD of `count` micro-ops from the byte `address` to the begin of their buffer."""
     return {"op": Op.LOAD, "mem": Mem.UOP, "dram_base": address // 4, "y_size": 1, "x_size": count, "x_stride": count}
+
+
+@dataclass
+class Effort:
+    """What a block takes on any machine: `calls` of functions, of Python and C, and at most `nbytes` of memory."""
+
+    calls: int = 0
+    nbytes: int = 0
+
+
+@pytest.fixture
+def effort():
+    """Makes a context manager that measures an `Effort`, in place of the time, which differs."""
+
+    @contextmanager
+    def measured():
+        found = Effort()
+
+        def count(frame, event, arg):
+            found.calls += event in ("call", "c_call")
+
+        tracemalloc.start()
+        sys.setprofile(count)
+        try:
+            yield found
+        finally:
+            sys.setprofile(None)
+            found.nbytes = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+
+    return measured
 
 
 @pytest.fixture

@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 
@@ -134,13 +132,14 @@ def test_shift_amounts_saturate(value, amount, result):
     (AluOp.ADD, 3, 1, 1 + 3 * 16383 * 16383), (AluOp.MUL, 3, 5, 5 * pow(3, 16383 * 16383, 1 << 32)),
     (AluOp.MAX, 9, 1, 9), (AluOp.MIN, -9, 1, -9), (AluOp.SHR, 1, -77, -1), (AluOp.SHR, -1, 77, 0),
 ])  # fmt: skip
-def test_the_most_trips_on_one_accumulator_cost_nothing(kit, machine, op, imm, start, result):
+def test_the_most_trips_on_one_accumulator_cost_nothing(kit, machine, effort, op, imm, start, result):
     m = machine(kit.CONFIGS["tiny"])
     m.model.state.acc[...] = start
-    began = time.perf_counter()
     loop = {"uop_end": 1, "iter_out": 16383, "iter_in": 16383}
-    stats = m.run([{"op": Op.ALU, "alu_op": op, "use_imm": 1, "imm": imm, **loop}])
-    assert time.perf_counter() - began < 1
+    with effort() as taken:
+        stats = m.run([{"op": Op.ALU, "alu_op": op, "use_imm": 1, "imm": imm, **loop}])
+    print(taken)
+    assert taken.calls < 10_000 and taken.nbytes < 1 << 20
     assert stats.uops == 16383 * 16383
     assert (m.model.state.acc[0] == kit.wrap(result % (1 << 32))).all()
     assert (m.model.state.acc[1:] == start).all()
@@ -154,12 +153,13 @@ def test_an_immediate_reads_no_second_accumulator(kit, machine):
     assert (m.model.state.acc[0] == 6).all()
 
 
-def test_a_long_reduction_is_few_operations(kit, machine):
+def test_a_long_reduction_is_few_operations(kit, machine, effort):
     """All other accumulators summed 16383 times into the first."""
     m = machine(kit.CONFIGS["vta"])
     m.model.state.acc[...] = np.arange(2048)[:, None]
     m.model.state.uop[0] = m.isa.uop.encode(dst=0, src=1)[0, 0]
-    began = time.perf_counter()
-    m.run([{"op": Op.ALU, "alu_op": AluOp.ADD, "uop_end": 1, "iter_out": 16383, "iter_in": 2047, "src_in": 1}])
-    assert time.perf_counter() - began < 5
+    with effort() as taken:
+        m.run([{"op": Op.ALU, "alu_op": AluOp.ADD, "uop_end": 1, "iter_out": 16383, "iter_in": 2047, "src_in": 1}])
+    print(taken)
+    assert taken.calls < 10_000 and taken.nbytes < 1 << 20
     assert (m.model.state.acc[0] == kit.wrap(16383 * sum(range(2048)))).all()

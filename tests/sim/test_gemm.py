@@ -1,5 +1,3 @@
-import time
-
 import numpy as np
 import pytest
 
@@ -72,26 +70,28 @@ def test_a_reduction_at_the_bound_of_float32_is_exact_whatever_the_values(machin
     assert gemm.exact_products(PRESETS["tiny"].replace(inp_bits=4, wgt_bits=2)) == 1 << 20
 
 
-def test_sums_wrap_at_32_bits(machine):
+def test_sums_wrap_at_32_bits(machine, effort):
     cfg = PRESETS["vta"]
     fields = {"iter_out": 16383, "iter_in": 16383}
-    began = time.perf_counter()
-    acc, stats = gemm_on(machine, cfg, [(5, 0, 0)], inp=-128, wgt=-128, **fields)
+    with effort() as taken:
+        acc, stats = gemm_on(machine, cfg, [(5, 0, 0)], inp=-128, wgt=-128, **fields)
+    print(taken)
     assert (acc[5] == np.int64(16383 * 16383 * 16 * 128 * 128).astype(np.int32)).all()
     assert stats.macs == 16383 * 16383 * 256
-    assert time.perf_counter() - began < 0.5  # trips that move no index are counted, not made
+    assert taken.calls < 10_000 and taken.nbytes < 4 << 20  # trips that move no index are counted, not made
 
 
-def test_an_instruction_with_the_most_trips_needs_little_memory(machine):
+def test_an_instruction_with_the_most_trips_needs_little_memory(machine, effort):
     """16383 x 1000 products of distinct inputs: gathered at once they would be 1 GB."""
     cfg = PRESETS["vta"]
     rng = np.random.default_rng(0)
     inp = rng.integers(-128, 128, (2048, 16)).astype(np.int8)
     wgt = rng.integers(-128, 128, (1024 * 16, 16)).astype(np.int8)
     fields = {"iter_out": 16383, "iter_in": 1000, "src_in": 1, "dst_in": 2}
-    began = time.perf_counter()
-    acc, _ = gemm_on(machine, cfg, [(0, 7, 3)], inp=inp, wgt=wgt, **fields)
-    assert time.perf_counter() - began < 10
+    with effort() as taken:
+        acc, _ = gemm_on(machine, cfg, [(0, 7, 3)], inp=inp, wgt=wgt, **fields)
+    print(taken)
+    assert taken.calls < 10_000 and taken.nbytes < 100 << 20
     expected = inp[7:1007].astype(np.int64) @ wgt.reshape(1024, 16, 16)[3].astype(np.int64).T * 16383
     np.testing.assert_array_equal(acc[0:2000:2], expected.astype(np.int32))
     assert not acc[1:2000:2].any()
