@@ -127,8 +127,9 @@ class Space:
 
     def mutated(self, tile: Tile, rng: random.Random) -> Tile:
         """`tile` with another value for one decision, and as many slots as it then needs; itself if none is found."""
-        for _ in range(_ATTEMPTS):
-            name = rng.choice([name for name, values in self._values.items() if len(values) > 1])
+        names = [name for name, values in self._values.items() if len(values) > 1]
+        for _ in range(_ATTEMPTS if names else 0):
+            name = rng.choice(names)
             other = replace(tile, **{name: rng.choice(self._values[name])})
             _, known = self._ranked.get(replace(other, inp_slots=0, wgt_slots=0), (0.0, None))
             if known is None:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ..hw.config import Config, load_config
-from ..hw.errors import CapacityError, ScheduleError
+from ..hw.errors import CapacityError, FileError, ScheduleError
 from .api import build
 from .intrin import register
 from .measure import CLOCK, DEVICES, cycles_of, measurers
 from .schedule.layer import layer_of
 from .space import Space, evolution, random_decisions
-from .tvm_compat import IRModule, PrimFunc, Schedule, tuning, without_intrinsics_of_others
+from .tvm_compat import IRModule, PrimFunc, Schedule, structural_equal, tuning, without_intrinsics_of_others
 
 _FAILED = 1e9  # what meta_schedule records for a trial without a program takes longer
 _MEASURED = "tilewright_measured"  # attribute of a function in a database: the configuration and the device
@@ -67,39 +67,45 @@ def tune(
     `work_dir` gets the database of meta_schedule, JSON; by default a folder that is removed afterwards. What was
     measured there for the same function, configuration and device counts as tried.
 
-    Raises `ScheduleError` for another device, for the space of another configuration, or where no trial led to a
-    program, with the reason of the last one.
+    Raises `ScheduleError` for another device, for the space of another configuration or function, or where no trial led
+    to a program, with the reason of the last one; `FileError` where `work_dir` cannot be used.
     """
     if trials < 1:
         raise ScheduleError(f"tune: trials = {trials}: must be at least 1")
+    if not 0 <= seed < 1 << 32:
+        raise ScheduleError(f"tune: seed = {seed}: must be 0 to {(1 << 32) - 1}")
     cfg = load_config(config)
     if isinstance(space, Space) and cfg != space.layer.cfg:
         raise ScheduleError(
             f"tune: the space is that of configuration {space.layer.cfg.name}, not {cfg.name}: make one"
         )
     mod, tvm, errors = _workload(func, cfg, on), tuning(), list[str]()
+    if isinstance(space, Space) and not structural_equal(func, space.func):
+        raise ScheduleError("tune: the space is that of another function: give its own, space.func")
     builder, runner = measurers(tvm, cfg, on, errors)
     how = evolution(tvm, space, trials, seed) if isinstance(space, Space) else random_decisions(tvm, space)
     _keep_quiet()
     with tempfile.TemporaryDirectory() as temporary, without_intrinsics_of_others():
         folder = Path(work_dir or temporary)
         database = _database(tvm, folder)
+        left = trials
         if isinstance(space, Space) and not database.has_workload(mod):
-            _try_first(tvm, database, mod, space, on)
-            trials = max(1, trials - 1)
-        tvm.meta_schedule.tune_tir(
-            mod,
-            target=_target(tvm),
-            work_dir=str(folder),
-            database=database,
-            max_trials_global=trials,
-            num_trials_per_iter=min(trials, _TRIALS_AT_ONCE),
-            seed=seed,
-            num_tuning_cores=1,
-            builder=builder,
-            runner=runner,
-            **how,
-        )
+            _try_first(tvm, database, mod, space, on, errors)
+            left -= 1
+        if left:
+            tvm.meta_schedule.tune_tir(
+                mod,
+                target=_target(tvm),
+                work_dir=str(folder),
+                database=database,
+                max_trials_global=left,
+                num_trials_per_iter=min(left, _TRIALS_AT_ONCE),
+                seed=seed,
+                num_tuning_cores=1,
+                builder=builder,
+                runner=runner,
+                **how,
+            )
         found = _best(database, mod, func)
     if found is None:
         raise ScheduleError(f"tune: none of {trials} trials led to a program; the last one: {errors[-1]}")
@@ -109,7 +115,8 @@ def tune(
 def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: str = "timing") -> Tuned:
     """The fastest schedule of `func` that `tune` has left in `work_dir`, without a trial.
 
-    Raises `ScheduleError` where there is none for this function, configuration and device.
+    Raises `ScheduleError` where there is none for this function, configuration and device, `FileError` where the
+    database is damaged.
     """
     cfg = load_config(config)
     mod, tvm = _workload(func, cfg, on), tuning()
@@ -132,21 +139,31 @@ def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:
 
 
 def _database(tvm: Any, folder: Path) -> Any:
-    folder.mkdir(parents=True, exist_ok=True)
-    return tvm.meta_schedule.database.JSONDatabase(work_dir=str(folder), module_equality="structural")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return tvm.meta_schedule.database.JSONDatabase(work_dir=str(folder), module_equality="structural")
+    except OSError as exc:
+        raise FileError(f"{folder}: cannot be the work_dir ({exc.strerror or exc})") from None
+    except RuntimeError as exc:  # what TVM says of files
+        reason = str(exc).strip().splitlines()[-1]
+        raise FileError(f"{folder}: its database cannot be used ({reason}); give another work_dir") from None
 
 
 def _target(tvm: Any) -> Any:
     return tvm.Target({"kind": "llvm", "num-cores": 1})  # meta_schedule wants one
 
 
-def _try_first(tvm: Any, database: Any, mod: IRModule, space: Space, on: str) -> None:
-    """Measure what the cost model would choose, so that what is found is no slower, and the others descend from it."""
+def _try_first(tvm: Any, database: Any, mod: IRModule, space: Space, on: str, errors: list[str]) -> None:
+    """Measure what the cost model would choose, so that what is found is no slower, and the others descend from it.
+
+    Where that does not fit, the reason goes to `errors`.
+    """
     trace, sch = space.trace(space.first()), Schedule(space.func)
     trace.apply_to_schedule(sch, remove_postproc=False)
     try:
         cycles = cycles_of(build(sch, space.layer.cfg).finish(), on)
-    except CapacityError:  # the cost model does not see all that takes room
+    except CapacityError as exc:  # the cost model does not see all that takes room
+        errors.append(str(exc))
         return
     ms = tvm.meta_schedule
     record = ms.database.TuningRecord(

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Protocol
 
 from ...hw.config import Config
+from ...hw.errors import ScheduleError
 from ..tile import Tile, Work, best_tile, best_tiles, largest_tile, ranked_tiles
 from ..tvm_compat import PrimFunc, Schedule
 
@@ -84,10 +85,12 @@ class TileSearch(Protocol):
 def layer_of(ready: Callable[..., Schedule], *args, **kwargs) -> Layer:
     """The layer that a ready schedule makes of these arguments: `layer_of(conv2d, config, 1, 56, 56, 64, 64, 3, 3)`.
 
-    Raises what `ready` raises.
+    Raises what `ready` raises, and `ScheduleError` where a tile is given.
     """
     asked = _Asked()
     ready(*args, **kwargs, search=asked)
+    if not asked.layers:
+        raise ScheduleError(f"{ready.__name__}: its tile is given, but is to be found: leave tile out")
     return asked.layers[0]
 
 

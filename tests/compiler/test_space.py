@@ -118,6 +118,11 @@ def test_a_mutation_changes_one_decision_and_what_slots_it_needs():
         assert len(changed) == 1 or len(changed - {"inp_slots", "wgt_slots"}) == 1
 
 
+def test_without_a_choice_there_is_no_mutation():
+    space = Space(layer_of(pool, TINY, 1, 1, 1, 4, 1, 1))
+    assert len(space) == 1 and space.mutated(space.first(), random.Random(1)) == space.first()
+
+
 def test_a_tile_that_does_not_fit_or_lacks_slots_costs_without_end():
     space = convolution()
     tile = space.first()

@@ -12,11 +12,12 @@ from tilewright.compiler import build
 from tilewright.compiler import tune as tune_module
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
 from tilewright.compiler.schedule.dense import dense
+from tilewright.compiler.schedule.pool import pool
 from tilewright.compiler.tune import cycles_of, replay, tune
 from tilewright.compiler.tune import space as space_of
 from tilewright.compiler.tvm_compat import te
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import CapacityError, ScheduleError
+from tilewright.hw.errors import CapacityError, FileError, ScheduleError
 from tilewright.runtime import layout
 from tilewright.runtime.loader import run
 
@@ -114,6 +115,34 @@ def test_a_choice_of_the_cost_model_that_does_not_fit_is_no_trial(monkeypatch):
     found = space_of(dense, TINY, 6, 32, 40)
     monkeypatch.setattr(tune_module, "build", small)
     assert 1 <= len(tune(found.func, found, TINY, trials=4, seed=1).trials) <= 3
+    with pytest.raises(ScheduleError, match="none of 1 trials led to a program; the last one: local.acc is too small"):
+        tune(found.func, found, TINY, trials=1)
+
+
+def test_a_single_trial_is_the_cost_models_choice():
+    found = space_of(dense, TINY, 6, 32, 40)
+    chosen = cycles_of(build(found.layer.scheduled(), TINY).finish(), "timing")
+    assert tune(found.func, found, TINY, trials=1).trials == [chosen]
+
+
+def test_a_space_without_a_choice_can_be_tuned():
+    found = space_of(pool, TINY, 1, 1, 1, 4, 1, 1)
+    assert len(found) == 1 and len(set(tune(found.func, found, TINY, trials=3).trials)) == 1
+
+
+def test_a_folder_that_cannot_be_used_is_named(tuned, tmp_path):
+    found, _, folder = tuned
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="file: cannot be the work_dir"):
+        tune(found.func, found, TINY, trials=1, work_dir=tmp_path / "file")
+    shutil.copytree(folder, tmp_path / "cut")
+    records = tmp_path / "cut" / "database_tuning_record.json"
+    records.write_text(records.read_text()[:-100])
+    damaged = pytest.raises(FileError, match="cut: its database cannot be used .*; give another work_dir")
+    with damaged:
+        replay(found.func, TINY, records.parent)
+    with damaged:
+        tune(found.func, found, TINY, trials=1, work_dir=records.parent)
 
 
 def test_the_same_seed_finds_the_same(tuned):
@@ -141,8 +170,12 @@ def test_mistakes_are_named():
     found = space_of(dense, TINY, 6, 32, 40)
     with pytest.raises(ScheduleError, match="the space is that of configuration tiny, not other"):
         tune(found.func, found, TINY.replace(name="other", inp_bytes=TINY.inp_bytes // 2))
+    with pytest.raises(ScheduleError, match="the space is that of another function: give its own, space.func"):
+        tune(space_of(dense, TINY, 6, 32, 44).func, found, TINY)
     with pytest.raises(ScheduleError, match="trials = 0: must be at least 1"):
         tune(product(), space(), TINY, trials=0)
+    with pytest.raises(ScheduleError, match="seed = -1: must be 0 to 4294967295"):
+        tune(product(), space(), TINY, seed=-1)
 
 
 @pytest.mark.slow

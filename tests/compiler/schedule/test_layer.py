@@ -40,3 +40,8 @@ def test_arranging_twice_gives_the_same():
 def test_a_layer_that_does_not_exist_is_the_schedules_error():
     with pytest.raises(ScheduleError, match="smaller than the kernel"):
         layer_of(conv2d, TINY, 1, 5, 6, 8, 8, 7, 7)
+
+
+def test_a_layer_whose_tile_is_given_leaves_nothing_to_find():
+    with pytest.raises(ScheduleError, match="dense: its tile is given, but is to be found: leave tile out"):
+        layer_of(dense, TINY, 1, 20, 24, tile=Tile())
