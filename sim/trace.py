@@ -53,12 +53,18 @@ def of_timing(timing: Timing, program: Launch | np.ndarray, cfg: Config) -> list
 
 
 def of_trace(trace: Timing | Trace, program: Launch | np.ndarray, cfg: Config) -> list[Event]:
-    """Every instruction of `program` (or its words, uint64 (n, 2)) in its order, as it was executed."""
+    """Every instruction of `program` (or its words, uint64 (n, 2)) in its order, as it was executed.
+
+    One that starts in the cycle in which the one before it ends is shown from the next cycle on, in the same row.
+    """
     words, isa, events = program.insn if isinstance(program, Launch) else program, Isa(cfg), []
+    over: dict[str, int] = {}
     for k, fields in enumerate(isa.decode(words)):
         args: dict[str, object] = {"instruction": k, "text": isa.disassemble(fields)}
-        unit = Queue(trace.queue[k]).name.lower()
-        events.append(Event(unit, isa.mnemonic(fields), int(trace.start[k]), int(trace.end[k]) + 1, args))
+        unit, start, end = Queue(trace.queue[k]).name.lower(), int(trace.start[k]), int(trace.end[k])
+        start += over.get(unit) == start < end
+        over[unit] = end
+        events.append(Event(unit, isa.mnemonic(fields), start, end + 1, args))
     return events
 
 

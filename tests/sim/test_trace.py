@@ -76,6 +76,15 @@ def test_instructions_as_the_circuit_executed_them(launch):
     assert events[0].args["instruction"] == 0 and str(events[0].args["text"]).startswith(events[0].name)
 
 
+def test_instructions_that_follow_each_other_without_a_gap_share_a_row(launch, tmp_path):
+    count = len(launch.insn)
+    cycles, zeros = 5 * np.arange(count), np.zeros(count, np.int64)
+    events = of_trace(Trace(zeros, zeros, cycles, cycles + 5, zeros, zeros), launch, PYNQ)
+    assert [(event.start, event.end) for event in events] == [(5 * k + (k > 0), 5 * k + 6) for k in range(count)]
+    write_chrome(tmp_path / "t.json", events)
+    assert {event["tid"] for event in read(tmp_path / "t.json") if event["ph"] == "X"} == {1}
+
+
 def test_a_file_that_cannot_be_written(tmp_path):
     with pytest.raises(FileError):
         write_chrome(tmp_path / "missing" / "t.json", [])
