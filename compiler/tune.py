@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,7 +88,7 @@ def tune(
     builder, runner = measurers(tvm, cfg, on, errors)
     how = evolution(tvm, space, trials, seed) if isinstance(space, Space) else random_decisions(tvm, space)
     _keep_quiet()
-    with tempfile.TemporaryDirectory() as temporary, without_intrinsics_of_others():
+    with tempfile.TemporaryDirectory() as temporary, without_intrinsics_of_others(), _interruptible():
         folder = Path(work_dir or temporary)
         database = _database(tvm, folder)
         left = trials
@@ -186,6 +189,30 @@ def _best(database: Any, mod: IRModule, func: PrimFunc) -> Tuned | None:
     sch = Schedule(func)
     timed[fastest].trace.apply_to_schedule(sch, remove_postproc=False)
     return Tuned(sch, cycles[fastest], cycles)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """TVM turns the KeyboardInterrupt of a callback into a RuntimeError without a text; here it becomes one again."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    interrupted = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except RuntimeError:
+        if interrupted.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _keep_quiet() -> None:

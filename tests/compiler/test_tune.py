@@ -2,13 +2,14 @@
 
 import json
 import shutil
+import signal
 
 import numpy as np
 import pytest
 
 pytest.importorskip("amaranth")
 
-from tilewright.compiler import build
+from tilewright.compiler import build, measure
 from tilewright.compiler import tune as tune_module
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
 from tilewright.compiler.schedule.dense import dense
@@ -128,6 +129,16 @@ def test_a_single_trial_is_the_cost_models_choice():
 def test_a_space_without_a_choice_can_be_tuned():
     found = space_of(pool, TINY, 1, 1, 1, 4, 1, 1)
     assert len(found) == 1 and len(set(tune(found.func, found, TINY, trials=3).trials)) == 1
+
+
+def test_an_interruption_is_one_and_leaves_the_database(tmp_path, monkeypatch):
+    found = space_of(dense, TINY, 6, 32, 40)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(measure, "build", lambda *_: signal.raise_signal(signal.SIGINT))
+        tune(found.func, found, TINY, trials=4, work_dir=tmp_path)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert len(replay(found.func, TINY, tmp_path).trials) == 1
+    assert len(tune(found.func, found, TINY, trials=2, work_dir=tmp_path).trials) > 1
 
 
 def test_a_folder_that_cannot_be_used_is_named(tuned, tmp_path):
