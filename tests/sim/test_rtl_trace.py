@@ -11,6 +11,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem, Queue
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
+from tilewright.runtime.tokens import CHANNELS, pop_flag, push_flag
 from tilewright.sim.dram import ZYNQ_HP, Dram
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.rtl import RtlDevice
@@ -112,6 +113,11 @@ def test_instructions_of_a_queue_follow_each_other(seed):
         mine = trace.queue == unit
         assert (np.diff(trace.issue[mine]) > 0).all() and (np.diff(trace.end[mine]) > 0).all()
         assert (trace.start[mine][1:] >= trace.end[mine][:-1]).all()
+    fields = Isa(TINY).decode(image[address : address + 16 * count].view(np.uint64).reshape(-1, 2))
+    for source, target in CHANNELS:  # why no product that is made while a tile is loaded can be of it
+        gives = [f[push_flag(source, target)] == 1 for f in fields] & (trace.queue == source)
+        takes = [f[pop_flag(target, source)] == 1 for f in fields] & (trace.queue == target)
+        assert gives.sum() == takes.sum() and (trace.issue[takes] > trace.end[gives]).all()
 
 
 @circuit
