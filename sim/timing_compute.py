@@ -21,6 +21,7 @@ _LOADING = sequencer.LATENCY - 1  # cycles from a job's begin in the sequencer t
 _OPERANDS = 2  # visits between those that are read and those that are taken
 _ORDER = compute.ORDER_DEPTH + 1
 _CLEAR = 2  # cycles from a load's last write to what waits for it
+_UOP = Mem.UOP
 _SEEN = 1  # cycles from a condition to the mover
 PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers
 _SPANS = 6  # cycles from a job's begin to the product of its loops
@@ -42,7 +43,7 @@ class _Load:
 
     def __init__(self, cycle: int, move: Move, banks: int, after: int, older: _Begun | None):
         self.banks = banks
-        self.cycle, self.low, self.high, self.uops = cycle, move.low, move.high, move.mem == Mem.UOP
+        self.cycle, self.low, self.high, self.uops = cycle, move.low, move.high, move.mem == _UOP
         self.after = after  # number of jobs that are older
         self.older = older  # the latest of them, None while its begin is unknown
         self.written: int | None = None

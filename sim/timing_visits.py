@@ -30,7 +30,7 @@ class Job(NamedTuple):
     uops: tuple[int, int]
 
 
-_MULTIPLY = (AluOp.MUL, AluOp.RESCALE)
+_MULTIPLY, _ALU = (AluOp.MUL, AluOp.RESCALE), Op.ALU  # here because the lookup of an enumeration's member is slow
 PLACE = Job(1, 1, 1, False, 0, 0, (0, -1))
 
 
@@ -74,7 +74,7 @@ class Kernels:
         dst_high += (outer - 1) * f["dst_out"] + (inner - 1) * f["dst_in"]
         dst = self._banks(dst_low, dst_high)
         uops, touched = (begin, end - 1), dst
-        if op != Op.ALU:
+        if op != _ALU:
             reads = not (f["reset"] or f.get("overwrite"))
             return Job(visits, visits, 1, False, dst if reads else 0, dst, uops)
         interval, banks = 1, dst
