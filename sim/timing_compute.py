@@ -225,7 +225,7 @@ class Compute(Unit):
             self.reads.append((first + self.read, last + self.read + 1, job.banks))
         for b in range(len(self._last)):
             if banks >> b & 1:
-                self._last[b] = last
+                self._last[b] = max(self._last[b], last - job.tails[b]) if job.tails else last
         if retired > self._retired:
             self._retired = retired
         self.visits.append((visit, last + 1))
@@ -259,8 +259,8 @@ class Compute(Unit):
         if last >= self._epoch:
             wraps = (last - self._epoch) // self._period + 2
             written = self._epoch + wraps * self._period + 1
-            # no job follows that keeps the pipeline from draining, so far
-            if written > self._retired + 2 and load.after == self._jobs:
+            # no job is dispatched that keeps the pipeline from draining, so far
+            if written > self._retired + 2 and self._job is None:
                 if self._clock <= self._retired:
                     self.alarm = self._retired + 1
                     return NEVER

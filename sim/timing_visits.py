@@ -19,6 +19,7 @@ class Job(NamedTuple):
 
     With `multiply` it is MUL or RESCALE. `banks` are the banks of accumulators that it reads in every cycle, one bit
     each; `touched` those that it reads or writes at all. `uops` are its first and last micro-op, (0, -1) for none.
+    `tails` are the cycles from the last visit of each bank to the last of all, empty where it touches one bank alone.
     """
 
     visits: int
@@ -28,8 +29,10 @@ class Job(NamedTuple):
     banks: int
     touched: int
     uops: tuple[int, int]
+    tails: tuple[int, ...] = ()
 
 
+_MOST_LOOKED_AT = 1 << 16  # visits, for the last one of a bank
 _MULTIPLY, _ALU = (AluOp.MUL, AluOp.RESCALE), Op.ALU  # here because the lookup of an enumeration's member is slow
 PLACE = Job(1, 1, 1, False, 0, 0, (0, -1))
 
@@ -76,7 +79,7 @@ class Kernels:
         uops, touched = (begin, end - 1), dst
         if op != _ALU:
             reads = not (f["reset"] or f.get("overwrite"))
-            return Job(visits, visits, 1, False, dst if reads else 0, dst, uops)
+            return Job(visits, visits, 1, False, dst if reads else 0, dst, uops, self._tails(f, dst, 1, (0,)))
         interval, banks = 1, dst
         if not f["use_imm"]:
             src_high += (outer - 1) * f["src_out"] + (inner - 1) * f["src_in"]
@@ -88,7 +91,27 @@ class Kernels:
         if multiply:
             again = self._repeated(f, visits)
             cycles += (visits - 1 - again) * (self._spacing - 1) + again * (self._conflict - 1)
-        return Job(visits, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, touched, uops)
+        tails = self._tails(f, touched, cycles / visits, (0,) if f["use_imm"] else (0, 1))
+        return Job(visits, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, touched, uops, tails)
+
+    def _tails(self, f: dict[str, int], touched: int, interval: float, columns: tuple[int, ...]) -> tuple[int, ...]:
+        """`Job.tails`; 0 for a bank that is touched before what is worth looking at, all cycles for one that is not."""
+        if touched & (touched - 1) == 0:
+            return ()
+        uops = f["uop_end"] - f["uop_bgn"]
+        inner = max(1, min(f["iter_in"], _MOST_LOOKED_AT // uops))  # the last trips
+        outer = max(1, min(f["iter_out"], _MOST_LOOKED_AT // (uops * inner))) if inner == f["iter_in"] else 1
+        end, banks = f | {"iter_out": outer, "iter_in": inner}, []
+        for column in columns:
+            name = ("dst", "src")[column]
+            moved = (f["iter_out"] - outer) * f[f"{name}_out"] + (f["iter_in"] - inner) * f[f"{name}_in"]
+            banks.append((self._indices(end, column) + moved) // self._bank)
+        tails, seen = [], outer * inner * uops
+        missed = seen if seen == uops * f["iter_in"] * f["iter_out"] else 0
+        for bank in range(self.cfg.acc_banks):
+            (found,) = np.logical_or.reduce([each == bank for each in banks]).nonzero()
+            tails.append(int((seen - 1 - found[-1] if len(found) else missed) * interval))
+        return tuple(tails)
 
     def _repeated(self, f: dict[str, int], visits: int) -> int:
         """How many visits wait for products, because they use an accumulator of those right before.

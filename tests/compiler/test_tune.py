@@ -131,6 +131,15 @@ def test_a_space_without_a_choice_can_be_tuned():
     assert len(found) == 1 and len(set(tune(found.func, found, TINY, trials=3).trials)) == 1
 
 
+@pytest.fixture
+def interruptible():
+    """What starts the tests may ignore the interrupt, as shells do for what runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interruption_is_one_and_leaves_the_database(tmp_path, monkeypatch):
     found = space_of(dense, TINY, 6, 32, 40)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
