@@ -73,18 +73,9 @@ def tune(
     Raises `ScheduleError` for another device, for the space of another configuration or function, or where no trial led
     to a program, with the reason of the last one; `FileError` where `work_dir` cannot be used.
     """
-    if trials < 1:
-        raise ScheduleError(f"tune: trials = {trials}: must be at least 1")
-    if not 0 <= seed < 1 << 32:
-        raise ScheduleError(f"tune: seed = {seed}: must be 0 to {(1 << 32) - 1}")
     cfg = load_config(config)
-    if isinstance(space, Space) and cfg != space.layer.cfg:
-        raise ScheduleError(
-            f"tune: the space is that of configuration {space.layer.cfg.name}, not {cfg.name}: make one"
-        )
+    _check(func, space, cfg, trials, seed)
     mod, tvm, errors = _workload(func, cfg, on), tuning(), list[str]()
-    if isinstance(space, Space) and not structural_equal(func, space.func):
-        raise ScheduleError("tune: the space is that of another function: give its own, space.func")
     builder, runner = measurers(tvm, cfg, on, errors)
     how = evolution(tvm, space, trials, seed) if isinstance(space, Space) else random_decisions(tvm, space)
     _keep_quiet()
@@ -113,6 +104,21 @@ def tune(
     if found is None:
         raise ScheduleError(f"tune: none of {trials} trials led to a program; the last one: {errors[-1]}")
     return found
+
+
+def _check(func: PrimFunc, space: Callable[[Schedule], None] | Space, cfg: Config, trials: int, seed: int) -> None:
+    if trials < 1:
+        raise ScheduleError(f"tune: trials = {trials}: must be at least 1")
+    if not 0 <= seed < 1 << 32:
+        raise ScheduleError(f"tune: seed = {seed}: must be 0 to {(1 << 32) - 1}")
+    if not isinstance(space, Space):
+        return
+    if cfg != space.layer.cfg:
+        raise ScheduleError(
+            f"tune: the space is that of configuration {space.layer.cfg.name}, not {cfg.name}: make one"
+        )
+    if not structural_equal(func, space.func):
+        raise ScheduleError("tune: the space is that of another function: give its own, space.func")
 
 
 def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: str = "timing") -> Tuned:
