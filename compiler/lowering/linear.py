@@ -10,14 +10,13 @@ import numpy as np
 
 from ...hw.config import Config
 from ...runtime import layout
-from ...runtime.buffer import Buffer
 from .. import graph as g
 from ..schedule.conv2d import conv2d
 from ..schedule.dense import dense
 from ..schedule.depthwise import depthwise
 from ..tvm_compat import PrimFunc, Schedule
 from . import folded
-from .recording import Recording
+from .recording import Recording, channel_parameters
 
 _EPILOGUE = (("requant", "par"),)
 _SCHEDULES = {"dense": dense, "conv2d": conv2d, "depthwise": depthwise}
@@ -32,7 +31,7 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         return
     if op.name in rec.folded:
         assert isinstance(op, g.QConv2d)
-        folded.lower(rec, op, *rec.folded[op.name], _parameters(rec, op))
+        folded.lower(rec, op, *rec.folded[op.name], channel_parameters(rec, op, op.folded_bias))
         return
     if isinstance(op, g.QDense):
         scheduled = _scheduled("dense", cfg, (*op.x.shape, len(op.weight)))
@@ -47,7 +46,8 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         else:
             scheduled = _scheduled("conv2d", cfg, (n, h, w, c, len(op.weight), *geometry), pad_value=fill)
             weights = layout.pack_weights(ungrouped(op), cfg)
-    buffers = {"x": rec.activations[op.x.name], "w": rec.constant(f"{op.name}.w", weights), "par": _parameters(rec, op)}
+    parameters = channel_parameters(rec, op, op.folded_bias)
+    buffers = {"x": rec.activations[op.x.name], "w": rec.constant(f"{op.name}.w", weights), "par": parameters}
     rec.append(op, scheduled, buffers)
 
 
@@ -103,17 +103,3 @@ def _scheduled(kind: str, cfg: Config, shape: tuple, **options: int) -> PrimFunc
     scheduled: Schedule = _SCHEDULES[kind](cfg, *shape, epilogue=_EPILOGUE, **options)
     (func,) = scheduled.mod.functions.values()
     return func
-
-
-def _parameters(rec: Recording, op: g.Linear) -> Buffer:
-    multiplier, exponent = op.multipliers
-    return rec.parameters(
-        f"{op.name}.par",
-        bias=op.folded_bias,
-        multiplier=multiplier,
-        exponent=exponent,
-        zero_point=op.output.zero_point,
-        low=op.low,
-        high=op.high,
-        contract=rec.contract,
-    )

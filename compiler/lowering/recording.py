@@ -85,6 +85,21 @@ def entries(rec: Recording, t: g.Tensor) -> int:
     return math.prod(packed_shape(t.shape, rec.cfg)[:-2])
 
 
+def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray) -> Buffer:
+    """The parameters of a store of what `op` accumulates: `bias`, int32 (O,), then its requantisation and clamp."""
+    multiplier, exponent = op.multipliers
+    return rec.parameters(
+        f"{op.name}.par",
+        bias=bias,
+        multiplier=multiplier,
+        exponent=exponent,
+        zero_point=op.output.zero_point,
+        low=op.low,
+        high=op.high,
+        contract=rec.contract,
+    )
+
+
 def store_parameters(rec: Recording, op: g.Op, store: Requant, channels: int | None = None):
     """The parameters of a store that treats all channels alike; for `channels` of them, by default one block."""
     values = asdict(store)

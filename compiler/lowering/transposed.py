@@ -17,7 +17,7 @@ from ...hw.errors import ScheduleError
 from ...hw.isa import AluOp, Mem, depth
 from ...runtime import layout
 from .. import graph as g
-from .recording import Recording
+from .recording import Recording, channel_parameters
 
 _MAX_PAD = 15
 
@@ -98,7 +98,8 @@ def lower(rec: Recording, op: g.QConvTranspose2d) -> None:
     bias_at = cfg.acc_depth - len(phases)
     accs = [place.region(Mem.ACC, acc_size, k * plan.half, (k + 1) * plan.half) for k in (0, 1)]
     weights = rec.constant(f"{op.name}.w", layout.pack_weights(op.weight, cfg))
-    parameters, biases = _parameters(rec, op), rec.constant(f"{op.name}.bias", _biases(op, plan, phases, cfg))
+    parameters = channel_parameters(rec, op, np.zeros(len(op.weight), np.int32))
+    biases = rec.constant(f"{op.name}.bias", _biases(op, plan, phases, cfg))
     out, turn = rec.activations[op.output.name], 0
     for o in range(outputs):
         tiles = wgt + o % 2 * plan.taps
@@ -172,17 +173,3 @@ def _biases(op: g.QConvTranspose2d, plan: _Plan, phases: list[tuple[int, int]], 
         sums = op.weight[:, :, down][:, :, :, across].sum((1, 2, 3), dtype=np.int64)
         found.append(layout.pack_bias((op.bias - op.x.zero_point * sums).astype(np.int32), cfg))
     return np.ascontiguousarray(np.stack(found, axis=1))
-
-
-def _parameters(rec: Recording, op: g.QConvTranspose2d):
-    multiplier, exponent = op.multipliers
-    return rec.parameters(
-        f"{op.name}.par",
-        bias=np.zeros(len(op.weight), np.int32),
-        multiplier=multiplier,
-        exponent=exponent,
-        zero_point=op.output.zero_point,
-        low=op.low,
-        high=op.high,
-        contract=rec.contract,
-    )
