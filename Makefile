@@ -14,10 +14,11 @@ LINKS := hw sim runtime compiler boards cli
 .PHONY: help setup sim test test-full test-torch test-arm bench bench-timing rtl synth bitstream lint types check docs clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 SEED := 0# of bench-timing
+JOBS := 2# processes of the tests
 CONFIG := pynq_z1# preset or file for rtl and synth
 ARM := trixie# release of Debian for test-arm
 # what needs numpy and pytest alone
-ARM_TESTS := tests/runtime $(foreach name,config errors isa regs rounding,tests/hw/test_$(name).py) \
+ARM_TESTS := tests/runtime $(foreach name,config errors regs rounding units,tests/hw/test_$(name).py) tests/hw/isa \
 	tests/boards/test_selftest.py $(foreach name,board interrupt,tests/boards/pynq_z1/test_$(name).py)
 
 help: ## list the targets
@@ -29,13 +30,13 @@ sim: $(if $(filter rtl,$(ON)),$(RTL),$(RUN)) ## classify handwritten digits on t
 	@$(BIN)/python examples/digits/run.py --on $(ON)
 
 test: $(DEV) ## run the tests but for the slow ones
-	@$(BIN)/pytest -m "not slow"
+	@$(BIN)/pytest -n $(JOBS) -m "not slow"
 
 test-full: $(DEV) ## run all tests
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n $(JOBS)
 
 test-torch: $(TORCH) ## test the import of PyTorch programs, in .venv-torch: torch slows the import of TVM
-	@.venv-torch/bin/pytest tests/compiler/test_torch_export.py
+	@.venv-torch/bin/pytest tests/compiler/frontend/test_torch.py
 
 test-arm: $(DEV) ## run what runs on the board on an emulated 32-bit ARM; ARM=bookworm: with an older numpy
 	@.ci/arm $(ARM)
@@ -48,7 +49,7 @@ bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench --on rtl --config pynq_z1
 
 bench-timing: $(RTL) ## measure the timing model against the simulated circuit; SEED=n makes other tilings and programs
-	@$(BIN)/python -m tilewright.cli.bench_timing --seed $(SEED)
+	@$(BIN)/python -m tilewright.cli.bench.timing --seed $(SEED)
 
 rtl: $(RTL) ## write the Verilog of CONFIG (default pynq_z1) to build/rtl
 	@mkdir -p build/rtl

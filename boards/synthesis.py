@@ -178,7 +178,7 @@ def _path(module: str, top: str) -> str:
 
 def _emit(cfg: Config, folder: Path, tell: Callable[[str], None]) -> str:
     tell(f"emitting the Verilog of {cfg.name}")
-    from ..hw.verilog import emit
+    from ..hw.rtl.verilog import emit
 
     return emit(cfg, folder / SOURCE)
 

@@ -10,8 +10,8 @@ from . import report
 from .options import config_option, json_option
 
 if TYPE_CHECKING:
-    from ..compiler.assign import Choice
     from ..compiler.network import Compiled
+    from ..compiler.target.assign import Choice
     from ..hw.config import Config
 
 COLUMNS = ["operator", "kind", "MACs", "module", "us", "runner-up", "its us", "others refuse because"]
@@ -65,9 +65,10 @@ def _row(choice: Choice) -> list:
 
 def _totals(compiled: Compiled, cfg: Config) -> dict:
     """Simulated cycles of the launches, modelled time of the host, and what the host would need alone."""
-    from ..compiler.accelerator import CLOCK, Accelerator
-    from ..compiler.arena import arena_plan
-    from ..compiler.host import HostCpu, HostModel
+    from ..compiler import cost
+    from ..compiler.accelerator.arena import arena_plan
+    from ..compiler.accelerator.module import Accelerator
+    from ..compiler.target.host import HostCpu, HostModel
     from ..runtime.executable import LaunchStep
     from ..sim.timing import predict
 
@@ -83,7 +84,7 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
     total = {
         "arenas": arenas,
         "cycles": cycles,
-        "accelerator_us": 1e6 * cycles / CLOCK,
+        "accelerator_us": 1e6 * cycles / cost.CLOCK,
         "host_us": 1e6 * (busy + moved),
     }
     total["host_share"] = total["host_us"] / (total["host_us"] + total["accelerator_us"])

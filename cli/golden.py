@@ -37,8 +37,8 @@ def check(
     import numpy as np
 
     from ..compiler import reference
-    from ..compiler.compare import compare
     from ..compiler.frontend import import_model
+    from ..compiler.graph.compare import compare
     from ..compiler.network import compile_graph
 
     contract = contract or "double"

@@ -24,7 +24,7 @@ def command(output: str, config: str, as_json: bool) -> None:
     cfg = load_config(config)
     check_output(output, (".v",), {"--config": config})
     need("the circuit", "rtl", "amaranth")
-    from ..hw.verilog import to_verilog, top_name
+    from ..hw.rtl.verilog import to_verilog, top_name
 
     with report.progress(f"elaborating {cfg.name}"):
         text = to_verilog(cfg)

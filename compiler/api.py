@@ -8,8 +8,8 @@ from ..hw.config import Config, load_config
 from ..hw.errors import ScheduleError
 from ..runtime.buffer import Buffer
 from ..runtime.program import Program
-from .lower import record_into
-from .slots import Placement
+from .tir.placement import Placement
+from .tir.record import record_into
 from .tvm_compat import IRModule, PrimFunc, Schedule
 
 Scheduled = Schedule | PrimFunc | IRModule

@@ -11,14 +11,13 @@ import os
 from functools import cache
 from pathlib import Path
 
-from ..hw import config as hw_config
 from ..hw.config import Config
 from ..hw.errors import FileError, ProgramError, TilewrightError
 from ..runtime.executable import Executable
-from .search import cache_folder
+from ..runtime.files import sources_digest
+from .tune.search import SOURCES, cache_folder
 
 _KEPT = 64  # programs; those that were not used for longest go
-_FOLDERS = ("compiler", "compiler/lowering", "compiler/schedule", "hw", "runtime", "sim")
 
 
 def network_file(model: bytes, cfg: Config, contract: str) -> Path:
@@ -55,6 +54,4 @@ def write(file: Path, executable: Executable) -> None:
 @cache
 def _sources() -> str:
     """A digest of everything that a program depends on besides its model."""
-    top = Path(hw_config.__file__).parents[1]
-    files = sorted(file for folder in _FOLDERS for file in (top / folder).glob("*.py"))
-    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return sources_digest(*SOURCES)

@@ -28,7 +28,7 @@ def entry_elements(cfg: Config, mem: Mem) -> int:
     return {
         Mem.INP: cfg.batch * cfg.block_in,
         Mem.WGT: cfg.block_out * cfg.block_in,
-        Mem.ACC: cfg.batch * cfg.block_out,
+        Mem.ACC: cfg.lanes,
         Mem.PAR: cfg.block_out * PAR_WORDS,
     }[mem]
 

@@ -12,14 +12,15 @@ from ..hw.config import Config, load_config
 from ..hw.errors import InputError
 from ..hw.rounding import CONTRACTS
 from ..runtime.executable import Executable, HostStep
-from . import cache, planes
+from . import cache
 from . import graph as g
-from .accelerator import Accelerator, LayerAccelerator
-from .assign import Assignment
+from .accelerator import layerwise
+from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
-from .host import HostCpu
-from .steps import Steps
-from .target import ExecModule, Refusal, Target
+from .target.assign import Assignment
+from .target.host import HostCpu
+from .target.module import ExecModule, Refusal, Target
+from .target.steps import Steps
 
 _RELAYOUTS = ("pack", "fold_windows", "unpack", "accumulators")
 
@@ -79,16 +80,16 @@ def compile_graph(
     """The executable of a graph; its inputs and outputs are named as the graph's.
 
     `target` is `default_target(cfg)` unless given. With `every_value` every tensor of the graph is an output under its
-    name, for compiler/compare.py. With `accumulators` the device runs layer by layer all that it can, and the int32
-    accumulators of layer L are an output `L.acc`, too. Raises `UnsupportedError` that lists every operator that no
-    module can run.
+    name, for compiler/graph/compare.py. With `accumulators` the device runs layer by layer all that it can, and the
+    int32 accumulators of layer L are an output `L.acc`, too. Raises `UnsupportedError` that lists every operator that
+    no module can run.
     """
     if every_value:
         outputs = (*graph.outputs, *(op.output for op in graph.ops))
         graph = replace(graph, outputs=tuple({t.name: t for t in outputs}.values()))
     if not accumulators:
         return compile_for(graph, cfg, contract, target).executable
-    layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not planes.refusal(op, cfg)]
+    layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not layerwise.refusal(op, cfg)]
     refused = {"host": {op.name: "its accumulators are to be the device's" for op in layers}}
     target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
     executable = compile_for(graph, cfg, contract, target, refused).executable

@@ -1,7 +1,8 @@
-"""Brings the generated tables of the pages in this folder up to date: `make docs`.
+"""Brings the generated tables and code of the pages in this folder up to date: `make docs`.
 
-A page holds a table between `<!-- generated: NAME -->` and `<!-- end -->`; NAME is a key of `BLOCKS`. The tables come
-from the declarations, so that no number in them is typed; tests/test_docs.py refuses pages that are not current.
+A page holds a block between `<!-- generated: NAME -->` and `<!-- end -->`; NAME is a key of `BLOCKS`. The tables come
+from the declarations, so that no number in them is typed, and the code from sim/spec.py; tests/test_docs.py refuses
+pages that are not current.
 
 With `--outputs` it runs the commands whose output the README shows, and replaces what stands there. The sentence below
 an output, which names day and machine, is written by hand. tests/test_readme.py compares all but measured numbers.
@@ -9,6 +10,7 @@ an output, which names day and machine, is written by hand. tests/test_readme.py
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from tilewright.boards.pynq_z1 import board
 from tilewright.cli.app import VERBS, command, exit_codes
 from tilewright.hw import isa, regs
 from tilewright.hw.config import PRESETS, Config
+from tilewright.sim import spec
 
 FOLDER = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -46,29 +49,61 @@ def format_table(cfg: Config, name: str) -> Callable[[], str]:
     return lambda: isa.Isa(cfg).formats[name].table()
 
 
-def opcodes() -> str:
-    """Opcodes with the extension that each belongs to."""
-    rows = [[op.value, f"`{op.name}`", isa.EXTENSION_OF_OP.get(op, "base")] for op in isa.Op]
-    return markdown(["opcode", "name", "belongs to"], rows)
+def definition(*names: str) -> Callable[[], str]:
+    """Functions and tables of sim/spec.py, as they stand there."""
+
+    def code() -> str:
+        text, found = Path(spec.__file__).read_text(), {}
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef):
+                found[node.name] = node
+            elif isinstance(node, ast.Assign):
+                found[ast.unparse(node.targets[0])] = node
+        parts = "\n\n\n".join(ast.get_source_segment(text, found[name]) or "" for name in names)
+        return f"```python\n{parts}\n```"
+
+    return code
+
+
+def _undeclared(declared: Iterable[int], columns: int) -> list[list[str]]:
+    """The row of the numbers below 8 that are not `declared`, where there are any."""
+    left = ", ".join(str(n) for n in sorted(set(range(8)) - set(declared)))
+    return [[left, "undecodable", *[""] * (columns - 2)]] if left else []
+
+
+def instructions() -> str:
+    """The instruction table."""
+    rows = []
+    for row in isa.INSTRUCTIONS:
+        memory = "" if row.mem is None else f"{row.mem.value} `{row.mem.name}`"
+        moves = "" if row.scratchpad is None else ("to " if row.stores is None else "from ") + row.scratchpad.name
+        notes = "`x_size` 0 alone" if row.empty else "padding" if row.pads else ""
+        belongs = ", ".join(row.extensions) or "base"
+        rows.append([row.op.value, f"`{row.op.name}`", memory, row.queue.name.lower(), moves, notes, belongs])
+    columns = ["opcode", "name", "memory id", "queue", "scratchpad", "with", "belongs to"]
+    return markdown(columns, rows + _undeclared(isa.Op, len(columns)))
 
 
 def alu_operations() -> str:
-    """ALU operations with the extension that each belongs to."""
-    rows = [[op.value, f"`{op.name}`", isa.EXTENSION_OF_ALU.get(op, "base")] for op in isa.AluOp]
-    return markdown(["alu_op", "name", "belongs to"], rows)
+    """The table of ALU operations."""
+    rows = []
+    for row in isa.OPERATIONS.values():
+        b = f"imm alone: a {row.imm}" if row.imm else "imm or acc[s]"
+        facts = ["yes" if fact else "" for fact in (row.order_free, row.multiplies)]
+        rows.append([row.op.value, f"`{row.op.name}`", row.meaning, b, *facts, ", ".join(row.extensions) or "base"])
+    columns = ["alu_op", "name", "acc[d] =", "b", "in any order", "uses multipliers", "belongs to"]
+    return markdown(columns, rows + _undeclared(isa.AluOp, len(columns)))
 
 
 def memories() -> str:
-    """Memory ids: queue, and entry bytes at VTA's sizes."""
+    """Memory ids: who uses them, and entries at VTA's sizes."""
     rows = []
     for mem in isa.Mem:
-        if mem in isa.LOADABLE:
-            access = f"LOAD, {isa.queue_of(isa.Op.LOAD, mem).name.lower()} queue"
-        else:
-            access = "STORE, store queue"
-        extension = isa.EXTENSION_OF_MEM.get(mem, "base")
-        rows.append([mem.value, f"`{mem.name}`", access, isa.entry_bytes(BASE, mem), isa.depth(BASE, mem), extension])
-    return markdown(["mem", "name", "used by", "bytes per entry in DRAM", "entries", "belongs to"], rows)
+        users = [row for row in isa.INSTRUCTIONS if row.mem == mem and not row.empty]
+        ops = ", ".join(row.op.name for row in users)
+        space = isa.scratchpad_of(mem).name
+        rows.append([mem.value, f"`{mem.name}`", ops, space, isa.entry_bytes(BASE, mem), isa.depth(BASE, mem)])
+    return markdown(["mem", "name", "used by", "scratchpad", "bytes per entry in DRAM", "entries"], rows)
 
 
 def preset_table() -> str:
@@ -124,9 +159,10 @@ def stage_table() -> str:
 
 def network_operators() -> str:
     """The operators that each front end reads."""
-    from tilewright.compiler import frontend, tflite_ops
+    from tilewright.compiler.frontend import onnx
+    from tilewright.compiler.frontend.tflite import operators
 
-    rows = {"int8 `.tflite`": tflite_ops.OPERATORS, "QDQ `.onnx`": frontend.OPERATORS}
+    rows = {"int8 `.tflite`": operators.OPERATORS, "QDQ `.onnx`": onnx.OPERATORS}
     return markdown(["file", "operators"], [[kind, ", ".join(sorted(names))] for kind, names in rows.items()])
 
 
@@ -134,7 +170,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "network-operators": network_operators,
     "stages": stage_table,
     "board": board.table,
-    "opcodes": opcodes,
+    "instructions": instructions,
     "memories": memories,
     "alu-operations": alu_operations,
     "presets": preset_table,
@@ -143,6 +179,15 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "verbs": verbs,
     **{f"format-{name}": format_table(BASE, name) for name in ("LOAD", "STORE", "GEMM", "ALU", "UOP")},
     **{f"format-{name}": format_table(EXTENDED, name) for name in ("LOADP", "STOREQ", "DWGEMM", "PAR")},
+    "code-signed": definition("signed"),
+    "code-order": definition("check", "order"),
+    "code-LOAD": definition("load"),
+    "code-STORE": definition("store"),
+    "code-STOREQ": definition("storeq", "requantised"),
+    "code-GEMM": definition("gemm", "accumulate", "indices"),
+    "code-DWGEMM": definition("dwgemm"),
+    "code-ALU": definition("alu", "shift_right", "OPERATIONS"),
+    "code-FINISH": definition("finish"),
 }
 
 

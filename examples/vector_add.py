@@ -18,12 +18,12 @@ from tilewright.runtime.disasm import disassemble
 from tilewright.runtime.loader import run
 
 CFG = PRESETS["vta"]
-LENGTH, TILE = 4096, 64  # numbers; entries of CFG.batch * CFG.block_out = 16 numbers per tile
+LENGTH, TILE = 4096, 64  # numbers; entries of CFG.lanes = 16 numbers per tile
 
 
 def expression():
     """`c = int8(a + b)` on int32 vectors, in entries of (batch, block_out)."""
-    shape = (LENGTH // (CFG.batch * CFG.block_out), CFG.batch, CFG.block_out)
+    shape = (LENGTH // (CFG.lanes), CFG.batch, CFG.block_out)
     a, b = te.placeholder(shape, "int32", "a"), te.placeholder(shape, "int32", "b")
     total = te.compute(shape, lambda *i: a(*i) + b(*i), name="total")
     # STORE writes the low 8 bits of accumulators, which is what this cast says.

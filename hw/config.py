@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .errors import ConfigError, FileError
+from .units import COMPUTE_UNITS, RING
 
 ISA_VERSION = 1
 EXTENSIONS = frozenset({"overwrite", "pad_value", "acc8", "requant", "depthwise", "rescale"})
@@ -37,6 +38,18 @@ _POWERS = {
     "ppu_lanes": (1, 64),
 }
 
+# Fields by how they enter the canonical JSON of the fingerprint: always, under these names; never, as they describe the
+# circuit alone. Any other field, so every new one, enters it and a file only where it differs from its default: the
+# fingerprints and files of configurations that do without it stay as they are.
+_ALWAYS = {
+    **{name: name for name in ("batch", "block_in", "block_out", "inp_bits", "wgt_bits", "acc_bits", "out_bits")},
+    **{f"{mem}_bytes": f"{mem}_depth" for mem in ("uop", "inp", "wgt", "acc")},
+    "par_entries": "par_entries",
+    "extensions": "extensions",
+}
+_NEVER = frozenset({"name", "acc_banks", "axi_bits", "load_ports", "store_ports", "queue_depth", "token_depth"})
+_NEVER |= {"ppu_lanes", "dsp_packing"}
+
 
 @dataclass(frozen=True)
 class Config:
@@ -47,9 +60,9 @@ class Config:
     weights, `batch * block_out` accumulators or outputs, one micro-op, or the post-processing
     parameters (PAR) of one group of `block_out` channels.
 
-    `extensions` names additions to the base instruction set (see `EXTENSIONS` and docs/isa.md). The
-    fields from `acc_banks` on describe the circuit only: programs do not depend on them, so they are
-    not part of the `fingerprint`.
+    `extensions` names additions to the base instruction set (see `EXTENSIONS` and docs/isa.md), `units`
+    the compute units (see hw/units.py), gemm first. The fields from `acc_banks` on describe the circuit
+    only: programs do not depend on them, so they are not part of the `fingerprint`.
 
     Raises `ConfigError` for a value that no accelerator can have; the text names the field, the value
     and what is allowed.
@@ -69,6 +82,7 @@ class Config:
     acc_bytes: int = 1 << 17
     par_entries: int = 64
     extensions: frozenset[str] = field(default=frozenset())
+    units: tuple[str, ...] = ("gemm",)
     acc_banks: int = 1
     axi_bits: int = 64
     load_ports: int = 1
@@ -82,8 +96,24 @@ class Config:
         if isinstance(self.extensions, str):
             raise ConfigError(f"Config.extensions = {self.extensions!r}: must be a set of names")
         object.__setattr__(self, "extensions", frozenset(self.extensions))
+        self._check_units()
         self._check_ranges()
         self._check_formats()
+
+    def _check_units(self) -> None:
+        if not isinstance(self.units, (list, tuple)) or not all(isinstance(name, str) for name in self.units):
+            raise ConfigError(f"Config.units = {self.units!r}: must be a list of names")
+        object.__setattr__(self, "units", tuple(self.units))
+        text = f"Config.units = {', '.join(self.units) or 'none'}"
+        unknown = [name for name in self.units if name not in COMPUTE_UNITS]
+        if unknown:
+            raise ConfigError(f"{text}: unknown are {', '.join(unknown)}; known are {', '.join(COMPUTE_UNITS)}")
+        if self.units[:1] != ("gemm",):
+            raise ConfigError(f"{text}: must begin with gemm")
+        if len(set(self.units)) < len(self.units):
+            raise ConfigError(f"{text}: names a unit twice")
+        if len(self.units) > RING - 2:
+            raise ConfigError(f"{text}: tokens join {RING - 2} compute units with load and store; use no more")
 
     def _check_ranges(self) -> None:
         if not isinstance(self.name, str) or not self.name.isprintable():
@@ -140,9 +170,14 @@ class Config:
         return {
             "inp": self.batch * self.block_in * self.inp_bits,
             "wgt": self.block_out * self.block_in * self.wgt_bits,
-            "acc": self.batch * self.block_out * self.acc_bits,
-            "out": self.batch * self.block_out * self.out_bits,
+            "acc": self.lanes * self.acc_bits,
+            "out": self.lanes * self.out_bits,
         }[mem]
+
+    @property
+    def lanes(self) -> int:
+        """Values of one accumulator or output entry (`batch * block_out`)."""
+        return self.batch * self.block_out
 
     @property
     def inp_entry_bits(self) -> int:
@@ -156,12 +191,12 @@ class Config:
 
     @property
     def acc_entry_bits(self) -> int:
-        """Bits of one accumulator entry (`batch * block_out` values)."""
+        """Bits of one accumulator entry (`lanes` values)."""
         return self._entry_bits("acc")
 
     @property
     def out_entry_bits(self) -> int:
-        """Bits of one output entry as STORE writes it (`batch * block_out` values)."""
+        """Bits of one output entry as STORE writes it (`lanes` values)."""
         return self._entry_bits("out")
 
     @property
@@ -215,6 +250,11 @@ class Config:
         return self.acc_bytes // self.acc_entry_bytes
 
     @property
+    def bank_depth(self) -> int:
+        """Entries of one bank of the accumulator scratchpad."""
+        return self.acc_depth // self.acc_banks
+
+    @property
     def macs_per_cycle(self) -> int:
         """Multiply-accumulates of one GEMM micro-op."""
         return self.batch * self.block_in * self.block_out
@@ -222,10 +262,11 @@ class Config:
     @property
     def fingerprint(self) -> int:
         """64-bit identity of everything that a program depends on."""
-        keys = ("batch", "block_in", "block_out", "inp_bits", "wgt_bits", "acc_bits", "out_bits", "uop_depth")
-        keys += ("inp_depth", "wgt_depth", "acc_depth", "par_entries")
-        facts: dict[str, object] = {key: getattr(self, key) for key in keys}
-        facts |= {"extensions": sorted(self.extensions), "isa_version": ISA_VERSION}
+        facts: dict[str, object] = {"isa_version": ISA_VERSION}
+        for name, value in self.to_dict().items():
+            if name not in _NEVER:
+                key = _ALWAYS.get(name, name)
+                facts[key] = value if key == name else getattr(self, key)
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
@@ -234,8 +275,13 @@ class Config:
         return Config.from_dict({**self.to_dict(), **changes})
 
     def to_dict(self) -> dict[str, object]:
-        """All fields as JSON-ready values."""
-        return {**dataclasses.asdict(self), "extensions": sorted(self.extensions)}
+        """The fields as JSON-ready values; one that is new since the first version only where it is not its default."""
+        found: dict[str, object] = {}
+        for f in dataclasses.fields(self):
+            value = getattr(self, f.name)
+            if f.name in _ALWAYS or f.name in _NEVER or value != f.default:
+                found[f.name] = _plain(value)
+        return found
 
     @staticmethod
     def from_dict(values: dict) -> Config:
@@ -266,6 +312,13 @@ class Config:
         widths = {"inp_bits": inp, "wgt_bits": wgt, "acc_bits": acc, "out_bits": inp}
         extensions = frozenset({"acc8"}) if inp == 8 else frozenset()
         return Config(text, batch, block, block, **widths, **sizes, extensions=extensions)
+
+
+def _plain(value: object) -> object:
+    """`value` as JSON has it."""
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 PRESETS: dict[str, Config] = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from .config import ISA_VERSION
+from .config import ISA_VERSION, Config
+from .units import COUNTERS, units
 
 MAGIC = 0x7E11  # upper half of VERSION; the lower half is the ISA version
 
@@ -32,20 +33,6 @@ class Register:
     doc: str
 
 
-def _counters() -> list[tuple[str, str, str]]:
-    rows = [("CYCLES", "r", "cycles from start to done")]
-    for module in ("LOAD", "COMPUTE", "STORE"):
-        for what, doc in (
-            ("BUSY", "cycles executing"),
-            ("TOKEN_WAIT", "cycles waiting for dependence tokens"),
-            ("MEMORY_WAIT", "cycles waiting for memory"),
-            ("INSNS", "instructions executed"),
-            ("BYTES", "bytes moved"),
-        ):
-            rows.append((f"{module}_{what}", "r", f"{module.lower()}: {doc}"))
-    return rows
-
-
 _ROWS = [
     ("VERSION", "r", f"{MAGIC:#06x} in bits 31:16, ISA version ({ISA_VERSION}) in bits 15:0"),
     ("FINGERPRINT_LO", "r", "configuration fingerprint, bits 31:0"),
@@ -57,15 +44,20 @@ _ROWS = [
     ("ERROR", "r", "first error: " + ", ".join(f"{e.value} {e.name.lower()}" for e in Error)),
     ("ERROR_INSN", "r", "index of the instruction of the first error"),
     ("WATCHDOG", "rw", "cycles without progress before the watchdog error; 0 turns it off"),
-    *_counters(),
+    ("CYCLES", "r", "cycles from start to done"),
 ]
 
-REGISTERS: dict[str, Register] = {
-    name: Register(name, 4 * k, access, doc) for k, (name, access, doc) in enumerate(_ROWS)
-}
+
+def registers(cfg: Config) -> dict[str, Register]:
+    """The register map of `cfg`: counters of further units stand behind the others."""
+    rows = [(unit.counter(what), "r", f"{unit.name}: {doc}") for unit in units(cfg) for what, doc in COUNTERS.items()]
+    return {name: Register(name, 4 * k, access, doc) for k, (name, access, doc) in enumerate([*_ROWS, *rows])}
+
+
+REGISTERS = registers(Config())
 
 
 def table() -> str:
-    """The register map as a Markdown table."""
+    """The register map of a configuration without further units as a Markdown table."""
     rows = [f"| {r.offset:#05x} | `{r.name}` | {r.access} | {r.doc} |" for r in REGISTERS.values()]
     return "\n".join(["| offset | register | access | meaning |", "|---|---|---|---|", *rows])

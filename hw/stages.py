@@ -4,27 +4,16 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from . import (
-    alu,
-    control,
-    csr,
-    dependence,
-    execute,
-    fetch,
-    fifo,
-    gemm,
-    mover,
-    ppu,
-    read_port,
-    rescale,
-    rows,
-    scratchpad,
-    sequencer,
-    store,
-)
 from .config import Config
 from .isa import INSN_BYTES, Mem, entry_bytes
-from .ports import groups
+from .rtl import control, csr, fetch, fifo, read_port, scratchpad
+from .rtl import tokens as dependence
+from .rtl.compute import alu, gemm, rescale, sequencer
+from .rtl.compute import pipeline as execute
+from .rtl.load import mover
+from .rtl.ports import groups
+from .rtl.store import ppu, rows
+from .rtl.store import unit as store
 
 
 class Stage(NamedTuple):

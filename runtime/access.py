@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import AluOp, Mem, Op, depth, entry_bytes
+from ..hw.isa import OPERATIONS, Instruction, Mem, Op, depth, entry_bytes, instruction
 
 
 class Access(NamedTuple):
@@ -27,9 +27,6 @@ class DramAccess(NamedTuple):
     rows: int
     nbytes: int
     pitch: int
-
-
-_SPACE = {Mem.ACC8: Mem.ACC, Mem.OUT: Mem.ACC, Mem.OUTQ: Mem.ACC}
 
 
 def _touched(starts: np.ndarray, loops: tuple[tuple[int, int], ...]) -> np.ndarray:
@@ -57,15 +54,18 @@ def _indexed(f: dict[str, int], uops: np.ndarray, column: int, name: str, per_en
     return _index_set(np.ascontiguousarray(uops[:, column]).tobytes(), loops, per_entry)
 
 
+def _row(f: dict[str, int]) -> Instruction:
+    row = instruction(f["op"], f.get("mem"))
+    assert row is not None
+    return row
+
+
 def tile_entries(f: dict[str, int]) -> int:
     """Scratchpad entries that a decoded LOAD, LOADP or STORE covers, padding included."""
-    if f["x_size"] == 0:
-        return 0
-    if f["op"] == Op.STORE:
-        return f["x_size"] * f["y_size"]
-    if f["mem"] == Mem.UOP:
+    row = _row(f)
+    if f["x_size"] == 0 or row.one_row:
         return f["x_size"]
-    if f["mem"] == Mem.PAR:
+    if not row.pads:
         return f["x_size"] * f["y_size"]
     rows = f["y_pad_0"] + f["y_size"] + f["y_pad_1"]
     return rows * (f["x_pad_0"] + f["x_size"] + f["x_pad_1"])
@@ -73,50 +73,49 @@ def tile_entries(f: dict[str, int]) -> int:
 
 def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> list[Access]:
     """What the decoded instruction `f` touches on chip; `uops`, int64 (n, 3), are those it executes."""
-    op = Op(f["op"])
-    if op == Op.FINISH:
-        return []
-    if op in (Op.LOAD, Op.LOADP, Op.STORE):
-        return _transferred(f)
-    if not len(uops) or not f["iter_out"] or not f["iter_in"]:
+    row = _row(f)
+    if row.mem is not None:
+        return _transferred(row, f)
+    if not row.loops or not len(uops) or not f["iter_out"] or not f["iter_in"]:
         return []
     out = [
         Access(Mem.UOP, False, slice(f["uop_bgn"], f["uop_end"])),
         Access(Mem.ACC, True, _indexed(f, uops, 0, "dst")),
     ]
-    if op == Op.ALU:
-        if f["alu_op"] == AluOp.RESCALE:
-            out.append(Access(Mem.PAR, False, slice(f["imm"], f["imm"] + 1)))
+    if row.op == Op.ALU:
+        read = OPERATIONS[f["alu_op"]].reads
+        if read is not None:
+            out.append(Access(read, False, slice(f["imm"], f["imm"] + 1)))
         elif not f["use_imm"]:
             out.append(Access(Mem.ACC, False, _indexed(f, uops, 1, "src")))
     elif not f["reset"]:
         out.append(Access(Mem.INP, False, _indexed(f, uops, 1, "src")))
-        rows = cfg.block_in if op == Op.DWGEMM else 1  # of one entry, counted by the weight index
+        rows = cfg.block_in if row.op == Op.DWGEMM else 1  # of one entry, counted by the weight index
         out.append(Access(Mem.WGT, False, _indexed(f, uops, 2, "wgt", rows)))
     return out
 
 
-def _transferred(f: dict[str, int]) -> list[Access]:
-    n, mem = tile_entries(f), Mem(f["mem"])
-    if not n:
+def _transferred(row: Instruction, f: dict[str, int]) -> list[Access]:
+    n = tile_entries(f)
+    if not n or row.scratchpad is None:
         return []
-    out = [Access(_SPACE.get(mem, mem), f["op"] != Op.STORE, slice(f["sram_base"], f["sram_base"] + n))]
-    if mem == Mem.OUTQ:
+    out = [Access(row.scratchpad, row.loads is not None, slice(f["sram_base"], f["sram_base"] + n))]
+    if "par_base" in f:
         rows = f["y_size"] if f["par_step"] else 1
         out.append(Access(Mem.PAR, False, _compact(f["par_base"] + f["par_step"] * np.arange(rows, dtype=np.int64))))
     return out
 
 
 def dram_access(cfg: Config, f: dict[str, int]) -> DramAccess | None:
-    """The DRAM bytes of the decoded instruction `f`, relative to where its `dram_base` counts from."""
-    op = Op(f["op"])
-    if op not in (Op.LOAD, Op.LOADP, Op.STORE) or not f["x_size"]:
+    """The DRAM bytes of the decoded instruction `f`, relative to where its `dram_base` counts from; None for none."""
+    row = instruction(f["op"], f.get("mem"))
+    if row is None or row.mem is None or not f["x_size"]:
         return None
-    mem, size = Mem(f["mem"]), entry_bytes(cfg, Mem(f["mem"]))
-    rows, pitch = (1, 0) if mem == Mem.UOP else (f["y_size"], f["x_stride"] * size)
+    size = entry_bytes(cfg, row.mem)
+    rows, pitch = (1, 0) if row.one_row else (f["y_size"], f["x_stride"] * size)
     if not rows:
         return None
-    return DramAccess(op == Op.STORE, f["dram_base"] * size, rows, f["x_size"] * size, pitch)
+    return DramAccess(row.stores is not None, f["dram_base"] * size, rows, f["x_size"] * size, pitch)
 
 
 def out_of_range(cfg: Config, accesses: list[Access]) -> str | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
-from ..hw.isa import Isa, Op, Queue
+from ..hw.isa import Isa, Op
 from ..hw.regs import Error
+from ..hw.units import Channel, Queue, channels, queues, units
 from .access import dram_access
-from .tokens import CHANNELS, Channel, left_over_text, pop_flag, push_flag
+from .tokens import left_over_text, popped
 
 
 def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequence[int]) -> ExecutionError:
@@ -40,17 +41,22 @@ def waiting(cfg: Config, insn: np.ndarray, taken: Sequence[int]) -> tuple[str, i
     return _Stopped(cfg, insn, taken).waiting()
 
 
+def taken(cfg: Config, counters: Mapping[str, int]) -> list[int]:
+    """Per queue the instructions that it took, of the accelerator's `counters` by register name."""
+    return [counters[unit.counter("INSNS")] for unit in units(cfg)]
+
+
 class _Stopped:
     """A program that stopped after the queues took `taken` instructions."""
 
     def __init__(self, cfg: Config, insn: np.ndarray, taken: Sequence[int]):
-        self.cfg, self.isa = cfg, Isa(cfg)
+        self.cfg, self.isa, self.channels = cfg, Isa(cfg), channels(cfg)
         self.insns = self.isa.decode(insn)
-        self.queues: dict[Queue, list[int]] = {queue: [] for queue in Queue}
+        self.queues: dict[Queue, list[int]] = {queue: [] for queue in queues(cfg)}
         for k, f in enumerate(self.insns):
             if not self.isa.undecodable(f):
                 self.queues[self.isa.queue(f)].append(k)
-        self.taken = dict(zip(Queue, taken))
+        self.taken = dict(zip(queues(cfg), taken))
 
     def at(self, k: int) -> str:
         shown = f" ({self.isa.disassemble(self.insns[k])})" if k < len(self.insns) else ""
@@ -79,16 +85,16 @@ class _Stopped:
     def tokens(self, channel: Channel) -> int:
         """Tokens that `channel` holds when everything taken has been executed."""
         source, target = channel
-        pushed = sum(self.insns[k][push_flag(source, target)] for k in self.queues[source][: self.taken[source]])
-        return pushed - sum(self.insns[k][pop_flag(target, source)] for k in self.queues[target][: self.taken[target]])
+        pushed = sum(self.insns[k][channel.push] for k in self.queues[source][: self.taken[source]])
+        return pushed - sum(self.insns[k][channel.pop] for k in self.queues[target][: self.taken[target]])
 
     def left_over(self) -> ExecutionError:
         """Which tokens nothing takes."""
-        channel = next((c for c in CHANNELS if self.tokens(c) > 0), None)
+        channel = next((c for c in self.channels if self.tokens(c) > 0), None)
         if channel is None:
             return TokenError("tokens are left over, though the program takes all that it gives")
         pushers = self.queues[channel.source]
-        last = max(k for k in pushers if self.insns[k][push_flag(*channel)])
+        last = max(k for k in pushers if self.insns[k][channel.push])
         return TokenError(left_over_text(channel, self.tokens(channel), self.at(last)), last)
 
     def stuck(self) -> ExecutionError:
@@ -104,8 +110,7 @@ class _Stopped:
                 parts.append(f"{queue.name} is empty")
                 continue
             k = mine[self.taken[queue]]
-            wanted = [c for c in CHANNELS if c.target == queue and self.insns[k][pop_flag(queue, c.source)]]
-            missing = [str(c) for c in wanted if self.tokens(c) <= 0]
+            missing = [str(c) for c in popped(self.channels, queue, self.insns[k]) if self.tokens(c) <= 0]
             what = f"a token {' and '.join(missing)}" if missing else "what came before it"
             parts.append(f"{queue.name} waits for {what} at {self.at(k)}")
             heads.append(k)

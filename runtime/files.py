@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 import zipfile
@@ -62,6 +63,22 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
         raise FileError(f"{path}: cannot be written ({exc.strerror or exc})") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sources_digest(*folders: str) -> str:
+    """A digest of every source file of top folders of the package (`hw`, `sim`, ...), however deep it lies.
+
+    Caches keep it beside what they hold, so that nothing made by other sources is ever used.
+    """
+    top = Path(__file__).parents[1]
+    files = sorted(
+        file for folder in folders for kind in ("*.py", "*.cpp", "*.json") for file in (top / folder).rglob(kind)
+    )
+    digest = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes()
+        digest.update(f"{file.relative_to(top).as_posix()} {len(content)}\n".encode() + content)
+    return digest.hexdigest()
 
 
 def read_npz(path: str | Path) -> dict[str, np.ndarray]:

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import CapacityError, EncodingError, ProgramError
-from ..hw.isa import (
-    EXTENSION_OF_ALU,
-    EXTENSION_OF_MEM,
-    EXTENSION_OF_OP,
-    LOADABLE,
-    PADDABLE,
-    AluOp,
-    Isa,
-    Mem,
-    Op,
-    Queue,
-    entry_bytes,
-    queue_of,
-)
+from ..hw.isa import LOADABLE, OPERATIONS, PADDABLE, AluOp, Isa, Mem, Op, entry_bytes, instruction, queue_of
+from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
 from .buffer import Buffer, Region
 from .kernel import Kernel, encoded, loop_fields, pieces, uop_array
 from .launch import UOP_BUFFER, Launch, encode
-from .tokens import Row, connected, insert_tokens, nop, pop_flag, push_flag
+from .tokens import Row, insert_tokens, nop
 from .uop import UopCache, UopPool
 
 
@@ -50,8 +38,9 @@ class Program:
         self._rows: list[Row] = []
         self._cache, self._pool = UopCache(cfg.uop_depth), UopPool()
         self._uop_loads: list[Row] = []
-        self._pending: list[set[str]] = [set() for _ in Queue]
-        self._last: list[Row | None] = [None for _ in Queue]
+        self._queues, self._channels = queues(cfg), channels(cfg)
+        self._pending: list[set[str]] = [set() for _ in self._queues]
+        self._last: list[Row | None] = [None for _ in self._queues]
         self._launch: Launch | None = None
 
     def buffer(
@@ -99,8 +88,8 @@ class Program:
         op = Op.LOADP if pad_value else Op.LOAD
         if (any(margins) or pad_value) and mem not in PADDABLE:
             raise ProgramError(f"load: {mem.name} cannot be padded")
-        self._need_extension(EXTENSION_OF_MEM.get(mem))
-        self._need_extension(EXTENSION_OF_OP.get(op))
+        self._need_extensions(Op.LOAD, mem)
+        self._need_extensions(op, mem)
         fields = {"op": op, "mem": mem, "sram_base": sram, "dram_base": offset, "y_size": y_size, "x_size": x_size}
         fields["x_stride"] = x_size if x_stride is None or y_size == 1 else x_stride
         fields |= dict(zip(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), margins))
@@ -128,7 +117,7 @@ class Program:
         if buffer.kind in ("input", "constant"):
             raise ProgramError(f"store: buffer {buffer.name!r} is {buffer.kind}; only output and temp are written")
         mem = Mem.OUT if par is None else Mem.OUTQ
-        self._need_extension(EXTENSION_OF_MEM.get(mem))
+        self._need_extensions(Op.STORE, mem)
         fields = {"op": Op.STORE, "mem": mem, "sram_base": sram, "dram_base": offset}
         stride = x_size if x_stride is None or y_size == 1 else x_stride
         fields |= {"y_size": y_size, "x_size": x_size, "x_stride": stride}
@@ -170,11 +159,11 @@ class Program:
     ) -> None:
         """As `gemm`, with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
         if overwrite:
-            self._need_extension("overwrite")
+            self._need(["overwrite"])
             if reset:
                 raise ProgramError("gemm: reset and overwrite exclude each other")
         op = Op.DWGEMM if depthwise else Op.GEMM
-        self._need_extension(EXTENSION_OF_OP.get(op))
+        self._need_extensions(op)
         fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
         nest = [_integers("gemm: loop", loop, 4) for loop in loops]
         triples = uop_array(uops, 3)
@@ -195,9 +184,12 @@ class Program:
         self, op: AluOp, uops: np.ndarray, loops: Sequence[tuple[int, int, int]] = (), *, imm: int | None = None
     ) -> None:
         """As `alu`, with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
-        self._need_extension(EXTENSION_OF_ALU.get(op))
-        if op == AluOp.RESCALE and imm is None:
-            raise ProgramError("alu: RESCALE needs imm, the PAR entry with its parameters")
+        operation = OPERATIONS.get(op)
+        if operation is None:
+            raise ProgramError(f"alu: operation {op} is not declared; use one of {', '.join(o.name for o in AluOp)}")
+        self._need(operation.extensions)
+        if operation.imm and imm is None:
+            raise ProgramError(f"alu: {op.name} needs imm, the {operation.imm} with its parameters")
         (value,) = _integers("alu: imm", (0 if imm is None else imm,), 1)
         fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
         nest = [_integers("alu: loop", loop, 3) for loop in loops]
@@ -209,8 +201,7 @@ class Program:
 
     def dep_push(self, source: Queue, target: Queue) -> None:
         """The last instruction of `source`, or a NOP, gives a token to `target` (`tokens="explicit"` only)."""
-        flag = push_flag(source, target)
-        self._need_explicit(source, target)
+        flag = self._explicit(source, target).push
         last = self._last[source]
         if last is None or last.fields.get(flag) or self._pending[source]:
             last = nop(source)
@@ -219,8 +210,7 @@ class Program:
 
     def dep_pop(self, source: Queue, target: Queue) -> None:
         """The next instruction of `target` takes a token from `source` (`tokens="explicit"` only)."""
-        flag = pop_flag(target, source)
-        self._need_explicit(source, target)
+        flag = self._explicit(source, target).pop
         self._check_open()
         if flag in self._pending[target]:
             self._append(nop(target))
@@ -229,20 +219,26 @@ class Program:
     def finish(self) -> Launch:
         """Encode: tokens, drain, FINISH, relocations, micro-ops. Later calls return the same launch."""
         if self._launch is None:
-            last = Row("FINISH", Queue.COMPUTE, {"op": Op.FINISH})
+            last = Row("FINISH", queue_of(Op.FINISH), {"op": Op.FINISH})
             rows = self._drained(last) if self.tokens == "explicit" else insert_tokens(self.cfg, self._rows, last)
             self._launch = encode(self._isa, self.name, rows, [*self.buffers.values(), *self._uop_buffers()])
         return self._launch
 
     def _drained(self, last: Row) -> list[Row]:
-        for queue in Queue:
+        """The rows up to and with `last`, which waits for every queue: for one that is no neighbour through another."""
+        for queue in self._queues:
             if self._pending[queue]:
                 self._append(nop(queue))
-        for queue in (Queue.LOAD, Queue.STORE):
-            if self._last[queue] is not None:
+        for queue in sorted(self._queues, key=lambda queue: connected(queue, last.queue)):
+            if queue != last.queue and self._last[queue] is not None:
+                near = connected(queue, last.queue)
+                channel = Channel(queue, last.queue if near else between(queue, last.queue))
                 self._append(nop(queue))
-                self._rows[-1].fields[push_flag(queue, Queue.COMPUTE)] = 1
-                last.fields[pop_flag(Queue.COMPUTE, queue)] = 1
+                self._rows[-1].fields[channel.push] = 1
+                taker = last if near else nop(channel.target)
+                taker.fields[channel.pop] = 1
+                if not near:
+                    self._append(taker)
         return [*self._rows, last]
 
     def _uop_buffers(self) -> list[Buffer]:
@@ -284,7 +280,7 @@ class Program:
         fields["dram_base"] += start // size
         self._check_fields(name, fields)
         whole.align = math.lcm(whole.align, size)
-        queue = queue_of(Op(fields["op"]), Mem(fields["mem"]))
+        queue = queue_of(fields["op"], fields["mem"])
         self._append(Row(name, queue, fields, accesses, whole, dram_access(self.cfg, fields)))
 
     def _execute(self, kernel: Kernel) -> None:
@@ -302,7 +298,7 @@ class Program:
         self._check_range(kernel.format.lower(), accesses)
         if missing:
             self._load_uops(start, words)
-        self._append(Row(kernel.format, Queue.COMPUTE, fields, accesses))
+        self._append(Row(kernel.format, queue_of(fields["op"]), fields, accesses))
 
     def _load_uops(self, start: int, words: np.ndarray) -> None:
         offset = self._pool.offset(words)
@@ -312,7 +308,8 @@ class Program:
             n = min(most, len(words) - k)
             fields = {"op": Op.LOAD, "mem": Mem.UOP, "sram_base": start + k, "dram_base": offset + k}
             fields |= {"y_size": 1, "x_size": n, "x_stride": n}
-            row = Row("LOAD", Queue.COMPUTE, fields, scratchpad_accesses(self.cfg, fields, np.zeros((0, 3), np.int64)))
+            accesses = scratchpad_accesses(self.cfg, fields, np.zeros((0, 3), np.int64))
+            row = Row("LOAD", queue_of(Op.LOAD, Mem.UOP), fields, accesses)
             self._uop_loads.append(row)
             self._append(row)
 
@@ -329,19 +326,27 @@ class Program:
         if problem:
             raise CapacityError(f"{what} {problem}")
 
-    def _need_extension(self, name: str | None) -> None:
-        if name and name not in self.cfg.extensions:
-            raise ProgramError(f"extension {name} is not in configuration {self.cfg.name}; choose one that has it")
+    def _need_extensions(self, op: Op, mem: Mem | None = None) -> None:
+        row = instruction(op, mem)
+        assert row is not None
+        self._need(row.extensions)
+
+    def _need(self, extensions: Iterable[str]) -> None:
+        for name in extensions:
+            if name not in self.cfg.extensions:
+                raise ProgramError(f"extension {name} is not in configuration {self.cfg.name}; choose one that has it")
 
     def _check_open(self) -> None:
         if self._launch is not None:
             raise ProgramError(f"program {self.name!r} is finished; record into a new one")
 
-    def _need_explicit(self, source: Queue, target: Queue) -> None:
+    def _explicit(self, source: Queue, target: Queue) -> Channel:
         if self.tokens != "explicit":
             raise ProgramError("dep_push and dep_pop need Program(..., tokens='explicit')")
-        if not connected(source, target):
+        channel = Channel(source, target)
+        if channel not in self._channels:
             raise ProgramError(f"no token channel joins {source.name} and {target.name}")
+        return channel
 
 
 def _integers(what: str, values: Sequence[int], n: int) -> tuple[int, ...]:

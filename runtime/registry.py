@@ -20,9 +20,10 @@ class Entry:
 
 
 _DEVICES = {
-    "model": Entry("tilewright.sim.device", "ModelDevice", "what a program means"),
-    "timing": Entry("tilewright.sim.timing_device", "TimingDevice", "the model, with the circuit's cycles predicted"),
-    "rtl": Entry("tilewright.sim.rtl", "RtlDevice", "the circuit, simulated cycle by cycle"),
+    "model": Entry("tilewright.sim.model.device", "ModelDevice", "what a program means, computed fast"),
+    "spec": Entry("tilewright.sim.spec", "SpecDevice", "its definition, element by element: for small programs"),
+    "timing": Entry("tilewright.sim.timing.device", "TimingDevice", "the model, with the circuit's cycles predicted"),
+    "rtl": Entry("tilewright.sim.rtl.device", "RtlDevice", "the circuit, simulated cycle by cycle"),
     "board": Entry("tilewright.boards.pynq_z1.driver", "PynqDevice", "a PYNQ-Z1"),
 }
 

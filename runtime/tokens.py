@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import POP_NEXT, POP_PREV, PUSH_NEXT, PUSH_PREV, Mem, Op, Queue, depth, entry_bytes
+from ..hw.isa import Mem, depth, entry_bytes, nop_of
+from ..hw.units import Channel, Queue, between, connected, queues
 from .access import Access, DramAccess
 from .buffer import Buffer
 
@@ -31,64 +31,32 @@ class Row:
     dram: DramAccess | None = None
 
 
-_NOP_MEM = {Queue.LOAD: ("LOAD", Op.LOAD, Mem.INP), Queue.COMPUTE: ("LOAD", Op.LOAD, Mem.UOP)}
-_NOP_MEM[Queue.STORE] = ("STORE", Op.STORE, Mem.OUT)
-
-
 def nop(queue: Queue) -> Row:
     """An instruction of `queue` that moves nothing: a carrier of tokens."""
-    name, op, mem = _NOP_MEM[queue]
-    return Row(name, queue, {"op": op, "mem": mem})
+    row = nop_of(queue)
+    return Row(row.format, queue, row.fields)
 
 
-def pop_flag(queue: Queue, source: Queue) -> str:
-    """The flag with which an instruction of `queue` takes a token that `source` gave."""
-    return POP_PREV if source < queue else POP_NEXT
+def popped(every: Iterable[Channel], queue: Queue, fields: dict[str, int]) -> list[Channel]:
+    """Those of `every` channel from which the decoded instruction `fields` of `queue` takes a token."""
+    return [c for c in every if c.target == queue and fields[c.pop]]
 
 
-def push_flag(queue: Queue, target: Queue) -> str:
-    """The flag with which an instruction of `queue` gives a token to `target`."""
-    return PUSH_PREV if target < queue else PUSH_NEXT
-
-
-def connected(a: Queue, b: Queue) -> bool:
-    """Whether a token channel joins the two queues (load and store have none)."""
-    return abs(a - b) == 1
-
-
-class Channel(NamedTuple):
-    """Counted tokens from one queue to its neighbour."""
-
-    source: Queue
-    target: Queue
-
-    def __str__(self) -> str:
-        return f"{self.source.name} -> {self.target.name}"
-
-
-CHANNELS = tuple(Channel(a, b) for a in Queue for b in Queue if connected(a, b))
-
-
-def popped(queue: Queue, fields: dict[str, int]) -> list[Channel]:
-    """The channels from which the decoded instruction `fields` of `queue` takes a token."""
-    return [c for c in CHANNELS if c.target == queue and fields[pop_flag(queue, c.source)]]
-
-
-def pushed(queue: Queue, fields: dict[str, int]) -> list[Channel]:
-    """The channels to which the decoded instruction `fields` of `queue` gives a token."""
-    return [c for c in CHANNELS if c.source == queue and fields[push_flag(queue, c.target)]]
+def pushed(every: Iterable[Channel], queue: Queue, fields: dict[str, int]) -> list[Channel]:
+    """Those of `every` channel to which the decoded instruction `fields` of `queue` gives a token."""
+    return [c for c in every if c.source == queue and fields[c.push]]
 
 
 def deadlock_text(
-    heads: Sequence[int | None], missing: Callable[[int], Sequence[Channel]], at: Callable[[int], str]
+    heads: Iterable[tuple[Queue, int | None]], missing: Callable[[int], Sequence[Channel]], at: Callable[[int], str]
 ) -> str:
     """What each queue waits for.
 
-    `heads` are the instructions at the heads of the queues, None for an empty one, `missing(k)` the channels that
-    instruction k finds without a token, `at(k)` its name.
+    `heads` are the queues with the instruction at the head of each, None for an empty one, `missing(k)` the channels
+    that instruction k finds without a token, `at(k)` its name.
     """
     parts = []
-    for queue, k in zip(Queue, heads):
+    for queue, k in heads:
         if k is None:
             parts.append(f"{queue.name} is empty")
         else:
@@ -104,13 +72,13 @@ def left_over_text(channel: Channel, count: int, last: str) -> str:
 class LastAccess:
     """For every cell of one memory: the last position (from 1; 0 for none) of each queue that wrote or read it."""
 
-    def __init__(self, cells: int):
-        self._last = np.zeros((2, len(Queue), cells), np.int64)
+    def __init__(self, queues: int, cells: int):
+        self._last = np.zeros((2, queues, cells), np.int64)
 
     def conflicts(self, queue: int, write: bool, cells: slice | np.ndarray) -> list[int]:
         """Per queue, the last position that conflicts with this access; 0 for the queue itself."""
         kinds = self._last[:, :, cells] if write else self._last[:1, :, cells]
-        last = kinds.max(axis=(0, 2)).tolist() if kinds.shape[2] else [0] * len(Queue)
+        last = kinds.max(axis=(0, 2)).tolist() if kinds.shape[2] else [0] * kinds.shape[1]
         last[queue] = 0
         return last
 
@@ -143,8 +111,8 @@ class TokenPass:
     """Walks a trace in program order and adds the tokens that order every conflict, no others.
 
     Vector clocks tell what each queue already knows of the others, so that a dependence which follows from
-    earlier tokens gets none of its own. Conflicts between load and store go through the compute queue, by a NOP where
-    none of its instructions waits for the one already.
+    earlier tokens gets none of its own. Conflicts between queues that are no neighbours, as load and store, go through
+    the one between them, by a NOP where none of its instructions waits for the first already.
     """
 
     def __init__(self, cfg: Config, written: set[int]):
@@ -152,15 +120,16 @@ class TokenPass:
         self._written = written  # ids of the buffers that some STORE writes; the others need no tracking
         self._granule = dram_granule(cfg)
         self._memories: dict[object, LastAccess] = {}
-        self._known = [[0] * len(Queue) for _ in Queue]
-        self._snapshots: list[list[list[int]]] = [[] for _ in Queue]
-        self._queues: list[list[Row]] = [[] for _ in Queue]
+        self._every = queues(cfg)
+        self._known = [[0] * len(self._every) for _ in self._every]
+        self._snapshots: list[list[list[int]]] = [[] for _ in self._every]
+        self._queues: list[list[Row]] = [[] for _ in self._every]
         self.rows: list[Row] = []
 
     def add(self, row: Row) -> None:
         """Append `row` behind the tokens that it needs."""
         touched = self._touched(row)
-        need = [0] * len(Queue)
+        need = [0] * len(self._every)
         for memory, write, cells in touched:
             need = list(map(max, need, memory.conflicts(row.queue, write, cells)))
         self._wait(row, need)
@@ -177,12 +146,12 @@ class TokenPass:
         out = []
         for access in row.accesses:
             if access.mem not in self._memories:
-                self._memories[access.mem] = LastAccess(depth(self._cfg, access.mem))
+                self._memories[access.mem] = LastAccess(len(self._every), depth(self._cfg, access.mem))
             out.append((self._memories[access.mem], access.write, access.entries))
         if row.dram is not None and row.buffer is not None and id(row.buffer) in self._written:
             key = id(row.buffer)
             if key not in self._memories:
-                self._memories[key] = LastAccess(-(-row.buffer.nbytes // self._granule))
+                self._memories[key] = LastAccess(len(self._every), -(-row.buffer.nbytes // self._granule))
             out.append((self._memories[key], row.dram.write, dram_cells(row.dram, self._granule)))
         return out
 
@@ -195,29 +164,30 @@ class TokenPass:
 
     def _wait(self, row: Row, need: list[int]) -> None:
         queue, known = row.queue, self._known[row.queue]
-        for source in Queue:
+        for source in self._every:
             if not connected(source, queue) and source != queue and need[source] > known[source]:
-                if self._known[Queue.COMPUTE][source] < need[source]:
-                    carrier = nop(Queue.COMPUTE)  # only compute joins load and store
+                through = between(source, queue)
+                if self._known[through][source] < need[source]:
+                    carrier = nop(through)
                     self._wait(carrier, [n if r == source else 0 for r, n in enumerate(need)])
                     self._append(carrier)
                 # the first one that knows: those behind it may still compute for long
-                through = bisect_left(self._snapshots[Queue.COMPUTE], need[source], key=lambda known: known[source]) + 1
-                need[Queue.COMPUTE] = max(need[Queue.COMPUTE], through)
-        near = [r for r in Queue if connected(r, queue) and need[r] > known[r]]
+                first = bisect_left(self._snapshots[through], need[source], key=lambda known: known[source]) + 1
+                need[through] = max(need[through], first)
+        near = [r for r in self._every if connected(r, queue) and need[r] > known[r]]
         for source in near:
             self._take(row, source, need[source])
 
     def _take(self, row: Row, source: Queue, position: int) -> None:
-        known = self._known[row.queue]
-        self._queues[source][position - 1].fields[push_flag(source, row.queue)] = 1
-        row.fields[pop_flag(row.queue, source)] = 1
+        known, channel = self._known[row.queue], Channel(source, row.queue)
+        self._queues[source][position - 1].fields[channel.push] = 1
+        row.fields[channel.pop] = 1
         known[:] = map(max, known, self._snapshots[source][position - 1])
 
 
 def insert_tokens(cfg: Config, rows: list[Row], finish: Row) -> list[Row]:
     """`rows` in program order with the tokens, and the NOPs that carry some of them, up to and with `finish`."""
-    written = {id(row.buffer) for row in rows if row.format.startswith("STORE") and row.buffer is not None}
+    written = {id(row.buffer) for row in rows if row.dram is not None and row.dram.write}
     walk = TokenPass(cfg, written)
     for row in rows:
         walk.add(row)

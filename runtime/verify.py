@@ -1,7 +1,7 @@
 """Proves a program free of deadlocks and races, for every legal execution.
 
-It runs the queues by itself, apart from the model's schedule (sim/tokens.py) and from the pass that makes the tokens
-(runtime/tokens.py), so that it finds what these do wrong.
+It runs the queues by itself, apart from the model's schedule (sim/model/tokens.py) and from the pass that makes the
+tokens (runtime/tokens.py), so that it finds what these do wrong.
 
 The instructions of a queue run in order; the n-th pop of a token channel waits for its n-th push. These two
 relations generate the order that holds in every legal execution. Two accesses that conflict and are
@@ -19,10 +19,11 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, ProgramError, RaceError, TokenError
-from ..hw.isa import Isa, Mem, Op, Queue, depth
+from ..hw.isa import SCRATCHPADS, Isa, Mem, Op, depth
+from ..hw.units import Channel, Queue, channels, queues
 from .access import Access, DramAccess, dram_access, out_of_range, scratchpad_accesses
 from .launch import Launch
-from .tokens import CHANNELS, Channel, LastAccess, deadlock_text, pop_flag, popped, push_flag, pushed
+from .tokens import LastAccess, deadlock_text, popped, pushed
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,8 @@ def without_pair(launch: Launch, pair: TokenPair) -> Launch:
     """A copy of `launch` in which the push and the pop of `pair` are gone."""
     fmt = Isa(launch.cfg).formats["FINISH"]
     insn = launch.insn.copy()
-    for index, flag in (
-        (pair.push, push_flag(pair.source, pair.target)),
-        (pair.pop, pop_flag(pair.target, pair.source)),
-    ):
+    channel = Channel(pair.source, pair.target)
+    for index, flag in ((pair.push, channel.push), (pair.pop, channel.pop)):
         insn[index, 0] &= ~np.uint64(1 << fmt.fields[flag].lo)
     return Launch(launch.cfg, launch.name, insn, launch.reloc, launch.buffers)
 
@@ -110,6 +109,7 @@ class _Check:
     def __init__(self, cfg: Config, insn: np.ndarray, read_uops: Callable, address_name: Callable):
         self.cfg, self.isa, self.address_name = cfg, Isa(cfg), address_name
         self.read_uops = read_uops
+        self.queues, self.channels = queues(cfg), channels(cfg)
         self.insns = self.isa.decode(insn)
         self.queue_of: list[Queue] = []
         for k, f in enumerate(self.insns):
@@ -130,11 +130,11 @@ class _Check:
 
     def order(self) -> None:
         """Run the queues, as deep as the configuration's, and derive what precedes what."""
-        waiting: list[deque[int]] = [deque() for _ in Queue]
-        tokens: dict[Channel, deque[int]] = {channel: deque() for channel in CHANNELS}
-        pops: dict[Channel, list[int]] = {channel: [] for channel in CHANNELS}
-        known = [[0] * len(Queue) for _ in Queue]
-        fetched, done = 0, [0] * len(Queue)
+        waiting: list[deque[int]] = [deque() for _ in self.queues]
+        tokens: dict[Channel, deque[int]] = {channel: deque() for channel in self.channels}
+        pops: dict[Channel, list[int]] = {channel: [] for channel in self.channels}
+        known = [[0] * len(self.queues) for _ in self.queues]
+        fetched, done = 0, [0] * len(self.queues)
         progress = True
         while progress:
             progress = False
@@ -142,7 +142,7 @@ class _Check:
                 waiting[self.queue_of[fetched]].append(fetched)
                 fetched += 1
                 progress = True
-            for queue in Queue:
+            for queue in self.queues:
                 while waiting[queue] and self._ready(waiting[queue][0], queue, tokens):
                     k = waiting[queue].popleft()
                     done[queue] += 1
@@ -159,11 +159,11 @@ class _Check:
         self._in_flight(pops)
 
     def _ready(self, k: int, queue: Queue, tokens: dict) -> bool:
-        return all(tokens[channel] for channel in popped(queue, self.insns[k]))
+        return all(tokens[channel] for channel in popped(self.channels, queue, self.insns[k]))
 
     def _execute(self, k: int, queue: Queue, tokens: dict, pops: dict, known: list[int]) -> None:
         f, taken = self.insns[k], []
-        for channel in popped(queue, f):
+        for channel in popped(self.channels, queue, f):
             taken.append((channel, tokens[channel].popleft()))
             pops[channel].append(k)
         before = list(known)
@@ -176,20 +176,21 @@ class _Check:
         known[queue] = self.position[k]
         self.clock[k] = list(known)
         self.topological.append(k)
-        for channel in pushed(queue, f):
+        for channel in pushed(self.channels, queue, f):
             tokens[channel].append(k)
 
     def _deadlock(self, waiting: list, tokens: dict, fetched: int) -> None:
+        def missing(k: int) -> list[Channel]:
+            return [c for c in popped(self.channels, self.queue_of[k], self.insns[k]) if not tokens[c]]
+
         heads = [queue[0] if queue else None for queue in waiting]
-        text = deadlock_text(
-            heads, lambda k: [c for c in popped(self.queue_of[k], self.insns[k]) if not tokens[c]], self.at
-        )
+        text = deadlock_text(zip(self.queues, heads), missing, self.at)
         if fetched < len(self.insns):
             text += f"; fetch waits for room in {self.queue_of[fetched].name}, {self.cfg.queue_depth} deep"
         raise DeadlockError(text, min(k for k in heads if k is not None))
 
     def _in_flight(self, pops: dict[Channel, list[int]]) -> None:
-        for channel in CHANNELS:
+        for channel in self.channels:
             pairs = [p for p in self.report.pairs if (p.source, p.target) == channel]
             taken = np.array([self.position[k] for k in pops[channel]])
             most, worst = 0, 0
@@ -206,9 +207,9 @@ class _Check:
                 )
 
     def races(self) -> None:
-        memories = {mem: LastAccess(depth(self.cfg, mem)) for mem in (Mem.UOP, Mem.INP, Mem.WGT, Mem.ACC, Mem.PAR)}
+        memories = {mem: LastAccess(len(self.queues), depth(self.cfg, mem)) for mem in SCRATCHPADS}
         by_position = {(self.queue_of[k], self.position[k]): k for k in range(len(self.insns))}
-        dram = _DramCells([dram_access(self.cfg, f) for f in self.insns])
+        dram = _DramCells(len(self.queues), [dram_access(self.cfg, f) for f in self.insns])
         uops = np.zeros((self.cfg.uop_depth, 3), np.int64)
         for k in self.topological:
             f, queue = self.insns[k], self.queue_of[k]
@@ -228,11 +229,11 @@ class _Check:
             for memory, a in touched:
                 for source, position in enumerate(memory.conflicts(queue, a.write, a.entries)):
                     if position > self.clock[k][source]:
-                        self._race(by_position[Queue(source), position], k, memory, a, position, source, dram)
+                        self._race(by_position[self.queues[source], position], k, memory, a, position, source, dram)
             for memory, a in touched:
                 memory.note(queue, self.position[k], a.write, a.entries)
         last = len(self.insns) - 1
-        for queue in Queue:
+        for queue in self.queues:
             n = sum(q == queue for q in self.queue_of)
             if n > self.clock[last][queue]:
                 k = by_position[queue, n]
@@ -258,11 +259,11 @@ class _Check:
 class _DramCells:
     """DRAM cut at every boundary of an access, so that a program's accesses are sets of few cells."""
 
-    def __init__(self, accesses: list[DramAccess | None]):
+    def __init__(self, queues: int, accesses: list[DramAccess | None]):
         self._accesses = accesses
         spans = [self._rows(a) for a in accesses if a is not None]
         self.bounds = np.unique(np.concatenate([s.reshape(-1) for s in spans])) if spans else np.zeros(1, np.int64)
-        self.memory = LastAccess(len(self.bounds))
+        self.memory = LastAccess(queues, len(self.bounds))
         self._written = np.zeros(len(self.bounds), bool)
         for k, a in enumerate(accesses):
             if a is not None and a.write:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import Isa, Mem, Op, entry_bytes
+from ..hw.isa import Isa, Mem, Op, entry_bytes, instruction
 from .device import Stats
 
 
@@ -16,13 +16,14 @@ def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dic
     if "uop_bgn" in f:
         uops = max(0, f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
         stats.uops += uops
-        if f["op"] in (Op.GEMM, Op.DWGEMM) and not f["reset"]:
-            stats.macs += uops * (cfg.macs_per_cycle if f["op"] == Op.GEMM else cfg.batch * cfg.block_out)
+        if f["op"] != Op.ALU and not f["reset"]:
+            stats.macs += uops * (cfg.macs_per_cycle if f["op"] == Op.GEMM else cfg.lanes)
     elif f.get("x_size"):
-        mem = Mem(f["mem"])
-        rows = 1 if mem == Mem.UOP else f["y_size"]
-        moved = stats.bytes_stored if f["op"] == Op.STORE else stats.bytes_loaded
-        moved[mem.name] += rows * f["x_size"] * entry_bytes[mem]
+        row = instruction(f["op"], f["mem"])
+        assert row is not None and row.mem is not None
+        rows = 1 if row.one_row else f["y_size"]
+        moved = stats.bytes_loaded if row.stores is None else stats.bytes_stored
+        moved[row.mem.name] += rows * f["x_size"] * entry_bytes[row.mem]
 
 
 def program_stats(isa: Isa, insn: np.ndarray) -> Stats:

@@ -1,1 +1,4 @@
-"""Executing programs without the accelerator: the behavioural model, which defines the instruction set."""
+"""Executing programs without the accelerator.
+
+`spec` defines what a program does, `model` is its fast form, `timing` counts cycles, `rtl` simulates the circuit.
+"""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from ..hw.config import Config
-from ..hw.isa import PAR, AluOp, Isa, Mem, Op, queue_of
+from ..hw.config import PRESETS, Config
+from ..hw.isa import OPERATIONS, PADDABLE, PAR, AluOp, Isa, Mem, Op, Operation, depth, instruction, queue_of
 from ..runtime.device import Stats
 from ..runtime.launch import Launch
 from ..runtime.loader import run
@@ -28,6 +29,23 @@ ODD = Config(
     par_entries=16,
     extensions=frozenset({"overwrite", "pad_value", "acc8", "requant", "rescale"}),
 )
+NARROW = Config(
+    name="narrow",
+    block_in=4,
+    block_out=8,
+    inp_bits=4,
+    wgt_bits=2,
+    out_bits=4,
+    inp_bytes=1 << 9,
+    wgt_bytes=1 << 10,
+    acc_bytes=1 << 12,
+    uop_bytes=256,
+    axi_bits=32,
+    acc_banks=2,
+    queue_depth=4,
+    extensions=frozenset({"overwrite", "pad_value"}),
+)
+WIDE = PRESETS["tiny"].replace(name="wide", axi_bits=128, batch=4, inp_bytes=2048, acc_bytes=4096, load_ports=2)
 
 Pads = tuple[int, int, int, int]
 
@@ -44,17 +62,20 @@ class Recorder:
         self.extensions = cfg.extensions - without
         acc = (cfg.batch, cfg.block_out)
         shapes = {Mem.INP: (cfg.batch, cfg.block_in), Mem.WGT: (cfg.block_out, cfg.block_in), Mem.ACC: acc}
-        bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32}
-        if "acc8" in self.extensions:
-            shapes[Mem.ACC8], bits[Mem.ACC8] = acc, 8
+        shapes |= {Mem.ACC8: acc, Mem.PAR: ()}
+        bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32, Mem.ACC8: 8, Mem.PAR: 32}
         self.data = {
-            mem: self.rng.integers(-(1 << bits[mem] - 1), 1 << bits[mem] - 1, (ENTRIES, *shape))
+            mem: self._random(bits[mem], shape)
             for mem, shape in shapes.items()
+            if _within(self.extensions, {"op": Op.LOAD, "mem": mem})
         }
-        if "requant" in self.extensions:
-            self.data[Mem.PAR], bits[Mem.PAR] = random_parameters(cfg, self.rng, ENTRIES), 32
         self.buffers = {mem: self.program.buffer(mem.name, a.shape, bits[mem]) for mem, a in self.data.items()}
         self.target = self.program.buffer("out", (words, *acc), cfg.out_bits, kind="output")
+
+    def _random(self, bits: int, shape: tuple[int, ...]) -> np.ndarray:
+        if not shape:
+            return random_parameters(self.cfg, self.rng, ENTRIES)
+        return self.rng.integers(-(1 << bits - 1), 1 << bits - 1, (ENTRIES, *shape))
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:
@@ -110,6 +131,13 @@ class Recorder:
         self.program.load(Mem.INP, sram, self.target, offset, x_size=x)
 
 
+def _within(extensions: frozenset[str], f: dict[str, int]) -> bool:
+    """Whether the instruction with the fields `f` needs none but `extensions`."""
+    row = instruction(f["op"], f.get("mem"))
+    assert row is not None
+    return extensions.issuperset(row.extensions + (OPERATIONS[f["alu_op"]].extensions if "alu_op" in f else ()))
+
+
 def random_parameters(cfg: Config, rng: np.random.Generator, entries: int) -> np.ndarray:
     """PAR entries, int32 (entries, block_out, 3): every field anywhere in its range, often at an edge of it.
 
@@ -150,9 +178,12 @@ class _Walk:
         fits = middle + self.limit <= min(self.cfg.acc_depth, self.cfg.inp_depth)
         self.first = middle if fits and self._below(2) else 0
         self.weights = min(ENTRIES if "depthwise" in recorder.extensions else 32, self.cfg.wgt_depth)  # loaded
-        named = {"requant": [self._load_par, self._store_quantised], "rescale": [self._rescale]}
-        named["depthwise"] = [self._depthwise]
-        self.extra = [step for name, steps in named.items() if name in recorder.extensions for step in steps]
+        has = recorder.extensions.issuperset
+        self.operations = [row for row in OPERATIONS.values() if row.reads is None and has(row.extensions)]
+        steps = [(("requant",), self._load_par), (("requant",), self._store_quantised)]
+        reading = [row for row in OPERATIONS.values() if row.reads is not None]
+        steps += [(row.extensions, partial(self._with_entry, row)) for row in reading]
+        self.extra = [step for needed, step in [*steps, (("depthwise",), self._depthwise)] if has(needed)]
 
     def step(self) -> None:
         """Record one."""
@@ -193,9 +224,10 @@ class _Walk:
         first = self._below(self.cfg.par_entries - x * y + 1)
         self.to.load(Mem.PAR, first, self._below(8), y, x, x + self._below(6))
 
-    def _rescale(self) -> None:
+    def _with_entry(self, row: Operation) -> None:
+        assert row.reads is not None
         loops, uops = self._indices((self.limit, 1))
-        self.to.alu(AluOp.RESCALE, loops, uops, imm=self._below(self.cfg.par_entries))
+        self.to.alu(row.op, loops, uops, imm=self._below(depth(self.cfg, row.reads)))
 
     def _depthwise(self) -> None:
         rows = self.weights * self.cfg.block_in
@@ -209,7 +241,7 @@ class _Walk:
         self.to.gemm(loops, uops, **self._mode(), depthwise=True)
 
     def _load(self) -> None:
-        mems = [mem for mem in self.to.buffers if mem != Mem.PAR]
+        mems = [mem for mem in self.to.buffers if mem in PADDABLE]
         mem = mems[self._below(len(mems))]
         pads = (0, 0, 0, 0)
         if mem != Mem.WGT:
@@ -245,32 +277,36 @@ class _Walk:
         self.to.gemm(loops, uops, **mode)
 
     def _alu(self) -> None:
-        op = AluOp(self._below(5))
+        row = self.operations[self._below(len(self.operations))]
         loops, uops = self._indices((self.limit, self.limit), accumulators=2)
-        self.to.alu(op, loops, uops, imm=self._below(16) - 8 if self._below(2) or op == AluOp.SHR else None)
+        immediate = self._below(2) or row.imm or row.op == AluOp.SHR
+        self.to.alu(row.op, loops, uops, imm=self._below(16) - 8 if immediate else None)
 
 
-def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions: frozenset[str]) -> Launch:
-    """`launch` with `count` instructions, of `extensions` too, in random places that do nothing, without tokens."""
-    isa = Isa(launch.cfg)
+def _idlers() -> list[tuple[str, dict[str, int]]]:
+    """(format, fields) of instructions that do nothing."""
     size, far = {"y_size": 3, "x_size": 2, "x_stride": 9}, {"sram_base": 3, "dram_base": 1 << 20}
     kinds = [("LOAD", {"op": Op.LOAD, "mem": mem, **size, "x_size": 0}) for mem in (Mem.INP, Mem.WGT, Mem.ACC)]
     kinds += [("LOAD", {"op": Op.LOAD, "mem": Mem.UOP}), ("LOAD", {"op": Op.LOAD, "mem": Mem.ACC, **far, "x_size": 7})]
     kinds += [("LOAD", {"op": Op.LOAD, "mem": Mem.INP, "x_size": 0, "y_size": 2, "x_pad_0": 3, "y_pad_1": 2, **far})]
     kinds += [("STORE", {"op": Op.STORE, "mem": mem, **far}) for mem in (Mem.UOP, Mem.OUT)]
     kinds += [("STORE", {"op": Op.STORE, "mem": Mem.OUT, **size, empty: 0}) for empty in ("x_size", "y_size")]
-    for name, op in (("GEMM", Op.GEMM), ("ALU", Op.ALU)):
-        one = {"op": op, "uop_bgn": 0, "uop_end": 1, "iter_out": 3, "iter_in": 2}
-        kinds += [(name, one | {empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
-        if name == "GEMM" and "depthwise" in extensions:
-            kinds += [("DWGEMM", {**one, "op": Op.DWGEMM, "iter_in": 0})]
-        if name == "ALU" and "rescale" in extensions:
-            kinds += [("ALU", {**one, "alu_op": AluOp.RESCALE, "use_imm": 1, "imm": -1, "iter_out": 0})]
-    if "requant" in extensions:
-        kinds += [
-            ("LOAD", {"op": Op.LOAD, "mem": Mem.PAR, **far, empty: 2, "x_pad_0": 2}) for empty in ("x_size", "y_size")
-        ]
-        kinds += [("STOREQ", {"op": Op.STORE, "mem": Mem.OUTQ, **far, "par_base": 1023, "x_size": 3})]
+    once = {"uop_bgn": 0, "uop_end": 1, "iter_out": 3, "iter_in": 2}
+    kinds += [("GEMM", {"op": Op.GEMM, **once, empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
+    kinds += [("DWGEMM", {"op": Op.DWGEMM, **once, "iter_in": 0})]
+    alu = {"op": Op.ALU, "alu_op": AluOp.MIN, **once}
+    kinds += [("ALU", alu | {empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
+    entry = {"use_imm": 1, "imm": -1, "iter_out": 0}
+    kinds += [("ALU", alu | entry | {"alu_op": op}) for op, row in OPERATIONS.items() if row.reads is not None]
+    par = {"op": Op.LOAD, "mem": Mem.PAR, **far, "x_pad_0": 2}
+    kinds += [("LOAD", par | {empty: 2}) for empty in ("x_size", "y_size")]
+    kinds += [("STOREQ", {"op": Op.STORE, "mem": Mem.OUTQ, **far, "par_base": 1023, "x_size": 3})]
+    return kinds
+
+
+def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions: frozenset[str]) -> Launch:
+    """`launch` with `count` instructions, of `extensions` too, in random places that do nothing, without tokens."""
+    isa, kinds = Isa(launch.cfg), [(name, f) for name, f in _idlers() if _within(extensions, f)]
     insn, reloc, queues = launch.insn, launch.reloc, [isa.queue(f) for f in isa.decode(launch.insn)]
     for _ in range(count):
         name, fields = kinds[int(rng.integers(len(kinds)))]

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import Isa, Queue
+from ..hw.isa import Isa
+from ..hw.units import units
 from ..runtime.files import atomic_write
 from ..runtime.launch import Launch
 
 if TYPE_CHECKING:
-    from .rtl_trace import Trace
-    from .timing import Timing
+    from .rtl.watch import Trace
+    from .timing.engine import Timing
 
 # reason in Timing.waits -> what the track of waits shows
 _REASONS = {"token_prev": "token of the queue before", "token_next": "token of the queue behind", "unit": "unit"}
@@ -57,11 +58,12 @@ def of_trace(trace: Timing | Trace, program: Launch | np.ndarray, cfg: Config) -
 
     One that starts in the cycle in which the one before it ends is shown from the next cycle on, in the same row.
     """
+    names = [unit.name for unit in units(cfg)]
     words, isa, events = program.insn if isinstance(program, Launch) else program, Isa(cfg), []
     over: dict[str, int] = {}
     for k, fields in enumerate(isa.decode(words)):
         args: dict[str, object] = {"instruction": k, "text": isa.disassemble(fields)}
-        unit, start, end = Queue(trace.queue[k]).name.lower(), int(trace.start[k]), int(trace.end[k])
+        unit, start, end = names[trace.queue[k]], int(trace.start[k]), int(trace.end[k])
         start += over.get(unit) == start < end
         over[unit] = end
         events.append(Event(unit, isa.mnemonic(fields), start, end + 1, args))

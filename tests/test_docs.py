@@ -12,13 +12,13 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda p: p.name)
-def test_generated_tables_are_current(generator, page):
+def test_generated_blocks_are_current(generator, page):
     text = page.read_text()
     assert text.count("<!-- generated:") == text.count("<!-- end -->")
     assert generator.updated(text) == text, "run: make docs"
 
 
-def test_every_table_is_on_a_page(generator):
+def test_every_block_is_on_a_page(generator):
     text = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
     for name in generator.BLOCKS:
         assert f"<!-- generated: {name} -->" in text

@@ -19,20 +19,20 @@ TEXTS += [Path(".ci", name) for name in ("arm", "run", "setup")]
 MODULE_LINES, FUNCTION_LINES = 500, 60
 # what has no behaviour of its own, or shows it only in a whole circuit -> the tests of that
 TESTED_BY = {
-    "hw/axi.py": "tests/hw/test_mover.py",  # signatures
-    "hw/bursts.py": "tests/hw/test_store.py",
-    "hw/execute.py": "tests/hw/test_compute.py",
-    "hw/layouts.py": "tests/hw/test_fetch.py",  # what hw/isa.py declares, as Amaranth's types
-    "hw/packer.py": "tests/hw/test_store.py",
-    "hw/ports.py": "tests/hw/test_scratchpad.py",  # signatures
-    "hw/rows.py": "tests/hw/test_store.py",
-    "hw/store_loads.py": "tests/hw/test_store.py",
-    "hw/verilog.py": "tests/hw/test_core.py",
-    "runtime/diagnosis.py": "tests/sim/test_rtl.py",
+    "hw/rtl/axi.py": "tests/hw/rtl/load/test_mover.py",  # signatures
+    "hw/rtl/store/bursts.py": "tests/hw/rtl/store/test_unit.py",
+    "hw/rtl/compute/pipeline.py": "tests/hw/rtl/compute/test_unit.py",
+    "hw/rtl/layouts.py": "tests/hw/rtl/test_fetch.py",  # what hw/isa declares, as Amaranth's types
+    "hw/rtl/store/packer.py": "tests/hw/rtl/store/test_unit.py",
+    "hw/rtl/ports.py": "tests/hw/rtl/test_scratchpad.py",  # signatures
+    "hw/rtl/store/rows.py": "tests/hw/rtl/store/test_unit.py",
+    "hw/rtl/store/parameters.py": "tests/hw/rtl/store/test_unit.py",
+    "hw/rtl/verilog.py": "tests/hw/rtl/test_core.py",
+    "runtime/diagnosis.py": "tests/sim/rtl/test_device.py",
     "sim/dram.py": "tests/sim/test_bus_rules.py",
-    "sim/memory.py": "tests/sim/test_device.py",
+    "sim/memory.py": "tests/sim/model/test_device.py",
     "sim/random_programs.py": "tests/runtime/test_program.py",  # makes test data
-    "sim/verilator.py": "tests/sim/test_rtl.py",
+    "sim/rtl/verilator.py": "tests/sim/rtl/test_device.py",
 }
 SILENCERS = re.compile(r"#\s*(noqa|ruff:|type:\s*ignore|pylint:|mypy:)")
 MACHINE_PATH = re.compile(r"(?<![\w./])/(tmp|root|home|work|Users|mnt)/\w")
@@ -67,6 +67,19 @@ def test_the_patterns_find_what_they_forbid():
 
 def test_no_path_of_one_machine():
     assert not [str(path) for path in MODULES + TEXTS if MACHINE_PATH.search(text(path))]
+
+
+NAMED_FILE = re.compile(r"(?<![\w/.<{*-])((?:[\w-]+/)+[\w-]+\.(?:py|md|cpp|json|toml))\b")
+
+
+def test_files_that_modules_name_exist():
+    """As paths from the root, or from the module's folder; tests/test_docs.py has those of pages."""
+    missing = []
+    for path in LIBRARY:
+        for name in NAMED_FILE.findall(text(path)):
+            if not any((folder / name).exists() for folder in (ROOT, (ROOT / path).parent)):
+                missing.append(f"{path}: {name}")
+    assert not missing
 
 
 def test_every_module_has_tests_of_its_own():

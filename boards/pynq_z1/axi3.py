@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ...hw.axi import OKAY, SLVERR, AxiLite
+from ...hw.rtl.axi import OKAY, SLVERR, AxiLite
 from .board import NOWHERE, SPAN, Board
 
 PORT_BITS = 32  # of an address at a port of the PS7

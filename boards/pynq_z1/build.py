@@ -51,7 +51,7 @@ def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
     `FileError` for a folder that cannot be written.
     """
     need("the circuit", "rtl", "amaranth")
-    from ...hw.verilog import to_verilog
+    from ...hw.rtl.verilog import to_verilog
     from .platform import PynqZ1, Top, check_board
 
     check_board(cfg, board)

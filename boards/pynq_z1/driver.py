@@ -22,9 +22,11 @@ import numpy as np
 from ...hw.config import ISA_VERSION, PRESETS, Config
 from ...hw.errors import AccessError, BoardError, CapacityError, FileError, FingerprintError, HangError, InputError
 from ...hw.isa import INSN_BYTES, Isa
-from ...hw.regs import MAGIC, REGISTERS
+from ...hw.regs import MAGIC
+from ...hw.regs import registers as register_map
+from ...hw.units import counters
 from ...runtime.device import Stats, check_fits
-from ...runtime.diagnosis import explain, waiting
+from ...runtime.diagnosis import explain, taken, waiting
 from ...runtime.executable import Region
 from ...runtime.work import program_stats
 from .board import SPAN, Board
@@ -37,8 +39,6 @@ FOLDERS = (Path("build/pynq_z1"), Path("."), Path.home() / "tilewright")  # wher
 _LOOK = 0.02  # seconds between two looks at a run that should end with an interrupt
 _START, _RESET = 1, 2  # of CONTROL, written
 _RUNNING, _DONE, _ERROR = 1, 2, 4  # of CONTROL, read
-_MODULES = ("LOAD", "COMPUTE", "STORE")
-_COUNTERS = [name for name in REGISTERS if name.startswith(tuple(f"{module}_" for module in _MODULES))]
 
 
 @dataclass
@@ -87,7 +87,7 @@ class PynqDevice:
         self.timeout, self._watchdog, self._meminfo = timeout, watchdog, Path(meminfo)
         self._bitstream = bitstream
         self.pynq, self._target = pynq or _import_pynq(), target
-        self._isa = Isa(cfg)
+        self._isa, self._named = Isa(cfg), register_map(cfg)
         self._interrupt = interrupt or Interrupt.find()
         self._registers: Any = None
         self._buffers: dict[int, _Buffer] = {}  # by the address that `allocate` gave
@@ -192,11 +192,11 @@ class PynqDevice:
             raise
         if not status & _DONE:
             raise self._hung(words, status)
-        counters = Counter({name: self._read(name) for name in _COUNTERS})
+        counted = self._counted()
         if status & _ERROR:
-            raise explain(self.cfg, words, self._read("ERROR"), self._read("ERROR_INSN"), _taken(counters))
+            raise explain(self.cfg, words, self._read("ERROR"), self._read("ERROR_INSN"), taken(self.cfg, counted))
         stats = buffer.programs[at, insn_count] + Stats()
-        stats.cycles, stats.counters = self._read("CYCLES"), counters
+        stats.cycles, stats.counters = self._read("CYCLES"), counted
         return stats
 
     def close(self) -> None:
@@ -219,8 +219,7 @@ class PynqDevice:
             pause = min(pause + 1e-5, 1e-3)
 
     def _hung(self, words: np.ndarray, status: int) -> HangError:
-        counters = {f"{module}_INSNS": self._read(f"{module}_INSNS") for module in _MODULES}
-        what, index = waiting(self.cfg, words, _taken(counters))
+        what, index = waiting(self.cfg, words, taken(self.cfg, self._counted()))
         answered = self._stop()
         after = "it was reset" if answered else "it did not react to a reset, so the bitstream was loaded anew"
         return HangError(f"not done after {self.timeout:g} s (CONTROL = {status:#x}); {what}; {after}", index)
@@ -248,7 +247,7 @@ class PynqDevice:
 
     def _check_identity(self, registers: Any, path: Path) -> None:
         version, low, high = (
-            int(registers.read(REGISTERS[name].offset)) for name in ("VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI")
+            int(registers.read(self._named[name].offset)) for name in ("VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI")
         )
         if version >> 16 != MAGIC:
             raise BoardError(
@@ -286,10 +285,13 @@ class PynqDevice:
             array.flush()
 
     def _write(self, register: str, value: int) -> None:
-        self._registers.write(REGISTERS[register].offset, int(value))  # pynq takes int alone, not numpy's
+        self._registers.write(self._named[register].offset, int(value))  # pynq takes int alone, not numpy's
 
     def _read(self, register: str) -> int:
-        return int(self._registers.read(REGISTERS[register].offset))
+        return int(self._registers.read(self._named[register].offset))
+
+    def _counted(self) -> Counter[str]:
+        return Counter({name: self._read(name) for name in counters(self.cfg)})
 
 
 def find_bitstream(cfg: Config, board: Board, path: str | Path | None = None) -> Path:
@@ -319,10 +321,6 @@ def _size(nbytes: int, align: int) -> int:
     """Bytes to ask for: pynq's buffers begin at a page."""
     slack = 0 if PAGE % align == 0 else align
     return max(LEAST, -(-(nbytes + slack) // PAGE) * PAGE)
-
-
-def _taken(counters: Mapping[str, int]) -> list[int]:
-    return [counters[f"{module}_INSNS"] for module in _MODULES]
 
 
 def _one_line(exc: Exception) -> str:

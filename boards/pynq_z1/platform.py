@@ -10,8 +10,8 @@ from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Instance, Module,
 from amaranth.lib import io, wiring
 
 from ...hw.config import Config
-from ...hw.core import Core, check_ports
 from ...hw.errors import UnsupportedError
+from ...hw.rtl.core import Core, check_ports
 from .axi3 import RegisterBridge, read_arguments, write_arguments
 from .board import LEDS, LOAD_PORTS, Board
 

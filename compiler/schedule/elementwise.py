@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError
+from .. import cost
+from ..conv_shape import ConvShape
 from ..intrin import ACC, PAR, PAR_WORDS
-from ..tile import DMA_CYCLES, LATENCY, MAX_VTHREADS, STEP_CYCLES, Tile, Work, sizes
+from ..tile import MAX_VTHREADS, Tile
 from ..tvm_compat import Schedule, te
 from . import epilogue as ep
 from .layer import OnAlu, TileSearch
+from .tiling import sizes
+from .work import Work
 
 _NO_STAGES: Mapping[str, Sequence[ep.Stage]] = {}
 
@@ -54,12 +58,14 @@ def elementwise(
     tensors = {name: te.placeholder(shape, dtype, name) for name in ("x", *names)}
     packed = [name for name in ep.operand_names(stages) if name not in names]
     scales = {name: te.placeholder((1, cfg.block_out, PAR_WORDS), "uint32", name) for name in packed}
-    work = _Chains({name: _loaded(tensor) for name, tensor in tensors.items()}, scales)
+    work = _ChainTensors({name: _loaded(tensor) for name, tensor in tensors.items()}, scales)
     for name, each in operands.items():
         work.append(name, each, f"{name}_")
     out = work.append("x", chain, "")
     func = te.create_prim_func([*tensors.values(), *scales.values(), out])
-    size = Work(entries, 1, 1, operands=len(names), alu_ops=len([op for op, _ in stages if op != "requant"]))
+    whole = ConvShape(entries * cfg.batch, cfg.block_out, 1, 1, cfg.block_out, groups=cfg.block_out)
+    operations = len([op for op, _ in stages if op != "requant"])
+    size = replace(Work.of(whole, cfg, depthwise=True), operands=len(names), alu_ops=operations)
     entry_bytes = cfg.acc_entry_bytes // (4 if dtype == "int8" else 1)
     layer = _Entries(cfg, func, size, partial(_arrange, work), entry_bytes)
     threads = min(vthreads, entries)
@@ -80,17 +86,17 @@ class _Entries(OnAlu):
     entry_bytes: int
 
     def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
-        cfg, work, beat = self.cfg, self.work, self.cfg.axi_bits // 8
+        cfg, work = self.cfg, self.work
         largest, found = _largest(cfg, work, vthreads), []
         for size in {largest, *map(int, sizes(work.n, divisors_only=False))}:
             steps = -(-work.n // size)
             if size == largest or (size < largest and steps >= vthreads):
                 # Loads into accumulators wait for the ALU, and the ALU for the first of their data.
-                loads = (1 + work.operands) * (size * self.entry_bytes / beat + DMA_CYCLES) + LATENCY
-                store = size * cfg.out_entry_bytes / beat + DMA_CYCLES + LATENCY
-                step = loads + work.alu_ops * (size + STEP_CYCLES)
-                overlapped = max(step, store) if vthreads > 1 else step + store
-                found.append((_entries(size, vthreads), steps * overlapped + step + store))
+                loads = (1 + work.operands) * cost.transfer(cfg, size * self.entry_bytes) + cost.ROUND_TRIP
+                store = cost.transfer(cfg, size * cfg.out_entry_bytes) + cost.ROUND_TRIP
+                step = loads + work.alu_ops * cost.computed(size)
+                cycles = steps * cost.overlapped(step, store, vthreads) + step + store
+                found.append((_entries(size, vthreads), cycles))
         return sorted(found, key=lambda pair: (pair[1], -pair[0].n))
 
 
@@ -116,7 +122,7 @@ def _largest(cfg: Config, work: Work, vthreads: int) -> int:
     return tile
 
 
-class _Chains:
+class _ChainTensors:
     """Tensor expressions of the stages; `blocks` are those on accumulators in order, `readers` of packed parameters."""
 
     def __init__(self, loaded: dict, scales: dict):
@@ -155,7 +161,7 @@ def _loaded(tensor):
     return te.compute(tensor.shape, lambda *axes: tensor(*axes).astype("int32"), name=f"{tensor.op.name}_loaded")
 
 
-def _arrange(work: _Chains, sch: Schedule, tile: Tile) -> None:
+def _arrange(work: _ChainTensors, sch: Schedule, tile: Tile) -> None:
     thread, loop, _ = sch.split(sch.get_loops(sch.get_sblock("out"))[0], [tile.vthreads, None, tile.n])
     if tile.vthreads > 1:
         sch.bind(thread, "vthread.x")

@@ -14,8 +14,8 @@ from functools import partial
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ..intrin import ACC, PAR, PAR_WORDS, REQUANTISE, RESCALE
-from ..tile import Work
 from ..tvm_compat import te, tirx
+from .work import Work
 
 Stage = tuple[str, "int | str"]
 PLANES = ("OUT0", "OUT1", "OUT2", "OUT3")

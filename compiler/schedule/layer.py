@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol, TypedDict
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
-from ..tile import Tile, Work, best_tile, best_tiles, largest_tile, ranked_tiles
-from ..tvm_compat import PrimFunc, Schedule
+from ..tile import Tile
+from ..tvm_compat import PrimFunc, Schedule, te
+from . import epilogue as ep
+from .tiling import best_tile, best_tiles, largest_tile, ranked_tiles
+from .work import Work
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,56 @@ class OnAlu(Layer):
     def promising(self, vthreads: int, count: int) -> list[Tile]:
         """The `count` cheapest tiles."""
         return [tile for tile, _ in islice(self.ranked(vthreads), count)]
+
+
+class Options(TypedDict, total=False):
+    """The options of `conv2d`, `depthwise`, `dense` and `pool`: the arguments of `Expression.scheduled`."""
+
+    epilogue: Sequence[ep.Stage]
+    planes: bool
+    tile: Tile | None
+    vthreads: int | None
+    search: TileSearch | None
+
+
+class PaddedOptions(Options, total=False):
+    """The options of `conv2d` and `depthwise`: also the value of the padding, by default 0."""
+
+    pad_value: int
+
+
+@dataclass(frozen=True)
+class Expression:
+    """The expression of a layer, from the tensors `inputs` to its accumulators `acc`, and how to schedule it.
+
+    `arrange(epilogue, sch, tile)` schedules it together with the blocks that an epilogue adds; `kind` is the class of
+    its layer.
+    """
+
+    cfg: Config
+    work: Work
+    inputs: tuple[Any, ...]
+    acc: Any
+    arrange: Callable[[ep.Epilogue, Schedule, Tile], None]
+    kind: type[Layer] = Layer
+
+    def scheduled(
+        self,
+        epilogue: Sequence[ep.Stage] = (),
+        planes: bool = False,
+        tile: Tile | None = None,
+        vthreads: int | None = None,
+        search: TileSearch | None = None,
+    ) -> Schedule:
+        """The schedule with an epilogue; `tile`, `vthreads` and `search` are those of `Layer.scheduled`.
+
+        Raises `ScheduleError` for an impossible epilogue, too.
+        """
+        ep.check(epilogue, [tensor.op.name for tensor in self.inputs], planes)
+        after = ep.build(self.acc, epilogue, planes, self.cfg, self.work.co)
+        func = te.create_prim_func([*self.inputs, *after.operands, *after.outputs])
+        work = ep.with_epilogue(self.work, epilogue, planes)
+        return self.kind(self.cfg, func, work, partial(self.arrange, after)).scheduled(tile, vthreads, search)
 
 
 class TileSearch(Protocol):

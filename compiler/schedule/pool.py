@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import partial
+import math
+from collections.abc import Iterable
 from itertools import product
+from typing import TYPE_CHECKING
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError
+from .. import cost
+from ..conv_shape import ConvShape, Pads, Pair
 from ..intrin import ACC
-from ..tile import DMA_CYCLES, LATENCY, OUTPUT_DIMS, ROW_CYCLES, STEP_CYCLES, Tile, Work, sizes
+from ..tile import OUTPUT_DIMS, Tile
 from ..tvm_compat import Schedule, te, tirx
-from . import epilogue as ep
-from .conv2d import output_size
-from .layer import OnAlu, TileSearch
+from .epilogue import Epilogue
+from .layer import Expression, OnAlu, Options
 from .reduction import attach, bind_threads, place_epilogue, tile_outputs
+from .tiling import sizes
+from .work import Work
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 KINDS = ("max", "sum")
 
@@ -27,50 +34,49 @@ def pool(
     c: int,
     kh: int,
     kw: int,
-    stride: tuple[int, int] = (1, 1),
-    pad: tuple[int, int, int, int] = (0, 0, 0, 0),
+    stride: Pair = (1, 1),
+    pad: Pads = (0, 0, 0, 0),
     *,
     kind: str = "max",
     pad_value: int | None = None,
-    epilogue: Sequence[ep.Stage] = (),
-    planes: bool = False,
-    tile: Tile | None = None,
-    vthreads: int | None = None,
-    search: TileSearch | None = None,
+    **options: Unpack[Options],
 ) -> Schedule:
     """The schedule of the maximum or sum over windows of int8 activations `x` (n, c, h, w).
 
     An average is a sum with an epilogue that divides, e.g. `[("shr", 2)]`. `stride` is (y, x), `pad` (top, left,
     bottom, right), filled with `pad_value` (default: the smallest input for "max", 0 for "sum"; other than 0 needs
-    the extension `pad_value`). `epilogue`, `planes` and `search` are those of `dense`; a tile uses `n`, `co`, `oy` and
-    `ox`.
+    the extension `pad_value`). The other options are `epilogue`, `planes`, `tile`, `vthreads` and `search` as in
+    `dense`; a tile uses `n`, `co`, `oy` and `ox`.
 
     Parameters of the program, packed as in runtime/layout.py with blocks of `block_out`: input `x`, each epilogue
     name, outputs `out` or `OUT0` to `OUT3`. Loads int8 into accumulators, so it needs the extension `acc8`.
 
     Raises `ScheduleError` for an impossible shape, kind or tile, `CapacityError` where no tile fits.
     """
+    shape = ConvShape(n, c, h, w, c, (kh, kw), stride, pad, groups=c)
+    return pool_of(cfg, shape, kind=kind, pad_value=pad_value, **options)
+
+
+def pool_of(
+    cfg: Config, shape: ConvShape, *, kind: str = "max", pad_value: int | None = None, **options: Unpack[Options]
+) -> Schedule:
+    """`pool` over the windows of a shape with as many groups and output channels as input channels."""
     if kind not in KINDS:
         raise ScheduleError(f"pool: kind {kind!r} must be one of {', '.join(KINDS)}")
-    ep.check(epilogue, ("x",), planes)
     smallest = -128  # of what the loads give
     value = (smallest if kind == "max" else 0) if pad_value is None else pad_value
-    oy, ox = output_size("pool", h, w, kh, kw, stride, pad)
-    nb, cb = -(-n // cfg.batch), -(-c // cfg.block_out)
-    shape = (nb, cb, oy, ox)
-    x = te.placeholder((nb, cb, h, w, cfg.batch, cfg.block_out), "int8", "x")
-    padded = _padded(x, pad, value)
+    work, block = Work.of(shape.checked("pool"), cfg, depthwise=True), (cfg.batch, cfg.block_out)
+    (kh, kw), (sy, sx) = shape.kernel, shape.strides
+    x = te.placeholder((work.n, work.co, shape.h, shape.w, *block), "int8", "x")
+    padded = _padded(x, shape.pads, value)
     ky, kx = te.reduce_axis((0, kh), "ky"), te.reduce_axis((0, kw), "kx")
     reduce = te.sum if kind == "sum" else _maximum(smallest)
 
     def over_window(image, o, y, x, b, j):
-        return reduce(padded[image, o, y * stride[0] + ky, x * stride[1] + kx, b, j], axis=[ky, kx])
+        return reduce(padded[image, o, y * sy + ky, x * sx + kx, b, j], axis=[ky, kx])
 
-    acc = te.compute((*shape, cfg.batch, cfg.block_out), over_window, name="acc")
-    after = ep.build(acc, epilogue, planes, cfg, cb)
-    func = te.create_prim_func([x, *after.operands, *after.outputs])
-    work = ep.with_epilogue(Work(nb, cb, 1, oy, ox, kh, kw, stride), epilogue, planes)
-    return _Windows(cfg, func, work, partial(_arrange, after)).scheduled(tile, vthreads, search)
+    acc = te.compute((work.n, work.co, work.oy, work.ox, *block), over_window, name="acc")
+    return Expression(cfg, work, (x,), acc, _arrange, _Windows).scheduled(**options)
 
 
 def _maximum(smallest: int):
@@ -78,9 +84,9 @@ def _maximum(smallest: int):
     return te.comm_reducer(lambda a, b: te.max(a, b), lambda dtype: tirx.const(smallest, dtype), name="maximum")
 
 
-def _padded(x, pad: tuple[int, int, int, int], value: int):
+def _padded(x, pads: Pads, value: int):
     n, blocks, h, w, batch, block = (int(size) for size in x.shape)
-    top, left, bottom, right = pad
+    top, left, bottom, right = pads
 
     def element(image, o, y, column, b, j):
         row, col = y - top, column - left
@@ -90,7 +96,7 @@ def _padded(x, pad: tuple[int, int, int, int], value: int):
     return te.compute((n, blocks, h + top + bottom, w + left + right, batch, block), element, name="input")
 
 
-def _arrange(after: ep.Epilogue, sch: Schedule, tile: Tile) -> None:
+def _arrange(after: Epilogue, sch: Schedule, tile: Tile) -> None:
     acc, data = sch.get_sblock("acc"), sch.get_sblock("input")
     for block in (acc, data):
         sch.set_scope(block, 0, ACC)
@@ -116,13 +122,12 @@ class _Windows(OnAlu):
             if found:
                 return sorted(found, key=lambda pair: pair[1])
         raise CapacityError(
-            f"pool: a window of {work.kh}x{work.kw} does not fit the {self.cfg.acc_depth} accumulators of "
-            f"{self.cfg.name}"
+            f"pool: a window of {work.shape.kernel[0]}x{work.shape.kernel[1]} does not fit the {self.cfg.acc_depth} "
+            f"accumulators of {self.cfg.name}"
         )
 
     def _inputs(self, tile: Tile) -> int:
-        (sy, sx), work = self.work.stride, self.work
-        return ((tile.oy - 1) * sy + work.kh) * ((tile.ox - 1) * sx + work.kw)
+        return math.prod(self.work.shape.reach(tile.oy, tile.ox))
 
     def _fits(self, tile: Tile) -> bool:
         # What the ALU reads: see Storage.read_by_alu.
@@ -132,12 +137,12 @@ class _Windows(OnAlu):
         return enough and read + written <= self.cfg.acc_depth and read <= self.cfg.inp_depth
 
     def _cycles(self, tile: Tile) -> float:
-        cfg, work, beat = self.cfg, self.work, self.cfg.axi_bits // 8
+        cfg, work = self.cfg, self.work
         tiles = work.n * -(-work.co // tile.co) * -(-work.oy // tile.oy) * -(-work.ox // tile.ox)
         inputs, outputs = tile.co * self._inputs(tile), tile.co * tile.oy * tile.ox
-        rows = tile.co * ((tile.oy - 1) * work.stride[0] + work.kh)
+        rows = tile.co * work.shape.reach(tile.oy, tile.ox)[0]
         # Loads into accumulators wait for the ALU, and the ALU for the first of their data.
-        loads = inputs * cfg.out_entry_bytes / beat + DMA_CYCLES * tile.co + ROW_CYCLES * rows + LATENCY
-        step = loads + (work.kh * work.kw + work.alu_ops) * (outputs + STEP_CYCLES)
-        store = work.planes * (outputs * cfg.out_entry_bytes / beat + DMA_CYCLES * tile.co) + LATENCY
-        return tiles * (max(step, store) if tile.vthreads > 1 else step + store) + store
+        loads = cost.transfer(cfg, inputs * cfg.out_entry_bytes, tile.co, rows) + cost.ROUND_TRIP
+        step = loads + (work.shape.taps + work.alu_ops) * cost.computed(outputs)
+        store = work.planes * cost.transfer(cfg, outputs * cfg.out_entry_bytes, tile.co) + cost.ROUND_TRIP
+        return tiles * cost.overlapped(step, store, tile.vthreads) + store

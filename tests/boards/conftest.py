@@ -15,7 +15,7 @@ from tilewright.hw.config import ISA_VERSION, PRESETS, Config
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.hw.regs import MAGIC, REGISTERS
 from tilewright.runtime.program import Program
-from tilewright.sim.device import ModelDevice
+from tilewright.sim.model.device import ModelDevice
 
 AT = {register.offset: name for name, register in REGISTERS.items()}
 DDR = 1 << 29
@@ -143,7 +143,7 @@ class FakePynq:
 
 
 def _simulation(library, cfg, faults):
-    from tilewright.sim.rtl import Simulation, build_core, load_library
+    from tilewright.sim.rtl.device import Simulation, build_core, load_library
 
     return Simulation(load_library(library or build_core(cfg)), faults=faults)
 

@@ -10,7 +10,7 @@ from tilewright.boards.worker import KEPT, Jobs, Limits
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, FileError
 from tilewright.runtime.executable import Executable
-from tilewright.sim.device import ModelDevice
+from tilewright.sim.model.device import ModelDevice
 
 TINY = PRESETS["tiny"]
 

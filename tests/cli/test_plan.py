@@ -1,4 +1,4 @@
-"""cli/plan.py on the example network; plans themselves are tested in tests/compiler/test_memory.py."""
+"""cli/plan.py on the example network; plans themselves are tested in tests/compiler/memory/test_plan.py."""
 
 import json
 from pathlib import Path

@@ -11,8 +11,9 @@ from ai_edge_litert import schema_py_generated
 
 from tilewright.compiler import build, reference
 from tilewright.compiler import graph as g
-from tilewright.compiler.frontend import import_onnx
-from tilewright.compiler.tflite import import_tflite
+from tilewright.compiler.conv_shape import output_size
+from tilewright.compiler.frontend.onnx import import_onnx
+from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.hw.errors import UnsupportedError
 from tilewright.hw.isa import Isa
 
@@ -124,7 +125,7 @@ def conv(like):
     def make(groups, channels=16, pads=(1, 1, 1, 1), x=None, y=None, name="conv"):
         x = x or like("x")
         weight = np.random.default_rng(0).integers(-99, 99, (channels, 16 // groups, 3, 3)).astype(np.int8)
-        y = y or like("y", 1, channels, *g.pooled(x.shape[2:], (3, 3), (1, 1), pads))
+        y = y or like("y", 1, channels, *output_size(x.shape[2:], (3, 3), (1, 1), pads))
         parameters = np.full(channels, 0.002, np.float32), np.zeros(channels, np.int32)
         return g.QConv2d(name, (x,), y, weight, *parameters, pads=pads, groups=groups)
 

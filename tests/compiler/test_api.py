@@ -6,7 +6,7 @@ import pytest
 from tilewright.compiler import build
 from tilewright.compiler.api import build_into
 from tilewright.compiler.schedule.dense import dense
-from tilewright.compiler.slots import Placement
+from tilewright.compiler.tir.placement import Placement
 from tilewright.compiler.tvm_compat import IRModule
 from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS

@@ -4,21 +4,21 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import reference
-from tilewright.compiler.assign import Assignment
-from tilewright.compiler.compare import compare
 from tilewright.compiler.graph import (
     AveragePool,
     Dequantize,
     Graph,
     MaxPool,
-    Op,
+    Operator,
     QConv2d,
     QDense,
     Quantize,
     Reshape,
     Tensor,
 )
+from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_graph, compile_model, default_target
+from tilewright.compiler.target.assign import Assignment
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import InputError
 from tilewright.runtime.device import open_device
@@ -58,7 +58,7 @@ def network(weight_limit=128, n=1, seed=0):
     e = Tensor("e", (n, 21), scale=0.15, zero_point=-2)
     f = Tensor("f", (n, 10), scale=0.5, zero_point=1)
     geometry = {"strides": (2, 1), "pads": (2, 0, 1, 3), "dilations": (1, 2)}
-    ops: tuple[Op, ...] = (
+    ops: tuple[Operator, ...] = (
         Quantize("quantize", (image,), q),
         linear(QConv2d, "first", q, a, weights(18, 3, 3, 3), 1, low=-128, **geometry),
         MaxPool("max", (a,), b, (2, 3), (2, 1)),

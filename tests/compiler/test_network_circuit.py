@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright.compiler.compare import compare
+from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.graph import Add, MaxPool, QConv2d, QConvTranspose2d, QDense
+from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_for, compile_graph
-from tilewright.compiler.tflite import import_tflite
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.device import open_device

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.accelerator import Accelerator
-from tilewright.compiler.arena import arena_plan
+from tilewright.compiler.accelerator.arena import arena_plan
+from tilewright.compiler.accelerator.module import Accelerator
+from tilewright.compiler.frontend.tflite.importer import import_tflite
 from tilewright.compiler.network import compile_for
-from tilewright.compiler.tflite import import_tflite
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import LaunchStep

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.compare import compare
+from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.compiler.graph.compare import compare
 from tilewright.compiler.network import compile_graph
-from tilewright.compiler.tflite import import_tflite
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import LaunchStep

@@ -1,6 +1,6 @@
 """Random small networks: every value is that of LiteRT's reference kernels, and the plan of their memory is sound.
 
-They have no dense layers, which LiteRT rounds in another way (see test_tflite_layers.py).
+They have no dense layers, which LiteRT rounds in another way (see frontend/tflite/test_layers.py).
 """
 
 import numpy as np
@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler import reference
-from tilewright.compiler.memory import graph_buffers, plan
-from tilewright.compiler.tflite import import_tflite
+from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.compiler.memory.plan import graph_buffers, plan
 
 ANY_SEED = given(st.integers(0, 2**32 - 1))
 # the function-scoped fixtures only name a folder

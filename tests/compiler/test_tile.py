@@ -1,104 +1,27 @@
-"""The tile search: what it chooses fits, and more memory or threads never cost cycles."""
+"""compiler/tile.py: which tiles no schedule can have."""
 
-import dataclasses
-
-import numpy as np
 import pytest
 
-from tilewright.compiler.tile import (
-    OUTPUT_DIMS,
-    SLACK,
-    Tile,
-    Work,
-    _Candidates,
-    best_tile,
-    best_tiles,
-    largest_tile,
-    sizes,
+from tilewright.compiler.tile import Tile
+from tilewright.hw.errors import ScheduleError
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"ci": 0}, "Tile.ci = 0: must be at least 1"),
+        ({"order": ("n", "co", "oy")}, "Tile.order = ('n', 'co', 'oy'): must name each of n, co, oy, ox once"),
+        ({"thread": "ci"}, "Tile.thread = 'ci': must be one of n, co, oy, ox"),
+        ({"vthreads": 5}, "Tile.vthreads = 5: must be 1 to 4"),
+        ({"wgt_slots": -1}, "Tile.wgt_slots = -1: must be at least 0"),
+    ],
 )
-from tilewright.compiler.workloads import resnet18_layers
-from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import CapacityError, ScheduleError
-
-VTA = PRESETS["vta"]
-
-
-def work_of(c, cfg=VTA):
-    stride = (c.stride, c.stride)
-    return Work(1, c.co // cfg.block_out, c.ci // cfg.block_in, c.output, c.output, c.kernel, c.kernel, stride)
+def test_impossible_tiles_are_named(fields, text):
+    with pytest.raises(ScheduleError) as caught:
+        Tile(**fields).checked()
+    assert str(caught.value) == text
 
 
-def cost(work, cfg, tile):
-    extents = {d: np.array([getattr(tile, d)]) for d in (*OUTPUT_DIMS, "ci")}
-    cycles, instructions = _Candidates(work, cfg, tile, extents).cost()
-    return float(cycles[0]), float(instructions[0])
-
-
-@pytest.mark.parametrize("layer", resnet18_layers(), ids=lambda layer: layer.name)
-def test_resnet_layers_come_near_their_bound_in_few_instructions(layer):
-    tile = best_tile(work_of(layer), VTA)
-    cycles, instructions = cost(work_of(layer), VTA, tile)
-    bound = layer.macs / VTA.macs_per_cycle
-    assert cycles < (1.05 if layer.kernel == 3 else 1.3) * bound and instructions < 600
-
-
-def test_two_threads_are_no_slower_than_one():
-    for layer in resnet18_layers():
-        one, two = (cost(work_of(layer), VTA, best_tile(work_of(layer), VTA, n))[0] for n in (1, 2))
-        assert two <= one
-
-
-def test_more_memory_is_never_slower():
-    work = work_of(resnet18_layers()[7])
-    cycles = []
-    for scale in (1, 2, 4, 8):
-        sizes = {f"{mem}_bytes": getattr(VTA, f"{mem}_bytes") * scale // 8 for mem in ("inp", "wgt", "acc")}
-        cfg = VTA.replace(name=f"scale{scale}", **sizes)
-        cycles.append(cost(work, cfg, best_tile(work, cfg))[0])
-    assert all(more <= less * (1 + SLACK) for less, more in zip(cycles, cycles[1:]))
-
-
-def test_sizes_are_the_smallest_for_each_number_of_tiles():
-    assert list(sizes(7, divisors_only=False)) == [1, 2, 3, 4, 7] and list(sizes(6, divisors_only=True)) == [1, 2, 3, 6]
-
-
-def test_work_without_enough_tiles_gets_fewer_threads():
-    assert best_tile(Work(1, 1, 1), VTA, 4).vthreads == 1
-    assert best_tile(Work(1, 1, 1, 3, 1), VTA, 4).vthreads == 3
-
-
-def test_the_first_answer_is_the_answer():
-    work = work_of(resnet18_layers()[0])
-    assert best_tile(work, VTA) == best_tile(dataclasses.replace(work), VTA)
-
-
-def test_candidates_differ_and_the_cheapest_comes_first():
-    work = work_of(resnet18_layers()[4])
-    tiles = best_tiles(work, VTA, 2, 8)
-    costs = [cost(work, VTA, tile)[0] for tile in tiles]
-    assert len({(t.n, t.co, t.oy, t.ox, t.ci, t.thread) for t in tiles}) == 8
-    assert costs == sorted(costs) and costs[0] <= cost(work, VTA, best_tile(work, VTA))[0] <= costs[0] * (1 + SLACK)
-
-
-def test_the_heuristic_halves_the_longest_extent_until_it_fits():
-    tile = largest_tile(Work(1, 8, 16, 28, 28, 3, 3), VTA)
-    # 30 x 30 x 16 inputs do not fit 2048 entries: 28 -> 14 (oy), 28 -> 14 (ox), then 16 -> 8 (ci); 16 x 16 x 8 do
-    assert (tile.co, tile.oy, tile.ox, tile.ci) == (4, 14, 14, 8)
-    assert (tile.thread, tile.vthreads) == ("co", 2)
-
-
-def test_the_heuristic_takes_fewer_threads_where_two_do_not_fit():
-    small = VTA.replace(name="small", wgt_bytes=1 << 14)  # 64 entries
-    assert largest_tile(Work(1, 4, 1, 5, 5, 7, 7), small).thread == "oy"
-    assert largest_tile(Work(1, 4, 1, 1, 1, 7, 7), small).vthreads == 1
-    with pytest.raises(CapacityError, match="no tile fits small: .* 81 of weights; it has 2048 and 64"):
-        largest_tile(Work(1, 4, 1, 1, 1, 9, 9), small)
-
-
-def test_mistakes_are_named():
-    with pytest.raises(ScheduleError, match="Tile.vthreads = 0: must be 1 to 4"):
-        best_tile(Work(1, 1, 1), VTA, 0)
-    with pytest.raises(ScheduleError, match="Tile.ci = 0: must be at least 1"):
-        Tile(ci=0).checked()
-    with pytest.raises(CapacityError, match="no tile fits vta: .* 2500 entries of input and 2500 of weights"):
-        best_tile(Work(1, 1, 1, kh=1, kw=2500), VTA)
+def test_a_possible_tile_is_itself():
+    tile = Tile(1, 2, 3, 4, 5, ("co", "n", "oy", "ox"), "oy", 4, 3, 0)
+    assert tile.checked() is tile

@@ -89,7 +89,7 @@ def simple(mem, **fields):
 
 def scratchpad(dut, cfg, mem, store):
     """A testbench that keeps in `store` what `dut` writes to `mem`: entry -> its bits, as a number."""
-    from tilewright.hw.ports import lane_bits
+    from tilewright.hw.rtl.ports import lane_bits
 
     port, lane = getattr(dut, f"write_{mem.name.lower()}"), lane_bits(cfg, mem)
 

@@ -20,29 +20,29 @@ def refused(text: str):
     return pytest.raises(ConfigError, match=f"^{re.escape(text)}$")
 
 
-# name: (uop, inp, wgt, acc) depth, then bytes per (inp, wgt, acc, out, par) entry, MACs per cycle
+# name: (uop, inp, wgt, acc) depth, then bytes per (inp, wgt, acc, out, par) entry, MACs per cycle, lanes, bank
 DERIVED = {
-    "vta": ((8192, 2048, 1024, 2048), (16, 256, 64, 16, 192), 256),
-    "pynq_z1": ((4096, 2048, 512, 2048), (16, 256, 64, 16, 192), 256),
-    "tiny": ((256, 256, 128, 128), (4, 16, 16, 4, 48), 16),
+    "vta": ((8192, 2048, 1024, 2048), (16, 256, 64, 16, 192), 256, 16, 2048),
+    "pynq_z1": ((4096, 2048, 512, 2048), (16, 256, 64, 16, 192), 256, 16, 1024),
+    "tiny": ((256, 256, 128, 128), (4, 16, 16, 4, 48), 16, 4, 64),
 }
 
 
 @pytest.mark.parametrize("name", DERIVED)
 def test_derived_sizes_of_the_presets(name):
-    cfg, (depths, entries, macs) = PRESETS[name], DERIVED[name]
+    cfg, (depths, entries, macs, lanes, bank) = PRESETS[name], DERIVED[name]
     assert (cfg.uop_depth, cfg.inp_depth, cfg.wgt_depth, cfg.acc_depth) == depths
     got = (cfg.inp_entry_bytes, cfg.wgt_entry_bytes, cfg.acc_entry_bytes, cfg.out_entry_bytes, cfg.par_entry_bytes)
     assert got == entries
     assert cfg.uop_entry_bytes == 4
-    assert cfg.macs_per_cycle == macs
+    assert (cfg.macs_per_cycle, cfg.lanes, cfg.bank_depth) == (macs, lanes, bank)
 
 
 def test_entries_of_unequal_blocks_batch_2_and_narrow_weights():
     cfg = Config(batch=2, block_in=8, block_out=32, wgt_bits=4)
     assert (cfg.inp_entry_bits, cfg.wgt_entry_bits, cfg.acc_entry_bits, cfg.out_entry_bits) == (128, 1024, 2048, 512)
     assert cfg.wgt_depth == (1 << 18) // 128
-    assert cfg.macs_per_cycle == 512
+    assert (cfg.macs_per_cycle, cfg.lanes) == (512, 64)
 
 
 def test_presets_carry_the_extensions_they_promise():
@@ -118,6 +118,15 @@ REFUSED = [
 ]
 
 
+REFUSED += [
+    ({"units": "gemm"}, "Config.units = 'gemm': must be a list of names"),
+    ({"units": [1]}, "Config.units = [1]: must be a list of names"),
+    ({"units": ["gemm", "tpu"]}, "Config.units = gemm, tpu: unknown are tpu; known are gemm"),
+    ({"units": []}, "Config.units = none: must begin with gemm"),
+    ({"units": ["gemm", "gemm"]}, "Config.units = gemm, gemm: names a unit twice"),
+]
+
+
 @pytest.mark.parametrize("values, text", REFUSED, ids=lambda v: " ".join(v) if isinstance(v, dict) else "")
 def test_impossible_values_are_refused_by_name(values, text):
     with refused(text):
@@ -190,14 +199,40 @@ def test_the_fingerprint_ignores_ports_lanes_and_packing(change):
 
 def test_every_field_is_known_to_the_fingerprint_tests():
     tested = {key for change in PROGRAM_FACTS + CIRCUIT_FACTS for key in change}
-    assert {f.name for f in dataclasses.fields(Config)} - tested == {"acc_bits"}  # has one legal value
+    assert {f.name for f in dataclasses.fields(Config)} - tested == {"acc_bits", "units"}  # which have one legal value
 
 
-def test_the_fingerprint_is_the_hash_of_canonical_json():
-    # Computed outside of this code: printf '%s' '<this JSON>' | sha256sum | cut -c1-16
-    # {"acc_bits":32,"acc_depth":2048,"batch":1,"block_in":16,"block_out":16,"extensions":["acc8"],"inp_bits":8,
-    #  "inp_depth":2048,"isa_version":1,"out_bits":8,"par_entries":64,"uop_depth":8192,"wgt_bits":8,"wgt_depth":1024}
-    assert VTA.fingerprint == 0x928B257D53761A3E
+# Computed outside of this code, and never to change: printf '%s' '<this JSON>' | sha256sum | cut -c1-16
+# {"acc_bits":32,"acc_depth":2048,"batch":1,"block_in":16,"block_out":16,"extensions":["acc8"],"inp_bits":8,
+#  "inp_depth":2048,"isa_version":1,"out_bits":8,"par_entries":64,"uop_depth":8192,"wgt_bits":8,"wgt_depth":1024}
+FINGERPRINTS = {"vta": 0x928B257D53761A3E, "pynq_z1": 0x86E0B240AE5F54C8, "tiny": 0x9F229B19CD937689}
+# The fields of the first version: all of them are in every file.
+FIRST = (
+    "name batch block_in block_out inp_bits wgt_bits acc_bits out_bits uop_bytes inp_bytes wgt_bytes acc_bytes "
+    "par_entries extensions acc_banks axi_bits load_ports store_ports queue_depth token_depth ppu_lanes dsp_packing"
+).split()
+
+
+@pytest.mark.parametrize("name", FINGERPRINTS)
+def test_the_fingerprint_is_the_hash_of_canonical_json(name):
+    assert PRESETS[name].fingerprint == FINGERPRINTS[name]
+    assert list(PRESETS[name].to_dict()) == FIRST
+
+
+@dataclasses.dataclass(frozen=True)
+class Larger(Config):
+    """A configuration with a field that the first version did not have."""
+
+    wings: tuple[int, ...] = (2, 1)
+
+
+def test_a_new_field_counts_only_where_it_differs_from_its_default():
+    plain, other, same = Larger(), Larger(wings=(3, 1)), Larger(wings=(2, 1))
+    assert plain.fingerprint == same.fingerprint == Config().fingerprint != other.fingerprint
+    assert plain.to_dict() == same.to_dict() == Config().to_dict()
+    assert other.to_dict() == Config().to_dict() | {"wings": [3, 1]}
+    # as in FINGERPRINTS: the JSON of Config(), and "wings":[3,1] behind "wgt_depth":1024
+    assert other.fingerprint == 0xF92632E19B4A0874
 
 
 @given(st.permutations(sorted(EXTENSIONS)), st.integers(0, 6))

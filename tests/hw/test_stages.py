@@ -4,7 +4,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem, Op
-from tilewright.hw.load import Load
+from tilewright.hw.rtl.load.unit import Load
 from tilewright.hw.stages import load_interval, nop_latency, stages, table
 
 

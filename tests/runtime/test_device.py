@@ -8,7 +8,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.device import Stats, open_device
-from tilewright.sim.device import ModelDevice
+from tilewright.sim.model.device import ModelDevice
 
 TINY = PRESETS["tiny"]
 
@@ -43,5 +43,5 @@ def test_statistics_are_json_with_totals():
 def test_a_device_is_opened_by_its_name():
     opened = open_device("model", TINY)
     assert isinstance(opened, ModelDevice) and opened.cfg is TINY
-    with pytest.raises(UnsupportedError, match="unknown device 'nowhere'; known are board, model, rtl, timing"):
+    with pytest.raises(UnsupportedError, match="unknown device 'nowhere'; known are board, model, rtl, spec, timing"):
         open_device("nowhere", TINY)

@@ -11,8 +11,8 @@ from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tens
 from tilewright.runtime.layout import pack_par
 from tilewright.runtime.loader import Loaded, run
 from tilewright.runtime.program import Program
-from tilewright.sim.device import ModelDevice
 from tilewright.sim.memory import PAGE
+from tilewright.sim.model.device import ModelDevice
 
 VTA, PYNQ = PRESETS["vta"], PRESETS["pynq_z1"]
 

@@ -9,7 +9,7 @@ from tilewright.hw.isa import FLAGS, AluOp, Isa, Mem, Op, Queue
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify, without_pair
-from tilewright.sim.device import ModelDevice
+from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import ODD, Recorder, record_random
 
 VTA, TINY = PRESETS["vta"], PRESETS["tiny"]
@@ -358,6 +358,7 @@ MISTAKES_OF_EXTENSIONS = [
     (lambda p: p.store(0, _out(p), 0, par=-1), EncodingError, "STOREQ.par_base = -1: outside"),
     (lambda p: p.store(0, _out(p), 0, y_size=2, par=0, par_step=64), EncodingError, "par_step = 64: outside 0..63"),
     (lambda p: p.store(0, _out(p), 0, par=0.5), ProgramError, "store: par, par_step is (0.5, 0): must be 2 integers"),
+    (lambda p: p.alu(7, []), ProgramError, "alu: operation 7 is not declared; use one of MIN, MAX, ADD, SHR, MUL, "),
     (lambda p: p.alu(AluOp.RESCALE, []), ProgramError, "alu: RESCALE needs imm, the PAR entry with its parameters"),
     (lambda p: p.alu(AluOp.RESCALE, [], imm=8), CapacityError, "alu reads PAR entry 8, but tiny has 8"),
     (lambda p: p.alu(AluOp.RESCALE, [], imm=-1), CapacityError, "alu reads PAR entry -1, but tiny has 8"),

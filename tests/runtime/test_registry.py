@@ -51,12 +51,12 @@ def test_an_unknown_device_is_named_with_the_known_ones(module):
     register_device("aboard", module, "Recorder")
     with pytest.raises(UnsupportedError) as caught:
         device_entry("nowhere")
-    assert str(caught.value) == "unknown device 'nowhere'; known are aboard, board, model, rtl, timing"
+    assert str(caught.value) == "unknown device 'nowhere'; known are aboard, board, model, rtl, spec, timing"
 
 
 def test_every_device_is_described(module):
     before = describe_devices()
-    assert before.startswith("`model` (what a program means), `timing` (") and before.endswith(
+    assert before.startswith("`model` (what a program means, computed fast), `spec` (") and before.endswith(
         " or `board` (a PYNQ-Z1)"
     )
     register_device("mine", module, "Recorder", "one of my own")

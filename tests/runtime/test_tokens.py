@@ -7,27 +7,25 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import FLAGS, Mem, Queue, entry_bytes
+from tilewright.hw.isa import FLAGS, Mem, entry_bytes
+from tilewright.hw.units import channels, queues
 from tilewright.runtime.access import Access, DramAccess
 from tilewright.runtime.buffer import Buffer
 from tilewright.runtime.tokens import (
-    CHANNELS,
     LastAccess,
     Row,
-    connected,
     deadlock_text,
     dram_cells,
     dram_granule,
     insert_tokens,
     nop,
-    pop_flag,
     popped,
-    push_flag,
     pushed,
 )
 
 TINY = PRESETS["tiny"]
-LOAD, COMPUTE, STORE = Queue
+LOAD, COMPUTE, STORE = queues(TINY)
+CHANNELS = channels(TINY)
 
 
 def load(start, stop, mem=Mem.INP, **dram):
@@ -126,7 +124,7 @@ def precedes(rows):
     """before[i, j]: row i is over when row j begins, from queue order and from the n-th pop after the n-th push."""
     n = len(rows)
     before = np.zeros((n, n), bool)
-    for queue in Queue:
+    for queue in queues(TINY):
         own = [k for k in range(n) if rows[k].queue == queue]
         for i, j in itertools.pairwise(own):
             before[i, j] = True
@@ -178,15 +176,6 @@ def test_every_conflict_of_a_random_trace_is_ordered(seed):
     assert all(before[position[i], position[j]] for i, j in conflicts)
 
 
-def test_channels_join_neighbours():
-    assert list(map(str, CHANNELS)) == ["LOAD -> COMPUTE", "COMPUTE -> LOAD", "COMPUTE -> STORE", "STORE -> COMPUTE"]
-    assert [(a.name, b.name) for a in Queue for b in Queue if connected(a, b)] == [
-        tuple(str(c).split(" -> ")) for c in CHANNELS
-    ]
-    assert (push_flag(LOAD, COMPUTE), pop_flag(COMPUTE, LOAD)) == ("push_next", "pop_prev")
-    assert (push_flag(STORE, COMPUTE), pop_flag(COMPUTE, STORE)) == ("push_prev", "pop_next")
-
-
 @pytest.mark.parametrize(
     "flag, pops, pushes",
     [
@@ -198,26 +187,26 @@ def test_channels_join_neighbours():
 )
 def test_flags_name_channels(flag, pops, pushes):
     fields = {**dict.fromkeys(FLAGS, 0), flag: 1}
-    assert " ".join(map(str, popped(COMPUTE, fields))) == pops
-    assert " ".join(map(str, pushed(COMPUTE, fields))) == pushes
+    assert " ".join(map(str, popped(CHANNELS, COMPUTE, fields))) == pops
+    assert " ".join(map(str, pushed(CHANNELS, COMPUTE, fields))) == pushes
 
 
 def test_the_ends_of_the_pipeline_have_one_neighbour():
     fields: dict[str, int] = dict.fromkeys(FLAGS, 1)
-    assert [list(map(str, f(q, fields))) for q in (LOAD, STORE) for f in (popped, pushed)] == [
+    assert [list(map(str, f(CHANNELS, q, fields))) for q in (LOAD, STORE) for f in (popped, pushed)] == [
         ["COMPUTE -> LOAD"], ["LOAD -> COMPUTE"], ["COMPUTE -> STORE"], ["STORE -> COMPUTE"],
     ]  # fmt: skip
 
 
 def test_a_deadlock_is_told_queue_by_queue():
     missing = {4: [CHANNELS[0], CHANNELS[3]], 7: [CHANNELS[2]]}
-    assert deadlock_text([None, 4, 7], missing.__getitem__, "insn {}".format) == (
+    assert deadlock_text(zip(queues(TINY), [None, 4, 7]), missing.__getitem__, "insn {}".format) == (
         "deadlock: LOAD is empty; COMPUTE waits for a token LOAD -> COMPUTE and STORE -> COMPUTE at insn 4; "
         "STORE waits for a token COMPUTE -> STORE at insn 7"
     )
 
 
-@pytest.mark.parametrize("queue", Queue)
+@pytest.mark.parametrize("queue", queues(TINY))
 def test_a_nop_belongs_to_its_queue_and_moves_nothing(queue):
     row = nop(queue)
     assert row.queue == queue and not row.accesses and row.dram is None
@@ -225,7 +214,7 @@ def test_a_nop_belongs_to_its_queue_and_moves_nothing(queue):
 
 
 def test_the_last_conflict_of_each_queue_is_known():
-    memory = LastAccess(8)
+    memory = LastAccess(3, 8)
     memory.note(LOAD, 3, True, slice(0, 4))
     memory.note(STORE, 5, False, np.array([2, 6]))
     assert memory.conflicts(COMPUTE, False, slice(0, 8)) == [3, 0, 0]

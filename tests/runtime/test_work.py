@@ -6,7 +6,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Op
 from tilewright.runtime.work import program_stats
-from tilewright.sim.device import ModelDevice
+from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import random_case
 
 TINY = PRESETS["tiny"]

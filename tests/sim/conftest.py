@@ -1,9 +1,8 @@
-"""What the tests of the model share: a machine to run instructions on, an interpreter to compare it with, a program."""
+"""What the tests of the model share: a machine to run instructions on, comparison with the definition, a program."""
 
 import math
 import sys
 import tracemalloc
-from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,9 +12,10 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.isa import PAR, AluOp, Isa, Mem, Op, Queue, depth, entry_bytes
+from tilewright.hw.isa import PAR, Isa, Mem, Op, Queue, depth, entry_bytes
 from tilewright.runtime.program import Program
-from tilewright.sim.model import Model
+from tilewright.sim.model.machine import Model
+from tilewright.sim.spec import SpecDevice
 from tilewright.sim.timing import predict
 
 TINY = PRESETS["tiny"]
@@ -23,7 +23,9 @@ UNEQUAL = {"extensions": TINY.extensions - {"depthwise"}}  # which needs equal b
 NARROW = {"extensions": TINY.extensions - {"acc8", "requant", "rescale"}}  # which need outputs of a byte
 CONFIGS = {
     "tiny": TINY,
-    "vta": PRESETS["vta"],
+    "block16": PRESETS["vta"].replace(
+        name="block16", uop_bytes=1 << 10, inp_bytes=1 << 11, wgt_bytes=1 << 15, acc_bytes=1 << 13
+    ),
     "batch2": TINY.replace(name="batch2", batch=2, inp_bytes=512, acc_bytes=4096),
     "wide_in": TINY.replace(name="wide_in", block_in=8, block_out=2, wgt_bits=4, **UNEQUAL),
     "wide_out": TINY.replace(name="wide_out", block_in=2, block_out=8, batch=2, acc_bytes=4096, wgt_bits=2, **UNEQUAL),
@@ -67,150 +69,16 @@ class Machine:
         """Execute `insns` and a FINISH."""
         return self.model.run(*self.put([*insns, {"op": Op.FINISH}], address))
 
-    def interpreter(self) -> "Interpreter":
-        """An interpreter with the same memory contents."""
-        return Interpreter(self.cfg, self.dram.copy())
-
     def scratchpads(self) -> dict[str, np.ndarray]:
-        """Contents in the interpreter's shapes."""
+        """Contents in the definition's shapes; fields are the last axis."""
         cfg, s = self.cfg, self.model.state
         return {
             "inp": s.inp.reshape(cfg.inp_depth, cfg.batch, cfg.block_in),
             "wgt": s.wgt.reshape(cfg.wgt_depth, cfg.block_out, cfg.block_in),
             "acc": s.acc.reshape(cfg.acc_depth, cfg.batch, cfg.block_out),
-            "uop": s.uop,
+            "uop": np.stack([*self.isa.uop.decode(s.uop.astype(np.uint64)[:, None]).values()], axis=-1)[:, None],
             "par": np.stack([s.par[name] for name in PAR.fields], axis=-1),
         }
-
-
-class Interpreter:
-    """Executes instructions one micro-op at a time, from the note on the instruction set alone."""
-
-    def __init__(self, cfg: Config, dram: np.ndarray):
-        self.cfg, self.dram = cfg, dram
-        self.inp = np.zeros((cfg.inp_depth, cfg.batch, cfg.block_in), np.int64)
-        self.wgt = np.zeros((cfg.wgt_depth, cfg.block_out, cfg.block_in), np.int64)
-        self.acc = np.zeros((cfg.acc_depth, cfg.batch, cfg.block_out), np.int64)
-        self.uop = np.zeros(cfg.uop_depth, np.int64)
-        self.par = [[(0,) * 7] * cfg.block_out for _ in range(cfg.par_entries)]
-
-    def run(self, insns, uop_format) -> None:
-        """Execute `insns`, dicts of fields, one after the other."""
-        for f in insns:
-            f = defaultdict(int, f)
-            if f["op"] in (Op.LOAD, Op.LOADP):
-                self._load(f)
-            elif f["op"] == Op.STORE:
-                self._store(f)
-            elif f["op"] in (Op.GEMM, Op.DWGEMM, Op.ALU):
-                self._loop(f, uop_format)
-
-    def _entry(self, mem, index, shape, bits):
-        """The numbers of one DRAM entry, by way of one big integer."""
-        size = entry_bytes(self.cfg, mem)
-        number = int.from_bytes(self.dram[index * size : (index + 1) * size].tobytes(), "little")
-        values = [number >> i * bits & (1 << bits) - 1 for i in range(size * 8 // bits)]
-        return np.array([v - (1 << bits) if v >> bits - 1 else v for v in values]).reshape(shape)
-
-    def _load(self, f):
-        mem, cfg = f["mem"], self.cfg
-        if f["x_size"] == 0:
-            return
-        if mem == Mem.UOP:
-            for x in range(f["x_size"]):
-                at = 4 * (f["dram_base"] + x)
-                self.uop[f["sram_base"] + x] = int.from_bytes(self.dram[at : at + 4].tobytes(), "little")
-            return
-        if mem == Mem.PAR:
-            for y, x in np.ndindex(f["y_size"], f["x_size"]):
-                index = f["dram_base"] + y * f["x_stride"] + x
-                self.par[f["sram_base"] + y * f["x_size"] + x] = self._parameters(index)
-            return
-        memory = {Mem.INP: self.inp, Mem.WGT: self.wgt}.get(mem, self.acc)
-        bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32, Mem.ACC8: 8}[mem]
-        pad = f["pad_value"] if bits >= 8 else (f["pad_value"] + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
-        width = f["x_pad_0"] + f["x_size"] + f["x_pad_1"]
-        for y in range(f["y_pad_0"] + f["y_size"] + f["y_pad_1"]):
-            for x in range(width):
-                row, column = y - f["y_pad_0"], x - f["x_pad_0"]
-                at = f["sram_base"] + y * width + x
-                if 0 <= row < f["y_size"] and 0 <= column < f["x_size"]:
-                    index = f["dram_base"] + row * f["x_stride"] + column
-                    memory[at] = self._entry(mem, index, memory.shape[1:], bits)
-                else:
-                    memory[at] = pad
-
-    def _parameters(self, index):
-        """(bias, multiplier, exponent, zero point, low, high, mode) of each channel of a PAR entry."""
-        out = []
-        for c in range(self.cfg.block_out):
-            at = 12 * (index * self.cfg.block_out + c)
-            number, values = int.from_bytes(self.dram[at : at + 12].tobytes(), "little"), []
-            for bits, signed in ((32, 1), (31, 0), (6, 1), (8, 1), (8, 1), (8, 1), (1, 0)):
-                value, number = number & (1 << bits) - 1, number >> bits
-                values.append(value - (1 << bits) if signed and value >> bits - 1 else value)
-            out.append(tuple(values))
-        return out
-
-    def _requantised(self, f, y, values):
-        """The accumulators `values` (batch, block_out) of row y as STORE OUTQ writes them."""
-        out = []
-        for c, (bias, multiplier, exponent, zero_point, low, high, mode) in enumerate(
-            self.par[f["par_base"] + y * f["par_step"]]
-        ):
-            column = [scaled(int(wrap(int(v) + bias)), multiplier, exponent, mode) for v in values[:, c]]
-            out.append([min(max(zero_point + r, low), high) for r in column])
-        return np.array(out).T
-
-    def _store(self, f):
-        size, bits = entry_bytes(self.cfg, Mem.OUT), self.cfg.out_bits
-        for y in range(f["y_size"]):
-            for x in range(f["x_size"]):
-                values = self.acc[f["sram_base"] + y * f["x_size"] + x]
-                values = self._requantised(f, y, values) if f["mem"] == Mem.OUTQ else values
-                number = sum((int(v) & (1 << bits) - 1) << i * bits for i, v in enumerate(values.reshape(-1)))
-                at = (f["dram_base"] + y * f["x_stride"] + x) * size
-                self.dram[at : at + size] = np.frombuffer(number.to_bytes(size, "little"), np.uint8)
-
-    def _loop(self, f, uop_format):
-        words = self.uop[f["uop_bgn"] : f["uop_end"]].astype(np.uint64)[:, None]
-        uops = list(zip(*(uop_format.decode(words)[key].tolist() for key in ("dst", "src", "wgt"))))
-        for i in range(f["iter_out"]):
-            for j in range(f["iter_in"]):
-                for dst, src, wgt in uops:
-                    d = dst + i * f.get("dst_out", 0) + j * f.get("dst_in", 0)
-                    s = src + i * f.get("src_out", 0) + j * f.get("src_in", 0)
-                    w = wgt + i * f.get("wgt_out", 0) + j * f.get("wgt_in", 0)
-                    if f["op"] == Op.ALU:
-                        self.acc[d] = self._alu(f, self.acc[d], f["imm"] if f["use_imm"] else self.acc[s])
-                    elif f.get("reset"):
-                        self.acc[d] = 0
-                    else:
-                        if f["op"] == Op.DWGEMM:
-                            dot = self.inp[s] * self.wgt.reshape(-1, self.cfg.block_out)[w]
-                        else:
-                            dot = self.inp[s] @ self.wgt[w].T
-                        self.acc[d] = wrap(dot if f.get("overwrite") else self.acc[d] + dot)
-
-    def _alu(self, f, a, b):
-        if f["alu_op"] == AluOp.RESCALE:
-            out = a.copy()
-            for c, (_, multiplier, exponent, *_, mode) in enumerate(self.par[f["imm"]]):
-                out[:, c] = [int(wrap(scaled(int(v), multiplier, exponent, mode))) for v in a[:, c]]
-            return out
-        if f["alu_op"] == AluOp.SHR:
-            b = np.broadcast_to(b, a.shape)
-            shifted = [
-                (int(x) >> min(int(n), 64)) if n >= 0 else int(x) << min(-int(n), 32)
-                for x, n in zip(a.reshape(-1), b.reshape(-1))
-            ]
-            return wrap(np.array([(v + (1 << 31)) % (1 << 32) - (1 << 31) for v in shifted]).reshape(a.shape))
-        return {
-            AluOp.MIN: lambda: np.minimum(a, b),
-            AluOp.MAX: lambda: np.maximum(a, b),
-            AluOp.ADD: lambda: wrap(a + b),
-            AluOp.MUL: lambda: wrap(a * b),
-        }[f["alu_op"]]()
 
 
 def wrap(x):
@@ -373,18 +241,27 @@ def overlapped():
     return predicted
 
 
+def contents(spec: SpecDevice) -> dict[str, np.ndarray]:
+    """The scratchpads of the definition; fields are the last axis."""
+    held = {name: list(getattr(spec, name).values()) for name in ("inp", "wgt", "acc", "uop", "par")}
+    held |= {name: [[[*fields.values()] for fields in entry] for entry in held[name]] for name in ("uop", "par")}
+    return {name: np.array(entries) for name, entries in held.items()}
+
+
 @pytest.fixture
 def agree():
-    """Runs `insns` on a machine and on the interpreter, and compares every memory."""
+    """Runs `insns` on a machine and as the definition says, and compares every memory."""
 
     def check(m: Machine, insns: list[dict]):
-        m.put([*insns, {"op": Op.FINISH}])
-        reference = m.interpreter()
+        place = m.put([*insns, {"op": Op.FINISH}])
+        spec, dram = SpecDevice(m.cfg), m.dram.copy()
+        expected = spec.run_image(dram, *place)
         stats = m.run(insns)
-        reference.run(insns, m.isa.uop)
+        assert stats == expected
+        wanted = contents(spec)
         for name, got in m.scratchpads().items():
-            np.testing.assert_array_equal(got, getattr(reference, name), err_msg=name)
-        np.testing.assert_array_equal(m.dram, reference.dram)
+            np.testing.assert_array_equal(got, wanted[name], err_msg=name)
+        np.testing.assert_array_equal(m.dram, dram)
         return stats
 
     return check

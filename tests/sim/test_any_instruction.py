@@ -1,5 +1,5 @@
-"""Model and circuit end alike on instructions with any values in their fields: same memory, or same error at the same
-instruction."""
+"""Definition, model and circuit end alike on instructions with any values in their fields: same memory, or same error
+at the same instruction."""
 
 import shutil
 
@@ -9,13 +9,13 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ExecutionError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op, Queue, depth, entry_bytes
-from tilewright.sim.device import ModelDevice
 from tilewright.sim.dram import Dram
+from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import ODD
 from tilewright.sim.rtl import RtlDevice
+from tilewright.sim.spec import SpecDevice
 
-pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
-
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 SIZE = 1 << 16  # of memory; STORE writes to its second half
 UOPS, UOPS_AT = 32, SIZE // 2 - 1024
 VISITS = 3000  # of one instruction, at most
@@ -141,31 +141,43 @@ def ends(device, image, address, count):
     return image.tobytes()
 
 
-def compare(cfg, seeds):
-    """Run program after program; after an error both begin anew. Returns how many ended well."""
+def circuit(cfg, seed):
+    return RtlDevice(cfg, dram=Dram.random(seed), watchdog=20_000)
+
+
+def definition(cfg, seed):
+    return SpecDevice(cfg)
+
+
+def compare(cfg, seeds, other):
+    """Run program after program on the model and on `other`; both start from zero after an error.
+
+    Returns how many ended well.
+    """
     devices, well = None, 0
     for seed in seeds:
         print(f"{cfg.name} seed {seed}")
-        if devices is None:
-            devices = ModelDevice(cfg), RtlDevice(cfg, dram=Dram.random(seed), watchdog=20_000)
+        devices = devices or (ModelDevice(cfg), other(cfg, seed))
         image, address, count = Writer(cfg, seed).program()
-        expected, got = (ends(device, image.copy(), address, count) for device in devices)
-        assert got == expected, f"{cfg.name} seed {seed}: the model {expected[:2]}, the circuit {got[:2]}"
-        if isinstance(expected, tuple):
+        model, got = (ends(device, image.copy(), address, count) for device in devices)
+        assert got == model, f"{cfg.name} seed {seed}: the model {model[:2]}, the {other.__name__} {got[:2]}"
+        if isinstance(model, tuple):
             devices = None
         else:
             well += 1
     return well
 
 
+@pytest.mark.parametrize("other", [definition, pytest.param(circuit, marks=needs_compiler)])
 @pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD], ids=lambda c: c.name)
-def test_both_end_alike(cfg):
-    well = compare(cfg, range(150))
+def test_both_end_alike(cfg, other):
+    well = compare(cfg, range(150), other)
     assert 30 < well < 120
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("other", [definition, pytest.param(circuit, marks=needs_compiler)])
 @pytest.mark.parametrize("chunk", range(10))
 @pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD], ids=lambda c: c.name)
-def test_both_end_alike_on_many(cfg, chunk):
-    compare(cfg, range(1000 + 200 * chunk, 1200 + 200 * chunk))
+def test_both_end_alike_on_many(cfg, chunk, other):
+    compare(cfg, range(1000 + 200 * chunk, 1200 + 200 * chunk), other)

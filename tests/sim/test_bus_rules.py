@@ -1,4 +1,4 @@
-"""sim/harness.cpp: every bus rule is seen to fire on a master that breaks it, and memory behaves as described."""
+"""sim/rtl/harness.cpp: every bus rule is seen to fire on a master that breaks it, and memory behaves as described."""
 
 from pathlib import Path
 
@@ -7,9 +7,10 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, UnsupportedError
-from tilewright.sim import rtl, verilator
 from tilewright.sim.dram import ZYNQ_HP, Dram
-from tilewright.sim.rtl import ProtocolError, Simulation
+from tilewright.sim.rtl import device as rtl
+from tilewright.sim.rtl import verilator
+from tilewright.sim.rtl.device import ProtocolError, Simulation
 
 MASTER = Path(__file__).with_name("bus_master.v")
 SLOW = ZYNQ_HP.replace(outstanding=1, outstanding_writes=1, port_bytes=1)

@@ -7,7 +7,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ConfigError, FileError, UnsupportedError
 from tilewright.hw.isa import Mem, Op
 from tilewright.runtime import registry
-from tilewright.sim.device import ModelDevice
+from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.replay import replay_case
 

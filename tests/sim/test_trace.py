@@ -10,7 +10,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError
 from tilewright.hw.isa import Mem
 from tilewright.runtime.program import Program
-from tilewright.sim.rtl_trace import Trace
+from tilewright.sim.rtl.watch import Trace
 from tilewright.sim.timing import predict
 from tilewright.sim.trace import of_timing, of_trace, write_chrome
 

@@ -1,4 +1,4 @@
-"""Every golden case of the shared directory, on the model."""
+"""Every golden case of the shared directory, as the definition says and on the model."""
 
 from pathlib import Path
 
@@ -11,8 +11,9 @@ CASES = sorted(VECTORS.glob("*.npz"))
 
 
 @pytest.mark.skipif(not CASES, reason="../shared/vectors is absent")
+@pytest.mark.parametrize("on", ["spec", "model"])
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_golden_case(path):
-    result = replay_case(path)
+def test_golden_case(path, on):
+    result = replay_case(path, on)
     assert result.passed, result.detail
     assert result.stats.insns["FINISH"] == 1

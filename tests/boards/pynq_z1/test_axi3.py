@@ -13,8 +13,8 @@ from amaranth.sim import Simulator
 
 from tilewright.boards.pynq_z1.axi3 import RegisterBridge, port_address, read_arguments, write_arguments
 from tilewright.boards.pynq_z1.board import Board
-from tilewright.hw.axi import AxiLite, AxiRead, AxiWrite
 from tilewright.hw.config import PRESETS
+from tilewright.hw.rtl.axi import AxiLite, AxiRead, AxiWrite
 
 BASE = Board().base
 OKAY, SLVERR, DECERR = 0, 2, 3

@@ -145,7 +145,7 @@ def test_random_programs_equal_the_model(powered, seed):
 def digits(cfg, device, images):
     """The digits network on `device` and on the model; their outputs and the labels must be equal."""
     pytest.importorskip("tvm")
-    from tilewright.compiler.frontend import import_onnx
+    from tilewright.compiler.frontend.onnx import import_onnx
     from tilewright.compiler.network import compile_graph
 
     executable = compile_graph(import_onnx(DIGITS / "digits.onnx"), cfg)

@@ -21,8 +21,8 @@ from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.runtime.device import open_device
 from tilewright.runtime.loader import Loaded
 from tilewright.sim.random_programs import Recorder, record_random
-from tilewright.sim.rtl import HARNESS, build_harness
-from tilewright.sim.verilator import cached, identity
+from tilewright.sim.rtl.device import HARNESS, build_harness
+from tilewright.sim.rtl.verilator import cached, identity
 
 CFG = PRESETS["tiny"]
 PS7 = Path(__file__).with_name("ps7.v")

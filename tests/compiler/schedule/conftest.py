@@ -10,7 +10,7 @@ from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime import layout
 from tilewright.runtime.loader import run
 from tilewright.runtime.verify import verify
-from tilewright.sim.device import ModelDevice
+from tilewright.sim.model.device import ModelDevice
 
 _SMALL = Config(
     inp_bytes=1 << 12,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from tilewright.compiler.api import build_into
 from tilewright.compiler.schedule.depthwise import depthwise
-from tilewright.compiler.slots import Placement
 from tilewright.compiler.tile import Tile
+from tilewright.compiler.tir.placement import Placement
 from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError, UnsupportedError

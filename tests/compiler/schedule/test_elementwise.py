@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler import build
-from tilewright.compiler.measure import cycles_of
 from tilewright.compiler.schedule.elementwise import elementwise
 from tilewright.compiler.schedule.layer import layer_of
 from tilewright.compiler.tile import Tile
+from tilewright.compiler.tune.measure import cycles_of
 from tilewright.hw import rounding
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError

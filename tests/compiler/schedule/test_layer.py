@@ -1,11 +1,17 @@
 """compiler/schedule/layer.py: what the ready schedules have in common."""
 
+from functools import partial
+from typing import Any
+
 import pytest
 
-from tilewright.compiler.schedule.conv2d import conv2d
+from tilewright.compiler.conv_shape import ConvShape
+from tilewright.compiler.schedule.conv2d import conv2d, conv2d_of
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.schedule.layer import layer_of
-from tilewright.compiler.tile import Tile, Work, best_tile
+from tilewright.compiler.schedule.tiling import best_tile
+from tilewright.compiler.schedule.work import Work
+from tilewright.compiler.tile import Tile
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
 
@@ -14,7 +20,7 @@ TINY = PRESETS["tiny"]
 
 def test_the_layer_of_a_ready_schedule_has_its_size_and_no_tile():
     layer = layer_of(dense, TINY, 1, 20, 24, epilogue=[("add", "b"), ("max", 0)])
-    assert layer.work == Work(1, 6, 5, operands=1, alu_ops=2) and layer.cfg == TINY
+    assert layer.work == Work(ConvShape(1, 20, 1, 1, 24), 1, 6, 5, operands=1, alu_ops=2) and layer.cfg == TINY
     assert "vthread" not in layer.func.script() and "local." not in layer.func.script()
 
 
@@ -45,3 +51,23 @@ def test_a_layer_that_does_not_exist_is_the_schedules_error():
 def test_a_layer_whose_tile_is_given_leaves_nothing_to_find():
     with pytest.raises(ScheduleError, match="dense: its tile is given, but is to be found: leave tile out"):
         layer_of(dense, TINY, 1, 20, 24, tile=Tile())
+
+
+@pytest.mark.parametrize(
+    "ready, name",
+    [
+        (partial(conv2d, TINY, 1, 5, 6, 8, 8, 3, 3), "colour"),
+        (partial(dense, TINY, 1, 20, 24), "colour"),
+        (partial(dense, TINY, 1, 20, 24), "pad_value"),
+    ],
+)
+def test_options_that_a_schedule_does_not_have_are_refused(ready, name):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{name}'"):
+        ready(**{name: 3})
+
+
+def test_a_shape_and_its_extents_make_the_same_schedule():
+    options: Any = {"pad_value": 3, "epilogue": [("shr", 4)], "vthreads": 1}
+    shape = ConvShape(1, 8, 5, 6, 12, (3, 2), (2, 1), (1, 0, 1, 1), (1, 2))
+    by_extents = conv2d(TINY, 1, 5, 6, 8, 12, 3, 2, (2, 1), (1, 0, 1, 1), (1, 2), **options)
+    assert by_extents.mod.script() == conv2d_of(TINY, shape, **options).mod.script()

@@ -218,14 +218,14 @@ def _placed(check: re.Match) -> str:
 
 
 def mutated(module: str, *changes: str) -> types.ModuleType:
-    """The module `tilewright.hw.<module>` with `changes` of its text, each before and after; each is seen to apply."""
-    original = importlib.import_module(f"tilewright.hw.{module}")
+    """The module `tilewright.hw.rtl.<module>` with `changes` of its text (before, after), each of which applies."""
+    original = importlib.import_module(f"tilewright.hw.rtl.{module}")
     text = inspect.getsource(original)
     for before, after in zip(changes[::2], changes[1::2], strict=True):
-        assert text.count(before) == 1, f"hw/{module}.py has changed; the mutation {before!r} needs a new place"
+        assert text.count(before) == 1, f"{original.__name__} has changed; the mutation {before!r} needs a new place"
         text = text.replace(before, after)
     changed = types.ModuleType(original.__name__ + "_mutated")
-    changed.__package__ = "tilewright.hw"
+    changed.__package__ = original.__package__
     exec(compile(text, f"{module}_mutated.py", "exec"), changed.__dict__)
     return changed
 

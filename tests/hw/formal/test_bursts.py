@@ -1,4 +1,4 @@
-"""hw/read_port.py and hw/bursts.py, by induction: bursts keep the rules of AXI and cover exactly what was asked for."""
+"""hw/rtl/read_port.py, hw/rtl/store/bursts.py, by induction: bursts keep AXI's rules and cover just what was asked."""
 
 import pytest
 
@@ -111,13 +111,13 @@ def answers(spec, dut, calls, wait):
 
 @pytest.mark.parametrize("clients", [1, 3])
 def test_reads_keep_the_rules(solver, new_spec, clients):
-    from tilewright.hw.read_port import ReadPort
+    from tilewright.hw.rtl.read_port import ReadPort
 
     solver.proved(read_port(new_spec(), ReadPort, clients))
 
 
 def test_the_assumptions_leave_long_bursts(solver, new_spec):
-    from tilewright.hw.read_port import ReadPort
+    from tilewright.hw.rtl.read_port import ReadPort
 
     solver.reached(read_port(new_spec(), ReadPort), 8)
 
@@ -205,13 +205,13 @@ def stored_lengths(spec, bursts):
 
 
 def test_writes_keep_the_rules(solver, new_spec):
-    from tilewright.hw.bursts import StoreBursts
+    from tilewright.hw.rtl.store.bursts import StoreBursts
 
     solver.proved(store(new_spec(), StoreBursts))
 
 
 def test_writes_have_as_many_beats_as_told_within_8_cycles(solver, new_spec):
-    from tilewright.hw.bursts import StoreBursts
+    from tilewright.hw.rtl.store.bursts import StoreBursts
 
     solver.bounded(stored_lengths(new_spec(), StoreBursts), 8)
 
@@ -229,5 +229,5 @@ def test_writes_have_as_many_beats_as_told_within_8_cycles(solver, new_spec):
     ],
 )
 def test_a_wrong_store_is_found(solver, new_spec, mutant, changes, spec, text):
-    changed = mutant("bursts", *changes)
+    changed = mutant("store.bursts", *changes)
     solver.refuted(spec(new_spec(), changed.StoreBursts), text, 8)

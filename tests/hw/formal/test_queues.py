@@ -1,4 +1,4 @@
-"""hw/fifo.py, by induction: queues neither lose nor invent words, and keep their order."""
+"""hw/rtl/fifo.py, by induction: queues neither lose nor invent words, and keep their order."""
 
 import pytest
 
@@ -61,20 +61,20 @@ def ordered(spec, fifo, depth):
 
 @pytest.mark.parametrize("depth", [3, 64])
 def test_words_are_neither_lost_nor_invented(solver, new_spec, depth):
-    from tilewright.hw.fifo import Fifo
+    from tilewright.hw.rtl.fifo import Fifo
 
     solver.proved(counted(new_spec(), Fifo, depth))
 
 
 @pytest.mark.parametrize("depth", [2, 3, pytest.param(8, marks=pytest.mark.slow)])
 def test_words_keep_their_order(solver, new_spec, depth):
-    from tilewright.hw.fifo import Fifo
+    from tilewright.hw.rtl.fifo import Fifo
 
     solver.proved(ordered(new_spec(), Fifo, depth))
 
 
 def test_words_come_out(solver, new_spec):
-    from tilewright.hw.fifo import Fifo
+    from tilewright.hw.rtl.fifo import Fifo
 
     solver.reached(ordered(new_spec(), Fifo, 3), 12)
 

@@ -1,4 +1,4 @@
-"""hw/mover.py, within so many cycles: a load writes only the entries of its tile."""
+"""hw/rtl/load/mover.py, within so many cycles: a load writes only the entries of its tile."""
 
 import pytest
 
@@ -35,13 +35,13 @@ def one_load(spec, mover):
 
 @pytest.mark.parametrize("cycles", [CYCLES, pytest.param(CYCLES + 2, marks=pytest.mark.slow)])
 def test_a_load_writes_only_its_tile_within_so_many_cycles(solver, new_spec, cycles):
-    from tilewright.hw.mover import Mover
+    from tilewright.hw.rtl.load.mover import Mover
 
     solver.bounded(one_load(new_spec(), Mover), cycles)
 
 
 def test_a_load_of_three_entries_ends(solver, new_spec):
-    from tilewright.hw.mover import Mover
+    from tilewright.hw.rtl.load.mover import Mover
 
     solver.reached(one_load(new_spec(), Mover), CYCLES + 1)
 
@@ -55,7 +55,7 @@ def test_a_load_of_three_entries_ends(solver, new_spec):
     ],
 )
 def test_a_wrong_mover_is_found(solver, new_spec, mutant, monkeypatch, part, before, after):
-    from tilewright.hw import mover
+    from tilewright.hw.rtl.load import mover
 
-    monkeypatch.setattr(mover, part, getattr(mutant(part.lower(), before, after), part))
+    monkeypatch.setattr(mover, part, getattr(mutant(f"load.{part.lower()}", before, after), part))
     solver.refuted(one_load(new_spec(), mover.Mover), RANGE, CYCLES)

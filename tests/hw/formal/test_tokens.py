@@ -1,4 +1,4 @@
-"""hw/dependence.py, by induction: token channels neither lose nor invent tokens."""
+"""hw/rtl/tokens.py, by induction: token channels neither lose nor invent tokens."""
 
 import pytest
 
@@ -27,13 +27,13 @@ def tokens(spec, channel, depth):
 
 @pytest.mark.parametrize("depth", [1, 1023])
 def test_tokens_are_neither_lost_nor_invented(solver, new_spec, depth):
-    from tilewright.hw.dependence import TokenChannel
+    from tilewright.hw.rtl.tokens import TokenChannel
 
     solver.proved(tokens(new_spec(), TokenChannel, depth))
 
 
 def test_a_channel_fills(solver, new_spec):
-    from tilewright.hw.dependence import TokenChannel
+    from tilewright.hw.rtl.tokens import TokenChannel
 
     solver.reached(tokens(new_spec(), TokenChannel, 6), 8)
 
@@ -49,6 +49,6 @@ def test_a_channel_fills(solver, new_spec):
     ],
 )
 def test_a_wrong_channel_is_found(solver, new_spec, mutant, before, after, text):
-    changed = mutant("dependence", before, after)
+    changed = mutant("tokens", before, after)
     spec = tokens(new_spec(), changed.TokenChannel, 5)
     solver.refuted(spec, text, 8)

@@ -1,0 +1,96 @@
+"""Files of `tilewright bench resnet18 --out`: roofline plot, table and timeline."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...hw.config import Config
+    from ...sim.trace import Event
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder` where there is none. Raises `FileError` where that fails."""
+    from ...hw.errors import FileError
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise FileError(f"{folder}: cannot be made ({exc.strerror})") from None
+
+
+def write_all(
+    folder: Path, rows: Sequence[dict[str, Any]], cfg: Config, runs: Sequence[tuple[str, int, Sequence[Event]]]
+) -> list[str]:
+    """Write what the rows give, and the timeline of `runs`: names, cycles, and what happened in them.
+
+    Returns the paths, all in `folder`, which exists. Raises `FileError` where that fails.
+    """
+    written = [write_table(folder / "layers.csv", rows)]
+    if rows[0]["cycles"] is not None:
+        points = [row for row in rows if row["macs"]]
+        written += [plot_roofline(folder / f"roofline.{kind}", points, cfg) for kind in ("png", "svg") if points]
+        written.append(write_timeline(folder / "timeline.json", runs))
+    return [str(path) for path in written]
+
+
+def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
+    """One line per layer, with the keys of the first row as columns."""
+    from ...runtime.files import atomic_write
+
+    with atomic_write(path) as temporary, open(temporary, "w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def plot_roofline(path: Path, rows: Sequence[dict[str, Any]], cfg: Config) -> Path:
+    """Multiply-accumulates per cycle over those per byte, of layers, under what compute and memory allow."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    from ...runtime.files import atomic_write
+    from ...sim.dram import ZYNQ_HP
+
+    one, both = ZYNQ_HP.port_bytes, ZYNQ_HP.total_bytes
+    shapes = {row["name"].split(".")[0]: row for row in rows}
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot(xscale="log", yscale="log", xlabel="multiply-accumulates per byte moved")
+    axes.set_ylabel("multiply-accumulates per cycle")
+    peak = cfg.macs_per_cycle
+    intensity = {name: row["macs"] / (row["load_bytes"] + row["store_bytes"]) for name, row in shapes.items()}
+    ends = min([*intensity.values(), peak / one]) / 2, max([*intensity.values(), peak / one]) * 2
+    for width, text in ((one, "one port"), (both, "both ports")):
+        knee = peak / width
+        axes.plot([ends[0], knee], [ends[0] * width, peak], label=f"{width} bytes per cycle, {text}")
+    axes.plot([peak / both, ends[1]], [peak, peak], label=f"{peak} per cycle, {cfg.name}")
+    for name, row in shapes.items():
+        x, y = intensity[name], row["macs"] / row["cycles"]
+        axes.plot([x], [y], "o", color="black", markersize=4)
+        axes.annotate(name, (x, y), xytext=(4, -9), textcoords="offset points", fontsize=8)
+    axes.legend(loc="lower right")
+    axes.grid(alpha=0.3)
+    with atomic_write(path) as temporary:
+        figure.savefig(
+            temporary, format=path.suffix[1:], dpi=150, metadata={"Date": None} if path.suffix == ".svg" else None
+        )
+    return path
+
+
+def write_timeline(path: Path, runs: Sequence[tuple[str, int, Sequence[Event]]]) -> Path:
+    """What every unit does in every cycle, one program after the other; for ui.perfetto.dev."""
+    from ...sim.trace import Event, write_chrome
+
+    events, now = [], 0
+    for name, cycles, found in runs:
+        events.append(Event("layer", name, now, now + cycles))
+        events += [dataclasses.replace(event, start=event.start + now, end=event.end + now) for event in found]
+        now += cycles
+    write_chrome(path, events, "ResNet-18")
+    return path

@@ -1,0 +1,54 @@
+"""What `tilewright bench` says of layers in JSON, of whichever workload: one document, one set of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import report
+
+if TYPE_CHECKING:
+    from ...hw.config import Config
+    from ...runtime.device import Stats
+
+
+def facts(workload: str, cfg: Config, device: str, skip: Iterable[str] = ()) -> dict[str, Any]:
+    """What was measured: `workload` on `device`, as the document begins."""
+    from ...sim.dram import ZYNQ_HP
+
+    found = {"workload": workload, "config": cfg.name, "dram": ZYNQ_HP.name, "device": device}
+    return found | {"skip": sorted(skip)}
+
+
+def row(cfg: Config, stats: Stats, *, macs: int, instructions: int, exact: bool) -> dict[str, Any]:
+    """What every layer's row says behind its `name` and `op`.
+
+    `cycles` is None on a device without a clock, and so are the rates. `gemm_busy` and `other_busy` are the cycles that
+    products of tiles, and ALU and depthwise micro-ops, take at one per cycle; `ideal` those of the layer's own `macs`.
+    """
+    gemm = stats.macs // cfg.macs_per_cycle
+    found = {
+        "cycles": stats.cycles,
+        "gemm_busy": gemm,
+        "other_busy": stats.uops - gemm,
+        "load_bytes": stats.bytes_loaded.total(),
+        "store_bytes": stats.bytes_stored.total(),
+        "ideal": macs / cfg.macs_per_cycle,
+        "macs": macs,
+        "instructions": instructions,
+        "exact": exact,
+    }
+    return found | rates(found)
+
+
+def rates(row: dict[str, Any]) -> dict[str, float | None]:
+    """Per cycle of `row`, a layer's or a sum: the part that `ideal` is, and bytes moved."""
+    cycles, moved = row["cycles"], row["load_bytes"] + row["store_bytes"]
+    if not cycles:
+        return {"utilisation": None, "bytes_per_cycle": None}
+    return {"utilisation": row["ideal"] / cycles, "bytes_per_cycle": moved / cycles}
+
+
+def emit(about: dict[str, Any], rows: Sequence[dict[str, Any]], sums: dict[str, Any]) -> None:
+    """Print the document: `about`, from `facts`, the layers' rows, and their sums."""
+    report.emit_json(about | {"layers": rows} | sums)

@@ -1,0 +1,225 @@
+"""`tilewright bench`: the speed of the behavioural model and where its time goes, or the cycles of the circuit."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from .. import report
+from ..main import THREAD_VARIABLES
+from ..options import config_option, device_option, device_options, json_option, skip_option
+from . import rows as bench_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...hw.config import Config
+    from ...runtime.device import Stats
+    from ...runtime.launch import Launch
+
+RUNS = 5
+# module of the model -> what it executes
+PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
+REST = "rest"
+
+
+@click.command()
+@click.argument("workload", required=False, type=click.Choice(["resnet18"]))
+@click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer; may be given several times.")
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of matrix products.")
+@device_option()
+@skip_option
+@config_option()
+@click.option(
+    "--compare",
+    multiple=True,
+    type=click.Choice(["threads", "tiles"]),
+    help="With resnet18: virtual threads on against off; searched tiles against the largest that fit.",
+)
+@click.option(
+    "--out",
+    metavar="FOLDER",
+    help="With resnet18: write layers.csv and, where cycles are known, roofline.png, roofline.svg and timeline.json.",
+)
+@json_option
+def command(
+    workload: str | None,
+    layers: tuple[str, ...],
+    threads: int,
+    device: str,
+    skip: tuple[str, ...],
+    config: str,
+    compare: tuple[str, ...],
+    out: str | None,
+    as_json: bool,
+) -> int:
+    """Measure model or circuit on the convolutions C2 to C12 of ResNet-18, batch 1, with our own schedules.
+
+    A layer is compiled once. The behavioural model replays the recorded program, and the time is the best of 5
+    replays, without compiling and without moving data in and out. The circuit (`--on rtl`) runs it once: its cycles,
+    and the share of them in which all multipliers do useful work. `exact` says whether every output equals a numpy
+    computation that cannot round. The exit status is 0 only if all are.
+
+    `bench resnet18` measures all layers of the network instead, requantised, `--on timing` or `--on rtl`: cycles,
+    utilisation, what bounds the layer, the roofline (GEMM, loads and stores at full speed, each tensor moved once), and
+    what is published of VTA. `--compare` adds what the same circuit needs with other schedules, by the timing model.
+    """
+    for variable in THREAD_VARIABLES:
+        os.environ[variable] = str(threads)
+    from ...hw.config import load_config
+    from .layers import resnet18_layers
+
+    options = device_options(device, None, skip)
+    cfg = load_config(config)
+    if workload:
+        from .resnet18 import run
+
+        return run(layers, cfg, device, options, compare, out, as_json)
+    if compare or out:
+        raise click.UsageError("--compare and --out go with a workload: tilewright bench resnet18")
+    names = list(layers) or list(resnet18_layers())
+    rows, profile = [], dict.fromkeys([*PARTS, REST], 0.0)
+    with report.progress("compiling and running", len(names)) as advance:
+        for name in names:
+            advance(0, name)
+            row, replay = _measure(name, cfg, device, options)
+            if device == "model":
+                _add_profile(replay, profile)
+            rows.append(row)
+            advance()
+    facts, total = bench_rows.facts("convolutions", cfg, device, skip), _total(rows)
+    if device == "model":
+        shares = {part: seconds / sum(profile.values()) for part, seconds in profile.items()}
+        facts |= {"threads": threads, "runs": RUNS, "time_share": shares}
+    elif device == "rtl":
+        from ...sim.rtl.device import describe_build
+
+        facts["build"] = describe_build(cfg)
+    if as_json:
+        bench_rows.emit(facts, rows, {"total": total})
+    else:
+        _print(rows, total, facts, cfg)
+    return int(not total["exact"])
+
+
+def _measure(name: str, cfg: Config, device: str, options: dict[str, object]) -> tuple[dict, Callable[[], Stats]]:
+    """(the layer's row, once it is compiled, run and checked; what runs it again)."""
+    import numpy as np
+
+    from .layers import build_layer, layer, layer_data
+
+    launch = build_layer(name, cfg).finish()
+    inputs, expected = layer_data(name, cfg)
+    replay, read = _place(launch, inputs, device, options)
+    stats, seconds = None, []
+    for _ in range(RUNS if device == "model" else 1):
+        start = time.perf_counter()
+        stats = replay()
+        seconds.append(time.perf_counter() - start)
+    assert stats is not None
+    exact = bool(np.array_equal(read(), expected))
+    counts = bench_rows.row(cfg, stats, macs=layer(name).macs, instructions=len(launch.insn), exact=exact)
+    return {"name": name, "op": "conv2d"} | counts | {"seconds": min(seconds)}, replay
+
+
+def _total(rows: list[dict]) -> dict:
+    clocked = ["cycles"] * (rows[0]["cycles"] is not None)
+    keys = (
+        *clocked,
+        "gemm_busy",
+        "other_busy",
+        "load_bytes",
+        "store_bytes",
+        "ideal",
+        "macs",
+        "instructions",
+        "seconds",
+    )
+    total = {key: sum(row[key] for row in rows) for key in keys} | {"exact": all(row["exact"] for row in rows)}
+    total = {"cycles": None} | total
+    return total | bench_rows.rates(total)
+
+
+def _print(rows: list[dict], total: dict, facts: dict, cfg: Config) -> None:
+    cells = _model_cells if facts["device"] == "model" else _clocked_cells
+    table = [cells(row) for row in [*rows, {"name": "total"} | total]]
+    report.table(list(table[0]), [list(row.values()) for row in table[:-1]], list(table[-1].values()))
+    if facts["device"] == "model":
+        threads = report.counted(facts["threads"], "thread")
+        click.echo(f"configuration {cfg.name}, batch {cfg.batch}, matrix products on {threads}")
+        shares = [f"{PARTS.get(part, 'the rest')} {100 * share:.0f} %" for part, share in facts["time_share"].items()]
+        click.echo("time goes to " + ", ".join(shares))
+        return
+    click.echo(f"configuration {cfg.name}, batch {cfg.batch}, simulated; memory as DRAM preset {facts['dram']}")
+    if "build" in facts:
+        click.echo(f"one thread; {facts['build']}")
+
+
+def _model_cells(row: dict) -> dict[str, object]:
+    mop = 2 * row["macs"] / 1e6
+    return {
+        "layer": row["name"],
+        "MOP": mop,
+        f"ms, best of {RUNS}": 1e3 * row["seconds"],
+        "GOP/s": mop / 1e3 / row["seconds"],
+        "instructions": row["instructions"],
+        "exact": row["exact"],
+    }
+
+
+def _clocked_cells(row: dict) -> dict[str, object]:
+    return {
+        "layer": row["name"],
+        "MOP": 2 * row["macs"] / 1e6,
+        "cycles": row["cycles"],
+        "utilisation %": 100 * row["utilisation"],
+        "bytes/cycle": row["bytes_per_cycle"],
+        "instructions": row["instructions"],
+        "cycles/s": int(row["cycles"] / row["seconds"]),
+        "exact": row["exact"],
+    }
+
+
+def _place(
+    launch: Launch, inputs: dict[str, np.ndarray], on: str, options: dict[str, object]
+) -> tuple[Callable[[], Stats], Callable[[], np.ndarray]]:
+    """(replays `launch` on the device `on`, which holds it and its inputs; reads its output `out`)."""
+    import numpy as np
+
+    from ...runtime.device import open_device
+
+    device = open_device(on, launch.cfg, **options)
+    addresses = [device.allocate(buffer.nbytes, buffer.align) for buffer in launch.buffers]
+    for buffer, address in zip(launch.buffers, addresses):
+        if buffer.data is not None:
+            device.write(address, buffer.data)
+        elif buffer.name in inputs:
+            device.write(address, buffer.pack(inputs[buffer.name]))
+    code = device.allocate(launch.insn_bytes, 64)
+    device.write(code, np.ascontiguousarray(launch.relocate(addresses), "<u8").view(np.uint8).reshape(-1))
+    ((out, at),) = ((b, a) for b, a in zip(launch.buffers, addresses) if b.name == "out")
+    return lambda: device.run(code, len(launch.insn)), lambda: out.unpack(device.read(at, out.nbytes))
+
+
+def _add_profile(replay: Callable[[], Stats], profile: dict[str, float]) -> None:
+    """Add the seconds that one replay spends in each part of the model, by the calls that enter the part's module."""
+    import cProfile
+    import pstats
+
+    from ...sim.model import alu, gemm, transfer
+
+    modules = {module.__file__: module.__name__.rpartition(".")[2] for module in (gemm, alu, transfer)}
+    profiler = cProfile.Profile()
+    profiler.runcall(replay)
+    stats = pstats.Stats(profiler)
+    entered = dict.fromkeys(PARTS, 0.0)
+    for (file, *_), (*_, callers) in stats.stats.items():  # pyright: ignore[reportAttributeAccessIssue]
+        if file in modules:
+            entered[modules[file]] += sum(row[3] for caller, row in callers.items() if caller[0] != file)
+    for module, seconds in entered.items():
+        profile[module] += seconds
+    profile[REST] += max(0.0, stats.total_tt - sum(entered.values()))  # pyright: ignore[reportAttributeAccessIssue]

@@ -1,0 +1,20 @@
+"""The second way to a program: kernels that are recorded instruction by instruction, without a schedule.
+
+A kernel belongs here where a schedule would take more cycles or many more instructions. It is a function `lower(rec,
+op, ...)` that appends to `rec.program`. Its scratchpad entries come from on_chip.py, its estimates from
+compiler/cost.py; dependence tokens, checks and devices are those of every program (docs/schedules.md, "Two ways").
+
+Why these are not TVM schedules today:
+
+- folded_conv.py, convolutions of few channels: which input entry holds which tap is a table (fold.py), not an affine
+  function of loops. A schedule would have a statement per term, which becomes an instruction per term.
+- max_pool.py, maxima over windows: the pixels are sorted into two banks so that the ALU reads both operands in one
+  cycle, and only the results are double-buffered. A schedule can place a tensor in a scratchpad, not in a bank, and a
+  virtual thread has a copy of every tensor that depends on it.
+- weighted_sum.py, sums with weights of several digits: products of both operands accumulate into one tensor, with a
+  shift in between. In a tensor expression every stage has a tensor of its own, and no primitive of a schedule moves a
+  block into a loop whose tensor other blocks write as well. Written as TIR by hand it works, but virtual threads end
+  their tiles together and then wait for both stores.
+- transposed_conv.py: the phases of the output accumulate into one tensor, a stride apart, each with taps of its own.
+  Of one reduction for all phases the kernel is padded to whole strides: of 5x5 taps and stride 2, 36 products for 25.
+"""

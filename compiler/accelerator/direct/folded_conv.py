@@ -1,0 +1,100 @@
+"""Convolutions of few channels: rows and columns of the window are folded into the channels of one block.
+
+The host lays the image out once (fold.py has the layouts): an entry holds as many bytes of the window as it
+has lanes. Outputs side by side whose taps lie in the same entries each have weights of their own for them. C1 of
+ResNet-18, a window of 7x7 with 3 channels, takes 10 micro-ops per output so, where blocks of channels would take 49.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle, product
+
+import numpy as np
+
+from ....hw.config import Config
+from ....hw.isa import Mem
+from ....runtime.buffer import Buffer
+from ....runtime.program import Program
+from ... import graph as g
+from ...limits import limits
+from ..recording import Recording
+from .fold import Fold, FoldTiles, fold_weights
+from .on_chip import on_chip
+
+
+def host_step(op: g.QConv2d, fold: Fold, cfg: Config) -> tuple[dict, tuple[int, ...]]:
+    """(attributes of the host operator `fold_windows`, shape of its result)."""
+    attrs = {"rows": fold.rows, "dilation": op.dilations[0], "step": fold.step, "strips": fold.strips}
+    attrs |= {"group": fold.group, "offsets": list(fold.offsets), "entries": fold.entries}
+    attrs |= {"top": op.pads[0], "left": op.pads[1], "value": op.x.zero_point, "block": cfg.block_in}
+    return attrs, (op.x.shape[0], fold.strips, fold.entries, 1, cfg.block_in)
+
+
+def lower(rec: Recording, op: g.QConv2d, fold: Fold, image: Buffer, parameters: Buffer) -> None:
+    """Append the convolution of the laid out `image`."""
+    program, tiles, out = rec.program, FoldTiles(op.shape, fold, rec.cfg), rec.activations[op.output.name]
+    weights = rec.constant(f"{op.name}.w", fold_weights(op, fold, rec.cfg))
+    size = tiles.rows * tiles.co * tiles.columns
+    with on_chip(rec) as chip:
+        wgt, par = chip.constant(Mem.WGT, weights, tiles.weights), chip.constant(Mem.PAR, parameters, tiles.blocks)
+        inp = chip.slots(Mem.INP, tiles.entries(tiles.rows, tiles.columns))
+        accs = cycle(chip.banks(size, size, tiles.half))
+        for n, (k, tile) in product(range(op.x.shape[0]), enumerate(tiles)):
+            (y, x, *extents), base = tile, inp[k % 2]
+            first = (n * fold.strips + y * op.strides[0] // fold.step) * fold.entries
+            first += x // fold.phases * len(fold.offsets)
+            strips, width = tiles.strips(extents[0]), tiles.width(extents[1])
+            program.load(Mem.INP, base, image, first, y_size=strips, x_size=width, x_stride=fold.entries)
+            for co in range(0, tiles.blocks, tiles.co):
+                blocks, acc = min(tiles.co, tiles.blocks - co), next(accs)
+                _products(rec, op, tiles, (acc, base, wgt), (co, blocks), (extents[0], extents[1]))
+                _store(program, out, tiles, (acc, par), (n * tiles.blocks, co, blocks), tile)
+
+
+def _store(
+    program: Program,
+    out: Buffer,
+    tiles: FoldTiles,
+    bases: tuple[int, int],
+    blocks: tuple[int, int, int],
+    tile: tuple[int, int, int, int],
+) -> None:
+    """Store a tile: whole rows of all blocks at once where their distance can be said, otherwise block by block."""
+    (acc, par), (image, co, count), (y, x, rows, columns) = bases, blocks, tile
+    area, size = tiles.oy * tiles.ox, rows * columns
+    first = (image + co) * area + y * tiles.ox + x
+    if columns == tiles.ox and (count == 1 or area <= limits(program.cfg, "STOREQ")["x_stride"]):
+        where = {"y_size": count, "x_size": size, "x_stride": area}
+        program.store(acc, out, first, **where, par=par + co, par_step=int(count > 1))
+        return
+    for block in range(count):
+        where = {"y_size": rows, "x_size": columns, "x_stride": tiles.ox}
+        program.store(acc + block * size, out, first + block * area, **where, par=par + co + block)
+
+
+def _products(
+    rec: Recording,
+    op: g.QConv2d,
+    tiles: FoldTiles,
+    bases: tuple[int, int, int],
+    blocks: tuple[int, int],
+    extents: tuple[int, int],
+) -> None:
+    """The micro-ops of one tile: phases with as many columns run in one instruction."""
+    (acc, inp, wgt), (co, count), (rows, wide), fold = bases, blocks, extents, tiles.fold
+    width = tiles.width(wide)
+    apart = fold.rows * op.dilations[0] // fold.step * width  # from strip to strip of a window
+    terms = np.array(fold.terms)
+    new = np.diff(terms[:, 0], prepend=-1) > 0  # the first term of its phase
+    columns = np.array([fold.columns(phase, wide) for phase in terms[:, 0]])
+    block = np.arange(count)[:, None]
+    for many in sorted({*columns.tolist()} - {0}):
+        loops = [(rows, wide, op.strides[0] // fold.step * width, 0), (many, fold.phases, len(fold.offsets), 0)]
+        for chosen, overwrite in ((new, True), (~new, False)):
+            (k,) = np.nonzero(chosen & (columns == many))
+            phase, strip, entry = terms[k].T
+            uops = np.broadcast_arrays(
+                acc + block * rows * wide + phase, inp + strip * apart + entry, wgt + (co + block) * len(terms) + k
+            )
+            if len(k):
+                rec.program.gemm_uops(np.stack([u.reshape(-1) for u in uops], 1), loops, overwrite=overwrite)

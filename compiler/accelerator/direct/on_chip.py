@@ -1,0 +1,48 @@
+"""Scratchpad entries of a kernel that is recorded directly: regions, constants, and pairs of slots taken in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ....hw.isa import Mem, depth
+from ....runtime.buffer import Buffer
+from ..recording import Recording
+
+
+class OnChip:
+    """The scratchpad entries that a kernel takes: those that have been free for longest, by `rec.place`."""
+
+    def __init__(self, rec: Recording):
+        self.rec = rec
+        self._taken: list[tuple[Mem, int, int]] = []
+
+    def region(self, mem: Mem, size: int, low: int = 0, high: int | None = None) -> int:
+        """The first of `size` entries within [low, high), by default anywhere in `mem`."""
+        base = self.rec.place.region(mem, size, low, depth(self.rec.cfg, mem) if high is None else high)
+        self._taken.append((mem, base, size))
+        return base
+
+    def slots(self, mem: Mem, size: int) -> tuple[int, int]:
+        """Two slots of `size` entries, side by side: while tile k is computed in k % 2, the next one is loaded."""
+        base = self.region(mem, 2 * size)
+        return base, base + size
+
+    def banks(self, first: int, second: int, half: int) -> tuple[int, int]:
+        """Accumulators in the first and the second `half` entries, a bank each: one is stored, the other computed."""
+        return self.region(Mem.ACC, first, 0, half), self.region(Mem.ACC, second, half, 2 * half)
+
+    def constant(self, mem: Mem, buffer: Buffer, size: int = 1, high: int | None = None) -> int:
+        """The first of `size` entries that stay on chip, loaded from the beginning of `buffer`."""
+        base = self.region(mem, size, 0, high)
+        self.rec.program.load(mem, base, buffer, 0, x_size=size)
+        return base
+
+
+@contextmanager
+def on_chip(rec: Recording) -> Iterator[OnChip]:
+    """Scratchpads while a kernel is recorded; at its end what it took counts as used last."""
+    taken = OnChip(rec)
+    yield taken
+    for mem, base, size in taken._taken:
+        rec.place.use(mem, base, size)

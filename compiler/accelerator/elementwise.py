@@ -1,0 +1,77 @@
+"""Sums and products of two tensors, changes of quantisation, concatenations."""
+
+from __future__ import annotations
+
+from ...runtime.buffer import Region
+from .. import graph as g
+from ..api import build_into
+from ..graph.integer_forms import OperandForm, Requant, sum_form, weighted_form
+from ..schedule.elementwise import elementwise
+from ..schedule.epilogue import Stage
+from .direct import weighted_sum
+from .recording import Recording, entries, store_parameters
+
+
+def add(rec: Recording, op: g.Add) -> None:
+    """Append a sum or difference: on the multiplier array, or as chains on both operands; the store requantises."""
+    if weighted_sum.possible(rec.cfg) and (weights := weighted_form(op)) is not None:
+        weighted_sum.lower(rec, op, weights)
+        return
+    form = sum_form(op)
+    buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 1)}
+    chains: dict[str, list[Stage]] = {}
+    for name, operand in (("x", form.x), ("y", form.y)):
+        chains[name] = _chain(operand, f"scale_{name}")
+        if operand.scale is not None:
+            multiplier, exponent = operand.scale
+            buffers[f"scale_{name}"] = rec.parameters(
+                f"{op.name}.scale_{name}",
+                bias=0,
+                multiplier=multiplier,
+                exponent=exponent,
+                zero_point=0,
+                low=-128,
+                high=127,
+                contract="double",
+            )
+    buffers["par"] = store_parameters(rec, op, form.store)
+    last = [("add" if form.sign > 0 else "sub", "y"), ("requant", "par")]
+    rec.append(op, elementwise(rec.cfg, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
+
+
+def multiply(rec: Recording, op: g.Mul) -> None:
+    """Append a product: offsets, the ALU's multiplication, and a requantising store."""
+    multiplier, exponent = op.multipliers
+    store = Requant(0, multiplier, exponent, op.output.zero_point, op.low, op.high)
+    chains = {name: _chain(OperandForm(-t.zero_point), "") for name, t in zip("xy", op.inputs)}
+    last = [("mul", "y"), ("requant", "par")]
+    scheduled = elementwise(rec.cfg, entries(rec, op.output), last, operands=chains, dtype="int8")
+    buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 1), "par": store_parameters(rec, op, store)}
+    rec.append(op, scheduled, buffers)
+
+
+def requantize(rec: Recording, op: g.Requantize) -> None:
+    """Append a change of quantisation, which is a store."""
+    multiplier, exponent = op.multipliers
+    store = Requant(-op.x.zero_point, multiplier, exponent, op.output.zero_point, op.low, op.high)
+    scheduled = elementwise(rec.cfg, entries(rec, op.output), [("requant", "par")], dtype="int8")
+    rec.append(op, scheduled, {"x": rec.operand(op, 0), "par": store_parameters(rec, op, store)})
+
+
+def concatenate(rec: Recording, op: g.Concat) -> None:
+    """Append copies of the inputs that are not computed in their place of the output."""
+    channel = 0
+    for k, t in enumerate(op.inputs):
+        part = rec.part(op.output, t, channel)
+        source = rec.operand(op, k)
+        channel += t.shape[1]
+        if isinstance(source, Region) and (source.whole, source.start) == (part.whole, part.start):
+            continue
+        copy = elementwise(rec.cfg, entries(rec, t), [], dtype="int8")
+        build_into(rec.program, copy, {"x": source, "out": part}, rec.place, name=f"{op.name}.{k}")
+
+
+def _chain(operand: OperandForm, scale: str) -> list[Stage]:
+    offset: list[Stage] = [("add", operand.offset)] if operand.offset else []
+    shift: list[Stage] = [("shl", operand.shift)] if operand.shift else []
+    return offset + shift + ([] if operand.scale is None else [("rescale", scale)])

@@ -1,0 +1,102 @@
+"""Convolutions and dense layers: the zero point of the input goes into the bias, the store requantises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from ...hw.config import Config
+from ...runtime import layout
+from .. import graph as g
+from ..conv_shape import ConvShape
+from ..schedule.conv2d import conv2d_of
+from ..schedule.dense import dense_of
+from ..schedule.depthwise import depthwise_of
+from ..tvm_compat import PrimFunc, Schedule
+from .direct import folded_conv
+from .recording import Recording, channel_parameters
+
+_EPILOGUE = (("requant", "par"),)
+
+
+def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
+    """Append a convolution or a dense layer."""
+    cfg = rec.cfg
+    if isinstance(op, g.QConv2d) and (part := groups_per_part(op, cfg)) < op.groups:
+        for one in _parts(rec, op, part):
+            lower(rec, one)
+        return
+    if op.name in rec.folded:
+        assert isinstance(op, g.QConv2d)
+        folded_conv.lower(rec, op, *rec.folded[op.name], channel_parameters(rec, op, op.corrected_bias))
+        return
+    if isinstance(op, g.QDense):
+        scheduled, weights = _scheduled(dense_of, cfg, op.shape), layout.pack_dense_weights(op.weight, cfg)
+    else:
+        fill = op.x.zero_point if any(op.pads) else 0
+        if own_rows(op, cfg):
+            scheduled = _scheduled(depthwise_of, cfg, op.shape, pad_value=fill)
+            weights = layout.pack_depthwise_weights(op.weight[:, 0], cfg)
+        else:
+            scheduled = _scheduled(conv2d_of, cfg, replace(op.shape, groups=1), pad_value=fill)
+            weights = layout.pack_weights(ungrouped(op), cfg)
+    parameters = channel_parameters(rec, op, op.corrected_bias)
+    buffers = {"x": rec.activations[op.x.name], "w": rec.constant(f"{op.name}.w", weights), "par": parameters}
+    rec.append(op, scheduled, buffers)
+
+
+def own_rows(op: g.QConv2d, cfg: Config) -> bool:
+    """Whether it runs on DWGEMM: one output channel for every input channel."""
+    return op.depthwise and len(op.weight) == op.groups and "depthwise" in cfg.extensions
+
+
+def groups_per_part(op: g.QConv2d, cfg: Config) -> int:
+    """How many of its groups are computed together: all of them, or fewer that fill whole blocks of channels.
+
+    Blocks of channels of several images do not lie side by side.
+    """
+    if op.groups == 1 or op.x.shape[0] > cfg.batch:
+        return op.groups
+    rows = op.weight.shape[2] * op.weight.shape[3]
+    if own_rows(op, cfg):  # as many blocks as micro-ops can name the rows of
+        return min(op.groups, max(1, cfg.wgt_depth // rows) * cfg.block_out)
+    inputs, outputs = op.weight.shape[1], len(op.weight) // op.groups
+    whole = (k for k in range(1, op.groups) if op.groups % k == 0 and not k * inputs % cfg.block_in)
+    return next((k for k in whole if not k * outputs % cfg.block_out), op.groups)
+
+
+def ungrouped(op: g.QConv2d) -> np.ndarray:
+    """The weights (O, C, KH, KW), zero where an output channel does not see an input channel."""
+    if op.groups == 1:
+        return op.weight
+    o, c, kh, kw = op.weight.shape
+    whole = np.zeros((o, op.groups * c, kh, kw), np.int8)
+    for k in range(op.groups):
+        outputs = slice(k * o // op.groups, (k + 1) * o // op.groups)
+        whole[outputs, k * c : (k + 1) * c] = op.weight[outputs]
+    return whole
+
+
+def _parts(rec: Recording, op: g.QConv2d, count: int) -> Iterator[g.QConv2d]:
+    """Convolutions of `count` groups each (the last may have fewer), on parts of the buffers of `op`."""
+    per_group = op.weight.shape[1], len(op.weight) // op.groups
+    for first in range(0, op.groups, count):
+        groups = min(count, op.groups - first)
+        tensors = []
+        for t, channels in ((op.x, per_group[0]), (op.output, per_group[1])):
+            part = replace(t, name=f"{t.name}.{op.name}.{first}", shape=(t.shape[0], groups * channels, *t.shape[2:]))
+            rec.activations[part.name] = rec.part(t, part, first * channels)
+            tensors.append(part)
+        outputs = slice(first * per_group[1], (first + groups) * per_group[1])
+        facts = {"weight": op.weight[outputs], "weight_scale": op.weight_scale[outputs], "bias": op.bias[outputs]}
+        yield replace(op, name=f"{op.name}.{first}", inputs=(tensors[0],), output=tensors[1], groups=groups, **facts)
+
+
+@lru_cache(maxsize=256)  # a network has many layers of one shape
+def _scheduled(ready: Callable[..., Schedule], cfg: Config, shape: ConvShape, **options: int) -> PrimFunc:
+    scheduled = ready(cfg, shape, epilogue=_EPILOGUE, **options)
+    (func,) = scheduled.mod.functions.values()
+    return func

@@ -1,0 +1,169 @@
+"""The accelerator in a target: whole parts of a network in one launch, or layers one by one without `requant`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...hw.config import Config
+from .. import cost
+from .. import graph as g
+from ..graph.simplify import simplify
+from ..limits import most_padding
+from ..target.host import HostModel
+from ..target.module import ExecModule, Memory, Pattern
+from ..target.steps import Steps
+from . import layers, layerwise
+from .arena import is_view, packed_bytes
+from .direct import max_pool
+from .network_launch import LOWER, NetworkLaunch
+
+
+def _memories(cfg: Config) -> tuple[Memory, ...]:
+    beat = float(cost.port_bytes(cfg))
+    return (
+        Memory("inp", cfg.inp_bytes, beat, ("activations",)),
+        Memory("wgt", cfg.wgt_bytes, beat, ("weights",)),
+        Memory("acc", cfg.acc_bytes, beat, ("accumulators",)),
+        Memory("DRAM", 512 << 20, beat, ("activations", "weights", "parameters")),
+    )
+
+
+class Accelerator(ExecModule):
+    """Operators that follow each other become one launch: activations stay in its memory in blocks of channels.
+
+    Needs the extensions `requant`, `acc8` and `pad_value`, int8 operands and blocks of one size.
+    """
+
+    name = "accelerator"
+
+    def __init__(self, cfg: Config, host: HostModel | None = None):
+        self.cfg, self.host = cfg, host or HostModel()
+        self.memories, self.transformations = _memories(cfg), (simplify,)
+        kinds = (*LOWER, g.Reshape, g.Transpose)
+        self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
+
+    def refusal(self, op: g.Operator) -> str:
+        """Why the module cannot run the operator; empty where it can."""
+        if is_view(op):
+            return ""
+        checks = {g.QConv2d: _refuses_conv, g.Binary: _refuses_binary, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
+        checks[g.Concat] = _refuses_concat
+        if isinstance(op, (g.Reshape, g.Transpose)):
+            return "it moves elements"
+        for kind, check in checks.items():
+            if isinstance(op, kind) and (why := check(op, self.cfg)):
+                return why
+        return ""
+
+    def seconds(self, ops: Sequence[g.Operator]) -> float:
+        """A roofline: micro-ops or bytes, whichever take longer, and what a program of its own costs."""
+        return sum(self._cycles(op) for op in ops) / cost.CLOCK
+
+    def _cycles(self, op: g.Operator) -> float:
+        if is_view(op):
+            return 0.0
+        cfg = self.cfg
+        nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
+        micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
+        if isinstance(op, g.Linear):
+            taps, channels = op.weight[0, 0].size, op.weight.shape[1]
+            if isinstance(op, g.QConv2d):
+                channels *= layers.groups_per_part(op, cfg) if not layers.own_rows(op, cfg) else 1
+            micro_ops *= taps * -(-channels // cfg.block_in)
+            if isinstance(op, g.QConvTranspose2d):
+                micro_ops /= math.prod(op.strides)
+            nbytes += len(op.weight) * taps * channels
+        elif isinstance(op, g.MaxPool) and (tiles := max_pool.tiles_of(op, cfg)) is not None:
+            micro_ops = tiles.cycles
+        elif isinstance(op, g.Pool):
+            micro_ops *= cost.TAP * op.shape.taps
+        elif isinstance(op, g.Mul):
+            micro_ops *= cost.PRODUCT
+        else:
+            micro_ops *= cost.ELEMENTWISE
+        return cost.roofline(cfg, micro_ops, nbytes) + cost.OPERATOR
+
+    def transfer_seconds(self, t: g.Tensor) -> float:
+        """The host's change of layout, and its share in starting a launch."""
+        nbytes = t.nbytes + packed_bytes(t, self.cfg)
+        return self.host.moved_seconds(nbytes) + cost.LAUNCH_SECONDS
+
+    def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:
+        """Append packing, one launch, and unpacking of what others want."""
+        if all(map(is_view, ops)):
+            for op in ops:
+                steps.kernels(op)
+        else:
+            NetworkLaunch(steps, ops).generate()
+
+
+def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
+    if max(op.pads) > most_padding(cfg):
+        return f"padding {op.pads}: at most {most_padding(cfg)}"
+    return ""
+
+
+def _refuses_binary(op: g.Binary, cfg: Config) -> str:
+    if len(op.output.shape) not in (2, 4):
+        return f"{len(op.output.shape)} dimensions"
+    wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
+    return f"operand of shape {wrong[0]} is repeated" if wrong else ""
+
+
+def _refuses_concat(op: g.Concat, cfg: Config) -> str:
+    n, *_ = op.output.shape
+    if op.axis != 1 or len(op.output.shape) not in (2, 4) or n > cfg.batch or op.output.dtype != "int8":
+        return f"{op.output.dtype} {op.output.shape} along axis {op.axis}"
+    parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % cfg.block_in]
+    if parts or any(t.data is not None for t in op.inputs):
+        return f"{parts[0]} channels are no whole blocks" if parts else "a constant part"
+    return ""
+
+
+def _refuses_pool(op: g.Pool, cfg: Config) -> str:
+    if max(op.pads) > most_padding(cfg):
+        return f"padding {op.pads}: at most {most_padding(cfg)}"
+    if isinstance(op, g.ExactAveragePool) and any(op.pads):
+        return "windows of different numbers of elements"
+    return ""
+
+
+def _refuses_mean(op: g.Mean, cfg: Config) -> str:
+    return "" if len(op.x.shape) == 4 and set(op.axes) == {2, 3} else f"mean over axes {op.axes}"
+
+
+class LayerAccelerator(ExecModule):
+    """Convolutions and dense layers one by one; the host requantises their accumulators (layerwise.py)."""
+
+    name = "accelerator, layer by layer"
+
+    def __init__(self, cfg: Config, host: HostModel | None = None):
+        self.cfg, self.host = cfg, host or HostModel()
+        self.memories = _memories(cfg)
+        self.patterns = tuple(Pattern(k.__name__, (k,), self.refusal) for k in (g.QConv2d, g.QDense))
+
+    def refusal(self, op: g.Operator) -> str:
+        """Why the module cannot run the layer; empty where it can."""
+        return layerwise.refusal(op, self.cfg)
+
+    def seconds(self, ops: Sequence[g.Operator]) -> float:
+        """The array's micro_ops or the bytes moved, weights included, and the host's work on the accumulators."""
+        total = 0.0
+        for op in ops:
+            values = op.output.nbytes
+            micro_ops = op.macs / self.cfg.macs_per_cycle
+            weights = op.weight.nbytes if isinstance(op, g.Linear) else 0
+            moved = 4 * values + weights + sum(t.nbytes for t in op.inputs)
+            cycles = cost.roofline(self.cfg, micro_ops, moved) + cost.OPERATOR
+            host = (self.host.byte * values + self.host.dispatch) / self.host.clock
+            total += cycles / cost.CLOCK + host + cost.LAUNCH_SECONDS
+        return total
+
+    def transfer_seconds(self, t: g.Tensor) -> float:
+        """The host's change of layout."""
+        return self.host.moved_byte * t.nbytes / self.host.clock  # the dispatch is counted with the layer
+
+    def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:
+        """Append the steps of each layer."""
+        layerwise.generate(steps, ops)

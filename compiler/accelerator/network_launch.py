@@ -1,0 +1,125 @@
+"""One launch of operators that follow each other: buffers of what comes in and goes out, an arena for what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ...hw.errors import CapacityError, EncodingError, ScheduleError
+from ...runtime.buffer import Buffer, Region
+from ...runtime.executable import HostStep, LaunchStep
+from .. import graph as g
+from ..target.module import Refusal
+from ..target.steps import Steps, wanted_from
+from . import elementwise, layers, pooling
+from .arena import arena_plan, bases, is_view, members
+from .direct import transposed_conv
+from .direct.fold import Fold, best_fold
+from .direct.folded_conv import host_step
+from .recording import Recording, packed_shape
+
+LOWER: dict[type[g.Operator], Callable] = {
+    g.QConv2d: layers.lower,
+    g.QConvTranspose2d: transposed_conv.lower,
+    g.QDense: layers.lower,
+    g.Add: elementwise.add,
+    g.Mul: elementwise.multiply,
+    g.Requantize: elementwise.requantize,
+    g.Concat: elementwise.concatenate,
+    g.MaxPool: pooling.maximum,
+    g.AveragePool: pooling.average,
+    g.ExactAveragePool: pooling.exact_average,
+    g.Mean: pooling.mean,
+}
+
+
+class NetworkLaunch:
+    """The steps of one launch of `ops`, appended to `steps`."""
+
+    def __init__(self, steps: Steps, ops: Sequence[g.Operator]):
+        self.steps, self.ops, self.cfg = steps, ops, steps.cfg
+        self.base = bases(ops)
+        self.work = [op for op in ops if not is_view(op)]
+        self.wanted = wanted_from(steps.graph, ops)
+        name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
+        self.rec = Recording(self.cfg, steps.contract, name)
+        self.bind: dict[str, str] = {}
+        self.packed: dict[str, str] = {}  # by the names of tensors that the launch gives
+
+    def generate(self) -> None:
+        """Append packing, the launch, and unpacking. Raises `Refusal` for operators that fit no scratchpad."""
+        self._inputs()
+        self._outputs()
+        self._arena()
+        refused = {}
+        for op in self.work:
+            try:
+                next(lower for kind, lower in LOWER.items() if isinstance(op, kind))(self.rec, op)
+            except (CapacityError, EncodingError, ScheduleError) as exc:
+                refused[op.name] = str(exc)
+        if refused:
+            raise Refusal(refused)
+        macs = sum(op.macs for op in self.work)
+        self.steps.steps.append(LaunchStep(self.rec.program.name, self.rec.program.finish(), self.bind, macs))
+        for t in self.wanted:
+            self._fetch(t)
+
+    def _inputs(self) -> None:
+        computed = {op.output.name for op in self.ops}
+        inputs = {t.name: t for op in self.ops for t in op.inputs if t.data is None and t.name not in computed}
+        for t in inputs.values():
+            readers = [op for op in self.ops if t in op.inputs]
+            for op in readers:
+                if isinstance(op, g.QConv2d) and (fold := best_fold(op, self.cfg)) is not None:
+                    self._bring_folded(op, fold)
+            if any(op.name not in self.rec.folded for op in readers):
+                self._bring(t)
+
+    def _bring_folded(self, op: g.QConv2d, fold: Fold) -> None:
+        attrs, shape = host_step(op, fold, self.cfg)
+        buffer = self.rec.buffer(f"{op.name}.x", shape, kind="input")
+        self.bind[buffer.name] = self.steps.host(f"{op.name}.fold", "fold_windows", attrs, [op.x.name], shape)
+        self.rec.folded[op.name] = fold, buffer
+
+    def _bring(self, t: g.Tensor) -> None:
+        shape = packed_shape(t.shape, self.cfg)
+        blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in}
+        buffer = self.rec.buffer(t.name, shape, kind="input")
+        self.bind[buffer.name] = self.steps.host(f"{t.name}.pack", "pack", blocks, [t.name], shape)
+        self._place(t.name, buffer)
+
+    def _outputs(self) -> None:
+        out = {self.base[t.name] for t in self.wanted}
+        for op in self.work:
+            t = op.output
+            if t.name in out:
+                shape = packed_shape(t.shape, self.cfg)
+                buffer = self.rec.buffer(t.name, shape, kind="output")
+                self.bind[buffer.name] = self.steps.declare(f"{t.name}.packed", shape, "int8")
+                self.packed[t.name] = self.bind[buffer.name]
+                self._place(t.name, buffer)
+
+    def _arena(self) -> None:
+        arena = arena_plan(self.steps.graph, self.ops, self.cfg)
+        if arena.buffers:
+            whole = self.rec.buffer("arena", (arena.nbytes,), kind="temp")
+            for b in arena.buffers:
+                self._place(b.name, Region(b.name, (b.nbytes,), whole=whole, start=arena.addresses[b.name]))
+        tensors = {op.output.name: op.output for op in self.work}
+        for name, (concat, channel) in reversed(members(self.steps.graph, self.ops).items()):
+            self._place(name, self.rec.part(concat.output, tensors[name], channel))
+
+    def _place(self, name: str, buffer: Buffer) -> None:
+        """`buffer` is the tensor `name`, and every view of it."""
+        for other, base in self.base.items():
+            if base == name:
+                self.rec.activations[other] = buffer
+
+    def _fetch(self, t: g.Tensor) -> None:
+        """Unpack `t`; a view of an input is a view on the host, too."""
+        source = next((op.output for op in self.work if op.output.name == self.base[t.name]), None)
+        if source is None:
+            step = HostStep(f"{t.name}.view", "reshape", [self.base[t.name]], [t.name], {"shape": list(t.shape)})
+        else:
+            attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
+            step = HostStep(f"{t.name}.unpack", "unpack", [self.packed[source.name]], [t.name], attrs)
+        self.steps.steps.append(step)

@@ -1,0 +1,111 @@
+"""One program of many operators: its activations, its constants, and what is appended to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...hw.config import Config
+from ...runtime import layout
+from ...runtime.buffer import Buffer, Region
+from ...runtime.launch import UOP_BUFFER
+from ...runtime.program import Program
+from .. import graph as g
+from ..api import Scheduled, build_into
+from ..graph.integer_forms import Requant
+from ..tir.placement import Placement
+
+if TYPE_CHECKING:
+    from .direct.fold import Fold
+
+
+class Recording:
+    """A program in the making, in which every operator finds its activations as packed buffers.
+
+    `activations` are the buffers by the names of the graph's tensors, `folded` by the names of convolutions the images
+    that the host has laid out for them (direct/folded_conv.py).
+    """
+
+    def __init__(self, cfg: Config, contract: str, name: str):
+        self.cfg, self.contract = cfg, contract
+        self.program, self.place = Program(cfg, name), Placement(cfg)
+        self.activations: dict[str, Buffer] = {}
+        self.folded: dict[str, tuple[Fold, Buffer]] = {}
+
+    def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
+        """A new buffer, called `name` unless that is taken: networks name their tensors as they like."""
+        while name in self.program.buffers or name == UOP_BUFFER:
+            name += "'"
+        return self.program.buffer(name, shape, bits, **facts)
+
+    def constant(self, name: str, data: np.ndarray) -> Buffer:
+        """A constant buffer of an int8, int32 or uint32 array."""
+        signed = data.dtype.kind == "i"
+        raw = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<")).view(np.uint8).reshape(-1)
+        bits = 8 * data.dtype.itemsize
+        return self.buffer(name, data.shape, bits, signed=signed, kind="constant", data=raw)
+
+    def operand(self, op: g.Operator, k: int) -> Buffer:
+        """The packed buffer of input `k`; a constant one is repeated to the output's shape."""
+        t = op.inputs[k]
+        if t.data is None:
+            return self.activations[t.name]
+        whole = np.broadcast_to(t.data, op.output.shape)
+        return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_in))
+
+    def part(self, t: g.Tensor, part: g.Tensor, channel: int) -> Region:
+        """The bytes of `part`, channels of `t` from `channel` on, which begins a block; one batch of images."""
+        buffer = self.activations[t.name]
+        whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
+        shape = packed_shape(part.shape, self.cfg)
+        start += channel // self.cfg.block_in * math.prod(shape[2:])
+        return Region(part.name, shape, whole=whole, start=start)
+
+    def parameters(self, name: str, **values) -> Buffer:
+        """A constant buffer of packed parameters, of one block of channels alike where all values are numbers."""
+        if not any(np.ndim(v) for key, v in values.items() if key != "contract"):
+            values["bias"] = np.full(self.cfg.block_out, values["bias"])
+        return self.constant(name, layout.pack_par(self.cfg, **values))
+
+    def append(self, op: g.Operator, scheduled: Scheduled, buffers: Mapping[str, Buffer]) -> None:
+        """Append what computes `op`; its output is parameter `out`."""
+        out = {"out": self.activations[op.output.name]}
+        build_into(self.program, scheduled, {**buffers, **out}, self.place, name=op.name)
+
+
+def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
+    """The shape of a packed activation (n, c, h, w) or (n, c)."""
+    n, c, *size = shape
+    return (-(-n // cfg.batch), -(-c // cfg.block_in), *size, cfg.batch, cfg.block_in)
+
+
+def entries(rec: Recording, t: g.Tensor) -> int:
+    """Entries of the packed tensor."""
+    return math.prod(packed_shape(t.shape, rec.cfg)[:-2])
+
+
+def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray) -> Buffer:
+    """The parameters of a store of what `op` accumulates: `bias`, int32 (O,), then its requantisation and clamp."""
+    multiplier, exponent = op.multipliers
+    return rec.parameters(
+        f"{op.name}.par",
+        bias=bias,
+        multiplier=multiplier,
+        exponent=exponent,
+        zero_point=op.output.zero_point,
+        low=op.low,
+        high=op.high,
+        contract=rec.contract,
+    )
+
+
+def store_parameters(rec: Recording, op: g.Operator, store: Requant, channels: int | None = None):
+    """The parameters of a store that treats all channels alike; for `channels` of them, by default one block."""
+    values = asdict(store)
+    if channels is not None:
+        values["bias"] = [store.bias] * channels
+    return rec.parameters(f"{op.name}.par", **values)

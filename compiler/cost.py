@@ -1,0 +1,77 @@
+"""Estimated cost of the accelerator's work, in cycles: facts of the machine, and the terms of every estimate.
+
+Estimates choose tiles (schedule/tiling.py, schedule/pool.py, schedule/elementwise.py, accelerator/direct/) and modules
+of a target (accelerator/module.py), and bound what `tilewright bench` measures. Each is put together, where the program
+is made, from these terms: transfers over a port, micro-ops, and what overlaps. The cycles of a finished program come
+from the timing model (sim/timing).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..hw import stages
+from ..hw.config import PRESETS, Config
+from ..hw.rtl import tokens
+from ..hw.rtl.compute import gemm, sequencer
+from ..sim.dram import ZYNQ_HP
+
+CLOCK = 100e6  # Hz, of the accelerator on the PYNQ-Z1
+LAUNCH_SECONDS = 2e-6  # assumed: registers written and polled for one launch
+
+# Cycles. A LOAD or STORE costs, beside its data, what one takes that moves nothing, until its token can be taken.
+TRANSFER = stages.nop_latency() + tokens.TOKEN_LATENCY
+ROW = 1  # of a transfer: the mover plans one per cycle
+# A GEMM or ALU instruction costs, beside its micro-ops, the way to its first sums in an array of 16 x 16.
+INSTRUCTION = sequencer.LATENCY + gemm.latency(PRESETS["pynq_z1"])
+# Memory's answer, once for the first data of a tile and once for its last store: what the one waits for its first beat
+# and the other for its response, and the way through the circuit.
+ROUND_TRIP = ZYNQ_HP.latency + ZYNQ_HP.response
+MAX_TILE = 60  # the ten or so instructions of a tile of a maximum (accelerator/direct/max_pool.py)
+OPERATOR = 200  # of a program of its own: its first loads and its last store
+
+# Cycles of an accumulator entry on the ALU where a target compares the accelerator with other modules: coarse, and
+# high rather than low. The timing model has 8 for a product, 2 to 8 for the others.
+TAP = 2  # of each tap of a pooled window: both operands lie in one bank
+PRODUCT = 14  # of a product: accumulator loads, offsets, MUL
+ELEMENTWISE = 6  # of other operators
+
+
+def port_bytes(cfg: Config) -> int:
+    """Bytes that a load or store port moves in one cycle."""
+    return cfg.axi_bits // 8
+
+
+def moved(cfg: Config, nbytes: Any) -> Any:
+    """Cycles in which one port moves `nbytes`, a number or an array."""
+    return nbytes / port_bytes(cfg)
+
+
+def transfer(cfg: Config, nbytes: Any, instructions: Any = 1, rows: Any = 0) -> Any:
+    """Cycles of LOAD or STORE instructions that move `nbytes` in `rows` rows that do not adjoin, in all."""
+    return moved(cfg, nbytes) + TRANSFER * instructions + ROW * rows
+
+
+def computed(micro_ops: Any, instructions: Any = 1) -> Any:
+    """Cycles of GEMM or ALU instructions that issue `micro_ops` in all, one per cycle."""
+    return micro_ops + INSTRUCTION * instructions
+
+
+def overlapped(first: float, second: float, vthreads: int) -> float:
+    """Cycles of two steps that follow each other in each tile, where several virtual threads overlap them."""
+    return max(first, second) if vthreads > 1 else first + second
+
+
+def roofline(cfg: Config, micro_ops: float, nbytes: float) -> float:
+    """Cycles of micro-ops and transfers that overlap entirely."""
+    return max(micro_ops, moved(cfg, nbytes))
+
+
+def bounds(cfg: Config, macs: int, loaded: int, stored: int) -> dict[str, float]:
+    """Cycles that no program can undercut, by what bounds it, with memory `ZYNQ_HP`.
+
+    One product of a tile per cycle (`gemm`), and bytes on each port (`load`, `store`) and on both (`memory`).
+    """
+    found = {"gemm": macs / cfg.macs_per_cycle}
+    found |= {"load": loaded / ZYNQ_HP.port_bytes, "store": stored / ZYNQ_HP.port_bytes}
+    return found | {"memory": (loaded + stored) / ZYNQ_HP.total_bytes}

@@ -1,0 +1,351 @@
+"""Relax with quantize/dequantize pairs -> compiler/graph/.
+
+Constants are not folded before: that would turn the int8 weights into float32. A quantize closes a float
+expression; what computes it, less the relu and clip on top, becomes one operator (compiler/frontend/relax_layers.py by
+dataflow patterns, compiler/frontend/relax_operators.py by the operator's name). What only moves values is converted
+where it stands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import math
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...hw.errors import InputError, UnsupportedError
+from .. import graph as g
+from ..tvm_compat import from_onnx, ir
+from .relax_layers import LAYERS, array, linear
+from .relax_operators import COMPUTE, MOVE, split, unused
+
+# Relax operator -> the ONNX operators that it can come from, for names; others are named after the Relax operator
+_SOURCES = {
+    "relax.nn.conv2d": ("Conv",),
+    "relax.nn.conv2d_transpose": ("ConvTranspose",),
+    "relax.matmul": ("Gemm", "MatMul"),
+    "relax.nn.max_pool2d": ("MaxPool",),
+    "relax.nn.avg_pool2d": ("AveragePool",),
+    "relax.mean": ("GlobalAveragePool", "ReduceMean"),
+    "relax.quantize": ("QuantizeLinear",),
+    "relax.dequantize": ("DequantizeLinear",),
+    "relax.add": ("Add",),
+    "relax.subtract": ("Sub",),
+    "relax.multiply": ("Mul",),
+    "relax.concat": ("Concat",),
+    "relax.nn.softmax": ("Softmax",),
+    "relax.nn.relu": ("Relu",),
+    "minimum": ("Clip",),
+    "relax.nn.leakyrelu": ("LeakyRelu",),
+    "relax.sigmoid": ("Sigmoid",),
+    "relax.tanh": ("Tanh",),
+    "relax.strided_slice": ("Slice",),
+    "relax.split": ("Split",),
+    "pad": ("Pad",),
+}
+_LOWERED = re.compile(r"(pad|maximum|minimum)\d*")  # functions that the importer of TVM writes in TIR
+
+Pads = tuple[tuple[tuple[int, int], ...], float]  # (before, after) per dimension, and the value
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a quantize asks for: tensor `y`, computed by the float `call` behind `source`, clamped to `clamp`.
+
+    `var` is the quantize's variable.
+    """
+
+    var: Any
+    y: g.Tensor
+    source: Any
+    call: Any
+    clamp: tuple[int, int]
+
+
+def import_relax(model: Any, name: str, nodes: list[tuple[str, str]], pads: list[Pads]) -> g.Graph:
+    """The graph of an ONNX `model`; `nodes` are (operator, name) of its nodes, in order, `pads` of its Pad nodes.
+
+    Raises `UnsupportedError` that lists everything that has no counterpart.
+    """
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints before it raises
+            function = from_onnx(model, keep_params_in_input=False)["main"]
+    except Exception as exc:  # the importer raises errors of many kinds
+        text = next((line.strip() for line in reversed(str(exc).splitlines()) if line.strip()), type(exc).__name__)
+        raise UnsupportedError(f"{name}: TVM's ONNX importer refuses the model: {text}") from None
+    return RelaxImporter(function, [v.name for v in model.graph.output], nodes, pads).graph(name)
+
+
+class RelaxImporter:
+    """Walks the bindings of a Relax function in order and builds operators.
+
+    `views` holds, for each variable that carries int8 values, the tensor behind it; a dequantised float variable is a
+    view of the tensor that it was dequantised from. Floats between a convolution and its quantize have no view: the
+    quantize converts them.
+    """
+
+    def __init__(self, function: Any, outputs: list[str], nodes: list[tuple[str, str]], pads: list[Pads]):
+        self.bindings: list[Any] = [b for block in function.body.blocks for b in block.bindings]
+        self.calls: dict[Any, Any] = {b.var: b.value for b in self.bindings}
+        self.params = list(function.params)
+        body = function.body.body
+        body = self.calls.get(body, body)
+        self.results = list(zip(outputs, body.fields if isinstance(body, ir.Tuple) else [function.body.body]))
+        self.nodes = self._assign_nodes(nodes)
+        # how much is padded stands in TIR; the file says it better
+        self.pads = dict(zip((b.var for b in self.bindings if kind_of(b.value) == "pad"), pads))
+        self.inputs: list[g.Tensor] = []
+        self.views: dict[Any, g.Tensor] = {}
+        self.ops: list[g.Operator] = []
+        self.problems: list[str] = []
+
+    def _assign_nodes(self, nodes: list[tuple[str, str]]) -> dict[Any, tuple[str, str]]:
+        """The ONNX nodes (operator, name) of the variables whose operators correspond one to one to nodes."""
+        found: dict[Any, tuple[str, str]] = {}
+        for op, sources in _SOURCES.items():
+            here = [b.var for b in self.bindings if kind_of(b.value) == op and not self._biases(b.value)]
+            given = [node for node in nodes if node[0] in sources]
+            if len(given) == len(here):
+                found |= dict(zip(here, given))
+        return found
+
+    def _biases(self, call: Any) -> bool:
+        """Whether the call adds biases to a layer's sums."""
+        return kind_of(call) == "relax.add" and any(kind_of(self.calls.get(arg)) in LAYERS for arg in call.args)
+
+    def node(self, var: Any) -> str:
+        """How errors call the operator behind `var`."""
+        kind = kind_of(self.calls[var]).rsplit(".", 1)[-1]
+        return f"{self.nodes[var][0] if var in self.nodes else kind} {self.name(var)!r}"
+
+    def name(self, var: Any) -> str:
+        """The name of the operator behind `var`: its ONNX node's, where that is known."""
+        if var in self.nodes:
+            return self.nodes[var][1]
+        kind, taken = kind_of(self.calls[var]).rsplit(".", 1)[-1] or "part", {op.name for op in self.ops}
+        return next(name for k in itertools.count() if (name := f"{kind}{k}") not in taken)
+
+    def variable(self, call: Any) -> Any:
+        """The variable bound to `call`."""
+        return next(b.var for b in self.bindings if b.value.same_as(call))
+
+    def graph(self, name: str) -> g.Graph:
+        """The whole function as a graph."""
+        for var in self.params:
+            t = g.Tensor(var.name, _shape(var), "float32")
+            if var.ty.dtype == "int8":
+                t = self._int8_input(var)
+            elif var.ty.dtype != "float32":
+                self.problems.append(f"input {var.name!r} of type {var.ty.dtype}; only float32 and int8 are supported")
+            self.inputs.append(t)
+            self.views[var] = t
+        for b in self.bindings:
+            try:
+                self._visit(b.var, b.value)
+            except InputError as exc:
+                self.problems.append(str(exc))
+        outputs = [self._output(name, var) for name, var in self.results]
+        if self.problems:
+            raise UnsupportedError(f"{name}: {'; '.join(self.problems)}")
+        return g.Graph(name, tuple(self.inputs), tuple(t for t in outputs if t), tuple(self.ops))
+
+    def _int8_input(self, var: Any) -> g.Tensor:
+        """An int8 graph input: what first dequantises it says its scale."""
+        for call in self.calls.values():
+            if kind_of(call) == "relax.dequantize" and call.args[0].same_as(var):
+                return g.Tensor(var.name, _shape(var), "int8", *_scale(call))
+        self.problems.append(f"input {var.name!r} is int8, but nothing dequantises it")
+        return g.Tensor(var.name, _shape(var), "int8")
+
+    def _visit(self, var: Any, call: Any) -> None:
+        kind = kind_of(call)
+        if kind == "relax.quantize":
+            self._quantize(var, call)
+            return
+        if isinstance(call, ir.TupleGetItem):
+            parts: Any = self.calls.get(call.tuple_value)
+            if isinstance(parts, ir.Tuple) and parts.fields[call.index] in self.views:
+                self.views[var] = self.views[parts.fields[call.index]]
+            x = self.views.get(parts.args[0]) if kind_of(parts) == "relax.split" else None
+            if x is not None:
+                split(self, var, parts, call.index, x)
+            return
+        operands = _operands(call) if kind else ()
+        x = self.views.get(operands[0]) if operands else None
+        if x is None or x.dtype != "int8":
+            return
+        if kind == "relax.dequantize":
+            expected = (x.scale, x.zero_point)
+            if _scale(call) != expected:
+                self.problems.append(
+                    f"{self.node(var)} has scale and zero point {_scale(call)}; its input has {expected}"
+                )
+            self.views[var] = x
+        elif kind in MOVE:
+            MOVE[kind](self, var, call, x)
+
+    def _quantize(self, var: Any, call: Any) -> None:
+        y = g.Tensor(var.name, _shape(var), "int8", *_scale(call))
+        source, low, high = call.args[0], -math.inf, math.inf
+        while source in self.calls and (inner := self._clamped(self.calls[source])):
+            source, low, high = inner[0], max(low, min(inner[1], high)), min(high, max(inner[2], low))
+        x = self.views.get(source)
+        clamp = _steps(low, y), _steps(high, y)
+        if x is not None and x.dtype == "float32" and clamp == (-128, 127):
+            self.produce(Result(var, y, var, call, clamp), g.Quantize(self.name(var), (x,), y))
+        elif (
+            x is not None
+            and x.dtype == "int8"
+            and (x.scale, x.zero_point, *clamp) == (y.scale, y.zero_point, -128, 127)
+        ):
+            self.views[var] = x
+        elif x is not None and x.dtype == "int8":
+            top = call.args[0] if source is not call.args[0] else var
+            self.produce(Result(var, y, top, call, clamp), g.Requantize(self.name(top), (x,), y, *clamp))
+        elif source in self.calls:
+            result = Result(var, y, source, self.calls[source], clamp)
+            kind = kind_of(result.call)
+            if not linear(self, result) and kind in COMPUTE:
+                COMPUTE[kind](self, result)
+        # else the problem lies further up, where it is reported
+
+    def _clamped(self, call: Any) -> tuple[Any, float, float] | None:
+        """(operand, low, high) of a relu or clip, None of anything else."""
+        kind = kind_of(call)
+        if kind == "relax.nn.relu":
+            return call.args[0], 0.0, math.inf
+        if kind == "relax.clip":
+            return call.args[0], _number(call.args[1]), _number(call.args[2])
+        if kind in ("maximum", "minimum"):
+            operand, bound = _operands(call)
+            value = self._bound(bound)
+            if value is not None:
+                return (operand, value, math.inf) if kind == "maximum" else (operand, -math.inf, value)
+        return None
+
+    def _bound(self, expr: Any) -> float | None:
+        """The constant behind a bound of a clip, which the importer of TVM guards against NaN by a `where`."""
+        call = self.calls.get(expr, expr)
+        if kind_of(call) == "relax.where":
+            call = call.args[2]
+        return _number(call) if hasattr(call, "value") else None
+
+    def operand(self, var: Any) -> g.Tensor | None:
+        """The int8 tensor behind an operand: a view, or a dequantised constant."""
+        call: Any = self.calls.get(var)
+        if var not in self.views and kind_of(call) == "relax.dequantize" and hasattr(call.args[0], "value"):
+            data = array(call.args[0])
+            if data.dtype == np.uint8:
+                data = (data.astype(np.int16) - 128).astype(np.int8)
+            name = self.unused(f"{self.name(var)}.constant")
+            self.views[var] = g.Tensor(name, data.shape, "int8", *_scale(call), data)
+        return self.views.get(var)
+
+    def produce(self, result: Result, op: g.Operator) -> None:
+        """Append the operator whose output is a quantize's result."""
+        self._append(result.var, op)
+
+    def _append(self, var: Any, op: g.Operator) -> None:
+        op = replace(op, output=replace(op.output, name=self._tensor_name(var, op.name)))
+        self.ops.append(op)
+        self.views[var] = op.output
+
+    def move(self, cls: type[g.Operator], var: Any, x: g.Tensor, *parameters: Any) -> None:
+        """Append an operator on one tensor that keeps its scale; the shape is that of `var`."""
+        self._append(var, cls(self.name(var), (x,), replace(x, shape=_shape(var), data=None), *parameters))
+
+    def tensor(self, name: str, shape: tuple[int, ...], like: g.Tensor) -> g.Tensor:
+        """A new tensor quantised as `like`."""
+        return g.Tensor(self.unused(name), shape, like.dtype, like.scale, like.zero_point)
+
+    def reshape(self, name: str, x: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
+        """`x` in another shape."""
+        y = self.tensor(name, shape, x)
+        self.ops.append(g.Reshape(y.name, (x,), y))
+        return y
+
+    def padded(self, name: str, x: g.Tensor, pads: tuple[tuple[int, int], ...], value: int) -> g.Tensor:
+        """`x` with `value` around it."""
+        y = self.tensor(name, tuple(n + before + after for n, (before, after) in zip(x.shape, pads)), x)
+        self.ops.append(g.Pad(y.name, (x,), y, pads, value))
+        return y
+
+    def rescaled(self, name: str, x: g.Tensor, like: g.Tensor) -> g.Tensor:
+        """`x` quantised as `like`; `x` itself where it is."""
+        if (x.scale, x.zero_point) == (like.scale, like.zero_point):
+            return x
+        y = self.tensor(name, x.shape, like)
+        self.ops.append(g.Requantize(y.name, (x,), y))
+        return y
+
+    def unused(self, name: str) -> str:
+        """`name`, or one like it that no tensor, operator or output has."""
+        taken = {t.name for t in (*self.inputs, *self.views.values(), *(op.output for op in self.ops))}
+        return unused(name, taken | {op.name for op in self.ops} | {other for other, _ in self.results})
+
+    def _tensor_name(self, var: Any, default: str) -> str:
+        """The name of an int8 output of the whole graph, else the operator's, made unlike any other tensor's."""
+        name = next((name for name, result in self.results if result.same_as(var)), default)
+        taken = {t.name for t in (*self.inputs, *self.views.values(), *(op.output for op in self.ops))}
+        taken |= {other for other, result in self.results if not result.same_as(var)}
+        while name in taken:
+            name += ".out"
+        return name
+
+    def _output(self, name: str, var: Any) -> g.Tensor | None:
+        x = self.views.get(var)
+        if x is None or x in self.inputs:
+            if not self.problems:
+                self.problems.append(f"output {name!r} does not come from quantised operators")
+            return None
+        if var.ty.dtype == "int8" and x.name == name:
+            return x
+        if var.ty.dtype == "int8":  # another tensor's values under a second name
+            y = g.Tensor(name, x.shape, "int8", x.scale, x.zero_point)
+            self.ops.append(g.Reshape(f"{name}.copy", (x,), y))
+            return y
+        if var.ty.dtype != "float32":
+            self.problems.append(f"output {name!r} is {var.ty.dtype}; only float32 and int8 are supported")
+            return None
+        y = g.Tensor(name, x.shape, "float32")
+        self.ops.append(g.Dequantize(f"{name}.dequantize", (x,), y))
+        return y
+
+
+def kind_of(value: Any) -> str:
+    """The name of the Relax operator that `value` calls, or of the function in TIR; empty where it calls none."""
+    if not isinstance(value, ir.Call):
+        return ""
+    name = getattr(value.op, "name", "")
+    if name == "relax.call_tir" and (match := _LOWERED.fullmatch(value.args[0].name_hint)):
+        return match[1]
+    return name
+
+
+def _operands(call: Any) -> tuple:
+    """The tensors that a call takes."""
+    return tuple(call.args[1].fields) if kind_of(call) in ("pad", "maximum", "minimum") else tuple(call.args)
+
+
+def _shape(var: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in var.ty.shape)
+
+
+def _number(expr: Any) -> float:
+    return float(array(expr).reshape(-1)[0])
+
+
+def _steps(value: float, y: g.Tensor) -> int:
+    """The int8 value of a real one."""
+    return int(np.clip(np.rint(np.float32(value) / np.float32(y.scale)) + y.zero_point, -128, 127))
+
+
+def _scale(call: Any) -> tuple[float, int]:
+    """(scale, zero point) of a quantize or dequantize of activations, as int8: uint8 is int8 moved by 128."""
+    scale, zero = array(call.args[1]), array(call.args[2])
+    return float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]) - (128 if zero.dtype == np.uint8 else 0)

@@ -1,0 +1,164 @@
+"""Relax's convolutions and dense layers with quantized operands -> compiler/graph/layers.py, by dataflow patterns."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...hw.errors import InputError
+from .. import graph as g
+from ..tvm_compat import is_const, is_op, wildcard
+
+if TYPE_CHECKING:
+    from .relax import RelaxImporter, Result
+
+LAYERS = ("relax.nn.conv2d", "relax.nn.conv2d_transpose", "relax.matmul")
+_K = is_const()
+_X = wildcard()
+_DEQUANTIZED = is_op("relax.dequantize")(is_const(), is_const(), is_const())
+_WEIGHT = is_op("relax.dequantize")(is_const(), is_const(), is_const())
+_CONV = is_op(LAYERS[0])(_X, _WEIGHT)
+_TRANSPOSE_CONV = is_op(LAYERS[1])(_X, _WEIGHT)
+_TRANSPOSED = is_op("relax.permute_dims")(_WEIGHT)
+_DENSE = is_op(LAYERS[2])(_X, _TRANSPOSED | _WEIGHT)
+_FLAT_BIAS = _DEQUANTIZED | _K
+_BIAS = is_op("relax.reshape")(_FLAT_BIAS, wildcard()) | _FLAT_BIAS
+_LINEAR = _CONV | _TRANSPOSE_CONV | _DENSE
+_BIASED = is_op("relax.add")(_LINEAR, _BIAS) | is_op("relax.add")(_BIAS, _LINEAR)
+_PATTERN = _BIASED | _LINEAR
+_INT32 = np.iinfo(np.int32)
+_ALLOWED = f"outside {_INT32.min}..{_INT32.max}"
+
+
+def linear(imp: RelaxImporter, result: Result) -> bool:
+    """Append the layer that computes `result`; whether it is one."""
+    match = _PATTERN.extract_matched_expr(result.call, imp.calls)
+    if not match:
+        return False
+    kind = next(p for p in (_CONV, _TRANSPOSE_CONV, _DENSE) if p in match)
+    call, y = match[kind], result.y
+    source = imp.variable(call)
+    x = imp.views.get(call.args[0])
+    if x is None:
+        return True  # the problem lies further up, where it is reported
+    node = imp.node(source)
+    channel = 1 if kind is _TRANSPOSE_CONV or (kind is _DENSE and _TRANSPOSED not in match) else 0
+    weight, scales = _weights(match, node, channel)
+    bias = _bias(match, node, np.float64(x.scale) * scales.astype(np.float64))
+    parameters = weight, scales, bias, *result.clamp
+    if kind is _DENSE:
+        _dense(imp, result, x, parameters, source)
+    elif kind is _CONV:
+        a = call.attrs
+        geometry = ints(a.strides), ints(a.padding), ints(a.dilation), int(a.groups)
+        imp.produce(result, g.QConv2d(imp.name(source), (x,), y, *parameters, *geometry))
+    else:
+        a = call.attrs
+        if max(ints(a.dilation)) > 1 or int(a.groups) > 1:
+            raise InputError(f"{node} is transposed with dilations or groups, which is not supported")
+        top, left, bottom, right = ints(a.padding)
+        extra = ints(a.output_padding)
+        pads = top, left, bottom - extra[0], right - extra[1]
+        imp.produce(result, g.QConvTranspose2d(imp.name(source), (x,), y, *parameters, ints(a.strides), pads))
+    check_range(next(op for op in reversed(imp.ops) if isinstance(op, g.Linear)), node)
+    return True
+
+
+def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: tuple, source: Any) -> None:
+    """A dense layer; what comes before the features counts as rows."""
+    name, rows = imp.name(source), (math.prod(x.shape[:-1]), x.shape[-1])
+    if len(x.shape) == 2:
+        imp.produce(result, g.QDense(name, (x,), result.y, *parameters))
+        return
+    x = imp.reshape(f"{name}.rows", x, rows)
+    y = imp.tensor(f"{name}.flat", (rows[0], len(parameters[0])), result.y)
+    imp.ops.append(g.QDense(name, (x,), y, *parameters))
+    imp.produce(result, g.Reshape(f"{name}.reshape", (y,), result.y))
+
+
+def ints(values: Any) -> Any:
+    """A tuple of Python's integers, of whatever length the operator has."""
+    return tuple(int(v) for v in values)
+
+
+def array(expr: Any) -> np.ndarray:
+    """The value of a constant."""
+    return np.asarray(expr.value.numpy() if hasattr(expr.value, "numpy") else expr.value)
+
+
+def _weights(match: Any, node: str, channel: int) -> tuple[np.ndarray, np.ndarray]:
+    """(int8 weights with the output channel first, one float32 scale each); `channel` is its dimension in the file."""
+    call = match[_WEIGHT]
+    weight, scale, zero = (array(a) for a in call.args)
+    if weight.dtype == np.uint8:
+        weight, zero = (weight.astype(np.int16) - 128).astype(np.int8), zero.astype(np.int16) - 128
+    if zero.any():
+        raise InputError(f"{node} has weights with a zero point other than 0 (uint8: 128), which is not supported")
+    weight = np.swapaxes(weight, 0, channel)
+    axis = int(call.attrs.axis) % weight.ndim
+    if scale.size > 1 and axis != channel:
+        raise InputError(f"{node} has weights with one scale per index of axis {axis}, not per output channel")
+    scales = np.broadcast_to(scale.reshape(-1).astype(np.float32), (len(weight),))
+    return np.ascontiguousarray(weight), np.ascontiguousarray(scales)
+
+
+def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
+    """int32 biases in units of `scales`, float64 (O,), those of the accumulators.
+
+    Raises `InputError` where one does not fit.
+    """
+    if _BIASED not in match:
+        return np.zeros(len(scales), np.int32)
+    if _DEQUANTIZED in match:
+        bias, scale, zero = (array(a).reshape(-1) for a in match[_DEQUANTIZED].args)
+        if bias.dtype == np.int32 and not zero.any() and np.allclose(scale, scales, rtol=1e-5, atol=0):
+            return np.broadcast_to(bias, scales.shape).copy()
+        real = (bias.astype(np.float64) - zero) * scale
+    else:
+        real = array(match[_K]).reshape(-1).astype(np.float64)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        units = np.broadcast_to(np.rint(real / scales), scales.shape)
+    wrong = np.flatnonzero(~((units >= _INT32.min) & (units <= _INT32.max)))
+    if wrong.size:
+        k = wrong[0]
+        raise InputError(
+            f"{node} has bias {np.broadcast_to(real, scales.shape)[k]:g} for output channel {k}: {units[k]:g} times "
+            f"the accumulator's scale {scales[k]:g}, {_ALLOWED}"
+        )
+    return units.astype(np.int32)
+
+
+def check_range(op: g.Operator, node: str) -> None:
+    """Raise `InputError` where the operator's integers can leave int32 before they are scaled down.
+
+    The rounding contracts shift an accumulator left, in int32, by the exponent of a scale of 1 or more.
+    """
+    if isinstance(op, g.AveragePool):
+        pixels = math.prod(op.kernel)
+        reach = np.array([[-128 - op.x.zero_point], [127 - op.x.zero_point]]) * pixels
+    else:
+        assert isinstance(op, g.Linear)
+        weight = op.weight.reshape(len(op.weight), -1).astype(np.int64)
+        corrected = op.bias - op.x.zero_point * weight.sum(1)
+        wrong = np.flatnonzero((corrected < _INT32.min) | (corrected > _INT32.max))
+        if wrong.size:
+            k = wrong[0]
+            raise InputError(
+                f"{node} has bias {op.bias[k]} for output channel {k}: {corrected[k]} with the input's zero point "
+                f"{op.x.zero_point} folded in, {_ALLOWED}"
+            )
+        ends = np.array([-128, 127]).reshape(2, 1, 1) - op.x.zero_point  # 0, that of padding, lies between them
+        products = weight * ends
+        reach = op.bias + np.stack([products.min(0).sum(1), products.max(0).sum(1)])
+    shift = np.maximum(op.multipliers[1], 0)
+    largest = np.where(shift > 0, np.abs(reach).max(0), 0)
+    wrong = np.flatnonzero(largest > np.int64(_INT32.max) >> shift)
+    if wrong.size:
+        k = wrong[0]
+        shift = np.broadcast_to(shift, largest.shape)
+        raise InputError(
+            f"{node} scales accumulators of up to {largest[k]} by 2**{shift[k] - 1} or more to output scale "
+            f"{op.output.scale:g}; at most {_INT32.max >> shift[k]} are allowed; give the output a larger scale"
+        )

@@ -1,0 +1,175 @@
+"""What a .tflite file says: tensors, constants and operators as plain values, everything about it checked.
+
+The schema is that of ai_edge_litert, through its object API. An operator's code is the larger of two fields: old files
+set only the deprecated one, new files may leave it out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ....hw.errors import FileError, UnsupportedError
+
+try:
+    from ai_edge_litert import schema_py_generated as schema
+except ImportError as exc:
+    raise UnsupportedError(
+        f"reading .tflite needs ai-edge-litert ({exc}); pip install 'tilewright[compiler]'"
+    ) from None
+
+IDENTIFIER = b"TFL3"
+# element types whose constants are read; flatbuffers are little-endian
+_DTYPES = {"FLOAT32": "<f4", "INT32": "<i4", "INT64": "<i8", "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "BOOL": "?"}
+
+
+def _names(enum: type) -> dict[int, str]:
+    return {value: name for name, value in vars(enum).items() if isinstance(value, int)}
+
+
+_TYPES = _names(schema.TensorType)
+_OPERATORS = _names(schema.BuiltinOperator)
+
+
+@dataclass(frozen=True, eq=False)
+class Info:
+    """A tensor of the file, in the file's layout.
+
+    `type` is the schema's name, `signature` the shape with -1 for open sizes, `scale` and `zero_point` float32 and
+    int64 arrays that are empty without quantisation, `axis` their dimension, `data` the value of a constant.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    type: str
+    scale: np.ndarray
+    zero_point: np.ndarray
+    axis: int
+    data: np.ndarray | None
+
+
+@dataclass(frozen=True, eq=False)
+class FileNode:
+    """An operator of the file: `kind` is the schema's name, `name` that and its position, `tensor` its output's name.
+
+    `inputs` and `outputs` are tensor numbers; an input of -1 is left out.
+    """
+
+    kind: str
+    name: str
+    tensor: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Any
+
+    def option(self, name: str, default: Any) -> Any:
+        """A field of the options table, or `default` where the file has no such table."""
+        return getattr(self.options, name, default)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFile:
+    """The first subgraph of a file."""
+
+    path: Path
+    tensors: list[Info]
+    nodes: list[FileNode]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def read(path: str | Path) -> ModelFile:
+    """The file at `path`. Raises `FileError` where it is missing, no .tflite file, truncated or inconsistent."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileError(f"{path}: {'is a folder' if path.is_dir() else 'no such model file'}")
+    try:
+        data = path.read_bytes()
+    except OSError as exc:
+        raise FileError(f"{path}: {exc.strerror}") from None
+    if data[4:8] != IDENTIFIER:
+        raise FileError(f"{path}: not a .tflite model: bytes 4 to 7 are {data[4:8]!r}, {IDENTIFIER!r} expected")
+    try:
+        return _parse(path, schema.ModelT.InitFromPackedBuf(data, 0))
+    except FileError:
+        raise
+    except Exception as exc:  # damaged offsets make the reader raise errors of any kind
+        text = " ".join(str(exc).split()) or type(exc).__name__
+        raise FileError(f"{path}: a truncated or damaged .tflite model ({text})") from None
+
+
+def _parse(path: Path, model: Any) -> ModelFile:
+    if not model.subgraphs:
+        raise FileError(f"{path}: the model has no subgraph")
+    graph = model.subgraphs[0]
+    names = _unique([t.name.decode(errors="replace") if t.name else "" for t in _list(graph.tensors)])
+    tensors = [_tensor(path, model, t, name) for t, name in zip(_list(graph.tensors), names)]
+    nodes = []
+    for number, op in enumerate(_list(graph.operators)):
+        code = model.operatorCodes[op.opcodeIndex]
+        kind = _kind(code)
+        inputs, outputs = _ints(op.inputs), _ints(op.outputs)
+        known = range(len(tensors))
+        if not outputs or not all(k in known for k in outputs) or not all(k == -1 or k in known for k in inputs):
+            raise FileError(f"{path}: operator {number} ({kind}) names tensors that the file does not have")
+        options = op.builtinOptions
+        nodes.append(FileNode(kind, f"{kind.lower()}_{number}", tensors[outputs[0]].name, inputs, outputs, options))
+    inputs, outputs = _ints(graph.inputs), _ints(graph.outputs)
+    if not outputs or not all(0 <= k < len(tensors) for k in inputs + outputs):
+        raise FileError(f"{path}: the model's inputs or outputs are tensors that the file does not have")
+    return ModelFile(path, tensors, nodes, inputs, tuple(dict.fromkeys(outputs)))
+
+
+def _list(values: Any) -> list:
+    return [] if values is None else list(values)
+
+
+def _ints(values: Any) -> tuple[int, ...]:
+    return () if values is None else tuple(int(v) for v in values)
+
+
+def _unique(names: list[str]) -> list[str]:
+    """The names, those that are absent or come twice made unlike any other."""
+    taken, found = set(names), []
+    for number, name in enumerate(names):
+        while not name or name in found:
+            name = f"{name or 'tensor'}:{number}"
+            name = name if name not in taken else f"{name}'"
+        found.append(name)
+    return found
+
+
+def _kind(code: Any) -> str:
+    number = max(code.builtinCode, code.deprecatedBuiltinCode)
+    if number == schema.BuiltinOperator.CUSTOM:
+        return f"CUSTOM {(code.customCode or b'').decode(errors='replace')}".strip()
+    return _OPERATORS.get(number, f"operator code {number}")
+
+
+def _tensor(path: Path, model: Any, t: Any, name: str) -> Info:
+    shape, kind = _ints(t.shape), _TYPES.get(t.type, f"type {t.type}")
+    q = t.quantization
+    scale = np.array([] if q is None or q.scale is None else q.scale, np.float32)
+    zero = np.array([] if q is None or q.zeroPoint is None else q.zeroPoint, np.int64)
+    if zero.size < scale.size:  # absent zero points are 0
+        zero = np.resize(zero, scale.size) if zero.size else np.zeros(scale.size, np.int64)
+    signature = _ints(t.shapeSignature) or shape
+    data = _constant(path, model, t, name, shape, kind)
+    return Info(name, shape, signature, kind, scale, zero, q.quantizedDimension if q else 0, data)
+
+
+def _constant(path: Path, model: Any, t: Any, name: str, shape: tuple[int, ...], kind: str) -> np.ndarray | None:
+    buffer = model.buffers[t.buffer]
+    if buffer.offset > 1 or t.externalBuffer:
+        raise UnsupportedError(f"{path}: tensor {name!r} lies outside the flatbuffer, which is not supported")
+    if buffer.data is None or not len(buffer.data) or kind not in _DTYPES:
+        return None
+    raw, dtype = np.asarray(buffer.data, np.uint8), np.dtype(_DTYPES[kind])
+    wanted = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    if raw.size != wanted:
+        raise FileError(f"{path}: constant {name!r} has {raw.size} bytes; {kind} of shape {shape} takes {wanted}")
+    return raw.view(dtype).reshape(shape).astype(dtype.newbyteorder("="))

@@ -1,0 +1,225 @@
+"""Reads quantised networks: int8 .tflite files -> compiler/graph/.
+
+Relax is not on this way: TVM's own .tflite front end turns quantised operators into float or its own integer
+arithmetic, whose roundings are not TensorFlow Lite's, and reads the operator codes of some files wrongly. The file's
+operators correspond one to one to those of compiler/graph/, so there is nothing to match either.
+
+Activations of four dimensions are NHWC in the file and NCHW in the graph. The graph's inputs and outputs keep the
+file's layout; `Transpose` with `relayout`, or a `Reshape` where no byte moves, stands between.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ....hw.errors import InputError, UnsupportedError
+from ... import graph as g
+from .file import FileNode, Info, ModelFile, read
+from .shapes import fold_constants
+
+TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+
+
+class Refused(Exception):
+    """The operator at hand cannot be imported; the text says why, to follow the operator's name."""
+
+
+def import_tflite(path: str | Path) -> g.Graph:
+    """The graph of the int8 .tflite file at `path`; a batch dimension that is left open becomes what the file gives.
+
+    Operators are named after their kind and position (`conv_2d_0`), tensors as in the file. Raises `FileError` where
+    the file is missing, damaged or inconsistent, `UnsupportedError` that lists every operator that this version
+    cannot compile, with the reason.
+    """
+    from .operators import convert
+
+    file = read(path)
+    importer = TfliteImporter(file)
+    importer.add_inputs()
+    for node in file.nodes:
+        if (value := fold_constants(node, file.tensors)) is not None:
+            file.tensors[node.outputs[0]] = replace(file.tensors[node.outputs[0]], data=value)
+            continue
+        try:
+            convert(importer, node)
+        except Refused as exc:
+            importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) {exc}")
+        except InputError as exc:
+            if not importer.doubtful.intersection(node.inputs):
+                importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) does not fit: {exc}")
+        importer.assume_outputs(node)
+    importer.add_outputs()
+    if importer.problems:
+        count = f"{len(importer.problems)} unsupported construct{'s' * (len(importer.problems) > 1)}"
+        raise UnsupportedError(f"{file.path}: {count}: {'; '.join(importer.problems)}")
+    return g.Graph(file.path.stem, tuple(importer.inputs), tuple(importer.outputs), tuple(importer.ops))
+
+
+class TfliteImporter:
+    """A graph in the making.
+
+    A tensor of the file is a number. Each has one or two views: `canonical` (NCHW), which most operators take, and
+    `plain`, the file's layout; whichever is missing is made when it is asked for. Below four dimensions they are one.
+    """
+
+    def __init__(self, file: ModelFile):
+        self.file = file
+        self.inputs: list[g.Tensor] = []
+        self.outputs: list[g.Tensor] = []
+        self.ops: list[g.Operator] = []
+        self.problems: list[str] = []
+        self.doubtful: set[int] = set()  # tensors that could not be described; what follows from them is not said
+        self._canonical: dict[int, g.Tensor] = {}
+        self._plain: dict[int, g.Tensor] = {}
+        self._names = {t.name for t in file.tensors}
+        kinds = {t.type for t in file.tensors}
+        if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
+            raise UnsupportedError(
+                f"{file.path}: is a float32 model, none of its tensors is int8; convert it with full integer "
+                "quantisation (int8 weights and activations)"
+            )
+
+    def add_inputs(self) -> None:
+        """The graph's inputs, in the file's layout and under the file's names."""
+        for k in self.file.inputs:
+            info = self.file.tensors[k]
+            if any(size < 0 for size in info.signature[1:]):
+                shape = ", ".join("?" if size < 0 else str(size) for size in info.signature)
+                self.problems.append(f"input {info.name!r} has shape ({shape}); only the first size may be open")
+            try:
+                self._plain[k] = self._described(info)
+                self.inputs.append(self._plain[k])
+            except (Refused, InputError) as exc:
+                self.problems.append(f"input {info.name!r}: {exc}")
+                self._assume(k)
+
+    def add_outputs(self) -> None:
+        """The graph's outputs, in the file's layout and under the file's names."""
+        for k in self.file.outputs:
+            t = self.view(k, plain=True)
+            if t is None or k in self.file.inputs or t.data is not None:
+                self.problems.append(f"output {self.file.tensors[k].name!r} comes from no operator")
+            else:
+                self.outputs.append(t)
+
+    def _described(self, info: Info) -> g.Tensor:
+        """The activation `info` in the file's layout. Raises `Refused`."""
+        if info.type == "FLOAT32":
+            return g.Tensor(info.name, info.shape, "float32")
+        if info.type not in ("INT8", "UINT8"):
+            raise Refused(
+                f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and at the "
+                "ends uint8 and float32"
+            )
+        if info.scale.size != 1:
+            what = f"{info.scale.size} scales" if info.scale.size else "no quantisation parameters"
+            raise Refused(f"has tensor {info.name!r} with {what}; activations have one scale and zero point")
+        return g.Tensor(info.name, info.shape, info.type.lower(), float(info.scale[0]), int(info.zero_point[0]))
+
+    def _assume(self, k: int) -> None:
+        """A stand-in for a tensor that could not be imported."""
+        info = self.file.tensors[k]
+        try:
+            self._plain[k] = self._described(info)
+        except (Refused, InputError):
+            self.doubtful.add(k)
+            if info.shape and min(info.shape) > 0:
+                self._plain[k] = g.Tensor(info.name, info.shape)
+
+    def assume_outputs(self, node: FileNode) -> None:
+        """Stand-ins for the outputs of an operator that was refused, so that those behind it are checked, too."""
+        for k in node.outputs:
+            if k not in self._plain and k not in self._canonical:
+                self._assume(k)
+
+    def view(self, k: int, *, plain: bool = False) -> g.Tensor | None:
+        """Tensor `k`, canonical or as in the file; None before anything produces it."""
+        here, there = (self._plain, self._canonical) if plain else (self._canonical, self._plain)
+        if k not in here and k in there:
+            t = there[k]
+            here[k] = t if len(t.shape) != 4 else self.relayout(t, self._name(k, plain), TO_NHWC if plain else TO_NCHW)
+        return here.get(k)
+
+    def relayout(self, x: g.Tensor, tensor: str, axes: tuple[int, ...]) -> g.Tensor:
+        """`x` with its dimensions in the order `axes`, as a tensor of another name."""
+        shape = tuple(x.shape[a] for a in axes)
+        if x.data is not None:
+            return replace(x, name=tensor, shape=shape, data=np.ascontiguousarray(x.data.transpose(axes)))
+        y = replace(x, name=tensor, shape=shape)
+        sizes = [a for a in axes if x.shape[a] > 1]
+        name = f"{y.name}.relayout"
+        moved = sizes != sorted(sizes)
+        self.ops.append(g.Transpose(name, (x,), y, axes, True) if moved else g.Reshape(name, (x,), y))
+        return y
+
+    def _name(self, k: int, plain: bool) -> str:
+        """The name of a view: the file's for one of them, which is the plain one where the model ends."""
+        info = self.file.tensors[k]
+        ends = k in self.file.inputs or k in self.file.outputs
+        if len(info.shape) != 4 or plain == ends:
+            return info.name
+        return self.unused(f"{info.name}.{'nhwc' if plain else 'nchw'}")
+
+    def unused(self, name: str) -> str:
+        """`name`, or one like it that no tensor has; it is taken from now on."""
+        while name in self._names:
+            name += "'"
+        self._names.add(name)
+        return name
+
+    def given(self, node: FileNode, position: int) -> bool:
+        """Whether there is an input at the position."""
+        return position < len(node.inputs) and node.inputs[position] >= 0
+
+    def info(self, node: FileNode, position: int) -> Info:
+        """What the file says of the input at a position. Raises `Refused` where it is left out."""
+        if not self.given(node, position):
+            raise Refused(f"has no input {position}")
+        return self.file.tensors[node.inputs[position]]
+
+    def constant(self, node: FileNode, position: int) -> np.ndarray:
+        """The constant at an input position, in the file's layout."""
+        info = self.info(node, position)
+        if info.data is None:
+            raise Refused(f"has input {info.name!r} that is not constant")
+        return info.data
+
+    def activation(self, node: FileNode, position: int, *, plain: bool = False, dtype: str | None = "int8") -> g.Tensor:
+        """The input at a position, also a constant one; `dtype` None takes any."""
+        info, k = self.info(node, position), node.inputs[position]
+        t = self.view(k, plain=plain)
+        if t is None and info.data is not None:
+            self._plain[k] = replace(self._described(info), data=info.data)
+            t = self.view(k, plain=plain)
+        if t is None:
+            raise Refused(f"has input {info.name!r} before anything produces it")
+        if dtype and t.dtype != dtype:
+            raise Refused(f"has {t.dtype} input {info.name!r}; quantise the whole model to int8")
+        return t
+
+    def result(self, node: FileNode, position: int = 0, *, plain: bool = False) -> g.Tensor:
+        """The tensor at an output position, canonical or as in the file, for the operator that produces it."""
+        k = node.outputs[position]
+        t = self._described(self.file.tensors[k])
+        if len(t.shape) != 4:
+            return t
+        shape = t.shape if plain else tuple(t.shape[a] for a in TO_NCHW)
+        return replace(t, shape=shape, name=self._name(k, plain))
+
+    def emit(self, node: FileNode, op: g.Operator, position: int = 0, *, plain: bool = False) -> None:
+        """Append the operator that produces an output of `node`."""
+        self.ops.append(op)
+        (self._plain if plain else self._canonical)[node.outputs[position]] = op.output
+
+    def reshape(self, name: str, x: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
+        """`x` in another shape; `x` itself where it has that shape."""
+        if x.shape == shape:
+            return x
+        data = None if x.data is None else x.data.reshape(shape)
+        y = replace(x, name=self.unused(name), shape=shape, data=data)
+        if data is None:
+            self.ops.append(g.Reshape(y.name, (x,), y))
+        return y

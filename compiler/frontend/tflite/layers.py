@@ -1,0 +1,185 @@
+"""Layers of .tflite files, convolutions and dense ones, and what geometry and clamps they share with others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ... import graph as g
+from ...graph import tables
+from .file import FileNode, schema
+from .importer import TO_NCHW, Refused, TfliteImporter
+
+_ACTIVATION = schema.ActivationFunctionType
+_SAME = schema.Padding.SAME
+
+
+def _quantised(value: float, y: g.Tensor) -> int:
+    """The int8 step of a real value, before clamping, as TensorFlow Lite computes it."""
+    return y.zero_point + int(tables.round_away(np.float32(value) / np.float32(y.scale)))
+
+
+def clamp(node: FileNode, y: g.Tensor, kind: int | None = None) -> tuple[int, int]:
+    """int8 limits of a fused activation (default: the node's). Raises `Refused` for those that are no clamp."""
+    if kind is None:
+        kind = node.option("fusedActivationFunction", _ACTIVATION.NONE)
+    known = {
+        _ACTIVATION.NONE: (None, None),
+        _ACTIVATION.RELU: (0.0, None),
+        _ACTIVATION.RELU6: (0.0, 6.0),
+        _ACTIVATION.RELU_N1_TO_1: (-1.0, 1.0),
+    }
+    if kind not in known:
+        raise Refused(f"has fused activation {kind}; only none, RELU, RELU6 and RELU_N1_TO_1 are supported")
+    return limits(y, *known[kind])
+
+
+def limits(y: g.Tensor, low: float | None, high: float | None) -> tuple[int, int]:
+    """int8 limits of real ones; None is no limit. Raises `Refused` where no value lies between them."""
+    bottom = -128 if low is None else max(-128, _quantised(low, y))
+    top = 127 if high is None else min(127, _quantised(high, y))
+    if bottom > top:
+        raise Refused(f"clamps to {bottom}..{top}, which holds no value of output {y.name!r}")
+    return bottom, top
+
+
+def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """(int8 weights in the file's layout, one float32 scale per index of `axis`, or one alone)."""
+    data, info = imp.constant(node, position), imp.info(node, position)
+    if info.type != "INT8":
+        raise Refused(f"has weights {info.name!r} of type {info.type.lower()}; only int8 is supported")
+    if data.ndim <= axis:
+        raise Refused(f"has weights {info.name!r} of shape {info.shape}")
+    if not info.scale.size:
+        raise Refused(f"has weights {info.name!r} without quantisation parameters")
+    if info.zero_point.any():
+        raise Refused(f"has weights {info.name!r} with a zero point other than 0")
+    if info.scale.size > 1 and (info.axis != axis or info.scale.size != data.shape[axis]):
+        raise Refused(
+            f"has weights {info.name!r} of shape {info.shape} with {info.scale.size} scales along dimension "
+            f"{info.axis}; one scale, or one per index of dimension {axis}, is supported"
+        )
+    if not (np.isfinite(info.scale).all() and (info.scale >= 0).all()):
+        raise Refused(f"has weights {info.name!r} with a scale that is negative or not finite")
+    return data, info.scale
+
+
+def _bias(imp: TfliteImporter, node: FileNode, position: int, channels: int) -> np.ndarray:
+    if not imp.given(node, position):
+        return np.zeros(channels, np.int32)
+    data, info = imp.constant(node, position), imp.info(node, position)
+    if info.type != "INT32" or data.size != channels:
+        raise Refused(
+            f"has bias {info.name!r}: {info.type.lower()} of shape {info.shape}, int32 ({channels},) expected"
+        )
+    return data.reshape(channels)
+
+
+def _spread(scale: np.ndarray, channels: int) -> np.ndarray:
+    return np.ascontiguousarray(np.broadcast_to(scale, (channels,)))
+
+
+def image(t: g.Tensor) -> tuple[int, int]:
+    """(height, width) of a canonical tensor. Raises `Refused` where it is no image."""
+    if len(t.shape) != 4:
+        raise Refused(f"has input {t.name!r} of {len(t.shape)} dimensions; only 4 are supported")
+    return t.shape[2], t.shape[3]
+
+
+def strides_of(node: FileNode) -> tuple[int, int]:
+    """(h, w) of the options. Raises `Refused` for strides below 1."""
+    strides = node.option("strideH", 0), node.option("strideW", 0)
+    if min(strides) < 1:
+        raise Refused(f"has strides {strides}; they must be at least 1")
+    return strides
+
+
+def _same(
+    size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, ...], strides: tuple[int, int]
+) -> tuple[int, int, int, int]:
+    """(top, left, bottom, right) so that `out` windows fit `size`; the odd row or column comes last."""
+    total = [max(0, (out[k] - 1) * strides[k] + kernel[k] - size[k]) for k in (0, 1)]
+    before = [n // 2 for n in total]
+    return before[0], before[1], total[0] - before[0], total[1] - before[1]
+
+
+def padding(
+    node: FileNode, size: tuple[int, int], kernel: tuple[int, ...], strides: tuple[int, int]
+) -> tuple[int, int, int, int]:
+    """(top, left, bottom, right) of windows of `kernel` elements, dilation included, on an image of `size`."""
+    if node.option("padding", _SAME) != _SAME:
+        return 0, 0, 0, 0
+    return _same(size, (-(-size[0] // strides[0]), -(-size[1] // strides[1])), kernel, strides)
+
+
+def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale: np.ndarray, groups: int) -> None:
+    """A convolution with weights (O, I, KH, KW)."""
+    x, y, strides = imp.activation(node, 0), imp.result(node), strides_of(node)
+    dilations = node.option("dilationHFactor", 1), node.option("dilationWFactor", 1)
+    if min(dilations) < 1:
+        raise Refused(f"has dilations {dilations}; they must be at least 1")
+    reach = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations))
+    pads = padding(node, image(x), reach, strides)
+    channels = len(weight)
+    parameters = np.ascontiguousarray(weight), _spread(scale, channels), _bias(imp, node, 2, channels)
+    imp.emit(node, g.QConv2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, dilations, groups))
+
+
+def conv_2d(imp: TfliteImporter, node: FileNode) -> None:
+    """CONV_2D, weights OHWI; fewer input channels in them than in the image make groups."""
+    weight, scale = _weights(imp, node, 1, 0)
+    x = imp.activation(node, 0)
+    image(x)
+    if weight.ndim != 4 or x.shape[1] % weight.shape[3]:
+        raise Refused(f"has {x.shape[1]} input channels and weights of shape {weight.shape}")
+    _convolution(imp, node, weight.transpose(TO_NCHW), scale, x.shape[1] // weight.shape[3])
+
+
+def depthwise(imp: TfliteImporter, node: FileNode) -> None:
+    """DEPTHWISE_CONV_2D, weights (1, KH, KW, C * multiplier): a convolution with a group per channel."""
+    weight, scale = _weights(imp, node, 1, 3)
+    x = imp.activation(node, 0)
+    image(x)
+    if weight.ndim != 4 or weight.shape[0] != 1 or weight.shape[3] % x.shape[1]:
+        raise Refused(f"has {x.shape[1]} input channels and weights of shape {weight.shape}")
+    _convolution(imp, node, weight.transpose(3, 0, 1, 2), scale, x.shape[1])
+
+
+def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
+    """TRANSPOSE_CONV, weights OHWI; inputs are the output shape, weights, image, biases."""
+    weight, scale = _weights(imp, node, 1, 0)
+    imp.constant(node, 0)  # the output's shape, which the file also gives as such
+    x, y, strides = imp.activation(node, 2), imp.result(node), strides_of(node)
+    size, grown, kernel = image(x), image(y), weight.shape[1:3]
+    top, left = 0, 0
+    if node.option("padding", _SAME) == _SAME:  # that of the convolution from the output to the input
+        top, left, _, _ = _same(grown, size, kernel, strides)
+    bottom, right = ((size[k] - 1) * strides[k] + kernel[k] - (top, left)[k] - grown[k] for k in (0, 1))
+    channels = len(weight)
+    parameters = (
+        np.ascontiguousarray(weight.transpose(TO_NCHW)),
+        _spread(scale, channels),
+        _bias(imp, node, 3, channels),
+    )
+    pads = top, left, bottom, right
+    imp.emit(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads))
+
+
+def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
+    """FULLY_CONNECTED, weights (O, I): whatever the shape of the input, rows of I features."""
+    weight, scale = _weights(imp, node, 1, 0)
+    if weight.ndim != 2 or node.option("weightsFormat", 0):
+        raise Refused(f"has weights of shape {weight.shape} in format {node.option('weightsFormat', 0)}")
+    x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
+    channels, features = weight.shape
+    if np.prod(x.shape) % features:
+        raise Refused(f"has input {x.name!r} of shape {x.shape} and weights of shape {weight.shape}")
+    rows = int(np.prod(x.shape)) // features
+    x = imp.reshape(f"{node.name}.rows", x, (rows, features))
+    direct = y.shape == (rows, channels)
+    flat = y if direct else g.Tensor(imp.unused(f"{y.name}.rows"), (rows, channels), "int8", y.scale, y.zero_point)
+    parameters = weight, _spread(scale, channels), _bias(imp, node, 2, channels)
+    op = g.QDense(node.name, (x,), flat, *parameters, *clamp(node, y), float32_scale=scale.size == 1)
+    if not direct:
+        imp.ops.append(op)
+        op = g.Reshape(f"{node.name}.reshape", (flat,), y)
+    imp.emit(node, op, plain=True)

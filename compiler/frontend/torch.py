@@ -1,0 +1,150 @@
+"""Reads quantised networks of PyTorch: torch.export programs with quantized_decomposed operators -> compiler/graph/.
+
+The program goes through TVM's Relax, whose converter map is completed by those operators, and from there on as QDQ ONNX
+does. This module imports torch, which slows the import of TVM: nothing else in tilewright imports it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...hw.errors import FileError, UnsupportedError
+from .. import graph as g
+
+if TYPE_CHECKING:  # torch is not where the types are checked
+    torch: Any
+else:
+    try:
+        import torch
+    except ImportError as exc:
+        raise UnsupportedError(
+            f"reading PyTorch programs needs torch ({exc}); pip install 'tilewright[torch]'"
+        ) from None
+
+
+def import_torch(program: Any, name: str = "") -> g.Graph:
+    """The graph of a torch.export.ExportedProgram, or of the `.pt2` file that holds one; see `torch.export.save`.
+
+    Inputs are float32 with fixed sizes. Convolutions and dense layers take their weights from
+    quantized_decomposed.dequantize_per_tensor or dequantize_per_channel of int8 buffers, every activation passes
+    quantize_per_tensor and dequantize_per_tensor. Operators have Relax's names, numbered. Raises `FileError` for an
+    unreadable file, `UnsupportedError` that names what has no counterpart.
+    """
+    if isinstance(program, (str, Path)):
+        name = name or Path(program).stem
+        program = _load(Path(program))
+    _fixed_sizes(program)
+    from ..tvm_compat import torch_frontend
+    from .relax import RelaxImporter
+
+    converters = _Converters(program)
+    try:
+        function = torch_frontend().from_exported_program(program, custom_convert_map=converters.map())["main"]
+    except UnsupportedError:
+        raise
+    except Exception as exc:  # the importer raises errors of many kinds
+        text = next((line.strip() for line in reversed(str(exc).splitlines()) if line.strip()), type(exc).__name__)
+        raise UnsupportedError(f"{name or 'program'}: TVM's importer refuses the program: {text}") from None
+    outputs = [str(output) for output in program.graph_signature.user_outputs]
+    return RelaxImporter(function, outputs, [], []).graph(name or "program")
+
+
+def _load(path: Path) -> Any:
+    if not path.is_file():
+        raise FileError(f"{path}: {'is a folder' if path.is_dir() else 'no such program file'}")
+    _register()
+    try:
+        return torch.export.load(path)
+    except Exception as exc:  # zip, json and torch each have their own
+        text = next((line.strip() for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
+        raise FileError(f"{path}: not a readable exported program ({text})") from None
+
+
+def _register() -> None:
+    """Make the quantized_decomposed operators known to torch: a loaded program names them."""
+    importlib.import_module("torch.ao.quantization.fx._decomposed")
+
+
+def _fixed_sizes(program: Any) -> None:
+    if program.range_constraints:
+        sizes = ", ".join(map(str, program.range_constraints))
+        raise UnsupportedError(f"the program has open sizes ({sizes}); export it without dynamic_shapes")
+
+
+class _Converters:
+    """quantized_decomposed operators as Relax's; what the program holds as parameters becomes constants."""
+
+    def __init__(self, program: Any):
+        signature = program.graph_signature
+        held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        held |= signature.inputs_to_lifted_tensor_constants
+        values = {**program.constants, **program.state_dict}
+        self.values = {node: values[key] for node, key in held.items()}
+
+    def map(self) -> dict[str, Any]:
+        """The converter map of `from_exported_program`."""
+        return {
+            "quantize_per_tensor.default": self.quantize,
+            "dequantize_per_tensor.default": self.dequantize,
+            "dequantize_per_channel.default": self.dequantize_per_channel,
+        }
+
+    def quantize(self, node: Any, importer: Any) -> Any:
+        """relax.quantize of an activation."""
+        x, scale, zero, *limits, dtype = node.args
+        self._check(node, dtype, limits)
+        scale, zero = self._constant(scale, "float32"), self._constant(zero, _name(dtype))
+        return self._emit(importer, "quantize", importer.env[x], scale, zero, 1, _name(dtype))
+
+    def dequantize(self, node: Any, importer: Any) -> Any:
+        """relax.dequantize of an activation, or of weights with one scale."""
+        x, scale, zero, *limits, dtype = node.args
+        self._check(node, dtype, limits)
+        scale, zero = self._constant(scale, "float32"), self._constant(zero, _name(dtype))
+        return self._emit(importer, "dequantize", self._operand(x, importer), scale, zero, 0, "float32")
+
+    def dequantize_per_channel(self, node: Any, importer: Any) -> Any:
+        """relax.dequantize of weights with one scale per index of an axis."""
+        x, scale, zero, axis, *limits, dtype = node.args
+        self._check(node, dtype, limits)
+        scale, zero = self._constant(scale, "float32"), self._constant(zero, _name(dtype))
+        return self._emit(importer, "dequantize", self._operand(x, importer), scale, zero, axis, "float32")
+
+    def _emit(self, importer: Any, op: str, x: Any, scale: Any, zero: Any, axis: int, dtype: str) -> Any:
+        from ..tvm_compat import torch_frontend
+
+        call = getattr(torch_frontend(), op)(x, scale, zero, axis=axis, out_dtype=dtype)
+        return importer.block_builder.emit(call)
+
+    def _operand(self, node: Any, importer: Any) -> Any:
+        from ..tvm_compat import torch_frontend
+
+        value = self.values.get(node.name)
+        return importer.env[node] if value is None else torch_frontend().const(value.detach().numpy())
+
+    def _constant(self, value: Any, dtype: str) -> Any:
+        from ..tvm_compat import torch_frontend
+
+        if isinstance(value, torch.fx.Node):
+            if value.name not in self.values:
+                raise UnsupportedError(f"scale or zero point {value.name!r} is computed; only constants are supported")
+            value = self.values[value.name].detach().numpy()
+        return torch_frontend().const(np.asarray(value, dtype))
+
+    def _check(self, node: Any, dtype: Any, limits: list) -> None:
+        """Raise `UnsupportedError` for other types, and for activations that do not use all of their type."""
+        activation = node.target.__name__.startswith("quantize")
+        allowed = ("int8", "uint8") if activation else ("int8", "uint8", "int32")
+        if _name(dtype) not in allowed:
+            raise UnsupportedError(f"{node.name!r} is of type {_name(dtype)}; only {', '.join(allowed)} are supported")
+        low = -128 if dtype == torch.int8 else 0
+        if activation and limits != [low, low + 255]:
+            raise UnsupportedError(f"{node.name!r} clamps to {limits}; only {[low, low + 255]} is supported")
+
+
+def _name(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")

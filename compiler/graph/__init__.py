@@ -1,0 +1,116 @@
+"""Quantised networks: operators, and their graph.
+
+One set of operators for every file format. The front ends (compiler/frontend/onnx.py for QDQ ONNX,
+compiler/frontend/tflite/importer.py) make a `Graph` of them, reference.py computes it, compiler/network.py
+makes executables of it. An operator is a dataclass of its inputs, its output and its constants; whatever follows from
+these (multipliers, corrected biases, shapes) is a property, so that every user of an operator computes with the same
+integers.
+
+| kind | operators |
+|---|---|
+| with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
+| element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
+| ends | Quantize, Dequantize (float32), Recode (uint8) |
+| windows and means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
+| movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...hw.errors import InputError
+from .layers import Linear, QConv2d, QConvTranspose2d, QDense
+from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Transpose
+from .operators import (
+    Add,
+    Binary,
+    Dequantize,
+    Lookup,
+    Mul,
+    Operator,
+    Quantize,
+    Recode,
+    Requantize,
+    Softmax,
+    Sub,
+    Tensor,
+)
+from .windows import AveragePool, ExactAveragePool, MaxPool, Mean, Pool
+
+__all__ = [
+    "Add",
+    "AveragePool",
+    "Binary",
+    "Concat",
+    "Dequantize",
+    "ExactAveragePool",
+    "Graph",
+    "Linear",
+    "Lookup",
+    "MaxPool",
+    "Mean",
+    "Movement",
+    "Mul",
+    "Operator",
+    "Pad",
+    "Pool",
+    "QConv2d",
+    "QConvTranspose2d",
+    "QDense",
+    "Quantize",
+    "Recode",
+    "Requantize",
+    "Reshape",
+    "Softmax",
+    "StridedSlice",
+    "Sub",
+    "Tensor",
+    "Transpose",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A network: operators in an order in which they can run.
+
+    Raises `InputError` where a tensor is used before something produces it, or a name is used twice.
+    """
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    ops: tuple[Operator, ...]
+
+    def __post_init__(self) -> None:
+        known: set[str] = set()
+        for t in (*self.inputs, *self.constants, *(op.output for op in self.ops)):
+            if t.name in known:
+                raise InputError(f"graph {self.name!r}: two tensors are called {t.name!r}")
+            known.add(t.name)
+        if len({op.name for op in self.ops}) < len(self.ops):
+            raise InputError(f"graph {self.name!r}: two operators have the same name")
+        ready = {t.name for t in (*self.inputs, *self.constants)}
+        for op in self.ops:
+            for t in op.inputs:
+                if t.name not in ready:
+                    raise InputError(f"graph {self.name!r}: {op.name!r} needs {t.name!r} before anything produces it")
+            ready.add(op.output.name)
+        for t in self.outputs:
+            if t.name not in ready:
+                raise InputError(f"graph {self.name!r}: nothing produces output {t.name!r}")
+
+    @property
+    def constants(self) -> tuple[Tensor, ...]:
+        """The constant operands, each once."""
+        return tuple({id(t): t for op in self.ops for t in op.inputs if t.data is not None}.values())
+
+    @property
+    def layers(self) -> tuple[Linear, ...]:
+        """The convolutions and dense layers."""
+        return tuple(op for op in self.ops if isinstance(op, Linear))
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of one run."""
+        return sum(op.macs for op in self.ops)

@@ -1,0 +1,63 @@
+"""Where a run differs from the golden interpreter: the first operator, and its first element."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from . import Graph, reference
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first operator whose output differs: `count` of its `total` elements do, the first of them at `index`."""
+
+    operator: str
+    kind: str
+    tensor: str
+    index: tuple[int, ...]
+    got: float
+    expected: float
+    count: int
+    total: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind} {self.operator!r}: {self.count:,} of {self.total:,} elements differ, the first at "
+            f"{list(self.index)}: {self.got:g}, expected {self.expected:g}"
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How many operators and elements were compared, and the first difference, if there is one."""
+
+    operators: int
+    elements: int
+    difference: Difference | None
+
+
+def compare(
+    graph: Graph, inputs: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray], contract: str = "double"
+) -> Comparison:
+    """Compare the tensors `got` by name with those of the reference, bit for bit, in the order of the operators.
+
+    `got` may lack tensors: operators whose outputs are not in it are not compared.
+    """
+    expected = reference.trace(graph, inputs, contract)
+    operators = elements = 0
+    for op in graph.ops:
+        name = op.output.name
+        if name not in got:
+            continue
+        mine, theirs = np.asarray(got[name]), expected[name]
+        operators, elements = operators + 1, elements + theirs.size
+        differ = mine.view(f"u{mine.itemsize}") != theirs.view(f"u{theirs.itemsize}")
+        if differ.any():
+            index = tuple(int(i) for i in np.argwhere(differ)[0])
+            values = float(mine[index]), float(theirs[index])
+            found = Difference(op.name, type(op).__name__, name, index, *values, int(differ.sum()), theirs.size)
+            return Comparison(operators, elements, found)
+    return Comparison(operators, elements, None)

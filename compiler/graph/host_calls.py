@@ -1,0 +1,135 @@
+"""Which kernels compute an operator, and with which attributes: for host steps and for the reference alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...hw.errors import UnsupportedError
+from ...runtime.hostops import HOST_OPS
+from .. import graph as g
+from .operators import ADD_SHIFT
+
+
+@dataclass
+class HostCall:
+    """One call of a function of `runtime.hostops.HOST_OPS`: its name, JSON attributes, constant arrays by name.
+
+    `operands` are the constant operands that follow the activations, `dtype` is that of the result.
+    """
+
+    name: str
+    attrs: dict
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    dtype: str = "int8"
+
+    def __call__(self, *arrays: np.ndarray) -> np.ndarray:
+        """The result for input arrays."""
+        (result,) = HOST_OPS[self.name](list(arrays), self.attrs | self.constants)
+        return result
+
+
+def host_calls(op: g.Operator, contract: str) -> list[HostCall]:
+    """The calls that compute `op` one after the other, each on the result of the one before it.
+
+    The first takes the operator's inputs, constant ones included. A convolution or dense layer is two calls: the int32
+    accumulators, and their requantisation. Raises `UnsupportedError` where there is no kernel.
+    """
+    for kind, make in _MAKERS.items():
+        if isinstance(op, kind):
+            return make(op, contract)
+    raise UnsupportedError(f"{type(op).__name__} {op.name!r}: no kernel computes this operator")
+
+
+def _linear(op: g.Linear, contract: str) -> list[HostCall]:
+    attrs: dict = {"x_zero_point": op.x.zero_point}
+    if isinstance(op, g.QConv2d):
+        name = "conv2d_accumulators"
+        attrs |= {"strides": list(op.strides), "pads": list(op.pads)}
+        attrs |= {"dilations": list(op.dilations), "groups": op.groups}
+    elif isinstance(op, g.QConvTranspose2d):
+        name = "conv_transpose2d_accumulators"
+        attrs |= {"strides": list(op.strides), "pads": list(op.pads)}
+    else:
+        name = "dense_accumulators"
+    multiplier, exponent = op.multipliers
+    clamp = {"zero_point": op.output.zero_point, "low": op.low, "high": op.high, "contract": contract}
+    return [
+        HostCall(name, attrs, {"weight": op.weight, "bias": op.bias}, "int32"),
+        HostCall("requantise", clamp, {"multiplier": multiplier, "exponent": exponent}),
+    ]
+
+
+def _quantize(op: g.Quantize, contract: str) -> list[HostCall]:
+    y = op.output
+    return [HostCall("quantize", {"scale": y.scale, "zero_point": y.zero_point, "ties_away": op.ties_away})]
+
+
+def _dequantize(op: g.Dequantize, contract: str) -> list[HostCall]:
+    return [HostCall("dequantize", {"scale": op.x.scale, "zero_point": op.x.zero_point}, dtype="float32")]
+
+
+def _scale(op: g.Requantize | g.Mul | g.AveragePool | g.Mean | g.Softmax) -> dict:
+    multiplier, exponent = op.multipliers
+    return {"multiplier": multiplier, "exponent": exponent}
+
+
+def _points(op: g.Operator) -> dict:
+    return {"x_zero_point": op.x.zero_point, "zero_point": op.output.zero_point}
+
+
+def _requantize(op: g.Requantize, contract: str) -> list[HostCall]:
+    return [HostCall("rescale", _points(op) | _scale(op) | {"low": op.low, "high": op.high})]
+
+
+def _add(op: g.Add, contract: str) -> list[HostCall]:
+    multipliers, exponents = zip(*op.multipliers)
+    attrs = {"zero_points": [t.zero_point for t in (*op.inputs, op.output)], "sign": op.sign, "shift": ADD_SHIFT}
+    attrs |= {"multipliers": list(multipliers), "exponents": list(exponents), "low": op.low, "high": op.high}
+    return [HostCall("add", attrs)]
+
+
+def _multiply(op: g.Mul, contract: str) -> list[HostCall]:
+    attrs = {"zero_points": [t.zero_point for t in (*op.inputs, op.output)], "low": op.low, "high": op.high}
+    return [HostCall("multiply", attrs | _scale(op))]
+
+
+def _window(op: g.Pool) -> dict:
+    return {"kernel": list(op.kernel), "strides": list(op.strides), "low": op.low, "high": op.high}
+
+
+def _average_pool(op: g.AveragePool, contract: str) -> list[HostCall]:
+    return [HostCall("average_pool", _window(op) | _points(op) | _scale(op) | {"contract": contract})]
+
+
+def _movement(name: str, attrs: Callable[..., dict]) -> Callable[..., list[HostCall]]:
+    return lambda op, contract: [HostCall(name, attrs(op), dtype=op.output.dtype)]
+
+
+_MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
+    g.Linear: _linear,
+    g.Quantize: _quantize,
+    g.Dequantize: _dequantize,
+    g.Recode: _movement("recode", lambda op: {}),
+    g.Requantize: _requantize,
+    g.Lookup: lambda op, contract: [HostCall("lookup", {}, {"table": op.table})],
+    g.Add: _add,
+    g.Mul: _multiply,
+    g.Softmax: lambda op, contract: [HostCall("softmax", {"axis": op.axis} | _scale(op))],
+    g.MaxPool: lambda op, contract: [HostCall("max_pool", _window(op) | {"pads": list(op.pads)})],
+    g.AveragePool: _average_pool,
+    g.ExactAveragePool: lambda op, contract: [HostCall("exact_average_pool", _window(op) | {"pads": list(op.pads)})],
+    g.Mean: _movement(
+        "mean", lambda op: {"axes": list(op.axes), "shape": list(op.output.shape)} | _points(op) | _scale(op)
+    ),
+    g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
+    g.Transpose: _movement("transpose", lambda op: {"axes": list(op.axes)}),
+    g.Concat: _movement("concatenate", lambda op: {"axis": op.axis}),
+    g.Pad: _movement("pad", lambda op: {"pads": [list(pair) for pair in op.pads], "value": op.value}),
+    g.StridedSlice: _movement(
+        "strided_slice",
+        lambda op: {"begin": list(op.begin), "strides": list(op.strides), "shape": list(op.output.shape)},
+    ),
+}

@@ -1,0 +1,195 @@
+"""Operators as the accelerator's integer operations, equal to their definition for every input.
+
+A definition such as `operators.Add` fixes each rounding; ALU operations cost time, so a shorter chain is worth having.
+int8 operands have few values: a shorter chain is tried on all of them and taken where no result differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from ...hw import rounding
+from ...hw.rounding import quantize_multiplier
+from ...runtime import kernels
+from .operators import ADD_SHIFT, Add
+
+_VALUES = np.arange(-128, 128)
+
+
+@dataclass(frozen=True)
+class Requant:
+    """What a requantising store does to accumulators, for all channels alike: the fields of a PAR entry."""
+
+    bias: int
+    multiplier: int
+    exponent: int
+    zero_point: int
+    low: int = -128
+    high: int = 127
+    contract: str = "double"
+
+    def apply(self, acc: np.ndarray) -> np.ndarray:
+        """int8 values of int32 accumulators."""
+        wrapped = ((acc + self.bias + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+        args = self.multiplier, self.exponent, self.zero_point, self.low, self.high, self.contract
+        return rounding.requantise(wrapped, *args)
+
+
+@dataclass(frozen=True)
+class OperandForm:
+    """Operations on an int8 operand in the accumulators: add `offset`, shift left by `shift`, RESCALE by `scale`.
+
+    Zeros and None are left out. `scale` is (multiplier, exponent), contract double.
+    """
+
+    offset: int = 0
+    shift: int = 0
+    scale: tuple[int, int] | None = None
+
+    @property
+    def cost(self) -> int:
+        """Cycles per entry, of which RESCALE needs several."""
+        return (self.offset != 0) + (self.shift != 0) + 2 * (self.scale is not None)
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        """int64 values after the operations."""
+        x = (x.astype(np.int64) + self.offset) << self.shift
+        return x if self.scale is None else rounding.rescale(x, *self.scale)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """`store(x(a) + sign * y(b))`: the operations on each operand, and what the store does to their sum."""
+
+    x: OperandForm
+    y: OperandForm
+    sign: int
+    store: Requant
+
+
+@lru_cache(maxsize=256)
+def _sum(
+    zero_points: tuple[int, int, int],
+    multipliers: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+    sign: int,
+    low: int,
+    high: int,
+) -> Sum:
+    grid = _VALUES[:, None], _VALUES[None, :]
+    m, e = zip(*multipliers)
+    facts = {"zero_points": zero_points, "multipliers": m, "exponents": e, "sign": sign, "shift": ADD_SHIFT}
+    wanted = kernels.add(*grid, **facts, low=low, high=high)
+    sides = [list(_operands(zero_points[k], *multipliers[k])) for k in (0, 1)]
+    pairs = sorted(product(*sides), key=lambda pair: pair[0][0].cost + pair[1][0].cost)
+    forms = (
+        Sum(x, y, sign, Requant(bias_x + sign * bias_y, *multipliers[2], zero_points[2], low, high))
+        for (x, bias_x), (y, bias_y) in pairs
+    )
+
+    def exact(form: Sum) -> bool:
+        return np.array_equal(form.store.apply(form.x.apply(grid[0]) + sign * form.y.apply(grid[1])), wanted)
+
+    return next(form for form in forms if exact(form))  # the definition's own chain is the last
+
+
+def _operands(zero_point: int, multiplier: int, exponent: int) -> Iterator[tuple[OperandForm, int]]:
+    """(operations, what they leave for the bias of the sum) for `R((x - zero_point) << ADD_SHIFT)`, R <= 1/2."""
+    if multiplier == 1 << 30 and -ADD_SHIFT < exponent <= 0:
+        shift = ADD_SHIFT - 1 + exponent
+        yield OperandForm(0, shift), -zero_point << shift
+    if exponent >= -ADD_SHIFT:
+        scale = multiplier, ADD_SHIFT + exponent
+        yield OperandForm(scale=scale), int(rounding.rescale(-zero_point, *scale))
+        yield OperandForm(-zero_point, scale=scale), 0
+    yield OperandForm(-zero_point, ADD_SHIFT, (multiplier, exponent)), 0
+
+
+def sum_form(op: Add) -> Sum:
+    """The cheapest chain found for a sum or difference that gives its result for all 65,536 pairs of int8 operands."""
+    x, y = op.inputs
+    return _sum((x.zero_point, y.zero_point, op.output.zero_point), op.multipliers, op.sign, op.low, op.high)
+
+
+@dataclass(frozen=True)
+class WeightedSum:
+    """`store(x * a + y * b)` for weights a and b given as digits to base 256, most significant first, in int8.
+
+    So a multiplier array computes it: products with the first digits, a shift left by 8, products with the next.
+    """
+
+    x: tuple[int, ...]
+    y: tuple[int, ...]
+    store: Requant
+
+
+_DIGITS = 3  # keeps a sum of two int8 operands within int32
+
+
+@lru_cache(maxsize=256)
+def _weighted(
+    zero_points: tuple[int, int, int],
+    multipliers: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+    scales: tuple[float, float, float],
+    sign: int,
+    clamp: tuple[int, int],
+) -> WeightedSum | None:
+    grid = _VALUES[:, None], _VALUES[None, :]
+    m, e = zip(*multipliers)
+    facts = {"zero_points": zero_points, "multipliers": m, "exponents": e, "sign": sign, "shift": ADD_SHIFT}
+    wanted = kernels.add(*grid, **facts, low=clamp[0], high=clamp[1])
+    larger = max(scales[:2])
+    for digits, first in product(range(1, _DIGITS + 1), (range(64, 128))):
+        unit = larger / (first << 8 * (digits - 1))  # what one step of a weight stands for
+        a, b = round(scales[0] / unit), sign * round(scales[1] / unit)
+        if max(abs(a), abs(b)) >> 8 * (digits - 1) > 127 or not _near(scales, unit, digits):
+            continue
+        for contract in ("single", "double"):
+            bias = -(a * zero_points[0] + b * zero_points[1])
+            store = Requant(bias, *quantize_multiplier(unit / scales[2]), zero_points[2], *clamp, contract)
+            some = (slice(None, None, 9), slice(None, None, 7))  # of all pairs, enough to refuse most weights
+            total = a * grid[0] + b * grid[1]
+            if not np.array_equal(store.apply(total[some]), wanted[some]):
+                continue
+            if np.array_equal(store.apply(total), wanted):
+                return WeightedSum(_digits(a, digits), _digits(b, digits), store)
+    return None
+
+
+def _near(scales: tuple[float, float, float], unit: float, digits: int) -> bool:
+    """Whether rounded weights can be exact at all: the error of any sum is below one in 2**14 output steps."""
+    error = sum(abs(s / unit - round(s / unit)) for s in scales[:2])
+    return error * 256 * unit / scales[2] < 2.0**-14 or digits == _DIGITS
+
+
+def _digits(value: int, count: int) -> tuple[int, ...]:
+    found = []
+    for _ in range(count):
+        digit = (value + 128 & 255) - 128
+        found.append(digit)
+        value = value - digit >> 8
+    return tuple(reversed(found))
+
+
+def weighted_form(op: Add) -> WeightedSum | None:
+    """Weights of int8 digits whose sum gives a sum's or difference's result for all 65,536 pairs of operands.
+
+    None where none is found.
+    """
+    x, y = op.inputs
+    points, scales = (x.zero_point, y.zero_point, op.output.zero_point), (x.scale, y.scale, op.output.scale)
+    return _weighted(points, op.multipliers, scales, op.sign, (op.low, op.high))
+
+
+def mean_store(count: int, low: int = -128, high: int = 127) -> Requant:
+    """The store that divides a sum of `count` int8 values, at most 2**16, by it, ties away from zero, and clamps.
+
+    A multiplier a little above `2**k / count`, rounded once: too small an excess to change a quotient that is no
+    tie, but it takes ties to the side away from zero.
+    """
+    bits = (count - 1).bit_length()  # of what brings the multiplier into [2**30, 2**31)
+    return Requant(0, (1 << 30 + bits) // count + 1, 1 - bits, 0, low, high, "single")

@@ -1,0 +1,166 @@
+"""The quantised operators with weights: convolutions and dense layers, their biases and their requantisation.
+
+All compute `clamp(y.zero_point + R(acc), low, high)` with `acc = bias + sum((x - x.zero_point) * weight)`, wrapped to
+32 bits, and R per output channel by `multipliers` in the compilation's contract.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...hw.rounding import quantize_multiplier
+from ..conv_shape import ConvShape
+from .operators import Operator
+
+
+@dataclass(frozen=True, eq=False)
+class Linear(Operator):
+    """What convolutions and dense layers share: int8 weights, int32 biases, requantisation and clamp.
+
+    `weight` is int8 with the output channel first, `weight_scale` float32 (O,), `bias` int32 (O,).
+    """
+
+    weight: np.ndarray
+    weight_scale: np.ndarray
+    bias: np.ndarray
+    low: int = -128
+    high: int = 127
+
+    def check(self) -> None:
+        """Raise `InputError` where weights, scales and biases do not fit together."""
+        channels = self.weight.shape[0]
+        self.expect("the weights' dtype", str(self.weight.dtype), "int8")
+        self.expect("the biases' dtype", str(self.bias.dtype), "int32")
+        self.expect("the scales' shape", self.weight_scale.shape, (channels,))
+        self.expect("the biases' shape", self.bias.shape, (channels,))
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int8", "int8"))
+        self.expect_clamp(self.low, self.high)
+
+    @property
+    def corrected_bias(self) -> np.ndarray:
+        """int32 (O,): `bias - x.zero_point * sum(weight)`, so that `acc = corrected_bias + sum(x * weight)`.
+
+        That holds where padding, and what a transposed convolution puts between pixels, has the value x.zero_point.
+        """
+        sums = self.weight.reshape(len(self.weight), -1).sum(1, dtype=np.int64)
+        return (self.bias - self.x.zero_point * sums).astype(np.int32)  # wraps as the accumulator does
+
+    @property
+    def scales(self) -> np.ndarray:
+        """float64 (O,): what R multiplies by, before it is rounded to a multiplier and an exponent."""
+        return np.float64(self.x.scale) * self.weight_scale.astype(np.float64) / np.float64(self.output.scale)
+
+    @property
+    def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
+        """(multipliers, exponents), int64 (O,), of the requantisation; see hw/rounding.py."""
+        pairs = np.array([quantize_multiplier(s) for s in self.scales], np.int64)
+        return pairs[:, 0], pairs[:, 1]
+
+
+@dataclass(frozen=True, eq=False)
+class QConv2d(Linear):
+    """Convolution, NCHW, weights (O, C / groups, KH, KW): output channel o sees group `o // (O / groups)`.
+
+    `strides` and `dilations` are (h, w), `pads` (top, left, bottom, right). A depthwise convolution is one with as
+    many groups as input channels; it may have several output channels per group.
+    """
+
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilations: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+    def check(self) -> None:
+        """Raise `InputError` where the shapes do not fit together."""
+        super().check()
+        self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (4, 4))
+        n, c, *_ = self.x.shape
+        self.expect("the number of input channels", self.weight.shape[1] * self.groups, c)
+        self.expect("the number of output channels modulo the groups", len(self.weight) % self.groups, 0)
+        self.expect("the output's shape", self.output.shape, (n, len(self.weight), *self.shape.output))
+
+    @property
+    def shape(self) -> ConvShape:
+        """The extents of input, kernel and output."""
+        (n, c, h, w), (o, _, kh, kw) = self.x.shape, self.weight.shape
+        return ConvShape(n, c, h, w, o, (kh, kw), self.strides, self.pads, self.dilations, self.groups)
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every output channel sees one input channel of several."""
+        return self.groups > 1 and self.weight.shape[1] == 1
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
+        return self.shape.macs
+
+
+@dataclass(frozen=True, eq=False)
+class QConvTranspose2d(Linear):
+    """Transposed convolution, NCHW, weights (O, C, KH, KW), not flipped: pixel (i, j) of the input adds its product
+    with tap (k, l) to pixel (i * strides[0] + k - top, j * strides[1] + l - left) of the output, if that exists.
+
+    `pads` is (top, left, bottom, right): the rows and columns that fall off each side; bottom and right may be
+    negative, then the output has rows and columns there that only the bias reaches. It equals a convolution of stride
+    1 with the flipped kernel, over the input with `strides - 1` pixels of value x.zero_point between its pixels.
+    """
+
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    def check(self) -> None:
+        """Raise `InputError` where the shapes do not fit together."""
+        super().check()
+        self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (4, 4))
+        n, c, *size = self.x.shape
+        self.expect("the number of input channels", self.weight.shape[1], c)
+        self.expect("the smallest padding at the top or left", min(0, *self.pads[:2]), 0)
+        grown = [
+            (size[k] - 1) * self.strides[k] + self.weight.shape[2 + k] - self.pads[k] - self.pads[k + 2] for k in (0, 1)
+        ]
+        self.expect("the output's shape", self.output.shape, (n, len(self.weight), *grown))
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates, those that fall off the sides included."""
+        return math.prod(self.x.shape) * self.weight.size // self.weight.shape[1]
+
+
+@dataclass(frozen=True, eq=False)
+class QDense(Linear):
+    """Dense layer on (N, I), weights (O, I).
+
+    With `float32_scale` the product of the scales of input and weights is rounded to float32, as TensorFlow Lite does
+    for dense layers with one weight scale.
+    """
+
+    float32_scale: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` where the shapes do not fit together."""
+        super().check()
+        self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (2, 2))
+        self.expect("the number of input features", self.weight.shape[1], self.x.shape[1])
+        self.expect("the output's shape", self.output.shape, (self.x.shape[0], self.weight.shape[0]))
+
+    @property
+    def scales(self) -> np.ndarray:
+        """float64 (O,): what R multiplies by, before it is rounded to a multiplier and an exponent."""
+        if not self.float32_scale:
+            return super().scales
+        return (np.float32(self.x.scale) * self.weight_scale).astype(np.float64) / np.float64(self.output.scale)
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates: padded channels do not count."""
+        return self.shape.macs
+
+    @property
+    def shape(self) -> ConvShape:
+        """The extents of input and output, as those of a convolution of one pixel."""
+        (n, c), o = self.x.shape, len(self.weight)
+        return ConvShape(n, c, 1, 1, o)

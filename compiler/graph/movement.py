@@ -1,0 +1,94 @@
+"""The operators that move values: shapes, orders, slices, padding."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .operators import Operator
+
+
+@dataclass(frozen=True, eq=False)
+class Movement(Operator):
+    """What copies elements without changing them: scale and zero point stay, float32 stays float32."""
+
+    def check(self) -> None:
+        """Raise `InputError` where scales differ."""
+        self.expect_same_scale()
+
+
+@dataclass(frozen=True, eq=False)
+class Reshape(Movement):
+    """The same elements in another shape (also what ONNX calls Flatten)."""
+
+    def check(self) -> None:
+        """Raise `InputError` where element counts or scales differ."""
+        self.expect("the number of elements", math.prod(self.output.shape), math.prod(self.x.shape))
+        super().check()
+
+
+@dataclass(frozen=True, eq=False)
+class Transpose(Movement):
+    """Dimension k of the output is dimension `axes[k]` of the input.
+
+    With `relayout` the file has no such operator: it takes one and the same tensor of a `.tflite` file from the
+    file's NHWC to NCHW, or back.
+    """
+
+    axes: tuple[int, ...]
+    relayout: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` where the shapes do not fit together."""
+        super().check()
+        self.expect("the axes, sorted,", sorted(self.axes), list(range(len(self.x.shape))))
+        self.expect("the output's shape", self.output.shape, tuple(self.x.shape[k] for k in self.axes))
+
+
+@dataclass(frozen=True, eq=False)
+class Concat(Movement):
+    """The inputs, one after the other along `axis`. Any of them may be a constant."""
+
+    axis: int
+
+    def check(self) -> None:
+        """Raise `InputError` where shapes or scales do not fit together."""
+        super().check()
+        shapes = {t.shape[: self.axis] + t.shape[self.axis + 1 :] for t in (*self.inputs, self.output)}
+        self.expect("the number of different shapes around the axis", len(shapes), 1)
+        total = sum(t.shape[self.axis] for t in self.inputs)
+        self.expect("the output's size along the axis", self.output.shape[self.axis], total)
+
+
+@dataclass(frozen=True, eq=False)
+class Pad(Movement):
+    """`value` around the input; `pads` holds (before, after) per dimension."""
+
+    pads: tuple[tuple[int, int], ...]
+    value: int
+
+    def check(self) -> None:
+        """Raise `InputError` where the shapes do not fit together."""
+        super().check()
+        self.expect("the number of dimensions of the padding", len(self.pads), len(self.x.shape))
+        self.expect("the smallest padding", min(0, *(n for pair in self.pads for n in pair)), 0)
+        self.expect_clamp(self.value, self.value)
+        shape = tuple(n + before + after for n, (before, after) in zip(self.x.shape, self.pads))
+        self.expect("the output's shape", self.output.shape, shape)
+
+
+@dataclass(frozen=True, eq=False)
+class StridedSlice(Movement):
+    """`output[i] = x[begin + i * stride]` in every dimension; strides may be negative."""
+
+    begin: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def check(self) -> None:
+        """Raise `InputError` where an element lies outside the input."""
+        super().check()
+        rank = len(self.x.shape)
+        self.expect("the ranks", (len(self.begin), len(self.strides), len(self.output.shape)), (rank,) * 3)
+        for k, (first, step, n) in enumerate(zip(self.begin, self.strides, self.output.shape)):
+            inside = all(0 <= i < self.x.shape[k] for i in (first, first + (n - 1) * step))
+            self.expect(f"whether dimension {k} lies within the input", inside and step != 0, True)

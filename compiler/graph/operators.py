@@ -1,0 +1,258 @@
+"""The quantised operators that carry no weights, and the tensors between operators.
+
+Activations of four dimensions are NCHW whatever the file's layout is; other ranks keep the file's order. An operator
+says what is computed, exactly: `R` is the rounding of hw/rounding.py. Where an operator says "contract double", that
+holds in every contract, as it does in TensorFlow Lite's kernels; all other `R` follow the compilation's contract.
+The kernels are runtime/kernels.py; compiler/graph/host_calls.py says which one computes which operator.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...hw.errors import InputError
+from ...hw.rounding import quantize_multiplier
+
+ADD_SHIFT = 20  # bits by which Add moves its operands up, so that their rescaling loses nothing
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named activation: `int8` or `uint8` with scale and zero point, or `float32`. The first dimension is the batch.
+
+    uint8 is for inputs and outputs of a network alone: see `Recode`. A tensor with `data` is a constant operand that
+    nothing produces.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "int8"
+    scale: float = 1.0
+    zero_point: int = 0
+    data: np.ndarray | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("int8", "uint8", "float32"):
+            raise InputError(f"tensor {self.name!r}: dtype {self.dtype!r} must be int8, uint8 or float32")
+        if not self.shape or min(self.shape) < 1:
+            raise InputError(f"tensor {self.name!r}: shape {self.shape}: every dimension must be at least 1")
+        if not (math.isfinite(self.scale) and self.scale > 0):
+            raise InputError(f"tensor {self.name!r}: scale {self.scale} must be positive and finite")
+        low = 0 if self.dtype == "uint8" else -128
+        if not low <= self.zero_point <= low + 255:
+            raise InputError(f"tensor {self.name!r}: zero point {self.zero_point} is outside {low}..{low + 255}")
+        if self.data is not None and (self.data.shape, str(self.data.dtype)) != (self.shape, self.dtype):
+            raise InputError(f"tensor {self.name!r}: data is {self.data.dtype} {self.data.shape}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the plain array."""
+        return math.prod(self.shape) * (4 if self.dtype == "float32" else 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """An operator: named, with its input tensors and its output."""
+
+    name: str
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    @property
+    def x(self) -> Tensor:
+        """The first input."""
+        return self.inputs[0]
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates: spatial padding counts, padded channels do not."""
+        return 0
+
+    def check(self) -> None:
+        """Raise `InputError` where parameters and shapes do not fit together."""
+
+    def expect(self, what: str, value: object, allowed: object) -> None:
+        """Raise `InputError` unless `value` equals `allowed`."""
+        if value != allowed:
+            raise InputError(f"{type(self).__name__} {self.name!r}: {what} is {value}, expected {allowed}")
+
+    def expect_int8(self) -> None:
+        """Raise `InputError` unless inputs and output are int8."""
+        self.expect("the conversion", {t.dtype for t in (*self.inputs, self.output)}, {"int8"})
+
+    def expect_clamp(self, low: int, high: int) -> None:
+        """Raise `InputError` unless `low`..`high` is a range of int8 values."""
+        if not -128 <= low <= high <= 127:
+            raise InputError(f"{type(self).__name__} {self.name!r}: clamp {low}..{high} is not within int8")
+
+    def expect_same_scale(self) -> None:
+        """Raise `InputError` where an input is not quantised as the output is."""
+        for t in self.inputs:
+            facts = [(t.dtype, t.scale, t.zero_point) for t in (self.output, t)]
+            self.expect("the output's quantisation (dtype, scale, zero point)", facts[0], facts[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Quantize(Operator):
+    """float32 -> int8: `clamp(round(x / scale) + zero_point, -128, 127)`, in float32.
+
+    Ties go to the even value (ONNX), or with `ties_away` away from zero (TensorFlow Lite).
+    """
+
+    ties_away: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is float32 -> int8 of one shape."""
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Dequantize(Operator):
+    """int8 -> float32: `float32(q - zero_point) * float32(scale)`."""
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is int8 -> float32 of one shape."""
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int8", "float32"))
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Requantize(Operator):
+    """int8 in another quantisation: `clamp(y.zero_point + R(x - x.zero_point), low, high)`, contract double.
+
+    A ReLU that stands alone is one whose `low` is the zero point.
+    """
+
+    low: int = -128
+    high: int = 127
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is int8 -> int8 of one shape."""
+        self.expect_int8()
+        self.expect_clamp(self.low, self.high)
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R: `x.scale / y.scale`."""
+        return quantize_multiplier(np.float64(self.x.scale) / np.float64(self.output.scale))
+
+
+@dataclass(frozen=True, eq=False)
+class Recode(Operator):
+    """uint8 <-> int8 of one scale, zero points 128 apart: the same real values, the sign bit turned over."""
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is uint8 -> int8 or back, of one shape and scale."""
+        self.expect("the conversion", {self.x.dtype, self.output.dtype}, {"int8", "uint8"})
+        middle = [t.zero_point - (128 if t.dtype == "uint8" else 0) for t in (self.output, self.x)]
+        facts = [(t.shape, t.scale, zero) for t, zero in zip((self.output, self.x), middle)]
+        self.expect("the output's shape, scale and zero point from the middle of the range", *facts)
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup(Operator):
+    """Any function of one int8 value: `table[x + 128]`, int8 (256,). `function` names it for people."""
+
+    function: str
+    table: np.ndarray
+
+    def check(self) -> None:
+        """Raise `InputError` unless shapes are equal and the table has 256 int8 entries."""
+        self.expect_int8()
+        self.expect("the table", (self.table.shape, str(self.table.dtype)), ((256,), "int8"))
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Binary(Operator):
+    """Element-wise operator on two int8 operands; their shapes broadcast as numpy's do. Either may be a constant."""
+
+    low: int = -128
+    high: int = 127
+
+    def check(self) -> None:
+        """Raise `InputError` where the shapes do not broadcast to the output's."""
+        self.expect("the number of operands", len(self.inputs), 2)
+        self.expect_int8()
+        self.expect_clamp(self.low, self.high)
+        shapes = [t.shape for t in self.inputs]
+        try:
+            together = np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {shapes} do not broadcast") from None
+        self.expect("the output's shape", self.output.shape, together)
+
+
+@dataclass(frozen=True, eq=False)
+class Add(Binary):
+    """`clamp(zo + R_out(R_x((x - zx) << 20) + sign * R_y((y - zy) << 20)), low, high)`, contract double; sign is 1.
+
+    R_x, R_y and R_out are given by `multipliers`. No intermediate value leaves int32.
+    """
+
+    @property
+    def sign(self) -> int:
+        """1 for a sum, -1 for a difference."""
+        return 1
+
+    @property
+    def multipliers(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+        """(multiplier, exponent) of R_x, R_y and R_out."""
+        sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
+        twice = 2 * max(sx, sy)
+        factors = (sx / twice, sy / twice, twice / ((1 << ADD_SHIFT) * so))
+        first, second, third = (quantize_multiplier(factor) for factor in factors)
+        return first, second, third
+
+
+@dataclass(frozen=True, eq=False)
+class Sub(Add):
+    """As `Add`, with sign -1."""
+
+    @property
+    def sign(self) -> int:
+        """1 for a sum, -1 for a difference."""
+        return -1
+
+
+@dataclass(frozen=True, eq=False)
+class Mul(Binary):
+    """`clamp(zo + R((x - zx) * (y - zy)), low, high)`, contract double."""
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R: `x.scale * y.scale / output.scale`."""
+        sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
+        return quantize_multiplier(sx * sy / so)
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax(Operator):
+    """`exp(beta * x) / sum(exp(beta * x))` along `axis` in TensorFlow Lite's fixed-point arithmetic.
+
+    The output has scale 1/256 and zero point -128.
+    """
+
+    axis: int
+    beta: float = 1.0
+
+    def check(self) -> None:
+        """Raise `InputError` where the output is quantised otherwise, or there is no such axis."""
+        self.expect_int8()
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+        self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
+        self.expect("the axis's existence", 0 <= self.axis < len(self.x.shape), True)
+        self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent >= 0) that take differences of the input to Q5.26."""
+        return quantize_multiplier(min(np.float64(self.beta) * self.x.scale * 2.0**26, 2.0**31 - 1))

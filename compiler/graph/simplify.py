@@ -1,0 +1,90 @@
+"""Transformations of a network for modules that keep activations in blocks of channels. None changes a value.
+
+Outputs of the graph stay; other tensors may disappear.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .. import graph as g
+
+
+def simplify(graph: g.Graph) -> g.Graph:
+    """The graph with moved elements and padding merged into what reads them, and without operators nobody reads."""
+    producers: dict[str, g.Operator] = {}
+    ops: list[g.Operator] = []
+    for op in graph.ops:
+        for new in _rewritten(op, producers):
+            ops.append(new)
+            producers[new.output.name] = new
+    return replace(graph, ops=_live(ops, graph))
+
+
+def _rewritten(op: g.Operator, producers: dict[str, g.Operator]) -> list[g.Operator]:
+    before = producers.get(op.x.name)
+    if isinstance(op, (g.Reshape, g.Transpose)) and _keeps_order(op) and isinstance(before, g.Reshape):
+        return [g.Reshape(op.name, before.inputs, op.output)]  # `before` is itself a reshape of what is not reshaped
+    if isinstance(op, g.Transpose) and _keeps_order(op):
+        return [g.Reshape(op.name, op.inputs, op.output)]
+    if isinstance(op, g.QDense) and isinstance(before, g.Reshape):
+        return _flattened(op, before, producers)
+    if isinstance(op, g.QConv2d) and isinstance(before, g.Pad) and _can_merge(op, before):
+        pads = tuple(own + before.pads[2 + k % 2][k // 2] for k, own in enumerate(op.pads))
+        return [replace(op, inputs=before.inputs, pads=pads)]
+    return [op]
+
+
+def _keeps_order(op: g.Operator) -> bool:
+    """Whether the elements stay in their order: reshapes, and transpositions that move dimensions of 1 only."""
+    if isinstance(op, g.Transpose):
+        moved = [axis for axis in op.axes if op.x.shape[axis] > 1]
+        return moved == sorted(moved)
+    return True
+
+
+def _can_merge(op: g.QConv2d, pad: g.Pad) -> bool:
+    return pad.value == op.x.zero_point and not any(map(any, pad.pads[:2])) and len(pad.pads) == 4
+
+
+@dataclass(frozen=True, eq=False)
+class WholeImage(g.QConv2d):
+    """A dense layer on flattened images, as a convolution whose kernel is as large as the image."""
+
+    float32_scale: bool = False
+
+    @property
+    def scales(self) -> np.ndarray:
+        """float64 (O,): those of the dense layer."""
+        if not self.float32_scale:
+            return super().scales
+        return (np.float32(self.x.scale) * self.weight_scale).astype(np.float64) / np.float64(self.output.scale)
+
+
+def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) -> list[g.Operator]:
+    """The dense layer `op` on what `flat` flattens, as a convolution where that is an image of several pixels."""
+    image, last = flat.x, producers.get(flat.x.name)
+    axes = (0, 1, 2, 3)
+    if isinstance(last, g.Transpose) and len(last.axes) == 4 and last.axes[0] == 0:
+        image, axes = last.x, last.axes
+    if len(image.shape) != 4 or image.shape[2] * image.shape[3] == 1 or image.shape[0] != op.x.shape[0]:
+        return [op]
+    n, c, h, w = image.shape
+    order = [image.shape[axis] for axis in axes[1:]]
+    back = [1 + axes[1:].index(axis) for axis in (1, 2, 3)]
+    weight = np.ascontiguousarray(op.weight.reshape(-1, *order).transpose(0, *back))
+    y = replace(op.output, name=f"{op.output.name}.image", shape=(n, len(weight), 1, 1))
+    facts = {"low": op.low, "high": op.high, "float32_scale": op.float32_scale}
+    conv = WholeImage(f"{op.name}.image", (image,), y, weight, op.weight_scale, op.bias, **facts)
+    return [conv, g.Reshape(op.name, (y,), op.output)]
+
+
+def _live(ops: list[g.Operator], graph: g.Graph) -> tuple[g.Operator, ...]:
+    needed, live = {t.name for t in graph.outputs}, []
+    for op in reversed(ops):
+        if op.output.name in needed:
+            live.append(op)
+            needed |= {t.name for t in op.inputs}
+    return tuple(reversed(live))

@@ -1,0 +1,110 @@
+"""The quantised operators over windows and whole axes: pooling and means."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...hw.rounding import quantize_multiplier
+from ..conv_shape import ConvShape
+from .operators import Operator
+
+
+@dataclass(frozen=True, eq=False)
+class Pool(Operator):
+    """What pooling operators share: windows of `kernel` elements (h, w), moved by `strides`, NCHW.
+
+    `pads` is (top, left, bottom, right). The result is clamped to `low`..`high`.
+    """
+
+    kernel: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    low: int = -128
+    high: int = 127
+
+    def check(self) -> None:
+        """Raise `InputError` where the shapes do not fit together."""
+        self.expect_int8()
+        self.expect_clamp(self.low, self.high)
+        self.expect("the number of dimensions", len(self.x.shape), 4)
+        self.expect("the output's shape", self.output.shape, (*self.x.shape[:2], *self.shape.output))
+
+    @property
+    def shape(self) -> ConvShape:
+        """The windows, each over one channel."""
+        n, c, h, w = self.x.shape
+        return ConvShape(n, c, h, w, c, self.kernel, self.strides, self.pads, groups=c)
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPool(Pool):
+    """The largest element of each window; padding never wins. Scale and zero point stay."""
+
+    def check(self) -> None:
+        """Raise `InputError` where shapes or scales do not fit together."""
+        super().check()
+        self.expect_same_scale()
+
+
+@dataclass(frozen=True, eq=False)
+class AveragePool(Pool):
+    """Mean of each window, padding excluded by having none:
+    `clamp(y.zero_point + R(sum(x - x.zero_point)))`, R by `x.scale / (y.scale * window size)`."""
+
+    def check(self) -> None:
+        """Raise `InputError` where the shapes do not fit together, or there is padding."""
+        super().check()
+        self.expect("the padding", self.pads, (0, 0, 0, 0))
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of the requantisation."""
+        return quantize_multiplier(np.float64(self.x.scale) / np.float64(self.output.scale) / math.prod(self.kernel))
+
+
+@dataclass(frozen=True, eq=False)
+class ExactAveragePool(Pool):
+    """TensorFlow Lite's mean of each window: `clamp(sum(x) / n)`, ties away from zero; scale and zero point stay.
+
+    n counts the elements of the window that are not padding. `x` are the int8 values as they are: for a sum of values
+    without their zero point, ties would fall elsewhere.
+    """
+
+    def check(self) -> None:
+        """Raise `InputError` where shapes or scales do not fit together."""
+        super().check()
+        self.expect_same_scale()
+
+
+@dataclass(frozen=True, eq=False)
+class Mean(Operator):
+    """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`, contract double.
+
+    The output's shape has the reduced axes as 1, or leaves them out.
+    """
+
+    axes: tuple[int, ...]
+
+    def check(self) -> None:
+        """Raise `InputError` where the shapes do not fit together."""
+        self.expect_int8()
+        shape = self.x.shape
+        kept = tuple(1 if k in self.axes else n for k, n in enumerate(shape))
+        dropped = tuple(n for k, n in enumerate(shape) if k not in self.axes)
+        if self.output.shape != kept:
+            self.expect("the output's shape", self.output.shape, dropped)
+
+    @property
+    def count(self) -> int:
+        """How many elements go into one."""
+        return math.prod(self.x.shape[k] for k in self.axes)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R: `x.scale / (y.scale * count)`, the count divided into the multiplier."""
+        multiplier, exponent = quantize_multiplier(np.float64(self.x.scale) / np.float64(self.output.scale))
+        shift = min(self.count.bit_length() - 1, 32, 31 + exponent)
+        return (multiplier << shift) // self.count, exponent - shift

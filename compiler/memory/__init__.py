@@ -1,0 +1,1 @@
+"""Where activations lie in DRAM: lifetimes, plans against their lower bound, and a picture."""

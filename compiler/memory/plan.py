@@ -1,0 +1,225 @@
+"""Static memory plans: addresses in one arena for buffers whose lifetimes are known.
+
+Steps are numbered from 0; a buffer is alive from the step that writes it to the last one that reads it, both included.
+The plan is greedy by size; where that misses the lower bound, the maximum of bytes alive at once, OR-tools' CP-SAT
+looks for a better one. Both are deterministic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ...hw.errors import CapacityError, InputError, UnsupportedError
+from .. import graph as g
+
+_DETERMINISTIC_TIME = 20.0  # CP-SAT's own, machine-independent measure; about as many seconds
+_SEED = 1
+
+
+@dataclass(frozen=True)
+class Lifetime:
+    """A buffer of `nbytes`, alive from step `first` to step `last`, at a multiple of `align`.
+
+    `in_place_of` names buffers that may be alive to the step in which this one begins, and whose place it may take
+    then: the step writes no byte before it has read it. A long-lived buffer, such as state that one run leaves to the
+    next, is alive at every step; say so with `first` 0 and the plan's last step.
+    """
+
+    name: str
+    nbytes: int
+    first: int
+    last: int
+    align: int = 1
+    in_place_of: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.nbytes < 1 or self.align < 1 or not 0 <= self.first <= self.last:
+            raise InputError(
+                f"buffer {self.name!r}: {self.nbytes} bytes aligned to {self.align}, alive from step {self.first} to "
+                f"{self.last}; sizes are at least 1, and the last step is not before the first"
+            )
+
+    def meets(self, other: Lifetime) -> bool:
+        """Whether both are alive in some step."""
+        return self.first <= other.last and other.first <= self.last
+
+    def replaces(self, other: Lifetime) -> bool:
+        """Whether this one may take the place of `other`, which dies as it begins."""
+        return other.name in self.in_place_of and other.last == self.first and self.nbytes <= other.nbytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Addresses by buffer name. `nbytes` is the arena's size, `bound` what no plan can be below.
+
+    `greedy` is the size of the greedy plan, `method` is `greedy` or `exact`.
+    """
+
+    buffers: tuple[Lifetime, ...]
+    addresses: dict[str, int] = field(repr=False)
+    nbytes: int
+    bound: int
+    greedy: int
+    method: str
+
+
+def plan(buffers: Iterable[Lifetime], capacity: int | None = None) -> Plan:
+    """Addresses so that buffers alive in one step do not overlap, but for the places that may be taken over.
+
+    Raises `CapacityError` that names the buffers alive at the worst step where `capacity` bytes do not suffice,
+    `InputError` where two buffers have one name or a buffer takes the place of one that does not exist.
+    """
+    buffers = tuple(buffers)
+    names = {b.name for b in buffers}
+    if len(names) < len(buffers):
+        raise InputError("two buffers of a memory plan have the same name")
+    for b in buffers:
+        if strangers := set(b.in_place_of) - names:
+            raise InputError(f"buffer {b.name!r} takes the place of {strangers.pop()!r}, which the plan does not have")
+    bound, step = lower_bound(buffers)
+    addresses = _greedy(buffers)
+    size = greedy = _end(buffers, addresses)
+    method = "greedy"
+    if greedy > bound and (capacity is None or bound <= capacity):
+        addresses, method = _exact(buffers, addresses, bound), "exact"
+        size = _end(buffers, addresses)
+    if capacity is not None and size > capacity:
+        alive = sorted((b for b in buffers if b.first <= step <= b.last), key=lambda b: -b.nbytes)
+        listed = ", ".join(f"{b.name!r} ({b.nbytes:,})" for b in alive)
+        raise CapacityError(
+            f"the memory plan takes {size:,} bytes, {capacity:,} are there; alive at step {step}, where at least "
+            f"{bound:,} are needed: {listed}"
+        )
+    return Plan(buffers, addresses, size, bound, greedy, method)
+
+
+def lower_bound(buffers: Sequence[Lifetime]) -> tuple[int, int]:
+    """(the largest sum of bytes alive in one step, that step); a place that is taken over counts once.
+
+    Where all alignments have a common factor, sizes count rounded up to it.
+    """
+    unit = math.gcd(*(b.align for b in buffers)) if buffers else 1
+    best = (0, 0)
+    for step in sorted({b.first for b in buffers}):
+        alive = [b for b in buffers if b.first <= step <= b.last]
+        total = sum(_rounded(b.nbytes, unit) for b in alive)
+        late = [b for b in alive if b.first == step]
+        total -= sum(_rounded(b.nbytes, unit) for b in late if any(b.replaces(o) for o in alive))
+        best = max(best, (total, step), key=lambda pair: pair[0])
+    return best
+
+
+def _rounded(n: int, unit: int) -> int:
+    return -(-n // unit) * unit
+
+
+def _end(buffers: Sequence[Lifetime], addresses: dict[str, int]) -> int:
+    unit = math.gcd(*(b.align for b in buffers)) if buffers else 1
+    return max((addresses[b.name] + _rounded(b.nbytes, unit) for b in buffers), default=0)
+
+
+def _greedy(buffers: Sequence[Lifetime]) -> dict[str, int]:
+    """The largest first, each at the lowest address that is free for all its life."""
+    addresses: dict[str, int] = {}
+    placed: list[Lifetime] = []
+    for b in sorted(buffers, key=lambda b: (-b.nbytes, b.first, b.name)):
+        others = [o for o in placed if b.meets(o)]
+        ends = [_rounded(addresses[o.name] + o.nbytes, b.align) for o in others]
+        partners = [addresses[o.name] for o in others if b.replaces(o) or o.replaces(b)]
+        candidates = sorted({0, *ends, *(a for a in partners if a % b.align == 0)})
+        addresses[b.name] = next(a for a in candidates if all(_apart(b, a, o, addresses[o.name]) for o in others))
+        placed.append(b)
+    return addresses
+
+
+def _apart(b: Lifetime, address: int, o: Lifetime, other: int) -> bool:
+    """Whether two buffers that are alive together may lie at these addresses."""
+    if address == other and (b.replaces(o) or o.replaces(b)):
+        return True
+    return address + b.nbytes <= other or other + o.nbytes <= address
+
+
+def _exact(buffers: Sequence[Lifetime], start: dict[str, int], bound: int) -> dict[str, int]:
+    """The smallest plan that CP-SAT finds, no larger than the one that `start` gives."""
+    try:
+        from ortools.sat.python import cp_model
+    except ImportError as exc:
+        raise UnsupportedError(f"exact memory plans need ortools ({exc}); pip install 'tilewright[compiler]'") from None
+
+    unit = math.gcd(*(b.align for b in buffers))
+    size = {b.name: _rounded(b.nbytes, unit) // unit for b in buffers}
+    limit, least = _end(buffers, start) // unit, bound // unit
+    model = cp_model.CpModel()
+    top = model.new_int_var(least, limit, "top")
+    at, times, spaces = {}, [], []
+    late = [b for b in buffers if any(b.replaces(o) for o in buffers)]
+    early = [o for o in buffers if any(b.replaces(o) for b in late)]
+    for b in buffers:
+        step = b.align // unit
+        factor = model.new_int_var(0, max(0, (limit - size[b.name]) // step), b.name)
+        model.add_hint(factor, start[b.name] // b.align)
+        at[b.name] = factor * step
+        # half steps: what may be replaced ends in the middle of the step in which its successor begins
+        first, end = 2 * b.first + (b in late), 2 * b.last + 2 - (b in early)
+        times.append(model.new_fixed_size_interval_var(first, end - first, ""))
+        spaces.append(model.new_interval_var(at[b.name], size[b.name], at[b.name] + size[b.name], ""))
+        model.add(at[b.name] + size[b.name] <= top)
+    model.add_no_overlap_2d(times, spaces)
+    for b in late:
+        for o in early:
+            if o is not b and o.last == b.first:
+                _share_or_part(model, b.replaces(o), (at[b.name], size[b.name]), (at[o.name], size[o.name]))
+    model.minimize(top)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    solver.parameters.random_seed = _SEED
+    solver.parameters.max_deterministic_time = _DETERMINISTIC_TIME
+    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return start
+    return {b.name: int(solver.value(at[b.name])) * unit for b in buffers}
+
+
+def _share_or_part(model, may_share: bool, new: tuple, old: tuple) -> None:
+    """Two (address, size) that meet in the middle of a step begin at one address, or do not overlap at all."""
+    choices = [model.new_bool_var("") for _ in range(2 + may_share)]
+    model.add(new[0] + new[1] <= old[0]).only_enforce_if(choices[0])
+    model.add(old[0] + old[1] <= new[0]).only_enforce_if(choices[1])
+    if may_share:
+        model.add(new[0] == old[0]).only_enforce_if(choices[2])
+    model.add_bool_or(choices)
+
+
+def graph_buffers(graph: g.Graph, *, in_place: bool = False) -> list[Lifetime]:
+    """The activations of a graph as plain arrays; steps are operators.
+
+    A buffer has the name of its operator, an input its own. Reshapes, and the relayouts between a file's tensor and its
+    NCHW form, are names of one buffer and no steps. Inputs are alive from the start to their last use, outputs from
+    their operator to the end. With `in_place` an element-wise operator may write where it reads.
+    """
+    ops = [op for op in graph.ops if not _renames(op)]
+    end = max(0, len(ops) - 1)
+    producer = {op.output.name: step for step, op in enumerate(ops)}
+    owner = {t.name: t.name for t in graph.inputs}
+    for op in graph.ops:
+        owner[op.output.name] = owner[op.x.name] if _renames(op) else op.output.name
+    last = {name: producer.get(name, 0) for name in owner.values()}
+    for step, op in enumerate(ops):
+        last |= {owner[t.name]: step for t in op.inputs if t.data is None}
+    last |= {owner[t.name]: end for t in graph.outputs}
+    names = {t.name: t.name for t in graph.inputs}
+    for op in ops:
+        names[op.output.name] = op.name + "'" * (op.name in {t.name for t in graph.inputs})
+    found = [Lifetime(t.name, t.nbytes, 0, last[t.name]) for t in graph.inputs]
+    for step, op in enumerate(ops):
+        elementwise = in_place and isinstance(op, (g.Binary, g.Requantize, g.Lookup))
+        places = [names[owner[t.name]] for t in op.inputs if t.data is None] if elementwise else []
+        y = op.output
+        found.append(Lifetime(names[y.name], y.nbytes, step, last[y.name], in_place_of=tuple(dict.fromkeys(places))))
+    return found
+
+
+def _renames(op: g.Operator) -> bool:
+    """Whether the output is the input's buffer under another name."""
+    return isinstance(op, g.Reshape) or (isinstance(op, g.Transpose) and op.relayout)

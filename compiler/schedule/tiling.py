@@ -1,0 +1,230 @@
+"""The best tile: what each one costs that fits the scratchpads.
+
+The cost is an estimate in cycles, from the terms of compiler/cost.py. Virtual threads make computing, loads and stores
+overlap: step by step the slower one counts, before it the first loads, after it the last store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.errors import CapacityError
+from ...hw.isa import Mem, depth
+from .. import cost
+from ..tile import ORDERS, OUTPUT_DIMS, Tile
+from .work import Work
+
+SLACK = 0.002  # among tiles this close to the best in cycles the number of instructions decides
+
+
+def best_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
+    """The cheapest tile that fits `cfg`, with at most `vthreads` virtual threads.
+
+    Of tiles that cost almost the same the one with the fewest instructions. Raises `CapacityError` where not even the
+    smallest tile fits.
+    """
+    cycles, instructions, tile_at = _ranked(work, cfg, vthreads)
+    return tile_at(int(np.lexsort((cycles, np.where(cycles <= cycles.min() * (1 + SLACK), instructions, np.inf)))[0]))
+
+
+def best_tiles(work: Work, cfg: Config, vthreads: int, count: int) -> list[Tile]:
+    """Up to `count` tiles that fit, the cheapest first, no two alike in extents and threads.
+
+    Raises `CapacityError` where not even the smallest tile fits.
+    """
+    found: dict[tuple, Tile] = {}
+    for tile, _ in ranked_tiles(work, cfg, vthreads):
+        if len(found) == count:
+            break
+        extents = tuple(getattr(tile, d) for d in (*OUTPUT_DIMS, "ci"))
+        found.setdefault((extents, tile.thread), tile)
+    return list(found.values())
+
+
+def ranked_tiles(work: Work, cfg: Config, vthreads: int) -> Iterator[tuple[Tile, float]]:
+    """Every tile that fits with `vthreads` virtual threads, or as many as there is room for, and its estimated cycles.
+
+    The cheapest come first. Raises `CapacityError` where not even the smallest tile fits.
+    """
+    cycles, instructions, tile_at = _ranked(work, cfg, vthreads)
+    for k in np.lexsort((instructions, cycles)).tolist():
+        if not np.isfinite(cycles[k]):
+            return
+        yield tile_at(k), float(cycles[k])
+
+
+def largest_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
+    """The tile of a simple heuristic, to compare with: shrink the longest extent by its smallest factor until it fits.
+
+    Raises `CapacityError` where not even the smallest tile fits.
+    """
+    for threads in range(Tile(vthreads=vthreads).checked().vthreads, 0, -1):
+        for thread in ("co", "oy", "ox", "n"):
+            found = _shrunk(work, cfg, Tile(thread=thread, vthreads=threads))
+            if found is not None:
+                return found
+    raise _nothing_fits(work, cfg)
+
+
+def _shrunk(work: Work, cfg: Config, tile: Tile) -> Tile | None:
+    extents = {d: getattr(work, d) for d in (*OUTPUT_DIMS, "ci")}
+    extents[tile.thread] = -(-extents[tile.thread] // tile.vthreads)
+    while True:
+        candidate = _Candidates(work, cfg, tile, {d: np.array([n]) for d, n in extents.items()})
+        if np.isfinite(candidate.estimate()[0][0]):
+            return candidate.tile_at(0)
+        longest = max(extents, key=lambda d: extents[d])
+        if extents[longest] == 1:
+            return None
+        factor = next(f for f in range(2, extents[longest] + 1) if extents[longest] % f == 0)
+        extents[longest] //= factor
+
+
+def _ranked(work: Work, cfg: Config, vthreads: int) -> tuple[np.ndarray, np.ndarray, Callable[[int], Tile]]:
+    """(cycles and instructions of every candidate, the tile of one) for as many threads as there is room for."""
+    Tile(vthreads=vthreads).checked()
+    names = (*OUTPUT_DIMS, "ci")
+    grids = np.meshgrid(*(sizes(getattr(work, d), d in ("co", "ci")) for d in names), indexing="ij")
+    extents: dict[str, np.ndarray] = dict(zip(names, (g.reshape(-1) for g in grids)))
+    for threads in range(vthreads, 0, -1):
+        groups = [_Candidates(work, cfg, template, extents) for template in _templates(work, threads)]
+        if not groups:
+            continue
+        estimates = np.array([group.estimate() for group in groups])
+        cycles, instructions = estimates[:, 0].reshape(-1), estimates[:, 1].reshape(-1)
+        if np.isfinite(cycles.min()):
+            return cycles, instructions, partial(_tile_at, groups)
+    raise _nothing_fits(work, cfg)
+
+
+def _tile_at(groups: list[_Candidates], k: int) -> Tile:
+    group, place = divmod(k, len(groups[0].tiles))
+    return groups[group].tile_at(place)
+
+
+def _nothing_fits(work: Work, cfg: Config) -> CapacityError:
+    rows, columns = work.inputs(1, 1)
+    return CapacityError(
+        f"no tile fits {cfg.name}: one output block needs {rows * columns} entries of input and "
+        f"{work.shape.taps} of weights; it has {cfg.inp_depth} and {cfg.wgt_depth}"
+    )
+
+
+def _templates(work: Work, threads: int) -> Iterator[Tile]:
+    dims = [d for d in OUTPUT_DIMS if getattr(work, d) >= threads] if threads > 1 else ["co"]
+    for order, thread in product(ORDERS, dims):
+        yield Tile(order=order, thread=thread, vthreads=threads)
+
+
+def sizes(extent: int, divisors_only: bool) -> np.ndarray:
+    """Tile sizes worth a thought: the smallest for each number of tiles, in ascending order."""
+    found = {-(-extent // k) for k in range(1, extent + 1)}
+    return np.array(sorted(size for size in found if not divisors_only or extent % size == 0))
+
+
+class _Operand:
+    """How often the tiles of an operand are loaded, and how many are on chip.
+
+    `size` are the entries of one tile, `dims` what it depends on; threads have tiles of their own where it depends on
+    theirs.
+    """
+
+    def __init__(self, tile: Tile, share: dict[str, np.ndarray], size: np.ndarray, dims: tuple[str, ...], depth: int):
+        self.size = size
+        self.copies = tile.vthreads if tile.thread in dims else 1
+        most = np.maximum(depth // size, 1)
+        distinct = reached = np.full(len(size), self.copies)
+        window = np.full(len(size), self.copies)  # tiles that must stay for the loads that are saved
+        for d in ("ci", *reversed(tile.order)):
+            if d in dims:
+                distinct, reached = distinct * share[d], reached * share[d]
+            else:
+                again = (distinct > most) & (share[d] > 1)
+                window = np.where(again | (share[d] == 1), window, np.maximum(window, distinct))
+                reached = np.where(again, reached * share[d], reached)
+        self.fetches = reached
+        ahead = np.where(reached > self.copies, max(2, self.copies) if tile.vthreads > 1 else 1, self.copies)
+        self.slots = np.minimum(most, np.maximum(window, ahead))
+        self.fits = size * self.copies <= depth
+        self.waits = (tile.vthreads > 1) & (self.slots < 2) & (reached > 1)
+
+
+class _Candidates:
+    """Every tile of extents `t` (arrays) with the loop order and threads of `tile`."""
+
+    def __init__(self, work: Work, cfg: Config, tile: Tile, t: dict[str, np.ndarray]):
+        self.work, self.cfg, self.tile, self.t = work, cfg, tile, t
+        trips = {d: -(-getattr(work, d) // t[d]) for d in t}
+        self.tiles = trips["n"] * trips["co"] * trips["oy"] * trips["ox"]
+        self.steps = self.tiles * trips["ci"]
+        share = {**trips, tile.thread: -(-trips[tile.thread] // tile.vthreads)}
+        self.enough = trips[tile.thread] >= tile.vthreads
+        self.rows, self.columns = work.inputs(t["oy"], t["ox"])
+        self.out = t["n"] * t["co"] * t["oy"] * t["ox"]
+        self.channels = "co" if work.depthwise else "ci"
+        inp, wgt = t["n"] * t[self.channels] * self.rows * self.columns, t["co"] * t["ci"] * work.shape.taps
+        self.inp = _Operand(tile, share, inp, ("n", "oy", "ox", self.channels), cfg.inp_depth)
+        if work.depthwise:
+            wgt = np.full_like(wgt, -(-work.co * work.shape.taps // cfg.block_in))
+        self.wgt = _Operand(tile, share, wgt, () if work.depthwise else ("co", "ci"), cfg.wgt_depth)
+        self.full_row = t["ox"] == work.ox
+
+    def tile_at(self, k: int) -> Tile:
+        """Candidate `k`."""
+        slots = {"inp_slots": int(self.inp.slots[k]), "wgt_slots": int(self.wgt.slots[k])}
+        return replace(self.tile, **{d: int(sizes[k]) for d, sizes in self.t.items()}, **slots)
+
+    def estimate(self) -> tuple[np.ndarray, np.ndarray]:
+        """(cycles, infinite where the tile does not fit; instructions)."""
+        work, t = self.work, self.t
+        inp_loads = t["n"] * t[self.channels]
+        stores = work.planes * t["n"] * np.where(self.full_row, 1, t["co"])
+        cycles = self._cycles(inp_loads, stores)
+        instructions = self.inp.fetches * inp_loads + self.wgt.fetches + work.co * work.operands
+        instructions = instructions + self.tiles * (stores + 1 + work.alu_ops) + self.steps
+        return np.where(self._fits(), cycles, np.inf), instructions
+
+    def _cycles(self, inp_loads: np.ndarray, stores: np.ndarray) -> np.ndarray:
+        """Cycles with so many instructions that load the inputs of a step, and that store a tile."""
+        work, cfg, t = self.work, self.cfg, self.t
+        inp_rows = inp_loads * np.where(self.full_row, 1, self.rows)
+        out_rows = work.planes * t["n"] * t["co"] * np.where(self.full_row, 1, t["oy"])
+        inp = cost.transfer(cfg, self.inp.size * cfg.inp_entry_bytes, inp_loads, inp_rows)
+        wgt = cost.transfer(cfg, self.wgt.size * cfg.wgt_entry_bytes, 1, t["co"])
+        out = cost.transfer(cfg, self.out * work.planes * cfg.out_entry_bytes, stores, out_rows)
+        parameters = cost.moved(cfg, work.co * cfg.par_entry_bytes * work.operands)
+        micro_ops = work.n * work.co * work.oy * work.ox * (work.ci * work.shape.taps + work.alu_ops)
+        step = cost.computed(micro_ops / self.steps)
+        if self.tile.vthreads > 1:
+            return self._overlapped(inp, wgt, out, parameters, step)
+        loads = self.inp.fetches * (inp + cost.ROUND_TRIP) + self.wgt.fetches * (wgt + cost.ROUND_TRIP) + parameters
+        return self.steps * step + loads + self.tiles * (out + cost.ROUND_TRIP)
+
+    def _overlapped(
+        self, inp: np.ndarray, wgt: np.ndarray, out: np.ndarray, parameters: float, step: np.ndarray
+    ) -> np.ndarray:
+        """Loads run beside the steps before, stores beside the steps after, but for the first and the last."""
+        threads = self.tile.vthreads
+        first, last = inp * self.inp.copies + wgt + cost.ROUND_TRIP, out + cost.ROUND_TRIP
+        x, w = self.inp.fetches - self.inp.copies, self.wgt.fetches - 1
+        both, count = np.minimum(x, w), np.abs(x - w)
+        rest = np.maximum(self.steps - both - count, 0)
+        cycles = both * np.maximum(step, inp + wgt) + count * np.maximum(step, np.where(x > w, inp, wgt)) + rest * step
+        cycles = np.maximum(cycles, self.tiles * out) + first + last + parameters
+        # Threads end their tiles right one after the other: stores run beside the last steps and the next first.
+        hidden = 2 * (threads - 1) / threads * step
+        cycles += np.where(self.steps > self.tiles, self.tiles * np.maximum(out - hidden, 0), 0)
+        return cycles + np.where(self.inp.waits, x * inp, 0) + np.where(self.wgt.waits, w * wgt, 0)
+
+    def _fits(self) -> np.ndarray:
+        cfg, tile = self.cfg, self.tile
+        channels = self.t["co"] * (tile.vthreads if tile.thread == "co" else 1)
+        acc = self.out * tile.vthreads + channels * self.work.operands
+        packed = channels * self.work.packed <= depth(cfg, Mem.PAR) if self.work.packed else True
+        return self.inp.fits & self.wgt.fits & (acc <= cfg.acc_depth) & packed & self.enough

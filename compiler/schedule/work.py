@@ -1,0 +1,50 @@
+"""The work of a schedule in the blocks of the packed layout: all that the tile search knows of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...hw.config import Config
+from ..conv_shape import ConvShape
+
+
+@dataclass(frozen=True)
+class Work:
+    """A convolution in blocks of the packed layout, and what its epilogue adds.
+
+    `n`, `co` and `ci` count blocks. Each output block of a `depthwise` work has an input block of its own, and its
+    weights, where it has any, stay on chip; its `ci` is 1. `operands` are per-channel tensors of the epilogue in
+    accumulators, `packed` those in PAR, `alu_ops` its operations, `planes` the stores per tile.
+    """
+
+    shape: ConvShape
+    n: int
+    co: int
+    ci: int
+    depthwise: bool = False
+    operands: int = 0
+    packed: int = 0
+    alu_ops: int = 0
+    planes: int = 1
+
+    @classmethod
+    def of(cls, shape: ConvShape, cfg: Config, *, depthwise: bool = False) -> Work:
+        """The work of `shape` without an epilogue; with `depthwise` every channel is computed from one channel."""
+        ci = 1 if depthwise else -(-shape.c // cfg.block_in)
+        return cls(shape, -(-shape.n // cfg.batch), -(-shape.o // cfg.block_out), ci, depthwise)
+
+    @property
+    def oy(self) -> int:
+        """Output rows."""
+        return self.shape.output[0]
+
+    @property
+    def ox(self) -> int:
+        """Output columns."""
+        return self.shape.output[1]
+
+    def inputs(self, oy: Any, ox: Any) -> tuple[Any, Any]:
+        """Input rows and columns that a tile needs on chip; of a kernel of one row only the rows that it reads."""
+        rows, columns = self.shape.reach(oy, ox)
+        return (oy if self.shape.kernel[0] == 1 else rows), columns

@@ -1,0 +1,5 @@
+"""Targets: execution modules with patterns, constraints and costs, the host among them, and which one runs what."""
+
+from .module import ExecModule, Memory, Pattern, Refusal, Target
+
+__all__ = ["ExecModule", "Memory", "Pattern", "Refusal", "Target"]

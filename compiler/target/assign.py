@@ -1,0 +1,204 @@
+"""Which module runs which operator: predicted times, transfers included, and the order of the parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ...hw.errors import UnsupportedError
+from .. import graph as g
+from .module import ExecModule, Target
+
+_ROUNDS = 8
+_NOTHING: Mapping[str, Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Operators that run together, the module that runs them, and what else could have.
+
+    `seconds` are predicted per module, transfers as they are in the assignment included; `refusals` say why a module
+    cannot run them.
+    """
+
+    ops: tuple[g.Operator, ...]
+    module: ExecModule
+    seconds: dict[str, float]
+    refusals: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def runner_up(self) -> str | None:
+        """The module that would have been next; None where no other can run the operators."""
+        others = sorted((s, name) for name, s in self.seconds.items() if name != self.module.name)
+        return others[0][1] if others else None
+
+
+@dataclass
+class _Unit:
+    """A candidate: operators, and the modules that can run them."""
+
+    ops: tuple[g.Operator, ...]
+    able: dict[str, float]
+    refusals: dict[str, str]
+    module: ExecModule
+
+
+class Assignment:
+    """The choices for the operators of `graph`, in its order.
+
+    `refused` are operators that modules do not run although their patterns match: reasons by module and operator.
+    Raises `UnsupportedError` that lists every operator which no module runs.
+    """
+
+    def __init__(self, graph: g.Graph, target: Target, refused: Mapping[str, Mapping[str, str]] = _NOTHING):
+        self.graph, self.target, self.refused = graph, target, refused
+        self._modules = {m.name: m for m in target.modules}
+        self._readers: dict[str, list[g.Operator]] = {}
+        for op in graph.ops:
+            for t in {t.name: t for t in op.inputs}.values():
+                self._readers.setdefault(t.name, []).append(op)
+        self._units = self._matched()
+        self._of = {op.name: unit for unit in self._units for op in unit.ops}
+        self._producer = {op.output.name: self._of[op.name] for op in graph.ops}
+        self._settle()
+        self.choices = [self._choice(unit) for unit in self._units]
+
+    def parts(self) -> list[tuple[ExecModule, list[g.Operator]]]:
+        """Modules and what each runs without a break, in an order in which they can run, with few changes."""
+        left, ready = list(self._units), {t.name for t in (*self.graph.inputs, *self.graph.constants)}
+        found: list[tuple[ExecModule, list[g.Operator]]] = []
+        while left:
+            options = {}
+            for module in self.target.modules:
+                options[module.name] = self._runnable(module, left, ready)
+            name = max(options, key=lambda name: len(options[name]))
+            if found and options[found[-1][0].name]:
+                name = found[-1][0].name
+            units = options[name]
+            ops = [op for unit in units for op in unit.ops]
+            ready |= {op.output.name for op in ops}
+            left = [unit for unit in left if unit not in units]
+            found.append((self._modules[name], ops))
+        return found
+
+    def _runnable(self, module: ExecModule, left: Sequence[_Unit], ready: set[str]) -> list[_Unit]:
+        ready, found = set(ready), []
+        for unit in left:
+            inside = {op.output.name for op in unit.ops}
+            if unit.module is module and all(t.name in ready | inside for op in unit.ops for t in op.inputs):
+                found.append(unit)
+                ready |= inside
+        return found
+
+    def _matched(self) -> list[_Unit]:
+        units, taken, problems = [], set(), []
+        for op in self.graph.ops:
+            if op.name in taken:
+                continue
+            unit = self._unit(op, problems, taken)
+            if unit is not None:
+                units.append(unit)
+                taken |= {o.name for o in unit.ops}
+        if problems:
+            raise UnsupportedError(f"{self.graph.name}: target {self.target.name!r} cannot run {'; '.join(problems)}")
+        return units
+
+    def _unit(self, op: g.Operator, problems: list[str], taken: set[str]) -> _Unit | None:
+        """The longest chain from `op` on that beats its parts, else `op` alone."""
+        alone, refusals = self._able((op,))
+        if not alone:
+            why = ", ".join(f"{name}: {reason}" for name, reason in refusals.items())
+            problems.append(f"{type(op).__name__} {op.name!r} ({why})")
+            return None
+        best = _Unit((op,), alone, refusals, self._modules[min(alone, key=alone.__getitem__)])
+        chain = [op]
+        while (follower := self._follower(chain[-1])) is not None and follower.name not in taken:
+            chain.append(follower)
+            able, _ = self._able(tuple(chain))
+            parts = [self._able((o,))[0] for o in chain] if able else []
+            if able and all(parts) and min(able.values()) <= sum(min(part.values()) for part in parts):
+                best = _Unit(tuple(chain), able, {}, self._modules[min(able, key=able.__getitem__)])
+        return best
+
+    def _follower(self, op: g.Operator) -> g.Operator | None:
+        readers = self._readers.get(op.output.name, [])
+        return readers[0] if len(readers) == 1 and op.output not in self.graph.outputs else None
+
+    def _able(self, ops: tuple[g.Operator, ...]) -> tuple[dict[str, float], dict[str, str]]:
+        """(seconds by module, reasons of the modules that cannot)."""
+        able, refusals = {}, {}
+        for module in self.target.modules:
+            late = self.refused.get(module.name, {})
+            reasons = [late[op.name] for op in ops if op.name in late]
+            for pattern in () if reasons else module.patterns:
+                fits = len(pattern.operators) == len(ops) and all(map(isinstance, ops, pattern.operators))
+                if fits and not (why := pattern.refusal(*ops)):
+                    able[module.name] = module.seconds(ops)
+                    break
+                reasons.extend([why] if fits else [])
+            else:
+                refusals[module.name] = "; ".join(reasons) or "it has no pattern for it"
+        return able, refusals
+
+    def _settle(self) -> None:
+        """The best of several assignments that no single move makes faster.
+
+        They start with every operator where it alone is fastest, or with as many as possible on one module: of a chain
+        that is not worth its transfers no operator moves away alone.
+        """
+        starts = [{id(u): min(u.able, key=u.able.__getitem__) for u in self._units}]
+        starts += [{id(u): name if name in u.able else starts[0][id(u)] for u in self._units} for name in self._modules]
+        found = []
+        for start in starts:
+            for unit in self._units:
+                unit.module = self._modules[start[id(unit)]]
+            self._improve()
+            found.append((self._total(), [unit.module for unit in self._units]))
+        for unit, module in zip(self._units, min(found, key=lambda pair: pair[0])[1]):
+            unit.module = module
+
+    def _improve(self) -> None:
+        """Move single operators to where they are fastest, neighbours staying where they are, until none moves."""
+        for _ in range(_ROUNDS):
+            moved = False
+            for unit in self._units:
+                costs = {name: self._seconds(unit, name) for name in unit.able}
+                best = self._modules[min(costs, key=costs.__getitem__)]
+                moved, unit.module = moved or best is not unit.module, best
+            if not moved:
+                return
+
+    def _total(self) -> float:
+        """Time of all operators, and of all transfers once."""
+        whole = sum(self._seconds(unit, unit.module.name) for unit in self._units)
+        edges = sum(
+            self._between(t, self._producer[t.name], unit.module)
+            for unit in self._units
+            for t in {t.name: t for op in unit.ops for t in op.inputs}.values()
+            if t.name in self._producer and self._producer[t.name] is not unit
+        )
+        return whole - edges
+
+    def _seconds(self, unit: _Unit, name: str) -> float:
+        """Time of a unit on a module, and of the transfers from and to its neighbours."""
+        module, total = self._modules[name], unit.able[name]
+        inside = {op.output.name for op in unit.ops}
+        for t in {t.name: t for op in unit.ops for t in op.inputs}.values():
+            if t.name not in inside and t.data is None:
+                total += self._between(t, self._producer.get(t.name), module)
+        for op in unit.ops:
+            readers = [self._of[r.name] for r in self._readers.get(op.output.name, []) if r not in unit.ops]
+            others = {u.module.name: u for u in readers}
+            total += sum(self._between(op.output, u, module) for u in others.values())
+            if op.output in self.graph.outputs:
+                total += module.transfer_seconds(op.output)
+        return total
+
+    def _between(self, t: g.Tensor, other: _Unit | None, module: ExecModule) -> float:
+        if other is None:
+            return module.transfer_seconds(t)
+        return 0.0 if other.module is module else module.transfer_seconds(t) + other.module.transfer_seconds(t)
+
+    def _choice(self, unit: _Unit) -> Choice:
+        seconds = {name: self._seconds(unit, name) for name in unit.able}
+        return Choice(unit.ops, unit.module, seconds, unit.refusals)

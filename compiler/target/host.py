@@ -1,0 +1,93 @@
+"""The host CPU as a module of a target: numpy kernels that are exact, and a modelled Cortex-A9's times.
+
+The model's fields: 2.5 cycles per multiply-accumulate is the lower end of what published runs of scalar int8 C imply
+(2.5 to 8.2); MobileNetV1's depthwise and other layers took 5.7 on one core of a PYNQ-Z1 at 650 MHz. What could not be
+derived from published figures is an assumption, marked so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .. import graph as g
+from .module import ExecModule, Memory, Pattern
+from .steps import Steps
+
+_KINDS = (
+    g.QConv2d,
+    g.QConvTranspose2d,
+    g.QDense,
+    g.Add,
+    g.Mul,
+    g.Requantize,
+    g.Lookup,
+    g.Quantize,
+    g.Dequantize,
+    g.Recode,
+    g.Softmax,
+    g.MaxPool,
+    g.AveragePool,
+    g.ExactAveragePool,
+    g.Mean,
+    g.Reshape,
+    g.Transpose,
+    g.Concat,
+    g.Pad,
+    g.StridedSlice,
+)
+
+
+@dataclass(frozen=True)
+class HostModel:
+    """Cycles of a CPU at `clock` Hz: per multiply-accumulate, per byte read or written, per operator."""
+
+    clock: float = 650e6
+    mac: float = 2.5
+    depthwise_mac: float = 5.7
+    byte: float = 4.0  # assumed: element-wise integer arithmetic, widened to 32 bits
+    moved_byte: float = 1.5  # assumed: change of layout
+    softmax_byte: float = 150.0  # assumed: exponential and division in fixed point
+    dispatch: float = 3000.0  # assumed: call of one operator
+
+    def seconds(self, op: g.Operator) -> float:
+        """Predicted time of one operator."""
+        nbytes = op.output.nbytes + sum(t.nbytes for t in op.inputs)
+        if isinstance(op, g.Softmax):
+            cycles = self.softmax_byte * nbytes
+        elif isinstance(op, g.Movement):
+            cycles = self.moved_byte * nbytes
+        elif isinstance(op, g.Linear):
+            slow = isinstance(op, g.QConv2d) and op.depthwise
+            cycles = op.macs * (self.depthwise_mac if slow else self.mac) + self.byte * op.output.nbytes
+        else:
+            cycles = self.byte * nbytes
+        return (cycles + self.dispatch) / self.clock
+
+    def moved_seconds(self, nbytes: int) -> float:
+        """Predicted time of a change of layout that reads and writes `nbytes`."""
+        return (self.moved_byte * nbytes + self.dispatch) / self.clock
+
+
+class HostCpu(ExecModule):
+    """The CPU beside the accelerator. It runs every operator that has a kernel (compiler/graph/host_calls.py)."""
+
+    name = "host"
+    patterns = tuple(Pattern(kind.__name__, (kind,)) for kind in _KINDS)
+    memories = (Memory("DRAM", 512 << 20, 8.0, ("activations", "weights")),)
+
+    def __init__(self, model: HostModel | None = None):
+        self.model = model or HostModel()
+
+    def seconds(self, ops: Sequence[g.Operator]) -> float:
+        """Predicted time on the modelled CPU."""
+        return sum(self.model.seconds(op) for op in ops)
+
+    def transfer_seconds(self, t: g.Tensor) -> float:
+        """None: operands lie in its memory, in plain layout."""
+        return 0.0
+
+    def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:
+        """Append one or two host steps per operator."""
+        for op in ops:
+            steps.kernels(op)

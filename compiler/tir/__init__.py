@@ -1,0 +1,1 @@
+"""From scheduled TIR to recorded instructions: passes, affine matching, scratchpads, micro-ops."""

@@ -1,0 +1,108 @@
+"""Tensorized multiply-accumulates and resets of accumulators become GEMM instructions.
+
+Where the configuration can overwrite, a reset is put off: the first step of the reduction that follows replaces the
+accumulators instead of adding to them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...hw.errors import ScheduleError
+from ...hw.isa import Mem
+from ...runtime.kernel import MAX_TRIPS
+from ...runtime.program import Program
+from ...runtime.uop import fold_loops, grid
+from ..intrin import DEPTHWISE, GEMM, RESET
+from .affine import Env, called, shorten
+from .scope import Context, Operand, Scope
+from .vthread import pointed_to
+
+_MEMS = (Mem.ACC, Mem.INP, Mem.WGT)
+_MOST_UOPS = 8  # kernels as large as the micro-op buffer / 8 are spelled out
+
+Nest = list[tuple[int, int, int, int]]  # loops (extent, dst, src, wgt step), outermost first
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """`operands` are accumulator, input and weight; a reset has only the first.
+
+    The weights of a `depthwise` product are rows of `block_out`.
+    """
+
+    ctx: Context
+    scope: Scope
+    operands: tuple[Operand, ...]
+    depthwise: bool = False
+
+    def record(self, program: Program, env: Env) -> None:
+        """Record the instructions for the outer loops' values `env`."""
+        box = self.scope.box(env)
+        if box is None:
+            return
+        columns, bases = [], []
+        for operand, mem in zip(self.operands, _MEMS):
+            rows = self.depthwise and mem == Mem.WGT
+            size = program.cfg.block_out if rows else self.ctx.entry(mem)
+            start = operand.at(box, env)
+            if start % size or any(c % size for c in operand.index.coefs):
+                raise ScheduleError(f"{shorten(self.scope.stmt)}: does not address whole entries of {mem.name}")
+            columns.append([c // size for c in operand.index.coefs])
+            place = operand.place
+            bases.append(place.bases[0] * program.cfg.block_in + start // size if rows else place.entry(start // size))
+        missing = 3 - len(columns)
+        columns += [[0] * len(box)] * missing
+        nest = [(end - first, d, s, w) for (first, end), d, s, w in zip(box, *columns)]
+        base, place, kind = (*bases, *[0] * missing), self.operands[0].place, {"depthwise": self.depthwise}
+        results = sorted((n, d) for n, d, *_ in nest if n > 1 and d)
+        if not missing:
+            if self.ctx.zeros.get((place, base[0])) == results:
+                del self.ctx.zeros[place, base[0]]
+                _replacing(program, nest, base, kind)
+            else:
+                self.ctx.write_zeros(program, place)
+                program.gemm(nest, *base, **kind)
+        elif "overwrite" in program.cfg.extensions:
+            self.ctx.zeros[place, base[0]] = results
+        else:
+            program.gemm(nest, base[0], reset=True)
+
+
+def _replacing(program: Program, nest: Nest, base: tuple[int, ...], kind: dict[str, bool]) -> None:
+    """Record `nest` so that what it accumulates replaces what was there."""
+    outer = [(n, d, s, w) for n, d, s, w in fold_loops([loop for loop in nest if loop[1]], MAX_TRIPS)]
+    inner = [loop for loop in nest if loop[0] > 1 and not loop[1]]
+    longest = sorted(sorted(range(len(outer)), key=lambda k: -outer[k][0])[:2])
+    rest = [loop for k, loop in enumerate(outer) if k not in longest]
+    first, steps = grid(rest, base), grid(inner, (0, 0, 0))
+    if len(first) * len(steps) <= program.cfg.uop_depth // _MOST_UOPS:
+        loops = [outer[k] for k in longest]
+        program.gemm_uops(first, loops, overwrite=True, **kind)
+        if len(steps) > 1:
+            program.gemm_uops((first[:, None] + steps[None, 1:]).reshape(-1, 3), loops, **kind)
+        return
+    program.gemm(outer, *base, overwrite=True, **kind)
+    for k, (n, _, s, w) in enumerate(inner):  # all of the nest but its first step, in boxes
+        program.gemm([*outer, (n - 1, 0, s, w), *inner[k + 1 :]], base[0], base[1] + s, base[2] + w, **kind)
+
+
+def reset(program: Program, loops: list[tuple[int, int]], dst: int) -> None:
+    """Record that the accumulators over `loops` [(extent, step)] become zero."""
+    program.gemm([(n, d, 0, 0) for n, d in loops], dst, reset=True)
+
+
+def match(scope: Scope, ctx: Context) -> Gemm:
+    """The instruction that the intrinsic call of `scope` is. Raises `ScheduleError` for any other call."""
+    name, pointers = called(scope.stmt.value) or (None, [])
+    if name not in (GEMM, DEPTHWISE, RESET):
+        raise ScheduleError(f"{shorten(scope.stmt)}: is not an instruction of the accelerator")
+    operands = []
+    for pointer, mem in zip(pointers, _MEMS):
+        operand = ctx.operand(pointed_to(pointer), [pointer.args[2]], scope)
+        if operand.place.mem != mem:
+            raise ScheduleError(f"{shorten(scope.stmt)}: {operand.place.name!r} is not in {mem.name}")
+        operands.append(operand)
+    if name == DEPTHWISE:
+        operands[2].place.rows = True
+    return Gemm(ctx, scope, tuple(operands), name == DEPTHWISE)

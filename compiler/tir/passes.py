@@ -1,0 +1,141 @@
+"""TVM passes from a scheduled PrimFunc to loops around instruction scopes.
+
+An instruction scope is a perfect loop nest around one statement; what it becomes is decided by that statement.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ..intrin import INSTRUCTION
+from ..tvm_compat import IRModule, PrimFunc, Sequential, ir, s_tir, structural_mutate, structural_walk, tirx
+from .vthread import interleave_vthreads
+
+_S, _X = s_tir.transform, tirx.transform
+_WHERE = "tilewright_where"
+
+
+def innermost(stmt):
+    """The one statement at the heart of a perfect nest of loops and conditions, or None."""
+    while True:
+        if isinstance(stmt, tirx.For) or (isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == INSTRUCTION):
+            stmt = stmt.body
+        elif isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
+            stmt = stmt.then_case
+        else:
+            return stmt if isinstance(stmt, (tirx.BufferStore, tirx.Evaluate)) else None
+
+
+_NEST = (tirx.For, tirx.IfThenElse, tirx.BufferStore, tirx.Evaluate)
+
+
+@_X.prim_func_pass(opt_level=0, name="tilewright.MarkScopes")
+def mark_scopes(func, _mod, _ctx):
+    """Mark the largest perfect nests as instruction scopes, unless the schedule marked a scope inside them.
+
+    A loop that shares a bound with an inner one, as loops over tiles and inside tiles do in tails, stays outside.
+    """
+
+    def on_attr(op, m):
+        return op if op.attr_key == INSTRUCTION else m.default_mutate(op)
+
+    def on_nest(op, m):
+        if innermost(op) is None or _holds_mark(op) or _ties_loops(op):
+            return m.default_mutate(op)
+        return tirx.AttrStmt(tirx.IntImm("int32", 0), INSTRUCTION, tirx.IntImm("int32", 1), op)
+
+    return func.with_body(structural_mutate(func.body, [(tirx.AttrStmt, on_attr), (_NEST, on_nest)]))
+
+
+def _holds_mark(stmt) -> bool:
+    found = []
+    structural_walk(stmt, [(tirx.AttrStmt, lambda op: found.append(op) if op.attr_key == INSTRUCTION else None)])
+    return bool(found)
+
+
+def _ties_loops(nest) -> bool:
+    """Whether a comparison in `nest` mentions two of its loops, so that its domain is no box."""
+    loops: set = set()
+    tied = []
+
+    def on_comparison(op):
+        used: set = set()
+        structural_walk(op, [(ir.Var, lambda v: used.add(v) if v in loops else None)])
+        tied.append(len(used) > 1)
+
+    structural_walk(nest, [(tirx.For, lambda op: loops.add(op.loop_var))])
+    structural_walk(nest, [((tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ), on_comparison)])
+    return any(tied)
+
+
+@_X.prim_func_pass(opt_level=0, name="tilewright.HidePredicates")
+def hide_predicates(func, _mod, _ctx):
+    """Turn the predicates of blocks into attributes, which CompactBufferAllocation does not see.
+
+    It would allocate more than a tile where it cannot reason about the bound of a tail.
+    """
+
+    def on_realize(op, m):
+        new = m.default_mutate(op)
+        if isinstance(new.predicate, tirx.IntImm):
+            return new
+        old = new.block
+        body = tirx.AttrStmt(tirx.IntImm("int32", 0), _WHERE, new.predicate, old.body)
+        block = s_tir.SBlock(
+            old.iter_vars,
+            old.reads,
+            old.writes,
+            old.name_hint,
+            body,
+            old.init,
+            old.alloc_buffers,
+            old.match_buffers,
+            old.annotations,
+        )
+        return s_tir.SBlockRealize(new.iter_values, True, block)
+
+    return func.with_body(structural_mutate(func.body, [(s_tir.SBlockRealize, on_realize)]))
+
+
+@_X.prim_func_pass(opt_level=0, name="tilewright.ShowPredicates")
+def show_predicates(func, _mod, _ctx):
+    """Turn the attributes of `hide_predicates` into conditions."""
+
+    def on_attr(op, m):
+        new = m.default_mutate(op)
+        return tirx.IfThenElse(new.value, new.body, None) if new.attr_key == _WHERE else new
+
+    return func.with_body(structural_mutate(func.body, [(tirx.AttrStmt, on_attr)]))
+
+
+def pass_list() -> list:
+    """The passes in order: from blocks to loops around instruction scopes."""
+    return [
+        _S.CanonicalizeLoop(),
+        _S.LowerInitBlock(),
+        _S.PlanAndUpdateBufferAllocationLocation(),
+        _S.ConvertBlocksToOpaque(),
+        _S.LiftThreadBinding(),
+        hide_predicates,
+        _S.CompactBufferAllocation(),
+        show_predicates,
+        _S.UnifyThreadBinding(),
+        _S.LowerMatchBuffer(),
+        _S.StmtSimplify(),
+        _S.AnnotateIrregularLoop(),
+        _S.InjectSoftwarePipeline(),
+        _S.LowerOpaqueBlock(),
+        _X.FlattenBuffer(),
+        _X.NarrowDataType(32),
+        _X.StmtSimplify(),
+        _X.RemoveNoOp(),
+        mark_scopes,
+    ]
+
+
+@lru_cache(maxsize=256)  # layers of one shape are alike
+def lower_tir(func: PrimFunc) -> PrimFunc:
+    """`func` as loops around instruction scopes, with virtual threads interleaved."""
+    mod = Sequential(pass_list())(IRModule({"main": func.with_attr("global_symbol", "main")}))
+    mod = IRModule({"main": interleave_vthreads(mod["main"])})
+    return Sequential([_X.StmtSimplify(), _X.RemoveNoOp()])(mod)["main"]

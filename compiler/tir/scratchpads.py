@@ -1,0 +1,235 @@
+"""Scratchpad addresses: which tensors are alive when, which compute in place, where each one lies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ...hw.config import Config
+from ...hw.errors import CapacityError
+from ...hw.isa import Mem, depth
+from ...runtime.buffer import Buffer
+from ..intrin import SCOPES, entry_elements
+from .placement import Placement, Slots
+
+
+@dataclass
+class Span:
+    """The instruction scopes [start, end] inside one loop, counted in program order."""
+
+    start: int
+    end: int = -1
+
+
+@dataclass(eq=False)
+class Place:
+    """Where a tensor lives: a scratchpad (`mem`, entries `bases`) or DRAM (`mem` is None, `buffer`).
+
+    Of a tensor on chip every virtual thread has one of `copies`, each `size` entries from its own base on.
+    """
+
+    name: str
+    dtype: str
+    elements: int  # of all copies
+    mem: Mem | None = None
+    loops: int = 0  # around its allocation
+    copies: int = 1
+    size: int = 0
+    bases: list[int] = field(default_factory=list)
+    rows: bool = False  # weights addressed by rows, of which micro-ops reach only the first ones
+    slots: Slots | None = None  # where given, `bases` change with every tile
+    accesses: list[tuple[int, tuple[Span, ...]]] = field(default_factory=list)  # instruction scope, loops around it
+    writers: list[int] = field(default_factory=list)  # of every scope that writes it: the number of loops around
+    loaded_from: list[Place] = field(default_factory=list)  # tensors in DRAM
+    buffer: Buffer | None = None
+    moved_to: set[Mem] = field(default_factory=set)  # DRAM only: memories that it is loaded to or stored from
+    stored: bool = False  # DRAM only
+
+    def alive(self) -> tuple[int, int]:
+        """First and last instruction scope; a loop inside the allocation counts as a whole, it may carry values."""
+        spans = [loops[self.loops] if len(loops) > self.loops else Span(time, time) for time, loops in self.accesses]
+        return min(span.start for span in spans), max(span.end for span in spans)
+
+    def touched(self, time: int) -> bool:
+        """Whether instruction scope `time` reads or writes it."""
+        return any(at == time for at, _ in self.accesses)
+
+    def entry(self, k: int) -> int:
+        """The address of entry `k` of the tensor, counted over all copies."""
+        copy, rest = divmod(k, self.size)
+        return self.bases[copy] + rest
+
+    @property
+    def rotates(self) -> bool:
+        """Whether each run of one load fills all of it, so that the next tile may lie elsewhere."""
+        return self.mem in _ROTATING and self.writers == [self.loops]
+
+
+_ROTATING = (Mem.INP, Mem.WGT, Mem.PAR)
+
+
+@dataclass
+class _Group:
+    """Tensors that share their entries because each is computed in place from the one before."""
+
+    places: list[Place]
+    start: int
+    end: int
+    bases: list[int] = field(default_factory=list)
+    source: bool = False  # a tensor operand of the ALU
+
+    @property
+    def size(self) -> int:
+        """Entries of one copy."""
+        return self.places[0].size
+
+    @property
+    def copies(self) -> int:
+        """Virtual threads that have one each."""
+        return self.places[0].copies
+
+
+class Storage:
+    """Assigns the addresses of all tensors on chip of one function.
+
+    `slots` are the numbers of slots, by tensor, that it asks for; without a number a tensor that rotates has two where
+    virtual threads share it, else one per thread. They are granted as far as there is room.
+    """
+
+    def __init__(self, places: Iterable[Place], cfg: Config, placement: Placement, slots: Mapping[str, int]):
+        self.cfg, self.placement, self.slots = cfg, placement, slots
+        self._groups: dict[Place, _Group] = {}
+        for place in places:
+            if place.mem is not None and place.accesses:
+                place.size = -(-place.elements // (place.copies * entry_elements(cfg, place.mem)))
+                self._groups[place] = _Group([place], *place.alive())
+        self._threads = max((place.copies for place in self._groups), default=1)
+
+    def join(self, source: Place, target: Place, time: int) -> bool:
+        """Let instruction scope `time` compute `target` in place of `source`, where that loses nothing."""
+        a, b = self._groups[source], self._groups[target]
+        if a is b:
+            return True
+        fits = (source.mem, source.elements, source.copies) == (target.mem, target.elements, target.copies)
+        if not fits or a.end != time or b.start != time:
+            return False
+        a.places += b.places
+        a.end, a.source = b.end, a.source or b.source
+        for place in b.places:
+            self._groups[place] = a
+        return True
+
+    def read_by_alu(self, places: Iterable[Place]) -> None:
+        """Note tensors that are second operands: micro-ops address those with the bits of an input index."""
+        for place in places:
+            self._groups[place].source = True
+
+    def assign(self) -> None:
+        """Set the addresses. Raises `CapacityError` naming the largest tensor where they do not fit."""
+        for scope, mem in SCOPES.items():
+            groups = list({id(g): g for p, g in self._groups.items() if p.mem == mem}.values())
+            groups.sort(key=lambda g: not g.source)  # low addresses, should the input scratchpad be the smaller one
+            have, need = depth(self.cfg, mem), sum(g.size * g.copies for g in groups)
+            if need > have:  # only then: tensors that share entries make one queue wait for another
+                need = self._shared(groups)
+            elif mem != Mem.ACC:
+                self._rotating(groups, mem)
+            elif not self._in_banks(groups):
+                self._apart(groups, 0)
+            if need > have:
+                largest = max(groups, key=lambda g: g.size * g.copies)
+                raise CapacityError(
+                    f"{scope} is too small: the tiles in it need {need} entries, the largest is "
+                    f"{largest.places[0].name!r} with {largest.size * largest.copies} (virtual threads included), "
+                    f"{self.cfg.name} has {have}; choose smaller tiles"
+                )
+            for group in groups:
+                for place in group.places:
+                    place.bases = group.bases
+
+    def in_use(self) -> None:
+        """Tell the placement which entries the function used last: those of the last thread."""
+        for place in self._groups:
+            assert place.mem is not None
+            for base in place.bases:
+                self.placement.use(place.mem, base, place.size)
+
+    def _apart(self, groups: list[_Group], end: int) -> int:
+        for group in groups:
+            group.bases = [end + k * group.size for k in range(group.copies)]
+            end += group.size * group.copies
+        return end
+
+    def _in_banks(self, groups: list[_Group]) -> bool:
+        """Put the accumulators of thread k into bank k, if they fit: one thread's are stored while another computes.
+
+        Operands that the ALU only reads lie in the other bank, so that it reads both in one cycle.
+        """
+        half, sources = self.cfg.bank_depth, any(g.source for g in groups)
+        if self.cfg.acc_banks < 2 or (sources and self.cfg.acc_depth > self.cfg.inp_depth):
+            return False
+        if self._threads < 2 and not sources:
+            return False
+        need = [0, 0]
+        offsets: list[list[tuple[int, int]]] = []
+        for group in groups:
+            shared = self._threads > 1 and group.copies == 1
+            banks = [int(need[1] < need[0])] if shared else [(k + group.source) % 2 for k in range(group.copies)]
+            offsets.append([])
+            for bank in banks:
+                offsets[-1].append((bank, need[bank]))
+                need[bank] += group.size
+        if max(need) > half:
+            return False
+        start = [self.placement.region(Mem.ACC, n, b * half, b * half + half) for b, n in enumerate(need)]
+        last = [self.placement.last_use(Mem.ACC, first, n) for first, n in zip(start, need)]
+        if last[0] > last[1]:  # what came before ended in bank 0: its store goes on there
+            start = [
+                self.placement.region(Mem.ACC, n, half - b * half, 2 * half - b * half) for b, n in enumerate(need)
+            ]
+        for group, places in zip(groups, offsets):
+            group.bases = [start[bank] + offset for bank, offset in places]
+        return True
+
+    def _rotating(self, groups: list[_Group], mem: Mem) -> None:
+        wanted, granted = {}, {}
+        for group in groups:
+            place = group.places[0]
+            several = place.rotates and not place.rows  # a second slot of rows would lie where no micro-op reaches
+            default = max(place.copies, min(2, self._threads))
+            wanted[place] = max(place.copies, self.slots.get(place.name, default)) if several else place.copies
+            granted[place] = place.copies
+        room = depth(self.cfg, mem) - sum(place.size * n for place, n in granted.items())
+        growing = True
+        while growing:
+            growing = False
+            for place in granted:
+                if granted[place] < wanted[place] and place.size <= room:
+                    granted[place], room, growing = granted[place] + 1, room - place.size, True
+        total = sum(place.size * n for place, n in granted.items())
+        high = depth(self.cfg, mem)
+        if any(place.rows for place in granted):
+            high = max(total, self.cfg.wgt_depth // self.cfg.block_in)
+        end = self.placement.region(mem, total, 0, high)
+        for group in groups:
+            place = group.places[0]
+            bases = [end + k * place.size for k in range(granted[place])]
+            end += place.size * granted[place]
+            group.bases = bases[: place.copies]
+            if place.rotates:
+                place.slots = Slots(mem, bases, place.size, self.placement)
+
+    @staticmethod
+    def _shared(groups: list[_Group]) -> int:
+        """Operands, then the largest first, each at the lowest address that is free while it is alive."""
+        placed: list[tuple[int, _Group]] = []
+        for group in sorted(groups, key=lambda g: (not g.source, -g.size * g.copies)):
+            size, base = group.size * group.copies, 0
+            rivals = [(b, g) for b, g in placed if g.start <= group.end and group.start <= g.end]
+            for start, other in sorted(rivals, key=lambda rival: rival[0]):
+                if base + size <= start:
+                    break
+                base = max(base, start + other.size * other.copies)
+            group.bases = [base + k * group.size for k in range(group.copies)]
+            placed.append((base, group))
+        return max((base + g.size * g.copies for base, g in placed), default=0)

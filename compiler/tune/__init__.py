@@ -1,0 +1,7 @@
+"""Better tiles by measurement: the best few of the cost model in the timing model, or trials of meta_schedule."""
+
+from .measure import cycles_of
+from .sampling import Space
+from .trials import Tuned, replay, space, tune
+
+__all__ = ["Space", "Tuned", "cycles_of", "replay", "space", "tune"]

@@ -1,0 +1,224 @@
+"""Ready schedules as search spaces of meta_schedule: the tile sizes are random variables of the schedule.
+
+Loop order, virtual threads, and which loops take a single step change what a schedule consists of, so that each of
+their combinations is a design space of its own, as meta_schedule calls it. Within one, every size and number of slots
+is a `sample_categorical` among those that a tile which fits can have (`Layer.ranked`). The rest is what
+meta_schedule needs to let such decisions evolve: what fits, a mutation, and the cost model's estimate.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..schedule.layer import Layer
+from ..tile import OUTPUT_DIMS, Tile
+from ..tvm_compat import PrimFunc, Schedule
+
+_SLOTS = ("inp_slots", "wgt_slots")
+_SIZES = (*OUTPUT_DIMS, "ci")
+_SAMPLED = (*_SIZES, *_SLOTS)
+_TILE = "tilewright_tile"  # annotates the function: the tile as JSON, null where it is sampled
+_SKETCHES = 12  # design spaces that random decisions begin with; mutations reach the others
+_ATTEMPTS = 50  # mutations that are tried until one fits
+_POPULATION, _GENERATIONS = 32, 3
+
+
+class _Loops(NamedTuple):
+    """What decides which loops a schedule consists of; those over the dimensions `once` take a single step."""
+
+    order: tuple[str, ...]
+    thread: str
+    vthreads: int
+    once: tuple[str, ...]
+
+
+@dataclass
+class Space:
+    """The tiles of `layer` with up to `vthreads` virtual threads; meta_schedule calls it for its design spaces.
+
+    Raises `CapacityError` where no tile fits, `ScheduleError` for an impossible number of threads.
+    """
+
+    layer: Layer
+    vthreads: int = 2
+    _ranked: dict[Tile, tuple[float, Tile]] = field(default_factory=dict, repr=False)  # without slots: cycles, with
+    _choices: dict[_Loops, dict[str, list[int]]] = field(default_factory=dict, repr=False)
+    _values: dict[str, list[Any]] = field(default_factory=dict, repr=False)  # of the fields of a tile
+    _traces: dict[_Loops, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        Tile(vthreads=self.vthreads).checked()
+        found: dict[_Loops, dict[str, set[int]]] = {}
+        for threads in range(self.vthreads, 0, -1):
+            for tile, cycles in self.layer.ranked(threads):
+                tile = replace(tile, order=self._order(tile))
+                self._ranked.setdefault(replace(tile, inp_slots=0, wgt_slots=0), (cycles, tile))
+                values = found.setdefault(self._loops(tile), {name: set() for name in _SAMPLED})
+                for name in _SAMPLED:
+                    values[name].add(getattr(tile, name))
+        self._choices = {key: {name: sorted(each) for name, each in values.items()} for key, values in found.items()}
+        tiles = [tile for _, tile in self._ranked.values()]
+        self._values = {each.name: sorted({getattr(tile, each.name) for tile in tiles}) for each in fields(Tile)}
+
+    @property
+    def func(self) -> PrimFunc:
+        """What is scheduled."""
+        return self.layer.func
+
+    def __len__(self) -> int:
+        """How many tiles there are, apart from their slots."""
+        return len(self._ranked)
+
+    def __call__(self, sch: Schedule) -> list[Schedule]:
+        """A schedule with open decisions for each of the most promising ways to arrange the loops."""
+        cheapest: dict[_Loops, float] = {}
+        for cycles, tile in self._ranked.values():
+            loops = self._loops(tile)
+            cheapest[loops] = min(cycles, cheapest.get(loops, cycles))
+        promising = sorted(cheapest, key=lambda loops: cheapest[loops])[:_SKETCHES]
+        return [self._sketch(sch.copy(), loops) for loops in promising]
+
+    def _order(self, tile: Tile) -> tuple[str, ...]:
+        """The loop order of a tile, with loops of a single step in front, where they make no difference."""
+        return tuple(sorted(tile.order, key=lambda d: getattr(self.layer.work, d) > 1))
+
+    def _loops(self, tile: Tile) -> _Loops:
+        steps = {d: -(-getattr(self.layer.work, d) // getattr(tile, d)) for d in _SIZES}
+        steps[tile.thread] = -(-steps[tile.thread] // tile.vthreads)
+        return _Loops(tile.order, tile.thread, tile.vthreads, tuple(d for d in _SIZES if steps[d] == 1))
+
+    def _sketch(self, sch: Schedule, loops: _Loops) -> Schedule:
+        choices = self._choices[loops]
+        fixed = Tile(order=loops.order, thread=loops.thread, vthreads=loops.vthreads)
+        fixed = replace(fixed, **{name: values[0] for name, values in choices.items()})
+        opened = {name: values for name, values in choices.items() if len(values) > 1}
+        sch.annotate(sch.get_sblock("root"), _TILE, json.dumps(asdict(fixed) | dict.fromkeys(opened)))
+        sampled = {name: _sample(sch, values) for name, values in opened.items()}
+        self.layer.arrange(sch, replace(fixed, **sampled))
+        return sch
+
+    def trace(self, tile: Tile) -> Any:
+        """The trace of a schedule with the tile's decisions, one of those that `estimate` knows."""
+        loops = self._loops(tile)
+        if loops not in self._traces:
+            self._traces[loops] = self._sketch(Schedule(self.func), loops).trace
+        trace = self._traces[loops]
+        opened = [name for name, values in self._choices[loops].items() if len(values) > 1]
+        for sample, name in zip(_samples(trace), opened):
+            value = self._choices[loops][name].index(getattr(tile, name))
+            trace = trace.with_decision(sample, value, remove_postproc=True)
+        return trace
+
+    def first(self) -> Tile:
+        """The tile to use without tuning."""
+        tile = self.layer.best(self.vthreads)
+        return replace(tile, order=self._order(tile))
+
+    def estimate(self, tile: Tile) -> float:
+        """The cost model's cycles of a tile; infinite where it does not fit, or has fewer slots than they count on."""
+        cycles, known = self._ranked.get(replace(tile, inp_slots=0, wgt_slots=0), (float("inf"), tile))
+        return cycles if all(getattr(tile, name) >= getattr(known, name) for name in _SLOTS) else float("inf")
+
+    def mutated(self, tile: Tile, rng: random.Random) -> Tile:
+        """`tile` with another value for one decision, and as many slots as it then needs; itself if none is found."""
+        names = [name for name, values in self._values.items() if len(values) > 1]
+        for _ in range(_ATTEMPTS if names else 0):
+            name = rng.choice(names)
+            other = replace(tile, **{name: rng.choice(self._values[name])})
+            _, known = self._ranked.get(replace(other, inp_slots=0, wgt_slots=0), (0.0, None))
+            if known is None:
+                continue
+            for each in _SLOTS:
+                offered, least = self._choices[self._loops(other)][each], getattr(known, each)
+                if getattr(other, each) < least or getattr(other, each) not in offered:
+                    other = replace(other, **{each: least})
+            if other != tile:
+                return other
+        return tile
+
+
+def _sample(sch: Schedule, values: list[int]):
+    return sch.sample_categorical(values, [1 / len(values)] * len(values))
+
+
+def _samples(trace: Any) -> list:
+    return [inst for inst in trace.insts if inst.kind.name == "SampleCategorical"]
+
+
+def tile_of(trace: Any) -> Tile:
+    """The tile that the decisions of a `Space`'s trace amount to."""
+    (text,) = (inst.inputs[1] for inst in trace.insts if inst.kind.name == "Annotate" and inst.attrs[0] == _TILE)
+    described = json.loads(str(text))
+    values = (int(inst.attrs[0][int(trace.decisions[inst])]) for inst in _samples(trace))
+    decided: dict[str, Any] = {name: next(values) if value is None else value for name, value in described.items()}
+    return Tile(**{**decided, "order": tuple(decided["order"])})
+
+
+def random_decisions(tvm: Any, space: Callable[[Schedule], None]) -> dict[str, Any]:
+    """Arguments of meta_schedule's `tune_tir`: `space` is called for every trial, and its decisions are random.
+
+    `tvm` is `tvm_compat.tuning()`.
+    """
+    generator = tvm.meta_schedule.space_generator.ScheduleFn(space, sch_rules=[], postprocs=[], mutator_probs={})
+    return {"space": generator, "strategy": "replay-func", "cost_model": "random"}
+
+
+def evolution(tvm: Any, space: Space, trials: int, seed: int) -> dict[str, Any]:
+    """Those of an evolution of the decisions in `space`, steered by the cost model."""
+    ms, rng = tvm.meta_schedule, random.Random(seed)
+
+    @tvm.derived_object
+    class Fits(ms.postproc.PyPostproc):
+        def _initialize_with_tune_context(self, context):
+            pass
+
+        def apply(self, sch):
+            return bool(np.isfinite(space.estimate(tile_of(sch.trace))))
+
+        def clone(self):
+            return Fits()
+
+    @tvm.derived_object
+    class Mutator(ms.mutator.PyMutator):
+        def _initialize_with_tune_context(self, context):
+            pass
+
+        def apply(self, trace, _=None):
+            return space.trace(space.mutated(tile_of(trace), rng))
+
+        def clone(self):
+            return Mutator()
+
+    @tvm.derived_object
+    class CostModel(ms.cost_model.PyCostModel):
+        def load(self, path):
+            pass
+
+        def save(self, path):
+            pass
+
+        def update(self, context, candidates, results):
+            pass
+
+        def predict(self, context, candidates):
+            estimates = np.array([space.estimate(tile_of(each.sch.trace)) for each in candidates])
+            return estimates.min() / estimates
+
+    population = min(_POPULATION, 2 * trials)
+    strategy = ms.search_strategy.EvolutionarySearch(
+        population_size=population,
+        init_min_unmeasured=population // 2,
+        genetic_num_iters=_GENERATIONS,
+        eps_greedy=0.25,
+    )
+    return {
+        "space": ms.space_generator.ScheduleFn(space, sch_rules=[], postprocs=[Fits()], mutator_probs={Mutator(): 1.0}),
+        "strategy": strategy,
+        "cost_model": CostModel(),
+    }

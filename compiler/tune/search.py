@@ -1,0 +1,108 @@
+"""Tiles by timing: the cost model's best candidates as programs in the timing model, and a cache of what was found."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...hw.config import Config
+from ...hw.errors import CapacityError, FileError, ScheduleError
+from ...runtime.files import atomic_write, sources_digest
+from ...sim.dram import ZYNQ_HP, Dram
+from ..tile import Tile
+
+if TYPE_CHECKING:
+    from ..schedule.layer import Layer
+    from ..tvm_compat import Schedule
+
+SOURCES = ("compiler", "hw", "runtime", "sim")  # top folders that decide what a program is and how long it takes
+_KEPT = 4096  # tiles in the cache; those that were not used for longest go
+
+
+def cache_folder() -> Path:
+    """Where tiles are kept: `$XDG_CACHE_HOME/tilewright/tiles`, or ~/.cache/tilewright/tiles."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright" / "tiles"
+
+
+@dataclass(frozen=True)
+class Search:
+    """Times a layer's `candidates` cheapest tiles and others that promise much, with memory `dram`: the fastest wins.
+
+    What was found is kept on disk, by all that it depends on: layer, configuration, memory and the compiler's sources.
+    A cache that cannot be read or written costs time, nothing else.
+    """
+
+    candidates: int = 3
+    dram: Dram = ZYNQ_HP
+
+    def tile(self, layer: Layer, vthreads: int) -> Tile:
+        """The fastest tile of a layer with at most `vthreads` virtual threads.
+
+        Raises `CapacityError` where no tile fits.
+        """
+        file = cache_folder() / f"{self._digest(layer, vthreads)}.json"
+        found = _read(file)
+        if found is None:
+            tiles = layer.promising(vthreads, self.candidates)
+            found = min(tiles, key=lambda tile: self.cycles(partial(layer.scheduled, tile), layer.cfg))
+            _write(file, found)
+        return found
+
+    def cycles(self, schedule: Callable[[], Schedule], cfg: Config) -> float:
+        """Cycles of a schedule's program; infinite where it does not fit the scratchpads after all."""
+        from ...sim.timing import predict
+        from ..api import build
+
+        try:
+            return predict(build(schedule(), cfg), cfg, self.dram).cycles
+        except CapacityError:
+            return float("inf")
+
+    def _digest(self, layer: Layer, vthreads: int) -> str:
+        from ..tvm_compat import structural_hash
+
+        fields = {name: value for name, value in layer.cfg.to_dict().items() if name != "name"}
+        key = [structural_hash(layer.func), dataclasses.asdict(layer.work), fields, vthreads]
+        key += [dataclasses.asdict(self.dram), self.candidates, _sources()]
+        return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
+
+
+@functools.cache
+def _sources() -> str:
+    """A digest of what turns a tile into cycles: compiler, recorder, timing model, and the circuit's constants."""
+    return sources_digest(*SOURCES)
+
+
+def _read(file: Path) -> Tile | None:
+    try:
+        values: Any = json.loads(file.read_text())
+        tile = Tile(**{**values, "order": tuple(values["order"])}).checked()
+        os.utime(file)
+        return tile
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, ScheduleError):
+        return None
+
+
+def _write(file: Path, tile: Tile) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(file) as temporary:
+            temporary.write_text(json.dumps(dataclasses.asdict(tile)))
+        _prune(file.parent)
+    except (OSError, FileError):
+        return
+
+
+def _prune(folder: Path) -> None:
+    files = list(folder.glob("*.json"))
+    if len(files) > _KEPT:
+        for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+            old.unlink(missing_ok=True)

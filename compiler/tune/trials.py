@@ -1,0 +1,228 @@
+"""Tuning by measurement: meta_schedule samples the decisions of a schedule, timing model or circuit count cycles.
+
+For authors of operators of their own, and to go beyond the cost model with a ready schedule (`space`). Ready schedules
+have a search that is much faster (`search.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...hw.config import Config, load_config
+from ...hw.errors import CapacityError, FileError, ScheduleError
+from ..api import build
+from ..intrin import register
+from ..schedule.layer import layer_of
+from ..tvm_compat import IRModule, PrimFunc, Schedule, structural_equal, tuning, without_intrinsics_of_others
+from .measure import CLOCK, DEVICES, cycles_of, measurers
+from .sampling import Space, evolution, random_decisions
+
+_FAILED = 1e9  # what meta_schedule records for a trial without a program takes longer
+_MEASURED = "tilewright_measured"  # attribute of a function in a database: the configuration and the device
+_TRIALS_AT_ONCE = 16
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What `tune` found: the fastest `schedule`, its `cycles`, and the cycles of every trial that could be built."""
+
+    schedule: Schedule
+    cycles: int
+    trials: list[int]
+
+
+def space(ready: Callable[..., Schedule], *args, vthreads: int = 2, **kwargs) -> Space:
+    """The search space of a ready schedule, for `tune`: `space(conv2d, config, 1, 56, 56, 64, 64, 3, 3)`.
+
+    Its decisions are tile sizes, slots, loop order and virtual threads, 1 to `vthreads`. `ready` is `conv2d`,
+    `depthwise`, `dense`, `pool` or `elementwise`; the other arguments are its own. Raises what `ready` raises.
+    """
+    return Space(layer_of(ready, *args, **kwargs), vthreads)
+
+
+def tune(
+    func: PrimFunc,
+    space: Callable[[Schedule], None] | Space,
+    config: Config | str,
+    *,
+    trials: int = 32,
+    seed: int = 0,
+    on: str = "timing",
+    work_dir: str | Path | None = None,
+) -> Tuned:
+    """Try `trials` schedules of `func` and keep the fastest.
+
+    `space(sch)` schedules `func`, as for `build`, and takes its decisions from `sch`: `sample_perfect_tile`,
+    `sample_categorical`. They are random, and decisions that do not lead to a program, because it does not fit or no
+    instruction covers a statement, are trials that failed. With the space of a ready schedule and its `func` they
+    evolve: most trials are mutations that the cost model finds good, the others random. Cycles are those of device
+    `on`, timing or rtl.
+
+    `work_dir` gets the database of meta_schedule, JSON; by default a folder that is removed afterwards. What was
+    measured there for the same function, configuration and device counts as tried.
+
+    Raises `ScheduleError` for another device, for the space of another configuration or function, or where no trial led
+    to a program, with the reason of the last one; `FileError` where `work_dir` cannot be used.
+    """
+    cfg = load_config(config)
+    _check(func, space, cfg, trials, seed)
+    mod, tvm, errors = _workload(func, cfg, on), tuning(), list[str]()
+    builder, runner = measurers(tvm, cfg, on, errors)
+    how = evolution(tvm, space, trials, seed) if isinstance(space, Space) else random_decisions(tvm, space)
+    _keep_quiet()
+    with tempfile.TemporaryDirectory() as temporary, without_intrinsics_of_others(), _interruptible():
+        folder = Path(work_dir or temporary)
+        database = _database(tvm, folder)
+        left = trials
+        if isinstance(space, Space) and not database.has_workload(mod):
+            _try_first(tvm, database, mod, space, on, errors)
+            left -= 1
+        if left:
+            tvm.meta_schedule.tune_tir(
+                mod,
+                target=_target(tvm),
+                work_dir=str(folder),
+                database=database,
+                max_trials_global=left,
+                num_trials_per_iter=min(left, _TRIALS_AT_ONCE),
+                seed=seed,
+                num_tuning_cores=1,
+                builder=builder,
+                runner=runner,
+                **how,
+            )
+        found = _best(database, mod, func)
+    if found is None:
+        raise ScheduleError(f"tune: none of {trials} trials led to a program; the last one: {errors[-1]}")
+    return found
+
+
+def _check(func: PrimFunc, space: Callable[[Schedule], None] | Space, cfg: Config, trials: int, seed: int) -> None:
+    if trials < 1:
+        raise ScheduleError(f"tune: trials = {trials}: must be at least 1")
+    if not 0 <= seed < 1 << 32:
+        raise ScheduleError(f"tune: seed = {seed}: must be 0 to {(1 << 32) - 1}")
+    if not isinstance(space, Space):
+        return
+    if cfg != space.layer.cfg:
+        raise ScheduleError(
+            f"tune: the space is that of configuration {space.layer.cfg.name}, not {cfg.name}: make one"
+        )
+    if not structural_equal(func, space.func):
+        raise ScheduleError("tune: the space is that of another function: give its own, space.func")
+
+
+def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: str = "timing") -> Tuned:
+    """The fastest schedule of `func` that `tune` has left in `work_dir`, without a trial.
+
+    Raises `ScheduleError` where there is none for this function, configuration and device, `FileError` where the
+    database is damaged.
+    """
+    cfg = load_config(config)
+    mod, tvm = _workload(func, cfg, on), tuning()
+    if not (Path(work_dir) / "database_tuning_record.json").exists():
+        raise ScheduleError(f"replay: {work_dir} holds no database; tune with work_dir = {str(work_dir)!r} first")
+    register(cfg)
+    found = _best(_database(tvm, Path(work_dir)), mod, func)
+    if found is None:
+        raise ScheduleError(f"replay: {work_dir} has no program of this function for {cfg.name} on {on}: tune it first")
+    return found
+
+
+def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:
+    """`func` as a database knows it: measured elsewhere, it is another one."""
+    if on not in DEVICES:
+        raise ScheduleError(f"tuning: on = {on!r}: must be one of {', '.join(DEVICES)}")
+    fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
+    measured = json.dumps([fields, on], sort_keys=True)
+    return IRModule({"main": func.with_attr("global_symbol", "main").with_attr(_MEASURED, measured)})
+
+
+def _database(tvm: Any, folder: Path) -> Any:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return tvm.meta_schedule.database.JSONDatabase(work_dir=str(folder), module_equality="structural")
+    except OSError as exc:
+        raise FileError(f"{folder}: cannot be the work_dir ({exc.strerror or exc})") from None
+    except RuntimeError as exc:  # what TVM says of files
+        reason = str(exc).strip().splitlines()[-1]
+        raise FileError(f"{folder}: its database cannot be used ({reason}); give another work_dir") from None
+
+
+def _target(tvm: Any) -> Any:
+    return tvm.Target({"kind": "llvm", "num-cores": 1})  # meta_schedule wants one
+
+
+def _try_first(tvm: Any, database: Any, mod: IRModule, space: Space, on: str, errors: list[str]) -> None:
+    """Measure what the cost model would choose, so that what is found is no slower, and the others descend from it.
+
+    Where that does not fit, the reason goes to `errors`.
+    """
+    trace, sch = space.trace(space.first()), Schedule(space.func)
+    trace.apply_to_schedule(sch, remove_postproc=False)
+    try:
+        cycles = cycles_of(build(sch, space.layer.cfg).finish(), on)
+    except CapacityError as exc:  # the cost model does not see all that takes room
+        errors.append(str(exc))
+        return
+    ms = tvm.meta_schedule
+    record = ms.database.TuningRecord(
+        trace,
+        database.commit_workload(mod),
+        run_secs=[cycles / CLOCK],
+        target=_target(tvm),
+        args_info=ms.arg_info.ArgInfo.from_prim_func(space.func),
+    )
+    database.commit_tuning_record(record)
+
+
+def _best(database: Any, mod: IRModule, func: PrimFunc) -> Tuned | None:
+    records = database.get_top_k(database.commit_workload(mod), len(database)) if database.has_workload(mod) else []
+    timed = [r for r in records if r.run_secs and float(r.run_secs[0]) < _FAILED]
+    if not timed:
+        return None
+    cycles = [round(float(r.run_secs[0]) * CLOCK) for r in timed]
+    fastest = cycles.index(min(cycles))
+    sch = Schedule(func)
+    timed[fastest].trace.apply_to_schedule(sch, remove_postproc=False)
+    return Tuned(sch, cycles[fastest], cycles)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """TVM turns the KeyboardInterrupt of a callback into a RuntimeError without a text; here it becomes one again."""
+    ours = threading.current_thread() is threading.main_thread()
+    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    interrupted = threading.Event()
+
+    def interrupt(*_: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except RuntimeError:
+        if interrupted.is_set():
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _keep_quiet() -> None:
+    """Leave the log of meta_schedule to the files in its folder."""
+    log = logging.getLogger("tvm.s_tir.meta_schedule")
+    log.handlers = [handler for handler in log.handlers if handler.get_name()]  # it fails on those without a name
+    log.setLevel(logging.ERROR)  # it takes this for the console

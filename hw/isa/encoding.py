@@ -1,0 +1,236 @@
+"""The instruction set of one configuration: fields of every format, decoder, disassembler.
+
+An instruction is 128 bits, held as two little-endian uint64 words; a micro-op is 32 bits, the post-processing
+parameters (PAR) of one channel 96. Widths follow the depths of the configuration's scratchpads, positions follow the
+order of the declaration, and no field of an instruction crosses a 64-bit boundary. The base set is VTA's, bit for bit.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import ConfigError
+from ..rounding import CONTRACTS
+from ..units import FLAGS, POP_NEXT, POP_PREV, PUSH_NEXT, PUSH_PREV, Queue, absent_flags, queues
+from .format import Field, Format
+from .table import LOADS, OPERATIONS, AluOp, Mem, Op, instruction, queue_of, rows_of
+
+if TYPE_CHECKING:
+    from ..config import Config
+
+ITER_BITS = 14
+
+
+def _head() -> list[Field]:
+    return [
+        Field("op", 3, "opcode"),
+        Field(POP_PREV, 1, "wait for and take a token from the previous queue"),
+        Field(POP_NEXT, 1, "wait for and take a token from the next queue"),
+        Field(PUSH_PREV, 1, "afterwards give a token to the previous queue"),
+        Field(PUSH_NEXT, 1, "afterwards give a token to the next queue"),
+    ]
+
+
+def _address() -> list[Field]:
+    return [
+        Field("mem", 3, "memory id"),
+        Field("sram_base", 16, "first scratchpad entry"),
+        Field("dram_base", 32, "first DRAM entry"),
+    ]
+
+
+def _pads(bits: int, what: str) -> list[Field]:
+    sides = (("y_pad_0", "rows before"), ("y_pad_1", "rows after"))
+    sides += (("x_pad_0", "columns before"), ("x_pad_1", "columns after"))
+    return [Field(name, bits, f"{what} {side}") for name, side in sides]
+
+
+def _loops(uop_bits: int) -> list[Field]:
+    return [
+        Field("reset", 1, "write zero instead of accumulating (unused by ALU)"),
+        Field("uop_bgn", uop_bits, "first micro-op"),
+        Field("uop_end", uop_bits + 1, "one past the last micro-op"),
+        Field("iter_out", ITER_BITS, "trips of the outer loop"),
+        Field("iter_in", ITER_BITS, "trips of the inner loop"),
+    ]
+
+
+def _steps(**bits: int) -> list[Field]:
+    return [
+        Field(f"{index}_{loop}", n, f"step of {index} per {which} trip")
+        for index, n in bits.items()
+        for loop, which in (("out", "outer"), ("in", "inner"))
+    ]
+
+
+PAR = Format(
+    "PAR",
+    96,
+    Field("bias", 32, "added to the accumulator, wrapping at 32 bits", signed=True),
+    Field("multiplier", 31, "scale = multiplier * 2 ** (exponent - 31)"),
+    Field("exponent", 6, "see multiplier", signed=True),
+    Field("zero_point", 8, "added to the rounded product", signed=True),
+    Field("low", 8, "results below are low", signed=True),
+    Field("high", 8, "then, results above are high", signed=True),
+    Field("mode", 1, f"rounding: {', '.join(f'{k} {name}' for k, name in enumerate(CONTRACTS))}"),
+    dense=True,
+)
+
+
+class Isa:
+    """Formats of one configuration, and what needs more than one format: decoding and disassembly.
+
+    `formats` maps `LOAD`, `LOADP`, `STORE`, `STOREQ`, `GEMM`, `DWGEMM`, `ALU`, `FINISH`, `UOP` and `PAR` to their
+    `Format`. Raises `ConfigError` where the depths do not fit the words.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        uop, inp, wgt, acc = (d.bit_length() - 1 for d in (cfg.uop_depth, cfg.inp_depth, cfg.wgt_depth, cfg.acc_depth))
+        if acc + inp + wgt > 32:
+            raise ConfigError(
+                f"Config.acc_bytes, inp_bytes, wgt_bytes: depths {cfg.acc_depth}, {cfg.inp_depth}, {cfg.wgt_depth} "
+                f"need {acc + inp + wgt} index bits, a micro-op has 32; halve one of them"
+            )
+        loops, steps = _loops(uop), _steps(dst=acc, src=inp, wgt=wgt)
+        overwrite = [Field("overwrite", 1, "acc[d] = dot instead of acc[d] += dot", lo=63)]
+        if "overwrite" in cfg.extensions and uop > 13:
+            raise ConfigError(
+                f"Config.uop_bytes = {cfg.uop_bytes}: extension overwrite needs at most 8192 micro-ops (32768 bytes)"
+            )
+        gemm = [*_head(), *loops, *(overwrite if "overwrite" in cfg.extensions else []), *steps]
+        wide = [
+            Field("y_size", 16, "rows", lo=64),
+            Field("x_size", 16, "entries per row"),
+            Field("x_stride", 16, "entries from row to row in DRAM"),
+        ]
+        narrow = [
+            Field("y_size", 12, "rows", lo=64),
+            Field("x_size", 12, "entries per row"),
+            Field("x_stride", 16, "entries from row to row in DRAM"),
+        ]
+        par = [
+            Field("par_base", 10, "PAR entry of row 0", lo=112),
+            Field("par_step", 6, "PAR entries from row to row"),
+        ]
+        alu = [
+            Field("alu_op", 3, "operation"),
+            Field("use_imm", 1, "second operand is imm, not acc[src]"),
+            Field("imm", 16, "immediate", signed=True),
+        ]
+        self.uop = Format(
+            "UOP",
+            32,
+            Field("dst", acc, "accumulator index"),
+            Field("src", inp, "input index (ALU: accumulator index)"),
+            Field("wgt", wgt, "weight index (ALU: unused)"),
+        )
+        mem = [*_head(), *_address()]
+        pad_value = Field("pad_value", 8, "value of the padding", signed=True)
+        self.formats = {
+            "LOAD": Format("LOAD", 128, *mem, *wide, *_pads(4, "zero")),
+            "STORE": Format("STORE", 128, *mem, *wide, *_pads(4, "unused:")),
+            "GEMM": Format("GEMM", 128, *gemm),
+            "FINISH": Format("FINISH", 128, *_head()),
+            "ALU": Format("ALU", 128, *_head(), *loops, *_steps(dst=acc, src=inp), *alu),
+            "LOADP": Format("LOADP", 128, *mem, *narrow, *_pads(4, "padded"), pad_value),
+            "DWGEMM": Format("DWGEMM", 128, *gemm),
+            "STOREQ": Format("STOREQ", 128, *mem, *wide, *par),
+            "UOP": self.uop,
+            "PAR": PAR,
+        }
+        self._absent = {queue: absent_flags(cfg, queue) for queue in queues(cfg)}
+        opcode_alone = Format("UNKNOWN", 128, Field("op", 3, "opcode"))
+        by_kind = [[self.format_of(op, mem) or opcode_alone for mem in range(8)] for op in range(8)]
+        self._decoders = [*dict.fromkeys(fmt for row in by_kind for fmt in row)]
+        self._kinds = np.array([[self._decoders.index(fmt) for fmt in row] for row in by_kind])
+
+    def format_of(self, op: int, mem: int) -> Format | None:
+        """The format of opcode `op` with memory id `mem`, declared or not; None where no opcode is declared."""
+        rows = rows_of(op)
+        return self.formats[(instruction(op, mem) or rows[0]).format] if rows else None
+
+    def decode(self, words: np.ndarray) -> list[dict[str, int]]:
+        """Fields of every instruction of `words`, uint64 (n, 2).
+
+        Instructions without a declared opcode decode to `{"op": opcode}` alone; `undecodable` says so.
+        """
+        words = np.ascontiguousarray(words, np.uint64).reshape(-1, 2)
+        low = words[:, 0].astype(np.uint16)
+        kind = self._kinds[low & 7, low >> 7 & 7]
+        out: list[dict[str, int]] = [{} for _ in range(len(words))]
+        for k, fmt in enumerate(self._decoders):
+            rows = np.flatnonzero(kind == k)
+            if len(rows):
+                columns = fmt.decode(words[rows])
+                names = tuple(columns)
+                for row, values in zip(rows.tolist(), zip(*(c.tolist() for c in columns.values()))):
+                    out[row] = dict(zip(names, values))
+        return out
+
+    def undecodable(self, f: dict[str, int]) -> str | None:
+        """Why the decoded instruction `f` is not one of this configuration's, or None where it is."""
+        row = instruction(f["op"], f.get("mem"))
+        if row is None or (row.empty and f.get("x_size") != 0):
+            return _undeclared(f)
+        operation = OPERATIONS.get(f["alu_op"]) if row.op == Op.ALU else None
+        if row.op == Op.ALU and operation is None:
+            return f"ALU operation {f['alu_op']} is not declared"
+        for name in row.extensions + (operation.extensions if operation else ()):
+            if name not in self.cfg.extensions:
+                return f"extension {name} is not in configuration {self.cfg.name}"
+        if row.queue not in self._absent:
+            return f"queue {row.queue.name} is not in configuration {self.cfg.name}"
+        if operation and operation.imm and not f["use_imm"]:
+            return f"{operation.op.name} without use_imm: its operand is a {operation.imm}"
+        if f.get("overwrite") and f["reset"]:
+            return "reset and overwrite are both set"
+        return self._flag_to_nowhere(f)
+
+    def _flag_to_nowhere(self, f: dict[str, int]) -> str | None:
+        """Names a token flag towards a queue that does not exist."""
+        queue = self.queue(f)
+        for flag in self._absent[queue]:
+            if f.get(flag):
+                return f"{flag} is set, but queue {queue.name} has no {flag[-4:]} queue"
+        return None
+
+    def queue(self, f: dict[str, int]) -> Queue:
+        """The queue of a decoded instruction that `undecodable` accepts."""
+        return queue_of(f["op"], f.get("mem"))
+
+    def mnemonic(self, f: dict[str, int]) -> str:
+        """The first word of the disassembly of a decoded instruction with a declared opcode."""
+        name = rows_of(f["op"])[0].op.name
+        if "mem" in f:
+            return f"{name}.{Mem(f['mem']).name}"
+        if "alu_op" in f:
+            return f"{name}.{AluOp(f['alu_op']).name if f['alu_op'] in OPERATIONS else f['alu_op']}"
+        return name
+
+    def disassemble(self, f: dict[str, int]) -> str:
+        """One line of text for a decoded instruction; every field that is not zero is shown."""
+        if not rows_of(f["op"]):
+            return f"undecodable opcode {f['op']}"
+        name, skip = self.mnemonic(f), {"op", "mem", "alu_op", *FLAGS}
+        flags = [flag for flag in FLAGS if f.get(flag)]
+        body = [f"{k}={v}" for k, v in f.items() if k not in skip and (v or k in ("x_size", "y_size"))]
+        return " ".join([name, *body, *flags])
+
+
+def _undeclared(f: dict[str, int]) -> str:
+    """What of opcode and memory id has no row."""
+    if not rows_of(f["op"]):
+        return f"opcode {f['op']} is not declared"
+    if f["op"] in LOADS:
+        return f"memory id {f['mem']} cannot be loaded by {Op(f['op']).name}"
+    return f"memory id {f['mem']} cannot be stored"
+
+
+@lru_cache(maxsize=8)
+def known_isa(cfg: Config) -> Isa:
+    """The instruction set of `cfg`, made once."""
+    return Isa(cfg)

@@ -1,0 +1,211 @@
+"""The instruction table: a row per opcode and memory id, and a row per ALU operation.
+
+Whoever asks what an instruction is looks into its row: decoder, recorder and verifier, the fetch unit of the circuit,
+both models, random programs, the docs. Adding a row is the whole declaration.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ..units import Queue
+
+if TYPE_CHECKING:
+    from ..config import Config
+
+INSN_BYTES = 16
+
+
+class Op(IntEnum):
+    """Opcodes, bits 2:0 of every instruction."""
+
+    LOAD = 0
+    STORE = 1
+    GEMM = 2
+    FINISH = 3
+    ALU = 4
+    LOADP = 5
+    DWGEMM = 6
+
+
+class Mem(IntEnum):
+    """Memory ids of LOAD, LOADP and STORE."""
+
+    UOP = 0
+    WGT = 1
+    INP = 2
+    ACC = 3
+    OUT = 4
+    ACC8 = 5
+    PAR = 6
+    OUTQ = 7
+
+
+class AluOp(IntEnum):
+    """Operations of the tensor ALU."""
+
+    MIN = 0
+    MAX = 1
+    ADD = 2
+    SHR = 3
+    MUL = 4
+    RESCALE = 5
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One row: opcode `op`, for loads and stores with memory id `mem`.
+
+    `format` names its fields (`Isa.formats`), `queue` executes it, and the configuration needs all of `extensions`.
+    `loads` is the scratchpad that it fills, `stores` the one that it reads; a row with a memory id and neither moves
+    nothing: its `x_size` is 0. `pads`: padding surrounds the tile. `one_row`: y_size, stride and pads are ignored.
+    `loops`: it executes micro-ops in two loops. `nop`: with all other fields 0 it is the NOP of its queue.
+    """
+
+    op: Op
+    mem: Mem | None
+    format: str
+    queue: Queue
+    extensions: tuple[str, ...] = ()
+    loads: Mem | None = None
+    stores: Mem | None = None
+    pads: bool = False
+    one_row: bool = False
+    loops: bool = False
+    nop: bool = False
+
+    @property
+    def scratchpad(self) -> Mem | None:
+        """The scratchpad whose entries `sram_base` counts."""
+        return self.stores if self.loads is None else self.loads
+
+    @property
+    def fields(self) -> dict[str, int]:
+        """The values of `op` and `mem` in its words."""
+        return {"op": self.op} if self.mem is None else {"op": self.op, "mem": self.mem}
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has a memory id and moves nothing all the same."""
+        return self.mem is not None and self.scratchpad is None
+
+
+INSTRUCTIONS = (
+    Instruction(Op.LOAD, Mem.UOP, "LOAD", Queue.COMPUTE, loads=Mem.UOP, one_row=True, nop=True),
+    Instruction(Op.LOAD, Mem.WGT, "LOAD", Queue.LOAD, loads=Mem.WGT, pads=True),
+    Instruction(Op.LOAD, Mem.INP, "LOAD", Queue.LOAD, loads=Mem.INP, pads=True, nop=True),
+    Instruction(Op.LOAD, Mem.ACC, "LOAD", Queue.COMPUTE, loads=Mem.ACC, pads=True),
+    Instruction(Op.LOAD, Mem.ACC8, "LOAD", Queue.COMPUTE, ("acc8",), loads=Mem.ACC, pads=True),
+    Instruction(Op.LOAD, Mem.PAR, "LOAD", Queue.STORE, ("requant",), loads=Mem.PAR),
+    Instruction(Op.STORE, Mem.UOP, "STORE", Queue.STORE),  # how VTA's runtime writes a NOP of the store queue
+    Instruction(Op.STORE, Mem.OUT, "STORE", Queue.STORE, stores=Mem.ACC, nop=True),
+    Instruction(Op.STORE, Mem.OUTQ, "STOREQ", Queue.STORE, ("requant",), stores=Mem.ACC),
+    Instruction(Op.GEMM, None, "GEMM", Queue.COMPUTE, loops=True),
+    Instruction(Op.FINISH, None, "FINISH", Queue.COMPUTE),
+    Instruction(Op.ALU, None, "ALU", Queue.COMPUTE, loops=True),
+    Instruction(Op.LOADP, Mem.WGT, "LOADP", Queue.LOAD, ("pad_value",), loads=Mem.WGT, pads=True),
+    Instruction(Op.LOADP, Mem.INP, "LOADP", Queue.LOAD, ("pad_value",), loads=Mem.INP, pads=True),
+    Instruction(Op.LOADP, Mem.ACC, "LOADP", Queue.COMPUTE, ("pad_value",), loads=Mem.ACC, pads=True),
+    Instruction(Op.LOADP, Mem.ACC8, "LOADP", Queue.COMPUTE, ("pad_value", "acc8"), loads=Mem.ACC, pads=True),
+    Instruction(Op.DWGEMM, None, "DWGEMM", Queue.COMPUTE, ("depthwise",), loops=True),
+)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One row: ALU operation `op`, `acc[d] = meaning` of a = acc[d] and b = acc[s] or imm.
+
+    `order_free`: it is associative and commutative, so that repeated visits of an accumulator may come in any order.
+    `multiplies`: it uses the multipliers, whose results come later than others. `imm` is what the immediate names, for
+    an operation that is undecodable without one; where that is an entry of a scratchpad, `reads` is the scratchpad.
+    """
+
+    op: AluOp
+    meaning: str
+    extensions: tuple[str, ...] = ()
+    order_free: bool = False
+    multiplies: bool = False
+    imm: str = ""
+    reads: Mem | None = None
+
+
+OPERATIONS: dict[int, Operation] = {
+    row.op: row
+    for row in (
+        Operation(AluOp.MIN, "min(a, b)", order_free=True),
+        Operation(AluOp.MAX, "max(a, b)", order_free=True),
+        Operation(AluOp.ADD, "a + b", order_free=True),
+        Operation(AluOp.SHR, "a >> b, or a << -b where b is negative"),
+        Operation(AluOp.MUL, "a * b", order_free=True, multiplies=True),
+        Operation(AluOp.RESCALE, "R(a)", ("rescale",), multiplies=True, imm="PAR entry", reads=Mem.PAR),
+    )
+}
+
+_BY_OP: dict[int, dict[int | None, Instruction]] = {}
+for _row in INSTRUCTIONS:
+    _BY_OP.setdefault(_row.op, {})[_row.mem] = _row
+
+_SCRATCHPADS = {row.mem: row.scratchpad for row in INSTRUCTIONS if row.mem is not None and row.scratchpad is not None}
+
+LOADABLE = frozenset(row.mem for row in INSTRUCTIONS if row.mem is not None and row.loads is not None)
+STORABLE = frozenset(row.mem for row in INSTRUCTIONS if row.mem is not None and row.stores is not None)
+PADDABLE = frozenset(row.mem for row in INSTRUCTIONS if row.mem is not None and row.pads)
+LOADS = tuple(dict.fromkeys(row.op for row in INSTRUCTIONS if row.loads is not None))
+STORES = tuple(dict.fromkeys(row.op for row in INSTRUCTIONS if row.stores is not None))
+LOOPS = tuple(dict.fromkeys(row.op for row in INSTRUCTIONS if row.loops))
+
+
+SCRATCHPADS = tuple(dict.fromkeys(_SCRATCHPADS.values()))
+
+
+def rows_of(op: int) -> tuple[Instruction, ...]:
+    """The rows of opcode `op`; none where it is not declared."""
+    return tuple(_BY_OP.get(op, {}).values())
+
+
+def instruction(op: int, mem: int | None = None) -> Instruction | None:
+    """The row of opcode `op`, for loads and stores with memory id `mem`; None where there is none."""
+    rows = _BY_OP.get(op, {})
+    return rows.get(None) or rows.get(mem)
+
+
+def queue_of(op: int, mem: int | None = None) -> Queue:
+    """The command queue that executes `op`; loads are routed by the memory they name."""
+    row = instruction(op, mem)
+    assert row is not None
+    return row.queue
+
+
+def nop_of(queue: Queue) -> Instruction:
+    """The instruction that, with all other fields 0, carries tokens of `queue` and does nothing else."""
+    return next(row for row in INSTRUCTIONS if row.nop and row.queue == queue)
+
+
+def scratchpad_of(mem: Mem) -> Mem:
+    """The scratchpad that `mem` addresses: the accumulators for OUT, OUTQ and ACC8, else its own."""
+    return _SCRATCHPADS[mem]
+
+
+_ENTRY_BYTES = {
+    mem: f"{mem.name.lower()}_entry_bytes" for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.OUT, Mem.PAR)
+}
+_ENTRY_BYTES |= {Mem.ACC8: "lanes", Mem.OUTQ: "out_entry_bytes"}
+_DEPTHS = {
+    Mem.UOP: "uop_depth",
+    Mem.WGT: "wgt_depth",
+    Mem.INP: "inp_depth",
+    Mem.PAR: "par_entries",
+    Mem.ACC: "acc_depth",
+}
+
+
+def entry_bytes(cfg: Config, mem: Mem) -> int:
+    """Bytes in DRAM of one entry of `mem`: what `dram_base` and strides count."""
+    return getattr(cfg, _ENTRY_BYTES[mem])
+
+
+def depth(cfg: Config, mem: Mem) -> int:
+    """Entries of the scratchpad that `mem` addresses."""
+    return getattr(cfg, _DEPTHS[scratchpad_of(mem)])

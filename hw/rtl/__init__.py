@@ -1,0 +1,1 @@
+"""The circuit, in Amaranth: the core, its bus, its registers, and the constants of its stages."""

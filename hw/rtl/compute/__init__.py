@@ -1,0 +1,1 @@
+"""GEMM and ALU: one micro-op per cycle through a pipeline, and what keeps instructions in their order."""

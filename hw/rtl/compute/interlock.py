@@ -1,0 +1,252 @@
+"""Lets the loads of the compute queue and its GEMM and ALU instructions pass each other.
+
+Loads go through the mover, GEMM and ALU ("jobs") through sequencer and pipeline; both in order, but beside each other.
+What is younger passes what is older unless both touch the same micro-ops or the same bank of accumulators.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ...isa import ITER_BITS, Mem, Op
+from ..layouts import insn_layout, move_layout
+from ..ports import address_bits
+from ..scratchpad import bank
+from . import pipeline as execute
+from .sequencer import Stages, visit_layout
+
+SLOTS = 4  # loads in flight
+_SLOT_BITS = (SLOTS - 1).bit_length()
+
+
+def memory_cycles(cfg: Config) -> int:
+    """Cycles, a power of two, after which a visit has read and written the accumulators."""
+    return 1 << (execute.latency(cfg) + execute.multiply_interval(cfg)).bit_length()
+
+
+class Interlock(wiring.Component):
+    """Keeps loads and jobs apart that touch the same memory, in the order in which they were dispatched.
+
+    Members: `load` (a load is dispatched, and is `move`; only with `room`), `written` (the oldest load is in memory),
+    `hold` (the load that the mover writes next has to wait); `dispatch` (a job is dispatched, and is `insn`), `stages`
+    of the sequencer with `may_begin` and `may_visit`, `visit` (the one at its output), `passes` (it goes on), `drained`
+    (no job is in flight).
+
+    - A job begins when the older loads of micro-ops in its range are in memory.
+    - A visit goes on when the older loads into the banks of its accumulators are in memory.
+    - A load of micro-ops is written when the older jobs have begun, and the one that executes, if the load changes
+      micro-ops in its range, has read them all.
+    - A load of accumulators is written when the older jobs have begun, the one that executes has shown not to touch
+      its banks or is over, and results on their way to its banks are written, which is known `memory_cycles` to
+      twice as many later, or when nothing is on its way.
+
+    Which banks a job touches shows in its first trip around the micro-ops: their indices, and those plus the steps of
+    all trips. Latency: one cycle from the last condition to `hold`; to `may_begin` and `may_visit` from `written` two.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "load": In(1),
+                "move": In(move_layout()),
+                "room": Out(1),
+                "written": In(1),
+                "hold": Out(1),
+                "dispatch": In(1),
+                "insn": In(128),
+                "stages": In(Stages()),
+                "may_begin": Out(1),
+                "may_visit": Out(1),
+                "visit": In(visit_layout(cfg)),
+                "passes": In(1),
+                "drained": In(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        """The loads in flight, which jobs are older, and what follows for both."""
+        m, stages = Module(), self.stages
+        newest, oldest = Signal(_SLOT_BITS), Signal(_SLOT_BITS)  # where the next load goes, the next to be written is
+        valid, uops, free = (Signal(SLOTS, name=name) for name in ("valid", "uops", "free"))
+        taken, done = Signal(SLOTS), Signal(SLOTS)
+        m.d.comb += [
+            self.room.eq(~valid.bit_select(newest, 1)),
+            taken.eq(self.load << newest),
+            done.eq(self.written << oldest),
+            self.hold.eq(~free.bit_select((oldest + self.written)[:_SLOT_BITS], 1)),
+        ]
+        m.d.sync += [
+            newest.eq(newest + self.load),
+            oldest.eq(oldest + self.written),
+            valid.eq((valid & ~done) | taken),
+            uops.eq((uops & ~taken) | Mux(self.move.mem == Mem.UOP, taken, 0)),
+        ]
+        older, banks = self._older(m, taken), self._load_banks(m, taken)
+        reads, touched = self._uops(m, taken, valid & uops), self._job_banks(m)
+        recent = self._recent(m)
+        for k in range(SLOTS):
+            begun = ~(older["occupied"][k] & stages.occupied)
+            over = ~(older["running"][k] & stages.running & Mux(uops[k], reads[k], (touched & banks[k]).any()))
+            left = ~(
+                (older["reading"][k] & stages.reading & stages.read_last)
+                | (older["visiting"][k] & stages.visiting & stages.visit_last)
+                | (recent & banks[k]).any()
+            )
+            with m.If(taken[k]):
+                m.d.sync += free[k].eq(0)
+            with m.Elif(valid[k] & begun & over & (uops[k] | left)):
+                m.d.sync += free[k].eq(1)
+        self._visits(m, valid & ~uops, older, banks)
+        return m
+
+    def _older(self, m: Module, taken: Value) -> dict[str, Signal]:
+        """Of each place of a job, whether the job there is older than each load."""
+        stages, names = self.stages, ("occupied", "running", "reading", "visiting")
+        older = {name: Signal(SLOTS, name=f"older_{name}") for name in names}
+        moves = (self.dispatch, stages.begin, stages.advance, stages.step)
+        for before, name, move in zip((Const(0, SLOTS), *older.values()), names, moves):
+            m.d.sync += older[name].eq(Mux(move, before, older[name]) | taken)
+        return older
+
+    def _uops(self, m: Module, taken: Value, valid: Value) -> Value:
+        """Makes `may_begin`; returns of each load whether it writes micro-ops in the range of the executing job."""
+        job, new = (data.View(insn_layout(self.cfg, "GEMM"), insn) for insn in (self.stages.job, self.insn))
+        begin, end = Signal.like(job.uop_bgn, name="begin"), Signal.like(job.uop_end, name="end")
+        waits, wanted, reads = Signal(SLOTS), Signal(SLOTS), Signal(SLOTS)
+        with m.If(self.stages.begin):
+            m.d.sync += [begin.eq(job.uop_bgn), end.eq(job.uop_end)]
+        for k in range(SLOTS):
+            first, beyond = Signal(16, name=f"first_{k}"), Signal(17, name=f"beyond_{k}")
+            with m.If(taken[k]):
+                m.d.sync += [first.eq(self.move.sram_base), beyond.eq(self.move.sram_base + self.move.x_size)]
+            m.d.comb += [
+                reads[k].eq((begin < beyond) & (first < end)),
+                wanted[k].eq((new.uop_bgn < beyond) & (first < new.uop_end)),
+            ]
+        m.d.sync += waits.eq(Mux(self.dispatch, wanted, waits) & valid)
+        m.d.comb += self.may_begin.eq(waits == 0)
+        return reads
+
+    def _load_banks(self, m: Module, taken: Value) -> list[Signal]:
+        """The banks that each load writes; all of them until its entries are multiplied out."""
+        cfg, move, bits = self.cfg, self.move, address_bits(self.cfg, Mem.ACC)
+        banks = [Signal(cfg.acc_banks, name=f"banks_{k}") for k in range(SLOTS)]
+        base, width, height, slot = Signal(16), Signal(bits + 1), Signal(bits + 1), Signal(SLOTS)
+        end, counted, product = Signal(2 * bits + 3), Signal(SLOTS), Signal(2 * bits + 2)
+        m.d.sync += [
+            slot.eq(taken),
+            base.eq(move.sram_base),
+            width.eq(_capped(move.x_pad_0 + move.x_size + move.x_pad_1, bits)),
+            height.eq(_capped(move.y_pad_0 + move.y_size + move.y_pad_1, bits)),
+            counted.eq(slot),
+            product.eq(width * height),
+            end.eq(base),
+        ]
+        beyond = end + product > cfg.bank_depth
+        for k in range(SLOTS):
+            with m.If(taken[k]):
+                m.d.sync += banks[k].eq(~0)
+            with m.Elif(counted[k]):
+                m.d.sync += banks[k].eq(_banks(cfg, end[:bits], beyond))
+        return banks
+
+    def _job_banks(self, m: Module) -> Value:
+        """The banks that the executing job may touch."""
+        cfg, stages, bits = self.cfg, self.stages, address_bits(self.cfg, Mem.ACC)
+        gemm, alu = (data.View(insn_layout(cfg, name), stages.job) for name in ("GEMM", "ALU"))
+        if cfg.acc_banks == 1:
+            return Const(1, 1)
+        reading, visiting = Signal(), Signal()  # the visits there belong to the executing job
+        m.d.sync += [
+            reading.eq(~stages.begin & (reading | stages.advance)),
+            visiting.eq(~stages.begin & Mux(stages.step, reading, visiting)),
+        ]
+        tensor, shown = Signal(), Signal()
+        first = visiting & stages.visiting & stages.visit_first & ~self.visit.void
+        with m.If(stages.begin):
+            m.d.sync += [tensor.eq((gemm.op == Op.ALU) & ~alu.use_imm), shown.eq(0)]
+        with m.Elif(first & stages.visit_turn):
+            m.d.sync += shown.eq(1)
+        spans, ready = self._spans(m)
+        touched = Const(0, 2)
+        for name, span, used in zip(("dst", "src"), spans, (Const(1, 1), tensor)):
+            index, low, top = self.visit[name][:bits], Signal(name=f"{name}_low"), Signal(bits, name=f"{name}_top")
+            with m.If(stages.begin):
+                m.d.sync += [low.eq(0), top.eq(0)]
+            with m.Elif(first):
+                m.d.sync += [low.eq(low | ~index[-1]), top.eq(Mux(index > top, index, top))]
+            touched |= Mux(used, Cat(low, (top + span)[bits - 1 :].any()), 0)
+        return Mux(shown & ready, touched, 3)
+
+    def _spans(self, m: Module) -> tuple[list[Signal], Value]:
+        """How far the executing job's trips take `dst` and `src`, one product per cycle; whether that is done."""
+        bits = address_bits(self.cfg, Mem.ACC)
+        gemm, alu = (data.View(insn_layout(self.cfg, name), self.stages.job) for name in ("GEMM", "ALU"))
+        spans = [Signal(bits + 1, name=f"{name}_span") for name in ("dst", "src")]
+        steps = [Signal(bits, name=f"{name}_{loop}") for name in ("dst", "src") for loop in ("out", "in")]
+        trips = [Signal(ITER_BITS, name=f"trips_{loop}") for loop in ("out", "in")]
+        product, phase = Signal(ITER_BITS + bits), Signal(range(len(steps) + 2))
+        with m.If(self.stages.begin):
+            m.d.sync += [span.eq(0) for span in spans]
+            m.d.sync += [trip.eq(gemm[f"iter_{loop}"] - 1) for trip, loop in zip(trips, ("out", "in"))]
+            m.d.sync += [step.eq(Mux(gemm.op == Op.ALU, alu[step.name], gemm[step.name])) for step in steps]
+            m.d.sync += phase.eq(0)
+        with m.Elif(phase != len(steps) + 1):
+            m.d.sync += [trips[0].eq(trips[1]), trips[1].eq(trips[0]), phase.eq(phase + 1)]
+            m.d.sync += [step.eq(after) for step, after in zip(steps, steps[1:])]
+            m.d.sync += product.eq(trips[0] * steps[0])
+            for span, phases in zip(spans, ((1, 2), (3, 4))):
+                with m.If((phase == phases[0]) | (phase == phases[1])):
+                    m.d.sync += span.eq(_capped(span + product, bits))
+        return spans, phase == len(steps) + 1
+
+    def _recent(self, m: Module) -> Value:
+        """The banks of the visits that may not have read and written yet."""
+        cfg, passed = self.cfg, Signal(self.cfg.acc_banks)
+        period = memory_cycles(cfg)
+        new, old, timer = Signal(cfg.acc_banks), Signal(cfg.acc_banks), Signal(range(period))
+        m.d.comb += passed.eq(Mux(self.passes & ~self.visit.void, self._visited(), 0))
+        with m.If(self.drained):
+            m.d.sync += [new.eq(0), old.eq(0), timer.eq(0)]
+        with m.Else():
+            m.d.sync += [new.eq(new | passed), timer.eq(timer + 1)]
+            with m.If(timer == period - 1):
+                m.d.sync += [new.eq(passed), old.eq(new)]
+        return new | old
+
+    def _visited(self) -> Value:
+        """The banks of the visit at the output."""
+        cfg, visit, bits = self.cfg, self.visit, address_bits(self.cfg, Mem.ACC)
+        return _banks(cfg, visit.dst) | Mux(visit.tensor, _banks(cfg, visit.src[:bits]), 0)
+
+    def _visits(self, m: Module, valid: Value, older: dict[str, Signal], banks: list[Signal]) -> None:
+        """Makes `may_visit`, from the banks that older loads write."""
+        pending = Signal(self.cfg.acc_banks)
+
+        def of(place: str) -> Value:
+            return _any(Mux(valid[k] & ~older[place][k], banks[k], 0) for k in range(SLOTS))
+
+        m.d.sync += pending.eq(Mux(self.stages.step, of("reading"), of("visiting")))
+        m.d.comb += self.may_visit.eq(self.visit.void | ~(pending & self._visited()).any())
+
+
+def _banks(cfg: Config, index: Value, beyond: Value | int = 0) -> Value:
+    """One bit per bank: that of accumulator `index`, and with `beyond` those behind it."""
+    return Const(1, 1) if cfg.acc_banks == 1 else Cat(~bank(cfg, index), bank(cfg, index) | beyond)
+
+
+def _any(values: Iterable[Value]) -> Value:
+    return functools.reduce(operator.or_, values)
+
+
+def _capped(value: Value, bits: int) -> Value:
+    """`value`, or 1 << bits where that is less."""
+    return Mux(value[bits:].any(), 1 << bits, value)

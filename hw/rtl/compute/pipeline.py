@@ -1,0 +1,286 @@
+"""The pipeline of GEMM and ALU behind the sequencer: acc[dst] = clear ? 0 : acc[dst], then + dot or op b."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ...isa import AluOp, Mem
+from ..ports import Products, SramRead, address_bits
+from ..scratchpad import READ_LATENCY, EntryWrite, bank
+from . import alu, gemm, rescale
+from .sequencer import row_bits, visit_layout
+
+ACC_STAGES = 2  # cycles from the address of an accumulator to its use: read, then choose between memory and results
+
+
+def dot_latency(cfg: Config) -> int:
+    """Cycles from a visit's handshake to its sums."""
+    return READ_LATENCY + gemm.latency(cfg)
+
+
+def latency(cfg: Config) -> int:
+    """Cycles from a visit's handshake to its write: the result is in a register, and with the next edge in memory."""
+    return dot_latency(cfg) + 1
+
+
+def product_latency(cfg: Config) -> int:
+    """Cycles from operands to products."""
+    return rescale.LATENCY if "requant" in cfg.extensions else alu.PRODUCT_LATENCY
+
+
+def multiply_latency(cfg: Config) -> int:
+    """`latency` of MUL and RESCALE."""
+    return dot_latency(cfg) + alu.groups(cfg) + product_latency(cfg)
+
+
+def multiply_interval(cfg: Config) -> int:
+    """Cycles from a MUL or RESCALE visit to one that follows it and is none, or reads its result."""
+    return alu.groups(cfg) + product_latency(cfg) + ACC_STAGES
+
+
+def visit_interval(cfg: Config, *, multiply: bool = False, tensor: bool = False, same_bank: bool = False) -> int:
+    """Cycles of a visit, when nothing else holds it up; a MUL or RESCALE (`multiply`) follows others of its kind."""
+    reads = 2 if tensor and (same_bank or cfg.acc_banks == 1) else 1
+    return reads - 1 + (max(alu.groups(cfg), 2) if multiply else 1)
+
+
+_LIVE = data.StructLayout(
+    {
+        "en": 1,  # reads acc[dst], executes, writes
+        "early": 1,  # reads acc[src] one cycle ahead of its visit, whose slot is then `late`
+        "last": 1,  # its instruction ends
+    }
+)
+
+
+class _Stage(NamedTuple):
+    """One slot of the pipeline: what happens in it, and with which operands."""
+
+    live: data.View
+    slot: data.View
+
+
+class Execute(wiring.Component):
+    """Executes visits in order, each on the accumulators as the one before left them.
+
+    Members: `visits`, `inp`, `wgt` (scratchpad read ports), `dst`, `src`, `write` (the accumulators' ports),
+    `multiplier`, `retire` (an instruction, the oldest one, has ended with the write before).
+    Latency `latency(cfg)`. Interval 1, `visit_interval(cfg, multiply=True)` for MUL and RESCALE, and one more for an
+    ALU visit whose two accumulators are in one bank: `visits.ready` falls meanwhile. Nothing waits behind that.
+    MUL and RESCALE have results later than others: a visit behind them that is no such, or that reads or writes one of
+    their accumulators, waits `multiply_interval(cfg)` cycles.
+
+    Stages behind the visit at the input: the operands of GEMM are read, multiplied and added up
+    (hw/rtl/compute/gemm.py); the accumulators are read so late that they arrive together with the sums:
+
+        address | choose | execute | result (write)
+
+    A result is used by the visit right behind it in `execute`; by the next two, whose reads come before the write, in
+    `choose`: one takes it from the result register, one from a copy of that; later visits read it from memory. Which
+    addresses are equal is found at `address`.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "visits": In(stream.Signature(visit_layout(cfg))),
+                "inp": Out(SramRead(cfg, Mem.INP)),
+                "wgt": Out(SramRead(cfg, Mem.WGT)),
+                "dst": Out(SramRead(cfg, Mem.ACC)),
+                "src": Out(SramRead(cfg, Mem.ACC)),
+                "write": Out(EntryWrite(cfg)),
+                "multiplier": Out(Products(cfg)),
+                "retire": Out(1),
+            }
+        )
+        names = ("dst", "src", "wgt", "dot", "rows", "clear", "tensor", "op", "imm")
+        self._slot = data.StructLayout({"late": 1, **{name: visit_layout(cfg).members[name] for name in names}})
+
+    def elaborate(self, platform) -> Module:
+        """Issue, dot products, delay, accumulate."""
+        m, cfg = Module(), self.cfg
+        m.submodules.dot = dot = gemm.Dot(cfg)
+        first = self._issue(m)
+        reads = Signal()
+        m.d.comb += [
+            reads.eq(first.live.en & first.slot.dot),
+            self.inp.en.eq(reads),
+            self.inp.addr.eq(first.slot.src),
+            self.wgt.en.eq(reads),
+            self.wgt.addr.eq(Mux(first.slot.rows, first.slot.wgt >> row_bits(cfg), first.slot.wgt)),
+            dot.inp.eq(self.inp.data),
+            dot.wgt.eq(self.wgt.data),
+        ]
+        m.d.sync += [dot.en.eq(reads), dot.rows.eq(first.slot.rows), dot.row.eq(first.slot.wgt)]
+        stages = [first]
+        for k in range(dot_latency(cfg)):
+            later = self._stage(k + 1)
+            m.d.sync += [later.live.eq(stages[-1].live), later.slot.eq(stages[-1].slot)]
+            stages.append(later)
+        address, choose, execute = stages[-1 - ACC_STAGES :]
+        self._accumulate(m, address, choose, execute, dot.sums)
+        return m
+
+    def _stage(self, k: int) -> _Stage:
+        return _Stage(Signal(_LIVE, name=f"live_{k}"), Signal(self._slot, name=f"slot_{k}", reset_less=True))
+
+    def _issue(self, m: Module) -> _Stage:
+        """The slot of the visit at the input; holds the visit while it needs more than one."""
+        cfg, visit = self.cfg, self.visits.payload
+        stage = self._stage(0)
+        fetched, go, early, real = Signal(), Signal(), Signal(), Signal()
+        same = bank(cfg, visit.dst) == bank(cfg, self._source(visit))
+        multiply = stage.live.en & alu.multiplies(visit.op)
+        may = self._order(m, visit, multiply)
+        m.d.comb += [
+            real.eq(self.visits.valid & ~visit.void & may),
+            early.eq(real & visit.tensor & same & ~fetched),
+            go.eq(self.visits.valid & may & ~early),
+            self.visits.ready.eq(may & ~early),
+            stage.live.en.eq(real & ~early),
+            stage.live.early.eq(early),
+            stage.live.last.eq(go & visit.last),
+            stage.slot.late.eq(fetched),
+            *[stage.slot[name].eq(visit[name]) for name in self._slot.members if name != "late"],
+        ]
+        m.d.sync += fetched.eq(early)
+        return stage
+
+    def _order(self, m: Module, visit, multiply: Value) -> Value:
+        """Whether the visit at the input may go, after those that `multiply`.
+
+        It may when all results are written, or when it multiplies, too, the last one's operands have entered, and none
+        of the latest ones writes an accumulator that it reads or writes. That is found one cycle ahead, so that no
+        comparison of addresses is in the way of `visits.ready`.
+        """
+        cfg = self.cfg
+        cycles, spacing = multiply_interval(cfg), visit_interval(cfg, multiply=True)
+        wait, follows, conflict = Signal(range(cycles)), Signal(), Signal()
+        latest = [
+            (Signal(name=f"multiplying_{k}"), Signal.like(visit.dst, name=f"product_{k}"))
+            for k in range(-(-cycles // spacing))
+        ]
+        for en, dst in latest:
+            with m.If(en & ((dst == visit.dst) | (visit.tensor & (dst == self._source(visit))))):
+                m.d.comb += conflict.eq(1)
+        with m.If(wait != 0):
+            m.d.sync += wait.eq(wait - 1)
+        with m.Else():
+            m.d.sync += [en.eq(0) for en, _ in latest]
+        with m.If(multiply):
+            before = [(C(1, 1), visit.dst), *latest]
+            m.d.sync += wait.eq(cycles - 1)
+            m.d.sync += [a.eq(b) for pair in zip(latest, before) for a, b in zip(*pair)]
+        ours = self.visits.valid & ~self.visits.ready & ~visit.void & alu.multiplies(visit.op)
+        m.d.sync += follows.eq(ours & ~conflict & (wait <= cycles - spacing + 1))
+        return (wait == 0) | follows
+
+    def _source(self, visit) -> Value:
+        """`src` of an ALU visit."""
+        return visit.src[: address_bits(self.cfg, Mem.ACC)]
+
+    def _accumulate(self, m: Module, address, choose, execute, sums) -> None:
+        """Read and choose the operands."""
+        cfg = self.cfg
+        entry = cfg.acc_entry_bits
+        result, older = (Signal(entry, name=name, reset_less=True) for name in ("result", "older"))
+        # of the latest visit; of the one before the latest write
+        written, writing = Signal(), Signal.like(address.slot.dst)  # the result is being written
+        read_src = Signal()
+        m.d.comb += [
+            read_src.eq(address.live.early | (address.live.en & address.slot.tensor & ~address.slot.late)),
+            self.dst.en.eq(address.live.en & ~address.slot.clear),
+            self.dst.addr.eq(address.slot.dst),
+            self.src.en.eq(read_src),
+            self.src.addr.eq(self._source(address.slot)),
+            self.write.en.eq(written),
+            self.write.addr.eq(writing),
+            self.write.data.eq(result),
+        ]
+        m.d.sync += older.eq(result)
+        latest = ((choose.live.en, choose.slot.dst), (execute.live.en, execute.slot.dst), (written, writing))
+        a_match = _matches(m, latest, address.slot.dst, self.dst.en, "a")
+        b_match = _matches(m, latest, self._source(address.slot), read_src, "b")
+        a, b, a_used, b_used = (Signal(entry, name=name, reset_less=True) for name in ("a", "b", "a_used", "b_used"))
+        a_next, b_next = Signal(), Signal()  # the visit right before makes the operand just now
+        m.d.comb += [a_used.eq(Mux(a_next, result, a)), b_used.eq(Mux(b_next, result, b))]
+        imm = Cat(choose.slot.imm, choose.slot.imm[-1].replicate(16)).replicate(cfg.lanes)
+        with m.If(choose.live.en):
+            chosen = _choose(a_match, self.dst.data, result, older)
+            m.d.sync += [a.eq(Mux(choose.slot.clear, 0, chosen)), a_next.eq(a_match[0])]
+        with m.If(choose.live.en | choose.live.early):
+            chosen = _choose(b_match, self.src.data, result, older)
+            m.d.sync += b.eq(Mux(choose.slot.late, b_used, Mux(choose.slot.tensor, chosen, imm)))
+            m.d.sync += b_next.eq(b_match[0])
+        self._compute(m, execute, (a_used, b_used, sums), result, written, writing)
+
+    def _compute(self, m: Module, execute, operands, result: Signal, written: Signal, writing: Signal) -> None:
+        """Execute: the result register, and the end of the instruction."""
+        cfg = self.cfg
+        a, b, sums = operands
+        count, width = alu.groups(cfg), 32 * alu.multipliers(cfg)
+        m.submodules.alu = lanes = alu.Alu(cfg)
+        dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(cfg.lanes))
+        multiply, now = Signal(), Signal()
+        m.d.comb += [
+            lanes.op.eq(execute.slot.op),
+            lanes.a.eq(a),
+            lanes.b.eq(Mux(execute.slot.dot, dots, b)),
+            multiply.eq(execute.live.en & alu.multiplies(execute.slot.op)),
+            now.eq(execute.live.en & ~multiply),
+        ]
+        products = self._multiply(m, multiply, execute, a, b)
+        end = products[-1]
+        for k in range(count):  # operands wait in their registers; a group's result comes after it entered
+            part = slice(k * width, (k + 1) * width)
+            with m.If(products[k - count].en):
+                m.d.sync += result[part].eq(self.multiplier.o)
+            with m.Elif(now):
+                m.d.sync += result[part].eq(lanes.o[part])
+        m.d.sync += [
+            written.eq(now | end.en),
+            writing.eq(Mux(end.en, end.dst, execute.slot.dst)),
+            self.retire.eq((execute.live.last & ~multiply) | end.last),
+        ]
+
+    def _multiply(self, m: Module, multiply: Value, execute, a: Value, b: Value) -> list[data.View]:
+        """Sends the operands to the multipliers, group by group; returns what multiplies, k cycles later."""
+        cfg, port, slot = self.cfg, self.multiplier, execute.slot
+        group, latest, now = Signal.like(port.group), Signal.like(execute.slot), Signal.like(execute.slot)
+        m.d.comb += [
+            now.eq(Mux(multiply, slot, latest)),
+            port.en.eq(multiply | (group != 0)),
+            port.group.eq(group),
+            port.rescale.eq(now.op == AluOp.RESCALE),
+            port.par.eq(now.imm),
+            port.a.eq(a),
+            port.b.eq(b),
+        ]
+        m.d.sync += [group.eq(group + port.en), latest.eq(now)]
+        done = data.StructLayout({"en": 1, "last": 1, "dst": slot.dst.shape()})
+        values, stages = {"en": multiply, "last": multiply & execute.live.last, "dst": slot.dst}, []
+        for k in range(product_latency(cfg) + alu.groups(cfg) - 1):
+            stages.append(Signal(done, name=f"multiply_{k + 1}"))
+            m.d.sync += [stages[k][name].eq(value) for name, value in values.items()]
+            values = {name: stages[k][name] for name in values}
+        return stages
+
+
+def _matches(m: Module, latest: tuple, addr: Value, wanted: Value, name: str) -> tuple[Signal, ...]:
+    """Whether the writers `latest` (enable, address), the next to execute first, write what is read at `addr`; one
+    cycle later, when it is chosen."""
+    matches = tuple(Signal(name=f"{name}_match_{k + 1}") for k in range(len(latest)))
+    for match, (en, dst) in zip(matches, latest):
+        m.d.sync += match.eq(wanted & en & (dst == addr))
+    return matches
+
+
+def _choose(match: tuple[Signal, ...], memory: Value, result: Value, older: Value) -> Value:
+    """The newest value but for one that is still to come."""
+    return Mux(match[1], result, Mux(match[2], older, memory))

@@ -1,0 +1,245 @@
+"""Turns GEMM, DWGEMM and ALU instructions into visits: one micro-op of one trip of the two loops each.
+
+for i in range(iter_out): for j in range(iter_in): for u in uop[uop_bgn:uop_end]:
+    visit(dst = u.dst + i * dst_out + j * dst_in, and likewise src and wgt)
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ...isa import ITER_BITS, OPERATIONS, AluOp, Isa, Mem, Op, depth
+from ...regs import Error
+from ..layouts import INDEX_BITS, command_layout, insn_layout, uop_layout
+from ..ports import Fault, SramRead, address_bits, command_signature
+
+LATENCY = 4  # cycles from an instruction's handshake to that of its first visit
+JOB_INTERVAL = 2  # cycles from an instruction's handshake to the next one's, however few visits it makes
+_PLACE = data.StructLayout({"last": 1, "first": 1, "turn": 1})  # in the loops: see `Stages`
+
+
+class Stages(wiring.Signature):
+    """Where the jobs of a sequencer are, for hw/rtl/compute/interlock.py.
+
+    A job waits (`occupied`: one does), begins (`begin`, and `job` is it), executes (`running`), and its visits go on
+    (`advance`) to the place where their micro-op is read (`reading`), from there (`step`) to the output (`visiting`).
+    `read_last`, `visit_last`: the visit there is its job's last; `visit_first`, `visit_turn`: that at the output is in
+    the first trip of its job, is the last of a trip.
+    """
+
+    def __init__(self):
+        names = ("occupied", "begin", "running", "advance", "reading", "read_last", "step", "visiting")
+        names += ("visit_last", "visit_first", "visit_turn")
+        super().__init__({**{name: Out(1) for name in names}, "job": Out(128)})
+
+
+def index_bits(cfg: Config) -> dict[str, int]:
+    """Bits of a visit's indices: `src` is an input (GEMM) or an accumulator (ALU), `wgt` a tile or a row of weights."""
+    acc, inp, wgt = (address_bits(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
+    return {"dst": acc, "src": max(acc, inp), "wgt": wgt + row_bits(cfg)}
+
+
+def row_bits(cfg: Config) -> int:
+    """Bits of the number of a row in its tile, where DWGEMM counts rows."""
+    return cfg.block_in.bit_length() - 1 if "depthwise" in cfg.extensions else 0
+
+
+def _deed() -> dict:
+    return {"void": 1, "dot": 1, "rows": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16}
+
+
+def visit_layout(cfg: Config) -> data.StructLayout:
+    """A visit, or with `void` the place of a job that visits nothing.
+
+    With `dot` acc[dst] += dot(inp[src], wgt[wgt]), with `rows` beside it acc[dst] += inp[src] * row[wgt] element by
+    element, else acc[dst] = op(acc[dst], b), where b is acc[src] with `tensor` and `imm` without. `clear` takes 0 for
+    acc[dst], so that overwrite is 0 + dot and reset 0 + imm, which is 0 then.
+    `last` marks the end of the job.
+    """
+    return data.StructLayout({**index_bits(cfg), **_deed(), "last": 1})
+
+
+class Sequencer(wiring.Component):
+    """Two nested loops around a range of micro-ops, one visit per cycle across all their ends and across instructions.
+
+    Members: `jobs` (GEMM, DWGEMM and ALU instructions as a command queue holds them), `uop` (read port of the
+    micro-ops), `o` (visits), `halt` (cut everything short), `fault` (an index beyond its scratchpad; the visit is void
+    then); `stages` shows where jobs are, and of those the waiting one begins only with `may_begin`, the visit at the
+    output goes on only with `may_visit`.
+    Latency `LATENCY`, interval 1, for jobs `JOB_INTERVAL`; a job without visits counts as one of a single visit.
+    Back-pressure: everything waits while `o` does; one job waits inside while another executes. Whether there is room
+    for a job does not depend on `o` in the same cycle, which keeps the way from the pipeline to the queue short.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "jobs": In(command_signature()),
+                "uop": Out(SramRead(cfg, Mem.UOP)),
+                "o": Out(stream.Signature(visit_layout(cfg))),
+                "halt": In(1),
+                "fault": Out(Fault()),
+                "stages": Out(Stages()),
+                "may_begin": In(1, init=1),
+                "may_visit": In(1, init=1),
+            }
+        )
+        self._control = data.StructLayout({**_deed(), "index": INDEX_BITS, "wrong": 1})
+
+    def elaborate(self, platform) -> Module:
+        """Waiting job, executing job, the visit whose micro-op is read, the visit at the output."""
+        m, stages = Module(), self.stages
+        waiting, occupied = Signal(command_layout()), Signal()
+        now, running = Signal(self._control), Signal()
+        read, reading = Signal(self._control), Signal()
+        visiting = Signal()
+        place, read_place = Signal(_PLACE), Signal(_PLACE)
+        step, advance, load = Signal(), Signal(), Signal()
+        m.d.comb += [
+            self.o.valid.eq(visiting & self.may_visit),
+            step.eq(~visiting | (self.may_visit & self.o.ready)),
+            advance.eq(running & (~reading | step)),
+            load.eq(occupied & self.may_begin & (~running | (advance & place.last))),
+            self.jobs.ready.eq(~occupied),
+            stages.occupied.eq(occupied),
+            stages.job.eq(waiting.insn),
+            stages.begin.eq(load),
+            stages.running.eq(running),
+            stages.advance.eq(advance),
+            stages.reading.eq(reading),
+            stages.read_last.eq(read_place.last),
+            stages.step.eq(step),
+            stages.visiting.eq(visiting),
+            stages.visit_last.eq(self.o.payload.last),
+        ]
+        with m.If(self.jobs.ready):
+            m.d.sync += [waiting.eq(self.jobs.payload), occupied.eq(self.jobs.valid)]
+        with m.Elif(load):
+            m.d.sync += occupied.eq(0)
+        with m.If(load):
+            m.d.sync += [running.eq(1), *self._decode(now, waiting)]
+        with m.Elif(advance & place.last):
+            m.d.sync += running.eq(0)
+        with m.If(self.halt):
+            m.d.sync += now.void.eq(1)
+        offsets = self._loops(m, waiting, load, advance, now.void, place)
+        read_offsets = {name: Signal.like(value, name=f"{name}_read") for name, value in offsets.items()}
+        with m.If(advance):
+            m.d.sync += [read.eq(now), read_place.eq(place), reading.eq(1)]
+            m.d.sync += [read_offsets[name].eq(value) for name, value in offsets.items()]
+        with m.Elif(step):
+            m.d.sync += reading.eq(0)
+        with m.If(step):
+            m.d.sync += visiting.eq(reading)
+            with m.If(reading):
+                self._visit(m, read, read_offsets)
+                m.d.sync += self.o.payload.last.eq(read_place.last)
+                m.d.sync += [stages.visit_first.eq(read_place.first), stages.visit_turn.eq(read_place.turn)]
+        return m
+
+    def _decode(self, now, waiting) -> list:
+        """The executing job, from the waiting one."""
+        cfg = self.cfg
+        gemm, alu = (data.View(insn_layout(cfg, name), waiting.insn) for name in ("GEMM", "ALU"))
+        is_alu = gemm.op == Op.ALU
+        overwrite = gemm.overwrite if "overwrite" in Isa(cfg).formats["GEMM"].fields else 0
+        empty = (gemm.uop_bgn == gemm.uop_end) | (gemm.iter_out == 0) | (gemm.iter_in == 0)
+        beyond = (
+            is_alu
+            & Cat(
+                (alu.alu_op == row.op) & (alu.imm.as_unsigned() >= depth(cfg, row.reads))
+                for row in OPERATIONS.values()
+                if row.reads is not None
+            ).any()
+        )
+        wrong = (gemm.uop_end < gemm.uop_bgn) | (gemm.uop_end > cfg.uop_depth) | (~empty & beyond)
+        return [
+            now.void.eq(empty | wrong),
+            now.wrong.eq(wrong),
+            now.dot.eq(~is_alu & ~gemm.reset),
+            now.rows.eq(gemm.op == Op.DWGEMM),
+            now.clear.eq(~is_alu & (gemm.reset | overwrite)),
+            now.tensor.eq(is_alu & ~alu.use_imm),
+            now.op.eq(Mux(is_alu, alu.alu_op, AluOp.ADD)),
+            now.imm.eq(Mux(is_alu, alu.imm, 0)),
+            now.index.eq(waiting.index),
+        ]
+
+    def _loops(self, m: Module, waiting, load: Value, advance: Value, void: Value, place) -> dict[str, Signal]:
+        """Counters of the three loops, and the `place` in them; returns the offsets to add to the micro-op's indices.
+
+        An offset has one bit more than its index, which stays once it is set: the index is beyond its scratchpad then.
+        """
+        cfg = self.cfg
+        gemm, alu = (data.View(insn_layout(cfg, name), waiting.insn) for name in ("GEMM", "ALU"))
+        uop_bits = address_bits(cfg, Mem.UOP)
+        begin, end, at = (Signal(uop_bits, name=name) for name in ("uop_begin", "uop_last", "uop_at"))
+        trips, inner, outer = (Signal(ITER_BITS, name=name) for name in ("trips", "inner_left", "outer_left"))
+        uop_last, inner_last, outer_last, first = Signal(), Signal(), Signal(), Signal()
+        m.d.comb += [
+            uop_last.eq(at == end),
+            inner_last.eq(inner == 1),
+            outer_last.eq(outer == 1),
+            place.last.eq(void | (uop_last & inner_last & outer_last)),
+            place.first.eq(first),
+            place.turn.eq(uop_last),
+            self.uop.en.eq(advance),
+            self.uop.addr.eq(at),
+        ]
+        offsets = {}
+        with m.If(advance):
+            m.d.sync += at.eq(Mux(uop_last, begin, at + 1))
+            with m.If(uop_last):
+                m.d.sync += [first.eq(0), inner.eq(Mux(inner_last, trips, inner - 1))]
+                with m.If(inner_last):
+                    m.d.sync += outer.eq(outer - 1)
+        for name, bits in index_bits(cfg).items():
+            rows, offset = (Signal(bits + 1, name=f"{name}_{which}") for which in ("outer", "offset"))
+            by_row, by_column = (Signal(bits, name=f"{name}_by_{which}") for which in ("outer", "inner"))
+            with m.If(advance & uop_last):
+                m.d.sync += offset.eq(_sticky(Mux(inner_last, rows, offset), Mux(inner_last, by_row, by_column)))
+                with m.If(inner_last):
+                    m.d.sync += rows.eq(_sticky(rows, by_row))
+            with m.If(load):
+                m.d.sync += [offset.eq(0), rows.eq(0)]
+                for by, field in ((by_row, f"{name}_out"), (by_column, f"{name}_in")):
+                    m.d.sync += by.eq(gemm[field] if name == "wgt" else Mux(gemm.op == Op.ALU, alu[field], gemm[field]))
+            offsets[name] = offset
+        with m.If(load):
+            m.d.sync += [begin.eq(gemm.uop_bgn), end.eq(gemm.uop_end - 1), at.eq(gemm.uop_bgn)]
+            m.d.sync += [trips.eq(gemm.iter_in), inner.eq(gemm.iter_in), outer.eq(gemm.iter_out), first.eq(1)]
+        return offsets
+
+    def _visit(self, m: Module, read, offsets: dict[str, Signal]) -> None:
+        """The visit at the output, from the micro-op that was read and the offsets."""
+        cfg, visit = self.cfg, self.o.payload
+        uop = data.View(uop_layout(cfg), self.uop.data)
+        sums = {}
+        for name, offset in offsets.items():
+            sums[name] = Signal(len(offset) + 1, name=f"{name}_sum")
+            m.d.comb += sums[name].eq(uop[name] + offset)
+        acc, inp, wgt = (address_bits(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
+        weight = Mux(read.rows, sums["wgt"] >> row_bits(cfg), sums["wgt"])
+        beyond = (
+            sums["dst"][acc:].any()
+            | (read.dot & (sums["src"][inp:].any() | weight[wgt:].any()))
+            | (read.tensor & sums["src"][acc:].any())
+        )
+        wrong = Signal()
+        m.d.comb += wrong.eq(read.wrong | (~read.void & beyond))
+        m.d.sync += [visit[name].eq(getattr(read, name)) for name in _deed()]
+        m.d.sync += [visit[name].eq(value) for name, value in sums.items()]
+        m.d.sync += visit.void.eq(read.void | wrong)
+        with m.If(wrong & (self.fault.code == Error.NONE)):
+            m.d.sync += [self.fault.code.eq(Error.RANGE), self.fault.index.eq(read.index)]
+
+
+def _sticky(offset: Value, step: Value) -> Value:
+    """`offset + step`, with a top bit that stays."""
+    total = offset + step
+    bits = len(offset)
+    return Mux(offset[-1], 1 << bits - 1, 0) | total[:bits]

@@ -1,0 +1,216 @@
+"""The compute unit: GEMM and ALU on the accumulators, loads of micro-ops and accumulators, FINISH."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ...isa import Mem, Op
+from ...regs import Error
+from ..fifo import Fifo
+from ..layouts import insn_layout, push_layout
+from ..load.mover import Mover, move_of
+from ..ports import (
+    Requantise,
+    SramRead,
+    SramWrite,
+    StoreRead,
+    Token,
+    beat_signature,
+    command_signature,
+    request_signature,
+    unit_members,
+)
+from ..scratchpad import Accumulators, Scratchpad
+from .alu import Multiplier
+from .interlock import Interlock
+from .pipeline import Execute
+from .rescale import Rescale
+from .sequencer import Sequencer
+
+ORDER_DEPTH = 32  # instructions whose tokens are not given yet
+_IN_FLIGHT_BITS = 6  # of their number
+
+
+class Kind(IntEnum):
+    """What an instruction waits for before its tokens are given."""
+
+    NOTHING = 0
+    JOB = 1
+    LOAD = 2
+
+
+def order_layout() -> data.StructLayout:
+    """A dispatched instruction."""
+    return data.StructLayout({"kind": Kind, "push": push_layout(), "finish": 1})
+
+
+class Compute(wiring.Component):
+    """Executes the compute queue in order: each instruction meets the memories as the one before left them.
+
+    Members: `cmd` the compute queue; its tokens `from_load`, `from_store`, `to_load`, `to_store`; `req` and `beats` the
+    read port of micro-op and accumulator loads; `inp`, `wgt` read ports of the scratchpads; `store` the accumulators as
+    STORE reads them; with extension `requant` the multipliers as the post-processing unit uses them, `requantise`, and
+    `write_par`, the PAR scratchpad; `finish` (FINISH has executed); `product` (a visit of GEMM or DWGEMM goes on); and
+    those of every unit.
+
+    GEMM and ALU follow each other through the sequencer and the pipeline without a gap (hw/rtl/compute/sequencer.py,
+    hw/rtl/compute/pipeline.py). A load is requested at once; loads, GEMM and ALU pass each other where they touch
+    different memory (hw/rtl/compute/interlock.py). Tokens are given in the order of the queue, so that a token says
+    that all before it is done. Back-pressure: an instruction waits at the head of the queue for its tokens; then at
+    most `SLOTS` loads are in flight, and one GEMM or ALU waits inside for the one before it.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        post = {"requantise": In(Requantise(cfg)), "write_par": In(SramWrite(cfg, Mem.PAR))}
+        super().__init__(
+            {
+                "cmd": In(command_signature()),
+                "from_load": In(Token()),
+                "from_store": In(Token()),
+                "to_load": Out(Token()),
+                "to_store": Out(Token()),
+                "req": Out(request_signature(cfg)),
+                "beats": In(beat_signature(cfg)),
+                "inp": Out(SramRead(cfg, Mem.INP)),
+                "wgt": Out(SramRead(cfg, Mem.WGT)),
+                "store": In(StoreRead(cfg)),
+                **(post if "requant" in cfg.extensions else {}),
+                "finish": Out(1),
+                "product": Out(1),
+                **unit_members(),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        """Sequencer, pipeline and mover, faults, counters."""
+        m, cfg = Module(), self.cfg
+        m.submodules.sequencer = sequencer = Sequencer(cfg)
+        m.submodules.execute = execute = Execute(cfg)
+        m.submodules.mover = mover = Mover(cfg, mems=(Mem.UOP, Mem.ACC))
+        m.submodules.interlock = interlock = Interlock(cfg)
+        m.submodules.order = order = Fifo(shape=order_layout(), depth=ORDER_DEPTH)
+        self._memories(m, sequencer, execute, mover)
+        wiring.connect(m, sequencer.o, execute.visits)
+        for outer, inner in ((self.req, mover.req), (self.beats, mover.beats)):
+            wiring.connect(m, wiring.flipped(outer), inner)
+        for outer, inner in ((self.inp, execute.inp), (self.wgt, execute.wgt)):
+            wiring.connect(m, wiring.flipped(outer), inner)
+        moved = mover.done.valid
+        over = _finished(m, "jobs", execute.retire, order.o.valid & order.o.ready & (order.o.payload.kind == Kind.JOB))
+        moves = _finished(m, "loads", moved, order.o.valid & order.o.ready & (order.o.payload.kind == Kind.LOAD))
+        self._tokens(m, order, over, moves)
+        permitted, job, load = self._dispatch(m, sequencer, mover, interlock.room, order)
+        jobs = Signal(_IN_FLIGHT_BITS)
+        m.d.sync += jobs.eq(jobs + job - execute.retire)
+        self._interlock(m, interlock, sequencer, load, job)
+        m.d.comb += [
+            interlock.written.eq(moved),
+            interlock.drained.eq(jobs == 0),
+            mover.done.ready.eq(1),
+            mover.hold.eq(interlock.hold),
+            sequencer.halt.eq(self.halt),
+            self.product.eq(interlock.passes & interlock.visit.dot & ~interlock.visit.void),
+            self.idle.eq((jobs == 0) & mover.idle & (self.halt | (order.level == 0))),
+            self.activity.busy.eq(order.level != 0),
+            self.activity.token_wait.eq(self.cmd.valid & ~permitted),
+            self.activity.memory_wait.eq(mover.memory_wait & ~sequencer.o.valid),
+            self.activity.insn.eq(self.cmd.ready),
+            self.activity.ended.eq(order.o.valid & order.o.ready),
+            self.activity.bytes.eq(mover.bytes),
+            self.activity.progress.eq(
+                self.cmd.ready | (sequencer.o.valid & sequencer.o.ready) | execute.retire | mover.progress
+            ),
+        ]
+        with m.If(self.fault.code == Error.NONE):
+            for fault in (mover.fault, sequencer.fault):
+                with m.If(fault.code != Error.NONE):
+                    m.d.sync += [self.fault.code.eq(fault.code), self.fault.index.eq(fault.index)]
+        return m
+
+    def _memories(self, m: Module, sequencer: Sequencer, execute: Execute, mover: Mover) -> None:
+        """Micro-ops and accumulators, and who reads and writes them; the multipliers."""
+        m.submodules.uops = uops = Scratchpad(self.cfg, mem=Mem.UOP)
+        m.submodules.accumulators = acc = Accumulators(self.cfg)
+        wiring.connect(m, mover.write_uop, uops.write)
+        wiring.connect(m, sequencer.uop, uops.read)
+        wiring.connect(m, mover.write_acc, acc.load)
+        wiring.connect(m, wiring.flipped(self.store), acc.store)
+        for name in ("dst", "src", "write"):
+            wiring.connect(m, getattr(execute, name), getattr(acc, name))
+        if "requant" in self.cfg.extensions:
+            m.submodules.multiplier = multiplier = Rescale(self.cfg)
+            wiring.connect(m, wiring.flipped(self.requantise), multiplier.ppu)
+            wiring.connect(m, wiring.flipped(self.write_par), multiplier.write)
+        else:
+            m.submodules.multiplier = multiplier = Multiplier(self.cfg)
+        wiring.connect(m, execute.multiplier, multiplier.alu)
+
+    def _dispatch(
+        self, m: Module, sequencer: Sequencer, mover: Mover, room: Value, order: Fifo
+    ) -> tuple[Value, Value, Value]:
+        """Sends the first instruction to the sequencer, to the mover, or, where it moves and computes nothing, just on;
+        returns whether it has its tokens, and whether it goes as a job or a load."""
+        command, move = self.cmd.payload, mover.cmd.payload
+        flags = data.View(insn_layout(self.cfg, "FINISH"), Value.cast(command.insn))
+        permitted, may, loads, moving, nothing = Signal(), Signal(), Signal(), Signal(), Signal()
+        job, load = Signal(), Signal()
+        m.d.comb += [
+            permitted.eq((~flags.pop_prev | self.from_load.valid) & (~flags.pop_next | self.from_store.valid)),
+            may.eq(self.cmd.valid & permitted & ~self.halt & order.i.ready),
+            *move_of(self.cfg, command, move),
+            loads.eq((flags.op == Op.LOAD) | (flags.op == Op.LOADP)),
+            moving.eq(loads & (move.x_size != 0)),
+            nothing.eq((loads & ~moving) | (flags.op == Op.FINISH)),
+            mover.cmd.valid.eq(may & moving & room),
+            sequencer.jobs.valid.eq(may & ~moving & ~nothing),
+            sequencer.jobs.payload.eq(command),
+            job.eq(sequencer.jobs.valid & sequencer.jobs.ready),
+            load.eq(mover.cmd.valid & mover.cmd.ready),
+            self.cmd.ready.eq(job | load | (may & nothing)),
+            order.i.valid.eq(self.cmd.ready),
+            order.i.payload.kind.eq(Mux(nothing, Kind.NOTHING, Mux(moving, Kind.LOAD, Kind.JOB))),
+            order.i.payload.push.eq(move.push),
+            order.i.payload.finish.eq(flags.op == Op.FINISH),
+            self.from_load.ready.eq(self.cmd.ready & flags.pop_prev),
+            self.from_store.ready.eq(self.cmd.ready & flags.pop_next),
+        ]
+        return permitted, job, load
+
+    def _interlock(self, m: Module, interlock: Interlock, sequencer: Sequencer, load: Value, job: Value) -> None:
+        """What the interlock sees of commands and visits."""
+        m.d.comb += [
+            interlock.load.eq(load),
+            *move_of(self.cfg, self.cmd.payload, interlock.move),
+            interlock.dispatch.eq(job),
+            interlock.insn.eq(self.cmd.payload.insn),
+            interlock.visit.eq(sequencer.o.payload),
+            interlock.passes.eq(sequencer.o.valid & sequencer.o.ready),
+            sequencer.may_begin.eq(interlock.may_begin),
+            sequencer.may_visit.eq(interlock.may_visit),
+        ]
+        wiring.connect(m, sequencer.stages, interlock.stages)
+
+    def _tokens(self, m: Module, order: Fifo, jobs: Value, loads: Value) -> None:
+        """The oldest instruction goes, with its tokens, when it is over and the channels have room."""
+        head, over = order.o.payload, Signal()
+        room = {"prev": ~head.push.push_prev | self.to_load.ready, "next": ~head.push.push_next | self.to_store.ready}
+        m.d.comb += [
+            over.eq(order.o.valid & Mux(head.kind == Kind.JOB, jobs, Mux(head.kind == Kind.LOAD, loads, 1))),
+            order.o.ready.eq(over & ((room["prev"] & room["next"]) | self.halt)),
+            self.to_load.valid.eq(over & head.push.push_prev & room["next"]),
+            self.to_store.valid.eq(over & head.push.push_next & room["prev"]),
+            self.finish.eq(order.o.valid & order.o.ready & head.finish),
+        ]
+
+
+def _finished(m: Module, name: str, one: Value, taken: Value) -> Value:
+    """Whether the oldest of the instructions that end with `one` each has ended; `taken` counts it off."""
+    ended = Signal(_IN_FLIGHT_BITS, name=f"{name}_ended")
+    m.d.sync += ended.eq(ended + one - taken)
+    return one | (ended != 0)

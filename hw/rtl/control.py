@@ -1,0 +1,126 @@
+"""Start, end and errors of a run."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import Config
+from ..regs import Error
+from ..units import queues
+from .layouts import INDEX_BITS, command_layout
+from .ports import Fault
+
+START_LATENCY = 2  # cycles from CONTROL's start to the fetch unit's
+
+
+class Control(wiring.Component):
+    """idle -> clear -> run -> (halt, after an error or a reset) -> idle.
+
+    Members: `start`, `reset`, `watchdog` from the registers; `clear` resets the engine (one cycle, before every run);
+    `go` starts fetching (one cycle); `halt` stops it; `running`, `done`; `finished`: FINISH was executed and nothing is
+    left to do, but with `tokens_left` tokens that nothing takes; `drained`: nothing is on the buses; `progress`:
+    something advanced; `faults` of the blocks and `fault`, the first of them, TOKENS_LEFT without an index; `heads[k]`
+    and `waiting[k]`: what command queue k shows, for the watchdog's instruction.
+    Latency `START_LATENCY`. The watchdog counts cycles of a run without progress; 0 turns it off. After an error the
+    run ends when the buses are drained.
+    """
+
+    def __init__(self, cfg: Config, *, faults: int):
+        super().__init__(
+            {
+                "start": In(1),
+                "reset": In(1),
+                "watchdog": In(32),
+                "clear": Out(1),
+                "go": Out(1),
+                "halt": Out(1),
+                "running": Out(1),
+                "done": Out(1),
+                "finished": In(1),
+                "tokens_left": In(1),
+                "drained": In(1),
+                "progress": In(1),
+                "faults": In(Fault()).array(faults),
+                "fault": Out(Fault()),
+                "heads": In(command_layout()).array(len(queues(cfg))),
+                "waiting": In(1).array(len(queues(cfg))),
+            }
+        )
+
+    def elaborate(self, platform):
+        """The states; the first fault is kept until the next start."""
+        m = Module()
+        aborted, late, oldest = Signal(), Signal(), self._oldest(m)
+        m.d.comb += self.running.eq(self.go | self.halt)
+        with m.FSM():
+            with m.State("IDLE"):
+                with m.If(self.start | self.reset):
+                    m.d.sync += [self.done.eq(0), self.fault.code.eq(Error.NONE), self.fault.index.eq(0)]
+                    m.d.sync += self.clear.eq(1)
+                    m.next = "IDLE"
+                with m.If(self.start & ~self.reset):
+                    m.next = "CLEAR"
+                with m.If(self.clear):
+                    m.d.sync += self.clear.eq(0)
+            with m.State("CLEAR"):
+                m.d.comb += self.running.eq(1)
+                m.d.sync += [self.clear.eq(0), aborted.eq(0)]
+                m.next = "GO"
+            with m.State("GO"):
+                m.d.comb += [self.running.eq(1), self.go.eq(1)]
+                m.next = "RUN"
+                with m.If(self.reset):
+                    m.d.sync += aborted.eq(1)
+                    m.next = "HALT"
+            with m.State("RUN"):
+                m.d.comb += self.running.eq(1)
+                with m.If(self.finished & self.tokens_left):
+                    m.d.sync += self.fault.code.eq(Error.TOKENS_LEFT)
+                self._keep_fault(m, late, oldest)
+                with m.If(self.fault.code != Error.NONE):
+                    m.next = "HALT"
+                with m.Elif(self.reset):
+                    m.d.sync += aborted.eq(1)
+                    m.next = "HALT"
+                with m.Elif(self.finished):
+                    m.d.sync += self.done.eq(1)
+                    m.next = "IDLE"
+            with m.State("HALT"):
+                m.d.comb += [self.running.eq(1), self.halt.eq(1)]
+                with m.If(self.reset):
+                    m.d.sync += aborted.eq(1)
+                with m.If(self.drained):
+                    m.d.sync += [self.done.eq(~aborted), self.clear.eq(1)]
+                    with m.If(aborted):
+                        m.d.sync += [self.fault.code.eq(Error.NONE), self.fault.index.eq(0)]
+                    m.next = "IDLE"
+        self._watch(m, late)
+        return m
+
+    def _keep_fault(self, m: Module, late, oldest) -> None:
+        with m.If(self.fault.code == Error.NONE):
+            with m.If(late):
+                m.d.sync += [self.fault.code.eq(Error.WATCHDOG), self.fault.index.eq(oldest)]
+            for fault in self.faults:
+                with m.If(fault.code != Error.NONE):
+                    m.d.sync += [self.fault.code.eq(fault.code), self.fault.index.eq(fault.index)]
+
+    def _watch(self, m: Module, late) -> None:
+        """Counts up from each progress to the limit."""
+        idle, advanced = Signal(32), Signal()
+        m.d.sync += [
+            advanced.eq(self.progress),
+            idle.eq(Mux(advanced | ~self.running, 0, idle + 1)),
+            late.eq((self.watchdog != 0) & (idle >= self.watchdog) & ~advanced & self.running),
+        ]
+
+    def _oldest(self, m: Module):
+        """The first instruction of the program among those that the queues show."""
+        oldest, *others = (Mux(w, head.index, (1 << INDEX_BITS) - 1) for w, head in zip(self.waiting, self.heads))
+        for k, index in enumerate(others):
+            low = Signal(INDEX_BITS, name=f"oldest_{k}")
+            m.d.sync += low.eq(Mux(oldest < index, oldest, index))
+            oldest = low
+        return oldest

@@ -1,0 +1,234 @@
+"""The whole accelerator: its units, and the top level with registers and buses."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, ResetInserter, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import Config
+from ..errors import UnsupportedError
+from ..isa import Mem
+from ..units import LOAD_PORTS, channels, readers, units
+from .axi import AxiLite, AxiRead, AxiWrite
+from .compute.unit import Compute
+from .control import Control
+from .csr import Counters, Csr
+from .fetch import Fetch
+from .fifo import Fifo
+from .layouts import INDEX_BITS, command_layout, watch_layout
+from .load.unit import Load
+from .ports import ADDRESS_BITS, Activity, Fault
+from .read_port import ReadPort
+from .scratchpad import Scratchpad
+from .store.unit import Store
+from .tokens import TokenChannel
+
+COMPONENTS = {"load": Load, "compute": Compute, "store": Store}  # by name of the unit
+
+
+def check_ports(cfg: Config) -> None:
+    """Raises `UnsupportedError` for numbers and widths of ports that the core is not made for."""
+    if cfg.load_ports > LOAD_PORTS:
+        raise UnsupportedError(f"Config.load_ports = {cfg.load_ports}: the core has 1 or 2; use one of those")
+    if cfg.store_ports != 1:
+        raise UnsupportedError(f"Config.store_ports = {cfg.store_ports}: the core has 1; use that")
+    bits = 8 * cfg.par_entry_bytes
+    if "requant" in cfg.extensions and bits % cfg.axi_bits:
+        raise UnsupportedError(
+            f"Config.axi_bits = {cfg.axi_bits}: extension requant needs entries of PAR that are whole beats, and with "
+            f"block_out = {cfg.block_out} they have {bits} bits; use at most {bits // 3}"
+        )
+
+
+def bus_members(cfg: Config) -> dict:
+    """The AXI ports of loads and stores, as their initiator sees them."""
+    return {
+        "m": Out(
+            wiring.Signature(
+                {
+                    **{f"load{k}": Out(AxiRead(cfg)) for k in range(cfg.load_ports)},
+                    **{f"store{k}": Out(AxiWrite(cfg)) for k in range(cfg.store_ports)},
+                }
+            )
+        )
+    }
+
+
+class Engine(wiring.Component):
+    """Fetch, the units with their queues, the token channels, scratchpads and buses.
+
+    Members: `go`, `addr`, `count` start the fetch unit; `halt`; `finished`, `tokens_left`, `drained`, `progress`,
+    `faults` (fetch's, then the units'), `heads`, `waiting` as `Control` takes them; the activities of the units by
+    their names, and `product` of the compute unit; the buses.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "go": In(1),
+                "addr": In(ADDRESS_BITS),
+                "count": In(INDEX_BITS),
+                "halt": In(1),
+                "finished": Out(1),
+                "tokens_left": Out(1),
+                "drained": Out(1),
+                "progress": Out(1),
+                "faults": Out(Fault()).array(1 + len(units(cfg))),
+                "heads": Out(command_layout()).array(len(units(cfg))),
+                "waiting": Out(1).array(len(units(cfg))),
+                **{unit.name: Out(Activity()) for unit in units(cfg)},
+                "product": Out(1),
+                **bus_members(cfg),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Blocks by name, then their connections."""
+        m, cfg = Module(), self.cfg
+        m.submodules.fetch = fetch = Fetch(cfg)
+        blocks = {unit.name: COMPONENTS[unit.name](cfg) for unit in units(cfg)}
+        for name, block in blocks.items():
+            m.submodules[name] = block
+        load, compute, store = (blocks[name] for name in ("load", "compute", "store"))
+        queues = self._queues(m, fetch, blocks)
+        self._tokens(m, blocks)
+        for mem, write, read in (
+            (Mem.INP, load.write_inp, compute.inp),
+            (Mem.WGT, load.write_wgt, compute.wgt),
+        ):
+            scratchpad = Scratchpad(cfg, mem=mem)
+            m.submodules[mem.name.lower()] = scratchpad
+            wiring.connect(m, write, scratchpad.write)
+            wiring.connect(m, read, scratchpad.read)
+        wiring.connect(m, store.acc, compute.store)
+        if "requant" in cfg.extensions:
+            wiring.connect(m, store.requantise, compute.requantise)
+            wiring.connect(m, store.write_par, compute.write_par)
+        wiring.connect(m, store.axi, wiring.flipped(self.m.store0))
+        ports = self._read_ports(m, {**blocks, "fetch": fetch})
+        for k, block in enumerate((fetch, *blocks.values())):
+            wiring.connect(m, block.fault, wiring.flipped(self.faults[k]))
+            m.d.comb += block.halt.eq(self.halt)
+        for name, block in blocks.items():
+            wiring.connect(m, block.activity, wiring.flipped(getattr(self, name)))
+        m.d.comb += [fetch.start.eq(self.go), fetch.addr.eq(self.addr), fetch.count.eq(self.count)]
+        m.d.comb += self.product.eq(compute.product)
+        self._status(m, fetch, blocks, queues, ports)
+        return m
+
+    def _tokens(self, m: Module, blocks: dict) -> None:
+        levels = []
+        for channel in channels(self.cfg):
+            source, target = (units(self.cfg)[queue].name for queue in channel)
+            m.submodules[f"tokens_{source}_{target}"] = tokens = TokenChannel(self.cfg)
+            wiring.connect(m, getattr(blocks[source], f"to_{target}"), tokens.push)
+            wiring.connect(m, tokens.pop, getattr(blocks[target], f"from_{source}"))
+            levels.append(tokens.level)
+        m.d.sync += self.tokens_left.eq(Cat(levels).any())
+
+    def _queues(self, m: Module, fetch: Fetch, blocks: dict) -> list[Fifo]:
+        queues = []
+        for k, name in enumerate(blocks):
+            queue = Fifo(shape=command_layout(), depth=self.cfg.queue_depth)
+            m.submodules[f"queue_{name}"] = queue
+            wiring.connect(m, getattr(fetch, name), queue.i)
+            wiring.connect(m, queue.o, blocks[name].cmd)
+            m.d.comb += [self.heads[k].eq(queue.o.payload), self.waiting[k].eq(queue.o.valid)]
+            queues.append(queue)
+        return queues
+
+    def _read_ports(self, m: Module, clients: dict) -> list[ReadPort]:
+        ports = []
+        for k, every in enumerate(readers(self.cfg)):
+            here = [reader for reader in every if hasattr(clients[reader.name], "req")]
+            port = ReadPort(self.cfg, buffers=tuple(reader.buffer for reader in here))
+            m.submodules[f"read_port_{k}"] = port
+            wiring.connect(m, port.axi, wiring.flipped(getattr(self.m, f"load{k}")))
+            m.d.comb += port.halt.eq(self.halt)
+            for i, reader in enumerate(here):
+                wiring.connect(m, clients[reader.name].req, port.req[i])
+                wiring.connect(m, port.beats[i], clients[reader.name].beats)
+            ports.append(port)
+        return ports
+
+    def _status(self, m: Module, fetch: Fetch, blocks: dict, queues: list[Fifo], ports: list[ReadPort]) -> None:
+        """Registered summaries of all blocks."""
+        finish, idle, drained = Signal(), Signal(), Signal()
+        with m.If(blocks["compute"].finish):
+            m.d.sync += finish.eq(1)
+        idle_all, progress, on_bus = fetch.idle, fetch.progress, ~blocks["store"].idle
+        for block in blocks.values():
+            idle_all &= block.idle
+        for port in ports:
+            idle_all, progress, on_bus = idle_all & port.idle, progress | port.progress, on_bus | ~port.idle
+        for queue in queues:
+            idle_all &= ~queue.o.valid
+        for block in blocks.values():
+            progress |= block.activity.progress
+        m.d.comb += [self.finished.eq(finish & idle), self.drained.eq(drained)]
+        m.d.sync += [idle.eq(idle_all), self.progress.eq(progress), drained.eq(self.halt & ~on_bus)]
+
+
+class Core(wiring.Component):
+    """The accelerator as a board or a simulator sees it.
+
+    Members: `s.axil` registers (hw/regs.py), `m.load<k>` and `m.store<k>` AXI masters, `done` (the run has ended and
+    nothing is on the buses; until the next start), `error` (it ended with an error), `watch` (what happens to
+    instructions, one cycle late; for simulators and logic analysers, costs nothing where it stays open).
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "s": In(wiring.Signature({"axil": Out(AxiLite())})),
+                **bus_members(cfg),
+                "done": Out(1),
+                "error": Out(1),
+                "watch": Out(watch_layout(cfg)),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Registers and control around the engine, which is reset before every run."""
+        m, cfg = Module(), self.cfg
+        engine = Engine(cfg)
+        m.submodules.csr = csr = Csr(cfg)
+        m.submodules.control = control = Control(cfg, faults=len(engine.faults))
+        m.submodules.counters = counters = Counters(cfg)
+        m.submodules.engine = ResetInserter(control.clear)(engine)
+        wiring.connect(m, wiring.flipped(self.s.axil), csr.axil)
+        wiring.connect(m, engine.m, wiring.flipped(self.m))
+        for mine, its in zip(control.faults, engine.faults):
+            wiring.connect(m, its, mine)
+        for k, unit in enumerate(units(cfg)):
+            m.d.comb += [control.heads[k].eq(engine.heads[k]), control.waiting[k].eq(engine.waiting[k])]
+            activity = getattr(engine, unit.name)
+            wiring.connect(m, activity, getattr(counters, unit.name))
+            m.d.sync += self.watch[f"{unit.name}_taken"].eq(activity.insn)
+            m.d.sync += self.watch[f"{unit.name}_ended"].eq(activity.ended)
+        m.d.sync += [self.watch.start.eq(control.go), self.watch.product.eq(engine.product)]
+        wiring.connect(m, control.fault, csr.fault)
+        m.d.comb += [
+            control.start.eq(csr.start),
+            control.reset.eq(csr.reset),
+            control.watchdog.eq(csr.watchdog),
+            control.finished.eq(engine.finished),
+            control.tokens_left.eq(engine.tokens_left),
+            control.drained.eq(engine.drained),
+            control.progress.eq(engine.progress),
+            engine.go.eq(control.go),
+            engine.halt.eq(control.halt),
+            engine.addr.eq(csr.addr),
+            engine.count.eq(csr.count),
+            counters.running.eq(control.running),
+            counters.clear.eq(csr.start & ~control.running),
+            csr.running.eq(control.running),
+            csr.done.eq(control.done),
+            csr.counters.eq(counters.values),
+            self.done.eq(control.done),
+            self.error.eq(control.done & (control.fault.code != 0)),
+        ]
+        return m

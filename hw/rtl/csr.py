@@ -1,0 +1,142 @@
+"""The AXI-Lite registers of hw/regs.py, and the counters behind them."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import ISA_VERSION, Config
+from ..regs import MAGIC, registers
+from ..units import counters, units
+from .axi import OKAY, AxiLite
+from .layouts import INDEX_BITS
+from .ports import ADDRESS_BITS, Activity, Fault
+
+ACCESS_INTERVAL = 2  # cycles from one access to the next of the same kind
+RESPONSE_LATENCY = 1  # cycles from an AXI-Lite access to its response
+
+
+def counters_layout(cfg: Config) -> data.StructLayout:
+    """All counters, by register name."""
+    return data.StructLayout(dict.fromkeys(("CYCLES", *counters(cfg)), 32))
+
+
+class Counters(wiring.Component):
+    """Cycles while `running`, and per unit the cycles and amounts of its activity; all zero after `clear`.
+
+    Members: an activity per unit, by its name, `running`, `clear`, `values`. Latency 2.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                **{unit.name: In(Activity()) for unit in units(cfg)},
+                "running": In(1),
+                "clear": In(1),
+                "values": Out(counters_layout(cfg)),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Activities are registered first: nothing in a unit waits for a counter's carry."""
+        m, values = Module(), self.values
+        m.d.sync += values.CYCLES.eq(values.CYCLES + self.running)
+        for unit in units(self.cfg):
+            activity = getattr(self, unit.name)
+            sources = {name: getattr(activity, name) for name in ("busy", "token_wait", "memory_wait", "bytes")}
+            for name, source in {**sources, "insns": activity.insn}.items():
+                step = Signal.like(source, name=f"{unit.name}_{name}")
+                m.d.sync += step.eq(source)
+                counter = values[unit.counter(name.upper())]
+                m.d.sync += counter.eq(counter + step)
+        with m.If(self.clear):
+            m.d.sync += Value.cast(values).eq(0)
+        return m
+
+
+class Csr(wiring.Component):
+    """Registers that the host reads and writes.
+
+    Members: `axil`; `start` and `reset` (one cycle each, from CONTROL), `addr`, `count`, `watchdog` as written;
+    `running`, `done`, `fault`, `counters` as read.
+    Latency `RESPONSE_LATENCY`; one access per `ACCESS_INTERVAL` cycles. Addresses that are no register read as
+    0 and ignore writes; so do, while `running`, those that tell where the program is.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "axil": In(AxiLite()),
+                "start": Out(1),
+                "reset": Out(1),
+                "addr": Out(ADDRESS_BITS),
+                "count": Out(INDEX_BITS),
+                "watchdog": Out(32),
+                "running": In(1),
+                "done": In(1),
+                "fault": In(Fault()),
+                "counters": In(counters_layout(cfg)),
+            }
+        )
+
+    def elaborate(self, platform):
+        """A write takes address and data in one cycle."""
+        m, axil, offsets = Module(), self.axil, {r.name: r.offset >> 2 for r in registers(self.cfg).values()}
+        write, read, awake = Signal(), Signal(), Signal()
+        m.d.sync += awake.eq(1)  # no access is taken while the reset would swallow it
+        m.d.comb += [
+            write.eq(axil.awvalid & axil.wvalid & ~axil.bvalid & awake),
+            axil.awready.eq(write),
+            axil.wready.eq(write),
+            axil.bresp.eq(OKAY),
+            read.eq(axil.arvalid & ~axil.rvalid & awake),
+            axil.arready.eq(read),
+            axil.rresp.eq(OKAY),
+        ]
+        m.d.sync += [
+            axil.bvalid.eq(write | (axil.bvalid & ~axil.bready)),
+            axil.rvalid.eq(read | (axil.rvalid & ~axil.rready)),
+            self.start.eq(0),
+            self.reset.eq(0),
+        ]
+        with m.If(write), m.Switch(axil.awaddr[2:]):
+            for name, target in self._written().items():
+                free = ~self.running if name.startswith("INSN_") else 1
+                with m.Case(offsets[name]), m.If(free):
+                    for k in range(0, len(target), 8):
+                        with m.If(axil.wstrb[k // 8]):
+                            m.d.sync += target[k : k + 8].eq(axil.wdata[k : k + 8])
+            with m.Case(offsets["CONTROL"]), m.If(axil.wstrb[0]):
+                m.d.sync += [self.start.eq(axil.wdata[0]), self.reset.eq(axil.wdata[1])]
+        with m.If(read):
+            m.d.sync += axil.rdata.eq(0)
+            with m.Switch(axil.araddr[2:]):
+                for name, value in self._read().items():
+                    with m.Case(offsets[name]):
+                        m.d.sync += axil.rdata.eq(value)
+        return m
+
+    def _written(self) -> dict:
+        return {
+            "INSN_COUNT": self.count,
+            "INSN_ADDR_LO": self.addr[:32],
+            "INSN_ADDR_HI": self.addr[32:],
+            "WATCHDOG": self.watchdog,
+        }
+
+    def _read(self) -> dict:
+        mark = self.cfg.fingerprint
+        failed = self.fault.code != 0
+        return {
+            "VERSION": MAGIC << 16 | ISA_VERSION,
+            "FINGERPRINT_LO": mark & 0xFFFFFFFF,
+            "FINGERPRINT_HI": mark >> 32,
+            "CONTROL": self.running | Mux(self.done, 2, 0) | Mux(failed, 4, 0),
+            **self._written(),
+            "ERROR": self.fault.code,
+            "ERROR_INSN": self.fault.index,
+            **{name: self.counters[name] for name in ("CYCLES", *counters(self.cfg))},
+        }

@@ -1,0 +1,163 @@
+"""The fetch unit: instructions from DRAM, checked, to the command queue that executes them."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..config import Config
+from ..isa import OPERATIONS, Instruction, Op, rows_of
+from ..regs import Error
+from ..units import Queue, absent_flags, queues, units
+from .layouts import INDEX_BITS, insn_layout
+from .ports import ADDRESS_BITS, Fault, beat_signature, command_signature, request_signature
+
+INSN_BITS = 128
+FETCH_LATENCY = 1  # cycles from an instruction's last beat to its command queue
+
+
+class Fetch(wiring.Component):
+    """Reads `count` instructions from byte address `addr` on and hands them out in order.
+
+    Members: `start` (one cycle; `addr`, a multiple of 16, and `count` hold from then on), `req` and `beats` the read
+    port, the command queues by the names of their units, `halt`, `idle` (all were handed out), `progress`,
+    `fault`: UNDECODABLE for an instruction that no unit executes, for FINISH elsewhere than at the end and a program
+    without it, READ_RESPONSE, RANGE for an address between instructions. After a fault nothing is handed out.
+    Latency `FETCH_LATENCY` after the last beat; interval one instruction per 128 bits of data, at most one per cycle.
+    Back-pressure: a full queue stops all that follows in the program.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "start": In(1),
+                "addr": In(ADDRESS_BITS),
+                "count": In(INDEX_BITS),
+                "req": Out(request_signature(cfg)),
+                "beats": In(beat_signature(cfg)),
+                **{unit.name: Out(command_signature()) for unit in units(cfg)},
+                "halt": In(1),
+                "idle": Out(1),
+                "progress": Out(1),
+                "fault": Out(Fault()),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Request, then words from beats, then check and route."""
+        m = Module()
+        word, broken, have, take = Signal(INSN_BITS, reset_less=True), Signal(), Signal(), Signal()
+        index, left = Signal(INDEX_BITS), Signal(INDEX_BITS)
+        asking = Signal()
+        bad, queue = decode(m, self.cfg, word, left == 1)
+        error = Signal(Error, init=Error.NONE)
+        m.d.comb += [self.req.valid.eq(asking), self.idle.eq((left == 0) & ~asking)]
+        self._request(m)
+        with m.If(self.start):
+            m.d.sync += [asking.eq(self.count != 0), left.eq(self.count), index.eq(0)]
+            with m.If(self.count == 0):
+                m.d.sync += self.fault.code.eq(Error.UNDECODABLE)
+            with m.Elif(self.addr[:4].any()):
+                m.d.sync += [self.fault.code.eq(Error.RANGE), asking.eq(0), left.eq(0)]
+        with m.Elif(self.req.ready):
+            m.d.sync += asking.eq(0)
+        self._words(m, word, broken, have, take, left)
+        going = have & ~self.halt & (self.fault.code == Error.NONE)
+        with m.If(broken):
+            m.d.comb += error.eq(Error.READ_RESPONSE)
+        with m.Elif(bad):
+            m.d.comb += error.eq(Error.UNDECODABLE)
+        for unit in units(self.cfg):
+            port = getattr(self, unit.name)
+            m.d.comb += [
+                port.payload.insn.eq(word),
+                port.payload.index.eq(index),
+                port.valid.eq(going & (error == Error.NONE) & (queue == unit.queue)),
+            ]
+            with m.If(port.valid & port.ready):
+                m.d.comb += take.eq(1)
+        with m.If(going & (error != Error.NONE)):
+            m.d.sync += [self.fault.code.eq(error), self.fault.index.eq(index)]
+        with m.If(take):
+            m.d.sync += [index.eq(index + 1), left.eq(left - 1)]
+        m.d.comb += self.progress.eq(take)
+        return m
+
+    def _request(self, m: Module) -> None:
+        bits = self.cfg.axi_bits
+        req, low = self.req.payload, (bits // 8 - 1).bit_length()
+        m.d.comb += req.addr.eq(self.addr >> low)
+        if bits <= INSN_BITS:
+            m.d.comb += req.beats.eq(self.count << (4 - low))
+        else:
+            first = self.addr[4:low]
+            m.d.comb += req.beats.eq((first + self.count + (bits // INSN_BITS - 1)) >> (low - 4))
+
+    def _words(self, m: Module, word, broken, have, take, left) -> None:
+        """Collects beats into a word, or takes a word from a beat; `have` until `take`."""
+        bits, beat = self.cfg.axi_bits, self.beats.payload
+        room = ~have | take
+        parts = max(bits, INSN_BITS) // min(bits, INSN_BITS)
+        part = Signal(range(parts)) if parts > 1 else Const(0, 1)
+        final = part == parts - 1
+        fill = Signal()
+        m.d.comb += fill.eq(self.beats.valid & room)
+        with m.If(take):
+            m.d.sync += have.eq(0)
+        if bits <= INSN_BITS:
+            m.d.comb += self.beats.ready.eq(room)
+            with m.If(fill):
+                m.d.sync += [
+                    word.eq(Cat(word, beat.data)[bits:]),
+                    broken.eq(beat.error | (broken & (part != 0))),
+                    have.eq(final),
+                ]
+        else:
+            m.d.comb += self.beats.ready.eq(room & (final | (left == Mux(take, 2, 1))))
+            with m.If(fill):
+                m.d.sync += [word.eq(beat.data.word_select(part, INSN_BITS)), broken.eq(beat.error), have.eq(1)]
+        if parts > 1:
+            with m.If(fill):
+                m.d.sync += part.eq(part + 1)
+            with m.If(self.start):
+                m.d.sync += part.eq(self.addr[4 : 4 + (parts - 1).bit_length()] if bits > INSN_BITS else 0)
+
+
+def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
+    """Whether `word`, the last of its program if `final`, cannot be executed; and its queue."""
+    flags, load = (data.View(insn_layout(cfg, name), word) for name in ("FINISH", "LOAD"))
+    every = queues(cfg)
+    bad, queue = Signal(init=1), Signal(range(len(every)), init=Queue.COMPUTE)
+
+    def accept(row: Instruction) -> None:
+        m.d.comb += [queue.eq(row.queue), bad.eq(_refused(cfg, row, word))]
+
+    with m.Switch(flags.op):
+        for op in Op:
+            rows = [row for row in rows_of(op) if cfg.extensions.issuperset(row.extensions) and row.queue in every]
+            if rows and rows[0].mem is None:
+                with m.Case(op):
+                    accept(rows[0])
+            elif rows:
+                with m.Case(op), m.Switch(load.mem):
+                    for row in rows:
+                        with m.Case(row.mem):
+                            accept(row)
+    return bad | (final != (flags.op == Op.FINISH)), queue
+
+
+def _refused(cfg: Config, row: Instruction, word) -> Value:
+    """Whether `word`, an instruction of `row`, cannot be executed all the same."""
+    load, gemm, alu = (data.View(insn_layout(cfg, name), word) for name in ("LOAD", "GEMM", "ALU"))
+    reasons = [load[flag] for flag in absent_flags(cfg, row.queue)]
+    if row.empty:
+        reasons.append(load.x_size != 0)
+    if row.op == Op.ALU:
+        known = [one for one in OPERATIONS.values() if cfg.extensions.issuperset(one.extensions)]
+        accepted = [(alu.alu_op == one.op) & (alu.use_imm if one.imm else 1) for one in known]
+        reasons.append(~Cat(accepted).any())
+    elif row.loops and "overwrite" in cfg.extensions:
+        reasons.append(gemm.reset & gemm.overwrite)
+    return Cat(reasons).any() if reasons else Const(0)

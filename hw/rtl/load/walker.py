@@ -1,0 +1,98 @@
+"""The second part of the mover: the entries of a tile, one after the other."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ...isa import Mem
+from ..layouts import INDEX_BITS, push_layout
+from .beats import PART_BITS, beat_shift, count_bits
+from .planner import tile_layout
+
+
+def step_layout(cfg: Config) -> data.StructLayout:
+    """One entry to write: padding, or data from part `part` of a beat, with which the beat ends (`leave`) or not."""
+    return data.StructLayout(
+        {
+            "mem": 3,
+            "empty": 1,
+            "pad": 1,
+            "pad_value": 8,
+            "addr": count_bits(cfg) + 1,
+            "part": PART_BITS,
+            "leave": 1,
+            "last": 1,
+            "push": push_layout(),
+            "index": INDEX_BITS,
+        }
+    )
+
+
+class Walker(wiring.Component):
+    """Walks the entries of a tile, one per cycle, without a pause between tiles.
+
+    Members: `tile`, `step`. Latency `mover.WALK_LATENCY`.
+    """
+
+    def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):
+        self.cfg, self.mems = cfg, mems
+        super().__init__({"tile": In(stream.Signature(tile_layout())), "step": Out(stream.Signature(step_layout(cfg)))})
+
+    def elaborate(self, platform):
+        """Counters of column, row, entries so far, and the place in the beat."""
+        m = Module()
+        tile, step = self.tile.payload, Signal(step_layout(self.cfg), reset_less=True)
+        x, y, count = Signal(17), Signal(17), Signal(count_bits(self.cfg))
+        row_offset, column = (
+            Signal(PART_BITS),
+            Signal(PART_BITS),
+        )  # places in the beat: of the row's first entry; entries since
+        advance, x_last, last, pad, part, full = Signal(), Signal(), Signal(), Signal(), Signal(PART_BITS), Signal()
+        in_row = Signal()
+        m.d.comb += [
+            advance.eq(self.tile.valid & (~self.step.valid | self.step.ready)),
+            x_last.eq(x == tile.x_last),
+            last.eq((x_last & (y == tile.y_last)) | tile.empty),
+            in_row.eq((y >= tile.y_begin) & (y < tile.y_end)),
+            pad.eq(~in_row | (x < tile.x_begin) | (x > tile.x_final)),
+            part.eq(tile.offset + row_offset + column),
+            self.tile.ready.eq(advance & last),
+            self.step.payload.eq(step),
+        ]
+        self._end_of_beat(m, tile.mem, part, full)
+        ends = (~tile.dense | (y == tile.y_final)) & (x == tile.x_final)
+        with m.If(~self.step.valid | self.step.ready):
+            m.d.sync += self.step.valid.eq(self.tile.valid)
+        with m.If(advance):
+            m.d.sync += [
+                step.mem.eq(tile.mem),
+                step.empty.eq(tile.empty),
+                step.pad.eq(pad),
+                step.pad_value.eq(tile.pad_value),
+                step.addr.eq(tile.base + count),
+                step.part.eq(part),
+                step.leave.eq(full | ends),
+                step.last.eq(last),
+                step.push.eq(tile.push),
+                step.index.eq(tile.index),
+                count.eq(count + ~count[-1]),  # stays beyond every scratchpad
+                x.eq(x + 1),
+                column.eq(column + ~pad),
+            ]
+            with m.If(x_last):
+                m.d.sync += [x.eq(0), y.eq(y + 1)]
+                with m.If(in_row & ~tile.dense):
+                    m.d.sync += [row_offset.eq(row_offset + tile.offset_step), column.eq(0)]
+            with m.If(last):
+                m.d.sync += [x.eq(0), y.eq(0), count.eq(0), row_offset.eq(0), column.eq(0)]
+        return m
+
+    def _end_of_beat(self, m: Module, mem, part, full) -> None:
+        with m.Switch(mem):
+            for name in self.mems:
+                with m.Case(name):
+                    bits = max(-beat_shift(self.cfg, name), 0)
+                    m.d.comb += full.eq(part[:bits].all() if bits else 1)

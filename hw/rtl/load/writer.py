@@ -1,0 +1,118 @@
+"""The last part of the mover: beats and padding to the scratchpads' write ports."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ...isa import Mem, depth, entry_bytes
+from ...regs import Error
+from ..ports import BYTES_BITS, Fault, SramWrite, beat_signature, push_signature
+from .beats import beat_shift, loaded_as, units
+from .walker import step_layout
+
+
+def writer_members(cfg: Config, mems: tuple[Mem, ...]) -> dict:
+    """Members of a `Writer` besides what it writes, for `wiring.Component`; a mover has them too."""
+    return {
+        "beats": In(beat_signature(cfg)),
+        **{f"write_{mem.name.lower()}": Out(SramWrite(cfg, mem)) for mem in mems},
+        "done": Out(push_signature()),
+        "hold": In(1),
+        "idle": Out(1),
+        "fault": Out(Fault()),
+        "bytes": Out(BYTES_BITS),
+        "memory_wait": Out(1),
+        "progress": Out(1),
+    }
+
+
+class Writer(wiring.Component):
+    """Writes steps: all lanes of a padding entry at once, data beat by beat.
+
+    Members: `step`, `beats`, `write_<mem>`, `done`, `hold`, `idle`, `fault`, `bytes`, `memory_wait`, `progress`: see
+    `Mover`.
+    """
+
+    def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):
+        self.cfg, self.mems = cfg, mems
+        super().__init__({"step": In(stream.Signature(step_layout(cfg))), **writer_members(cfg, mems)})
+
+    def elaborate(self, platform):
+        """One register between beats and scratchpads; a counter of an entry's chunks."""
+        m = Module()
+        step, go, read = self.step.payload, Signal(), Signal()
+        chunk, final = Signal(10), Signal()
+        room = ~self.done.valid | self.done.ready
+        m.d.comb += [
+            read.eq(self.step.valid & ~step.empty & ~step.pad),
+            go.eq(self.step.valid & ~self.hold & (~step.last | room) & (~read | self.beats.valid)),
+            self.memory_wait.eq(read & ~self.beats.valid),
+            self.progress.eq(go),
+            self.step.ready.eq(go & (final | ~read)),
+            self.beats.ready.eq(go & read & (step.leave | ~final)),
+            self.idle.eq(~self.step.valid & ~self.done.valid),
+        ]
+        with m.If(go & read):
+            m.d.sync += chunk.eq(Mux(final, 0, chunk + 1))
+        with m.If(self.done.ready):
+            m.d.sync += self.done.valid.eq(0)
+        with m.If(go & step.last & self.step.ready):
+            m.d.sync += [self.done.valid.eq(1), self.done.payload.eq(step.push)]
+        for mem in self.mems:
+            self._write(m, mem, go & ~step.empty, read, chunk, final)
+        self._check(m, go, read)
+        return m
+
+    def _write(self, m: Module, mem: Mem, go, read, chunk, final) -> None:
+        """The registered write port of `mem`."""
+        step, port = self.step.payload, getattr(self, f"write_{mem.name.lower()}")
+        lanes, word = len(port.en), len(port.data)
+        bits = {Mem.INP: self.cfg.inp_bits, Mem.WGT: self.cfg.wgt_bits}.get(mem, 32)
+        padding = Signal(bits, name=f"padding_{mem.name.lower()}")
+        addr, datum = (Signal.like(s, reset_less=True) for s in (port.addr, port.data))
+        m.d.comb += [padding.eq(step.pad_value.as_signed()), port.addr.eq(addr), port.data.eq(datum)]
+        m.d.sync += port.en.eq(0)
+        for name in loaded_as(self.cfg, (mem,)):
+            shift = beat_shift(self.cfg, name)
+            chunks = units(name) << max(shift, 0)
+            en = Const((1 << lanes) - 1, lanes) if chunks == 1 else self._lanes(chunk, chunks, lanes)
+            with m.If(step.mem == name):
+                m.d.comb += final.eq(chunk == chunks - 1)
+                m.d.sync += [
+                    addr.eq(step.addr),
+                    datum.eq(Mux(step.pad, padding.replicate(word // bits), self._datum(name, -shift, word))),
+                ]
+                with m.If(go & (step.addr < depth(self.cfg, mem))):
+                    m.d.sync += port.en.eq(Mux(step.pad, (1 << lanes) - 1, en))
+                with m.If(go & read):
+                    m.d.comb += self.bytes.eq(min(entry_bytes(self.cfg, name), self.cfg.axi_bits // 8))
+
+    @staticmethod
+    def _lanes(chunk, chunks: int, lanes: int):
+        """Enables of the lanes of one chunk."""
+        return Cat((chunk[: (chunks - 1).bit_length()] == k).replicate(lanes // chunks) for k in range(chunks))
+
+    def _datum(self, name: Mem, parts_log2: int, word: int):
+        """What of a beat is written: all of it, or one entry; int8 becomes int32."""
+        beat = self.beats.payload.data
+        if parts_log2 > 0:
+            beat = beat.word_select(self.step.payload.part[:parts_log2], self.cfg.axi_bits >> parts_log2)
+        if name == Mem.ACC8:
+            beat = Cat(Cat(beat[k : k + 8], beat[k + 7].replicate(24)) for k in range(0, len(beat), 8))
+        return beat.replicate(word // len(beat))
+
+    def _check(self, m: Module, go, read) -> None:
+        """Keeps the first fault."""
+        step = self.step.payload
+        beyond = Signal()
+        for name in loaded_as(self.cfg, self.mems):
+            with m.If(step.mem == name):
+                m.d.comb += beyond.eq(step.addr >= depth(self.cfg, name))
+        with m.If(go & ~step.empty & (self.fault.code == Error.NONE)):
+            with m.If(read & self.beats.payload.error):
+                m.d.sync += [self.fault.code.eq(Error.READ_RESPONSE), self.fault.index.eq(step.index)]
+            with m.Elif(beyond):
+                m.d.sync += [self.fault.code.eq(Error.RANGE), self.fault.index.eq(step.index)]

@@ -1,0 +1,188 @@
+"""Scratchpads: plain ones with one write and one read port, the parameters of channels, the accumulators in banks."""
+
+from __future__ import annotations
+
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
+from amaranth.lib import wiring
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Out
+
+from ..config import PAR_BYTES, Config
+from ..isa import Mem
+from .ports import SramRead, SramWrite, StoreRead, address_bits, entry_bits, group_bits, lane_bits, multipliers
+
+READ_LATENCY = 1  # cycles from an address to its entry
+
+
+def repeated(cfg: Config, mem: Mem, word: Value) -> Value:
+    """The data of a `SramWrite` repeated over a whole entry."""
+    return repeated_to(entry_bits(cfg, mem), word)
+
+
+def repeated_to(bits: int, word: Value) -> Value:
+    """`word` repeated over `bits` bits."""
+    return word.replicate(bits // len(word))
+
+
+class Scratchpad(wiring.Component):
+    """`depth` entries, zero after configuration.
+
+    Members: `write`, `read`. A read in the cycle of a write to the same entry gives the old contents.
+    Latency `READ_LATENCY`, one read and one write per cycle, no back-pressure.
+    """
+
+    def __init__(self, cfg: Config, *, mem: Mem):
+        self.cfg, self.mem = cfg, mem
+        super().__init__({"write": In(SramWrite(cfg, mem)), "read": In(SramRead(cfg, mem))})
+
+    def elaborate(self, platform) -> Module:
+        """One memory."""
+        m, cfg, mem = Module(), self.cfg, self.mem
+        depth = 1 << address_bits(cfg, mem)
+        m.submodules.memory = memory = Memory(shape=entry_bits(cfg, mem), depth=depth, init=[])
+        write, read = memory.write_port(granularity=lane_bits(cfg, mem)), memory.read_port()
+        m.d.comb += [
+            write.en.eq(self.write.en),
+            write.addr.eq(self.write.addr),
+            write.data.eq(repeated(cfg, mem, self.write.data)),
+            read.en.eq(self.read.en),
+            read.addr.eq(self.read.addr),
+            self.read.data.eq(read.data),
+        ]
+        return m
+
+
+def channels(cfg: Config) -> int:
+    """Channels of a group of lanes; lane k of it is one of channel k mod this."""
+    return min(multipliers(cfg), cfg.block_out)
+
+
+class Parameters(wiring.Component):
+    """The PAR scratchpad: what a group of lanes needs of an entry in each cycle.
+
+    Members: `write`; `en`, `addr` (entry), `group` (of lanes); `o`, the parameters of its `channels(cfg)` channels.
+    Latency `READ_LATENCY`, one read and one write per cycle, no back-pressure. Entries are written beat by beat
+    (never two beats at once), and kept in rows of as few channels as are whole beats.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "write": In(SramWrite(cfg, Mem.PAR)),
+                "en": In(1),
+                "addr": In(address_bits(cfg, Mem.PAR)),
+                "group": In(group_bits(cfg)),
+                "o": Out(8 * PAR_BYTES * channels(cfg)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        """One memory of rows, of which an entry has one or several; a row of several groups has a multiplexer."""
+        m, cfg = Module(), self.cfg
+        beat, size = lane_bits(cfg, Mem.PAR), channels(cfg)
+        while 8 * PAR_BYTES * size % beat:
+            size *= 2
+        row, rows = 8 * PAR_BYTES * size, cfg.block_out // size
+        m.submodules.memory = memory = Memory(shape=row, depth=cfg.par_entries * rows, init=[])
+        write, read = memory.write_port(granularity=beat), memory.read_port()
+        parts = [self.write.en[k * row // beat : (k + 1) * row // beat] for k in range(rows)]
+        row_bits, part_bits = (rows - 1).bit_length(), (size // channels(cfg) - 1).bit_length()
+        number, part = Signal(row_bits), Signal(part_bits)
+        for k, en in enumerate(parts):
+            with m.If(en.any()):
+                m.d.comb += [number.eq(k), write.en.eq(en)]
+        m.d.comb += [
+            write.addr.eq(Cat(number, self.write.addr)),
+            write.data.eq(repeated_to(row, self.write.data)),
+            read.en.eq(self.en),
+            read.addr.eq(Cat(self.group[part_bits : part_bits + row_bits], self.addr)),
+            self.o.eq(read.data.word_select(part, len(self.o))),
+        ]
+        with m.If(self.en):
+            m.d.sync += part.eq(self.group)
+        return m
+
+
+class EntryWrite(wiring.Signature):
+    """Write port for whole accumulators, taken in every cycle."""
+
+    def __init__(self, cfg: Config):
+        entry, addr = entry_bits(cfg, Mem.ACC), address_bits(cfg, Mem.ACC)
+        super().__init__({"en": Out(1), "addr": Out(addr), "data": Out(entry)})
+
+
+class Accumulators(wiring.Component):
+    """The accumulators, in `cfg.acc_banks` banks by the top bits of the index, each with a read and a write port.
+
+    Members: `dst` and `src` are the pipeline's read ports: never both in one bank in one cycle (`bank` tells).
+    `write` is the pipeline's write port, `load` the mover's: never both in one bank in one cycle. `store` reads where
+    the pipeline does not. A read in the cycle of a write to the same entry gives the old contents.
+    Latency `READ_LATENCY`; back-pressure on `store` alone.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {
+                "dst": In(SramRead(cfg, Mem.ACC)),
+                "src": In(SramRead(cfg, Mem.ACC)),
+                "write": In(EntryWrite(cfg)),
+                "load": In(SramWrite(cfg, Mem.ACC)),
+                "store": In(StoreRead(cfg)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        """The banks, each with its choice of address; each reader chooses the bank that it asked."""
+        m, cfg = Module(), self.cfg
+        count = cfg.acc_banks
+        data = [self._bank(m, k) for k in range(count)]
+        readers = {"dst": self.dst.en, "src": self.src.en, "store": self.store.en & self.store.ready}
+        chosen = {}
+        for name, en in readers.items():
+            latest = Signal(range(count), name=f"{name}_bank")
+            with m.If(en):
+                m.d.sync += latest.eq(bank(cfg, getattr(self, name).addr))
+            chosen[name] = data[0] if count == 1 else Mux(latest, data[1], data[0])
+        m.d.comb += [self.dst.data.eq(chosen["dst"]), self.src.data.eq(chosen["src"])]
+        fresh, held = Signal(), Signal.like(self.store.data, reset_less=True)
+        m.d.sync += fresh.eq(readers["store"])
+        with m.If(fresh):
+            m.d.sync += held.eq(chosen["store"])
+        m.d.comb += self.store.data.eq(Mux(fresh, chosen["store"], held))
+        return m
+
+    def _bank(self, m: Module, k: int) -> Value:
+        """Bank `k`; returns what it read."""
+        cfg = self.cfg
+        depth = cfg.bank_depth
+        rows = (depth - 1).bit_length()
+        memory = Memory(shape=entry_bits(cfg, Mem.ACC), depth=depth, init=[])
+        m.submodules[f"bank_{k}"] = memory
+        lane = lane_bits(cfg, Mem.ACC)
+        write, read = memory.write_port(granularity=lane), memory.read_port()
+        dst, src, store = (Signal(name=f"{name}_{k}") for name in ("dst", "src", "store"))
+        m.d.comb += [
+            dst.eq(self.dst.en & (bank(cfg, self.dst.addr) == k)),
+            src.eq(self.src.en & (bank(cfg, self.src.addr) == k)),
+            store.eq(self.store.en & (bank(cfg, self.store.addr) == k)),
+            read.en.eq(dst | src | store),
+            read.addr.eq(Mux(dst, self.dst.addr[:rows], Mux(src, self.src.addr[:rows], self.store.addr[:rows]))),
+        ]
+        with m.If(bank(cfg, self.store.addr) == k):
+            m.d.comb += self.store.ready.eq(~dst & ~src)
+        compute, load = Signal(name=f"compute_{k}"), Signal(name=f"load_{k}")
+        m.d.comb += [
+            compute.eq(self.write.en & (bank(cfg, self.write.addr) == k)),
+            load.eq(bank(cfg, self.load.addr) == k),
+            write.en.eq(Mux(compute, ~0, Mux(load, self.load.en, 0))),
+            write.addr.eq(Mux(compute, self.write.addr[:rows], self.load.addr[:rows])),
+            write.data.eq(Mux(compute, self.write.data, repeated(cfg, Mem.ACC, self.load.data))),
+        ]
+        return read.data
+
+
+def bank(cfg: Config, addr: Value) -> Value:
+    """The bank of accumulator `addr`."""
+    return addr[(cfg.bank_depth - 1).bit_length() :] if cfg.acc_banks > 1 else C(0, 1)

@@ -1,0 +1,128 @@
+"""The bus side of STORE: bursts, write responses, tokens."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ...regs import Error
+from ..axi import INCR, OKAY, AxiWrite, beat_size
+from ..fifo import Fifo
+from ..layouts import INDEX_BITS
+from ..ports import ADDRESS_BITS, BURST_BEATS, OUTSTANDING, Fault, Token
+from .rows import row_layout
+
+
+def _burst_layout(cfg: Config) -> data.StructLayout:
+    return data.StructLayout({"addr": ADDRESS_BITS - beat_size(cfg), "len": 4})
+
+
+class StoreBursts(wiring.Component):
+    """Splits rows into bursts at 16-beat boundaries, ends them with `wlast`, and gives the tokens of answered ones.
+
+    Members: `row`, `beats`, `axi`, `to_compute`, `halt`, `idle` (nothing is in flight), `done` (nothing is left),
+    `fault` (bus error), `memory_wait`, `progress`.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        beat = data.StructLayout({"data": cfg.axi_bits, "strb": cfg.axi_bits // 8})
+        super().__init__(
+            {
+                "row": In(stream.Signature(row_layout(cfg))),
+                "beats": In(stream.Signature(beat)),
+                "axi": Out(AxiWrite(cfg)),
+                "to_compute": Out(Token()),
+                "halt": In(1),
+                "idle": Out(1),
+                "done": Out(1),
+                "ended": Out(1),
+                "fault": Out(Fault()),
+                "memory_wait": Out(1),
+                "progress": Out(1),
+            }
+        )
+
+    def elaborate(self, platform):
+        """The rest of the row; FIFOs of addresses, of lengths for the data, and of awaited answers."""
+        m, axi = Module(), self.axi
+        answer = data.StructLayout({"burst": 1, "last": 1, "push": 1, "index": INDEX_BITS})
+        m.submodules.lengths = lengths = Fifo(shape=range(BURST_BEATS), depth=OUTSTANDING)
+        m.submodules.answers = answers = Fifo(shape=answer, depth=OUTSTANDING)
+        m.submodules.addresses = addresses = Fifo(shape=_burst_layout(self.cfg), depth=1)
+        valid, row = Signal(), Signal.like(self.row.payload, reset_less=True)
+        to_boundary, length = Signal(range(BURST_BEATS + 1)), Signal(range(BURST_BEATS + 1))
+        final = Signal()  # the row's next burst is its last; known ahead, as `row.ready` depends on it
+        go, empty, room, flying = Signal(), Signal(), Signal(), Signal(range(OUTSTANDING + 1))
+        m.d.comb += [
+            to_boundary.eq(BURST_BEATS - row.addr[:4]),
+            length.eq(Mux(final, row.beats[:5], to_boundary)),
+            empty.eq(row.entries == 0),
+            room.eq(addresses.i.ready & lengths.i.ready & (flying != OUTSTANDING)),
+            go.eq(valid & ~self.halt & answers.i.ready & (empty | room)),
+            self.row.ready.eq(~valid | (go & final)),
+            answers.i.valid.eq(go),
+            answers.i.payload.burst.eq(~empty),
+            answers.i.payload.last.eq(final & row.last),
+            answers.i.payload.push.eq(row.push),
+            answers.i.payload.index.eq(row.index),
+            lengths.i.valid.eq(go & ~empty),
+            lengths.i.payload.eq(length - 1),
+            addresses.i.valid.eq(go & ~empty),
+            addresses.i.payload.addr.eq(row.addr),
+            addresses.i.payload.len.eq(length - 1),
+            addresses.o.ready.eq(axi.awready),
+            axi.awvalid.eq(addresses.o.valid),
+            axi.awaddr.eq(addresses.o.payload.addr << beat_size(self.cfg)),
+            axi.awlen.eq(addresses.o.payload.len),
+            axi.awsize.eq(beat_size(self.cfg)),
+            axi.awburst.eq(INCR),
+        ]
+        with m.If(self.row.ready):
+            m.d.sync += [valid.eq(self.row.valid), row.eq(self.row.payload)]
+            m.d.sync += final.eq(self.row.payload.beats + self.row.payload.addr[:4] <= BURST_BEATS)
+        with m.Elif(go):
+            m.d.sync += final.eq(row.beats <= to_boundary + BURST_BEATS)
+            m.d.sync += [row.addr.eq(((row.addr >> 4) + 1) << 4), row.beats.eq(row.beats - length)]
+        m.d.sync += flying.eq(flying + (go & ~empty) - (axi.bvalid & axi.bready))
+        m.d.comb += [self.idle.eq(flying == 0), self.done.eq(~valid & ~answers.o.valid)]
+        self._data(m, lengths)
+        self._answers(m, answers)
+        m.d.comb += [
+            self.progress.eq(axi.awvalid & axi.awready | axi.wvalid & axi.wready | axi.bvalid & axi.bready),
+            self.memory_wait.eq(
+                (axi.awvalid & ~axi.awready)
+                | (axi.wvalid & ~axi.wready)
+                | (answers.o.valid & answers.o.payload.burst & ~axi.bvalid & ~axi.wvalid & ~valid)
+            ),
+        ]
+        return m
+
+    def _data(self, m: Module, lengths) -> None:
+        axi, count = self.axi, Signal(range(BURST_BEATS))
+        m.d.comb += [
+            axi.wvalid.eq(self.beats.valid & lengths.o.valid),
+            axi.wdata.eq(self.beats.payload.data),
+            axi.wstrb.eq(self.beats.payload.strb),
+            axi.wlast.eq(count == lengths.o.payload),
+            self.beats.ready.eq(axi.wready & lengths.o.valid),
+            lengths.o.ready.eq(axi.wvalid & axi.wready & axi.wlast),
+        ]
+        with m.If(axi.wvalid & axi.wready):
+            m.d.sync += count.eq(Mux(axi.wlast, 0, count + 1))
+
+    def _answers(self, m: Module, answers) -> None:
+        """Takes a response, or a NOP; the token of the last one is given in the same cycle."""
+        head, gives = answers.o.payload, Signal()
+        came = ~head.burst | self.axi.bvalid
+        m.d.comb += [
+            gives.eq(answers.o.valid & head.last & head.push),
+            self.to_compute.valid.eq(gives & came & ~self.halt),
+            self.axi.bready.eq(answers.o.valid & head.burst & (~gives | self.to_compute.ready | self.halt)),
+            answers.o.ready.eq(came & (~gives | self.to_compute.ready | self.halt)),
+            self.ended.eq(answers.o.valid & answers.o.ready & head.last),
+        ]
+        with m.If(self.axi.bvalid & self.axi.bready & (self.axi.bresp != OKAY) & (self.fault.code == Error.NONE)):
+            m.d.sync += [self.fault.code.eq(Error.WRITE_RESPONSE), self.fault.index.eq(head.index)]

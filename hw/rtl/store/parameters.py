@@ -1,0 +1,69 @@
+"""LOAD of PAR, which the store queue executes."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ...isa import Mem, Op
+from ..layouts import INDEX_BITS, insn_layout
+from ..load.mover import Mover, move_of
+from ..load.writer import writer_members
+from ..ports import command_signature, request_signature
+
+
+class StoreLoads(wiring.Component):
+    """Passes the store queue's instructions on, in order; of a LOAD of PAR, when it is executed, an empty STORE that
+    gives its token.
+
+    Members: `cmd`, `o`, `req` and `beats` the read port, `write_par`, `hold` (parameters are in use: write none),
+    `idle`, `fault`, `bytes`, `memory_wait`, `progress`: as of `Mover`.
+    No latency for STORE, the mover's for LOAD. Back-pressure: what follows a LOAD waits for it.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        members = writer_members(cfg, (Mem.PAR,))
+        del members["done"]  # which goes to `o`
+        super().__init__(
+            {
+                "cmd": In(command_signature()),
+                "o": Out(command_signature()),
+                "req": Out(request_signature(cfg)),
+                **members,
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        """The mover, and what its LOAD becomes."""
+        m, cfg = Module(), self.cfg
+        m.submodules.mover = mover = Mover(cfg, mems=(Mem.PAR,))
+        for name in ("req", "beats", "write_par", "fault"):
+            outer, inner = getattr(self, name), getattr(mover, name)
+            wiring.connect(m, inner, wiring.flipped(outer))
+        insn = Value.cast(self.cmd.payload.insn)
+        loads, loading, index = Signal(), Signal(), Signal(INDEX_BITS, reset_less=True)
+        done = Signal(128)
+        m.d.comb += [
+            loads.eq(data.View(insn_layout(cfg, "FINISH"), insn).op == Op.LOAD),
+            *move_of(cfg, self.cmd.payload, mover.cmd.payload),
+            mover.cmd.valid.eq(self.cmd.valid & loads & ~loading),
+            mover.hold.eq(self.hold),
+            mover.done.ready.eq(self.o.ready),
+            data.View(insn_layout(cfg, "STORE"), done).push_prev.eq(mover.done.payload.push_prev),
+            self.o.valid.eq(Mux(loading, mover.done.valid, self.cmd.valid & ~loads)),
+            self.o.payload.insn.eq(Mux(loading, done, insn)),
+            self.o.payload.index.eq(Mux(loading, index, self.cmd.payload.index)),
+            self.cmd.ready.eq(~loading & Mux(loads, mover.cmd.ready, self.o.ready)),
+            self.idle.eq(~loading),
+            self.bytes.eq(mover.bytes),
+            self.memory_wait.eq(mover.memory_wait),
+            self.progress.eq(mover.progress),
+        ]
+        with m.If(loading):
+            m.d.sync += loading.eq(~(mover.done.valid & self.o.ready))
+        with m.Else():
+            m.d.sync += [loading.eq(mover.cmd.valid & mover.cmd.ready), index.eq(self.cmd.payload.index)]
+        return m

@@ -1,0 +1,89 @@
+"""The post-processing unit: entries of int32 accumulators to entries of int8 outputs."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ...isa import Mem
+from ..compute.rescale import REQUANTISE_LATENCY
+from ..fifo import FIFO_LATENCY, Fifo
+from ..ports import Requantise, address_bits, group_bits, groups, multipliers
+
+ENTRIES = 16  # that may be inside: as many as enter in its latency, with one group per entry
+
+
+def latency(cfg: Config) -> int:
+    """Cycles from an entry to its outputs, where the multipliers are free."""
+    return groups(cfg) - 1 + REQUANTISE_LATENCY + FIFO_LATENCY
+
+
+class Ppu(wiring.Component):
+    """o[k] = min(max(zero_point + R(i[k] + bias), low), high), with the parameters of the lane's channel.
+
+    Members: `i` (entry `data`, PAR index `par`, and a `tag` that stays with it), `o`, `port` (the multipliers),
+    `idle` (nothing is inside).
+    R is that of hw/rtl/compute/rescale.py. Latency `latency(cfg)`, interval `groups(cfg)` cycles per entry.
+    Back-pressure: an entry is held at `i` until its last group has entered the multipliers; it begins when there is
+    room for its outputs, so the multipliers never wait.
+    """
+
+    def __init__(self, cfg: Config, *, tag: data.StructLayout):
+        self.cfg, self.tag = cfg, tag
+        word = {"data": cfg.acc_entry_bits, "par": address_bits(cfg, Mem.PAR), "tag": tag}
+        super().__init__(
+            {
+                "i": In(stream.Signature(data.StructLayout(word))),
+                "o": Out(stream.Signature(data.StructLayout({"data": cfg.out_entry_bits, "tag": tag}))),
+                "port": Out(Requantise(cfg)),
+                "idle": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        """Groups in, groups out; FIFOs of outputs and of tags."""
+        m, cfg, port = Module(), self.cfg, self.port
+        last = groups(cfg) - 1
+        m.submodules.tags = tags = Fifo(shape=self.tag, depth=ENTRIES)
+        room = Signal(range(ENTRIES + 1), init=ENTRIES)
+        group, enters, begins, leaves = Signal(group_bits(cfg)), Signal(), Signal(), Signal()
+        m.d.comb += [
+            port.en.eq(self.i.valid & ((group != 0) | (room != 0))),
+            port.group.eq(group),
+            port.par.eq(self.i.payload.par),
+            port.a.eq(self.i.payload.data),
+            enters.eq(port.en & port.ready),
+            begins.eq(enters & (group == 0)),
+            self.i.ready.eq(enters & (group == last)),
+            tags.i.valid.eq(self.i.ready),
+            tags.i.payload.eq(self.i.payload.tag),
+            tags.o.ready.eq(leaves),
+            leaves.eq(self.o.valid & self.o.ready),
+            self.o.payload.tag.eq(tags.o.payload),
+            self.idle.eq(room == ENTRIES),
+        ]
+        with m.If(enters):
+            m.d.sync += group.eq(group + 1)
+        m.d.sync += room.eq(room - begins + leaves)
+        self._collect(m, last)
+        return m
+
+    def _collect(self, m: Module, last: int) -> None:
+        """An entry of the groups that come back."""
+        m.submodules.outputs = outputs = Fifo(shape=self.cfg.out_entry_bits, depth=ENTRIES)
+        port, came = self.port, Signal(group_bits(self.cfg))
+        parts = [Signal(8 * multipliers(self.cfg), name=f"part_{k}", reset_less=True) for k in range(last)]
+        with m.If(port.o_en):
+            m.d.sync += came.eq(came + 1)
+            for k, part in enumerate(parts):
+                with m.If(came == k):
+                    m.d.sync += part.eq(port.o)
+        m.d.comb += [
+            outputs.i.valid.eq(port.o_en & (came == last)),
+            outputs.i.payload.eq(Cat(*parts, port.o)),
+            self.o.valid.eq(outputs.o.valid),
+            self.o.payload.data.eq(outputs.o.payload),
+            outputs.o.ready.eq(self.o.ready),
+        ]

@@ -1,0 +1,116 @@
+"""The front of STORE: instructions into rows of accumulators and where in DRAM they go."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ...isa import Mem
+from ..axi import beat_size
+from ..layouts import INDEX_BITS, insn_layout
+from ..load.beats import beat_shift
+from ..ports import ADDRESS_BITS, BEATS_BITS, command_signature
+
+PLAN_LATENCY = 2  # cycles from an instruction to its first row
+PAR_ROW_BITS = 23  # of the PAR index of any row that an instruction can name
+
+
+def row_layout(cfg: Config) -> data.StructLayout:
+    """`entries` accumulators from `base` on, which go to `beats` beats from beat address `addr`, part `part`.
+
+    With `quant` they are requantised with PAR entry `par`, and after every `width` of them with one `par_step` further.
+    """
+    return data.StructLayout(
+        {
+            "base": 33,
+            "entries": 32,
+            "addr": ADDRESS_BITS - beat_size(cfg),
+            "beats": BEATS_BITS,
+            "part": 6,
+            **({"quant": 1, "par": PAR_ROW_BITS, "par_step": 6, "width": 16} if "requant" in cfg.extensions else {}),
+            "last": 1,
+            "push": 1,
+            "index": INDEX_BITS,
+        }
+    )
+
+
+class StoreRows(wiring.Component):
+    """Turns a STORE into rows: one each, or a single one where they are adjacent; a row of 0 entries for a NOP.
+
+    Adjacent rows stay one where their parameters differ: what changes with them is told by `row_layout`.
+
+    Members: `cmd`, `row`, `idle`. Latency `PLAN_LATENCY`; one row per cycle.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__(
+            {"cmd": In(command_signature()), "row": Out(stream.Signature(row_layout(cfg))), "idle": Out(1)}
+        )
+
+    def elaborate(self, platform):
+        """First stage: the instruction; second: its rows."""
+        m, row = Module(), self.row.payload
+        taken, word, number = Signal(), Signal(128, reset_less=True), Signal(INDEX_BITS, reset_less=True)
+        push, index, base, entries = (Signal(n, reset_less=True) for n in (1, INDEX_BITS, 33, 32))
+        insn = data.View(insn_layout(self.cfg, "STORE"), word)
+        left, at, stride, size = (Signal(n, reset_less=True) for n in (16, 34, 16, 16))
+        over, last = Signal(), Signal()
+        m.d.comb += [
+            over.eq(~self.row.valid | (self.row.ready & last)),
+            self.cmd.ready.eq(~taken | over),
+            last.eq(left == 0),
+            self.idle.eq(~taken & ~self.row.valid),
+        ]
+        with m.If(self.cmd.ready):
+            m.d.sync += [taken.eq(self.cmd.valid), word.eq(self.cmd.payload.insn)]
+            m.d.sync += number.eq(self.cmd.payload.index)
+        with m.If(self.row.ready):
+            m.d.sync += [left.eq(left - 1), at.eq(at + stride), base.eq(base + size)]
+        dense = insn.x_stride == insn.x_size
+        nothing = (insn.x_size == 0) | (insn.y_size == 0)
+        with m.If(over):
+            m.d.sync += [
+                self.row.valid.eq(taken),
+                base.eq(insn.sram_base),
+                entries.eq(Mux(nothing, 0, insn.x_size * Mux(dense, insn.y_size, 1))),
+                push.eq(insn.push_prev),
+                index.eq(number),
+                left.eq(Mux(dense | nothing, 0, insn.y_size - 1)),
+                at.eq(insn.dram_base),
+                stride.eq(insn.x_stride),
+                size.eq(insn.x_size),
+            ]
+        if "requant" in self.cfg.extensions:
+            self._parameters(m, word, over)
+        shift = beat_shift(self.cfg, Mem.OUT)
+        m.d.comb += [row.base.eq(base), row.entries.eq(entries), row.push.eq(push), row.index.eq(index)]
+        m.d.comb += row.last.eq(last)
+        if shift >= 0:
+            m.d.comb += [row.addr.eq(at << shift), row.beats.eq(entries << shift)]
+        else:
+            part = at[:-shift]
+            m.d.comb += [
+                row.addr.eq(at >> -shift),
+                row.part.eq(part),
+                row.beats.eq((part + entries + ((1 << -shift) - 1)) >> -shift),
+            ]
+        return m
+
+    def _parameters(self, m: Module, word, over) -> None:
+        """What a requantising STORE says besides."""
+        row, insn = self.row.payload, data.View(insn_layout(self.cfg, "STOREQ"), word)
+        quant, par, step, width = (Signal(n, reset_less=True) for n in (1, PAR_ROW_BITS, 6, 16))
+        with m.If(self.row.ready):
+            m.d.sync += par.eq(par + step)
+        with m.If(over):
+            m.d.sync += [
+                quant.eq(insn.mem == Mem.OUTQ),
+                par.eq(insn.par_base),
+                step.eq(insn.par_step),
+                width.eq(insn.x_size),
+            ]
+        m.d.comb += [row.quant.eq(quant), row.par.eq(par), row.par_step.eq(step), row.width.eq(width)]

@@ -1,0 +1,135 @@
+"""The store unit: low bits of accumulators, or what the post-processing unit makes of them, to DRAM in strided rows."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ...isa import Mem
+from ...regs import Error
+from ..axi import AxiWrite
+from ..fifo import FIFO_LATENCY, Fifo
+from ..layouts import insn_layout
+from ..ports import (
+    Requantise,
+    SramWrite,
+    StoreRead,
+    Token,
+    beat_signature,
+    command_signature,
+    request_signature,
+    unit_members,
+)
+from . import ppu
+from .bursts import StoreBursts
+from .packer import StorePack
+from .parameters import StoreLoads
+from .rows import StoreRows
+
+ADDRESS_LATENCY = 2 + FIFO_LATENCY  # cycles from a row to its first burst's address on the bus
+DATA_LATENCY = 3  # cycles from a row to its first beat on the bus, where the accumulators are free
+
+
+def quantised_latency(cfg: Config) -> int:
+    """`DATA_LATENCY` of a requantising STORE."""
+    return DATA_LATENCY + ppu.latency(cfg)
+
+
+class Store(wiring.Component):
+    """dram[base + y * x_stride + x] = low out_bits of every element of acc[sram_base + y * x_size + x].
+
+    With extension `requant` also int8 of them under PAR entry par_base + y * par_step (hw/rtl/store/ppu.py), and LOAD
+    of PAR.
+
+    Members: `cmd` the store queue, `from_compute` and `to_compute` its tokens, `acc` the accumulators, `axi`, and those
+    of every unit; with `requant` the multipliers `requantise`, the read port `req`, `beats`, and `write_par`.
+    Latency `PLAN_LATENCY` + `ADDRESS_LATENCY` to the address, `PLAN_LATENCY` + `DATA_LATENCY` to the data. Interval one
+    beat per cycle, or one entry where that is smaller; rows and instructions follow each other without a pause.
+    The token is given after the last write response, while the next instructions already write. Back-pressure: the
+    accumulators, the multipliers, the bus, `OUTSTANDING` unanswered bursts. After `halt`, bursts whose address is out
+    are completed.
+    A LOAD of PAR is requested at once and written when all accumulators before it are read; what follows it waits until
+    then, and its token comes in order.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        post = {
+            "requantise": Out(Requantise(cfg)),
+            "req": Out(request_signature(cfg)),
+            "beats": In(beat_signature(cfg)),
+            "write_par": Out(SramWrite(cfg, Mem.PAR)),
+        }
+        super().__init__(
+            {
+                "cmd": In(command_signature()),
+                "from_compute": In(Token()),
+                "to_compute": Out(Token()),
+                "acc": Out(StoreRead(cfg)),
+                "axi": Out(AxiWrite(cfg)),
+                **(post if "requant" in cfg.extensions else {}),
+                **unit_members(),
+            }
+        )
+
+    def elaborate(self, platform):
+        """Rows go to the splitter (addresses) and to the packer (data); responses come back to the splitter."""
+        m, cfg, activity = Module(), self.cfg, self.activity
+        m.submodules.rows = rows = StoreRows(cfg)
+        m.submodules.bursts = bursts = StoreBursts(cfg)
+        m.submodules.pack = pack = StorePack(cfg)
+        flags = data.View(insn_layout(cfg, "FINISH"), Value.cast(self.cmd.payload.insn))
+        permitted, may = ~flags.pop_prev | self.from_compute.valid, Signal()
+        queue = command_signature().create()  # of instructions that have their tokens
+        # registers between the rows and the answers that bursts wait for
+        m.submodules.waiting = waiting = Fifo(shape=rows.row.payload.shape(), depth=1)
+        both = pack.row.ready & waiting.i.ready
+        m.d.comb += [
+            may.eq(permitted & ~self.halt),
+            queue.valid.eq(self.cmd.valid & may),
+            queue.payload.eq(self.cmd.payload),
+            self.cmd.ready.eq(queue.ready & queue.valid),
+            self.from_compute.ready.eq(self.cmd.ready & flags.pop_prev),
+            rows.row.ready.eq(both),
+            waiting.i.valid.eq(rows.row.valid & both),
+            waiting.i.payload.eq(rows.row.payload),
+            pack.row.valid.eq(rows.row.valid & both & (rows.row.payload.entries != 0)),
+            pack.row.payload.eq(rows.row.payload),
+            bursts.halt.eq(self.halt),
+        ]
+        wiring.connect(m, waiting.o, bursts.row)
+        wiring.connect(m, bursts.to_compute, wiring.flipped(self.to_compute))
+        wiring.connect(m, bursts.axi, wiring.flipped(self.axi))
+        wiring.connect(m, pack.acc, wiring.flipped(self.acc))
+        wiring.connect(m, pack.beats, bursts.beats)
+        left, blocks = [~rows.idle, waiting.o.valid, ~bursts.done, ~pack.idle], [bursts, pack]
+        nbytes, memory_wait = pack.bytes, bursts.memory_wait
+        if "requant" in cfg.extensions:
+            m.submodules.loads = loads = StoreLoads(cfg)
+            for name in ("req", "beats", "write_par"):
+                wiring.connect(m, getattr(loads, name), wiring.flipped(getattr(self, name)))
+            wiring.connect(m, pack.requantise, wiring.flipped(self.requantise))
+            wiring.connect(m, queue, loads.cmd)
+            wiring.connect(m, loads.o, rows.cmd)
+            m.d.comb += loads.hold.eq(~rows.idle | ~pack.idle)
+            left, blocks = [*left, ~loads.idle], [*blocks, loads]
+            nbytes, memory_wait = nbytes + loads.bytes, memory_wait | loads.memory_wait
+        else:
+            wiring.connect(m, queue, rows.cmd)
+        m.d.comb += [
+            self.idle.eq(bursts.idle & (self.halt | ~Cat(left).any())),
+            activity.busy.eq(Cat(left).any()),
+            activity.token_wait.eq(self.cmd.valid & ~permitted),
+            activity.memory_wait.eq(memory_wait),
+            activity.insn.eq(self.cmd.ready),
+            activity.ended.eq(bursts.ended),
+            activity.bytes.eq(nbytes),
+            activity.progress.eq(self.cmd.ready | Cat(block.progress for block in blocks).any()),
+        ]
+        with m.If(self.fault.code == Error.NONE):
+            for block in reversed(blocks):
+                with m.If(block.fault.code != Error.NONE):
+                    m.d.sync += [self.fault.code.eq(block.fault.code), self.fault.index.eq(block.fault.index)]
+        return m

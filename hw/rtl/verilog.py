@@ -1,0 +1,50 @@
+"""Verilog of the core."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from amaranth.back import verilog
+from amaranth.hdl import ClockDomain, Module, Signal, Value
+
+from ..config import Config
+from .core import Core, check_ports
+
+
+def top_name(cfg: Config) -> str:
+    """The name of the top module."""
+    return "tilewright_" + (re.sub(r"\W", "_", cfg.name) or "custom")
+
+
+def to_verilog(cfg: Config, *, name: str = "") -> str:
+    """The core of `cfg` as Verilog text; its top module is `name`, or `top_name(cfg)`.
+
+    Ports are flat and joined by `_`: `m_load0_araddr`, `s_axil_awaddr`, `clk`, `rst`.
+    Raises `UnsupportedError` for a configuration that the core is not made for.
+    """
+    check_ports(cfg)
+    core, clk, rst = Core(cfg), Signal(), Signal()
+    signals = {"_".join(map(str, path)): value for path, _, value in core.signature.flatten(core)}
+    ports = {name: (Value.cast(value), None) for name, value in {"clk": clk, "rst": rst, **signals}.items()}
+    top = _clocked(core, clk, rst)
+    return verilog.convert(top, name=name or top_name(cfg), ports=ports, strip_internal_attrs=True, emit_src=False)
+
+
+def _clocked(core: Core, clk: Signal, rst: Signal) -> Module:
+    """`core` with `rst` through a register: no gate waits for a pin, and a simulator need not ask it in every cycle."""
+    m = Module()
+    held = Signal(init=1)
+    pins, sync = ClockDomain("pins", reset_less=True), ClockDomain("sync")
+    pins.clk = sync.clk = clk
+    sync.rst = held
+    m.domains += [pins, sync]
+    m.d.pins += held.eq(rst)
+    m.submodules.core = core
+    return m
+
+
+def emit(cfg: Config, path: str | Path) -> str:
+    """Write the core of `cfg` to `path`; returns the name of its top module."""
+    Path(path).write_text(to_verilog(cfg))
+    return top_name(cfg)

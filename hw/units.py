@@ -1,0 +1,145 @@
+"""The units, declared once: the command queue that each executes, its neighbours, what it counts, how it reads.
+
+Registers, circuit, models, driver and programs iterate over `units(cfg)`, `queues(cfg)`, `channels(cfg)`,
+`counters(cfg)` and `readers(cfg)`; nothing lists the units again. A further compute unit is a row of `COMPUTE_UNITS`
+with a member of `Queue`, and a name in `Config.units`.
+
+Dependence tokens pass between neighbours of a ring of `RING` places, of which a queue's number is one. Without a fourth
+unit the ring is open: nothing is before the load queue, nothing behind the store queue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from .config import Config
+
+RING = 4  # an instruction's flags name two neighbours, so a queue has no more
+POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = "pop_prev", "pop_next", "push_prev", "push_next"
+FLAGS = (POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT)  # of an instruction, in the order of its bits
+LOAD_PORTS = 2  # that readers can be spread over
+# what every unit counts
+COUNTERS = {
+    "BUSY": "cycles executing",
+    "TOKEN_WAIT": "cycles waiting for dependence tokens",
+    "MEMORY_WAIT": "cycles waiting for memory",
+    "INSNS": "instructions executed",
+    "BYTES": "bytes moved",
+}
+
+
+class Queue(IntEnum):
+    """Command queues: each number is a place in the ring, and the position of its unit in `units(cfg)`."""
+
+    LOAD = 0
+    COMPUTE = 1
+    STORE = 2
+
+
+class Reader(NamedTuple):
+    """Who reads through a load port: it asks for up to `buffer` beats ahead; of two ports it uses `port`."""
+
+    name: str
+    buffer: int
+    port: int
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What executes the command queue `queue`.
+
+    `name` is that of its members, submodules and tracks, in upper case that of its registers. `buffer` are the beats
+    that it may ask for ahead, 0 for a unit that reads nothing from DRAM; `port` is its load port where there are two.
+    """
+
+    name: str
+    queue: Queue
+    buffer: int = 0
+    port: int = 1
+
+    def counter(self, what: str) -> str:
+        """The register that counts `what`, a key of `COUNTERS`."""
+        return f"{self.name.upper()}_{what}"
+
+
+class Channel(NamedTuple):
+    """Counted tokens from one queue to its neighbour."""
+
+    source: Queue
+    target: Queue
+
+    @property
+    def push(self) -> str:
+        """The flag with which an instruction of `source` gives a token."""
+        return PUSH_NEXT if _precedes(self.source, self.target) else PUSH_PREV
+
+    @property
+    def pop(self) -> str:
+        """The flag with which an instruction of `target` takes one."""
+        return POP_PREV if _precedes(self.source, self.target) else POP_NEXT
+
+    def __str__(self) -> str:
+        return f"{self.source.name} -> {self.target.name}"
+
+
+FETCH = Reader("fetch", 64, 1)
+_LOAD = Unit("load", Queue.LOAD, buffer=128, port=0)
+_STORE = Unit("store", Queue.STORE, buffer=64)  # which reads parameters alone
+# by their names in `Config.units`; the first executes the compute queue
+COMPUTE_UNITS: dict[str, Unit] = {"gemm": Unit("compute", Queue.COMPUTE, buffer=128)}
+
+
+def units(cfg: Config) -> tuple[Unit, ...]:
+    """The units of `cfg`, in the order of their queues."""
+    first, *others = (COMPUTE_UNITS[name] for name in cfg.units)
+    return (_LOAD, first, _STORE, *others)
+
+
+def queues(cfg: Config) -> tuple[Queue, ...]:
+    """The command queues of `cfg`; each is at the position of its number."""
+    return tuple(unit.queue for unit in units(cfg))
+
+
+def channels(cfg: Config) -> tuple[Channel, ...]:
+    """The token channels of `cfg`: one in each direction between neighbours."""
+    every = queues(cfg)
+    return tuple(Channel(a, b) for a in every for b in every if connected(a, b))
+
+
+def connected(a: Queue, b: Queue) -> bool:
+    """Whether token channels join the two queues, where a configuration has both."""
+    return _precedes(a, b) or _precedes(b, a)
+
+
+def absent_flags(cfg: Config, queue: Queue) -> tuple[str, ...]:
+    """The flags of an instruction of `queue` that name a neighbour which `cfg` does not have."""
+    used = {c.pop for c in channels(cfg) if c.target == queue} | {c.push for c in channels(cfg) if c.source == queue}
+    return tuple(flag for flag in FLAGS if flag not in used)
+
+
+def between(a: Queue, b: Queue) -> Queue:
+    """The queue that tokens from `a` to `b`, or back, pass where these are no neighbours."""
+    return Queue(min(a, b) + 1)
+
+
+def counters(cfg: Config) -> tuple[str, ...]:
+    """The names of the registers in which the units of `cfg` count."""
+    return tuple(unit.counter(what) for unit in units(cfg) for what in COUNTERS)
+
+
+def readers(cfg: Config) -> tuple[tuple[Reader, ...], ...]:
+    """Who reads through each load port of `cfg`, in the order of their turns."""
+    load, compute, *others = (Reader(unit.name, unit.buffer, unit.port) for unit in units(cfg) if unit.buffer)
+    every = (load, compute, FETCH, *others)
+    return tuple(
+        tuple(reader for reader in every if min(reader.port, cfg.load_ports - 1) == port)
+        for port in range(cfg.load_ports)
+    )
+
+
+def _precedes(a: int, b: int) -> bool:
+    """Whether `b` is the place behind `a`."""
+    return (a + 1) % RING == b

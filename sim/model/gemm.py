@@ -1,0 +1,261 @@
+"""GEMM and DWGEMM, the fast form of sim/spec.py's: a whole instruction as a few products of matrices or of vectors.
+
+Every loop is one of: rows `m` (steps dst and src, or dst alone), columns `n` (dst and wgt), reduction `k` (not dst),
+`b` (all three, a batch of products), or a repetition (none). Inputs and weights are gathered along their loops,
+
+    C[b, m, n] = sum over k of inp[src(b, m, k)] . wgt[wgt(b, n, k)],
+
+and C is added to `acc[dst(b, m, n)]`. The product is one of float32 matrices, cut along the reduction where a sum could
+pass 2**24: below that every partial sum is an integer that float32 holds, in whatever order it is formed.
+
+DWGEMM multiplies element by element: inputs and rows of weights are gathered for every visit, multiplied, and summed
+over the loops that keep the accumulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.isa import Mem, Op
+from .loops import DST, SRC, WGT, Axis, Nest, Triple, distinct, grid, trips, visits
+from .state import Action, State, loop_action
+
+_ELEMENTS = 1 << 20  # of each gathered matrix and of the result
+
+
+def gemm_action(state: State, f: dict[str, int]) -> Action:
+    """What executes the decoded GEMM or DWGEMM `f`."""
+    if f["reset"]:
+        return loop_action(state, f, lambda nest: _reset(state, nest))
+    product = Depthwise if f["op"] == Op.DWGEMM else Product
+    return loop_action(state, f, lambda nest: _multiply(state, nest, product, bool(f.get("overwrite"))))
+
+
+def exact_products(cfg: Config) -> int:
+    """Products of an input and a weight that float32 adds without rounding, whatever their values."""
+    return 1 << 26 - cfg.inp_bits - cfg.wgt_bits
+
+
+def _reset(state: State, nest: Nest) -> Iterator[Action]:
+    low, high = nest.limits(DST)
+    state.check(Mem.ACC, low, high)
+    touched = np.flatnonzero(visits(nest.axes, DST)) + low
+    if len(touched) == high - low + 1:
+        block = state.acc[low : high + 1]
+        yield lambda: block.fill(0)
+    else:
+        yield lambda: state.acc.__setitem__(touched, 0)
+
+
+def _multiply(state: State, nest: Nest, product: type[Product | Depthwise], overwrite: bool) -> Iterator[Action]:
+    for mem, column in ((Mem.ACC, DST), (Mem.INP, SRC)):
+        state.check(mem, *nest.limits(column))
+    product.check_weights(state, *nest.limits(WGT))
+    whole, times = _visible(nest, overwrite)
+    for piece in whole.pieces(lambda axes: product.elements(state.cfg, axes) <= _ELEMENTS, ordered=overwrite):
+        yield _piece(state, piece, times, product, overwrite)
+
+
+def _visible(nest: Nest, overwrite: bool) -> tuple[Nest, int]:
+    """The loops that make a difference, and how often the rest repeats them.
+
+    Of a loop that overwrites the same accumulators only the last trip is seen afterwards.
+    """
+    base, axes, times = list(nest.base), [], 1
+    for axis in nest.axes:
+        if overwrite and not axis.varies(DST):
+            base = [b + o for b, o in zip(base, axis.last())]
+        elif not any(axis.varies(c) for c in (DST, SRC, WGT)):
+            times *= axis.n
+        else:
+            axes.append(axis)
+    return Nest((base[0], base[1], base[2]), tuple(axes)), times
+
+
+def _piece(state: State, piece: Nest, times: int, product: type[Product | Depthwise], overwrite: bool) -> Action:
+    piece, more = _visible(piece, overwrite)  # what is left of an irregular axis may not vary any more
+    plan = state.plans.get(
+        (product, piece.axes, overwrite), lambda: product(state.cfg, piece.axes, overwrite), lambda p: p.nbytes
+    )
+    return lambda: plan.run(state, piece.base, times * more)
+
+
+def _kind(axis: Axis) -> str:
+    if not axis.varies(DST):
+        return "k"
+    if not axis.varies(WGT):
+        return "m"
+    return "b" if axis.varies(SRC) else "n"
+
+
+def _kinds(axes: Sequence[Axis]) -> dict[str, list[Axis]]:
+    return {kind: [axis for axis in axes if _kind(axis) == kind] for kind in "bmnk"}
+
+
+class Product:
+    """The product over `axes`, whatever the base: index tables and where the result goes."""
+
+    def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
+        b, m, n, k = _kinds(axes).values()
+        self.shape = tuple(map(trips, (b, m, n, k)))
+        self.inp_low, self.inp_rows = _rows([*b, *m], k, SRC, cfg.batch)
+        self.wgt_low, self.wgt_rows = _rows([*b, *n], k, WGT, cfg.block_out)
+        self.cut = max(1, exact_products(cfg) // cfg.block_in) * cfg.block_in
+        self.target = _target(cfg, axes, overwrite)
+        self.nbytes = self.inp_rows.nbytes + self.wgt_rows.nbytes + self.target.nbytes + 1024
+
+    @staticmethod
+    def check_weights(state: State, low: int, high: int) -> None:
+        """Raises `AccessError` unless the weight indices `low` to `high` exist."""
+        state.check(Mem.WGT, low, high)
+
+    @staticmethod
+    def elements(cfg: Config, axes: Sequence[Axis]) -> int:
+        """Elements of the largest matrix of the product over `axes`."""
+        b, m, n, k = map(trips, _kinds(axes).values())
+        rows, columns, depth = m * cfg.batch, n * cfg.block_out, k * cfg.block_in
+        return b * max(rows * depth, columns * depth, rows * columns)
+
+    def run(self, state: State, base: Triple, times: int) -> None:
+        """Add the product, `times` over, to the accumulators (or overwrite them)."""
+        cfg = state.cfg
+        b, m, n, k = self.shape
+        inp = _gather(state.inp, (base[SRC] + self.inp_low) * cfg.batch, self.inp_rows)
+        wgt = _gather(state.wgt, (base[WGT] + self.wgt_low) * cfg.block_out, self.wgt_rows)
+        depth = k * cfg.block_in
+        inp = inp.reshape((b, m * cfg.batch, depth) if b > 1 else (m * cfg.batch, depth))
+        wgt = wgt.reshape((b, n * cfg.block_out, depth) if b > 1 else (n * cfg.block_out, depth)).swapaxes(-1, -2)
+        if depth <= self.cut:
+            self.target.put(state.acc, base[DST], np.matmul(inp, wgt), times)
+            return
+        total = np.zeros(inp.shape[:-1] + wgt.shape[-1:], np.int32)
+        for at in range(0, depth, self.cut):
+            part = np.matmul(inp[..., at : at + self.cut], wgt[..., at : at + self.cut, :])
+            total += part.astype(np.int32)
+        self.target.put(state.acc, base[DST], total, times)
+
+
+class Depthwise:
+    """The element-wise products over `axes`, whatever the base, summed over those that keep the accumulator."""
+
+    def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
+        outer = [axis for axis in axes if axis.varies(DST)]
+        inner = [axis for axis in axes if not axis.varies(DST)]
+        self.shape = trips(outer), trips(inner), cfg.batch, cfg.block_in
+        self.inp_low, self.inp_rows = _rows(outer, inner, SRC, 1)
+        self.wgt_low, self.wgt_rows = _rows(outer, inner, WGT, 1)
+        # where it goes depends on dst alone: one row of the result per visit
+        self.target = _target(cfg, Nest((0, 0, 0), tuple(outer)).without(SRC, WGT).axes, overwrite)
+        self.nbytes = self.inp_rows.nbytes + self.wgt_rows.nbytes + self.target.nbytes + 1024
+
+    @staticmethod
+    def check_weights(state: State, low: int, high: int) -> None:
+        """Raises `AccessError` unless the rows `low` to `high` of the weights exist."""
+        state.check_rows(low, high)
+
+    @staticmethod
+    def elements(cfg: Config, axes: Sequence[Axis]) -> int:
+        """Products over `axes`."""
+        return trips(axes) * cfg.batch * cfg.block_in
+
+    def run(self, state: State, base: Triple, times: int) -> None:
+        """Add the products, `times` over, to the accumulators (or overwrite them)."""
+        n, k, batch, block = self.shape
+        entries = state.inp.reshape(-1, batch * block)[base[SRC] + self.inp_low :]
+        inp = entries.take(self.inp_rows, axis=0, mode="clip").reshape(n, k, batch, block)
+        rows = state.wgt[base[WGT] + self.wgt_low :]
+        wgt = rows.take(self.wgt_rows, axis=0, mode="clip").reshape(n, k, 1, block)
+        products = np.multiply(inp, wgt, dtype=np.int16)  # 128 * 128 fits
+        self.target.put(state.acc, base[DST], products.sum(axis=1, dtype=np.int32), times)
+
+
+def _target(cfg: Config, axes: tuple[Axis, ...], overwrite: bool) -> _Strided | _Scattered:
+    """Where the result over `axes` goes."""
+    regular = distinct([axis for axis in axes if axis.varies(DST)], DST)
+    return (_Strided if regular else _Scattered)(cfg, axes, overwrite)
+
+
+def _rows(outer: list[Axis], k: list[Axis], column: int, vectors: int) -> tuple[int, np.ndarray]:
+    """Rows of a scratchpad in the order of a matrix: entries of `outer`, their `vectors`, entries of `k`.
+
+    Returns the smallest entry offset, and the row numbers from there, intp.
+    """
+    entries = np.add.outer(grid(outer, column).reshape(-1), grid(k, column).reshape(-1))
+    low = int(entries.min())
+    rows = (entries[:, None, :] - low) * vectors + np.arange(vectors)[:, None]
+    return low, np.ascontiguousarray(rows, np.intp).reshape(-1)
+
+
+def _gather(memory: np.ndarray, first: int, rows: np.ndarray) -> np.ndarray:
+    # every index is known to be inside: "clip" saves the test that the default makes
+    return memory[first:].take(rows, axis=0, mode="clip").astype(np.float32)
+
+
+class _Strided:
+    """Accumulators at regular steps, each visited once: the result is added to a view of them."""
+
+    nbytes = 0
+
+    def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
+        self.overwrite, self.lanes = overwrite, cfg.lanes
+        # the result's dimensions: b, m, batch, n, block_out; the view's: steps from large to small, batch, block_out
+        kinds = _kinds(axes)
+        dims = [*kinds["b"], *kinds["m"], None, *kinds["n"]]
+        self.result = [axis.n if axis else cfg.batch for axis in dims] + [cfg.block_out]
+        by_step = sorted(((axis, i) for i, axis in enumerate(dims) if axis), key=lambda d: -abs(d[0].step[DST]))
+        self.order = [*(i for _, i in by_step), dims.index(None), len(dims)]
+        self.dims = tuple(axis.n for axis, _ in by_step)
+        self.strides = tuple(4 * self.lanes * axis.step[DST] for axis, _ in by_step)
+
+    def put(self, acc: np.ndarray, base: int, result: np.ndarray, times: int) -> None:
+        """Add `result` to, or put it into, the accumulators from `base` on."""
+        rows = result.reshape(self.result).transpose(self.order).astype(np.int32, order="C")
+        rows = rows.reshape(*self.dims, self.lanes)
+        if times != 1:
+            rows *= _int32(times)
+        view = np.ndarray(rows.shape, np.int32, acc, 4 * self.lanes * base, (*self.strides, 4))
+        if self.overwrite:
+            view[...] = rows
+        else:
+            view += rows
+
+
+class _Scattered:
+    """Accumulators in any order, repeated or not: the result is sorted by them first."""
+
+    def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
+        self.overwrite, self.batch, self.block = overwrite, cfg.batch, cfg.block_out
+        visited = [axis for axis in axes if _kind(axis) != "k"]
+        order = sorted(range(len(visited)), key=lambda i: "bmn".index(_kind(visited[i])))
+        # for each row of the result, its place in the instruction's sequence and its accumulator
+        place = np.arange(trips(visited)).reshape([axis.n for axis in visited]).transpose(order).reshape(-1)
+        index = grid(visited, DST).transpose(order).reshape(-1)
+        self.sorted = np.lexsort((place, index))
+        index = index[self.sorted]
+        first = np.concatenate([[True], index[1:] != index[:-1]])
+        self.starts = np.flatnonzero(first)
+        self.index = index[self.starts]
+        self.latest = self.sorted[np.concatenate([self.starts[1:], [len(index)]]) - 1]
+        b, m, n = (trips([axis for axis in visited if _kind(axis) == kind]) for kind in "bmn")
+        self.shape = b * m, self.batch, n, self.block
+        self.nbytes = 8 * (3 * len(index) + 2 * len(self.index))
+
+    def put(self, acc: np.ndarray, base: int, result: np.ndarray, times: int) -> None:
+        """Add `result` to, or put its latest rows into, the accumulators around `base`."""
+        rows = result.reshape(self.shape).transpose(0, 2, 1, 3).astype(np.int32, order="C")
+        rows = rows.reshape(-1, self.batch * self.block)
+        if times != 1:
+            rows *= _int32(times)
+        if self.overwrite:
+            acc[self.index + base] = rows[self.latest]
+        elif len(self.index) == len(rows):
+            acc[self.index + base] += rows[self.sorted]
+        else:
+            acc[self.index + base] += np.add.reduceat(rows[self.sorted], self.starts, axis=0, dtype=np.int32)
+
+
+def _int32(value: int) -> np.int32:
+    return np.int32((value + (1 << 31)) % (1 << 32) - (1 << 31))

@@ -1,0 +1,120 @@
+"""The memories of sim/spec.py as arrays, and what makes instructions on them fast.
+
+Elements are int8 or int32 in contiguous rows, so that an instruction is a view or a gather; micro-op lists, index
+tables and actions are remembered from instruction to instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.errors import AccessError
+from ...hw.isa import PAR, Isa, Mem, depth, entry_bytes
+from ..lru import Lru
+from .loops import Nest, factor
+
+Action = Callable[[], object]  # executes; what it returns means nothing
+
+_PLAN_BYTES = 64 << 20  # index tables kept
+_KERNEL_BYTES = 8 << 20  # micro-op lists kept
+_PIECES = 16  # of one instruction kept ready to run; longer instructions are cut anew each time
+
+
+class State:
+    """Scratchpads and DRAM.
+
+    Narrow values are held as int8, whatever their width in DRAM, one row per vector that a product reads: `inp`
+    (entries * batch, block_in), `wgt` (entries * block_out, block_in). `acc` is int32 (entries, batch * block_out),
+    `uop` the micro-op words, `dram` uint8 bytes. `par` has the decoded fields of the post-processing parameters, int64
+    (entries, block_out) each.
+    """
+
+    def __init__(self, cfg: Config, dram: np.ndarray):
+        self.cfg, self.isa, self.dram = cfg, Isa(cfg), dram
+        self.depth = {mem: depth(cfg, mem) for mem in Mem}
+        self.entry_bytes = {mem: entry_bytes(cfg, mem) for mem in Mem}
+        self.inp = np.zeros((cfg.inp_depth * cfg.batch, cfg.block_in), np.int8)
+        self.wgt = np.zeros((cfg.wgt_depth * cfg.block_out, cfg.block_in), np.int8)
+        self.acc = np.zeros((cfg.acc_depth, cfg.lanes), np.int32)
+        self.uop = np.zeros(cfg.uop_depth, np.uint32)
+        self.par = {name: np.zeros((cfg.par_entries, cfg.block_out), np.int64) for name in PAR.fields}
+        self.plans: Lru = Lru(_PLAN_BYTES)
+        self._kernels: Lru[Nest] = Lru(_KERNEL_BYTES)
+        self._ranges: dict[tuple[int, int], Nest] = {}  # kernels by place, while the micro-op buffer is unchanged
+
+    def array(self, mem: Mem) -> np.ndarray:
+        """The scratchpad of vectors or micro-ops that `mem` addresses."""
+        return {Mem.UOP: self.uop, Mem.INP: self.inp, Mem.WGT: self.wgt}.get(mem, self.acc)
+
+    def uops_changed(self) -> None:
+        """Micro-ops were loaded: places hold other kernels now."""
+        self._ranges.clear()
+
+    def kernel(self, begin: int, end: int) -> Nest:
+        """The micro-ops `begin:end` as loops; the same object as long as they are the same and still remembered."""
+        nest = self._ranges.get((begin, end))
+        if nest is None:
+            words = self.uop[begin:end]
+            nest = self._kernels.get(words.tobytes(), lambda: self._factor(words), lambda _: 32 * len(words) + 512)
+            self._ranges[begin, end] = nest
+        return nest
+
+    def _factor(self, words: np.ndarray) -> Nest:
+        fields = self.isa.uop.decode(words.astype(np.uint64)[:, None])
+        return factor(np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1))
+
+    def check(self, mem: Mem, low: int, high: int) -> None:
+        """Raises `AccessError` unless entries `low` to `high` of the scratchpad of `mem` exist."""
+        if low < 0 or high >= self.depth[mem]:
+            raise AccessError(f"{mem.name} entries {low}..{high} are outside 0..{self.depth[mem] - 1}")
+
+    def check_rows(self, low: int, high: int) -> None:
+        """Raises `AccessError` unless rows `low` to `high` of the weights exist."""
+        rows = len(self.wgt)
+        if low < 0 or high >= rows:
+            raise AccessError(f"WGT rows {low}..{high} are outside 0..{rows - 1}")
+
+
+def nothing() -> None:
+    """The action of an instruction that moves and computes nothing."""
+
+
+def loop_action(state: State, f: dict[str, int], prepare: Callable[[Nest], Iterator[Action]]) -> Action:
+    """What executes the GEMM or ALU instruction `f`.
+
+    `prepare` turns the instruction's nest into actions, to run in order; it is asked again when the micro-ops change.
+    Raises `AccessError` for micro-ops that do not exist.
+    """
+    begin, end = f["uop_bgn"], f["uop_end"]
+    if end < begin:
+        raise AccessError(f"micro-ops end at {end}, before they begin at {begin}")
+    if end > state.cfg.uop_depth:
+        raise AccessError(f"micro-ops {begin}..{end - 1} are outside 0..{state.cfg.uop_depth - 1}")
+    if begin == end or not f["iter_out"] or not f["iter_in"]:
+        return nothing
+    loops = [
+        (f[f"iter_{loop}"], (f[f"dst_{loop}"], f[f"src_{loop}"], f.get(f"wgt_{loop}", 0))) for loop in ("out", "in")
+    ]
+    bound: Nest | None = None
+    ready: list[Action] = []
+
+    def execute() -> None:
+        nonlocal bound, ready
+        kernel = state.kernel(begin, end)
+        if kernel is not bound:
+            actions = prepare(kernel.within(loops))
+            ready = list(islice(actions, _PIECES + 1))
+            if len(ready) > _PIECES:
+                bound = None
+                for action in chain(ready, actions):
+                    action()
+                return
+            bound = kernel
+        for action in ready:
+            action()
+
+    return execute

@@ -1,0 +1,77 @@
+"""Queues and dependence tokens, the fast form of `order` in sim/spec.py: channels by number, each queue by its head.
+
+Each instruction waits at the head of its queue until every channel that it pops holds a token, takes one of each,
+executes, and gives one to every channel that it pushes. No datum decides what waits, so the order is found before
+anything executes, and once for a program that runs again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.errors import DeadlockError, ExecutionError, TokenError
+from ...hw.units import Channel, Queue, channels, queues
+from ...runtime.tokens import deadlock_text, left_over_text, popped, pushed
+
+
+class Node(NamedTuple):
+    """What ordering needs of an instruction: its queue, and the channels (by number) that it pops and pushes."""
+
+    queue: Queue
+    pops: tuple[int, ...]
+    pushes: tuple[int, ...]
+
+
+def node(every: Sequence[Channel], queue: Queue, f: dict[str, int]) -> Node:
+    """The node of the decoded instruction `f`; `every` channel counts by its place."""
+    return Node(queue, *(tuple(map(every.index, named(every, queue, f))) for named in (popped, pushed)))
+
+
+def schedule(
+    cfg: Config, nodes: Sequence[Node], at: Callable[[int], str], rng: np.random.Generator | None = None
+) -> list[int]:
+    """The order in which `nodes` execute, the last of which is FINISH.
+
+    The first in the program goes first among those that may; with `rng` any of them, so that every legal
+    interleaving can come about. `at(k)` names instruction k. Raises `DeadlockError`, `TokenError` for more tokens in a
+    channel than it holds or for tokens left over, `ExecutionError` where something executes after FINISH.
+    """
+    every, named = channels(cfg), queues(cfg)
+    waiting: list[list[int]] = [[] for _ in named]
+    for k, n in enumerate(nodes):
+        waiting[n.queue].append(k)
+    heads, tokens, order = [0] * len(named), [0] * len(every), []
+    while True:
+        ready = []
+        for queue, head in zip(waiting, heads):
+            if head < len(queue):
+                k = queue[head]
+                if all(tokens[c] for c in nodes[k].pops):
+                    ready.append(k)
+        if not ready:
+            break
+        k = min(ready) if rng is None else ready[int(rng.integers(len(ready)))]
+        n = nodes[k]
+        heads[n.queue] += 1
+        order.append(k)
+        for c in n.pops:
+            tokens[c] -= 1
+        for c in n.pushes:
+            tokens[c] += 1
+            if tokens[c] > cfg.token_depth:
+                raise TokenError(f"{at(k)}: {tokens[c]} tokens {every[c]}; the channel holds {cfg.token_depth}", k)
+    if len(order) < len(nodes):
+        stuck = [queue[head] if head < len(queue) else None for queue, head in zip(waiting, heads)]
+        text = deadlock_text(zip(named, stuck), lambda k: [every[c] for c in nodes[k].pops if not tokens[c]], at)
+        raise DeadlockError(text, min(k for k in stuck if k is not None))
+    if order[-1] != len(nodes) - 1:
+        raise ExecutionError(f"{at(order[-1])} executes after FINISH: nothing orders FINISH behind it", order[-1])
+    for c, left in enumerate(tokens):
+        if left:
+            last = max(k for k, n in enumerate(nodes) if c in n.pushes)
+            raise TokenError(left_over_text(every[c], left, at(last)), last)
+    return order

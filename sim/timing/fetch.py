@@ -1,0 +1,77 @@
+"""The fetch unit as the timing model sees it (hw/rtl/fetch.py)."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ...hw import stages
+from ...hw.config import Config
+from ...hw.isa import INSN_BYTES
+from ...hw.rtl import fetch, fifo, read_port
+from .program import Columns
+from .read_port import NEVER, SPLIT, Client
+from .units import Unit
+
+
+class Fetch(Client):
+    """The fetch unit: instructions in the order of the program to the queues, as far as these have room."""
+
+    def __init__(self, cfg: Config, program: Columns, address: int, units: list[Unit], buffer: int):
+        super().__init__(buffer)
+        self._units, self._room = units, cfg.queue_depth + 1
+        self._queue = program.queue.tolist()
+        self._count, self._at = program.count, 0
+        beat = cfg.axi_bits // 8
+        self._ready: deque[tuple[int, int, int]] = deque()  # bursts: beats, cycle of the last one, beats in all so far
+        self._per_insn = stages.beats(cfg, INSN_BYTES)
+        self._latest = -1  # cycle in which the latest instruction left
+        self._beats, self._need = 0, 0
+        self.address, self.left = address // beat, -(-program.count * INSN_BYTES // beat)
+        self.valid = 1 + SPLIT
+        self.idle = NEVER
+        self.waits_for: Unit | None = None
+        self.update()
+
+    def accept(self, free: int) -> None:
+        """There is one request alone."""
+
+    def burst(self, beats: int, end: int, final: bool) -> None:
+        """Beats arrive."""
+        self._ready.append((beats, end + read_port.BEAT_LATENCY, self.asked))
+        self.deliver()
+
+    def resume(self) -> None:
+        """The queue that was full has room."""
+        self.waits_for = None
+        bursts = len(self._ready)
+        self.deliver()
+        if len(self._ready) < bursts:
+            self.update()
+            if self.port is not None:
+                self.port.plan()
+
+    def deliver(self) -> None:
+        """Hand out instructions whose words are here to queues that have room."""
+        ready, per = self._ready, self._per_insn
+        while ready:
+            beats, end, total = ready[0]
+            while (self._at + 1) * per <= total:
+                unit = self._units[self._queue[self._at]]
+                word, soonest = end - total + (self._at + 1) * per, self._latest + per - 1
+                put = (word if word > soonest else soonest) + fetch.FETCH_LATENCY
+                full = len(unit.arrivals) - self._room
+                if full >= 0:
+                    if full >= len(unit.taken):
+                        self.waits_for, unit.fetch = unit, self
+                        return
+                    if unit.taken[full] >= put:
+                        put = unit.taken[full] + 1
+                unit.arrivals.append(put + fifo.FIFO_LATENCY)
+                self._latest = put
+                self._at += 1
+                if unit.at == len(unit.arrivals) - 1:
+                    unit.wake()
+                if self._at == self._count:
+                    self.idle = put + 1
+            self.taken.append((total, max(end, self._latest - 1), 1))
+            ready.popleft()

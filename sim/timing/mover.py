@@ -1,0 +1,303 @@
+"""The mover of loads as the timing model sees it: instructions to requests, beats to entries (hw/rtl/load/mover.py)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from ...hw.rtl import fifo, read_port
+from ...hw.rtl.load import mover
+from .program import Move
+from .read_port import ADDRESS, BURST_BEATS, NEVER, SPLIT, Client
+
+_DESCRIPTORS = mover.DESCRIPTORS + 1  # tiles between planner and walker, with the one that is walked
+_TOLD = fifo.FIFO_LATENCY + mover.WALK_LATENCY  # cycles from a tile's description to its first entry's place
+_IDLE_STEP = 1  # cycles of an entry that needs no data
+
+
+class _Tile:
+    """A move on its way: `told` is the cycle in which its description leaves the planner."""
+
+    __slots__ = ("at", "move", "rows", "told")
+
+    def __init__(self, at: int, move: Move, told: int):
+        self.at, self.move, self.told, self.rows = at, move, told, move.rows
+
+
+class Mover(Client):
+    """Front: one move after another becomes requests. Back: the entries of each are written as their beats come.
+
+    `hold(at)` is the first cycle in which that instruction's first entry may be written, `NEVER` while unknown.
+    `over` is the cycle in which the front is done with the latest move, `NEVER` while that is unknown. `done(at, first,
+    cycle, waited)` is called in order for each instruction `at`, whose first entry is written in cycle `first`, whose
+    token is due in cycle `cycle`, and which waited for beats for `waited` cycles; `ready()` when `over` becomes known.
+    """
+
+    def __init__(
+        self,
+        buffer: int,
+        done: Callable[[int, int, int, int], None],
+        ready: Callable[[], None],
+        hold: Callable[[int], int] = lambda at: -1,
+    ):
+        super().__init__(buffer)
+        self._done, self._ready, self._hold = done, ready, hold
+        self.over, self.begun = -1, -1
+        self._rows = self._unit = self._asked_row = 0
+        self._move: Move | None = None
+        self._told = -1
+        self._put = self._s1 = (
+            self._s2
+        ) = -NEVER  # cycles of the latest requests: given, in the splitter, the one before
+        self._splitter = -1  # first cycle in which the splitter is free
+        self._popped: deque[int] = deque([-NEVER] * _DESCRIPTORS, _DESCRIPTORS)
+        self._tiles: deque[_Tile] = deque()
+        self._place, self._first, self._waited = -1, -1, 0  # of the next entry, the tile's first one
+        self._left = 0  # units of the row that are not here
+        self._open = False  # the first tile is being written
+        self._backlog: deque[tuple[int, int, bool, int]] = deque()  # bursts of tiles whose `hold` is unknown
+        self.pauses: list[tuple[int, int]] = []  # cycles without a beat that was due: from, to
+
+    def start(self, at: int, move: Move, cycle: int) -> None:
+        """Take `move` of instruction `at` in `cycle`. `over` must be known."""
+        begun = cycle + mover.TILE_LATENCY
+        if begun <= self.over:
+            begun = self.over + 1
+        told = begun
+        if self._popped[0] >= told:
+            told = self._popped[0] + 1
+        self.begun, self._told, self._move = begun, told, move
+        self._tiles.append(_Tile(at, move, told))
+        self._rows, self._unit = move.rows, move.first
+        if not self._rows:
+            self.over = told
+        elif self.left:
+            self.over = NEVER
+        else:
+            self.over = NEVER
+            if self._put < begun - 1:
+                self._put = begun - 1
+            self.accept(self._splitter)
+            self.update()
+            if self.port is not None:
+                self.port.plan()
+        if not self._tiles[0].move.rows:
+            self._without_data()
+
+    @property
+    def held(self) -> bool:
+        """Whether a tile is there of which nothing is written yet."""
+        return not self._open and bool(self._tiles)
+
+    @property
+    def known(self) -> bool:
+        """Whether the next move can be started."""
+        return self.over < NEVER
+
+    def rest(self) -> int:
+        """Beats that are still to be asked for before the first tile is over, at least, where no burst waits."""
+        move = self._move
+        assert move is not None
+        return self.left + (self._rows * move.length if len(self._tiles) == 1 and move.per_beat == 1 else 0)
+
+    def accept(self, free: int) -> None:
+        """The next row's request, as early as the registers between planner and splitter allow."""
+        self._splitter = free
+        move = self._move
+        assert move is not None
+        if not self._rows:
+            self.left = 0
+            if self.over == NEVER:
+                self.over = max(self._put, self._told, free - move.ahead)
+                self._ready()
+            return
+        put = (self._put if self._put > self._s2 else self._s2) + 1
+        if put < self.begun:
+            put = self.begun
+        taken = put + fifo.FIFO_LATENCY
+        if taken < free:
+            taken = free
+        self._put, self._s2, self._s1 = put, self._s1, taken
+        unit, per_beat = self._unit, move.per_beat
+        self._unit = unit + move.step
+        self._rows -= 1
+        if per_beat == 1:
+            self.address, self.left = unit, move.length
+        else:
+            self.address = unit // per_beat
+            self.left = (unit % per_beat + move.length + per_beat - 1) // per_beat
+        self.valid = taken + SPLIT
+        if not self._rows and not move.ahead:
+            self.over = max(put, self._told)
+            self._ready()
+
+    def _begin(self) -> bool:
+        """Begin the first tile, if it is known when that may be."""
+        tile = self._tiles[0]
+        hold = self._hold(tile.at)
+        if hold == NEVER:
+            return False
+        self._open, self._waited = True, 0
+        place = tile.told + _TOLD
+        if place < self._place:
+            place = self._place
+        if place < hold:
+            place = hold
+        self._first, self._place = place, place + tile.move.lead
+        self._left = tile.move.length
+        return True
+
+    def _without_data(self) -> None:
+        """Write the tiles that need no beats."""
+        while self._tiles and not self._tiles[0].move.rows and self._begin():
+            self._end(0, _IDLE_STEP)
+
+    def proceed(self) -> None:
+        """`hold` may be known now."""
+        if not self._open:
+            self._without_data()
+        backlog = self._backlog
+        while backlog and (self._open or self._begin()):
+            self._write(*backlog.popleft())
+            if not backlog:
+                self.update()
+                if self.port is not None:
+                    self.port.plan()
+
+    def _end(self, tail: int, final: int) -> None:
+        tile = self._tiles.popleft()
+        self._open = False
+        self._place += tail
+        place = self._place - 1
+        self._popped.append(place - final if place - final > tile.told else tile.told + 1)
+        self._done(tile.at, self._first, place + mover.WRITE_LATENCY, self._waited)
+
+    def burst(self, beats: int, end: int, final: bool) -> None:
+        """Write the entries of a burst, now or when it is known when that may be."""
+        if self._backlog or not (self._open or self._begin()):
+            self._backlog.append((beats, end, final, self.asked))
+        else:
+            self._write(beats, end, final, self.asked)
+
+    def _write(self, beats: int, end: int, final: bool, asked: int) -> None:
+        tile = self._tiles[0]
+        move = tile.move
+        place, here = self._place, end + read_port.BEAT_LATENCY
+        per_beat = move.per_beat
+        if per_beat == 1:
+            work = units = beats
+            if move.between and move.rows == 1:
+                work += self._between(move, beats)
+        else:
+            offset = self._unit_offset(move, tile) if self._left == move.length else 0
+            work = units = min(self._left, beats * per_beat - offset)
+        self._left -= units
+        wait = here - beats + 1 - place
+        if wait > 0:
+            self._waited += wait
+            self.pauses.append((place, place + wait))
+            place += wait
+        soonest = here + (work if work < per_beat else per_beat)
+        place = place + work if place + work > soonest else soonest
+        self.taken.append((asked, place - 1, per_beat))
+        self._place = place
+        if final:
+            tile.rows -= 1
+            if tile.rows:
+                self._place += move.between
+                self._left = move.length
+            else:
+                self._end(move.tail, move.final)
+                if self._tiles and not self._tiles[0].move.rows:
+                    self._without_data()
+
+    def _between(self, move: Move, beats: int) -> int:
+        """Padding entries among the next `beats` beats of rows that are one request, spread evenly."""
+        done = move.length - self._left
+        return move.between * (done + beats) // move.length - move.between * done // move.length
+
+    def _unit_offset(self, move: Move, tile: _Tile) -> int:
+        return (move.first + (move.rows - tile.rows) * move.step) % move.per_beat
+
+    def lag(self, end: int) -> int:
+        """How late entries are written at most whose beats follow that in cycle `end` without a pause."""
+        if self._backlog or not (self._open or self._begin()):
+            return NEVER
+        move = self._tiles[0].move
+        if move.per_beat > 1:
+            return NEVER
+        pads = self._between(move, self._left) if move.between and move.rows == 1 else 0
+        late = self._place - end - read_port.BEAT_LATENCY - 1
+        return late + pads if late > 0 else pads
+
+    def skip(self, beats: int, end: int) -> None:
+        """Write `beats` beats that follow the one in cycle `end` without a pause."""
+        move = self._tiles[0].move
+        here = end + read_port.BEAT_LATENCY + 1  # cycle of the first of these beats
+        if here > self._place:
+            self._waited += here - self._place
+            self.pauses.append((self._place, here))
+            self._place = here
+        asked, part = self.asked, beats
+        padded = move.between and move.rows == 1
+        while beats:
+            if padded:  # entries are spread over the bursts; when the latest ones are taken decides about room
+                part = beats - self.allowed if beats > self.allowed else (beats - 1) % BURST_BEATS + 1
+                self._place += self._between(move, part)
+            self._place += part
+            self._left -= part
+            beats -= part
+            asked += part
+            self.taken.append((asked, self._place - 1, 1))
+
+    def rows(self, now: int, until: int, limit: Callable[[int], int]) -> tuple[int, int]:
+        """Bursts of rows, or of one with padding, but for those that end the last two. One loop for all parts."""
+        port = self.port
+        assert port is not None
+        if self._backlog or not self._open or not port.steady:
+            return now, until
+        tile = self._tiles[0]
+        move = tile.move
+        padded = move.rows == 1 and move.between > 0
+        if move.per_beat > 1 or not padded and (self._rows < 2 or len(self._tiles) > 1):
+            return now, until
+        taken, place, ends = self.taken, self._place, port.ends
+        while True:
+            beats = BURST_BEATS - (self.address & BURST_BEATS - 1)
+            if beats >= self.left:
+                if padded or self._rows < 2:
+                    break
+                beats = self.left
+            if now >= until:
+                until = limit(now)
+                if now >= until:
+                    break
+            # the port
+            port.grant = now
+            sent = port.sent = now + ADDRESS if now + ADDRESS > port.sent else port.sent + 1
+            end = port.end = sent + port.latency + beats - 1 if sent + port.latency > port.end else port.end + beats
+            ends.append(end)
+            # the back
+            wait = end + read_port.BEAT_LATENCY - beats + 1 - place
+            if wait > 0:
+                self._waited += wait
+                self.pauses.append((place, place + wait))
+                place += wait
+            place += beats + self._between(move, beats) if padded else beats
+            self.asked += beats
+            taken.append((self.asked, place - 1, 1))
+            self.left -= beats
+            self._left -= beats
+            if self.left:
+                self.address += beats
+                self.valid = now + 1
+            else:
+                place += move.between
+                self._left = move.length
+                tile.rows -= 1
+                self.accept(now)
+            self.update()
+            want = self.want if self.want > now else now + 1
+            now = want if want > ends[0] + 2 else ends[0] + 2
+        self._place = place
+        return now, until

@@ -1,0 +1,217 @@
+"""What the timing model knows of a program: queue, tokens, transfers and visits of every instruction."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.errors import ProgramError, UnsupportedError
+from ...hw.isa import (
+    FLAGS,
+    INSTRUCTIONS,
+    LOADS,
+    LOOPS,
+    STORES,
+    Isa,
+    Mem,
+    Op,
+    Queue,
+    entry_bytes,
+    instruction,
+    known_isa,
+    rows_of,
+)
+from ...hw.rtl.ports import BURST_BEATS
+from ...hw.units import queues
+from .visits import PLACE, Kernels, UopReader
+
+_FLAGS = np.uint64(sum(1 << 3 + k for k in range(len(FLAGS))))
+REQUESTS_AHEAD = 2  # that wait between the mover's planner and the read port
+SKIPPABLE = ("gemm", "alu", "dma")
+
+
+def _queue(op: int, mem: int) -> int:
+    """The queue of an instruction, declared or not."""
+    row = instruction(op, mem) or next(iter(rows_of(op)), None)
+    return Queue.COMPUTE if row is None else row.queue
+
+
+_QUEUES = np.array([[_queue(op, mem) for mem in range(8)] for op in range(8)])
+_ONE_ROW = [row.mem for row in INSTRUCTIONS if row.one_row and row.mem is not None]
+
+
+class Move(NamedTuple):
+    """A LOAD: `rows` requests of `length` units from unit `first` on, `step` apart; a beat is `per_beat` units.
+
+    A unit is a beat, or an entry where that is smaller. `lead`, `between` and `tail` are the padding entries before,
+    between and after the rows (`between` in all, for rows adjacent in DRAM); `final` are the cycles of the last entry.
+    `low` and `high` are the first and the last scratchpad entry.
+    Rows of whole bursts are one request here, like rows without gaps; `ahead` are its last beats whose requests the
+    planner has given when it is done, 0 where it gives one alone.
+    """
+
+    mem: int
+    rows: int
+    first: int
+    step: int
+    length: int
+    per_beat: int
+    lead: int
+    between: int
+    tail: int
+    final: int
+    low: int
+    high: int
+    empty: bool
+    ahead: int
+
+
+class Write(NamedTuple):
+    """A STORE: `rows` of `entries` accumulators from `base` on, to units from `first` on, `step` apart (see `Move`).
+
+    `quantised`: through the post-processing unit.
+    """
+
+    rows: int
+    entries: int
+    base: int
+    first: int
+    step: int
+    length: int
+    per_beat: int
+    quantised: bool
+
+
+@dataclass
+class Columns:
+    """A program by instruction: `queue`, `flags` (by flag), `work`; `order` are the positions of each queue."""
+
+    count: int
+    queue: np.ndarray
+    flags: list[list[bool]]
+    work: list[Any]  # Move, Job or Write
+    order: list[list[int]]
+    finish: int
+    bytes_moved: np.ndarray
+
+
+def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: frozenset[str] = frozenset()) -> Columns:
+    """The columns of the instructions `words`, uint64 (n, 2), with absolute addresses.
+
+    `uops` reads micro-ops from DRAM. `skip` names what takes no time: `gemm`, `alu`, `dma`. Raises `ProgramError` for
+    a program without FINISH, `UnsupportedError` for another name in `skip`.
+    """
+    for name in skip - set(SKIPPABLE):
+        raise UnsupportedError(f"skip: {name!r} cannot be skipped; {', '.join(SKIPPABLE)} can")
+    isa = known_isa(cfg)
+    words = np.ascontiguousarray(words, np.uint64).reshape(-1, 2)
+    n = len(words)
+    low = words[:, 0].astype(np.int64)
+    op, mem = low & 7, low >> 7 & 7
+    queue = _QUEUES[op, mem]
+    flags = [(low >> 3 + k & 1).astype(bool).tolist() for k in range(len(FLAGS))]
+    work: list = [PLACE] * n
+    moved = np.zeros(n, np.int64)
+    for kind in LOADS:
+        rows = np.flatnonzero(op == kind)
+        if len(rows):
+            _moves(cfg, isa.formats[kind.name].decode(words[rows]), rows, work, moved, "dma" in skip)
+    for kind in STORES:
+        rows = np.flatnonzero(op == kind)
+        if len(rows):
+            _writes(cfg, isa.formats[kind.name].decode(words[rows]), rows, work, moved, "dma" in skip)
+    _jobs(cfg, isa, words, op, work, uops, skip)
+    ends = np.flatnonzero(op == Op.FINISH)
+    if not len(ends):
+        raise ProgramError("the program has no FINISH, so it does not end; finish it")
+    order = [np.flatnonzero(queue == q).tolist() for q in queues(cfg)]
+    return Columns(n, queue, flags, work, order, int(ends[0]), moved)
+
+
+def _units(cfg: Config, mem: int) -> tuple[int, int]:
+    """(units per entry, units per beat) of transfers of `mem`."""
+    bits = entry_bytes(cfg, Mem(mem)) * 8
+    return (bits // cfg.axi_bits, 1) if bits >= cfg.axi_bits else (1, cfg.axi_bits // bits)
+
+
+@functools.lru_cache(8)
+def _sizes(cfg: Config) -> np.ndarray:
+    """Units per entry, units per beat and bytes per entry of every memory, int64 (3, memories)."""
+    return np.array([(*_units(cfg, mem), entry_bytes(cfg, mem)) for mem in Mem]).T
+
+
+def _moves(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, skip: bool) -> None:
+    flat = np.isin(f["mem"], _ONE_ROW)
+    pads = {k: np.where(flat, 0, f[k]) for k in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
+    x, y = f["x_size"], np.where(flat, 1, f["y_size"])
+    dense = flat | (f["x_stride"] == x)
+    empty = x == 0
+    width, height = pads["x_pad_0"] + x + pads["x_pad_1"], pads["y_pad_0"] + y + pads["y_pad_1"]
+    nothing = empty | (height == 0)
+    rows = np.where(nothing | (y == 0), 0, np.where(dense, 1, y))
+    unit, per_beat, nbytes = _sizes(cfg)[:, f["mem"]]
+    side = pads["x_pad_0"] + pads["x_pad_1"]
+    lead = np.where(rows == 0, np.where(nothing, 1, width * height), pads["y_pad_0"] * width + pads["x_pad_0"])
+    between = np.where(rows == 0, 0, np.where(dense, side * (y - 1), side))
+    tail = np.where(rows == 0, 0, pads["x_pad_1"] + pads["y_pad_1"] * width)
+    length = np.where(dense, x * y, x) * unit
+    moved[at] = np.where(nothing, 0, x * y * nbytes)
+    cells = np.where(nothing, 0, width * height)
+    if skip:
+        rows, lead, between, tail = rows * 0, rows * 0 + 1, rows * 0, rows * 0
+    first, step = f["dram_base"] * unit, f["x_stride"] * unit
+    whole = (rows > 1) & (per_beat == 1) & (between == 0) & ((first | step | length) % BURST_BEATS == 0)
+    ahead = np.where(whole, np.minimum(rows - 1, REQUESTS_AHEAD) * length, 0)
+    rows, length = np.where(whole, 1, rows), np.where(whole, rows * length, length)
+    fields = (f["mem"], rows, first, step, length, per_beat, lead, between, tail)
+    fields += (np.where(tail > 0, 1, unit), f["sram_base"], f["sram_base"] + cells - 1, empty, ahead)
+    for k, move in zip(at.tolist(), map(Move, *(v.tolist() for v in fields))):
+        work[k] = move
+
+
+def _writes(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, skip: bool) -> None:
+    x, y = f["x_size"], f["y_size"]
+    dense = x == f["x_stride"]
+    entries = np.where(y == 0, 0, np.where(dense, x * y, x))
+    unit, per_beat = _units(cfg, Mem.OUT)
+    moved[at] = x * y * cfg.out_entry_bytes
+    if skip:
+        entries = entries * 0
+    rows = np.where(dense | (entries == 0), 1, y)
+    step = f["x_stride"] * unit
+    beat = np.full_like(rows, per_beat)
+    fields = (rows, entries, f["sram_base"], f["dram_base"] * unit, step, entries * unit, beat, f["mem"] == Mem.OUTQ)
+    for k, write in zip(at.tolist(), map(Write, *(v.tolist() for v in fields))):
+        work[k] = write
+
+
+def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, uops: UopReader, skip) -> None:
+    """GEMM and ALU, in the order of the program, because their accumulators depend on the micro-ops loaded so far."""
+    kernels, known, fields = Kernels(cfg, uops), {}, {}
+    loads = (op == Op.LOAD) & ((words[:, 0] >> np.uint64(7) & np.uint64(7)) == Mem.UOP)
+    at = np.flatnonzero(loads | np.isin(op, LOOPS))
+    bare = words[at] & np.array([~_FLAGS, ~np.uint64(0)])
+    keys = list(zip(*bare.T.tolist()))
+    first = dict(zip(reversed(keys), range(len(keys) - 1, -1, -1)))  # instructions that differ
+    rows = np.array(list(first.values()), int)
+    for kind in (Op.LOAD, *LOOPS):
+        of_kind = rows[op[at[rows]] == kind] if kind != Op.LOAD else rows[loads[at[rows]]]
+        if len(of_kind):
+            f = isa.formats[kind.name].decode(bare[of_kind])
+            skipped = kind != Op.LOAD and ("alu" if kind == Op.ALU else "gemm") in skip
+            for k, values in zip(of_kind.tolist(), zip(*(v.tolist() for v in f.values()))):
+                fields[keys[k]] = kind, skipped, dict(zip(f, values))
+    for k, key in zip(at.tolist(), keys):
+        job = known.get(key)
+        if job is None:
+            kind, skipped, f = fields[key]
+            if kind == Op.LOAD:
+                if kernels.load(f["sram_base"], f["dram_base"], f["x_size"]):
+                    known.clear()
+                continue
+            job = known[key] = PLACE if skipped else kernels.job(kind, f)
+        work[k] = job

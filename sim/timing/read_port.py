@@ -1,0 +1,219 @@
+"""The read port as the timing model sees it: whose burst goes when, and when its last beat is on the bus."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+from ...hw.config import Config
+from ...hw.rtl import fifo, read_port
+from ...hw.rtl.ports import BURST_BEATS, OUTSTANDING
+from ..dram import Dram
+
+NEVER = 1 << 60
+SPLIT = read_port.REQUEST_LATENCY - fifo.FIFO_LATENCY  # cycles from a request to its first burst
+_ROOM = read_port.BEAT_LATENCY + 1  # cycles from a beat to room for another one, where it is taken at once
+ADDRESS = fifo.FIFO_LATENCY  # cycles from a burst to its address on the bus
+
+
+class Client:
+    """One client of a read port: its request in the splitter, and the beats that it has asked for and taken.
+
+    `want`: first cycle in which it wants its next burst; `NEVER` without one. `taken` holds (beats taken so far, cycle)
+    after each burst, `pace` cycles per beat.
+    """
+
+    def __init__(self, buffer: int):
+        self.want, self.address, self.left = NEVER, 0, 0
+        self.port: ReadPort | None = None
+        self.valid = NEVER  # first cycle in which the request is in the splitter
+        self.allowed, self.asked = buffer - BURST_BEATS, 0
+        # beats on their way that bridge a latency of as many cycles
+        self.flying = (min(buffer // BURST_BEATS, OUTSTANDING) - 1) * BURST_BEATS - 8
+        self.taken: deque[tuple[int, int, int]] = deque()
+
+    def burst(self, beats: int, end: int, final: bool) -> None:
+        """`beats` beats are on the bus until cycle `end`; `final` ends the request."""
+        raise NotImplementedError
+
+    def accept(self, free: int) -> None:
+        """Put the next request into the splitter, free from cycle `free` on; sets `address`, `left`, `valid`."""
+        raise NotImplementedError
+
+    def lag(self, end: int) -> int:
+        """How late it takes beats at most that follow the one in cycle `end` without a pause; `NEVER` if not so."""
+        return NEVER
+
+    def skip(self, beats: int, end: int) -> None:
+        """`beats` beats follow the one in cycle `end` without a pause, of which `lag` was known."""
+        raise NotImplementedError
+
+    def rows(self, now: int, until: int, limit: Callable[[int], int]) -> tuple[int, int]:
+        """From turn `now` on, bursts of requests that nobody learns of, one after another: the next turn, and `until`.
+
+        Nobody else wants a burst before cycle `until`, nor, asked in a later turn, before `limit(turn)`.
+        """
+        return now, until
+
+    def update(self) -> None:
+        """Find `want` anew."""
+        if not self.left:
+            self.want = NEVER
+            return
+        due, taken = self.asked - self.allowed, self.taken
+        want = self.valid
+        if due > 0:
+            while taken and taken[0][0] < due:
+                taken.popleft()
+            if not taken:
+                self.want = NEVER
+                return
+            beats, cycle, pace = taken[0]
+            room = cycle - (beats - due) * pace + 1
+            if room > want:
+                want = room
+        self.want = want
+
+
+class ReadPort:
+    """Bursts of `clients` on one AXI port, in turns. `next` is the cycle of the next burst's turn."""
+
+    def __init__(self, cfg: Config, dram: Dram, clients: list[Client]):
+        self.clients, self.next, self.last = clients, NEVER, 0
+        self.latency = dram.latency
+        self.pace = max(1, cfg.axi_bits // 8 / dram.port_bytes)
+        self.outstanding = min(dram.outstanding, OUTSTANDING)
+        self.steady = self.pace == 1 and self.outstanding == OUTSTANDING  # the memory delays no burst
+        self.grant, self.sent, self.end = -1, -1, -1
+        self.ends: deque[int] = deque([-NEVER] * OUTSTANDING, OUTSTANDING)
+        self.bounds: list[Callable[[int], int]] = [lambda now: NEVER] * len(clients)
+        for client in clients:
+            client.port = self
+
+    def plan(self) -> None:
+        """Find `next` anew."""
+        want = NEVER
+        for client in self.clients:
+            if client.want < want:
+                want = client.want
+        self.next = self.turn(want) if want < NEVER else NEVER
+
+    def turn(self, want: int) -> int:
+        """The cycle in which a burst that is wanted from cycle `want` on can go."""
+        if want < self.grant + 1:
+            want = self.grant + 1
+        return want if want > self.ends[0] + 2 else self.ends[0] + 2
+
+    def step(self) -> None:
+        """One burst, or several of a client that nobody can interrupt."""
+        now, clients, n = self.next, self.clients, len(self.clients)
+        for k in range(self.last + 1, self.last + 1 + n):
+            k %= n
+            if clients[k].want <= now:
+                break
+        client = clients[k]
+        self.last = k
+        limit = self._limit(k, now)
+        while True:
+            if client.left >= 2 * BURST_BEATS:
+                after = self._steady(client, now, limit)
+                if after == now < limit:
+                    after, limit = client.rows(now, limit, partial(self._limit, k))
+                if after >= limit and after > now:
+                    break
+                now = after
+            final = self._burst(client, now)
+            if client.want == NEVER:
+                break
+            now = self.turn(client.want)
+            if final:
+                limit = self._limit(k, now)
+                if now < limit and client.left < 2 * BURST_BEATS:
+                    now, limit = client.rows(now, limit, partial(self._limit, k))
+            if now >= limit:
+                break
+        self.plan()
+
+    def _limit(self, k: int, now: int) -> int:
+        """No client but `k` wants a burst before this cycle; some cycle up to `now` where one may by then."""
+        limit = NEVER
+        for other, client in enumerate(self.clients):
+            if other != k:
+                want = client.want
+                if want == NEVER:
+                    want = self.bounds[other](now)
+                if want < limit:
+                    limit = want
+                    if limit <= now:
+                        break
+        return limit
+
+    def _burst(self, client: Client, now: int) -> bool:
+        """Grant the next burst of `client`; whether it ends the request."""
+        beats = BURST_BEATS - (client.address & BURST_BEATS - 1)
+        final = client.left <= beats
+        if final:
+            beats = client.left
+        self.grant = now
+        sent = now + ADDRESS if now + ADDRESS > self.sent else self.sent + 1
+        if self.outstanding < OUTSTANDING:
+            sent = max(sent, self.ends[-self.outstanding] + 1)
+        first = sent + self.latency if sent + self.latency > self.end else self.end + 1
+        self.sent = sent
+        self.end = end = first + beats - 1 if self.pace == 1 else int(first + beats * self.pace) - 1
+        self.ends.append(end)
+        client.asked += beats
+        client.address += beats
+        client.left -= beats
+        client.burst(beats, end, final)
+        if final:
+            client.accept(now)
+        else:
+            client.valid = now + 1
+        client.update()
+        return final
+
+    def _steady(self, client: Client, now: int, limit: int) -> int:
+        """Bursts at once whose beats follow each other without a pause, but the last of a request; the next turn."""
+        if limit < now + 2 or not self.steady:
+            return now
+        sent = now + ADDRESS if now + ADDRESS > self.sent else self.sent + 1
+        end = sent + self.latency - 1  # the beats follow the one in this cycle
+        if end < self.end:
+            end = self.end
+        lag, first = client.lag(end), BURST_BEATS - (client.address & BURST_BEATS - 1)
+        if lag > client.flying - ADDRESS - self.latency or self._pauses(end, first):
+            return now
+        # before `limit`, at the latest: one in a cycle, behind the end of an earlier one, where its beats have room
+        room = limit - 1 - (end + _ROOM + lag + first - client.allowed)
+        count = min(limit - now, (client.left - 1 - first) // BURST_BEATS + 1, (room - 1) // BURST_BEATS + 2)
+        if count < 2:
+            return now
+        ends = [*self.ends, *range(end + first, end + first + count * BURST_BEATS, BURST_BEATS)]
+        count = min(count, bisect_left(ends, limit - 2))
+        if count < 2:
+            return now
+        beats = first + (count - 1) * BURST_BEATS
+        client.skip(beats, end)
+        self.grant = max(now + count - 1, ends[count - 1] + 2)
+        self.sent = self.grant + ADDRESS
+        self.ends.extend(ends[count : count + OUTSTANDING])
+        self.end = end + beats
+        client.asked += beats
+        client.address += beats
+        client.left -= beats
+        client.valid = self.grant + 1
+        client.update()
+        return self.turn(client.want) if client.want < NEVER else NEVER
+
+    def _pauses(self, end: int, first: int) -> bool:
+        """Whether beats may pause behind the one in cycle `end`: of a burst of `first`, then of full length."""
+        lag = ADDRESS + self.latency
+        ends, last = self.ends, end - lag - 1 + first
+        for k in range(1, min(lag // BURST_BEATS + 2, OUTSTANDING)):
+            if ends[k] > last:
+                return True
+            last += BURST_BEATS
+        return False

@@ -1,0 +1,241 @@
+"""The store unit as the timing model sees it (hw/rtl/store/unit.py): rows, accumulators read, bursts, responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from typing import NamedTuple
+
+from ...hw.config import Config
+from ...hw.rtl.ports import BURST_BEATS, groups
+from ...hw.rtl.store import ppu, rows
+from ...hw.rtl.store import unit as store
+from ...hw.units import Queue
+from ..dram import Dram
+from .bursts import Writer
+from .compute import PRODUCTS, Compute
+from .mover import Mover
+from .program import Columns, Move, Write
+from .read_port import NEVER
+from .units import Log, Unit
+
+_READ = 1  # cycles from a row to its first accumulator's address
+
+
+class _Done(NamedTuple):
+    """What a STORE did that waited for no bank, in cycles from its begin on: its last row, the first cycle in which
+    another accumulator can be read, cycles of waiting, the state it left.
+    """
+
+    row: int
+    read: int
+    waited: int
+    state: tuple[int, ...]
+
+
+class Store(Unit):
+    """STORE: as far as other users of accumulators and multipliers are known, then again; LOAD of PAR.
+
+    `horizon(what)` is the cycle up to which users of `what` are.
+    """
+
+    def __init__(
+        self,
+        program: Columns,
+        log: Log,
+        buffer: int,
+        cfg: Config,
+        dram: Dram,
+        compute: Compute,
+        horizon: Callable[[int], int],
+    ):
+        super().__init__(program, Queue.STORE, log, lambda work: isinstance(work, Move))
+        self.mover = Mover(buffer, self._loaded, self.wake, self._hold)
+        self._loading = False
+        self._groups, self._quantised = groups(cfg), ppu.latency(cfg)
+        self._reads, self._horizon = compute.reads, horizon
+        self._bank = cfg.bank_depth
+        self._banks = cfg.acc_banks
+        self._begun = -1
+        self._until: dict[int, int] = {}  # cycles up to which users are known, by what they use
+        self.writer = Writer(cfg, dram)
+        self.known: dict[tuple[int, ...], _Done] = {}  # what STORE did, by work and state
+        self._at_work: Iterator[int] | None = None  # the rest of a STORE, which goes on in cycle `resume`
+        self.resume = NEVER
+        self._behind: tuple[int, int] | None = None  # the STORE that was taken meanwhile, its cycle
+
+    @property
+    def crowded(self) -> bool:
+        """Whether the cycle is not known in which the front has room."""
+        return self._behind is not None
+
+    def waited(self) -> int:
+        """Cycles in which the unit waited for memory, at the end: those after the last row too."""
+        return self.memory_wait + self.writer.waited + self.writer.rest
+
+    def free(self, k: int) -> int:
+        """When the front is."""
+        if self._loading or self._behind:
+            return NEVER
+        if not isinstance(self.work[k], Move):
+            return self._begun - 1
+        return self.mover.begun - 1 if self.mover.known else NEVER
+
+    def step(self) -> None:
+        """Take an instruction, or go on with the one that was left."""
+        if self.next <= self.resume:
+            cycle = self.next
+            k = self.take()
+            if isinstance(self.work[k], Move):
+                self._loading = True
+                self.mover.start(k, self.work[k], cycle)
+            elif self._at_work:
+                self._behind = k, cycle
+            else:
+                self._go_on(self._run(k, cycle))
+        else:
+            assert self._at_work is not None
+            self._go_on(self._at_work)
+        self.plan()
+
+    def _go_on(self, work: Iterator[int]) -> None:
+        """With `work`, and what was taken meanwhile, as far as the users of the accumulators are known."""
+        self.resume = next(work, NEVER)
+        while self.resume == NEVER and self._behind:
+            work, self._behind = self._run(*self._behind), None
+            self.resume = next(work, NEVER)
+        self._at_work = work if self.resume < NEVER else None
+        if not self._at_work:
+            self.mover.proceed()
+
+    def _run(self, k: int, cycle: int) -> Iterator[int]:
+        work = self.work[k]
+        self._begun = max(cycle + rows.PLAN_LATENCY, self.writer.row + 1)
+        self.log.start[k] = self._begun
+        self._until.clear()  # instructions that waited for the STORE before have begun
+        if work.entries:
+            yield from self._write(k, work)
+        else:
+            self.writer.nothing(self._begun)
+        self._answered(k)
+
+    def _answered(self, k: int) -> None:
+        answer = self.writer.answer
+        self.log.end[k] = answer
+        self.occupy(self.log.issue[k] + 1, answer)
+        self.give(k, answer)
+
+    def _hold(self, k: int) -> int:
+        """Parameters are written when all that may need them has left."""
+        return NEVER if self._at_work else self.writer.word + 1
+
+    def _loaded(self, k: int, first: int, cycle: int, waited: int) -> None:
+        """The LOAD becomes a STORE of nothing."""
+        self.log.start[k], self.log.memory[k] = first, waited
+        self.memory_wait += waited
+        self._begun = max(cycle + rows.PLAN_LATENCY, self.writer.row + 1)
+        self.writer.nothing(self._begun)
+        self._answered(k)
+        self.latest, self._loading = cycle, False
+        self.plan()
+
+    def _write(self, k: int, work: Write) -> Iterator[int]:
+        """A STORE: what one like it did that began in the same state, or all its rows."""
+        begun, writer, period = self._begun, self.writer, BURST_BEATS * work.per_beat
+        state = writer.state(begun)
+        key = (work.rows, work.entries, work.first % period, work.step % period, work.quantised, *state)
+        found = self.known.get(key)
+        if found is not None:
+            begin, end = max(begun, writer.read_at), begun + found.read
+            if self._free(work.base, work.rows * work.entries, begin, end, work.quantised):
+                writer.restore(begun, found.state)
+                writer.row, writer.waited = begun + found.row, writer.waited + found.waited
+                return
+        waited = writer.waited
+        yield from self._rows(k, work)
+        if not self.log.bank[k]:
+            self.known[key] = _Done(
+                writer.row - begun, writer.read_at - begun, writer.waited - waited, writer.state(begun)
+            )
+
+    def _rows(self, k: int, work: Write) -> Iterator[int]:
+        """All rows of a STORE, one after the other."""
+        writer, entries, per_beat = self.writer, work.entries, work.per_beat
+        beats = work.length // entries
+        pace = max(beats, self._groups) if work.quantised else beats  # cycles per entry
+        apart = pace * per_beat / beats
+        latency = store.DATA_LATENCY - _READ + (self._quantised if work.quantised else 0)
+        base, unit, time, put, waited = work.base, work.first, entries * pace, self._begun, 0
+        for _ in range(work.rows):
+            put = writer.put(put)
+            begin = put + _READ if put + _READ > writer.read_at else writer.read_at
+            end = begin + time
+            if not self._free(base, entries, begin, end, work.quantised):
+                end = yield from self._read(base, entries, begin, pace, work.quantised)
+                waited += end - begin - time
+            last = end - pace
+            writer.read(end, last)
+            left = (unit % per_beat + work.length + per_beat - 1) // per_beat
+            writer.send(unit // per_beat, left, begin + latency, last + latency + beats - 1, apart)
+            base += entries
+            unit += work.step
+            put += 1
+        self.log.bank[k] = waited
+
+    def _free(self, base: int, count: int, begin: int, end: int, quantised: bool) -> bool:
+        """Whether nobody else needs what `count` accumulators from `base` on need, from `begin` until `end`."""
+        reads, mask = self._reads, self._touched(base, count)
+        if quantised:
+            mask |= PRODUCTS
+        if end > self._until.get(mask, -1):
+            until = self._until[mask] = self._horizon(mask)
+            if end > until:
+                return False
+        while reads and reads[0][1] <= begin:
+            reads.popleft()
+        if not reads or reads[0][0] >= end:
+            return True
+        for since, _, banks in reads:
+            if since >= end:
+                return True
+            if banks & mask:
+                return False
+        return True
+
+    def _touched(self, base: int, count: int) -> int:
+        """The banks of `count` accumulators from `base` on, which are in two banks at most."""
+        low, high, last = base // self._bank, (base + count - 1) // self._bank, self._banks - 1
+        return 1 << (low if low < last else last) | 1 << (high if high < last else last)
+
+    def _read(self, base: int, count: int, cycle: int, pace: int, quantised: bool) -> Generator[int, None, int]:
+        """Read `count` accumulators from `cycle` on, one in `pace` cycles, where nobody else reads their bank (or
+        multiplies); the first cycle for another one.
+        """
+        reads = self._reads
+        bank = 1 << min(base // self._bank, self._banks - 1)
+        used = PRODUCTS if quantised else 0
+        edge = count
+        if self._banks > 1 and base < self._bank < base + count:
+            edge = self._bank - base
+        while count:
+            while reads and reads[0][1] <= cycle:
+                reads.popleft()
+            limit = NEVER
+            for begin, end, banks in reads:
+                if banks & (bank | used):
+                    if begin <= cycle:
+                        cycle = end if end > cycle else cycle
+                        continue
+                    limit = begin
+                    break
+            if limit == NEVER:
+                limit = self._horizon(bank | used)
+                if limit <= cycle:
+                    yield limit
+                    continue
+            part = min(edge, -(-(limit - cycle) // pace)) if limit < NEVER else edge
+            cycle += part * pace
+            count -= part
+            edge -= part
+            if count and not edge:
+                bank, edge = bank << 1, count
+        return cycle

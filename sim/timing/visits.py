@@ -1,0 +1,158 @@
+"""What GEMM and ALU instructions need of the pipeline: visits, their interval, the banks and entries they touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.isa import OPERATIONS, Op, known_isa
+from ...hw.rtl.compute import pipeline as execute
+
+UopReader = Callable[[int, int], np.ndarray]  # (first entry of DRAM, number) -> uint32 (number,)
+
+
+class Job(NamedTuple):
+    """A GEMM or ALU instruction, or one that visits nothing: `visits` that take `cycles` in all, `interval` the first.
+
+    With `multiply` it is MUL or RESCALE. `banks` are the banks of accumulators that it reads in every cycle, one bit
+    each; `touched` those that it reads or writes at all. `uops` are its first and last micro-op, (0, -1) for none.
+    `tails` are the cycles from the last visit of each bank to the last of all, empty where it touches one bank alone.
+    """
+
+    visits: int
+    cycles: int
+    interval: int
+    multiply: bool
+    banks: int
+    touched: int
+    uops: tuple[int, int]
+    tails: tuple[int, ...] = ()
+
+
+_MOST_LOOKED_AT = 1 << 16  # visits, for the last one of a bank
+_MULTIPLY = frozenset(op for op, row in OPERATIONS.items() if row.multiplies)
+_ALU = Op.ALU  # here because the lookup of an enumeration's member is slow
+PLACE = Job(1, 1, 1, False, 0, 0, (0, -1))
+
+
+class Kernels:
+    """The micro-op scratchpad as the program fills it, and the jobs that read it."""
+
+    def __init__(self, cfg: Config, uops: UopReader):
+        self.cfg, self._read = cfg, uops
+        self._words = np.zeros(cfg.uop_depth, np.uint32)
+        fields = known_isa(cfg).uop.fields
+        self._fields = [(fields[name].lo, (1 << fields[name].bits) - 1) for name in ("dst", "src")]
+        self._bank = cfg.bank_depth
+        self._limits: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+        self._spacing = execute.visit_interval(cfg, multiply=True)
+        self._conflict = execute.multiply_interval(cfg)
+
+    def load(self, sram: int, dram: int, count: int) -> bool:
+        """LOAD of `count` micro-ops; whether any of them is another one than before."""
+        count = min(count, self.cfg.uop_depth - sram)
+        if count <= 0:
+            return False
+        held, block = self._words[sram : sram + count], self._read(dram, count)
+        if (held == block).all():
+            return False
+        held[:] = block
+        self._limits.clear()
+        return True
+
+    def job(self, op: int, f: dict[str, int]) -> Job:
+        """The job of the decoded GEMM or ALU instruction `f`."""
+        begin, end, outer, inner = f["uop_bgn"], f["uop_end"], f["iter_out"], f["iter_in"]
+        visits = (end - begin) * outer * inner
+        if visits <= 0:
+            return PLACE
+        key = (begin, end)
+        found = self._limits.get(key)
+        if found is None:
+            dst, src = (self._column(begin, end, k).tolist() for k in (0, 1))
+            found = self._limits[key] = min(dst), max(dst), min(src), max(src)
+        dst_low, dst_high, src_low, src_high = found
+        dst_high += (outer - 1) * f["dst_out"] + (inner - 1) * f["dst_in"]
+        dst = self._banks(dst_low, dst_high)
+        uops, touched = (begin, end - 1), dst
+        if op != _ALU:
+            reads = not (f["reset"] or f.get("overwrite"))
+            return Job(visits, visits, 1, False, dst if reads else 0, dst, uops, self._tails(f, dst, 1, (0,)))
+        interval, banks = 1, dst
+        if not f["use_imm"]:
+            src_high += (outer - 1) * f["src_out"] + (inner - 1) * f["src_in"]
+            src = self._banks(src_low, src_high)
+            touched = banks = dst | src
+            interval += self._same_bank(f, dst, src)
+        cycles = round(visits * interval)
+        multiply = f["alu_op"] in _MULTIPLY
+        if multiply:
+            again = self._repeated(f, visits)
+            cycles += (visits - 1 - again) * (self._spacing - 1) + again * (self._conflict - 1)
+        tails = self._tails(f, touched, cycles / visits, (0,) if f["use_imm"] else (0, 1))
+        return Job(visits, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, touched, uops, tails)
+
+    def _tails(self, f: dict[str, int], touched: int, interval: float, columns: tuple[int, ...]) -> tuple[int, ...]:
+        """`Job.tails`; 0 for a bank that is touched before what is worth looking at, all cycles for one that is not."""
+        if touched & (touched - 1) == 0:
+            return ()
+        uops = f["uop_end"] - f["uop_bgn"]
+        inner = max(1, min(f["iter_in"], _MOST_LOOKED_AT // uops))  # the last trips
+        outer = max(1, min(f["iter_out"], _MOST_LOOKED_AT // (uops * inner))) if inner == f["iter_in"] else 1
+        end, banks = f | {"iter_out": outer, "iter_in": inner}, []
+        for column in columns:
+            name = ("dst", "src")[column]
+            moved = (f["iter_out"] - outer) * f[f"{name}_out"] + (f["iter_in"] - inner) * f[f"{name}_in"]
+            banks.append((self._indices(end, column) + moved) // self._bank)
+        tails, seen = [], outer * inner * uops
+        missed = seen if seen == uops * f["iter_in"] * f["iter_out"] else 0
+        for bank in range(self.cfg.acc_banks):
+            (found,) = np.logical_or.reduce([each == bank for each in banks]).nonzero()
+            tails.append(int((seen - 1 - found[-1] if len(found) else missed) * interval))
+        return tuple(tails)
+
+    def _repeated(self, f: dict[str, int], visits: int) -> int:
+        """How many visits wait for products, because they use an accumulator of those right before.
+
+        A visit that then takes two cycles lets the circuit forget those before.
+        """
+        dst = self._indices(f, 0)
+        uses = (dst,) if f["use_imm"] else (dst, self._indices(f, 1))
+        latest = np.full(visits, -1)  # the visit whose accumulator each uses again
+        for back in range(min(visits - 1, -(-self._conflict // self._spacing)), 0, -1):
+            for used in uses:
+                again = np.flatnonzero(used[back:] == dst[:-back]) + back
+                latest[again] = again - back
+        twice = np.zeros(visits, bool) if f["use_imm"] else uses[0] // self._bank == uses[-1] // self._bank
+        waits = start = 0
+        for k in np.flatnonzero(latest >= 0).tolist():
+            if latest[k] >= start:
+                waits, start = waits + 1, k if twice[k] else start
+        return waits
+
+    def _indices(self, f: dict[str, int], column: int) -> np.ndarray:
+        """Index `column` (0 for dst, 1 for src) of every visit, in their order."""
+        name = ("dst", "src")[column]
+        words = self._column(f["uop_bgn"], f["uop_end"], column)
+        outer = np.arange(f["iter_out"])[:, None, None] * f[f"{name}_out"]
+        return (words + outer + np.arange(f["iter_in"])[:, None] * f[f"{name}_in"]).reshape(-1)
+
+    def _column(self, begin: int, end: int, column: int) -> np.ndarray:
+        """Index `column` of micro-ops, int64."""
+        lo, mask = self._fields[column]
+        return (self._words[begin:end] >> lo & mask).astype(np.int64)
+
+    def _banks(self, low: int, high: int) -> int:
+        return 1 << low // self._bank | 1 << min(high // self._bank, self.cfg.acc_banks - 1)
+
+    def _same_bank(self, f: dict[str, int], dst: int, src: int) -> float:
+        """The share of the visits whose two accumulators are in one bank."""
+        if dst == src and dst & (dst - 1) == 0:
+            return 1
+        if dst & src == 0:
+            return 0
+        d, s = self._indices(f, 0), self._indices(f, 1)
+        return float((d // self._bank == s // self._bank).mean())

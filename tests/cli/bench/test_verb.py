@@ -1,0 +1,55 @@
+"""cli/bench/verb.py, on its smallest layers."""
+
+import json
+import re
+
+import pytest
+
+
+def test_layers_are_exact_and_add_up(tilewright):
+    pytest.importorskip("tvm")
+    done = tilewright("bench", "--layer", "C8", "--layer", "C11", "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert [row["name"] for row in found["layers"]] == ["C8", "C11"]
+    assert all(row["exact"] for row in found["layers"])
+    assert found["total"]["macs"] == 2 * 6422528
+    assert found["total"]["seconds"] == pytest.approx(sum(row["seconds"] for row in found["layers"]))
+    assert list(found["time_share"]) == ["gemm", "alu", "transfer", "rest"]
+    assert sum(found["time_share"].values()) == pytest.approx(1)
+    assert min(found["time_share"].values()) > 0  # the modules of the model are found
+    assert (found["config"], found["threads"], found["runs"]) == ("pynq_z1", 1, 5)
+
+
+def test_the_table_states_threads_and_where_time_goes(tilewright):
+    pytest.importorskip("tvm")
+    done = tilewright("bench", "--layer", "C11")
+    assert done.out.splitlines()[-2] == "configuration pynq_z1, batch 1, matrix products on 1 thread"
+    assert done.out.splitlines()[-1].startswith("time goes to GEMM ")
+
+
+def test_an_unknown_layer(tilewright):
+    pytest.importorskip("tvm")
+    done = tilewright("bench", "--layer", "C99")
+    assert done.status == 5
+    assert done.err.startswith("tilewright: error: unknown layer 'C99'; known are C2, C3, ")
+
+
+def test_cycles_of_the_circuit(tilewright):
+    pytest.importorskip("tvm")
+    pytest.importorskip("amaranth")
+    done = tilewright("bench", "--on", "rtl", "--config", "tiny", "--layer", "C11", "--json")
+    if done.status == 5:
+        pytest.skip(done.err)  # names the tool that is missing
+    found = json.loads(done.out)
+    (row,) = found["layers"]
+    assert row["exact"] and (found["config"], found["device"]) == ("tiny", "rtl")
+    assert re.match(r"Verilator [0-9.]+ --cc -O3 .*; g[+][+] [0-9.]+ -O3 .*; built in [0-9]+ s$", found["build"])
+    ideal = 6422528 / 16
+    assert row["cycles"] > ideal
+    assert row["utilisation"] == pytest.approx(ideal / row["cycles"])
+
+
+def test_an_unknown_device(tilewright):
+    done = tilewright("bench", "--on", "fpga")
+    assert done.status == 5 and "unknown device 'fpga'" in done.err

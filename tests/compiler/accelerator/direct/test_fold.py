@@ -1,0 +1,115 @@
+"""How the host lays out images of few channels: what is chosen for known layers, and that no tap is lost."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.compiler.accelerator import network_launch
+from tilewright.compiler.accelerator.direct.fold import FoldTiles, best_fold, fold_weights, folds, taps_of
+from tilewright.compiler.accelerator.direct.folded_conv import host_step
+from tilewright.compiler.conv_shape import output_size
+from tilewright.compiler.graph import Graph, QConv2d, Tensor
+from tilewright.compiler.network import compile_graph
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.executable import LaunchStep
+from tilewright.sim.timing import predict
+
+PYNQ = PRESETS["pynq_z1"]
+
+
+def convolution(c, size, o, kernel, strides, pads, dilations=(1, 1)):
+    spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations))
+    x, y = Tensor("x", (1, c, *size)), Tensor("y", (1, o, *output_size(size, spans, strides, pads)))
+    weight = np.random.default_rng(o).integers(1, 128, (o, c, *kernel)).astype(np.int8)
+    facts = {"strides": strides, "pads": pads, "dilations": dilations}
+    return QConv2d("conv", (x,), y, weight, np.ones(o, np.float32), np.zeros(o, np.int32), **facts)
+
+
+@pytest.mark.parametrize(
+    ("c", "size", "o", "kernel", "stride", "steps", "growth"),
+    [
+        (3, (32, 32), 16, (3, 3), 1, 7 / 3, 6),  # 9 with blocks of channels
+        (3, (96, 96), 8, (3, 3), 2, 2, 2),
+        (1, (49, 10), 64, (10, 4), 2, 3, 5),  # 40
+        (3, (224, 224), 64, (7, 7), 2, 10, 4),  # 49; 147 products do not fit 9 entries
+    ],
+)
+def test_folds_of_known_networks(c, size, o, kernel, stride, steps, growth):
+    pads = (kernel[0] // 2, (kernel[1] - 1) // 2) * 2
+    op = convolution(c, size, o, kernel, (stride, stride), pads)
+    fold = best_fold(op, PYNQ)
+    assert fold is not None
+    assert len(fold.terms) / fold.phases == steps
+    assert np.prod(host_step(op, fold, PYNQ)[1]) <= growth * op.x.nbytes
+
+
+def test_nothing_is_folded_where_it_does_not_pay():
+    pointwise = convolution(12, (8, 8), 8, (1, 1), (1, 1), (0, 0, 0, 0))
+    narrow = convolution(3, (8, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1))
+    full = convolution(16, (8, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1))
+    assert best_fold(pointwise, PYNQ) is None and best_fold(full, PYNQ) is None and best_fold(narrow, PYNQ) is not None
+    assert best_fold(narrow, PRESETS["vta"]) is None  # it has no requantising store
+
+
+def test_the_cost_weighs_products_against_loads():
+    few = best_fold(convolution(3, (64, 64), 16, (3, 3), (1, 1), (1, 1, 1, 1)), PYNQ)
+    many = best_fold(convolution(3, (64, 64), 128, (3, 3), (1, 1), (1, 1, 1, 1)), PYNQ)
+    assert few is not None and many is not None
+    assert len(many.terms) / many.phases < len(few.terms) / few.phases  # eight blocks of outputs read each entry
+    assert many.entries > few.entries
+
+
+@pytest.mark.parametrize(
+    ("c", "size", "o", "kernel", "stride", "most"),
+    [
+        (3, (224, 224), 192, (16, 16), 16, 0),  # 768 products of 12 blocks: 576 tiles of weights at the least
+        (8, (224, 224), 40, (11, 11), 5, 400),
+        (3, (224, 224), 64, (11, 11), 4, 800),
+    ],
+)
+def test_the_search_is_small(c, size, o, kernel, stride, most):
+    op = convolution(c, size, o, kernel, (stride, stride), (0, 0, 0, 0))
+    assert sum(1 for _ in folds(op.shape, PYNQ)) <= most
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_every_tap_has_its_weight_once(data):
+    c = data.draw(st.integers(1, 9), "channels")
+    kernel = data.draw(st.tuples(st.integers(1, 6), st.integers(1, 7)), "kernel")
+    dilations = data.draw(st.tuples(st.integers(1, 2), st.integers(1, 3)), "dilations")
+    strides = data.draw(st.tuples(st.integers(1, 4), st.integers(1, 4)), "strides")
+    size = tuple((k - 1) * d + 1 + data.draw(st.integers(0, 20)) for k, d in zip(kernel, dilations))
+    op = convolution(c, size, data.draw(st.integers(1, 40)), kernel, strides, (0, 0, 0, 0), dilations)
+    fold = best_fold(op, PYNQ)
+    if fold is None:
+        return
+    tiles = fold_weights(op, fold, PYNQ)
+    assert tiles.shape[:2] == (-(-len(op.weight) // 16), len(fold.terms))
+    assert FoldTiles(op.shape, fold, PYNQ).fit
+    for phase in range(fold.phases):
+        mine = tiles[:, [k for k, term in enumerate(fold.terms) if term[0] == phase]]
+        assert np.count_nonzero(mine) == op.weight.size  # none is zero
+        total = mine.sum((1, 3), dtype=np.int64).reshape(-1)[: len(op.weight)]
+        assert np.array_equal(total, op.weight.sum((1, 2, 3), dtype=np.int64))
+
+
+def test_taps_of_a_strip():
+    shape = convolution(2, (9, 9), 4, (3, 2), (1, 1), (0, 0, 0, 0), (2, 3)).shape
+    byte, c, y, x = taps_of(shape, 2, 1)  # the window's last row: strips have two
+    assert byte.tolist() == [0, 1, 12, 13]  # columns lie 3 apart, of 2 rows with 2 channels
+    assert c.tolist() == [0, 1, 0, 1] and y.tolist() == [2] * 4 and x.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(("c", "size", "o", "kernel", "stride"), [(3, (32, 32), 16, 3, 1), (3, (96, 96), 8, 3, 2)])
+def test_the_timing_model_agrees_with_the_choice(monkeypatch, c, size, o, kernel, stride):
+    op = convolution(c, size, o, (kernel, kernel), (stride, stride), (1, 1, 1, 1))
+    fitting = [tiles for fold in folds(op.shape, PYNQ) if (tiles := FoldTiles(op.shape, fold, PYNQ)).fit]
+    cycles = []
+    for tiles in sorted(fitting, key=lambda tiles: tiles.cycles(PYNQ))[:24:4]:
+        monkeypatch.setattr(network_launch, "best_fold", lambda *_, fold=tiles.fold: fold)
+        executable = compile_graph(Graph("g", (op.x,), (op.output,), (op,)), PYNQ)
+        (step,) = (step for step in executable.steps if isinstance(step, LaunchStep))
+        cycles.append(predict(step.launch).cycles)
+    assert cycles[0] == min(cycles) < 0.92 * max(cycles)

@@ -1,0 +1,71 @@
+"""Transposed convolutions on the accelerator."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tilewright.compiler import reference
+from tilewright.compiler.accelerator.direct.transposed_conv import Phases
+from tilewright.compiler.graph import Graph, QConvTranspose2d, Tensor
+from tilewright.compiler.network import compile_for, compile_graph
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import UnsupportedError
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import LaunchStep
+from tilewright.runtime.loader import Loaded
+
+
+def transposed(n, c, size, o, kernel, strides, pads, seed=0):
+    rng = np.random.default_rng(seed)
+    grown = [(size[k] - 1) * strides[k] + kernel[k] - pads[k] - pads[k + 2] for k in (0, 1)]
+    x = Tensor("x", (n, c, *size), scale=0.02, zero_point=int(rng.integers(-128, 128)))
+    y = Tensor("y", (n, o, *grown), scale=0.5, zero_point=4)
+    weight = rng.integers(-128, 128, (o, c, *kernel)).astype(np.int8)
+    scale, bias = rng.uniform(0.001, 0.01, o).astype(np.float32), rng.integers(-999, 999, o).astype(np.int32)
+    return QConvTranspose2d("op", (x,), y, weight, scale, bias, -110, 100, strides=strides, pads=pads)
+
+
+def test_taps_of_each_phase():
+    op = transposed(1, 1, (3, 3), 1, (4, 3), (2, 3), (1, 0, 1, 0))
+    assert Phases.of(op, 0).phases == (((1, 0), (3, -1)), ((0, 1), (2, 0)))
+    assert Phases.of(op, 1).phases == (((0, 0),), ((1, 0),), ((2, 0),))
+    assert [Phases.of(op, 0).count(5, phase) for phase in (0, 1)] == [3, 2]
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+def test_upsampling_by_two(exact, name):
+    exact(transposed(1, 3, (4, 4), 5, (3, 3), (2, 2), (0, 0, 1, 1)), cfg=PRESETS[name])
+    exact(transposed(2, 8, (6, 5), 7, (4, 4), (2, 2), (1, 1, 1, 1)), cfg=PRESETS[name])
+
+
+def test_a_layer_of_a_generator(exact):
+    launch = exact(transposed(1, 128, (8, 8), 64, (4, 4), (2, 2), (1, 1, 1, 1)))
+    assert len(launch.insn) < 400
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_random_ones_are_exact_wherever_they_run(data):
+    draw = data.draw
+    kernel, strides = draw(st.tuples(*[st.integers(1, 5)] * 2)), draw(st.tuples(*[st.integers(1, 3)] * 2))
+    size, pads = draw(st.tuples(*[st.integers(1, 7)] * 2)), draw(st.tuples(*[st.integers(0, 2)] * 4))
+    assume(all((size[k] - 1) * strides[k] + kernel[k] - pads[k] - pads[k + 2] > 0 for k in (0, 1)))
+    op = transposed(
+        draw(st.integers(1, 2)), draw(st.integers(1, 33)), size, draw(st.integers(1, 20)), kernel, strides, pads
+    )
+    graph = Graph("g", (op.x,), (op.output,), (op,))
+    try:
+        refused = {"host": {"op": "the test wants the accelerator"}}
+        executable = compile_for(graph, PRESETS["pynq_z1"], refused=refused).executable
+    except UnsupportedError:
+        executable = compile_graph(graph, PRESETS["pynq_z1"])
+    x = np.random.default_rng(0).integers(-128, 128, op.x.shape).astype(np.int8)
+    with Loaded(executable, open_device("model", PRESETS["pynq_z1"])) as loaded:
+        assert np.array_equal(loaded.run({"x": x})["y"], reference.trace(graph, {"x": x})["y"])
+
+
+def test_kernels_smaller_than_the_stride_run_on_the_host():
+    op = transposed(1, 16, (8, 8), 16, (2, 2), (3, 3), (0, 0, 0, 0))
+    executable = compile_graph(Graph("g", (op.x,), (op.output,), (op,)), PRESETS["pynq_z1"])
+    assert not any(isinstance(step, LaunchStep) for step in executable.steps)

@@ -1,0 +1,83 @@
+"""Where the activations of a launch lie."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import graph as g
+from tilewright.compiler import reference
+from tilewright.compiler.accelerator.arena import arena_plan, bases, is_view, members, packed_bytes
+from tilewright.compiler.network import compile_graph
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import LaunchStep
+from tilewright.runtime.loader import Loaded
+
+CFG = PRESETS["pynq_z1"]
+X = g.Tensor("x", (1, 16, 6, 6), scale=0.1, zero_point=3)
+
+
+def test_views_are_reshapes_of_vectors(like):
+    vector, flat = like("v", 1, 64, 1, 1), like("f", 1, 64)
+    assert is_view(g.Reshape("op", (vector,), flat)) and is_view(g.Reshape("op", (flat,), vector))
+    assert not is_view(g.Reshape("op", (X,), like("y", 1, 576)))
+    assert not is_view(g.Reshape("op", (flat,), like("y", 2, 32)))
+
+
+def test_the_arena_holds_what_stays_inside_and_sums_take_the_place_of_an_operand(like, conv):
+    a, b, c, y = (like(name) for name in "abcy")
+    ops = (
+        conv(1, y=a, name="one"),
+        conv(1, x=a, y=b, name="two"),
+        g.Add("sum", (a, b), c),
+        conv(1, x=c, y=y, name="last"),
+    )
+    graph = g.Graph("g", (X,), (y,), ops)
+    plan = arena_plan(graph, ops, CFG)
+    assert sorted(plan.addresses) == ["a", "b", "c"]
+    assert plan.nbytes == plan.bound == 2 * 36 * 16
+    executable = compile_graph(graph, CFG)
+    (step,) = (s for s in executable.steps if isinstance(s, LaunchStep))
+    (arena,) = (buffer for buffer in step.launch.buffers if buffer.name == "arena")
+    assert arena.nbytes == plan.nbytes
+    x = np.random.default_rng(0).integers(-128, 128, X.shape).astype(np.int8)
+    with Loaded(executable, open_device("model", CFG)) as loaded:
+        for _ in range(2):  # the arena holds the last run's values
+            assert np.array_equal(loaded.run({"x": x})["y"], reference.trace(graph, {"x": x})["y"])
+
+
+@pytest.fixture
+def concatenation(like, conv):
+    """Two convolutions and the input, one after the other; the first is read again."""
+    a, b, wide, again, y = like("a"), like("b"), like("wide", 1, 48, 6, 6), like("again"), like("y", 1, 64, 6, 6)
+    ops = (
+        conv(1, y=a, name="one"),
+        conv(1, x=a, y=b, name="two"),
+        g.Concat("inner", (a, b, X), wide, 1),
+        conv(1, x=b, y=again, name="three"),
+        g.Concat("outer", (wide, again), y, 1),
+    )
+    return g.Graph("g", (X,), (y,), ops)
+
+
+def test_operators_compute_in_their_place_of_a_concatenation(concatenation):
+    graph = concatenation
+    found = {name: (op.name, channel) for name, (op, channel) in members(graph, graph.ops).items()}
+    assert found == {"a": ("inner", 0), "b": ("inner", 16), "wide": ("outer", 0), "again": ("outer", 48)}
+    assert not arena_plan(graph, graph.ops, CFG).buffers  # all of it lies in the output
+
+
+def test_of_a_concatenation_inside_the_arena_the_whole_lives_from_its_first_part_on(like, conv, concatenation):
+    graph = concatenation
+    last = conv(1, x=like("sum"), y=like("last"), name="last")
+    total = g.Add("add", (like("again"), like("a")), like("sum"))
+    wide = g.Requantize("narrow", (like("y", 1, 64, 6, 6),), like("z", 1, 64, 6, 6))
+    graph = g.Graph("g", (X,), (like("last"), like("z", 1, 64, 6, 6)), (*graph.ops, total, last, wide))
+    (whole,) = (b for b in arena_plan(graph, graph.ops, CFG).buffers if b.name == "y")
+    assert (whole.first, whole.last, whole.nbytes) == (0, 7, 64 * 36)
+
+
+def test_views_have_the_bytes_of_another_tensor(like):
+    a, b = like("v", 1, 64, 1, 1), like("f", 1, 64)
+    ops = (g.Reshape("one", (a,), b), g.Requantize("two", (b,), like("y", 1, 64)))
+    assert bases(ops) == {"v": "v", "f": "v", "y": "y"}
+    assert packed_bytes(like("t", 1, 20, 3, 3), CFG) == 32 * 9 and packed_bytes(like("t", 20), CFG) == 32

@@ -1,0 +1,88 @@
+"""Convolutions, depthwise ones and dense layers on the accelerator."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.accelerator.layers import groups_per_part
+from tilewright.compiler.conv_shape import output_size
+from tilewright.compiler.graph import QConv2d, QDense, Tensor
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.isa import Isa
+
+
+def linear(kind, x_shape, y_shape, weight_shape, seed=0, **geometry):
+    rng = np.random.default_rng(seed)
+    x = Tensor("x", x_shape, scale=0.02, zero_point=int(rng.integers(-128, 128)))
+    y = Tensor("y", y_shape, scale=0.5, zero_point=int(rng.integers(-128, 128)))
+    weight = rng.integers(-128, 128, weight_shape).astype(np.int8)
+    scale = rng.uniform(0.001, 0.02, len(weight)).astype(np.float32)
+    bias = rng.integers(-2000, 2000, len(weight)).astype(np.int32)
+    return kind("op", (x,), y, weight, scale, bias, -100, 110, **geometry)
+
+
+def convolution(n, c, size, o, kernel, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1), groups=1, seed=0):
+    spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations))
+    shape = (n, o, *output_size(size, spans, strides, pads))
+    geometry = {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
+    return linear(QConv2d, (n, c, *size), shape, (o, c // groups, *kernel), seed, **geometry)
+
+
+@pytest.mark.parametrize("contract", ["double", "single"])
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+def test_dense_layers(exact, name, contract):
+    exact(linear(QDense, (3, 70), (3, 21), (21, 70)), cfg=PRESETS[name], contract=contract)
+    exact(linear(QDense, (1, 40), (1, 33), (33, 40), float32_scale=True), cfg=PRESETS[name], contract=contract)
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+def test_convolutions(exact, name):
+    cfg = PRESETS[name]
+    exact(convolution(2, 20, (9, 7), 18, (3, 2), (2, 1), (1, 0, 2, 1), (1, 2)), cfg=cfg)
+    exact(convolution(1, 33, (6, 6), 40, (1, 1), (2, 2)), cfg=cfg)
+
+
+def test_depthwise_convolutions_use_their_instruction(exact):
+    launch = exact(convolution(2, 20, (9, 7), 20, (3, 3), (2, 2), (0, 1, 1, 0), groups=20))
+    names = {Isa(launch.cfg).mnemonic(fields) for fields in Isa(launch.cfg).decode(launch.insn)}
+    assert "DWGEMM" in names
+
+
+@pytest.mark.parametrize(("value", "sign"), [((1 << 30) - 1, 1), (1 << 30, -1)])
+def test_dead_channels_with_huge_biases(exact, value, sign):
+    op = linear(QDense, (1, 16), (1, 4), (4, 16))
+    op.bias[:] = sign * value
+    op.weight_scale[:] = 2.0**-40
+    exact(op)
+
+
+@pytest.mark.parametrize(
+    ("channels", "o", "groups", "together"),
+    [
+        (64, 128, 4, 1),  # whole blocks: no zeros
+        (64, 64, 16, 4),  # four groups fill a block
+        (12, 18, 3, 3),  # zeros where channels do not meet
+        (32, 64, 32, 16),  # depthwise with two outputs per channel
+    ],
+)
+def test_groups(exact, channels, o, groups, together):
+    op = convolution(1, channels, (7, 6), o, (3, 2), (1, 2), (1, 0, 1, 1), groups=groups)
+    assert groups_per_part(op, PRESETS["pynq_z1"]) == together
+    launch = exact(op)
+    visits = 16 * -(-channels // 16) * -(-o // 16) // (groups // together)  # entries of weights
+    loaded = [b.nbytes for b in launch.buffers if b.name.endswith(".w")]
+    assert sum(loaded) == visits // 16 * 6 * 256
+
+
+def test_groups_of_several_images_run_together(exact):
+    op = convolution(2, 32, (5, 5), 32, (3, 3), groups=2)
+    assert groups_per_part(op, PRESETS["pynq_z1"]) == 2
+    exact(op)
+
+
+def test_depthwise_without_the_extension_and_with_too_many_rows(exact):
+    op = convolution(1, 40, (5, 5), 40, (3, 3), groups=40)
+    pynq = PRESETS["pynq_z1"]
+    exact(op, cfg=Config("less", wgt_bytes=1 << 17, uop_bytes=1 << 14, extensions=pynq.extensions - {"depthwise"}))
+    wide = convolution(1, 600, (8, 8), 600, (4, 4), groups=600)
+    assert groups_per_part(wide, pynq) == 512
+    exact(wide)

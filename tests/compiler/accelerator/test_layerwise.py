@@ -1,0 +1,33 @@
+"""Layers one by one, requantised by the host; whole networks of them are in test_network.py."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import graph as g
+from tilewright.compiler.accelerator import layerwise
+from tilewright.compiler.target.steps import Steps
+from tilewright.hw.config import PRESETS, Config
+
+X, Y = g.Tensor("x", (1, 8, 6, 6), zero_point=3), g.Tensor("y", (1, 8, 6, 6))
+
+
+def conv(groups=1):
+    weight = np.full((8, 8 // groups, 3, 3), -128, np.int8)
+    parameters = np.ones(8, np.float32), np.zeros(8, np.int32)
+    return g.QConv2d("conv", (X,), Y, weight, *parameters, pads=(1, 1, 1, 1), groups=groups)
+
+
+def test_refusals():
+    assert layerwise.refusal(conv(), PRESETS["vta"]) == ""
+    assert layerwise.refusal(conv(8), PRESETS["vta"]) == "it has 8 groups"
+    narrow = Config("w4", wgt_bits=4, wgt_bytes=1 << 16)
+    assert layerwise.refusal(conv(), narrow) == "with weights -128..-128: wgt_bits is 4, which holds -8..7"
+    assert "inp_bits is 4" in layerwise.refusal(conv(), Config(inp_bits=4, inp_bytes=1 << 14))
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("vta", ["pad", "pack"]), ("pynq_z1", ["pack"])])
+def test_steps_of_a_layer(name, kinds):
+    steps = Steps(g.Graph("g", (X,), (Y,), (conv(),)), PRESETS[name], "double")
+    layerwise.generate(steps, steps.graph.ops)
+    assert [getattr(s, "op", "launch") for s in steps.steps] == [*kinds, "launch", "accumulators", "requantise"]
+    assert steps.executable().steps[len(kinds)].macs == conv().macs

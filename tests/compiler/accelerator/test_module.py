@@ -1,0 +1,64 @@
+"""The accelerator as a module: what it refuses, its arena, what a launch brings and fetches."""
+
+import re
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import cost
+from tilewright.compiler import graph as g
+from tilewright.compiler.accelerator.direct.max_pool import tiles_of
+from tilewright.compiler.accelerator.module import Accelerator, LayerAccelerator
+from tilewright.compiler.network import compile_graph
+from tilewright.hw.config import PRESETS, Config
+from tilewright.runtime.executable import HostStep
+
+CFG = PRESETS["pynq_z1"]
+X = g.Tensor("x", (1, 16, 6, 6), scale=0.1, zero_point=3)
+
+
+def test_refusals_have_reasons(like, conv):
+    windows = {"kernel": (2, 2), "pads": (1, 1, 1, 1)}
+    refused = [
+        (conv(1, pads=(16, 0, 0, 0)), r"padding \(16, 0, 0, 0\): at most 15"),
+        (g.Add("op", (X, like("b", 1, 16, 1, 1)), like("y")), r"operand of shape \(1, 16, 1, 1\) is repeated"),
+        (g.ExactAveragePool("op", (X,), like("y", 1, 16, 7, 7), **windows), "windows of different numbers"),
+        (g.Mean("op", (X,), like("y", 1, 6, 6), (1,)), r"mean over axes \(1,\)"),
+        (g.Concat("op", (X, X), like("y", 1, 16, 12, 6), 2), r"int8 \(1, 16, 12, 6\) along axis 2"),
+        (g.Concat("op", (like("s", 1, 3, 6, 6), X), like("y", 1, 19, 6, 6), 1), "3 channels are no whole blocks"),
+        (g.Reshape("op", (X,), like("y", 1, 576)), "it moves elements"),
+    ]
+    for op, why in refused:
+        assert re.match(why, Accelerator(CFG).refusal(op)), op
+
+
+def test_more_work_and_more_bytes_take_longer(like, conv):
+    accelerator, layers = Accelerator(CFG), LayerAccelerator(CFG)
+    small, large = conv(1), conv(1, 64)
+    for module in (accelerator, layers):
+        assert 0 < module.seconds((small,)) < module.seconds((large,))
+        assert 0 < module.transfer_seconds(X) < module.transfer_seconds(like("t", 1, 16, 60, 60))
+
+
+def test_a_maximum_takes_as_long_as_its_tiles(like):
+    op = g.MaxPool("op", (like("a", 1, 64, 56, 56),), like("b", 1, 64, 28, 28), (3, 3), (2, 2), (1, 1, 1, 1))
+    tiles = tiles_of(op, CFG)
+    assert tiles is not None
+    assert tiles.cycles < 12 * 4 * 28 * 28  # of four blocks of channels: window by window the ALU would take 18
+    assert Accelerator(CFG).seconds((op,)) == pytest.approx(tiles.cycles / cost.CLOCK, rel=0.05)
+
+
+def test_what_fits_no_scratchpad_runs_on_the_host(like, conv):
+    cfg = Config("small", inp_bytes=64, wgt_bytes=1 << 12, acc_bytes=1 << 10, extensions=CFG.extensions)
+    graph = g.Graph("g", (X,), (like("y"),), (conv(1),))
+    executable = compile_graph(graph, cfg)
+    assert all(isinstance(step, HostStep) for step in executable.steps)
+
+
+def test_layers_cannot_be_faster_than_their_weights_arrive(like):
+    rng = np.random.default_rng(1)
+    weight = rng.integers(-99, 99, (640, 128)).astype(np.int8)
+    parameters = np.full(640, 0.002, np.float32), np.zeros(640, np.int32)
+    op = g.QDense("dense", (like("a", 1, 128),), like("b", 1, 640), weight, *parameters)
+    for module in (Accelerator(CFG), LayerAccelerator(CFG)):
+        assert module.seconds((op,)) > weight.nbytes / 8 / 100e6  # 8 bytes per cycle at 100 MHz

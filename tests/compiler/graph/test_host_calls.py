@@ -1,0 +1,72 @@
+"""Every operator has kernels, whose attributes survive a file."""
+
+import json
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import graph as g
+from tilewright.compiler.graph.host_calls import host_calls
+from tilewright.hw.errors import UnsupportedError
+
+X = g.Tensor("x", (1, 2, 4, 4), scale=0.1, zero_point=3)
+
+
+def t(*shape, scale=0.1, zero_point=3, dtype="int8"):
+    return g.Tensor("y", shape, dtype, scale, zero_point)
+
+
+def weights(*shape):
+    return np.ones(shape, np.int8), np.ones(shape[0], np.float32), np.zeros(shape[0], np.int32)
+
+
+OPERATORS = [
+    g.QConv2d("op", (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)),
+    g.QConvTranspose2d("op", (X,), t(1, 3, 5, 5), *weights(3, 2, 2, 2)),
+    g.QDense("op", (t(2, 5),), t(2, 3), *weights(3, 5)),
+    g.Add("op", (X, X), t(1, 2, 4, 4)),
+    g.Sub("op", (X, X), t(1, 2, 4, 4)),
+    g.Mul("op", (X, X), t(1, 2, 4, 4)),
+    g.Requantize("op", (X,), t(1, 2, 4, 4, scale=0.2)),
+    g.Lookup("op", (X,), t(1, 2, 4, 4), "f", np.zeros(256, np.int8)),
+    g.Quantize("op", (t(1, 2, dtype="float32"),), t(1, 2)),
+    g.Dequantize("op", (X,), t(1, 2, 4, 4, dtype="float32")),
+    g.Recode("op", (X,), t(1, 2, 4, 4, zero_point=131, dtype="uint8")),
+    g.Softmax("op", (X,), t(1, 2, 4, 4, scale=1 / 256, zero_point=-128), 1),
+    g.MaxPool("op", (X,), t(1, 2, 3, 3), (2, 2)),
+    g.AveragePool("op", (X,), t(1, 2, 3, 3), (2, 2)),
+    g.ExactAveragePool("op", (X,), t(1, 2, 3, 3), (2, 2)),
+    g.Mean("op", (X,), t(1, 2), (2, 3)),
+    g.Reshape("op", (X,), t(1, 32)),
+    g.Transpose("op", (X,), t(1, 4, 4, 2), (0, 2, 3, 1)),
+    g.Concat("op", (X, X), t(1, 4, 4, 4), 1),
+    g.Pad("op", (X,), t(1, 2, 5, 4), ((0, 0), (0, 0), (1, 0), (0, 0)), 7),
+    g.StridedSlice("op", (X,), t(1, 2, 2, 4), (0, 0, 3, 0), (1, 1, -2, 1)),
+]
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: type(op).__name__)
+def test_calls_compute_the_declared_output(op):
+    calls = host_calls(op, "double")
+    arrays = [np.full(t.shape, 5, t.dtype) for t in op.inputs]
+    for call in calls:
+        assert json.loads(json.dumps(call.attrs)) == call.attrs
+        arrays = [call(*arrays)]
+        assert arrays[0].dtype == call.dtype
+    assert (arrays[0].shape, arrays[0].dtype) == (op.output.shape, op.output.dtype)
+
+
+def test_every_operator_is_tested_here():
+    abstract = {g.Operator, g.Linear, g.Binary, g.Pool, g.Movement}
+    operators = {v for v in vars(g).values() if isinstance(v, type) and issubclass(v, g.Operator)} - abstract
+    assert {type(op) for op in OPERATORS} == operators
+
+
+def test_the_contract_reaches_the_requantisation():
+    op = OPERATORS[0]
+    assert [host_calls(op, c)[-1].attrs["contract"] for c in ("double", "single")] == ["double", "single"]
+
+
+def test_operators_without_a_kernel():
+    with pytest.raises(UnsupportedError, match="Operator 'strange': no kernel computes this operator"):
+        host_calls(g.Operator("strange", (X,), X), "double")

@@ -1,0 +1,107 @@
+"""Layers with weights: what follows from their parameters, and which cannot be."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.graph.layers import QConv2d, QConvTranspose2d, QDense
+from tilewright.compiler.graph.operators import Tensor
+from tilewright.hw.errors import InputError
+from tilewright.hw.rounding import quantize_multiplier
+
+
+def dense(x=None, y=None, **changes):
+    parameters = {
+        "weight": np.ones((3, 4), np.int8),
+        "weight_scale": np.full(3, 0.5, np.float32),
+        "bias": np.zeros(3, np.int32),
+    } | changes
+    return QDense("layer", (x or Tensor("x", (1, 4), scale=0.25),), y or Tensor("y", (1, 3)), **parameters)
+
+
+def conv(y_shape=(2, 5, 4, 3), **changes):
+    parameters = {
+        "weight": np.ones((5, 3, 3, 2), np.int8),
+        "weight_scale": np.ones(5, np.float32),
+        "bias": np.zeros(5, np.int32),
+        "strides": (2, 2),
+        "pads": (1, 0, 1, 1),
+        "dilations": (1, 2),
+    } | changes
+    return QConv2d("conv", (Tensor("x", (2, 3, 8, 6)),), Tensor("y", y_shape), **parameters)
+
+
+def transposed(y_shape=(1, 2, 9, 6), pads=(0, 1, 0, 1), strides=(2, 2)):
+    weight, ones = np.ones((2, 3, 3, 4), np.int8), np.ones(2, np.float32)
+    x, y = Tensor("x", (1, 3, 4, 3)), Tensor("y", y_shape)
+    return QConvTranspose2d("up", (x,), y, weight, ones, np.zeros(2, np.int32), strides=strides, pads=pads)
+
+
+def test_macs():
+    assert dense().macs == 12
+    assert conv().macs == 2 * 5 * 4 * 3 * 3 * 3 * 2
+    assert (
+        conv(
+            weight=np.ones((6, 1, 3, 2), np.int8),
+            groups=3,
+            weight_scale=np.ones(6, np.float32),
+            bias=np.zeros(6, np.int32),
+            y_shape=(2, 6, 4, 3),
+        ).macs
+        == 2 * 6 * 4 * 3 * 3 * 2
+    )
+    assert transposed().macs == 4 * 3 * 3 * 2 * 3 * 4
+
+
+def test_depthwise_is_one_group_per_channel():
+    def grouped(channels, groups):
+        weight, x = np.ones((channels, channels // groups, 1, 1), np.int8), Tensor("x", (1, channels, 2, 2))
+        ones, y = np.ones(channels, np.float32), Tensor("y", (1, channels, 2, 2))
+        return QConv2d("g", (x,), y, weight, ones, np.zeros(channels, np.int32), groups=groups)
+
+    assert grouped(4, 4).depthwise
+    assert not grouped(4, 2).depthwise and not grouped(1, 1).depthwise
+
+
+def test_the_input_zero_point_folds_into_the_bias():
+    weight = np.array([[1, -2, 3, 4], [0, 0, 0, 0], [-128, -128, -128, -128]], np.int8)
+    bias = np.array([10, -7, 2**31 - 1], np.int32)
+    op = dense(Tensor("x", (1, 4), zero_point=-5), weight=weight, bias=bias)
+    assert op.corrected_bias.dtype == np.int32
+    assert list(op.corrected_bias) == [10 + 5 * 6, -7, 2**31 - 1 - 5 * 512]
+
+
+def test_multipliers_are_those_of_the_product_of_scales():
+    op = dense(y=Tensor("y", (1, 3), scale=0.7), weight_scale=np.array([0.1, 0.2, 0], np.float32))
+    expected = [quantize_multiplier(0.25 * float(s) / 0.7) for s in op.weight_scale]
+    assert [tuple(map(int, pair)) for pair in zip(*op.multipliers)] == expected
+
+
+def test_a_product_of_scales_in_float32():
+    x, scale = Tensor("x", (1, 4), scale=float(np.float32(0.1))), np.full(3, 0.3, np.float32)
+    exact, rounded = (dense(x, weight_scale=scale, float32_scale=flag).scales[0] for flag in (False, True))
+    assert rounded == np.float64(np.float32(np.float64(np.float32(0.1)) * np.float64(np.float32(0.3)))) != exact
+
+
+@pytest.mark.parametrize(
+    "text, make",
+    [
+        ("QDense 'layer': the weights' dtype is float32", lambda: dense(weight=np.ones((3, 4), np.float32))),
+        ("QDense 'layer': the biases' shape is (4,), expected (3,)", lambda: dense(bias=np.zeros(4, np.int32))),
+        ("QDense 'layer': the scales' shape is (), expected (3,)", lambda: dense(weight_scale=np.float32(1))),
+        ("QDense 'layer': the number of input features is 4, expected 5", lambda: dense(Tensor("x", (1, 5)))),
+        ("QDense 'layer': the output's shape is (1, 2)", lambda: dense(y=Tensor("y", (1, 2)))),
+        ("QDense 'layer': clamp 5..-5 is not within int8", lambda: dense(low=5, high=-5)),
+        ("QConv2d 'conv': the output's shape is (2, 5, 4, 4), expected (2, 5, 4, 3)", lambda: conv((2, 5, 4, 4))),
+        ("QConv2d 'conv': the number of input channels", lambda: conv(weight=np.ones((5, 2, 3, 2), np.int8))),
+        (
+            "QConv2d 'conv': the number of output channels modulo the groups is 2",
+            lambda: conv(weight=np.ones((5, 1, 3, 2), np.int8), groups=3),
+        ),
+        ("QConvTranspose2d 'up': the output's shape is (1, 2, 9, 7)", lambda: transposed((1, 2, 9, 7))),
+        ("QConvTranspose2d 'up': the smallest padding", lambda: transposed((1, 2, 10, 6), (-1, 1, 0, 1))),
+    ],
+)
+def test_impossible_layers(text, make):
+    with pytest.raises(InputError) as caught:
+        make()
+    assert text in str(caught.value)

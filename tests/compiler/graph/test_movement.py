@@ -1,0 +1,32 @@
+"""Operators that move values: those that cannot be."""
+
+import pytest
+
+from tilewright.compiler.graph.movement import Concat, Pad, Reshape, StridedSlice, Transpose
+from tilewright.compiler.graph.operators import Tensor
+from tilewright.hw.errors import InputError
+
+
+def t(name, *shape, **quantisation):
+    return Tensor(name, shape, **quantisation)
+
+
+@pytest.mark.parametrize(
+    "text, make",
+    [
+        ("Reshape 'r': the number of elements", lambda: Reshape("r", (t("x", 1, 4),), t("y", 1, 5))),
+        ("Transpose 't': the axes", lambda: Transpose("t", (t("x", 2, 3),), t("y", 3, 2), (1, 1))),
+        ("Transpose 't': the output's shape", lambda: Transpose("t", (t("x", 2, 3),), t("y", 2, 3), (1, 0))),
+        ("Concat 'c': the output's size", lambda: Concat("c", (t("x", 2, 3), t("z", 1, 3)), t("y", 4, 3), 0)),
+        ("Concat 'c': the number of different", lambda: Concat("c", (t("x", 2, 3), t("z", 1, 2)), t("y", 3, 3), 0)),
+        ("Pad 'p': the output's shape", lambda: Pad("p", (t("x", 2),), t("y", 3), ((1, 1),), 0)),
+        ("Pad 'p': the smallest padding", lambda: Pad("p", (t("x", 2),), t("y", 1), ((-1, 0),), 0)),
+        ("Pad 'p': clamp 128..128", lambda: Pad("p", (t("x", 2),), t("y", 3), ((1, 0),), 128)),
+        ("StridedSlice 's': whether dim", lambda: StridedSlice("s", (t("x", 5),), t("y", 3), (1,), (2,))),
+        ("StridedSlice 's': the ranks", lambda: StridedSlice("s", (t("x", 5),), t("y", 3), (1, 0), (2,))),
+    ],
+)
+def test_impossible_operators(text, make):
+    with pytest.raises(InputError) as caught:
+        make()
+    assert text in str(caught.value)

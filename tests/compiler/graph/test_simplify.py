@@ -1,0 +1,74 @@
+"""Transformations of the graph keep every value and every output."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import graph as g
+from tilewright.compiler import reference
+from tilewright.compiler.graph.simplify import simplify
+
+
+def tensor(name, *shape):
+    return g.Tensor(name, shape, scale=0.1, zero_point=-9)
+
+
+def weights(*shape, seed=0):
+    rng = np.random.default_rng(seed)
+    scale = rng.uniform(0.001, 0.01, shape[0]).astype(np.float32)
+    return rng.integers(-128, 128, shape).astype(np.int8), scale, rng.integers(-99, 99, shape[0]).astype(np.int32)
+
+
+def simplified(outputs, *ops):
+    """The operators left, of which the first reads x; outputs are those of the graph as it was."""
+    graph = g.Graph("g", (ops[0].x,), outputs, ops)
+    found = simplify(graph)
+    x = np.random.default_rng(1).integers(-128, 128, ops[0].x.shape).astype(np.int8)
+    before, after = (reference.trace(each, {"x": x}) for each in (graph, found))
+    for t in outputs:
+        assert np.array_equal(before[t.name], after[t.name])
+    return [type(op).__name__ for op in found.ops], found.ops
+
+
+def test_reshapes_of_reshapes_become_one():
+    x, a, b, c = tensor("x", 1, 6, 1, 1), tensor("a", 1, 1, 1, 6), tensor("b", 1, 6), tensor("c", 1, 2, 3)
+    ops = (g.Transpose("t", (x,), a, (0, 2, 3, 1)), g.Reshape("r", (a,), b), g.Reshape("s", (b,), c))
+    assert simplified((c,), *ops)[0] == ["Reshape"]
+    assert simplified((a, c), *ops)[0] == ["Reshape", "Reshape"]  # an output stays
+
+
+def test_transpositions_that_move_elements_stay():
+    x, a, b = tensor("x", 1, 6, 2, 1), tensor("a", 1, 2, 6, 1), tensor("b", 1, 12)
+    assert simplified((b,), g.Transpose("t", (x,), a, (0, 2, 1, 3)), g.Reshape("r", (a,), b))[0] == [
+        "Transpose",
+        "Reshape",
+    ]
+
+
+@pytest.mark.parametrize("nhwc", [False, True])
+@pytest.mark.parametrize("float32_scale", [False, True])
+def test_dense_layers_on_flattened_images_become_convolutions(nhwc, float32_scale):
+    x, turned = tensor("x", 2, 3, 4, 5), tensor("turned", 2, 4, 5, 3)
+    flat, y = tensor("flat", 2, 60), tensor("y", 2, 7)
+    turn = (g.Transpose("t", (x,), turned, (0, 2, 3, 1)),) if nhwc else ()
+    ops = (*turn, g.Reshape("r", (turned if nhwc else x,), flat))
+    ops = (*ops, g.QDense("fc", (flat,), y, *weights(7, 60), float32_scale=float32_scale))
+    kinds, _ = simplified((y,), *ops)
+    assert kinds == ["WholeImage", "Reshape"]
+
+
+def test_dense_layers_on_vectors_stay():
+    x, flat, y = tensor("x", 2, 6, 1, 1), tensor("flat", 2, 6), tensor("y", 2, 7)
+    assert simplified((y,), g.Reshape("r", (x,), flat), g.QDense("fc", (flat,), y, *weights(7, 6)))[0] == [
+        "Reshape",
+        "QDense",
+    ]
+
+
+def test_padding_goes_into_the_convolution_that_reads_it():
+    x, padded, y = tensor("x", 1, 3, 5, 5), tensor("p", 1, 3, 8, 9), tensor("y", 1, 4, 8, 7)
+    pad = ((0, 0), (0, 0), (1, 2), (3, 1))
+    conv = g.QConv2d("c", (padded,), y, *weights(4, 3, 3, 3), pads=(1, 0, 1, 0))
+    kinds, ops = simplified((y,), g.Pad("pad", (x,), padded, pad, -9), conv)
+    assert kinds == ["QConv2d"] and getattr(ops[0], "pads", None) == (2, 3, 3, 1)
+    assert simplified((y,), g.Pad("pad", (x,), padded, pad, 0), conv)[0] == ["Pad", "QConv2d"]  # another value
+    assert simplified((padded, y), g.Pad("pad", (x,), padded, pad, -9), conv)[0] == ["Pad", "QConv2d"]

@@ -1,0 +1,50 @@
+"""Tables of int8 functions against the functions in double precision."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.graph.operators import Tensor
+from tilewright.compiler.graph.tables import leaky_relu, nearest_even, round_away, table
+
+REAL = {"logistic": lambda x: 1 / (1 + math.exp(-x)), "tanh": math.tanh}
+
+
+def test_ties_go_away_from_zero():
+    values = np.array([0.5, -0.5, 1.5, -1.5, 2.4, -2.6, 0])
+    assert list(round_away(values)) == [1, -1, 2, -2, 2, -3, 0]
+
+
+def nearest(table, real, y, error=0.5001):
+    """Whether every entry is a nearest step to the real value, up to float32's resolution."""
+    steps = np.clip(np.array(real) / y.scale + y.zero_point, -128, 127)
+    return (np.abs(table - steps) <= error).all()
+
+
+@pytest.mark.parametrize("function", REAL)
+@pytest.mark.parametrize("scale", [0.002, 0.1, 5.0])
+def test_functions(function, scale):
+    x, y = Tensor("x", (1,), scale=scale, zero_point=11), Tensor("y", (1,), scale=1 / 256, zero_point=-128)
+    found = table(function, x, y)
+    assert (found.dtype, found.shape) == (np.int8, (256,))
+    assert nearest(
+        found, [REAL[function](scale * (q - 11)) if scale * (q - 11) > -700 else 0.0 for q in range(-128, 128)], y
+    )
+
+
+def test_leaky_relu():
+    x, y = Tensor("x", (1,), scale=0.1, zero_point=5), Tensor("y", (1,), scale=0.07, zero_point=-30)
+    real = [0.1 * (q - 5) * (1 if q >= 5 else 0.2) for q in range(-128, 128)]
+    found = leaky_relu(0.2, x, y)
+    assert found.dtype == np.int8 and nearest(found, real, y, 0.76)  # two roundings
+
+
+@pytest.mark.parametrize("function", [*REAL, "leaky_relu"])
+def test_onnx_rounds_ties_to_even(function):
+    x, y = Tensor("x", (1,), scale=0.5, zero_point=0), Tensor("y", (1,), scale=0.25, zero_point=3)
+    real = [REAL[function](0.5 * q) if function in REAL else 0.5 * q * (1 if q > 0 else 0.75) for q in range(-128, 128)]
+    found = nearest_even(function, x, y, 0.75)
+    assert found.dtype == np.int8 and nearest(found, real, y)
+    if function == "leaky_relu":  # 0.5 * -1 * 0.75 is one step and a half below zero
+        assert (found[127], found[125]) == (3 - 2, 3 - 4)

@@ -1,0 +1,50 @@
+"""Pooling and means: their derived integers, and those that cannot be."""
+
+import pytest
+
+from tilewright.compiler.graph.operators import Tensor
+from tilewright.compiler.graph.windows import AveragePool, ExactAveragePool, MaxPool, Mean
+from tilewright.hw.errors import InputError
+
+
+def t(name, *shape, **quantisation):
+    return Tensor(name, shape, **quantisation)
+
+
+def pool(cls, y_shape=(1, 2, 3, 3), **changes):
+    y = Tensor("y", y_shape, **{key: changes.pop(key) for key in ("scale",) if key in changes})
+    return cls("pool", (Tensor("x", (1, 2, 6, 6)),), y, **({"kernel": (2, 2), "strides": (2, 2)} | changes))
+
+
+def real(pair):
+    """What a multiplier and an exponent stand for."""
+    return pair[0] * 2.0 ** (pair[1] - 31)
+
+
+def test_a_mean_divides_by_its_count():
+    op = Mean("m", (t("x", 1, 4, 5, 25, scale=0.5),), t("y", 1, 4, 1, 1, scale=0.25), (2, 3))
+    assert op.count == 125
+    assert real(op.multipliers) == pytest.approx(2 / 125, rel=1e-7)
+    assert op.multipliers[0] < 2**31
+
+
+def test_windows_are_those_of_a_convolution_of_each_channel():
+    shape = pool(MaxPool, (1, 2, 4, 4), pads=(1, 1, 1, 1)).shape
+    assert (shape.c, shape.o, shape.groups) == (2, 2, 2) and shape.size == (6, 6) and shape.output == (4, 4)
+
+
+@pytest.mark.parametrize(
+    "text, make",
+    [
+        ("MaxPool 'pool': the output's shape", lambda: pool(MaxPool, (1, 2, 6, 6))),
+        ("MaxPool 'pool': the output's quantisation", lambda: pool(MaxPool, scale=2.0)),
+        ("ExactAveragePool 'pool': the output's quantisation", lambda: pool(ExactAveragePool, scale=2.0)),
+        ("AveragePool 'pool': the padding", lambda: pool(AveragePool, (1, 2, 4, 4), pads=(1, 1, 1, 1))),
+        ("MaxPool 'pool': clamp 1..0", lambda: pool(MaxPool, low=1, high=0)),
+        ("Mean 'm': the output's shape is (4, 1)", lambda: Mean("m", (t("x", 4, 3, 2),), t("y", 4, 1), (1,))),
+    ],
+)
+def test_impossible_operators(text, make):
+    with pytest.raises(InputError) as caught:
+        make()
+    assert text in str(caught.value)

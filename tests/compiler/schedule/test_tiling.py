@@ -1,0 +1,104 @@
+"""The tile search: what it chooses fits, and more memory or threads never cost cycles."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tilewright.cli.bench.layers import resnet18_layers
+from tilewright.compiler.conv_shape import ConvShape
+from tilewright.compiler.schedule.tiling import SLACK, _Candidates, best_tile, best_tiles, largest_tile, sizes
+from tilewright.compiler.schedule.work import Work
+from tilewright.compiler.tile import OUTPUT_DIMS
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import CapacityError, ScheduleError
+
+VTA = PRESETS["vta"]
+
+
+def work_of(shape):
+    return Work.of(shape, VTA)
+
+
+def blocks(n=1, o=1, c=1, size=(1, 1), kernel=(1, 1)):
+    """Work of so many blocks, with padding only below and to the right."""
+    pads = (0, 0, kernel[0] - 1, kernel[1] - 1)
+    return Work.of(ConvShape(n, 16 * c, size[0], size[1], 16 * o, kernel, pads=pads), VTA)
+
+
+def cost(work, cfg, tile):
+    extents = {d: np.array([getattr(tile, d)]) for d in (*OUTPUT_DIMS, "ci")}
+    cycles, instructions = _Candidates(work, cfg, tile, extents).estimate()
+    return float(cycles[0]), float(instructions[0])
+
+
+LAYERS = resnet18_layers()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_resnet_layers_come_near_their_bound_in_few_instructions(name):
+    layer = LAYERS[name]
+    tile = best_tile(work_of(layer), VTA)
+    cycles, instructions = cost(work_of(layer), VTA, tile)
+    bound = layer.macs / VTA.macs_per_cycle
+    assert cycles < (1.05 if layer.taps == 9 else 1.3) * bound and instructions < 600
+
+
+def test_two_threads_are_no_slower_than_one():
+    for layer in LAYERS.values():
+        one, two = (cost(work_of(layer), VTA, best_tile(work_of(layer), VTA, n))[0] for n in (1, 2))
+        assert two <= one
+
+
+def test_more_memory_is_never_slower():
+    work = work_of(LAYERS["C9"])
+    cycles = []
+    for scale in (1, 2, 4, 8):
+        sizes = {f"{mem}_bytes": getattr(VTA, f"{mem}_bytes") * scale // 8 for mem in ("inp", "wgt", "acc")}
+        cfg = VTA.replace(name=f"scale{scale}", **sizes)
+        cycles.append(cost(work, cfg, best_tile(work, cfg))[0])
+    assert all(more <= less * (1 + SLACK) for less, more in zip(cycles, cycles[1:]))
+
+
+def test_sizes_are_the_smallest_for_each_number_of_tiles():
+    assert list(sizes(7, divisors_only=False)) == [1, 2, 3, 4, 7] and list(sizes(6, divisors_only=True)) == [1, 2, 3, 6]
+
+
+def test_work_without_enough_tiles_gets_fewer_threads():
+    assert best_tile(blocks(), VTA, 4).vthreads == 1
+    assert best_tile(blocks(size=(3, 1)), VTA, 4).vthreads == 3
+
+
+def test_the_first_answer_is_the_answer():
+    work = work_of(LAYERS["C2"])
+    assert best_tile(work, VTA) == best_tile(dataclasses.replace(work), VTA)
+
+
+def test_candidates_differ_and_the_cheapest_comes_first():
+    work = work_of(LAYERS["C6"])
+    tiles = best_tiles(work, VTA, 2, 8)
+    costs = [cost(work, VTA, tile)[0] for tile in tiles]
+    assert len({(t.n, t.co, t.oy, t.ox, t.ci, t.thread) for t in tiles}) == 8
+    assert costs == sorted(costs) and costs[0] <= cost(work, VTA, best_tile(work, VTA))[0] <= costs[0] * (1 + SLACK)
+
+
+def test_the_heuristic_halves_the_longest_extent_until_it_fits():
+    tile = largest_tile(blocks(o=8, c=16, size=(28, 28), kernel=(3, 3)), VTA)
+    # 30 x 30 x 16 inputs do not fit 2048 entries: 28 -> 14 (oy), 28 -> 14 (ox), then 16 -> 8 (ci); 16 x 16 x 8 do
+    assert (tile.co, tile.oy, tile.ox, tile.ci) == (4, 14, 14, 8)
+    assert (tile.thread, tile.vthreads) == ("co", 2)
+
+
+def test_the_heuristic_takes_fewer_threads_where_two_do_not_fit():
+    small = VTA.replace(name="small", wgt_bytes=1 << 14)  # 64 entries
+    assert largest_tile(blocks(o=4, size=(5, 5), kernel=(7, 7)), small).thread == "oy"
+    assert largest_tile(blocks(o=4, kernel=(7, 7)), small).vthreads == 1
+    with pytest.raises(CapacityError, match="no tile fits small: .* 81 of weights; it has 2048 and 64"):
+        largest_tile(blocks(o=4, kernel=(9, 9)), small)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ScheduleError, match="Tile.vthreads = 0: must be 1 to 4"):
+        best_tile(blocks(), VTA, 0)
+    with pytest.raises(CapacityError, match="no tile fits vta: .* 2500 entries of input and 2500 of weights"):
+        best_tile(blocks(kernel=(1, 2500)), VTA)

@@ -1,0 +1,77 @@
+"""Assignments: times with transfers, order of the parts. Chains and refusals are in test_module.py."""
+
+from tilewright.compiler import graph as g
+from tilewright.compiler.target.assign import Assignment
+from tilewright.compiler.target.module import ExecModule, Pattern, Target
+
+
+class Unit(ExecModule):
+    """A module of fixed times: `times` by operator kind, the same transfer for every tensor."""
+
+    def __init__(self, name, transfer, **times):
+        self.name, self.transfer = name, transfer
+        self.times = {getattr(g, kind): seconds for kind, seconds in times.items()}
+        self.patterns = tuple(Pattern(kind.__name__, (kind,)) for kind in self.times)
+
+    def seconds(self, ops):
+        return self.times[type(ops[0])]
+
+    def transfer_seconds(self, t):
+        return self.transfer
+
+    def generate(self, steps, ops):
+        raise NotImplementedError
+
+
+def chain(*kinds):
+    """A graph of element-wise operators, one after the other."""
+    tensors = [g.Tensor(f"t{k}", (1, 4)) for k in range(len(kinds) + 1)]
+    ops = [
+        kind(f"op{k}", (tensors[k],) * (2 if issubclass(kind, g.Binary) else 1), tensors[k + 1])
+        for k, kind in enumerate(kinds)
+    ]
+    return g.Graph("g", (tensors[0],), (tensors[-1],), tuple(ops))
+
+
+def modules(assignment):
+    return [choice.module.name for choice in assignment.choices]
+
+
+HOST = Unit("host", 0.0, Add=10, Mul=10, Requantize=10)
+
+
+def test_transfers_decide():
+    graph = chain(g.Add, g.Mul, g.Add)
+    assert modules(Assignment(graph, Target("t", (Unit("a", 0.5, Add=8, Mul=8), HOST)))) == ["a"] * 3
+    far = Assignment(graph, Target("t", (Unit("a", 4.0, Add=9, Mul=9), HOST)))
+    assert modules(far) == ["host"] * 3
+    alone = Assignment(chain(g.Add, g.Mul, g.Add), Target("t", (Unit("a", 1.5, Add=8), HOST)))
+    assert modules(alone) == ["host"] * 3  # saves 2, costs 3
+
+
+def test_times_and_runners_up_include_transfers():
+    (choice,) = Assignment(chain(g.Add), Target("t", (Unit("a", 0.5, Add=8), HOST))).choices
+    assert choice.seconds == {"a": 9.0, "host": 10.0}
+    assert (choice.module.name, choice.runner_up) == ("a", "host")
+    (choice,) = Assignment(chain(g.Mul), Target("t", (Unit("a", 0.5, Add=8), HOST))).choices
+    assert choice.runner_up is None and choice.refusals == {"a": "it has no pattern for it"}
+
+
+def test_parts_are_few_and_in_order():
+    x = g.Tensor("x", (1, 4))
+    names = ("a", "b", "c", "d", "e")
+    a, b, c, d, e = (g.Tensor(name, (1, 4)) for name in names)
+    ops = (
+        g.Add("one", (x, x), a),  # accelerator
+        g.Requantize("two", (a,), b),  # host
+        g.Add("three", (a, a), c),  # accelerator, needs nothing of the host
+        g.Requantize("four", (c,), d),  # host
+        g.Add("five", (b, d), e),  # accelerator
+    )
+    graph = g.Graph("g", (x,), (e,), ops)
+    parts = Assignment(graph, Target("t", (Unit("a", 0.0, Add=1), HOST))).parts()
+    assert [(module.name, [op.name for op in ops]) for module, ops in parts] == [
+        ("a", ["one", "three"]),
+        ("host", ["two", "four"]),
+        ("a", ["five"]),
+    ]

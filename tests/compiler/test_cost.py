@@ -1,0 +1,53 @@
+"""compiler/cost.py: the terms of estimates, against the circuit's stages and by hand."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import cost
+from tilewright.hw.config import PRESETS
+from tilewright.hw.stages import stages
+from tilewright.sim.dram import ZYNQ_HP
+
+PYNQ = PRESETS["pynq_z1"]
+
+
+def latency(block, what):
+    (found,) = [stage.latency for stage in stages(PYNQ) if (stage.block, stage.what) == (block, what)]
+    return found
+
+
+def test_what_instructions_cost_is_the_circuits():
+    assert cost.TRANSFER == 6 == latency("mover", "command to its token, nothing to move") + 1  # a token's cycle
+    assert cost.INSTRUCTION == 8 and cost.INSTRUCTION - 4 == latency("gemm", "operands to sums")
+    assert cost.ROUND_TRIP == 60 == ZYNQ_HP.latency + 20
+
+
+def test_a_port_moves_a_beat_per_cycle():
+    assert cost.port_bytes(PYNQ) == 8 and cost.port_bytes(PYNQ.replace(axi_bits=128)) == 16
+    assert cost.moved(PYNQ, 100) == 12.5 and cost.moved(PYNQ, np.array([16, 8])).tolist() == [2, 1]
+
+
+def test_transfers_cost_their_bytes_instructions_and_rows():
+    assert cost.transfer(PYNQ, 800) == 100 + 6
+    assert cost.transfer(PYNQ, 800, instructions=3, rows=7) == 100 + 3 * 6 + 7
+
+
+def test_micro_ops_are_issued_one_per_cycle():
+    assert cost.computed(100) == 108 and cost.computed(100, instructions=2) == 116
+
+
+def test_threads_overlap_what_one_thread_does_in_turn():
+    assert cost.overlapped(30, 70, 2) == 70 and cost.overlapped(30, 70, 1) == 100
+    assert cost.roofline(PYNQ, 30, 800) == 100 and cost.roofline(PYNQ, 300, 800) == 300
+
+
+@pytest.mark.parametrize("macs, loaded, stored, least", [(256 * 90, 800, 80, "load"), (256 * 200, 8, 8, "gemm")])
+def test_bounds_are_those_of_the_array_and_of_memory(macs, loaded, stored, least):
+    found = cost.bounds(PYNQ, macs, loaded, stored)
+    assert found == {
+        "gemm": macs / 256,
+        "load": loaded / 8,
+        "store": stored / 8,
+        "memory": (loaded + stored) / 16,
+    }
+    assert max(found, key=lambda name: found[name]) == least

@@ -1,0 +1,161 @@
+"""compiler/tune/sampling.py: the tiles of a ready schedule as decisions that meta_schedule takes."""
+
+import dataclasses
+import random
+from itertools import product
+
+import pytest
+
+from tilewright.compiler.api import build
+from tilewright.compiler.schedule.conv2d import conv2d
+from tilewright.compiler.schedule.dense import dense
+from tilewright.compiler.schedule.depthwise import depthwise
+from tilewright.compiler.schedule.elementwise import elementwise
+from tilewright.compiler.schedule.layer import layer_of
+from tilewright.compiler.schedule.pool import pool
+from tilewright.compiler.schedule.tiling import ranked_tiles
+from tilewright.compiler.tile import Tile
+from tilewright.compiler.tune.sampling import Space, evolution, random_decisions, tile_of
+from tilewright.compiler.tvm_compat import IRModule, Schedule, tuning
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import CapacityError, ScheduleError
+
+TINY = PRESETS["tiny"]
+PYNQ = PRESETS["pynq_z1"]
+
+
+def convolution(**fields):
+    return Space(layer_of(conv2d, TINY, 1, 7, 6, 8, 12, 3, 3, pad=(1, 1, 1, 1), epilogue=[("add", "b")]), **fields)
+
+
+def fits(layer):
+    """What the cost model finds that fits with one or two threads, apart from slots and the place of unit loops."""
+    found = set()
+    for threads in (1, 2):
+        for tile, _ in ranked_tiles(layer.work, layer.cfg, threads):
+            order = tuple(d for d in tile.order if getattr(layer.work, d) > 1)
+            found.add((order, tile.thread, tile.vthreads, tile.n, tile.co, tile.oy, tile.ox, tile.ci))
+    return found
+
+
+def decided(space, tile):
+    sch = Schedule(space.func)
+    space.trace(tile).apply_to_schedule(sch, remove_postproc=False)
+    return sch
+
+
+def walk(space, steps):
+    """Tiles that mutations lead to."""
+    rng, tile = random.Random(1), space.first()
+    for _ in range(steps):
+        tile = space.mutated(tile, rng)
+        yield tile
+
+
+def sketched(space):
+    return [tile_of(sch.trace) for sch in space(Schedule(space.func))]
+
+
+def test_the_space_holds_every_tile_that_fits_once():
+    space = convolution()
+    assert len(space) == len(fits(space.layer)) > 100
+
+
+def test_design_spaces_are_the_ways_to_arrange_the_loops():
+    space = Space(layer_of(dense, TINY, 1, 8, 8))  # 2 blocks of inputs, 2 of outputs
+    found = {(tile.vthreads, tile.co, tile.ci) for tile in sketched(space)}
+    assert found == {(threads, co, ci) for threads, co, ci in product((1, 2), (1, 2), (1, 2)) if threads * co < 4}
+    assert len(sketched(convolution())) == 12
+
+
+def test_loop_orders_differ_where_there_are_several_images():
+    one, two = (Space(layer_of(conv2d, TINY, n, 3, 3, 4, 8, 1, 1), vthreads=1) for n in (1, 2))
+    assert [len({tile.order for tile in walk(space, 80)}) for space in (one, two)] == [2, 3]
+
+
+def test_more_threads_are_part_of_the_space_if_asked_for():
+    assert {tile.vthreads for tile in walk(convolution(vthreads=3), 60)} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        layer_of(conv2d, PYNQ, 1, 14, 14, 64, 64, 3, 3, pad=(1, 1, 1, 1), epilogue=[("requant", "q")]),
+        layer_of(depthwise, PYNQ, 1, 14, 14, 64, 3, 3, (2, 2), (1, 1, 1, 1), epilogue=[("requant", "q")]),
+        layer_of(dense, PYNQ, 4, 128, 256, epilogue=[("add", "b"), ("max", 0)]),
+        layer_of(elementwise, PYNQ, 3000, [("add", "y"), ("shr", 1)], dtype="int8"),
+        layer_of(pool, PYNQ, 1, 14, 14, 64, 3, 3, (2, 2), (1, 1, 1, 1)),
+    ],
+    ids=["conv2d", "depthwise", "dense", "elementwise", "pool"],
+)
+def test_the_first_trial_is_the_program_without_tuning(layer):
+    space = Space(layer)
+    tile, chosen = space.first(), layer.best(2)
+    assert tile_of(space.trace(tile)) == tile == dataclasses.replace(chosen, order=tile.order)
+    mine, other = (build(sch, PYNQ).finish() for sch in (decided(space, tile), layer.scheduled(chosen)))
+    assert mine.insn.tobytes() == other.insn.tobytes()
+
+
+def test_decisions_are_the_program_of_their_tile():
+    space, programs = convolution(), set()
+    for tile in walk(space, 12):
+        assert tile_of(space.trace(tile)) == tile and space.estimate(tile) < float("inf")
+        try:
+            launch = build(decided(space, tile), TINY).finish()
+        except CapacityError:  # the cost model does not see all that takes room
+            continue
+        assert launch.insn.tobytes() == build(space.layer.scheduled(tile), TINY).finish().insn.tobytes()
+        programs.add(launch.insn.tobytes())
+    assert len(programs) > 6
+
+
+def test_a_mutation_changes_one_decision_and_what_slots_it_needs():
+    space = convolution()
+    first = space.first()
+    tiles = {space.mutated(first, random.Random(seed)) for seed in range(20)}
+    assert len(tiles) > 5 and first not in tiles
+    for tile in tiles:
+        changed = {name for name in vars(tile) if getattr(tile, name) != getattr(first, name)}
+        assert len(changed) == 1 or len(changed - {"inp_slots", "wgt_slots"}) == 1
+
+
+def test_without_a_choice_there_is_no_mutation():
+    space = Space(layer_of(pool, TINY, 1, 1, 1, 4, 1, 1))
+    assert len(space) == 1 and space.mutated(space.first(), random.Random(1)) == space.first()
+
+
+def test_a_tile_that_does_not_fit_or_lacks_slots_costs_without_end():
+    space = convolution()
+    tile = space.first()
+    assert space.estimate(tile) < float("inf") == space.estimate(Tile(co=3, oy=7, ox=6, ci=2, vthreads=2))
+    more, fewer = (Tile(**{**vars(tile), "wgt_slots": tile.wgt_slots + n}) for n in (1, -1))
+    assert space.estimate(more) == space.estimate(tile) and space.estimate(fewer) == float("inf")
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [layer_of(elementwise, PYNQ, 5, [("max", 0)]), layer_of(pool, PYNQ, 1, 5, 1, 16, 1, 1)],
+    ids=["elementwise", "pool"],
+)
+def test_fewer_tiles_than_threads_are_fine(layer):
+    space = Space(layer, vthreads=4)
+    assert tile_of(space.trace(space.first())) == space.first() and space.first().vthreads == 4
+
+
+def test_an_impossible_number_of_threads_is_refused():
+    with pytest.raises(ScheduleError, match="vthreads = 0: must be 1 to 4"):
+        convolution(vthreads=0)
+
+
+def test_a_layer_that_does_not_fit_has_no_space():
+    with pytest.raises(CapacityError, match="no tile fits"):
+        Space(layer_of(conv2d, TINY, 1, 1, 3000, 4, 4, 1, 2500))
+
+
+def test_meta_schedule_gets_a_generator_a_strategy_and_a_model():
+    tvm, space = tuning(), convolution()
+    kinds = tvm.meta_schedule
+    how = evolution(tvm, space, 8, 1)
+    assert isinstance(how["strategy"], kinds.search_strategy.EvolutionarySearch)
+    assert len(how["space"].generate_design_space(IRModule({"main": space.func}))) == 12
+    assert random_decisions(tvm, lambda sch: None)["strategy"] == "replay-func"

@@ -1,0 +1,208 @@
+"""compiler/tune/trials.py: meta_schedule tries decisions of a schedule, the fastest program wins."""
+
+import json
+import shutil
+import signal
+
+import numpy as np
+import pytest
+
+pytest.importorskip("amaranth")
+
+from tilewright.compiler import build
+from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
+from tilewright.compiler.schedule.dense import dense
+from tilewright.compiler.schedule.pool import pool
+from tilewright.compiler.tune import measure
+from tilewright.compiler.tune import trials as tune_module
+from tilewright.compiler.tune.trials import cycles_of, replay, tune
+from tilewright.compiler.tune.trials import space as space_of
+from tilewright.compiler.tvm_compat import te
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import CapacityError, FileError, ScheduleError
+from tilewright.runtime import layout
+from tilewright.runtime.loader import run
+
+TINY = PRESETS["tiny"]
+STEPS = (1, 2, 4, 64)  # 64 blocks do not fit
+
+
+def product(inner=8):
+    x, w = te.placeholder((6, inner, 1, 4), "int8", "x"), te.placeholder((4, inner, 4, 4), "int8", "w")
+    k, ki = te.reduce_axis((0, inner), "k"), te.reduce_axis((0, 4), "ki")
+
+    def value(i, j, a, b):
+        return te.sum(x[i, k, a, ki].astype("int32") * w[j, k, b, ki].astype("int32"), axis=[k, ki])
+
+    acc = te.compute((6, 4, 1, 4), value, name="acc")
+    return te.create_prim_func([x, w, te.compute(acc.shape, lambda *i: acc(*i).astype("int8"), name="out")])
+
+
+def space(steps=STEPS):
+    """A schedule that decides how many blocks of the reduction are on chip."""
+
+    def schedule(sch):
+        acc = sch.get_sblock("acc")
+        loads = sch.cache_read(acc, 0, INP), sch.cache_read(acc, 1, WGT)
+        sch.set_scope(acc, 0, ACC)
+        i, j, a, b, k, ki = sch.get_loops(acc)
+        outer, inner = sch.split(k, [None, sch.sample_categorical(list(steps), [1 / len(steps)] * len(steps))])
+        sch.reorder(outer, inner, i, j, a, b, ki)
+        for load in loads:
+            sch.compute_at(load, outer, preserve_unit_loops=True)
+        sch.decompose_reduction(acc, outer)
+        tensorize_gemm(sch, acc, TINY)
+
+    return schedule
+
+
+def test_the_fastest_of_the_trials_is_kept_and_exact(tmp_path):
+    tuned = tune(product(), space((1, 2, 4)), TINY, trials=6, seed=3, work_dir=tmp_path)
+    program = build(tuned.schedule, TINY)
+    assert tuned.cycles == min(tuned.trials) == cycles_of(program.finish(), "timing")
+    assert 1 <= len(set(tuned.trials)) <= 3
+    assert json.loads((tmp_path / "database_tuning_record.json").read_text().splitlines()[0])
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(-128, 128, (6, 32), np.int8), rng.integers(-128, 128, (16, 32), np.int8)
+    inputs = {"x": layout.pack_dense_activations(x, TINY), "w": layout.pack_dense_weights(w, TINY)}
+    out, _ = run(program, inputs)
+    expected = (x.astype(np.int64) @ w.T.astype(np.int64)).astype(np.int8)
+    assert np.array_equal(layout.unpack_dense_activations(out["out"], 16), expected)
+
+
+def test_trials_that_do_not_fit_fail_alone():
+    tuned = tune(product(64), space((2, 64)), TINY, trials=6, seed=1)
+    assert tuned.trials and tuned.cycles == min(tuned.trials)
+
+
+def test_no_trial_that_fits_is_an_error_with_a_reason():
+    with pytest.raises(ScheduleError, match="none of 2 trials led to a program; the last one: local.inp is too small"):
+        tune(product(64), space((64,)), TINY, trials=2)
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory):
+    """(a ready schedule's space, what was found of it, the folder of its database)."""
+    found, folder = space_of(dense, TINY, 6, 32, 40, epilogue=[("add", "b")]), tmp_path_factory.mktemp("tune") / "new"
+    return found, tune(found.func, found, TINY, trials=6, seed=1, work_dir=folder), folder
+
+
+def test_a_ready_schedule_is_no_slower_than_the_cost_models_choice(tuned):
+    found, best, _ = tuned
+    chosen = cycles_of(build(dense(TINY, 6, 32, 40, epilogue=[("add", "b")]), TINY).finish(), "timing")
+    assert chosen in best.trials and best.cycles <= chosen
+    assert 4 <= len(best.trials) <= 6 and len(set(best.trials)) > 1
+
+
+def test_the_fastest_schedule_comes_out_of_the_database_again(tuned):
+    found, best, folder = tuned
+    again = replay(found.func, TINY, folder)
+    assert (again.cycles, sorted(again.trials)) == (best.cycles, sorted(best.trials))
+    mine, other = (build(each.schedule, TINY).finish() for each in (again, best))
+    assert mine.insn.tobytes() == other.insn.tobytes() and cycles_of(mine, "timing") == best.cycles
+
+
+def test_tuning_goes_on_where_it_stopped(tuned, tmp_path):
+    found, _, folder = tuned
+    shutil.copytree(folder, tmp_path / "copy")
+    before = replay(found.func, TINY, tmp_path / "copy")
+    more = tune(found.func, found, TINY, trials=4, seed=2, work_dir=tmp_path / "copy")
+    assert len(more.trials) > len(before.trials) and more.cycles <= before.cycles
+
+
+def test_a_choice_of_the_cost_model_that_does_not_fit_is_no_trial(monkeypatch):
+    def small(scheduled, cfg):
+        raise CapacityError("local.acc is too small")
+
+    found = space_of(dense, TINY, 6, 32, 40)
+    monkeypatch.setattr(tune_module, "build", small)
+    assert 1 <= len(tune(found.func, found, TINY, trials=4, seed=1).trials) <= 3
+    with pytest.raises(ScheduleError, match="none of 1 trials led to a program; the last one: local.acc is too small"):
+        tune(found.func, found, TINY, trials=1)
+
+
+def test_a_single_trial_is_the_cost_models_choice():
+    found = space_of(dense, TINY, 6, 32, 40)
+    chosen = cycles_of(build(found.layer.scheduled(), TINY).finish(), "timing")
+    assert tune(found.func, found, TINY, trials=1).trials == [chosen]
+
+
+def test_a_space_without_a_choice_can_be_tuned():
+    found = space_of(pool, TINY, 1, 1, 1, 4, 1, 1)
+    assert len(found) == 1 and len(set(tune(found.func, found, TINY, trials=3).trials)) == 1
+
+
+@pytest.fixture
+def interruptible():
+    """What starts the tests may ignore the interrupt, as shells do for what runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+
+
+@pytest.mark.usefixtures("interruptible")
+def test_an_interruption_is_one_and_leaves_the_database(tmp_path, monkeypatch):
+    found = space_of(dense, TINY, 6, 32, 40)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(measure, "build", lambda *_: signal.raise_signal(signal.SIGINT))
+        tune(found.func, found, TINY, trials=4, work_dir=tmp_path)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert len(replay(found.func, TINY, tmp_path).trials) == 1
+    assert len(tune(found.func, found, TINY, trials=2, work_dir=tmp_path).trials) > 1
+
+
+def test_a_folder_that_cannot_be_used_is_named(tuned, tmp_path):
+    found, _, folder = tuned
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="file: cannot be the work_dir"):
+        tune(found.func, found, TINY, trials=1, work_dir=tmp_path / "file")
+    shutil.copytree(folder, tmp_path / "cut")
+    records = tmp_path / "cut" / "database_tuning_record.json"
+    records.write_text(records.read_text()[:-100])
+    damaged = pytest.raises(FileError, match="cut: its database cannot be used .*; give another work_dir")
+    with damaged:
+        replay(found.func, TINY, records.parent)
+    with damaged:
+        tune(found.func, found, TINY, trials=1, work_dir=records.parent)
+
+
+def test_the_same_seed_finds_the_same(tuned):
+    found, best, _ = tuned
+    assert sorted(tune(found.func, found, TINY, trials=6, seed=1).trials) == sorted(best.trials)
+
+
+def test_another_function_configuration_or_device_is_not_in_the_database(tuned, tmp_path):
+    found, _, folder = tuned
+    other = space_of(dense, TINY, 6, 32, 40)
+    smaller = TINY.replace(inp_bytes=TINY.inp_bytes // 2)
+    for func, cfg, on in ((other.func, TINY, "timing"), (found.func, smaller, "timing"), (found.func, TINY, "rtl")):
+        with pytest.raises(ScheduleError, match=f"has no program of this function for .* on {on}: tune it first"):
+            replay(func, cfg, folder, on=on)
+    with pytest.raises(ScheduleError, match="holds no database; tune with work_dir"):
+        replay(found.func, TINY, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ScheduleError, match="on = 'model': must be one of timing, rtl"):
+        tune(product(), space(), TINY, on="model")
+    with pytest.raises(ScheduleError, match="on = 'board': must be one of timing, rtl"):
+        replay(product(), TINY, ".", on="board")
+    found = space_of(dense, TINY, 6, 32, 40)
+    with pytest.raises(ScheduleError, match="the space is that of configuration tiny, not other"):
+        tune(found.func, found, TINY.replace(name="other", inp_bytes=TINY.inp_bytes // 2))
+    with pytest.raises(ScheduleError, match="the space is that of another function: give its own, space.func"):
+        tune(space_of(dense, TINY, 6, 32, 44).func, found, TINY)
+    with pytest.raises(ScheduleError, match="trials = 0: must be at least 1"):
+        tune(product(), space(), TINY, trials=0)
+    with pytest.raises(ScheduleError, match="seed = -1: must be 0 to 4294967295"):
+        tune(product(), space(), TINY, seed=-1)
+
+
+@pytest.mark.slow
+def test_the_circuit_can_be_the_judge(tmp_path):
+    found = space_of(dense, TINY, 2, 12, 20)
+    best = tune(found.func, found, TINY, trials=3, on="rtl", work_dir=tmp_path)
+    launch = build(best.schedule, TINY).finish()
+    assert best.cycles == cycles_of(launch, "rtl") == pytest.approx(cycles_of(launch, "timing"), rel=0.05)
+    assert replay(found.func, TINY, tmp_path, on="rtl").cycles == best.cycles

@@ -1,0 +1,132 @@
+"""hw/isa/table.py: numbers, queues and scratchpads typed here once more, and what follows from the rows."""
+
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import (
+    INSTRUCTIONS,
+    LOADABLE,
+    LOADS,
+    LOOPS,
+    OPERATIONS,
+    PADDABLE,
+    STORABLE,
+    STORES,
+    AluOp,
+    Isa,
+    Mem,
+    Op,
+    depth,
+    entry_bytes,
+    instruction,
+    nop_of,
+    queue_of,
+    rows_of,
+    scratchpad_of,
+)
+from tilewright.hw.units import queues
+
+VTA, PYNQ = PRESETS["vta"], PRESETS["pynq_z1"]
+
+OPCODES = {"LOAD": 0, "STORE": 1, "GEMM": 2, "FINISH": 3, "ALU": 4, "LOADP": 5, "DWGEMM": 6}
+MEMORIES = {"UOP": 0, "WGT": 1, "INP": 2, "ACC": 3, "OUT": 4, "ACC8": 5, "PAR": 6, "OUTQ": 7}
+ALU_OPS = {"MIN": 0, "MAX": 1, "ADD": 2, "SHR": 3, "MUL": 4, "RESCALE": 5}
+
+
+def test_numbers_of_opcodes_memories_and_operations():
+    for enum, numbers in ((Op, OPCODES), (Mem, MEMORIES), (AluOp, ALU_OPS)):
+        assert {member.name: member.value for member in enum} == numbers
+
+
+# opcode and memory -> queue, scratchpad (* written by the load), extensions, is padded
+ROWS = {
+    "LOAD.UOP": ("COMPUTE", "UOP*", "", False),
+    "LOAD.WGT": ("LOAD", "WGT*", "", True),
+    "LOAD.INP": ("LOAD", "INP*", "", True),
+    "LOAD.ACC": ("COMPUTE", "ACC*", "", True),
+    "LOAD.ACC8": ("COMPUTE", "ACC*", "acc8", True),
+    "LOAD.PAR": ("STORE", "PAR*", "requant", False),
+    "STORE.UOP": ("STORE", "", "", False),
+    "STORE.OUT": ("STORE", "ACC", "", False),
+    "STORE.OUTQ": ("STORE", "ACC", "requant", False),
+    "GEMM": ("COMPUTE", "", "", False),
+    "FINISH": ("COMPUTE", "", "", False),
+    "ALU": ("COMPUTE", "", "", False),
+    "LOADP.WGT": ("LOAD", "WGT*", "pad_value", True),
+    "LOADP.INP": ("LOAD", "INP*", "pad_value", True),
+    "LOADP.ACC": ("COMPUTE", "ACC*", "pad_value", True),
+    "LOADP.ACC8": ("COMPUTE", "ACC*", "pad_value acc8", True),
+    "DWGEMM": ("COMPUTE", "", "depthwise", False),
+}
+
+
+def name_of(row):
+    return row.op.name if row.mem is None else f"{row.op.name}.{row.mem.name}"
+
+
+def test_every_row():
+    found = {}
+    for row in INSTRUCTIONS:
+        space = "" if row.scratchpad is None else row.scratchpad.name + "*" * (row.loads is not None)
+        found[name_of(row)] = (row.queue.name, space, " ".join(row.extensions), row.pads)
+    assert found == ROWS and len(INSTRUCTIONS) == len(ROWS)
+    assert [name_of(row) for row in INSTRUCTIONS if row.one_row] == ["LOAD.UOP"]
+    assert [name_of(row) for row in INSTRUCTIONS if row.empty] == ["STORE.UOP"]
+
+
+def test_every_number_has_a_row_and_every_format_a_user():
+    assert {row.op for row in INSTRUCTIONS} == set(Op) and OPERATIONS.keys() == set(AluOp)
+    assert {row.mem for row in INSTRUCTIONS} == {*Mem, None}
+    assert {row.format for row in INSTRUCTIONS} == Isa(PYNQ).formats.keys() - {"UOP", "PAR"}
+    for op in Op:  # an opcode has a memory id in all of its rows or in none
+        assert len({row.mem is None for row in rows_of(op)}) == 1
+
+
+def test_a_row_is_found_by_opcode_and_memory_id():
+    for row in INSTRUCTIONS:
+        assert instruction(int(row.op), row.mem) is row and row in rows_of(row.op)
+    assert instruction(Op.GEMM, 5) is instruction(Op.GEMM)  # those bits are something else there
+    assert instruction(Op.LOAD, Mem.OUT) is instruction(Op.STORE) is instruction(7) is None
+    assert rows_of(7) == ()
+
+
+def test_classes_of_opcodes_and_memories():
+    assert (LOADS, STORES, LOOPS) == ((Op.LOAD, Op.LOADP), (Op.STORE,), (Op.GEMM, Op.ALU, Op.DWGEMM))
+    assert LOADABLE == {Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8, Mem.PAR}
+    assert STORABLE == {Mem.OUT, Mem.OUTQ}
+    assert PADDABLE == {Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8}
+
+
+def test_classes_of_alu_operations():
+    free = {AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.MUL}
+    assert {op for op, row in OPERATIONS.items() if row.order_free} == free
+    assert {op for op, row in OPERATIONS.items() if row.multiplies} == {AluOp.MUL, AluOp.RESCALE}
+    assert {op: row.reads for op, row in OPERATIONS.items() if row.imm} == {AluOp.RESCALE: Mem.PAR}
+    assert {op: row.extensions for op, row in OPERATIONS.items() if row.extensions} == {AluOp.RESCALE: ("rescale",)}
+    assert all(row.op == op and row.meaning for op, row in OPERATIONS.items())
+
+
+def test_every_extension_marks_something():
+    rows = [*INSTRUCTIONS, *OPERATIONS.values()]
+    assert {"overwrite"}.union(*(row.extensions for row in rows)) == PYNQ.extensions
+
+
+@pytest.mark.parametrize("row", INSTRUCTIONS, ids=name_of)
+def test_instructions_go_to_the_queue_of_their_row(row):
+    assert queue_of(row.op, row.mem) == row.queue
+    assert Isa(PYNQ).queue(row.fields) == row.queue
+
+
+@pytest.mark.parametrize("queue", queues(VTA))
+def test_every_queue_has_a_nop(queue):
+    row = nop_of(queue)
+    assert row.queue == queue and not row.extensions
+    word = Isa(VTA).formats[row.format].encode(**row.fields)
+    assert Isa(VTA).undecodable(Isa(VTA).decode(word)[0]) is None
+
+
+def test_entries_and_depths_of_every_memory():
+    expected = {"UOP": (4, 8192), "WGT": (256, 1024), "INP": (16, 2048), "ACC": (64, 2048), "OUT": (16, 2048)}
+    expected |= {"ACC8": (16, 2048), "PAR": (192, 64), "OUTQ": (16, 2048)}
+    assert {m.name: (entry_bytes(VTA, m), depth(VTA, m)) for m in Mem} == expected
+    assert {m.name for m in Mem if scratchpad_of(m) != m} == {"OUT", "ACC8", "OUTQ"}

@@ -1,0 +1,126 @@
+"""Dot products against numpy, plain and two products per multiplier."""
+
+import itertools
+
+import numpy as np
+import pytest
+from amaranth.sim import Simulator
+
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.rtl.compute.gemm import Dot, latency
+
+TINY = PRESETS["tiny"]
+ODD = Config(
+    name="odd", batch=2, block_in=8, block_out=4, wgt_bits=4, inp_bytes=1 << 10, wgt_bytes=1 << 10, acc_bytes=1 << 11
+)
+SINGLE = Config(name="single", block_in=1, block_out=1, inp_bytes=1 << 10, wgt_bytes=1 << 10, acc_bytes=1 << 12)
+CONFIGS = [PRESETS["vta"], PRESETS["pynq_z1"], TINY, TINY.replace(dsp_packing=True), ODD, ODD.replace(dsp_packing=True)]
+CONFIGS += [SINGLE, SINGLE.replace(dsp_packing=True)]
+CORNERS = (-128, -127, -1, 0, 1, 127)
+
+
+def word(values, bits):
+    return sum((int(v) & (1 << bits) - 1) << k * bits for k, v in enumerate(np.asarray(values).reshape(-1)))
+
+
+def numbers(value, bits, count):
+    raw = [value >> k * bits & (1 << bits) - 1 for k in range(count)]
+    return [v - (1 << bits) if v >> bits - 1 else v for v in raw]
+
+
+def products(cfg, pairs, rows=()):
+    """What `Dot` makes of (inputs, weights), one pair per cycle; with row `rows[k]` alone where that is >= 0."""
+    dot, out, lanes = Dot(cfg), [], cfg.lanes
+    sim = Simulator(dot)
+    sim.add_clock(1e-6)
+
+    async def drive(ctx):
+        for k in range(len(pairs) + latency(cfg)):
+            ctx.set(dot.en, k < len(pairs))
+            if k < len(pairs):
+                inp, wgt = pairs[k]
+                ctx.set(dot.inp, word(inp, cfg.inp_bits))
+                ctx.set(dot.wgt, word(wgt, cfg.wgt_bits))
+                if rows:
+                    ctx.set(dot.rows, rows[k] >= 0)
+                    ctx.set(dot.row, max(rows[k], 0))
+            if k >= latency(cfg):
+                out.append([int(v) for v in ctx.get(dot.sums)][:lanes])
+            await ctx.tick()
+
+    sim.add_testbench(drive)
+    sim.run()
+    return np.array(out).reshape(len(pairs), cfg.batch, cfg.block_out)
+
+
+def check(cfg, pairs):
+    want = np.array([np.asarray(x, np.int64) @ np.asarray(w, np.int64).T for x, w in pairs])
+    np.testing.assert_array_equal(products(cfg, pairs), want)
+
+
+def extreme_pairs(cfg, rng):
+    """Random operands, and operands at the limits."""
+    shapes, pairs = ((cfg.batch, cfg.block_in), (cfg.block_out, cfg.block_in)), []
+    for k in range(24):
+        pair = []
+        for bits, shape in zip((cfg.inp_bits, cfg.wgt_bits), shapes):
+            low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+            extreme = rng.choice([low, high] if k % 3 else [low], shape)
+            pair.append(rng.integers(low, high + 1, shape) if k % 2 else extreme)
+        pairs.append(tuple(pair))
+    return pairs
+
+
+@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: f"{c.name}-{'packed' if c.dsp_packing else 'plain'}")
+def test_random_and_extreme_operands(cfg):
+    check(cfg, extreme_pairs(cfg, np.random.default_rng(1)))
+
+
+@pytest.mark.parametrize(
+    "cfg", [PRESETS["pynq_z1"], TINY, TINY.replace(batch=2, dsp_packing=True)], ids=["pynq_z1", "plain", "batch"]
+)
+def test_rows_element_by_element_between_tiles(cfg):
+    rng = np.random.default_rng(3)
+    pairs = extreme_pairs(cfg, rng)
+    rows = np.where(rng.integers(0, 3, len(pairs)), rng.integers(0, cfg.block_in, len(pairs)), -1).tolist()
+    want = [
+        np.asarray(x, np.int64) * w[row] if row >= 0 else np.asarray(x, np.int64) @ w.T.astype(np.int64)
+        for (x, w), row in zip(pairs, rows)
+    ]
+    assert min(rows) < 0 < max(rows)
+    np.testing.assert_array_equal(products(cfg, pairs, rows), np.array(want))
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_every_corner_of_a_pair_of_products(packing):
+    """All (w0, w1, x) of int8 corners, in all lanes at once with other values beside them."""
+    cfg = TINY.replace(dsp_packing=packing)
+    rng, pairs = np.random.default_rng(2), []
+    for w0, w1, x in itertools.product(CORNERS, repeat=3):
+        inp, wgt = rng.choice(CORNERS, (1, 4)), rng.choice(CORNERS, (4, 4))
+        at = rng.integers(0, 4)
+        inp[0, at], wgt[0, at], wgt[1, at], wgt[2, at], wgt[3, at] = x, w0, w1, w1, w0
+        pairs.append((inp, wgt))
+    check(cfg, pairs)
+
+
+def test_stages_without_operands_keep_their_contents():
+    cfg = TINY
+    dot = Dot(cfg)
+    sim = Simulator(dot)
+    sim.add_clock(1e-6)
+
+    async def drive(ctx):
+        ctx.set(dot.en, 1)
+        ctx.set(dot.inp, word([1, 2, 3, 4], 8))
+        ctx.set(dot.wgt, word(np.ones((4, 4)), 8))
+        await ctx.tick()
+        ctx.set(dot.en, 0)
+        ctx.set(dot.inp, 0)
+        for k in range(latency(cfg) + 3):
+            if k >= latency(cfg) - 1:
+                assert [int(v) for v in ctx.get(dot.sums)] == [10] * 4
+            await ctx.tick()
+
+    sim.add_testbench(drive)
+    sim.run()

@@ -1,0 +1,93 @@
+"""hw/rtl/load/unit.py: tokens around the mover."""
+
+import numpy as np
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import Isa, Mem, Op
+from tilewright.hw.rtl.load.unit import Load
+
+CFG = PRESETS["tiny"]
+
+
+def command(index, op=Op.LOAD, **fields):
+    low, high = Isa(CFG).formats[op.name].encode(op=op, **fields)[0]
+    return {"insn": int(low) | int(high) << 64, "index": index}
+
+
+def memory(dut):
+    """Beat n holds n in every byte."""
+
+    async def bench(ctx):
+        todo = []
+        ctx.set(dut.req.ready, 1)
+        while True:
+            ctx.set(dut.beats.valid, int(bool(todo)))
+            if todo:
+                ctx.set(dut.beats.payload.data, int.from_bytes(bytes([todo[0] % 256] * 8), "little"))
+            _, _, asked, request, taken = await ctx.tick().sample(dut.req.valid, dut.req.payload, dut.beats.ready)
+            if todo and taken:
+                todo.pop(0)
+            if asked:
+                todo.extend(range(request.addr, request.addr + request.beats))
+
+    return bench
+
+
+def test_an_instruction_waits_for_its_token_and_gives_one_after_its_last_write(simulate):
+    dut, writes = Load(CFG), []
+
+    async def bench(ctx):
+        ctx.set(dut.cmd.payload, command(4, mem=Mem.INP, x_size=4, y_size=1, pop_next=1, push_next=1))
+        ctx.set(dut.cmd.valid, 1)
+        for _ in range(5):
+            await ctx.tick()
+            assert not ctx.get(dut.cmd.ready)
+            assert ctx.get(dut.activity.token_wait)
+        ctx.set(dut.from_compute.valid, 1)
+        assert ctx.get(dut.cmd.ready) and ctx.get(dut.from_compute.ready)
+        await ctx.tick()
+        ctx.set(dut.cmd.valid, 0)
+        ctx.set(dut.from_compute.valid, 0)
+        while not ctx.get(dut.to_compute.valid):
+            await ctx.tick()
+        assert len(writes) + ctx.get(dut.write_inp.en) == 4
+        for _ in range(3):
+            await ctx.tick()
+            assert ctx.get(dut.to_compute.valid)  # not lost while the channel is full
+        ctx.set(dut.to_compute.ready, 1)
+        await ctx.tick()
+        assert not ctx.get(dut.to_compute.valid)
+        assert ctx.get(dut.idle)
+
+    async def watch(ctx):
+        async for _, _, en, addr, data in ctx.tick().sample(dut.write_inp.en, dut.write_inp.addr, dut.write_inp.data):
+            if en:
+                writes.append((addr, data))
+
+    simulate(dut, bench, background=[memory(dut), watch])
+    assert writes == [(0, 0), (1, 0), (2, 0x01010101), (3, 0x01010101)]
+
+
+def test_padding_value_and_zero_size(simulate):
+    dut, writes = Load(CFG), {}
+    commands = [
+        command(0, Op.LOADP, mem=Mem.INP, sram_base=5, y_size=1, x_size=1, x_stride=1, x_pad_0=1, pad_value=-3),
+        command(1, mem=Mem.WGT, x_size=0, y_size=9, x_pad_0=3, push_next=1),
+    ]
+
+    async def source(ctx):
+        await simulate.put(ctx, dut.cmd, commands)
+
+    async def sink(ctx):
+        ctx.set(dut.to_compute.ready, 1)
+        await ctx.tick().until(dut.to_compute.valid)
+
+    async def watch(ctx):
+        ends = (dut.write_inp.en, dut.write_inp.addr, dut.write_inp.data, dut.write_wgt.en)
+        async for _, _, en, addr, data, other in ctx.tick().sample(*ends):
+            assert not other
+            if en:
+                writes[addr] = data
+
+    simulate(dut, source, sink, background=[memory(dut), watch])
+    assert writes == {5: int.from_bytes(np.full(4, -3, np.int8).tobytes(), "little"), 6: 0}

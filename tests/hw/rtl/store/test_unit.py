@@ -1,0 +1,324 @@
+"""hw/rtl/store/ against a plain restatement, with random stalls of bus, accumulators and multipliers."""
+
+import numpy as np
+import pytest
+from amaranth.hdl import Module
+from amaranth.lib import wiring
+
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.isa import PAR, Isa, Mem, Op
+from tilewright.hw.regs import Error
+from tilewright.hw.rounding import requantise
+from tilewright.hw.rtl.compute.rescale import Rescale
+from tilewright.hw.rtl.ports import BURST_BEATS
+from tilewright.hw.rtl.store.rows import PLAN_LATENCY
+from tilewright.hw.rtl.store.unit import ADDRESS_LATENCY, DATA_LATENCY, Store, quantised_latency
+from tilewright.sim.random_programs import random_parameters
+
+TINY = PRESETS["tiny"]
+CONFIGS = {
+    "tiny": TINY,
+    "vta": PRESETS["vta"],
+    "narrow": TINY.replace(axi_bits=32, out_bits=4, extensions=[]),
+    "wide": TINY.replace(axi_bits=256, extensions=[]),
+    "odd": Config(batch=2, block_in=8, block_out=4, wgt_bits=4, inp_bytes=1 << 12, wgt_bytes=1 << 12, acc_bytes=4096),
+    "one lane": TINY.replace(ppu_lanes=1),
+    "lanes over channels": TINY.replace(batch=4, ppu_lanes=8, inp_bytes=1 << 12, acc_bytes=1 << 13),
+    "several entries in a beat": TINY.replace(axi_bits=128, ppu_lanes=4),
+}
+DRAM_BYTES = 1 << 14
+
+
+def command(cfg, index, kind="STORE", **fields):
+    op, mem = {"STORE": (Op.STORE, Mem.OUT), "STOREQ": (Op.STORE, Mem.OUTQ), "LOAD": (Op.LOAD, Mem.PAR)}[kind]
+    low, high = Isa(cfg).formats[kind].encode(op=op, mem=mem, **fields)[0]
+    return {"insn": int(low) | int(high) << 64, "index": index}
+
+
+def fields_of(cfg, rng):
+    f = {"x_size": int(rng.integers(0, 7)), "y_size": int(rng.integers(0, 5))}
+    f["x_stride"] = f["x_size"] if rng.random() < 0.4 else int(rng.integers(0, 12))
+    last = DRAM_BYTES // cfg.out_entry_bytes - 60
+    f |= {"sram_base": int(rng.integers(0, 100)), "dram_base": int(rng.integers(0, last))}
+    return f | {"pop_prev": int(rng.random() < 0.3), "push_prev": int(rng.random() < 0.3)}
+
+
+def mixed(cfg, rng):
+    """(kind, fields) of a STORE, or with extension `requant` of a STORE or LOAD with parameters."""
+    kind = str(rng.choice(["STORE", "STOREQ", "LOAD"], p=[0.3, 0.5, 0.2])) if "requant" in cfg.extensions else "STORE"
+    f = fields_of(cfg, rng)
+    if kind == "STOREQ":
+        f |= {"par_base": int(rng.integers(0, cfg.par_entries - 4)), "par_step": int(rng.integers(0, 2))}
+    if kind == "LOAD":
+        f |= {"x_size": int(rng.integers(0, 3)), "y_size": int(rng.integers(0, 3))}
+        f |= {"sram_base": int(rng.integers(0, 4)), "dram_base": int(rng.integers(0, 10))}
+        f |= {"x_pad_0": 3, "y_pad_1": 2}  # PAR has none
+    return kind, f
+
+
+def rows_of(kind, f):
+    """(row, column, entry in DRAM) of every entry that is moved."""
+    for y in range(f["y_size"]):
+        for x in range(f["x_size"]):
+            yield y, y * f["x_size"] + x, f["dram_base"] + y * f["x_stride"] + x
+
+
+def expected(cfg, acc, commands, dram, source):
+    """What `commands`, (kind, fields), make of `dram`; `source` are the PAR entries, (entries, block_out, 3)."""
+    mask, par = (1 << cfg.out_bits) - 1, np.zeros((cfg.par_entries, cfg.block_out, 3), np.uint32)
+    for kind, f in commands:
+        for y, k, to in rows_of(kind, f):
+            if kind == "LOAD":
+                par[f["sram_base"] + k] = source[to]
+                continue
+            entry = acc[f["sram_base"] + k]
+            if kind == "STOREQ":
+                entry = quantised(cfg, entry, par[f["par_base"] + y * f["par_step"]])
+            low = sum((int(v) & mask) << k * cfg.out_bits for k, v in enumerate(entry))
+            at = to * cfg.out_entry_bytes
+            dram[at : at + cfg.out_entry_bytes] = np.frombuffer(low.to_bytes(cfg.out_entry_bytes, "little"), "u1")
+
+
+def quantised(cfg, entry, par):
+    """int8 of an accumulator entry under `par`, uint32 (block_out, 3)."""
+    words = np.zeros((cfg.block_out, 4), np.uint32)
+    words[:, :3] = par
+    p = {name: np.tile(column, cfg.batch) for name, column in PAR.decode(words.view(np.uint64)).items()}
+    total = (entry.astype(np.int64) + p["bias"]).astype(np.int32)
+    return requantise(total, p["multiplier"], p["exponent"], p["zero_point"], p["low"], p["high"], p["mode"])
+
+
+def complete(cfg):
+    """(module, store unit, multipliers): the store unit with the multipliers that are in the compute unit, or None."""
+    m, dut = Module(), Store(cfg)
+    m.submodules.dut = dut
+    if "requant" not in cfg.extensions:
+        return m, dut, None
+    m.submodules.rescale = rescale = Rescale(cfg)
+    wiring.connect(m, dut.requantise, rescale.ppu)
+    wiring.connect(m, dut.write_par, rescale.write)
+    return m, dut, rescale
+
+
+def parameters(dut, rescale, source, rng=None):
+    """Answers the requests for PAR; the ALU multiplies in between."""
+    size, raw = dut.cfg.axi_bits // 8, source.tobytes()
+
+    async def bench(ctx):
+        todo = []
+        ctx.set(dut.req.ready, 1)
+        while True:
+            ctx.set(rescale.alu.en, int(rng is not None and rng.random() < 0.4))
+            ctx.set(dut.beats.valid, int(bool(todo)))
+            if todo:
+                data = raw[todo[0] * size : (todo[0] + 1) * size]
+                ctx.set(dut.beats.payload, {"data": int.from_bytes(data, "little"), "error": 0})
+            _, _, asked, request, taken = await ctx.tick().sample(dut.req.valid, dut.req.payload, dut.beats.ready)
+            if todo and taken:
+                todo.pop(0)
+            if asked:
+                todo.extend(range(request.addr, request.addr + request.beats))
+
+    return bench
+
+
+def accumulators(dut, acc, rng):
+    async def bench(ctx):
+        while True:
+            ctx.set(dut.acc.ready, int(rng is None or rng.random() < 0.7))
+            _, _, en, ready, addr = await ctx.tick().sample(dut.acc.en, dut.acc.ready, dut.acc.addr)
+            if en and ready:
+                data = acc[addr % len(acc)].astype("<i4").tobytes()
+                ctx.set(dut.acc.data, int.from_bytes(data, "little"))
+
+    return bench
+
+
+def memory(dut, dram, rng=None, broken=(), latency=8, log=None):
+    """Takes addresses and data, checks the rules, answers in order; data becomes visible with the answer."""
+    size, axi = dut.cfg.axi_bits // 8, dut.axi
+
+    async def bench(ctx):
+        bursts, beats, answers, cycle = [], [], [], 0  # data may come before their address
+        while True:
+            for ready in (axi.awready, axi.wready):
+                ctx.set(ready, int(rng is None or rng.random() < 0.6))
+            answer = bool(answers) and answers[0][0] <= cycle
+            ctx.set(axi.bvalid, int(answer))
+            ctx.set(axi.bresp, 2 * int(answer and answers[0][1] in broken))
+            names = ("awvalid", "awready", "awaddr", "awlen", "wvalid", "wready", "wdata", "wstrb", "wlast", "bready")
+            _, _, *values = await ctx.tick().sample(*(getattr(axi, name) for name in names))
+            s = dict(zip(names, values))
+            if s["awvalid"] and s["awready"]:
+                assert s["awaddr"] % size == 0
+                assert s["awaddr"] // size % BURST_BEATS + s["awlen"] < BURST_BEATS
+                bursts.append([s["awaddr"], s["awlen"] + 1, s["awaddr"]])
+            if s["wvalid"] and s["wready"]:
+                beats.append((s["wdata"], s["wstrb"], s["wlast"]))
+                if log is not None:
+                    log.append(cycle)
+            while beats and bursts:
+                (data, strobes, last), burst = beats.pop(0), bursts[0]
+                burst[1] -= 1
+                assert last == (burst[1] == 0)
+                assert strobes
+                for k in range(size):
+                    if strobes >> k & 1:
+                        dram[burst[0] + k] = data >> 8 * k & 255
+                burst[0] += size
+                if not burst[1]:
+                    answers.append((cycle + latency, bursts.pop(0)[2]))
+            if answer and s["bready"]:
+                answers.pop(0)
+            cycle += 1
+
+    return bench
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_random_stores(simulate, rng, name):
+    cfg = CONFIGS[name]
+    (module, dut, rescale), lanes = complete(cfg), cfg.lanes
+    acc = rng.integers(-(1 << 31), 1 << 31, (cfg.acc_depth, lanes)) >> rng.integers(0, 24, (cfg.acc_depth, lanes))
+    commands = [mixed(cfg, rng) for _ in range(15)]
+    source_of_par = random_parameters(cfg, rng, 32).astype(np.uint32)
+    if rescale:
+        commands.insert(0, ("LOAD", {"x_size": 8, "y_size": 1, "x_stride": 8, "dram_base": 3, "sram_base": 0}))
+    todo = [{"pop_prev": 0, "push_prev": 0} | f for _, f in commands]
+    dram = rng.integers(0, 256, DRAM_BYTES, np.uint8)
+    want = dram.copy()
+    expected(cfg, acc, commands, want, source_of_par)
+
+    async def source(ctx):
+        await simulate.put(ctx, dut.cmd, [command(cfg, k, kind, **f) for k, (kind, f) in enumerate(commands)], rng)
+        while not ctx.get(dut.idle):
+            await ctx.tick()
+
+    async def gives(ctx):
+        for _ in range(sum(f["pop_prev"] for f in todo)):
+            ctx.set(dut.from_compute.valid, 1)
+            await ctx.tick().until(dut.from_compute.ready)
+            ctx.set(dut.from_compute.valid, int(rng.random() < 0.5))
+            if not ctx.get(dut.from_compute.valid):
+                await ctx.tick()
+        ctx.set(dut.from_compute.valid, 0)
+
+    async def takes(ctx):
+        for _ in range(sum(f["push_prev"] for f in todo)):
+            ctx.set(dut.to_compute.ready, 0)
+            while rng.random() < 0.5:
+                await ctx.tick()
+            ctx.set(dut.to_compute.ready, 1)
+            await ctx.tick().until(dut.to_compute.valid)
+        ctx.set(dut.to_compute.ready, 0)
+
+    background = [accumulators(dut, acc, rng), memory(dut, dram, rng)]
+    background += [parameters(dut, rescale, source_of_par, rng)] if rescale else []
+    simulate(module, source, gives, takes, background=background, cycles=1500)
+    assert np.array_equal(dram, want)
+
+
+def test_one_beat_per_cycle_from_instruction_to_instruction(simulate):
+    cfg, log = PRESETS["vta"], []
+    dut, acc = Store(cfg), np.zeros((cfg.acc_depth, 16))
+    commands = [command(cfg, k, x_size=8, y_size=2, x_stride=9, dram_base=64 * k) for k in range(6)]
+
+    async def bench(ctx):
+        await simulate.put(ctx, dut.cmd, commands)
+        while not ctx.get(dut.idle):
+            await ctx.tick()
+
+    answers = memory(dut, np.zeros(DRAM_BYTES, np.uint8), log=log)
+    simulate(dut, bench, background=[accumulators(dut, acc, None), answers], cycles=500)
+    assert len(log) == 6 * 32
+    assert log[0] == PLAN_LATENCY + DATA_LATENCY
+    assert ADDRESS_LATENCY <= DATA_LATENCY
+    assert log[-1] - log[0] == len(log) - 1
+
+
+def test_requantising_takes_no_longer(simulate):
+    """One beat per cycle, in full bursts where rows are adjacent though their parameters differ."""
+    cfg, log = PRESETS["pynq_z1"], []
+    (module, dut, rescale), acc = complete(cfg), np.zeros((cfg.acc_depth, 16))
+    shape = {"x_size": 4, "y_size": 8, "x_stride": 4, "par_step": 3}
+    commands = [command(cfg, k, "STOREQ", dram_base=64 * k, **shape) for k in range(4)]
+    bursts = []
+
+    async def bench(ctx):
+        await simulate.put(ctx, dut.cmd, commands)
+        while not ctx.get(dut.idle):
+            await ctx.tick()
+
+    async def lengths(ctx):
+        async for _, _, valid, ready, length in ctx.tick().sample(dut.axi.awvalid, dut.axi.awready, dut.axi.awlen):
+            if valid and ready:
+                bursts.append(length + 1)
+
+    dram = np.zeros(DRAM_BYTES, np.uint8)
+    background = [accumulators(dut, acc, None), memory(dut, dram, log=log), lengths]
+    background.append(parameters(dut, rescale, np.zeros((1, 16, 3), np.uint32)))
+    simulate(module, bench, background=background, cycles=600)
+    assert len(log) == 4 * 64
+    assert log[0] == PLAN_LATENCY + quantised_latency(cfg)
+    assert log[-1] - log[0] == len(log) - 1
+    assert bursts == [16] * 16
+
+
+@pytest.mark.parametrize("cfg", [TINY, CONFIGS["lanes over channels"]])
+def test_parameters_beyond_the_scratchpad_are_a_fault(simulate, rng, cfg):
+    """Row 2 of the second instruction."""
+    (module, dut, rescale), acc = complete(cfg), np.zeros((cfg.acc_depth, cfg.lanes))
+    shape = {"x_size": 2, "y_size": 3, "x_stride": 2, "par_base": cfg.par_entries - 3}
+    commands = [command(cfg, k, "STOREQ", par_step=k + 1, dram_base=8 * k, **shape) for k in range(3)]
+
+    async def bench(ctx):
+        await simulate.put(ctx, dut.cmd, commands)
+        while not ctx.get(dut.idle):
+            await ctx.tick()
+        assert (ctx.get(dut.fault.code), ctx.get(dut.fault.index)) == (Error.RANGE, 1)
+
+    answers = memory(dut, np.zeros(DRAM_BYTES, np.uint8))
+    source = parameters(dut, rescale, np.zeros((1, cfg.block_out, 3), np.uint32), rng)
+    simulate(module, bench, background=[accumulators(dut, acc, None), answers, source], cycles=400)
+
+
+@pytest.mark.parametrize(
+    ("fields", "broken", "code"),
+    [({"dram_base": 0}, (0,), Error.WRITE_RESPONSE), ({"sram_base": 127, "x_size": 2}, (), Error.RANGE)],
+)
+def test_faults_name_the_instruction(simulate, fields, broken, code):
+    dut, acc = Store(TINY), np.zeros((128, 4))
+    commands = [command(TINY, k, x_size=1, y_size=1, dram_base=64 * k + 64) for k in range(3)]
+    commands[1] = command(TINY, 1, **{"x_size": 1, "y_size": 1, "dram_base": 900} | fields)
+
+    async def bench(ctx):
+        await simulate.put(ctx, dut.cmd, commands)
+        while not ctx.get(dut.idle):
+            await ctx.tick()
+        assert ctx.get(dut.fault.code) == code
+        assert ctx.get(dut.fault.index) == 1
+
+    answers = memory(dut, np.zeros(DRAM_BYTES, np.uint8), broken=broken)
+    simulate(dut, bench, background=[accumulators(dut, acc, None), answers], cycles=400)
+
+
+def test_after_halt_bursts_that_are_out_are_completed(simulate):
+    cfg, log = PRESETS["vta"], []
+    dut, acc = Store(cfg), np.zeros((cfg.acc_depth, 16))
+
+    async def bench(ctx):
+        await simulate.put(ctx, dut.cmd, [command(cfg, 0, x_size=200, y_size=1, x_stride=200, push_prev=1)])
+        for _ in range(12):
+            await ctx.tick()
+        assert not ctx.get(dut.idle)
+        ctx.set(dut.halt, 1)
+        while not ctx.get(dut.idle):
+            await ctx.tick()
+        assert not ctx.get(dut.to_compute.valid)
+        await ctx.tick()
+        assert ctx.get(dut.idle)
+
+    answers = memory(dut, np.zeros(DRAM_BYTES, np.uint8), log=log)
+    simulate(dut, bench, background=[accumulators(dut, acc, None), answers], cycles=500)
+    assert 0 < len(log) < 400
+    assert len(log) % 16 == 0

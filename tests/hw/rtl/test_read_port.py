@@ -1,0 +1,120 @@
+"""hw/rtl/read_port.py: bursts obey AXI, data reach their client, nothing on the bus waits for a client."""
+
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.rtl.ports import BURST_BEATS, OUTSTANDING
+from tilewright.hw.rtl.read_port import BEAT_LATENCY, REQUEST_LATENCY, ReadPort
+
+CFG = PRESETS["tiny"]
+
+
+def memory(dut, bursts, latency=40, rng=None, broken=()):
+    """A testbench that answers the bus; the datum of a beat is its beat address. Records (cycle, address, length)."""
+
+    async def bench(ctx):
+        queue, cycle = [], 0
+        while True:
+            ctx.set(dut.axi.arready, int(rng is None or rng.random() < 0.5))
+            valid = bool(queue) and queue[0][0] <= cycle and (rng is None or rng.random() < 0.7)
+            ctx.set(dut.axi.rvalid, int(valid))
+            if valid:
+                _, addr, left = queue[0]
+                ctx.set(dut.axi.rdata, addr)
+                ctx.set(dut.axi.rresp, 2 if addr in broken else 0)
+                ctx.set(dut.axi.rlast, int(left == 1))
+            asked = ctx.get(dut.axi.arvalid) and ctx.get(dut.axi.arready)
+            if asked:
+                start, length = ctx.get(dut.axi.araddr), ctx.get(dut.axi.arlen) + 1
+                assert start % 8 == 0 and start % (8 * BURST_BEATS) + 8 * length <= 8 * BURST_BEATS
+                bursts.append((cycle, start // 8, length))
+            if valid:
+                assert ctx.get(dut.axi.rready)
+                queue[0] = (queue[0][0], addr + 1, left - 1)
+                if left == 1:
+                    queue.pop(0)
+            if asked:
+                queue.append((cycle + latency, *bursts[-1][1:]))
+            assert len(queue) <= OUTSTANDING
+            await ctx.tick()
+            cycle += 1
+
+    return bench
+
+
+@pytest.mark.parametrize("latency", [1, 40])
+def test_clients_get_their_data_in_order(simulate, rng, latency):
+    dut = ReadPort(CFG, buffers=(128, 64, 32))
+    benches, results, expected = [], {}, {}
+    for k in range(3):
+        requests = [(int(rng.integers(0, 1 << 30)), int(rng.integers(1, 60))) for _ in range(12)]
+        expected[k] = [addr + i for addr, beats in requests for i in range(beats)]
+
+        async def source(ctx, k=k, requests=requests):
+            await simulate.put(ctx, dut.req[k], [{"addr": a, "beats": n} for a, n in requests], rng)
+
+        async def sink(ctx, k=k):
+            beats = await simulate.get(ctx, dut.beats[k], len(expected[k]), rng, 0.1 + 0.3 * k)
+            results[k] = [b.data for b in beats]
+
+        benches += [source, sink]
+    simulate(dut, *benches, background=[memory(dut, [], latency, rng)])
+    assert results == expected
+
+
+def test_one_beat_per_cycle_with_40_cycles_of_latency(simulate):
+    dut, bursts, cycles = ReadPort(CFG, buffers=(128,)), [], []
+
+    async def bench(ctx):
+        ctx.set(dut.req[0].payload, {"addr": 5, "beats": 500})
+        ctx.set(dut.req[0].valid, 1)
+        await ctx.tick()
+        ctx.set(dut.req[0].valid, 0)
+        ctx.set(dut.beats[0].ready, 1)
+        cycle = 1
+        while len(cycles) < 500:
+            if ctx.get(dut.beats[0].valid):
+                cycles.append(cycle)
+            await ctx.tick()
+            cycle += 1
+
+    simulate(dut, bench, background=[memory(dut, bursts)])
+    assert bursts[0] == (REQUEST_LATENCY, 5, 11)
+    assert bursts[1][1:] == (16, 16)
+    assert cycles[0] == REQUEST_LATENCY + 40 + BEAT_LATENCY
+    assert cycles[-1] - cycles[0] == 499
+
+
+def test_a_client_that_takes_nothing_does_not_stop_another(simulate):
+    dut = ReadPort(CFG, buffers=(32, 32))
+
+    async def stuck(ctx):
+        await simulate.put(ctx, dut.req[0], [{"addr": 0, "beats": 1000}])
+
+    async def other(ctx):
+        await simulate.put(ctx, dut.req[1], [{"addr": 5000, "beats": 200}])
+        beats = await simulate.get(ctx, dut.beats[1], 200)
+        assert [b.data for b in beats] == list(range(5000, 5200))
+
+    simulate(dut, stuck, other, background=[memory(dut, [])])
+
+
+def test_errors_are_marked_and_halt_stops_addresses(simulate):
+    dut, bursts = ReadPort(CFG, buffers=(128,)), []
+
+    async def bench(ctx):
+        await simulate.put(ctx, dut.req[0], [{"addr": 0, "beats": 1000}])
+        for _ in range(6):
+            await ctx.tick()
+        ctx.set(dut.halt, 1)
+        for _ in range(3):
+            await ctx.tick()
+        count = len(bursts)
+        assert 0 < count < OUTSTANDING
+        assert not ctx.get(dut.idle)
+        beats = await simulate.get(ctx, dut.beats[0], 16 * count)
+        assert [b.error for b in beats] == [int(b.data == 3) for b in beats]
+        assert ctx.get(dut.idle)
+        assert len(bursts) == count
+
+    simulate(dut, bench, background=[memory(dut, bursts, broken={3})])

@@ -1,0 +1,92 @@
+"""hw/rtl/scratchpad.py: lanes of writes, reads, and who waits for whom at the accumulators' banks."""
+
+import pytest
+
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.isa import Mem
+from tilewright.hw.rtl.ports import address_bits, entry_bits, lane_bits, word_bits
+from tilewright.hw.rtl.scratchpad import Accumulators, Scratchpad
+
+TINY = PRESETS["tiny"]
+ODD = Config(name="odd", batch=2, block_in=8, block_out=4, wgt_bits=4, wgt_bytes=1 << 10, acc_bytes=1 << 11)
+ONE_BANK = TINY.replace(acc_banks=1)
+
+
+def random_bits(rng, bits):
+    return int.from_bytes(rng.bytes(-(-bits // 8)), "little") & ((1 << bits) - 1)
+
+
+def written(cfg, mem, old, en, word):
+    """The entry `old` after a write."""
+    lane, width = lane_bits(cfg, mem), word_bits(cfg, mem)
+    for k in range(entry_bits(cfg, mem) // lane):
+        if en >> k & 1:
+            part = word >> k * lane % width & ((1 << lane) - 1)
+            old = old & ~(((1 << lane) - 1) << k * lane) | part << k * lane
+    return old
+
+
+@pytest.mark.parametrize("cfg", [TINY, ODD], ids=lambda c: c.name)
+@pytest.mark.parametrize("mem", [Mem.UOP, Mem.INP, Mem.WGT])
+def test_scratchpad(simulate, rng, cfg, mem):
+    pad = Scratchpad(cfg, mem=mem)
+    memory, depth = {}, min(4, 1 << address_bits(cfg, mem))
+
+    async def bench(ctx):
+        shown, lanes = None, len(pad.write.en)
+        for _ in range(200):
+            at, en, word = int(rng.integers(depth)), random_bits(rng, lanes), random_bits(rng, word_bits(cfg, mem))
+            addr, read = int(rng.integers(depth)), int(rng.random() < 0.7)
+            for port, values in (
+                (pad.write, {"addr": at, "en": en, "data": word}),
+                (pad.read, {"addr": addr, "en": read}),
+            ):
+                for name, value in values.items():
+                    ctx.set(getattr(port, name), value)
+            shown = memory.get(addr, 0) if read else shown
+            memory[at] = written(cfg, mem, memory.get(at, 0), en, word)
+            await ctx.tick()
+            if shown is not None:
+                assert ctx.get(pad.read.data) == shown
+
+    simulate(pad, bench, cycles=300)
+
+
+@pytest.mark.parametrize("cfg", [TINY, ONE_BANK, ODD], ids=["two banks", "one bank", "odd"])
+def test_accumulators(simulate, rng, cfg):
+    """All ports at once, at random; STORE waits exactly where the pipeline reads its bank, and its data stay."""
+    acc, half = Accumulators(cfg), cfg.acc_depth // 2
+    memory, used = {}, [0, 1, half, half + 1]
+    bank = {at: at // half if cfg.acc_banks == 2 else 0 for at in used}
+
+    async def bench(ctx):
+        expected, waits = {"dst": None, "src": None, "store": None}, 0
+        for _ in range(400):
+            addr = {name: used[int(rng.integers(4))] for name in ("dst", "src", "store", "write", "load")}
+            en = {name: int(rng.random() < 0.5) for name in addr}
+            en["src"] &= not (en["dst"] and bank[addr["src"]] == bank[addr["dst"]])
+            en["load"] &= not (en["write"] and bank[addr["load"]] == bank[addr["write"]])
+            lanes = random_bits(rng, len(acc.load.en)) if en["load"] else 0
+            for name, at in addr.items():
+                ctx.set(getattr(acc, name).addr, at)
+                ctx.set(getattr(acc, name).en, lanes if name == "load" else en[name])
+            entry, word = random_bits(rng, cfg.acc_entry_bits), random_bits(rng, word_bits(cfg, Mem.ACC))
+            ctx.set(acc.write.data, entry)
+            ctx.set(acc.load.data, word)
+            busy = {bank[addr[name]] for name in ("dst", "src") if en[name]}
+            assert ctx.get(acc.store.ready) == (bank[addr["store"]] not in busy)
+            waits += en["store"] and not ctx.get(acc.store.ready)
+            for name in ("dst", "src"):
+                expected[name] = memory.get(addr[name], 0) if en[name] else None
+            if en["store"] and ctx.get(acc.store.ready):
+                expected["store"] = memory.get(addr["store"], 0)
+            memory[addr["load"]] = written(cfg, Mem.ACC, memory.get(addr["load"], 0), lanes, word)
+            if en["write"]:
+                memory[addr["write"]] = entry
+            await ctx.tick()
+            for name, value in expected.items():
+                if value is not None:
+                    assert ctx.get(getattr(acc, name).data) == value
+        assert waits > 20
+
+    simulate(acc, bench, cycles=500)

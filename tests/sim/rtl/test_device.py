@@ -1,0 +1,367 @@
+"""sim/rtl/device.py: the circuit computes what the definition says, over all bytes of memory, whatever the bus does.
+
+The fast model stands for the definition where many programs run.
+"""
+
+import os
+import re
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, FileError, TokenError, UnsupportedError
+from tilewright.hw.isa import AluOp, Isa, Mem, Op
+from tilewright.hw.regs import REGISTERS
+from tilewright.runtime.loader import run
+from tilewright.sim.dram import Dram
+from tilewright.sim.model.device import ModelDevice
+from tilewright.sim.random_programs import NARROW, ODD, WIDE, Recorder, random_case, record_random
+from tilewright.sim.replay import replay_case
+from tilewright.sim.rtl import verilator
+from tilewright.sim.rtl.device import RtlDevice, Simulation, build_core, load_library
+from tilewright.sim.spec import SpecDevice
+
+VTA, TINY, PYNQ = PRESETS["vta"], PRESETS["tiny"], PRESETS["pynq_z1"]
+CONFIGS = [VTA, PYNQ, TINY, ODD, NARROW, WIDE]
+VECTORS = sorted((Path(__file__).parents[4] / "shared" / "vectors").glob("*.npz"))
+
+pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
+
+
+def differential(cfg, seed, device=None, model=None):
+    """Run random program `seed` on model (or what is in its place) and circuit, and compare all of memory."""
+    image, address, count = random_case(cfg, seed)
+    expected, got = image.copy(), image.copy()
+    stats = (model or ModelDevice(cfg)).run_image(expected, address, count)
+    device = device or RtlDevice(cfg, dram=Dram.random(seed))
+    counted = device.run_image(got, address, count)
+    where = np.flatnonzero(expected != got)
+    assert not len(where), f"{cfg.name} seed {seed}: {len(where)} bytes differ, the first at {where[0]:#x}"
+    assert (counted.insns, counted.uops, counted.macs) == (stats.insns, stats.uops, stats.macs)
+    return counted
+
+
+@pytest.mark.parametrize("chunk", range(10))
+@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: c.name)
+def test_random_programs_equal_the_model(cfg, chunk):
+    for seed in range(10 * chunk, 10 * chunk + 10):
+        print(f"{cfg.name} seed {seed}")
+        differential(cfg, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(34))
+@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: c.name)
+def test_many_random_programs_equal_the_model(cfg, chunk):
+    """20,400 programs; ten after each other meet what the one before left in the scratchpads."""
+    device = model = None
+    for seed in range(10_000 + 100 * chunk, 10_100 + 100 * chunk):
+        print(f"{cfg.name} seed {seed}")
+        if seed % 10 == 0:
+            device, model = RtlDevice(cfg, dram=Dram.random(seed)), ModelDevice(cfg)
+        differential(cfg, seed, device, model)
+
+
+@pytest.mark.parametrize("cfg", [TINY, ODD], ids=lambda c: c.name)
+def test_random_programs_equal_the_definition(cfg):
+    """One after the other: each meets what the one before left in the scratchpads."""
+    spec, circuit = SpecDevice(cfg), RtlDevice(cfg, dram=Dram.random(0))
+    for seed in range(500, 508):
+        print(f"{cfg.name} seed {seed}")
+        differential(cfg, seed, circuit, spec)
+
+
+@pytest.mark.parametrize("path", VECTORS, ids=lambda p: p.stem)
+def test_recorded_cases(path):
+    result = replay_case(path, "rtl")
+    assert result.passed, result.detail
+    assert result.stats.cycles
+
+
+def program(cfg, *insns):
+    """(image, address, count) of hand-made instructions: (format, fields)."""
+    isa, image = Isa(cfg), np.random.default_rng(0).integers(0, 256, 1 << 16, np.uint8)
+    words = np.concatenate([isa.formats[name].encode(1, **fields) for name, fields in insns])
+    image[4096 : 4096 + words.nbytes] = words.view(np.uint8).reshape(-1)
+    return image, 4096, len(words)
+
+
+def load(mem, sram=0, dram=0, x=1, **fields):
+    return "LOAD", {"op": Op.LOAD, "mem": mem, "sram_base": sram, "dram_base": dram, "y_size": 1, "x_size": x, **fields}
+
+
+def store(sram=0, dram=0, x=1, **fields):
+    sizes = {"y_size": 1, "x_size": x, "x_stride": x, **fields}
+    return "STORE", {"op": Op.STORE, "mem": Mem.OUT, "sram_base": sram, "dram_base": dram, **sizes}
+
+
+def alu(**fields):
+    one = {"op": Op.ALU, "alu_op": AluOp.ADD, "use_imm": 1, "uop_end": 1, "iter_out": 1, "iter_in": 1}
+    return "ALU", one | fields
+
+
+def storeq(par_base, par_step=0, x=1, y=1):
+    sizes = {"y_size": y, "x_size": x, "x_stride": x, "par_base": par_base, "par_step": par_step}
+    return "STOREQ", {"op": Op.STORE, "mem": Mem.OUTQ, **sizes}
+
+
+def rescale(par, **fields):
+    return alu(alu_op=AluOp.RESCALE, imm=par, **fields)
+
+
+FINISH = ("FINISH", {"op": Op.FINISH})
+DRAINED = [("STORE", {"op": Op.STORE, "push_prev": 1}), ("FINISH", {"op": Op.FINISH, "pop_next": 1})]
+FAR = 1 << 24
+WRONG = {
+    "a load beyond memory": (AccessError, 1, [load(Mem.INP), load(Mem.WGT, dram=FAR, x=3), FINISH]),
+    "an accumulator load beyond memory": (AccessError, 0, [load(Mem.ACC, dram=FAR), FINISH]),
+    "a store beyond memory": (AccessError, 1, [load(Mem.ACC), store(dram=FAR), *DRAINED]),
+    "a store whose last row is beyond memory": (AccessError, 0, [store(dram=16360, y_size=9, x_stride=4), *DRAINED]),
+    "a load beyond the scratchpad": (AccessError, 0, [load(Mem.INP, sram=TINY.inp_depth - 2, x=3), FINISH]),
+    "a store beyond the scratchpad": (AccessError, 0, [store(sram=TINY.acc_depth - 2, x=3), *DRAINED]),
+    "micro-ops beyond their buffer": (
+        AccessError,
+        1,
+        [load(Mem.ACC), alu(uop_bgn=1, uop_end=TINY.uop_depth + 1), FINISH],
+    ),
+    "a loop beyond the scratchpad": (AccessError, 0, [alu(iter_in=TINY.acc_depth + 1, dst_in=1), FINISH]),
+    "opcode 7": (ExecutionError, 0, [("FINISH", {"op": 7}), FINISH]),
+    "a memory that cannot be loaded": (ExecutionError, 0, [load(Mem.OUT), FINISH]),
+    "a memory that cannot be stored": (ExecutionError, 0, [store(mem=Mem.INP), *DRAINED]),
+    "a token to nowhere": (ExecutionError, 1, [load(Mem.ACC), load(Mem.INP, push_prev=1), FINISH]),
+    "a PAR load beyond the scratchpad": (AccessError, 0, [load(Mem.PAR, sram=TINY.par_entries - 1, x=2), *DRAINED]),
+    "a PAR load beyond memory": (AccessError, 0, [load(Mem.PAR, dram=FAR), *DRAINED]),
+    "a store with parameters beyond the scratchpad": (AccessError, 0, [storeq(TINY.par_entries), *DRAINED]),
+    "a row with parameters beyond the scratchpad": (AccessError, 1, [storeq(1, 3, y=3), storeq(1, 3, y=4), *DRAINED]),
+    "RESCALE with parameters beyond the scratchpad": (AccessError, 1, [rescale(7), rescale(TINY.par_entries), FINISH]),
+    "RESCALE with negative parameters": (AccessError, 0, [rescale(-1), FINISH]),
+    "RESCALE without use_imm": (ExecutionError, 0, [rescale(0, use_imm=0), FINISH]),
+    "ALU operation 7": (ExecutionError, 0, [alu(alu_op=7), FINISH]),
+    "reset and overwrite": (
+        ExecutionError,
+        0,
+        [("GEMM", {"op": Op.GEMM, "reset": 1, "overwrite": 1}), FINISH],
+    ),
+    "no FINISH": (ExecutionError, 0, [load(Mem.INP)]),
+    "FINISH not last": (ExecutionError, 1, [load(Mem.ACC), FINISH, load(Mem.INP)]),
+    "compute waits for load": (DeadlockError, 1, [load(Mem.INP), alu(pop_prev=1), FINISH]),
+    "compute waits for store": (DeadlockError, 0, [alu(pop_next=1), FINISH]),
+    "store waits for compute": (DeadlockError, 1, [alu(), store(pop_prev=1), *DRAINED]),
+    "load waits for compute": (DeadlockError, 0, [load(Mem.INP, pop_next=1), load(Mem.INP), FINISH]),
+    "a token left over": (TokenError, 0, [load(Mem.INP, push_next=1), FINISH]),
+    "tokens left over in two channels": (
+        TokenError,
+        2,
+        [alu(push_next=1), alu(push_prev=1), alu(push_prev=1), load(Mem.INP, pop_next=1), FINISH],
+    ),
+    "each waits for the other": (
+        DeadlockError,
+        0,
+        [load(Mem.INP, pop_next=1, push_next=1), alu(pop_prev=1, push_prev=1), FINISH],
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """One circuit, which goes on after every error."""
+    return RtlDevice(TINY, watchdog=2000)
+
+
+@pytest.mark.parametrize("error, index, insns", WRONG.values(), ids=WRONG)
+def test_definition_model_and_circuit_report_the_same_error(tiny, error, index, insns):
+    image, address, count = program(TINY, *insns)
+    texts = []
+    for device in (SpecDevice(TINY), ModelDevice(TINY), tiny):
+        with pytest.raises(ExecutionError) as caught:
+            device.run_image(image.copy(), address, count)
+        assert (type(caught.value), caught.value.index) == (error, index), caught.value
+        texts.append(str(caught.value))
+    assert f"instruction {index} (" in texts[2]
+    if error is not AccessError:  # where an address is wrong, the model knows which
+        assert texts[1] == texts[2]
+    differential(TINY, index, device=tiny)
+
+
+def test_model_and_circuit_refuse_the_same_addresses_and_counts(tiny):
+    image, address, count = program(TINY, load(Mem.INP), FINISH)
+    for device in (ModelDevice(TINY), tiny):
+        with pytest.raises(AccessError, match="instructions at 0x1008: the address must be a multiple of 16"):
+            device.run_image(image, address + 8, count)
+        with pytest.raises(AccessError, match="2 instructions at 0xfff0 are outside DRAM, 0..0xffff"):
+            device.run_image(image, len(image) - 16, count)
+        with pytest.raises(ExecutionError, match="^none of 0 instructions is FINISH$") as caught:
+            device.run_image(image, address, 0)
+        assert caught.value.index is None
+
+
+def test_a_program_in_which_finish_is_not_last_runs_to_its_end_on_the_circuit(tiny):
+    """The model refuses it."""
+    image, address, count = program(TINY, store(pop_prev=1, dram=2048), ("FINISH", {"op": Op.FINISH, "push_next": 1}))
+    with pytest.raises(ExecutionError, match="executes after FINISH: nothing orders FINISH behind it"):
+        ModelDevice(TINY).run_image(image.copy(), address, count)
+    before = image.copy()
+    tiny.run_image(image, address, count)
+    assert not np.array_equal(image, before)
+
+
+def begin(sim, image, address, count):
+    """Start the program as a host would."""
+    sim.use(image)
+    for name, value in (("INSN_COUNT", count), ("INSN_ADDR_LO", address), ("INSN_ADDR_HI", 0), ("WATCHDOG", 20000)):
+        sim.write(name, value)
+    sim.write("CONTROL", 1)
+
+
+def test_nothing_that_a_host_does_to_the_registers_disturbs_a_program():
+    image, address, count = random_case(TINY, 2)
+    expected = image.copy()
+    ModelDevice(TINY).run_image(expected, address, count)
+    library = load_library(build_core(TINY))
+    for seed in range(10):
+        print(f"seed {seed}")
+        rng, got = np.random.default_rng(seed), image.copy()
+        sim = Simulation(library, Dram.random(seed))
+        begin(sim, got, address, count)
+        for _ in range(15):
+            name = rng.choice(["CONTROL", "INSN_COUNT", "INSN_ADDR_LO", "INSN_ADDR_HI", "VERSION", "ERROR", "CYCLES"])
+            sim.write(name, 1 if name == "CONTROL" else int(rng.integers(1 << 32)))
+            assert sim.read(str(rng.choice(list(REGISTERS)))) >= 0
+            sim.run(int(rng.integers(10)))
+        assert sim.read("CONTROL") == 1 and sim.run(1 << 20)
+        assert (sim.read("CONTROL"), sim.read("ERROR")) == (2, 0)
+        np.testing.assert_array_equal(got, expected)
+        sim.close()
+
+
+def test_a_reset_at_any_time_ends_a_program_and_the_next_one_runs():
+    image, address, count = random_case(TINY, 2)
+    expected = image.copy()
+    ModelDevice(TINY).run_image(expected, address, count)
+    library = load_library(build_core(TINY))
+    for seed in range(20):
+        print(f"seed {seed}")
+        rng, got = np.random.default_rng(seed), image.copy()
+        sim = Simulation(library, Dram.random(seed))
+        begin(sim, got, address, count)
+        ended = sim.run(0 if seed < 3 else int(rng.integers(2000)))
+        sim.write("CONTROL", 2)
+        assert not sim.run(2000) and sim.read("CONTROL") == 0 or ended
+        got[:] = image
+        begin(sim, got, address, count)
+        assert sim.run(1 << 20) and (sim.read("CONTROL"), sim.read("ERROR")) == (2, 0)
+        np.testing.assert_array_equal(got, expected)
+        sim.close()
+
+
+def test_a_bus_error_in_the_middle_of_any_program_ends_it():
+    ended = 0
+    for seed in range(60):
+        print(f"seed {seed}")
+        image, address, count = random_case(TINY, seed)
+        used = np.flatnonzero(image)
+        at = int(used[np.random.default_rng(seed).integers(len(used))])
+        device = RtlDevice(TINY, dram=Dram.random(seed), faults=(at, at + 7))
+        try:
+            device.run_image(image, address, count)
+        except AccessError as exc:
+            assert "the bus answered a read with an error" in str(exc)
+            ended += 1
+        device.close()
+    assert ended > 20
+
+
+def test_a_deadlock_is_reported_with_what_each_queue_waits_for(tiny):
+    image, address, count = program(TINY, load(Mem.INP), alu(pop_prev=1), store(pop_prev=1), *DRAINED)
+    with pytest.raises(DeadlockError) as caught:
+        tiny.run_image(image, address, count)
+    assert str(caught.value) == (
+        "deadlock: LOAD is empty; COMPUTE waits for a token LOAD -> COMPUTE at instruction 1 (ALU.ADD uop_end=1 "
+        "iter_out=1 iter_in=1 use_imm=1 pop_prev); STORE waits for a token COMPUTE -> STORE at instruction 2 "
+        "(STORE.OUT y_size=1 x_size=1 x_stride=1 pop_prev)"
+    )
+
+
+def test_counters_and_statistics():
+    recorder = Recorder(TINY, 5)
+    record_random(recorder)
+    model, circuit = (run(recorder.program, recorder.inputs, device)[1] for device in ("model", "rtl"))
+    assert (circuit.insns, circuit.uops, circuit.macs) == (model.insns, model.uops, model.macs)
+    assert circuit.cycles and circuit.counters.keys() == {
+        f"{unit}_{what}"
+        for unit in ("LOAD", "COMPUTE", "STORE")
+        for what in ("BUSY", "TOKEN_WAIT", "MEMORY_WAIT", "INSNS", "BYTES")
+    }
+    assert sum(circuit.counters[f"{unit}_INSNS"] for unit in ("LOAD", "COMPUTE", "STORE")) == circuit.insns.total()
+    par = model.bytes_loaded["PAR"]
+    assert circuit.counters["STORE_BYTES"] == model.bytes_stored.total() + par
+    loaded = circuit.counters["LOAD_BYTES"] + circuit.counters["COMPUTE_BYTES"]
+    assert loaded == model.bytes_loaded.total() - par > 0
+    twice = circuit + circuit + model
+    assert (twice.cycles, twice.counters["LOAD_INSNS"]) == (2 * circuit.cycles, 2 * circuit.counters["LOAD_INSNS"])
+    assert (model.cycles, "cycles" in model.to_dict(), circuit.to_dict()["cycles"]) == (None, False, circuit.cycles)
+
+
+def test_waves_are_written(tmp_path):
+    image, address, count = random_case(TINY, 1)
+    device = RtlDevice(TINY, waves=tmp_path / "core.vcd")
+    device.run_image(image, address, count)
+    device.close()
+    text = (tmp_path / "core.vcd").read_text()
+    assert "$var" in text and "s_axil_awaddr" in text and text.rstrip().splitlines()[-1]
+    with pytest.raises(UnsupportedError, match=r"core.ghw: waveforms are written as .fst or .vcd"):
+        RtlDevice(TINY, waves=tmp_path / "core.ghw")
+
+
+def test_missing_tools_are_named_with_the_line_that_installs_them(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = "needs g++, which is missing; install with: sudo apt-get install g++"
+    with pytest.raises(UnsupportedError, match=re.escape(text)):
+        RtlDevice(TINY)
+    with pytest.raises(UnsupportedError, match="needs g[+][+] and make and perl, which are missing"):
+        verilator.environment()
+
+
+def test_a_cache_folder_appears_whole_or_not_at_all(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def fail(folder):
+        (folder / "half").write_text("")
+        raise UnsupportedError("broken")
+
+    with pytest.raises(UnsupportedError, match="broken"):
+        verilator.cached("kind", {"a": 1}, fail)
+    assert not [path for path in (tmp_path / "tilewright" / "kind").iterdir() if path.is_dir()]
+    made = []
+
+    def make(folder):
+        time.sleep(0.2)
+        (folder / "file").write_text("")
+        made.append(folder)
+
+    with ThreadPoolExecutor(4) as pool:  # a lock on an open file holds between threads as between processes
+        folders = set(pool.map(lambda _: verilator.cached("kind", {"a": 1}, make), range(4)))
+    assert len(made) == len(folders) == 1 and (folders.pop() / "file").exists()
+
+
+def test_old_builds_go(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kind = tmp_path / "tilewright" / "kind"
+    (kind / ".killed").mkdir(parents=True)
+    os.utime(kind / ".killed", (0, 0))
+    for k in range(40):
+        verilator.cached("kind", {"k": k}, lambda folder: None)
+    assert len([path for path in kind.iterdir() if path.is_dir()]) == 32
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(monkeypatch, tmp_path):
+    (tmp_path / "tilewright").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(FileError, match="cannot keep builds there .*; set XDG_CACHE_HOME"):
+        verilator.cached("kind", {}, lambda folder: None)

@@ -1,0 +1,378 @@
+"""sim/spec.py: instructions by hand, every legal order, and the fast model beside it on programs right and wrong."""
+
+import ast
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
+from tilewright.hw.isa import FLAGS, PAR, AluOp, Isa, Mem, Op
+from tilewright.runtime.device import open_device
+from tilewright.runtime.loader import run
+from tilewright.runtime.program import Program
+from tilewright.sim import spec as module
+from tilewright.sim.model.device import ModelDevice
+from tilewright.sim.random_programs import NARROW, ODD, WIDE, random_case
+from tilewright.sim.spec import SpecDevice
+
+TINY = PRESETS["tiny"]
+FINISH = {"op": Op.FINISH}
+LOOP = {"uop_end": 1, "iter_out": 1, "iter_in": 1}
+ONE = {"y_size": 1, "x_size": 1, "x_stride": 1}
+AT = 4096  # where the tests put data and micro-ops
+OUT = 16384  # and where programs store
+INT32 = st.sampled_from([0, 1, -1, 1 << 30, (1 << 31) - 1, -(1 << 31)]) | st.integers(-(1 << 31), (1 << 31) - 1)
+
+
+def wrap(value):
+    return (value + 2**31) % 2**32 - 2**31
+
+
+def done(m, insns, spec=None):
+    """The definition, after it executed `insns` and a FINISH in the memory of `m`."""
+    spec = spec or SpecDevice(m.cfg)
+    spec.run_image(m.dram, *m.put([*insns, FINISH]))
+    return spec
+
+
+def write(m, array, dtype, at=AT):
+    data = np.asarray(array, dtype).reshape(-1).view(np.uint8)
+    m.dram[at : at + len(data)] = data
+
+
+def loading(m, mem, array, dtype, sram=0):
+    """The LOAD of `array`, entries of `mem`, which is written to memory."""
+    write(m, array, dtype)
+    size = {Mem.INP: m.cfg.inp_entry_bytes, Mem.ACC: m.cfg.acc_entry_bytes, Mem.WGT: m.cfg.wgt_entry_bytes}[mem]
+    return {"op": Op.LOAD, "mem": mem, "sram_base": sram, "dram_base": AT // size, **ONE, "x_size": len(array)}
+
+
+# -- instructions by hand
+
+
+def test_a_load_is_dense_and_padded(machine):
+    m = machine(TINY)
+    source = np.arange(40).reshape(10, 4)
+    write(m, source, np.int8)
+    shape = {"y_size": 2, "x_size": 3, "x_stride": 5, "y_pad_0": 1, "y_pad_1": 2, "x_pad_0": 1, "x_pad_1": 1}
+    spec = done(m, [{"op": Op.LOADP, "mem": Mem.INP, "sram_base": 7, "dram_base": AT // 4, "pad_value": -9, **shape}])
+    rows = source.reshape(2, 5, 4)[:, :3]
+    wanted = np.pad(rows, ((1, 2), (1, 1), (0, 0)), constant_values=-9).reshape(-1, 1, 4)
+    got = np.array([*spec.inp.values()])
+    np.testing.assert_array_equal(got[7 : 7 + 25], wanted)
+    assert not got[:7].any() and not got[7 + 25 :].any()
+
+
+def test_padding_has_the_width_of_an_element(machine):
+    spec = done(machine(NARROW), [{"op": Op.LOADP, "mem": Mem.INP, **ONE, "x_pad_0": 1, "pad_value": 0x79}])
+    assert spec.inp[0] == [[-7] * 4]
+
+
+def test_micro_ops_and_parameters_are_not_padded(machine):
+    """And micro-ops are one row."""
+    m, pads = machine(TINY), dict.fromkeys(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), 1)
+    m.put_uops([(1, 2, 3), (4, 5, 6)], AT)
+    write(m, [9] + [0] * 11, np.int32, 48 * 100)
+    uops = {"op": Op.LOAD, "mem": Mem.UOP, "dram_base": AT // 4, "y_size": 7, "x_stride": 1, "x_size": 2, **pads}
+    spec = done(m, [uops, {"op": Op.LOAD, "mem": Mem.PAR, "dram_base": 100, **ONE, **pads}])
+    assert [tuple(spec.uop[k][0].values()) for k in range(3)] == [(1, 2, 3), (4, 5, 6), (0, 0, 0)]
+    assert [spec.par[k][0]["bias"] for k in range(3)] == [9, 0, 0]
+
+
+def test_the_last_byte_of_memory_can_be_loaded(machine):
+    m = machine(TINY, nbytes=1024)
+    spec = done(m, [{"op": Op.LOAD, "mem": Mem.INP, "dram_base": 255, **ONE}])
+    assert spec.inp[0] == [m.dram[1020:1024].view(np.int8).tolist()]
+    with pytest.raises(AccessError, match="4 bytes at 0x400 are outside DRAM, 0..0x3ff"):
+        done(m, [{"op": Op.LOAD, "mem": Mem.INP, "dram_base": 256, **ONE}])
+
+
+def test_narrow_elements_follow_each_other_from_the_lowest_bit(machine):
+    m = machine(NARROW)
+    m.dram[:4096] = 0
+    write(m, [0x21, 0xF8], np.uint8)
+    spec = done(m, [{"op": Op.LOAD, "mem": Mem.INP, **ONE, "dram_base": AT // 2}])
+    assert spec.inp[0] == [[1, 2, -8, -1]]
+
+
+def test_bytes_are_extended_into_accumulators_and_stores_wrap(machine):
+    m = machine(TINY)
+    write(m, [-128, 127, -1, 5], np.int8)
+    acc8 = {"op": Op.LOAD, "mem": Mem.ACC8, **ONE, "dram_base": AT // 4}
+    add = {"op": Op.ALU, **LOOP, "alu_op": AluOp.ADD, "use_imm": 1, "imm": -1}
+    spec = done(m, [acc8, add, {"op": Op.STORE, "mem": Mem.OUT, **ONE, "dram_base": OUT // 4}])
+    assert spec.acc[0] == [[-129, 126, -2, 4]]
+    assert m.dram[OUT : OUT + 4].view(np.int8).tolist() == [127, 126, -2, 4]
+
+
+@pytest.mark.parametrize("mode, old, wanted", [
+    ({}, 1 << 30, 1 << 30), ({"overwrite": 1}, 77, 0), ({"reset": 1}, 77, None), ({}, (1 << 31) - 1, (1 << 31) - 1),
+])  # fmt: skip
+def test_a_product_is_added_put_or_left_out(machine, mode, old, wanted):
+    """Two micro-ops on one accumulator: of those that overwrite the last is seen."""
+    m = machine(TINY)
+    inp, wgt = m.rng.integers(-128, 128, (2, 4)), m.rng.integers(-128, 128, (2, 4, 4))
+    insns = [loading(m, Mem.INP, inp, np.int8)]
+    spec = done(m, insns)
+    done(m, [loading(m, Mem.WGT, wgt, np.int8)], spec)
+    done(m, [loading(m, Mem.ACC, [[old] * 4], np.int32, 3)], spec)
+    m.put_uops([(3, 0, 1), (3, 1, 0)], AT)
+    uops = {"op": Op.LOAD, "mem": Mem.UOP, "dram_base": AT // 4, "x_size": 2}
+    done(m, [uops, {"op": Op.GEMM, **LOOP, "uop_end": 2, **mode}], spec)
+    products = [wgt[1] @ inp[0], wgt[0] @ inp[1]]
+    total = 0 if wanted is None else wanted + (products[1] if "overwrite" in mode else sum(products))
+    assert spec.acc[3] == [[wrap(int(v)) for v in np.broadcast_to(total, 4)]]
+
+
+def test_a_reset_reads_neither_inputs_nor_weights(machine):
+    """Their indices may lie anywhere."""
+    far = {**LOOP, "iter_out": 9, "src_out": 200, "wgt_out": 100}
+    done(machine(TINY), [{"op": op, "reset": 1, **far} for op in (Op.GEMM, Op.DWGEMM)])
+
+
+def test_a_depthwise_product_takes_a_row_of_weights(machine):
+    m = machine(TINY)
+    inp, wgt = m.rng.integers(-128, 128, (1, 4)), m.rng.integers(-128, 128, (3, 4, 4))
+    spec = done(m, [loading(m, Mem.INP, inp, np.int8)])
+    done(m, [loading(m, Mem.WGT, wgt, np.int8)], spec)
+    done(m, [{"op": Op.DWGEMM, **LOOP, "iter_in": 2, "wgt_in": 9, "dst_in": 1}], spec)
+    assert [spec.acc[0][0], spec.acc[1][0]] == [(inp[0] * wgt[0, 0]).tolist(), (inp[0] * wgt[2, 1]).tolist()]
+
+
+ALU = [
+    (AluOp.MIN, 5, -7, -7), (AluOp.MAX, 5, -7, 5), (AluOp.ADD, (1 << 31) - 1, 1, -(1 << 31)),
+    (AluOp.MUL, 1 << 20, 3 << 12, 0), (AluOp.MUL, -3, 7, -21),
+    (AluOp.SHR, -5, 0, -5), (AluOp.SHR, -5, 1, -3), (AluOp.SHR, 1 << 30, 30, 1), (AluOp.SHR, 1 << 30, 31, 0),
+    (AluOp.SHR, -(1 << 31), 31, -1), (AluOp.SHR, -5, 32, -1), (AluOp.SHR, 5, (1 << 31) - 1, 0),
+    (AluOp.SHR, 1 << 30, -1, -(1 << 31)), (AluOp.SHR, 3, -31, -(1 << 31)), (AluOp.SHR, 3, -32, 0),
+    (AluOp.SHR, -1, -(1 << 31), 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op, a, b, result", ALU)
+def test_the_alu_on_tensors_and_immediates(machine, op, a, b, result):
+    m = machine(TINY)
+    write(m, [[a] * 4, [b] * 4], np.int32)
+    load = {"op": Op.LOAD, "mem": Mem.ACC, "dram_base": AT // 16, **ONE, "x_size": 2}
+    loop = {"op": Op.ALU, **LOOP, "alu_op": op, "iter_in": 1}
+    m.put_uops([(0, 1, 0)], 2 * AT)
+    uop = {"op": Op.LOAD, "mem": Mem.UOP, "dram_base": 2 * AT // 4, "x_size": 1}
+    assert done(m, [load, uop, loop]).acc[0] == [[result] * 4]
+    if -(1 << 15) <= b < 1 << 15:
+        assert done(m, [load, {**loop, "use_imm": 1, "imm": b}]).acc[0] == [[result] * 4]
+
+
+@given(
+    acc=st.lists(INT32, min_size=4, max_size=4),
+    bias=INT32,
+    multiplier=st.integers(0, (1 << 31) - 1),
+    exponent=st.integers(-32, 31),
+    limits=st.tuples(*[st.integers(-128, 127)] * 3),
+    mode=st.integers(0, 1),
+)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example([5, -5, 0, 1], 0, 1 << 30, 0, (3, 5, -5), 0)
+@example([(1 << 31) - 1, -(1 << 31), 7, 9], 1 << 30, (1 << 31) - 1, 31, (127, -128, 127), 1)
+def test_parameters_scale_round_and_limit(kit, machine, acc, bias, multiplier, exponent, limits, mode):
+    """STORE to OUTQ, and RESCALE, which uses neither bias nor zero point nor limits, against exact fractions."""
+    m, (zero_point, low, high) = machine(TINY), limits
+    fields = {"bias": bias, "multiplier": multiplier, "exponent": exponent, "mode": mode}
+    channel = PAR.encode(1, **fields, zero_point=zero_point, low=low, high=high).view(np.uint8).reshape(-1)[:12]
+    spec = done(m, [loading(m, Mem.ACC, [acc], np.int32, 2)])
+    write(m, np.tile(channel, 4), np.uint8, 48 * 100)
+    load = {"op": Op.LOAD, "mem": Mem.PAR, "sram_base": 5, "dram_base": 100, **ONE}
+    storeq = {"op": Op.STORE, "mem": Mem.OUTQ, "sram_base": 2, "dram_base": OUT // 4, **ONE, "par_base": 5}
+    rescale = {"op": Op.ALU, **LOOP, "alu_op": AluOp.RESCALE, "use_imm": 1, "imm": 5, "iter_in": 3, "dst_in": 1}
+    done(m, [load, storeq, rescale], spec)
+    wanted = [kit.scaled(wrap(value + bias), multiplier, exponent, mode) + zero_point for value in acc]
+    assert m.dram[OUT : OUT + 4].view(np.int8).tolist() == [min(max(value, low), high) for value in wanted]
+    assert spec.acc[2] == [[wrap(kit.scaled(value, multiplier, exponent, mode)) for value in acc]]
+
+
+def test_rows_of_a_store_step_through_memory_and_parameters(machine):
+    m = machine(TINY)
+    spec = done(m, [loading(m, Mem.ACC, np.arange(24).reshape(6, 4), np.int32)])
+    for entry in range(8):
+        for p in spec.par[entry]:
+            p.update(multiplier=1 << 30, exponent=1, zero_point=10 * entry, low=-128, high=127)
+    m.dram[OUT:] = 99
+    shape = {"y_size": 2, "x_size": 3, "x_stride": 5, "dram_base": OUT // 4}
+    done(m, [{"op": Op.STORE, "mem": Mem.OUTQ, **shape, "par_base": 1, "par_step": 4}], spec)
+    wanted = np.full((2, 5, 4), 99)
+    wanted[:, :3] = np.arange(24).reshape(2, 3, 4) + np.array([10, 50])[:, None, None]
+    np.testing.assert_array_equal(m.dram[OUT : OUT + 40], wanted.reshape(-1))
+
+
+# -- the model beside it
+
+
+@pytest.mark.parametrize("cfg", [TINY, ODD, NARROW, WIDE], ids=lambda c: c.name)
+def test_random_programs_give_the_same_memory_on_the_model(cfg):
+    """One after the other: each meets what the one before left in the scratchpads."""
+    spec, model, seen = SpecDevice(cfg), ModelDevice(cfg), set()
+    for seed in range(24):
+        print(f"{cfg.name} seed {seed}")
+        image, address, count = random_case(cfg, seed)
+        expected, got = image.copy(), image.copy()
+        stats = spec.run_image(expected, address, count)
+        assert model.run_image(got, address, count) == stats
+        np.testing.assert_array_equal(got, expected)
+        seen |= set(stats.insns)
+    named = {"acc8": "LOAD.ACC8", "requant": "STORE.OUTQ", "rescale": "ALU.RESCALE", "depthwise": "DWGEMM"}
+    assert {named[name] for name in cfg.extensions if name in named} <= seen
+
+
+class Interleaving:
+    """A scheduler that chooses at random, and keeps what it chose."""
+
+    def __init__(self, seed):
+        self.rng, self.order = random.Random(seed), []
+
+    def __call__(self, ready):
+        self.order.append(self.rng.choice(ready))
+        return self.order[-1]
+
+
+@pytest.mark.parametrize("cfg", [TINY, ODD], ids=lambda c: c.name)
+def test_any_legal_interleaving_gives_the_same_memory(cfg):
+    for program in range(100, 106):
+        image, address, count = random_case(cfg, program)
+        orders, expected = set(), image.copy()
+        SpecDevice(cfg).run_image(expected, address, count)
+        for seed in range(4):
+            print(f"{cfg.name} program {program} seed {seed}")
+            choose, got = Interleaving(seed), image.copy()
+            SpecDevice(cfg, choose=choose).run_image(got, address, count)
+            np.testing.assert_array_equal(got, expected)
+            assert sorted(choose.order) == list(range(count))
+            orders.add(tuple(choose.order))
+        assert len(orders) == 4
+
+
+# -- programs that are wrong
+
+
+def end(device, image, place):
+    """Class and instruction of the error that a program ends in; None where it does not."""
+    try:
+        device.run_image(image.copy(), *place)
+    except ExecutionError as exc:
+        return type(exc), exc.index
+    return None
+
+
+NOP = {"op": Op.LOAD, "mem": Mem.UOP}
+PUSH = {"op": Op.LOAD, "mem": Mem.INP, "push_next": 1}
+# configuration, instructions, error, its instruction, its text
+WRONG = {
+    "nothing": (TINY, [], ExecutionError, None, "none of 0 instructions is FINISH"),
+    "no FINISH": (TINY, [NOP, NOP], ExecutionError, 1, "none of 2 instructions is FINISH"),
+    "FINISH is not the last": (TINY, [NOP, FINISH, NOP, FINISH], ExecutionError, 1,
+                               "instruction 1 (FINISH): more instructions follow FINISH"),
+    "undecodable": (TINY, [NOP, {"op": Op.LOAD, "mem": Mem.OUT}, FINISH], ExecutionError, 1,
+                    "instruction 1 (LOAD.OUT y_size=0 x_size=0): memory id 4 cannot be loaded by LOAD"),
+    "extension": (PRESETS["vta"], [{"op": Op.DWGEMM}, FINISH], ExecutionError, 0,
+                  "instruction 0 (DWGEMM): extension depthwise is not in configuration vta"),
+    "deadlock": (TINY, [{**NOP, "pop_prev": 1}, FINISH], DeadlockError, 0,
+                 "deadlock: LOAD is empty; COMPUTE waits for a token LOAD -> COMPUTE at instruction 0 "
+                 "(LOAD.UOP y_size=0 x_size=0 pop_prev); STORE is empty"),
+    "token left over": (TINY, [NOP, PUSH, PUSH, FINISH], TokenError, 2,
+                        "2 tokens LOAD -> COMPUTE are left over; the last is pushed by instruction 2 "
+                        "(LOAD.INP y_size=0 x_size=0 push_next)"),
+    "too many tokens": (TINY.replace(token_depth=2), [PUSH, PUSH, PUSH, FINISH], TokenError, 2,
+                        "instruction 2 (LOAD.INP y_size=0 x_size=0 push_next): 3 tokens LOAD -> COMPUTE; it holds 2"),
+    "after FINISH": (TINY, [{"op": Op.STORE, "pop_prev": 1}, {**FINISH, "push_next": 1}], ExecutionError, 0,
+                     "instruction 0 (STORE.UOP y_size=0 x_size=0 pop_prev) executes after FINISH: "
+                     "nothing orders FINISH behind it"),
+    "scratchpad": (TINY, [NOP, {"op": Op.LOAD, "mem": Mem.ACC, "sram_base": 127, **ONE, "x_size": 2}, FINISH],
+                   AccessError, 1, "instruction 1 (LOAD.ACC sram_base=127 y_size=1 x_size=2 x_stride=1): "
+                   "ACC entry 128 is outside 0..127"),
+    "parameters": (TINY, [{"op": Op.ALU, **LOOP, "alu_op": AluOp.RESCALE, "use_imm": 1, "imm": -1}, FINISH],
+                   AccessError, 0, "instruction 0 (ALU.RESCALE uop_end=1 iter_out=1 iter_in=1 use_imm=1 imm=-1): "
+                   "PAR entry -1 is outside 0..7"),
+    "micro-ops beyond the last": (TINY, [{"op": Op.ALU, "uop_end": 257}, FINISH], AccessError, 0,
+                                  "instruction 0 (ALU.MIN uop_end=257): micro-ops 0..256 are not among 0..255"),
+    "micro-ops": (TINY, [{"op": Op.GEMM, "uop_bgn": 5, "uop_end": 4}, FINISH], AccessError, 0,
+                  "instruction 0 (GEMM uop_bgn=5 uop_end=4): micro-ops 5..3 are not among 0..255"),
+    "DRAM": (TINY, [{"op": Op.STORE, "mem": Mem.OUT, "dram_base": 16384, **ONE}, FINISH], AccessError, 0,
+             "instruction 0 (STORE.OUT dram_base=16384 y_size=1 x_size=1 x_stride=1): "
+             "4 bytes at 0x10000 are outside DRAM, 0..0xffff"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cfg, insns, error, index, text", WRONG.values(), ids=WRONG)
+def test_a_wrong_program_is_refused_as_on_the_model(machine, cfg, insns, error, index, text):
+    m = machine(cfg)
+    place = m.put(insns)
+    with pytest.raises(error) as caught:
+        SpecDevice(cfg).run_image(m.dram.copy(), *place)
+    assert (type(caught.value), caught.value.index, str(caught.value)) == (error, index, text)
+    assert end(ModelDevice(cfg), m.dram, place) == (error, index)
+
+
+def test_tokens_of_any_program_end_as_on_the_model(machine):
+    """Up to eight instructions that do nothing, in any queue, with any of their flags, and a FINISH."""
+    m, rng = machine(TINY.replace(token_depth=2), nbytes=1024), np.random.default_rng(0)
+    spec, model, seen = SpecDevice(m.cfg), ModelDevice(m.cfg), set()
+    kinds = [(PUSH, FLAGS[1::2]), (NOP, FLAGS), ({"op": Op.STORE}, FLAGS[::2])]
+    for number in range(1500):
+        program = []
+        for kind in rng.integers(0, 3, rng.integers(9)):
+            f, flags = kinds[kind]
+            program.append({**f, "push_next": 0, **{flag: rng.random() < 0.3 for flag in flags}})
+        place = m.put([*program, {**FINISH, **{flag: rng.random() < 0.1 for flag in FLAGS}}])
+        expected = end(model, m.dram, place)
+        assert end(spec, m.dram, place) == expected, f"program {number}: {program}"
+        seen.add(expected and expected[0])
+    assert seen == {None, DeadlockError, TokenError, ExecutionError}
+
+
+@pytest.mark.parametrize("cfg", [TINY, NARROW, PRESETS["vta"]], ids=lambda c: c.name)
+def test_any_words_are_refused_as_on_the_model(cfg):
+    spec, model, isa, refused = SpecDevice(cfg), ModelDevice(cfg), Isa(cfg), 0
+    for seed in range(60):
+        print(f"{cfg.name} seed {seed}")
+        rng = np.random.default_rng(seed)
+        words = rng.integers(0, 1 << 64, (4, 2), np.uint64, endpoint=False)
+        words[:, 0] &= ~np.uint64(0x78)  # no tokens
+        words[3] = isa.formats["FINISH"].encode(op=Op.FINISH)[0]
+        found = end(spec, words.view(np.uint8).reshape(-1), (0, 4))
+        assert found == end(model, words.view(np.uint8).reshape(-1), (0, 4))
+        refused += found is not None
+    assert refused > 30
+
+
+# -- the device
+
+
+def test_it_is_the_device_called_spec_and_runs_what_the_recorder_makes():
+    p, device = Program(TINY), open_device("spec", TINY)
+    x, y = p.buffer("x", (3, 4)), p.buffer("y", (3, 4), kind="output")
+    p.load(Mem.ACC8, 0, x, 0, x_size=3)
+    p.alu(AluOp.ADD, [(3, 1, 0)], 0, imm=5)
+    p.store(0, y, 0, x_size=3)
+    values = np.arange(12).reshape(3, 4)
+    assert isinstance(device, SpecDevice)
+    outputs, _ = run(p.finish(), {"x": values}, device)
+    np.testing.assert_array_equal(outputs["y"], values + 5)
+
+
+def test_scratchpads_are_kept_and_tokens_are_not(machine):
+    m = machine(TINY)
+    add = {"op": Op.ALU, **LOOP, "alu_op": AluOp.ADD, "use_imm": 1, "imm": 5}
+    spec = done(m, [add])
+    with pytest.raises(TokenError):
+        done(m, [{**add, "push_prev": 1}], spec)
+    assert done(m, [add], spec).acc[0] == [[10] * 4]
+
+
+def test_it_is_short_and_takes_nothing_from_the_model():
+    text = Path(module.__file__).read_text()
+    assert len(text.splitlines()) < 250
+    names = [node.module or "" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    assert "memory" in names and not [name for name in names if name.split(".")[0] in ("model", "timing", "rtl")]

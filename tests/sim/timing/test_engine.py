@@ -1,0 +1,113 @@
+"""sim/timing/engine.py: cycles as the circuit counts them, from the program alone."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import DeadlockError, UnsupportedError
+from tilewright.hw.isa import Mem
+from tilewright.runtime.program import Program
+from tilewright.sim.dram import Dram
+from tilewright.sim.random_programs import Recorder, random_case, record_random
+from tilewright.sim.rtl import RtlDevice
+from tilewright.sim.timing import predict
+from tilewright.sim.timing.device import TimingDevice
+from tilewright.sim.timing.mover import Mover
+from tilewright.sim.timing.read_port import ReadPort
+
+CONFIGS = [PRESETS["pynq_z1"], PRESETS["vta"], PRESETS["tiny"]]
+needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
+
+
+@needs_compiler
+@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: c.name)
+def test_random_programs_take_as_long_as_in_the_circuit(cfg):
+    circuit, timing, errors = RtlDevice(cfg), TimingDevice(cfg), []
+    for seed in (*range(12), 4012, 7035, 12006):  # the last ones: loads behind jobs that leave a bank, or visit nothing
+        image, address, count = random_case(cfg, seed)
+        expected = circuit.run_image(image.copy(), address, count)
+        got = timing.run_image(image, address, count)
+        assert got.cycles and expected.cycles
+        errors.append(abs(got.cycles / expected.cycles - 1))
+        print(f"{cfg.name} seed {seed}: {got.cycles} cycles, circuit {expected.cycles}")
+        assert errors[-1] < 0.05
+        assert got.counters.keys() == expected.counters.keys()
+        for name in ("LOAD_INSNS", "COMPUTE_INSNS", "STORE_INSNS", "LOAD_BYTES", "COMPUTE_BYTES", "STORE_BYTES"):
+            assert got.counters[name] == expected.counters[name]
+    assert np.mean(errors) < 0.02
+
+
+def test_times_of_instructions_are_in_order():
+    recorder = Recorder(CONFIGS[0], 5)
+    record_random(recorder, 40)
+    timing = predict(recorder.program)
+    assert (timing.issue >= timing.arrive).all() and (timing.end >= timing.start).all()
+    assert (timing.start > timing.issue).all() and timing.end.max() < timing.cycles
+    for queue in range(3):
+        assert (np.diff(timing.issue[timing.queue == queue]) > 0).all()
+
+
+def test_a_program_that_never_ends():
+    program = Program(CONFIGS[0], "stuck")
+    launch = program.finish()
+    launch.insn[-1, 0] |= np.uint64(1 << 3)  # FINISH waits for a token that nobody gives
+    with pytest.raises(DeadlockError, match="COMPUTE at instruction"):
+        predict(launch)
+
+
+def long_program(cfg, seed):
+    """Loads and stores of many rows, with loads of micro-ops and parameters between them that take turns with them."""
+    rng, program = np.random.default_rng(seed), Program(cfg)
+    quantised = "requant" in cfg.extensions
+    sizes = {Mem.INP: (cfg.inp_entry_bytes, cfg.inp_depth), Mem.WGT: (cfg.wgt_entry_bytes, cfg.wgt_depth)}
+    sizes[Mem.ACC] = cfg.acc_entry_bytes, cfg.acc_depth
+    buffers = {mem: program.buffer(mem.name, (2048, nbytes)) for mem, (nbytes, _) in sizes.items()}
+    out = program.buffer("out", (4096, cfg.out_entry_bytes), kind="output")
+    par = program.buffer("par", (cfg.par_entries, cfg.par_entry_bytes)) if quantised else None
+    for _ in range(40):
+        half, kind = int(rng.integers(2)), rng.integers(8)
+        y, x, gap, entry = map(int, rng.integers((1, 1, 0, 0), (20, 24, 3, 40)))
+        if kind < 3:
+            mem = (Mem.INP, Mem.WGT, Mem.ACC)[kind]
+            depth = sizes[mem][1] // 2
+            pads = (gap, 1, 1, gap // 2) if mem != Mem.WGT and entry % 2 else (0, 0, 0, 0)
+            y = min(y, depth // (x + pads[2] + pads[3]) - pads[0] - pads[1])
+            if y > 0:
+                shape = {"y_size": y, "x_size": x, "x_stride": x + 7 * gap}
+                program.load(mem, half * depth, buffers[mem], entry, **shape, pads=pads)
+        elif kind < 5:
+            uops = rng.integers(0, 8, (int(rng.integers(1, 7)), 3))
+            uops[:, 0] += half * cfg.acc_depth // 2
+            program.gemm_uops(uops, [(x, 1, 0, 0), (y, 0, 1, 0)])
+        elif kind == 5 and par:
+            program.load(Mem.PAR, half, par, 0, x_size=min(x, cfg.par_entries - 1))
+        else:
+            y = min(y, cfg.acc_depth // 2 // x)
+            quantise = {"par": 0} if par and half else {}
+            program.store(half * cfg.acc_depth // 2, out, entry, y_size=y, x_size=x, x_stride=x + gap, **quantise)
+    return program.finish()
+
+
+@pytest.mark.parametrize("dram", [Dram(), Dram(latency=3), Dram(latency=90)], ids=lambda d: f"latency{d.latency}")
+@pytest.mark.parametrize("cfg", [*CONFIGS, CONFIGS[0].replace(load_ports=2)], ids=lambda c: f"{c.name}{c.load_ports}")
+def test_many_bursts_at_once_are_the_bursts_one_by_one(cfg, dram, monkeypatch):
+    launches = [long_program(cfg, seed) for seed in range(8)]
+    dram = dram.replace(total_bytes=32)
+    at_once = [predict(launch, dram=dram) for launch in launches]
+    monkeypatch.setattr(ReadPort, "_steady", lambda self, client, now, limit: now)
+    monkeypatch.setattr(Mover, "rows", lambda self, now, until, limit: (now, until))
+    for seed, (launch, got) in enumerate(zip(launches, at_once)):
+        expected = predict(launch, dram=dram)
+        assert got.cycles == expected.cycles and got.counters == expected.counters, f"seed {seed}"
+        for field in ("arrive", "issue", "start", "end"):
+            assert (getattr(got, field) == getattr(expected, field)).all(), f"seed {seed}: {field}"
+        for reason, waits in expected.waits.items():
+            assert (got.waits[reason] == waits).all(), f"seed {seed}: {reason}"
+
+
+@pytest.mark.parametrize(("dram", "what"), [(Dram.random(1), "Dram.seed"), (Dram(total_bytes=8), "Dram.total_bytes")])
+def test_a_memory_that_it_does_not_know(dram, what):
+    with pytest.raises(UnsupportedError, match=what):
+        predict(Program(CONFIGS[0]), dram=dram)

@@ -1,0 +1,79 @@
+"""sim/timing/read_port.py: bursts of several clients on one port."""
+
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.sim.dram import Dram
+from tilewright.sim.timing.read_port import Client, ReadPort
+
+PYNQ = PRESETS["pynq_z1"]
+
+
+class Reader(Client):
+    """Takes every beat two cycles after it was on the bus; `requests` are (address, beats)."""
+
+    def __init__(self, *requests, buffer=128, steady=False):
+        super().__init__(buffer)
+        self.requests, self.steady, self.ends = list(requests), steady, []
+        self.accept(0)
+        self.update()
+
+    def accept(self, free):
+        self.left = 0
+        if self.requests:
+            self.address, self.left = self.requests.pop(0)
+            self.valid = free + 1
+
+    def burst(self, beats, end, final):
+        self.ends.append((end, beats))
+        self.taken.append((self.asked, end + 2, 1))
+
+    def lag(self, end):
+        return 0 if self.steady else 1 << 60
+
+    def skip(self, beats, end):
+        self.taken.append((self.asked + beats, end + beats + 2, 1))
+
+
+def run(dram, *clients):
+    port = ReadPort(PYNQ, dram, list(clients))
+    port.plan()
+    while port.next < 1 << 60:
+        port.step()
+    return port
+
+
+def test_first_beat_and_rate():
+    client = Reader((3, 40))
+    run(Dram(latency=40), client)
+    # granted in cycle 1, its address in 2, its first beat in 42; bursts end at multiples of 16 beats
+    assert client.ends == [(42 + 12, 13), (42 + 28, 16), (42 + 39, 11)]
+
+
+def test_eight_bursts_in_flight():
+    client = Reader(*[(16 * k, 1) for k in range(9)])
+    run(Dram(latency=200), client)
+    ends = [end for end, _ in client.ends]
+    assert ends == [*range(202, 210), 202 + 2 + 1 + 200]  # the ninth waits for the end of the first
+
+
+def test_turns():
+    first, second = Reader((0, 64)), Reader((0, 64))
+    run(Dram(), first, second)
+    assert abs(first.ends[-1][0] - second.ends[-1][0]) == 16 and max(first.ends[-1][0], second.ends[-1][0]) == 42 + 127
+
+
+@pytest.mark.parametrize("latency", [1, 40, 100, 111, 300])
+def test_many_bursts_at_once_end_when_they_end_one_by_one(latency):
+    ends = []
+    for steady in (False, True):
+        client = Reader((5, 1000), (7, 2000), steady=steady)
+        ends.append((run(Dram(latency=latency), client).end, client.asked))
+        if steady and latency < 105:
+            assert len(client.ends) < 50
+    assert ends[0] == ends[1]
+
+
+def test_a_port_of_half_the_width():
+    client = Reader((0, 16))
+    assert run(Dram(port_bytes=4), client).end == 42 + 2 * 16 - 1

@@ -1,0 +1,94 @@
+"""sim/timing/store.py: stores beside GEMM."""
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import Op, Queue
+from tilewright.runtime.program import Program
+from tilewright.sim.timing import engine as model
+from tilewright.sim.timing import predict
+
+PYNQ = PRESETS["pynq_z1"]
+HALF = PYNQ.acc_depth // 2
+
+
+def store_beside_gemm(base, entries=64, **fields):
+    """The timing of one store of accumulators from `base` on while GEMM reads those from 0 on, and its position."""
+    program = Program(PYNQ, tokens="explicit")
+    out = program.buffer("out", (entries * 4, PYNQ.out_entry_bytes), kind="output")
+    program.gemm([(2000, 0, 0, 0)])
+    program.store(base, out, 0, x_size=entries, **fields)
+    timing = predict(program)
+    return timing, int(np.flatnonzero(program.finish().insn[:, 0] & np.uint64(7) == Op.STORE)[0])
+
+
+def test_another_bank_is_read_beside_gemm():
+    timing, at = store_beside_gemm(HALF)
+    assert timing.waits["bank"][at] == 0
+    # 3 cycles to the first beat, two beats per entry, 20 cycles to the response
+    assert timing.end[at] == timing.start[at] + 3 + 2 * 64 - 1 + 20
+
+
+def test_the_same_bank_waits_for_gemm():
+    timing, at = store_beside_gemm(1)
+    gemm = int(np.argmax(np.where(timing.queue == Queue.COMPUTE, timing.end - timing.start, 0)))
+    assert timing.waits["bank"][at] > 1500
+    assert timing.end[at] > timing.end[gemm]
+
+
+@pytest.mark.parametrize(("rows", "stride"), [(1, 64), (4, 64), (3, 80)])
+def test_rows_follow_each_other(rows, stride):
+    timing, at = store_beside_gemm(HALF, y_size=rows, x_stride=stride)
+    assert timing.counters["STORE_BYTES"] == rows * 64 * 16
+    assert timing.end[at] == timing.start[at] + 3 + rows * 2 * 64 - 1 + 20
+
+
+class Forgetful(dict):
+    """Remembers nothing, but counts."""
+
+    tries = 0
+
+    def get(self, key, default=None):
+        Forgetful.tries += 1
+        return default
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "vta"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_remembered_of_a_store_is_what_its_rows_do(seed, name, monkeypatch):
+    cfg, rng = PRESETS[name], np.random.default_rng(seed)
+    quantised = "requant" in cfg.extensions
+    shapes = [(int(y), int(x), int(x + gap)) for y, x, gap in rng.integers((1, 1, 0), (30, 20, 3), (2, 3))]
+    program = Program(cfg)
+    out = program.buffer("out", (4096, cfg.out_entry_bytes), kind="output")
+    for _ in range(100):
+        y, x, stride = shapes[rng.integers(2)]
+        half = int(rng.integers(2)) * cfg.acc_depth // 2
+        if rng.integers(2):
+            program.gemm_uops(np.array([[half, 0, 0]]), [(int(rng.integers(1, 300)), 1, 0, 0)])
+        par = {"par": 0} if quantised and rng.integers(2) else {}
+        program.store(half, out, int(rng.integers(4)), y_size=y, x_size=x, x_stride=stride, **par)
+    launch = program.finish()
+    stores, init = [], model.Store.__init__
+
+    def noted(self, *arguments):
+        init(self, *arguments)
+        stores.append(self)
+
+    monkeypatch.setattr(model.Store, "__init__", noted)
+    remembered = predict(launch)
+    assert len(stores[0].known) < 95, f"seed {seed}: nothing was remembered"
+
+    def forgetful(self, *arguments):
+        init(self, *arguments)
+        self.known = Forgetful()
+
+    monkeypatch.setattr(model.Store, "__init__", forgetful)
+    expected = predict(launch)
+    assert Forgetful.tries
+    assert remembered.cycles == expected.cycles and remembered.counters == expected.counters
+    for field in ("arrive", "issue", "start", "end"):
+        assert (getattr(remembered, field) == getattr(expected, field)).all(), f"seed {seed}: {field}"
+    for reason, waits in expected.waits.items():
+        assert (remembered.waits[reason] == waits).all(), f"seed {seed}: {reason}"

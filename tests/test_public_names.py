@@ -1,0 +1,100 @@
+"""Names that users import: those of README, docs and examples, and others that stay where they are."""
+
+import ast
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# A module moves freely behind these names; one that goes is a change for users, and stands in CHANGELOG.md.
+STABLE = {
+    "cli": "report",
+    "cli.app": "PIPE_STATUS",
+    "cli.layers": "share_on_device",
+    "cli.verify": "verify_executable",
+    "compiler": "build reference",
+    "compiler.api": "build build_into",
+    "compiler.frontend": "import_model import_onnx",
+    "compiler.graph": "Graph",
+    "compiler.intrin": "ACC INP WGT register tensorize_depthwise tensorize_gemm tensorize_reset",
+    "compiler.network": "compile_for compile_graph compile_model default_target",
+    "compiler.reference": "apply run trace",
+    "compiler.schedule.conv2d": "conv2d",
+    "compiler.schedule.dense": "dense",
+    "compiler.schedule.depthwise": "depthwise",
+    "compiler.schedule.elementwise": "elementwise",
+    "compiler.schedule.pool": "pool",
+    "compiler.search": "Search",
+    "compiler.slots": "Placement",
+    "compiler.space": "tile_of",
+    "compiler.target": "ExecModule Memory Pattern Refusal Target",
+    "compiler.tile": "Tile",
+    "compiler.tune": "Space Tuned cycles_of replay space tune",
+    "compiler.tvm_compat": "IRModule PrimFunc Schedule te tirx",
+    "hw.config": "Config EXTENSIONS PRESETS load_config",
+    "hw.errors": "ConfigError ProgramError TilewrightError UnsupportedError",
+    "hw.isa": "AluOp Isa Mem Op Queue",
+    "hw.regs": "Error REGISTERS table",
+    "hw.rounding": "CONTRACTS quantize_multiplier requantise rescale",
+    "hw.stages": "table",
+    "runtime": "layout",
+    "runtime.device": "Device Stats open_device",
+    "runtime.disasm": "disassemble",
+    "runtime.executable": "Executable HostStep LaunchStep Tensor",
+    "runtime.launch": "Launch",
+    "runtime.layout": "pack_activations pack_bias pack_par pack_weights unpack_activations",
+    "runtime.loader": "Loaded StepReport run",
+    "runtime.program": "Program",
+    "runtime.verify": "verify",
+    "sim.rtl": "RtlDevice",
+    "sim.timing": "Timing predict",
+    "sim.trace": "Event of_timing of_trace write_chrome",
+}
+
+
+def shown(text: str) -> list[str]:
+    """The Python blocks of a page."""
+    return re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
+
+
+def names_of(source: str) -> set[tuple[str, str]]:
+    """(module, name) of everything that `source` imports from the package."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tilewright":
+            found |= {((node.module or "").removeprefix("tilewright").lstrip("."), alias.name) for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {(alias.name, "") for alias in node.names if alias.name.split(".")[0] == "tilewright"}
+    return found
+
+
+def test_readme_docs_and_examples_use_stable_names_alone():
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    sources = [block for page in pages for block in shown(page.read_text())]
+    sources += [path.read_text() for path in sorted((ROOT / "examples").rglob("*.py"))]
+    used = set().union(*map(names_of, sources))
+    assert len(used) > 50  # the scan finds something
+    assert not sorted(used - {(module, name) for module, names in STABLE.items() for name in names.split()})
+
+
+@pytest.mark.parametrize("module", STABLE)
+def test_stable_names_are_where_users_import_them(module):
+    if module.startswith("compiler"):
+        pytest.importorskip("tvm")
+    if module in ("hw.stages", "cli.layers", "cli.verify"):
+        pytest.importorskip("amaranth")
+    for name in STABLE[module].split():
+        try:
+            importlib.import_module(f"tilewright.{module}.{name}")
+        except ModuleNotFoundError:
+            assert hasattr(importlib.import_module(f"tilewright.{module}"), name), name
+
+
+def test_the_scan_sees_every_form_of_import():
+    source = (
+        "import tilewright.hw.isa\ndef f():\n    from tilewright.compiler import build as b\nfrom numpy import array"
+    )
+    assert names_of(source) == {("tilewright.hw.isa", ""), ("compiler", "build")}
+    assert shown("a\n```python\nx = 1\n```\n```\ny\n```\n") == ["x = 1\n"]
