@@ -51,13 +51,13 @@ def stages(cfg: Config) -> list[Stage]:
         ("mover", "command to its token, nothing to move", nop_latency(), 1, "command"),
         ("mover", "beat to the scratchpad's write port", mover.WRITE_LATENCY, 1, "beat"),
         ("scratchpad", "address to entry", scratchpad.READ_LATENCY, 1, "entry"),
-        ("sequencer", "instruction to its first visit", sequencer.LATENCY, 1, "visit"),
-        ("sequencer", "... instructions of one visit", sequencer.LATENCY, sequencer.JOB_INTERVAL, "instruction"),
-        ("gemm", "operands to sums", gemm.latency(cfg), 1, "visit"),
-        ("execute", "visit to the write of its accumulators", execute.latency(cfg), 1, "visit"),
-        ("execute", "... ALU, tensor operand in the same bank", execute.latency(cfg), _same_bank(cfg), "visit"),
-        ("execute", "... ALU MUL, RESCALE", execute.multiply_latency(cfg), _multiply(cfg), "visit"),
-        ("execute", "... that reads the product before", execute.multiply_latency(cfg), _dependent(cfg), "visit"),
+        ("sequencer", "instruction to its first issue", sequencer.LATENCY, 1, "issue"),
+        ("sequencer", "... instructions of one issue", sequencer.LATENCY, sequencer.JOB_INTERVAL, "instruction"),
+        ("gemm", "operands to sums", gemm.latency(cfg), 1, "issue"),
+        ("execute", "issue to the write of its accumulators", execute.latency(cfg), 1, "issue"),
+        ("execute", "... ALU, tensor operand in the same bank", execute.latency(cfg), _same_bank(cfg), "issue"),
+        ("execute", "... ALU MUL, RESCALE", execute.multiply_latency(cfg), _multiply(cfg), "issue"),
+        ("execute", "... that reads the product before", execute.multiply_latency(cfg), _dependent(cfg), "issue"),
         *_multipliers(cfg, entry),
         ("store", "instruction to its first row", rows.PLAN_LATENCY, 1, "row"),
         ("store", "row to the address of its first burst", store.ADDRESS_LATENCY, 1, "burst"),
@@ -70,11 +70,11 @@ def stages(cfg: Config) -> list[Stage]:
 
 
 def _same_bank(cfg: Config) -> int:
-    return execute.visit_interval(cfg, tensor=True, same_bank=True)
+    return execute.issue_interval(cfg, tensor=True, same_bank=True)
 
 
 def _multiply(cfg: Config) -> int:
-    return execute.visit_interval(cfg, multiply=True)
+    return execute.issue_interval(cfg, multiply=True)
 
 
 def _dependent(cfg: Config) -> int:

@@ -15,7 +15,7 @@ from ..hw.errors import CapacityError
 from .registry import device_entry
 
 if TYPE_CHECKING:
-    from .executable import Region
+    from .executable import Allocation
 
 
 @dataclass
@@ -72,7 +72,7 @@ class Device(Protocol):
 
     cfg: Config
 
-    def check_room(self, regions: Mapping[str, Region]) -> None:
+    def check_room(self, regions: Mapping[str, Allocation]) -> None:
         """Raise `CapacityError` where `regions` cannot all be allocated now; nothing of the device is touched."""
         ...
 
@@ -97,7 +97,7 @@ class Device(Protocol):
         ...
 
 
-def check_fits(regions: Mapping[str, Region], free: int, where: str) -> None:
+def check_fits(regions: Mapping[str, Allocation], free: int, where: str) -> None:
     """Raise `CapacityError`, naming the largest of `regions`, where they need more than the `free` bytes `where`."""
     need = sum(region.nbytes for region in regions.values())
     if need > free:

@@ -79,7 +79,7 @@ def _reads_writes(step: LaunchStep | HostStep) -> tuple[list[str], list[str]]:
     return reads, [tensor for name, tensor in step.bind.items() if name not in inputs]
 
 
-class Region(NamedTuple):
+class Allocation(NamedTuple):
     """Bytes of device memory, at an address that is a multiple of `align`."""
 
     nbytes: int
@@ -234,16 +234,16 @@ class Executable:
         except Exception as exc:  # damaged bytes make zipfile, zlib, json and numpy raise errors of any kind
             raise FileError(f"{name}: not a tilewright program, or a damaged one ({_one_line(exc)})") from None
 
-    def memory_plan(self) -> dict[str, Region]:
+    def memory_plan(self) -> dict[str, Allocation]:
         """The regions of device memory that the program needs, by tensor or by step and buffer."""
-        regions: dict[str, Region] = {}
+        regions: dict[str, Allocation] = {}
         for number, step in enumerate(self.steps):
             if isinstance(step, LaunchStep):
-                regions[f"{number}.insn"] = Region(step.launch.insn_bytes, 64)
+                regions[f"{number}.insn"] = Allocation(step.launch.insn_bytes, 64)
                 for b in step.launch.buffers:
                     key = step.bind.get(b.name, f"{number}.{b.name}")
-                    before = regions.get(key, Region(0, 1))
-                    regions[key] = Region(b.nbytes, math.lcm(b.align, before.align))
+                    before = regions.get(key, Allocation(0, 1))
+                    regions[key] = Allocation(b.nbytes, math.lcm(b.align, before.align))
         return regions
 
 

@@ -3,7 +3,7 @@
 A host step of an executable names one of `HOST_OPS`; it is called with the step's input arrays and its attributes
 (JSON values and constant arrays), and gives the step's outputs. The functions behind it are plain ones: arrays are
 positional arguments, attributes keyword arguments. Activations are NCHW or (N, features). The arithmetic is that of
-runtime/kernels.py and runtime/fixed_point.py, which the compiler's reference interpreter calls through the same names.
+runtime/operators.py and runtime/softmax.py, which the compiler's reference interpreter calls through the same names.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 
 from ..hw.errors import InputError
-from . import kernels, layout
-from .fixed_point import softmax
+from . import layout, operators
+from .softmax import softmax
 
 
 def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = False) -> np.ndarray:
@@ -101,17 +101,17 @@ HOST_OPS: dict[str, Callable[[list[np.ndarray], dict], list[np.ndarray]]] = {
         unpack,
         accumulators,
         softmax,
-        kernels.conv2d_accumulators,
-        kernels.conv_transpose2d_accumulators,
-        kernels.dense_accumulators,
-        kernels.requantise,
-        kernels.rescale,
-        kernels.add,
-        kernels.multiply,
-        kernels.lookup,
-        kernels.max_pool,
-        kernels.average_pool,
-        kernels.exact_average_pool,
-        kernels.mean,
+        operators.conv2d_accumulators,
+        operators.conv_transpose2d_accumulators,
+        operators.dense_accumulators,
+        operators.requantise,
+        operators.rescale,
+        operators.add,
+        operators.multiply,
+        operators.lookup,
+        operators.max_pool,
+        operators.average_pool,
+        operators.exact_average_pool,
+        operators.mean,
     )
 }

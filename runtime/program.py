@@ -14,8 +14,8 @@ from ..hw.isa import LOADABLE, OPERATIONS, PADDABLE, AluOp, Isa, Mem, Op, entry_
 from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
 from .buffer import Buffer, Region
-from .kernel import Kernel, encoded, loop_fields, pieces, uop_array
 from .launch import UOP_BUFFER, Launch, encode
+from .loops import Kernel, encoded, loop_fields, pieces, uop_array
 from .tokens import Row, insert_tokens, nop
 from .uop import UopCache, UopPool
 

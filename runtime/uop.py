@@ -63,7 +63,7 @@ class UopCache:
         return end if self.depth - end >= n else None
 
 
-def fold_loops(loops: Sequence[tuple[int, ...]], most: int) -> tuple[tuple[int, ...], ...]:
+def merge_loops(loops: Sequence[tuple[int, ...]], most: int) -> tuple[tuple[int, ...], ...]:
     """`loops` [(extent, step, ...)] from the outermost in, with loops that continue each other merged, order kept.
 
     No merged loop runs more than `most` times.

@@ -9,7 +9,7 @@ import numpy as np
 from ..hw.errors import AccessError, CapacityError, InputError
 from ..hw.isa import INSN_BYTES
 from ..runtime.device import check_fits
-from ..runtime.executable import Region
+from ..runtime.executable import Allocation
 
 PAGE = 4096  # page 0 stays unused, so that address 0 is never valid
 
@@ -35,7 +35,7 @@ class Memory:
         self._used: dict[int, int] = {}  # start -> end, in the order of addresses
         self._fresh = PAGE  # memory from here on was never given out, so it is still zero
 
-    def check_room(self, regions: Mapping[str, Region]) -> None:
+    def check_room(self, regions: Mapping[str, Allocation]) -> None:
         """Raise `CapacityError` where `regions` are more than what is left; gaps between them are not counted."""
         check_fits(regions, self.capacity - PAGE - self._held(), "device memory")
 

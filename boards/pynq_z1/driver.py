@@ -27,7 +27,7 @@ from ...hw.regs import registers as register_map
 from ...hw.units import counters
 from ...runtime.device import Stats, check_fits
 from ...runtime.diagnosis import explain, taken, waiting
-from ...runtime.executable import Region
+from ...runtime.executable import Allocation
 from ...runtime.work import program_stats
 from .board import SPAN, Board
 from .interrupt import Interrupt
@@ -92,9 +92,9 @@ class PynqDevice:
         self._registers: Any = None
         self._buffers: dict[int, _Buffer] = {}  # by the address that `allocate` gave
 
-    def check_room(self, regions: Mapping[str, Region]) -> None:
+    def check_room(self, regions: Mapping[str, Allocation]) -> None:
         """Raise `CapacityError` where the contiguous memory that the kernel has left does not hold `regions`."""
-        rounded = {name: Region(_size(r.nbytes, r.align), r.align) for name, r in regions.items()}
+        rounded = {name: Allocation(_size(r.nbytes, r.align), r.align) for name, r in regions.items()}
         check_fits(rounded, self.free_bytes(), "contiguous memory (CmaFree)")
 
     def free_bytes(self) -> int:

@@ -25,8 +25,9 @@ from ...compiler.tir.placement import Placement
 from ...compiler.tvm_compat import Schedule
 from ...hw.config import Config
 from ...hw.rounding import quantize_multiplier, requantise
-from ...runtime import kernels, layout
+from ...runtime import layout
 from ...runtime.buffer import Buffer
+from ...runtime.operators import max_pool
 from ...runtime.program import Program
 from . import operators
 from .layers import EPILOGUE, LAYERS, BenchLayer, accumulators, post_processed, square
@@ -204,7 +205,7 @@ def _pool_data(shape: ConvShape, cfg: Config, rng: np.random.Generator) -> tuple
     x = _random(rng, 8, (1, shape.c, *shape.size))
     if "pad_value" not in cfg.extensions:
         x = np.maximum(x, 0)
-    out = kernels.max_pool(x, kernel=shape.kernel, strides=shape.strides, pads=shape.pads)
+    out = max_pool(x, kernel=shape.kernel, strides=shape.strides, pads=shape.pads)
     pack = {"cfg": cfg, "block": cfg.block_out}
     return {"x": layout.pack_activations(x, **pack)}, layout.pack_activations(out, **pack)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...hw import rounding
 from ...hw.rounding import quantize_multiplier
-from ...runtime import kernels
+from ...runtime import operators
 from .operators import ADD_SHIFT, Add
 
 _VALUES = np.arange(-128, 128)
@@ -83,7 +83,7 @@ def _sum(
     grid = _VALUES[:, None], _VALUES[None, :]
     m, e = zip(*multipliers)
     facts = {"zero_points": zero_points, "multipliers": m, "exponents": e, "sign": sign, "shift": ADD_SHIFT}
-    wanted = kernels.add(*grid, **facts, low=low, high=high)
+    wanted = operators.add(*grid, **facts, low=low, high=high)
     sides = [list(_operands(zero_points[k], *multipliers[k])) for k in (0, 1)]
     pairs = sorted(product(*sides), key=lambda pair: pair[0][0].cost + pair[1][0].cost)
     forms = (
@@ -141,7 +141,7 @@ def _weighted(
     grid = _VALUES[:, None], _VALUES[None, :]
     m, e = zip(*multipliers)
     facts = {"zero_points": zero_points, "multipliers": m, "exponents": e, "sign": sign, "shift": ADD_SHIFT}
-    wanted = kernels.add(*grid, **facts, low=clamp[0], high=clamp[1])
+    wanted = operators.add(*grid, **facts, low=clamp[0], high=clamp[1])
     larger = max(scales[:2])
     for digits, first in product(range(1, _DIGITS + 1), (range(64, 128))):
         unit = larger / (first << 8 * (digits - 1))  # what one step of a weight stands for

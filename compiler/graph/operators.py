@@ -3,7 +3,7 @@
 Activations of four dimensions are NCHW whatever the file's layout is; other ranks keep the file's order. An operator
 says what is computed, exactly: `R` is the rounding of hw/rounding.py. Where an operator says "contract double", that
 holds in every contract, as it does in TensorFlow Lite's kernels; all other `R` follow the compilation's contract.
-The kernels are runtime/kernels.py; compiler/graph/host_calls.py says which one computes which operator.
+The kernels are runtime/operators.py; compiler/graph/host_calls.py says which one computes which operator.
 """
 
 from __future__ import annotations

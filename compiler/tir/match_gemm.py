@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from ...hw.errors import ScheduleError
 from ...hw.isa import Mem
-from ...runtime.kernel import MAX_TRIPS
+from ...runtime.loops import MAX_TRIPS
 from ...runtime.program import Program
-from ...runtime.uop import fold_loops, grid
+from ...runtime.uop import grid, merge_loops
 from ..intrin import DEPTHWISE, GEMM, RESET
 from .affine import Env, called, shorten
 from .scope import Context, Operand, Scope
@@ -71,7 +71,7 @@ class Gemm:
 
 def _replacing(program: Program, nest: Nest, base: tuple[int, ...], kind: dict[str, bool]) -> None:
     """Record `nest` so that what it accumulates replaces what was there."""
-    outer = [(n, d, s, w) for n, d, s, w in fold_loops([loop for loop in nest if loop[1]], MAX_TRIPS)]
+    outer = [(n, d, s, w) for n, d, s, w in merge_loops([loop for loop in nest if loop[1]], MAX_TRIPS)]
     inner = [loop for loop in nest if loop[0] > 1 and not loop[1]]
     longest = sorted(sorted(range(len(outer)), key=lambda k: -outer[k][0])[:2])
     rest = [loop for k, loop in enumerate(outer) if k not in longest]

@@ -117,7 +117,7 @@ INSTRUCTIONS = (
 class Operation:
     """One row: ALU operation `op`, `acc[d] = meaning` of a = acc[d] and b = acc[s] or imm.
 
-    `order_free`: it is associative and commutative, so that repeated visits of an accumulator may come in any order.
+    `order_free`: it is associative and commutative, so that repeated issues of an accumulator may come in any order.
     `multiplies`: it uses the multipliers, whose results come later than others. `imm` is what the immediate names, for
     an operation that is undecodable without one; where that is an entry of a scratchpad, `reads` is the scratchpad.
     """

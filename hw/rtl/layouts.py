@@ -39,7 +39,7 @@ def watch_layout(cfg: Config) -> data.StructLayout:
     """What happens to the instructions of a program in one cycle, for whoever watches them (sim/rtl/watch.py).
 
     `start`: fetching starts; of each unit, whether it takes one from its queue, and whether its oldest one is over;
-    `product`: a visit of GEMM or DWGEMM goes on.
+    `product`: an issue of GEMM or DWGEMM goes on.
     """
     events = (f"{unit.name}_{what}" for unit in units(cfg) for what in ("taken", "ended"))
     return data.StructLayout({"start": 1, **dict.fromkeys(events, 1), "product": 1})

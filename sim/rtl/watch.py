@@ -19,7 +19,7 @@ class Trace:
 
     `queue`: the unit that executes it; `issue`: it is taken from its queue; `start`: it is taken, and the one before it
     in its queue is over; `end`: its results are in memory and its tokens given. `products_start` and `products_end` are
-    the visits of GEMM and DWGEMM that were made by then.
+    the issues of GEMM and DWGEMM that were made by then.
     """
 
     queue: np.ndarray
@@ -33,7 +33,7 @@ class Trace:
 @dataclass(frozen=True)
 class Tile:
     """What the load unit hands to the compute unit with one token: `cycles` of its transfers, during which GEMM made
-    `products` visits, all of them of other tiles: its own wait for the token."""
+    `products` issues, all of them of other tiles: its own wait for the token."""
 
     cycles: int
     products: int

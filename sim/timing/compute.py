@@ -15,14 +15,14 @@ from ...hw.rtl.compute import pipeline as execute
 from ...hw.rtl.compute import unit as compute
 from ...hw.rtl.ports import groups
 from ...hw.units import Queue
+from .issues import PLACE, Job
 from .mover import Mover
 from .program import Columns, Move
 from .read_port import NEVER
 from .units import Log, Unit
-from .visits import PLACE, Job
 
-_LOADING = sequencer.LATENCY - 1  # cycles from a job's begin in the sequencer to its first visit
-_OPERANDS = 2  # visits between those that are read and those that are taken
+_LOADING = sequencer.LATENCY - 1  # cycles from a job's begin in the sequencer to its first issue
+_OPERANDS = 2  # issues between those that are read and those that are taken
 _ORDER = compute.ORDER_DEPTH + 1
 _CLEAR = 2  # cycles from a load's last write to what waits for it
 _UOP = Mem.UOP
@@ -32,7 +32,7 @@ _SPANS = 6  # cycles from a job's begin to the product of its loops
 
 
 class _Begun(NamedTuple):
-    """A job: cycles in which it leaves the queue of the sequencer, reads its last micro-op, makes its first visit."""
+    """A job: cycles in which it leaves the queue of the sequencer, reads its last micro-op, makes its first issue."""
 
     job: Job
     begin: int
@@ -62,7 +62,7 @@ class Compute(Unit):
         self._latency = execute.latency(cfg)
         self._period = interlock.memory_cycles(cfg)
         self._bank = cfg.bank_depth
-        self.read = execute.dot_latency(cfg) - execute.ACC_STAGES  # cycles from a visit to its accumulators' addresses
+        self.read = execute.dot_latency(cfg) - execute.ACC_STAGES  # cycles from an issue to its accumulators' addresses
         self._order: deque[list] = deque()  # [instruction, cycle in which it is over]
         self._over: dict[int, list] = {}  # the loads among them
         self._given: deque[int] = deque([-NEVER] * _ORDER, _ORDER)  # cycles in which the latest left that order
@@ -72,21 +72,21 @@ class Compute(Unit):
         self._job: tuple[int, Job, int, int] | None = None  # dispatched, waits for loads whose end is unknown
         self._jobs = 0
         self._latest = _Begun(PLACE, -1, -1, -1)
-        self._visit = -1  # first cycle in which another visit can be taken
+        self._issue = -1  # first cycle in which another issue can be taken
         self._products = -1  # the same for one that does not multiply, after those that do
         self._interval = execute.multiply_interval(cfg)
-        self._wait = self._interval - execute.visit_interval(cfg, multiply=True)  # that those wait less
+        self._wait = self._interval - execute.issue_interval(cfg, multiply=True)  # that those wait less
         self._groups = groups(cfg)
         self._product = execute.product_latency(cfg) + self._groups - 1
         self._entered = execute.dot_latency(cfg) - scratchpad.READ_LATENCY  # cycles to the read whose entry is next
         self._retired = self._epoch = -1
-        self._last = [-NEVER] * cfg.acc_banks  # latest visit of each bank
+        self._last = [-NEVER] * cfg.acc_banks  # latest issue of each bank
         self.finished = NEVER
         self.alarm, self._clock = NEVER, -1  # cycle in which to look again; latest of these
         self.reads: deque[tuple[int, int, int]] = (
             deque()
         )  # (from, to, what) of read ports and multipliers, by the time of reads
-        self.visits: list[tuple[int, int]] = []
+        self.issues: list[tuple[int, int]] = []
         self._finish = program.finish
         self.sums, self.before = self._sums()
         self._users: dict[int, list[int]] = {}  # see `ahead`
@@ -103,8 +103,8 @@ class Compute(Unit):
         for k in self.order:
             job = self.work[k]
             if type(job) is Job and k != self._finish:
-                # the latest is dispatched when the one before has begun, which reads ahead by `_OPERANDS` visits
-                over = sums[-1] - latest.cycles - _OPERANDS * (third.cycles // third.visits)
+                # the latest is dispatched when the one before has begun, which reads ahead by `_OPERANDS` issues
+                over = sums[-1] - latest.cycles - _OPERANDS * (third.cycles // third.issues)
                 latest, third = job, latest
                 sums.append(sums[-1] + job.cycles)
             else:
@@ -133,7 +133,7 @@ class Compute(Unit):
 
     def waited(self) -> int:
         """Cycles in which a beat was due and nothing was computed."""
-        since, to = np.array(self.visits or [(0, 0)]).T
+        since, to = np.array(self.issues or [(0, 0)]).T
         found = 0
         for begin, end in self.mover.pauses:
             busy = np.minimum(end, to) - np.maximum(begin, since)
@@ -189,7 +189,7 @@ class Compute(Unit):
         """Begin the job that was dispatched, if all that it waits for is known."""
         assert self._job is not None
         k, job, cycle, _ = self._job
-        begin, visit = self._latest.read_last, self._visit
+        begin, issue = self._latest.read_last, self._issue
         if begin <= cycle:
             begin = cycle + 1
         banks = job.touched
@@ -205,25 +205,25 @@ class Compute(Unit):
             elif banks & load.banks:
                 if load.written is None:
                     return
-                visit = max(visit, load.written + _CLEAR)
+                issue = max(issue, load.written + _CLEAR)
         self._job = None
-        visits, total, interval, multiply = job[:4]
-        if self._products > visit:
-            visit = max(visit, self._products - (self._wait if multiply else 0))
-        if visit < begin + _LOADING:
-            visit = begin + _LOADING
-        first = visit + interval - 1
-        last = visit + total - 1
-        read_last = last - _OPERANDS * (total // visits)
-        if read_last < begin + visits:
-            read_last = begin + visits
+        issues, total, interval, multiply = job[:4]
+        if self._products > issue:
+            issue = max(issue, self._products - (self._wait if multiply else 0))
+        if issue < begin + _LOADING:
+            issue = begin + _LOADING
+        first = issue + interval - 1
+        last = issue + total - 1
+        read_last = last - _OPERANDS * (total // issues)
+        if read_last < begin + issues:
+            read_last = begin + issues
         self._latest = _Begun(job, begin, read_last, first)
         for load in self._loads.values():
             load.older = load.older or self._latest
-        self._visit, retired = last + 1, last + self._latency
+        self._issue, retired = last + 1, last + self._latency
         if multiply:
             self._products, retired = last + self._interval, retired + self._product
-            if 2 * total < 3 * visits * self._groups:  # otherwise there is room for others
+            if 2 * total < 3 * issues * self._groups:  # otherwise there is room for others
                 self.reads.append((first + self._entered, last + self._entered + self._groups, PRODUCTS))
         if job.banks:
             self.reads.append((first + self.read, last + self.read + 1, job.banks))
@@ -232,7 +232,7 @@ class Compute(Unit):
                 self._last[b] = max(self._last[b], last - job.tails[b]) if job.tails else last
         if retired > self._retired:
             self._retired = retired
-        self.visits.append((visit, last + 1))
+        self.issues.append((issue, last + 1))
         self.log.start[k] = first
         self._over.pop(k)[1] = retired
 

@@ -30,7 +30,7 @@ class Timing:
     """What `predict` found. Cycles count from the start of fetching; arrays have one value per instruction.
 
     `cycles` is the CYCLES register, `counters` the others by register name. `arrive`: the instruction heads its queue;
-    `issue`: it is taken from it; `start`: its first visit, entry or row; `end`: its last result is in memory and its
+    `issue`: it is taken from it; `start`: its first issue, entry or row; `end`: its last result is in memory and its
     tokens are given. `waits` are cycles by reason: `token_prev` and `token_next` (at the head of the queue, for a token
     of the queue before or behind), `unit` (at the head, for the unit), `memory` (for beats, while it executes), `bank`
     (STORE, for the accumulators).

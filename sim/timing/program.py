@@ -1,4 +1,4 @@
-"""What the timing model knows of a program: queue, tokens, transfers and visits of every instruction."""
+"""What the timing model knows of a program: queue, tokens, transfers and issues of every instruction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ...hw.isa import (
 )
 from ...hw.rtl.ports import BURST_BEATS
 from ...hw.units import queues
-from .visits import PLACE, Kernels, UopReader
+from .issues import PLACE, Kernels, UopReader
 
 _FLAGS = np.uint64(sum(1 << 3 + k for k in range(len(FLAGS))))
 REQUESTS_AHEAD = 2  # that wait between the mover's planner and the read port

@@ -42,7 +42,7 @@ def touched(f, uops, column, name):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_products_and_operations_touch_what_their_loops_visit(seed):
+def test_products_and_operations_touch_what_their_loops_issue(seed):
     rng = np.random.default_rng(seed)
     uops = rng.integers(0, 20, (int(rng.integers(1, 6)), 3))
     f = loop_fields(rng, Op.GEMM, len(uops))

@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
-from tilewright.runtime.uop import UopCache, UopPool, encode_uops, fold_loops, grid
+from tilewright.runtime.uop import UopCache, UopPool, encode_uops, grid, merge_loops
 
 
 def test_the_pool_holds_every_kernel_once():
@@ -65,14 +65,14 @@ def test_what_is_on_chip_is_what_was_placed_there_last(seed):
     assert 12 < loads < 300
 
 
-def visited(loops, base=(0, 0)):
+def issued(loops, base=(0, 0)):
     """Index pairs in the order of nested for-loops."""
     for trips in itertools.product(*(range(n) for n, *_ in loops)):
         yield tuple(b + sum(t * loop[k + 1] for t, loop in zip(trips, loops)) for k, b in enumerate(base))
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_folded_loops_visit_the_same_in_the_same_order(seed):
+def test_folded_loops_issue_the_same_in_the_same_order(seed):
     rng = np.random.default_rng(seed)
     loops, steps = [], (1, 2)
     for _ in range(rng.integers(0, 6)):  # from the innermost out: often what continues the loop inside
@@ -80,23 +80,23 @@ def test_folded_loops_visit_the_same_in_the_same_order(seed):
         loops.insert(0, (n, *steps))
         steps = tuple(n * s for s in steps) if rng.integers(0, 3) else tuple(rng.integers(0, 5, 2).tolist())
     for most in (1, 5, 1000):
-        folded = fold_loops(loops, most)
-        assert list(visited(folded)) == list(visited(loops))
+        folded = merge_loops(loops, most)
+        assert list(issued(folded)) == list(issued(loops))
         assert len(folded) <= sum(n > 1 for n, *_ in loops)
         assert all(n <= most for n, *_ in folded if n > 3)
 
 
 def test_loops_that_continue_each_other_become_one():
-    assert fold_loops([(4, 6, 12), (3, 2, 4), (2, 1, 2)], 100) == ((24, 1, 2),)
-    assert fold_loops([(4, 6, 12), (3, 2, 4), (2, 1, 2)], 23) == ((4, 6, 12), (6, 1, 2))
-    assert fold_loops([(4, 6, 13), (3, 2, 4), (2, 1, 2)], 100) == ((4, 6, 13), (6, 1, 2))
-    assert fold_loops([(1, 9, 9), (5, 0, 0), (1, 7, 7)], 100) == ((5, 0, 0),)
-    assert fold_loops([], 100) == fold_loops([(1, 1, 1)], 100) == ()
+    assert merge_loops([(4, 6, 12), (3, 2, 4), (2, 1, 2)], 100) == ((24, 1, 2),)
+    assert merge_loops([(4, 6, 12), (3, 2, 4), (2, 1, 2)], 23) == ((4, 6, 12), (6, 1, 2))
+    assert merge_loops([(4, 6, 13), (3, 2, 4), (2, 1, 2)], 100) == ((4, 6, 13), (6, 1, 2))
+    assert merge_loops([(1, 9, 9), (5, 0, 0), (1, 7, 7)], 100) == ((5, 0, 0),)
+    assert merge_loops([], 100) == merge_loops([(1, 1, 1)], 100) == ()
 
 
-def test_a_grid_is_what_nested_loops_visit():
+def test_a_grid_is_what_nested_loops_issue():
     loops = [(3, 10, 0), (2, -1, 4), (2, 0, 7)]
-    assert list(map(tuple, grid(loops, (5, 6)).tolist())) == list(visited(loops, (5, 6)))
+    assert list(map(tuple, grid(loops, (5, 6)).tolist())) == list(issued(loops, (5, 6)))
     assert grid([], (5, 6, 7)).tolist() == [[5, 6, 7]]
     assert grid([(0, 1, 1)], (5, 6)).shape == (0, 2)
 

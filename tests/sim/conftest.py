@@ -222,7 +222,7 @@ def kit():
 
 @pytest.fixture
 def overlapped():
-    """The timing, on pynq_z1, of a program in which each of a number of loads gives a token to a GEMM of 1000 visits;
+    """The timing, on pynq_z1, of a program in which each of a number of loads gives a token to a GEMM of 1000 issues;
     and the positions of the GEMMs.
     """
 

@@ -20,14 +20,14 @@ from ..layouts import insn_layout, move_layout
 from ..ports import address_bits
 from ..scratchpad import bank
 from . import pipeline as execute
-from .sequencer import Stages, visit_layout
+from .sequencer import Stages, issue_layout
 
 SLOTS = 4  # loads in flight
 _SLOT_BITS = (SLOTS - 1).bit_length()
 
 
 def memory_cycles(cfg: Config) -> int:
-    """Cycles, a power of two, after which a visit has read and written the accumulators."""
+    """Cycles, a power of two, after which an issue has read and written the accumulators."""
     return 1 << (execute.latency(cfg) + execute.multiply_interval(cfg)).bit_length()
 
 
@@ -36,11 +36,11 @@ class Interlock(wiring.Component):
 
     Members: `load` (a load is dispatched, and is `move`; only with `room`), `written` (the oldest load is in memory),
     `hold` (the load that the mover writes next has to wait); `dispatch` (a job is dispatched, and is `insn`), `stages`
-    of the sequencer with `may_begin` and `may_visit`, `visit` (the one at its output), `passes` (it goes on), `drained`
+    of the sequencer with `may_begin` and `may_issue`, `issue` (the one at its output), `passes` (it goes on), `drained`
     (no job is in flight).
 
     - A job begins when the older loads of micro-ops in its range are in memory.
-    - A visit goes on when the older loads into the banks of its accumulators are in memory.
+    - An issue goes on when the older loads into the banks of its accumulators are in memory.
     - A load of micro-ops is written when the older jobs have begun, and the one that executes, if the load changes
       micro-ops in its range, has read them all.
     - A load of accumulators is written when the older jobs have begun, the one that executes has shown not to touch
@@ -48,7 +48,7 @@ class Interlock(wiring.Component):
       twice as many later, or when nothing is on its way.
 
     Which banks a job touches shows in its first trip around the micro-ops: their indices, and those plus the steps of
-    all trips. Latency: one cycle from the last condition to `hold`; to `may_begin` and `may_visit` from `written` two.
+    all trips. Latency: one cycle from the last condition to `hold`; to `may_begin` and `may_issue` from `written` two.
     """
 
     def __init__(self, cfg: Config):
@@ -64,8 +64,8 @@ class Interlock(wiring.Component):
                 "insn": In(128),
                 "stages": In(Stages()),
                 "may_begin": Out(1),
-                "may_visit": Out(1),
-                "visit": In(visit_layout(cfg)),
+                "may_issue": Out(1),
+                "issue": In(issue_layout(cfg)),
                 "passes": In(1),
                 "drained": In(1),
             }
@@ -97,19 +97,19 @@ class Interlock(wiring.Component):
             over = ~(older["running"][k] & stages.running & Mux(uops[k], reads[k], (touched & banks[k]).any()))
             left = ~(
                 (older["reading"][k] & stages.reading & stages.read_last)
-                | (older["visiting"][k] & stages.visiting & stages.visit_last)
+                | (older["issuing"][k] & stages.issuing & stages.issue_last)
                 | (recent & banks[k]).any()
             )
             with m.If(taken[k]):
                 m.d.sync += free[k].eq(0)
             with m.Elif(valid[k] & begun & over & (uops[k] | left)):
                 m.d.sync += free[k].eq(1)
-        self._visits(m, valid & ~uops, older, banks)
+        self._issues(m, valid & ~uops, older, banks)
         return m
 
     def _older(self, m: Module, taken: Value) -> dict[str, Signal]:
         """Of each place of a job, whether the job there is older than each load."""
-        stages, names = self.stages, ("occupied", "running", "reading", "visiting")
+        stages, names = self.stages, ("occupied", "running", "reading", "issuing")
         older = {name: Signal(SLOTS, name=f"older_{name}") for name in names}
         moves = (self.dispatch, stages.begin, stages.advance, stages.step)
         for before, name, move in zip((Const(0, SLOTS), *older.values()), names, moves):
@@ -164,21 +164,21 @@ class Interlock(wiring.Component):
         gemm, alu = (data.View(insn_layout(cfg, name), stages.job) for name in ("GEMM", "ALU"))
         if cfg.acc_banks == 1:
             return Const(1, 1)
-        reading, visiting = Signal(), Signal()  # the visits there belong to the executing job
+        reading, issuing = Signal(), Signal()  # the issues there belong to the executing job
         m.d.sync += [
             reading.eq(~stages.begin & (reading | stages.advance)),
-            visiting.eq(~stages.begin & Mux(stages.step, reading, visiting)),
+            issuing.eq(~stages.begin & Mux(stages.step, reading, issuing)),
         ]
         tensor, shown = Signal(), Signal()
-        first = visiting & stages.visiting & stages.visit_first & ~self.visit.void
+        first = issuing & stages.issuing & stages.issue_first & ~self.issue.bubble
         with m.If(stages.begin):
             m.d.sync += [tensor.eq((gemm.op == Op.ALU) & ~alu.use_imm), shown.eq(0)]
-        with m.Elif(first & stages.visit_turn):
+        with m.Elif(first & stages.issue_ends):
             m.d.sync += shown.eq(1)
         spans, ready = self._spans(m)
         touched = Const(0, 2)
         for name, span, used in zip(("dst", "src"), spans, (Const(1, 1), tensor)):
-            index, low, top = self.visit[name][:bits], Signal(name=f"{name}_low"), Signal(bits, name=f"{name}_top")
+            index, low, top = self.issue[name][:bits], Signal(name=f"{name}_low"), Signal(bits, name=f"{name}_top")
             with m.If(stages.begin):
                 m.d.sync += [low.eq(0), top.eq(0)]
             with m.Elif(first):
@@ -209,11 +209,11 @@ class Interlock(wiring.Component):
         return spans, phase == len(steps) + 1
 
     def _recent(self, m: Module) -> Value:
-        """The banks of the visits that may not have read and written yet."""
+        """The banks of the issues that may not have read and written yet."""
         cfg, passed = self.cfg, Signal(self.cfg.acc_banks)
         period = memory_cycles(cfg)
         new, old, timer = Signal(cfg.acc_banks), Signal(cfg.acc_banks), Signal(range(period))
-        m.d.comb += passed.eq(Mux(self.passes & ~self.visit.void, self._visited(), 0))
+        m.d.comb += passed.eq(Mux(self.passes & ~self.issue.bubble, self._issued(), 0))
         with m.If(self.drained):
             m.d.sync += [new.eq(0), old.eq(0), timer.eq(0)]
         with m.Else():
@@ -222,20 +222,20 @@ class Interlock(wiring.Component):
                 m.d.sync += [new.eq(passed), old.eq(new)]
         return new | old
 
-    def _visited(self) -> Value:
-        """The banks of the visit at the output."""
-        cfg, visit, bits = self.cfg, self.visit, address_bits(self.cfg, Mem.ACC)
-        return _banks(cfg, visit.dst) | Mux(visit.tensor, _banks(cfg, visit.src[:bits]), 0)
+    def _issued(self) -> Value:
+        """The banks of the issue at the output."""
+        cfg, issue, bits = self.cfg, self.issue, address_bits(self.cfg, Mem.ACC)
+        return _banks(cfg, issue.dst) | Mux(issue.tensor, _banks(cfg, issue.src[:bits]), 0)
 
-    def _visits(self, m: Module, valid: Value, older: dict[str, Signal], banks: list[Signal]) -> None:
-        """Makes `may_visit`, from the banks that older loads write."""
+    def _issues(self, m: Module, valid: Value, older: dict[str, Signal], banks: list[Signal]) -> None:
+        """Makes `may_issue`, from the banks that older loads write."""
         pending = Signal(self.cfg.acc_banks)
 
         def of(place: str) -> Value:
             return _any(Mux(valid[k] & ~older[place][k], banks[k], 0) for k in range(SLOTS))
 
-        m.d.sync += pending.eq(Mux(self.stages.step, of("reading"), of("visiting")))
-        m.d.comb += self.may_visit.eq(self.visit.void | ~(pending & self._visited()).any())
+        m.d.sync += pending.eq(Mux(self.stages.step, of("reading"), of("issuing")))
+        m.d.comb += self.may_issue.eq(self.issue.bubble | ~(pending & self._issued()).any())
 
 
 def _banks(cfg: Config, index: Value, beyond: Value | int = 0) -> Value:

@@ -13,18 +13,18 @@ from ...isa import AluOp, Mem
 from ..ports import Products, SramRead, address_bits
 from ..scratchpad import READ_LATENCY, EntryWrite, bank
 from . import alu, gemm, rescale
-from .sequencer import row_bits, visit_layout
+from .sequencer import issue_layout, row_bits
 
 ACC_STAGES = 2  # cycles from the address of an accumulator to its use: read, then choose between memory and results
 
 
 def dot_latency(cfg: Config) -> int:
-    """Cycles from a visit's handshake to its sums."""
+    """Cycles from an issue's handshake to its sums."""
     return READ_LATENCY + gemm.latency(cfg)
 
 
 def latency(cfg: Config) -> int:
-    """Cycles from a visit's handshake to its write: the result is in a register, and with the next edge in memory."""
+    """Cycles from an issue's handshake to its write: the result is in a register, and with the next edge in memory."""
     return dot_latency(cfg) + 1
 
 
@@ -39,12 +39,12 @@ def multiply_latency(cfg: Config) -> int:
 
 
 def multiply_interval(cfg: Config) -> int:
-    """Cycles from a MUL or RESCALE visit to one that follows it and is none, or reads its result."""
+    """Cycles from a MUL or RESCALE issue to one that follows it and is none, or reads its result."""
     return alu.groups(cfg) + product_latency(cfg) + ACC_STAGES
 
 
-def visit_interval(cfg: Config, *, multiply: bool = False, tensor: bool = False, same_bank: bool = False) -> int:
-    """Cycles of a visit, when nothing else holds it up; a MUL or RESCALE (`multiply`) follows others of its kind."""
+def issue_interval(cfg: Config, *, multiply: bool = False, tensor: bool = False, same_bank: bool = False) -> int:
+    """Cycles of an issue, when nothing else holds it up; a MUL or RESCALE (`multiply`) follows others of its kind."""
     reads = 2 if tensor and (same_bank or cfg.acc_banks == 1) else 1
     return reads - 1 + (max(alu.groups(cfg), 2) if multiply else 1)
 
@@ -52,7 +52,7 @@ def visit_interval(cfg: Config, *, multiply: bool = False, tensor: bool = False,
 _LIVE = data.StructLayout(
     {
         "en": 1,  # reads acc[dst], executes, writes
-        "early": 1,  # reads acc[src] one cycle ahead of its visit, whose slot is then `late`
+        "early": 1,  # reads acc[src] one cycle ahead of its issue, whose slot is then `late`
         "last": 1,  # its instruction ends
     }
 )
@@ -66,22 +66,22 @@ class _Stage(NamedTuple):
 
 
 class Execute(wiring.Component):
-    """Executes visits in order, each on the accumulators as the one before left them.
+    """Executes issues in order, each on the accumulators as the one before left them.
 
-    Members: `visits`, `inp`, `wgt` (scratchpad read ports), `dst`, `src`, `write` (the accumulators' ports),
+    Members: `issues`, `inp`, `wgt` (scratchpad read ports), `dst`, `src`, `write` (the accumulators' ports),
     `multiplier`, `retire` (an instruction, the oldest one, has ended with the write before).
-    Latency `latency(cfg)`. Interval 1, `visit_interval(cfg, multiply=True)` for MUL and RESCALE, and one more for an
-    ALU visit whose two accumulators are in one bank: `visits.ready` falls meanwhile. Nothing waits behind that.
-    MUL and RESCALE have results later than others: a visit behind them that is no such, or that reads or writes one of
+    Latency `latency(cfg)`. Interval 1, `issue_interval(cfg, multiply=True)` for MUL and RESCALE, and one more for an
+    ALU issue whose two accumulators are in one bank: `issues.ready` falls meanwhile. Nothing waits behind that.
+    MUL and RESCALE have results later than others: an issue behind them that is no such, or that reads or writes one of
     their accumulators, waits `multiply_interval(cfg)` cycles.
 
-    Stages behind the visit at the input: the operands of GEMM are read, multiplied and added up
+    Stages behind the issue at the input: the operands of GEMM are read, multiplied and added up
     (hw/rtl/compute/gemm.py); the accumulators are read so late that they arrive together with the sums:
 
         address | choose | execute | result (write)
 
-    A result is used by the visit right behind it in `execute`; by the next two, whose reads come before the write, in
-    `choose`: one takes it from the result register, one from a copy of that; later visits read it from memory. Which
+    A result is used by the issue right behind it in `execute`; by the next two, whose reads come before the write, in
+    `choose`: one takes it from the result register, one from a copy of that; later issues read it from memory. Which
     addresses are equal is found at `address`.
     """
 
@@ -89,7 +89,7 @@ class Execute(wiring.Component):
         self.cfg = cfg
         super().__init__(
             {
-                "visits": In(stream.Signature(visit_layout(cfg))),
+                "issues": In(stream.Signature(issue_layout(cfg))),
                 "inp": Out(SramRead(cfg, Mem.INP)),
                 "wgt": Out(SramRead(cfg, Mem.WGT)),
                 "dst": Out(SramRead(cfg, Mem.ACC)),
@@ -100,7 +100,7 @@ class Execute(wiring.Component):
             }
         )
         names = ("dst", "src", "wgt", "dot", "rows", "clear", "tensor", "op", "imm")
-        self._slot = data.StructLayout({"late": 1, **{name: visit_layout(cfg).members[name] for name in names}})
+        self._slot = data.StructLayout({"late": 1, **{name: issue_layout(cfg).members[name] for name in names}})
 
     def elaborate(self, platform) -> Module:
         """Issue, dot products, delay, accumulate."""
@@ -131,66 +131,66 @@ class Execute(wiring.Component):
         return _Stage(Signal(_LIVE, name=f"live_{k}"), Signal(self._slot, name=f"slot_{k}", reset_less=True))
 
     def _issue(self, m: Module) -> _Stage:
-        """The slot of the visit at the input; holds the visit while it needs more than one."""
-        cfg, visit = self.cfg, self.visits.payload
+        """The slot of the issue at the input; holds the issue while it needs more than one."""
+        cfg, issue = self.cfg, self.issues.payload
         stage = self._stage(0)
         fetched, go, early, real = Signal(), Signal(), Signal(), Signal()
-        same = bank(cfg, visit.dst) == bank(cfg, self._source(visit))
-        multiply = stage.live.en & alu.multiplies(visit.op)
-        may = self._order(m, visit, multiply)
+        same = bank(cfg, issue.dst) == bank(cfg, self._source(issue))
+        multiply = stage.live.en & alu.multiplies(issue.op)
+        may = self._order(m, issue, multiply)
         m.d.comb += [
-            real.eq(self.visits.valid & ~visit.void & may),
-            early.eq(real & visit.tensor & same & ~fetched),
-            go.eq(self.visits.valid & may & ~early),
-            self.visits.ready.eq(may & ~early),
+            real.eq(self.issues.valid & ~issue.bubble & may),
+            early.eq(real & issue.tensor & same & ~fetched),
+            go.eq(self.issues.valid & may & ~early),
+            self.issues.ready.eq(may & ~early),
             stage.live.en.eq(real & ~early),
             stage.live.early.eq(early),
-            stage.live.last.eq(go & visit.last),
+            stage.live.last.eq(go & issue.last),
             stage.slot.late.eq(fetched),
-            *[stage.slot[name].eq(visit[name]) for name in self._slot.members if name != "late"],
+            *[stage.slot[name].eq(issue[name]) for name in self._slot.members if name != "late"],
         ]
         m.d.sync += fetched.eq(early)
         return stage
 
-    def _order(self, m: Module, visit, multiply: Value) -> Value:
-        """Whether the visit at the input may go, after those that `multiply`.
+    def _order(self, m: Module, issue, multiply: Value) -> Value:
+        """Whether the issue at the input may go, after those that `multiply`.
 
         It may when all results are written, or when it multiplies, too, the last one's operands have entered, and none
         of the latest ones writes an accumulator that it reads or writes. That is found one cycle ahead, so that no
-        comparison of addresses is in the way of `visits.ready`.
+        comparison of addresses is in the way of `issues.ready`.
         """
         cfg = self.cfg
-        cycles, spacing = multiply_interval(cfg), visit_interval(cfg, multiply=True)
+        cycles, spacing = multiply_interval(cfg), issue_interval(cfg, multiply=True)
         wait, follows, conflict = Signal(range(cycles)), Signal(), Signal()
         latest = [
-            (Signal(name=f"multiplying_{k}"), Signal.like(visit.dst, name=f"product_{k}"))
+            (Signal(name=f"multiplying_{k}"), Signal.like(issue.dst, name=f"product_{k}"))
             for k in range(-(-cycles // spacing))
         ]
         for en, dst in latest:
-            with m.If(en & ((dst == visit.dst) | (visit.tensor & (dst == self._source(visit))))):
+            with m.If(en & ((dst == issue.dst) | (issue.tensor & (dst == self._source(issue))))):
                 m.d.comb += conflict.eq(1)
         with m.If(wait != 0):
             m.d.sync += wait.eq(wait - 1)
         with m.Else():
             m.d.sync += [en.eq(0) for en, _ in latest]
         with m.If(multiply):
-            before = [(C(1, 1), visit.dst), *latest]
+            before = [(C(1, 1), issue.dst), *latest]
             m.d.sync += wait.eq(cycles - 1)
             m.d.sync += [a.eq(b) for pair in zip(latest, before) for a, b in zip(*pair)]
-        ours = self.visits.valid & ~self.visits.ready & ~visit.void & alu.multiplies(visit.op)
+        ours = self.issues.valid & ~self.issues.ready & ~issue.bubble & alu.multiplies(issue.op)
         m.d.sync += follows.eq(ours & ~conflict & (wait <= cycles - spacing + 1))
         return (wait == 0) | follows
 
-    def _source(self, visit) -> Value:
-        """`src` of an ALU visit."""
-        return visit.src[: address_bits(self.cfg, Mem.ACC)]
+    def _source(self, issue) -> Value:
+        """`src` of an ALU issue."""
+        return issue.src[: address_bits(self.cfg, Mem.ACC)]
 
     def _accumulate(self, m: Module, address, choose, execute, sums) -> None:
         """Read and choose the operands."""
         cfg = self.cfg
         entry = cfg.acc_entry_bits
         result, older = (Signal(entry, name=name, reset_less=True) for name in ("result", "older"))
-        # of the latest visit; of the one before the latest write
+        # of the latest issue; of the one before the latest write
         written, writing = Signal(), Signal.like(address.slot.dst)  # the result is being written
         read_src = Signal()
         m.d.comb += [
@@ -208,7 +208,7 @@ class Execute(wiring.Component):
         a_match = _matches(m, latest, address.slot.dst, self.dst.en, "a")
         b_match = _matches(m, latest, self._source(address.slot), read_src, "b")
         a, b, a_used, b_used = (Signal(entry, name=name, reset_less=True) for name in ("a", "b", "a_used", "b_used"))
-        a_next, b_next = Signal(), Signal()  # the visit right before makes the operand just now
+        a_next, b_next = Signal(), Signal()  # the issue right before makes the operand just now
         m.d.comb += [a_used.eq(Mux(a_next, result, a)), b_used.eq(Mux(b_next, result, b))]
         imm = Cat(choose.slot.imm, choose.slot.imm[-1].replicate(16)).replicate(cfg.lanes)
         with m.If(choose.live.en):

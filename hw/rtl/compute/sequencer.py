@@ -1,7 +1,7 @@
-"""Turns GEMM, DWGEMM and ALU instructions into visits: one micro-op of one trip of the two loops each.
+"""Turns GEMM, DWGEMM and ALU instructions into issues: one micro-op of one trip of the two loops each.
 
 for i in range(iter_out): for j in range(iter_in): for u in uop[uop_bgn:uop_end]:
-    visit(dst = u.dst + i * dst_out + j * dst_in, and likewise src and wgt)
+    issue(dst = u.dst + i * dst_out + j * dst_in, and likewise src and wgt)
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from ...regs import Error
 from ..layouts import INDEX_BITS, command_layout, insn_layout, uop_layout
 from ..ports import Fault, SramRead, address_bits, command_signature
 
-LATENCY = 4  # cycles from an instruction's handshake to that of its first visit
-JOB_INTERVAL = 2  # cycles from an instruction's handshake to the next one's, however few visits it makes
-_PLACE = data.StructLayout({"last": 1, "first": 1, "turn": 1})  # in the loops: see `Stages`
+LATENCY = 4  # cycles from an instruction's handshake to that of its first issue
+JOB_INTERVAL = 2  # cycles from an instruction's handshake to the next one's, however few issues it makes
+_PLACE = data.StructLayout({"last": 1, "first": 1, "ends": 1})  # in the loops: see `Stages`
 
 
 class Stages(wiring.Signature):
     """Where the jobs of a sequencer are, for hw/rtl/compute/interlock.py.
 
-    A job waits (`occupied`: one does), begins (`begin`, and `job` is it), executes (`running`), and its visits go on
-    (`advance`) to the place where their micro-op is read (`reading`), from there (`step`) to the output (`visiting`).
-    `read_last`, `visit_last`: the visit there is its job's last; `visit_first`, `visit_turn`: that at the output is in
+    A job waits (`occupied`: one does), begins (`begin`, and `job` is it), executes (`running`), and its issues go on
+    (`advance`) to the place where their micro-op is read (`reading`), from there (`step`) to the output (`issuing`).
+    `read_last`, `issue_last`: the issue there is its job's last; `issue_first`, `issue_ends`: that at the output is in
     the first trip of its job, is the last of a trip.
     """
 
     def __init__(self):
-        names = ("occupied", "begin", "running", "advance", "reading", "read_last", "step", "visiting")
-        names += ("visit_last", "visit_first", "visit_turn")
+        names = ("occupied", "begin", "running", "advance", "reading", "read_last", "step", "issuing")
+        names += ("issue_last", "issue_first", "issue_ends")
         super().__init__({**{name: Out(1) for name in names}, "job": Out(128)})
 
 
 def index_bits(cfg: Config) -> dict[str, int]:
-    """Bits of a visit's indices: `src` is an input (GEMM) or an accumulator (ALU), `wgt` a tile or a row of weights."""
+    """Bits of its indices: `src` is an input (GEMM) or an accumulator (ALU), `wgt` a tile or a row of weights."""
     acc, inp, wgt = (address_bits(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
     return {"dst": acc, "src": max(acc, inp), "wgt": wgt + row_bits(cfg)}
 
@@ -48,11 +48,11 @@ def row_bits(cfg: Config) -> int:
 
 
 def _deed() -> dict:
-    return {"void": 1, "dot": 1, "rows": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16}
+    return {"bubble": 1, "dot": 1, "rows": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16}
 
 
-def visit_layout(cfg: Config) -> data.StructLayout:
-    """A visit, or with `void` the place of a job that visits nothing.
+def issue_layout(cfg: Config) -> data.StructLayout:
+    """An issue, or with `bubble` the place of a job that issues nothing.
 
     With `dot` acc[dst] += dot(inp[src], wgt[wgt]), with `rows` beside it acc[dst] += inp[src] * row[wgt] element by
     element, else acc[dst] = op(acc[dst], b), where b is acc[src] with `tensor` and `imm` without. `clear` takes 0 for
@@ -63,13 +63,13 @@ def visit_layout(cfg: Config) -> data.StructLayout:
 
 
 class Sequencer(wiring.Component):
-    """Two nested loops around a range of micro-ops, one visit per cycle across all their ends and across instructions.
+    """Two nested loops around a range of micro-ops, one issue per cycle across all their ends and across instructions.
 
     Members: `jobs` (GEMM, DWGEMM and ALU instructions as a command queue holds them), `uop` (read port of the
-    micro-ops), `o` (visits), `halt` (cut everything short), `fault` (an index beyond its scratchpad; the visit is void
-    then); `stages` shows where jobs are, and of those the waiting one begins only with `may_begin`, the visit at the
-    output goes on only with `may_visit`.
-    Latency `LATENCY`, interval 1, for jobs `JOB_INTERVAL`; a job without visits counts as one of a single visit.
+    micro-ops), `o` (issues), `halt` (cut everything short), `fault` (an index beyond its scratchpad; the issue is a
+    bubble then); `stages` shows where jobs are, and of those the waiting one begins only with `may_begin`, the issue at the
+    output goes on only with `may_issue`.
+    Latency `LATENCY`, interval 1, for jobs `JOB_INTERVAL`; a job without issues counts as one of a single issue.
     Back-pressure: everything waits while `o` does; one job waits inside while another executes. Whether there is room
     for a job does not depend on `o` in the same cycle, which keeps the way from the pipeline to the queue short.
     """
@@ -80,28 +80,28 @@ class Sequencer(wiring.Component):
             {
                 "jobs": In(command_signature()),
                 "uop": Out(SramRead(cfg, Mem.UOP)),
-                "o": Out(stream.Signature(visit_layout(cfg))),
+                "o": Out(stream.Signature(issue_layout(cfg))),
                 "halt": In(1),
                 "fault": Out(Fault()),
                 "stages": Out(Stages()),
                 "may_begin": In(1, init=1),
-                "may_visit": In(1, init=1),
+                "may_issue": In(1, init=1),
             }
         )
         self._control = data.StructLayout({**_deed(), "index": INDEX_BITS, "wrong": 1})
 
     def elaborate(self, platform) -> Module:
-        """Waiting job, executing job, the visit whose micro-op is read, the visit at the output."""
+        """Waiting job, executing job, the issue whose micro-op is read, the issue at the output."""
         m, stages = Module(), self.stages
         waiting, occupied = Signal(command_layout()), Signal()
         now, running = Signal(self._control), Signal()
         read, reading = Signal(self._control), Signal()
-        visiting = Signal()
+        issuing = Signal()
         place, read_place = Signal(_PLACE), Signal(_PLACE)
         step, advance, load = Signal(), Signal(), Signal()
         m.d.comb += [
-            self.o.valid.eq(visiting & self.may_visit),
-            step.eq(~visiting | (self.may_visit & self.o.ready)),
+            self.o.valid.eq(issuing & self.may_issue),
+            step.eq(~issuing | (self.may_issue & self.o.ready)),
             advance.eq(running & (~reading | step)),
             load.eq(occupied & self.may_begin & (~running | (advance & place.last))),
             self.jobs.ready.eq(~occupied),
@@ -113,8 +113,8 @@ class Sequencer(wiring.Component):
             stages.reading.eq(reading),
             stages.read_last.eq(read_place.last),
             stages.step.eq(step),
-            stages.visiting.eq(visiting),
-            stages.visit_last.eq(self.o.payload.last),
+            stages.issuing.eq(issuing),
+            stages.issue_last.eq(self.o.payload.last),
         ]
         with m.If(self.jobs.ready):
             m.d.sync += [waiting.eq(self.jobs.payload), occupied.eq(self.jobs.valid)]
@@ -125,8 +125,8 @@ class Sequencer(wiring.Component):
         with m.Elif(advance & place.last):
             m.d.sync += running.eq(0)
         with m.If(self.halt):
-            m.d.sync += now.void.eq(1)
-        offsets = self._loops(m, waiting, load, advance, now.void, place)
+            m.d.sync += now.bubble.eq(1)
+        offsets = self._loops(m, waiting, load, advance, now.bubble, place)
         read_offsets = {name: Signal.like(value, name=f"{name}_read") for name, value in offsets.items()}
         with m.If(advance):
             m.d.sync += [read.eq(now), read_place.eq(place), reading.eq(1)]
@@ -134,11 +134,11 @@ class Sequencer(wiring.Component):
         with m.Elif(step):
             m.d.sync += reading.eq(0)
         with m.If(step):
-            m.d.sync += visiting.eq(reading)
+            m.d.sync += issuing.eq(reading)
             with m.If(reading):
-                self._visit(m, read, read_offsets)
+                self._issue(m, read, read_offsets)
                 m.d.sync += self.o.payload.last.eq(read_place.last)
-                m.d.sync += [stages.visit_first.eq(read_place.first), stages.visit_turn.eq(read_place.turn)]
+                m.d.sync += [stages.issue_first.eq(read_place.first), stages.issue_ends.eq(read_place.ends)]
         return m
 
     def _decode(self, now, waiting) -> list:
@@ -158,7 +158,7 @@ class Sequencer(wiring.Component):
         )
         wrong = (gemm.uop_end < gemm.uop_bgn) | (gemm.uop_end > cfg.uop_depth) | (~empty & beyond)
         return [
-            now.void.eq(empty | wrong),
+            now.bubble.eq(empty | wrong),
             now.wrong.eq(wrong),
             now.dot.eq(~is_alu & ~gemm.reset),
             now.rows.eq(gemm.op == Op.DWGEMM),
@@ -169,7 +169,7 @@ class Sequencer(wiring.Component):
             now.index.eq(waiting.index),
         ]
 
-    def _loops(self, m: Module, waiting, load: Value, advance: Value, void: Value, place) -> dict[str, Signal]:
+    def _loops(self, m: Module, waiting, load: Value, advance: Value, bubble: Value, place) -> dict[str, Signal]:
         """Counters of the three loops, and the `place` in them; returns the offsets to add to the micro-op's indices.
 
         An offset has one bit more than its index, which stays once it is set: the index is beyond its scratchpad then.
@@ -184,9 +184,9 @@ class Sequencer(wiring.Component):
             uop_last.eq(at == end),
             inner_last.eq(inner == 1),
             outer_last.eq(outer == 1),
-            place.last.eq(void | (uop_last & inner_last & outer_last)),
+            place.last.eq(bubble | (uop_last & inner_last & outer_last)),
             place.first.eq(first),
-            place.turn.eq(uop_last),
+            place.ends.eq(uop_last),
             self.uop.en.eq(advance),
             self.uop.addr.eq(at),
         ]
@@ -214,9 +214,9 @@ class Sequencer(wiring.Component):
             m.d.sync += [trips.eq(gemm.iter_in), inner.eq(gemm.iter_in), outer.eq(gemm.iter_out), first.eq(1)]
         return offsets
 
-    def _visit(self, m: Module, read, offsets: dict[str, Signal]) -> None:
-        """The visit at the output, from the micro-op that was read and the offsets."""
-        cfg, visit = self.cfg, self.o.payload
+    def _issue(self, m: Module, read, offsets: dict[str, Signal]) -> None:
+        """The issue at the output, from the micro-op that was read and the offsets."""
+        cfg, issue = self.cfg, self.o.payload
         uop = data.View(uop_layout(cfg), self.uop.data)
         sums = {}
         for name, offset in offsets.items():
@@ -230,10 +230,10 @@ class Sequencer(wiring.Component):
             | (read.tensor & sums["src"][acc:].any())
         )
         wrong = Signal()
-        m.d.comb += wrong.eq(read.wrong | (~read.void & beyond))
-        m.d.sync += [visit[name].eq(getattr(read, name)) for name in _deed()]
-        m.d.sync += [visit[name].eq(value) for name, value in sums.items()]
-        m.d.sync += visit.void.eq(read.void | wrong)
+        m.d.comb += wrong.eq(read.wrong | (~read.bubble & beyond))
+        m.d.sync += [issue[name].eq(getattr(read, name)) for name in _deed()]
+        m.d.sync += [issue[name].eq(value) for name, value in sums.items()]
+        m.d.sync += issue.bubble.eq(read.bubble | wrong)
         with m.If(wrong & (self.fault.code == Error.NONE)):
             m.d.sync += [self.fault.code.eq(Error.RANGE), self.fault.index.eq(read.index)]
 

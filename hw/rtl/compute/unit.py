@@ -55,7 +55,7 @@ class Compute(wiring.Component):
     Members: `cmd` the compute queue; its tokens `from_load`, `from_store`, `to_load`, `to_store`; `req` and `beats` the
     read port of micro-op and accumulator loads; `inp`, `wgt` read ports of the scratchpads; `store` the accumulators as
     STORE reads them; with extension `requant` the multipliers as the post-processing unit uses them, `requantise`, and
-    `write_par`, the PAR scratchpad; `finish` (FINISH has executed); `product` (a visit of GEMM or DWGEMM goes on); and
+    `write_par`, the PAR scratchpad; `finish` (FINISH has executed); `product` (an issue of GEMM or DWGEMM goes on); and
     those of every unit.
 
     GEMM and ALU follow each other through the sequencer and the pipeline without a gap (hw/rtl/compute/sequencer.py,
@@ -96,7 +96,7 @@ class Compute(wiring.Component):
         m.submodules.interlock = interlock = Interlock(cfg)
         m.submodules.order = order = Fifo(shape=order_layout(), depth=ORDER_DEPTH)
         self._memories(m, sequencer, execute, mover)
-        wiring.connect(m, sequencer.o, execute.visits)
+        wiring.connect(m, sequencer.o, execute.issues)
         for outer, inner in ((self.req, mover.req), (self.beats, mover.beats)):
             wiring.connect(m, wiring.flipped(outer), inner)
         for outer, inner in ((self.inp, execute.inp), (self.wgt, execute.wgt)):
@@ -115,7 +115,7 @@ class Compute(wiring.Component):
             mover.done.ready.eq(1),
             mover.hold.eq(interlock.hold),
             sequencer.halt.eq(self.halt),
-            self.product.eq(interlock.passes & interlock.visit.dot & ~interlock.visit.void),
+            self.product.eq(interlock.passes & interlock.issue.dot & ~interlock.issue.bubble),
             self.idle.eq((jobs == 0) & mover.idle & (self.halt | (order.level == 0))),
             self.activity.busy.eq(order.level != 0),
             self.activity.token_wait.eq(self.cmd.valid & ~permitted),
@@ -183,16 +183,16 @@ class Compute(wiring.Component):
         return permitted, job, load
 
     def _interlock(self, m: Module, interlock: Interlock, sequencer: Sequencer, load: Value, job: Value) -> None:
-        """What the interlock sees of commands and visits."""
+        """What the interlock sees of commands and issues."""
         m.d.comb += [
             interlock.load.eq(load),
             *move_of(self.cfg, self.cmd.payload, interlock.move),
             interlock.dispatch.eq(job),
             interlock.insn.eq(self.cmd.payload.insn),
-            interlock.visit.eq(sequencer.o.payload),
+            interlock.issue.eq(sequencer.o.payload),
             interlock.passes.eq(sequencer.o.valid & sequencer.o.ready),
             sequencer.may_begin.eq(interlock.may_begin),
-            sequencer.may_visit.eq(interlock.may_visit),
+            sequencer.may_issue.eq(interlock.may_issue),
         ]
         wiring.connect(m, sequencer.stages, interlock.stages)
 

@@ -68,9 +68,9 @@ def test_groups(exact, channels, o, groups, together):
     op = convolution(1, channels, (7, 6), o, (3, 2), (1, 2), (1, 0, 1, 1), groups=groups)
     assert groups_per_part(op, PRESETS["pynq_z1"]) == together
     launch = exact(op)
-    visits = 16 * -(-channels // 16) * -(-o // 16) // (groups // together)  # entries of weights
+    issues = 16 * -(-channels // 16) * -(-o // 16) // (groups // together)  # entries of weights
     loaded = [b.nbytes for b in launch.buffers if b.name.endswith(".w")]
-    assert sum(loaded) == visits // 16 * 6 * 256
+    assert sum(loaded) == issues // 16 * 6 * 256
 
 
 def test_groups_of_several_images_run_together(exact):

@@ -137,7 +137,7 @@ def test_accumulators_are_rescaled_per_channel(ref):
 
 def test_a_reduction_begins_by_overwriting(ref):
     stats = check(ref, PRESETS["pynq_z1"], 1, (6, 6), 32, 32, (3, 3), tile=Tile(co=2, oy=2, ox=4, ci=1))
-    assert stats.uops == 2 * 16 * 2 * 9  # no visit more than there are products
+    assert stats.uops == 2 * 16 * 2 * 9  # no issue more than there are products
     assert stats.insns["GEMM"] == 2 * 3
 
 

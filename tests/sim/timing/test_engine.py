@@ -25,7 +25,7 @@ needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is miss
 @pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: c.name)
 def test_random_programs_take_as_long_as_in_the_circuit(cfg):
     circuit, timing, errors = RtlDevice(cfg), TimingDevice(cfg), []
-    for seed in (*range(12), 4012, 7035, 12006):  # the last ones: loads behind jobs that leave a bank, or visit nothing
+    for seed in (*range(12), 4012, 7035, 12006):  # the last ones: loads behind jobs that leave a bank, or issue nothing
         image, address, count = random_case(cfg, seed)
         expected = circuit.run_image(image.copy(), address, count)
         got = timing.run_image(image, address, count)

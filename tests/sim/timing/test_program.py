@@ -1,4 +1,4 @@
-"""sim/timing/program.py: what a program's instructions move and visit."""
+"""sim/timing/program.py: what a program's instructions move and issue."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ProgramError, UnsupportedError
 from tilewright.hw.isa import Isa, Mem, Op
+from tilewright.sim.timing.issues import PLACE
 from tilewright.sim.timing.program import Write, columns
-from tilewright.sim.timing.visits import PLACE
 
 PYNQ, TINY = PRESETS["pynq_z1"], PRESETS["tiny"]
 

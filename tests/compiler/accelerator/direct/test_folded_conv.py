@@ -75,8 +75,8 @@ def test_rows_that_fit_no_scratchpad_are_cut():
 def test_a_long_signal_takes_few_products():
     op = convolution(1, 1, (1, 8000), 64, (1, 80), (1, 4), (0, 0, 0, 0), (1, 1), 6)
     (launch,) = (s.launch for s in run(op, PYNQ).steps if isinstance(s, LaunchStep))
-    visits = 5 * 4 * 1981  # 80 taps are five entries; four blocks of outputs
-    assert visits < predict(launch).cycles < 1.15 * visits
+    issues = 5 * 4 * 1981  # 80 taps are five entries; four blocks of outputs
+    assert issues < predict(launch).cycles < 1.15 * issues
 
 
 @pytest.mark.parametrize("outputs", [16, 20])

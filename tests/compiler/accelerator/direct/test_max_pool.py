@@ -39,8 +39,8 @@ def test_parts_of_a_direction(kernel, stride, expected):
     assert Part(0, (0, 2)).count(7) == 9
 
 
-def visits(launch):
-    """Instructions' visits by mnemonic."""
+def issues(launch):
+    """Instructions' issues by mnemonic."""
     isa, found = Isa(launch.cfg), {}
     for fields in isa.decode(launch.insn):
         if "uop_bgn" in fields:
@@ -50,9 +50,9 @@ def visits(launch):
     return found
 
 
-def test_visits_of_the_first_maximum_of_resnet18(exact):
+def test_issues_of_the_first_maximum_of_resnet18(exact):
     launch = exact(maximum((112, 112), (3, 3), (2, 2), (1, 1, 1, 1), 16))
-    found, pixels, results = visits(launch), 113 * 113, 56 * 56
+    found, pixels, results = issues(launch), 113 * 113, 56 * 56
     maxima = 2 * 56 * 113 + 2 * results  # of rows for all columns, then of columns
     assert maxima <= found["ALU.MAX"] <= 1.05 * maxima  # columns that two tiles need are done twice
     assert pixels <= sum(found.values()) - found["ALU.MAX"] <= 1.08 * pixels

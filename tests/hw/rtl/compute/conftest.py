@@ -39,7 +39,7 @@ CONFIGS = {
     "vta": PRESETS["vta"].replace(wgt_bytes=1 << 11, **SMALL),
     "pynq_z1": PRESETS["pynq_z1"].replace(wgt_bytes=1 << 11, **SMALL),
 }
-ENTRIES = 4  # that are used of each scratchpad, so that most visits meet a hazard
+ENTRIES = 4  # that are used of each scratchpad, so that most issues meet a hazard
 DRAM_BYTES = 1 << 13
 
 

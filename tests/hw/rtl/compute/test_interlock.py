@@ -13,7 +13,7 @@ TINY = PRESETS["tiny"]
 HALF = TINY.acc_depth // 2
 ONE = {"iter_out": 1, "iter_in": 1}
 ADD = {"alu_op": int(AluOp.ADD)}
-LONG = 120  # visits: more than loads, pipeline and tokens take together
+LONG = 120  # issues: more than loads, pipeline and tokens take together
 
 
 def single(uop):
@@ -74,14 +74,14 @@ def test_loads_meet_jobs_at_every_distance(simulate, compute, kind, distance):
     compute.run(simulate, bench, cycles=4000)
 
 
-@pytest.mark.parametrize("visits", [1, 2, 3])
+@pytest.mark.parametrize("issues", [1, 2, 3])
 @pytest.mark.parametrize("lead", range(10, 13))
-def test_a_load_waits_for_jobs_that_are_held_up(simulate, compute, visits, lead):
+def test_a_load_waits_for_jobs_that_are_held_up(simulate, compute, issues, lead):
     """Behind multiplications in the other bank a short job stands still in each place on its way to the pipeline."""
     bench = compute.prepared("tiny", [(0, 1, 2), (HALF, 2, 1), (0, HALF, 0)])
     mul = {"alu_op": int(AluOp.MUL), "use_imm": 1, "imm": 3}
     bench.add(Op.ALU, **mul | single(1) | ONE | {"iter_in": lead})
-    bench.add(Op.GEMM, **single(0) | ONE | {"iter_in": visits})
+    bench.add(Op.GEMM, **single(0) | ONE | {"iter_in": issues})
     bench.load(Mem.ACC, 0, 3)
     bench.add(Op.ALU, **mul | single(1) | ONE | {"iter_in": lead})
     bench.add(Op.ALU, **ADD | single(2) | ONE)

@@ -1,4 +1,4 @@
-"""hw/rtl/compute/sequencer.py: the order of visits, one per cycle, and indices beyond their scratchpads."""
+"""hw/rtl/compute/sequencer.py: the order of issues, one per cycle, and indices beyond their scratchpads."""
 
 import numpy as np
 import pytest
@@ -45,8 +45,8 @@ class Bench:
         ctx.set(self.pad.write.en, 0)
 
     def run(self, simulate, jobs, count, rng=None, cycles=2000):
-        """The first `count` visits of `jobs`, and the cycle of each."""
-        visits, at = [], []
+        """The first `count` issues of `jobs`, and the cycle of each."""
+        issues, at = [], []
 
         async def main(ctx):
             await self.fill(ctx)
@@ -54,13 +54,13 @@ class Bench:
 
         async def sink(ctx):
             cycle = 0
-            while len(visits) < count:
+            while len(issues) < count:
                 ctx.set(self.dut.o.ready, int(rng is None or rng.random() < 0.6))
                 o = self.dut.o
                 _, _, valid, ready, payload = await ctx.tick().sample(o.valid, o.ready, o.payload)
                 cycle += 1
                 if valid and ready:
-                    visits.append(payload)
+                    issues.append(payload)
                     at.append(cycle)
 
         async def last(ctx):
@@ -69,11 +69,11 @@ class Bench:
             for _ in range(10):
                 assert not ctx.get(self.dut.o.valid)
                 await ctx.tick()
-            visits.append(ctx.get(self.dut.fault.code))
-            visits.append(ctx.get(self.dut.fault.index))
+            issues.append(ctx.get(self.dut.fault.code))
+            issues.append(ctx.get(self.dut.fault.index))
 
         simulate(self.module, main, last, cycles=cycles)
-        return visits[:-2], at, tuple(visits[-2:])
+        return issues[:-2], at, tuple(issues[-2:])
 
 
 def expected(uops, fields):
@@ -86,10 +86,10 @@ def expected(uops, fields):
 
 @pytest.mark.parametrize("cfg", [TINY, ODD], ids=lambda c: c.name)
 @pytest.mark.parametrize("stalls", [False, True])
-def test_order_of_visits(simulate, rng, cfg, stalls):
+def test_order_of_issues(simulate, rng, cfg, stalls):
     uops = [tuple(int(v) for v in rng.integers(0, 3, 3)) for _ in range(8)]
     bench, jobs, want = Bench(cfg, uops), [], []
-    due, first = [], 0  # the cycle of each visit; that of the latest job's first
+    due, first = [], 0  # the cycle of each issue; that of the latest job's first
     for _ in range(12):
         begin = int(rng.integers(0, 8))
         fields = {"uop_bgn": begin, "uop_end": int(rng.integers(begin, 9))}
@@ -106,13 +106,13 @@ def test_order_of_visits(simulate, rng, cfg, stalls):
         first = begin
         due += range(begin, begin + len(new))
         want += new
-    visits, at, fault = bench.run(simulate, jobs, len(want), rng if stalls else None)
-    for visit, (triple, last, void) in zip(visits, want, strict=True):
-        assert (visit.last, visit.void) == (last, void)
-        assert void or (visit.dst, visit.src, visit.wgt) == triple
+    issues, at, fault = bench.run(simulate, jobs, len(want), rng if stalls else None)
+    for issue, (triple, last, bubble) in zip(issues, want, strict=True):
+        assert (issue.last, issue.bubble) == (last, bubble)
+        assert bubble or (issue.dst, issue.src, issue.wgt) == triple
     assert fault == (Error.NONE, 0)
     if not stalls:
-        assert at == [at[0] + k for k in due]  # not one cycle without a visit, but between jobs of a single one
+        assert at == [at[0] + k for k in due]  # not one cycle without an issue, but between jobs of a single one
 
 
 def test_latency(simulate):
@@ -122,9 +122,9 @@ def test_latency(simulate):
     async def watch(ctx):
         cycle = 0
         while True:
-            _, _, job, visit = await ctx.tick().sample(bench.dut.jobs.valid, bench.dut.o.valid)
+            _, _, job, issue = await ctx.tick().sample(bench.dut.jobs.valid, bench.dut.o.valid)
             cycle += 1
-            if job or visit:
+            if job or issue:
                 taken.append(cycle)
 
     async def main(ctx):
@@ -177,9 +177,9 @@ def test_rows_of_weights_up_to_the_last(simulate):
     """The micro-op reaches row 127 of 512, the loops the rest."""
     bench = Bench(TINY, [(0, 0, 127)])
     loops = {"iter_out": 4, "wgt_out": 127, "iter_in": 4, "wgt_in": 1}
-    visits, _, fault = bench.run(simulate, [bench.job(Op.DWGEMM, **LOOPS | loops)], 16)
-    assert [v.wgt for v in visits] == [127 + 127 * i + j for i in range(4) for j in range(4)]
-    assert all(v.rows and v.dot for v in visits)
+    issues, _, fault = bench.run(simulate, [bench.job(Op.DWGEMM, **LOOPS | loops)], 16)
+    assert [v.wgt for v in issues] == [127 + 127 * i + j for i in range(4) for j in range(4)]
+    assert all(v.rows and v.dot for v in issues)
     assert fault == (Error.NONE, 0)
 
 
@@ -189,9 +189,9 @@ def test_unused_indices_may_be_anything(simulate, fields):
     bench = Bench(TINY, [(3, 255, 127)])
     steps = {"iter_in": 3, "src_in": 255, **({"wgt_in": 127} if op == Op.GEMM else {})}
     job = bench.job(op, **{**LOOPS, **steps, **{k: int(v) for k, v in fields.items()}})
-    visits, _, fault = bench.run(simulate, [job], 3)
-    assert [v.dst for v in visits] == [3, 3, 3]
-    assert not any(v.void for v in visits)
+    issues, _, fault = bench.run(simulate, [job], 3)
+    assert [v.dst for v in issues] == [3, 3, 3]
+    assert not any(v.bubble for v in issues)
     assert fault == (Error.NONE, 0)
 
 
@@ -199,7 +199,7 @@ def test_the_longest_loops(simulate):
     """All trips of a loop of 16383, and micro-ops up to the last of the buffer."""
     bench = Bench(TINY, [(0, 0, 0)] * 256)
     jobs = [bench.job(Op.GEMM, uop_bgn=255, uop_end=256, iter_out=1, iter_in=16383)]
-    visits, at, fault = bench.run(simulate, jobs, 16383, cycles=17_000)
-    assert [v.last for v in visits[-2:]] == [0, 1]
+    issues, at, fault = bench.run(simulate, jobs, 16383, cycles=17_000)
+    assert [v.last for v in issues[-2:]] == [0, 1]
     assert np.ptp(at) == len(at) - 1
     assert fault == (Error.NONE, 0)

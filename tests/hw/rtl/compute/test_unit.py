@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.hw.isa import AluOp, Mem, Op
 from tilewright.hw.regs import Error
-from tilewright.hw.rtl.compute.pipeline import latency, multiply_interval, multiply_latency, visit_interval
+from tilewright.hw.rtl.compute.pipeline import issue_interval, latency, multiply_interval, multiply_latency
 from tilewright.hw.rtl.compute.sequencer import LATENCY as SEQUENCER_LATENCY
 
 CONFIGS = ("tiny", "one bank", "slow multiplier", "odd", "vta", "pynq_z1")
@@ -55,23 +55,23 @@ def test_a_result_is_read_again_at_every_distance(simulate, compute, name, dista
 
 @pytest.mark.parametrize("name", ["tiny", "one bank", "slow multiplier", "odd"])
 def test_intervals(simulate, compute, name):
-    """Each instruction twice; between the tokens of the two are exactly the cycles of the second one's visits."""
+    """Each instruction twice; between the tokens of the two are exactly the cycles of the second one's issues."""
     cfg, trips = compute.CONFIGS[name], 7
     mul, imm = {"alu_op": int(AluOp.MUL)}, {"use_imm": 1, "imm": 3}
-    assert visit_interval(cfg) == 1
-    assert visit_interval(cfg, tensor=True) == 3 - cfg.acc_banks
-    assert visit_interval(cfg, tensor=True, same_bank=True) == 2
+    assert issue_interval(cfg) == 1
+    assert issue_interval(cfg, tensor=True) == 3 - cfg.acc_banks
+    assert issue_interval(cfg, tensor=True, same_bank=True) == 2
     # micro-ops 0 to 2 for GEMM; 3 reads another bank, 4 the same
     cases = [
         (Op.GEMM, 0, 3, {}, 3),
         (Op.ALU, 4, 5, imm, 1),
-        (Op.ALU, 3, 4, {}, visit_interval(cfg, tensor=True)),
+        (Op.ALU, 3, 4, {}, issue_interval(cfg, tensor=True)),
         (Op.ALU, 4, 5, {}, 2),
         # the same accumulator again and again, then others
         (Op.ALU, 4, 5, mul | imm, multiply_interval(cfg)),
         (Op.ALU, 4, 5, mul, multiply_interval(cfg) + 1),
-        (Op.ALU, 5, 6, mul | imm | {"dst_in": 1}, visit_interval(cfg, multiply=True)),
-        (Op.ALU, 5, 6, mul | {"dst_in": 1}, visit_interval(cfg, multiply=True, tensor=True, same_bank=True)),
+        (Op.ALU, 5, 6, mul | imm | {"dst_in": 1}, issue_interval(cfg, multiply=True)),
+        (Op.ALU, 5, 6, mul | {"dst_in": 1}, issue_interval(cfg, multiply=True, tensor=True, same_bank=True)),
     ]
     bench = compute.prepared(name, [(0, 1, 0), (0, 2, 1), (1, 0, 0), (0, cfg.acc_depth // 2, 0), (0, 1, 0), (0, 9, 0)])
     for op, begin, end, fields, _ in cases:
@@ -91,7 +91,7 @@ def test_intervals(simulate, compute, name):
 
 
 def test_instructions_follow_each_other_without_a_gap(simulate, compute):
-    """One GEMM of 40 visits takes as long as 20 of 2, each of which waits for a token and gives one."""
+    """One GEMM of 40 issues takes as long as 20 of 2, each of which waits for a token and gives one."""
     flags = {"pop_prev": 1, "push_next": 1, "push_prev": 1}
     one, many = compute.prepared("tiny", [(0, 1, 0), (0, 2, 1)]), compute.prepared("tiny", [(0, 1, 0), (0, 2, 1)])
     one.add(Op.GEMM, uop_end=2, iter_out=1, iter_in=20)
@@ -103,10 +103,10 @@ def test_instructions_follow_each_other_without_a_gap(simulate, compute):
 @pytest.mark.parametrize("name", ["tiny", "slow multiplier", "odd"])
 @pytest.mark.parametrize("op", [Op.GEMM, Op.ALU])
 def test_latency(simulate, compute, name, op):
-    """From a visit's handshake to its write, seen by the token that it gives; ALU multiplies."""
+    """From an issue's handshake to its write, seen by the token that it gives; ALU multiplies."""
     bench = compute.prepared(name, [(0, 1, 0)])
     fields, cycles = ({"alu_op": int(AluOp.MUL), "use_imm": 1}, multiply_latency) if op == Op.ALU else ({}, latency)
-    dut, visits, tokens = bench.dut, [], []
+    dut, issues, tokens = bench.dut, [], []
 
     async def main(ctx):
         await bench.source(ctx)
@@ -119,10 +119,10 @@ def test_latency(simulate, compute, name, op):
 
     async def jobs(ctx):
         await ctx.tick().until(dut.cmd.valid & dut.cmd.ready & (dut.cmd.payload.insn[:3] == op))
-        visits.append(bench.cycles)
+        issues.append(bench.cycles)
 
     simulate(bench.module, main, jobs, background=[bench.clock, bench.memory()], cycles=300)
-    assert tokens[0] - visits[0] == SEQUENCER_LATENCY + cycles(bench.cfg)
+    assert tokens[0] - issues[0] == SEQUENCER_LATENCY + cycles(bench.cfg)
 
 
 def test_a_full_channel_keeps_tokens(simulate, compute):
@@ -168,7 +168,7 @@ def test_an_index_out_of_range_is_a_fault(simulate, compute):
     assert faults == [(Error.RANGE, 1)]
 
 
-def test_store_reads_between_visits(simulate, compute):
+def test_store_reads_between_issues(simulate, compute):
     """STORE reads a bank in the cycles in which the pipeline does not, and waits in the others."""
     bench = compute.prepared("tiny", [(0, 1, 0)])
     bench.add(Op.GEMM, uop_end=1, iter_out=1, iter_in=60)

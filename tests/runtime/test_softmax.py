@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.rounding import quantize_multiplier
-from tilewright.runtime.fixed_point import ONE, exp, reciprocal, softmax
+from tilewright.runtime.softmax import ONE, exp, reciprocal, softmax
 
 
 def test_exponential():

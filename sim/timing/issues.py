@@ -1,4 +1,4 @@
-"""What GEMM and ALU instructions need of the pipeline: visits, their interval, the banks and entries they touch."""
+"""What GEMM and ALU instructions need of the pipeline: issues, their interval, the banks and entries they touch."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ UopReader = Callable[[int, int], np.ndarray]  # (first entry of DRAM, number) ->
 
 
 class Job(NamedTuple):
-    """A GEMM or ALU instruction, or one that visits nothing: `visits` that take `cycles` in all, `interval` the first.
+    """A GEMM or ALU instruction, or one that issues nothing: `issues` that take `cycles` in all, `interval` the first.
 
     With `multiply` it is MUL or RESCALE. `banks` are the banks of accumulators that it reads in every cycle, one bit
     each; `touched` those that it reads or writes at all. `uops` are its first and last micro-op, (0, -1) for none.
-    `tails` are the cycles from the last visit of each bank to the last of all, empty where it touches one bank alone.
+    `tails` are the cycles from the last issue of each bank to the last of all, empty where it touches one bank alone.
     """
 
-    visits: int
+    issues: int
     cycles: int
     interval: int
     multiply: bool
@@ -32,7 +32,7 @@ class Job(NamedTuple):
     tails: tuple[int, ...] = ()
 
 
-_MOST_LOOKED_AT = 1 << 16  # visits, for the last one of a bank
+_MOST_LOOKED_AT = 1 << 16  # issues, for the last one of a bank
 _MULTIPLY = frozenset(op for op, row in OPERATIONS.items() if row.multiplies)
 _ALU = Op.ALU  # here because the lookup of an enumeration's member is slow
 PLACE = Job(1, 1, 1, False, 0, 0, (0, -1))
@@ -48,7 +48,7 @@ class Kernels:
         self._fields = [(fields[name].lo, (1 << fields[name].bits) - 1) for name in ("dst", "src")]
         self._bank = cfg.bank_depth
         self._limits: dict[tuple[int, int], tuple[int, int, int, int]] = {}
-        self._spacing = execute.visit_interval(cfg, multiply=True)
+        self._spacing = execute.issue_interval(cfg, multiply=True)
         self._conflict = execute.multiply_interval(cfg)
 
     def load(self, sram: int, dram: int, count: int) -> bool:
@@ -66,8 +66,8 @@ class Kernels:
     def job(self, op: int, f: dict[str, int]) -> Job:
         """The job of the decoded GEMM or ALU instruction `f`."""
         begin, end, outer, inner = f["uop_bgn"], f["uop_end"], f["iter_out"], f["iter_in"]
-        visits = (end - begin) * outer * inner
-        if visits <= 0:
+        issues = (end - begin) * outer * inner
+        if issues <= 0:
             return PLACE
         key = (begin, end)
         found = self._limits.get(key)
@@ -80,20 +80,20 @@ class Kernels:
         uops, touched = (begin, end - 1), dst
         if op != _ALU:
             reads = not (f["reset"] or f.get("overwrite"))
-            return Job(visits, visits, 1, False, dst if reads else 0, dst, uops, self._tails(f, dst, 1, (0,)))
+            return Job(issues, issues, 1, False, dst if reads else 0, dst, uops, self._tails(f, dst, 1, (0,)))
         interval, banks = 1, dst
         if not f["use_imm"]:
             src_high += (outer - 1) * f["src_out"] + (inner - 1) * f["src_in"]
             src = self._banks(src_low, src_high)
             touched = banks = dst | src
             interval += self._same_bank(f, dst, src)
-        cycles = round(visits * interval)
+        cycles = round(issues * interval)
         multiply = f["alu_op"] in _MULTIPLY
         if multiply:
-            again = self._repeated(f, visits)
-            cycles += (visits - 1 - again) * (self._spacing - 1) + again * (self._conflict - 1)
-        tails = self._tails(f, touched, cycles / visits, (0,) if f["use_imm"] else (0, 1))
-        return Job(visits, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, touched, uops, tails)
+            again = self._repeated(f, issues)
+            cycles += (issues - 1 - again) * (self._spacing - 1) + again * (self._conflict - 1)
+        tails = self._tails(f, touched, cycles / issues, (0,) if f["use_imm"] else (0, 1))
+        return Job(issues, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, touched, uops, tails)
 
     def _tails(self, f: dict[str, int], touched: int, interval: float, columns: tuple[int, ...]) -> tuple[int, ...]:
         """`Job.tails`; 0 for a bank that is touched before what is worth looking at, all cycles for one that is not."""
@@ -114,19 +114,19 @@ class Kernels:
             tails.append(int((seen - 1 - found[-1] if len(found) else missed) * interval))
         return tuple(tails)
 
-    def _repeated(self, f: dict[str, int], visits: int) -> int:
-        """How many visits wait for products, because they use an accumulator of those right before.
+    def _repeated(self, f: dict[str, int], issues: int) -> int:
+        """How many issues wait for products, because they use an accumulator of those right before.
 
-        A visit that then takes two cycles lets the circuit forget those before.
+        An issue that then takes two cycles lets the circuit forget those before.
         """
         dst = self._indices(f, 0)
         uses = (dst,) if f["use_imm"] else (dst, self._indices(f, 1))
-        latest = np.full(visits, -1)  # the visit whose accumulator each uses again
-        for back in range(min(visits - 1, -(-self._conflict // self._spacing)), 0, -1):
+        latest = np.full(issues, -1)  # the issue whose accumulator each uses again
+        for back in range(min(issues - 1, -(-self._conflict // self._spacing)), 0, -1):
             for used in uses:
                 again = np.flatnonzero(used[back:] == dst[:-back]) + back
                 latest[again] = again - back
-        twice = np.zeros(visits, bool) if f["use_imm"] else uses[0] // self._bank == uses[-1] // self._bank
+        twice = np.zeros(issues, bool) if f["use_imm"] else uses[0] // self._bank == uses[-1] // self._bank
         waits = start = 0
         for k in np.flatnonzero(latest >= 0).tolist():
             if latest[k] >= start:
@@ -134,7 +134,7 @@ class Kernels:
         return waits
 
     def _indices(self, f: dict[str, int], column: int) -> np.ndarray:
-        """Index `column` (0 for dst, 1 for src) of every visit, in their order."""
+        """Index `column` (0 for dst, 1 for src) of every issue, in their order."""
         name = ("dst", "src")[column]
         words = self._column(f["uop_bgn"], f["uop_end"], column)
         outer = np.arange(f["iter_out"])[:, None, None] * f[f"{name}_out"]
@@ -149,7 +149,7 @@ class Kernels:
         return 1 << low // self._bank | 1 << min(high // self._bank, self.cfg.acc_banks - 1)
 
     def _same_bank(self, f: dict[str, int], dst: int, src: int) -> float:
-        """The share of the visits whose two accumulators are in one bank."""
+        """The share of the issues whose two accumulators are in one bank."""
         if dst == src and dst & (dst - 1) == 0:
             return 1
         if dst & src == 0:

@@ -1,4 +1,4 @@
-"""sim/timing/visits.py: visits of GEMM and ALU, and the banks they read."""
+"""sim/timing/issues.py: issues of GEMM and ALU, and the banks they read."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Isa, Op
 from tilewright.hw.rtl.compute import pipeline as execute
-from tilewright.sim.timing.visits import PLACE, Kernels
+from tilewright.sim.timing.issues import PLACE, Kernels
 
 PYNQ = PRESETS["pynq_z1"]
 HALF = PYNQ.acc_depth // 2
@@ -25,7 +25,7 @@ def kernels(cfg, *uops):
 def test_gemm_reads_the_bank_of_its_accumulators():
     low, high = kernels(PYNQ, (0, 0), (9, 0)), kernels(PYNQ, (HALF, 0), (HALF + 9, 0))
     job = low.job(Op.GEMM, GEMM)
-    assert (job.visits, job.cycles, job.banks, job.uops) == (30, 30, 1, (0, 1))
+    assert (job.issues, job.cycles, job.banks, job.uops) == (30, 30, 1, (0, 1))
     assert high.job(Op.GEMM, GEMM).banks == high.job(Op.GEMM, GEMM).touched == 2
     assert kernels(PYNQ, (HALF - 1, 0)).job(Op.GEMM, GEMM | {"uop_end": 1}).touched == 3
     assert low.job(Op.GEMM, GEMM | {"overwrite": 1}).touched == 1
@@ -41,7 +41,7 @@ def test_operands_in_one_bank_take_two_cycles():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_last_visit_of_each_bank(seed):
+def test_the_last_issue_of_each_bank(seed):
     print(f"seed {seed}")
     rng = np.random.default_rng(seed)
     uops = rng.integers(HALF - 8, HALF + 2, (int(rng.integers(1, 5)), 2))
@@ -69,9 +69,9 @@ def test_trips_that_are_too_many_to_look_at_count_to_the_last():
 def test_multiplications_follow_each_other_unless_they_need_a_product():
     apart = ALU | {"use_imm": 1, "alu_op": AluOp.MUL, "dst_in": 2, "dst_out": 10}
     found = kernels(PYNQ, (0, 0), (1, 0))
-    assert found.job(Op.ALU, apart).cycles == 1 + 29 * execute.visit_interval(PYNQ, multiply=True)
+    assert found.job(Op.ALU, apart).cycles == 1 + 29 * execute.issue_interval(PYNQ, multiply=True)
     same = found.job(Op.ALU, apart | {"dst_in": 0, "dst_out": 0}).cycles
-    assert same == 1 + execute.visit_interval(PYNQ, multiply=True) + 28 * execute.multiply_interval(PYNQ)
+    assert same == 1 + execute.issue_interval(PYNQ, multiply=True) + 28 * execute.multiply_interval(PYNQ)
 
 
 def test_empty_loops_take_a_place():

@@ -1,4 +1,4 @@
-"""runtime/kernel.py: pieces of kernels against the iterations of the whole, one by one."""
+"""runtime/loops.py: pieces of kernels against the iterations of the whole, one by one."""
 
 import itertools
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ProgramError
 from tilewright.hw.isa import AluOp, Isa
-from tilewright.runtime.kernel import (
+from tilewright.runtime.loops import (
     MAX_TRIPS,
     Kernel,
     choose_loops,

@@ -10,7 +10,7 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.errors import CapacityError, EncodingError, ProgramError
 from ..hw.isa import ITER_BITS, OPERATIONS, Isa, Mem, depth
-from .uop import encode_uops, fold_loops, grid
+from .uop import encode_uops, grid, merge_loops
 
 MAX_TRIPS = (1 << ITER_BITS) - 1
 Loops = tuple[tuple[int, int, int, int], ...]
@@ -33,7 +33,7 @@ def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, np.ndarray]]:
     """
     if not len(kernel.uops) or any(extent < 1 for extent, *_ in kernel.loops):
         raise ProgramError(f"{kernel.format.lower()}: loops and micro-ops must run at least once")
-    kernel = replace(kernel, loops=fold_loops(kernel.loops, MAX_TRIPS))
+    kernel = replace(kernel, loops=merge_loops(kernel.loops, MAX_TRIPS))
     free = order_free(kernel)
     instruction, rest = choose_loops(kernel.loops, free, cfg)
     inner = grid([tuple(loop) for loop in rest], (0, 0, 0)) if rest else None
