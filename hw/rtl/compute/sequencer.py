@@ -67,8 +67,8 @@ class Sequencer(wiring.Component):
 
     Members: `jobs` (GEMM, DWGEMM and ALU instructions as a command queue holds them), `uop` (read port of the
     micro-ops), `o` (issues), `halt` (cut everything short), `fault` (an index beyond its scratchpad; the issue is a
-    bubble then); `stages` shows where jobs are, and of those the waiting one begins only with `may_begin`, the issue at the
-    output goes on only with `may_issue`.
+    bubble then); `stages` shows where jobs are, and of those the waiting one begins only with `may_begin`, the issue at
+    the output goes on only with `may_issue`.
     Latency `LATENCY`, interval 1, for jobs `JOB_INTERVAL`; a job without issues counts as one of a single issue.
     Back-pressure: everything waits while `o` does; one job waits inside while another executes. Whether there is room
     for a job does not depend on `o` in the same cycle, which keeps the way from the pipeline to the queue short.
