@@ -82,8 +82,8 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
         Access(Mem.UOP, False, slice(f["uop_bgn"], f["uop_end"])),
         Access(Mem.ACC, True, _indexed(f, uops, 0, "dst")),
     ]
-    if row.op == Op.ALU:
-        read = OPERATIONS[f["alu_op"]].reads
+    if row.format == "ALU":
+        read = OPERATIONS[f["alu_op"]].reads if row.op == Op.ALU else None
         if read is not None:
             out.append(Access(read, False, slice(f["imm"], f["imm"] + 1)))
         elif not f["use_imm"]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import CapacityError, EncodingError, ProgramError
-from ..hw.isa import ITER_BITS, OPERATIONS, Isa, Mem, depth
+from ..hw.isa import ITER_BITS, OPERATIONS, Isa, Mem, Op, depth
 from .uop import encode_uops, grid, merge_loops
 
 MAX_TRIPS = (1 << ITER_BITS) - 1
@@ -57,7 +57,8 @@ def order_free(kernel: Kernel) -> bool:
     all_indices = grid([tuple(loop) for loop in kernel.loops], (0, 0, 0))[:, None, :2] + kernel.uops[None, :, :2]
     dst, src = all_indices[..., 0].reshape(-1), all_indices[..., 1].reshape(-1)
     apart = not np.isin(dst, src).any()
-    return apart and (OPERATIONS[f["alu_op"]].order_free or len(np.unique(dst)) == len(dst))
+    commutes = f["op"] == Op.ALU and OPERATIONS[f["alu_op"]].order_free
+    return apart and (commutes or len(np.unique(dst)) == len(dst))
 
 
 def _injective(kernel: Kernel) -> bool:

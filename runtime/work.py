@@ -16,7 +16,7 @@ def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dic
     if "uop_bgn" in f:
         uops = max(0, f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
         stats.uops += uops
-        if f["op"] != Op.ALU and not f["reset"]:
+        if "wgt_out" in f and not f["reset"]:
             stats.macs += uops * (cfg.macs_per_cycle if f["op"] == Op.GEMM else cfg.lanes)
     elif f.get("x_size"):
         row = instruction(f["op"], f["mem"])

@@ -207,7 +207,7 @@ class Isa:
         name = rows_of(f["op"])[0].op.name
         if "mem" in f:
             return f"{name}.{Mem(f['mem']).name}"
-        if "alu_op" in f:
+        if f["op"] == Op.ALU:
             return f"{name}.{AluOp(f['alu_op']).name if f['alu_op'] in OPERATIONS else f['alu_op']}"
         return name
 

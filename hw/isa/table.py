@@ -171,6 +171,11 @@ def instruction(op: int, mem: int | None = None) -> Instruction | None:
     return rows.get(None) or rows.get(mem)
 
 
+def ops_of(form: str) -> tuple[Op, ...]:
+    """The opcodes whose words have format `form`."""
+    return tuple(dict.fromkeys(row.op for row in INSTRUCTIONS if row.format == form))
+
+
 def queue_of(op: int, mem: int | None = None) -> Queue:
     """The command queue that executes `op`; loads are routed by the memory they name."""
     row = instruction(op, mem)

@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Config
-from ..isa import OPERATIONS, Instruction, Op, rows_of
+from ..isa import OPERATIONS, Instruction, Isa, Op, rows_of
 from ..regs import Error
 from ..units import Queue, absent_flags, queues, units
 from .layouts import INDEX_BITS, insn_layout
@@ -158,6 +158,6 @@ def _refused(cfg: Config, row: Instruction, word) -> Value:
         known = [one for one in OPERATIONS.values() if cfg.extensions.issuperset(one.extensions)]
         accepted = [(alu.alu_op == one.op) & (alu.use_imm if one.imm else 1) for one in known]
         reasons.append(~Cat(accepted).any())
-    elif row.loops and "overwrite" in cfg.extensions:
+    elif "overwrite" in Isa(cfg).formats[row.format].fields:
         reasons.append(gemm.reset & gemm.overwrite)
     return Cat(reasons).any() if reasons else Const(0)

@@ -3,16 +3,16 @@
 `acc[d] = op(acc[d], b)` with b an immediate or `acc[s]`, micro-op after micro-op. Three cases keep the sequential
 meaning:
 
-* an immediate: r visits of an accumulator are one operation with an operand that stands for r;
+* an immediate: r operations on an accumulator are one with an operand that stands for r, where there is such a one;
 * accumulators that are read but never written: repeated destinations are reductions;
 * results that are read again: the sequence is cut into levels, each of which depends on earlier ones only.
 
-RESCALE has its parameters in place of an operand: r visits of an accumulator are r operations on it.
+RESCALE has its parameters instead of an operand: r operations on an accumulator are r passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,9 +74,13 @@ def _into(op: AluOp, target: np.ndarray, operand: np.ndarray) -> None:
 def _immediate(state: State, nest: Nest, op: AluOp, imm: int) -> Iterator[Action]:
     low, high = nest.limits(DST)
     state.check(Mem.ACC, low, high)
+    if op not in _REPEATED:
+        operand = np.int32(imm)
+        yield _passes(state, nest, low, lambda before: _FUNCTIONS[op](before, operand))
+        return
     if distinct(nest.axes, DST):
         view = _view(state, nest.base[DST], nest.axes, DST)
-        operand = _repeated(op, imm, np.ones(1, np.int64))[0]
+        operand = _REPEATED[op](imm, np.ones(1, np.int64))[0]
         if op == AluOp.SHR:
             ufunc, operand = np.right_shift if operand >= 0 else np.left_shift, abs(operand)
         else:
@@ -88,7 +92,7 @@ def _immediate(state: State, nest: Nest, op: AluOp, imm: int) -> Iterator[Action
         return
     counts = visits(nest.axes, DST)
     index = np.flatnonzero(counts)
-    operands = _repeated(op, imm, counts[index])[:, None]
+    operands = _REPEATED[op](imm, counts[index])[:, None]
     index += low
 
     def execute() -> None:
@@ -97,40 +101,57 @@ def _immediate(state: State, nest: Nest, op: AluOp, imm: int) -> Iterator[Action
     yield execute
 
 
-def _repeated(op: AluOp, imm: int, counts: np.ndarray) -> np.ndarray:
-    """The operand that does at once what `imm` does `counts` times, int32 like `counts`."""
-    if op == AluOp.ADD:
-        return (counts * imm).astype(np.int32)
-    if op == AluOp.SHR:
-        return np.clip(counts * imm, -32, 31).astype(np.int32)
-    if op == AluOp.MUL:
-        values, where = np.unique(counts, return_inverse=True)
-        powers = np.array([pow(imm, n, 1 << 32) for n in values.tolist()], np.uint32)
-        return powers.view(np.int32)[where]
+def _power(imm: int, counts: np.ndarray) -> np.ndarray:
+    """`imm ** counts`, wrapped to int32."""
+    values, where = np.unique(counts, return_inverse=True)
+    powers = np.array([pow(imm, n, 1 << 32) for n in values.tolist()], np.uint32)
+    return powers.view(np.int32)[where]
+
+
+def _same(imm: int, counts: np.ndarray) -> np.ndarray:
     return np.full(len(counts), imm, np.int32)
+
+
+# (imm, counts) -> the operand that does at once what `imm` does `counts` times, int32 like `counts`
+_REPEATED: dict[AluOp, Callable[[int, np.ndarray], np.ndarray]] = {
+    AluOp.MIN: _same,
+    AluOp.MAX: _same,
+    AluOp.ADD: lambda imm, counts: (counts * imm).astype(np.int32),
+    AluOp.SHR: lambda imm, counts: np.clip(counts * imm, -32, 31).astype(np.int32),
+    AluOp.MUL: _power,
+}
 
 
 def _rescale(state: State, nest: Nest, entry: int) -> Iterator[Action]:
     low, high = nest.limits(DST)
     state.check(Mem.ACC, low, high)
     state.check(Mem.PAR, entry, entry)
-    counts = visits(nest.axes, DST)
-    index = np.flatnonzero(counts)
-    counts = counts[index]
+
+    def once(before: np.ndarray) -> np.ndarray:
+        p = (np.tile(state.par[name][entry], state.cfg.batch) for name in ("multiplier", "exponent", "mode"))
+        return rescale(before, *p).astype(np.int32)
+
+    yield _passes(state, nest, low, once)
+
+
+def _passes(state: State, nest: Nest, low: int, once: Callable[[np.ndarray], np.ndarray]) -> Action:
+    """Replace accumulators by `once` of them, each as often as `nest` names it; `low` is the first that it names."""
+    every = visits(nest.axes, DST)
+    index = np.flatnonzero(every)
+    counts = every[index]
     index += low
 
     def execute() -> None:
-        p = [np.tile(state.par[name][entry], state.cfg.batch) for name in ("multiplier", "exponent", "mode")]
         at, left = index, counts
         while len(at):
             before = state.acc[at]
-            after = rescale(before, *p).astype(np.int32)
+            after = once(before)
             state.acc[at] = after
             left = left - 1
-            again = (left > 0) & (after != before).any(axis=1)
+            again = (left > 0) & (after != before).any(axis=1)  # what stays the same once stays the same
             at, left = at[again], left[again]
 
-    yield execute
+    return execute
 
 
 # -- tensors

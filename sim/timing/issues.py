@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...hw.config import Config
-from ...hw.isa import OPERATIONS, Op, known_isa
+from ...hw.isa import OPERATIONS, known_isa, ops_of
 from ...hw.rtl.compute import pipeline as execute
 
 UopReader = Callable[[int, int], np.ndarray]  # (first entry of DRAM, number) -> uint32 (number,)
@@ -34,7 +34,7 @@ class Job(NamedTuple):
 
 _MOST_LOOKED_AT = 1 << 16  # issues, for the last one of a bank
 _MULTIPLY = frozenset(op for op, row in OPERATIONS.items() if row.multiplies)
-_ALU = Op.ALU  # here because the lookup of an enumeration's member is slow
+_ELEMENTWISE = frozenset(ops_of("ALU"))
 PLACE = Job(1, 1, 1, False, 0, 0, (0, -1))
 
 
@@ -78,7 +78,7 @@ class Kernels:
         dst_high += (outer - 1) * f["dst_out"] + (inner - 1) * f["dst_in"]
         dst = self._banks(dst_low, dst_high)
         uops, touched = (begin, end - 1), dst
-        if op != _ALU:
+        if op not in _ELEMENTWISE:
             reads = not (f["reset"] or f.get("overwrite"))
             return Job(issues, issues, 1, False, dst if reads else 0, dst, uops, self._tails(f, dst, 1, (0,)))
         interval, banks = 1, dst

@@ -201,8 +201,10 @@ def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, 
     for kind in (Op.LOAD, *LOOPS):
         of_kind = rows[op[at[rows]] == kind] if kind != Op.LOAD else rows[loads[at[rows]]]
         if len(of_kind):
-            f = isa.formats[kind.name].decode(bare[of_kind])
-            skipped = kind != Op.LOAD and ("alu" if kind == Op.ALU else "gemm") in skip
+            form = isa.format_of(kind, Mem.UOP)
+            assert form is not None
+            f = form.decode(bare[of_kind])
+            skipped = kind != Op.LOAD and ("alu" if form.name == "ALU" else "gemm") in skip
             for k, values in zip(of_kind.tolist(), zip(*(v.tolist() for v in f.values()))):
                 fields[keys[k]] = kind, skipped, dict(zip(f, values))
     for k, key in zip(at.tolist(), keys):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ProgramError
-from tilewright.hw.isa import AluOp, Isa
+from tilewright.hw.isa import AluOp, Isa, Op
 from tilewright.runtime.loops import (
     MAX_TRIPS,
     Kernel,
@@ -63,7 +63,7 @@ def test_pieces_do_what_the_whole_does(loops, uops, overwrite):
         ([(5, 1, 1, 1)], OVERWRITE, "GEMM", True),  # each written once
         ([(5, 0, 1, 1)], OVERWRITE, "GEMM", False),  # the last one counts
         ([(5, 1, 1, 0)], {"use_imm": 1, "alu_op": AluOp.SHR}, "ALU", True),
-        ([(5, 1, 1, 0)], {"use_imm": 0, "alu_op": AluOp.ADD}, "ALU", False),  # reads what it wrote
+        ([(5, 1, 1, 0)], {"op": Op.ALU, "use_imm": 0, "alu_op": AluOp.ADD}, "ALU", False),  # reads what it wrote
     ],
 )
 def test_what_may_run_in_any_order(loops, fields, form, free):
@@ -71,9 +71,9 @@ def test_what_may_run_in_any_order(loops, fields, form, free):
 
 
 def test_a_chain_that_reads_elsewhere_is_free_unless_it_does_not_commute():
-    apart = kernel([(5, 0, 1, 0)], [(0, 8, 0)], {"use_imm": 0, "alu_op": AluOp.ADD}, "ALU")
+    apart = kernel([(5, 0, 1, 0)], [(0, 8, 0)], {"op": Op.ALU, "use_imm": 0, "alu_op": AluOp.ADD}, "ALU")
     assert order_free(apart)
-    shifts = kernel([(5, 0, 1, 0)], [(0, 8, 0)], {"use_imm": 0, "alu_op": AluOp.SHR}, "ALU")
+    shifts = kernel([(5, 0, 1, 0)], [(0, 8, 0)], {"op": Op.ALU, "use_imm": 0, "alu_op": AluOp.SHR}, "ALU")
     assert not order_free(shifts)
 
 

@@ -15,12 +15,12 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
-from ...isa import ITER_BITS, Mem, Op
+from ...isa import ITER_BITS, Mem
 from ..layouts import insn_layout, move_layout
 from ..ports import address_bits
 from ..scratchpad import bank
 from . import pipeline as execute
-from .sequencer import Stages, issue_layout
+from .sequencer import Stages, elementwise, issue_layout
 
 SLOTS = 4  # loads in flight
 _SLOT_BITS = (SLOTS - 1).bit_length()
@@ -172,7 +172,7 @@ class Interlock(wiring.Component):
         tensor, shown = Signal(), Signal()
         first = issuing & stages.issuing & stages.issue_first & ~self.issue.bubble
         with m.If(stages.begin):
-            m.d.sync += [tensor.eq((gemm.op == Op.ALU) & ~alu.use_imm), shown.eq(0)]
+            m.d.sync += [tensor.eq(elementwise(gemm.op) & ~alu.use_imm), shown.eq(0)]
         with m.Elif(first & stages.issue_ends):
             m.d.sync += shown.eq(1)
         spans, ready = self._spans(m)
@@ -197,7 +197,7 @@ class Interlock(wiring.Component):
         with m.If(self.stages.begin):
             m.d.sync += [span.eq(0) for span in spans]
             m.d.sync += [trip.eq(gemm[f"iter_{loop}"] - 1) for trip, loop in zip(trips, ("out", "in"))]
-            m.d.sync += [step.eq(Mux(gemm.op == Op.ALU, alu[step.name], gemm[step.name])) for step in steps]
+            m.d.sync += [step.eq(Mux(elementwise(gemm.op), alu[step.name], gemm[step.name])) for step in steps]
             m.d.sync += phase.eq(0)
         with m.Elif(phase != len(steps) + 1):
             m.d.sync += [trips[0].eq(trips[1]), trips[1].eq(trips[0]), phase.eq(phase + 1)]

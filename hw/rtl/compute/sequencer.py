@@ -11,7 +11,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
-from ...isa import ITER_BITS, OPERATIONS, AluOp, Isa, Mem, Op, depth
+from ...isa import ITER_BITS, OPERATIONS, AluOp, Isa, Mem, Op, depth, ops_of
 from ...regs import Error
 from ..layouts import INDEX_BITS, command_layout, insn_layout, uop_layout
 from ..ports import Fault, SramRead, address_bits, command_signature
@@ -45,6 +45,11 @@ def index_bits(cfg: Config) -> dict[str, int]:
 def row_bits(cfg: Config) -> int:
     """Bits of the number of a row in its tile, where DWGEMM counts rows."""
     return cfg.block_in.bit_length() - 1 if "depthwise" in cfg.extensions else 0
+
+
+def elementwise(op: Value) -> Value:
+    """Whether the instructions of opcode `op` have the fields of ALU."""
+    return op.matches(*ops_of("ALU"))
 
 
 def _deed() -> dict:
@@ -145,7 +150,7 @@ class Sequencer(wiring.Component):
         """The executing job, from the waiting one."""
         cfg = self.cfg
         gemm, alu = (data.View(insn_layout(cfg, name), waiting.insn) for name in ("GEMM", "ALU"))
-        is_alu = gemm.op == Op.ALU
+        is_alu = elementwise(gemm.op)
         overwrite = gemm.overwrite if "overwrite" in Isa(cfg).formats["GEMM"].fields else 0
         empty = (gemm.uop_bgn == gemm.uop_end) | (gemm.iter_out == 0) | (gemm.iter_in == 0)
         beyond = (
@@ -190,7 +195,7 @@ class Sequencer(wiring.Component):
             self.uop.en.eq(advance),
             self.uop.addr.eq(at),
         ]
-        offsets = {}
+        offsets, of_alu = {}, elementwise(gemm.op)
         with m.If(advance):
             m.d.sync += at.eq(Mux(uop_last, begin, at + 1))
             with m.If(uop_last):
@@ -207,7 +212,9 @@ class Sequencer(wiring.Component):
             with m.If(load):
                 m.d.sync += [offset.eq(0), rows.eq(0)]
                 for by, field in ((by_row, f"{name}_out"), (by_column, f"{name}_in")):
-                    m.d.sync += by.eq(gemm[field] if name == "wgt" else Mux(gemm.op == Op.ALU, alu[field], gemm[field]))
+                    m.d.sync += by.eq(
+                        gemm[field] if name == "wgt" else Mux(of_alu, alu[field], gemm[field])
+                    )
             offsets[name] = offset
         with m.If(load):
             m.d.sync += [begin.eq(gemm.uop_bgn), end.eq(gemm.uop_end - 1), at.eq(gemm.uop_bgn)]
