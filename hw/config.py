@@ -13,7 +13,9 @@ from .errors import ConfigError, FileError
 from .units import COMPUTE_UNITS, RING
 
 ISA_VERSION = 1
-EXTENSIONS = frozenset({"overwrite", "pad_value", "acc8", "requant", "depthwise", "rescale"})
+# of the presets pynq_z1 and tiny, whose fingerprints stay
+STANDARD_EXTENSIONS = frozenset({"overwrite", "pad_value", "acc8", "requant", "depthwise", "rescale"})
+EXTENSIONS = STANDARD_EXTENSIONS
 UOP_BYTES = 4  # one micro-op
 PAR_BYTES = 12  # post-processing parameters of one channel
 
@@ -324,7 +326,12 @@ def _plain(value: object) -> object:
 PRESETS: dict[str, Config] = {
     "vta": Config(name="vta", extensions=frozenset({"acc8"})),
     "pynq_z1": Config(
-        name="pynq_z1", uop_bytes=1 << 14, wgt_bytes=1 << 17, acc_banks=2, dsp_packing=True, extensions=EXTENSIONS
+        name="pynq_z1",
+        uop_bytes=1 << 14,
+        wgt_bytes=1 << 17,
+        acc_banks=2,
+        dsp_packing=True,
+        extensions=STANDARD_EXTENSIONS,
     ),
     "tiny": Config(
         name="tiny",
@@ -337,7 +344,7 @@ PRESETS: dict[str, Config] = {
         par_entries=8,
         acc_banks=2,
         ppu_lanes=4,
-        extensions=EXTENSIONS,
+        extensions=STANDARD_EXTENSIONS,
     ),
 }
 

@@ -212,9 +212,7 @@ class Sequencer(wiring.Component):
             with m.If(load):
                 m.d.sync += [offset.eq(0), rows.eq(0)]
                 for by, field in ((by_row, f"{name}_out"), (by_column, f"{name}_in")):
-                    m.d.sync += by.eq(
-                        gemm[field] if name == "wgt" else Mux(of_alu, alu[field], gemm[field])
-                    )
+                    m.d.sync += by.eq(gemm[field] if name == "wgt" else Mux(of_alu, alu[field], gemm[field]))
             offsets[name] = offset
         with m.If(load):
             m.d.sync += [begin.eq(gemm.uop_bgn), end.eq(gemm.uop_end - 1), at.eq(gemm.uop_bgn)]
