@@ -1,0 +1,120 @@
+"""CONTRIBUTING.md: its patches, applied to a copy of the tree, add what they say everywhere, in few files."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+# section -> most files that exist already, most files of its own
+PATCHES = {"Add an ALU operation": (4, 0), "Add an instruction": (8, 1)}
+
+USES_BOTH = """
+import numpy as np
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import OPERATIONS, AluOp, Mem
+from tilewright.runtime.loader import run
+from tilewright.runtime.program import Program
+from tilewright.runtime.verify import verify
+from tilewright.sim.random_programs import random_case
+from tilewright.sim.rtl import RtlDevice
+from tilewright.sim.model.device import ModelDevice
+from tilewright.sim.spec import SpecDevice
+from tilewright.sim.timing import predict
+
+tiny = PRESETS["tiny"]
+assert tiny.fingerprint == PRESETS["tiny"].replace(name="other").fingerprint
+cfg = tiny.replace(name="toy", extensions=tiny.extensions | {"move"})
+rng = np.random.default_rng(1)
+a = rng.integers(-1000, 1000, (20, 1, 4))
+
+p = Program(cfg)
+data, out = p.buffer("data", a.shape, 32), p.buffer("out", a.shape, 8, kind="output")
+p.load(Mem.ACC, 0, data, 0, x_size=20)
+p.alu(AluOp.XOR, [(4, 1, 1)], 0, 8)
+p.alu(AluOp.XOR, [(3, 0, 0), (2, 1, 0)], 4, imm=-77)  # three times each
+p.move([(5, 1, 2)], 8, 0)  # reads 8, which it has written
+p.move([(3, 1, 0)], 14, imm=-5)
+p.store(0, out, 0, x_size=20)
+launch = p.finish()
+
+want = a.copy()
+want[0:4] ^= a[8:12]
+want[4:6] ^= -77
+for k in range(5):
+    want[8 + k] = want[2 * k]
+want[14:17] = -5
+want = want.astype(np.int8)
+verify(launch)
+rtl = RtlDevice(cfg)
+for device in (SpecDevice(cfg), ModelDevice(cfg), rtl):
+    found, stats = run(launch, {"data": a.astype(np.int32)}, device)
+    assert (found["out"] == want).all(), (device, found["out"] - want)
+print("cycles", stats.cycles, predict(launch).cycles)
+
+used = set()
+for seed in range(6):
+    image, address, count = random_case(cfg, seed)
+    images = []
+    for device in (SpecDevice(cfg), ModelDevice(cfg), rtl):
+        images.append(image.copy())
+        used |= set(device.run_image(images[-1], address, count).insns)
+    assert (images[0] == images[1]).all() and (images[0] == images[2]).all(), f"seed {seed}"
+assert "ALU.XOR" in used, used
+"""
+
+
+def patches():
+    """The patch of each section, by its heading."""
+    sections = re.split(r"^## ", PAGE, flags=re.M)[1:]
+    found = {s.splitlines()[0]: "".join(re.findall(r"^```diff\n(.*?)^```", s, re.S | re.M)) for s in sections}
+    return {name: patch for name, patch in found.items() if patch}
+
+
+def touched(patch):
+    """(files that were there, new files) of a patch."""
+    pairs = re.findall(r"^--- (\S+)\n\+\+\+ b/(\S+)", patch, re.M)
+    return [new for old, new in pairs if old != "/dev/null"], [new for old, new in pairs if old == "/dev/null"]
+
+
+def test_the_page_has_the_steps():
+    headings = re.findall(r"^## (.*)", PAGE, re.M)
+    for what in ("an ALU operation", "an instruction", "an execution module", "a compute unit", "a board"):
+        assert f"Add {what}" in headings
+    assert set(patches()) == set(PATCHES)
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_few_files_are_touched(name):
+    there, new = touched(patches()[name])
+    most, own = PATCHES[name]
+    assert 0 < len(there) <= most and len(new) == own
+    section = PAGE.split(f"## {name}")[1].split("\n## ")[0]
+    steps = section.split("```diff")[0]
+    assert not [path for path in there + new if f"`{path}`" not in steps], "the list names every file"
+
+
+def test_what_the_patches_add_works_everywhere(tmp_path):
+    pytest.importorskip("amaranth")
+    package = tmp_path / "tilewright"
+    for folder in ("hw", "sim", "runtime", "boards"):
+        shutil.copytree(ROOT / folder, package / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in PATCHES:
+        patch = tmp_path / "patch"
+        patch.write_text(patches()[name])
+        subprocess.run(["git", "apply", patch], cwd=package, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", USES_BOTH],
+        env={"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+    circuit, predicted = map(int, found.stdout.split()[1:])
+    assert abs(circuit - predicted) <= 0.1 * circuit
