@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from amaranth.hdl import Module, Mux, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Config
 from .axi import INCR, OKAY, AxiRead, beat_size
 from .fifo import FIFO_LATENCY, Fifo
-from .ports import ADDRESS_BITS, BURST_BEATS, OUTSTANDING, beat_signature, request_signature
+from .ports import BURST_BEATS, OUTSTANDING, beat_signature, request_signature
+from .splitter import Splitter, burst_layout
 
 REQUEST_LATENCY = 2  # cycles from a request to its first burst's address on the bus
 BEAT_LATENCY = 1 + FIFO_LATENCY  # cycles from a beat on the bus to its client
@@ -41,35 +42,30 @@ class ReadPort(wiring.Component):
         )
 
     def elaborate(self, platform):
-        """Splitters, turn, addresses; a FIFO of whose burst comes next routes the data, which are registered first."""
+        """Splitters, arbiter, addresses; a FIFO of each burst's client routes the data, which are registered first."""
         m, axi = Module(), self.axi
-        n, low = len(self.buffers), beat_size(self.cfg)
+        n, size = len(self.buffers), beat_size(self.cfg)
         grant, want = Signal(n), Signal(n)
-        address = data.StructLayout({"addr": ADDRESS_BITS - low, "len": 4})
-        m.submodules.addresses = addresses = Fifo(shape=address, depth=1)
+        m.submodules.addresses = addresses = Fifo(shape=burst_layout(self.cfg), depth=1)
         m.submodules.route = route = Fifo(shape=range(max(n, 2)), depth=OUTSTANDING)
-        bursts = [self._splitter(m, k, want[k], grant[k]) for k in range(n)]
+        splitters = [self._splitter(m, k, want[k], grant[k]) for k in range(n)]
         flying = Signal(range(OUTSTANDING + 1))
-        turn = self._turn(m, want, grant)
+        chosen = self._arbiter(m, want, grant)
         with m.If(addresses.i.ready & ~self.halt & (flying != OUTSTANDING)):
-            m.d.comb += grant.eq(turn)
+            m.d.comb += grant.eq(chosen)
         m.d.comb += [addresses.i.valid.eq(grant.any()), route.i.valid.eq(grant.any())]
-        for k, (addr, length) in enumerate(bursts):
+        for k, splitter in enumerate(splitters):
             with m.If(grant[k]):
-                m.d.comb += [
-                    route.i.payload.eq(k),
-                    addresses.i.payload.addr.eq(addr),
-                    addresses.i.payload.len.eq(length - 1),
-                ]
+                m.d.comb += [route.i.payload.eq(k), addresses.i.payload.eq(splitter.burst)]
         beat, came, last = Signal(self.beats[0].payload.shape(), reset_less=True), Signal(), Signal()
         m.d.sync += [came.eq(axi.rvalid), last.eq(axi.rvalid & axi.rlast)]
         m.d.sync += [beat.data.eq(axi.rdata), beat.error.eq(axi.rresp != OKAY)]
         m.d.sync += flying.eq(flying + grant.any() - last)
         m.d.comb += [
             axi.arvalid.eq(addresses.o.valid),
-            axi.araddr.eq(addresses.o.payload.addr << low),
+            axi.araddr.eq(addresses.o.payload.addr << size),
             axi.arlen.eq(addresses.o.payload.len),
-            axi.arsize.eq(low),
+            axi.arsize.eq(size),
             axi.arburst.eq(INCR),
             addresses.o.ready.eq(axi.arready),
             axi.rready.eq(1),
@@ -83,45 +79,29 @@ class ReadPort(wiring.Component):
             wiring.connect(m, buffer.o, wiring.flipped(self.beats[k]))
         return m
 
-    def _splitter(self, m: Module, k: int, want: Signal, grant: Signal) -> tuple[Signal, Signal]:
-        """What is left of client k's request: wants a burst (address, length) and gives it when granted."""
-        req = self.req[k]
-        valid = Signal(name=f"valid_{k}")
-        addr = Signal.like(req.payload.addr, name=f"addr_{k}", reset_less=True)
-        beats = Signal.like(req.payload.beats, name=f"beats_{k}", reset_less=True)
-        length, to_boundary = Signal(range(BURST_BEATS + 1), name=f"length_{k}"), Signal(range(BURST_BEATS + 1))
-        final = Signal(name=f"final_{k}")  # the next burst is the last; known ahead, as `req.ready` depends on it
-        m.d.comb += [
-            to_boundary.eq(BURST_BEATS - addr[:4]),
-            length.eq(Mux(final, beats[:5], to_boundary)),
-            req.ready.eq(~valid | (grant & final)),
-        ]
-        with m.If(req.ready):
-            m.d.sync += [valid.eq(req.valid), addr.eq(req.payload.addr), beats.eq(req.payload.beats)]
-            m.d.sync += final.eq(req.payload.beats + req.payload.addr[:4] <= BURST_BEATS)
-        with m.Elif(grant):
-            m.d.sync += final.eq(beats <= to_boundary + BURST_BEATS)
-            m.d.sync += [addr.eq(((addr >> 4) + 1) << 4), beats.eq(beats - length)]
-        room = Signal(
-            range(self.buffers[k] + 1), init=self.buffers[k], name=f"room_{k}"
-        )  # beats neither here nor asked
+    def _splitter(self, m: Module, k: int, want: Signal, grant: Signal) -> Splitter:
+        """The bursts of client k: it wants one while its buffer has room, and sends it when it is granted."""
+        m.submodules[f"splitter_{k}"] = splitter = Splitter(self.cfg)
+        wiring.connect(m, wiring.flipped(self.req[k]), splitter.i)
+        size = self.buffers[k]
+        room = Signal(range(size + 1), init=size, name=f"room_{k}")  # of the buffer, for beats that were not requested
         taken = self.beats[k].valid & self.beats[k].ready
-        m.d.sync += room.eq(room - Mux(grant, length, 0) + taken)
-        m.d.comb += want.eq(valid & (room >= BURST_BEATS))
-        return addr, length
+        m.d.sync += room.eq(room - Mux(grant, splitter.length, 0) + taken)
+        m.d.comb += [want.eq(splitter.valid & (room >= BURST_BEATS)), splitter.take.eq(grant)]
+        return splitter
 
-    def _turn(self, m: Module, want: Signal, grant: Signal) -> Signal:
+    def _arbiter(self, m: Module, want: Signal, grant: Signal) -> Signal:
         """One bit of `want`: the first one after the client that was granted last."""
         n = len(want)
-        last, turn = Signal(range(n)), Signal(n)
+        last, chosen = Signal(range(n)), Signal(n)
         with m.Switch(last):
             for latest in range(n):
                 with m.Case(latest):
                     for at in range(n, 0, -1):
                         k = (latest + at) % n
                         with m.If(want[k]):
-                            m.d.comb += turn.eq(1 << k)
+                            m.d.comb += chosen.eq(1 << k)
         for k in range(n):
             with m.If(grant[k]):
                 m.d.sync += last.eq(k)
-        return turn
+        return chosen

@@ -11,12 +11,9 @@ from ...regs import Error
 from ..axi import INCR, OKAY, AxiWrite, beat_size
 from ..fifo import Fifo
 from ..layouts import INDEX_BITS
-from ..ports import ADDRESS_BITS, BURST_BEATS, OUTSTANDING, Fault, Token
+from ..ports import BURST_BEATS, OUTSTANDING, Fault, Token
+from ..splitter import Splitter, burst_layout
 from .rows import row_layout
-
-
-def _burst_layout(cfg: Config) -> data.StructLayout:
-    return data.StructLayout({"addr": ADDRESS_BITS - beat_size(cfg), "len": 4})
 
 
 class StoreBursts(wiring.Component):
@@ -46,33 +43,33 @@ class StoreBursts(wiring.Component):
         )
 
     def elaborate(self, platform):
-        """The rest of the row; FIFOs of addresses, of lengths for the data, and of awaited answers."""
-        m, axi = Module(), self.axi
+        """The row's splitter; FIFOs of addresses, of lengths for the data, and of awaited answers."""
+        m, axi, payload = Module(), self.axi, self.row.payload
         answer = data.StructLayout({"burst": 1, "last": 1, "push": 1, "index": INDEX_BITS})
+        m.submodules.splitter = splitter = Splitter(self.cfg)
         m.submodules.lengths = lengths = Fifo(shape=range(BURST_BEATS), depth=OUTSTANDING)
         m.submodules.answers = answers = Fifo(shape=answer, depth=OUTSTANDING)
-        m.submodules.addresses = addresses = Fifo(shape=_burst_layout(self.cfg), depth=1)
-        valid, row = Signal(), Signal.like(self.row.payload, reset_less=True)
-        to_boundary, length = Signal(range(BURST_BEATS + 1)), Signal(range(BURST_BEATS + 1))
-        final = Signal()  # the row's next burst is its last; known ahead, as `row.ready` depends on it
+        m.submodules.addresses = addresses = Fifo(shape=burst_layout(self.cfg), depth=1)
+        row = Signal.like(payload, reset_less=True)  # the splitter's
         go, empty, room, flying = Signal(), Signal(), Signal(), Signal(range(OUTSTANDING + 1))
         m.d.comb += [
-            to_boundary.eq(BURST_BEATS - row.addr[:4]),
-            length.eq(Mux(final, row.beats[:5], to_boundary)),
+            splitter.i.valid.eq(self.row.valid),
+            splitter.i.payload.addr.eq(payload.addr),
+            splitter.i.payload.beats.eq(payload.beats),
+            self.row.ready.eq(splitter.i.ready),
             empty.eq(row.entries == 0),
             room.eq(addresses.i.ready & lengths.i.ready & (flying != OUTSTANDING)),
-            go.eq(valid & ~self.halt & answers.i.ready & (empty | room)),
-            self.row.ready.eq(~valid | (go & final)),
+            go.eq(splitter.valid & ~self.halt & answers.i.ready & (empty | room)),
+            splitter.take.eq(go),
             answers.i.valid.eq(go),
             answers.i.payload.burst.eq(~empty),
-            answers.i.payload.last.eq(final & row.last),
+            answers.i.payload.last.eq(splitter.final & row.last),
             answers.i.payload.push.eq(row.push),
             answers.i.payload.index.eq(row.index),
             lengths.i.valid.eq(go & ~empty),
-            lengths.i.payload.eq(length - 1),
+            lengths.i.payload.eq(splitter.burst.len),
             addresses.i.valid.eq(go & ~empty),
-            addresses.i.payload.addr.eq(row.addr),
-            addresses.i.payload.len.eq(length - 1),
+            addresses.i.payload.eq(splitter.burst),
             addresses.o.ready.eq(axi.awready),
             axi.awvalid.eq(addresses.o.valid),
             axi.awaddr.eq(addresses.o.payload.addr << beat_size(self.cfg)),
@@ -81,13 +78,9 @@ class StoreBursts(wiring.Component):
             axi.awburst.eq(INCR),
         ]
         with m.If(self.row.ready):
-            m.d.sync += [valid.eq(self.row.valid), row.eq(self.row.payload)]
-            m.d.sync += final.eq(self.row.payload.beats + self.row.payload.addr[:4] <= BURST_BEATS)
-        with m.Elif(go):
-            m.d.sync += final.eq(row.beats <= to_boundary + BURST_BEATS)
-            m.d.sync += [row.addr.eq(((row.addr >> 4) + 1) << 4), row.beats.eq(row.beats - length)]
+            m.d.sync += row.eq(payload)
         m.d.sync += flying.eq(flying + (go & ~empty) - (axi.bvalid & axi.bready))
-        m.d.comb += [self.idle.eq(flying == 0), self.done.eq(~valid & ~answers.o.valid)]
+        m.d.comb += [self.idle.eq(flying == 0), self.done.eq(~splitter.valid & ~addresses.o.valid)]
         self._data(m, lengths)
         self._answers(m, answers)
         m.d.comb += [
@@ -95,7 +88,7 @@ class StoreBursts(wiring.Component):
             self.memory_wait.eq(
                 (axi.awvalid & ~axi.awready)
                 | (axi.wvalid & ~axi.wready)
-                | (answers.o.valid & answers.o.payload.burst & ~axi.bvalid & ~axi.wvalid & ~valid)
+                | (answers.o.valid & answers.o.payload.burst & ~axi.bvalid & ~axi.wvalid & ~splitter.valid)
             ),
         ]
         return m

@@ -1,4 +1,4 @@
-"""hw/rtl/read_port.py, hw/rtl/store/bursts.py, by induction: bursts keep AXI's rules and cover just what was asked."""
+"""hw/rtl/{splitter,read_port,store/bursts}.py, by induction: bursts keep AXI's rules and cover just what was asked."""
 
 import pytest
 
@@ -58,6 +58,12 @@ def waiting(spec, path, fifo):
     return there, word[:38], word[38:42] + 1
 
 
+def last_is_known(spec, splitter):
+    """That the next burst is the last is found one cycle ahead."""
+    left = splitter.left
+    spec.invariant(~splitter.valid | (splitter.final == (left.beats + left.addr[:4] <= 16)), "the last burst is known")
+
+
 def read_port(spec, port, clients=1):
     """A port whose clients and bus are free."""
     dut = port(CFG, buffers=(32,) * clients)
@@ -68,18 +74,21 @@ def read_port(spec, port, clients=1):
     for k in range(clients):
         spec.drive(f"client_{k}", dut.req[k].valid, dut.req[k].payload, dut.beats[k].ready)
         spec.takes(~dut.req[k].valid | (dut.req[k].payload.beats != 0))
-        left = inside[k]
-        spec.invariant(~left.valid | (left.beats != 0), "a request that is left is not empty")
-        spec.invariant(~left.valid | (left.final == (left.beats + left.addr[:4] <= 16)), "the last burst is known")
+        splitter = inside[k].splitter
+        spec.invariant(~splitter.valid | (splitter.left.beats != 0), "a request that is left is not empty")
+        last_is_known(spec, splitter)
     wait = waiting(spec, "port.addresses.memory", addresses)
     burst_rules(spec, axi.arvalid, axi.arready, axi.araddr, axi.arlen, axi.arsize, axi.arburst)
     spec.reaches(axi.arvalid & (axi.arlen == 15) & axi.rvalid)
     if clients == 1:
-        only, request = inside[0], dut.req[0]
+        only, request = inside[0].splitter, dut.req[0]
         bus = (axi.arvalid, axi.araddr[2:], axi.arlen + 1)
         passes = (request.valid & request.ready, request.payload.addr, request.payload.beats)
         asked_once(
-            spec, passes, [(only.valid, only.addr, only.beats), bus, wait], (axi.arvalid & axi.arready, *bus[1:])
+            spec,
+            passes,
+            [(only.valid, only.left.addr, only.left.beats), bus, wait],
+            (axi.arvalid & axi.arready, *bus[1:]),
         )
         answers(spec, dut, calls, wait)
     return spec
@@ -126,12 +135,8 @@ def test_the_assumptions_leave_long_bursts(solver, new_spec):
     "changes, text",
     [
         (["addresses.o.ready.eq(axi.arready)", "addresses.o.ready.eq(1)"], STEADY),
-        (["BURST_BEATS - addr[:4]", "BURST_BEATS", "((addr >> 4) + 1) << 4", "addr + length"], PAGE),
         (["axi.arburst.eq(INCR)", "axi.arburst.eq(addresses.o.payload.len == 0)"], WHOLE),
-        (["axi.arsize.eq(low)", "axi.arsize.eq(low + addresses.o.payload.addr[0])"], WHOLE),
-        (["length.eq(Mux(final, beats[:5], to_boundary))", "length.eq(to_boundary)"], ONCE),
-        (["beats.eq(beats - length)", "beats.eq(beats - 1)"], ONCE),
-        (["req.ready.eq(~valid | (grant & final))", "req.ready.eq(~valid | grant)"], ONCE),
+        (["axi.arsize.eq(size)", "axi.arsize.eq(size + addresses.o.payload.addr[0])"], WHOLE),
         (["came & (route.o.payload == k)", "came & (route.o.payload != k)"], OWN),
     ],
 )
@@ -143,9 +148,9 @@ def test_a_wrong_read_port_is_found(solver, new_spec, mutant, changes, text):
 @pytest.mark.parametrize(
     "before, after",
     [
-        ("want.eq(valid & (room >= BURST_BEATS))", "want.eq(valid)"),
+        ("want.eq(splitter.valid & (room >= BURST_BEATS))", "want.eq(splitter.valid)"),
         ("(flying != OUTSTANDING)", "1"),
-        ("Mux(grant, length, 0) + taken", "Mux(grant, length, 0) + taken + 1"),
+        ("Mux(grant, splitter.length, 0) + taken", "Mux(grant, splitter.length, 0) + taken + 1"),
     ],
 )
 def test_a_port_that_asks_for_too_much_is_not_proved(solver, new_spec, mutant, before, after):
@@ -173,10 +178,10 @@ def store(spec, bursts):
     wait = waiting(spec, "bursts.addresses.memory", inside.addresses)
     burst_rules(spec, axi.awvalid, axi.awready, axi.awaddr, axi.awlen, axi.awsize, axi.awburst)
     spec.sees(spec.steady(axi.wvalid, axi.wready, axi.wdata, axi.wstrb, axi.wlast), DATA)
-    rest = (inside.valid & (inside.row.entries != 0), inside.row.addr, inside.row.beats)
-    spec.invariant(~inside.valid | ((inside.row.entries == 0) == (inside.row.beats == 0)), "a NOP has no beats")
-    left = inside.row
-    spec.invariant(~inside.valid | (inside.final == (left.beats + left.addr[:4] <= 16)), "the last burst is known")
+    splitter, entries = inside.splitter, inside.row.entries
+    rest = (splitter.valid & (entries != 0), splitter.left.addr, splitter.left.beats)
+    spec.invariant(~splitter.valid | ((entries == 0) == (splitter.left.beats == 0)), "a NOP has no beats")
+    last_is_known(spec, splitter)
     bus = (axi.awvalid, axi.awaddr[2:], axi.awlen + 1)
     passes = (dut.row.valid & dut.row.ready & (row.entries != 0), row.addr, row.beats)
     asked_once(spec, passes, [rest, bus, wait], (axi.awvalid & axi.awready, *bus[1:]))
@@ -220,14 +225,39 @@ def test_writes_have_as_many_beats_as_told_within_8_cycles(solver, new_spec):
     "changes, spec, text",
     [
         (["addresses.o.ready.eq(axi.awready)", "addresses.o.ready.eq(1)"], store, STEADY),
-        (["BURST_BEATS - row.addr[:4]", "BURST_BEATS", "((row.addr >> 4) + 1) << 4", "row.addr + length"], store, PAGE),
         (["axi.awburst.eq(INCR)", "axi.awburst.eq(addresses.o.payload.len == 0)"], store, WHOLE),
         (["self.beats.ready.eq(axi.wready & lengths.o.valid)", "self.beats.ready.eq(lengths.o.valid)"], store, DATA),
-        (["self.row.ready.eq(~valid | (go & final))", "self.row.ready.eq(~valid | go)"], store, ONCE),
-        (["((row.addr >> 4) + 1) << 4", "row.addr + 1"], store, ONCE),
+        (["splitter.take.eq(go)", "splitter.take.eq(room)"], store, ONCE),
         (["axi.wlast.eq(count == lengths.o.payload)", "axi.wlast.eq(count >= 1)"], stored_lengths, LAST),
     ],
 )
 def test_a_wrong_store_is_found(solver, new_spec, mutant, changes, spec, text):
     changed = mutant("store.bursts", *changes)
     solver.refuted(spec(new_spec(), changed.StoreBursts), text, 8)
+
+
+NEXT = "left.addr.eq(((left.addr >> _OFFSET_BITS) + 1) << _OFFSET_BITS)"
+
+
+@pytest.mark.parametrize("user", ["read_port", "store.bursts"])
+@pytest.mark.parametrize(
+    "changes, text",
+    [
+        (
+            ["BURST_BEATS - left.addr[:_OFFSET_BITS]", "BURST_BEATS", NEXT, "left.addr.eq(left.addr + self.length)"],
+            PAGE,
+        ),
+        ([NEXT, "left.addr.eq(left.addr + 1)"], ONCE),
+        (["Mux(self.final, left.beats[: _OFFSET_BITS + 1], to_boundary)", "to_boundary"], ONCE),
+        (["left.beats - self.length", "left.beats - 1"], ONCE),
+        (["~self.valid | (self.take & self.final)", "~self.valid | self.take"], ONCE),
+    ],
+)
+def test_a_wrong_splitter_is_found(solver, new_spec, mutant, monkeypatch, user, changes, text):
+    from tilewright.hw.rtl import read_port as reads
+    from tilewright.hw.rtl.store import bursts as writes
+
+    module = {"read_port": reads, "store.bursts": writes}[user]
+    monkeypatch.setattr(module, "Splitter", mutant("splitter", *changes).Splitter)
+    spec = read_port(new_spec(), reads.ReadPort) if module is reads else store(new_spec(), writes.StoreBursts)
+    solver.refuted(spec, text, 10)
