@@ -133,11 +133,11 @@ def convolutions(cfg: Config, **tiling: Any) -> Program:
 
     Inputs are `C2.1.x` and the parameters of each, `NAME.w` and `NAME.q` (or `NAME.b`), outputs `NAME.out`.
     """
-    program, place = Program(cfg, "convolutions"), Placement(cfg)
+    program, placement = Program(cfg, "convolutions"), Placement(cfg)
     outputs: dict[str, Buffer] = {}
     for layer, source in _chain():
         given = {"x": outputs[source]} if source else {}
-        found = build_into(program, schedule(layer, cfg, **tiling), given, place, name=layer.name)
+        found = build_into(program, schedule(layer, cfg, **tiling), given, placement, name=layer.name)
         outputs[layer.name] = found["out"]
     return program
 
