@@ -1,4 +1,4 @@
-"""The command and its verbs. A verb's module is imported only when that verb is asked for."""
+"""The command and its verbs. A verb's module is imported only when that verb runs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from ..hw import errors
 VERBS = {
     "compile": "Compile a network or a schedule into a .tw program.",
     "run": "Run a program on a device with the inputs of a file.",
-    "serve": "Share a device, or a board, with others.",
+    "serve": "Serve a device or a board over the network.",
     "replay": "Run recorded cases and compare all of memory.",
     "plan": "Plan the memory of a network's activations.",
-    "assign": "Say which module runs each operator of a network.",
+    "assign": "Show which module runs each operator of a network.",
     "verify": "Prove a program free of deadlocks and races.",
     "disasm": "Print a program's instructions.",
     "bench": "Measure model or circuit on the layers of ResNet-18.",
     "rtl": "Write the circuit as Verilog.",
-    "synth": "Count what the core takes of an FPGA.",
+    "synth": "Count the FPGA resources of the core.",
     "bitstream": "Build the accelerator's bitstream for the PYNQ-Z1.",
-    "doctor": "Say what is installed and what each thing is for.",
+    "doctor": "List what is installed and what needs it.",
 }
 
 
@@ -36,7 +36,7 @@ PIPE_STATUS = 141  # 128 + SIGPIPE, as shells have it
 def exit_codes() -> list[tuple[int, str]]:
     """Exit statuses and their meanings; those of errors come from their classes."""
     codes = {0: "Success.", 2: "The command line is wrong.", 130: "Interrupted."}
-    codes[PIPE_STATUS] = "Whatever read the output stopped reading it, as `head` does; nothing is said about it."
+    codes[PIPE_STATUS] = "The reader of the output closed it, as `head` does; no message is printed."
     codes[errors.TilewrightError.exit_code] = "Cases or comparisons failed, or any other error."
     for cls in errors.TilewrightError.__subclasses__():
         codes[cls.exit_code] = (inspect.getdoc(cls) or "").splitlines()[0]

@@ -1,4 +1,4 @@
-"""`tilewright assign`: which module runs each operator of a network, in what time, and which one would be next."""
+"""`tilewright assign`: the module that runs each operator of a network, its time, and the runner-up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..compiler.target.assign import Choice
     from ..hw.config import Config
 
-COLUMNS = ["operator", "kind", "MACs", "module", "us", "runner-up", "its us", "others refuse because"]
+COLUMNS = ["operator", "kind", "MACs", "module", "us", "runner-up", "runner-up us", "why others refuse"]
 
 
 @click.command()
@@ -22,10 +22,10 @@ COLUMNS = ["operator", "kind", "MACs", "module", "us", "runner-up", "its us", "o
 @config_option()
 @json_option
 def command(model: str, config: str, as_json: bool) -> None:
-    """Say which module of the target runs each operator of MODEL, a quantised network.
+    """Show which module of the target runs each operator of MODEL, a quantised network.
 
     Every operator goes to the module with the lowest predicted time, transfers to and from its neighbours included;
-    the runner-up is the next one. The host is a modelled Cortex-A9 at 650 MHz, the accelerator runs at 100 MHz; cycles
+    the runner-up is the second. The host is a modelled Cortex-A9 at 650 MHz, the accelerator runs at 100 MHz; cycles
     of its launches are simulated by the timing model.
     """
     from ..compiler.frontend import import_model
@@ -64,7 +64,7 @@ def _row(choice: Choice) -> list:
 
 
 def _totals(compiled: Compiled, cfg: Config) -> dict:
-    """Simulated cycles of the launches, modelled time of the host, and what the host would need alone."""
+    """Simulated cycles of the launches, modelled time of the host, and that of a host without accelerator."""
     from ..compiler import cost
     from ..compiler.accelerator.arena import arena_plan
     from ..compiler.accelerator.module import Accelerator

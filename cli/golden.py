@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 def need_network(model: str) -> None:
-    """Raise `UnsupportedError` where `model` is no network: only these have a golden interpreter."""
+    """Raise `UnsupportedError` unless `model` is a network: only networks have golden values."""
     if not model.endswith(NETWORKS):
-        raise UnsupportedError(f"{model}: --check needs a network, {', '.join(NETWORKS)}, for the golden values")
+        raise UnsupportedError(f"{model}: --check needs golden values; MODEL must be a network, {', '.join(NETWORKS)}")
 
 
 def check(
@@ -32,7 +32,7 @@ def check(
     """Compare the `results` of a run on `samples` with the golden interpreter's.
 
     Then the network is compiled again with every tensor as an output and run on one sample, the first whose results
-    differ or the first of all; its operators are compared in order. `text` of the result says it all to people.
+    differ or the first of all; its operators are compared in order. `text` of the result is a summary for people.
     """
     import numpy as np
 

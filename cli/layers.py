@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def share_on_device(executable: Executable) -> float | None:
-    """The part of the program's multiply-accumulates that the device does; None where there are none."""
+    """Share of the program's multiply-accumulates that the device does; None if it has none."""
     from ..runtime.executable import LaunchStep
 
     total = sum(step.macs for step in executable.steps)
@@ -55,7 +55,7 @@ def print_rows(rows: Sequence[dict[str, object]]) -> None:
         return
     columns = list(rows[0])
     total = ["total", "", *(sum(_number(row[c]) for row in rows) for c in columns[2:])]
-    # what the host does is neither counted nor of interest in these columns
+    # host steps have no values in these columns
     cells = [["" if value == 0 and row["where"] == "host" else value for value in row.values()] for row in rows]
     report.table([c.replace("_", " ") for c in columns], cells, total)
 

@@ -18,8 +18,8 @@ INTERRUPT_STATUS = 130  # 128 + SIGINT, as shells have it
 def main() -> None:
     """The console script.
 
-    Matrix products run on one thread unless the environment says otherwise: the model's are short, and threads that
-    wait for each other lose more on a busy machine than they gain on a quiet one.
+    Matrix products run on one thread unless the environment sets another number: the model's are short, and threads
+    that wait for each other lose more on a busy machine than they gain on an idle one.
     """
     for variable in THREAD_VARIABLES:
         os.environ.setdefault(variable, "1")
@@ -27,7 +27,7 @@ def main() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command with `arguments` (default: those of the process); the exit status."""
+    """Run the command with `arguments` (default: those of the process) and return the exit status."""
     try:
         import click
 

@@ -20,7 +20,7 @@ skip_option = click.option(
     "--skip",
     multiple=True,
     type=click.Choice(["gemm", "alu", "dma"]),
-    help="With --on timing: what takes no time; may be given several times.",
+    help="With --on timing: units whose work takes no time; may be given several times.",
 )
 waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
 
@@ -32,7 +32,7 @@ def device_option(default: str = "model", help_text: str = "What executes the pr
 
 
 def device_options(device: str, waves: str | None, skip: tuple[str, ...] = ()) -> dict[str, object]:
-    """What `open_device` needs besides the name. Raises `UnsupportedError` for a device that is unknown or lacks it."""
+    """Options of `open_device`. Raises `UnsupportedError` for an unknown device, or one that lacks the option."""
     from ..hw.errors import UnsupportedError
 
     device_entry(device)

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("model")
 @click.option("--in-place", is_flag=True, help="Let element-wise operators write where they read.")
-@click.option("--capacity", type=click.IntRange(min=1), metavar="BYTES", help="Refuse a plan that takes more.")
+@click.option("--capacity", type=click.IntRange(min=1), metavar="BYTES", help="Fail if the plan needs more.")
 @click.option("-o", "--output", metavar="X.svg|X.png", help="A picture: lifetimes against addresses.")
 @json_option
 def command(model: str, in_place: bool, capacity: int | None, output: str | None, as_json: bool) -> None:
-    """Plan the memory of MODEL's activations, a quantised network, as plain arrays without any padding.
+    """Plan the memory of MODEL's activations, a quantised network, as plain arrays without padding.
 
-    Steps are the network's operators. The plan is greedy by size; where it takes more than the lower bound, which is
-    the most bytes alive in one step, it is replaced by the best one that CP-SAT finds.
+    Steps are the network's operators. The plan is greedy by size; if it needs more than the lower bound, which is the
+    most bytes alive in one step, the best plan that CP-SAT finds replaces it.
     """
     from ..compiler.frontend import import_model
     from ..compiler.memory import picture

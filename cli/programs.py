@@ -1,4 +1,4 @@
-"""Where a verb's program comes from: a `.tw` file, a network to compile, or Python source that makes one."""
+"""Opens the program of a verb: a `.tw` file, a network to compile, or Python source that makes one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PrimFunc or IRModule, a tilewright Program, or a function of the configuration t
 def open_program(source: str, config: str | None, contract: str | None = None) -> Executable:
     """The executable that `source` names, for the configuration `config` (default: a `.tw` file's own, or pynq_z1).
 
-    `contract` is as for `compile_source`. Raises `FingerprintError` where a `.tw` file was made for another
+    `contract` is as for `compile_source`. Raises `FingerprintError` if a `.tw` file was made for another
     configuration than `config`.
     """
     if not source.endswith(".tw"):
@@ -44,11 +44,11 @@ def open_program(source: str, config: str | None, contract: str | None = None) -
 
 def _no_contract(source: str, contract: str | None) -> None:
     if contract:
-        raise UnsupportedError(f"{source}: --contract {contract} is for networks, {', '.join(NETWORKS)}")
+        raise UnsupportedError(f"{source}: --contract {contract} is only for networks, {', '.join(NETWORKS)}; drop it")
 
 
 def compile_source(source: str, cfg: Config, contract: str | None = None) -> Executable:
-    """The executable that the network or Python source `source` compiles to.
+    """Compile the network or Python source `source`.
 
     `contract` is a network's rounding contract (default: double); Python source has none.
     """
@@ -58,20 +58,20 @@ def compile_source(source: str, cfg: Config, contract: str | None = None) -> Exe
     if file.endswith(".py"):
         return _from_python(_existing(file), name, cfg)
     if source.endswith(".py"):
-        raise UnsupportedError(f"{source}: say which name to compile, as in {source}:schedule")
+        raise UnsupportedError(f"{source}: name what to compile, as in {source}:schedule")
     path = _existing(source)
     if path.suffix not in NETWORKS:
         known = ".tflite, .onnx, .pt2, FILE.py:NAME and, to run, .tw"
-        raise UnsupportedError(f"{source}: unknown kind of model; known are {known}")
+        raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
     return compile_model(path, cfg, contract or "double")
 
 
 def check_output(path: str, suffixes: tuple[str, ...], sources: dict[str, str | None]) -> None:
-    """Raise `FileError` where `path` should not be written, before the work whose result goes there.
+    """Raise `FileError` if `path` must not be written; called before the work, so that none is lost.
 
-    It cannot be written, is one of `sources` (argument -> file, or FILE:NAME), or ends in none of `suffixes`.
+    That is so if it cannot be written, is one of `sources` (argument -> file, or FILE:NAME), or has none of `suffixes`.
     """
     from ..runtime.files import check_writable
 
@@ -79,9 +79,9 @@ def check_output(path: str, suffixes: tuple[str, ...], sources: dict[str, str | 
     for what, source in sources.items():
         file, _, _ = (source or "").rpartition(":")
         if os.path.exists(path) and os.path.realpath(path) in map(os.path.realpath, filter(None, (source, file))):
-            raise FileError(f"{path}: is also {what}, which would be overwritten; give another name")
+            raise FileError(f"{path}: is also {what} and would be overwritten; give another name")
     if not path.endswith(suffixes):
-        raise FileError(f"{path}: what is written here is {' or '.join(suffixes)}; give a name that ends so")
+        raise FileError(f"{path}: must end in {' or '.join(suffixes)}; give another name")
 
 
 def _existing(source: str) -> Path:
@@ -119,7 +119,5 @@ def _evaluate(path: Path, name: str, cfg: Config) -> Any:
         line = exc.lineno if isinstance(exc, SyntaxError) else (lines or [None])[-1]
         where = str(path) if line is None else f"{path}:{line}"
         if isinstance(exc, SystemExit):
-            raise ScheduleError(
-                f"{where}: ends the process by sys.exit({exc.code!r}) instead of giving {name!r}"
-            ) from None
+            raise ScheduleError(f"{where}: calls sys.exit({exc.code!r}) instead of defining {name!r}") from None
         raise ScheduleError(f"{where}: {type(exc).__name__}: {exc}") from None

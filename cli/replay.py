@@ -20,12 +20,12 @@ from .options import device_option, device_options, json_option, skip_option, wa
 def command(cases: tuple[str, ...], device: str, waves: str | None, skip: tuple[str, ...], as_json: bool) -> int:
     """Run recorded cases and compare all of memory with what they recorded.
 
-    The configuration is the one that a case names. The exit status is 0 only if every case matches and leaves no
-    dependence token; a file that is no case counts as failed.
+    Each case names its configuration. The exit status is 0 only if every case matches and leaves no dependence token; a
+    file that is not a case counts as failed.
     """
     options, rows = device_options(device, waves, skip), []
     if waves and len(cases) > 1:
-        raise click.UsageError(f"--waves holds one case, but {len(cases)} are given")
+        raise click.UsageError(f"--waves records one case, {len(cases)} are given; give one")
     with report.progress("replaying", len(cases)) as advance:
         for path in cases:
             rows.append(_replay(path, device, options))

@@ -1,4 +1,4 @@
-"""What the verbs print: tables, JSON, and progress that only a terminal sees.
+"""Output of the verbs: tables, JSON, and progress that only a terminal shows.
 
 rich honours NO_COLOR and writes plain text where the output is not a terminal.
 """
@@ -13,14 +13,14 @@ from typing import Protocol
 
 import click
 
-PLAIN_WIDTH = 200  # columns of a table that goes to a file or a pipe
+PLAIN_WIDTH = 200  # columns of a table in a file or a pipe
 
 
 class Advance(Protocol):
-    """Tells the progress display that steps are done, and what comes next."""
+    """Advances the progress display."""
 
     def __call__(self, steps: int = 1, what: str = "") -> None:
-        """Advance by `steps`; `what` replaces the description."""
+        """Advance by `steps`; `what`, if not empty, becomes the description."""
         ...
 
 
@@ -54,7 +54,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], total: Seque
 
 
 def counted(n: int, one: str, many: str = "") -> str:
-    """`n` and the noun, e.g. "1 launch"; `many` is its plural where that is not `one` with an s."""
+    """`n` and the noun, e.g. "1 launch"; `many` is its plural if that is not `one` with an s."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 

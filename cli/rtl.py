@@ -12,7 +12,7 @@ from .programs import check_output
 
 
 @click.command()
-@click.option("-o", "--output", required=True, metavar="CORE.v", help="Where the Verilog goes.")
+@click.option("-o", "--output", required=True, metavar="CORE.v", help="The Verilog file to write.")
 @config_option()
 @json_option
 def command(output: str, config: str, as_json: bool) -> None:

@@ -25,8 +25,8 @@ SHOWN_LABELS = 20
 HELP = f"""Run MODEL, a .tw program or what `compile` takes, once per input of X.npz.
 
 X.npz holds `inputs` of shape (N, 1, ...), or one array per input tensor under the tensor's name, with or without the
-leading N. Where it also holds `outputs` or `labels`, the results are compared with them. Y.npz gets `outputs`, or one
-array per output tensor where there are several.
+leading N. If it also holds `outputs` or `labels`, the results are compared with them. Y.npz gets `outputs`, or one
+array per output tensor if there are several.
 
 {MODEL_HELP}"""
 
@@ -34,7 +34,7 @@ array per output tensor where there are several.
 @click.command(help=HELP)
 @click.argument("model")
 @click.option("--inputs", required=True, metavar="X.npz", help="The inputs.")
-@click.option("-o", "--output", metavar="Y.npz", help="Where the outputs go.")
+@click.option("-o", "--output", metavar="Y.npz", help="The file to write the outputs to.")
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @contract_option
@@ -50,7 +50,7 @@ def command(
     check: bool,
     as_json: bool,
 ) -> int:
-    """Load or compile, run every input, compare, write the outputs, and print the steps; the exit status."""
+    """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
     from . import golden
     from .layers import print_rows, run_rows
 
@@ -90,7 +90,7 @@ def command(
 
 
 def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write an npz file, whole or not at all."""
+    """Write an npz file atomically."""
     import zipfile
 
     import numpy as np
@@ -129,7 +129,7 @@ def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -
         missing = [name for name in names if name not in arrays]
         if missing:
             wanted = " or ".join(["`inputs`"] * (len(tensors) == 1) + [", ".join(f"`{name}`" for name in names)])
-            raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}; {wanted} expected")
+            raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}, expected {wanted}")
         given = {name: arrays[name] for name in names}
     single = all(given[t.name].shape == t.shape for t in tensors)
     if single:
@@ -139,10 +139,11 @@ def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -
         shape = given[t.name].shape
         if shape[1:] != t.shape:
             expected = ", ".join(["N", *map(str, t.shape)])
-            raise InputError(f"{path}: input {t.name!r} has shape {shape}; ({expected}) expected")
+            raise InputError(f"{path}: input {t.name!r} has shape {shape}, expected ({expected})")
         counts.add(shape[0])
     if len(counts) > 1 or 0 in counts:
-        raise InputError(f"{path}: inputs come in different or no numbers ({', '.join(map(str, sorted(counts)))})")
+        held = ", ".join(map(str, sorted(counts)))
+        raise InputError(f"{path}: inputs hold {held} samples; they need equal numbers, at least 1")
     return [{name: array[k] for name, array in given.items()} for k in range(counts.pop())], True
 
 
@@ -157,7 +158,7 @@ def _collect(executable: Executable, results: list[dict], stacked: bool) -> dict
 def _expected(
     executable: Executable, arrays: Mapping[str, np.ndarray], count: int | None, path: str
 ) -> np.ndarray | None:
-    """The file's `outputs`, None where it has none. Raises `InputError` where no result has their shape."""
+    """The file's `outputs`, None if it has none. Raises `InputError` if their shape is not that of the results."""
     if "outputs" not in arrays or "outputs" in {t.name for t in executable.inputs}:
         return None
     shapes = [t.shape if count is None else (count, *t.shape) for t in executable.outputs]
@@ -170,7 +171,7 @@ def _expected(
 def _compare(
     outputs: Mapping[str, np.ndarray], expected: np.ndarray | None, arrays: Mapping[str, np.ndarray], stacked: bool
 ) -> dict[str, object]:
-    """What the file's `outputs` and `labels` say about the results."""
+    """Comparison of the results with the file's `outputs` and `labels`."""
     found: dict[str, object] = {}
     got = outputs.get("outputs")
     if got is None:
@@ -182,7 +183,7 @@ def _compare(
     if not stacked:
         return found
     given = arrays.get("inputs")
-    reconstructs = given is not None and given.shape == got.shape  # then its largest value is no class
+    reconstructs = given is not None and given.shape == got.shape  # then its largest value does not name a class
     if got.ndim == 3 and got.shape[1] == 1 and not reconstructs:
         labels = got[:, 0].argmax(axis=-1)
         found["labels"] = labels.tolist()
@@ -193,7 +194,7 @@ def _compare(
 
 
 def _all_equal(result: dict) -> bool:
-    """Whether a checked run equals the golden interpreter, and the file's outputs where it has some."""
+    """True if a checked run equals the golden interpreter, and the file's outputs if it has any."""
     return result["check"]["equal"] and result.get("values_equal") == result.get("values")
 
 

@@ -1,4 +1,4 @@
-"""`tilewright serve`: shares a device with others."""
+"""`tilewright serve`: serves a device over the network."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MEMORY = 512 * MEGA  # bytes of a simulated device: a PYNQ-Z1's
 
 
 @click.command()
-@device_option("board", "What to offer:")
-@click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to serve at.")
-@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Its port; 0: any that is free. [50177]")
-@click.option("--token-file", metavar="FILE", help="The token that callers must bring; needed where others can call.")
-@click.option("--tls-cert", metavar="FILE", help="Certificate, PEM; needed, with its key, where others can call.")
+@device_option("board", "The device to serve:")
+@click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Its port; 0: any free one. [50177]")
+@click.option("--token-file", metavar="FILE", help="Token that clients must send; required unless ADDRESS is local.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate, PEM; required, with its key, unless ADDRESS is local.")
 @click.option("--tls-key", metavar="FILE", help="Private key of the certificate, PEM.")
 @click.option("--max-mb", default=64, show_default=True, type=click.IntRange(1), metavar="N", help="Largest message.")
 @click.option(
@@ -45,9 +45,9 @@ def command(
     config: str,
     as_json: bool,
 ) -> None:
-    """Share a device: run the programs that `tilewright run --on board --host NAME` sends, one at a time.
+    """Serve a device: run the programs that `tilewright run --on board --host NAME` sends, one at a time.
 
-    Serves this machine alone unless there are a token, a certificate and its key. Ends with Ctrl-C.
+    Without a token, a certificate and its key it serves this machine only. Ctrl-C ends it.
     """
     need_grpc()
     from ..boards.server import PORT, Server, read_token
@@ -58,7 +58,7 @@ def command(
     options = device_options(device, None) | board_options(device, bitstream, clock)
     options |= {"timeout": max_seconds} if device == "board" else {"capacity": MEMORY}
     if (tls_cert is None) != (tls_key is None):
-        raise ConfigError("--tls-cert and --tls-key belong together; give both")
+        raise ConfigError("--tls-cert and --tls-key: give both or neither")
     tls = (read_pem(tls_cert), read_pem(tls_key)) if tls_cert and tls_key else None
     token = read_token(token_file) if token_file else ""
     cfg = load_config(config)
@@ -73,7 +73,7 @@ def command(
         report.emit_json(facts)
     else:
         click.echo(f"serving {device} ({cfg.name}) at {listen}:{server.port}, {guard}; end with Ctrl-C")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a service is ended: like Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager ends it so: like Ctrl-C
     try:
         server.wait()
     except KeyboardInterrupt:

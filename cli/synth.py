@@ -1,4 +1,4 @@
-"""`tilewright synth`: what the core takes of an FPGA, and a clock figure of another family."""
+"""`tilewright synth`: FPGA resources of the core, and its clock on another family."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ SMALL = 0.01  # blocks below this share of everything are left out of the table
 @config_option()
 @json_option
 def command(ecp5: bool, everything: bool, config: str, as_json: bool) -> None:
-    """Synthesise the core with Yosys and count what it takes of the PYNQ-Z1's xc7z020, block by block.
+    """Synthesise the core with Yosys and count the resources of the PYNQ-Z1's xc7z020 that each block uses.
 
-    The counts are before place-and-route. With --ecp5, the clock that nextpnr reaches on a Lattice ECP5: a stand-in,
-    which says how the core compares with itself and nothing about the clock on the PYNQ-Z1.
+    The counts are before place-and-route. With --ecp5: the clock that nextpnr reaches on a Lattice ECP5, to
+    compare versions of the core with each other; it does not predict the clock on the PYNQ-Z1.
     """
     from ..boards import synthesis
     from ..hw.config import load_config
@@ -67,11 +67,11 @@ def _clock(found: Clock, seconds: float, as_json: bool) -> None:
         return
     report.table(["cell", "used"], list(found.cells.items()))
     click.echo(f"{found.config} on a Lattice ECP5 ({ECP5_DEVICE}): {found.mhz:.1f} MHz after routing, {seconds:.0f} s")
-    click.echo("a stand-in: it does not say what clock the core reaches on the PYNQ-Z1")
+    click.echo("use it to compare versions of the core; it does not predict the clock on the PYNQ-Z1")
 
 
 def resource_table(found: Synthesis, available: Resources, everything: bool) -> None:
-    """Blocks, each with its parts below it and included, then the total and its share of the part."""
+    """Blocks, each including the parts listed below it, then the total and its share of the FPGA."""
     total = asdict(found.total)
     rows = []
     for path, use in found.modules.items():

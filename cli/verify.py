@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def verify_executable(executable: Executable) -> dict[str, Report]:
-    """A report per launch. Raises what verification raises, with the step's name in front."""
+    """A report per launch. Raises the errors of `verify`, with the step's name in front."""
     from ..runtime.executable import LaunchStep
     from ..runtime.verify import verify
 
@@ -34,7 +34,7 @@ def verify_executable(executable: Executable) -> dict[str, Report]:
 @click.argument("program", metavar="X.tw")
 @json_option
 def command(program: str, as_json: bool) -> None:
-    """Prove every launch of the program X.tw free of deadlocks and races, for every legal execution.
+    """Prove every launch of the program X.tw free of deadlocks and races, in every legal execution.
 
     A race or deadlock is an error that names both instructions and the memory range.
     """

@@ -1,4 +1,4 @@
-"""Where `run` executes a program: a device of this machine, or the device of a server."""
+"""The device that `run` executes a program on: one of this machine, or that of a server."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from ..boards.client import Address
     from ..runtime.executable import Executable
 
-bitstream_option = click.option("--bitstream", metavar="FILE.bit", help="On a board: not the one of its name.")
+bitstream_option = click.option("--bitstream", metavar="FILE.bit", help="On a board: another bitstream.")
 clock_option = click.option("--clock", type=float, metavar="MHZ", help="On a board: the accelerator's clock. [100]")
 _BOARD_OPTIONS = (
-    click.option("--host", metavar="NAME[:PORT]", help="A board elsewhere, where `tilewright serve` runs."),
+    click.option("--host", metavar="NAME[:PORT]", help="A remote board, on which `tilewright serve` runs."),
     click.option("--token-file", metavar="FILE", help="With --host: the token of that server."),
     click.option("--tls-ca", metavar="FILE", help="With --host: TLS, trusting this certificate, PEM."),
     bitstream_option,
@@ -44,22 +44,22 @@ class Where:
     clock: float | None
 
     def check(self) -> None:
-        """Raises `UnsupportedError` for a device that is unknown, or options that do not belong to it."""
+        """Raise `UnsupportedError` for an unknown device, or options that it does not have."""
         device_options(self.name, self.waves, self.skip)
         board_options(self.name, self.bitstream, self.clock)
         if self.host is None:
             for option, value in (("--token-file", self.token_file), ("--tls-ca", self.tls_ca)):
                 if value is not None:
-                    raise UnsupportedError(f"{option} {value}: is for a server; add --on board --host NAME")
+                    raise UnsupportedError(f"{option} {value}: needs a server; add --on board --host NAME")
             return
         if self.name != "board":
-            raise UnsupportedError(f"--host {self.host}: device {self.name!r} is this machine's; use --on board")
+            raise UnsupportedError(f"--host {self.host}: device {self.name!r} is local; use --on board")
         if self.bitstream is not None or self.clock is not None:
-            raise UnsupportedError("--bitstream and --clock: are the server's; give them to `tilewright serve`")
+            raise UnsupportedError("--bitstream and --clock: the server chooses them; give them to `tilewright serve`")
         need_grpc()
 
     def address(self) -> Address:
-        """The server's. Raises `FileError` for a token or certificate that cannot be read."""
+        """The server's address. Raises `FileError` if the token or certificate cannot be read."""
         from ..boards.client import Address
         from ..boards.server import read_token
 
@@ -68,7 +68,7 @@ class Where:
         return Address(self.host, token, read_pem(self.tls_ca) if self.tls_ca else None)
 
     def open(self, executable: Executable) -> AbstractContextManager[Any]:
-        """`executable`, ready to run: a `Loaded`, or what stands for it on a server."""
+        """`executable`, ready to run: a `Loaded`, or a `RemoteProgram` on a server."""
         if self.host is not None:
             from ..boards.client import RemoteProgram
 
@@ -83,12 +83,12 @@ class Where:
 
 
 def where_options(function: Callable) -> Callable:
-    """Options that say where; the verb gets them as one `Where`, its argument `where`."""
+    """Add the options that choose a device; the verb gets them as one `Where`, its argument `where`."""
     return _as_where(function, (device_option(), *_BOARD_OPTIONS, waves_option, skip_option))
 
 
 def board_where_options(function: Callable) -> Callable:
-    """Those of them that say which board; `where` names it."""
+    """Add those of `where_options` that choose a board."""
     return _as_where(function, _BOARD_OPTIONS)
 
 
@@ -106,11 +106,11 @@ def _as_where(function: Callable, options: Sequence[Callable]) -> Callable:
 
 
 def board_options(device: str, bitstream: str | None, clock: float | None) -> dict[str, object]:
-    """What `open_device` needs for a board. Raises `UnsupportedError` where the device is none."""
+    """Options of `open_device` for a board. Raises `UnsupportedError` if the device is not a board."""
     if device != "board":
         for option, value in (("--bitstream", bitstream), ("--clock", clock)):
             if value is not None:
-                raise UnsupportedError(f"{option} {value}: device {device!r} is no board; use --on board")
+                raise UnsupportedError(f"{option} {value}: device {device!r} is not a board; use --on board")
         return {}
     from ..boards.pynq_z1.board import Board
 
@@ -127,5 +127,5 @@ def read_pem(path: str) -> bytes:
 
 
 def need_grpc() -> None:
-    """Raises `UnsupportedError` where gRPC or its messages are not installed."""
-    need("a board from afar", "board", "grpc", "google.protobuf")
+    """Raise `UnsupportedError` if gRPC or its messages are not installed."""
+    need("a remote board", "board", "grpc", "google.protobuf")

@@ -35,7 +35,7 @@ def build_into(
     program: Program,
     scheduled: Scheduled,
     buffers: Mapping[str, Buffer] | None = None,
-    place: Placement | None = None,
+    placement: Placement | None = None,
     *,
     name: str | None = None,
 ) -> dict[str, Buffer]:
@@ -45,9 +45,8 @@ def build_into(
     elements as the parameter, of the same width, in whatever shape. The others, and what a function keeps in DRAM for
     itself, are declared as `name.parameter`; `name` defaults to the function's.
 
-    With the same `place` for all functions of a program each begins in the scratchpad entries that the one before it
-    gave up first, so that its loads run while that one still computes. Results are those of one function after
-    the other, with or without it.
+    With the same `placement` for all functions of a program each begins in the scratchpad entries that the one before
+    it released first, so that its loads run while that one still computes. It does not change results.
 
     Raises as `build` does, and `ScheduleError` for a buffer that does not fit its parameter.
     """
@@ -56,7 +55,7 @@ def build_into(
     for key in buffers or {}:
         if key not in known:
             raise ScheduleError(f"no parameter is named {key!r}; {default} has {', '.join(sorted(known))}")
-    return record_into(program, func, buffers or {}, f"{name or default}.", place or Placement(program.cfg))
+    return record_into(program, func, buffers or {}, f"{name or default}.", placement or Placement(program.cfg))
 
 
 def _function(scheduled: Scheduled) -> tuple[PrimFunc, str]:

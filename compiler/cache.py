@@ -28,7 +28,7 @@ def network_file(model: bytes, cfg: Config, contract: str) -> Path:
 
 
 def read(file: Path) -> Executable | None:
-    """The executable in `file`; None where there is none that can be used."""
+    """The executable in `file`; None if there is none that can be used."""
     if not file.is_file():
         return None
     try:

@@ -2,7 +2,7 @@
 
 Run it: python examples/matmul_vthread.py
 
-`y = clip(x @ w.T >> 8)` in int8. The rows of x are shared out to two virtual threads. Both use the same weights,
+`y = clip(x @ w.T >> 8)` in int8. The rows of x are divided between two virtual threads. Both use the same weights,
 which are loaded once; each has its own tile of x on chip. So while the GEMM unit works on the tile of thread 0, the
 load unit may fill that of thread 1, and the other way round: virtual threads are double buffering.
 """
@@ -65,19 +65,19 @@ def schedule(threads: int = THREADS) -> Schedule:
     sch.reorder(thread, steps, k, i, j, bi, bj, ki)
     if threads > 1:
         sch.bind(thread, "vthread.x")
-    # 3. Where things happen: x per step; w once, it does not depend on the thread; the epilogue after all steps.
+    # 3. Loads: x in every step; w once, it does not depend on the thread. The epilogue runs after all steps.
     for name in ("shifted", "low", "clipped", "y"):
         sch.reverse_compute_at(sch.get_sblock(name), thread, preserve_unit_loops=True)
     sch.compute_at(x, steps, preserve_unit_loops=True)
     sch.compute_at(w, thread, preserve_unit_loops=True)
-    # 4. The multiply-accumulates of one entry become the GEMM intrinsic (last: loop handles die here).
+    # 4. The multiply-accumulates of one entry become the GEMM intrinsic (last: loop handles are invalid after it).
     sch.decompose_reduction(acc, steps)
     tensorize_gemm(sch, acc, CFG)
     return sch
 
 
 def may_finish_during(launch: Launch, blocked: int) -> set[int]:
-    """Instructions that the tokens let finish while instruction `blocked` has not finished."""
+    """Instructions that can finish before instruction `blocked` has, by their tokens."""
     isa = Isa(launch.cfg)
     insns = isa.decode(launch.insn)
     queues = {q: [k for k, f in enumerate(insns) if isa.queue(f) == q] for q in Queue}

@@ -4,7 +4,7 @@ Run it: python examples/tune_conv2d.py [folder for the databases]
 
 The cost model chooses a tile in milliseconds, and `Search` times its best few in a second. Here tile sizes, loop order
 and virtual threads are a search space of meta_schedule: for 24 trials they evolve from the cost model's choice, and the
-timing model counts the cycles of each. What was found is read from its database again, run, and compared with numpy.
+timing model counts the cycles of each. The schedule found is read back from its database, run, and compared with numpy.
 """
 
 from __future__ import annotations

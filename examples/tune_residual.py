@@ -44,7 +44,7 @@ def expression():
 
 
 def space(sch: Schedule) -> None:
-    """The schedule; what `sample_*` returns is decided anew in every trial."""
+    """The schedule; `sample_*` returns another decision in every trial."""
     acc = sch.get_sblock("acc")
     x, w = sch.cache_read(acc, 0, INP), sch.cache_read(acc, 1, WGT)
     stages = ("shifted", "added", "positive", "clipped")
@@ -83,7 +83,7 @@ def check(tuned: Tuned) -> None:
 
 
 def main() -> None:
-    """Tune, show what was tried, check."""
+    """Tune, print the trials, check."""
     tuned = tune(expression(), space, CFG, trials=12, seed=1)
     ideal = ROWS * INNER * COLUMNS // CFG.macs_per_cycle
     print(f"cycles of {len(tuned.trials)} programs: {', '.join(f'{n:,}' for n in sorted(tuned.trials))}")

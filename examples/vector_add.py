@@ -26,7 +26,7 @@ def expression():
     shape = (LENGTH // (CFG.lanes), CFG.batch, CFG.block_out)
     a, b = te.placeholder(shape, "int32", "a"), te.placeholder(shape, "int32", "b")
     total = te.compute(shape, lambda *i: a(*i) + b(*i), name="total")
-    # STORE writes the low 8 bits of accumulators, which is what this cast says.
+    # STORE writes the low 8 bits of accumulators, which this cast expresses.
     c = te.compute(shape, lambda *i: total(*i).astype("int8"), name="c")
     return te.create_prim_func([a, b, c])
 
@@ -35,7 +35,7 @@ def schedule() -> Schedule:
     """Tiles of TILE entries: load a, load b, add, store."""
     sch = Schedule(expression())
     total, c = sch.get_sblock("total"), sch.get_sblock("c")
-    # 1. Where tensors live: the sum in the accumulators, and copies of a and b there, too.
+    # 1. Scopes: the sum is in the accumulators, and so are copies of a and b.
     sch.set_scope(total, 0, ACC)
     a, b = sch.cache_read(total, 0, ACC), sch.cache_read(total, 1, ACC)
     # 2. Tiles: one loop over tiles, in which everything for a tile happens.
@@ -55,7 +55,7 @@ def main() -> None:
     program = build(sch, CFG, name="vector_add")
     launch = program.finish()
     print(f"--- {len(launch.insn)} instructions ---")
-    # pop_* waits for a token of a neighbouring queue, push_* gives one: they come from what the instructions touch.
+    # pop_* waits for a token of a neighbouring queue, push_* sends one; the compiler derives both.
     print("\n".join(disassemble(launch)))
 
     rng = np.random.default_rng(0)

@@ -14,21 +14,21 @@ if TYPE_CHECKING:
 
 
 def make_folder(folder: Path) -> None:
-    """Make `folder` where there is none. Raises `FileError` where that fails."""
+    """Create `folder` if it does not exist. Raises `FileError` if that fails."""
     from ...hw.errors import FileError
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise FileError(f"{folder}: cannot be made ({exc.strerror})") from None
+        raise FileError(f"{folder}: cannot create this folder ({exc.strerror})") from None
 
 
 def write_all(
     folder: Path, rows: Sequence[dict[str, Any]], cfg: Config, runs: Sequence[tuple[str, int, Sequence[Event]]]
 ) -> list[str]:
-    """Write what the rows give, and the timeline of `runs`: names, cycles, and what happened in them.
+    """Write the table and plot of `rows`, and the timeline of `runs`, which are (name, cycles, events).
 
-    Returns the paths, all in `folder`, which exists. Raises `FileError` where that fails.
+    Returns the paths, all in `folder`, which must exist. Raises `FileError` if writing fails.
     """
     written = [write_table(folder / "layers.csv", rows)]
     if rows[0]["cycles"] is not None:
@@ -50,7 +50,7 @@ def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
 
 
 def plot_roofline(path: Path, rows: Sequence[dict[str, Any]], cfg: Config) -> Path:
-    """Multiply-accumulates per cycle over those per byte, of layers, under what compute and memory allow."""
+    """Plot each layer's multiply-accumulates per cycle over those per byte, with the limits of compute and memory."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -84,7 +84,7 @@ def plot_roofline(path: Path, rows: Sequence[dict[str, Any]], cfg: Config) -> Pa
 
 
 def write_timeline(path: Path, runs: Sequence[tuple[str, int, Sequence[Event]]]) -> Path:
-    """What every unit does in every cycle, one program after the other; for ui.perfetto.dev."""
+    """Write the activity of every unit in every cycle, program after program, for ui.perfetto.dev."""
     from ...sim.trace import Event, write_chrome
 
     events, now = [], 0

@@ -60,15 +60,15 @@ LAYERS = {name: square(*map(int, extents)) for name, *extents in map(str.split, 
 
 
 def resnet18_layers() -> dict[str, ConvShape]:
-    """C2 to C12: what VTA runs of the network."""
+    """Layers C2 to C12, which VTA offloads."""
     return {name: shape for name, shape in LAYERS.items() if name != "C1"}
 
 
 def layer(name: str) -> ConvShape:
-    """The ResNet-18 layer `name` of C2 to C12. Raises `UnsupportedError` for an unknown one."""
+    """The ResNet-18 layer `name`, one of C2 to C12. Raises `UnsupportedError` for an unknown one."""
     layers = resnet18_layers()
     if name not in layers:
-        raise UnsupportedError(f"unknown layer {name!r}; known are {', '.join(layers)}")
+        raise UnsupportedError(f"unknown layer {name!r}; must be one of {', '.join(layers)}")
     return layers[name]
 
 

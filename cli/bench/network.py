@@ -1,7 +1,7 @@
 """All of ResNet-18, batch 1, layer by layer: schedules, synthetic data and lower bounds, to measure with.
 
-Convolutions are named as in Table 1 of the VTA paper, C2.1, C2.2 and so on where a shape occurs several times; C3,
-which the network lacks, is the paper's. Values are int8. With the extension `requant` every layer is requantised per
+Convolutions are named as in Table 1 of the VTA paper, C2.1, C2.2 and so on where a shape occurs several times; C3
+is in the paper but not in the network. Values are int8. With the extension `requant` every layer is requantised per
 channel by its store; without, convolutions have the epilogue of layers.py, and sums are halved.
 """
 
@@ -77,7 +77,7 @@ def least_bytes(layer: BenchLayer, cfg: Config) -> tuple[int, int]:
         return 2 * stored, stored
     if layer.op == "max_pool":
         return ob * shape.h * shape.w * cfg.out_entry_bytes, stored
-    rows = shape.h if shape.kernel[0] > 1 else oy  # of a kernel of one row only those that it reads
+    rows = shape.h if shape.kernel[0] > 1 else oy  # a kernel of one row skips the rows between strides
     weights = ib * ob * shape.taps * cfg.wgt_entry_bytes
     parameters = ob * cfg.par_entry_bytes if "requant" in cfg.extensions else ob * cfg.acc_entry_bytes
     return ib * rows * shape.w * cfg.inp_entry_bytes + weights + parameters, stored
@@ -89,7 +89,7 @@ def bounds(layer: BenchLayer, cfg: Config) -> dict[str, float]:
 
 
 def work_of(layer: BenchLayer, cfg: Config) -> Work:
-    """What the tile search gets of a convolution or dense layer."""
+    """The `Work` of a convolution or dense layer, for the tile search."""
     plain = "requant" not in cfg.extensions
     return replace(Work.of(layer.shape, cfg), operands=int(plain), alu_ops=len(EPILOGUE) * plain)
 
@@ -107,10 +107,10 @@ def program(layer: BenchLayer, cfg: Config, **tiling: Any) -> Program:
 
 
 def schedule(layer: BenchLayer, cfg: Config, **tiling: Any) -> Schedule:
-    """The `Schedule` of a layer that does not go the way of `operators`."""
+    """The `Schedule` of a layer that `operators` does not build."""
     shape = layer.shape
     if layer.op == "max_pool":
-        value = -128 if "pad_value" in cfg.extensions else 0  # the network pools what is not negative
+        value = -128 if "pad_value" in cfg.extensions else 0  # the pooled values are not negative
         return pool_of(cfg, shape, pad_value=value, **tiling)
     if layer.op == "add":
         entries = -(-shape.o // cfg.block_out) * shape.h * shape.w
@@ -129,15 +129,15 @@ def data(layer: BenchLayer, cfg: Config, seed: int = 0) -> tuple[dict[str, np.nd
 
 
 def convolutions(cfg: Config, **tiling: Any) -> Program:
-    """The 19 offloaded convolutions as one program, each reading what another stored, as in the network without sums.
+    """The 19 offloaded convolutions as one program, each reading the output of another, as in the network without sums.
 
     Inputs are `C2.1.x` and the parameters of each, `NAME.w` and `NAME.q` (or `NAME.b`), outputs `NAME.out`.
     """
-    program, place = Program(cfg, "convolutions"), Placement(cfg)
+    program, placement = Program(cfg, "convolutions"), Placement(cfg)
     outputs: dict[str, Buffer] = {}
     for layer, source in _chain():
         given = {"x": outputs[source]} if source else {}
-        found = build_into(program, schedule(layer, cfg, **tiling), given, place, name=layer.name)
+        found = build_into(program, schedule(layer, cfg, **tiling), given, placement, name=layer.name)
         outputs[layer.name] = found["out"]
     return program
 
@@ -150,7 +150,7 @@ def _chain() -> list[tuple[BenchLayer, str | None]]:
         if layer.op == "add":
             block = last  # where the next block begins
         if is_offloaded(layer):
-            beside = layer.shape.taps == 1  # on the way past the block's other two
+            beside = layer.shape.taps == 1  # the shortcut, beside the block's other two
             pairs.append((layer, block if beside else last))
             last = last if beside else layer.name
     return pairs

@@ -1,4 +1,4 @@
-"""Layers of ResNet-18 that go the way of a network's operators: the first convolution, the maximum and the sums.
+"""Layers of ResNet-18 that are lowered as a network's operators: the first convolution, the maximum and the sums.
 
 Where a configuration has the extensions, they are recorded by compiler/accelerator/direct/: the first convolution reads
 an image that the host has laid out (folded_conv.py), the multiplier array sorts what the maximum compares (max_pool.py)

@@ -1,4 +1,4 @@
-"""`tilewright bench resnet18`: cycles of every layer, against what bounds it and against VTA."""
+"""`tilewright bench resnet18`: cycles of every layer, compared with its bounds and with VTA."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ...sim.trace import Event
     from .layers import BenchLayer
 
-SHRUNK = 8  # the comparison of tilings is made with buffers of this part of their size, too
-MOSTLY = 0.5  # of the cycles of its loads a tile counts as loaded beside GEMM
+SHRUNK = 8  # `--compare tilings` also divides the buffers by this
+MOSTLY = 0.5  # share of load cycles under GEMM from which a tile counts as hidden
 _MHZ = 100  # of the PYNQ-Z1, which the published milliseconds are for
 
 
@@ -41,7 +41,7 @@ def run(
     known = {layer.name: layer for layer in layers()}
     for name in names:
         if name not in known:
-            raise UnsupportedError(f"unknown layer {name!r}; known are {', '.join(known)}")
+            raise UnsupportedError(f"unknown layer {name!r}; must be one of {', '.join(known)}")
     if out is not None:  # before minutes of work
         make_folder(Path(out))
     chosen = [known[name] for name in names] or list(known.values())
@@ -65,7 +65,7 @@ def run(
 
 
 class _Resnet18Bench:
-    """Measures layers and keeps what was found: `rows`, JSON-ready, and of each shape what happened when, `runs`."""
+    """Measures layers and keeps the results: `rows`, ready for JSON, and the events of each shape, `runs`."""
 
     def __init__(self, cfg: Config, device: str, options: dict[str, Any], compare: tuple[str, ...]):
         from ...runtime.device import open_device
@@ -102,14 +102,14 @@ class _Resnet18Bench:
             "roofline_of": max(limits, key=lambda name: limits[name]),
             "vta_cycles": None,
         }
-        if layer.shape_name in VTA_MS and not self.skip:  # what takes no time here took some there
+        if layer.shape_name in VTA_MS and not self.skip:  # VTA's times include what --skip leaves out
             row["vta_cycles"] = round(VTA_MS[layer.shape_name] * 1000 * _MHZ)
         if self.clocked:
             row |= _rates(row) | self._watched(layer, program, row["cycles"]) | self._compared(layer)
         return row
 
     def _watched(self, layer: BenchLayer, program: Program, cycles: int) -> dict[str, Any]:
-        """How far loads of inputs and weights overlap GEMM: as the circuit has it, or as the timing model does."""
+        """Overlap of the loads of inputs and weights with GEMM, from the circuit or the timing model."""
         from ...hw.isa import Isa
         from ...sim.rtl import RtlDevice
         from ...sim.rtl.watch import tiles
@@ -158,7 +158,7 @@ class _Resnet18Bench:
         return found
 
     def _cycles(self, layer: BenchLayer, cfg: Config, *, largest: bool = False, **tiling: Any) -> int | None:
-        """Cycles of another program of the layer, by timing alone; None where it does not fit."""
+        """Cycles of another program of the layer, by the timing model; None if it does not fit."""
         from ...compiler.schedule.tiling import largest_tile
         from ...hw.errors import CapacityError
         from ...sim.timing import predict
@@ -172,7 +172,7 @@ class _Resnet18Bench:
             return None
 
     def one_program(self, apart: dict[str, Any]) -> dict[str, Any]:
-        """The convolutions that VTA runs as a single program; `apart` are the sums of what each took alone."""
+        """The convolutions that VTA runs as a single program; `apart` are the sums of their separate runs."""
         import numpy as np
 
         from ...runtime import loader
@@ -215,7 +215,7 @@ def _rates(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loads_beside_gemm(program: Program, timing: Timing) -> float | None:
-    """The part of the transfers of inputs and weights during which a GEMM runs, by the timing model."""
+    """Share of the transfers of inputs and weights during which a GEMM runs, by the timing model."""
     import numpy as np
 
     from ...hw.isa import Isa
@@ -317,7 +317,7 @@ def _plain_table(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[objec
 
 
 def _comparison(rows: list[dict[str, Any]], columns: dict[str, str]) -> tuple[list[str], list[list[object]]]:
-    """Cycles in the columns, and how many times the first takes the last."""
+    """Cycles in the columns, and the ratio of the last to the first."""
     keys = ["cycles", *columns] if len(columns) == 1 else list(columns)
     names = ["cycles", *columns.values()] if len(columns) == 1 else list(columns.values())
     cells = []

@@ -1,4 +1,4 @@
-"""What `tilewright bench` says of layers in JSON, of whichever workload: one document, one set of keys."""
+"""The JSON document of `tilewright bench`: one set of keys for every workload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def facts(workload: str, cfg: Config, device: str, skip: Iterable[str] = ()) -> dict[str, Any]:
-    """What was measured: `workload` on `device`, as the document begins."""
+    """The head of the document: `workload` on `device`."""
     from ...sim.dram import ZYNQ_HP
 
     found = {"workload": workload, "config": cfg.name, "dram": ZYNQ_HP.name, "device": device}
@@ -21,7 +21,7 @@ def facts(workload: str, cfg: Config, device: str, skip: Iterable[str] = ()) -> 
 
 
 def row(cfg: Config, stats: Stats, *, macs: int, instructions: int, exact: bool) -> dict[str, Any]:
-    """What every layer's row says behind its `name` and `op`.
+    """The keys of a layer's row after its `name` and `op`.
 
     `cycles` is None on a device without a clock, and so are the rates. `gemm_busy` and `other_busy` are the cycles that
     products of tiles, and ALU and depthwise micro-ops, take at one per cycle; `ideal` those of the layer's own `macs`.
@@ -42,7 +42,7 @@ def row(cfg: Config, stats: Stats, *, macs: int, instructions: int, exact: bool)
 
 
 def rates(row: dict[str, Any]) -> dict[str, float | None]:
-    """Per cycle of `row`, a layer's or a sum: the part that `ideal` is, and bytes moved."""
+    """Utilisation and bytes per cycle of `row`, that of a layer or a sum."""
     cycles, moved = row["cycles"], row["load_bytes"] + row["store_bytes"]
     if not cycles:
         return {"utilisation": None, "bytes_per_cycle": None}

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RESNET = [f"C{k}" for k in range(2, 13)]
 RANKED = ("C3", "C5", "C8", "C11", "fc")  # layers that the circuit's simulation runs in a moment
 RUNS = 5  # of the timing model, whose speed is measured
-MOST_TILES = 300  # of a random tiling
+MOST_TILES = 300  # in a random tiling
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ class TimedProgram:
 
     @property
     def error(self) -> float:
-        """Of the model, as a share of the circuit's cycles."""
+        """Error of the model, as a share of the circuit's cycles."""
         return self.timing / self.rtl - 1
 
 
 @click.command()
-@click.option("--seed", default=0, show_default=True, help="Of tilings and programs.")
-@click.option("--tilings", default=30, show_default=True, type=click.IntRange(3), help="Of each of five layers.")
-@click.option("--programs", default=50, show_default=True, type=click.IntRange(1), help="Random ones, per preset.")
+@click.option("--seed", default=0, show_default=True, help="Seed of tilings and programs.")
+@click.option("--tilings", default=30, show_default=True, type=click.IntRange(3), help="Tilings per layer, of five.")
+@click.option("--programs", default=50, show_default=True, type=click.IntRange(1), help="Random programs per preset.")
 @json_option
 def command(seed: int, tilings: int, programs: int, as_json: bool) -> int:
     """Compare predicted with simulated cycles: ResNet-18, small networks' layers, random tilings and programs.
@@ -133,7 +133,7 @@ class _TimingBench:
             self.rows.append(TimedProgram("random programs", str(k), cfg.name, insns, got, expected, 0.0))
 
     def summary(self, seed: int) -> dict[str, Any]:
-        """What the exit status says, and by group."""
+        """The figures that decide the exit status, and those by group."""
         ranks = {name: _spearman([r for r in self.rows if r.group == f"tilings of {name}"]) for name in RANKED}
         errors = [abs(row.error) for row in self.rows]
         speeds = {}
@@ -237,7 +237,7 @@ def _tilings(name: str, cfg: Config, seed: int, count: int) -> Iterator[tuple[st
 
 
 def _random_tile(work: Any, rng: np.random.Generator) -> Any:
-    """A tile with at most `MOST_TILES` like it in the layer, or None."""
+    """A tile of which the layer has at most `MOST_TILES`, or None."""
     from ...compiler.tile import ORDERS, OUTPUT_DIMS, Tile
 
     sizes, tiles = {}, 1

@@ -1,4 +1,4 @@
-"""`tilewright bench`: the speed of the behavioural model and where its time goes, or the cycles of the circuit."""
+"""`tilewright bench`: speed and profile of the behavioural model, or cycles of the circuit."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def command(
 
     A layer is compiled once. The behavioural model replays the recorded program, and the time is the best of 5
     replays, without compiling and without moving data in and out. The circuit (`--on rtl`) runs it once: its cycles,
-    and the share of them in which all multipliers do useful work. `exact` says whether every output equals a numpy
-    computation that cannot round. The exit status is 0 only if all are.
+    and the share of them in which all multipliers do useful work. `exact` is true if every output equals an exact
+    computation in numpy. The exit status is 0 only if all are.
 
     `bench resnet18` measures all layers of the network instead, requantised, `--on timing` or `--on rtl`: cycles,
     utilisation, what bounds the layer, the roofline (GEMM, loads and stores at full speed, each tensor moved once), and
-    what is published of VTA. `--compare` adds what the same circuit needs with other schedules, by the timing model.
+    VTA's published times. `--compare` adds the cycles of other schedules on the same circuit, by the timing model.
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
@@ -80,7 +80,7 @@ def command(
 
         return run(layers, cfg, device, options, compare, out, as_json)
     if compare or out:
-        raise click.UsageError("--compare and --out go with a workload: tilewright bench resnet18")
+        raise click.UsageError("--compare and --out need a workload: tilewright bench resnet18")
     names = list(layers) or list(resnet18_layers())
     rows, profile = [], dict.fromkeys([*PARTS, REST], 0.0)
     with report.progress("compiling and running", len(names)) as advance:
@@ -107,14 +107,14 @@ def command(
 
 
 def _measure(name: str, cfg: Config, device: str, options: dict[str, object]) -> tuple[dict, Callable[[], Stats]]:
-    """(the layer's row, once it is compiled, run and checked; what runs it again)."""
+    """Compile, run and check a layer: (its row, a function that runs it again)."""
     import numpy as np
 
     from .layers import build_layer, layer, layer_data
 
     launch = build_layer(name, cfg).finish()
     inputs, expected = layer_data(name, cfg)
-    replay, read = _place(launch, inputs, device, options)
+    replay, read = _prepared(launch, inputs, device, options)
     stats, seconds = None, []
     for _ in range(RUNS if device == "model" else 1):
         start = time.perf_counter()
@@ -184,7 +184,7 @@ def _clocked_cells(row: dict) -> dict[str, object]:
     }
 
 
-def _place(
+def _prepared(
     launch: Launch, inputs: dict[str, np.ndarray], on: str, options: dict[str, object]
 ) -> tuple[Callable[[], Stats], Callable[[], np.ndarray]]:
     """(replays `launch` on the device `on`, which holds it and its inputs; reads its output `out`)."""

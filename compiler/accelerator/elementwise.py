@@ -68,7 +68,7 @@ def concatenate(rec: Recording, op: g.Concat) -> None:
         if isinstance(source, Region) and (source.whole, source.start) == (part.whole, part.start):
             continue
         copy = elementwise(rec.cfg, entries(rec, t), [], dtype="int8")
-        build_into(rec.program, copy, {"x": source, "out": part}, rec.place, name=f"{op.name}.{k}")
+        build_into(rec.program, copy, {"x": source, "out": part}, rec.placement, name=f"{op.name}.{k}")
 
 
 def _chain(operand: OperandForm, scale: str) -> list[Stage]:

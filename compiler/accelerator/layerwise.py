@@ -27,7 +27,7 @@ from ..target.steps import Steps
 
 
 def refusal(op: g.Operator, cfg: Config) -> str:
-    """Why `cfg` cannot run the layer; empty where it can."""
+    """Why `cfg` cannot run the layer; empty if it can."""
     if isinstance(op, g.QConv2d) and op.groups > 1:
         return f"it has {op.groups} groups"
     if cfg.inp_bits < 8 or cfg.out_bits < 8:

@@ -44,7 +44,7 @@ class Accelerator(ExecModule):
         self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
 
     def refusal(self, op: g.Operator) -> str:
-        """Why the module cannot run the operator; empty where it can."""
+        """Why the module cannot run the operator; empty if it can."""
         if is_view(op):
             return ""
         checks = {g.QConv2d: _refuses_conv, g.Binary: _refuses_binary, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
@@ -144,7 +144,7 @@ class LayerAccelerator(ExecModule):
         self.patterns = tuple(Pattern(k.__name__, (k,), self.refusal) for k in (g.QConv2d, g.QDense))
 
     def refusal(self, op: g.Operator) -> str:
-        """Why the module cannot run the layer; empty where it can."""
+        """Why the module cannot run the layer; empty if it can."""
         return layerwise.refusal(op, self.cfg)
 
     def seconds(self, ops: Sequence[g.Operator]) -> float:

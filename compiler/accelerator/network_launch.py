@@ -85,7 +85,7 @@ class NetworkLaunch:
         blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in}
         buffer = self.rec.buffer(t.name, shape, kind="input")
         self.bind[buffer.name] = self.steps.host(f"{t.name}.pack", "pack", blocks, [t.name], shape)
-        self._place(t.name, buffer)
+        self._bind_views(t.name, buffer)
 
     def _outputs(self) -> None:
         out = {self.base[t.name] for t in self.wanted}
@@ -96,19 +96,19 @@ class NetworkLaunch:
                 buffer = self.rec.buffer(t.name, shape, kind="output")
                 self.bind[buffer.name] = self.steps.declare(f"{t.name}.packed", shape, "int8")
                 self.packed[t.name] = self.bind[buffer.name]
-                self._place(t.name, buffer)
+                self._bind_views(t.name, buffer)
 
     def _arena(self) -> None:
         arena = arena_plan(self.steps.graph, self.ops, self.cfg)
         if arena.buffers:
             whole = self.rec.buffer("arena", (arena.nbytes,), kind="temp")
             for b in arena.buffers:
-                self._place(b.name, Region(b.name, (b.nbytes,), whole=whole, start=arena.addresses[b.name]))
+                self._bind_views(b.name, Region(b.name, (b.nbytes,), whole=whole, start=arena.addresses[b.name]))
         tensors = {op.output.name: op.output for op in self.work}
         for name, (concat, channel) in reversed(members(self.steps.graph, self.ops).items()):
-            self._place(name, self.rec.part(concat.output, tensors[name], channel))
+            self._bind_views(name, self.rec.part(concat.output, tensors[name], channel))
 
-    def _place(self, name: str, buffer: Buffer) -> None:
+    def _bind_views(self, name: str, buffer: Buffer) -> None:
         """`buffer` is the tensor `name`, and every view of it."""
         for other, base in self.base.items():
             if base == name:

@@ -32,7 +32,7 @@ class Recording:
 
     def __init__(self, cfg: Config, contract: str, name: str):
         self.cfg, self.contract = cfg, contract
-        self.program, self.place = Program(cfg, name), Placement(cfg)
+        self.program, self.placement = Program(cfg, name), Placement(cfg)
         self.activations: dict[str, Buffer] = {}
         self.folded: dict[str, tuple[Fold, Buffer]] = {}
 
@@ -74,7 +74,7 @@ class Recording:
     def append(self, op: g.Operator, scheduled: Scheduled, buffers: Mapping[str, Buffer]) -> None:
         """Append what computes `op`; its output is parameter `out`."""
         out = {"out": self.activations[op.output.name]}
-        build_into(self.program, scheduled, {**buffers, **out}, self.place, name=op.name)
+        build_into(self.program, scheduled, {**buffers, **out}, self.placement, name=op.name)
 
 
 def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:

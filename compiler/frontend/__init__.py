@@ -26,5 +26,5 @@ def import_model(path: str | Path) -> Graph:
 
         return import_tflite(path)
     if suffix != ".onnx":
-        raise UnsupportedError(f"{path}: unknown kind of network; known are .tflite, .onnx and .pt2")
+        raise UnsupportedError(f"{path}: unknown kind of network; must be one of .tflite, .onnx and .pt2")
     return import_onnx(path)

@@ -44,7 +44,7 @@ OPERATORS = frozenset((*_COMPUTE, *_MOVES, *_CLAMPS, "Constant", "QuantizeLinear
 def import_onnx(path: str | Path) -> Graph:
     """The graph of the QDQ ONNX file at `path`; a batch dimension that is left open becomes 1.
 
-    Raises `FileError` where the file is missing, damaged or inconsistent, `UnsupportedError` that lists every node
+    Raises `FileError` if the file is missing, damaged or inconsistent, `UnsupportedError` that lists every node
     that this version cannot compile.
     """
     model = _read(path)
@@ -172,7 +172,7 @@ class _ModelFacts:
         return node.op_type in ("DequantizeLinear", "QuantizeLinear")
 
     def refusal(self, node: NodeProto) -> str:
-        """Why the node cannot be compiled; empty where it can."""
+        """Why the node cannot be compiled; empty if it can."""
         if node.domain not in ("", "ai.onnx"):
             return f"of domain {node.domain!r} is not supported"
         if node.op_type not in OPERATORS:

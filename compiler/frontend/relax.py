@@ -318,7 +318,7 @@ class RelaxImporter:
 
 
 def kind_of(value: Any) -> str:
-    """The name of the Relax operator that `value` calls, or of the function in TIR; empty where it calls none."""
+    """The name of the Relax operator that `value` calls, or of the function in TIR; empty if it calls none."""
     if not isinstance(value, ir.Call):
         return ""
     name = getattr(value.op, "name", "")

@@ -107,7 +107,7 @@ def _weights(match: Any, node: str, channel: int) -> tuple[np.ndarray, np.ndarra
 def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
     """int32 biases in units of `scales`, float64 (O,), those of the accumulators.
 
-    Raises `InputError` where one does not fit.
+    Raises `InputError` if one does not fit.
     """
     if _BIASED not in match:
         return np.zeros(len(scales), np.int32)
@@ -131,7 +131,7 @@ def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
 
 
 def check_range(op: g.Operator, node: str) -> None:
-    """Raise `InputError` where the operator's integers can leave int32 before they are scaled down.
+    """Raise `InputError` if the operator's integers can leave int32 before they are scaled down.
 
     The rounding contracts shift an accumulator left, in int32, by the exponent of a scale of 1 or more.
     """

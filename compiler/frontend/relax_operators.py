@@ -25,7 +25,7 @@ SOFTMAX_SCALE, SOFTMAX_ZERO = 1 / 256, -128  # of the fixed-point softmax
 
 
 def _operands(imp: RelaxImporter, result: Result) -> list[g.Tensor] | None:
-    """The int8 tensors behind the call's operands; None where one has a problem that is reported further up."""
+    """The int8 tensors behind the call's operands; None if one has a problem that is reported further up."""
     call = result.call
     found = [imp.operand(arg) for arg in (call.args[0].fields if hasattr(call.args[0], "fields") else call.args)]
     return None if None in found else [t for t in found if t is not None]

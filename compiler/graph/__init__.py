@@ -74,7 +74,7 @@ __all__ = [
 class Graph:
     """A network: operators in an order in which they can run.
 
-    Raises `InputError` where a tensor is used before something produces it, or a name is used twice.
+    Raises `InputError` if a tensor is used before something produces it, or a name is used twice.
     """
 
     name: str

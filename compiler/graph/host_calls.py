@@ -35,7 +35,7 @@ def host_calls(op: g.Operator, contract: str) -> list[HostCall]:
     """The calls that compute `op` one after the other, each on the result of the one before it.
 
     The first takes the operator's inputs, constant ones included. A convolution or dense layer is two calls: the int32
-    accumulators, and their requantisation. Raises `UnsupportedError` where there is no kernel.
+    accumulators, and their requantisation. Raises `UnsupportedError` if there is no kernel.
     """
     for kind, make in _MAKERS.items():
         if isinstance(op, kind):

@@ -178,7 +178,7 @@ def _digits(value: int, count: int) -> tuple[int, ...]:
 def weighted_form(op: Add) -> WeightedSum | None:
     """Weights of int8 digits whose sum gives a sum's or difference's result for all 65,536 pairs of operands.
 
-    None where none is found.
+    None if none is found.
     """
     x, y = op.inputs
     points, scales = (x.zero_point, y.zero_point, op.output.zero_point), (x.scale, y.scale, op.output.scale)

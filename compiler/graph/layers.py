@@ -30,7 +30,7 @@ class Linear(Operator):
     high: int = 127
 
     def check(self) -> None:
-        """Raise `InputError` where weights, scales and biases do not fit together."""
+        """Raise `InputError` if weights, scales and biases do not fit together."""
         channels = self.weight.shape[0]
         self.expect("the weights' dtype", str(self.weight.dtype), "int8")
         self.expect("the biases' dtype", str(self.bias.dtype), "int32")
@@ -74,7 +74,7 @@ class QConv2d(Linear):
     groups: int = 1
 
     def check(self) -> None:
-        """Raise `InputError` where the shapes do not fit together."""
+        """Raise `InputError` if the shapes do not fit together."""
         super().check()
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (4, 4))
         n, c, *_ = self.x.shape
@@ -113,7 +113,7 @@ class QConvTranspose2d(Linear):
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def check(self) -> None:
-        """Raise `InputError` where the shapes do not fit together."""
+        """Raise `InputError` if the shapes do not fit together."""
         super().check()
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (4, 4))
         n, c, *size = self.x.shape
@@ -141,7 +141,7 @@ class QDense(Linear):
     float32_scale: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` where the shapes do not fit together."""
+        """Raise `InputError` if the shapes do not fit together."""
         super().check()
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (2, 2))
         self.expect("the number of input features", self.weight.shape[1], self.x.shape[1])

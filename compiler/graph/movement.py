@@ -13,7 +13,7 @@ class Movement(Operator):
     """What copies elements without changing them: scale and zero point stay, float32 stays float32."""
 
     def check(self) -> None:
-        """Raise `InputError` where scales differ."""
+        """Raise `InputError` if scales differ."""
         self.expect_same_scale()
 
 
@@ -22,7 +22,7 @@ class Reshape(Movement):
     """The same elements in another shape (also what ONNX calls Flatten)."""
 
     def check(self) -> None:
-        """Raise `InputError` where element counts or scales differ."""
+        """Raise `InputError` if element counts or scales differ."""
         self.expect("the number of elements", math.prod(self.output.shape), math.prod(self.x.shape))
         super().check()
 
@@ -39,7 +39,7 @@ class Transpose(Movement):
     relayout: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` where the shapes do not fit together."""
+        """Raise `InputError` if the shapes do not fit together."""
         super().check()
         self.expect("the axes, sorted,", sorted(self.axes), list(range(len(self.x.shape))))
         self.expect("the output's shape", self.output.shape, tuple(self.x.shape[k] for k in self.axes))
@@ -52,7 +52,7 @@ class Concat(Movement):
     axis: int
 
     def check(self) -> None:
-        """Raise `InputError` where shapes or scales do not fit together."""
+        """Raise `InputError` if shapes or scales do not fit together."""
         super().check()
         shapes = {t.shape[: self.axis] + t.shape[self.axis + 1 :] for t in (*self.inputs, self.output)}
         self.expect("the number of different shapes around the axis", len(shapes), 1)
@@ -68,7 +68,7 @@ class Pad(Movement):
     value: int
 
     def check(self) -> None:
-        """Raise `InputError` where the shapes do not fit together."""
+        """Raise `InputError` if the shapes do not fit together."""
         super().check()
         self.expect("the number of dimensions of the padding", len(self.pads), len(self.x.shape))
         self.expect("the smallest padding", min(0, *(n for pair in self.pads for n in pair)), 0)
@@ -85,7 +85,7 @@ class StridedSlice(Movement):
     strides: tuple[int, ...]
 
     def check(self) -> None:
-        """Raise `InputError` where an element lies outside the input."""
+        """Raise `InputError` if an element lies outside the input."""
         super().check()
         rank = len(self.x.shape)
         self.expect("the ranks", (len(self.begin), len(self.strides), len(self.output.shape)), (rank,) * 3)

@@ -75,7 +75,7 @@ class Operator:
         return 0
 
     def check(self) -> None:
-        """Raise `InputError` where parameters and shapes do not fit together."""
+        """Raise `InputError` if parameters and shapes do not fit together."""
 
     def expect(self, what: str, value: object, allowed: object) -> None:
         """Raise `InputError` unless `value` equals `allowed`."""
@@ -92,7 +92,7 @@ class Operator:
             raise InputError(f"{type(self).__name__} {self.name!r}: clamp {low}..{high} is not within int8")
 
     def expect_same_scale(self) -> None:
-        """Raise `InputError` where an input is not quantised as the output is."""
+        """Raise `InputError` if an input is not quantised as the output is."""
         for t in self.inputs:
             facts = [(t.dtype, t.scale, t.zero_point) for t in (self.output, t)]
             self.expect("the output's quantisation (dtype, scale, zero point)", facts[0], facts[1])
@@ -179,7 +179,7 @@ class Binary(Operator):
     high: int = 127
 
     def check(self) -> None:
-        """Raise `InputError` where the shapes do not broadcast to the output's."""
+        """Raise `InputError` if the shapes do not broadcast to the output's."""
         self.expect("the number of operands", len(self.inputs), 2)
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
@@ -245,7 +245,7 @@ class Softmax(Operator):
     beta: float = 1.0
 
     def check(self) -> None:
-        """Raise `InputError` where the output is quantised otherwise, or there is no such axis."""
+        """Raise `InputError` if the output is quantised otherwise, or there is no such axis."""
         self.expect_int8()
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))

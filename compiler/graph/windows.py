@@ -26,7 +26,7 @@ class Pool(Operator):
     high: int = 127
 
     def check(self) -> None:
-        """Raise `InputError` where the shapes do not fit together."""
+        """Raise `InputError` if the shapes do not fit together."""
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
         self.expect("the number of dimensions", len(self.x.shape), 4)
@@ -44,7 +44,7 @@ class MaxPool(Pool):
     """The largest element of each window; padding never wins. Scale and zero point stay."""
 
     def check(self) -> None:
-        """Raise `InputError` where shapes or scales do not fit together."""
+        """Raise `InputError` if shapes or scales do not fit together."""
         super().check()
         self.expect_same_scale()
 
@@ -55,7 +55,7 @@ class AveragePool(Pool):
     `clamp(y.zero_point + R(sum(x - x.zero_point)))`, R by `x.scale / (y.scale * window size)`."""
 
     def check(self) -> None:
-        """Raise `InputError` where the shapes do not fit together, or there is padding."""
+        """Raise `InputError` if the shapes do not fit together, or there is padding."""
         super().check()
         self.expect("the padding", self.pads, (0, 0, 0, 0))
 
@@ -74,7 +74,7 @@ class ExactAveragePool(Pool):
     """
 
     def check(self) -> None:
-        """Raise `InputError` where shapes or scales do not fit together."""
+        """Raise `InputError` if shapes or scales do not fit together."""
         super().check()
         self.expect_same_scale()
 
@@ -89,7 +89,7 @@ class Mean(Operator):
     axes: tuple[int, ...]
 
     def check(self) -> None:
-        """Raise `InputError` where the shapes do not fit together."""
+        """Raise `InputError` if the shapes do not fit together."""
         self.expect_int8()
         shape = self.x.shape
         kept = tuple(1 if k in self.axes else n for k, n in enumerate(shape))

@@ -16,7 +16,7 @@ _THICKNESS, _PER_LETTER = (0.012, 0.02), (0.0055, 0.009)
 def draw(plan: Plan, path: str | Path, title: str = "") -> None:
     """Write the picture, PNG or SVG by the ending of `path`, whole or not at all.
 
-    Raises `UnsupportedError` for other endings and where matplotlib is missing, `FileError` where the file cannot be
+    Raises `UnsupportedError` for other endings and where matplotlib is missing, `FileError` if the file cannot be
     written.
     """
     kind = Path(path).suffix.lower().removeprefix(".")

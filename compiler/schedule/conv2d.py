@@ -41,7 +41,7 @@ def conv2d(
     Parameters of the program, packed as in runtime/layout.py: inputs `x` (activations), `w` (weights), each
     epilogue name (bias); outputs `out`, or `OUT0` to `OUT3` (lowest byte first) with blocks of `block_out`.
 
-    Raises `ScheduleError` for an impossible shape, epilogue or tile, `CapacityError` where no tile fits.
+    Raises `ScheduleError` for an impossible shape, epilogue or tile, `CapacityError` if no tile fits.
     """
     shape = ConvShape(n, ci, h, w, co, (kh, kw), stride, pad, dilation)
     return conv2d_of(cfg, shape, **options)

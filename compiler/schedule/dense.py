@@ -33,7 +33,7 @@ def dense(cfg: Config, n: int, ci: int, co: int, **options: Unpack[Options]) -> 
     weights), each epilogue name (bias); outputs `out`, or `OUT0` to `OUT3` (lowest byte first) with blocks of
     `block_out`. `n`, `ci` and `co` need not be multiples of the blocks.
 
-    Raises `ScheduleError` for an impossible epilogue or tile, `CapacityError` where no tile fits.
+    Raises `ScheduleError` for an impossible epilogue or tile, `CapacityError` if no tile fits.
     """
     return dense_of(cfg, ConvShape(n, ci, 1, 1, co), **options)
 

@@ -47,7 +47,7 @@ def elementwise(
     requantised). `tile` is the number of entries per tile, not necessarily a divisor (default: what `search` finds, or
     what costs least).
 
-    Raises `ScheduleError` for an impossible chain or tile, `CapacityError` where no tile fits.
+    Raises `ScheduleError` for an impossible chain or tile, `CapacityError` if no tile fits.
     """
     stages = [*(stage for each in operands.values() for stage in each), *chain]
     for each in (*operands.values(), chain):

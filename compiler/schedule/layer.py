@@ -30,20 +30,20 @@ class Layer:
     arrange: Callable[[Schedule, Tile], None]
 
     def best(self, vthreads: int) -> Tile:
-        """The tile to use without a search. Raises `CapacityError` where none fits."""
+        """The tile to use without a search. Raises `CapacityError` if none fits."""
         return best_tile(self.work, self.cfg, vthreads)
 
     def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
         """Tiles that fit with `vthreads` virtual threads, or as many as there is room for, and their estimated cycles.
 
-        The cheapest come first. Raises `CapacityError` where no tile fits.
+        The cheapest come first. Raises `CapacityError` if no tile fits.
         """
         return ranked_tiles(self.work, self.cfg, vthreads)
 
     def promising(self, vthreads: int, count: int) -> list[Tile]:
         """The `count` cheapest tiles, no two alike in extents and threads, `best` and the largest.
 
-        Raises `CapacityError` where no tile fits.
+        Raises `CapacityError` if no tile fits.
         """
         others = self.best(vthreads), largest_tile(self.work, self.cfg, vthreads)
         return list(dict.fromkeys([*best_tiles(self.work, self.cfg, vthreads, count), *others]))
@@ -54,7 +54,7 @@ class Layer:
         """The schedule for `tile`, with `vthreads` where both are given.
 
         Without a tile it is the one that `search` finds for at most `vthreads` virtual threads (default 2), or that
-        costs least. Raises `CapacityError` where no tile fits, `ScheduleError` for an impossible one.
+        costs least. Raises `CapacityError` if no tile fits, `ScheduleError` for an impossible one.
         """
         if tile is None:
             threads = 2 if vthreads is None else vthreads
@@ -139,7 +139,7 @@ class TileSearch(Protocol):
 def layer_of(ready: Callable[..., Schedule], *args, **kwargs) -> Layer:
     """The layer that a ready schedule makes of these arguments: `layer_of(conv2d, config, 1, 56, 56, 64, 64, 3, 3)`.
 
-    Raises what `ready` raises, and `ScheduleError` where a tile is given.
+    Raises what `ready` raises, and `ScheduleError` if a tile is given.
     """
     asked = _Asked()
     ready(*args, **kwargs, search=asked)

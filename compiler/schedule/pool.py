@@ -51,7 +51,7 @@ def pool(
     Parameters of the program, packed as in runtime/layout.py with blocks of `block_out`: input `x`, each epilogue
     name, outputs `out` or `OUT0` to `OUT3`. Loads int8 into accumulators, so it needs the extension `acc8`.
 
-    Raises `ScheduleError` for an impossible shape, kind or tile, `CapacityError` where no tile fits.
+    Raises `ScheduleError` for an impossible shape, kind or tile, `CapacityError` if no tile fits.
     """
     shape = ConvShape(n, c, h, w, c, (kh, kw), stride, pad, groups=c)
     return pool_of(cfg, shape, kind=kind, pad_value=pad_value, **options)

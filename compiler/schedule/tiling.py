@@ -26,7 +26,7 @@ SLACK = 0.002  # among tiles this close to the best in cycles the number of inst
 def best_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
     """The cheapest tile that fits `cfg`, with at most `vthreads` virtual threads.
 
-    Of tiles that cost almost the same the one with the fewest instructions. Raises `CapacityError` where not even the
+    Of tiles that cost almost the same the one with the fewest instructions. Raises `CapacityError` if not even the
     smallest tile fits.
     """
     cycles, instructions, tile_at = _ranked(work, cfg, vthreads)
@@ -36,7 +36,7 @@ def best_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
 def best_tiles(work: Work, cfg: Config, vthreads: int, count: int) -> list[Tile]:
     """Up to `count` tiles that fit, the cheapest first, no two alike in extents and threads.
 
-    Raises `CapacityError` where not even the smallest tile fits.
+    Raises `CapacityError` if not even the smallest tile fits.
     """
     found: dict[tuple, Tile] = {}
     for tile, _ in ranked_tiles(work, cfg, vthreads):
@@ -50,7 +50,7 @@ def best_tiles(work: Work, cfg: Config, vthreads: int, count: int) -> list[Tile]
 def ranked_tiles(work: Work, cfg: Config, vthreads: int) -> Iterator[tuple[Tile, float]]:
     """Every tile that fits with `vthreads` virtual threads, or as many as there is room for, and its estimated cycles.
 
-    The cheapest come first. Raises `CapacityError` where not even the smallest tile fits.
+    The cheapest come first. Raises `CapacityError` if not even the smallest tile fits.
     """
     cycles, instructions, tile_at = _ranked(work, cfg, vthreads)
     for k in np.lexsort((instructions, cycles)).tolist():
@@ -62,7 +62,7 @@ def ranked_tiles(work: Work, cfg: Config, vthreads: int) -> Iterator[tuple[Tile,
 def largest_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
     """The tile of a simple heuristic, to compare with: shrink the longest extent by its smallest factor until it fits.
 
-    Raises `CapacityError` where not even the smallest tile fits.
+    Raises `CapacityError` if not even the smallest tile fits.
     """
     for threads in range(Tile(vthreads=vthreads).checked().vthreads, 0, -1):
         for thread in ("co", "oy", "ox", "n"):
@@ -181,7 +181,7 @@ class _Candidates:
         return replace(self.tile, **{d: int(sizes[k]) for d, sizes in self.t.items()}, **slots)
 
     def estimate(self) -> tuple[np.ndarray, np.ndarray]:
-        """(cycles, infinite where the tile does not fit; instructions)."""
+        """(cycles, infinite if the tile does not fit; instructions)."""
         work, t = self.work, self.t
         inp_loads = t["n"] * t[self.channels]
         stores = work.planes * t["n"] * np.where(self.full_row, 1, t["co"])

@@ -28,7 +28,7 @@ class Choice:
 
     @property
     def runner_up(self) -> str | None:
-        """The module that would have been next; None where no other can run the operators."""
+        """The module that would have been next; None if no other can run the operators."""
         others = sorted((s, name) for name, s in self.seconds.items() if name != self.module.name)
         return others[0][1] if others else None
 

@@ -24,7 +24,7 @@ def _runs(*ops: g.Operator) -> str:
 class Pattern:
     """A chain of operators, each the only reader of the one before it, that a module runs as one.
 
-    `refusal` gets the operators and says why the module cannot run them; empty where it can.
+    `refusal` gets the operators and says why the module cannot run them; empty if it can.
     """
 
     name: str
@@ -85,7 +85,7 @@ class ExecModule(ABC):
 class Target:
     """Modules by preference: of two that are equally fast the first is taken.
 
-    Raises `InputError` where two have one name.
+    Raises `InputError` if two have one name.
     """
 
     name: str

@@ -63,15 +63,15 @@ class _ChainSearch:
         self.scope, self.ctx = scope, ctx
 
     def operand(self, expr) -> Operand | None:
-        """The accumulators that `expr` reads directly, or None where it computes something."""
+        """The accumulators that `expr` reads directly, or None if it computes something."""
         if isinstance(expr, tirx.Cast) and str(expr.ty.dtype) == "int32":
             expr = expr.value
         if not isinstance(expr, ir.TensorLoad):
             return None
         operand = self.ctx.operand(expr.source, expr.indices, self.scope)
-        if operand.place.mem != Mem.ACC:
+        if operand.location.mem != Mem.ACC:
             raise ScheduleError(
-                f"{shorten(self.scope.stmt)}: the ALU reads accumulators only, and {operand.place.name!r} is not in "
+                f"{shorten(self.scope.stmt)}: the ALU reads accumulators only, and {operand.location.name!r} is not in "
                 "local.acc; a multiply-accumulate becomes GEMM by intrin.tensorize_gemm"
             )
         return operand
@@ -122,7 +122,7 @@ class _ChainSearch:
         if name != RESCALE or len(args) != 1 + PAR_WORDS or not all(isinstance(arg, ir.TensorLoad) for arg in args[1:]):
             raise ScheduleError(f"{shorten(self.scope.stmt)}: no operation of the ALU is {name}")
         par, *_ = (self.ctx.operand(arg.source, arg.indices, self.scope) for arg in args[1:])
-        if par.place.mem != Mem.PAR:
+        if par.location.mem != Mem.PAR:
             raise ScheduleError(f"{shorten(self.scope.stmt)}: {name} takes its parameters from local.par")
         yield from self._extend(args[0], (Step(AluOp.RESCALE, par),))
 
@@ -160,14 +160,14 @@ class AluMatch:
 
     def compute_in_place(self, storage: Storage, time: int) -> None:
         """Give the target the entries of an operand that is not needed afterwards, where there is one."""
-        others = [[operand.place for operand in _read(steps)] for _, steps in self.chains]
+        others = [[operand.location for operand in _read(steps)] for _, steps in self.chains]
         for (first, _), read in zip(self.chains, others):
-            same = first.place is self.target.place
-            alike = structural_equal(first.expr, self.target.expr) and first.place not in read
-            if same or (alike and storage.join(first.place, self.target.place, time)):
+            same = first.location is self.target.location
+            alike = structural_equal(first.expr, self.target.expr) and first.location not in read
+            if same or (alike and storage.join(first.location, self.target.location, time)):
                 storage.read_by_alu(read)
                 return
-        storage.read_by_alu([self.chains[0].first.place, *others[0]])
+        storage.read_by_alu([self.chains[0].first.location, *others[0]])
 
     def record(self, program: Program, env: Env) -> None:
         """Record the instructions for the outer loops' values `env`."""
@@ -209,17 +209,17 @@ class AluMatch:
         groups = grid([(n, d, p) for n, d, p in loops if p], (dst, entry))  # an instruction has one entry of parameters
         for start, imm in groups.tolist():
             same = [(n, d, 0) for n, d, p in loops if not p]
-            program.alu(AluOp.RESCALE, same, self.target.place.entry(start), imm=par.place.entry(imm))
+            program.alu(AluOp.RESCALE, same, self.target.location.entry(start), imm=par.location.entry(imm))
 
     def _position(self, operand: Operand, box: list[list[int]], env: Env) -> tuple:
         steps = [c for c, (first, end) in zip(operand.index.coefs, box) if end - first > 1]
-        return operand.place.bases, operand.at(box, env), steps
+        return operand.location.bases, operand.at(box, env), steps
 
     def _entries(self, box, operands: list[Operand], env: Env) -> tuple[list[tuple[int, ...]], list[int]]:
         dims = [(end - first, *(o.index.coefs[k] for o in operands)) for k, (first, end) in enumerate(box)]
         offsets = [operand.at(box, env) for operand in operands]
         loops, starts = to_entries(dims, offsets, self.ctx.entry(Mem.ACC), self.scope.stmt)
-        return loops, [operand.place.entry(start) for operand, start in zip(operands, starts)]
+        return loops, [operand.location.entry(start) for operand, start in zip(operands, starts)]
 
     def _check_passes(self, loops: list[tuple[int, ...]], bases: list[int], exempt: int) -> None:
         """Each operation passes over the whole nest, which is right only if no result is read or changed twice.
@@ -252,7 +252,7 @@ class Fill:
             return
         dims = [(end - first, c) for (first, end), c in zip(box, self.target.index.coefs)]
         whole, (start,) = to_entries(dims, [self.target.at(box, env)], self.ctx.entry(Mem.ACC), self.scope.stmt)
-        loops, dst = [(n, d) for n, d in whole], self.target.place.entry(start)
+        loops, dst = [(n, d) for n, d in whole], self.target.location.entry(start)
         reset(program, loops, dst)
         low = ((self.value + (1 << 15)) & 0xFFFF) - (1 << 15)
         high = ((self.value - low) >> 16 & 0xFFFF ^ 0x8000) - 0x8000
@@ -263,7 +263,7 @@ class Fill:
 
 
 def match(scope: Scope, ctx: Context) -> AluMatch | Fill:
-    """The instructions that the store to accumulators of `scope` is. Raises `ScheduleError` where it is none."""
+    """The instructions that the store to accumulators of `scope` is. Raises `ScheduleError` if it is none."""
     target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
     value = constant(scope.stmt.value)
     if value is not None:

@@ -77,26 +77,26 @@ class Copy:
         if self.mem in (Mem.OUT, Mem.OUTQ):
             for tile in tiles:
                 self._store(program, tile)
-            self.ctx.forget(self.dram.place if self.dram else None)
+            self.ctx.forget(self.dram.location if self.dram else None)
         elif not self._present(tiles):
             for tile in tiles:
                 self._load(program, tile)
 
     def _present(self, tiles: tuple[_Rectangle, ...]) -> bool:
         """Whether the tensor's tile is on chip already; else it has got a slot to be loaded into."""
-        place = self.sram.place
-        if place.slots is None:
+        location = self.sram.location
+        if location.slots is None:
             return False
-        thread = tiles[0].sram // place.size
-        shape = tuple(tile._replace(sram=tile.sram - thread * place.size) for tile in tiles)
-        place.bases[thread], present = place.slots.take(thread, shape)
+        thread = tiles[0].sram // location.size
+        shape = tuple(tile._replace(sram=tile.sram - thread * location.size) for tile in tiles)
+        location.bases[thread], present = location.slots.take(thread, shape)
         return present
 
     def _tiles(self, box: list[list[int]], env: Env) -> Iterator[_Rectangle]:
         valid = [list(bounds) for bounds in box]
         exists = self.dram is not None and clip(valid, self.inside, env)
         operands = (self.sram, self.dram or self.sram)
-        size = self.ctx.entry(self.sram.place.mem or Mem.ACC)
+        size = self.ctx.entry(self.sram.location.mem or Mem.ACC)
         plain, padded = [], []
         par, par_steps = self._parameters(box, env, size)
         for (first, end), (low, high), s, d, p in zip(box, valid, *(o.index.coefs for o in operands), par_steps):
@@ -123,7 +123,7 @@ class Copy:
 
     def _load(self, program: Program, tile: _Rectangle) -> None:
         sram, dram, y, x, _ = tile
-        sram = self.sram.place.entry(sram)
+        sram = self.sram.location.entry(sram)
         largest = self._load_limits(program)
         if dram is None:
             self._fill(program, sram, y.n * x.n)
@@ -166,23 +166,23 @@ class Copy:
 
     def _emit(self, program: Program, sram: int, dram: int, shape: dict) -> None:
         buffer = (
-            self.dram.place.buffer if self.dram else next(iter(program.buffers.values()))
+            self.dram.location.buffer if self.dram else next(iter(program.buffers.values()))
         )  # of which nothing is read
         assert buffer is not None
         program.load(self.mem, sram, buffer, dram, **shape)
 
     def _store(self, program: Program, tile: _Rectangle) -> None:
         sram, dram, y, x, par = tile
-        largest, buffer = limits(program.cfg, "STORE"), self.dram and self.dram.place.buffer
+        largest, buffer = limits(program.cfg, "STORE"), self.dram and self.dram.location.buffer
         assert dram is not None and buffer is not None
-        sram, most = self.sram.place.entry(sram), largest["y_size"] if y.dram <= largest["x_stride"] else 1
+        sram, most = self.sram.location.entry(sram), largest["y_size"] if y.dram <= largest["x_stride"] else 1
         if self.par and y.par > limits(program.cfg, "STOREQ")["par_step"]:
             most = 1
         for k in range(0, y.n, most):
             n = min(most, y.n - k)
             shape = {"y_size": n, "x_size": x.n, "x_stride": y.dram}
             if self.par:
-                shape |= {"par": self.par.place.entry(par + k * y.par), "par_step": y.par if n > 1 else 0}
+                shape |= {"par": self.par.location.entry(par + k * y.par), "par_step": y.par if n > 1 else 0}
             program.store(sram + k * x.n, buffer, dram + k * y.dram, **shape)
 
 
@@ -222,7 +222,7 @@ def _merged(dims: list[_Dim], padding_only: bool) -> list[_Dim]:
 
 
 def match(scope: Scope, ctx: Context) -> Copy:
-    """The copy that the store statement of `scope` is. Raises `ScheduleError` where it is none."""
+    """The copy that the store statement of `scope` is. Raises `ScheduleError` if it is none."""
     stmt = scope.stmt
     value, inside, fill = stmt.value, (), 0
     cast = isinstance(value, tirx.Cast)
@@ -245,37 +245,37 @@ def match(scope: Scope, ctx: Context) -> Copy:
         raise ScheduleError(f"{shorten(stmt)}: between DRAM and a scratchpad data can only be copied")
     target = ctx.operand(stmt.buffer, stmt.indices, scope)
     source = ctx.operand(value.source, value.indices, scope)
-    if source.place.mem is not None and target.place.mem is None:
+    if source.location.mem is not None and target.location.mem is None:
         return _store(scope, ctx, target, source, choice is not None)
-    if source.place.mem is None and target.place.mem is not None:
-        target.place.writers.append(len(ctx.loops))
-        target.place.loaded_from.append(source.place)
-        mem = _loaded_as(stmt, source.place.dtype, target.place.mem, target.place.dtype)
-        source.place.moved_to.add(mem)
+    if source.location.mem is None and target.location.mem is not None:
+        target.location.writers.append(len(ctx.loops))
+        target.location.loaded_from.append(source.location)
+        mem = _loaded_as(stmt, source.location.dtype, target.location.mem, target.location.dtype)
+        source.location.moved_to.add(mem)
         return Copy(ctx, scope, mem, target, source, inside, fill)
     raise ScheduleError(f"{shorten(stmt)}: neither side is a scratchpad; data moves between DRAM and a scratchpad")
 
 
 def _filled(scope: Scope, ctx: Context, value: int) -> Copy:
     target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
-    if target.place.mem is None:
+    if target.location.mem is None:
         raise ScheduleError(f"{shorten(scope.stmt)}: a constant cannot be stored to DRAM")
-    target.place.writers.append(len(ctx.loops))
-    return Copy(ctx, scope, target.place.mem, target, None, (), value)
+    target.location.writers.append(len(ctx.loops))
+    return Copy(ctx, scope, target.location.mem, target, None, (), value)
 
 
 def _store(scope: Scope, ctx: Context, target: Operand, source: Operand, padded: bool) -> Copy:
-    if source.place.mem != Mem.ACC:
+    if source.location.mem != Mem.ACC:
         raise ScheduleError(f"{shorten(scope.stmt)}: only accumulators are stored")
-    if target.place.dtype != "int8":
+    if target.location.dtype != "int8":
         raise ScheduleError(
-            f"{shorten(scope.stmt)}: STORE writes the low bits of accumulators as int8, not {target.place.dtype}; "
+            f"{shorten(scope.stmt)}: STORE writes the low bits of accumulators as int8, not {target.location.dtype}; "
             "cast to int8, or store byte planes"
         )
     if padded:
         raise ScheduleError(f"{shorten(scope.stmt)}: a store cannot pad")
-    target.place.stored = True
-    target.place.moved_to.add(Mem.OUT)
+    target.location.stored = True
+    target.location.moved_to.add(Mem.OUT)
     return Copy(ctx, scope, Mem.OUT, source, target)
 
 
@@ -284,13 +284,17 @@ def _requantised(scope: Scope, ctx: Context, name: str, args: list) -> Copy:
         raise ScheduleError(f"{shorten(scope.stmt)}: no store computes {name}")
     source, par, *_ = (ctx.operand(arg.source, arg.indices, scope) for arg in args)
     target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
-    if (source.place.mem, par.place.mem, target.place.mem) != (Mem.ACC, Mem.PAR, None) or target.place.dtype != "int8":
+    if (source.location.mem, par.location.mem, target.location.mem) != (
+        Mem.ACC,
+        Mem.PAR,
+        None,
+    ) or target.location.dtype != "int8":
         raise ScheduleError(
             f"{shorten(scope.stmt)}: a requantising store takes accumulators in local.acc, parameters in local.par, "
             "and an int8 tensor in DRAM"
         )
-    target.place.stored = True
-    target.place.moved_to.add(Mem.OUTQ)
+    target.location.stored = True
+    target.location.moved_to.add(Mem.OUTQ)
     return Copy(ctx, scope, Mem.OUTQ, source, target, par=par)
 
 

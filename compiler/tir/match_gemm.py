@@ -49,22 +49,24 @@ class Gemm:
             if start % size or any(c % size for c in operand.index.coefs):
                 raise ScheduleError(f"{shorten(self.scope.stmt)}: does not address whole entries of {mem.name}")
             columns.append([c // size for c in operand.index.coefs])
-            place = operand.place
-            bases.append(place.bases[0] * program.cfg.block_in + start // size if rows else place.entry(start // size))
+            location = operand.location
+            bases.append(
+                location.bases[0] * program.cfg.block_in + start // size if rows else location.entry(start // size)
+            )
         missing = 3 - len(columns)
         columns += [[0] * len(box)] * missing
         nest = [(end - first, d, s, w) for (first, end), d, s, w in zip(box, *columns)]
-        base, place, kind = (*bases, *[0] * missing), self.operands[0].place, {"depthwise": self.depthwise}
+        base, location, kind = (*bases, *[0] * missing), self.operands[0].location, {"depthwise": self.depthwise}
         results = sorted((n, d) for n, d, *_ in nest if n > 1 and d)
         if not missing:
-            if self.ctx.zeros.get((place, base[0])) == results:
-                del self.ctx.zeros[place, base[0]]
+            if self.ctx.zeros.get((location, base[0])) == results:
+                del self.ctx.zeros[location, base[0]]
                 _replacing(program, nest, base, kind)
             else:
-                self.ctx.write_zeros(program, place)
+                self.ctx.write_zeros(program, location)
                 program.gemm(nest, *base, **kind)
         elif "overwrite" in program.cfg.extensions:
-            self.ctx.zeros[place, base[0]] = results
+            self.ctx.zeros[location, base[0]] = results
         else:
             program.gemm(nest, base[0], reset=True)
 
@@ -100,9 +102,9 @@ def match(scope: Scope, ctx: Context) -> Gemm:
     operands = []
     for pointer, mem in zip(pointers, _MEMS):
         operand = ctx.operand(pointed_to(pointer), [pointer.args[2]], scope)
-        if operand.place.mem != mem:
-            raise ScheduleError(f"{shorten(scope.stmt)}: {operand.place.name!r} is not in {mem.name}")
+        if operand.location.mem != mem:
+            raise ScheduleError(f"{shorten(scope.stmt)}: {operand.location.name!r} is not in {mem.name}")
         operands.append(operand)
     if name == DEPTHWISE:
-        operands[2].place.rows = True
+        operands[2].location.rows = True
     return Gemm(ctx, scope, tuple(operands), name == DEPTHWISE)

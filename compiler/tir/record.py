@@ -17,7 +17,7 @@ from .affine import Env, closure, constant, shorten
 from .passes import lower_tir
 from .placement import Placement
 from .scope import Context, Scope, parse
-from .scratchpads import Place, Span, Storage
+from .scratchpads import Location, Span, Storage
 
 _Run = Callable[[Program, Env], None]
 
@@ -37,11 +37,11 @@ def _slots(func: PrimFunc) -> dict[str, int]:
     """Slots per tensor that the schedule asks for."""
     found: dict[str, int] = {}
 
-    def visit(block) -> None:
+    def read_slots(block) -> None:
         if asked := int(block.annotations.get(SLOTS, 0)):
             found[_name(block.writes[0].source)] = asked
 
-    structural_walk(func.body, [(s_tir.SBlock, visit)])
+    structural_walk(func.body, [(s_tir.SBlock, read_slots)])
     return found
 
 
@@ -62,8 +62,8 @@ class _Recorder:
     def __init__(self, func: PrimFunc, cfg: Config):
         self.func, self.cfg, self.ctx = func, cfg, Context(cfg)
         self.alus: list[tuple[int, match_alu.AluMatch]] = []
-        self.params: list[Place] = []
-        self.temps: list[Place] = []
+        self.params: list[Location] = []
+        self.temps: list[Location] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
 
     def record(
@@ -71,38 +71,40 @@ class _Recorder:
     ) -> dict[str, Buffer]:
         """Record into `program`; the buffers of the parameters."""
         for param in self.func.params:
-            place = Place(param.name, str(param.ty.dtype), _elements(param.ty.shape, param.name))
-            self.ctx.places[param] = place
-            self.params.append(place)
-            self.shapes[place.name] = tuple(int(n) for n in param.ty.shape)
+            location = Location(param.name, str(param.ty.dtype), _elements(param.ty.shape, param.name))
+            self.ctx.locations[param] = location
+            self.params.append(location)
+            self.shapes[location.name] = tuple(int(n) for n in param.ty.shape)
         run = self._compile(self.func.body)
-        storage = Storage(self.ctx.places.values(), self.cfg, placement, slots)
+        storage = Storage(self.ctx.locations.values(), self.cfg, placement, slots)
         for time, alu in self.alus:
             alu.compute_in_place(storage, time)
         storage.assign()
-        for place in self.params + self.temps:
-            self._declare(program, place, buffers, prefix)
+        for location in self.params + self.temps:
+            self._declare(program, location, buffers, prefix)
         run(program, [0] * len(self.ctx.variables))
         storage.in_use()
-        return {place.name: place.buffer for place in self.params if place.buffer is not None}
+        return {location.name: location.buffer for location in self.params if location.buffer is not None}
 
-    def _declare(self, program: Program, place: Place, buffers: Mapping[str, Buffer], prefix: str) -> None:
-        widths = {self._bits(mem) for mem in place.moved_to} or {8 if place.dtype == "int8" else 32}
+    def _declare(self, program: Program, location: Location, buffers: Mapping[str, Buffer], prefix: str) -> None:
+        widths = {self._bits(mem) for mem in location.moved_to} or {8 if location.dtype == "int8" else 32}
         if len(widths) > 1:
-            names = ", ".join(sorted(mem.name for mem in place.moved_to))
-            raise ScheduleError(f"{place.name!r} is moved to {names}, whose elements have different widths in DRAM")
-        kind = "temp" if place in self.temps else "output" if place.stored else "input"
-        shape = self.shapes.get(place.name, (place.elements,))
-        bits, given = widths.pop(), buffers.get(place.name) if place in self.params else None
+            names = ", ".join(sorted(mem.name for mem in location.moved_to))
+            raise ScheduleError(f"{location.name!r} is moved to {names}, whose elements have different widths in DRAM")
+        kind = "temp" if location in self.temps else "output" if location.stored else "input"
+        shape = self.shapes.get(location.name, (location.elements,))
+        bits, given = widths.pop(), buffers.get(location.name) if location in self.params else None
         if given is None:
-            place.buffer = program.buffer(prefix + place.name, shape, bits, signed=place.dtype != "uint32", kind=kind)
-            return
-        if (given.bits, given.nbytes) != (bits, place.elements * bits // 8):
-            raise ScheduleError(
-                f"{place.name!r} is {place.elements} elements of {bits} bits; buffer {given.name!r} has {given.nbytes} "
-                f"bytes in elements of {given.bits} bits"
+            location.buffer = program.buffer(
+                prefix + location.name, shape, bits, signed=location.dtype != "uint32", kind=kind
             )
-        place.buffer = given
+            return
+        if (given.bits, given.nbytes) != (bits, location.elements * bits // 8):
+            raise ScheduleError(
+                f"{location.name!r} is {location.elements} elements of {bits} bits; buffer {given.name!r} has "
+                f"{given.nbytes} bytes in elements of {given.bits} bits"
+            )
+        location.buffer = given
 
     def _bits(self, mem: Mem) -> int:
         cfg = self.cfg
@@ -127,7 +129,7 @@ class _Recorder:
         if isinstance(stmt, tirx.AllocBuffer):
             self._allocate(stmt)
         elif isinstance(stmt, tirx.DeclBuffer):
-            self.ctx.places[stmt.buffer] = self.ctx.place(stmt.data, stmt)
+            self.ctx.locations[stmt.buffer] = self.ctx.location(stmt.data, stmt)
         elif isinstance(stmt, (tirx.BufferStore, tirx.Evaluate)):
             if not isinstance(stmt, tirx.Evaluate) or constant(stmt.value) is None:
                 return self._match(stmt)
@@ -172,20 +174,20 @@ class _Recorder:
         if isinstance(scope.stmt, tirx.Evaluate):
             return match_gemm.match(scope, self.ctx).record
         record = self._matched(scope)
-        accumulators = [p for p in self.ctx.places.values() if p.mem == Mem.ACC and p.touched(self.ctx.time)]
+        accumulators = [p for p in self.ctx.locations.values() if p.mem == Mem.ACC and p.touched(self.ctx.time)]
 
         def after_resets(program: Program, env: Env) -> None:
-            for place in accumulators:
-                self.ctx.write_zeros(program, place)
+            for location in accumulators:
+                self.ctx.write_zeros(program, location)
             record(program, env)
 
         return after_resets if accumulators else record
 
     def _matched(self, scope: Scope) -> _Run:
-        target = self.ctx.place(scope.stmt.buffer, scope.stmt)
+        target = self.ctx.location(scope.stmt.buffer, scope.stmt)
         loads: list = []
         structural_walk(scope.stmt.value, [(ir.TensorLoad, loads.append)])
-        sources = [self.ctx.place(load.source, scope.stmt) for load in loads]
+        sources = [self.ctx.location(load.source, scope.stmt) for load in loads]
         if target.mem != Mem.ACC or any(source.mem is None for source in sources):
             return match_dma.match(scope, self.ctx).record
         action = match_alu.match(scope, self.ctx)
@@ -199,8 +201,8 @@ class _Recorder:
         mem = SCOPES.get(scope)
         if mem is None and scope not in ("", "global"):
             raise ScheduleError(f"{name!r} is in scope {scope!r}; known are global, {', '.join(SCOPES)}")
-        place = Place(name, str(var.ty.dtype), _elements(var.ty.shape, name), mem, len(self.ctx.loops))
-        place.copies = int(stmt.annotations.get(COPIES, 1))
-        self.ctx.places[var] = place
+        location = Location(name, str(var.ty.dtype), _elements(var.ty.shape, name), mem, len(self.ctx.loops))
+        location.copies = int(stmt.annotations.get(COPIES, 1))
+        self.ctx.locations[var] = location
         if mem is None:
-            self.temps.append(place)
+            self.temps.append(location)

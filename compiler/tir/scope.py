@@ -14,14 +14,14 @@ from ..intrin import INSTRUCTION, PAR_WORDS, entry_elements
 from ..tvm_compat import ir, tirx
 from .affine import Env, Guard, LinearForm, Loop, LoopVariables, clip, closure, guards, linear_form, shorten
 from .passes import innermost
-from .scratchpads import Place, Span
+from .scratchpads import Location, Span
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An element of a tensor: `index`, in TIR `expr`, counts elements from the start of `place`."""
+    """An element of a tensor: `index`, in TIR `expr`, counts elements from the start of `location`."""
 
-    place: Place
+    location: Location
     index: LinearForm
     expr: Any = None
 
@@ -31,39 +31,39 @@ class Operand:
 
 
 class Context:
-    """What the matchers of one function share: the configuration, loop variables and places."""
+    """What the matchers of one function share: the configuration, loop variables and locations."""
 
     def __init__(self, cfg: Config):
         self.cfg, self.variables = cfg, LoopVariables()
-        self.places: dict = {}  # buffer variable -> Place; views of one allocation share it
+        self.locations: dict = {}  # buffer variable -> Location; views of one allocation share it
         self.time, self.loops = 0, list[Span]()  # the instruction scope at hand, and the loops around it
         # Resets that were put off: tensor and first entry -> loops [(extent, step)] over the accumulators.
-        self.zeros: dict[tuple[Place, int], list[tuple[int, int]]] = {}
+        self.zeros: dict[tuple[Location, int], list[tuple[int, int]]] = {}
 
-    def place(self, var, stmt) -> Place:
-        """The place of buffer `var`."""
+    def location(self, var, stmt) -> Location:
+        """The location of buffer `var`."""
         var = var.args[0] if isinstance(var, ir.Call) else var
-        if var not in self.places:
+        if var not in self.locations:
             raise ScheduleError(f"{shorten(stmt)}: {var.name!r} is neither a parameter nor allocated before")
-        return self.places[var]
+        return self.locations[var]
 
     def operand(self, var, indices, scope: Scope) -> Operand:
         """The operand `var[indices]` of `scope`'s statement."""
         if len(indices) != 1:
             raise ScheduleError(f"{shorten(scope.stmt)}: {var} was not flattened")
-        place = self.place(var, scope.stmt)
-        place.accesses.append((self.time, tuple(self.loops)))
-        return Operand(place, linear_form(indices[0], scope.loops, self.variables, scope.stmt), indices[0])
+        location = self.location(var, scope.stmt)
+        location.accesses.append((self.time, tuple(self.loops)))
+        return Operand(location, linear_form(indices[0], scope.loops, self.variables, scope.stmt), indices[0])
 
-    def forget(self, written: Place | None) -> None:
+    def forget(self, written: Location | None) -> None:
         """Tiles of the tensor `written` in DRAM that are on chip are out of date."""
-        for place in self.places.values():
-            if place.slots is not None and written in place.loaded_from:
-                place.slots.forget()
+        for location in self.locations.values():
+            if location.slots is not None and written in location.loaded_from:
+                location.slots.forget()
 
-    def write_zeros(self, program: Program, place: Place) -> None:
-        """Record the resets of `place` that were put off."""
-        for key in [key for key in self.zeros if key[0] is place]:
+    def write_zeros(self, program: Program, location: Location) -> None:
+        """Record the resets of `location` that were put off."""
+        for key in [key for key in self.zeros if key[0] is location]:
             program.gemm([(n, d, 0, 0) for n, d in self.zeros.pop(key)], key[1], reset=True)
 
     def entry(self, mem: Mem) -> int:
@@ -80,7 +80,7 @@ class Scope:
     stmt: Any  # BufferStore or Evaluate
 
     def box(self, env: Env) -> list[list[int]] | None:
-        """[[first, end), ...] of the loops, or None where nothing runs."""
+        """[[first, end), ...] of the loops, or None if nothing runs."""
         box = []
         for loop in self.loops:
             first = loop.first(env)
@@ -89,7 +89,7 @@ class Scope:
 
 
 def parse(nest, ctx: Context) -> Scope:
-    """The scope that the marked `nest` is. Raises `ScheduleError` where it is not perfect."""
+    """The scope that the marked `nest` is. Raises `ScheduleError` if it is not perfect."""
     stmt = innermost(nest)
     if stmt is None:
         raise ScheduleError(f"{shorten(nest)}: an instruction is a perfect loop nest around one statement")
@@ -111,7 +111,7 @@ def channel_parameters(
 ) -> tuple[int, list[int]]:
     """(first PAR entry of `par`, its step per loop of `box`), where `channels` are the accumulators that it is for.
 
-    Loops inside an accumulator entry have step 0. Raises `ScheduleError` where `par` is not that of the same channel.
+    Loops inside an accumulator entry have step 0. Raises `ScheduleError` if `par` is not that of the same channel.
     """
     size, block = ctx.entry(Mem.ACC), ctx.entry(Mem.PAR)
     steps = []

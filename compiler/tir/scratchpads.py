@@ -22,7 +22,7 @@ class Span:
 
 
 @dataclass(eq=False)
-class Place:
+class Location:
     """Where a tensor lives: a scratchpad (`mem`, entries `bases`) or DRAM (`mem` is None, `buffer`).
 
     Of a tensor on chip every virtual thread has one of `copies`, each `size` entries from its own base on.
@@ -40,7 +40,7 @@ class Place:
     slots: Slots | None = None  # where given, `bases` change with every tile
     accesses: list[tuple[int, tuple[Span, ...]]] = field(default_factory=list)  # instruction scope, loops around it
     writers: list[int] = field(default_factory=list)  # of every scope that writes it: the number of loops around
-    loaded_from: list[Place] = field(default_factory=list)  # tensors in DRAM
+    loaded_from: list[Location] = field(default_factory=list)  # tensors in DRAM
     buffer: Buffer | None = None
     moved_to: set[Mem] = field(default_factory=set)  # DRAM only: memories that it is loaded to or stored from
     stored: bool = False  # DRAM only
@@ -72,7 +72,7 @@ _ROTATING = (Mem.INP, Mem.WGT, Mem.PAR)
 class _Group:
     """Tensors that share their entries because each is computed in place from the one before."""
 
-    places: list[Place]
+    locations: list[Location]
     start: int
     end: int
     bases: list[int] = field(default_factory=list)
@@ -81,12 +81,12 @@ class _Group:
     @property
     def size(self) -> int:
         """Entries of one copy."""
-        return self.places[0].size
+        return self.locations[0].size
 
     @property
     def copies(self) -> int:
         """Virtual threads that have one each."""
-        return self.places[0].copies
+        return self.locations[0].copies
 
 
 class Storage:
@@ -96,16 +96,16 @@ class Storage:
     virtual threads share it, else one per thread. They are granted as far as there is room.
     """
 
-    def __init__(self, places: Iterable[Place], cfg: Config, placement: Placement, slots: Mapping[str, int]):
+    def __init__(self, locations: Iterable[Location], cfg: Config, placement: Placement, slots: Mapping[str, int]):
         self.cfg, self.placement, self.slots = cfg, placement, slots
-        self._groups: dict[Place, _Group] = {}
-        for place in places:
-            if place.mem is not None and place.accesses:
-                place.size = -(-place.elements // (place.copies * entry_elements(cfg, place.mem)))
-                self._groups[place] = _Group([place], *place.alive())
-        self._threads = max((place.copies for place in self._groups), default=1)
+        self._groups: dict[Location, _Group] = {}
+        for location in locations:
+            if location.mem is not None and location.accesses:
+                location.size = -(-location.elements // (location.copies * entry_elements(cfg, location.mem)))
+                self._groups[location] = _Group([location], *location.alive())
+        self._threads = max((location.copies for location in self._groups), default=1)
 
-    def join(self, source: Place, target: Place, time: int) -> bool:
+    def join(self, source: Location, target: Location, time: int) -> bool:
         """Let instruction scope `time` compute `target` in place of `source`, where that loses nothing."""
         a, b = self._groups[source], self._groups[target]
         if a is b:
@@ -113,16 +113,16 @@ class Storage:
         fits = (source.mem, source.elements, source.copies) == (target.mem, target.elements, target.copies)
         if not fits or a.end != time or b.start != time:
             return False
-        a.places += b.places
+        a.locations += b.locations
         a.end, a.source = b.end, a.source or b.source
-        for place in b.places:
-            self._groups[place] = a
+        for location in b.locations:
+            self._groups[location] = a
         return True
 
-    def read_by_alu(self, places: Iterable[Place]) -> None:
+    def read_by_alu(self, locations: Iterable[Location]) -> None:
         """Note tensors that are second operands: micro-ops address those with the bits of an input index."""
-        for place in places:
-            self._groups[place].source = True
+        for location in locations:
+            self._groups[location].source = True
 
     def assign(self) -> None:
         """Set the addresses. Raises `CapacityError` naming the largest tensor where they do not fit."""
@@ -140,19 +140,19 @@ class Storage:
                 largest = max(groups, key=lambda g: g.size * g.copies)
                 raise CapacityError(
                     f"{scope} is too small: the tiles in it need {need} entries, the largest is "
-                    f"{largest.places[0].name!r} with {largest.size * largest.copies} (virtual threads included), "
+                    f"{largest.locations[0].name!r} with {largest.size * largest.copies} (virtual threads included), "
                     f"{self.cfg.name} has {have}; choose smaller tiles"
                 )
             for group in groups:
-                for place in group.places:
-                    place.bases = group.bases
+                for location in group.locations:
+                    location.bases = group.bases
 
     def in_use(self) -> None:
         """Tell the placement which entries the function used last: those of the last thread."""
-        for place in self._groups:
-            assert place.mem is not None
-            for base in place.bases:
-                self.placement.use(place.mem, base, place.size)
+        for location in self._groups:
+            assert location.mem is not None
+            for base in location.bases:
+                self.placement.use(location.mem, base, location.size)
 
     def _apart(self, groups: list[_Group], end: int) -> int:
         for group in groups:
@@ -187,37 +187,37 @@ class Storage:
             start = [
                 self.placement.region(Mem.ACC, n, half - b * half, 2 * half - b * half) for b, n in enumerate(need)
             ]
-        for group, places in zip(groups, offsets):
-            group.bases = [start[bank] + offset for bank, offset in places]
+        for group, positions in zip(groups, offsets):
+            group.bases = [start[bank] + offset for bank, offset in positions]
         return True
 
     def _rotating(self, groups: list[_Group], mem: Mem) -> None:
         wanted, granted = {}, {}
         for group in groups:
-            place = group.places[0]
-            several = place.rotates and not place.rows  # a second slot of rows would lie where no micro-op reaches
-            default = max(place.copies, min(2, self._threads))
-            wanted[place] = max(place.copies, self.slots.get(place.name, default)) if several else place.copies
-            granted[place] = place.copies
-        room = depth(self.cfg, mem) - sum(place.size * n for place, n in granted.items())
+            tensor = group.locations[0]
+            several = tensor.rotates and not tensor.rows  # a second slot of rows would lie where no micro-op reaches
+            default = max(tensor.copies, min(2, self._threads))
+            wanted[tensor] = max(tensor.copies, self.slots.get(tensor.name, default)) if several else tensor.copies
+            granted[tensor] = tensor.copies
+        room = depth(self.cfg, mem) - sum(tensor.size * n for tensor, n in granted.items())
         growing = True
         while growing:
             growing = False
-            for place in granted:
-                if granted[place] < wanted[place] and place.size <= room:
-                    granted[place], room, growing = granted[place] + 1, room - place.size, True
-        total = sum(place.size * n for place, n in granted.items())
+            for tensor in granted:
+                if granted[tensor] < wanted[tensor] and tensor.size <= room:
+                    granted[tensor], room, growing = granted[tensor] + 1, room - tensor.size, True
+        total = sum(tensor.size * n for tensor, n in granted.items())
         high = depth(self.cfg, mem)
-        if any(place.rows for place in granted):
+        if any(tensor.rows for tensor in granted):
             high = max(total, self.cfg.wgt_depth // self.cfg.block_in)
         end = self.placement.region(mem, total, 0, high)
         for group in groups:
-            place = group.places[0]
-            bases = [end + k * place.size for k in range(granted[place])]
-            end += place.size * granted[place]
-            group.bases = bases[: place.copies]
-            if place.rotates:
-                place.slots = Slots(mem, bases, place.size, self.placement)
+            tensor = group.locations[0]
+            bases = [end + k * tensor.size for k in range(granted[tensor])]
+            end += tensor.size * granted[tensor]
+            group.bases = bases[: tensor.copies]
+            if tensor.rotates:
+                tensor.slots = Slots(mem, bases, tensor.size, self.placement)
 
     @staticmethod
     def _shared(groups: list[_Group]) -> int:

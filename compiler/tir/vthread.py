@@ -55,7 +55,7 @@ def _uses(stmts) -> _Uses:
 def interleave_vthreads(func):
     """`func` with what depends on a virtual thread repeated for each of them, on tensors of its own.
 
-    Raises `ScheduleError` where something else than an instruction scope depends on a thread.
+    Raises `ScheduleError` if something else than an instruction scope depends on a thread.
     """
     errors: list[ScheduleError] = []  # TVM turns what a callback raises into a RuntimeError
 

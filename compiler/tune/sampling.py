@@ -42,7 +42,7 @@ class _Loops(NamedTuple):
 class Space:
     """The tiles of `layer` with up to `vthreads` virtual threads; meta_schedule calls it for its design spaces.
 
-    Raises `CapacityError` where no tile fits, `ScheduleError` for an impossible number of threads.
+    Raises `CapacityError` if no tile fits, `ScheduleError` for an impossible number of threads.
     """
 
     layer: Layer
@@ -121,7 +121,7 @@ class Space:
         return replace(tile, order=self._order(tile))
 
     def estimate(self, tile: Tile) -> float:
-        """The cost model's cycles of a tile; infinite where it does not fit, or has fewer slots than they count on."""
+        """The cost model's cycles of a tile; infinite if it does not fit, or has fewer slots than they count on."""
         cycles, known = self._ranked.get(replace(tile, inp_slots=0, wgt_slots=0), (float("inf"), tile))
         return cycles if all(getattr(tile, name) >= getattr(known, name) for name in _SLOTS) else float("inf")
 

@@ -46,7 +46,7 @@ class Search:
     def tile(self, layer: Layer, vthreads: int) -> Tile:
         """The fastest tile of a layer with at most `vthreads` virtual threads.
 
-        Raises `CapacityError` where no tile fits.
+        Raises `CapacityError` if no tile fits.
         """
         file = cache_folder() / f"{self._digest(layer, vthreads)}.json"
         found = _read(file)
@@ -57,7 +57,7 @@ class Search:
         return found
 
     def cycles(self, schedule: Callable[[], Schedule], cfg: Config) -> float:
-        """Cycles of a schedule's program; infinite where it does not fit the scratchpads after all."""
+        """Cycles of a schedule's program; infinite if it does not fit the scratchpads after all."""
         from ...sim.timing import predict
         from ..api import build
 

@@ -71,7 +71,7 @@ def tune(
     measured there for the same function, configuration and device counts as tried.
 
     Raises `ScheduleError` for another device, for the space of another configuration or function, or where no trial led
-    to a program, with the reason of the last one; `FileError` where `work_dir` cannot be used.
+    to a program, with the reason of the last one; `FileError` if `work_dir` cannot be used.
     """
     cfg = load_config(config)
     _check(func, space, cfg, trials, seed)
@@ -124,7 +124,7 @@ def _check(func: PrimFunc, space: Callable[[Schedule], None] | Space, cfg: Confi
 def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: str = "timing") -> Tuned:
     """The fastest schedule of `func` that `tune` has left in `work_dir`, without a trial.
 
-    Raises `ScheduleError` where there is none for this function, configuration and device, `FileError` where the
+    Raises `ScheduleError` if there is none for this function, configuration and device, `FileError` if the
     database is damaged.
     """
     cfg = load_config(config)

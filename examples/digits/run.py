@@ -1,4 +1,4 @@
-"""Classify the held-out handwritten digits on the behavioural model, and check every value on the way.
+"""Classify the held-out handwritten digits on the behavioural model, and check every value.
 
     make sim
 
@@ -51,7 +51,7 @@ COLUMNS = [
 
 @dataclass
 class Comparison:
-    """How many of `total` values equal those that they are compared with."""
+    """The result of a comparison: `equal` of `total` values."""
 
     what: str
     equal: int
@@ -60,7 +60,7 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """Whether all are equal."""
+        """True if all are equal."""
         return self.equal == self.total
 
     @staticmethod
@@ -91,7 +91,7 @@ def run_on_device(
 
 
 def onnxruntime_logits(images: np.ndarray) -> np.ndarray:
-    """What onnxruntime computes by the definition of QDQ, without fusing: fused kernels differ between CPUs."""
+    """Logits of onnxruntime by the definition of QDQ, without fusing: fused kernels differ between CPUs."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -130,7 +130,7 @@ def compare(graph: Graph, outputs: dict[str, np.ndarray], images: np.ndarray, co
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, check, print; the exit status."""
+    """Run, check, print, and return the exit status."""
     parser = argparse.ArgumentParser(description="Classify handwritten digits on the behavioural model.")
     parser.add_argument("--config", default="pynq_z1", help="preset, VTA string or JSON file (default: %(default)s)")
     parser.add_argument("--contract", default="double", choices=CONTRACTS, help="rounding (default: %(default)s)")
@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = demonstrate(options.config, options.contract, options.images, options.device)
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # what reads the output has ended, as `head` does
+    except BrokenPipeError:  # the reader of the output closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return PIPE_STATUS
     except TilewrightError as exc:
@@ -150,7 +150,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def demonstrate(config: str, contract: str, count: int | None, device: str) -> int:
-    """Compile, verify, run and compare; 0 where all is equal."""
+    """Compile, verify, run and compare; returns 0 if all values are equal."""
     cfg, start = load_config(config), time.perf_counter()
     with np.load(INPUTS) as data:
         images, labels = data["inputs"][:count], data["labels"][:count]

@@ -12,7 +12,7 @@ PyTorch and scikit-learn; what it writes is committed.
 """
 
 # pyright: reportMissingImports=false
-# PyTorch and scikit-learn are there only for those who train.
+# Only training needs PyTorch and scikit-learn.
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def network() -> nn.Sequential:
 
 
 def shifted(images: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """Every image moved by at most one pixel, which stands in for more writers."""
+    """Every image moved by at most one pixel, to imitate more writers."""
     padded = nn.functional.pad(images, (1, 1, 1, 1))
     moves = rng.integers(0, 3, (len(images), 2))
     return torch.stack([img[:, y : y + 8, x : x + 8] for img, (y, x) in zip(padded, moves)])
@@ -102,7 +102,7 @@ def attributes(layer: nn.Module) -> tuple[str, dict[str, Any]]:
 
 
 def to_onnx(model: nn.Sequential) -> onnx.ModelProto:
-    """The float network as ONNX, batch 1. Written with onnx.helper: node and tensor names are then ours."""
+    """The float network as ONNX, batch 1. Written with onnx.helper, to choose node and tensor names."""
     nodes, weights, x, seen = [], [], "image", Counter()
     for layer in model:
         kind, attrs = attributes(layer)

@@ -16,11 +16,11 @@ import onnx
 STAGES = ((1, 1), (2, 2), (4, 2), (8, 2))  # channels, in units of the width, and the first stride
 INPUT_SCALE, INPUT_ZERO_POINT = 1 / 32, 0
 SPREAD = 40.0  # standard deviation of int8 weights and of convolution results, about
-LEFT = math.sqrt(0.5)  # of the root mean square after a ReLU
+LEFT = math.sqrt(0.5)  # of the root mean square that is left after a ReLU
 
 
 class Network:
-    """Nodes and constants in the making; activations are (name, scale)."""
+    """Collects nodes and constants; activations are (name, scale)."""
 
     def __init__(self, seed: int):
         self.rng = np.random.default_rng(seed)
@@ -34,7 +34,7 @@ class Network:
         return name
 
     def node(self, kind: str, *inputs: str, name: str | None = None, **attrs: Any) -> str:
-        """Append a node; the name of its result."""
+        """Append a node and return the name of its result."""
         name = name or f"{kind}_{len(self.nodes)}"
         self.nodes.append(onnx.helper.make_node(kind, list(inputs), [f"{name}.y"], name=name, **attrs))
         return f"{name}.y"

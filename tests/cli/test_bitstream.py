@@ -99,7 +99,7 @@ def test_the_count_of_the_whole_top(tilewright, tmp_path, path, asked, monkeypat
     monkeypatch.setattr(synthesis, "synthesise_file", synthesise_file)
     monkeypatch.setattr(synthesis, "need_tools", lambda name: None)
     done = tilewright("bitstream", "--config", "tiny", "-o", tmp_path / "b")
-    assert done.status == 5 and done.out.splitlines()[1].startswith("nothing here builds it; its resources are counted")
+    assert done.status == 5 and done.out.splitlines()[1].startswith("no build tool here; counting the resources")
     ((verilog, top, config),) = seen
     assert verilog == f"{top}.v" and config == "tiny"
     assert "bridge" in done.out and "13.2 %" in done.out and "with its PS7, after synthesis with Yosys" in done.out

@@ -48,7 +48,7 @@ def test_a_machine_that_is_no_board(tilewright, no_pynq):
     done = tilewright("doctor", "--board")
     assert done.status == 11
     assert "ok      machine: " in done.out and "FAILED  " in done.out
-    assert done.out.splitlines()[-1] == "what each message means: docs/board.md"
+    assert done.out.splitlines()[-1] == "docs/board.md explains each message"
     found = json.loads(tilewright("doctor", "--board", "--json").out)
     assert not found["ready"] and not found["checks"][-1]["fine"]
 
@@ -56,7 +56,7 @@ def test_a_machine_that_is_no_board(tilewright, no_pynq):
 def test_options_of_a_board_need_board(tilewright):
     for options in (["--host", "there"], ["--clock", "50"]):
         done = tilewright("doctor", *options)
-        assert done.status == 5 and "options of a board are given: add --board" in done.err
+        assert done.status == 5 and "these options need --board: add it" in done.err
 
 
 def test_a_server_that_does_not_answer(tilewright):

@@ -135,7 +135,7 @@ def test_unsupported_onnx_operators_by_node_name(mistake, tmp_path):
 
 def test_wrong_input_shape(mistake, double_tw, tmp_path):
     np.savez(tmp_path / "in.npz", inputs=np.zeros((2, 8, 16), np.int32))
-    text = r".*in\.npz: input 'x' has shape \(2, 8, 16\); \(N, 8, 1, 16\) expected"
+    text = r".*in\.npz: input 'x' has shape \(2, 8, 16\), expected \(N, 8, 1, 16\)"
     mistake(9, text, "run", double_tw, "--inputs", tmp_path / "in.npz", "-o", tmp_path / "out.npz")
 
 
@@ -205,9 +205,11 @@ def test_an_error_in_the_users_own_source(mistake, recorded, tmp_path):
     text = rf".*recorded\.py:{line}: NameError: name 'undefined' is not defined"
     mistake(10, text, "compile", f"{recorded}:broken", "-o", tmp_path / "x.tw")
     mistake(6, r".*recorded\.py: has no 'nothing'", "compile", f"{recorded}:nothing", "-o", tmp_path / "x.tw")
-    mistake(5, r".*recorded\.py: say which name to compile, .*", "compile", recorded, "-o", tmp_path / "x.tw")
+    mistake(5, r".*recorded\.py: name what to compile, .*", "compile", recorded, "-o", tmp_path / "x.tw")
     (tmp_path / "m.h5").touch()
-    mistake(5, r".*m\.h5: unknown kind of model; known are .*", "compile", tmp_path / "m.h5", "-o", tmp_path / "x.tw")
+    mistake(
+        5, r".*m\.h5: unknown kind of model; must be one of .*", "compile", tmp_path / "m.h5", "-o", tmp_path / "x.tw"
+    )
 
 
 def test_the_process_itself_ends_with_that_status_and_line(recorded, tmp_path):

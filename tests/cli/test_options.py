@@ -15,7 +15,9 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.registry import describe_devices
 
-DEVICE_LEADS = dict.fromkeys(["run", "replay", "bench"], "What executes the program:") | {"serve": "What to offer:"}
+DEVICE_LEADS = dict.fromkeys(["run", "replay", "bench"], "What executes the program:") | {
+    "serve": "The device to serve:"
+}
 
 
 def parsed(option, *arguments):

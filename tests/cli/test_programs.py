@@ -46,7 +46,7 @@ def test_a_function_and_a_program_that_exists_already(double_py):
 
 def test_a_source_that_ends_the_process_is_an_error_of_its_line(source):
     line = SOURCE.splitlines().index("    sys.exit(3)") + 1
-    with pytest.raises(ScheduleError, match=rf"source\.py:{line}: ends the process by sys\.exit\(3\)"):
+    with pytest.raises(ScheduleError, match=rf"source\.py:{line}: calls sys\.exit\(3\)"):
         compile_source(f"{source}:leaves", TINY)
 
 
@@ -70,7 +70,7 @@ def test_what_is_no_program(source, tmp_path):
     pytest.importorskip("tvm")
     with pytest.raises(ScheduleError, match="takes a Schedule, PrimFunc or IRModule, not int"):
         compile_source(f"{source}:number", TINY)
-    with pytest.raises(UnsupportedError, match="say which name to compile"):
+    with pytest.raises(UnsupportedError, match="name what to compile"):
         compile_source(str(source), TINY)
     with pytest.raises(FileError, match="no such file"):
         compile_source(str(tmp_path / "none.onnx"), TINY)
@@ -89,7 +89,7 @@ def test_outputs_that_are_also_inputs_are_refused(tmp_path, monkeypatch):
     (tmp_path / "d.tw").touch()
     (tmp_path / "link").symlink_to("d.tw")
     for source in ("d.tw", "./d.tw", "link", "d.tw:name"):
-        with pytest.raises(FileError, match=r"d\.tw: is also MODEL, which would be overwritten; give another name"):
+        with pytest.raises(FileError, match=r"d\.tw: is also MODEL and would be overwritten; give another name"):
             check_output("d.tw", (".tw",), {"MODEL": source})
     check_output("e.tw", (".tw",), {"MODEL": "d.tw", "--config": None})
     check_output("tiny.v", (".v",), {"--config": "tiny"})  # a preset, no file
@@ -97,7 +97,7 @@ def test_outputs_that_are_also_inputs_are_refused(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["x.onnx", "x", "tw", "x.tw.bak", "X.TW"])
 def test_outputs_that_would_be_called_something_else_are_refused(tmp_path, name):
-    with pytest.raises(FileError, match=rf"{name}: what is written here is \.tw; give a name that ends so"):
+    with pytest.raises(FileError, match=rf"{name}: must end in \.tw; give another name"):
         check_output(str(tmp_path / name), (".tw",), {})
 
 
@@ -116,7 +116,7 @@ def test_every_verb_names_the_files_that_it_writes(tilewright, tmp_path, verb, k
         pytest.importorskip("onnx")
     output = tmp_path / "x.onnx"
     done = tilewright(*verb, "-o", output)
-    assert done.status == 6 and re.search(rf"x\.onnx: what is written here is {kinds}; ", done.err), done.err
+    assert done.status == 6 and re.search(rf"x\.onnx: must end in {kinds}; ", done.err), done.err
     assert not output.exists()
 
 

@@ -67,12 +67,12 @@ def test_expected_outputs_are_compared(tilewright, double_tw, tmp_path, x):
 @pytest.mark.parametrize(
     "arrays, text",
     [
-        ({"z": np.zeros(3)}, "holds z; `inputs` or `x` expected"),
-        ({}, "holds nothing; `inputs` or `x` expected"),
-        ({"x": np.zeros((8, 1, 4), np.int32)}, "input 'x' has shape (8, 1, 4); (N, 8, 1, 16) expected"),
-        ({"inputs": np.zeros((0, 8, 1, 16), np.int32)}, "inputs come in different or no numbers (0)"),
+        ({"z": np.zeros(3)}, "holds z, expected `inputs` or `x`"),
+        ({}, "holds nothing, expected `inputs` or `x`"),
+        ({"x": np.zeros((8, 1, 4), np.int32)}, "input 'x' has shape (8, 1, 4), expected (N, 8, 1, 16)"),
+        ({"inputs": np.zeros((0, 8, 1, 16), np.int32)}, "inputs hold 0 samples; they need equal numbers, at least 1"),
         ({"inputs": np.zeros((8, 1, 16), np.float32)}, "input 'x': dtype float32 given, int32 expected"),
-        ({"inputs": np.array(5)}, "input 'x' has shape (); (N, 8, 1, 16) expected"),
+        ({"inputs": np.array(5)}, "input 'x' has shape (), expected (N, 8, 1, 16)"),
     ],
 )
 def test_inputs_that_do_not_fit_are_named(tilewright, double_tw, tmp_path, arrays, text):

@@ -57,12 +57,15 @@ def test_another_configuration(tilewright, double_py, tmp_path, port):
 @pytest.mark.parametrize(
     "arguments, text",
     [
-        (["--on", "model", "--host", "there"], "device 'model' is this machine's; use --on board"),
-        (["--token-file", "t"], "--token-file t: is for a server; add --on board --host NAME"),
-        (["--tls-ca", "c"], "--tls-ca c: is for a server"),
-        (["--bitstream", "x.bit"], "--bitstream x.bit: device 'model' is no board; use --on board"),
-        (["--on", "rtl", "--clock", "50"], "--clock 50.0: device 'rtl' is no board"),
-        (["--on", "board", "--host", "there", "--clock", "50"], "are the server's; give them to `tilewright serve`"),
+        (["--on", "model", "--host", "there"], "device 'model' is local; use --on board"),
+        (["--token-file", "t"], "--token-file t: needs a server; add --on board --host NAME"),
+        (["--tls-ca", "c"], "--tls-ca c: needs a server"),
+        (["--bitstream", "x.bit"], "--bitstream x.bit: device 'model' is not a board; use --on board"),
+        (["--on", "rtl", "--clock", "50"], "--clock 50.0: device 'rtl' is not a board"),
+        (
+            ["--on", "board", "--host", "there", "--clock", "50"],
+            "the server chooses them; give them to `tilewright serve`",
+        ),
         (["--on", "board", "--waves", "x.fst"], "device 'board' has no waveforms"),
     ],
 )
@@ -94,6 +97,6 @@ def test_what_is_missing_is_named(monkeypatch):
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        UnsupportedError, match=r"a board from afar needs gRPC and protobuf, .* pip install 'tilewright\[board\]'"
+        UnsupportedError, match=r"a remote board needs gRPC and protobuf, .* pip install 'tilewright\[board\]'"
     ):
         need_grpc()

@@ -82,10 +82,10 @@ def chain():
 
 def test_functions_follow_each_other_in_one_program(chain):
     cfg, layer, inputs, expected = chain
-    program, place = Program(cfg, "both"), Placement(cfg)
-    first = build_into(program, layer, {}, place, name="a")
+    program, placement = Program(cfg, "both"), Placement(cfg)
+    first = build_into(program, layer, {}, placement, name="a")
     assert sorted(first) == ["out", "q", "w", "x"]
-    second = build_into(program, layer, {"x": first["out"]}, place, name="b")
+    second = build_into(program, layer, {"x": first["out"]}, placement, name="b")
     assert second["x"] is first["out"] and list(program.buffers) == [
         *(f"a.{name}" for name in ("x", "w", "q", "out")),
         *(f"b.{name}" for name in ("w", "q", "out")),
@@ -97,10 +97,10 @@ def test_functions_follow_each_other_in_one_program(chain):
 
 def test_what_is_between_two_functions_may_be_a_buffer_of_another_shape(chain):
     cfg, layer, inputs, expected = chain
-    program, place = Program(cfg, "both"), Placement(cfg)
+    program, placement = Program(cfg, "both"), Placement(cfg)
     between = program.buffer("between", (3 * 20,), 8, kind="temp")
-    build_into(program, layer, {"out": between}, place, name="a")
-    build_into(program, layer, {"x": between}, place, name="b")
+    build_into(program, layer, {"out": between}, placement, name="a")
+    build_into(program, layer, {"x": between}, placement, name="b")
     out, _ = run(program, inputs)
     assert list(out) == ["b.out"] and np.array_equal(out["b.out"], expected(2))
 
@@ -108,15 +108,15 @@ def test_what_is_between_two_functions_may_be_a_buffer_of_another_shape(chain):
 def test_the_second_function_begins_where_the_first_ended_longest_ago(chain):
     cfg, layer, *_ = chain
 
-    def first_loads(place):
+    def first_loads(placement):
         program = Program(cfg, "both")
-        places = []
+        found = []
         for name in "ab":
             start = len(program._rows)
-            build_into(program, layer, {}, place or Placement(cfg), name=name)
+            build_into(program, layer, {}, placement or Placement(cfg), name=name)
             rows = [row for row in program._rows[start:] if row.format == "LOAD" and row.fields["mem"] != Mem.UOP]
-            places.append({row.fields["mem"]: row.fields["sram_base"] for row in reversed(rows)})
-        return places
+            found.append({row.fields["mem"]: row.fields["sram_base"] for row in reversed(rows)})
+        return found
 
     same, apart = first_loads(None), first_loads(Placement(cfg))
     assert same[0] == same[1]

@@ -1,6 +1,6 @@
 """Which bytes of an image an input entry holds, for convolutions of few channels: the cheapest layout for the host.
 
-Blocks of channels leave most lanes of an entry empty where an image has few channels. The host can fill them with other
+Blocks of channels leave most lanes of an entry empty if an image has few channels. The host can fill them with other
 rows and columns of the window instead, with entries that outputs side by side share as far as possible.
 """
 
@@ -113,7 +113,7 @@ class FoldTiles:
 
 
 def best_fold(op: g.QConv2d, cfg: Config) -> Fold | None:
-    """The cheapest fold by GEMM steps and loaded bytes; None where blocks of channels cost no more, or nothing fits."""
+    """The cheapest fold by GEMM steps and loaded bytes; None if blocks of channels cost no more, or nothing fits."""
     if op.groups > 1 or cfg.batch > 1 or not {"overwrite", "requant"} <= cfg.extensions:
         return None
     return _best(op.shape, cfg) if op.weight.shape[1] < cfg.block_in else None
@@ -185,7 +185,7 @@ def _layouts(taps: list[int], begins: Sequence[int], group: int, block: int) -> 
 def _terms(
     taps: Sequence[list[int]], begins: Sequence[int], group: int, offsets: Sequence[int], block: int
 ) -> tuple[tuple[int, int, int], ...] | None:
-    """The fewest entries that hold all taps, by phase; None where a tap lies between two entries."""
+    """The fewest entries that hold all taps, by phase; None if a tap lies between two entries."""
     reach = -(-(begins[-1] + max(t[-1] for t in taps) + 1) // group)
     entries = [(g * group + offset, g * len(offsets) + k) for g in range(reach) for k, offset in enumerate(offsets)]
     entries.sort()

@@ -106,7 +106,7 @@ class MaxTiles:
 
 @lru_cache(maxsize=64)
 def tiles_of(op: g.MaxPool, cfg: Config) -> MaxTiles | None:
-    """How a maximum is cut into tiles; None where the configuration cannot run it this way."""
+    """How a maximum is cut into tiles; None if the configuration cannot run it this way."""
     needed = {"overwrite", "requant", "pad_value"}
     if not needed <= cfg.extensions or cfg.block_in != cfg.block_out or cfg.inp_depth < cfg.acc_depth:
         return None  # micro-ops name what the ALU compares with by as many bits as inputs need

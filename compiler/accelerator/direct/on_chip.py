@@ -11,7 +11,7 @@ from ..recording import Recording
 
 
 class OnChip:
-    """The scratchpad entries that a kernel takes: those that have been free for longest, by `rec.place`."""
+    """The scratchpad entries that a kernel takes: those that have been free for longest, by `rec.placement`."""
 
     def __init__(self, rec: Recording):
         self.rec = rec
@@ -19,7 +19,7 @@ class OnChip:
 
     def region(self, mem: Mem, size: int, low: int = 0, high: int | None = None) -> int:
         """The first of `size` entries within [low, high), by default anywhere in `mem`."""
-        base = self.rec.place.region(mem, size, low, depth(self.rec.cfg, mem) if high is None else high)
+        base = self.rec.placement.region(mem, size, low, depth(self.rec.cfg, mem) if high is None else high)
         self._taken.append((mem, base, size))
         return base
 
@@ -45,4 +45,4 @@ def on_chip(rec: Recording) -> Iterator[OnChip]:
     taken = OnChip(rec)
     yield taken
     for mem, base, size in taken._taken:
-        rec.place.use(mem, base, size)
+        rec.placement.use(mem, base, size)

@@ -88,7 +88,7 @@ class _Plan:
 
 
 def lower(rec: Recording, op: g.QConvTranspose2d) -> None:
-    """Append a transposed convolution. Raises `ScheduleError` where it fits no scratchpad."""
+    """Append a transposed convolution. Raises `ScheduleError` if it fits no scratchpad."""
     cfg, program, plan = rec.cfg, rec.program, _Plan(op, rec.cfg)
     weights = rec.constant(f"{op.name}.w", layout.pack_weights(op.weight, cfg))
     parameters = channel_parameters(rec, op, np.zeros(len(op.weight), np.int32))

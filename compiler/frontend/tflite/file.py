@@ -83,7 +83,7 @@ class ModelFile:
 
 
 def read(path: str | Path) -> ModelFile:
-    """The file at `path`. Raises `FileError` where it is missing, no .tflite file, truncated or inconsistent."""
+    """The file at `path`. Raises `FileError` if it is missing, no .tflite file, truncated or inconsistent."""
     path = Path(path)
     if not path.is_file():
         raise FileError(f"{path}: {'is a folder' if path.is_dir() else 'no such model file'}")

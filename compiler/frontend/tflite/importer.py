@@ -175,7 +175,7 @@ class TfliteImporter:
         return position < len(node.inputs) and node.inputs[position] >= 0
 
     def info(self, node: FileNode, position: int) -> Info:
-        """What the file says of the input at a position. Raises `Refused` where it is left out."""
+        """What the file says of the input at a position. Raises `Refused` if it is left out."""
         if not self.given(node, position):
             raise Refused(f"has no input {position}")
         return self.file.tensors[node.inputs[position]]

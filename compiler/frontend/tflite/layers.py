@@ -34,7 +34,7 @@ def clamp(node: FileNode, y: g.Tensor, kind: int | None = None) -> tuple[int, in
 
 
 def limits(y: g.Tensor, low: float | None, high: float | None) -> tuple[int, int]:
-    """int8 limits of real ones; None is no limit. Raises `Refused` where no value lies between them."""
+    """int8 limits of real ones; None is no limit. Raises `Refused` if no value lies between them."""
     bottom = -128 if low is None else max(-128, _quantised(low, y))
     top = 127 if high is None else min(127, _quantised(high, y))
     if bottom > top:
@@ -79,7 +79,7 @@ def _spread(scale: np.ndarray, channels: int) -> np.ndarray:
 
 
 def image(t: g.Tensor) -> tuple[int, int]:
-    """(height, width) of a canonical tensor. Raises `Refused` where it is no image."""
+    """(height, width) of a canonical tensor. Raises `Refused` if it is no image."""
     if len(t.shape) != 4:
         raise Refused(f"has input {t.name!r} of {len(t.shape)} dimensions; only 4 are supported")
     return t.shape[2], t.shape[3]

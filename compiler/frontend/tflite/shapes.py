@@ -32,7 +32,7 @@ def ranges(
 
 
 def fold_constants(node: FileNode, tensors: Sequence[Info]) -> np.ndarray | None:
-    """The integers that the node computes; None where its output is no integer, or its inputs are not
+    """The integers that the node computes; None if its output is no integer, or its inputs are not
     known or do not fit together."""
     output = tensors[node.outputs[0]]
     if output.type not in INTEGERS or len(node.outputs) > 1 or node.kind not in _EVALUATORS:

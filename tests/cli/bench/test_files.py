@@ -65,5 +65,5 @@ def test_without_cycles_there_is_a_table_alone(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match="file/in: cannot be made"):
+    with pytest.raises(FileError, match="file/in: cannot create this folder"):
         make_folder(tmp_path / "file" / "in")

@@ -13,7 +13,7 @@ from tilewright.runtime.verify import verify
 def test_the_table_is_the_papers():
     assert list(resnet18_layers()) == [f"C{k}" for k in range(2, 13)]
     assert sum(shape.macs for shape in resnet18_layers().values()) == 667942912  # 1335.9 MOP
-    with pytest.raises(UnsupportedError, match="unknown layer 'C1'; known are C2"):
+    with pytest.raises(UnsupportedError, match="unknown layer 'C1'; must be one of C2"):
         layer("C1")
 
 

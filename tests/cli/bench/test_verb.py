@@ -32,7 +32,7 @@ def test_an_unknown_layer(tilewright):
     pytest.importorskip("tvm")
     done = tilewright("bench", "--layer", "C99")
     assert done.status == 5
-    assert done.err.startswith("tilewright: error: unknown layer 'C99'; known are C2, C3, ")
+    assert done.err.startswith("tilewright: error: unknown layer 'C99'; must be one of C2, C3, ")
 
 
 def test_cycles_of_the_circuit(tilewright):

@@ -76,9 +76,9 @@ def test_requantised_and_with_threads(ref, name):
 def test_weights_stay_where_micro_ops_reach_them_layer_after_layer(ref):
     cfg, channels, rng = PRESETS["tiny"], 14 * 4, np.random.default_rng(9)  # 126 of 128 rows
     layer = depthwise(cfg, 1, 4, 4, channels, 3, 3, pad=(1, 1, 1, 1))
-    program, place = Program(cfg, "both"), Placement(cfg)
-    first = build_into(program, layer, {}, place, name="a")
-    build_into(program, layer, {"x": first["out"]}, place, name="b")
+    program, placement = Program(cfg, "both"), Placement(cfg)
+    first = build_into(program, layer, {}, placement, name="a")
+    build_into(program, layer, {"x": first["out"]}, placement, name="b")
     x, *w = (ref.values(rng, 8, shape) for shape in ((1, channels, 4, 4), (channels, 3, 3), (channels, 3, 3)))
     inputs = {"a.x": layout.pack_activations(x, cfg)}
     inputs |= {f"{name}.w": layout.pack_depthwise_weights(each, cfg) for name, each in zip("ab", w)}

@@ -4,7 +4,7 @@ import pytest
 
 from tilewright.compiler.tir.affine import LinearForm
 from tilewright.compiler.tir.scope import Context, Operand, parse, to_entries
-from tilewright.compiler.tir.scratchpads import Place
+from tilewright.compiler.tir.scratchpads import Location
 from tilewright.compiler.tvm_compat import tirx
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
@@ -41,19 +41,19 @@ def test_a_nest_of_two_statements_is_refused(ctx):
 
 def test_an_unknown_tensor_is_named(ctx):
     with pytest.raises(ScheduleError, match="work.*: 'q' is neither a parameter nor allocated before"):
-        ctx.place(Q, WORK)
+        ctx.location(Q, WORK)
 
 
 def test_operands_start_at_the_corner_of_the_box():
-    operand = Operand(Place("x", "int8", 100), LinearForm((10, 1), lambda env: 7 + env[0]))
+    operand = Operand(Location("x", "int8", 100), LinearForm((10, 1), lambda env: 7 + env[0]))
     assert operand.at([[2, 4], [3, 9]], [100]) == 107 + 20 + 3
 
 
 def test_operands_note_when_they_are_read(ctx):
-    place = ctx.places[Q] = Place("x", "int8", 100)
+    location = ctx.locations[Q] = Location("x", "int8", 100)
     ctx.time = 3
     operand = ctx.operand(Q, [P * 4 + 1], parse(loop(P, WORK), ctx))
-    assert operand.place is place and operand.index.coefs == (4,) and place.accesses == [(3, ())]
+    assert operand.location is location and operand.index.coefs == (4,) and location.accesses == [(3, ())]
     with pytest.raises(ScheduleError, match="was not flattened"):
         ctx.operand(Q, [P, P], parse(loop(P, WORK), ctx))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.compiler.tir.placement import Placement
-from tilewright.compiler.tir.scratchpads import Place, Span, Storage
+from tilewright.compiler.tir.scratchpads import Location, Span, Storage
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError
 from tilewright.hw.isa import Mem
@@ -11,15 +11,15 @@ from tilewright.hw.isa import Mem
 VTA = PRESETS["vta"]
 
 
-def place(name, entries, *accesses, loops=0, mem=Mem.ACC):
+def location(name, entries, *accesses, loops=0, mem=Mem.ACC):
     """A tensor of `entries`; an access is a time or (time, spans of the loops around it)."""
     pairs = [(a, ()) if isinstance(a, int) else a for a in accesses]
-    return Place(name, "int32", entries * 16, mem, loops, accesses=pairs)
+    return Location(name, "int32", entries * 16, mem, loops, accesses=pairs)
 
 
-def storage_of(places, cfg=VTA, placement=None, **slots):
+def storage_of(locations, cfg=VTA, placement=None, **slots):
     """A Storage of these tensors; `slots` are the numbers that they ask for."""
-    return Storage(places, cfg, placement or Placement(cfg), slots)
+    return Storage(locations, cfg, placement or Placement(cfg), slots)
 
 
 def overlap(a, b):
@@ -28,27 +28,27 @@ def overlap(a, b):
 
 
 def test_tensors_lie_side_by_side_while_there_is_room():
-    places = [place("a", 100, 1, 2), place("b", 200, 3, 4)]
-    storage_of(places).assign()
-    assert [p.bases for p in places] == [[0], [100]]
+    locations = [location("a", 100, 1, 2), location("b", 200, 3, 4)]
+    storage_of(locations).assign()
+    assert [p.bases for p in locations] == [[0], [100]]
 
 
 def test_tensors_share_entries_when_there_is_not():
-    a, b, c = place("a", 1500, 1, 3), place("b", 500, 2, 4), place("c", 1400, 4, 5)
+    a, b, c = location("a", 1500, 1, 3), location("b", 500, 2, 4), location("c", 1400, 4, 5)
     storage_of([a, b, c]).assign()
     assert overlap(a, c) and not overlap(a, b) and not overlap(b, c)
 
 
 def test_what_a_loop_carries_is_alive_for_all_of_it():
     loop = Span(2, 9)
-    outside, inside = place("outside", 1500, 1, (4, (loop,))), place("inside", 1500, (5, (loop,)), loops=1)
+    outside, inside = location("outside", 1500, 1, (4, (loop,))), location("inside", 1500, (5, (loop,)), loops=1)
     assert outside.alive() == (1, 9) and inside.alive() == (5, 5)
     with pytest.raises(CapacityError, match="local.acc is too small: .* need 3000 entries, the largest is 'outside'"):
         storage_of([outside, inside]).assign()
 
 
 def test_in_place_needs_a_source_that_ends_where_the_target_begins():
-    a, b, c = place("a", 10, 1, 2), place("b", 10, 2, 3, 4), place("c", 10, 3, 5)
+    a, b, c = location("a", 10, 1, 2), location("b", 10, 2, 3, 4), location("c", 10, 3, 5)
     storage = storage_of([a, b, c])
     assert storage.join(a, b, 2) and not storage.join(b, c, 3)
     storage.assign()
@@ -56,7 +56,7 @@ def test_in_place_needs_a_source_that_ends_where_the_target_begins():
 
 
 def test_chains_of_in_place_stages_are_one_tensor():
-    a, b, c = place("a", 10, 1, 2), place("b", 10, 2, 3), place("c", 10, 3, 4)
+    a, b, c = location("a", 10, 1, 2), location("b", 10, 2, 3), location("c", 10, 3, 4)
     storage = storage_of([a, b, c])
     assert storage.join(a, b, 2) and storage.join(b, c, 3) and storage.join(a, c, 9)
     storage.assign()
@@ -64,7 +64,7 @@ def test_chains_of_in_place_stages_are_one_tensor():
 
 
 def test_tensors_of_other_size_or_memory_do_not_share():
-    a, small, wgt = place("a", 10, 1, 2), place("small", 9, 2, 3), place("wgt", 10, 2, 3, mem=Mem.WGT)
+    a, small, wgt = location("a", 10, 1, 2), location("small", 9, 2, 3), location("wgt", 10, 2, 3, mem=Mem.WGT)
     storage = storage_of([a, small, wgt])
     assert not storage.join(a, small, 2) and not storage.join(a, wgt, 2)
 
@@ -72,15 +72,15 @@ def test_tensors_of_other_size_or_memory_do_not_share():
 def streamed(name, entries, copies=1, mem=Mem.INP):
     """A tensor that one load inside one loop fills."""
     elements = {Mem.INP: 16, Mem.WGT: 256, Mem.ACC: 16}[mem]
-    found = Place(name, "int8", entries * elements * copies, mem, 1, copies, accesses=[(1, (Span(1, 2),))])
+    found = Location(name, "int8", entries * elements * copies, mem, 1, copies, accesses=[(1, (Span(1, 2),))])
     found.writers.append(1)
     return found
 
 
-def slots(place):
+def slots(location):
     """How many slots a tensor got."""
-    assert place.slots is not None
-    return len(place.slots._used)
+    assert location.slots is not None
+    return len(location.slots._used)
 
 
 def test_tensors_that_rotate_get_as_many_slots_as_fit():

@@ -16,8 +16,8 @@ def test_what_was_taken_counts_as_used_in_the_end():
     rec = Recording(TINY, "double", "test")
     with on_chip(rec) as chip:
         first = chip.region(Mem.INP, 8)
-        assert rec.place.last_use(Mem.INP, first, 8) == 0
-    assert rec.place.last_use(Mem.INP, first, 8) > 0
+        assert rec.placement.last_use(Mem.INP, first, 8) == 0
+    assert rec.placement.last_use(Mem.INP, first, 8) > 0
     with on_chip(rec) as chip:
         assert chip.region(Mem.INP, 8) == first + 8  # free for longer
         assert chip.region(Mem.INP, 4, low=first, high=first + 8) == first
@@ -28,7 +28,7 @@ def test_a_kernel_that_does_not_fit_has_used_nothing():
     with pytest.raises(ScheduleError), on_chip(rec) as chip:
         chip.region(Mem.WGT, 4)
         raise ScheduleError("too large")
-    assert rec.place.last_use(Mem.WGT, 0, TINY.wgt_depth) == 0
+    assert rec.placement.last_use(Mem.WGT, 0, TINY.wgt_depth) == 0
 
 
 def test_slots_lie_side_by_side_and_banks_apart():
@@ -37,7 +37,7 @@ def test_slots_lie_side_by_side_and_banks_apart():
         a, b = chip.slots(Mem.INP, 5)
         low, high = chip.banks(3, 7, TINY.acc_depth // 2)
     assert b == a + 5 and low + 3 <= TINY.acc_depth // 2 <= high
-    assert rec.place.last_use(Mem.INP, b, 5) and rec.place.last_use(Mem.ACC, high, 7)
+    assert rec.placement.last_use(Mem.INP, b, 5) and rec.placement.last_use(Mem.ACC, high, 7)
 
 
 def test_constants_are_loaded_where_they_stay():

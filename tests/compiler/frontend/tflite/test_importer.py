@@ -227,5 +227,5 @@ def test_outputs_that_nothing_computes(tflite):
 
 
 def test_other_endings():
-    with pytest.raises(UnsupportedError, match=r"net\.pb: unknown kind of network; known are \.tflite, \.onnx"):
+    with pytest.raises(UnsupportedError, match=r"net\.pb: unknown kind of network; must be one of \.tflite, \.onnx"):
         import_model("net.pb")
