@@ -1,4 +1,4 @@
-"""Which scratchpad entries and DRAM bytes an instruction reads and writes."""
+"""The scratchpad entries and DRAM bytes that an instruction reads and writes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def tile_entries(f: dict[str, int]) -> int:
 
 
 def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> list[Access]:
-    """What the decoded instruction `f` touches on chip; `uops`, int64 (n, 3), are those it executes."""
+    """Scratchpad accesses of the decoded instruction `f`, which executes the micro-ops `uops`, int64 (n, 3)."""
     row = _row(f)
     if row.mem is not None:
         return _transferred(row, f)
@@ -107,7 +107,7 @@ def _transferred(row: Instruction, f: dict[str, int]) -> list[Access]:
 
 
 def dram_access(cfg: Config, f: dict[str, int]) -> DramAccess | None:
-    """The DRAM bytes of the decoded instruction `f`, relative to where its `dram_base` counts from; None for none."""
+    """The DRAM bytes that the decoded instruction `f` accesses, relative to its buffer; None where it accesses none."""
     row = instruction(f["op"], f.get("mem"))
     if row is None or row.mem is None or not f["x_size"]:
         return None
@@ -119,7 +119,7 @@ def dram_access(cfg: Config, f: dict[str, int]) -> DramAccess | None:
 
 
 def out_of_range(cfg: Config, accesses: list[Access]) -> str | None:
-    """What lies outside its scratchpad, as text, or None."""
+    """A message for the first of `accesses` that lies outside its scratchpad; None where all lie inside."""
     for a in accesses:
         span = (a.entries.start, a.entries.stop - 1) if isinstance(a.entries, slice) else a.entries[[0, -1]].tolist()
         wrong = [entry for entry in span if not 0 <= entry < depth(cfg, a.mem)]

@@ -1,6 +1,6 @@
-"""Whether a launch stays inside its own buffers in DRAM, for whoever runs programs of others.
+"""Checks that a launch stays inside its own buffers in DRAM, for a server that runs programs of others.
 
-A board's memory ports know no protection: what an instruction addresses is read and written.
+A board's memory ports have no protection: they read and write whatever an instruction addresses.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from .launch import Launch
 
 
 def check_dram(launch: Launch) -> None:
-    """Raises `AccessError`, naming the instruction, for DRAM bytes outside the buffer that it is relocated to.
+    """Raise `AccessError`, naming the instruction, for DRAM bytes outside the buffer that it is relocated to.
 
-    What cannot be decoded is left to the accelerator, which refuses it.
+    Instructions that cannot be decoded are left to the accelerator, which refuses them.
     """
     isa = Isa(launch.cfg)
     for k, f in enumerate(isa.decode(launch.insn)):
@@ -25,7 +25,7 @@ def check_dram(launch: Launch) -> None:
             continue
         at = f"launch {launch.name!r}, instruction {k} ({isa.disassemble(f)})"
         if launch.reloc[k] < 0:
-            raise AccessError(f"{at}: accesses DRAM outside of any buffer", k)
+            raise AccessError(f"{at}: accesses DRAM, but its address belongs to no buffer", k)
         buffer = launch.buffers[launch.reloc[k]]
         end = access.start + (access.rows - 1) * access.pitch + access.nbytes
         if end > buffer.nbytes:

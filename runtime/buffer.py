@@ -1,4 +1,4 @@
-"""Symbolic DRAM buffers: what a program reads and writes, before anything has an address."""
+"""Symbolic DRAM buffers, which programs read and write; they get their addresses when a program is loaded."""
 
 from __future__ import annotations
 
@@ -61,15 +61,20 @@ class Buffer:
         if self.kind not in KINDS:
             raise ProgramError(f"buffer {self.name!r}: kind {self.kind!r} must be one of {', '.join(KINDS)}")
         if self.bits not in ELEMENT_BITS:
-            raise ProgramError(f"buffer {self.name!r}: {self.bits} bits; elements have {ELEMENT_BITS} bits")
+            raise ProgramError(
+                f"buffer {self.name!r}: bits = {self.bits}: must be one of {', '.join(map(str, ELEMENT_BITS))}"
+            )
         if min(self.shape, default=1) < 1:
             raise ProgramError(f"buffer {self.name!r}: shape {self.shape}: every dimension must be at least 1")
         if math.prod(self.shape) * self.bits % 8:
-            raise ProgramError(f"buffer {self.name!r}: {self.bits}-bit elements {self.shape} are not whole bytes")
+            raise ProgramError(
+                f"buffer {self.name!r}: {self.bits}-bit elements of shape {self.shape} do not fill whole bytes"
+            )
         if type(self.align) is not int or self.align < 1:
             raise ProgramError(f"buffer {self.name!r}: align = {self.align!r} must be a positive integer")
         if (self.kind == "constant") != (self.data is not None):
-            raise ProgramError(f"buffer {self.name!r}: exactly the constant buffers carry data")
+            needs = "needs data" if self.kind == "constant" else "takes no data; only constant buffers do"
+            raise ProgramError(f"buffer {self.name!r}: kind {self.kind!r} {needs}")
         if self.data is not None and (self.data.dtype != np.uint8 or self.data.shape != (self.nbytes,)):
             raise ProgramError(f"buffer {self.name!r}: data must be {self.nbytes} bytes (uint8)")
 
@@ -96,16 +101,16 @@ class Buffer:
         return pack_bits(array, self.bits)
 
     def unpack(self, data: np.ndarray) -> np.ndarray:
-        """The array that the bytes `data`, uint8 (nbytes,), hold."""
+        """The array in the bytes `data`, uint8 (nbytes,)."""
         return unpack_bits(data, self.bits, self.signed).reshape(self.shape)
 
 
 @dataclass(eq=False)
 class Region(Buffer):
-    """Part of the buffer `whole`, from byte `start` on, that programs move to and from as if it were a buffer.
+    """Part of the buffer `whole`, from byte `start` on, which programs load and store like a buffer.
 
-    Regions may overlap: what a program does to shared bytes is ordered as everything else is. Raises `ProgramError`
-    where it does not lie within `whole`.
+    Regions may overlap; accesses to shared bytes are ordered like all others. Raises `ProgramError` for a region that
+    does not lie inside `whole`.
     """
 
     whole: Buffer | None = None
@@ -113,7 +118,11 @@ class Region(Buffer):
 
     def __post_init__(self) -> None:
         if self.whole is None or not 0 <= self.start <= self.whole.nbytes - self.nbytes:
-            size = "no buffer" if self.whole is None else f"{self.whole.name!r}, which has {self.whole.nbytes} bytes"
-            raise ProgramError(f"region {self.name!r}: bytes {self.start}..{self.start + self.nbytes} of {size}")
+            if self.whole is None:
+                raise ProgramError(f"region {self.name!r}: needs `whole`, the buffer that it is part of")
+            raise ProgramError(
+                f"region {self.name!r}: bytes {self.start}..{self.start + self.nbytes - 1} are outside "
+                f"0..{self.whole.nbytes - 1} of buffer {self.whole.name!r}"
+            )
         self.kind = self.whole.kind
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""What executes a program: the `Device` protocol, its statistics, and how one of `runtime.registry` is opened."""
+"""The `Device` protocol, on which programs run, the counts of a run, and opening a device by name."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Stats:
-    """What one run, or several added up, executed.
+    """Counts of one run, or the sum of several.
 
     `insns` counts instructions by mnemonic (`LOAD.INP`, `GEMM`, `ALU.ADD`, ...), `uops` executed micro-ops of GEMM
     and ALU (loop trips x kernel length), `macs` multiply-accumulates of all GEMM micro-ops, useful or on padding,
-    `bytes_loaded` and `bytes_stored` DRAM bytes by memory name. `cycles` and `counters`, by register name, are what a
-    device with a clock counted; None and empty on others.
+    `bytes_loaded` and `bytes_stored` DRAM bytes by memory name. `cycles` and `counters` (by register name) come from
+    devices with a clock; None and empty on others.
     """
 
     insns: Counter[str] = field(default_factory=Counter)
@@ -73,7 +73,7 @@ class Device(Protocol):
     cfg: Config
 
     def check_room(self, regions: Mapping[str, Allocation]) -> None:
-        """Raise `CapacityError` where `regions` cannot all be allocated now; nothing of the device is touched."""
+        """Raise `CapacityError` where `regions` cannot all be allocated now; the device stays unchanged."""
         ...
 
     def allocate(self, nbytes: int, align: int) -> int:
@@ -81,7 +81,7 @@ class Device(Protocol):
         ...
 
     def free(self, address: int) -> None:
-        """Give back what `allocate` returned."""
+        """Free the memory that `allocate` returned."""
         ...
 
     def write(self, address: int, data: np.ndarray) -> None:
@@ -89,7 +89,7 @@ class Device(Protocol):
         ...
 
     def run(self, insn_address: int, insn_count: int) -> Stats:
-        """Execute the instructions at `insn_address` to FINISH. Raises `ExecutionError` where they cannot be."""
+        """Execute the instructions at `insn_address` to FINISH. Raises `ExecutionError` where that fails."""
         ...
 
     def read(self, address: int, nbytes: int) -> np.ndarray:
@@ -103,11 +103,13 @@ def check_fits(regions: Mapping[str, Allocation], free: int, where: str) -> None
     if need > free:
         largest = sorted(regions.items(), key=lambda item: -item[1].nbytes)[:3]
         named = ", ".join(f"{name} {region.nbytes:,}" for name, region in largest)
-        raise CapacityError(f"the program needs {need:,} bytes of {where}, {free:,} are free; its largest: {named}")
+        raise CapacityError(
+            f"the program needs {need:,} bytes of {where}, but only {free:,} are free; its largest regions: {named}"
+        )
 
 
 def open_device(name: str, cfg: Config, **options: object) -> Device:
-    """The device registered as `name`, made for `cfg` with the `options` of its class.
+    """The device registered as `name`, constructed for `cfg` with the `options` of its class.
 
     Raises `UnsupportedError` for an unknown name.
     """

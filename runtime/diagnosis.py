@@ -1,4 +1,4 @@
-"""What an accelerator's error registers mean for the program that it ran."""
+"""Error registers of an accelerator as exceptions that name the instruction and the cause."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tokens import left_over_text, popped
 def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequence[int]) -> ExecutionError:
     """The error that the registers ERROR = `code` and ERROR_INSN = `index` stand for.
 
-    `insn`, uint64 (n, 2), is the program; `taken` counts per queue the instructions that it took, tokens included.
+    `insn`, uint64 (n, 2), is the program; `taken` counts the instructions that each queue has issued.
     """
     program = _Stopped(cfg, insn, taken)
     at = program.at(index)
@@ -33,21 +33,21 @@ def explain(cfg: Config, insn: np.ndarray, code: int, index: int, taken: Sequenc
         return program.left_over()
     if code == Error.WATCHDOG:
         return program.stuck()
-    return ExecutionError(f"{at}: error {code}, which is not declared", index)
+    return ExecutionError(f"{at}: unknown error code {code}", index)
 
 
 def waiting(cfg: Config, insn: np.ndarray, taken: Sequence[int]) -> tuple[str, int | None]:
-    """(what each queue waits for, as text; the first of the instructions that are waiting), as for `explain`."""
+    """(text: what each queue waits for; the first instruction that waits). Arguments as of `explain`."""
     return _Stopped(cfg, insn, taken).waiting()
 
 
 def taken(cfg: Config, counters: Mapping[str, int]) -> list[int]:
-    """Per queue the instructions that it took, of the accelerator's `counters` by register name."""
+    """Instructions that each queue has issued, from the accelerator's `counters` by register name."""
     return [counters[unit.counter("INSNS")] for unit in units(cfg)]
 
 
 class _Stopped:
-    """A program that stopped after the queues took `taken` instructions."""
+    """A program that stopped after its queues issued `taken` instructions each."""
 
     def __init__(self, cfg: Config, insn: np.ndarray, taken: Sequence[int]):
         self.cfg, self.isa, self.channels = cfg, Isa(cfg), channels(cfg)
@@ -66,12 +66,12 @@ class _Stopped:
         """Why instruction `k` was not accepted."""
         at, last = self.at(k), len(self.insns) - 1
         if k > last:
-            return "none of 0 instructions is FINISH"
+            return "the program has no FINISH: it has no instructions"
         reason = self.isa.undecodable(self.insns[k])
         if not reason and self.insns[k]["op"] == Op.FINISH:
             reason = f"{last - k} instructions follow FINISH"
         if not reason and k == last:
-            return f"none of {len(self.insns)} instructions is FINISH; the last is {at}"
+            return f"the program has no FINISH; its last instruction is {at}"
         return f"{at}: {reason or 'this accelerator does not execute it'}"
 
     def reached(self, k: int) -> str:
@@ -83,27 +83,29 @@ class _Stopped:
         return f"; it touches DRAM bytes {access.start:#x}..{end - 1:#x}"
 
     def tokens(self, channel: Channel) -> int:
-        """Tokens that `channel` holds when everything taken has been executed."""
+        """Tokens that `channel` holds after every issued instruction has been executed."""
         source, target = channel
         pushed = sum(self.insns[k][channel.push] for k in self.queues[source][: self.taken[source]])
         return pushed - sum(self.insns[k][channel.pop] for k in self.queues[target][: self.taken[target]])
 
     def left_over(self) -> ExecutionError:
-        """Which tokens nothing takes."""
+        """The error of tokens that no instruction pops."""
         channel = next((c for c in self.channels if self.tokens(c) > 0), None)
         if channel is None:
-            return TokenError("tokens are left over, though the program takes all that it gives")
+            return TokenError(
+                "the accelerator reports tokens left over, but the program pops every token that it pushes"
+            )
         pushers = self.queues[channel.source]
         last = max(k for k in pushers if self.insns[k][channel.push])
         return TokenError(left_over_text(channel, self.tokens(channel), self.at(last)), last)
 
     def stuck(self) -> ExecutionError:
-        """Why nothing moves."""
+        """The error of a deadlock."""
         text, index = self.waiting()
         return DeadlockError(f"deadlock: {text}", index)
 
     def waiting(self) -> tuple[str, int | None]:
-        """What each queue waits for, and the first instruction that does."""
+        """(text: what each queue waits for; the first instruction that waits)."""
         parts, heads = [], []
         for queue, mine in self.queues.items():
             if self.taken[queue] >= len(mine):
@@ -111,7 +113,7 @@ class _Stopped:
                 continue
             k = mine[self.taken[queue]]
             missing = [str(c) for c in popped(self.channels, queue, self.insns[k]) if self.tokens(c) <= 0]
-            what = f"a token {' and '.join(missing)}" if missing else "what came before it"
+            what = f"a token {' and '.join(missing)}" if missing else "the instructions before it"
             parts.append(f"{queue.name} waits for {what} at {self.at(k)}")
             heads.append(k)
         return "; ".join(parts), min(heads, default=None)

@@ -12,7 +12,7 @@ from .launch import Launch
 
 
 def disassemble(launch: Launch) -> list[str]:
-    """Lines of `launch`; the buffer that `dram_base` counts from stands behind its value."""
+    """Lines of `launch`; each instruction is followed by the name of the buffer that its `dram_base` counts from."""
 
     def name(k: int) -> str:
         return f"@{launch.buffers[launch.reloc[k]].name}" if launch.reloc[k] >= 0 else ""

@@ -1,4 +1,4 @@
-"""What a device and its host run together: ordered steps over named tensors, and the `.tw` file that holds them.
+"""Executables: ordered steps of a device and its host on named tensors, and the `.tw` file that holds them.
 
 A `.tw` file is a zip archive without pickles: `manifest.json` and binary members (little-endian). See docs/files.md.
 """
@@ -27,7 +27,7 @@ DTYPES = ("int8", "uint8", "int32", "uint32", "float32")
 
 @dataclass(eq=False)
 class Tensor:
-    """A named array between steps; `kind` is input, output, temp or constant (then `data` holds it)."""
+    """A named array between steps; `kind` is input, output, temp or constant (its values are in `data`)."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,9 +40,11 @@ class Tensor:
         if self.dtype not in DTYPES:
             raise ProgramError(f"tensor {self.name!r}: dtype {self.dtype!r} must be one of {', '.join(DTYPES)}")
         if (self.kind == "constant") != (self.data is not None):
-            raise ProgramError(f"tensor {self.name!r}: exactly the constant tensors carry data")
+            needs = "needs data" if self.kind == "constant" else "takes no data; only constant tensors do"
+            raise ProgramError(f"tensor {self.name!r}: kind {self.kind!r} {needs}")
         if self.data is not None and (self.data.shape != self.shape or self.data.dtype != self.dtype):
-            raise ProgramError(f"tensor {self.name!r}: data is {self.data.dtype} {self.data.shape}")
+            found = f"{self.data.dtype} {self.data.shape}"
+            raise ProgramError(f"tensor {self.name!r}: data is {found}, must be {self.dtype} {self.shape}")
 
 
 @dataclass(eq=False)
@@ -88,10 +90,10 @@ class Allocation(NamedTuple):
 
 @dataclass(eq=False)
 class Executable:
-    """Ordered `steps` over `tensors`, for the configuration `cfg`.
+    """Ordered `steps` on `tensors`, for the configuration `cfg`.
 
-    Raises `ProgramError` where steps name tensors that do not exist, do not fit the buffers bound to them, or are read
-    before anything wrote them.
+    Raises `ProgramError` where a step names a tensor that does not exist, does not fit the buffer bound to it, or is
+    read before a step wrote it.
     """
 
     cfg: Config
@@ -119,7 +121,7 @@ class Executable:
             ready.update(writes)
         for tensor in self.outputs:
             if tensor.name not in ready:
-                raise ProgramError(f"output {tensor.name!r} is written by no step")
+                raise ProgramError(f"no step writes output {tensor.name!r}")
 
     def _check_launch(self, step: LaunchStep) -> None:
         if step.launch.cfg.fingerprint != self.cfg.fingerprint:
@@ -139,11 +141,13 @@ class Executable:
                 )
         for buffer in buffers.values():
             if buffer.kind == "input" and buffer.name not in step.bind:
-                raise ProgramError(f"step {step.name!r}: its input buffer {buffer.name!r} is bound to no tensor")
+                raise ProgramError(f"step {step.name!r}: no tensor is bound to its input buffer {buffer.name!r}")
         written = [t for b, t in step.bind.items() if buffers[b].kind in ("output", "temp")]
         for tensor_name in written:
             if list(step.bind.values()).count(tensor_name) > 1:
-                raise ProgramError(f"step {step.name!r}: tensor {tensor_name!r} is written and bound twice")
+                raise ProgramError(
+                    f"step {step.name!r}: tensor {tensor_name!r} is written, but bound to several buffers"
+                )
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -157,7 +161,7 @@ class Executable:
 
     @staticmethod
     def from_launch(launch: Launch) -> Executable:
-        """`launch` alone: every input and output buffer becomes a tensor of its name."""
+        """The executable of `launch` alone: every input and output buffer becomes a tensor of the same name."""
         tensors = {
             b.name: Tensor(b.name, b.shape, _dtypes(b)[0], b.kind)
             for b in launch.buffers
@@ -167,7 +171,7 @@ class Executable:
         return Executable(launch.cfg, launch.name, tensors, [step])
 
     def save(self, path: str | Path) -> None:
-        """Write the `.tw` file, whole or not at all. Raises `FileError`."""
+        """Write the `.tw` file, atomically. Raises `FileError`."""
         data = self.to_bytes()
         with atomic_write(path) as temporary:
             temporary.write_bytes(data)
@@ -195,7 +199,7 @@ class Executable:
 
     @staticmethod
     def load(path: str | Path) -> Executable:
-        """Read a `.tw` file. Raises `FileError` where it is missing, damaged or not such a file."""
+        """Read a `.tw` file. Raises `FileError` where it is missing, damaged or not a `.tw` file."""
         try:
             data = Path(path).read_bytes()
         except FileNotFoundError:
@@ -208,21 +212,22 @@ class Executable:
 
     @staticmethod
     def from_bytes(data: bytes, name: str, *, most: int | None = None) -> Executable:
-        """The program in `data`, the contents of the `.tw` file `name`; unpacked it may have `most` bytes.
+        """The program in `data`, the contents of the `.tw` file `name`, which may unpack to `most` bytes.
 
-        Raises `FileError` where it is damaged, too large or no such file.
+        Raises `FileError` where it is damaged, too large or not a `.tw` file.
         """
         try:
             with zipfile.ZipFile(io.BytesIO(data)) as z:
                 size = sum(member.file_size for member in z.infolist())
                 if most is not None and size > most:
-                    raise FileError(f"{name}: {size:,} bytes unpacked, {most:,} are allowed")
+                    raise FileError(f"{name}: unpacks to {size:,} bytes; at most {most:,} are allowed")
                 manifest = json.loads(z.read("manifest.json"))
                 if manifest["format"] != FORMAT or manifest["version"] != VERSION:
-                    raise FileError(f"{name}: {manifest['format']!r} version {manifest['version']} is not known here")
+                    found = f"{manifest['format']!r} version {manifest['version']}"
+                    raise FileError(f"{name}: {found} is not supported; must be {FORMAT!r} version {VERSION}")
                 cfg = Config.from_dict(manifest["config"])
                 if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
-                    raise FileError(f"{name}: fingerprint {manifest['fingerprint']} is not its configuration's")
+                    raise FileError(f"{name}: fingerprint {manifest['fingerprint']} does not match its configuration")
                 tensors = [
                     Tensor(t["name"], tuple(t["shape"]), t["dtype"], t["kind"], _array_in(z, t["data"]))
                     for t in manifest["tensors"]
@@ -235,7 +240,7 @@ class Executable:
             raise FileError(f"{name}: not a tilewright program, or a damaged one ({_one_line(exc)})") from None
 
     def memory_plan(self) -> dict[str, Allocation]:
-        """The regions of device memory that the program needs, by tensor or by step and buffer."""
+        """The regions of device memory that the program needs, by tensor name or by step number and buffer name."""
         regions: dict[str, Allocation] = {}
         for number, step in enumerate(self.steps):
             if isinstance(step, LaunchStep):

@@ -1,4 +1,4 @@
-"""Files: outputs that are either complete or not there, and .npz archives that may be damaged."""
+"""Files: atomic writes, digests of the sources, and .npz archives that may be damaged."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..hw.errors import FileError
 def _resolved(path: str | Path) -> Path:
     try:
         return Path(path).resolve()
-    except (OSError, RuntimeError) as exc:  # a loop of links is the one or the other, by Python's version
+    except (OSError, RuntimeError) as exc:  # which one a loop of links raises depends on Python's version
         raise FileError(f"{path}: {exc}") from None
 
 
 def check_writable(path: str | Path) -> None:
-    """Raise `FileError` where `path` cannot be written, before the work whose result goes there.
+    """Raise `FileError` where `path` cannot be written; for use before the work whose result goes there.
 
     Only regular files are written: a device or a pipe would be replaced by a file, not written to.
     """
@@ -41,9 +41,9 @@ def check_writable(path: str | Path) -> None:
 
 @contextmanager
 def atomic_write(path: str | Path) -> Iterator[Path]:
-    """A temporary file beside `path` that replaces it when the block ends well, and vanishes when it does not.
+    """A temporary file beside `path` that replaces it when the block succeeds, and is deleted when it fails.
 
-    A symbolic link stays; the file that it names is replaced. Raises `FileError`.
+    A symbolic link stays; the file that it points to is replaced. Raises `FileError`.
     """
     check_writable(path)
     path = _resolved(path)
@@ -66,9 +66,9 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
 
 
 def sources_digest(*folders: str) -> str:
-    """A digest of every source file of top folders of the package (`hw`, `sim`, ...), however deep it lies.
+    """A digest of every source file of top folders of the package (`hw`, `sim`, ...), subfolders included.
 
-    Caches keep it beside what they hold, so that nothing made by other sources is ever used.
+    Caches store it with each result, so that they never return one that other sources made.
     """
     top = Path(__file__).parents[1]
     files = sorted(

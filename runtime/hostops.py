@@ -1,7 +1,7 @@
-"""What the host computes between launches: operators on numpy arrays, found by name.
+"""Operators that the host computes between launches, on numpy arrays, by name.
 
 A host step of an executable names one of `HOST_OPS`; it is called with the step's input arrays and its attributes
-(JSON values and constant arrays), and gives the step's outputs. The functions behind it are plain ones: arrays are
+(JSON values and constant arrays), and returns the step's outputs. Each is an ordinary function: arrays are
 positional arguments, attributes keyword arguments. Activations are NCHW or (N, features). The arithmetic is that of
 runtime/operators.py and runtime/softmax.py, which the compiler's reference interpreter calls through the same names.
 """
@@ -21,7 +21,7 @@ from .softmax import softmax
 def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = False) -> np.ndarray:
     """int8 `clamp(round(x / scale) + zero_point, -128, 127)`, divided in float32.
 
-    Ties go to the even value, as ONNX has it, or away from zero. Raises `InputError` for values that are not numbers.
+    Ties go to the even value, as in ONNX, or away from zero. Raises `InputError` for values that are not numbers.
     """
     if np.isnan(x).any():
         raise InputError("the input holds NaN, which has no int8 value")
@@ -36,7 +36,7 @@ def dequantize(q: np.ndarray, *, scale: float, zero_point: int) -> np.ndarray:
 
 
 def recode(x: np.ndarray) -> np.ndarray:
-    """uint8 as int8, or back: 128 less, or more."""
+    """uint8 `x` as int8, 128 subtracted; int8 `x` as uint8, 128 added."""
     return (x.view(np.uint8) ^ np.uint8(128)).view(np.int8 if x.dtype == np.uint8 else np.uint8)
 
 
@@ -56,7 +56,7 @@ def transpose(x: np.ndarray, *, axes: Sequence[int]) -> np.ndarray:
 
 
 def concatenate(*arrays: np.ndarray, axis: int) -> np.ndarray:
-    """The arrays, one after the other along `axis`."""
+    """The arrays, joined along `axis`."""
     return np.concatenate(arrays, axis)
 
 
@@ -72,7 +72,7 @@ def pack(x: np.ndarray, *, batch: int, block: int) -> np.ndarray:
 
 
 def unpack(packed: np.ndarray, *, n: int, c: int, shape: Sequence[int]) -> np.ndarray:
-    """The activations of `shape`, whose `n` images of `c` channels are in the accelerator's layout."""
+    """Activations of `shape` from `packed`: `n` images of `c` channels in the accelerator's layout."""
     return layout.unpack_blocks(packed, c, n).reshape(shape)
 
 

@@ -25,10 +25,10 @@ def _entry_sizes(cfg: Config) -> np.ndarray:
 
 @dataclass(eq=False)
 class Launch:
-    """What one start of the accelerator executes.
+    """The program of one start of the accelerator.
 
-    `insn`, uint64 (n, 2), whose `dram_base` counts from the start of buffer number `reloc[k]`, int32 (n,); -1 marks
-    an instruction without an address. Raises `ProgramError` where the two do not fit together.
+    `insn` is uint64 (n, 2). `dram_base` of instruction k counts from the start of buffer number `reloc[k]`, int32 (n,);
+    -1 marks an instruction without an address. Raises `ProgramError` where `insn`, `reloc` and `buffers` disagree.
     """
 
     cfg: Config
@@ -41,7 +41,10 @@ class Launch:
         if self.insn.dtype != np.uint64 or self.insn.ndim != 2 or self.insn.shape[1] != 2:
             raise ProgramError(f"launch {self.name!r}: instructions must be uint64 (n, 2)")
         if self.reloc.shape != (len(self.insn),) or (len(self.reloc) and self.reloc.max() >= len(self.buffers)):
-            raise ProgramError(f"launch {self.name!r}: relocations do not match instructions and buffers")
+            raise ProgramError(
+                f"launch {self.name!r}: reloc must hold one number per instruction, each below {len(self.buffers)}, "
+                "the number of buffers"
+            )
 
     @property
     def uops(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Packed tensor layouts of the accelerator, and what packs and unpacks them on the host (numpy only).
+"""Packed tensor layouts of the accelerator, and their packing and unpacking on the host (numpy only).
 
 | tensor | plain | packed, `cb` = ceil(c / block) |
 |---|---|---|
@@ -10,8 +10,8 @@
 | one value per channel (bias) | (o,) | (ceil(o / block_out), batch, block_out) |
 | post-processing parameters (PAR) | (o,) each | uint32 (ceil(o / block_out), block_out, 3) |
 
-What does not fill a block is padded with zeros. Inputs of a layer use `block_in`, outputs `block_out`. Raises
-`InputError` for a tensor of another rank.
+Blocks that are not full are padded with zeros. Inputs of a layer use `block_in`, outputs `block_out`. All functions
+raise `InputError` for a tensor of another rank.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def pack_depthwise_weights(w, cfg: Config, *, layout: str = "CHW") -> np.ndarray
 def pack_par(cfg: Config, *, bias, multiplier, exponent, zero_point, low, high, contract: str) -> np.ndarray:
     """PAR entries, uint32 (ceil(o / block_out), block_out, 3), of one value per channel, (o,), or scalars for all.
 
-    At least one parameter is an array. Raises `InputError` for an unknown contract, for values that are no integers of
+    At least one parameter is an array. Raises `InputError` for an unknown contract, for values that are not integers of
     equal length, or `low` above `high`, `EncodingError` for a value outside its field.
     """
     if contract not in CONTRACTS:
@@ -173,7 +173,7 @@ def pack_par(cfg: Config, *, bias, multiplier, exponent, zero_point, low, high, 
         raise InputError(f"parameters are {found}: must be integers, one per channel or one for all")
     above = np.flatnonzero(np.broadcast_to(values["low"] > values["high"], shape))
     if len(above):
-        raise InputError(f"parameters of channel {above[0]}: low is above high")
+        raise InputError(f"parameters of channel {above[0]}: low must not be above high")
     words = PAR.encode(shape[0], **values, mode=CONTRACTS.index(contract)).astype("<u8").view("<u4")
     return np.ascontiguousarray(_blocks(words[:, : PAR_BYTES // 4], 0, cfg.block_out)).astype(np.uint32)
 
@@ -187,6 +187,6 @@ def pack_bias(b, cfg: Config) -> np.ndarray:
 def planes_to_int32(planes: Sequence[np.ndarray]) -> np.ndarray:
     """The int32 tensor whose bytes, lowest first, are the four int8 `planes`."""
     if len(planes) != 4:
-        raise InputError(f"{len(planes)} byte planes; an int32 tensor has 4")
+        raise InputError(f"{len(planes)} byte planes: an int32 tensor needs 4")
     stacked = np.stack([np.ascontiguousarray(p).view(np.uint8) for p in planes], axis=-1)
     return np.ascontiguousarray(stacked).view("<i4")[..., 0].astype(np.int32)

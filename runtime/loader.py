@@ -1,4 +1,4 @@
-"""Runs an executable on a device: places it once, replays it with new inputs as often as wanted."""
+"""Runs an executable on a device: loads it once, then runs it any number of times with new inputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INSN_ALIGN = 64
 
 @dataclass
 class StepReport:
-    """One step of one run: where it ran (`device` or `host`), what it counted, wall-clock seconds."""
+    """One step of one run: where it ran (`device` or `host`), its counts, and wall-clock seconds."""
 
     name: str
     where: str
@@ -40,10 +40,10 @@ class _Placed:
 
 
 class Loaded:
-    """An executable placed on a device: instructions, micro-ops and constants are written once.
+    """An executable in a device's memory: instructions, micro-ops and constants are written once.
 
     `reports` holds one `StepReport` per step of the last run, `stats` their sum. Raises `FingerprintError` where the
-    program was made for another configuration than the device's, `CapacityError` where it does not fit.
+    program is for another configuration than the device's, `CapacityError` where it does not fit.
     """
 
     def __init__(self, program: Executable | Program | Launch, device: Device):
@@ -171,7 +171,7 @@ def _host(step: HostStep, arrays: list[np.ndarray]) -> list[np.ndarray]:
             raise
         text = " ".join(str(exc).split())
         raise ProgramError(
-            f"step {step.name!r}: host operator {step.op!r} cannot work on its operands ({text})"
+            f"step {step.name!r}: host operator {step.op!r} cannot process its operands ({text})"
         ) from exc
 
 

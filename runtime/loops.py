@@ -1,4 +1,4 @@
-"""Loops over micro-ops as instructions: which two loops an instruction has, and where a kernel may be cut."""
+"""Loops over micro-ops as instructions: chooses the two loops of each, and cuts kernels that are too long."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Loops = tuple[tuple[int, int, int, int], ...]
 
 @dataclass(frozen=True)
 class Kernel:
-    """Loops [(extent, dst, src, wgt)] over micro-ops (n, 3), and the fields that every instruction of it carries."""
+    """Loops [(extent, dst, src, wgt)] over micro-ops (n, 3), and the fields that all its instructions share."""
 
     format: str
     loops: Loops
@@ -27,7 +27,7 @@ class Kernel:
 
 
 def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, np.ndarray]]:
-    """Instructions that do what `kernel` does: (at most two loops, micro-ops that fit the buffer) of each, in order.
+    """The instructions of `kernel` in order: (at most two loops, micro-ops that fit the buffer) of each.
 
     Raises `ProgramError` for a kernel that does nothing.
     """
@@ -48,7 +48,7 @@ def pieces(kernel: Kernel, cfg: Config) -> Iterator[tuple[Loops, np.ndarray]]:
 
 
 def order_free(kernel: Kernel) -> bool:
-    """Whether the iterations of `kernel` may run in any order."""
+    """True where the iterations of `kernel` may run in any order."""
     f = kernel.fields
     if kernel.format != "ALU":
         return not f.get("overwrite") or _injective(kernel)
@@ -69,7 +69,7 @@ def _injective(kernel: Kernel) -> bool:
 def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, list[tuple[int, int, int, int]]]:
     """(at most two loops for the instruction, the others, which become micro-ops).
 
-    Where the order is `free`, the longest loops go to the instruction; else the outermost, as far as they fit it.
+    Where the order is `free`, the longest loops go to the instruction; otherwise the outermost that fit its fields.
     """
     limits = tuple(depth(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
     fits = [loop[0] <= MAX_TRIPS and all(0 <= s < m for s, m in zip(loop[1:], limits)) for loop in loops]
@@ -86,7 +86,7 @@ def choose_loops(loops: Loops, free: bool, cfg: Config) -> tuple[Loops, list[tup
 
 
 def loop_fields(kernel: Kernel, loops: Loops) -> dict[str, int]:
-    """The fields of an instruction of `kernel` with `loops`, at most two; micro-ops are not among them."""
+    """The fields of an instruction of `kernel` with `loops`, at most two, except those of its micro-ops."""
     outer, inner = ((1, 0, 0, 0),) * (2 - len(loops)) + loops
     fields = dict(kernel.fields, iter_out=outer[0], iter_in=inner[0])
     for k, index in enumerate(("dst", "src") if kernel.format == "ALU" else ("dst", "src", "wgt"), 1):
@@ -95,19 +95,19 @@ def loop_fields(kernel: Kernel, loops: Loops) -> dict[str, int]:
 
 
 def encoded(kernel: Kernel, isa: Isa, uops: np.ndarray) -> np.ndarray:
-    """The words of `uops`. Raises `CapacityError` where they name what the configuration does not have."""
+    """The words of `uops`. Raises `CapacityError` for an index that the configuration does not have."""
     try:
         return encode_uops(isa.uop, uops)
     except EncodingError as exc:
         name, rows = kernel.format.lower(), isa.cfg.wgt_depth
         what = f"beyond a scratchpad of {isa.cfg.name}"
         if name == "dwgemm" and uops[:, 2].max() >= rows:
-            what = f"beyond the {rows} weight rows of a micro-op (loops of the instruction reach others)"
+            what = f"beyond the {rows} weight rows of a micro-op (steps of loops reach the others)"
         raise CapacityError(f"{name} reaches {what}: {exc}") from None
 
 
 def uop_array(uops: np.ndarray, columns: int) -> np.ndarray:
-    """`uops` as int64 (n, `columns`). Raises `ProgramError` for other shapes and what are no integers."""
+    """`uops` as int64 (n, `columns`). Raises `ProgramError` for another shape or dtype."""
     array = np.asarray(uops)
     if array.ndim != 2 or array.shape[1] != columns or array.dtype.kind not in "iu":
         raise ProgramError(f"micro-ops must be integers of shape (n, {columns}), not {array.dtype} {array.shape}")

@@ -1,4 +1,4 @@
-"""Quantised operators on numpy arrays: the arithmetic behind host steps and the reference interpreter alike.
+"""Quantised operators on numpy arrays: the arithmetic of host steps and of the reference interpreter.
 
 Arrays are positional arguments, attributes keyword arguments. Activations are int8, NCHW or (N, features); `R` is the
 rounding of hw/rounding.py with (multiplier, exponent). Element-wise operators take any shape.
@@ -71,7 +71,7 @@ def conv_transpose2d_accumulators(
     strides: Sequence[int],
     pads: Sequence[int],
 ) -> np.ndarray:
-    """int32 accumulators of a transposed convolution, weights (O, C, KH, KW); `pads` falls off, or is added if < 0."""
+    """int32 accumulators of a transposed convolution, weights (O, C, KH, KW); `pads` is cut off, or added if < 0."""
     centred = x.astype(np.float64) - x_zero_point
     n, c, height, width = x.shape
     o, _, kh, kw = weight.shape

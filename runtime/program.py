@@ -23,10 +23,9 @@ from .uop import UopCache, UopPool
 class Program:
     """Records instructions for configuration `cfg` and encodes them once.
 
-    With `tokens="auto"` the dependence tokens come from what the instructions touch, in the order in which they were
-    recorded; the result is that of executing them one after the other. With `tokens="explicit"` the
-    caller places them by `dep_push` and `dep_pop`. Sizes, offsets and strides count entries of the memory
-    that they address.
+    With `tokens="auto"` the recorder derives the dependence tokens from what the instructions access; the result is
+    that of executing them in the recorded order. With `tokens="explicit"` the caller adds them with `dep_push` and
+    `dep_pop`. Sizes, offsets and strides count entries of the memory that they address.
     """
 
     def __init__(self, cfg: Config, name: str = "program", *, tokens: str = "auto"):
@@ -77,17 +76,19 @@ class Program:
     ) -> None:
         """Copy `y_size` rows of `x_size` entries from `buffer` to a dense, padded tile at entry `sram` of `mem`.
 
-        Rows lie `x_stride` entries apart, which counts where there are several; by default they follow each other.
-        `pads` are rows before, rows after, columns before and columns after, filled with `pad_value` (extension
-        `pad_value` where it is not 0). Micro-ops load themselves. Raises `ProgramError`, `CapacityError` or
-        `EncodingError`.
+        Rows start `x_stride` entries apart; by default they are contiguous. `pads` are rows before, rows after, columns
+        before and columns after, filled with `pad_value` (extension `pad_value` where it is not 0). Micro-ops are
+        loaded automatically. Raises `ProgramError`, `CapacityError` or `EncodingError`.
         """
         if mem not in LOADABLE - {Mem.UOP}:
-            raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} cannot be loaded by hand")
+            allowed = ", ".join(m.name for m in Mem if m in LOADABLE - {Mem.UOP})
+            raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}")
         mem, margins = Mem(mem), _integers("load: pads", pads, 4)
         op = Op.LOADP if pad_value else Op.LOAD
         if (any(margins) or pad_value) and mem not in PADDABLE:
-            raise ProgramError(f"load: {mem.name} cannot be padded")
+            raise ProgramError(
+                f"load: {mem.name} cannot be padded; {', '.join(m.name for m in Mem if m in PADDABLE)} can"
+            )
         self._need_extensions(Op.LOAD, mem)
         self._need_extensions(op, mem)
         fields = {"op": op, "mem": mem, "sram_base": sram, "dram_base": offset, "y_size": y_size, "x_size": x_size}
@@ -111,11 +112,13 @@ class Program:
     ) -> None:
         """Copy the low `out_bits` of `y_size` x `x_size` accumulators, dense from entry `sram`, to rows of `buffer`.
 
-        The value wraps, it does not saturate. With `par` (extension `requant`) row y is requantised with the
+        Values wrap; they do not saturate. With `par` (extension `requant`) row y is requantised with the
         parameters of PAR entry `par + y * par_step` instead. Raises `ProgramError`, `CapacityError` or `EncodingError`.
         """
         if buffer.kind in ("input", "constant"):
-            raise ProgramError(f"store: buffer {buffer.name!r} is {buffer.kind}; only output and temp are written")
+            raise ProgramError(
+                f"store: buffer {buffer.name!r} is {buffer.kind}; only output and temp buffers can be written"
+            )
         mem = Mem.OUT if par is None else Mem.OUTQ
         self._need_extensions(Op.STORE, mem)
         fields = {"op": Op.STORE, "mem": mem, "sram_base": sram, "dram_base": offset}
@@ -123,7 +126,7 @@ class Program:
         fields |= {"y_size": y_size, "x_size": x_size, "x_stride": stride}
         if par is None:
             if par_step:
-                raise ProgramError(f"store: par_step is {par_step}, but par, the entry of row 0, is not given")
+                raise ProgramError(f"store: par_step = {par_step} needs par, the PAR entry of row 0")
             self._transfer("STORE", fields, buffer)
             return
         fields |= dict(zip(("par_base", "par_step"), _integers("store: par, par_step", (par, par_step), 2)))
@@ -167,7 +170,7 @@ class Program:
         fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
         nest = [_integers("gemm: loop", loop, 4) for loop in loops]
         triples = uop_array(uops, 3)
-        if reset:  # src and wgt are not read: zeros keep kernels alike
+        if reset:  # src and wgt are not read: with zeros equal kernels are stored once
             triples, nest = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in nest]
         self._execute(Kernel(op.name, tuple((n, d, s, w) for n, d, s, w in nest), triples, fields))
 
@@ -194,13 +197,13 @@ class Program:
         fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
         nest = [_integers("alu: loop", loop, 3) for loop in loops]
         pairs = uop_array(uops, 2)
-        if imm is not None:  # src is not read: zeros keep kernels alike
+        if imm is not None:  # src is not read: with zeros equal kernels are stored once
             pairs, nest = pairs * (1, 0), [(n, d, 0) for n, d, _ in nest]
         triples = np.concatenate([pairs, np.zeros((len(pairs), 1), np.int64)], axis=1)
         self._execute(Kernel("ALU", tuple((n, d, s, 0) for n, d, s in nest), triples, fields))
 
     def dep_push(self, source: Queue, target: Queue) -> None:
-        """The last instruction of `source`, or a NOP, gives a token to `target` (`tokens="explicit"` only)."""
+        """The last instruction of `source`, or a NOP, pushes a token to `target` (`tokens="explicit"` only)."""
         flag = self._explicit(source, target).push
         last = self._last[source]
         if last is None or last.fields.get(flag) or self._pending[source]:
@@ -209,7 +212,7 @@ class Program:
         last.fields[flag] = 1
 
     def dep_pop(self, source: Queue, target: Queue) -> None:
-        """The next instruction of `target` takes a token from `source` (`tokens="explicit"` only)."""
+        """The next instruction of `target` pops a token from `source` (`tokens="explicit"` only)."""
         flag = self._explicit(source, target).pop
         self._check_open()
         if flag in self._pending[target]:
@@ -225,7 +228,7 @@ class Program:
         return self._launch
 
     def _drained(self, last: Row) -> list[Row]:
-        """The rows up to and with `last`, which waits for every queue: for one that is no neighbour through another."""
+        """The rows and `last`, which waits for every queue: through a third queue where no channel joins the two."""
         for queue in self._queues:
             if self._pending[queue]:
                 self._append(nop(queue))
@@ -242,7 +245,7 @@ class Program:
         return [*self._rows, last]
 
     def _uop_buffers(self) -> list[Buffer]:
-        """The buffer of micro-op kernels, which their loads then name; none where there are no kernels."""
+        """The buffer of micro-op kernels, now set in their loads; an empty list where there are no kernels."""
         uops = self._pool.data()
         if not uops.size:
             return []
@@ -276,7 +279,9 @@ class Program:
             )
         size = entry_bytes(self.cfg, Mem(fields["mem"]))
         if start % size:
-            raise ProgramError(f"{name.lower()}: region {buffer.name!r} begins at byte {start}, no multiple of {size}")
+            raise ProgramError(
+                f"{name.lower()}: region {buffer.name!r} begins at byte {start}, which must be a multiple of {size}"
+            )
         fields["dram_base"] += start // size
         self._check_fields(name, fields)
         whole.align = math.lcm(whole.align, size)

@@ -1,6 +1,6 @@
-"""The devices by name: each is declared here once, with what it is; nothing of them is imported before it is asked for.
+"""The devices by name, each declared once with its class and a description; a device is imported when it is opened.
 
-The module imports no numpy either: the command's help reads it.
+The module does not import numpy, so that the command's help is fast.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ..hw.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a device's class is, and in a few words what executes a program there."""
+    """Module and class of a device, and a short description."""
 
     module: str
     cls: str
@@ -20,9 +20,13 @@ class Entry:
 
 
 _DEVICES = {
-    "model": Entry("tilewright.sim.model.device", "ModelDevice", "what a program means, computed fast"),
-    "spec": Entry("tilewright.sim.spec", "SpecDevice", "its definition, element by element: for small programs"),
-    "timing": Entry("tilewright.sim.timing.device", "TimingDevice", "the model, with the circuit's cycles predicted"),
+    "model": Entry("tilewright.sim.model.device", "ModelDevice", "the behavioural model: exact results, fast"),
+    "spec": Entry(
+        "tilewright.sim.spec",
+        "SpecDevice",
+        "the definition of the instruction set, element by element: for small programs",
+    ),
+    "timing": Entry("tilewright.sim.timing.device", "TimingDevice", "the behavioural model, with predicted cycles"),
     "rtl": Entry("tilewright.sim.rtl.device", "RtlDevice", "the circuit, simulated cycle by cycle"),
     "board": Entry("tilewright.boards.pynq_z1.driver", "PynqDevice", "a PYNQ-Z1"),
 }
@@ -39,13 +43,13 @@ def device_names() -> list[str]:
 
 
 def device_entry(name: str) -> Entry:
-    """What is declared of the device `name`. Raises `UnsupportedError` for an unknown one."""
+    """The declaration of the device `name`. Raises `UnsupportedError` for an unknown name."""
     if name not in _DEVICES:
         raise UnsupportedError(f"unknown device {name!r}; known are {', '.join(device_names())}")
     return _DEVICES[name]
 
 
 def describe_devices() -> str:
-    """Every device with what it is, as a list within a sentence."""
+    """Every device with its description, as a list within a sentence."""
     texts = [f"`{name}`" + (f" ({entry.what})" if entry.what else "") for name, entry in _DEVICES.items()]
     return f"{', '.join(texts[:-1])} or {texts[-1]}"

@@ -51,7 +51,7 @@ def reciprocal(x: np.ndarray) -> np.ndarray:
 def softmax(x: np.ndarray, *, axis: int, multiplier: int, exponent: int) -> np.ndarray:
     """int8 softmax of int8 `x` along `axis`, with scale 1/256 and zero point -128.
 
-    `multiplier` and `exponent` take a difference of two values to Q5.26. Differences whose exponential is below the
+    `multiplier` and `exponent` scale a difference of two values to Q5.26. Differences whose exponential is below the
     last bit count as minus infinity.
     """
     rows = np.moveaxis(x, axis, -1).astype(np.int64)

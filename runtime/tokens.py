@@ -18,9 +18,9 @@ from .buffer import Buffer
 
 @dataclass(slots=True)
 class Row:
-    """One recorded instruction: its format and fields, and what it touches.
+    """One recorded instruction: its format, its fields and its accesses.
 
-    `buffer` is what `dram_base` counts from, `dram` the bytes of it that the instruction touches.
+    `dram_base` counts from the start of `buffer`; `dram` are the bytes of `buffer` that the instruction accesses.
     """
 
     format: str
@@ -38,22 +38,22 @@ def nop(queue: Queue) -> Row:
 
 
 def popped(every: Iterable[Channel], queue: Queue, fields: dict[str, int]) -> list[Channel]:
-    """Those of `every` channel from which the decoded instruction `fields` of `queue` takes a token."""
+    """The channels of `every` from which the decoded instruction `fields` of `queue` pops a token."""
     return [c for c in every if c.target == queue and fields[c.pop]]
 
 
 def pushed(every: Iterable[Channel], queue: Queue, fields: dict[str, int]) -> list[Channel]:
-    """Those of `every` channel to which the decoded instruction `fields` of `queue` gives a token."""
+    """The channels of `every` to which the decoded instruction `fields` of `queue` pushes a token."""
     return [c for c in every if c.source == queue and fields[c.push]]
 
 
 def deadlock_text(
     heads: Iterable[tuple[Queue, int | None]], missing: Callable[[int], Sequence[Channel]], at: Callable[[int], str]
 ) -> str:
-    """What each queue waits for.
+    """The message of a deadlock: what each queue waits for.
 
-    `heads` are the queues with the instruction at the head of each, None for an empty one, `missing(k)` the channels
-    that instruction k finds without a token, `at(k)` its name.
+    `heads` are the queues with the instruction at the head of each, None for an empty one; `missing(k)` are the empty
+    channels that instruction k pops, `at(k)` is its name.
     """
     parts = []
     for queue, k in heads:
@@ -65,7 +65,7 @@ def deadlock_text(
 
 
 def left_over_text(channel: Channel, count: int, last: str) -> str:
-    """That nothing takes `count` tokens of `channel`; `last` names the instruction that gives the last one."""
+    """The message that no instruction pops `count` tokens of `channel`; `last` names the one that pushed the last."""
     return f"{count} tokens {channel} are left over; the last is pushed by {last}"
 
 
@@ -110,9 +110,9 @@ def dram_granule(cfg: Config) -> int:
 class TokenPass:
     """Walks a trace in program order and adds the tokens that order every conflict, no others.
 
-    Vector clocks tell what each queue already knows of the others, so that a dependence which follows from
-    earlier tokens gets none of its own. Conflicts between queues that are no neighbours, as load and store, go through
-    the one between them, by a NOP where none of its instructions waits for the first already.
+    Vector clocks record what each queue already knows of the others, so that a dependence that follows from
+    earlier tokens gets none of its own. Conflicts between queues that no channel joins, such as load and store, go
+    through the queue between them, by a NOP where none of its instructions already waits for the first.
     """
 
     def __init__(self, cfg: Config, written: set[int]):
@@ -171,7 +171,7 @@ class TokenPass:
                     carrier = nop(through)
                     self._wait(carrier, [n if r == source else 0 for r, n in enumerate(need)])
                     self._append(carrier)
-                # the first one that knows: those behind it may still compute for long
+                # the first one that knows: later ones may take long to compute
                 first = bisect_left(self._snapshots[through], need[source], key=lambda known: known[source]) + 1
                 need[through] = max(need[through], first)
         near = [r for r in self._every if connected(r, queue) and need[r] > known[r]]
@@ -186,7 +186,7 @@ class TokenPass:
 
 
 def insert_tokens(cfg: Config, rows: list[Row], finish: Row) -> list[Row]:
-    """`rows` in program order with the tokens, and the NOPs that carry some of them, up to and with `finish`."""
+    """`rows` and `finish` in program order with the tokens, and the NOPs that carry some of them."""
     written = {id(row.buffer) for row in rows if row.dram is not None and row.dram.write}
     walk = TokenPass(cfg, written)
     for row in rows:

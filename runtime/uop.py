@@ -1,4 +1,4 @@
-"""Micro-op kernels: built just in time, kept on chip by least recent use, each one once in DRAM."""
+"""Micro-op kernels: each is stored once in DRAM; the least recently used ones leave the on-chip buffer."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ class UopPool:
 
 
 class UopCache:
-    """What the on-chip micro-op buffer of `depth` entries holds at this point of the recorded program.
+    """Contents of the on-chip micro-op buffer, `depth` entries, at this point of the recorded program.
 
-    A kernel that does not fit into any gap evicts the least recently used ones. The micro-op buffer is filled
-    by the queue that reads it, in program order, so eviction needs no tokens and is right for any number
-    of kernels; what was evicted is loaded again from the pool.
+    A kernel that fits no gap evicts the least recently used ones. The queue that reads the micro-op buffer also fills
+    it, in program order, so eviction needs no tokens; an evicted kernel is loaded again from the pool.
     """
 
     def __init__(self, depth: int):

@@ -1,12 +1,12 @@
 """Proves a program free of deadlocks and races, for every legal execution.
 
-It runs the queues by itself, apart from the model's schedule (sim/model/tokens.py) and from the pass that makes the
-tokens (runtime/tokens.py), so that it finds what these do wrong.
+It runs the queues with code of its own, independent of the model's schedule (sim/model/tokens.py) and of the pass
+that inserts the tokens (runtime/tokens.py), so that it finds their mistakes.
 
 The instructions of a queue run in order; the n-th pop of a token channel waits for its n-th push. These two
 relations generate the order that holds in every legal execution. Two accesses that conflict and are
-not ordered by it are a race. FINISH conflicts with everything: what it does not wait for may still run when
-the host is told that the program is done.
+not ordered by it are a race. FINISH conflicts with everything: an instruction that it does not wait for may
+still run when the host sees that the program is done.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TokenPair:
 
 @dataclass
 class Report:
-    """What verification found: instructions, token pairs, and most tokens in flight per channel."""
+    """Result of a verification: instructions, token pairs, and most tokens in flight per channel."""
 
     instructions: int
     pairs: list[TokenPair] = field(default_factory=list)
@@ -50,12 +50,12 @@ class Report:
 
     @property
     def implied(self) -> int:
-        """Pairs that order nothing which is not ordered already."""
+        """Pairs whose order also follows from the rest of the program."""
         return sum(pair.implied for pair in self.pairs)
 
 
 def verify(launch: Launch) -> Report:
-    """Check `launch`; see `verify_instructions`. Buffers are taken to lie apart from each other."""
+    """Check `launch`; see `verify_instructions`. Buffers are assumed not to overlap."""
     bases, end = [], 0
     for buffer in launch.buffers:
         bases.append(-(-end // buffer.align) * buffer.align)
@@ -96,7 +96,7 @@ def verify_instructions(
 
 
 def without_pair(launch: Launch, pair: TokenPair) -> Launch:
-    """A copy of `launch` in which the push and the pop of `pair` are gone."""
+    """A copy of `launch` without the push and the pop of `pair`."""
     fmt = Isa(launch.cfg).formats["FINISH"]
     insn = launch.insn.copy()
     channel = Channel(pair.source, pair.target)
@@ -119,10 +119,13 @@ class _Check:
             self.queue_of.append(self.isa.queue(f))
         finishes = [k for k, f in enumerate(self.insns) if f["op"] == Op.FINISH]
         if finishes != [len(self.insns) - 1]:
-            raise ExecutionError(f"program has FINISH at {finishes or 'no place'}: must be its last instruction, once")
+            found = f"FINISH at {finishes}" if finishes else "no FINISH"
+            raise ExecutionError(f"program has {found}: must have exactly one, as its last instruction")
         self.report = Report(len(self.insns))
         self.position: list[int] = [0] * len(self.insns)  # in its queue, from 1
-        self.clock: list[list[int]] = [[] for _ in self.insns]  # per queue, how much of it is known to be over
+        self.clock: list[list[int]] = [
+            [] for _ in self.insns
+        ]  # per queue, how many of its instructions are known to be done
         self.topological: list[int] = []
 
     def at(self, k: int) -> str:
@@ -186,7 +189,9 @@ class _Check:
         heads = [queue[0] if queue else None for queue in waiting]
         text = deadlock_text(zip(self.queues, heads), missing, self.at)
         if fetched < len(self.insns):
-            text += f"; fetch waits for room in {self.queue_of[fetched].name}, {self.cfg.queue_depth} deep"
+            text += (
+                f"; fetch waits for space in queue {self.queue_of[fetched].name}, which holds {self.cfg.queue_depth}"
+            )
         raise DeadlockError(text, min(k for k in heads if k is not None))
 
     def _in_flight(self, pops: dict[Channel, list[int]]) -> None:
@@ -194,15 +199,15 @@ class _Check:
             pairs = [p for p in self.report.pairs if (p.source, p.target) == channel]
             taken = np.array([self.position[k] for k in pops[channel]])
             most, worst = 0, 0
-            for n, pair in enumerate(pairs, 1):  # pushes in order; pops that must be over by then do not count
-                over = int(np.searchsorted(taken, self.clock[pair.push][channel[1]], "right"))
-                if n - over > most:
-                    most, worst = n - over, pair.push
+            for n, pair in enumerate(pairs, 1):  # pushes in order; pops that must be done by then do not count
+                popped_before = int(np.searchsorted(taken, self.clock[pair.push][channel[1]], "right"))
+                if n - popped_before > most:
+                    most, worst = n - popped_before, pair.push
             self.report.in_flight[f"{channel[0].name}->{channel[1].name}"] = most
             if most > self.cfg.token_depth:
                 raise TokenError(
                     f"{most} tokens {channel} can be in flight at {self.at(worst)}; "
-                    f"{self.cfg.name} counts up to {self.cfg.token_depth}",
+                    f"{self.cfg.name} holds at most {self.cfg.token_depth}",
                     worst,
                 )
 
@@ -283,7 +288,7 @@ class _DramCells:
         return np.unique(cells[cells < last[:, None]])
 
     def cells(self, k: int) -> Access | None:
-        """What instruction `k` touches of the cells that anything writes; None for nothing."""
+        """The cells that instruction `k` accesses among those that some instruction writes; None for none."""
         a = self._accesses[k]
         if a is None:
             return None

@@ -1,4 +1,4 @@
-"""What a program does, counted without executing it: the same numbers for every device."""
+"""The work of a program, counted without executing it: the same numbers for every device."""
 
 from __future__ import annotations
 

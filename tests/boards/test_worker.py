@@ -63,5 +63,5 @@ def test_a_program_that_fits_no_empty_device_either(double):
 
 def test_a_program_that_unpacks_to_too_much(double):
     jobs = Jobs(ModelDevice(TINY), Limits(max_bytes=500))
-    with pytest.raises(FileError, match="the program: .* bytes unpacked, 500 are allowed"):
+    with pytest.raises(FileError, match="the program: unpacks to .* bytes; at most 500 are allowed"):
         messages.raise_failure(jobs.load(*programs(double, 1)[0]).failure)

@@ -63,7 +63,7 @@ def test_what_leaves_its_buffer_is_named(k, fields, text):
 def test_an_address_that_belongs_to_no_buffer():
     found = launch()
     found.reloc[STORE] = -1
-    with pytest.raises(AccessError, match=f"instruction {STORE} .*accesses DRAM outside of any buffer"):
+    with pytest.raises(AccessError, match=f"instruction {STORE} .*accesses DRAM, but its address belongs to no buffer"):
         check_dram(found)
 
 

@@ -57,10 +57,10 @@ def test_arrays_that_do_not_fit(array, text):
     "args, text",
     [
         (((4,), 8, True, "scratch"), "kind 'scratch' must be one of input, output, constant, temp"),
-        (((4,), 3), "3 bits; elements have (2, 4, 8, 32) bits"),
+        (((4,), 3), "bits = 3: must be one of 2, 4, 8, 32"),
         (((4, 0),), "shape (4, 0): every dimension must be at least 1"),
-        (((3,), 4), "4-bit elements (3,) are not whole bytes"),
-        (((4,), 8, True, "constant"), "exactly the constant buffers carry data"),
+        (((3,), 4), "4-bit elements of shape (3,) do not fill whole bytes"),
+        (((4,), 8, True, "constant"), "kind 'constant' needs data"),
         (((4,), 8, True, "constant", np.zeros(3, np.uint8)), "data must be 4 bytes (uint8)"),
     ],
 )
@@ -81,7 +81,9 @@ def test_regions_lie_within_their_buffer():
     whole = Buffer("whole", (64,), kind="temp")
     assert Region("part", (4, 8), whole=whole, start=32).kind == "temp"
     for start in (-1, 33):
-        with pytest.raises(ProgramError, match=f"region 'part': bytes {start}..{start + 32} of 'whole', which has 64"):
+        with pytest.raises(
+            ProgramError, match=f"region 'part': bytes {start}..{start + 31} are outside 0..63 of buffer 'whole'"
+        ):
             Region("part", (32,), whole=whole, start=start)
-    with pytest.raises(ProgramError, match="of no buffer"):
+    with pytest.raises(ProgramError, match="needs `whole`"):
         Region("part", (32,))

@@ -83,8 +83,11 @@ def rewrite(path, change):
 
 
 DAMAGE = {
-    "another version": (lambda m, z: m.update(version=9), "version 9 is not known here"),
-    "fingerprint": (lambda m, z: m.update(fingerprint="0" * 16), "fingerprint 0+ is not its configuration's"),
+    "another version": (
+        lambda m, z: m.update(version=9),
+        "version 9 is not supported; must be 'tilewright program' version 1",
+    ),
+    "fingerprint": (lambda m, z: m.update(fingerprint="0" * 16), "fingerprint 0+ does not match its configuration"),
     "no steps": (lambda m, z: m.pop("steps"), "not a tilewright program, or a damaged one"),
     "lost member": (lambda m, z: z.pop("data/0.npy"), "not a tilewright program, or a damaged one"),
     "pickled member": (
@@ -177,9 +180,9 @@ WRONG = [
 
 
 FLOW = [
-    ({"bind": {"out": "y"}}, "step 'add': its input buffer 'a' is bound to no tensor"),
+    ({"bind": {"out": "y"}}, "step 'add': no tensor is bound to its input buffer 'a'"),
     ({"x": "temp"}, "step 'add' reads tensor 'x' before any step wrote it"),
-    ({"steps": False}, "output 'y' is written by no step"),
+    ({"steps": False}, "no step writes output 'y'"),
 ]
 
 
@@ -207,5 +210,5 @@ def test_a_launch_of_another_configuration():
 def test_a_program_that_unpacks_to_more_than_allowed_is_refused():
     data = two_steps().to_bytes()
     assert Executable.from_bytes(data, "x", most=1 << 16).name == "net"
-    with pytest.raises(FileError, match=r"x: [\d,]+ bytes unpacked, 1,000 are allowed"):
+    with pytest.raises(FileError, match=r"x: unpacks to [\d,]+ bytes; at most 1,000 are allowed"):
         Executable.from_bytes(data, "x", most=1000)

@@ -67,8 +67,8 @@ def test_micro_ops_and_size():
         (np.zeros((1, 2), np.int64), [0], "instructions must be uint64"),
         (np.zeros((1, 4), np.uint64), [0], "instructions must be uint64"),
         (np.zeros(2, np.uint64), [0, 0], "instructions must be uint64"),
-        (np.zeros((1, 2), np.uint64), [1], "relocations do not match"),
-        (np.zeros((1, 2), np.uint64), [0, 0], "relocations do not match"),
+        (np.zeros((1, 2), np.uint64), [1], "reloc must hold one number per instruction"),
+        (np.zeros((1, 2), np.uint64), [0, 0], "reloc must hold one number per instruction"),
     ],
 )
 def test_parts_that_do_not_fit_together(insn, reloc, text):

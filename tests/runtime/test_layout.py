@@ -118,7 +118,7 @@ def test_parameters_are_twelve_bytes_per_channel(contract, mode):
     ({"contract": "fp32"}, InputError, "contract 'fp32': must be one of double, single"),
     ({"bias": [1, 2, 3]}, InputError, r"bias int\d+ \(3,\), .*: must be integers, one per channel or one for all"),
     ({"exponent": [0.5, 1.0]}, InputError, "exponent float64"),
-    ({"high": [5, -128]}, InputError, "parameters of channel 0: low is above high"),
+    ({"high": [5, -128]}, InputError, "parameters of channel 0: low must not be above high"),
     ({"exponent": [0, 32]}, EncodingError, r"^PAR\.exponent = 32: outside -32\.\.31 \(6 bits\)$"),
     ({"multiplier": [0, 1 << 31]}, EncodingError, r"^PAR\.multiplier = 2147483648: outside 0\.\.2147483647"),
     ({"zero_point": 128}, EncodingError, r"^PAR\.zero_point = 128: outside -128\.\.127"),

@@ -91,7 +91,9 @@ def test_input_mistakes(inputs, text):
 
 def test_a_program_too_large_is_refused_before_anything_is_placed():
     room = ModelDevice(VTA, capacity=PAGE + 300)
-    with pytest.raises(CapacityError, match=r"needs [\d,]+ bytes of device memory, 300 are free; its largest: w 256"):
+    with pytest.raises(
+        CapacityError, match=r"needs [\d,]+ bytes of device memory, but only 300 are free; its largest regions: w 256"
+    ):
         Loaded(multiply(), room)
     assert not room._used
     Loaded(multiply(), ModelDevice(VTA, capacity=PAGE + 1000)).close()

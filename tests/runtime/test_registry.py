@@ -56,7 +56,7 @@ def test_an_unknown_device_is_named_with_the_known_ones(module):
 
 def test_every_device_is_described(module):
     before = describe_devices()
-    assert before.startswith("`model` (what a program means, computed fast), `spec` (") and before.endswith(
+    assert before.startswith("`model` (the behavioural model: exact results, fast), `spec` (") and before.endswith(
         " or `board` (a PYNQ-Z1)"
     )
     register_device("mine", module, "Recorder", "one of my own")

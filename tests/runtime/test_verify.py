@@ -98,7 +98,7 @@ def test_deadlock_of_a_full_command_queue():
     rest = [("LOAD", dict(NOP[Queue.COMPUTE]))] * VTA.queue_depth
     give = ("LOAD", {**NOP[Queue.LOAD], "push_next": 1})
     verify(hand_written(wait, *rest[:-1], give, FINISH))
-    with pytest.raises(DeadlockError, match=f"fetch waits for room in COMPUTE, {VTA.queue_depth} deep"):
+    with pytest.raises(DeadlockError, match=f"fetch waits for space in queue COMPUTE, which holds {VTA.queue_depth}"):
         verify(hand_written(wait, *rest, give, FINISH))
 
 
@@ -112,7 +112,7 @@ def test_more_tokens_in_flight_than_are_counted():
     gives = [("LOAD", {**NOP[Queue.LOAD], "push_next": 1})] * n
     takes = [("LOAD", {**NOP[Queue.COMPUTE], "pop_prev": 1})] * n
     launch = hand_written(*[row for pair in zip(gives, takes) for row in pair], FINISH)
-    with pytest.raises(TokenError, match=f"{n} tokens LOAD -> COMPUTE can be in flight.*vta counts up to {n - 1}"):
+    with pytest.raises(TokenError, match=f"{n} tokens LOAD -> COMPUTE can be in flight.*vta holds at most {n - 1}"):
         verify(launch)
     verify(hand_written(*[row for pair in zip(gives[1:], takes[1:]) for row in pair], FINISH))
 
@@ -124,8 +124,8 @@ def test_in_flight_is_the_most_that_any_execution_can_hold():
 @pytest.mark.parametrize(
     "rows, error, text",
     [
-        ([FINISH, ("LOAD", dict(NOP[Queue.COMPUTE]))], ExecutionError, "FINISH at [0]: must be its last instruction"),
-        ([("LOAD", dict(NOP[Queue.COMPUTE]))], ExecutionError, "FINISH at no place"),
+        ([FINISH, ("LOAD", dict(NOP[Queue.COMPUTE]))], ExecutionError, "program has FINISH at [0]: must have exactly one"),
+        ([("LOAD", dict(NOP[Queue.COMPUTE]))], ExecutionError, "program has no FINISH: must have exactly one"),
         ([("LOAD", {"op": 7}), FINISH], ExecutionError, "0 (undecodable opcode 7): opcode 7 is not declared"),
         ([("STORE", {"op": 1, "mem": 2}), FINISH], ExecutionError, "memory id 2 cannot be stored"),
         ([("LOAD", {"op": 0, "mem": 2, "sram_base": 2047, "x_size": 2, "y_size": 1}), FINISH], AccessError,
