@@ -7,7 +7,7 @@ import os
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -58,11 +58,23 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o666 & ~umask)
+        _sync(temporary)  # otherwise a power cut can leave the new name with nothing behind it
         os.replace(temporary, path)
+        with suppress(OSError):  # of a folder that cannot be read, or not synced: the file is whole either way
+            _sync(path.parent)
     except OSError as exc:
         raise FileError(f"{path}: cannot be written ({exc.strerror or exc})") from None
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Wait until the file or folder `path` is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def sources_digest(*folders: str) -> str:

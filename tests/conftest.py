@@ -4,12 +4,21 @@ import importlib.util
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import settings
 
 # a busy or an emulated machine is no error, and the same examples are tried everywhere
 settings.register_profile("tilewright", deadline=None, derandomize=True)
 settings.load_profile("tilewright")
+
+
+@pytest.fixture(autouse=True)
+def own_numbers(request):
+    """The generator `RNG` of a test's module begins again for each test, whatever ran before it."""
+    if hasattr(request.module, "RNG"):
+        request.module.RNG = np.random.default_rng(7)
+        print("RNG: seed 7")
 
 
 @pytest.fixture

@@ -126,3 +126,13 @@ def test_files_without_arrays_are_named_in_one_line(tmp_path):
             read_npz(tmp_path / name)
         assert str(caught.value).startswith(f"{tmp_path / name}: {text}")
         assert "\n" not in str(caught.value) and ("allow_pickle" not in str(caught.value) or name == "pickled.npz")
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *args, real=real, name=name: (calls.append(name), real(*args)))
+    with atomic_write(tmp_path / "x") as temporary:
+        temporary.write_text("1")
+    assert calls == ["fsync", "replace", "fsync"]

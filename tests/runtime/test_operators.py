@@ -16,6 +16,12 @@ def int8(*shape):
     return RNG.integers(-128, 128, shape).astype(np.int8)
 
 
+def halved(x, more):
+    """x / 2**(1 + more) in two roundings: the half with ties up, then the rest with ties away from zero."""
+    half = (x + 1) // 2
+    return np.sign(half) * ((np.abs(half) + 2 ** (more - 1)) // 2**more)
+
+
 def wrap(acc):
     return (acc + 2**31) % 2**32 - 2**31
 
@@ -76,8 +82,8 @@ def test_identities():
     assert np.array_equal(operators.rescale(x, x_zero_point=5, zero_point=5, **ONE), x)
     assert np.array_equal(operators.lookup(x, table=np.arange(-128, 128).astype(np.int8)[::-1]), -1 - x)
     product = operators.multiply(x, y, zero_points=(1, 2, 3), multiplier=1 << 30, exponent=-5)  # times 2**-6
-    exact = (x.astype(int) - 1) * (y.astype(int) - 2) / 64 + 3
-    assert np.abs(product - np.clip(exact, -128, 127)).max() <= 0.52  # two roundings
+    exact = halved((x.astype(int) - 1) * (y.astype(int) - 2), 5) + 3
+    assert np.array_equal(product, np.clip(exact, -128, 127))
 
 
 def test_sums_clamp_and_subtract():
@@ -95,8 +101,8 @@ def test_sums_clamp_and_subtract():
 def test_means():
     x = int8(2, 3, 4, 5)
     y = operators.mean(x, axes=(1, 3), shape=(2, 4), x_zero_point=7, zero_point=-2, multiplier=1 << 30, exponent=-3)
-    exact = (x.astype(int) - 7).sum((1, 3)) / 16 - 2
-    assert y.shape == (2, 4) and np.abs(y - np.clip(exact, -128, 127)).max() <= 0.52
+    exact = halved((x.astype(int) - 7).sum((1, 3)), 3) - 2
+    assert y.shape == (2, 4) and np.array_equal(y, np.clip(exact, -128, 127))
 
 
 def test_windows_clamp():
