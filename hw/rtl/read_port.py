@@ -8,11 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import Config
 from .axi import INCR, OKAY, AxiRead, beat_size
-from .fifo import FIFO_LATENCY, Fifo
-from .ports import ADDRESS_BITS, BURST_BEATS, OUTSTANDING, beat_signature, request_signature
-
-REQUEST_LATENCY = 2  # cycles from a request to its first burst's address on the bus
-BEAT_LATENCY = 1 + FIFO_LATENCY  # cycles from a beat on the bus to its client
+from .fifo import Fifo
+from .latencies import ADDRESS_DEPTH, BURST_BEATS, OUTSTANDING
+from .ports import ADDRESS_BITS, beat_signature, request_signature
 
 
 class ReadPort(wiring.Component):
@@ -46,7 +44,7 @@ class ReadPort(wiring.Component):
         n, low = len(self.buffers), beat_size(self.cfg)
         grant, want = Signal(n), Signal(n)
         address = data.StructLayout({"addr": ADDRESS_BITS - low, "len": 4})
-        m.submodules.addresses = addresses = Fifo(shape=address, depth=1)
+        m.submodules.addresses = addresses = Fifo(shape=address, depth=ADDRESS_DEPTH)
         m.submodules.route = route = Fifo(shape=range(max(n, 2)), depth=OUTSTANDING)
         bursts = [self._splitter(m, k, want[k], grant[k]) for k in range(n)]
         flying = Signal(range(OUTSTANDING + 1))

@@ -10,8 +10,9 @@ from ...config import Config
 from ...regs import Error
 from ..axi import INCR, OKAY, AxiWrite, beat_size
 from ..fifo import Fifo
+from ..latencies import ADDRESS_DEPTH, BURST_BEATS, OUTSTANDING
 from ..layouts import INDEX_BITS
-from ..ports import ADDRESS_BITS, BURST_BEATS, OUTSTANDING, Fault, Token
+from ..ports import ADDRESS_BITS, Fault, Token
 from .rows import row_layout
 
 
@@ -51,7 +52,7 @@ class StoreBursts(wiring.Component):
         answer = data.StructLayout({"burst": 1, "last": 1, "push": 1, "index": INDEX_BITS})
         m.submodules.lengths = lengths = Fifo(shape=range(BURST_BEATS), depth=OUTSTANDING)
         m.submodules.answers = answers = Fifo(shape=answer, depth=OUTSTANDING)
-        m.submodules.addresses = addresses = Fifo(shape=_burst_layout(self.cfg), depth=1)
+        m.submodules.addresses = addresses = Fifo(shape=_burst_layout(self.cfg), depth=ADDRESS_DEPTH)
         valid, row = Signal(), Signal.like(self.row.payload, reset_less=True)
         to_boundary, length = Signal(range(BURST_BEATS + 1)), Signal(range(BURST_BEATS + 1))
         final = Signal()  # the row's next burst is its last; known ahead, as `row.ready` depends on it
