@@ -13,7 +13,8 @@ PYNQ, TINY = PRESETS["pynq_z1"], PRESETS["tiny"]
 
 def test_the_array_has_a_register_after_every_two_levels_of_adders():
     plain = PYNQ.replace(extensions=[])
-    assert [lat.tree_stages(plain.replace(block_in=n)) for n in (4, 8, 16)] == [1, 2, 2]
+    assert [lat.tree_stages(plain.replace(block_in=n)) for n in (16, 32, 64)] == [2, 3, 3]
+    assert lat.tree_stages(TINY) == 1  # of 4 inputs
     assert lat.array_latency(PYNQ) == 1 + 1 + 2 and lat.dot_latency(PYNQ) == 5 and lat.issue_latency(PYNQ) == 6
 
 
