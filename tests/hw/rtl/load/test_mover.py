@@ -6,8 +6,8 @@ import pytest
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem, entry_bytes
 from tilewright.hw.regs import Error
-from tilewright.hw.rtl.load.beats import loaded_as
 from tilewright.hw.rtl.latencies import TILE_DEPTH
+from tilewright.hw.rtl.load.beats import loaded_as
 from tilewright.hw.rtl.load.mover import Mover
 from tilewright.hw.rtl.ports import entry_bits
 
