@@ -10,20 +10,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..hw import stages
 from ..hw.config import PRESETS, Config
-from ..hw.rtl import tokens
-from ..hw.rtl.compute import gemm, sequencer
+from ..hw.rtl.latencies import NOTHING_LATENCY, SEQUENCER_LATENCY, TOKEN_LATENCY, array_latency
 from ..sim.dram import ZYNQ_HP
 
 CLOCK = 100e6  # Hz, of the accelerator on the PYNQ-Z1
 LAUNCH_SECONDS = 2e-6  # assumed: registers written and polled for one launch
 
 # Cycles. A LOAD or STORE costs, beside its data, what one takes that moves nothing, until its token can be taken.
-TRANSFER = stages.nop_latency() + tokens.TOKEN_LATENCY
+TRANSFER = NOTHING_LATENCY + TOKEN_LATENCY
 ROW = 1  # of a transfer: the mover plans one per cycle
 # A GEMM or ALU instruction costs, beside its micro-ops, the way to its first sums in an array of 16 x 16.
-INSTRUCTION = sequencer.LATENCY + gemm.latency(PRESETS["pynq_z1"])
+INSTRUCTION = SEQUENCER_LATENCY + array_latency(PRESETS["pynq_z1"])
 # Memory's answer, once for the first data of a tile and once for its last store: what the one waits for its first beat
 # and the other for its response, and the way through the circuit.
 ROUND_TRIP = ZYNQ_HP.latency + ZYNQ_HP.response

@@ -12,8 +12,6 @@ from ..units import queues
 from .layouts import INDEX_BITS, command_layout
 from .ports import Fault
 
-START_LATENCY = 2  # cycles from CONTROL's start to the fetch unit's
-
 
 class Control(wiring.Component):
     """idle -> clear -> run -> (halt, after an error or a reset) -> idle.

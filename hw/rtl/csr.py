@@ -13,9 +13,6 @@ from .axi import OKAY, AxiLite
 from .layouts import INDEX_BITS
 from .ports import ADDRESS_BITS, Activity, Fault
 
-ACCESS_INTERVAL = 2  # cycles from one access to the next of the same kind
-RESPONSE_LATENCY = 1  # cycles from an AXI-Lite access to its response
-
 
 def counters_layout(cfg: Config) -> data.StructLayout:
     """All counters, by register name."""

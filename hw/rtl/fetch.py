@@ -14,7 +14,6 @@ from .layouts import INDEX_BITS, insn_layout
 from .ports import ADDRESS_BITS, Fault, beat_signature, command_signature, request_signature
 
 INSN_BITS = 128
-FETCH_LATENCY = 1  # cycles from an instruction's last beat to its command queue
 
 
 class Fetch(wiring.Component):

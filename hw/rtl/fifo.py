@@ -7,8 +7,6 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-FIFO_LATENCY = 1  # cycles from `i` to `o` where nothing waits
-
 
 class Fifo(wiring.Component):
     """Keeps `depth` words and one more in the output register, in order.

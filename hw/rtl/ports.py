@@ -8,11 +8,10 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import Config
 from ..isa import Mem, depth
+from .latencies import groups, multipliers
 from .layouts import INDEX_BITS, command_layout, move_layout, push_layout
 
 ADDRESS_BITS = 40  # of a DRAM byte address
-BURST_BEATS = 16  # longest burst: AXI3's, aligned to its own size, so it never crosses 4 kB
-OUTSTANDING = 8  # bursts in flight on one port
 BEATS_BITS = 40  # of a request's length; more than any legal program asks for
 BYTES_BITS = 8  # of the bytes that one cycle moves
 
@@ -42,16 +41,6 @@ def word_bits(cfg: Config, mem: Mem) -> int:
     """Bits of write data: a lane; accumulators that also load int8 take one beat widened to int32."""
     wide = 4 * cfg.axi_bits if mem == Mem.ACC and "acc8" in cfg.extensions else cfg.axi_bits
     return min(entry_bits(cfg, mem), wide)
-
-
-def multipliers(cfg: Config) -> int:
-    """Lanes that multiply at the same time."""
-    return min(cfg.ppu_lanes, cfg.lanes)
-
-
-def groups(cfg: Config) -> int:
-    """Cycles in which the lanes of an entry enter the multipliers."""
-    return cfg.lanes // multipliers(cfg)
 
 
 def group_bits(cfg: Config) -> int:

@@ -8,12 +8,10 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import Config
 from .axi import INCR, OKAY, AxiRead, beat_size
-from .fifo import FIFO_LATENCY, Fifo
-from .ports import BURST_BEATS, OUTSTANDING, beat_signature, request_signature
+from .fifo import Fifo
+from .latencies import ADDRESS_DEPTH, BURST_BEATS, OUTSTANDING
+from .ports import beat_signature, request_signature
 from .splitter import Splitter, burst_layout
-
-REQUEST_LATENCY = 2  # cycles from a request to its first burst's address on the bus
-BEAT_LATENCY = 1 + FIFO_LATENCY  # cycles from a beat on the bus to its client
 
 
 class ReadPort(wiring.Component):
@@ -46,7 +44,7 @@ class ReadPort(wiring.Component):
         m, axi = Module(), self.axi
         n, size = len(self.buffers), beat_size(self.cfg)
         grant, want = Signal(n), Signal(n)
-        m.submodules.addresses = addresses = Fifo(shape=burst_layout(self.cfg), depth=1)
+        m.submodules.addresses = addresses = Fifo(shape=burst_layout(self.cfg), depth=ADDRESS_DEPTH)
         m.submodules.route = route = Fifo(shape=range(max(n, 2)), depth=OUTSTANDING)
         splitters = [self._splitter(m, k, want[k], grant[k]) for k in range(n)]
         flying = Signal(range(OUTSTANDING + 1))

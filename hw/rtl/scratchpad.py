@@ -9,9 +9,8 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import PAR_BYTES, Config
 from ..isa import Mem
-from .ports import SramRead, SramWrite, StoreRead, address_bits, entry_bits, group_bits, lane_bits, multipliers
-
-READ_LATENCY = 1  # cycles from an address to its entry
+from .latencies import multipliers
+from .ports import SramRead, SramWrite, StoreRead, address_bits, entry_bits, group_bits, lane_bits
 
 
 def repeated(cfg: Config, mem: Mem, word: Value) -> Value:
@@ -28,7 +27,7 @@ class Scratchpad(wiring.Component):
     """`depth` entries, zero after configuration.
 
     Members: `write`, `read`. A read in the cycle of a write to the same entry gives the old contents.
-    Latency `READ_LATENCY`, one read and one write per cycle, no back-pressure.
+    Latency `SCRATCHPAD_LATENCY`, one read and one write per cycle, no back-pressure.
     """
 
     def __init__(self, cfg: Config, *, mem: Mem):
@@ -61,7 +60,7 @@ class Parameters(wiring.Component):
     """The PAR scratchpad: what a group of lanes needs of an entry in each cycle.
 
     Members: `write`; `en`, `addr` (entry), `group` (of lanes); `o`, the parameters of its `channels(cfg)` channels.
-    Latency `READ_LATENCY`, one read and one write per cycle, no back-pressure. Entries are written beat by beat
+    Latency `SCRATCHPAD_LATENCY`, one read and one write per cycle, no back-pressure. Entries are written beat by beat
     (never two beats at once), and kept in rows of as few channels as are whole beats.
     """
 
@@ -118,7 +117,7 @@ class Accumulators(wiring.Component):
     Members: `dst` and `src` are the pipeline's read ports: never both in one bank in one cycle (`bank` tells).
     `write` is the pipeline's write port, `load` the mover's: never both in one bank in one cycle. `store` reads where
     the pipeline does not. A read in the cycle of a write to the same entry gives the old contents.
-    Latency `READ_LATENCY`; back-pressure on `store` alone.
+    Latency `SCRATCHPAD_LATENCY`; back-pressure on `store` alone.
     """
 
     def __init__(self, cfg: Config):

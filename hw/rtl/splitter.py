@@ -8,7 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import Config
 from .axi import beat_size
-from .ports import ADDRESS_BITS, BURST_BEATS, request_signature
+from .latencies import BURST_BEATS
+from .ports import ADDRESS_BITS, request_signature
 
 _OFFSET_BITS = (BURST_BEATS - 1).bit_length()  # of a beat address: the beat's number between two boundaries
 

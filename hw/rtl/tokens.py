@@ -9,8 +9,6 @@ from amaranth.lib.wiring import In, Out
 from ..config import Config
 from .ports import Token
 
-TOKEN_LATENCY = 1  # cycles from a push to the first cycle in which the token can be taken
-
 
 class TokenChannel(wiring.Component):
     """level' = level + push - pop, 0 <= level <= token_depth.

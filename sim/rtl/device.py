@@ -20,6 +20,7 @@ from ...hw.errors import ExecutionError, UnsupportedError
 from ...hw.isa import INSN_BYTES, Isa
 from ...hw.needs import need
 from ...hw.regs import MAGIC, REGISTERS, Register, registers
+from ...hw.rtl.latencies import OUTSTANDING
 from ...hw.units import counters
 from ...runtime.device import Stats
 from ...runtime.diagnosis import explain, taken
@@ -32,7 +33,6 @@ from .verilator import WAVES, build_library, cached, describe, identity
 from .watch import EVENT, Trace, decode, most_events
 
 HARNESS = Path(__file__).with_name("harness.cpp")
-MOST_READS = 8  # bursts that a core keeps in flight on a load port
 _SLICE = 1 << 22  # cycles between two looks at the keyboard
 _PROGRAM_INSNS = 1 << 18  # instructions whose counts are remembered
 
@@ -132,7 +132,7 @@ class Simulation:
         dram: Dram = ZYNQ_HP,
         *,
         faults: tuple[int, int] = (1, 0),
-        most_reads: int = MOST_READS,
+        most_reads: int = OUTSTANDING,
         waves: str | Path | None = None,
         named: Mapping[str, Register] = REGISTERS,
     ):

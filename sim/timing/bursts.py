@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import deque
 
 from ...hw.config import Config
-from ...hw.rtl import fifo
-from ...hw.rtl.ports import BURST_BEATS, OUTSTANDING
-from ...hw.rtl.store import packer
+from ...hw.rtl import latencies as lat
+from ...hw.rtl.latencies import BURST_BEATS, OUTSTANDING
 from ..dram import Dram
 from .read_port import NEVER
 
-_ROWS = packer.ROWS + 1
-_WAITING = 2  # rows between planner and splitter
+_ROWS = lat.capacity(lat.PACKER_ROWS)  # whose data come after their addresses
+_WAITING = lat.capacity(lat.ROW_DEPTH)  # rows between planner and splitter
 
 
 class Writer:
@@ -41,8 +40,8 @@ class Writer:
     def nothing(self, cycle: int) -> None:
         """A row without entries passes, for its token."""
         self.put(cycle)
-        self._go = max(self._split[-1] + 1, self._go + 1)
-        self.answer = max(self._go + 1, self.answer + 1)
+        self._go = max(self._split[-1] + lat.SPLIT_LATENCY, self._go + 1)
+        self.answer = max(self._go + lat.ANSWER_LATENCY, self.answer + 1)
 
     def put(self, cycle: int) -> int:
         """A row leaves the planner, in `cycle` or later, for the packer and the splitter."""
@@ -51,7 +50,7 @@ class Writer:
         if self._read_rows[0] >= cycle:
             cycle = self._read_rows[0] + 1
         self.row = cycle
-        begins = cycle + fifo.FIFO_LATENCY
+        begins = cycle + lat.FIFO_LATENCY
         if begins < self._go:
             begins = self._go
         self._split.append(begins)
@@ -69,7 +68,8 @@ class Writer:
     def send(self, address: int, left: int, early: int, late: int, pace: float) -> None:
         """`left` beats in bursts: the first can be on the bus in cycle `early`, the last in `late`, `pace` apart."""
         answers, response = self._answers, self._response
-        go, word, answer = self._split[-1] + 1, self.word, self.answer  # `put` made the split no earlier than `_go`
+        word, answer = self.word, self.answer
+        go = self._split[-1] + lat.SPLIT_LATENCY  # `put` made the split no earlier than `_go`
         while left:
             beats = BURST_BEATS - (address & BURST_BEATS - 1)
             if beats > left:
@@ -87,7 +87,7 @@ class Writer:
                 word = ready
             come = word
             if self._writes < OUTSTANDING:  # the memory's limit is the closer one
-                self._sent = max(self._sent + 1, go + 1, answers[-self._writes] + 1)
+                self._sent = max(self._sent + 1, go + lat.ADDRESS_LATENCY, answers[-self._writes] + 1)
                 come = max(word, self._sent)
             answer = come + response if come + response > answer else answer + 1
             answers.append(answer)

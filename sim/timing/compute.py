@@ -9,11 +9,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.isa import Mem
-from ...hw.rtl import fifo, scratchpad
-from ...hw.rtl.compute import interlock, sequencer
-from ...hw.rtl.compute import pipeline as execute
-from ...hw.rtl.compute import unit as compute
-from ...hw.rtl.ports import groups
+from ...hw.rtl import latencies as lat
 from ...hw.units import Queue
 from .issues import PLACE, Job
 from .mover import Mover
@@ -21,14 +17,9 @@ from .program import Columns, Move
 from .read_port import NEVER
 from .units import Log, Unit
 
-_LOADING = sequencer.LATENCY - 1  # cycles from a job's begin in the sequencer to its first issue
-_OPERANDS = 2  # issues between those that are read and those that are taken
-_ORDER = compute.ORDER_DEPTH + 1
-_CLEAR = 2  # cycles from a load's last write to what waits for it
+_ORDER = lat.capacity(lat.ORDER_DEPTH)  # instructions whose tokens are not given yet
 _UOP = Mem.UOP
-_SEEN = 1  # cycles from a condition to the mover
 PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers
-_SPANS = 6  # cycles from a job's begin to the product of its loops
 
 
 class _Begun(NamedTuple):
@@ -59,26 +50,26 @@ class Compute(Unit):
     def __init__(self, program: Columns, log: Log, buffer: int, cfg: Config):
         super().__init__(program, Queue.COMPUTE, log, lambda work: isinstance(work, Move) and not work.empty)
         self.mover = Mover(buffer, self._moved, self.wake, self._hold)
-        self._latency = execute.latency(cfg)
-        self._period = interlock.memory_cycles(cfg)
+        self._latency = lat.issue_latency(cfg)
+        self._period = lat.memory_cycles(cfg)
         self._bank = cfg.bank_depth
-        self.read = execute.dot_latency(cfg) - execute.ACC_STAGES  # cycles from an issue to its accumulators' addresses
+        self.read = lat.accumulator_latency(cfg)  # cycles from an issue to its accumulators' addresses
         self._order: deque[list] = deque()  # [instruction, cycle in which it is over]
         self._over: dict[int, list] = {}  # the loads among them
         self._given: deque[int] = deque([-NEVER] * _ORDER, _ORDER)  # cycles in which the latest left that order
         self._loads: dict[int, _Load] = {}
-        self._slots: deque[int] = deque([-NEVER] * interlock.SLOTS, interlock.SLOTS)
+        self._slots: deque[int] = deque([-NEVER] * lat.LOADS_IN_FLIGHT, lat.LOADS_IN_FLIGHT)
         self._flying = 0
         self._job: tuple[int, Job, int, int] | None = None  # dispatched, waits for loads whose end is unknown
         self._jobs = 0
         self._latest = _Begun(PLACE, -1, -1, -1)
         self._issue = -1  # first cycle in which another issue can be taken
         self._products = -1  # the same for one that does not multiply, after those that do
-        self._interval = execute.multiply_interval(cfg)
-        self._wait = self._interval - execute.issue_interval(cfg, multiply=True)  # that those wait less
-        self._groups = groups(cfg)
-        self._product = execute.product_latency(cfg) + self._groups - 1
-        self._entered = execute.dot_latency(cfg) - scratchpad.READ_LATENCY  # cycles to the read whose entry is next
+        self._interval = lat.multiply_interval(cfg)
+        self._wait = self._interval - lat.issue_interval(cfg, multiply=True)  # that those wait less
+        self._groups = lat.groups(cfg)
+        self._product = lat.product_latency(cfg) + self._groups - 1
+        self._entered = lat.array_latency(cfg)  # cycles to the read whose entry is next
         self._retired = self._epoch = -1
         self._last = [-NEVER] * cfg.acc_banks  # latest issue of each bank
         self.finished = NEVER
@@ -103,8 +94,8 @@ class Compute(Unit):
         for k in self.order:
             job = self.work[k]
             if type(job) is Job and k != self._finish:
-                # the latest is dispatched when the one before has begun, which reads ahead by `_OPERANDS` issues
-                over = sums[-1] - latest.cycles - _OPERANDS * (third.cycles // third.issues)
+                # the latest is dispatched when the one before has begun, which reads ahead by `ISSUES_AHEAD` issues
+                over = sums[-1] - latest.cycles - lat.ISSUES_AHEAD * (third.cycles // third.issues)
                 latest, third = job, latest
                 sums.append(sums[-1] + job.cycles)
             else:
@@ -147,14 +138,14 @@ class Compute(Unit):
             return NEVER
         room = self._given[waiting] + 1
         if self.moving[self.at]:
-            if not self.mover.known or self._flying == interlock.SLOTS:
+            if not self.mover.known or self._flying == lat.LOADS_IN_FLIGHT:
                 return NEVER
             return max(room, self.mover.begun - 1, self._slots[self._flying] + 1)
         if type(self.work[k]) is not Job or k == self._finish:
             return room
         if self._job:
             return NEVER
-        free = self._latest.begin + sequencer.JOB_INTERVAL - 1
+        free = self._latest.begin + lat.JOB_INTERVAL - 1
         return free if free > room else room
 
     def step(self) -> None:
@@ -181,7 +172,7 @@ class Compute(Unit):
             if self.mover.held:
                 self.mover.proceed()
         else:
-            entry[1] = cycle + fifo.FIFO_LATENCY
+            entry[1] = cycle + lat.FIFO_LATENCY
         self._give()
         self.plan()
 
@@ -190,8 +181,8 @@ class Compute(Unit):
         assert self._job is not None
         k, job, cycle, _ = self._job
         begin, issue = self._latest.read_last, self._issue
-        if begin <= cycle:
-            begin = cycle + 1
+        if begin < cycle + lat.BEGIN_LATENCY:
+            begin = cycle + lat.BEGIN_LATENCY
         banks = job.touched
         for load in self._loads.values():
             if load.after == self._jobs:
@@ -201,20 +192,20 @@ class Compute(Unit):
                     if load.written is None:
                         return
                     if load.written >= cycle:
-                        begin = max(begin, load.written + _CLEAR)
+                        begin = max(begin, load.written + lat.CLEAR_LATENCY)
             elif banks & load.banks:
                 if load.written is None:
                     return
-                issue = max(issue, load.written + _CLEAR)
+                issue = max(issue, load.written + lat.CLEAR_LATENCY)
         self._job = None
         issues, total, interval, multiply = job[:4]
         if self._products > issue:
             issue = max(issue, self._products - (self._wait if multiply else 0))
-        if issue < begin + _LOADING:
-            issue = begin + _LOADING
+        if issue < begin + lat.FIRST_ISSUE_LATENCY:
+            issue = begin + lat.FIRST_ISSUE_LATENCY
         first = issue + interval - 1
         last = issue + total - 1
-        read_last = last - _OPERANDS * (total // issues)
+        read_last = last - lat.ISSUES_AHEAD * (total // issues)
         if read_last < begin + issues:
             read_last = begin + issues
         self._latest = _Begun(job, begin, read_last, first)
@@ -255,22 +246,22 @@ class Compute(Unit):
         if load.uops:
             if load.low <= job.uops[1] and job.uops[0] <= load.high:
                 free = max(free, read_last + 1)
-            return free + _SEEN
+            return free + lat.HOLD_LATENCY
         mine = load.banks
-        shown = max(begin + _SPANS, first + job.uops[1] - job.uops[0] + 1)
+        shown = max(begin + lat.SPANS_LATENCY, first + job.uops[1] - job.uops[0] + 1)
         free = max(free, read_last + 1 if mine & job.touched else min(read_last + 1, shown))
         last = max(cycle for b, cycle in enumerate(self._last) if mine >> b & 1)
         if last >= self._epoch:
             wraps = (last - self._epoch) // self._period + 2
             written = self._epoch + wraps * self._period + 1
             # no job is dispatched that keeps the pipeline from draining, so far
-            if written > self._retired + 2 and self._job is None:
+            if written > self._retired + lat.DRAIN_LATENCY and self._job is None:
                 if self._clock <= self._retired:
                     self.alarm = self._retired + 1
                     return NEVER
-                written = self._retired + 2
+                written = self._retired + lat.DRAIN_LATENCY
             free = max(free, written)
-        return free + _SEEN
+        return free + lat.HOLD_LATENCY
 
     def _give(self) -> None:
         """Tokens, in the order of the queue."""
@@ -278,8 +269,8 @@ class Compute(Unit):
         while order and order[0][1] is not None:
             k, cycle = order.popleft()
             issue, given = log.issue[k], self._given[-1]
-            if cycle < issue + fifo.FIFO_LATENCY:
-                cycle = issue + fifo.FIFO_LATENCY
+            if cycle < issue + lat.FIFO_LATENCY:
+                cycle = issue + lat.FIFO_LATENCY
             if cycle <= given:
                 cycle = given + 1
             self._given.append(cycle)

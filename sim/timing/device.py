@@ -10,12 +10,9 @@ from ...hw.config import Config
 from ...hw.isa import INSN_BYTES
 from ...runtime.device import Stats
 from ..dram import ZYNQ_HP, Dram
-from ..lru import Lru
 from ..model.device import ModelDevice
 from .engine import Timing, simulate
 from .program import columns
-
-_PROGRAM_INSNS = 1 << 18  # instructions whose timing is remembered
 
 
 class TimingDevice(ModelDevice):
@@ -32,7 +29,6 @@ class TimingDevice(ModelDevice):
         super().__init__(cfg, capacity=capacity)
         self.dram, self.skip = dram, skip
         self.timing: Timing | None = None
-        self._known: Lru[Timing] = Lru(_PROGRAM_INSNS)
 
     def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
         """Execute in `image`, uint8 (n,), in place of the device's memory; its index is the address."""

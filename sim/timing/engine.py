@@ -1,6 +1,6 @@
 """Cycles of a program without its data: an event simulation of queues, tokens, movers, memory, pipeline and stores.
 
-All latencies are the constants of the RTL's modules; none is fitted. The model of the memory is sim/dram.py's.
+All latencies are those of hw/rtl/latencies.py; none is fitted. The model of the memory is sim/dram.py's.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.errors import DeadlockError, UnsupportedError
-from ...hw.rtl import control
+from ...hw.rtl import latencies as lat
 from ...hw.units import COUNTERS, FETCH, channels, queues, readers, units
 from ...runtime.launch import Launch
 from ...runtime.program import Program
@@ -23,6 +23,8 @@ from .program import Columns, columns
 from .read_port import NEVER, ReadPort
 from .store import Store
 from .units import Channel, Load, Log, Unit
+
+_TO_BURST = lat.PLAN_LATENCY + lat.SPLIT_LATENCY  # cycles from a LOAD that is taken to its first burst
 
 
 @dataclass(frozen=True)
@@ -123,10 +125,10 @@ class _Engine:
                 now += self._latency + load.mover.rest()
             elif load.next < now:
                 now = load.next
-        return NEVER if now == NEVER else now + 4 + compute.read + ahead
+        return NEVER if now == NEVER else now + lat.SEQUENCER_LATENCY + compute.read + ahead
 
     def _load_bound(self, now: int) -> int:
-        return self._known(self.load, now) + 4
+        return self._known(self.load, now) + _TO_BURST
 
     def _compute_bound(self, now: int) -> int:
         compute = self.compute
@@ -135,7 +137,7 @@ class _Engine:
         move = compute.next_move[compute.at]
         if move == NEVER:
             return NEVER
-        return self._known(compute, now) + 4 + max(compute.before[move] - compute.sums[compute.at], 0)
+        return self._known(compute, now) + _TO_BURST + max(compute.before[move] - compute.sums[compute.at], 0)
 
     def _store_bound(self, now: int) -> int:
         store = self.store
@@ -143,13 +145,13 @@ class _Engine:
             return self._first(now)
         if store.next_move[store.at] == NEVER:
             return NEVER
-        return self._known(store, now) + 4
+        return self._known(store, now) + _TO_BURST
 
     def _fetch_bound(self, now: int) -> int:
         fetch = self.fetch
         if not fetch.left or fetch.waits_for is None:
             return NEVER
-        return self._known(fetch.waits_for, now) + 1
+        return self._known(fetch.waits_for, now) + lat.ROOM_LATENCY
 
     def _known(self, unit: Unit, now: int) -> int:
         """`unit` takes no instruction before this cycle."""
@@ -169,7 +171,7 @@ class _Engine:
         if unit is self.load and not self.load.mover.known:
             return NEVER  # until a request ends, when bounds are looked at again
         if unit is self.store and self.store.crowded:
-            return -4  # in any cycle
+            return -NEVER  # in any cycle
         return self._first(now)
 
     def _first(self, now: int) -> int:
@@ -234,7 +236,7 @@ def simulate(cfg: Config, dram: Dram, program: Columns, address: int) -> Timing:
         raise DeadlockError(f"the program does not end: {', '.join(stuck)}")
     log = engine.log
     last = max(engine.fetch.idle, *(u.idle for u in engine.units))
-    finished = max(engine.compute.finished, last) + 1
+    finished = max(engine.compute.finished, last) + lat.FINISH_LATENCY
     counters = {}
     for declared, unit in zip(units(cfg), engine.units):
         counted = {
@@ -247,4 +249,4 @@ def simulate(cfg: Config, dram: Dram, program: Columns, address: int) -> Timing:
         counters |= {declared.counter(what): counted[what] for what in COUNTERS}
     arrays = {name: np.array(getattr(log, name)) for name in ("arrive", "issue", "start", "end")}
     waits = {name: np.array(getattr(log, name)) for name in ("token_prev", "token_next", "unit", "memory", "bank")}
-    return Timing(finished + control.START_LATENCY, counters, program.queue, **arrays, waits=waits)
+    return Timing(finished + lat.START_LATENCY, counters, program.queue, **arrays, waits=waits)

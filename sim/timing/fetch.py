@@ -7,9 +7,9 @@ from collections import deque
 from ...hw import stages
 from ...hw.config import Config
 from ...hw.isa import INSN_BYTES
-from ...hw.rtl import fetch, fifo, read_port
+from ...hw.rtl import latencies as lat
 from .program import Columns
-from .read_port import NEVER, SPLIT, Client
+from .read_port import NEVER, Client
 from .units import Unit
 
 
@@ -18,7 +18,7 @@ class Fetch(Client):
 
     def __init__(self, cfg: Config, program: Columns, address: int, units: list[Unit], buffer: int):
         super().__init__(buffer)
-        self._units, self._room = units, cfg.queue_depth + 1
+        self._units, self._room = units, lat.capacity(cfg.queue_depth)
         self._queue = program.queue.tolist()
         self._count, self._at = program.count, 0
         beat = cfg.axi_bits // 8
@@ -27,7 +27,7 @@ class Fetch(Client):
         self._latest = -1  # cycle in which the latest instruction left
         self._beats, self._need = 0, 0
         self.address, self.left = address // beat, -(-program.count * INSN_BYTES // beat)
-        self.valid = 1 + SPLIT
+        self.valid = lat.FETCH_START_LATENCY + lat.SPLIT_LATENCY
         self.idle = NEVER
         self.waits_for: Unit | None = None
         self.update()
@@ -37,7 +37,7 @@ class Fetch(Client):
 
     def burst(self, beats: int, end: int, final: bool) -> None:
         """Beats arrive."""
-        self._ready.append((beats, end + read_port.BEAT_LATENCY, self.asked))
+        self._ready.append((beats, end + lat.BEAT_LATENCY, self.asked))
         self.deliver()
 
     def resume(self) -> None:
@@ -58,7 +58,7 @@ class Fetch(Client):
             while (self._at + 1) * per <= total:
                 unit = self._units[self._queue[self._at]]
                 word, soonest = end - total + (self._at + 1) * per, self._latest + per - 1
-                put = (word if word > soonest else soonest) + fetch.FETCH_LATENCY
+                put = (word if word > soonest else soonest) + lat.FETCH_LATENCY
                 full = len(unit.arrivals) - self._room
                 if full >= 0:
                     if full >= len(unit.taken):
@@ -66,12 +66,12 @@ class Fetch(Client):
                         return
                     if unit.taken[full] >= put:
                         put = unit.taken[full] + 1
-                unit.arrivals.append(put + fifo.FIFO_LATENCY)
+                unit.arrivals.append(put + lat.FIFO_LATENCY)
                 self._latest = put
                 self._at += 1
                 if unit.at == len(unit.arrivals) - 1:
                     unit.wake()
                 if self._at == self._count:
                     self.idle = put + 1
-            self.taken.append((total, max(end, self._latest - 1), 1))
+            self.taken.append((total, max(end, self._latest - lat.FETCH_LATENCY), 1))
             ready.popleft()

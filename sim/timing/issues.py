@@ -9,7 +9,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.isa import OPERATIONS, known_isa, ops_of
-from ...hw.rtl.compute import pipeline as execute
+from ...hw.rtl import latencies as lat
 
 UopReader = Callable[[int, int], np.ndarray]  # (first entry of DRAM, number) -> uint32 (number,)
 
@@ -48,8 +48,8 @@ class Kernels:
         self._fields = [(fields[name].lo, (1 << fields[name].bits) - 1) for name in ("dst", "src")]
         self._bank = cfg.bank_depth
         self._limits: dict[tuple[int, int], tuple[int, int, int, int]] = {}
-        self._spacing = execute.issue_interval(cfg, multiply=True)
-        self._conflict = execute.multiply_interval(cfg)
+        self._spacing = lat.issue_interval(cfg, multiply=True)
+        self._conflict = lat.multiply_interval(cfg)
 
     def load(self, sram: int, dram: int, count: int) -> bool:
         """LOAD of `count` micro-ops; whether any of them is another one than before."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from ...hw.rtl import fifo, read_port
-from ...hw.rtl.load import mover
+from ...hw.rtl import latencies as lat
+from ...hw.rtl.latencies import BURST_BEATS
 from .program import Move
-from .read_port import ADDRESS, BURST_BEATS, NEVER, SPLIT, Client
+from .read_port import NEVER, Client
 
-_DESCRIPTORS = mover.DESCRIPTORS + 1  # tiles between planner and walker, with the one that is walked
-_TOLD = fifo.FIFO_LATENCY + mover.WALK_LATENCY  # cycles from a tile's description to its first entry's place
-_IDLE_STEP = 1  # cycles of an entry that needs no data
+_DESCRIPTORS = lat.capacity(lat.TILE_DEPTH)  # tiles between planner and walker, with the one that is walked
 
 
 class _Tile:
@@ -60,7 +58,7 @@ class Mover(Client):
 
     def start(self, at: int, move: Move, cycle: int) -> None:
         """Take `move` of instruction `at` in `cycle`. `over` must be known."""
-        begun = cycle + mover.TILE_LATENCY
+        begun = cycle + lat.TILE_LATENCY
         if begun <= self.over:
             begun = self.over + 1
         told = begun
@@ -114,7 +112,7 @@ class Mover(Client):
         put = (self._put if self._put > self._s2 else self._s2) + 1
         if put < self.begun:
             put = self.begun
-        taken = put + fifo.FIFO_LATENCY
+        taken = put + lat.FIFO_LATENCY
         if taken < free:
             taken = free
         self._put, self._s2, self._s1 = put, self._s1, taken
@@ -126,7 +124,7 @@ class Mover(Client):
         else:
             self.address = unit // per_beat
             self.left = (unit % per_beat + move.length + per_beat - 1) // per_beat
-        self.valid = taken + SPLIT
+        self.valid = taken + lat.SPLIT_LATENCY
         if not self._rows and not move.ahead:
             self.over = max(put, self._told)
             self._ready()
@@ -138,7 +136,7 @@ class Mover(Client):
         if hold == NEVER:
             return False
         self._open, self._waited = True, 0
-        place = tile.told + _TOLD
+        place = tile.told + lat.PLACE_LATENCY
         if place < self._place:
             place = self._place
         if place < hold:
@@ -150,7 +148,7 @@ class Mover(Client):
     def _without_data(self) -> None:
         """Write the tiles that need no beats."""
         while self._tiles and not self._tiles[0].move.rows and self._begin():
-            self._end(0, _IDLE_STEP)
+            self._end(0, lat.ENTRY_INTERVAL)
 
     def proceed(self) -> None:
         """`hold` may be known now."""
@@ -170,7 +168,7 @@ class Mover(Client):
         self._place += tail
         place = self._place - 1
         self._popped.append(place - final if place - final > tile.told else tile.told + 1)
-        self._done(tile.at, self._first, place + mover.WRITE_LATENCY, self._waited)
+        self._done(tile.at, self._first, place + lat.WRITE_LATENCY, self._waited)
 
     def burst(self, beats: int, end: int, final: bool) -> None:
         """Write the entries of a burst, now or when it is known when that may be."""
@@ -182,7 +180,7 @@ class Mover(Client):
     def _write(self, beats: int, end: int, final: bool, asked: int) -> None:
         tile = self._tiles[0]
         move = tile.move
-        place, here = self._place, end + read_port.BEAT_LATENCY
+        place, here = self._place, end + lat.BEAT_LATENCY
         per_beat = move.per_beat
         if per_beat == 1:
             work = units = beats
@@ -227,13 +225,13 @@ class Mover(Client):
         if move.per_beat > 1:
             return NEVER
         pads = self._between(move, self._left) if move.between and move.rows == 1 else 0
-        late = self._place - end - read_port.BEAT_LATENCY - 1
+        late = self._place - end - lat.BEAT_LATENCY - 1
         return late + pads if late > 0 else pads
 
     def skip(self, beats: int, end: int) -> None:
         """Write `beats` beats that follow the one in cycle `end` without a pause."""
         move = self._tiles[0].move
-        here = end + read_port.BEAT_LATENCY + 1  # cycle of the first of these beats
+        here = end + lat.BEAT_LATENCY + 1  # cycle of the first of these beats
         if here > self._place:
             self._waited += here - self._place
             self.pauses.append((self._place, here))
@@ -274,11 +272,11 @@ class Mover(Client):
                     break
             # the port
             port.grant = now
-            sent = port.sent = now + ADDRESS if now + ADDRESS > port.sent else port.sent + 1
+            sent = port.sent = now + lat.ADDRESS_LATENCY if now + lat.ADDRESS_LATENCY > port.sent else port.sent + 1
             end = port.end = sent + port.latency + beats - 1 if sent + port.latency > port.end else port.end + beats
             ends.append(end)
             # the back
-            wait = end + read_port.BEAT_LATENCY - beats + 1 - place
+            wait = end + lat.BEAT_LATENCY - beats + 1 - place
             if wait > 0:
                 self._waited += wait
                 self.pauses.append((place, place + wait))
@@ -298,6 +296,6 @@ class Mover(Client):
                 self.accept(now)
             self.update()
             want = self.want if self.want > now else now + 1
-            now = want if want > ends[0] + 2 else ends[0] + 2
+            now = want if want > ends[0] + lat.RETURN_LATENCY else ends[0] + lat.RETURN_LATENCY
         self._place = place
         return now, until

@@ -25,12 +25,12 @@ from ...hw.isa import (
     known_isa,
     rows_of,
 )
-from ...hw.rtl.ports import BURST_BEATS
+from ...hw.rtl.latencies import BURST_BEATS, REQUEST_DEPTH, capacity
 from ...hw.units import queues
 from .issues import PLACE, Kernels, UopReader
 
 _FLAGS = np.uint64(sum(1 << 3 + k for k in range(len(FLAGS))))
-REQUESTS_AHEAD = 2  # that wait between the mover's planner and the read port
+REQUESTS_AHEAD = capacity(REQUEST_DEPTH)  # that wait between the mover's planner and the read port
 SKIPPABLE = ("gemm", "alu", "dma")
 
 

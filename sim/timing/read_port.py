@@ -8,14 +8,13 @@ from collections.abc import Callable
 from functools import partial
 
 from ...hw.config import Config
-from ...hw.rtl import fifo, read_port
-from ...hw.rtl.ports import BURST_BEATS, OUTSTANDING
+from ...hw.rtl import latencies as lat
+from ...hw.rtl.latencies import ADDRESS_LATENCY, BURST_BEATS, OUTSTANDING, RETURN_LATENCY
 from ..dram import Dram
 
 NEVER = 1 << 60
-SPLIT = read_port.REQUEST_LATENCY - fifo.FIFO_LATENCY  # cycles from a request to its first burst
-_ROOM = read_port.BEAT_LATENCY + 1  # cycles from a beat to room for another one, where it is taken at once
-ADDRESS = fifo.FIFO_LATENCY  # cycles from a burst to its address on the bus
+_ROOM = lat.BEAT_LATENCY + lat.ROOM_LATENCY  # cycles from a beat to room for another one, where it is taken at once
+_MARGIN = BURST_BEATS // 2  # beats less than those that would just bridge a latency
 
 
 class Client:
@@ -31,7 +30,7 @@ class Client:
         self.valid = NEVER  # first cycle in which the request is in the splitter
         self.allowed, self.asked = buffer - BURST_BEATS, 0
         # beats on their way that bridge a latency of as many cycles
-        self.flying = (min(buffer // BURST_BEATS, OUTSTANDING) - 1) * BURST_BEATS - 8
+        self.flying = (min(buffer // BURST_BEATS, OUTSTANDING) - 1) * BURST_BEATS - _MARGIN
         self.taken: deque[tuple[int, int, int]] = deque()
 
     def burst(self, beats: int, end: int, final: bool) -> None:
@@ -71,7 +70,7 @@ class Client:
                 self.want = NEVER
                 return
             beats, cycle, pace = taken[0]
-            room = cycle - (beats - due) * pace + 1
+            room = cycle - (beats - due) * pace + lat.ROOM_LATENCY
             if room > want:
                 want = room
         self.want = want
@@ -104,7 +103,7 @@ class ReadPort:
         """The cycle in which a burst that is wanted from cycle `want` on can go."""
         if want < self.grant + 1:
             want = self.grant + 1
-        return want if want > self.ends[0] + 2 else self.ends[0] + 2
+        return want if want > self.ends[0] + RETURN_LATENCY else self.ends[0] + RETURN_LATENCY
 
     def step(self) -> None:
         """One burst, or several of a client that nobody can interrupt."""
@@ -157,7 +156,7 @@ class ReadPort:
         if final:
             beats = client.left
         self.grant = now
-        sent = now + ADDRESS if now + ADDRESS > self.sent else self.sent + 1
+        sent = now + ADDRESS_LATENCY if now + ADDRESS_LATENCY > self.sent else self.sent + 1
         if self.outstanding < OUTSTANDING:
             sent = max(sent, self.ends[-self.outstanding] + 1)
         first = sent + self.latency if sent + self.latency > self.end else self.end + 1
@@ -179,12 +178,12 @@ class ReadPort:
         """Bursts at once whose beats follow each other without a pause, but the last of a request; the next turn."""
         if limit < now + 2 or not self.steady:
             return now
-        sent = now + ADDRESS if now + ADDRESS > self.sent else self.sent + 1
+        sent = now + ADDRESS_LATENCY if now + ADDRESS_LATENCY > self.sent else self.sent + 1
         end = sent + self.latency - 1  # the beats follow the one in this cycle
         if end < self.end:
             end = self.end
         lag, first = client.lag(end), BURST_BEATS - (client.address & BURST_BEATS - 1)
-        if lag > client.flying - ADDRESS - self.latency or self._pauses(end, first):
+        if lag > client.flying - ADDRESS_LATENCY - self.latency or self._pauses(end, first):
             return now
         # before `limit`, at the latest: one in a cycle, behind the end of an earlier one, where its beats have room
         room = limit - 1 - (end + _ROOM + lag + first - client.allowed)
@@ -192,13 +191,13 @@ class ReadPort:
         if count < 2:
             return now
         ends = [*self.ends, *range(end + first, end + first + count * BURST_BEATS, BURST_BEATS)]
-        count = min(count, bisect_left(ends, limit - 2))
+        count = min(count, bisect_left(ends, limit - RETURN_LATENCY))
         if count < 2:
             return now
         beats = first + (count - 1) * BURST_BEATS
         client.skip(beats, end)
-        self.grant = max(now + count - 1, ends[count - 1] + 2)
-        self.sent = self.grant + ADDRESS
+        self.grant = max(now + count - 1, ends[count - 1] + RETURN_LATENCY)
+        self.sent = self.grant + ADDRESS_LATENCY
         self.ends.extend(ends[count : count + OUTSTANDING])
         self.end = end + beats
         client.asked += beats
@@ -210,7 +209,7 @@ class ReadPort:
 
     def _pauses(self, end: int, first: int) -> bool:
         """Whether beats may pause behind the one in cycle `end`: of a burst of `first`, then of full length."""
-        lag = ADDRESS + self.latency
+        lag = ADDRESS_LATENCY + self.latency
         ends, last = self.ends, end - lag - 1 + first
         for k in range(1, min(lag // BURST_BEATS + 2, OUTSTANDING)):
             if ends[k] > last:

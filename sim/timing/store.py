@@ -6,9 +6,8 @@ from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from ...hw.config import Config
-from ...hw.rtl.ports import BURST_BEATS, groups
-from ...hw.rtl.store import ppu, rows
-from ...hw.rtl.store import unit as store
+from ...hw.rtl import latencies as lat
+from ...hw.rtl.latencies import BURST_BEATS
 from ...hw.units import Queue
 from ..dram import Dram
 from .bursts import Writer
@@ -18,7 +17,7 @@ from .program import Columns, Move, Write
 from .read_port import NEVER
 from .units import Log, Unit
 
-_READ = 1  # cycles from a row to its first accumulator's address
+_READ = lat.ACCUMULATOR_LATENCY
 
 
 class _Done(NamedTuple):
@@ -51,7 +50,7 @@ class Store(Unit):
         super().__init__(program, Queue.STORE, log, lambda work: isinstance(work, Move))
         self.mover = Mover(buffer, self._loaded, self.wake, self._hold)
         self._loading = False
-        self._groups, self._quantised = groups(cfg), ppu.latency(cfg)
+        self._groups, self._quantised = lat.groups(cfg), lat.ppu_latency(cfg)
         self._reads, self._horizon = compute.reads, horizon
         self._bank = cfg.bank_depth
         self._banks = cfg.acc_banks
@@ -109,7 +108,7 @@ class Store(Unit):
 
     def _run(self, k: int, cycle: int) -> Iterator[int]:
         work = self.work[k]
-        self._begun = max(cycle + rows.PLAN_LATENCY, self.writer.row + 1)
+        self._begun = max(cycle + lat.ROW_LATENCY, self.writer.row + 1)
         self.log.start[k] = self._begun
         self._until.clear()  # instructions that waited for the STORE before have begun
         if work.entries:
@@ -132,7 +131,7 @@ class Store(Unit):
         """The LOAD becomes a STORE of nothing."""
         self.log.start[k], self.log.memory[k] = first, waited
         self.memory_wait += waited
-        self._begun = max(cycle + rows.PLAN_LATENCY, self.writer.row + 1)
+        self._begun = max(cycle + lat.ROW_LATENCY, self.writer.row + 1)
         self.writer.nothing(self._begun)
         self._answered(k)
         self.latest, self._loading = cycle, False
@@ -163,7 +162,7 @@ class Store(Unit):
         beats = work.length // entries
         pace = max(beats, self._groups) if work.quantised else beats  # cycles per entry
         apart = pace * per_beat / beats
-        latency = store.DATA_LATENCY - _READ + (self._quantised if work.quantised else 0)
+        latency = lat.STORE_DATA_LATENCY - _READ + (self._quantised if work.quantised else 0)
         base, unit, time, put, waited = work.base, work.first, entries * pace, self._begun, 0
         for _ in range(work.rows):
             put = writer.put(put)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from ...hw.rtl import tokens as dependence
+from ...hw.rtl.latencies import TOKEN_LATENCY
 from ...hw.units import POP_PREV, PUSH_PREV, Queue
 from .mover import Mover
 from .program import Columns
@@ -22,7 +22,7 @@ class Channel:
 
     def push(self, cycle: int) -> None:
         """A token is given in `cycle`."""
-        self.ready.append(cycle + dependence.TOKEN_LATENCY)
+        self.ready.append(cycle + TOKEN_LATENCY)
         if self.consumer is not None and len(self.ready) == self.taken + 1:
             self.consumer.wake()
 

@@ -4,8 +4,9 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem, Op
+from tilewright.hw.rtl.latencies import NOTHING_LATENCY
 from tilewright.hw.rtl.load.unit import Load
-from tilewright.hw.stages import load_interval, nop_latency, stages, table
+from tilewright.hw.stages import load_interval, stages, table
 
 
 @pytest.mark.parametrize("cfg", PRESETS.values(), ids=lambda cfg: cfg.name)
@@ -34,6 +35,6 @@ def test_latency_of_a_nop(simulate):
         while not ctx.get(dut.to_compute.valid):
             await ctx.tick()
             cycles += 1
-        assert cycles == nop_latency()
+        assert cycles == NOTHING_LATENCY
 
     simulate(dut, bench)

@@ -10,10 +10,10 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import OPERATIONS, AluOp
-from ..ports import Products, groups, multipliers
+from ..latencies import groups, multipliers
+from ..ports import Products
 
 OP_BITS = 3
-PRODUCT_LATENCY = 2  # cycles from operands to products
 
 
 def multiplies(op: Value) -> Value:
@@ -64,7 +64,7 @@ _LANES: dict[AluOp, Callable[[Value, Value], Value]] = {
 class Multiplier(wiring.Component):
     """Low halves of 32 x 32 bit products, `multipliers(cfg)` lanes in each cycle: MUL where there is no RESCALE.
 
-    Members: `alu` (`Products`, never with `rescale`). Latency `PRODUCT_LATENCY`, interval 1, no back-pressure. Each
+    Members: `alu` (`Products`, never with `rescale`). Latency `MULTIPLIER_LATENCY`, interval 1, no back-pressure. Each
     lane has three 16 x 16 bit multipliers: the product of the high halves is beyond bit 32.
     """
 

@@ -12,21 +12,8 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem
+from ..latencies import LEVELS_PER_STAGE, array_latency
 from ..ports import entry_bits
-
-OPERAND_STAGES = 1  # registers between the scratchpads and the multipliers
-PRODUCT_STAGES = 1  # registers behind the multipliers
-LEVELS_PER_STAGE = 2  # of the adder tree between registers
-
-
-def tree_stages(cfg: Config) -> int:
-    """Registers in the adder tree."""
-    return -(-(cfg.block_in.bit_length() - 1) // LEVELS_PER_STAGE)
-
-
-def latency(cfg: Config) -> int:
-    """Cycles from operands to sums."""
-    return OPERAND_STAGES + PRODUCT_STAGES + tree_stages(cfg)
 
 
 def sum_bits(cfg: Config) -> int:
@@ -44,7 +31,7 @@ class Dot(wiring.Component):
 
     Members: `en` (operands stand at `inp` and `wgt`), `inp`, `wgt` (entries of the scratchpads), `rows` and `row` (one
     row, element by element; where DWGEMM exists), `sums`.
-    Latency `latency(cfg)`, interval 1, no back-pressure; stages without operands keep their contents.
+    Latency `array_latency(cfg)`, interval 1, no back-pressure; stages without operands keep their contents.
 
     With `cfg.dsp_packing` the products of two output channels come from one 25 x 18 bit multiplier: with
     k = (w1 << 16) + w0, k * x holds w0 * x in its low 16 bits and, less the borrow of that, w1 * x above. The
@@ -67,7 +54,7 @@ class Dot(wiring.Component):
     def elaborate(self, platform) -> Module:
         """Operand registers, products, trees."""
         m, cfg = Module(), self.cfg
-        stages = latency(cfg) - 1  # enables behind the first register
+        stages = array_latency(cfg) - 1  # enables behind the first register
         enables = [Signal(name=f"en_{k + 1}") for k in range(stages)]
         for enable, before in zip(enables, [self.en, *enables]):
             m.d.sync += enable.eq(before)

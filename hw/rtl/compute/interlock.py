@@ -16,19 +16,13 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import ITER_BITS, Mem
+from ..latencies import LOADS_IN_FLIGHT, SPANS_LATENCY, memory_cycles
 from ..layouts import insn_layout, move_layout
 from ..ports import address_bits
 from ..scratchpad import bank
-from . import pipeline as execute
 from .sequencer import Stages, elementwise, issue_layout
 
-SLOTS = 4  # loads in flight
-_SLOT_BITS = (SLOTS - 1).bit_length()
-
-
-def memory_cycles(cfg: Config) -> int:
-    """Cycles, a power of two, after which an issue has read and written the accumulators."""
-    return 1 << (execute.latency(cfg) + execute.multiply_interval(cfg)).bit_length()
+_SLOT_BITS = (LOADS_IN_FLIGHT - 1).bit_length()
 
 
 class Interlock(wiring.Component):
@@ -75,8 +69,8 @@ class Interlock(wiring.Component):
         """The loads in flight, which jobs are older, and what follows for both."""
         m, stages = Module(), self.stages
         newest, oldest = Signal(_SLOT_BITS), Signal(_SLOT_BITS)  # where the next load goes, the next to be written is
-        valid, uops, free = (Signal(SLOTS, name=name) for name in ("valid", "uops", "free"))
-        taken, done = Signal(SLOTS), Signal(SLOTS)
+        valid, uops, free = (Signal(LOADS_IN_FLIGHT, name=name) for name in ("valid", "uops", "free"))
+        taken, done = Signal(LOADS_IN_FLIGHT), Signal(LOADS_IN_FLIGHT)
         m.d.comb += [
             self.room.eq(~valid.bit_select(newest, 1)),
             taken.eq(self.load << newest),
@@ -92,7 +86,7 @@ class Interlock(wiring.Component):
         older, banks = self._older(m, taken), self._load_banks(m, taken)
         reads, touched = self._uops(m, taken, valid & uops), self._job_banks(m)
         recent = self._recent(m)
-        for k in range(SLOTS):
+        for k in range(LOADS_IN_FLIGHT):
             begun = ~(older["occupied"][k] & stages.occupied)
             over = ~(older["running"][k] & stages.running & Mux(uops[k], reads[k], (touched & banks[k]).any()))
             left = ~(
@@ -110,9 +104,9 @@ class Interlock(wiring.Component):
     def _older(self, m: Module, taken: Value) -> dict[str, Signal]:
         """Of each place of a job, whether the job there is older than each load."""
         stages, names = self.stages, ("occupied", "running", "reading", "issuing")
-        older = {name: Signal(SLOTS, name=f"older_{name}") for name in names}
+        older = {name: Signal(LOADS_IN_FLIGHT, name=f"older_{name}") for name in names}
         moves = (self.dispatch, stages.begin, stages.advance, stages.step)
-        for before, name, move in zip((Const(0, SLOTS), *older.values()), names, moves):
+        for before, name, move in zip((Const(0, LOADS_IN_FLIGHT), *older.values()), names, moves):
             m.d.sync += older[name].eq(Mux(move, before, older[name]) | taken)
         return older
 
@@ -120,10 +114,10 @@ class Interlock(wiring.Component):
         """Makes `may_begin`; returns of each load whether it writes micro-ops in the range of the executing job."""
         job, new = (data.View(insn_layout(self.cfg, "GEMM"), insn) for insn in (self.stages.job, self.insn))
         begin, end = Signal.like(job.uop_bgn, name="begin"), Signal.like(job.uop_end, name="end")
-        waits, wanted, reads = Signal(SLOTS), Signal(SLOTS), Signal(SLOTS)
+        waits, wanted, reads = Signal(LOADS_IN_FLIGHT), Signal(LOADS_IN_FLIGHT), Signal(LOADS_IN_FLIGHT)
         with m.If(self.stages.begin):
             m.d.sync += [begin.eq(job.uop_bgn), end.eq(job.uop_end)]
-        for k in range(SLOTS):
+        for k in range(LOADS_IN_FLIGHT):
             first, beyond = Signal(16, name=f"first_{k}"), Signal(17, name=f"beyond_{k}")
             with m.If(taken[k]):
                 m.d.sync += [first.eq(self.move.sram_base), beyond.eq(self.move.sram_base + self.move.x_size)]
@@ -138,9 +132,9 @@ class Interlock(wiring.Component):
     def _load_banks(self, m: Module, taken: Value) -> list[Signal]:
         """The banks that each load writes; all of them until its entries are multiplied out."""
         cfg, move, bits = self.cfg, self.move, address_bits(self.cfg, Mem.ACC)
-        banks = [Signal(cfg.acc_banks, name=f"banks_{k}") for k in range(SLOTS)]
-        base, width, height, slot = Signal(16), Signal(bits + 1), Signal(bits + 1), Signal(SLOTS)
-        end, counted, product = Signal(2 * bits + 3), Signal(SLOTS), Signal(2 * bits + 2)
+        banks = [Signal(cfg.acc_banks, name=f"banks_{k}") for k in range(LOADS_IN_FLIGHT)]
+        base, width, height, slot = Signal(16), Signal(bits + 1), Signal(bits + 1), Signal(LOADS_IN_FLIGHT)
+        end, counted, product = Signal(2 * bits + 3), Signal(LOADS_IN_FLIGHT), Signal(2 * bits + 2)
         m.d.sync += [
             slot.eq(taken),
             base.eq(move.sram_base),
@@ -151,7 +145,7 @@ class Interlock(wiring.Component):
             end.eq(base),
         ]
         beyond = end + product > cfg.bank_depth
-        for k in range(SLOTS):
+        for k in range(LOADS_IN_FLIGHT):
             with m.If(taken[k]):
                 m.d.sync += banks[k].eq(~0)
             with m.Elif(counted[k]):
@@ -193,20 +187,20 @@ class Interlock(wiring.Component):
         spans = [Signal(bits + 1, name=f"{name}_span") for name in ("dst", "src")]
         steps = [Signal(bits, name=f"{name}_{loop}") for name in ("dst", "src") for loop in ("out", "in")]
         trips = [Signal(ITER_BITS, name=f"trips_{loop}") for loop in ("out", "in")]
-        product, phase = Signal(ITER_BITS + bits), Signal(range(len(steps) + 2))
+        product, phase = Signal(ITER_BITS + bits), Signal(range(SPANS_LATENCY))
         with m.If(self.stages.begin):
             m.d.sync += [span.eq(0) for span in spans]
             m.d.sync += [trip.eq(gemm[f"iter_{loop}"] - 1) for trip, loop in zip(trips, ("out", "in"))]
             m.d.sync += [step.eq(Mux(elementwise(gemm.op), alu[step.name], gemm[step.name])) for step in steps]
             m.d.sync += phase.eq(0)
-        with m.Elif(phase != len(steps) + 1):
+        with m.Elif(phase != SPANS_LATENCY - 1):
             m.d.sync += [trips[0].eq(trips[1]), trips[1].eq(trips[0]), phase.eq(phase + 1)]
             m.d.sync += [step.eq(after) for step, after in zip(steps, steps[1:])]
             m.d.sync += product.eq(trips[0] * steps[0])
             for span, phases in zip(spans, ((1, 2), (3, 4))):
                 with m.If((phase == phases[0]) | (phase == phases[1])):
                     m.d.sync += span.eq(_capped(span + product, bits))
-        return spans, phase == len(steps) + 1
+        return spans, phase == SPANS_LATENCY - 1
 
     def _recent(self, m: Module) -> Value:
         """The banks of the issues that may not have read and written yet."""
@@ -232,7 +226,7 @@ class Interlock(wiring.Component):
         pending = Signal(self.cfg.acc_banks)
 
         def of(place: str) -> Value:
-            return _any(Mux(valid[k] & ~older[place][k], banks[k], 0) for k in range(SLOTS))
+            return _any(Mux(valid[k] & ~older[place][k], banks[k], 0) for k in range(LOADS_IN_FLIGHT))
 
         m.d.sync += pending.eq(Mux(self.stages.step, of("reading"), of("issuing")))
         m.d.comb += self.may_issue.eq(self.issue.bubble | ~(pending & self._issued()).any())

@@ -10,44 +10,11 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import AluOp, Mem
+from ..latencies import ACC_STAGES, dot_latency, groups, issue_interval, multipliers, multiply_interval, product_latency
 from ..ports import Products, SramRead, address_bits
-from ..scratchpad import READ_LATENCY, EntryWrite, bank
-from . import alu, gemm, rescale
+from ..scratchpad import EntryWrite, bank
+from . import alu, gemm
 from .sequencer import issue_layout, row_bits
-
-ACC_STAGES = 2  # cycles from the address of an accumulator to its use: read, then choose between memory and results
-
-
-def dot_latency(cfg: Config) -> int:
-    """Cycles from an issue's handshake to its sums."""
-    return READ_LATENCY + gemm.latency(cfg)
-
-
-def latency(cfg: Config) -> int:
-    """Cycles from an issue's handshake to its write: the result is in a register, and with the next edge in memory."""
-    return dot_latency(cfg) + 1
-
-
-def product_latency(cfg: Config) -> int:
-    """Cycles from operands to products."""
-    return rescale.LATENCY if "requant" in cfg.extensions else alu.PRODUCT_LATENCY
-
-
-def multiply_latency(cfg: Config) -> int:
-    """`latency` of MUL and RESCALE."""
-    return dot_latency(cfg) + alu.groups(cfg) + product_latency(cfg)
-
-
-def multiply_interval(cfg: Config) -> int:
-    """Cycles from a MUL or RESCALE issue to one that follows it and is none, or reads its result."""
-    return alu.groups(cfg) + product_latency(cfg) + ACC_STAGES
-
-
-def issue_interval(cfg: Config, *, multiply: bool = False, tensor: bool = False, same_bank: bool = False) -> int:
-    """Cycles of an issue, when nothing else holds it up; a MUL or RESCALE (`multiply`) follows others of its kind."""
-    reads = 2 if tensor and (same_bank or cfg.acc_banks == 1) else 1
-    return reads - 1 + (max(alu.groups(cfg), 2) if multiply else 1)
-
 
 _LIVE = data.StructLayout(
     {
@@ -70,8 +37,8 @@ class Execute(wiring.Component):
 
     Members: `issues`, `inp`, `wgt` (scratchpad read ports), `dst`, `src`, `write` (the accumulators' ports),
     `multiplier`, `retire` (an instruction, the oldest one, has ended with the write before).
-    Latency `latency(cfg)`. Interval 1, `issue_interval(cfg, multiply=True)` for MUL and RESCALE, and one more for an
-    ALU issue whose two accumulators are in one bank: `issues.ready` falls meanwhile. Nothing waits behind that.
+    Latency `issue_latency(cfg)`. Interval 1, `issue_interval(cfg, multiply=True)` for MUL and RESCALE, and one more for
+    an ALU issue whose two accumulators are in one bank: `issues.ready` falls meanwhile. Nothing waits behind that.
     MUL and RESCALE have results later than others: an issue behind them that is no such, or that reads or writes one of
     their accumulators, waits `multiply_interval(cfg)` cycles.
 
@@ -224,7 +191,7 @@ class Execute(wiring.Component):
         """Execute: the result register, and the end of the instruction."""
         cfg = self.cfg
         a, b, sums = operands
-        count, width = alu.groups(cfg), 32 * alu.multipliers(cfg)
+        count, width = groups(cfg), 32 * multipliers(cfg)
         m.submodules.alu = lanes = alu.Alu(cfg)
         dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(cfg.lanes))
         multiply, now = Signal(), Signal()
@@ -265,7 +232,7 @@ class Execute(wiring.Component):
         m.d.sync += [group.eq(group + port.en), latest.eq(now)]
         done = data.StructLayout({"en": 1, "last": 1, "dst": slot.dst.shape()})
         values, stages = {"en": multiply, "last": multiply & execute.live.last, "dst": slot.dst}, []
-        for k in range(product_latency(cfg) + alu.groups(cfg) - 1):
+        for k in range(product_latency(cfg) + groups(cfg) - 1):
             stages.append(Signal(done, name=f"multiply_{k + 1}"))
             m.d.sync += [stages[k][name].eq(value) for name, value in values.items()]
             values = {name: stages[k][name] for name in values}

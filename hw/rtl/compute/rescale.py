@@ -20,12 +20,11 @@ from amaranth.lib.wiring import In
 
 from ...config import Config
 from ...isa import PAR, Mem
+from ..latencies import REQUANTISE_LATENCY, multipliers
 from ..layouts import format_layout
-from ..ports import Products, Requantise, SramWrite, multipliers
+from ..ports import Products, Requantise, SramWrite
 from ..scratchpad import Parameters, channels
 
-LATENCY = 8  # cycles from the operands of MUL and RESCALE to their results
-REQUANTISE_LATENCY = LATENCY + 1  # cycles from accumulators to int8
 _ENOUGH = 10  # bits of r that tell, with any zero point, on which side of int8 it is
 
 
@@ -33,7 +32,7 @@ class Rescale(wiring.Component):
     """`multipliers(cfg)` lanes, each with four 16 x 16 bit multipliers; one group of lanes enters per cycle.
 
     Members: `alu` (`Products`), `ppu` (`Requantise`), `write` (the PAR scratchpad).
-    Latency `LATENCY` for `alu`, `REQUANTISE_LATENCY` for `ppu`; interval 1. Back-pressure: none on `alu`, whose
+    Latency `RESCALE_LATENCY` for `alu`, `REQUANTISE_LATENCY` for `ppu`; interval 1. Back-pressure: none on `alu`, whose
     pipeline cannot wait; `ppu` enters in the cycles that `alu` leaves. ALU never waits for STORE but for tokens, so
     neither can keep the other for ever.
     """
@@ -110,7 +109,7 @@ class _Lane:
         return self.pipe.register(stage, value, f"{name}_{self.number}", until=until)
 
     def results(self, a: Value, b: Value) -> tuple[Value, Value]:
-        """R in stage `LATENCY`, int8 in stage `REQUANTISE_LATENCY`, of the operands in stage 1."""
+        """R in stage `RESCALE_LATENCY`, int8 in stage `REQUANTISE_LATENCY`, of the operands in stage 1."""
         par = self.par
         biased = self._register(1, (a + Mux(self.kinds[1][0], par.bias, 0))[:32], "biased")
         b = self._register(1, b, "b")

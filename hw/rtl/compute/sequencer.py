@@ -16,8 +16,6 @@ from ...regs import Error
 from ..layouts import INDEX_BITS, command_layout, insn_layout, uop_layout
 from ..ports import Fault, SramRead, address_bits, command_signature
 
-LATENCY = 4  # cycles from an instruction's handshake to that of its first issue
-JOB_INTERVAL = 2  # cycles from an instruction's handshake to the next one's, however few issues it makes
 _PLACE = data.StructLayout({"last": 1, "first": 1, "ends": 1})  # in the loops: see `Stages`
 
 
@@ -74,7 +72,8 @@ class Sequencer(wiring.Component):
     micro-ops), `o` (issues), `halt` (cut everything short), `fault` (an index beyond its scratchpad; the issue is a
     bubble then); `stages` shows where jobs are, and of those the waiting one begins only with `may_begin`, the issue at
     the output goes on only with `may_issue`.
-    Latency `LATENCY`, interval 1, for jobs `JOB_INTERVAL`; a job without issues counts as one of a single issue.
+    Latency `SEQUENCER_LATENCY`, interval 1, for jobs `JOB_INTERVAL` (hw/rtl/latencies.py); a job without issues counts
+    as one of a single issue.
     Back-pressure: everything waits while `o` does; one job waits inside while another executes. Whether there is room
     for a job does not depend on `o` in the same cycle, which keeps the way from the pipeline to the queue short.
     """

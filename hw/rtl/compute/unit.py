@@ -12,6 +12,7 @@ from ...config import Config
 from ...isa import Mem, Op
 from ...regs import Error
 from ..fifo import Fifo
+from ..latencies import ORDER_DEPTH
 from ..layouts import insn_layout, push_layout
 from ..load.mover import Mover, move_of
 from ..ports import (
@@ -32,7 +33,6 @@ from .pipeline import Execute
 from .rescale import Rescale
 from .sequencer import Sequencer
 
-ORDER_DEPTH = 32  # instructions whose tokens are not given yet
 _IN_FLIGHT_BITS = 6  # of their number
 
 
@@ -62,7 +62,7 @@ class Compute(wiring.Component):
     hw/rtl/compute/pipeline.py). A load is requested at once; loads, GEMM and ALU pass each other where they touch
     different memory (hw/rtl/compute/interlock.py). Tokens are given in the order of the queue, so that a token says
     that all before it is done. Back-pressure: an instruction waits at the head of the queue for its tokens; then at
-    most `SLOTS` loads are in flight, and one GEMM or ALU waits inside for the one before it.
+    most `LOADS_IN_FLIGHT` loads are in flight, and one GEMM or ALU waits inside for the one before it.
     """
 
     def __init__(self, cfg: Config):

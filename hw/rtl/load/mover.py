@@ -8,19 +8,14 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem, Op
-from ..fifo import FIFO_LATENCY, Fifo
+from ..fifo import Fifo
+from ..latencies import REQUEST_DEPTH, TILE_DEPTH
 from ..layouts import insn_layout
 from ..ports import move_signature, request_signature
 from .beats import loaded_as
 from .planner import Planner, tile_layout
 from .walker import Walker
 from .writer import Writer, writer_members
-
-TILE_LATENCY = 2  # cycles from a command to its tile's description
-PLAN_LATENCY = TILE_LATENCY + FIFO_LATENCY  # cycles from a command to its first request
-WALK_LATENCY = 1  # cycles from a tile's description to its first entry's place
-WRITE_LATENCY = 1  # cycles from a beat to the scratchpad's write port
-DESCRIPTORS = 4  # commands whose requests may be ahead of the data
 
 
 def move_of(cfg: Config, command, move) -> list:
@@ -51,7 +46,7 @@ class Mover(wiring.Component):
     `progress` (something was written).
     Latency: `PLAN_LATENCY` to the request, `WRITE_LATENCY` from beat to scratchpad; `done` is valid in the cycle of the
     last write. Interval: one beat, one padding entry or (entries smaller than a beat) one entry per cycle, also from
-    row to row and from command to command; the requests of `DESCRIPTORS` commands run ahead.
+    row to row and from command to command; the requests of `TILE_DEPTH` commands run ahead.
     Back-pressure: `hold`, and `done` that is not taken, stop the writes.
     """
 
@@ -63,12 +58,12 @@ class Mover(wiring.Component):
         """Planner (requests), descriptor FIFO, walker (entries), writer (beats)."""
         m = Module()
         m.submodules.planner = planner = Planner(self.cfg, mems=self.names)
-        m.submodules.descriptors = fifo = Fifo(shape=tile_layout(), depth=DESCRIPTORS)
+        m.submodules.descriptors = fifo = Fifo(shape=tile_layout(), depth=TILE_DEPTH)
         m.submodules.walker = walker = Walker(self.cfg, mems=self.names)
         m.submodules.writer = writer = Writer(self.cfg, mems=self.mems)
         wiring.connect(m, wiring.flipped(self.cmd), planner.cmd)
         # registers between the planner and the turns at the read port
-        m.submodules.requests = requests = Fifo(shape=self.req.payload.shape(), depth=1)
+        m.submodules.requests = requests = Fifo(shape=self.req.payload.shape(), depth=REQUEST_DEPTH)
         wiring.connect(m, planner.req, requests.i)
         wiring.connect(m, requests.o, wiring.flipped(self.req))
         wiring.connect(m, planner.tile, fifo.i)

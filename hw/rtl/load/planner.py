@@ -40,7 +40,7 @@ def tile_layout() -> data.StructLayout:
 class Planner(wiring.Component):
     """Turns a command into requests, one per row or one for a tile without gaps, and the walker's description.
 
-    Members: `cmd`, `req`, `tile`, `idle`. Latency `mover.TILE_LATENCY`; one request per cycle.
+    Members: `cmd`, `req`, `tile`, `idle`. Latency `TILE_LATENCY`; one request per cycle.
     """
 
     def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):

@@ -34,7 +34,7 @@ def step_layout(cfg: Config) -> data.StructLayout:
 class Walker(wiring.Component):
     """Walks the entries of a tile, one per cycle, without a pause between tiles.
 
-    Members: `tile`, `step`. Latency `mover.WALK_LATENCY`.
+    Members: `tile`, `step`. Latency `WALK_LATENCY`.
     """
 
     def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):

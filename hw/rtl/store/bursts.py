@@ -10,8 +10,9 @@ from ...config import Config
 from ...regs import Error
 from ..axi import INCR, OKAY, AxiWrite, beat_size
 from ..fifo import Fifo
+from ..latencies import ADDRESS_DEPTH, BURST_BEATS, OUTSTANDING
 from ..layouts import INDEX_BITS
-from ..ports import BURST_BEATS, OUTSTANDING, Fault, Token
+from ..ports import Fault, Token
 from ..splitter import Splitter, burst_layout
 from .rows import row_layout
 
@@ -49,7 +50,7 @@ class StoreBursts(wiring.Component):
         m.submodules.splitter = splitter = Splitter(self.cfg)
         m.submodules.lengths = lengths = Fifo(shape=range(BURST_BEATS), depth=OUTSTANDING)
         m.submodules.answers = answers = Fifo(shape=answer, depth=OUTSTANDING)
-        m.submodules.addresses = addresses = Fifo(shape=burst_layout(self.cfg), depth=1)
+        m.submodules.addresses = addresses = Fifo(shape=burst_layout(self.cfg), depth=ADDRESS_DEPTH)
         row = Signal.like(payload, reset_less=True)  # the splitter's
         go, empty, room, flying = Signal(), Signal(), Signal(), Signal(range(OUTSTANDING + 1))
         m.d.comb += [

@@ -10,13 +10,11 @@ from ...config import Config
 from ...isa import Mem
 from ...regs import Error
 from ..fifo import Fifo
+from ..latencies import PACKER_BEATS, PACKER_ROWS
 from ..load.beats import beat_shift
 from ..ports import BYTES_BITS, Fault, Requantise, StoreRead
 from .ppu import Ppu
 from .rows import PAR_ROW_BITS, row_layout
-
-BEATS = 16  # of data that may wait for the bus
-ROWS = 4  # whose data may come after their addresses
 
 
 class StorePack(wiring.Component):
@@ -49,8 +47,8 @@ class StorePack(wiring.Component):
     def elaborate(self, platform):
         """Reads ahead by one entry; a FIFO evens out what the accumulators' other users leave."""
         m, cfg = Module(), self.cfg
-        m.submodules.rows = rows = Fifo(shape=self.row.payload.shape(), depth=ROWS)
-        m.submodules.out = out = Fifo(shape=self.beats.payload.shape(), depth=BEATS)
+        m.submodules.rows = rows = Fifo(shape=self.row.payload.shape(), depth=PACKER_ROWS)
+        m.submodules.out = out = Fifo(shape=self.beats.payload.shape(), depth=PACKER_BEATS)
         wiring.connect(m, wiring.flipped(self.row), rows.i)
         wiring.connect(m, out.o, wiring.flipped(self.beats))
         row, count, entry = rows.o.payload, Signal(32), Signal(33)

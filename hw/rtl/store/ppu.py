@@ -8,16 +8,9 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem
-from ..compute.rescale import REQUANTISE_LATENCY
-from ..fifo import FIFO_LATENCY, Fifo
-from ..ports import Requantise, address_bits, group_bits, groups, multipliers
-
-ENTRIES = 16  # that may be inside: as many as enter in its latency, with one group per entry
-
-
-def latency(cfg: Config) -> int:
-    """Cycles from an entry to its outputs, where the multipliers are free."""
-    return groups(cfg) - 1 + REQUANTISE_LATENCY + FIFO_LATENCY
+from ..fifo import Fifo
+from ..latencies import PPU_ENTRIES, groups, multipliers
+from ..ports import Requantise, address_bits, group_bits
 
 
 class Ppu(wiring.Component):
@@ -25,7 +18,7 @@ class Ppu(wiring.Component):
 
     Members: `i` (entry `data`, PAR index `par`, and a `tag` that stays with it), `o`, `port` (the multipliers),
     `idle` (nothing is inside).
-    R is that of hw/rtl/compute/rescale.py. Latency `latency(cfg)`, interval `groups(cfg)` cycles per entry.
+    R is that of hw/rtl/compute/rescale.py. Latency `ppu_latency(cfg)`, interval `groups(cfg)` cycles per entry.
     Back-pressure: an entry is held at `i` until its last group has entered the multipliers; it begins when there is
     room for its outputs, so the multipliers never wait.
     """
@@ -46,8 +39,8 @@ class Ppu(wiring.Component):
         """Groups in, groups out; FIFOs of outputs and of tags."""
         m, cfg, port = Module(), self.cfg, self.port
         last = groups(cfg) - 1
-        m.submodules.tags = tags = Fifo(shape=self.tag, depth=ENTRIES)
-        room = Signal(range(ENTRIES + 1), init=ENTRIES)
+        m.submodules.tags = tags = Fifo(shape=self.tag, depth=PPU_ENTRIES)
+        room = Signal(range(PPU_ENTRIES + 1), init=PPU_ENTRIES)
         group, enters, begins, leaves = Signal(group_bits(cfg)), Signal(), Signal(), Signal()
         m.d.comb += [
             port.en.eq(self.i.valid & ((group != 0) | (room != 0))),
@@ -62,7 +55,7 @@ class Ppu(wiring.Component):
             tags.o.ready.eq(leaves),
             leaves.eq(self.o.valid & self.o.ready),
             self.o.payload.tag.eq(tags.o.payload),
-            self.idle.eq(room == ENTRIES),
+            self.idle.eq(room == PPU_ENTRIES),
         ]
         with m.If(enters):
             m.d.sync += group.eq(group + 1)
@@ -72,7 +65,7 @@ class Ppu(wiring.Component):
 
     def _collect(self, m: Module, last: int) -> None:
         """An entry of the groups that come back."""
-        m.submodules.outputs = outputs = Fifo(shape=self.cfg.out_entry_bits, depth=ENTRIES)
+        m.submodules.outputs = outputs = Fifo(shape=self.cfg.out_entry_bits, depth=PPU_ENTRIES)
         port, came = self.port, Signal(group_bits(self.cfg))
         parts = [Signal(8 * multipliers(self.cfg), name=f"part_{k}", reset_less=True) for k in range(last)]
         with m.If(port.o_en):

@@ -13,7 +13,6 @@ from ..layouts import INDEX_BITS, insn_layout
 from ..load.beats import beat_shift
 from ..ports import ADDRESS_BITS, BEATS_BITS, command_signature
 
-PLAN_LATENCY = 2  # cycles from an instruction to its first row
 PAR_ROW_BITS = 23  # of the PAR index of any row that an instruction can name
 
 
@@ -42,7 +41,7 @@ class StoreRows(wiring.Component):
 
     Adjacent rows stay one where their parameters differ: what changes with them is told by `row_layout`.
 
-    Members: `cmd`, `row`, `idle`. Latency `PLAN_LATENCY`; one row per cycle.
+    Members: `cmd`, `row`, `idle`. Latency `ROW_LATENCY`; one row per cycle.
     """
 
     def __init__(self, cfg: Config):

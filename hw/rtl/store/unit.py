@@ -10,7 +10,8 @@ from ...config import Config
 from ...isa import Mem
 from ...regs import Error
 from ..axi import AxiWrite
-from ..fifo import FIFO_LATENCY, Fifo
+from ..fifo import Fifo
+from ..latencies import ROW_DEPTH
 from ..layouts import insn_layout
 from ..ports import (
     Requantise,
@@ -22,19 +23,10 @@ from ..ports import (
     request_signature,
     unit_members,
 )
-from . import ppu
 from .bursts import StoreBursts
 from .packer import StorePack
 from .parameters import StoreLoads
 from .rows import StoreRows
-
-ADDRESS_LATENCY = 2 + FIFO_LATENCY  # cycles from a row to its first burst's address on the bus
-DATA_LATENCY = 3  # cycles from a row to its first beat on the bus, where the accumulators are free
-
-
-def quantised_latency(cfg: Config) -> int:
-    """`DATA_LATENCY` of a requantising STORE."""
-    return DATA_LATENCY + ppu.latency(cfg)
 
 
 class Store(wiring.Component):
@@ -45,11 +37,11 @@ class Store(wiring.Component):
 
     Members: `cmd` the store queue, `from_compute` and `to_compute` its tokens, `acc` the accumulators, `axi`, and those
     of every unit; with `requant` the multipliers `requantise`, the read port `req`, `beats`, and `write_par`.
-    Latency `PLAN_LATENCY` + `ADDRESS_LATENCY` to the address, `PLAN_LATENCY` + `DATA_LATENCY` to the data. Interval one
-    beat per cycle, or one entry where that is smaller; rows and instructions follow each other without a pause.
-    The token is given after the last write response, while the next instructions already write. Back-pressure: the
-    accumulators, the multipliers, the bus, `OUTSTANDING` unanswered bursts. After `halt`, bursts whose address is out
-    are completed.
+    Latency `ROW_LATENCY` + `STORE_ADDRESS_LATENCY` to the address, `ROW_LATENCY` + `STORE_DATA_LATENCY` to the data
+    (hw/rtl/latencies.py). Interval one beat per cycle, or one entry where that is smaller; rows and instructions follow
+    each other without a pause. The token is given after the last write response, while the next instructions already
+    write. Back-pressure: the accumulators, the multipliers, the bus, `OUTSTANDING` unanswered bursts. After `halt`,
+    bursts whose address is out are completed.
     A LOAD of PAR is requested at once and written when all accumulators before it are read; what follows it waits until
     then, and its token comes in order.
     """
@@ -84,7 +76,7 @@ class Store(wiring.Component):
         permitted, may = ~flags.pop_prev | self.from_compute.valid, Signal()
         queue = command_signature().create()  # of instructions that have their tokens
         # registers between the rows and the answers that bursts wait for
-        m.submodules.waiting = waiting = Fifo(shape=rows.row.payload.shape(), depth=1)
+        m.submodules.waiting = waiting = Fifo(shape=rows.row.payload.shape(), depth=ROW_DEPTH)
         both = pack.row.ready & waiting.i.ready
         m.d.comb += [
             may.eq(permitted & ~self.halt),

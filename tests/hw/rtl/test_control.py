@@ -4,7 +4,8 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.regs import Error
-from tilewright.hw.rtl.control import START_LATENCY, Control
+from tilewright.hw.rtl.control import Control
+from tilewright.hw.rtl.latencies import START_LATENCY
 
 
 def control():

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tilewright.hw.rtl.fifo import FIFO_LATENCY, Fifo
+from tilewright.hw.rtl.fifo import Fifo
+from tilewright.hw.rtl.latencies import FIFO_LATENCY
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5, 16])

@@ -3,8 +3,8 @@
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.rtl.ports import BURST_BEATS, OUTSTANDING
-from tilewright.hw.rtl.read_port import BEAT_LATENCY, REQUEST_LATENCY, ReadPort
+from tilewright.hw.rtl.latencies import BEAT_LATENCY, BURST_BEATS, OUTSTANDING, REQUEST_LATENCY
+from tilewright.hw.rtl.read_port import ReadPort
 
 CFG = PRESETS["tiny"]
 

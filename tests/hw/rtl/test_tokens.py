@@ -3,7 +3,8 @@
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.rtl.tokens import TOKEN_LATENCY, TokenChannel
+from tilewright.hw.rtl.latencies import TOKEN_LATENCY
+from tilewright.hw.rtl.tokens import TokenChannel
 
 
 @pytest.mark.parametrize("depth", [1, 3, 1023])

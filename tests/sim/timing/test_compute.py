@@ -4,7 +4,7 @@ import numpy as np
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
-from tilewright.hw.rtl.compute import pipeline as execute
+from tilewright.hw.rtl import latencies as lat
 from tilewright.runtime.program import Program
 from tilewright.sim.timing import predict
 
@@ -15,7 +15,7 @@ def test_gemm_follows_gemm_without_a_gap(overlapped):
     timing, gemm = overlapped(3)
     assert len(gemm) == 3
     assert np.diff(timing.start[gemm]).tolist() == [1000, 1000]
-    assert (timing.end[gemm] - timing.start[gemm] == 999 + execute.latency(PYNQ)).all()
+    assert (timing.end[gemm] - timing.start[gemm] == 999 + lat.issue_latency(PYNQ)).all()
 
 
 def test_a_load_into_another_bank_passes_gemm():

@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Isa, Op
-from tilewright.hw.rtl.compute import pipeline as execute
+from tilewright.hw.rtl import latencies as lat
 from tilewright.sim.timing.issues import PLACE, Kernels
 
 PYNQ = PRESETS["pynq_z1"]
@@ -69,9 +69,9 @@ def test_trips_that_are_too_many_to_look_at_count_to_the_last():
 def test_multiplications_follow_each_other_unless_they_need_a_product():
     apart = ALU | {"use_imm": 1, "alu_op": AluOp.MUL, "dst_in": 2, "dst_out": 10}
     found = kernels(PYNQ, (0, 0), (1, 0))
-    assert found.job(Op.ALU, apart).cycles == 1 + 29 * execute.issue_interval(PYNQ, multiply=True)
+    assert found.job(Op.ALU, apart).cycles == 1 + 29 * lat.issue_interval(PYNQ, multiply=True)
     same = found.job(Op.ALU, apart | {"dst_in": 0, "dst_out": 0}).cycles
-    assert same == 1 + execute.issue_interval(PYNQ, multiply=True) + 28 * execute.multiply_interval(PYNQ)
+    assert same == 1 + lat.issue_interval(PYNQ, multiply=True) + 28 * lat.multiply_interval(PYNQ)
 
 
 def test_empty_loops_take_a_place():

@@ -1,8 +1,8 @@
 """sim/timing/mover.py: loads through a port to the scratchpads."""
 
-from tilewright.hw import stages
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem
+from tilewright.hw.rtl.latencies import NOTHING_LATENCY
 from tilewright.sim.dram import ZYNQ_HP
 from tilewright.sim.timing.mover import Mover
 from tilewright.sim.timing.program import Move
@@ -34,7 +34,7 @@ def run(*moves):
 
 
 def test_nothing_to_move():
-    assert run(EMPTY)[0][2] == stages.nop_latency()
+    assert run(EMPTY)[0][2] == NOTHING_LATENCY
 
 
 def test_one_beat():

@@ -6,7 +6,8 @@ from amaranth.sim import Simulator
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp
-from tilewright.hw.rtl.compute.alu import PRODUCT_LATENCY, Alu, Multiplier, groups, multipliers
+from tilewright.hw.rtl.compute.alu import Alu, Multiplier
+from tilewright.hw.rtl.latencies import MULTIPLIER_LATENCY, groups, multipliers
 from tilewright.sim.model.alu import shift_right
 
 TINY = PRESETS["tiny"]
@@ -72,7 +73,7 @@ def test_multiplier(ppu_lanes):
                 ctx.set(port.group, group)
                 await ctx.tick()
         ctx.set(port.en, 0)
-        await ctx.tick().repeat(PRODUCT_LATENCY)
+        await ctx.tick().repeat(MULTIPLIER_LATENCY)
 
     async def collect(ctx):
         async for _, _, o in ctx.tick().sample(port.o):
@@ -81,5 +82,5 @@ def test_multiplier(ppu_lanes):
     sim.add_testbench(drive)
     sim.add_process(collect)
     sim.run()
-    got = np.concatenate(products[PRODUCT_LATENCY : PRODUCT_LATENCY + groups(cfg) * len(a)])
+    got = np.concatenate(products[MULTIPLIER_LATENCY : MULTIPLIER_LATENCY + groups(cfg) * len(a)])
     np.testing.assert_array_equal(got.reshape(a.shape), a * b)

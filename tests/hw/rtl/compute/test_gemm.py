@@ -7,7 +7,8 @@ import pytest
 from amaranth.sim import Simulator
 
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.rtl.compute.gemm import Dot, latency
+from tilewright.hw.rtl.compute.gemm import Dot
+from tilewright.hw.rtl.latencies import array_latency
 
 TINY = PRESETS["tiny"]
 ODD = Config(
@@ -35,7 +36,7 @@ def products(cfg, pairs, rows=()):
     sim.add_clock(1e-6)
 
     async def drive(ctx):
-        for k in range(len(pairs) + latency(cfg)):
+        for k in range(len(pairs) + array_latency(cfg)):
             ctx.set(dot.en, k < len(pairs))
             if k < len(pairs):
                 inp, wgt = pairs[k]
@@ -44,7 +45,7 @@ def products(cfg, pairs, rows=()):
                 if rows:
                     ctx.set(dot.rows, rows[k] >= 0)
                     ctx.set(dot.row, max(rows[k], 0))
-            if k >= latency(cfg):
+            if k >= array_latency(cfg):
                 out.append([int(v) for v in ctx.get(dot.sums)][:lanes])
             await ctx.tick()
 
@@ -117,8 +118,8 @@ def test_stages_without_operands_keep_their_contents():
         await ctx.tick()
         ctx.set(dot.en, 0)
         ctx.set(dot.inp, 0)
-        for k in range(latency(cfg) + 3):
-            if k >= latency(cfg) - 1:
+        for k in range(array_latency(cfg) + 3):
+            if k >= array_latency(cfg) - 1:
                 assert [int(v) for v in ctx.get(dot.sums)] == [10] * 4
             await ctx.tick()
 

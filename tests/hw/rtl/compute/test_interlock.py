@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem, Op
-from tilewright.hw.rtl.compute.interlock import memory_cycles
+from tilewright.hw.rtl.latencies import memory_cycles
 
 TINY = PRESETS["tiny"]
 HALF = TINY.acc_depth // 2

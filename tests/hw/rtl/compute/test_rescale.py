@@ -5,8 +5,8 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import PAR
-from tilewright.hw.rtl.compute.rescale import LATENCY, REQUANTISE_LATENCY, Rescale
-from tilewright.hw.rtl.ports import groups, multipliers
+from tilewright.hw.rtl.compute.rescale import Rescale
+from tilewright.hw.rtl.latencies import REQUANTISE_LATENCY, RESCALE_LATENCY, groups, multipliers
 
 TINY = PRESETS["tiny"]
 MULTIPLIERS = (0, 1, 1 << 30, (1 << 30) + 1, 3 << 29, (1 << 31) - 1)
@@ -108,7 +108,7 @@ class Bench:
             ctx.set(getattr(port, name), value)
         for group in range(groups(self.cfg)):
             ctx.set(port.group, group)
-            self.wanted["alu"][self.cycle + LATENCY] = results[group * count : (group + 1) * count]
+            self.wanted["alu"][self.cycle + RESCALE_LATENCY] = results[group * count : (group + 1) * count]
             await ctx.tick()
         ctx.set(port.en, 0)
 

@@ -8,7 +8,8 @@ from amaranth.lib import wiring
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
 from tilewright.hw.regs import Error
-from tilewright.hw.rtl.compute.sequencer import JOB_INTERVAL, LATENCY, Sequencer
+from tilewright.hw.rtl.compute.sequencer import Sequencer
+from tilewright.hw.rtl.latencies import JOB_INTERVAL, SEQUENCER_LATENCY
 from tilewright.hw.rtl.scratchpad import Scratchpad
 
 TINY = PRESETS["tiny"]
@@ -135,7 +136,7 @@ def test_latency(simulate):
             await ctx.tick()
 
     simulate(bench.module, main, background=[watch], cycles=40)
-    assert taken == [taken[0], taken[0] + LATENCY]
+    assert taken == [taken[0], taken[0] + SEQUENCER_LATENCY]
 
 
 @pytest.mark.parametrize(

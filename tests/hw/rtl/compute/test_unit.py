@@ -7,8 +7,13 @@ import pytest
 
 from tilewright.hw.isa import AluOp, Mem, Op
 from tilewright.hw.regs import Error
-from tilewright.hw.rtl.compute.pipeline import issue_interval, latency, multiply_interval, multiply_latency
-from tilewright.hw.rtl.compute.sequencer import LATENCY as SEQUENCER_LATENCY
+from tilewright.hw.rtl.latencies import (
+    SEQUENCER_LATENCY,
+    issue_interval,
+    issue_latency,
+    multiply_interval,
+    multiply_latency,
+)
 
 CONFIGS = ("tiny", "one bank", "slow multiplier", "odd", "vta", "pynq_z1")
 
@@ -105,7 +110,9 @@ def test_instructions_follow_each_other_without_a_gap(simulate, compute):
 def test_latency(simulate, compute, name, op):
     """From an issue's handshake to its write, seen by the token that it gives; ALU multiplies."""
     bench = compute.prepared(name, [(0, 1, 0)])
-    fields, cycles = ({"alu_op": int(AluOp.MUL), "use_imm": 1}, multiply_latency) if op == Op.ALU else ({}, latency)
+    fields, cycles = {}, issue_latency
+    if op == Op.ALU:
+        fields, cycles = {"alu_op": int(AluOp.MUL), "use_imm": 1}, multiply_latency
     dut, issues, tokens = bench.dut, [], []
 
     async def main(ctx):

@@ -6,8 +6,9 @@ import pytest
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem, entry_bytes
 from tilewright.hw.regs import Error
+from tilewright.hw.rtl.latencies import TILE_DEPTH
 from tilewright.hw.rtl.load.beats import loaded_as
-from tilewright.hw.rtl.load.mover import DESCRIPTORS, Mover
+from tilewright.hw.rtl.load.mover import Mover
 from tilewright.hw.rtl.ports import entry_bits
 
 ODD = Config(batch=2, block_in=8, block_out=4, wgt_bits=4, inp_bytes=1 << 12, wgt_bytes=1 << 12, acc_bytes=1 << 12)
@@ -134,10 +135,10 @@ def test_requests_run_ahead_of_the_data(simulate, moves):
     dut = Mover(cfg, mems=(Mem.INP, Mem.WGT))
 
     async def source(ctx):
-        await simulate.put(ctx, dut.cmd, [moves.simple(Mem.WGT, index=k) for k in range(DESCRIPTORS)])
+        await simulate.put(ctx, dut.cmd, [moves.simple(Mem.WGT, index=k) for k in range(TILE_DEPTH)])
 
     async def requests(ctx):
-        await simulate.get(ctx, dut.req, DESCRIPTORS)
+        await simulate.get(ctx, dut.req, TILE_DEPTH)
 
     simulate(dut, source, requests)
 

@@ -7,8 +7,8 @@ from amaranth.lib import data, wiring
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.rtl.compute.rescale import Rescale
-from tilewright.hw.rtl.ports import groups
-from tilewright.hw.rtl.store.ppu import Ppu, latency
+from tilewright.hw.rtl.latencies import groups, ppu_latency
+from tilewright.hw.rtl.store.ppu import Ppu
 
 TINY = PRESETS["tiny"]
 CONFIGS = {
@@ -81,12 +81,12 @@ def test_latency_and_interval(simulate, name):
 
     async def watch(ctx):
         ctx.set(dut.o.ready, 1)
-        for cycle in range(latency(cfg) + count * groups(cfg)):
+        for cycle in range(ppu_latency(cfg) + count * groups(cfg)):
             _, _, valid = await ctx.tick().sample(dut.o.valid)
             at.extend([cycle] * valid)
 
     simulate(module, source, watch, cycles=400)
-    assert at == [latency(cfg) + k * groups(cfg) for k in range(count)]
+    assert at == [ppu_latency(cfg) + k * groups(cfg) for k in range(count)]
 
 
 def test_what_nobody_takes_is_kept(simulate):

@@ -10,9 +10,14 @@ from tilewright.hw.isa import PAR, Isa, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.hw.rounding import requantise
 from tilewright.hw.rtl.compute.rescale import Rescale
-from tilewright.hw.rtl.ports import BURST_BEATS
-from tilewright.hw.rtl.store.rows import PLAN_LATENCY
-from tilewright.hw.rtl.store.unit import ADDRESS_LATENCY, DATA_LATENCY, Store, quantised_latency
+from tilewright.hw.rtl.latencies import (
+    BURST_BEATS,
+    ROW_LATENCY,
+    STORE_ADDRESS_LATENCY,
+    STORE_DATA_LATENCY,
+    quantised_data_latency,
+)
+from tilewright.hw.rtl.store.unit import Store
 from tilewright.sim.random_programs import random_parameters
 
 TINY = PRESETS["tiny"]
@@ -231,8 +236,8 @@ def test_one_beat_per_cycle_from_instruction_to_instruction(simulate):
     answers = memory(dut, np.zeros(DRAM_BYTES, np.uint8), log=log)
     simulate(dut, bench, background=[accumulators(dut, acc, None), answers], cycles=500)
     assert len(log) == 6 * 32
-    assert log[0] == PLAN_LATENCY + DATA_LATENCY
-    assert ADDRESS_LATENCY <= DATA_LATENCY
+    assert log[0] == ROW_LATENCY + STORE_DATA_LATENCY
+    assert STORE_ADDRESS_LATENCY <= STORE_DATA_LATENCY
     assert log[-1] - log[0] == len(log) - 1
 
 
@@ -259,7 +264,7 @@ def test_requantising_takes_no_longer(simulate):
     background.append(parameters(dut, rescale, np.zeros((1, 16, 3), np.uint32)))
     simulate(module, bench, background=background, cycles=600)
     assert len(log) == 4 * 64
-    assert log[0] == PLAN_LATENCY + quantised_latency(cfg)
+    assert log[0] == ROW_LATENCY + quantised_data_latency(cfg)
     assert log[-1] - log[0] == len(log) - 1
     assert bursts == [16] * 16
 
