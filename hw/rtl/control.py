@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import Config
 from ..regs import Error
 from ..units import queues
+from .faults import fault_of, keep_first
 from .layouts import INDEX_BITS, command_layout
 from .ports import Fault
 
@@ -74,9 +75,13 @@ class Control(wiring.Component):
                     m.next = "HALT"
             with m.State("RUN"):
                 m.d.comb += self.running.eq(1)
-                with m.If(self.finished & self.tokens_left):
-                    m.d.sync += self.fault.code.eq(Error.TOKENS_LEFT)
-                self._keep_fault(m, late, oldest)
+                keep_first(
+                    m,
+                    self.fault,
+                    *(fault_of(fault) for fault in reversed(self.faults)),
+                    (late, Error.WATCHDOG, oldest),
+                    (self.finished & self.tokens_left, Error.TOKENS_LEFT, 0),
+                )
                 with m.If(self.fault.code != Error.NONE):
                     m.next = "HALT"
                 with m.Elif(self.reset):
@@ -96,14 +101,6 @@ class Control(wiring.Component):
                     m.next = "IDLE"
         self._watch(m, late)
         return m
-
-    def _keep_fault(self, m: Module, late, oldest) -> None:
-        with m.If(self.fault.code == Error.NONE):
-            with m.If(late):
-                m.d.sync += [self.fault.code.eq(Error.WATCHDOG), self.fault.index.eq(oldest)]
-            for fault in self.faults:
-                with m.If(fault.code != Error.NONE):
-                    m.d.sync += [self.fault.code.eq(fault.code), self.fault.index.eq(fault.index)]
 
     def _watch(self, m: Module, late) -> None:
         """Counts up from each progress to the limit."""

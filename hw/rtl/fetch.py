@@ -10,6 +10,7 @@ from ..config import Config
 from ..isa import OPERATIONS, Instruction, Isa, Op, rows_of
 from ..regs import Error
 from ..units import Queue, absent_flags, queues, units
+from .faults import keep_first
 from .layouts import INDEX_BITS, insn_layout
 from .ports import ADDRESS_BITS, Fault, beat_signature, command_signature, request_signature
 
@@ -49,17 +50,15 @@ class Fetch(wiring.Component):
         m = Module()
         word, broken, have, take = Signal(INSN_BITS, reset_less=True), Signal(), Signal(), Signal()
         index, left = Signal(INDEX_BITS), Signal(INDEX_BITS)
-        asking = Signal()
+        asking, between = Signal(), self.addr[:4].any()  # the program begins between two instructions
         bad, queue = decode(m, self.cfg, word, left == 1)
         error = Signal(Error, init=Error.NONE)
         m.d.comb += [self.req.valid.eq(asking), self.idle.eq((left == 0) & ~asking)]
         self._request(m)
         with m.If(self.start):
             m.d.sync += [asking.eq(self.count != 0), left.eq(self.count), index.eq(0)]
-            with m.If(self.count == 0):
-                m.d.sync += self.fault.code.eq(Error.UNDECODABLE)
-            with m.Elif(self.addr[:4].any()):
-                m.d.sync += [self.fault.code.eq(Error.RANGE), asking.eq(0), left.eq(0)]
+            with m.If(between):
+                m.d.sync += [asking.eq(0), left.eq(0)]
         with m.Elif(self.req.ready):
             m.d.sync += asking.eq(0)
         self._words(m, word, broken, have, take, left)
@@ -77,8 +76,13 @@ class Fetch(wiring.Component):
             ]
             with m.If(port.valid & port.ready):
                 m.d.comb += take.eq(1)
-        with m.If(going & (error != Error.NONE)):
-            m.d.sync += [self.fault.code.eq(error), self.fault.index.eq(index)]
+        keep_first(
+            m,
+            self.fault,
+            (self.start & (self.count == 0), Error.UNDECODABLE, 0),
+            (self.start & between, Error.RANGE, 0),
+            (going & (error != Error.NONE), error, index),
+        )
         with m.If(take):
             m.d.sync += [index.eq(index + 1), left.eq(left - 1)]
         m.d.comb += self.progress.eq(take)

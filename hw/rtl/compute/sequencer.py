@@ -13,6 +13,7 @@ from amaranth.lib.wiring import In, Out
 from ...config import Config
 from ...isa import ITER_BITS, OPERATIONS, AluOp, Isa, Mem, Op, depth, ops_of
 from ...regs import Error
+from ..faults import keep_first
 from ..layouts import INDEX_BITS, command_layout, insn_layout, uop_layout
 from ..ports import Fault, SramRead, address_bits, command_signature
 
@@ -238,8 +239,7 @@ class Sequencer(wiring.Component):
         m.d.sync += [issue[name].eq(getattr(read, name)) for name in _deed()]
         m.d.sync += [issue[name].eq(value) for name, value in sums.items()]
         m.d.sync += issue.bubble.eq(read.bubble | wrong)
-        with m.If(wrong & (self.fault.code == Error.NONE)):
-            m.d.sync += [self.fault.code.eq(Error.RANGE), self.fault.index.eq(read.index)]
+        keep_first(m, self.fault, (wrong, Error.RANGE, read.index))
 
 
 def _sticky(offset: Value, step: Value) -> Value:

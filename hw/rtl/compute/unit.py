@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem, Op
-from ...regs import Error
+from ..faults import fault_of, keep_first
 from ..fifo import Fifo
 from ..latencies import ORDER_DEPTH
 from ..layouts import insn_layout, push_layout
@@ -127,10 +127,7 @@ class Compute(wiring.Component):
                 self.cmd.ready | (sequencer.o.valid & sequencer.o.ready) | execute.retire | mover.progress
             ),
         ]
-        with m.If(self.fault.code == Error.NONE):
-            for fault in (mover.fault, sequencer.fault):
-                with m.If(fault.code != Error.NONE):
-                    m.d.sync += [self.fault.code.eq(fault.code), self.fault.index.eq(fault.index)]
+        keep_first(m, self.fault, fault_of(sequencer.fault), fault_of(mover.fault))
         return m
 
     def _memories(self, m: Module, sequencer: Sequencer, execute: Execute, mover: Mover) -> None:

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from ...config import Config
 from ...isa import Mem, depth, entry_bytes
 from ...regs import Error
+from ..faults import keep_first
 from ..ports import BYTES_BITS, Fault, SramWrite, beat_signature, push_signature
 from .beats import beat_shift, loaded_as, units
 from .walker import step_layout
@@ -111,8 +112,10 @@ class Writer(wiring.Component):
         for name in loaded_as(self.cfg, self.mems):
             with m.If(step.mem == name):
                 m.d.comb += beyond.eq(step.addr >= depth(self.cfg, name))
-        with m.If(go & ~step.empty & (self.fault.code == Error.NONE)):
-            with m.If(read & self.beats.payload.error):
-                m.d.sync += [self.fault.code.eq(Error.READ_RESPONSE), self.fault.index.eq(step.index)]
-            with m.Elif(beyond):
-                m.d.sync += [self.fault.code.eq(Error.RANGE), self.fault.index.eq(step.index)]
+        writes, broken = go & ~step.empty, read & self.beats.payload.error
+        keep_first(
+            m,
+            self.fault,
+            (writes & broken, Error.READ_RESPONSE, step.index),
+            (writes & beyond, Error.RANGE, step.index),
+        )

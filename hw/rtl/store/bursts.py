@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from ...config import Config
 from ...regs import Error
 from ..axi import INCR, OKAY, AxiWrite, beat_size
+from ..faults import keep_first
 from ..fifo import Fifo
 from ..latencies import ADDRESS_DEPTH, BURST_BEATS, OUTSTANDING
 from ..layouts import INDEX_BITS
@@ -118,5 +119,5 @@ class StoreBursts(wiring.Component):
             answers.o.ready.eq(came & (~gives | self.to_compute.ready | self.halt)),
             self.ended.eq(answers.o.valid & answers.o.ready & head.last),
         ]
-        with m.If(self.axi.bvalid & self.axi.bready & (self.axi.bresp != OKAY) & (self.fault.code == Error.NONE)):
-            m.d.sync += [self.fault.code.eq(Error.WRITE_RESPONSE), self.fault.index.eq(head.index)]
+        broken = self.axi.bvalid & self.axi.bready & (self.axi.bresp != OKAY)
+        keep_first(m, self.fault, (broken, Error.WRITE_RESPONSE, head.index))

@@ -9,6 +9,7 @@ from amaranth.lib.wiring import In, Out
 from ...config import Config
 from ...isa import Mem
 from ...regs import Error
+from ..faults import keep_first
 from ..fifo import Fifo
 from ..latencies import PACKER_BEATS, PACKER_ROWS
 from ..load.beats import beat_shift
@@ -69,8 +70,7 @@ class StorePack(wiring.Component):
         with m.If(read):
             m.d.sync += [have.eq(1), count.eq(Mux(final, 0, count + 1)), place.ends.eq(final)]
             m.d.sync += place.part.eq(row.part + count)
-            with m.If(((entry >= cfg.acc_depth) | beyond) & (self.fault.code == Error.NONE)):
-                m.d.sync += [self.fault.code.eq(Error.RANGE), self.fault.index.eq(row.index)]
+            keep_first(m, self.fault, ((entry >= cfg.acc_depth) | beyond, Error.RANGE, row.index))
         lanes = (self.acc.data[k : k + cfg.out_bits] for k in range(0, cfg.acc_entry_bits, cfg.acc_bits))
         plain = stream.Signature(self._entry).create()
         m.d.comb += [plain.payload.data.eq(Cat(*lanes)), plain.payload.place.eq(place)]

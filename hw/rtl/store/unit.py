@@ -8,8 +8,8 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem
-from ...regs import Error
 from ..axi import AxiWrite
+from ..faults import fault_of, keep_first
 from ..fifo import Fifo
 from ..latencies import ROW_DEPTH
 from ..layouts import insn_layout
@@ -120,8 +120,5 @@ class Store(wiring.Component):
             activity.bytes.eq(nbytes),
             activity.progress.eq(self.cmd.ready | Cat(block.progress for block in blocks).any()),
         ]
-        with m.If(self.fault.code == Error.NONE):
-            for block in reversed(blocks):
-                with m.If(block.fault.code != Error.NONE):
-                    m.d.sync += [self.fault.code.eq(block.fault.code), self.fault.index.eq(block.fault.index)]
+        keep_first(m, self.fault, *(fault_of(block.fault) for block in blocks))
         return m

@@ -90,6 +90,24 @@ def test_the_first_fault_is_kept_until_the_next_start(simulate):
     simulate(dut, bench)
 
 
+def test_tokens_left_do_not_replace_a_fault(simulate):
+    """The engine can finish in the cycle in which the last unit's fault has just been kept."""
+    dut = control()
+
+    async def bench(ctx):
+        ctx.set(dut.tokens_left, 1)
+        await begin(ctx, dut)
+        ctx.set(dut.faults[1].code, Error.WRITE_RESPONSE)
+        ctx.set(dut.faults[1].index, 5)
+        await ctx.tick()
+        ctx.set(dut.finished, 1)
+        await ctx.tick()
+        await drain(ctx, dut)
+        assert (ctx.get(dut.fault.code), ctx.get(dut.fault.index)) == (Error.WRITE_RESPONSE, 5)
+
+    simulate(dut, bench)
+
+
 def test_the_watchdog_names_the_oldest_instruction_that_waits(simulate):
     dut = control()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.rtl.ports import BURST_BEATS
+from tilewright.hw.rtl.latencies import BURST_BEATS
 from tilewright.hw.rtl.splitter import Splitter
 
 CFG = PRESETS["tiny"]

@@ -1,0 +1,26 @@
+"""The first error of a block, which stays until the block is reset."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, ValueLike
+from amaranth.lib.wiring import PureInterface
+
+from ..regs import Error
+
+Event = tuple[ValueLike, ValueLike, ValueLike]  # whether it happens in this cycle, its code, its instruction's index
+
+
+def keep_first(m: Module, fault: PureInterface, *events: Event) -> None:
+    """Keep in `fault`, a `Fault` of which the block is the source, the first of `events`.
+
+    Of several in one cycle it is the one that is named first.
+    """
+    with m.If(fault.code == Error.NONE):
+        for happens, code, index in reversed(events):
+            with m.If(happens):
+                m.d.sync += [fault.code.eq(code), fault.index.eq(index)]
+
+
+def fault_of(fault: PureInterface) -> Event:
+    """What `fault` of a part of a block tells, for `keep_first`."""
+    return fault.code != Error.NONE, fault.code, fault.index
