@@ -1,4 +1,4 @@
-"""Networks and TVM schedules become programs. Importing this costs nothing: TVM is imported when it is used."""
+"""Compiles networks and TVM schedules to programs. TVM is imported on first use."""
 
 from __future__ import annotations
 

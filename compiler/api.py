@@ -1,4 +1,4 @@
-"""`build` and `build_into`: a TVM schedule becomes a program of one configuration, or the next part of one."""
+"""`build` and `build_into`: compile a TVM schedule to a program of a configuration, or append it to one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Scheduled = Schedule | PrimFunc | IRModule
 
 
 def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None) -> Program:
-    """The program of a scheduled function: TIR whose tensors on chip have scopes local.inp, local.wgt, local.acc.
+    """Compile a scheduled function, TIR whose tensors on chip have scopes local.inp, local.wgt, local.acc, to a
+    program.
 
     The program's buffers are named as the function's parameters; those it stores to are outputs. Element
     widths in DRAM are those of the scratchpad that a tensor is moved to: an int8 tensor loaded into local.wgt has
@@ -41,9 +42,9 @@ def build_into(
 ) -> dict[str, Buffer]:
     """Append a scheduled function to `program`, and return the buffers of its parameters by their names.
 
-    `buffers` are buffers of `program` for some parameters: what one function stores, the next loads. They have as many
-    elements as the parameter, of the same width, in whatever shape. The others, and what a function keeps in DRAM for
-    itself, are declared as `name.parameter`; `name` defaults to the function's.
+    `buffers` are buffers of `program` for some parameters, so that one function loads what another stores. They have as
+    many elements as the parameter, of the same width, in any shape. The other parameters, and temporaries in DRAM, are
+    declared as `name.parameter`; `name` defaults to the function's.
 
     With the same `placement` for all functions of a program each begins in the scratchpad entries that the one before
     it released first, so that its loads run while that one still computes. It does not change results.
@@ -54,7 +55,7 @@ def build_into(
     known = {param.name for param in func.params}
     for key in buffers or {}:
         if key not in known:
-            raise ScheduleError(f"no parameter is named {key!r}; {default} has {', '.join(sorted(known))}")
+            raise ScheduleError(f"unknown parameter {key!r}; {default} has {', '.join(sorted(known))}")
     return record_into(program, func, buffers or {}, f"{name or default}.", placement or Placement(program.cfg))
 
 

@@ -1,6 +1,6 @@
-"""Compiled networks on disk: what was compiled once from the same file, for the same configuration, is read again.
+"""Cache of compiled networks on disk, by model file and configuration.
 
-A cache that cannot be read or written costs time, nothing else.
+If it cannot be read or written, networks are compiled again.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from ..runtime.executable import Executable
 from ..runtime.files import sources_digest
 from .tune.search import SOURCES, cache_folder
 
-_KEPT = 64  # programs; those that were not used for longest go
+_KEPT = 64  # programs; the least recently used are removed
 
 
 def network_file(model: bytes, cfg: Config, contract: str) -> Path:
-    """Where the executable of a model file's bytes is kept."""
+    """Path of the cached executable for a model file's bytes."""
     fields = json.dumps({"config": cfg.to_dict(), "contract": contract, "sources": _sources()}, sort_keys=True)
     digest = hashlib.sha256(fields.encode() + model).hexdigest()[:32]
     return cache_folder().parent / "networks" / f"{digest}.tw"
 
 
 def read(file: Path) -> Executable | None:
-    """The executable in `file`; None if there is none that can be used."""
+    """The executable in `file`; None if there is no usable one."""
     if not file.is_file():
         return None
     try:
@@ -40,7 +40,7 @@ def read(file: Path) -> Executable | None:
 
 
 def write(file: Path, executable: Executable) -> None:
-    """Keep an executable, and remove those that were not used for longest."""
+    """Save an executable, and remove the least recently used ones."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         executable.save(file)
@@ -53,5 +53,5 @@ def write(file: Path, executable: Executable) -> None:
 
 @cache
 def _sources() -> str:
-    """A digest of everything that a program depends on besides its model."""
+    """Digest of the sources that a program depends on."""
     return sources_digest(*SOURCES)

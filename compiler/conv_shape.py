@@ -23,9 +23,9 @@ def output_size(size: tuple[int, ...], span: tuple[int, ...], strides: Pair, pad
 class ConvShape:
     """A convolution of `n` images of `c` channels, `h` rows and `w` columns into `o` channels, NCHW.
 
-    `kernel`, `strides` and `dilations` are (y, x), `pads` is (top, left, bottom, right). The channels are in `groups`
-    of their own: with as many groups as channels it is a depthwise convolution, or the windows of a pooling operator. A
-    dense layer is a convolution of one pixel.
+    `kernel`, `strides` and `dilations` are (y, x), `pads` is (top, left, bottom, right). The channels form `groups`;
+    with as many groups as channels it is a depthwise convolution, or the windows of a pooling operator. A dense layer
+    is a convolution of one pixel.
     """
 
     n: int
@@ -66,15 +66,15 @@ class ConvShape:
         return self.n * self.o * math.prod(self.output) * self.c // self.groups * self.taps
 
     def reach(self, rows: Any, columns: Any) -> tuple[Any, Any]:
-        """Input rows and columns, padding included, that so many output rows and columns depend on.
+        """Input rows and columns, padding included, that `rows` and `columns` of the output depend on.
 
-        Both are numbers or numpy arrays.
+        Arguments and results are numbers or numpy arrays.
         """
         (sy, sx), (y, x) = self.strides, self.span
         return (rows - 1) * sy + y, (columns - 1) * sx + x
 
     def checked(self, layer: str) -> ConvShape:
-        """This shape. Raises `ScheduleError`, which calls the layer `layer`, where there is no output."""
+        """Return this shape. Raises `ScheduleError`, which names `layer`, if the output is empty."""
         (kh, kw), pads = self.kernel, self.pads
         dilated = f" with dilation {self.dilations}" if self.dilations != (1, 1) else ""
         if min(self.h, self.w, kh, kw, *self.strides, *self.dilations) < 1 or min(pads) < 0:

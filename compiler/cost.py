@@ -1,9 +1,9 @@
 """Estimated cost of the accelerator's work, in cycles: facts of the machine, and the terms of every estimate.
 
 Estimates choose tiles (schedule/tiling.py, schedule/pool.py, schedule/elementwise.py, accelerator/direct/) and modules
-of a target (accelerator/module.py), and bound what `tilewright bench` measures. Each is put together, where the program
-is made, from these terms: transfers over a port, micro-ops, and what overlaps. The cycles of a finished program come
-from the timing model (sim/timing).
+of a target (accelerator/module.py), and bound what `tilewright bench` measures. Each is composed, beside the schedule
+or kernel that it estimates, of these terms: transfers over a port, micro-ops, and what overlaps. The cycles of a
+finished program come from the timing model (sim/timing).
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ from ..hw.config import PRESETS, Config
 from ..hw.rtl.latencies import NOTHING_LATENCY, SEQUENCER_LATENCY, TOKEN_LATENCY, array_latency
 from ..sim.dram import ZYNQ_HP
 
-CLOCK = 100e6  # Hz, of the accelerator on the PYNQ-Z1
+CLOCK = 100e6  # Hz, accelerator on the PYNQ-Z1
 LAUNCH_SECONDS = 2e-6  # assumed: registers written and polled for one launch
 
-# Cycles. A LOAD or STORE costs, beside its data, what one takes that moves nothing, until its token can be taken.
+# Cycles of a LOAD or STORE beside its data: those of one without data, until its token can be popped.
 TRANSFER = NOTHING_LATENCY + TOKEN_LATENCY
-ROW = 1  # of a transfer: the mover plans one per cycle
-# A GEMM or ALU instruction costs, beside its micro-ops, the way to its first sums in an array of 16 x 16.
+ROW = 1  # cycles per row of a transfer: the mover plans one per cycle
+# Cycles of a GEMM or ALU instruction beside its micro-ops: the latency of its first sums in an array of 16 x 16.
 INSTRUCTION = SEQUENCER_LATENCY + array_latency(PRESETS["pynq_z1"])
-# Memory's answer, once for the first data of a tile and once for its last store: what the one waits for its first beat
-# and the other for its response, and the way through the circuit.
+# Cycles of one memory access: a tile's first load waits for its first beat, its last store for the response.
 ROUND_TRIP = ZYNQ_HP.latency + ZYNQ_HP.response
-MAX_TILE = 60  # the ten or so instructions of a tile of a maximum (accelerator/direct/max_pool.py)
-OPERATOR = 200  # of a program of its own: its first loads and its last store
+MAX_TILE = 60  # cycles of the about ten instructions of a tile of a maximum (accelerator/direct/max_pool.py)
+OPERATOR = 200  # cycles of a program beside its work: its first loads and its last store
 
-# Cycles of an accumulator entry on the ALU where a target compares the accelerator with other modules: coarse, and
-# high rather than low. The timing model has 8 for a product, 2 to 8 for the others.
-TAP = 2  # of each tap of a pooled window: both operands lie in one bank
-PRODUCT = 14  # of a product: accumulator loads, offsets, MUL
-ELEMENTWISE = 6  # of other operators
+# Cycles per accumulator entry on the ALU, for comparing the accelerator with other modules: coarse, and rather too
+# high. The timing model has 8 for a product, 2 to 8 for the others.
+TAP = 2  # per tap of a pooled window: both operands are in one bank
+PRODUCT = 14  # per product: accumulator loads, offsets, MUL
+ELEMENTWISE = 6  # per other operator
 
 
 def port_bytes(cfg: Config) -> int:
@@ -46,17 +45,17 @@ def moved(cfg: Config, nbytes: Any) -> Any:
 
 
 def transfer(cfg: Config, nbytes: Any, instructions: Any = 1, rows: Any = 0) -> Any:
-    """Cycles of LOAD or STORE instructions that move `nbytes` in `rows` rows that do not adjoin, in all."""
+    """Total cycles of LOAD or STORE instructions that move `nbytes` in `rows` separate rows."""
     return moved(cfg, nbytes) + TRANSFER * instructions + ROW * rows
 
 
 def computed(micro_ops: Any, instructions: Any = 1) -> Any:
-    """Cycles of GEMM or ALU instructions that issue `micro_ops` in all, one per cycle."""
+    """Total cycles of GEMM or ALU instructions that issue `micro_ops`, one per cycle."""
     return micro_ops + INSTRUCTION * instructions
 
 
 def overlapped(first: float, second: float, vthreads: int) -> float:
-    """Cycles of two steps that follow each other in each tile, where several virtual threads overlap them."""
+    """Cycles of two consecutive steps of each tile; several virtual threads overlap them."""
     return max(first, second) if vthreads > 1 else first + second
 
 
@@ -66,7 +65,7 @@ def roofline(cfg: Config, micro_ops: float, nbytes: float) -> float:
 
 
 def bounds(cfg: Config, macs: int, loaded: int, stored: int) -> dict[str, float]:
-    """Cycles that no program can undercut, by what bounds it, with memory `ZYNQ_HP`.
+    """Lower bounds of a program's cycles, by limiting resource, with memory `ZYNQ_HP`.
 
     One product of a tile per cycle (`gemm`), and bytes on each port (`load`, `store`) and on both (`memory`).
     """

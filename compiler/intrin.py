@@ -1,7 +1,7 @@
-"""What a schedule says about the accelerator: memory scopes, instruction scopes and tensor intrinsics.
+"""The accelerator's names in a schedule: memory scopes, instruction scopes and tensor intrinsics.
 
 A tensor in scope `local.inp`, `local.wgt`, `local.acc` or `local.par` lives in that scratchpad. `gemm` and `reset` are
-tensor intrinsics for one entry of each, registered for a configuration when they are first asked for; `requantise` and
+tensor intrinsics for one entry of each, registered for a configuration on first use; `requantise` and
 `rescale` are calls for one element.
 """
 
@@ -14,12 +14,12 @@ from .tvm_compat import Schedule, T, TensorIntrin
 
 INP, WGT, ACC, PAR = "local.inp", "local.wgt", "local.acc", "local.par"
 SCOPES = {INP: Mem.INP, WGT: Mem.WGT, ACC: Mem.ACC, PAR: Mem.PAR}
-# Annotate a loop with this key to make everything inside one instruction; without it the largest perfect nests are.
+# Annotates a loop whose body becomes one instruction; without it the largest perfect nests do.
 INSTRUCTION = "pragma_tilewright"
 GEMM, DEPTHWISE, RESET = "tilewright_gemm", "tilewright_depthwise", "tilewright_reset"
 REQUANTISE, RESCALE = "tilewright_requantise", "tilewright_rescale"
 PAR_WORDS = 3  # 32-bit words of the parameters of one channel
-SLOTS = "tilewright_slots"  # annotates a block that loads: how many slots the tensor gets; 0 leaves it to the compiler
+SLOTS = "tilewright_slots"  # annotates a loading block: slots of the tensor; 0 lets the compiler choose
 THREAD, COPIES = "tilewright_thread", "tilewright_copies"  # loops over virtual threads, and copies for them
 
 
@@ -51,11 +51,11 @@ def gemm_intrin(cfg: Config) -> str:
 def depthwise_intrin(cfg: Config) -> str:
     """Name of the intrinsic `acc[b, c] += inp[b, c] * row[c]` over one entry of inputs and accumulators.
 
-    Raises `UnsupportedError` for blocks that are 1 or not alike.
+    Raises `UnsupportedError` for blocks of 1 or of different sizes.
     """
     if cfg.block_in != cfg.block_out or cfg.block_out < 2:
         raise UnsupportedError(
-            f"Config.block_in = {cfg.block_in}, block_out = {cfg.block_out}: depthwise schedules need equal ones, "
+            f"Config.block_in = {cfg.block_in}, block_out = {cfg.block_out}: depthwise schedules need equal blocks, "
             "2 or more"
         )
     name = f"tilewright.depthwise.{cfg.batch}x{cfg.block_out}"
@@ -181,7 +181,7 @@ def _reset(batch: int, block_out: int):
 def tensorize_gemm(sch: Schedule, block, cfg: Config) -> None:
     """Map `block` to the GEMM intrinsic; its innermost loops are batch, block_out and block_in, in this order.
 
-    Call it last: handles of the block's loops are dead afterwards. Raises `ScheduleError` for other extents.
+    Call it last: handles of the block's loops are invalid afterwards. Raises `ScheduleError` for other extents.
     """
     _tensorize(sch, block, gemm_intrin(cfg), (cfg.batch, cfg.block_out, cfg.block_in))
 
@@ -189,8 +189,8 @@ def tensorize_gemm(sch: Schedule, block, cfg: Config) -> None:
 def tensorize_depthwise(sch: Schedule, block, cfg: Config) -> None:
     """Map `block` to the depthwise intrinsic; its innermost loops are batch and block_out, in this order.
 
-    Weights are rows of `block_out` elements that follow each other from the beginning of the tensor in local.wgt.
-    Call it last: handles of the block's loops are dead afterwards. Raises `ScheduleError` for other extents.
+    Weights are consecutive rows of `block_out` elements from the beginning of the tensor in local.wgt.
+    Call it last: handles of the block's loops are invalid afterwards. Raises `ScheduleError` for other extents.
     """
     _tensorize(sch, block, depthwise_intrin(cfg), (cfg.batch, cfg.block_out))
 

@@ -15,5 +15,5 @@ def limits(cfg: Config, name: str) -> dict[str, int]:
 
 
 def most_padding(cfg: Config) -> int:
-    """Rows or columns of padding that one load adds on a side, whichever it is."""
+    """Most rows or columns of padding that one load adds on any side."""
     return limits(cfg, "LOAD")["x_pad_0"]

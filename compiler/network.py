@@ -1,4 +1,4 @@
-"""Quantised networks -> executables: operators are given to the modules of a target, which append their steps."""
+"""Compiles quantised networks to executables: the modules of a target append the steps of their operators."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ _RELAYOUTS = ("pack", "fold_windows", "unpack", "accumulators")
 
 
 def compile_model(path: str | Path, config: Config | str, contract: str = "double") -> Executable:
-    """The executable of the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
+    """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
-    `contract` is the rounding contract of the requantisation (hw/rounding.py). What was compiled before is taken from
-    a cache on disk (compiler/cache.py). Raises `FileError` and `UnsupportedError` as `import_model` and `compile_graph`
-    do.
+    `contract` is the rounding contract of the requantisation (hw/rounding.py). A cache on disk (compiler/cache.py)
+    keeps the executables. Raises `FileError` and `UnsupportedError` as `import_model` and `compile_graph` do.
     """
     cfg = load_config(config)
     try:
         kept = cache.network_file(Path(path).read_bytes(), cfg, contract)
-    except OSError:  # the importer says what is wrong with the file
+    except OSError:  # the importer raises the error
         return compile_graph(import_model(path), cfg, contract)
     executable = cache.read(kept)
     if executable is None:
@@ -53,13 +52,13 @@ def default_target(cfg: Config) -> Target:
 
 
 class Compiled(NamedTuple):
-    """An executable, and which module runs what in it."""
+    """An executable, and the module of each of its operators."""
 
     executable: Executable
     assignment: Assignment
 
     def packing(self) -> list[int]:
-        """Bytes read and written by each host step that changes a layout on the way to a launch or from it."""
+        """Bytes read and written by each host step that changes a layout before or after a launch."""
         tensors, found = self.executable.tensors, []
         for step in self.executable.steps:
             if isinstance(step, HostStep) and step.op in _RELAYOUTS:
@@ -77,12 +76,12 @@ def compile_graph(
     every_value: bool = False,
     target: Target | None = None,
 ) -> Executable:
-    """The executable of a graph; its inputs and outputs are named as the graph's.
+    """Compile a graph; inputs and outputs of the executable have the graph's names.
 
     `target` is `default_target(cfg)` unless given. With `every_value` every tensor of the graph is an output under its
-    name, for compiler/graph/compare.py. With `accumulators` the device runs layer by layer all that it can, and the
-    int32 accumulators of layer L are an output `L.acc`, too. Raises `UnsupportedError` that lists every operator that
-    no module can run.
+    name, for compiler/graph/compare.py. With `accumulators` the device runs every layer that it can as a program of its
+    own, and the int32 accumulators of layer L are also an output, `L.acc`. Raises `UnsupportedError` that lists every
+    operator that no module can run.
     """
     if every_value:
         outputs = (*graph.outputs, *(op.output for op in graph.ops))
@@ -90,7 +89,7 @@ def compile_graph(
     if not accumulators:
         return compile_for(graph, cfg, contract, target).executable
     layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not layerwise.refusal(op, cfg)]
-    refused = {"host": {op.name: "its accumulators are to be the device's" for op in layers}}
+    refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
     target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
     executable = compile_for(graph, cfg, contract, target, refused).executable
     for op in graph.layers:
@@ -113,7 +112,7 @@ def compile_for(
         for transform in module.transformations:
             graph = transform(graph)
     reasons = {name: dict(why) for name, why in (refused or {}).items()}
-    while True:  # what a module refuses only when it generates code is assigned anew
+    while True:  # again after a module refused operators while it generated code
         steps, assignment = Steps(graph, cfg, contract), Assignment(graph, target, reasons)
         for module, ops in assignment.parts():
             try:

@@ -1,4 +1,4 @@
-"""The stable name of where operands lie on chip, compiler/tir/placement.py."""
+"""The stable name of the placement of operands on chip, compiler/tir/placement.py."""
 
 from .tir.placement import Placement
 

@@ -1,4 +1,4 @@
-"""Tiles: the part of a layer that is computed at a time, and the order in which the parts follow each other."""
+"""Tiles: the part of a layer that is computed at a time, and the order of the parts."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Tile:
 
     `n`, `co` and `ci` count blocks of the packed layout, `oy` and `ox` output pixels; a dense layer has only `n`,
     `co` and `ci`. `order` names the output loops, outermost first; inside them runs the loop over tiles of `ci`. The
-    tiles along `thread` are shared out to `vthreads` virtual threads. `inp_slots` and `wgt_slots` are how many tiles of
-    that operand are kept on chip at most, where there is room for them; 0 leaves it to the compiler.
+    tiles along `thread` are distributed to `vthreads` virtual threads. `inp_slots` and `wgt_slots` limit the tiles of
+    that operand on chip; 0 lets the compiler choose.
 
     While a schedule is tuned, sizes and slots may be random variables of it (compiler/tune/sampling.py).
     """
@@ -35,7 +35,7 @@ class Tile:
     wgt_slots: int = 0
 
     def checked(self) -> Tile:
-        """This tile. Raises `ScheduleError` for values that no schedule can have."""
+        """Return this tile. Raises `ScheduleError` for values outside their range."""
         for name in (*OUTPUT_DIMS, "ci"):
             size = getattr(self, name)
             if isinstance(size, int) and size < 1:

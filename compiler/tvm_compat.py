@@ -1,6 +1,6 @@
-"""Every name that the compiler takes from TVM, in one place: they move at every release.
+"""Every name that the compiler imports from TVM: releases move them, and only this module follows.
 
-Raises `UnsupportedError` when TVM is missing or is another version than the one this compiler is written for.
+Importing it raises `UnsupportedError` if TVM is missing or has another version.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TVM_VERSION = "0.27.0.post1"
 FFI_SERIES = "0.1.14"  # from 0.1.15 on tvm.ir.save_json crashes the process, and with it every Schedule.tensorize
 _REMEDY = "install it with: pip install 'tilewright[compiler]'"
 
-if TYPE_CHECKING:  # TVM's annotations do not describe the fields of its nodes: to type checkers all of it is Any
+if TYPE_CHECKING:  # TVM's annotations lack the fields of its nodes: type checkers see Any
     __version__ = ""
     tvm_ffi: Any = None
     ir: Any
@@ -91,7 +91,7 @@ __all__ = [
 
 @contextmanager
 def without_intrinsics_of_others() -> Iterator[None]:
-    """meta_schedule registers the intrinsics of every CPU and GPU that TVM knows, which takes 12 s; in here it cannot.
+    """Keep meta_schedule from registering the intrinsics of every CPU and GPU that TVM knows, which takes 12 s.
 
     They can be imported afterwards.
     """
@@ -107,7 +107,7 @@ def without_intrinsics_of_others() -> Iterator[None]:
 
 
 def tuning() -> Any:
-    """What tuning needs, which takes a while to import. Fields: meta_schedule, derived_object, Target."""
+    """Modules for tuning, imported late because it takes seconds. Fields: meta_schedule, derived_object, Target."""
     from types import SimpleNamespace
 
     from tvm.ir.utils import derived_object
@@ -118,7 +118,7 @@ def tuning() -> Any:
 
 
 def torch_frontend() -> Any:
-    """The importer of PyTorch's programs, and the Relax operators that complete it; imports torch, which takes long.
+    """Importer of PyTorch's programs, and the Relax operators that complete it; imports torch, which takes seconds.
 
     Fields: from_exported_program, quantize, dequantize, const.
     """

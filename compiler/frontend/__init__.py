@@ -12,7 +12,7 @@ __all__ = ["import_model", "import_onnx"]
 
 
 def import_model(path: str | Path) -> Graph:
-    """The graph of a quantised network, int8 .tflite, QDQ .onnx or PyTorch's .pt2 by the name's ending.
+    """Read a quantised network: int8 .tflite, QDQ .onnx or PyTorch's .pt2, by the name's ending.
 
     Raises as `import_tflite`, `import_onnx` and `import_torch`, and `UnsupportedError` for other names.
     """

@@ -1,7 +1,7 @@
 """Reads QDQ ONNX files.
 
-The ONNX file is checked first, so that everything in it that is not supported is named at once, by its ONNX nodes;
-then it goes through TVM's Relax (compiler/frontend/relax.py). QDQ means that every activation and weight passes
+The ONNX file is checked first, so that one error names all unsupported ONNX nodes; then it goes through TVM's Relax
+(compiler/frontend/relax.py). QDQ means that every activation and weight passes
 QuantizeLinear and DequantizeLinear, as onnxruntime's `quantize_static` writes it.
 """
 
@@ -35,17 +35,17 @@ _POOLS = ("MaxPool", "AveragePool", "GlobalAveragePool")
 _BINARY = ("Add", "Sub", "Mul")
 _CLAMPS = ("Relu", "Clip")
 _FUNCTIONS = ("Sigmoid", "Tanh", "LeakyRelu", "Softmax", "ReduceMean")
-# what moves int8 values without changing them
+# operators that move int8 values without changing them
 _MOVES = ("MaxPool", "Reshape", "Flatten", "Identity", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split", "Pad")
 _COMPUTE = (*_LINEAR, *_BINARY, *_FUNCTIONS, "Concat", "AveragePool", "GlobalAveragePool")
 OPERATORS = frozenset((*_COMPUTE, *_MOVES, *_CLAMPS, "Constant", "QuantizeLinear", "DequantizeLinear"))
 
 
 def import_onnx(path: str | Path) -> Graph:
-    """The graph of the QDQ ONNX file at `path`; a batch dimension that is left open becomes 1.
+    """Read the QDQ ONNX file at `path`; an open batch dimension becomes 1.
 
     Raises `FileError` if the file is missing, damaged or inconsistent, `UnsupportedError` that lists every node
-    that this version cannot compile.
+    that the compiler does not support.
     """
     model = _read(path)
     facts = _ModelFacts(model)
@@ -69,8 +69,8 @@ def _read(path: str | Path) -> ModelProto:
     try:
         model = onnx.load(path)
         onnx.checker.check_model(model)
-    except Exception as exc:  # protobuf, onnx and the file system each have their own
-        raise FileError(f"{path}: not a readable ONNX model, or a truncated one ({_line(exc)})") from None
+    except Exception as exc:  # protobuf, onnx and the file system raise different ones
+        raise FileError(f"{path}: not an ONNX model, or damaged ({_line(exc)})") from None
     _fix_batch(path, model)
     try:
         model = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
@@ -85,7 +85,7 @@ def _line(exc: Exception) -> str:
 
 
 def _fix_batch(path: Path, model: ModelProto) -> None:
-    """Set open batch dimensions to 1 and forget shapes that depended on them."""
+    """Set open batch dimensions to 1 and remove the shapes that depend on them."""
     weights = {i.name for i in model.graph.initializer}
     for value in model.graph.input:
         if value.name in weights:
@@ -134,7 +134,7 @@ def _attributes(node: NodeProto) -> dict:
 
 
 class _ModelFacts:
-    """What the checks ask about a file: names of nodes, producers and users of tensors, constants."""
+    """Facts of a file for the checks: names of nodes, producers and users of tensors, constants."""
 
     def __init__(self, model: ModelProto):
         self.shapes = _shapes(model)
@@ -156,14 +156,14 @@ class _ModelFacts:
                 self.users.setdefault(tensor, []).append(node)
 
     def constant(self, tensor: str) -> bool:
-        """Whether the tensor is a constant, dequantised or not."""
+        """True for a constant tensor, dequantised or not."""
         node = self.producer.get(tensor)
         if node is not None and node.op_type in ("DequantizeLinear", "Reshape", "Identity"):
             return self.constant(node.input[0])
         return tensor in self.constants
 
     def quantised(self, tensor: str) -> bool:
-        """Whether the tensor holds dequantised int8 values, possibly rearranged."""
+        """True for a tensor of dequantised int8 values, possibly rearranged."""
         node = self.producer.get(tensor)
         if node is None:
             return False
@@ -172,7 +172,7 @@ class _ModelFacts:
         return node.op_type in ("DequantizeLinear", "QuantizeLinear")
 
     def refusal(self, node: NodeProto) -> str:
-        """Why the node cannot be compiled; empty if it can."""
+        """Reason not to compile the node; empty if it is supported."""
         if node.domain not in ("", "ai.onnx"):
             return f"of domain {node.domain!r} is not supported"
         if node.op_type not in OPERATORS:
@@ -194,7 +194,7 @@ class _ModelFacts:
         return ""
 
     def order_of_use(self, model: ModelProto) -> list[NodeProto]:
-        """The nodes in the order in which others first use them: that of TVM's bindings."""
+        """The nodes in the order of their first use, which is that of TVM's bindings."""
         used: dict[int, NodeProto] = {}
         for tensor in (*(t for n in model.graph.node for t in n.input), *(v.name for v in model.graph.output)):
             if tensor in self.producer:
@@ -230,7 +230,7 @@ class _ModelFacts:
             if attrs.get("mode", b"constant") != b"constant":
                 return f"has mode {attrs['mode'].decode()!r}; only 'constant' is supported"
             if len(node.input) < 2 or len(node.input) > 3 or any(not self.constant(t) for t in node.input[1:] if t):
-                return "has amounts or a value that are not constant, or axes, which are not supported"
+                return "has axes, or amounts or a value that are not constant, which is not supported"
             if min(min(pair) for pair in self.pads(node)[0]) < 0:
                 return "has negative amounts, which are not supported"
         return ""
@@ -282,7 +282,7 @@ class _ModelFacts:
         return self._output(node, ("Add",) if len(node.input) == 2 else ())
 
     def _output(self, node: NodeProto, more: tuple[str, ...] = ()) -> str:
-        """Whether the output goes through clamps, or nothing, to a quantisation; `more` may use it, too."""
+        """Reason to refuse an output: only a quantisation may use it, directly or through clamps, and `more`."""
         users = self.users.get(node.output[0], [])
         allowed = (*_CLAMPS, "QuantizeLinear", *more)
         if node.output[0] in self.outputs or not users or any(u.op_type not in allowed for u in users):
@@ -300,7 +300,7 @@ class _ModelFacts:
         if node.op_type == "MaxPool":
             return ""
         if any(attrs.get("pads", [])) and not attrs.get("count_include_pad", 0):
-            return "has padding that does not count, which is not supported"
+            return "excludes padding from its mean, which is not supported"
         return self._output(node)
 
     def _quantisation(self, node: NodeProto) -> str:

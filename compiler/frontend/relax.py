@@ -1,9 +1,8 @@
 """Relax with quantize/dequantize pairs -> compiler/graph/.
 
-Constants are not folded before: that would turn the int8 weights into float32. A quantize closes a float
-expression; what computes it, less the relu and clip on top, becomes one operator (compiler/frontend/relax_layers.py by
-dataflow patterns, compiler/frontend/relax_operators.py by the operator's name). What only moves values is converted
-where it stands.
+Constants are not folded before: that would convert the int8 weights to float32. A quantize ends a float expression,
+which becomes one operator, a relu or clip on top included (compiler/frontend/relax_layers.py by dataflow patterns,
+compiler/frontend/relax_operators.py by the operator's name). Operators that only move values are converted one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ..tvm_compat import from_onnx, ir
 from .relax_layers import LAYERS, array, linear
 from .relax_operators import COMPUTE, MOVE, split, unused
 
-# Relax operator -> the ONNX operators that it can come from, for names; others are named after the Relax operator
+# Relax operator -> the ONNX operators that it can stem from, for names; others are named after the Relax operator
 _SOURCES = {
     "relax.nn.conv2d": ("Conv",),
     "relax.nn.conv2d_transpose": ("ConvTranspose",),
@@ -48,14 +47,14 @@ _SOURCES = {
     "relax.split": ("Split",),
     "pad": ("Pad",),
 }
-_LOWERED = re.compile(r"(pad|maximum|minimum)\d*")  # functions that the importer of TVM writes in TIR
+_LOWERED = re.compile(r"(pad|maximum|minimum)\d*")  # functions that TVM's importer writes in TIR
 
 Pads = tuple[tuple[tuple[int, int], ...], float]  # (before, after) per dimension, and the value
 
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a quantize asks for: tensor `y`, computed by the float `call` behind `source`, clamped to `clamp`.
+    """The result of a quantize: tensor `y`, computed by the float `call` of `source`, clamped to `clamp`.
 
     `var` is the quantize's variable.
     """
@@ -68,12 +67,12 @@ class Result:
 
 
 def import_relax(model: Any, name: str, nodes: list[tuple[str, str]], pads: list[Pads]) -> g.Graph:
-    """The graph of an ONNX `model`; `nodes` are (operator, name) of its nodes, in order, `pads` of its Pad nodes.
+    """Import an ONNX `model`; `nodes` are (operator, name) of its nodes, in order, `pads` of its Pad nodes.
 
-    Raises `UnsupportedError` that lists everything that has no counterpart.
+    Raises `UnsupportedError` that lists everything that is not supported.
     """
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints before it raises
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints its errors, too
             function = from_onnx(model, keep_params_in_input=False)["main"]
     except Exception as exc:  # the importer raises errors of many kinds
         text = next((line.strip() for line in reversed(str(exc).splitlines()) if line.strip()), type(exc).__name__)
@@ -85,8 +84,7 @@ class RelaxImporter:
     """Walks the bindings of a Relax function in order and builds operators.
 
     `views` holds, for each variable that carries int8 values, the tensor behind it; a dequantised float variable is a
-    view of the tensor that it was dequantised from. Floats between a convolution and its quantize have no view: the
-    quantize converts them.
+    view of the tensor that it was dequantised from. Floats between a convolution and its quantize have no view.
     """
 
     def __init__(self, function: Any, outputs: list[str], nodes: list[tuple[str, str]], pads: list[Pads]):
@@ -97,7 +95,7 @@ class RelaxImporter:
         body = self.calls.get(body, body)
         self.results = list(zip(outputs, body.fields if isinstance(body, ir.Tuple) else [function.body.body]))
         self.nodes = self._assign_nodes(nodes)
-        # how much is padded stands in TIR; the file says it better
+        # in Relax the amounts are in TIR; they are read from the file instead
         self.pads = dict(zip((b.var for b in self.bindings if kind_of(b.value) == "pad"), pads))
         self.inputs: list[g.Tensor] = []
         self.views: dict[Any, g.Tensor] = {}
@@ -105,7 +103,7 @@ class RelaxImporter:
         self.problems: list[str] = []
 
     def _assign_nodes(self, nodes: list[tuple[str, str]]) -> dict[Any, tuple[str, str]]:
-        """The ONNX nodes (operator, name) of the variables whose operators correspond one to one to nodes."""
+        """ONNX nodes (operator, name) by variable, of operators that correspond one to one to nodes."""
         found: dict[Any, tuple[str, str]] = {}
         for op, sources in _SOURCES.items():
             here = [b.var for b in self.bindings if kind_of(b.value) == op and not self._biases(b.value)]
@@ -115,16 +113,16 @@ class RelaxImporter:
         return found
 
     def _biases(self, call: Any) -> bool:
-        """Whether the call adds biases to a layer's sums."""
+        """True if the call adds biases to a layer's sums."""
         return kind_of(call) == "relax.add" and any(kind_of(self.calls.get(arg)) in LAYERS for arg in call.args)
 
     def node(self, var: Any) -> str:
-        """How errors call the operator behind `var`."""
+        """The operator behind `var`, as errors name it."""
         kind = kind_of(self.calls[var]).rsplit(".", 1)[-1]
         return f"{self.nodes[var][0] if var in self.nodes else kind} {self.name(var)!r}"
 
     def name(self, var: Any) -> str:
-        """The name of the operator behind `var`: its ONNX node's, where that is known."""
+        """The name of the operator behind `var`: its ONNX node's, if that is known."""
         if var in self.nodes:
             return self.nodes[var][1]
         kind, taken = kind_of(self.calls[var]).rsplit(".", 1)[-1] or "part", {op.name for op in self.ops}
@@ -155,7 +153,7 @@ class RelaxImporter:
         return g.Graph(name, tuple(self.inputs), tuple(t for t in outputs if t), tuple(self.ops))
 
     def _int8_input(self, var: Any) -> g.Tensor:
-        """An int8 graph input: what first dequantises it says its scale."""
+        """An int8 graph input; its scale is that of the first operator that dequantises it."""
         for call in self.calls.values():
             if kind_of(call) == "relax.dequantize" and call.args[0].same_as(var):
                 return g.Tensor(var.name, _shape(var), "int8", *_scale(call))
@@ -212,7 +210,7 @@ class RelaxImporter:
             kind = kind_of(result.call)
             if not linear(self, result) and kind in COMPUTE:
                 COMPUTE[kind](self, result)
-        # else the problem lies further up, where it is reported
+        # else the problem is further up and reported there
 
     def _clamped(self, call: Any) -> tuple[Any, float, float] | None:
         """(operand, low, high) of a relu or clip, None of anything else."""
@@ -229,7 +227,7 @@ class RelaxImporter:
         return None
 
     def _bound(self, expr: Any) -> float | None:
-        """The constant behind a bound of a clip, which the importer of TVM guards against NaN by a `where`."""
+        """The constant bound of a clip, which TVM's importer guards against NaN by a `where`."""
         call = self.calls.get(expr, expr)
         if kind_of(call) == "relax.where":
             call = call.args[2]
@@ -276,7 +274,7 @@ class RelaxImporter:
         return y
 
     def rescaled(self, name: str, x: g.Tensor, like: g.Tensor) -> g.Tensor:
-        """`x` quantised as `like`; `x` itself where it is."""
+        """`x` requantised as `like`; `x` itself if it already is."""
         if (x.scale, x.zero_point) == (like.scale, like.zero_point):
             return x
         y = self.tensor(name, x.shape, like)
@@ -289,7 +287,7 @@ class RelaxImporter:
         return unused(name, taken | {op.name for op in self.ops} | {other for other, _ in self.results})
 
     def _tensor_name(self, var: Any, default: str) -> str:
-        """The name of an int8 output of the whole graph, else the operator's, made unlike any other tensor's."""
+        """The name of an int8 output of the whole graph, else the operator's, made unique."""
         name = next((name for name, result in self.results if result.same_as(var)), default)
         taken = {t.name for t in (*self.inputs, *self.views.values(), *(op.output for op in self.ops))}
         taken |= {other for other, result in self.results if not result.same_as(var)}
@@ -318,7 +316,7 @@ class RelaxImporter:
 
 
 def kind_of(value: Any) -> str:
-    """The name of the Relax operator that `value` calls, or of the function in TIR; empty if it calls none."""
+    """The name of the Relax operator that `value` calls, or of the function in TIR; empty for other values."""
     if not isinstance(value, ir.Call):
         return ""
     name = getattr(value.op, "name", "")

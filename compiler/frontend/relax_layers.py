@@ -33,7 +33,7 @@ _ALLOWED = f"outside {_INT32.min}..{_INT32.max}"
 
 
 def linear(imp: RelaxImporter, result: Result) -> bool:
-    """Append the layer that computes `result`; whether it is one."""
+    """Append the layer that computes `result`; False if it is not a layer."""
     match = _PATTERN.extract_matched_expr(result.call, imp.calls)
     if not match:
         return False
@@ -42,7 +42,7 @@ def linear(imp: RelaxImporter, result: Result) -> bool:
     source = imp.variable(call)
     x = imp.views.get(call.args[0])
     if x is None:
-        return True  # the problem lies further up, where it is reported
+        return True  # the problem is further up and reported there
     node = imp.node(source)
     channel = 1 if kind is _TRANSPOSE_CONV or (kind is _DENSE and _TRANSPOSED not in match) else 0
     weight, scales = _weights(match, node, channel)
@@ -67,7 +67,7 @@ def linear(imp: RelaxImporter, result: Result) -> bool:
 
 
 def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: tuple, source: Any) -> None:
-    """A dense layer; what comes before the features counts as rows."""
+    """Append a dense layer; all dimensions before the features are rows."""
     name, rows = imp.name(source), (math.prod(x.shape[:-1]), x.shape[-1])
     if len(x.shape) == 2:
         imp.produce(result, g.QDense(name, (x,), result.y, *parameters))
@@ -79,7 +79,7 @@ def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: tuple, s
 
 
 def ints(values: Any) -> Any:
-    """A tuple of Python's integers, of whatever length the operator has."""
+    """A tuple of Python's integers, of any length."""
     return tuple(int(v) for v in values)
 
 
@@ -107,7 +107,7 @@ def _weights(match: Any, node: str, channel: int) -> tuple[np.ndarray, np.ndarra
 def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
     """int32 biases in units of `scales`, float64 (O,), those of the accumulators.
 
-    Raises `InputError` if one does not fit.
+    Raises `InputError` for a bias outside int32.
     """
     if _BIASED not in match:
         return np.zeros(len(scales), np.int32)
@@ -147,9 +147,9 @@ def check_range(op: g.Operator, node: str) -> None:
             k = wrong[0]
             raise InputError(
                 f"{node} has bias {op.bias[k]} for output channel {k}: {corrected[k]} with the input's zero point "
-                f"{op.x.zero_point} folded in, {_ALLOWED}"
+                f"{op.x.zero_point} included, {_ALLOWED}"
             )
-        ends = np.array([-128, 127]).reshape(2, 1, 1) - op.x.zero_point  # 0, that of padding, lies between them
+        ends = np.array([-128, 127]).reshape(2, 1, 1) - op.x.zero_point  # padding, which is 0, is between them
         products = weight * ends
         reach = op.bias + np.stack([products.min(0).sum(1), products.max(0).sum(1)])
     shift = np.maximum(op.multipliers[1], 0)

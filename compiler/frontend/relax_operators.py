@@ -1,7 +1,7 @@
 """Relax's other operators with quantized operands -> compiler/graph/operators.py.
 
-A handler gets the float expression that a quantize takes, relu and clip already stripped off, and appends operators
-that produce the quantised result. What it cannot do it raises as `InputError`, which names the ONNX node.
+A handler gets the float expression that a quantize takes, without relu and clip, and appends operators that produce
+the quantised result. It raises `InputError`, which names the ONNX node, for what it does not support.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _average_pool(imp: RelaxImporter, result: Result) -> None:
     name, node = imp.name(result.source), imp.node(result.source)
     if any(pads):
         if not a.count_include_pad:
-            raise InputError(f"{node} has padding that does not count, which is not supported")
+            raise InputError(f"{node} excludes padding from its mean, which is not supported")
         top, left, bottom, right = pads
         x = imp.padded(f"{name}.pad", x, ((0, 0), (0, 0), (top, bottom), (left, right)), x.zero_point)
     imp.produce(result, g.AveragePool(name, (x,), result.y, kernel, strides, (0, 0, 0, 0), *result.clamp))
@@ -101,7 +101,7 @@ def _mean(imp: RelaxImporter, result: Result) -> None:
     imp.produce(result, g.Mean(name, (x,), y, axes))
 
 
-# of the float expression that a quantize takes -> what it becomes
+# operator of the float expression that a quantize takes -> its handler
 COMPUTE: dict[str, Callable[[RelaxImporter, Result], None]] = {
     "relax.add": _binary(g.Add),
     "relax.subtract": _binary(g.Sub),
@@ -143,11 +143,11 @@ def _slice(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
 
 def _pad(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
     pads, value = imp.pads[var]
-    steps = round(value / x.scale) + x.zero_point  # of a constant: Python rounds ties to even, as ONNX does
+    steps = round(value / x.scale) + x.zero_point  # Python rounds ties to even, as ONNX does
     imp.move(g.Pad, var, x, pads, min(max(steps, -128), 127))
 
 
-# of a dequantised float expression: the int8 values behind it move, their scale stays
+# operator that moves dequantised values -> its handler: the int8 values move, their scale stays
 MOVE: dict[str, Callable[[RelaxImporter, Any, Any, g.Tensor], None]] = {
     "relax.nn.max_pool2d": _max_pool,
     "relax.reshape": _reshape,
@@ -174,5 +174,5 @@ def split(imp: RelaxImporter, var: Any, call: Any, index: int, x: g.Tensor) -> N
 
 
 def unused(name: str, taken: set[str]) -> str:
-    """`name`, or one like it that is not taken."""
+    """`name`, or a variant of it that is not in `taken`."""
     return next(n for k in itertools.count() if (n := name + "'" * k) not in taken)

@@ -1,7 +1,7 @@
 """Reads quantised networks of PyTorch: torch.export programs with quantized_decomposed operators -> compiler/graph/.
 
-The program goes through TVM's Relax, whose converter map is completed by those operators, and from there on as QDQ ONNX
-does. This module imports torch, which slows the import of TVM: nothing else in tilewright imports it.
+The program goes through TVM's Relax, with converters for those operators added, and from there on as QDQ ONNX does.
+This module imports torch, which slows the import of TVM: no other module of tilewright does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from ...hw.errors import FileError, UnsupportedError
 from .. import graph as g
 
-if TYPE_CHECKING:  # torch is not where the types are checked
+if TYPE_CHECKING:  # torch is not installed for type checks
     torch: Any
 else:
     try:
@@ -27,12 +27,12 @@ else:
 
 
 def import_torch(program: Any, name: str = "") -> g.Graph:
-    """The graph of a torch.export.ExportedProgram, or of the `.pt2` file that holds one; see `torch.export.save`.
+    """Import a torch.export.ExportedProgram, or the `.pt2` file that holds one; see `torch.export.save`.
 
     Inputs are float32 with fixed sizes. Convolutions and dense layers take their weights from
     quantized_decomposed.dequantize_per_tensor or dequantize_per_channel of int8 buffers, every activation passes
     quantize_per_tensor and dequantize_per_tensor. Operators have Relax's names, numbered. Raises `FileError` for an
-    unreadable file, `UnsupportedError` that names what has no counterpart.
+    unreadable file, `UnsupportedError` that names what is not supported.
     """
     if isinstance(program, (str, Path)):
         name = name or Path(program).stem
@@ -59,13 +59,13 @@ def _load(path: Path) -> Any:
     _register()
     try:
         return torch.export.load(path)
-    except Exception as exc:  # zip, json and torch each have their own
+    except Exception as exc:  # zip, json and torch raise different ones
         text = next((line.strip() for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
-        raise FileError(f"{path}: not a readable exported program ({text})") from None
+        raise FileError(f"{path}: not an exported program, or damaged ({text})") from None
 
 
 def _register() -> None:
-    """Make the quantized_decomposed operators known to torch: a loaded program names them."""
+    """Register the quantized_decomposed operators with torch: a loaded program refers to them."""
     importlib.import_module("torch.ao.quantization.fx._decomposed")
 
 
@@ -76,7 +76,7 @@ def _fixed_sizes(program: Any) -> None:
 
 
 class _Converters:
-    """quantized_decomposed operators as Relax's; what the program holds as parameters becomes constants."""
+    """Converts quantized_decomposed operators to Relax's, and the program's parameters to constants."""
 
     def __init__(self, program: Any):
         signature = program.graph_signature
@@ -131,12 +131,14 @@ class _Converters:
 
         if isinstance(value, torch.fx.Node):
             if value.name not in self.values:
-                raise UnsupportedError(f"scale or zero point {value.name!r} is computed; only constants are supported")
+                raise UnsupportedError(
+                    f"scale or zero point {value.name!r} is not constant; only constants are supported"
+                )
             value = self.values[value.name].detach().numpy()
         return torch_frontend().const(np.asarray(value, dtype))
 
     def _check(self, node: Any, dtype: Any, limits: list) -> None:
-        """Raise `UnsupportedError` for other types, and for activations that do not use all of their type."""
+        """Raise `UnsupportedError` for other types, and for activations clamped to part of their type's range."""
         activation = node.target.__name__.startswith("quantize")
         allowed = ("int8", "uint8") if activation else ("int8", "uint8", "int32")
         if _name(dtype) not in allowed:

@@ -2,8 +2,8 @@
 
 One set of operators for every file format. The front ends (compiler/frontend/onnx.py for QDQ ONNX,
 compiler/frontend/tflite/importer.py) make a `Graph` of them, reference.py computes it, compiler/network.py
-makes executables of it. An operator is a dataclass of its inputs, its output and its constants; whatever follows from
-these (multipliers, corrected biases, shapes) is a property, so that every user of an operator computes with the same
+makes executables of it. An operator is a dataclass of its inputs, its output and its constants; values derived from
+them (multipliers, corrected biases, shapes) are properties, so that every user of an operator computes with the same
 integers.
 
 | kind | operators |
@@ -74,7 +74,7 @@ __all__ = [
 class Graph:
     """A network: operators in an order in which they can run.
 
-    Raises `InputError` if a tensor is used before something produces it, or a name is used twice.
+    Raises `InputError` if a tensor is used before an operator produces it, or a name is used twice.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Graph:
         known: set[str] = set()
         for t in (*self.inputs, *self.constants, *(op.output for op in self.ops)):
             if t.name in known:
-                raise InputError(f"graph {self.name!r}: two tensors are called {t.name!r}")
+                raise InputError(f"graph {self.name!r}: two tensors are named {t.name!r}")
             known.add(t.name)
         if len({op.name for op in self.ops}) < len(self.ops):
             raise InputError(f"graph {self.name!r}: two operators have the same name")
@@ -94,11 +94,13 @@ class Graph:
         for op in self.ops:
             for t in op.inputs:
                 if t.name not in ready:
-                    raise InputError(f"graph {self.name!r}: {op.name!r} needs {t.name!r} before anything produces it")
+                    raise InputError(
+                        f"graph {self.name!r}: {op.name!r} reads {t.name!r} before an operator produces it"
+                    )
             ready.add(op.output.name)
         for t in self.outputs:
             if t.name not in ready:
-                raise InputError(f"graph {self.name!r}: nothing produces output {t.name!r}")
+                raise InputError(f"graph {self.name!r}: no operator produces output {t.name!r}")
 
     @property
     def constants(self) -> tuple[Tensor, ...]:
@@ -112,5 +114,5 @@ class Graph:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of one run."""
+        """Multiply-accumulates of one inference."""
         return sum(op.macs for op in self.ops)

@@ -1,4 +1,4 @@
-"""Where a run differs from the golden interpreter: the first operator, and its first element."""
+"""Compares a run with the golden interpreter, and finds the first operator and element that differ."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How many operators and elements were compared, and the first difference, if there is one."""
+    """Numbers of operators and elements compared, and the first difference, if any."""
 
     operators: int
     elements: int
@@ -44,7 +44,7 @@ def compare(
 ) -> Comparison:
     """Compare the tensors `got` by name with those of the reference, bit for bit, in the order of the operators.
 
-    `got` may lack tensors: operators whose outputs are not in it are not compared.
+    Operators whose outputs are not in `got` are skipped.
     """
     expected = reference.trace(graph, inputs, contract)
     operators = elements = 0

@@ -1,4 +1,4 @@
-"""Which kernels compute an operator, and with which attributes: for host steps and for the reference alike."""
+"""Selects the kernels that compute an operator, and their attributes, for host steps and the reference."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class HostCall:
 
 
 def host_calls(op: g.Operator, contract: str) -> list[HostCall]:
-    """The calls that compute `op` one after the other, each on the result of the one before it.
+    """The calls that compute `op` in order, each on the result of the one before it.
 
     The first takes the operator's inputs, constant ones included. A convolution or dense layer is two calls: the int32
-    accumulators, and their requantisation. Raises `UnsupportedError` if there is no kernel.
+    accumulators, and their requantisation. Raises `UnsupportedError` for an operator without a kernel.
     """
     for kind, make in _MAKERS.items():
         if isinstance(op, kind):
             return make(op, contract)
-    raise UnsupportedError(f"{type(op).__name__} {op.name!r}: no kernel computes this operator")
+    raise UnsupportedError(f"{type(op).__name__} {op.name!r}: this operator has no kernel")
 
 
 def _linear(op: g.Linear, contract: str) -> list[HostCall]:

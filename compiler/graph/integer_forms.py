@@ -1,7 +1,7 @@
 """Operators as the accelerator's integer operations, equal to their definition for every input.
 
-A definition such as `operators.Add` fixes each rounding; ALU operations cost time, so a shorter chain is worth having.
-int8 operands have few values: a shorter chain is tried on all of them and taken where no result differs.
+A definition such as `operators.Add` fixes each rounding; a shorter chain of ALU operations saves cycles. int8 operands
+have few values: a shorter chain is tried on all of them and used if no result differs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _VALUES = np.arange(-128, 128)
 
 @dataclass(frozen=True)
 class Requant:
-    """What a requantising store does to accumulators, for all channels alike: the fields of a PAR entry."""
+    """Parameters of a requantising store that are equal for all channels: the fields of a PAR entry."""
 
     bias: int
     multiplier: int
@@ -53,7 +53,7 @@ class OperandForm:
 
     @property
     def cost(self) -> int:
-        """Cycles per entry, of which RESCALE needs several."""
+        """Estimated cycles per entry; RESCALE takes several."""
         return (self.offset != 0) + (self.shift != 0) + 2 * (self.scale is not None)
 
     def apply(self, x: np.ndarray) -> np.ndarray:
@@ -64,7 +64,7 @@ class OperandForm:
 
 @dataclass(frozen=True)
 class Sum:
-    """`store(x(a) + sign * y(b))`: the operations on each operand, and what the store does to their sum."""
+    """`store(x(a) + sign * y(b))`: the operations on each operand, and those of the store on their sum."""
 
     x: OperandForm
     y: OperandForm
@@ -98,7 +98,7 @@ def _sum(
 
 
 def _operands(zero_point: int, multiplier: int, exponent: int) -> Iterator[tuple[OperandForm, int]]:
-    """(operations, what they leave for the bias of the sum) for `R((x - zero_point) << ADD_SHIFT)`, R <= 1/2."""
+    """(operations, their contribution to the bias of the sum) for `R((x - zero_point) << ADD_SHIFT)`, R <= 1/2."""
     if multiplier == 1 << 30 and -ADD_SHIFT < exponent <= 0:
         shift = ADD_SHIFT - 1 + exponent
         yield OperandForm(0, shift), -zero_point << shift
@@ -110,7 +110,7 @@ def _operands(zero_point: int, multiplier: int, exponent: int) -> Iterator[tuple
 
 
 def sum_form(op: Add) -> Sum:
-    """The cheapest chain found for a sum or difference that gives its result for all 65,536 pairs of int8 operands."""
+    """The cheapest chain found for a sum or difference that is exact for all 65,536 pairs of int8 operands."""
     x, y = op.inputs
     return _sum((x.zero_point, y.zero_point, op.output.zero_point), op.multipliers, op.sign, op.low, op.high)
 
@@ -127,7 +127,7 @@ class WeightedSum:
     store: Requant
 
 
-_DIGITS = 3  # keeps a sum of two int8 operands within int32
+_DIGITS = 3  # most digits for which a sum of two int8 operands is within int32
 
 
 @lru_cache(maxsize=256)
@@ -144,16 +144,16 @@ def _weighted(
     wanted = operators.add(*grid, **facts, low=clamp[0], high=clamp[1])
     larger = max(scales[:2])
     for digits, first in product(range(1, _DIGITS + 1), (range(64, 128))):
-        unit = larger / (first << 8 * (digits - 1))  # what one step of a weight stands for
+        unit = larger / (first << 8 * (digits - 1))  # real value of one step of a weight
         a, b = round(scales[0] / unit), sign * round(scales[1] / unit)
         if max(abs(a), abs(b)) >> 8 * (digits - 1) > 127 or not _near(scales, unit, digits):
             continue
         for contract in ("single", "double"):
             bias = -(a * zero_points[0] + b * zero_points[1])
             store = Requant(bias, *quantize_multiplier(unit / scales[2]), zero_points[2], *clamp, contract)
-            some = (slice(None, None, 9), slice(None, None, 7))  # of all pairs, enough to refuse most weights
+            sample = (slice(None, None, 9), slice(None, None, 7))  # enough pairs to refuse most weights
             total = a * grid[0] + b * grid[1]
-            if not np.array_equal(store.apply(total[some]), wanted[some]):
+            if not np.array_equal(store.apply(total[sample]), wanted[sample]):
                 continue
             if np.array_equal(store.apply(total), wanted):
                 return WeightedSum(_digits(a, digits), _digits(b, digits), store)
@@ -161,7 +161,7 @@ def _weighted(
 
 
 def _near(scales: tuple[float, float, float], unit: float, digits: int) -> bool:
-    """Whether rounded weights can be exact at all: the error of any sum is below one in 2**14 output steps."""
+    """True if rounded weights can be exact: the error of any sum is below 2**-14 output steps."""
     error = sum(abs(s / unit - round(s / unit)) for s in scales[:2])
     return error * 256 * unit / scales[2] < 2.0**-14 or digits == _DIGITS
 
@@ -176,9 +176,9 @@ def _digits(value: int, count: int) -> tuple[int, ...]:
 
 
 def weighted_form(op: Add) -> WeightedSum | None:
-    """Weights of int8 digits whose sum gives a sum's or difference's result for all 65,536 pairs of operands.
+    """Weights of int8 digits that are exact for a sum or difference of all 65,536 pairs of operands.
 
-    None if none is found.
+    None if none are found.
     """
     x, y = op.inputs
     points, scales = (x.zero_point, y.zero_point, op.output.zero_point), (x.scale, y.scale, op.output.scale)
@@ -188,8 +188,8 @@ def weighted_form(op: Add) -> WeightedSum | None:
 def mean_store(count: int, low: int = -128, high: int = 127) -> Requant:
     """The store that divides a sum of `count` int8 values, at most 2**16, by it, ties away from zero, and clamps.
 
-    A multiplier a little above `2**k / count`, rounded once: too small an excess to change a quotient that is no
-    tie, but it takes ties to the side away from zero.
+    A multiplier a little above `2**k / count`, rounded once: the excess is too small to change a quotient
+    that is not a tie, but rounds ties away from zero.
     """
-    bits = (count - 1).bit_length()  # of what brings the multiplier into [2**30, 2**31)
+    bits = (count - 1).bit_length()  # shift that brings the multiplier into [2**30, 2**31)
     return Requant(0, (1 << 30 + bits) // count + 1, 1 - bits, 0, low, high, "single")

@@ -18,7 +18,7 @@ from .operators import Operator
 
 @dataclass(frozen=True, eq=False)
 class Linear(Operator):
-    """What convolutions and dense layers share: int8 weights, int32 biases, requantisation and clamp.
+    """Base of convolutions and dense layers: int8 weights, int32 biases, requantisation and clamp.
 
     `weight` is int8 with the output channel first, `weight_scale` float32 (O,), `bias` int32 (O,).
     """
@@ -30,7 +30,7 @@ class Linear(Operator):
     high: int = 127
 
     def check(self) -> None:
-        """Raise `InputError` if weights, scales and biases do not fit together."""
+        """Raise `InputError` if weights, scales and biases are inconsistent."""
         channels = self.weight.shape[0]
         self.expect("the weights' dtype", str(self.weight.dtype), "int8")
         self.expect("the biases' dtype", str(self.bias.dtype), "int32")
@@ -43,14 +43,14 @@ class Linear(Operator):
     def corrected_bias(self) -> np.ndarray:
         """int32 (O,): `bias - x.zero_point * sum(weight)`, so that `acc = corrected_bias + sum(x * weight)`.
 
-        That holds where padding, and what a transposed convolution puts between pixels, has the value x.zero_point.
+        That holds if padding, and the filling of a transposed convolution between pixels, is x.zero_point.
         """
         sums = self.weight.reshape(len(self.weight), -1).sum(1, dtype=np.int64)
         return (self.bias - self.x.zero_point * sums).astype(np.int32)  # wraps as the accumulator does
 
     @property
     def scales(self) -> np.ndarray:
-        """float64 (O,): what R multiplies by, before it is rounded to a multiplier and an exponent."""
+        """float64 (O,): the factor of R before it is rounded to a multiplier and an exponent."""
         return np.float64(self.x.scale) * self.weight_scale.astype(np.float64) / np.float64(self.output.scale)
 
     @property
@@ -74,7 +74,7 @@ class QConv2d(Linear):
     groups: int = 1
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not fit together."""
+        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (4, 4))
         n, c, *_ = self.x.shape
@@ -90,7 +90,7 @@ class QConv2d(Linear):
 
     @property
     def depthwise(self) -> bool:
-        """Whether every output channel sees one input channel of several."""
+        """True if every output channel reads one of several input channels."""
         return self.groups > 1 and self.weight.shape[1] == 1
 
     @property
@@ -102,18 +102,18 @@ class QConv2d(Linear):
 @dataclass(frozen=True, eq=False)
 class QConvTranspose2d(Linear):
     """Transposed convolution, NCHW, weights (O, C, KH, KW), not flipped: pixel (i, j) of the input adds its product
-    with tap (k, l) to pixel (i * strides[0] + k - top, j * strides[1] + l - left) of the output, if that exists.
+    with tap (k, l) to pixel (i * strides[0] + k - top, j * strides[1] + l - left) of the output, if there is one.
 
-    `pads` is (top, left, bottom, right): the rows and columns that fall off each side; bottom and right may be
-    negative, then the output has rows and columns there that only the bias reaches. It equals a convolution of stride
-    1 with the flipped kernel, over the input with `strides - 1` pixels of value x.zero_point between its pixels.
+    `pads` is (top, left, bottom, right): the rows and columns cropped on each side; bottom and right may be negative,
+    then the output has additional rows and columns there that hold the bias. It equals a convolution of stride 1 with
+    the flipped kernel, over the input with `strides - 1` pixels of value x.zero_point between its pixels.
     """
 
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not fit together."""
+        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (4, 4))
         n, c, *size = self.x.shape
@@ -126,7 +126,7 @@ class QConvTranspose2d(Linear):
 
     @property
     def macs(self) -> int:
-        """Useful multiply-accumulates, those that fall off the sides included."""
+        """Useful multiply-accumulates, cropped ones included."""
         return math.prod(self.x.shape) * self.weight.size // self.weight.shape[1]
 
 
@@ -141,7 +141,7 @@ class QDense(Linear):
     float32_scale: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not fit together."""
+        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (2, 2))
         self.expect("the number of input features", self.weight.shape[1], self.x.shape[1])
@@ -149,7 +149,7 @@ class QDense(Linear):
 
     @property
     def scales(self) -> np.ndarray:
-        """float64 (O,): what R multiplies by, before it is rounded to a multiplier and an exponent."""
+        """float64 (O,): the factor of R before it is rounded to a multiplier and an exponent."""
         if not self.float32_scale:
             return super().scales
         return (np.float32(self.x.scale) * self.weight_scale).astype(np.float64) / np.float64(self.output.scale)

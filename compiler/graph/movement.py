@@ -10,7 +10,7 @@ from .operators import Operator
 
 @dataclass(frozen=True, eq=False)
 class Movement(Operator):
-    """What copies elements without changing them: scale and zero point stay, float32 stays float32."""
+    """Base of operators that copy elements unchanged: scale and zero point stay, float32 stays float32."""
 
     def check(self) -> None:
         """Raise `InputError` if scales differ."""
@@ -31,15 +31,15 @@ class Reshape(Movement):
 class Transpose(Movement):
     """Dimension k of the output is dimension `axes[k]` of the input.
 
-    With `relayout` the file has no such operator: it takes one and the same tensor of a `.tflite` file from the
-    file's NHWC to NCHW, or back.
+    With `relayout` it is not an operator of the file, but converts a tensor of a `.tflite` file from the file's NHWC
+    to NCHW, or back.
     """
 
     axes: tuple[int, ...]
     relayout: bool = False
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not fit together."""
+        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the axes, sorted,", sorted(self.axes), list(range(len(self.x.shape))))
         self.expect("the output's shape", self.output.shape, tuple(self.x.shape[k] for k in self.axes))
@@ -52,7 +52,7 @@ class Concat(Movement):
     axis: int
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales do not fit together."""
+        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         shapes = {t.shape[: self.axis] + t.shape[self.axis + 1 :] for t in (*self.inputs, self.output)}
         self.expect("the number of different shapes around the axis", len(shapes), 1)
@@ -68,7 +68,7 @@ class Pad(Movement):
     value: int
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not fit together."""
+        """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the number of dimensions of the padding", len(self.pads), len(self.x.shape))
         self.expect("the smallest padding", min(0, *(n for pair in self.pads for n in pair)), 0)

@@ -1,9 +1,9 @@
 """The quantised operators that carry no weights, and the tensors between operators.
 
-Activations of four dimensions are NCHW whatever the file's layout is; other ranks keep the file's order. An operator
-says what is computed, exactly: `R` is the rounding of hw/rounding.py. Where an operator says "contract double", that
-holds in every contract, as it does in TensorFlow Lite's kernels; all other `R` follow the compilation's contract.
-The kernels are runtime/operators.py; compiler/graph/host_calls.py says which one computes which operator.
+Activations of four dimensions are NCHW whatever the file's layout is; other ranks keep the file's order. The definition
+of an operator is exact: `R` is the rounding of hw/rounding.py. Where an operator says "contract double", that holds in
+every contract, as it does in TensorFlow Lite's kernels; all other `R` follow the compilation's contract. The kernels
+are runtime/operators.py; compiler/graph/host_calls.py selects those of an operator.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import numpy as np
 from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier
 
-ADD_SHIFT = 20  # bits by which Add moves its operands up, so that their rescaling loses nothing
+ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
 
 
 @dataclass(frozen=True)
 class Tensor:
     """A named activation: `int8` or `uint8` with scale and zero point, or `float32`. The first dimension is the batch.
 
-    uint8 is for inputs and outputs of a network alone: see `Recode`. A tensor with `data` is a constant operand that
-    nothing produces.
+    Only inputs and outputs of a network may be uint8: see `Recode`. A tensor with `data` is a constant operand.
     """
 
     name: str
@@ -75,7 +74,7 @@ class Operator:
         return 0
 
     def check(self) -> None:
-        """Raise `InputError` if parameters and shapes do not fit together."""
+        """Raise `InputError` if parameters and shapes are inconsistent."""
 
     def expect(self, what: str, value: object, allowed: object) -> None:
         """Raise `InputError` unless `value` equals `allowed`."""
@@ -127,7 +126,7 @@ class Dequantize(Operator):
 class Requantize(Operator):
     """int8 in another quantisation: `clamp(y.zero_point + R(x - x.zero_point), low, high)`, contract double.
 
-    A ReLU that stands alone is one whose `low` is the zero point.
+    A ReLU of its own is a `Requantize` whose `low` is the zero point.
     """
 
     low: int = -128
@@ -147,7 +146,7 @@ class Requantize(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Recode(Operator):
-    """uint8 <-> int8 of one scale, zero points 128 apart: the same real values, the sign bit turned over."""
+    """uint8 <-> int8 of one scale, zero points 128 apart: the same real values, with the sign bit inverted."""
 
     def check(self) -> None:
         """Raise `InputError` unless it is uint8 -> int8 or back, of one shape and scale."""
@@ -159,7 +158,7 @@ class Recode(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Lookup(Operator):
-    """Any function of one int8 value: `table[x + 128]`, int8 (256,). `function` names it for people."""
+    """A function of one int8 value: `table[x + 128]`, int8 (256,). `function` names it for people."""
 
     function: str
     table: np.ndarray
@@ -245,11 +244,11 @@ class Softmax(Operator):
     beta: float = 1.0
 
     def check(self) -> None:
-        """Raise `InputError` if the output is quantised otherwise, or there is no such axis."""
+        """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
         self.expect_int8()
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
-        self.expect("the axis's existence", 0 <= self.axis < len(self.x.shape), True)
+        self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
         self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)
 
     @property

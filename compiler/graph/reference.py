@@ -1,7 +1,7 @@
-"""The golden interpreter of quantised networks: what a graph computes, exactly.
+"""The golden interpreter of quantised networks: the exact result of a graph.
 
-Every operator is computed by the numpy kernels that compiler/graph/host_calls.py names for it, which are its definition
-and also what the host runs. The device must give the same bytes.
+The numpy kernels that compiler/graph/host_calls.py selects for an operator are its definition; the host runs the same
+ones. The device must give the same bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def run(
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """(outputs by tensor name, int32 accumulators by layer name) of `graph` on `inputs` by tensor name.
 
-    The inputs may hold several batches, one behind the other in the first dimension, and so do the results then.
+    The inputs may hold several batches, concatenated in the first dimension, as then do the results.
     `contract` is the rounding contract of hw/rounding.py. Raises `InputError` for missing or unknown inputs, and for
     wrong shapes.
     """
@@ -36,7 +36,7 @@ def trace(graph: Graph, inputs: Mapping[str, np.ndarray], contract: str = "doubl
 
 
 def apply(op: Operator, *arrays: np.ndarray, contract: str = "double") -> np.ndarray:
-    """What one operator makes of its inputs, constant ones included."""
+    """Compute one operator on its inputs, constant ones included."""
     for call in host_calls(op, contract):
         arrays = (call(*arrays),)
     return arrays[0]
@@ -48,7 +48,7 @@ def _batches(graph: Graph, inputs: Mapping[str, np.ndarray]) -> list[dict[str, n
     counts = set()
     for t in graph.inputs:
         if t.name not in inputs:
-            raise InputError(f"input {t.name!r} is missing; given are {', '.join(inputs) or 'none'}")
+            raise InputError(f"input {t.name!r} is missing; the given inputs are {', '.join(inputs) or 'none'}")
         shape = np.shape(inputs[t.name])
         if shape[1:] != t.shape[1:] or len(shape) != len(t.shape) or not shape[0] or shape[0] % t.shape[0]:
             first = "N" if t.shape[0] == 1 else f"{t.shape[0]} * N"

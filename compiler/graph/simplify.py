@@ -1,6 +1,6 @@
-"""Transformations of a network for modules that keep activations in blocks of channels. None changes a value.
+"""Transformations of a network for modules that keep activations in blocks of channels. They do not change results.
 
-Outputs of the graph stay; other tensors may disappear.
+Outputs of the graph stay; other tensors may be removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .. import graph as g
 
 
 def simplify(graph: g.Graph) -> g.Graph:
-    """The graph with moved elements and padding merged into what reads them, and without operators nobody reads."""
+    """Merge movements and padding into the operators that read them, and remove operators without readers."""
     producers: dict[str, g.Operator] = {}
     ops: list[g.Operator] = []
     for op in graph.ops:
@@ -26,7 +26,7 @@ def simplify(graph: g.Graph) -> g.Graph:
 def _rewritten(op: g.Operator, producers: dict[str, g.Operator]) -> list[g.Operator]:
     before = producers.get(op.x.name)
     if isinstance(op, (g.Reshape, g.Transpose)) and _keeps_order(op) and isinstance(before, g.Reshape):
-        return [g.Reshape(op.name, before.inputs, op.output)]  # `before` is itself a reshape of what is not reshaped
+        return [g.Reshape(op.name, before.inputs, op.output)]  # `before` does not read another reshape: it was merged
     if isinstance(op, g.Transpose) and _keeps_order(op):
         return [g.Reshape(op.name, op.inputs, op.output)]
     if isinstance(op, g.QDense) and isinstance(before, g.Reshape):
@@ -38,7 +38,7 @@ def _rewritten(op: g.Operator, producers: dict[str, g.Operator]) -> list[g.Opera
 
 
 def _keeps_order(op: g.Operator) -> bool:
-    """Whether the elements stay in their order: reshapes, and transpositions that move dimensions of 1 only."""
+    """True if the order of elements stays: reshapes, and transpositions that move dimensions of 1 only."""
     if isinstance(op, g.Transpose):
         moved = [axis for axis in op.axes if op.x.shape[axis] > 1]
         return moved == sorted(moved)
@@ -64,7 +64,7 @@ class WholeImage(g.QConv2d):
 
 
 def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) -> list[g.Operator]:
-    """The dense layer `op` on what `flat` flattens, as a convolution where that is an image of several pixels."""
+    """The dense layer `op` on the output of `flat`, as a convolution if `flat` flattens an image of several pixels."""
     image, last = flat.x, producers.get(flat.x.name)
     axes = (0, 1, 2, 3)
     if isinstance(last, g.Transpose) and len(last.axes) == 4 and last.axes[0] == 0:

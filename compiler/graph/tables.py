@@ -21,7 +21,7 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"logistic": _logisti
 
 
 def round_away(x: np.ndarray) -> np.ndarray:
-    """To the nearest integer, ties away from zero, in the type of `x`."""
+    """Round to the nearest integer, ties away from zero, in the type of `x`."""
     return np.where(x >= 0, np.floor(x + x.dtype.type(0.5)), np.ceil(x - x.dtype.type(0.5)))
 
 

@@ -14,7 +14,7 @@ from .operators import Operator
 
 @dataclass(frozen=True, eq=False)
 class Pool(Operator):
-    """What pooling operators share: windows of `kernel` elements (h, w), moved by `strides`, NCHW.
+    """Base of pooling operators: windows of `kernel` elements (h, w), moved by `strides`, NCHW.
 
     `pads` is (top, left, bottom, right). The result is clamped to `low`..`high`.
     """
@@ -26,7 +26,7 @@ class Pool(Operator):
     high: int = 127
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not fit together."""
+        """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
         self.expect("the number of dimensions", len(self.x.shape), 4)
@@ -44,18 +44,18 @@ class MaxPool(Pool):
     """The largest element of each window; padding never wins. Scale and zero point stay."""
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales do not fit together."""
+        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         self.expect_same_scale()
 
 
 @dataclass(frozen=True, eq=False)
 class AveragePool(Pool):
-    """Mean of each window, padding excluded by having none:
+    """Mean of each window, without padding:
     `clamp(y.zero_point + R(sum(x - x.zero_point)))`, R by `x.scale / (y.scale * window size)`."""
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not fit together, or there is padding."""
+        """Raise `InputError` if the shapes are inconsistent, or there is padding."""
         super().check()
         self.expect("the padding", self.pads, (0, 0, 0, 0))
 
@@ -74,7 +74,7 @@ class ExactAveragePool(Pool):
     """
 
     def check(self) -> None:
-        """Raise `InputError` if shapes or scales do not fit together."""
+        """Raise `InputError` if shapes or scales are inconsistent."""
         super().check()
         self.expect_same_scale()
 
@@ -83,13 +83,13 @@ class ExactAveragePool(Pool):
 class Mean(Operator):
     """Mean over `axes`: `clamp(y.zero_point + R(sum(x - x.zero_point)))`, contract double.
 
-    The output's shape has the reduced axes as 1, or leaves them out.
+    In the output's shape the reduced axes are 1 or omitted.
     """
 
     axes: tuple[int, ...]
 
     def check(self) -> None:
-        """Raise `InputError` if the shapes do not fit together."""
+        """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
         shape = self.x.shape
         kept = tuple(1 if k in self.axes else n for k, n in enumerate(shape))
@@ -99,7 +99,7 @@ class Mean(Operator):
 
     @property
     def count(self) -> int:
-        """How many elements go into one."""
+        """Number of elements per mean."""
         return math.prod(self.x.shape[k] for k in self.axes)
 
     @property

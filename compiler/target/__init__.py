@@ -1,4 +1,4 @@
-"""Targets: execution modules with patterns, constraints and costs, the host among them, and which one runs what."""
+"""Targets: execution modules with patterns, constraints and costs, the host among them, and their assignment."""
 
 from .module import ExecModule, Memory, Pattern, Refusal, Target
 

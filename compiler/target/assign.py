@@ -1,4 +1,4 @@
-"""Which module runs which operator: predicted times, transfers included, and the order of the parts."""
+"""Assigns operators to modules by predicted times, transfers included, and orders the parts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _NOTHING: Mapping[str, Mapping[str, str]] = {}
 
 @dataclass(frozen=True)
 class Choice:
-    """Operators that run together, the module that runs them, and what else could have.
+    """Operators that run together, the module that runs them, and the alternatives.
 
-    `seconds` are predicted per module, transfers as they are in the assignment included; `refusals` say why a module
-    cannot run them.
+    `seconds` are predicted times by module, including the transfers of the assignment; `refusals` are reasons by
+    module.
     """
 
     ops: tuple[g.Operator, ...]
@@ -28,14 +28,14 @@ class Choice:
 
     @property
     def runner_up(self) -> str | None:
-        """The module that would have been next; None if no other can run the operators."""
+        """The second fastest module; None if no other can run the operators."""
         others = sorted((s, name) for name, s in self.seconds.items() if name != self.module.name)
         return others[0][1] if others else None
 
 
 @dataclass
 class _Unit:
-    """A candidate: operators, and the modules that can run them."""
+    """Operators to assign together, and the modules that can run them."""
 
     ops: tuple[g.Operator, ...]
     able: dict[str, float]
@@ -46,8 +46,8 @@ class _Unit:
 class Assignment:
     """The choices for the operators of `graph`, in its order.
 
-    `refused` are operators that modules do not run although their patterns match: reasons by module and operator.
-    Raises `UnsupportedError` that lists every operator which no module runs.
+    `refused` are reasons, by module and operator, not to run an operator although a pattern matches. Raises
+    `UnsupportedError` that lists every operator that no module can run.
     """
 
     def __init__(self, graph: g.Graph, target: Target, refused: Mapping[str, Mapping[str, str]] = _NOTHING):
@@ -64,7 +64,7 @@ class Assignment:
         self.choices = [self._choice(unit) for unit in self._units]
 
     def parts(self) -> list[tuple[ExecModule, list[g.Operator]]]:
-        """Modules and what each runs without a break, in an order in which they can run, with few changes."""
+        """(module, consecutive operators), in an executable order with few changes of module."""
         left, ready = list(self._units), {t.name for t in (*self.graph.inputs, *self.graph.constants)}
         found: list[tuple[ExecModule, list[g.Operator]]] = []
         while left:
@@ -104,7 +104,7 @@ class Assignment:
         return units
 
     def _unit(self, op: g.Operator, problems: list[str], taken: set[str]) -> _Unit | None:
-        """The longest chain from `op` on that beats its parts, else `op` alone."""
+        """The longest chain from `op` on that is faster than its parts, else `op` alone."""
         alone, refusals = self._able((op,))
         if not alone:
             why = ", ".join(f"{name}: {reason}" for name, reason in refusals.items())
@@ -137,14 +137,14 @@ class Assignment:
                     break
                 reasons.extend([why] if fits else [])
             else:
-                refusals[module.name] = "; ".join(reasons) or "it has no pattern for it"
+                refusals[module.name] = "; ".join(reasons) or "no pattern matches"
         return able, refusals
 
     def _settle(self) -> None:
-        """The best of several assignments that no single move makes faster.
+        """Choose the best of several assignments that no move of a single operator makes faster.
 
-        They start with every operator where it alone is fastest, or with as many as possible on one module: of a chain
-        that is not worth its transfers no operator moves away alone.
+        They start with every operator on the module where it is fastest by itself, or with as many as possible on one
+        module: a chain that does not pay for its transfers must move as a whole.
         """
         starts = [{id(u): min(u.able, key=u.able.__getitem__) for u in self._units}]
         starts += [{id(u): name if name in u.able else starts[0][id(u)] for u in self._units} for name in self._modules]
@@ -158,7 +158,7 @@ class Assignment:
             unit.module = module
 
     def _improve(self) -> None:
-        """Move single operators to where they are fastest, neighbours staying where they are, until none moves."""
+        """Move single operators to the module where they are fastest beside their neighbours, until none moves."""
         for _ in range(_ROUNDS):
             moved = False
             for unit in self._units:
@@ -169,7 +169,7 @@ class Assignment:
                 return
 
     def _total(self) -> float:
-        """Time of all operators, and of all transfers once."""
+        """Time of all operators and transfers; each transfer counts once."""
         whole = sum(self._seconds(unit, unit.module.name) for unit in self._units)
         edges = sum(
             self._between(t, self._producer[t.name], unit.module)

@@ -1,8 +1,8 @@
 """The host CPU as a module of a target: numpy kernels that are exact, and a modelled Cortex-A9's times.
 
-The model's fields: 2.5 cycles per multiply-accumulate is the lower end of what published runs of scalar int8 C imply
-(2.5 to 8.2); MobileNetV1's depthwise and other layers took 5.7 on one core of a PYNQ-Z1 at 650 MHz. What could not be
-derived from published figures is an assumption, marked so.
+2.5 cycles per multiply-accumulate is the lower end of published runs of scalar int8 C (2.5 to 8.2); MobileNetV1's
+depthwise and other layers took 5.7 on one core of a PYNQ-Z1 at 650 MHz. Fields that do not follow from published
+figures are marked as assumed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class HostCpu(ExecModule):
         return sum(self.model.seconds(op) for op in ops)
 
     def transfer_seconds(self, t: g.Tensor) -> float:
-        """None: operands lie in its memory, in plain layout."""
+        """0: operands are in its memory, in plain layout."""
         return 0.0
 
     def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:

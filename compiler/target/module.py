@@ -1,4 +1,4 @@
-"""Targets: execution modules that operators can run on, described by what they accept and what it costs.
+"""Targets: execution modules that operators can run on, with their patterns and costs.
 
 An `ExecModule` has a pattern table, memories, a cost function, transformations of the network and a hook that
 generates code. A `Target` is a list of modules; compiler/target/assign.py gives each operator to the module that is
@@ -22,9 +22,9 @@ def _runs(*ops: g.Operator) -> str:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A chain of operators, each the only reader of the one before it, that a module runs as one.
+    """A chain of operators, each the only reader of the one before it, that a module runs together.
 
-    `refusal` gets the operators and says why the module cannot run them; empty if it can.
+    `refusal(*ops)` is the reason why the module cannot run them; empty if it can.
     """
 
     name: str
@@ -33,9 +33,9 @@ class Pattern:
 
 
 class Refusal(Exception):
-    """Raised by `ExecModule.generate` where operators turn out not to fit: `reasons` by operator name.
+    """Raised by `ExecModule.generate` for operators that it cannot run: `reasons` by operator name.
 
-    They are then given to other modules.
+    The compiler then assigns them to other modules.
     """
 
     def __init__(self, reasons: dict[str, str]):
@@ -45,7 +45,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class Memory:
-    """One level of a module's memories: bytes, bytes per cycle to the level above, what lies in it."""
+    """One level of a module's memories: bytes, bytes per cycle to the level above, and its contents."""
 
     name: str
     nbytes: int
@@ -54,7 +54,7 @@ class Memory:
 
 
 class ExecModule(ABC):
-    """Something that runs operators.
+    """A unit that runs operators.
 
     `name` is unique in a target. `patterns` are tried in order, longer chains first; `memories` are listed from the
     innermost level on; `transformations` rewrite the graph before operators are assigned.
@@ -67,7 +67,7 @@ class ExecModule(ABC):
 
     @abstractmethod
     def seconds(self, ops: Sequence[g.Operator]) -> float:
-        """Predicted time of the operators that a pattern matched, their operands being where the module reads them."""
+        """Predicted time of the operators that a pattern matched, without the transfers of their operands."""
 
     @abstractmethod
     def transfer_seconds(self, t: g.Tensor) -> float:
@@ -75,17 +75,17 @@ class ExecModule(ABC):
 
     @abstractmethod
     def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:
-        """Append the steps that compute `ops`, in order; tensors of the graph are found in `steps` by their names.
+        """Append the steps that compute `ops`, in order; `steps` has the graph's tensors by name.
 
-        Raises `Refusal` for operators that it cannot run after all.
+        Raises `Refusal` for operators that it cannot run.
         """
 
 
 @dataclass(frozen=True)
 class Target:
-    """Modules by preference: of two that are equally fast the first is taken.
+    """Modules in order of preference: of two that are equally fast the first runs an operator.
 
-    Raises `InputError` if two have one name.
+    Raises `InputError` if two have the same name.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Steps of an executable as modules of a target append them, and the tensors between them."""
+"""Collects the steps that modules append to an executable, and the tensors between them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..graph.host_calls import host_calls
 
 
 class Steps:
-    """The executable of `graph` in the making; the graph's tensors are declared under their names."""
+    """The steps of `graph` so far; the graph's tensors are declared under their names."""
 
     def __init__(self, graph: g.Graph, cfg: Config, contract: str):
         self.graph, self.cfg, self.contract = graph, cfg, contract
@@ -27,7 +27,7 @@ class Steps:
             self.declare(t.name, t.shape, t.dtype, "constant", t.data)
 
     def executable(self) -> Executable:
-        """All steps so far, and the tensors that they use."""
+        """The executable of all steps so far, with the tensors that they use."""
         used = {name for step in self.steps for name in _names(step)}
         kept = {name: t for name, t in self.tensors.items() if name in used or t.kind in ("input", "output")}
         return Executable(self.cfg, self.graph.name, kept, self.steps)
@@ -35,7 +35,7 @@ class Steps:
     def declare(
         self, name: str, shape: tuple[int, ...], dtype: str, kind: str = "temp", data: np.ndarray | None = None
     ) -> str:
-        """A new tensor; its name, which is `name` unless the graph has it for something else."""
+        """Declare a tensor and return its name: `name`, or a variant if the graph uses that."""
         while name in self.tensors:
             name += "'"
         self.tensors[name] = Tensor(name, shape, dtype, kind, data)
@@ -44,7 +44,7 @@ class Steps:
     def host(
         self, name: str, kind: str, attrs: dict, inputs: list[str], shape: tuple[int, ...], dtype: str = "int8"
     ) -> str:
-        """Append a host step whose output is a tensor of its own name, which the graph does not have."""
+        """Append a host step whose output is a new tensor of the step's name."""
         output = self.declare(name, shape, dtype)
         self.steps.append(HostStep(name, kind, inputs, [output], attrs))
         return output
@@ -52,7 +52,7 @@ class Steps:
     def kernels(self, op: g.Operator) -> None:
         """Append the host steps that compute `op`; the last one is named after it and counts its work."""
         inputs, calls = [t.name for t in op.inputs], host_calls(op, self.contract)
-        for call in calls[:-1]:  # only layers have several, whose first gives the accumulators
+        for call in calls[:-1]:  # only layers have several; the first gives the accumulators
             name = self.declare(f"{op.name}.acc", op.output.shape, call.dtype)
             self.steps.append(HostStep(name, call.name, inputs, [name], call.attrs, call.constants))
             inputs = [name]
@@ -61,7 +61,7 @@ class Steps:
 
 
 def wanted_from(graph: g.Graph, ops: Sequence[g.Operator]) -> list[g.Tensor]:
-    """What `ops` compute that is an output of `graph`, or that others read, in order."""
+    """Tensors that `ops` compute and that are outputs of `graph` or read by others, in order."""
     read = {t.name for op in graph.ops if op not in ops for t in op.inputs} | {t.name for t in graph.outputs}
     return [op.output for op in ops if op.output.name in read]
 

@@ -133,5 +133,5 @@ def test_buffers_that_do_not_fit_are_refused(chain):
         build_into(program, layer, {"x": small})
     with pytest.raises(ScheduleError, match="buffer 'wide' has 60 bytes in elements of 32 bits"):
         build_into(program, layer, {"x": wide})
-    with pytest.raises(ScheduleError, match="no parameter is named 'y'; main has out, q, w, x"):
+    with pytest.raises(ScheduleError, match="unknown parameter 'y'; main has out, q, w, x"):
         build_into(program, layer, {"y": small})

@@ -1,4 +1,4 @@
-"""Reads int8 .tflite files: the flatbuffer, its operators, and the graph that they become."""
+"""Reads int8 .tflite files: flatbuffer, operators, and their graph."""
 
 from .importer import import_tflite
 

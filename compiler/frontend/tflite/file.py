@@ -1,7 +1,7 @@
-"""What a .tflite file says: tensors, constants and operators as plain values, everything about it checked.
+"""Reads and checks the contents of a .tflite file: tensors, constants and operators as plain values.
 
 The schema is that of ai_edge_litert, through its object API. An operator's code is the larger of two fields: old files
-set only the deprecated one, new files may leave it out.
+set only the deprecated one, new files may omit it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Info:
 class FileNode:
     """An operator of the file: `kind` is the schema's name, `name` that and its position, `tensor` its output's name.
 
-    `inputs` and `outputs` are tensor numbers; an input of -1 is left out.
+    `inputs` and `outputs` are tensor numbers; -1 stands for an omitted input.
     """
 
     kind: str
@@ -83,7 +83,7 @@ class ModelFile:
 
 
 def read(path: str | Path) -> ModelFile:
-    """The file at `path`. Raises `FileError` if it is missing, no .tflite file, truncated or inconsistent."""
+    """Read the file at `path`. Raises `FileError` if it is missing, not a .tflite file, truncated or inconsistent."""
     path = Path(path)
     if not path.is_file():
         raise FileError(f"{path}: {'is a folder' if path.is_dir() else 'no such model file'}")
@@ -92,7 +92,7 @@ def read(path: str | Path) -> ModelFile:
     except OSError as exc:
         raise FileError(f"{path}: {exc.strerror}") from None
     if data[4:8] != IDENTIFIER:
-        raise FileError(f"{path}: not a .tflite model: bytes 4 to 7 are {data[4:8]!r}, {IDENTIFIER!r} expected")
+        raise FileError(f"{path}: not a .tflite model: bytes 4 to 7 are {data[4:8]!r}, expected {IDENTIFIER!r}")
     try:
         return _parse(path, schema.ModelT.InitFromPackedBuf(data, 0))
     except FileError:
@@ -133,7 +133,7 @@ def _ints(values: Any) -> tuple[int, ...]:
 
 
 def _unique(names: list[str]) -> list[str]:
-    """The names, those that are absent or come twice made unlike any other."""
+    """The names, with a number appended where one is missing or repeated."""
     taken, found = set(names), []
     for number, name in enumerate(names):
         while not name or name in found:
@@ -155,7 +155,7 @@ def _tensor(path: Path, model: Any, t: Any, name: str) -> Info:
     q = t.quantization
     scale = np.array([] if q is None or q.scale is None else q.scale, np.float32)
     zero = np.array([] if q is None or q.zeroPoint is None else q.zeroPoint, np.int64)
-    if zero.size < scale.size:  # absent zero points are 0
+    if zero.size < scale.size:  # missing zero points are 0
         zero = np.resize(zero, scale.size) if zero.size else np.zeros(scale.size, np.int64)
     signature = _ints(t.shapeSignature) or shape
     data = _constant(path, model, t, name, shape, kind)
@@ -165,7 +165,7 @@ def _tensor(path: Path, model: Any, t: Any, name: str) -> Info:
 def _constant(path: Path, model: Any, t: Any, name: str, shape: tuple[int, ...], kind: str) -> np.ndarray | None:
     buffer = model.buffers[t.buffer]
     if buffer.offset > 1 or t.externalBuffer:
-        raise UnsupportedError(f"{path}: tensor {name!r} lies outside the flatbuffer, which is not supported")
+        raise UnsupportedError(f"{path}: tensor {name!r} is stored outside the flatbuffer, which is not supported")
     if buffer.data is None or not len(buffer.data) or kind not in _DTYPES:
         return None
     raw, dtype = np.asarray(buffer.data, np.uint8), np.dtype(_DTYPES[kind])

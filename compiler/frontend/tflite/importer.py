@@ -1,11 +1,11 @@
 """Reads quantised networks: int8 .tflite files -> compiler/graph/.
 
-Relax is not on this way: TVM's own .tflite front end turns quantised operators into float or its own integer
-arithmetic, whose roundings are not TensorFlow Lite's, and reads the operator codes of some files wrongly. The file's
-operators correspond one to one to those of compiler/graph/, so there is nothing to match either.
+This importer does not use Relax: TVM's .tflite front end lowers quantised operators to float or to its own integer
+arithmetic, which rounds unlike TensorFlow Lite, and misreads the operator codes of some files. The file's operators
+correspond one to one to those of compiler/graph/, so that no patterns are needed.
 
 Activations of four dimensions are NHWC in the file and NCHW in the graph. The graph's inputs and outputs keep the
-file's layout; `Transpose` with `relayout`, or a `Reshape` where no byte moves, stands between.
+file's layout; `Transpose` with `relayout`, or a `Reshape` if no byte moves, converts between them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
 class Refused(Exception):
-    """The operator at hand cannot be imported; the text says why, to follow the operator's name."""
+    """Raised for an operator that cannot be imported; the text is the reason, to print after the operator's name."""
 
 
 def import_tflite(path: str | Path) -> g.Graph:
-    """The graph of the int8 .tflite file at `path`; a batch dimension that is left open becomes what the file gives.
+    """Read the int8 .tflite file at `path`; an open batch dimension gets the size that the file suggests.
 
     Operators are named after their kind and position (`conv_2d_0`), tensors as in the file. Raises `FileError` where
-    the file is missing, damaged or inconsistent, `UnsupportedError` that lists every operator that this version
-    cannot compile, with the reason.
+    the file is missing, damaged or inconsistent, `UnsupportedError` that lists every unsupported operator
+    with the reason.
     """
     from .operators import convert
 
@@ -62,7 +62,7 @@ class TfliteImporter:
     """A graph in the making.
 
     A tensor of the file is a number. Each has one or two views: `canonical` (NCHW), which most operators take, and
-    `plain`, the file's layout; whichever is missing is made when it is asked for. Below four dimensions they are one.
+    `plain`, the file's layout; a missing one is made on demand. Below four dimensions they are the same.
     """
 
     def __init__(self, file: ModelFile):
@@ -71,14 +71,16 @@ class TfliteImporter:
         self.outputs: list[g.Tensor] = []
         self.ops: list[g.Operator] = []
         self.problems: list[str] = []
-        self.doubtful: set[int] = set()  # tensors that could not be described; what follows from them is not said
+        self.doubtful: set[int] = (
+            set()
+        )  # tensors that cannot be described; errors that follow from them are not reported
         self._canonical: dict[int, g.Tensor] = {}
         self._plain: dict[int, g.Tensor] = {}
         self._names = {t.name for t in file.tensors}
         kinds = {t.type for t in file.tensors}
         if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
             raise UnsupportedError(
-                f"{file.path}: is a float32 model, none of its tensors is int8; convert it with full integer "
+                f"{file.path}: is a float32 model without int8 tensors; convert it with full integer "
                 "quantisation (int8 weights and activations)"
             )
 
@@ -101,7 +103,7 @@ class TfliteImporter:
         for k in self.file.outputs:
             t = self.view(k, plain=True)
             if t is None or k in self.file.inputs or t.data is not None:
-                self.problems.append(f"output {self.file.tensors[k].name!r} comes from no operator")
+                self.problems.append(f"output {self.file.tensors[k].name!r} has no operator that produces it")
             else:
                 self.outputs.append(t)
 
@@ -111,8 +113,8 @@ class TfliteImporter:
             return g.Tensor(info.name, info.shape, "float32")
         if info.type not in ("INT8", "UINT8"):
             raise Refused(
-                f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and at the "
-                "ends uint8 and float32"
+                f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and as network "
+                "input or output uint8 and float32"
             )
         if info.scale.size != 1:
             what = f"{info.scale.size} scales" if info.scale.size else "no quantisation parameters"
@@ -120,7 +122,7 @@ class TfliteImporter:
         return g.Tensor(info.name, info.shape, info.type.lower(), float(info.scale[0]), int(info.zero_point[0]))
 
     def _assume(self, k: int) -> None:
-        """A stand-in for a tensor that could not be imported."""
+        """Substitute a tensor that cannot be imported."""
         info = self.file.tensors[k]
         try:
             self._plain[k] = self._described(info)
@@ -130,13 +132,13 @@ class TfliteImporter:
                 self._plain[k] = g.Tensor(info.name, info.shape)
 
     def assume_outputs(self, node: FileNode) -> None:
-        """Stand-ins for the outputs of an operator that was refused, so that those behind it are checked, too."""
+        """Substitute the outputs of a refused operator, so that the operators behind it are checked, too."""
         for k in node.outputs:
             if k not in self._plain and k not in self._canonical:
                 self._assume(k)
 
     def view(self, k: int, *, plain: bool = False) -> g.Tensor | None:
-        """Tensor `k`, canonical or as in the file; None before anything produces it."""
+        """Tensor `k`, canonical or as in the file; None before an operator produces it."""
         here, there = (self._plain, self._canonical) if plain else (self._canonical, self._plain)
         if k not in here and k in there:
             t = there[k]
@@ -156,7 +158,7 @@ class TfliteImporter:
         return y
 
     def _name(self, k: int, plain: bool) -> str:
-        """The name of a view: the file's for one of them, which is the plain one where the model ends."""
+        """The name of a view: one of the two has the file's name, at inputs and outputs of the model the plain one."""
         info = self.file.tensors[k]
         ends = k in self.file.inputs or k in self.file.outputs
         if len(info.shape) != 4 or plain == ends:
@@ -164,18 +166,18 @@ class TfliteImporter:
         return self.unused(f"{info.name}.{'nhwc' if plain else 'nchw'}")
 
     def unused(self, name: str) -> str:
-        """`name`, or one like it that no tensor has; it is taken from now on."""
+        """Reserve `name`, or a variant of it that no tensor has."""
         while name in self._names:
             name += "'"
         self._names.add(name)
         return name
 
     def given(self, node: FileNode, position: int) -> bool:
-        """Whether there is an input at the position."""
+        """True if there is an input at the position."""
         return position < len(node.inputs) and node.inputs[position] >= 0
 
     def info(self, node: FileNode, position: int) -> Info:
-        """What the file says of the input at a position. Raises `Refused` if it is left out."""
+        """The file's tensor at an input position. Raises `Refused` if it is omitted."""
         if not self.given(node, position):
             raise Refused(f"has no input {position}")
         return self.file.tensors[node.inputs[position]]
@@ -188,14 +190,14 @@ class TfliteImporter:
         return info.data
 
     def activation(self, node: FileNode, position: int, *, plain: bool = False, dtype: str | None = "int8") -> g.Tensor:
-        """The input at a position, also a constant one; `dtype` None takes any."""
+        """The input at a position, constant or not, of type `dtype` (None: any)."""
         info, k = self.info(node, position), node.inputs[position]
         t = self.view(k, plain=plain)
         if t is None and info.data is not None:
             self._plain[k] = replace(self._described(info), data=info.data)
             t = self.view(k, plain=plain)
         if t is None:
-            raise Refused(f"has input {info.name!r} before anything produces it")
+            raise Refused(f"reads {info.name!r} before an operator produces it")
         if dtype and t.dtype != dtype:
             raise Refused(f"has {t.dtype} input {info.name!r}; quantise the whole model to int8")
         return t
@@ -215,7 +217,7 @@ class TfliteImporter:
         (self._plain if plain else self._canonical)[node.outputs[position]] = op.output
 
     def reshape(self, name: str, x: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
-        """`x` in another shape; `x` itself where it has that shape."""
+        """`x` in another shape; `x` itself if it has that shape."""
         if x.shape == shape:
             return x
         data = None if x.data is None else x.data.reshape(shape)

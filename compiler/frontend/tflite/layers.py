@@ -1,4 +1,4 @@
-"""Layers of .tflite files, convolutions and dense ones, and what geometry and clamps they share with others."""
+"""Convolutions and dense layers of .tflite files, and geometry and clamps that other operators share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _quantised(value: float, y: g.Tensor) -> int:
 
 
 def clamp(node: FileNode, y: g.Tensor, kind: int | None = None) -> tuple[int, int]:
-    """int8 limits of a fused activation (default: the node's). Raises `Refused` for those that are no clamp."""
+    """int8 limits of a fused activation (default: the node's). Raises `Refused` unless it is a clamp."""
     if kind is None:
         kind = node.option("fusedActivationFunction", _ACTIVATION.NONE)
     known = {
@@ -34,11 +34,11 @@ def clamp(node: FileNode, y: g.Tensor, kind: int | None = None) -> tuple[int, in
 
 
 def limits(y: g.Tensor, low: float | None, high: float | None) -> tuple[int, int]:
-    """int8 limits of real ones; None is no limit. Raises `Refused` if no value lies between them."""
+    """int8 limits of real ones; None is no limit. Raises `Refused` for an empty range."""
     bottom = -128 if low is None else max(-128, _quantised(low, y))
     top = 127 if high is None else min(127, _quantised(high, y))
     if bottom > top:
-        raise Refused(f"clamps to {bottom}..{top}, which holds no value of output {y.name!r}")
+        raise Refused(f"clamps to {bottom}..{top}, an empty range for output {y.name!r}")
     return bottom, top
 
 
@@ -69,7 +69,7 @@ def _bias(imp: TfliteImporter, node: FileNode, position: int, channels: int) -> 
     data, info = imp.constant(node, position), imp.info(node, position)
     if info.type != "INT32" or data.size != channels:
         raise Refused(
-            f"has bias {info.name!r}: {info.type.lower()} of shape {info.shape}, int32 ({channels},) expected"
+            f"has bias {info.name!r}: {info.type.lower()} of shape {info.shape}, expected int32 ({channels},)"
         )
     return data.reshape(channels)
 
@@ -79,7 +79,7 @@ def _spread(scale: np.ndarray, channels: int) -> np.ndarray:
 
 
 def image(t: g.Tensor) -> tuple[int, int]:
-    """(height, width) of a canonical tensor. Raises `Refused` if it is no image."""
+    """(height, width) of a canonical tensor. Raises `Refused` unless it has four dimensions."""
     if len(t.shape) != 4:
         raise Refused(f"has input {t.name!r} of {len(t.shape)} dimensions; only 4 are supported")
     return t.shape[2], t.shape[3]
@@ -112,7 +112,7 @@ def padding(
 
 
 def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale: np.ndarray, groups: int) -> None:
-    """A convolution with weights (O, I, KH, KW)."""
+    """Append a convolution with weights (O, I, KH, KW)."""
     x, y, strides = imp.activation(node, 0), imp.result(node), strides_of(node)
     dilations = node.option("dilationHFactor", 1), node.option("dilationWFactor", 1)
     if min(dilations) < 1:
@@ -147,11 +147,11 @@ def depthwise(imp: TfliteImporter, node: FileNode) -> None:
 def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
     """TRANSPOSE_CONV, weights OHWI; inputs are the output shape, weights, image, biases."""
     weight, scale = _weights(imp, node, 1, 0)
-    imp.constant(node, 0)  # the output's shape, which the file also gives as such
+    imp.constant(node, 0)  # the output's shape, which the output tensor has, too
     x, y, strides = imp.activation(node, 2), imp.result(node), strides_of(node)
     size, grown, kernel = image(x), image(y), weight.shape[1:3]
     top, left = 0, 0
-    if node.option("padding", _SAME) == _SAME:  # that of the convolution from the output to the input
+    if node.option("padding", _SAME) == _SAME:  # of the convolution from the output to the input
         top, left, _, _ = _same(grown, size, kernel, strides)
     bottom, right = ((size[k] - 1) * strides[k] + kernel[k] - (top, left)[k] - grown[k] for k in (0, 1))
     channels = len(weight)
@@ -165,7 +165,7 @@ def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
-    """FULLY_CONNECTED, weights (O, I): whatever the shape of the input, rows of I features."""
+    """FULLY_CONNECTED, weights (O, I); an input of any shape is rows of I features."""
     weight, scale = _weights(imp, node, 1, 0)
     if weight.ndim != 2 or node.option("weightsFormat", 0):
         raise Refused(f"has weights of shape {weight.shape} in format {node.option('weightsFormat', 0)}")

@@ -12,7 +12,7 @@ CANONICAL_AXIS = dict(enumerate(TO_NHWC))  # NHWC axis -> NCHW axis
 
 
 def concatenation(imp: TfliteImporter, node: FileNode) -> None:
-    """CONCATENATION, also of constants."""
+    """CONCATENATION of activations and constants."""
     y = imp.result(node)
     rank = len(y.shape)
     axis = node.option("axis", 0) % rank
@@ -34,7 +34,7 @@ def pad(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def reshape(imp: TfliteImporter, node: FileNode) -> None:
-    """RESHAPE and what amounts to it; the new shape is that of the output."""
+    """RESHAPE and its variants; the new shape is that of the output."""
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
     imp.emit(node, g.Reshape(node.name, (x,), y), plain=True)
 
@@ -66,7 +66,7 @@ def strided_slice(imp: TfliteImporter, node: FileNode) -> None:
         raise Refused(f"slices {len(given[0])} dimensions of input {x.name!r}, which has {len(x.shape)}")
     found = ranges(node, x.shape, *given)
     if not all(found):
-        raise Refused(f"takes nothing along dimension {[bool(indices) for indices in found].index(False)}")
+        raise Refused(f"selects no element along dimension {[bool(indices) for indices in found].index(False)}")
     begin, sizes = [indices[0] for indices in found], [len(indices) for indices in found]
     steps = tuple(step if n > 1 else 1 for step, n in zip(given[2], sizes))
     if not masks["shrinkAxis"] and len(sizes) == 4:
@@ -97,7 +97,7 @@ def split(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def pack(imp: TfliteImporter, node: FileNode) -> None:
-    """PACK: a new axis, along which the inputs stand."""
+    """PACK: stack the inputs along a new axis."""
     y, rank = imp.result(node, plain=True), len(imp.file.tensors[node.outputs[0]].shape)
     axis = node.option("axis", 0) % rank
     part = tuple(1 if a == axis else n for a, n in enumerate(y.shape))
@@ -107,7 +107,7 @@ def pack(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def unpack(imp: TfliteImporter, node: FileNode) -> None:
-    """UNPACK: the parts along an axis, which vanishes."""
+    """UNPACK: split along an axis, and drop it."""
     x = imp.activation(node, 0, plain=True)
     rank = len(x.shape)
     axis = node.option("axis", 0) % rank

@@ -112,7 +112,7 @@ def _dequantize(imp: TfliteImporter, node: FileNode) -> None:
     imp.emit(node, g.Dequantize(node.name, (imp.activation(node, 0),), imp.result(node)))
 
 
-# operator -> the most inputs that it takes (None: any number), and what converts it
+# operator -> (its maximum number of inputs, None: any; its handler)
 _HANDLERS: dict[str, tuple[int | None, Callable[[TfliteImporter, FileNode], None]]] = {
     "ADD": (2, _binary(g.Add)),
     "AVERAGE_POOL_2D": (1, _pool(g.ExactAveragePool)),
@@ -153,7 +153,7 @@ OPERATORS = tuple(_HANDLERS)
 
 
 def convert(imp: TfliteImporter, node: FileNode) -> None:
-    """Append what computes the node. Raises `Refused`, or `InputError` where the parts do not fit together."""
+    """Append the node's operators. Raises `Refused`, or `InputError` if its parameters and shapes are inconsistent."""
     if node.kind not in _HANDLERS:
         raise Refused("is not supported")
     most, handler = _HANDLERS[node.kind]

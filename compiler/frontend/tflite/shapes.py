@@ -1,6 +1,6 @@
 """Shapes that a .tflite file computes: integer operators on constants and on sizes, which are known when it is read.
 
-Networks exported with an open batch size hold them in front of reshapes and transposed convolutions.
+Networks exported with an open batch size have them before reshapes and transposed convolutions.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def ranges(
 
 
 def fold_constants(node: FileNode, tensors: Sequence[Info]) -> np.ndarray | None:
-    """The integers that the node computes; None if its output is no integer, or its inputs are not
-    known or do not fit together."""
+    """The integers that the node computes; None unless its output is an integer tensor and its inputs are
+    known and consistent."""
     output = tensors[node.outputs[0]]
     if output.type not in INTEGERS or len(node.outputs) > 1 or node.kind not in _EVALUATORS:
         return None
@@ -45,7 +45,7 @@ def fold_constants(node: FileNode, tensors: Sequence[Info]) -> np.ndarray | None
     dtype = np.int32 if output.type == "INT32" else np.int64
     try:
         return np.asarray(_EVALUATORS[node.kind](node, known), dtype).reshape(output.shape)
-    except (ValueError, IndexError, TypeError):  # parts that do not fit together, in a damaged file
+    except (ValueError, IndexError, TypeError):  # inconsistent inputs, in a damaged file
         return None
 
 

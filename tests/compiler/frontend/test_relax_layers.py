@@ -40,7 +40,7 @@ def test_a_bias_that_the_zero_point_pushes_out_of_int32(qdq, weight, fits, refus
         assert (
             f"Gemm 'layer' has bias {BIG - 400} for output channel 2: {BIG + 400} with the input's zero point" in text
         )
-        assert f"-100 folded in, outside {-BIG - 1}..{BIG}" in text
+        assert f"-100 included, outside {-BIG - 1}..{BIG}" in text
 
 
 def test_accumulators_that_the_scale_shifts_out_of_int32(qdq, refusal):

@@ -27,11 +27,11 @@ def test_constants_need_no_producer_and_count_once():
 
 def test_impossible_graphs():
     op = dense()
-    with pytest.raises(InputError, match="'layer' needs 'x' before anything produces it"):
+    with pytest.raises(InputError, match="'layer' reads 'x' before an operator produces it"):
         Graph("g", (Tensor("other", (1, 4)),), (op.output,), (op,))
-    with pytest.raises(InputError, match="nothing produces output 'z'"):
+    with pytest.raises(InputError, match="no operator produces output 'z'"):
         Graph("g", (op.x,), (Tensor("z", (1, 3)),), (op,))
-    with pytest.raises(InputError, match="two tensors are called 'y'"):
+    with pytest.raises(InputError, match="two tensors are named 'y'"):
         Graph("g", (op.x,), (op.output,), (op, op))
     with pytest.raises(InputError, match="two operators have the same name"):
         Graph("g", (op.x,), (op.output,), (op, Reshape("layer", (op.output,), Tensor("z", (3, 1)))))

@@ -68,5 +68,5 @@ def test_the_contract_reaches_the_requantisation():
 
 
 def test_operators_without_a_kernel():
-    with pytest.raises(UnsupportedError, match="Operator 'strange': no kernel computes this operator"):
+    with pytest.raises(UnsupportedError, match="Operator 'strange': this operator has no kernel"):
         host_calls(g.Operator("strange", (X,), X), "double")

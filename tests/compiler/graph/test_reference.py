@@ -124,7 +124,7 @@ def test_digits_equal_onnxruntime(onnxruntime_outputs, record_property):
 def test_wrong_inputs():
     op, x = make(*SHAPES[0])
     graph = Graph("g", (op.x,), (op.output,), (op,))
-    with pytest.raises(InputError, match="input 'x' is missing; given are none"):
+    with pytest.raises(InputError, match="input 'x' is missing; the given inputs are none"):
         reference.run(graph, {})
     with pytest.raises(InputError, match="the network has no input 'image'; it has x"):
         reference.run(graph, {"x": x, "image": x})

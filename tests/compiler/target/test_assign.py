@@ -54,7 +54,7 @@ def test_times_and_runners_up_include_transfers():
     assert choice.seconds == {"a": 9.0, "host": 10.0}
     assert (choice.module.name, choice.runner_up) == ("a", "host")
     (choice,) = Assignment(chain(g.Mul), Target("t", (Unit("a", 0.5, Add=8), HOST))).choices
-    assert choice.runner_up is None and choice.refusals == {"a": "it has no pattern for it"}
+    assert choice.runner_up is None and choice.refusals == {"a": "no pattern matches"}
 
 
 def test_parts_are_few_and_in_order():

@@ -126,7 +126,7 @@ def test_operators_that_no_module_runs_are_all_listed():
     with pytest.raises(UnsupportedError) as caught:
         compile_for(network(), CFG, target=Target("alone", (TableEngine(),)))
     text = str(caught.value)
-    assert text.startswith("net: target 'alone' cannot run QConv2d 'first' (table engine: it has no pattern for it)")
+    assert text.startswith("net: target 'alone' cannot run QConv2d 'first' (table engine: no pattern matches)")
     assert "QConv2d 'last'" in text
 
 

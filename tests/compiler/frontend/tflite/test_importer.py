@@ -187,16 +187,16 @@ PROBLEMS = {
     "has fused activation 4; only none": change("fusedActivationFunction", 4),
     "input 'image': has tensor 'image' with no quantisation parameters": without_scale,
     "input 'image': has tensor 'image' with 2 scales": two_scales,
-    "has tensor 'image' of type int16; only int8 is supported, and at the ends": int16,
+    "has tensor 'image' of type int16; only int8 is supported, and as network": int16,
     "CONV_2D 'conv_2d_0' (output 't3') has uint8 input 'image'; quantise the whole model to int8": uint8,
     "input 'image' has shape (?, ?, 5, 3); only the first size may be open": open_size,
     "has weights 't1' with a zero point other than 0": shifted_weights,
     "has weights 't1' of shape (4, 3, 3, 3) with 4 scales along dimension 3": other_axis,
-    ": int32 of shape (3,), int32 (4,) expected": short_bias,
+    ": int32 of shape (3,), expected int32 (4,)": short_bias,
     "has input 'image' that is not constant": activations_as_weights,
     "scale inf must be positive and finite": infinite_scale,
     "CONV_2D 'conv_2d_0' (output 't3') does not fit: QConv2d 'conv_2d_0': the output's shape": other_shape,
-    "has input 'image' before anything produces it": no_input,
+    "reads 'image' before an operator produces it": no_input,
 }
 
 
@@ -215,14 +215,14 @@ def test_float_models(tflite):
     m = tflite()
     x = m.input((1, 4), None, dtype="FLOAT32")
     m.output(m.node("RELU", [x], [m.tensor((1, 4), dtype="FLOAT32")]))
-    with pytest.raises(UnsupportedError, match="is a float32 model, none of its tensors is int8; convert it"):
+    with pytest.raises(UnsupportedError, match="is a float32 model without int8 tensors; convert it"):
         import_tflite(m.save())
 
 
 def test_outputs_that_nothing_computes(tflite):
     m = tflite()
     m.output(m.input((1, 4), name="x"))
-    with pytest.raises(UnsupportedError, match="output 'x' comes from no operator"):
+    with pytest.raises(UnsupportedError, match="output 'x' has no operator that produces it"):
         import_tflite(m.save())
 
 
