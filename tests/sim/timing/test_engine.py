@@ -115,7 +115,8 @@ def test_the_switch_turns_short_ways_off(monkeypatch):
     launch = convolution(CONFIGS[0])
     predict(launch)
     assert any(runs) and remembered
-    runs.clear(), remembered.clear()
+    runs.clear()
+    remembered.clear()
     predict(launch, fast=False)
     assert not any(runs) and not remembered
 
