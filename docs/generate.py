@@ -21,7 +21,7 @@ import click
 
 from tilewright.boards.pynq_z1 import board
 from tilewright.cli.app import VERBS, command, exit_codes
-from tilewright.hw import isa, regs
+from tilewright.hw import isa, regs, stages
 from tilewright.hw.config import PRESETS, Config
 from tilewright.sim import spec
 
@@ -150,13 +150,6 @@ def _option_row(option: click.Option) -> list[str]:
     return [names + value, (option.help or "") + (f" ({', '.join(notes)})" if notes else "")]
 
 
-def stage_table() -> str:
-    """Latency and interval of every stage of the circuit."""
-    from tilewright.hw.stages import table  # Amaranth behind it; no other block needs it
-
-    return table(EXTENDED)
-
-
 def network_operators() -> str:
     """The operators that each front end reads."""
     from tilewright.compiler.frontend import onnx
@@ -168,7 +161,7 @@ def network_operators() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "network-operators": network_operators,
-    "stages": stage_table,
+    "stages": lambda: stages.table(EXTENDED),
     "board": board.table,
     "instructions": instructions,
     "memories": memories,

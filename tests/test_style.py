@@ -16,7 +16,7 @@ LIBRARY = [p for p in MODULES if p.parts[0] in PACKAGES]
 TEXTS = [p.relative_to(ROOT) for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.md"))]
 TEXTS += [Path(name) for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml")]
 TEXTS += [Path(".ci", name) for name in ("arm", "run", "setup")]
-MODULE_LINES, FUNCTION_LINES = 500, 60
+MODULE_LINES, TEST_LINES, FUNCTION_LINES = 400, 500, 60
 # what has no behaviour of its own, or shows it only in a whole circuit -> the tests of that
 TESTED_BY = {
     "hw/rtl/axi.py": "tests/hw/rtl/load/test_mover.py",  # signatures
@@ -43,7 +43,8 @@ def text(path: Path) -> str:
 
 
 def test_modules_and_functions_are_short():
-    long = [f"{path}" for path in MODULES if len(text(path).splitlines()) > MODULE_LINES]
+    most = {path: MODULE_LINES if path in LIBRARY else TEST_LINES for path in MODULES}
+    long = [f"{path}" for path in MODULES if len(text(path).splitlines()) > most[path]]
     for path in MODULES:
         for node in ast.walk(ast.parse(text(path))):
             function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
@@ -80,6 +81,48 @@ def test_files_that_modules_name_exist():
             if not any((folder / name).exists() for folder in (ROOT, (ROOT / path).parent)):
                 missing.append(f"{path}: {name}")
     assert not missing
+
+
+CIRCUIT = Path("hw/rtl/latencies.py")
+OTHERS = {Path("hw/config.py"), Path("sim/dram.py")}  # what a user chooses; the memory, which is no part of the circuit
+# of cycles, or of what waits: the circuit's, wherever such a name stands
+CYCLES = re.compile(r"(^|_)(LATENCY|INTERVAL|AHEAD|DELAY|WAITING|OUTSTANDING|STAGES|DEPTH|IN_FLIGHT)(_|$)")
+
+
+def timing_constants(source: str) -> list[str]:
+    """Names of latencies and depths to which `source` gives a number, in the module or in a class of it."""
+    tree, found = ast.parse(source), []
+    for scope in (tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))):
+        for node in scope.body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            value = getattr(node, "value", None)
+            numbers = [n for n in ast.walk(value) if isinstance(n, ast.Constant)] if value else []
+            if any(type(n.value) in (int, float) for n in numbers):
+                names = [n.id for target in targets if target for n in ast.walk(target) if isinstance(n, ast.Name)]
+                found += [name for name in names if CYCLES.search(name.upper())]
+    return found
+
+
+def test_latencies_are_the_circuits():
+    """No number of cycles stands beside those that the circuit is built from: two would differ one day."""
+    assert all(timing_constants(text(path)) for path in OTHERS)
+    assert not {
+        str(path): found
+        for path in LIBRARY
+        if path not in {CIRCUIT, *OTHERS}
+        if (found := timing_constants(text(path)))
+    }
+
+
+def test_the_search_for_latencies_finds_them():
+    assert len(timing_constants(text(CIRCUIT))) > 20
+    assert timing_constants("_READ_LATENCY = 1\nTOKEN_DELAY: int = 2 + X\nA, WAITING = 1, 2") == [
+        "_READ_LATENCY",
+        "TOKEN_DELAY",
+        "WAITING",
+    ]
+    assert timing_constants("class Port:\n    requests_ahead = 2") == ["requests_ahead"]
+    assert not timing_constants("LATENCY = lat.FIFO_LATENCY\nDEPTHWISE = 3\ndef f():\n    latency = 2")
 
 
 def test_every_module_has_tests_of_its_own():

@@ -49,15 +49,15 @@ class Timing:
 
 
 class _Engine:
-    """All parts of one run."""
+    """All parts of one run. `fast`: see `predict`."""
 
-    def __init__(self, cfg: Config, dram: Dram, program: Columns, address: int):
+    def __init__(self, cfg: Config, dram: Dram, program: Columns, address: int, fast: bool):
         self.log = log = Log(program.count)
         self._latency = dram.latency
         load, compute, store, *others = units(cfg)
         self.load = Load(program, log, load.buffer)
         self.compute = Compute(program, log, compute.buffer, cfg)
-        self.store = Store(program, log, store.buffer, cfg, dram, self.compute, self._compute_known)
+        self.store = Store(program, log, store.buffer, cfg, dram, self.compute, self._compute_known, fast=fast)
         # of a unit without a model of its own, the queue, which takes nothing
         queues_alone = [Unit(program, unit.queue, log, lambda work: False) for unit in others]
         self.units = [self.load, self.compute, self.store, *queues_alone]
@@ -77,7 +77,7 @@ class _Engine:
         self.ports = []
         for every in readers(cfg):
             names = [reader.name for reader in every if reader.name in clients]
-            port = ReadPort(cfg, dram, [clients[name] for name in names])
+            port = ReadPort(cfg, dram, [clients[name] for name in names], fast=fast)
             port.bounds = [bounds[name] for name in names]
             self.ports.append(port)
 
@@ -184,11 +184,18 @@ class _Engine:
 
 
 def predict(
-    program: Launch | Program, cfg: Config | None = None, dram: Dram = ZYNQ_HP, skip: frozenset[str] = frozenset()
+    program: Launch | Program,
+    cfg: Config | None = None,
+    dram: Dram = ZYNQ_HP,
+    skip: frozenset[str] = frozenset(),
+    *,
+    fast: bool = True,
 ) -> Timing:
     """Cycles of `program`, its buffers one behind the other in an empty memory. `skip`: see `columns`.
 
-    Raises `DeadlockError` where the program does not end, `UnsupportedError` for a memory as of `check_memory`.
+    Without `fast` every burst is an event of its own and nothing is remembered: the same cycles, found slowly, to which
+    tests compare the short ways. Raises `DeadlockError` where the program does not end, `UnsupportedError` for a memory
+    as of `check_memory`.
     """
     launch = program.finish() if isinstance(program, Program) else program
     cfg = cfg or launch.cfg
@@ -208,7 +215,7 @@ def predict(
                 return data.view("<u4")[first - low // 4 :][:count]
         return np.zeros(count, np.uint32)
 
-    return simulate(cfg, dram, columns(cfg, launch.relocate(addresses), uops, skip), code)
+    return simulate(cfg, dram, columns(cfg, launch.relocate(addresses), uops, skip, fast=fast), code, fast=fast)
 
 
 def check_memory(cfg: Config, dram: Dram) -> None:
@@ -224,10 +231,10 @@ def check_memory(cfg: Config, dram: Dram) -> None:
         )
 
 
-def simulate(cfg: Config, dram: Dram, program: Columns, address: int) -> Timing:
-    """Cycles of `program`, whose instructions are at `address`. Raises as `check_memory` and `predict`."""
+def simulate(cfg: Config, dram: Dram, program: Columns, address: int, *, fast: bool = True) -> Timing:
+    """Cycles of `program`, whose instructions are at `address`. `fast` and errors: as of `predict`."""
     check_memory(cfg, dram)
-    engine = _Engine(cfg, dram, program, address)
+    engine = _Engine(cfg, dram, program, address, fast)
     engine.run()
     if engine.compute.finished == NEVER:
         stuck = [

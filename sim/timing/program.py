@@ -99,11 +99,14 @@ class Columns:
     bytes_moved: np.ndarray
 
 
-def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: frozenset[str] = frozenset()) -> Columns:
+def columns(
+    cfg: Config, words: np.ndarray, uops: UopReader, skip: frozenset[str] = frozenset(), *, fast: bool = True
+) -> Columns:
     """The columns of the instructions `words`, uint64 (n, 2), with absolute addresses.
 
-    `uops` reads micro-ops from DRAM. `skip` names what takes no time: `gemm`, `alu`, `dma`. Raises `ProgramError` for
-    a program without FINISH, `UnsupportedError` for another name in `skip`.
+    `uops` reads micro-ops from DRAM. `skip` names what takes no time: `gemm`, `alu`, `dma`. With `fast`, equal
+    instructions are looked at once. Raises `ProgramError` for a program without FINISH,
+    `UnsupportedError` for another name in `skip`.
     """
     for name in skip - set(SKIPPABLE):
         raise UnsupportedError(f"skip: {name!r} cannot be skipped; {', '.join(SKIPPABLE)} can")
@@ -124,7 +127,7 @@ def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: frozenset[str
         rows = np.flatnonzero(op == kind)
         if len(rows):
             _writes(cfg, isa.formats[kind.name].decode(words[rows]), rows, work, moved, "dma" in skip)
-    _jobs(cfg, isa, words, op, work, uops, skip)
+    _jobs(cfg, isa, words, op, work, uops, skip, fast)
     ends = np.flatnonzero(op == Op.FINISH)
     if not len(ends):
         raise ProgramError("the program has no FINISH, so it does not end; finish it")
@@ -189,7 +192,7 @@ def _writes(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray,
         work[k] = write
 
 
-def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, uops: UopReader, skip) -> None:
+def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, uops: UopReader, skip, fast) -> None:
     """GEMM and ALU, in the order of the program, because their accumulators depend on the micro-ops loaded so far."""
     kernels, known, fields = Kernels(cfg, uops), {}, {}
     loads = (op == Op.LOAD) & ((words[:, 0] >> np.uint64(7) & np.uint64(7)) == Mem.UOP)
@@ -208,7 +211,7 @@ def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, 
             for k, values in zip(of_kind.tolist(), zip(*(v.tolist() for v in f.values()))):
                 fields[keys[k]] = kind, skipped, dict(zip(f, values))
     for k, key in zip(at.tolist(), keys):
-        job = known.get(key)
+        job = known.get(key) if fast else None
         if job is None:
             kind, skipped, f = fields[key]
             if kind == Op.LOAD:

@@ -77,14 +77,18 @@ class Client:
 
 
 class ReadPort:
-    """Bursts of `clients` on one AXI port, in turns. `next` is the cycle of the next burst's turn."""
+    """Bursts of `clients` on one AXI port, in turns. `next` is the cycle of the next burst's turn.
 
-    def __init__(self, cfg: Config, dram: Dram, clients: list[Client]):
+    With `fast`, a step makes all bursts of a client that nobody can interrupt, in runs where their beats do not pause.
+    """
+
+    def __init__(self, cfg: Config, dram: Dram, clients: list[Client], *, fast: bool = True):
         self.clients, self.next, self.last = clients, NEVER, 0
         self.latency = dram.latency
         self.pace = max(1, cfg.axi_bits // 8 / dram.port_bytes)
         self.outstanding = min(dram.outstanding, OUTSTANDING)
-        self.steady = self.pace == 1 and self.outstanding == OUTSTANDING  # the memory delays no burst
+        self.fast = fast
+        self.steady = fast and self.pace == 1 and self.outstanding == OUTSTANDING  # the memory delays no burst of a run
         self.grant, self.sent, self.end = -1, -1, -1
         self.ends: deque[int] = deque([-NEVER] * OUTSTANDING, OUTSTANDING)
         self.bounds: list[Callable[[int], int]] = [lambda now: NEVER] * len(clients)
@@ -137,7 +141,7 @@ class ReadPort:
 
     def _limit(self, k: int, now: int) -> int:
         """No client but `k` wants a burst before this cycle; some cycle up to `now` where one may by then."""
-        limit = NEVER
+        limit = NEVER if self.fast else now
         for other, client in enumerate(self.clients):
             if other != k:
                 want = client.want

@@ -34,7 +34,8 @@ class _Done(NamedTuple):
 class Store(Unit):
     """STORE: as far as other users of accumulators and multipliers are known, then again; LOAD of PAR.
 
-    `horizon(what)` is the cycle up to which users of `what` are.
+    `horizon(what)` is the cycle up to which users of `what` are. With `fast`, what a STORE did is remembered for others
+    like it.
     """
 
     def __init__(
@@ -46,6 +47,8 @@ class Store(Unit):
         dram: Dram,
         compute: Compute,
         horizon: Callable[[int], int],
+        *,
+        fast: bool = True,
     ):
         super().__init__(program, Queue.STORE, log, lambda work: isinstance(work, Move))
         self.mover = Mover(buffer, self._loaded, self.wake, self._hold)
@@ -57,6 +60,7 @@ class Store(Unit):
         self._begun = -1
         self._until: dict[int, int] = {}  # cycles up to which users are known, by what they use
         self.writer = Writer(cfg, dram)
+        self._fast = fast
         self.known: dict[tuple[int, ...], _Done] = {}  # what STORE did, by work and state
         self._at_work: Iterator[int] | None = None  # the rest of a STORE, which goes on in cycle `resume`
         self.resume = NEVER
@@ -142,7 +146,7 @@ class Store(Unit):
         begun, writer, period = self._begun, self.writer, BURST_BEATS * work.per_beat
         state = writer.state(begun)
         key = (work.rows, work.entries, work.first % period, work.step % period, work.quantised, *state)
-        found = self.known.get(key)
+        found = self.known.get(key) if self._fast else None
         if found is not None:
             begin, end = max(begun, writer.read_at), begun + found.read
             if self._free(work.base, work.rows * work.entries, begin, end, work.quantised):

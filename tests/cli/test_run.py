@@ -1,6 +1,8 @@
 """cli/run.py: inputs by either convention, outputs, comparisons, tables."""
 
 import json
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -105,3 +107,13 @@ def test_an_unknown_device_is_refused_first(tilewright, tmp_path):
     done = tilewright("run", tmp_path / "no.tw", "--inputs", tmp_path / "no.npz", "--on", "fpga")
     known = ", ".join(device_names())
     assert (done.status, done.err) == (5, f"tilewright: error: unknown device 'fpga'; known are {known}\n")
+
+
+def test_cycles_need_no_amaranth(double_tw, tmp_path, x):
+    """The timing model has the circuit's latencies, not the circuit."""
+    np.savez(tmp_path / "x.npz", inputs=x)
+    code = "import sys; sys.modules['amaranth'] = None\nfrom tilewright.cli.main import main; main()"
+    command = [sys.executable, "-c", code, "run", double_tw, "--inputs", tmp_path / "x.npz", "--on", "timing", "--json"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert '"cycles"' in done.stdout

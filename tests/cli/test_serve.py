@@ -22,8 +22,6 @@ def start(device, *arguments):
 
 @pytest.mark.parametrize("device, end", [("model", signal.SIGINT), ("timing", signal.SIGTERM)])
 def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, device, end):
-    if device == "timing":
-        pytest.importorskip("amaranth")
     serving = start(device)
     assert serving.stdout and serving.stderr
     try:

@@ -12,7 +12,7 @@ from ...config import Config
 from ...isa import Mem, Op
 from ..faults import fault_of, keep_first
 from ..fifo import Fifo
-from ..latencies import ORDER_DEPTH
+from ..latencies import ORDER_DEPTH, capacity
 from ..layouts import insn_layout, push_layout
 from ..load.mover import Mover, move_of
 from ..ports import (
@@ -33,7 +33,7 @@ from .pipeline import Execute
 from .rescale import Rescale
 from .sequencer import Sequencer
 
-_IN_FLIGHT_BITS = 6  # of their number
+_IN_FLIGHT_BITS = capacity(ORDER_DEPTH).bit_length()  # of a number of instructions whose tokens are not given yet
 
 
 class Kind(IntEnum):

@@ -43,7 +43,6 @@ def test_the_roofline_names_every_layer(tmp_path, kind):
 
 
 def test_the_timeline_has_one_program_after_the_other(tmp_path):
-    pytest.importorskip("amaranth")
     from tilewright.sim.timing import predict
     from tilewright.sim.trace import of_timing
 

@@ -72,7 +72,6 @@ def test_a_search_is_offered_tiles_that_fit_and_what_it_finds_is_used(ref):
 
 
 def test_the_tile_that_costs_least_beats_the_largest():
-    pytest.importorskip("amaranth")
     pynq, chain = PRESETS["pynq_z1"], [("add", "y"), ("shr", 1)]
     schedules = (elementwise(pynq, 1024, chain, dtype="int8", tile=tile) for tile in (None, 512))
     ours, largest = (cycles_of(build(sch, pynq).finish(), "timing") for sch in schedules)

@@ -103,7 +103,6 @@ def test_old_entries_go(timed, cache, monkeypatch):
 
 
 def test_schedules_take_the_tile_of_the_search():
-    pytest.importorskip("amaranth")
     sch = dense(TINY, 1, 20, 24, search=Search(candidates=1))
     assert sch.mod.script() in [
         dense(TINY, 1, 20, 24, tile=tile).mod.script()
@@ -112,7 +111,6 @@ def test_schedules_take_the_tile_of_the_search():
 
 
 def test_what_does_not_fit_after_all_takes_forever():
-    pytest.importorskip("amaranth")
     tile = Tile(co=6, ci=5, vthreads=1, n=1)
     small = TINY.replace(acc_bytes=64)
     assert Search().cycles(partial(dense, small, 1, 20, 24, tile=tile), small) == float("inf")

@@ -13,8 +13,8 @@ from tilewright.sim.dram import Dram
 from tilewright.sim.random_programs import Recorder, random_case, record_random
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.timing import predict
+from tilewright.sim.timing.bursts import Writer
 from tilewright.sim.timing.device import TimingDevice
-from tilewright.sim.timing.mover import Mover
 from tilewright.sim.timing.read_port import ReadPort
 
 CONFIGS = [PRESETS["pynq_z1"], PRESETS["vta"], PRESETS["tiny"]]
@@ -90,21 +90,76 @@ def long_program(cfg, seed):
     return program.finish()
 
 
+def same_without_short_ways(launch, dram, which):
+    """`predict` finds the same with and without bursts in runs and what it remembers; returns it."""
+    got, expected = predict(launch, dram=dram), predict(launch, dram=dram, fast=False)
+    assert got.cycles == expected.cycles and got.counters == expected.counters, which
+    for field in ("arrive", "issue", "start", "end"):
+        assert (getattr(got, field) == getattr(expected, field)).all(), f"{which}: {field}"
+    for reason, waits in expected.waits.items():
+        assert (got.waits[reason] == waits).all(), f"{which}: {reason}"
+
+
+def test_the_switch_turns_short_ways_off(monkeypatch):
+    """The test above compares two different ways: runs and remembered STOREs in one, none in the other."""
+    runs, remembered = [], []
+    steady, restore = ReadPort._steady, Writer.restore
+
+    def noted(self, client, now, limit):
+        after = steady(self, client, now, limit)
+        runs.append(after > now)
+        return after
+
+    monkeypatch.setattr(ReadPort, "_steady", noted)
+    monkeypatch.setattr(Writer, "restore", lambda *a: (remembered.append(a), restore(*a)))
+    launch = convolution(CONFIGS[0])
+    predict(launch)
+    assert any(runs) and remembered
+    runs.clear()
+    remembered.clear()
+    predict(launch, fast=False)
+    assert not any(runs) and not remembered
+
+
 @pytest.mark.parametrize("dram", [Dram(), Dram(latency=3), Dram(latency=90)], ids=lambda d: f"latency{d.latency}")
 @pytest.mark.parametrize("cfg", [*CONFIGS, CONFIGS[0].replace(load_ports=2)], ids=lambda c: f"{c.name}{c.load_ports}")
-def test_many_bursts_at_once_are_the_bursts_one_by_one(cfg, dram, monkeypatch):
-    launches = [long_program(cfg, seed) for seed in range(8)]
-    dram = dram.replace(total_bytes=32)
-    at_once = [predict(launch, dram=dram) for launch in launches]
-    monkeypatch.setattr(ReadPort, "_steady", lambda self, client, now, limit: now)
-    monkeypatch.setattr(Mover, "rows", lambda self, now, until, limit: (now, until))
-    for seed, (launch, got) in enumerate(zip(launches, at_once)):
-        expected = predict(launch, dram=dram)
-        assert got.cycles == expected.cycles and got.counters == expected.counters, f"seed {seed}"
-        for field in ("arrive", "issue", "start", "end"):
-            assert (getattr(got, field) == getattr(expected, field)).all(), f"seed {seed}: {field}"
-        for reason, waits in expected.waits.items():
-            assert (got.waits[reason] == waits).all(), f"seed {seed}: {reason}"
+def test_short_ways_do_not_change_a_cycle(cfg, dram):
+    for seed in range(8):
+        random = Recorder(cfg, seed)
+        record_random(random, 40)
+        for launch in (long_program(cfg, seed), random.program.finish()):
+            same_without_short_ways(launch, dram.replace(total_bytes=32), f"seed {seed}")
+
+
+def convolution(cfg):
+    """Tiles of inputs with padding and of weights, products of all taps, bias and requantised outputs; two threads."""
+    size, taps, entries = 14, 9, 14 * 14
+    program = Program(cfg)
+    inp = program.buffer("inp", (8 * entries, cfg.inp_entry_bytes))
+    wgt = program.buffer("wgt", (64 * taps, cfg.wgt_entry_bytes))
+    bias = program.buffer("bias", (8, cfg.acc_entry_bytes))
+    out = program.buffer("out", (8 * entries, cfg.out_entry_bytes), kind="output")
+    par = program.buffer("par", (8, cfg.par_entry_bytes)) if "requant" in cfg.extensions else None
+    uops = np.array([(0, (size + 2) * y + x, 3 * y + x) for y in range(3) for x in range(3)])
+    for block in range(8):
+        half = block % 2
+        acc, tile, weights = half * cfg.acc_depth // 2, half * (size + 2) ** 2, half * taps
+        program.load(Mem.ACC, acc, bias, block, x_size=1)
+        if par:
+            program.load(Mem.PAR, block, par, block, x_size=1)
+        for k in range(4):
+            shape = {"y_size": size, "x_size": size, "x_stride": size}
+            program.load(Mem.INP, tile, inp, 2 * k * entries, **shape, pads=(1, 1, 1, 1))
+            program.load(Mem.WGT, weights, wgt, (block * 4 + k) * taps, x_size=taps)
+            program.gemm_uops(np.add(uops, (acc, tile, weights)), [(size, size, size + 2, 0), (size, 1, 1, 0)])
+        quantise = {"par": block} if par else {}
+        program.store(acc, out, block * entries, y_size=size, x_size=size, x_stride=size, **quantise)
+    return program.finish()
+
+
+@pytest.mark.parametrize("cfg", CONFIGS[:2], ids=lambda c: c.name)
+def test_nor_do_they_in_a_convolution(cfg):
+    same_without_short_ways(convolution(cfg), Dram(), cfg.name)
 
 
 @pytest.mark.parametrize(("dram", "what"), [(Dram.random(1), "Dram.seed"), (Dram(total_bytes=8), "Dram.total_bytes")])
