@@ -16,9 +16,8 @@ def latch():
     from tilewright.hw.rtl.ports import Fault
 
     class Latch(wiring.Component):
-        fault: Out(Fault())
-        part: In(Fault())
-        wrong: In(1)
+        def __init__(self):
+            super().__init__({"fault": Out(Fault()), "part": In(Fault()), "wrong": In(1)})
 
         def elaborate(self, platform):
             m = Module()
