@@ -32,7 +32,11 @@ _ENOUGH = 10  # bits of r that tell, with any zero point, on which side of int8 
 class Rescale(wiring.Component):
     """`multipliers(cfg)` lanes, each with four 16 x 16 bit multipliers; one group of lanes enters per cycle.
 
-    Members: `alu` (`Products`), `ppu` (`Requantise`), `write` (the PAR scratchpad).
+    Members:
+        alu: in, operands of ALU
+        ppu: in, entries of the post-processing unit; waits while `alu` is used
+        write: in, write port of the parameters
+
     Latency `LATENCY` for `alu`, `REQUANTISE_LATENCY` for `ppu`; interval 1. Back-pressure: none on `alu`, whose
     pipeline cannot wait; `ppu` enters in the cycles that `alu` leaves. ALU never waits for STORE but for tokens, so
     neither can keep the other for ever.
@@ -43,7 +47,7 @@ class Rescale(wiring.Component):
         super().__init__({"alu": In(Products(cfg)), "ppu": In(Requantise(cfg)), "write": In(SramWrite(cfg, Mem.PAR))})
 
     def elaborate(self, platform) -> Module:
-        """Who enters; then all lanes alike."""
+        """The choice between ALU and post-processing unit; then all lanes alike."""
         m, cfg, alu, ppu = Module(), self.cfg, self.alu, self.ppu
         m.submodules.parameters = parameters = Parameters(cfg)
         wiring.connect(m, wiring.flipped(self.write), parameters.write)
