@@ -26,7 +26,7 @@ from ..scratchpad import Parameters, channels
 
 LATENCY = 8  # cycles from the operands of MUL and RESCALE to their results
 REQUANTISE_LATENCY = LATENCY + 1  # cycles from accumulators to int8
-_ENOUGH = 10  # bits of r that tell, with any zero point, on which side of int8 it is
+_ENOUGH = 10  # bits of r that show, with any zero point, on which side of int8 it is
 
 
 class Rescale(wiring.Component):
