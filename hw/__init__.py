@@ -1,1 +1,1 @@
-"""What the accelerator is: configuration, instruction set, registers and rounding, each declared once."""
+"""The declaration of the accelerator: configuration, instruction set, registers and rounding, each declared once."""

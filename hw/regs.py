@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 from .config import ISA_VERSION, Config
 from .units import COUNTERS, units
@@ -23,6 +23,21 @@ class Error(IntEnum):
     TOKENS_LEFT = 6
 
 
+class Command(IntFlag):
+    """Bits of CONTROL, as they are written."""
+
+    START = 1
+    RESET = 2
+
+
+class Status(IntFlag):
+    """Bits of CONTROL, as they are read."""
+
+    RUNNING = 1
+    DONE = 2
+    ERROR = 4
+
+
 @dataclass(frozen=True)
 class Register:
     """One 32-bit register: byte `offset`, `access` is `r`, `w` or `rw`."""
@@ -33,11 +48,15 @@ class Register:
     doc: str
 
 
+def _bits(flags: type[IntFlag]) -> str:
+    return ", ".join(f"bit {flag.value.bit_length() - 1}: {(flag.name or '').lower()}" for flag in flags)
+
+
 _ROWS = [
     ("VERSION", "r", f"{MAGIC:#06x} in bits 31:16, ISA version ({ISA_VERSION}) in bits 15:0"),
     ("FINGERPRINT_LO", "r", "configuration fingerprint, bits 31:0"),
     ("FINGERPRINT_HI", "r", "configuration fingerprint, bits 63:32"),
-    ("CONTROL", "rw", "write bit 0: start, bit 1: reset; read bit 0: running, bit 1: done, bit 2: error"),
+    ("CONTROL", "rw", f"write {_bits(Command)}; read {_bits(Status)}"),
     ("INSN_COUNT", "rw", "instructions to fetch; ignores writes while running"),
     ("INSN_ADDR_LO", "rw", "byte address of the first instruction, bits 31:0; ignores writes while running"),
     ("INSN_ADDR_HI", "rw", "byte address of the first instruction, bits 63:32; ignores writes while running"),

@@ -4,8 +4,8 @@ Registers, circuit, models, driver and programs iterate over `units(cfg)`, `queu
 `counters(cfg)` and `readers(cfg)`; nothing lists the units again. A further compute unit is a row of `COMPUTE_UNITS`
 with a member of `Queue`, and a name in `Config.units`.
 
-Dependence tokens pass between neighbours of a ring of `RING` places, of which a queue's number is one. Without a fourth
-unit the ring is open: nothing is before the load queue, nothing behind the store queue.
+Dependence tokens pass between neighbours in a ring of `RING` positions; a queue's number is its position. Without a
+fourth unit the ring is open: nothing is before the load queue, nothing behind the store queue.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COUNTERS = {
 
 
 class Queue(IntEnum):
-    """Command queues: each number is a place in the ring, and the position of its unit in `units(cfg)`."""
+    """Command queues: each number is the position in the ring, and that of the unit in `units(cfg)`."""
 
     LOAD = 0
     COMPUTE = 1
@@ -40,7 +40,7 @@ class Queue(IntEnum):
 
 
 class Reader(NamedTuple):
-    """Who reads through a load port: it asks for up to `buffer` beats ahead; of two ports it uses `port`."""
+    """A reader of a load port: it asks for up to `buffer` beats ahead; of two ports it uses `port`."""
 
     name: str
     buffer: int
@@ -49,7 +49,7 @@ class Reader(NamedTuple):
 
 @dataclass(frozen=True)
 class Unit:
-    """What executes the command queue `queue`.
+    """A unit, which executes the command queue `queue`.
 
     `name` is that of its members, submodules and tracks, in upper case that of its registers. `buffer` are the beats
     that it may ask for ahead, 0 for a unit that reads nothing from DRAM; `port` is its load port where there are two.
@@ -110,7 +110,7 @@ def channels(cfg: Config) -> tuple[Channel, ...]:
 
 
 def connected(a: Queue, b: Queue) -> bool:
-    """Whether token channels join the two queues, where a configuration has both."""
+    """True where token channels join the two queues in a configuration that has both."""
     return _precedes(a, b) or _precedes(b, a)
 
 
@@ -131,7 +131,7 @@ def counters(cfg: Config) -> tuple[str, ...]:
 
 
 def readers(cfg: Config) -> tuple[tuple[Reader, ...], ...]:
-    """Who reads through each load port of `cfg`, in the order of their turns."""
+    """The readers of each load port of `cfg`, in the order in which it serves them."""
     load, compute, *others = (Reader(unit.name, unit.buffer, unit.port) for unit in units(cfg) if unit.buffer)
     every = (load, compute, FETCH, *others)
     return tuple(
@@ -141,5 +141,5 @@ def readers(cfg: Config) -> tuple[tuple[Reader, ...], ...]:
 
 
 def _precedes(a: int, b: int) -> bool:
-    """Whether `b` is the place behind `a`."""
+    """True where `b` is the position behind `a`."""
     return (a + 1) % RING == b

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,12 +21,10 @@ import numpy as np
 from ...hw.config import ISA_VERSION, PRESETS, Config
 from ...hw.errors import AccessError, BoardError, CapacityError, FileError, FingerprintError, HangError, InputError
 from ...hw.isa import INSN_BYTES, Isa
-from ...hw.regs import MAGIC
-from ...hw.regs import registers as register_map
-from ...hw.units import counters
+from ...hw.regs import MAGIC, Status, registers
 from ...runtime.device import Stats, check_fits
-from ...runtime.diagnosis import explain, taken, waiting
 from ...runtime.executable import Allocation
+from ...runtime.session import Session
 from ...runtime.work import program_stats
 from .board import SPAN, Board
 from .interrupt import Interrupt
@@ -37,8 +34,21 @@ LEAST = 8192  # bytes of a buffer; XRT gives smaller ones addresses beyond 32 bi
 WATCHDOG = 10_000_000  # cycles without progress: 0.1 s at 100 MHz
 FOLDERS = (Path("build/pynq_z1"), Path("."), Path.home() / "tilewright")  # where a bitstream is looked for
 _LOOK = 0.02  # seconds between two looks at a run that should end with an interrupt
-_START, _RESET = 1, 2  # of CONTROL, written
-_RUNNING, _DONE, _ERROR = 1, 2, 4  # of CONTROL, read
+
+
+class NamedRegisters:
+    """The registers of `cfg` in `mmio`, which knows them by their offsets."""
+
+    def __init__(self, cfg: Config, mmio: Any):
+        self._mmio, self._named = mmio, registers(cfg)
+
+    def read(self, name: str) -> int:
+        """The value of a register."""
+        return int(self._mmio.read(self._named[name].offset))
+
+    def write(self, name: str, value: int) -> None:
+        """Set a register."""
+        self._mmio.write(self._named[name].offset, int(value))  # pynq takes int alone, not numpy's
 
 
 @dataclass
@@ -87,9 +97,9 @@ class PynqDevice:
         self.timeout, self._watchdog, self._meminfo = timeout, watchdog, Path(meminfo)
         self._bitstream = bitstream
         self.pynq, self._target = pynq or _import_pynq(), target
-        self._isa, self._named = Isa(cfg), register_map(cfg)
+        self._isa = Isa(cfg)
         self._interrupt = interrupt or Interrupt.find()
-        self._registers: Any = None
+        self._session: Session | None = None
         self._buffers: dict[int, _Buffer] = {}  # by the address that `allocate` gave
 
     def check_room(self, regions: Mapping[str, Allocation]) -> None:
@@ -109,21 +119,23 @@ class PynqDevice:
             f"{self._meminfo} has no CmaFree: this kernel keeps no contiguous memory; use the PYNQ image's kernel"
         )
 
-    def open(self) -> None:
+    def open(self) -> Session:
         """Load the bitstream, set the clock, and check that the registers are those of `cfg`. Once is enough."""
-        if self._registers is not None:
-            return
+        if self._session:
+            return self._session
         path = find_bitstream(self.cfg, self.board, self._bitstream)
         try:
             self.pynq.Bitstream(str(path), device=self._target).download()
             self._set_clock()
-            registers = self.pynq.MMIO(self.board.base, SPAN, device=self._target)
+            mmio = self.pynq.MMIO(self.board.base, SPAN, device=self._target)
         except BoardError:
             raise
         except Exception as exc:  # pynq raises whatever comes: OSError, RuntimeError, ValueError, ...
             raise BoardError(f"{path}: the board does not take it ({_one_line(exc)}); is this run as root?") from None
-        self._check_identity(registers, path)
-        self._registers = registers
+        session = Session(self.cfg, NamedRegisters(self.cfg, mmio), watchdog=self._watchdog)
+        self._check_identity(session, path)
+        self._session = session
+        return session
 
     def allocate(self, nbytes: int, align: int) -> int:
         """The address of `nbytes` of zeroed memory, a multiple of `align`. Raises `CapacityError` when full."""
@@ -174,43 +186,37 @@ class PynqDevice:
         after `timeout`: then it is reset, or loaded anew if it does not react to that either.
         """
         buffer, at = self._find(insn_address, insn_count * INSN_BYTES)
-        self.open()
+        session = self.open()
         words = np.frombuffer(bytes(buffer.array[at : at + insn_count * INSN_BYTES]), "<u8").reshape(-1, 2)
         if (at, insn_count) not in buffer.programs:
             buffer.programs[at, insn_count] = program_stats(self._isa, words)
-        self._write("INSN_COUNT", insn_count)
-        self._write("INSN_ADDR_LO", insn_address & 0xFFFFFFFF)
-        self._write("INSN_ADDR_HI", insn_address >> 32)
-        self._write("WATCHDOG", self._watchdog)
         for each in self._buffers.values():
             each.stale = True
-        self._write("CONTROL", _START)
-        try:
-            status = self._wait()
-        except BaseException:  # an interrupt from the keyboard too: what still runs would write to freed memory
-            self._stop()
-            raise
-        if not status & _DONE:
-            raise self._hung(words, status)
-        counted = self._counted()
-        if status & _ERROR:
-            raise explain(self.cfg, words, self._read("ERROR"), self._read("ERROR_INSN"), taken(self.cfg, counted))
-        stats = buffer.programs[at, insn_count] + Stats()
-        stats.cycles, stats.counters = self._read("CYCLES"), counted
-        return stats
+        return session.run(words, insn_address, buffer.programs[at, insn_count], lambda: self._end(session, words))
 
     def close(self) -> None:
         """Free all memory."""
         for address in list(self._buffers):
             self.free(address)
 
-    def _wait(self) -> int:
-        """CONTROL once the core is done, or when the time is over."""
+    def _end(self, session: Session, words: np.ndarray) -> int:
+        """CONTROL when the core is done with `words`. Raises `HangError` where it is not in time."""
+        try:
+            status = self._wait(session)
+        except BaseException:  # an interrupt from the keyboard too: what still runs would write to freed memory
+            self._stop(session)
+            raise
+        if not status & Status.DONE:
+            raise self._hung(session, words, status)
+        return status
+
+    def _wait(self, session: Session) -> int:
+        """CONTROL when the core is done, or when the time has passed."""
         deadline, pause = time.monotonic() + self.timeout, 0.0
         while True:
             late = time.monotonic() > deadline  # before the look, so that the last look is a late one
-            status = self._read("CONTROL")
-            if status & _DONE or late:
+            status = session.registers.read("CONTROL")
+            if status & Status.DONE or late:
                 return status
             if self._interrupt and pause:
                 self._interrupt.wait(_LOOK)  # and look again all the same: an interrupt may be lost
@@ -218,21 +224,18 @@ class PynqDevice:
                 time.sleep(pause)
             pause = min(pause + 1e-5, 1e-3)
 
-    def _hung(self, words: np.ndarray, status: int) -> HangError:
-        what, index = waiting(self.cfg, words, taken(self.cfg, self._counted()))
-        answered = self._stop()
+    def _hung(self, session: Session, words: np.ndarray, status: int) -> HangError:
+        what, index = session.waiting(words)
+        answered = self._stop(session)
         after = "it was reset" if answered else "it did not react to a reset, so the bitstream was loaded anew"
         return HangError(f"not done after {self.timeout:g} s (CONTROL = {status:#x}); {what}; {after}", index)
 
-    def _stop(self) -> bool:
+    def _stop(self, session: Session) -> bool:
         """Reset the accelerator; whether it ended its accesses to memory. Where not, a new bitstream ends them."""
         with contextlib.suppress(Exception):
-            self._write("CONTROL", _RESET)
-            for _ in range(100):
-                if not self._read("CONTROL") & _RUNNING:
-                    return True
-                time.sleep(1e-3)
-        self._registers = None
+            if session.reset():
+                return True
+        self._session = None
         with contextlib.suppress(Exception):  # the next use tries again, and says why it cannot
             self.open()
         return False
@@ -245,10 +248,8 @@ class PynqDevice:
                 f"FCLK0 runs at {clocks.fclk0_mhz:g} MHz, {wanted:g} were asked for; use a clock that it can divide to"
             )
 
-    def _check_identity(self, registers: Any, path: Path) -> None:
-        version, low, high = (
-            int(registers.read(self._named[name].offset)) for name in ("VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI")
-        )
+    def _check_identity(self, session: Session, path: Path) -> None:
+        version, found = session.identity()
         if version >> 16 != MAGIC:
             raise BoardError(
                 f"{path}: VERSION at {self.board.base:#x} reads {version:#010x}, {MAGIC:#06x} in its upper half "
@@ -259,7 +260,6 @@ class PynqDevice:
                 f"{path}: executes version {version & 0xFFFF} of the instruction set, this is version {ISA_VERSION}; "
                 "build the bitstream anew"
             )
-        found = high << 32 | low
         if found != self.cfg.fingerprint:
             names = [cfg.name for cfg in PRESETS.values() if cfg.fingerprint == found]
             its = f"{names[0]} ({found:016x})" if names else f"fingerprint {found:016x}"
@@ -283,15 +283,6 @@ class PynqDevice:
     def _flush(self, array: Any) -> None:
         if not self.board.coherent:
             array.flush()
-
-    def _write(self, register: str, value: int) -> None:
-        self._registers.write(self._named[register].offset, int(value))  # pynq takes int alone, not numpy's
-
-    def _read(self, register: str) -> int:
-        return int(self._registers.read(self._named[register].offset))
-
-    def _counted(self) -> Counter[str]:
-        return Counter({name: self._read(name) for name in counters(self.cfg)})
 
 
 def find_bitstream(cfg: Config, board: Board, path: str | Path | None = None) -> Path:

@@ -222,7 +222,7 @@ class Isa:
 
 
 def _undeclared(f: dict[str, int]) -> str:
-    """What of opcode and memory id has no row."""
+    """Says of the opcode or the memory id that it has no row."""
     if not rows_of(f["op"]):
         return f"opcode {f['op']} is not declared"
     if f["op"] in LOADS:

@@ -88,7 +88,7 @@ class Instruction:
 
     @property
     def empty(self) -> bool:
-        """Whether it has a memory id and moves nothing all the same."""
+        """True where it has a memory id and moves nothing all the same."""
         return self.mem is not None and self.scratchpad is None
 
 

@@ -17,11 +17,22 @@ from .ports import Fault
 class Control(wiring.Component):
     """idle -> clear -> run -> (halt, after an error or a reset) -> idle.
 
-    Members: `start`, `reset`, `watchdog` from the registers; `clear` resets the engine (one cycle, before every run);
-    `go` starts fetching (one cycle); `halt` stops it; `running`, `done`; `finished`: FINISH was executed and nothing is
-    left to do, but with `tokens_left` tokens that nothing takes; `drained`: nothing is on the buses; `progress`:
-    something advanced; `faults` of the blocks and `fault`, the first of them, TOKENS_LEFT without an index; `heads[k]`
-    and `waiting[k]`: what command queue k shows, for the watchdog's instruction.
+    Members:
+        start, reset: in, as written to CONTROL; for one cycle
+        watchdog: in, cycles without progress that are an error, 0 for none
+        clear: out, reset the engine; for one cycle, before every run
+        go: out, start fetching; for one cycle
+        halt: out, stop: no further instruction, no further burst
+        running, done: out, as CONTROL reads
+        finished: in, FINISH was executed and nothing is left to do
+        tokens_left: in, a channel holds tokens
+        drained: in, nothing is on the buses
+        progress: in, something advanced
+        faults: in, errors of the blocks
+        fault: out, the first of them, of the watchdog and of tokens left; the latter has no index
+        heads[k]: in, the first command of queue k
+        waiting[k]: in, there is one
+
     Latency `START_LATENCY`. The watchdog counts cycles of a run without progress; 0 turns it off. After an error the
     run ends when the buses are drained.
     """
@@ -112,7 +123,7 @@ class Control(wiring.Component):
         ]
 
     def _oldest(self, m: Module):
-        """The first instruction of the program among those that the queues show."""
+        """The position in the program of the first instruction among those at the heads of the queues."""
         oldest, *others = (Mux(w, head.index, (1 << INDEX_BITS) - 1) for w, head in zip(self.waiting, self.heads))
         for k, index in enumerate(others):
             low = Signal(INDEX_BITS, name=f"oldest_{k}")

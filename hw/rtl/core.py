@@ -58,9 +58,15 @@ def bus_members(cfg: Config) -> dict:
 class Engine(wiring.Component):
     """Fetch, the units with their queues, the token channels, scratchpads and buses.
 
-    Members: `go`, `addr`, `count` start the fetch unit; `halt`; `finished`, `tokens_left`, `drained`, `progress`,
-    `faults` (fetch's, then the units'), `heads`, `waiting` as `Control` takes them; the activities of the units by
-    their names, and `product` of the compute unit; the buses.
+    Members:
+        go: in, start fetching
+        addr, count: in, where the program is, and its instructions
+        halt: in, stop
+        finished, tokens_left, drained, progress, heads, waiting: out, as `Control` takes them
+        faults: out, fetch's error, then the units'
+        load, compute, store: out, the activity of each unit, by its name
+        product: out, an issue of GEMM or DWGEMM leaves the sequencer
+        m: out, the buses
     """
 
     def __init__(self, cfg: Config):
@@ -174,9 +180,12 @@ class Engine(wiring.Component):
 class Core(wiring.Component):
     """The accelerator as a board or a simulator sees it.
 
-    Members: `s.axil` registers (hw/regs.py), `m.load<k>` and `m.store<k>` AXI masters, `done` (the run has ended and
-    nothing is on the buses; until the next start), `error` (it ended with an error), `watch` (what happens to
-    instructions, one cycle late; for simulators and logic analysers, costs nothing where it stays open).
+    Members:
+        s.axil: in, accesses to the registers (hw/regs.py)
+        m.load<k>, m.store<k>: out, AXI buses
+        done: out, the run has ended and nothing is on the buses; until the next start
+        error: out, it ended with an error
+        watch: out, events of instructions, one cycle late; for simulators and logic analysers
     """
 
     def __init__(self, cfg: Config):

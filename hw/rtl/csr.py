@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+
 from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import ISA_VERSION, Config
-from ..regs import MAGIC, registers
+from ..regs import MAGIC, Command, Status, registers
 from ..units import counters, units
 from .axi import OKAY, AxiLite
 from .layouts import INDEX_BITS
@@ -22,7 +25,13 @@ def counters_layout(cfg: Config) -> data.StructLayout:
 class Counters(wiring.Component):
     """Cycles while `running`, and per unit the cycles and amounts of its activity; all zero after `clear`.
 
-    Members: an activity per unit, by its name, `running`, `clear`, `values`. Latency 2.
+    Members:
+        load, compute, store: in, the activity of each unit, by its name
+        running: in, a run is on
+        clear: in, set all to zero
+        values: out, the counters by register name
+
+    Latency 2.
     """
 
     def __init__(self, cfg: Config):
@@ -56,10 +65,16 @@ class Counters(wiring.Component):
 class Csr(wiring.Component):
     """Registers that the host reads and writes.
 
-    Members: `axil`; `start` and `reset` (one cycle each, from CONTROL), `addr`, `count`, `watchdog` as written;
-    `running`, `done`, `fault`, `counters` as read.
-    Latency `RESPONSE_LATENCY`; one access per `ACCESS_INTERVAL` cycles. Addresses that are no register read as
-    0 and ignore writes; so do, while `running`, those that tell where the program is.
+    Members:
+        axil: in, the host's accesses
+        start, reset: out, bits of CONTROL that were written; for one cycle
+        addr, count, watchdog: out, registers as they were written
+        running, done: in, bits of CONTROL to read
+        fault: in, for ERROR and ERROR_INSN
+        counters: in, registers to read
+
+    Latency `RESPONSE_LATENCY`; one access per `ACCESS_INTERVAL` cycles. Addresses without a register read as 0
+    and ignore writes; the registers that say where the program stands ignore writes while `running`.
     """
 
     def __init__(self, cfg: Config):
@@ -107,7 +122,8 @@ class Csr(wiring.Component):
                         with m.If(axil.wstrb[k // 8]):
                             m.d.sync += target[k : k + 8].eq(axil.wdata[k : k + 8])
             with m.Case(offsets["CONTROL"]), m.If(axil.wstrb[0]):
-                m.d.sync += [self.start.eq(axil.wdata[0]), self.reset.eq(axil.wdata[1])]
+                for flag, target in ((Command.START, self.start), (Command.RESET, self.reset)):
+                    m.d.sync += target.eq((axil.wdata & flag.value).any())
         with m.If(read):
             m.d.sync += axil.rdata.eq(0)
             with m.Switch(axil.araddr[2:]):
@@ -126,12 +142,12 @@ class Csr(wiring.Component):
 
     def _read(self) -> dict:
         mark = self.cfg.fingerprint
-        failed = self.fault.code != 0
+        status = ((Status.RUNNING, self.running), (Status.DONE, self.done), (Status.ERROR, self.fault.code != 0))
         return {
             "VERSION": MAGIC << 16 | ISA_VERSION,
             "FINGERPRINT_LO": mark & 0xFFFFFFFF,
             "FINGERPRINT_HI": mark >> 32,
-            "CONTROL": self.running | Mux(self.done, 2, 0) | Mux(failed, 4, 0),
+            "CONTROL": functools.reduce(operator.or_, (Mux(bit, flag.value, 0) for flag, bit in status)),
             **self._written(),
             "ERROR": self.fault.code,
             "ERROR_INSN": self.fault.index,

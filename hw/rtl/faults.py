@@ -22,5 +22,5 @@ def keep_first(m: Module, fault: PureInterface, *events: Event) -> None:
 
 
 def fault_of(fault: PureInterface) -> Event:
-    """What `fault` of a part of a block tells, for `keep_first`."""
+    """The `fault` of a part of a block as an event for `keep_first`."""
     return fault.code != Error.NONE, fault.code, fault.index

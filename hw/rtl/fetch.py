@@ -20,10 +20,20 @@ INSN_BITS = 128
 class Fetch(wiring.Component):
     """Reads `count` instructions from byte address `addr` on and hands them out in order.
 
-    Members: `start` (one cycle; `addr`, a multiple of 16, and `count` hold from then on), `req` and `beats` the read
-    port, the command queues by the names of their units, `halt`, `idle` (all were handed out), `progress`,
-    `fault`: UNDECODABLE for an instruction that no unit executes, for FINISH elsewhere than at the end and a program
-    without it, READ_RESPONSE, RANGE for an address between instructions. After a fault nothing is handed out.
+    Members:
+        start: in, begin; for one cycle
+        addr: in, byte address of the program, a multiple of 16; stays the same after `start`
+        count: in, number of its instructions; stays the same after `start`
+        req: out, requests to the read port
+        beats: in, their data
+        load, compute, store: out, the command queue of each unit, by its name
+        halt: in, hand out nothing more
+        idle: out, all instructions were handed out
+        progress: out, one was handed out
+        fault: out, the first error; after it nothing is handed out
+
+    Errors: UNDECODABLE for an instruction that no unit executes, for FINISH that is not the last instruction, and for a
+    last one that is not FINISH; READ_RESPONSE; RANGE for an address between instructions.
     Latency `FETCH_LATENCY` after the last beat; interval one instruction per 128 bits of data, at most one per cycle.
     Back-pressure: a full queue stops all that follows in the program.
     """
@@ -129,7 +139,7 @@ class Fetch(wiring.Component):
 
 
 def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
-    """Whether `word`, the last of its program if `final`, cannot be executed; and its queue."""
+    """(`word`, the last of its program if `final`, cannot be executed; its queue)."""
     flags, load = (data.View(insn_layout(cfg, name), word) for name in ("FINISH", "LOAD"))
     every = queues(cfg)
     bad, queue = Signal(init=1), Signal(range(len(every)), init=Queue.COMPUTE)
@@ -152,7 +162,7 @@ def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
 
 
 def _refused(cfg: Config, row: Instruction, word) -> Value:
-    """Whether `word`, an instruction of `row`, cannot be executed all the same."""
+    """1 where `word`, an instruction of `row`, has fields with which it cannot be executed."""
     load, gemm, alu = (data.View(insn_layout(cfg, name), word) for name in ("LOAD", "GEMM", "ALU"))
     reasons = [load[flag] for flag in absent_flags(cfg, row.queue)]
     if row.empty:

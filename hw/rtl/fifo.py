@@ -11,7 +11,11 @@ from amaranth.lib.wiring import In, Out
 class Fifo(wiring.Component):
     """Keeps `depth` words and one more in the output register, in order.
 
-    Members: `i`, `o` streams of `shape`, `level` (words inside).
+    Members:
+        i: in, words of `shape`
+        o: out, the same words
+        level: out, number of words inside
+
     Latency `FIFO_LATENCY`, one word per cycle. Back-pressure: `i.ready` falls when the memory is full. Both ends are
     registered; the memory is read without a clock, which suits LUT RAM.
     """

@@ -6,14 +6,14 @@ from amaranth.hdl import signed, unsigned
 from amaranth.lib import data
 
 from ..config import Config
-from ..isa import FLAGS, Format, Isa
+from ..isa import Format, Isa
 from ..units import units
 
 INDEX_BITS = 32  # position of an instruction in its program
 
 
 def format_layout(fmt: Format) -> data.FlexibleLayout:
-    """The fields of `fmt` at their places in its word."""
+    """The fields of `fmt` at their positions in its word."""
     return data.FlexibleLayout(
         fmt.width,
         {f.name: data.Field(signed(f.bits) if f.signed else unsigned(f.bits), f.lo) for f in fmt.fields.values()},
@@ -31,23 +31,18 @@ def uop_layout(cfg: Config) -> data.FlexibleLayout:
 
 
 def command_layout() -> data.StructLayout:
-    """What a command queue holds: the instruction word and its position in the program."""
+    """An entry of a command queue: the instruction word and its position in the program."""
     return data.StructLayout({"insn": 128, "index": INDEX_BITS})
 
 
 def watch_layout(cfg: Config) -> data.StructLayout:
-    """What happens to the instructions of a program in one cycle, for whoever watches them (sim/rtl/watch.py).
+    """Events of a program's instructions in one cycle, for whoever watches them (sim/rtl/watch.py).
 
-    `start`: fetching starts; of each unit, whether it takes one from its queue, and whether its oldest one is over;
-    `product`: an issue of GEMM or DWGEMM goes on.
+    `start`: fetching starts; `<unit>_taken`: the unit takes one from its queue; `<unit>_ended`: its oldest one ends;
+    `product`: an issue of GEMM or DWGEMM leaves the sequencer.
     """
     events = (f"{unit.name}_{what}" for unit in units(cfg) for what in ("taken", "ended"))
     return data.StructLayout({"start": 1, **dict.fromkeys(events, 1), "product": 1})
-
-
-def flags_layout() -> data.StructLayout:
-    """The four token flags, in the order of their bits 6:3 in every instruction."""
-    return data.StructLayout(dict.fromkeys(FLAGS, 1))
 
 
 def push_layout() -> data.StructLayout:

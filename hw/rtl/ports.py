@@ -51,8 +51,10 @@ def group_bits(cfg: Config) -> int:
 class SramWrite(wiring.Signature):
     """Write port of the scratchpad of `mem`, taken in every cycle.
 
-    `en` has one bit per lane (`lane_bits`), `addr` is the entry. `data` is `word_bits` wide and repeats over the entry:
-    lane k is written with lane k mod (word / lane) of `data`. All zero `en` writes nothing.
+    Members:
+        en: out, one bit per lane (`lane_bits`); all zero writes nothing
+        addr: out, the entry
+        data: out, `word_bits` that repeat over the entry: lane k is written with lane k mod (word / lane) of them
     """
 
     def __init__(self, cfg: Config, mem: Mem):
@@ -66,7 +68,13 @@ class SramWrite(wiring.Signature):
 
 
 class SramRead(wiring.Signature):
-    """Read port of the scratchpad of `mem`: `data` is the entry `addr` of the cycle before, held while `en` is low."""
+    """Read port of the scratchpad of `mem`.
+
+    Members:
+        en: out, read
+        addr: out, the entry
+        data: in, the entry that was read last
+    """
 
     def __init__(self, cfg: Config, mem: Mem):
         super().__init__(
@@ -75,9 +83,13 @@ class SramRead(wiring.Signature):
 
 
 class StoreRead(wiring.Signature):
-    """STORE's read port of the accumulators: `data` is the entry of the last cycle in which `en` and `ready` were high.
+    """STORE's read port of the accumulators.
 
-    `ready` does not depend on `en`, but on `addr`: it is low where GEMM or ALU read the same bank.
+    Members:
+        en: out, read
+        ready: in, the bank of `addr` is free: neither GEMM nor ALU reads it; does not depend on `en`
+        addr: out, the entry
+        data: in, the entry of the last cycle in which `en` and `ready` were high
     """
 
     def __init__(self, cfg: Config):
@@ -92,10 +104,15 @@ class StoreRead(wiring.Signature):
 
 
 class Products(wiring.Signature):
-    """ALU's use of the multipliers: in every cycle with `en` the lanes of `group` of the entry `a` enter.
+    """ALU's use of the multipliers: in every cycle with `en` one group of lanes enters.
 
-    They are multiplied with those of the entry `b`, or with `rescale` scaled by the parameters of PAR entry `par`. `o`
-    are the results of the group that entered a fixed number of cycles before, low 32 bits of each lane.
+    Members:
+        en: out, lanes enter
+        group: out, their group
+        rescale: out, scale `a` by parameters; else multiply it with `b`
+        par: out, PAR entry of the parameters
+        a, b: out, entries
+        o: in, results of the group that entered a fixed number of cycles before, low 32 bits of each lane
     """
 
     def __init__(self, cfg: Config):
@@ -113,9 +130,16 @@ class Products(wiring.Signature):
 
 
 class Requantise(wiring.Signature):
-    """STORE's use of the multipliers: the lanes of `group` of the entry `a` enter in a cycle with `en` and `ready`.
+    """STORE's use of the multipliers: in a cycle with `en` and `ready` one group of lanes enters.
 
-    `o` are the int8 results under the parameters of PAR entry `par`, in the order of entry, valid with `o_en`.
+    Members:
+        en: out, lanes wait to enter
+        ready: in, they may
+        group: out, their group
+        par: out, PAR entry of their parameters
+        a: out, their entry
+        o_en: in, results leave, in the order in which lanes entered
+        o: in, int8 results
     """
 
     def __init__(self, cfg: Config):
@@ -135,7 +159,9 @@ class Requantise(wiring.Signature):
 class Token(wiring.Signature):
     """One end of a token channel: a token passes in each cycle in which `valid` and `ready` are high.
 
-    The giver holds `valid` until `ready`; a taker may look at `valid` before it decides on `ready`.
+    Members:
+        valid: out, a token is offered; stays high until `ready`
+        ready: in, it is taken; may depend on `valid`
     """
 
     def __init__(self):
@@ -145,8 +171,8 @@ class Token(wiring.Signature):
 def command_signature() -> stream.Signature:
     """Instructions from a command queue.
 
-    The unit looks at the first one while it waits for its tokens, and takes it (`ready`) when it takes those: what
-    the queue shows is then what the unit is stuck at.
+    The unit looks at the first one while it waits for its tokens, and takes it (`ready`) when it takes those: so a unit
+    that is stuck shows its instruction at the head of its queue.
     """
     return stream.Signature(command_layout())
 
@@ -157,7 +183,7 @@ def move_signature() -> stream.Signature:
 
 
 def push_signature() -> stream.Signature:
-    """Executed instructions in order: what they do is in memory, and these tokens are due."""
+    """Executed instructions in order: their results are in memory, and these tokens are due."""
     return stream.Signature(push_layout())
 
 
@@ -173,18 +199,28 @@ def beat_signature(cfg: Config) -> stream.Signature:
 
 
 class Fault(wiring.Signature):
-    """The first error of a block: `code` (a hw.regs.Error, 0 for none) and the instruction's `index`; both stay."""
+    """The first error of a block, which stays.
+
+    Members:
+        code: out, a `hw.regs.Error`, 0 for none
+        index: out, position of its instruction in the program
+    """
 
     def __init__(self):
         super().__init__({"code": Out(4), "index": Out(INDEX_BITS)})
 
 
 class Activity(wiring.Signature):
-    """What a unit does in this cycle, for the counters, the watchdog and the trace.
+    """A unit's activity in this cycle, for the counters, the watchdog and the trace.
 
-    `busy`: an instruction executes; `token_wait`: the next one waits for a token; `memory_wait`: execution waits for
-    the bus; `insn`: one instruction was taken; `ended`: the oldest of those taken is over, its results in memory and
-    its tokens given; `bytes`: so many bytes were moved; `progress`: anything advanced.
+    Members:
+        busy: out, an instruction executes
+        token_wait: out, the next instruction waits for a token
+        memory_wait: out, execution waits for the bus
+        insn: out, an instruction was taken
+        ended: out, the oldest of those taken has ended: its results are in memory and its tokens given
+        bytes: out, bytes that were moved
+        progress: out, anything advanced
     """
 
     def __init__(self):
@@ -195,6 +231,10 @@ class Activity(wiring.Signature):
 def unit_members() -> dict:
     """Members that every unit has besides its own, for `wiring.Component`.
 
-    `halt`: an error happened, take no further instruction and request no further burst; `idle`: nothing is in flight.
+    Members:
+        halt: in, an error happened: take no further instruction, request no further burst
+        idle: out, nothing is in flight
+        activity: out, for counters and watchdog
+        fault: out, the first error
     """
     return {"halt": In(1), "idle": Out(1), "activity": Out(Activity()), "fault": Out(Fault())}

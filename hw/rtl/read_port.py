@@ -15,10 +15,16 @@ from .splitter import Splitter, burst_layout
 
 
 class ReadPort(wiring.Component):
-    """Splits requests into bursts at 16-beat boundaries, takes turns between clients at every burst.
+    """Reads in bursts for several clients, which are served in rotation, one burst at a time.
 
-    Members: `req[k]` and `beats[k]` for each client k, `axi`, `halt` (send no further address), `idle` (nothing is
-    in flight), `progress` (an address or a beat passed).
+    Members:
+        req[k]: in, requests of client k
+        beats[k]: out, their data, in order
+        axi: out, the bus
+        halt: in, send no further address
+        idle: out, no burst is in flight
+        progress: out, an address or a beat passed
+
     Latency `REQUEST_LATENCY` for addresses, `BEAT_LATENCY` for data; one burst and one beat per cycle, `OUTSTANDING`
     bursts in flight. Back-pressure: none on the bus, because a burst is sent only when its client's buffer
     (`buffers[k]` beats) has room for it; so no client can keep another from its data.

@@ -26,7 +26,11 @@ def repeated_to(bits: int, word: Value) -> Value:
 class Scratchpad(wiring.Component):
     """`depth` entries, zero after configuration.
 
-    Members: `write`, `read`. A read in the cycle of a write to the same entry gives the old contents.
+    Members:
+        write: in, the write port
+        read: in, the read port
+
+    A read in the cycle of a write to the same entry gives the old contents.
     Latency `SCRATCHPAD_LATENCY`, one read and one write per cycle, no back-pressure.
     """
 
@@ -57,9 +61,15 @@ def channels(cfg: Config) -> int:
 
 
 class Parameters(wiring.Component):
-    """The PAR scratchpad: what a group of lanes needs of an entry in each cycle.
+    """The PAR scratchpad: it gives the parameters of one group of lanes in each cycle.
 
-    Members: `write`; `en`, `addr` (entry), `group` (of lanes); `o`, the parameters of its `channels(cfg)` channels.
+    Members:
+        write: in, the write port
+        en: in, read
+        addr: in, the entry
+        group: in, the group of lanes
+        o: out, the parameters of its `channels(cfg)` channels
+
     Latency `SCRATCHPAD_LATENCY`, one read and one write per cycle, no back-pressure. Entries are written beat by beat
     (never two beats at once), and kept in rows of as few channels as are whole beats.
     """
@@ -114,9 +124,13 @@ class EntryWrite(wiring.Signature):
 class Accumulators(wiring.Component):
     """The accumulators, in `cfg.acc_banks` banks by the top bits of the index, each with a read and a write port.
 
-    Members: `dst` and `src` are the pipeline's read ports: never both in one bank in one cycle (`bank` tells).
-    `write` is the pipeline's write port, `load` the mover's: never both in one bank in one cycle. `store` reads where
-    the pipeline does not. A read in the cycle of a write to the same entry gives the old contents.
+    Members:
+        dst, src: in, the pipeline's read ports; never both in one bank (`bank`) in one cycle
+        write: in, the pipeline's write port
+        load: in, the mover's write port; never in the bank of `write` in one cycle
+        store: in, the store unit's read port; waits where the pipeline reads
+
+    A read in the cycle of a write to the same entry gives the old contents.
     Latency `SCRATCHPAD_LATENCY`; back-pressure on `store` alone.
     """
 

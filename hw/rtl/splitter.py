@@ -51,7 +51,7 @@ class Splitter(wiring.Component):
         )
 
     def elaborate(self, platform) -> Module:
-        """What is left; `final` is known one cycle ahead, because `i.ready` depends on it."""
+        """The rest of the transfer; `final` is known one cycle ahead, because `i.ready` depends on it."""
         m, new = Module(), self.i.payload
         left = Signal(self.left.shape(), reset_less=True)
         to_boundary = Signal(range(BURST_BEATS + 1))

@@ -13,7 +13,11 @@ from .ports import Token
 class TokenChannel(wiring.Component):
     """level' = level + push - pop, 0 <= level <= token_depth.
 
-    Members: `push` takes tokens, `pop` gives them, `level` counts those inside.
+    Members:
+        push: in, tokens to keep
+        pop: out, tokens to take
+        level: out, number of tokens inside
+
     Latency `TOKEN_LATENCY`. Back-pressure: `push` waits while the channel is full, so that no token is lost; `pop`
     is valid while it is not empty.
     """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,14 +20,13 @@ from ...hw.isa import INSN_BYTES, Isa
 from ...hw.needs import need
 from ...hw.regs import MAGIC, REGISTERS, Register, registers
 from ...hw.rtl.latencies import OUTSTANDING
-from ...hw.units import counters
 from ...runtime.device import Stats
-from ...runtime.diagnosis import explain, taken
 from ...runtime.files import check_writable, sources_digest
+from ...runtime.session import Session
 from ...runtime.work import program_stats
 from ..dram import ZYNQ_HP, Dram
 from ..lru import Lru
-from ..memory import Memory, program_bytes
+from ..memory import DeviceMemory, program_bytes
 from .verilator import WAVES, build_library, cached, describe, identity
 from .watch import EVENT, Trace, decode, most_events
 
@@ -206,7 +204,7 @@ class Simulation:
             raise ProtocolError(f"the circuit broke a bus rule: {text.decode()}")
 
 
-class RtlDevice(Memory):
+class RtlDevice(DeviceMemory):
     """Memory of up to `capacity` bytes, and the circuit of `cfg` on it.
 
     `dram` are the timing and stalls of the memory, `faults` the first and last address of a range that answers with bus
@@ -240,33 +238,21 @@ class RtlDevice(Memory):
         """Execute in `image`, uint8 (n,), in place of the device's memory; its index is the address.
 
         Raises what the error register says (`runtime.diagnosis`), and `ProtocolError` where the circuit breaks a bus
-        rule or is not done in any time that the program can need: then it is powered on anew.
+        rule or is not done in any time that the program can need: then the next run powers it on again.
         """
         words = program_bytes(image, insn_address, insn_count)
+        insn = np.frombuffer(words, np.uint64).reshape(-1, 2)
         facts = self._facts.get(words, lambda: self._study(words), lambda _: insn_count)
         sim = self._open()
         try:
             sim.use(image)
             events = np.zeros(most_events(insn_count), EVENT)
             sim.watch(events)
-            sim.write("INSN_COUNT", insn_count)
-            sim.write("INSN_ADDR_LO", insn_address & 0xFFFFFFFF)
-            sim.write("INSN_ADDR_HI", insn_address >> 32)
-            sim.write("WATCHDOG", self._watchdog)
-            sim.write("CONTROL", 1)
-            if not sim.run(facts.most_cycles):
-                raise ProtocolError(f"the core is not done after {facts.most_cycles} cycles, its watchdog is silent")
-            failed = sim.read("CONTROL") & 4
-            counted = Counter({name: sim.read(name) for name in counters(self.cfg)})
+            stats = self._session(sim).run(insn, insn_address, facts.stats, lambda: _end(sim, facts.most_cycles))
         except (ProtocolError, KeyboardInterrupt):
             self.close()
             raise
-        if failed:
-            insn = np.frombuffer(words, np.uint64).reshape(-1, 2)
-            raise explain(self.cfg, insn, sim.read("ERROR"), sim.read("ERROR_INSN"), taken(self.cfg, counted))
         self._traced = words, events[: sim.watched]
-        stats = facts.stats + Stats()
-        stats.cycles, stats.counters = sim.read("CYCLES"), counted
         return stats
 
     @property
@@ -285,11 +271,14 @@ class RtlDevice(Memory):
         if not self._simulation:
             named = registers(self.cfg)
             sim = Simulation(self._library, self.dram, faults=self._faults, waves=self._waves, named=named)
-            version, low, high = (sim.read(name) for name in ("VERSION", "FINGERPRINT_LO", "FINGERPRINT_HI"))
-            if version >> 16 != MAGIC or high << 32 | low != self.cfg.fingerprint:
-                raise ProtocolError(f"the core says it is version {version:#x}, fingerprint {high:08x}{low:08x}")
+            version, found = self._session(sim).identity()
+            if version >> 16 != MAGIC or found != self.cfg.fingerprint:
+                raise ProtocolError(f"the core says it is version {version:#x}, fingerprint {found:016x}")
             self._simulation = sim
         return self._simulation
+
+    def _session(self, sim: Simulation) -> Session:
+        return Session(self.cfg, sim, watchdog=self._watchdog)
 
     def _study(self, words: bytes) -> _Facts:
         stats = program_stats(self._isa, np.frombuffer(words, np.uint64).reshape(-1, 2))
@@ -301,6 +290,13 @@ class RtlDevice(Memory):
             slow * moved + wait * (1 + len(words) // INSN_BYTES) + 4 * self.cfg.lanes * stats.uops + 4 * self._watchdog
         )
         return _Facts(stats, cycles)
+
+
+def _end(sim: Simulation, most: int) -> int:
+    """CONTROL when the core is done. Raises `ProtocolError` where it is not after `most` cycles."""
+    if not sim.run(most):
+        raise ProtocolError(f"the core is not done after {most} cycles, its watchdog is silent")
+    return sim.read("CONTROL")
 
 
 def _kind_of_waves(path: str | Path | None) -> str:

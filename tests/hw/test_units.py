@@ -10,7 +10,7 @@ import json
 import numpy as np
 import pytest
 
-from tilewright.boards.pynq_z1.driver import PynqDevice
+from tilewright.boards.pynq_z1.driver import NamedRegisters, PynqDevice
 from tilewright.hw import units as declared
 from tilewright.hw.config import ISA_VERSION, PRESETS, Config
 from tilewright.hw.errors import ConfigError, DeadlockError, ProgramError, TokenError
@@ -32,6 +32,7 @@ from tilewright.hw.units import (
 from tilewright.runtime.access import Access
 from tilewright.runtime.diagnosis import taken, waiting
 from tilewright.runtime.program import Program
+from tilewright.runtime.session import Session
 from tilewright.runtime.tokens import Row, insert_tokens
 from tilewright.runtime.verify import verify
 from tilewright.sim.model import machine
@@ -327,7 +328,7 @@ def expected_counts(cfg):
 
 def test_driver(two):
     device = PynqDevice(two, pynq=Pynq())
-    device._registers = Registers(two)
+    device._session = Session(two, NamedRegisters(two, Registers(two)), watchdog=1)
     launch = Program(two).finish()
     address = device.allocate(launch.insn.nbytes, 16)
     device.write(address, launch.insn.view(np.uint8).reshape(-1))

@@ -17,14 +17,19 @@ OP_BITS = 3
 
 
 def multiplies(op: Value) -> Value:
-    """Whether operation `op` needs the multipliers."""
+    """1 where operation `op` needs the multipliers."""
     return op.matches(*(row.op for row in OPERATIONS.values() if row.multiplies))
 
 
 class Alu(wiring.Component):
     """The operations without multipliers; combinational.
 
-    Members: `op` (an `AluOp` that does not multiply), `a`, `b` (entries), `o`. SHR shifts right with the sign, a
+    Members:
+        op: in, an `AluOp` that does not multiply
+        a, b: in, entries
+        o: out, the entry of results
+
+    SHR shifts right with the sign, a
     negative amount to the left: from 31 on only the sign is left, from -32 on nothing.
     """
 
@@ -64,7 +69,10 @@ _LANES: dict[AluOp, Callable[[Value, Value], Value]] = {
 class Multiplier(wiring.Component):
     """Low halves of 32 x 32 bit products, `multipliers(cfg)` lanes in each cycle: MUL where there is no RESCALE.
 
-    Members: `alu` (`Products`, never with `rescale`). Latency `MULTIPLIER_LATENCY`, interval 1, no back-pressure. Each
+    Members:
+        alu: in, operands of ALU, never with `rescale`
+
+    Latency `MULTIPLIER_LATENCY`, interval 1, no back-pressure. Each
     lane has three 16 x 16 bit multipliers: the product of the high halves is beyond bit 32.
     """
 

@@ -22,15 +22,20 @@ def sum_bits(cfg: Config) -> int:
 
 
 def packs(cfg: Config) -> bool:
-    """Whether pairs of products share a multiplier."""
+    """True where pairs of products share a multiplier."""
     return cfg.dsp_packing and cfg.block_out > 1
 
 
 class Dot(wiring.Component):
     """Dot products of one input entry with one weight entry in each cycle.
 
-    Members: `en` (operands stand at `inp` and `wgt`), `inp`, `wgt` (entries of the scratchpads), `rows` and `row` (one
-    row, element by element; where DWGEMM exists), `sums`.
+    Members:
+        en: in, operands stand at `inp` and `wgt`
+        inp, wgt: in, entries of the scratchpads
+        rows: in, multiply element by element with one row of `wgt`; where DWGEMM exists
+        row: in, its number
+        sums: out, one for each lane
+
     Latency `array_latency(cfg)`, interval 1, no back-pressure; stages without operands keep their contents.
 
     With `cfg.dsp_packing` the products of two output channels come from one 25 x 18 bit multiplier: with

@@ -28,21 +28,32 @@ _SLOT_BITS = (LOADS_IN_FLIGHT - 1).bit_length()
 class Interlock(wiring.Component):
     """Keeps loads and jobs apart that touch the same memory, in the order in which they were dispatched.
 
-    Members: `load` (a load is dispatched, and is `move`; only with `room`), `written` (the oldest load is in memory),
-    `hold` (the load that the mover writes next has to wait); `dispatch` (a job is dispatched, and is `insn`), `stages`
-    of the sequencer with `may_begin` and `may_issue`, `issue` (the one at its output), `passes` (it goes on), `drained`
-    (no job is in flight).
+    Members:
+        load: in, a load is dispatched; only with `room`
+        move: in, that load
+        room: out, a load can be dispatched
+        written: in, the oldest load is in memory
+        hold: out, the load that the mover writes next has to wait
+        dispatch: in, a job is dispatched
+        insn: in, that job
+        stages: in, positions of the jobs in the sequencer
+        may_begin: out, the job that waits there may begin
+        may_issue: out, the issue at its output may go on
+        issue: in, that issue
+        passes: in, it goes on
+        drained: in, no job is in flight
 
     - A job begins when the older loads of micro-ops in its range are in memory.
     - An issue goes on when the older loads into the banks of its accumulators are in memory.
     - A load of micro-ops is written when the older jobs have begun, and the one that executes, if the load changes
       micro-ops in its range, has read them all.
     - A load of accumulators is written when the older jobs have begun, the one that executes has shown not to touch
-      its banks or is over, and results on their way to its banks are written, which is known `memory_cycles` to
+      its banks or has ended, and results on their way to its banks are written, which is known `memory_cycles` to
       twice as many later, or when nothing is on its way.
 
-    Which banks a job touches shows in its first trip around the micro-ops: their indices, and those plus the steps of
-    all trips. Latency: one cycle from the last condition to `hold`; to `may_begin` and `may_issue` from `written` two.
+    The banks of a job are known after its first trip around the micro-ops: those of their indices, and of the indices
+    plus the steps of all trips.
+    Latency: one cycle from the last condition to `hold`; to `may_begin` and `may_issue` from `written` two.
     """
 
     def __init__(self, cfg: Config):
@@ -66,9 +77,9 @@ class Interlock(wiring.Component):
         )
 
     def elaborate(self, platform) -> Module:
-        """The loads in flight, which jobs are older, and what follows for both."""
+        """The loads in flight, the jobs that are older, and what follows for both."""
         m, stages = Module(), self.stages
-        newest, oldest = Signal(_SLOT_BITS), Signal(_SLOT_BITS)  # where the next load goes, the next to be written is
+        newest, oldest = Signal(_SLOT_BITS), Signal(_SLOT_BITS)  # slots of the next load and of the next to be written
         valid, uops, free = (Signal(LOADS_IN_FLIGHT, name=name) for name in ("valid", "uops", "free"))
         taken, done = Signal(LOADS_IN_FLIGHT), Signal(LOADS_IN_FLIGHT)
         m.d.comb += [
@@ -88,7 +99,7 @@ class Interlock(wiring.Component):
         recent = self._recent(m)
         for k in range(LOADS_IN_FLIGHT):
             begun = ~(older["occupied"][k] & stages.occupied)
-            over = ~(older["running"][k] & stages.running & Mux(uops[k], reads[k], (touched & banks[k]).any()))
+            shown = ~(older["running"][k] & stages.running & Mux(uops[k], reads[k], (touched & banks[k]).any()))
             left = ~(
                 (older["reading"][k] & stages.reading & stages.read_last)
                 | (older["issuing"][k] & stages.issuing & stages.issue_last)
@@ -96,13 +107,13 @@ class Interlock(wiring.Component):
             )
             with m.If(taken[k]):
                 m.d.sync += free[k].eq(0)
-            with m.Elif(valid[k] & begun & over & (uops[k] | left)):
+            with m.Elif(valid[k] & begun & shown & (uops[k] | left)):
                 m.d.sync += free[k].eq(1)
         self._issues(m, valid & ~uops, older, banks)
         return m
 
     def _older(self, m: Module, taken: Value) -> dict[str, Signal]:
-        """Of each place of a job, whether the job there is older than each load."""
+        """By position of a job: one bit per load, set where the job there is older than the load."""
         stages, names = self.stages, ("occupied", "running", "reading", "issuing")
         older = {name: Signal(LOADS_IN_FLIGHT, name=f"older_{name}") for name in names}
         moves = (self.dispatch, stages.begin, stages.advance, stages.step)
@@ -111,7 +122,7 @@ class Interlock(wiring.Component):
         return older
 
     def _uops(self, m: Module, taken: Value, valid: Value) -> Value:
-        """Makes `may_begin`; returns of each load whether it writes micro-ops in the range of the executing job."""
+        """Makes `may_begin`; returns one bit per load, set where it writes micro-ops in the executing job's range."""
         job, new = (data.View(insn_layout(self.cfg, "GEMM"), insn) for insn in (self.stages.job, self.insn))
         begin, end = Signal.like(job.uop_bgn, name="begin"), Signal.like(job.uop_end, name="end")
         waits, wanted, reads = Signal(LOADS_IN_FLIGHT), Signal(LOADS_IN_FLIGHT), Signal(LOADS_IN_FLIGHT)
@@ -181,7 +192,7 @@ class Interlock(wiring.Component):
         return Mux(shown & ready, touched, 3)
 
     def _spans(self, m: Module) -> tuple[list[Signal], Value]:
-        """How far the executing job's trips take `dst` and `src`, one product per cycle; whether that is done."""
+        """Distances that the executing job's trips take `dst` and `src`, one product per cycle; 1 when known."""
         bits = address_bits(self.cfg, Mem.ACC)
         gemm, alu = (data.View(insn_layout(self.cfg, name), self.stages.job) for name in ("GEMM", "ALU"))
         spans = [Signal(bits + 1, name=f"{name}_span") for name in ("dst", "src")]
@@ -225,8 +236,8 @@ class Interlock(wiring.Component):
         """Makes `may_issue`, from the banks that older loads write."""
         pending = Signal(self.cfg.acc_banks)
 
-        def of(place: str) -> Value:
-            return _any(Mux(valid[k] & ~older[place][k], banks[k], 0) for k in range(LOADS_IN_FLIGHT))
+        def of(position: str) -> Value:
+            return _any(Mux(valid[k] & ~older[position][k], banks[k], 0) for k in range(LOADS_IN_FLIGHT))
 
         m.d.sync += pending.eq(Mux(self.stages.step, of("reading"), of("issuing")))
         m.d.comb += self.may_issue.eq(self.issue.bubble | ~(pending & self._issued()).any())

@@ -26,7 +26,7 @@ _LIVE = data.StructLayout(
 
 
 class _Stage(NamedTuple):
-    """One slot of the pipeline: what happens in it, and with which operands."""
+    """One stage of the pipeline: its events, and the issue with its operands."""
 
     live: data.View
     slot: data.View
@@ -35,21 +35,27 @@ class _Stage(NamedTuple):
 class Execute(wiring.Component):
     """Executes issues in order, each on the accumulators as the one before left them.
 
-    Members: `issues`, `inp`, `wgt` (scratchpad read ports), `dst`, `src`, `write` (the accumulators' ports),
-    `multiplier`, `retire` (an instruction, the oldest one, has ended with the write before).
+    Members:
+        issues: in, issues of the sequencer
+        inp, wgt: out, read ports of the scratchpads
+        dst, src: out, read ports of the accumulators
+        write: out, write port of the accumulators
+        multiplier: out, use of the multipliers
+        retire: out, the oldest instruction has ended with the write before
+
     Latency `issue_latency(cfg)`. Interval 1, `issue_interval(cfg, multiply=True)` for MUL and RESCALE, and one more for
     an ALU issue whose two accumulators are in one bank: `issues.ready` falls meanwhile. Nothing waits behind that.
-    MUL and RESCALE have results later than others: an issue behind them that is no such, or that reads or writes one of
-    their accumulators, waits `multiply_interval(cfg)` cycles.
+    The results of MUL and RESCALE come later than others: behind them an issue of another kind, or one that reads or
+    writes their accumulators, waits `multiply_interval(cfg)` cycles.
 
     Stages behind the issue at the input: the operands of GEMM are read, multiplied and added up
     (hw/rtl/compute/gemm.py); the accumulators are read so late that they arrive together with the sums:
 
         address | choose | execute | result (write)
 
-    A result is used by the issue right behind it in `execute`; by the next two, whose reads come before the write, in
-    `choose`: one takes it from the result register, one from a copy of that; later issues read it from memory. Which
-    addresses are equal is found at `address`.
+    The issue right behind takes a result in `execute`. The next two, which read before the write, take it in `choose`:
+    one from the result register, one from a copy of that. Later issues read it from memory.
+    Addresses are compared at `address`.
     """
 
     def __init__(self, cfg: Config):
@@ -120,7 +126,7 @@ class Execute(wiring.Component):
         return stage
 
     def _order(self, m: Module, issue, multiply: Value) -> Value:
-        """Whether the issue at the input may go, after those that `multiply`.
+        """1 when the issue at the input may go, after those that `multiply`.
 
         It may when all results are written, or when it multiplies, too, the last one's operands have entered, and none
         of the latest ones writes an accumulator that it reads or writes. That is found one cycle ahead, so that no
@@ -156,8 +162,8 @@ class Execute(wiring.Component):
         """Read and choose the operands."""
         cfg = self.cfg
         entry = cfg.acc_entry_bits
+        # the result of the latest issue, and the one that stood there a cycle ago
         result, older = (Signal(entry, name=name, reset_less=True) for name in ("result", "older"))
-        # of the latest issue; of the one before the latest write
         written, writing = Signal(), Signal.like(address.slot.dst)  # the result is being written
         read_src = Signal()
         m.d.comb += [
@@ -240,8 +246,8 @@ class Execute(wiring.Component):
 
 
 def _matches(m: Module, latest: tuple, addr: Value, wanted: Value, name: str) -> tuple[Signal, ...]:
-    """Whether the writers `latest` (enable, address), the next to execute first, write what is read at `addr`; one
-    cycle later, when it is chosen."""
+    """One bit for each of the writers `latest` (enable, address), the next to execute first: it writes what is read at
+    `addr`. They are valid one cycle later, when the operand is chosen."""
     matches = tuple(Signal(name=f"{name}_match_{k + 1}") for k in range(len(latest)))
     for match, (en, dst) in zip(matches, latest):
         m.d.sync += match.eq(wanted & en & (dst == addr))
@@ -249,5 +255,5 @@ def _matches(m: Module, latest: tuple, addr: Value, wanted: Value, name: str) ->
 
 
 def _choose(match: tuple[Signal, ...], memory: Value, result: Value, older: Value) -> Value:
-    """The newest value but for one that is still to come."""
+    """The newest value, but for one that is still to come."""
     return Mux(match[1], result, Mux(match[2], older, memory))

@@ -25,13 +25,17 @@ from ..layouts import format_layout
 from ..ports import Products, Requantise, SramWrite
 from ..scratchpad import Parameters, channels
 
-_ENOUGH = 10  # bits of r that tell, with any zero point, on which side of int8 it is
+_ENOUGH = 10  # bits of r that show, with any zero point, on which side of int8 it is
 
 
 class Rescale(wiring.Component):
     """`multipliers(cfg)` lanes, each with four 16 x 16 bit multipliers; one group of lanes enters per cycle.
 
-    Members: `alu` (`Products`), `ppu` (`Requantise`), `write` (the PAR scratchpad).
+    Members:
+        alu: in, operands of ALU
+        ppu: in, entries of the post-processing unit; waits while `alu` is used
+        write: in, write port of the parameters
+
     Latency `RESCALE_LATENCY` for `alu`, `REQUANTISE_LATENCY` for `ppu`; interval 1. Back-pressure: none on `alu`, whose
     pipeline cannot wait; `ppu` enters in the cycles that `alu` leaves. ALU never waits for STORE but for tokens, so
     neither can keep the other for ever.
@@ -42,7 +46,7 @@ class Rescale(wiring.Component):
         super().__init__({"alu": In(Products(cfg)), "ppu": In(Requantise(cfg)), "write": In(SramWrite(cfg, Mem.PAR))})
 
     def elaborate(self, platform) -> Module:
-        """Who enters; then all lanes alike."""
+        """The choice between ALU and post-processing unit; then all lanes alike."""
         m, cfg, alu, ppu = Module(), self.cfg, self.alu, self.ppu
         m.submodules.parameters = parameters = Parameters(cfg)
         wiring.connect(m, wiring.flipped(self.write), parameters.write)

@@ -17,16 +17,28 @@ from ..faults import keep_first
 from ..layouts import INDEX_BITS, command_layout, insn_layout, uop_layout
 from ..ports import Fault, SramRead, address_bits, command_signature
 
-_PLACE = data.StructLayout({"last": 1, "first": 1, "ends": 1})  # in the loops: see `Stages`
+_POSITION = data.StructLayout({"last": 1, "first": 1, "ends": 1})  # in the loops: see `Stages`
 
 
 class Stages(wiring.Signature):
-    """Where the jobs of a sequencer are, for hw/rtl/compute/interlock.py.
+    """Positions of the jobs in a sequencer, for hw/rtl/compute/interlock.py.
 
-    A job waits (`occupied`: one does), begins (`begin`, and `job` is it), executes (`running`), and its issues go on
-    (`advance`) to the place where their micro-op is read (`reading`), from there (`step`) to the output (`issuing`).
-    `read_last`, `issue_last`: the issue there is its job's last; `issue_first`, `issue_ends`: that at the output is in
-    the first trip of its job, is the last of a trip.
+    A job waits, begins, executes; its issues advance to the stage that reads their micro-op, and from there they step
+    to the output.
+
+    Members:
+        occupied: out, a job waits
+        job: out, that job
+        begin: out, it begins
+        running: out, a job executes
+        advance: out, its next issue goes on to the reading stage
+        reading: out, an issue is there
+        read_last: out, it is the last of its job
+        step: out, it goes on to the output
+        issuing: out, an issue is at the output
+        issue_last: out, it is the last of its job
+        issue_first: out, it is in the first trip of its job
+        issue_ends: out, it is the last of a trip
     """
 
     def __init__(self):
@@ -47,35 +59,40 @@ def row_bits(cfg: Config) -> int:
 
 
 def elementwise(op: Value) -> Value:
-    """Whether the instructions of opcode `op` have the fields of ALU."""
+    """1 where the instructions of opcode `op` have the fields of ALU."""
     return op.matches(*ops_of("ALU"))
 
 
-def _deed() -> dict:
+def _operation() -> dict:
     return {"bubble": 1, "dot": 1, "rows": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16}
 
 
 def issue_layout(cfg: Config) -> data.StructLayout:
-    """An issue, or with `bubble` the place of a job that issues nothing.
+    """An issue; with `bubble` none, in the slot of a job that issues nothing.
 
     With `dot` acc[dst] += dot(inp[src], wgt[wgt]), with `rows` beside it acc[dst] += inp[src] * row[wgt] element by
     element, else acc[dst] = op(acc[dst], b), where b is acc[src] with `tensor` and `imm` without. `clear` takes 0 for
     acc[dst], so that overwrite is 0 + dot and reset 0 + imm, which is 0 then.
     `last` marks the end of the job.
     """
-    return data.StructLayout({**index_bits(cfg), **_deed(), "last": 1})
+    return data.StructLayout({**index_bits(cfg), **_operation(), "last": 1})
 
 
 class Sequencer(wiring.Component):
     """Two nested loops around a range of micro-ops, one issue per cycle across all their ends and across instructions.
 
-    Members: `jobs` (GEMM, DWGEMM and ALU instructions as a command queue holds them), `uop` (read port of the
-    micro-ops), `o` (issues), `halt` (cut everything short), `fault` (an index beyond its scratchpad; the issue is a
-    bubble then); `stages` shows where jobs are, and of those the waiting one begins only with `may_begin`, the issue at
-    the output goes on only with `may_issue`.
-    Latency `SEQUENCER_LATENCY`, interval 1, for jobs `JOB_INTERVAL` (hw/rtl/latencies.py); a job without issues counts
-    as one of a single issue.
-    Back-pressure: everything waits while `o` does; one job waits inside while another executes. Whether there is room
+    Members:
+        jobs: in, GEMM, DWGEMM and ALU instructions as a command queue holds them
+        uop: out, read port of the micro-ops
+        o: out, issues
+        halt: in, let the executing job end with its next issue
+        fault: out, an index beyond its scratchpad, whose issue becomes a bubble
+        stages: out, positions of the jobs
+        may_begin: in, the job that waits may begin
+        may_issue: in, the issue at the output may go on
+
+    Latency `SEQUENCER_LATENCY`, interval 1, for jobs `JOB_INTERVAL`; a job without issues counts as one of a single
+    issue. Back-pressure: everything waits while `o` does; one job waits inside while another executes. Whether there is room
     for a job does not depend on `o` in the same cycle, which keeps the way from the pipeline to the queue short.
     """
 
@@ -93,7 +110,7 @@ class Sequencer(wiring.Component):
                 "may_issue": In(1, init=1),
             }
         )
-        self._control = data.StructLayout({**_deed(), "index": INDEX_BITS, "wrong": 1})
+        self._control = data.StructLayout({**_operation(), "index": INDEX_BITS, "wrong": 1})
 
     def elaborate(self, platform) -> Module:
         """Waiting job, executing job, the issue whose micro-op is read, the issue at the output."""
@@ -102,13 +119,13 @@ class Sequencer(wiring.Component):
         now, running = Signal(self._control), Signal()
         read, reading = Signal(self._control), Signal()
         issuing = Signal()
-        place, read_place = Signal(_PLACE), Signal(_PLACE)
+        position, read_position = Signal(_POSITION), Signal(_POSITION)
         step, advance, load = Signal(), Signal(), Signal()
         m.d.comb += [
             self.o.valid.eq(issuing & self.may_issue),
             step.eq(~issuing | (self.may_issue & self.o.ready)),
             advance.eq(running & (~reading | step)),
-            load.eq(occupied & self.may_begin & (~running | (advance & place.last))),
+            load.eq(occupied & self.may_begin & (~running | (advance & position.last))),
             self.jobs.ready.eq(~occupied),
             stages.occupied.eq(occupied),
             stages.job.eq(waiting.insn),
@@ -116,7 +133,7 @@ class Sequencer(wiring.Component):
             stages.running.eq(running),
             stages.advance.eq(advance),
             stages.reading.eq(reading),
-            stages.read_last.eq(read_place.last),
+            stages.read_last.eq(read_position.last),
             stages.step.eq(step),
             stages.issuing.eq(issuing),
             stages.issue_last.eq(self.o.payload.last),
@@ -127,14 +144,14 @@ class Sequencer(wiring.Component):
             m.d.sync += occupied.eq(0)
         with m.If(load):
             m.d.sync += [running.eq(1), *self._decode(now, waiting)]
-        with m.Elif(advance & place.last):
+        with m.Elif(advance & position.last):
             m.d.sync += running.eq(0)
         with m.If(self.halt):
             m.d.sync += now.bubble.eq(1)
-        offsets = self._loops(m, waiting, load, advance, now.bubble, place)
+        offsets = self._loops(m, waiting, load, advance, now.bubble, position)
         read_offsets = {name: Signal.like(value, name=f"{name}_read") for name, value in offsets.items()}
         with m.If(advance):
-            m.d.sync += [read.eq(now), read_place.eq(place), reading.eq(1)]
+            m.d.sync += [read.eq(now), read_position.eq(position), reading.eq(1)]
             m.d.sync += [read_offsets[name].eq(value) for name, value in offsets.items()]
         with m.Elif(step):
             m.d.sync += reading.eq(0)
@@ -142,8 +159,8 @@ class Sequencer(wiring.Component):
             m.d.sync += issuing.eq(reading)
             with m.If(reading):
                 self._issue(m, read, read_offsets)
-                m.d.sync += self.o.payload.last.eq(read_place.last)
-                m.d.sync += [stages.issue_first.eq(read_place.first), stages.issue_ends.eq(read_place.ends)]
+                m.d.sync += self.o.payload.last.eq(read_position.last)
+                m.d.sync += [stages.issue_first.eq(read_position.first), stages.issue_ends.eq(read_position.ends)]
         return m
 
     def _decode(self, now, waiting) -> list:
@@ -174,8 +191,8 @@ class Sequencer(wiring.Component):
             now.index.eq(waiting.index),
         ]
 
-    def _loops(self, m: Module, waiting, load: Value, advance: Value, bubble: Value, place) -> dict[str, Signal]:
-        """Counters of the three loops, and the `place` in them; returns the offsets to add to the micro-op's indices.
+    def _loops(self, m: Module, waiting, load: Value, advance: Value, bubble: Value, position) -> dict[str, Signal]:
+        """Counters of the three loops and the `position` in them; returns offsets to add to the micro-op's indices.
 
         An offset has one bit more than its index, which stays once it is set: the index is beyond its scratchpad then.
         """
@@ -189,9 +206,9 @@ class Sequencer(wiring.Component):
             uop_last.eq(at == end),
             inner_last.eq(inner == 1),
             outer_last.eq(outer == 1),
-            place.last.eq(bubble | (uop_last & inner_last & outer_last)),
-            place.first.eq(first),
-            place.ends.eq(uop_last),
+            position.last.eq(bubble | (uop_last & inner_last & outer_last)),
+            position.first.eq(first),
+            position.ends.eq(uop_last),
             self.uop.en.eq(advance),
             self.uop.addr.eq(at),
         ]
@@ -236,7 +253,7 @@ class Sequencer(wiring.Component):
         )
         wrong = Signal()
         m.d.comb += wrong.eq(read.wrong | (~read.bubble & beyond))
-        m.d.sync += [issue[name].eq(getattr(read, name)) for name in _deed()]
+        m.d.sync += [issue[name].eq(getattr(read, name)) for name in _operation()]
         m.d.sync += [issue[name].eq(value) for name, value in sums.items()]
         m.d.sync += issue.bubble.eq(read.bubble | wrong)
         keep_first(m, self.fault, (wrong, Error.RANGE, read.index))

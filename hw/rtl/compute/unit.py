@@ -37,7 +37,7 @@ _IN_FLIGHT_BITS = capacity(ORDER_DEPTH).bit_length()  # of a number of instructi
 
 
 class Kind(IntEnum):
-    """What an instruction waits for before its tokens are given."""
+    """The event that an instruction waits for before its tokens are given."""
 
     NOTHING = 0
     JOB = 1
@@ -52,11 +52,18 @@ def order_layout() -> data.StructLayout:
 class Compute(wiring.Component):
     """Executes the compute queue in order: each instruction meets the memories as the one before left them.
 
-    Members: `cmd` the compute queue; its tokens `from_load`, `from_store`, `to_load`, `to_store`; `req` and `beats` the
-    read port of micro-op and accumulator loads; `inp`, `wgt` read ports of the scratchpads; `store` the accumulators as
-    STORE reads them; with extension `requant` the multipliers as the post-processing unit uses them, `requantise`, and
-    `write_par`, the PAR scratchpad; `finish` (FINISH has executed); `product` (an issue of GEMM or DWGEMM goes on); and
-    those of every unit.
+    Members, besides those of every unit (`unit_members`):
+        cmd: in, the compute queue
+        from_load, from_store: in, tokens that its instructions take
+        to_load, to_store: out, tokens that they give
+        req: out, requests of micro-op and accumulator loads to the read port
+        beats: in, their data
+        inp, wgt: out, read ports of the scratchpads
+        store: in, the store unit's read port of the accumulators
+        requantise: in, the store unit's use of the multipliers; with extension `requant`
+        write_par: in, write port of the parameters; with extension `requant`
+        finish: out, FINISH has executed
+        product: out, an issue of GEMM or DWGEMM leaves the sequencer
 
     GEMM and ALU follow each other through the sequencer and the pipeline without a gap (hw/rtl/compute/sequencer.py,
     hw/rtl/compute/pipeline.py). A load is requested at once; loads, GEMM and ALU pass each other where they touch
@@ -101,10 +108,10 @@ class Compute(wiring.Component):
             wiring.connect(m, wiring.flipped(outer), inner)
         for outer, inner in ((self.inp, execute.inp), (self.wgt, execute.wgt)):
             wiring.connect(m, wiring.flipped(outer), inner)
-        moved = mover.done.valid
-        over = _finished(m, "jobs", execute.retire, order.o.valid & order.o.ready & (order.o.payload.kind == Kind.JOB))
-        moves = _finished(m, "loads", moved, order.o.valid & order.o.ready & (order.o.payload.kind == Kind.LOAD))
-        self._tokens(m, order, over, moves)
+        moved, leaves, kind = mover.done.valid, order.o.valid & order.o.ready, order.o.payload.kind
+        jobs_ended = _finished(m, "jobs", execute.retire, leaves & (kind == Kind.JOB))
+        loads_ended = _finished(m, "loads", moved, leaves & (kind == Kind.LOAD))
+        self._tokens(m, order, jobs_ended, loads_ended)
         permitted, job, load = self._dispatch(m, sequencer, mover, interlock.room, order)
         jobs = Signal(_IN_FLIGHT_BITS)
         m.d.sync += jobs.eq(jobs + job - execute.retire)
@@ -131,7 +138,7 @@ class Compute(wiring.Component):
         return m
 
     def _memories(self, m: Module, sequencer: Sequencer, execute: Execute, mover: Mover) -> None:
-        """Micro-ops and accumulators, and who reads and writes them; the multipliers."""
+        """Micro-ops and accumulators with the blocks that read and write them; the multipliers."""
         m.submodules.uops = uops = Scratchpad(self.cfg, mem=Mem.UOP)
         m.submodules.accumulators = acc = Accumulators(self.cfg)
         wiring.connect(m, mover.write_uop, uops.write)
@@ -180,7 +187,7 @@ class Compute(wiring.Component):
         return permitted, job, load
 
     def _interlock(self, m: Module, interlock: Interlock, sequencer: Sequencer, load: Value, job: Value) -> None:
-        """What the interlock sees of commands and issues."""
+        """The interlock's view of commands and issues."""
         m.d.comb += [
             interlock.load.eq(load),
             *move_of(self.cfg, self.cmd.payload, interlock.move),
@@ -194,20 +201,20 @@ class Compute(wiring.Component):
         wiring.connect(m, sequencer.stages, interlock.stages)
 
     def _tokens(self, m: Module, order: Fifo, jobs: Value, loads: Value) -> None:
-        """The oldest instruction goes, with its tokens, when it is over and the channels have room."""
-        head, over = order.o.payload, Signal()
+        """The oldest instruction goes, with its tokens, when it has ended and the channels have room."""
+        head, ended = order.o.payload, Signal()
         room = {"prev": ~head.push.push_prev | self.to_load.ready, "next": ~head.push.push_next | self.to_store.ready}
         m.d.comb += [
-            over.eq(order.o.valid & Mux(head.kind == Kind.JOB, jobs, Mux(head.kind == Kind.LOAD, loads, 1))),
-            order.o.ready.eq(over & ((room["prev"] & room["next"]) | self.halt)),
-            self.to_load.valid.eq(over & head.push.push_prev & room["next"]),
-            self.to_store.valid.eq(over & head.push.push_next & room["prev"]),
+            ended.eq(order.o.valid & Mux(head.kind == Kind.JOB, jobs, Mux(head.kind == Kind.LOAD, loads, 1))),
+            order.o.ready.eq(ended & ((room["prev"] & room["next"]) | self.halt)),
+            self.to_load.valid.eq(ended & head.push.push_prev & room["next"]),
+            self.to_store.valid.eq(ended & head.push.push_next & room["prev"]),
             self.finish.eq(order.o.valid & order.o.ready & head.finish),
         ]
 
 
 def _finished(m: Module, name: str, one: Value, taken: Value) -> Value:
-    """Whether the oldest of the instructions that end with `one` each has ended; `taken` counts it off."""
+    """1 when the oldest of the instructions that each end with `one` has ended; `taken` counts it off."""
     ended = Signal(_IN_FLIGHT_BITS, name=f"{name}_ended")
     m.d.sync += ended.eq(ended + one - taken)
     return one | (ended != 0)

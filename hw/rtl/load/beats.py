@@ -1,4 +1,4 @@
-"""How entries of the scratchpads lie in the beats that bring them."""
+"""Layout of scratchpad entries in the beats that bring them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...config import Config
 from ...isa import Mem, entry_bytes
 from ..ports import address_bits
 
-PART_BITS = 6  # of an entry's place in a beat
+PART_BITS = 6  # of an entry's position in a beat
 
 
 def loaded_as(cfg: Config, mems: tuple[Mem, ...]) -> tuple[Mem, ...]:
@@ -17,7 +17,7 @@ def loaded_as(cfg: Config, mems: tuple[Mem, ...]) -> tuple[Mem, ...]:
 
 
 def loads_int8(cfg: Config) -> bool:
-    """Whether ACC8 exists: its entries are as long as outputs, so it needs outputs of one byte."""
+    """True where ACC8 exists: its entries are as long as outputs, so it needs outputs of one byte."""
     return "acc8" in cfg.extensions and cfg.out_bits == 8
 
 

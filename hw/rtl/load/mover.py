@@ -40,10 +40,19 @@ class Mover(wiring.Component):
     W = x_pad_0 + x_size + x_pad_1, H = y_pad_0 + y_size + y_pad_1; micro-ops are one row, and neither they nor PAR have
     pads. ACC8 widens int8. Nothing is moved where x_size is 0.
 
-    Members: `cmd` commands, `req` and `beats` the read port, `write_<mem>` one per scratchpad of `mems`, `done` the
-    tokens of executed commands in order, `hold` (write nothing now), `idle`, `fault` (bus error or entry beyond the
-    scratchpad), `bytes` moved in this cycle, `memory_wait` (the next entry is due and its data are not here),
-    `progress` (something was written).
+    Members:
+        cmd: in, LOADs whose tokens are already taken
+        req: out, requests to the read port
+        beats: in, their data
+        write_<mem>: out, write port of each scratchpad of `mems`
+        done: out, executed commands in order, with the tokens that they give
+        hold: in, write nothing now
+        idle: out, nothing is inside
+        fault: out, a bus error or an entry beyond its scratchpad
+        bytes: out, bytes that were moved in this cycle
+        memory_wait: out, the next entry is due and its data are not here
+        progress: out, something was written
+
     Latency: `PLAN_LATENCY` to the request, `WRITE_LATENCY` from beat to scratchpad; `done` is valid in the cycle of the
     last write. Interval: one beat, one padding entry or (entries smaller than a beat) one entry per cycle, also from
     row to row and from command to command; the requests of `TILE_DEPTH` commands run ahead.
@@ -62,7 +71,7 @@ class Mover(wiring.Component):
         m.submodules.walker = walker = Walker(self.cfg, mems=self.names)
         m.submodules.writer = writer = Writer(self.cfg, mems=self.mems)
         wiring.connect(m, wiring.flipped(self.cmd), planner.cmd)
-        # registers between the planner and the turns at the read port
+        # registers between the planner and the arbiter of the read port
         m.submodules.requests = requests = Fifo(shape=self.req.payload.shape(), depth=REQUEST_DEPTH)
         wiring.connect(m, planner.req, requests.i)
         wiring.connect(m, requests.o, wiring.flipped(self.req))

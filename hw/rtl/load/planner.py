@@ -1,4 +1,4 @@
-"""The first part of the mover: what a command asks of memory, and its tile as the walker walks it."""
+"""The first part of the mover: the requests of a command, and its tile as the walker walks it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .beats import PART_BITS, beat_shift, in_units
 
 
 def tile_layout() -> data.StructLayout:
-    """A tile as the walker walks it: last column and row, and what is not padding: first, last and one past it."""
+    """A tile as the walker walks it: last column and row; first, last and one past the last of what is not padding."""
     return data.StructLayout(
         {
             "mem": 3,
@@ -40,7 +40,13 @@ def tile_layout() -> data.StructLayout:
 class Planner(wiring.Component):
     """Turns a command into requests, one per row or one for a tile without gaps, and the walker's description.
 
-    Members: `cmd`, `req`, `tile`, `idle`. Latency `TILE_LATENCY`; one request per cycle.
+    Members:
+        cmd: in, LOADs
+        req: out, requests to the read port
+        tile: out, descriptions for the walker
+        idle: out, nothing is inside
+
+    Latency `TILE_LATENCY`; one request per cycle.
     """
 
     def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):
@@ -58,25 +64,25 @@ class Planner(wiring.Component):
         """First stage: the command; second: its sums and products, then its rows."""
         m = Module()
         taken, cmd = Signal(), Signal.like(self.cmd.payload, reset_less=True)
-        active, told = Signal(), Signal()  # second stage; its tile is in the FIFO
+        active, described = Signal(), Signal()  # second stage; its tile is in the FIFO
         rows, entries, at = Signal(16), Signal(32), Signal(34)
         tile, mem, stride = Signal(tile_layout(), reset_less=True), Signal(3), Signal(16)
-        over, load = Signal(), Signal()
+        ended, load = Signal(), Signal()
         m.d.comb += [
-            over.eq(~active | (((rows == 0) | ((rows == 1) & self.req.ready)) & (told | self.tile.ready))),
-            load.eq(taken & over),
+            ended.eq(~active | (((rows == 0) | ((rows == 1) & self.req.ready)) & (described | self.tile.ready))),
+            load.eq(taken & ended),
             self.cmd.ready.eq(~taken | load),
             self.req.valid.eq(active & (rows != 0)),
-            self.tile.valid.eq(active & ~told),
+            self.tile.valid.eq(active & ~described),
             self.tile.payload.eq(tile),
             self.idle.eq(~taken & ~active),
         ]
         with m.If(self.cmd.ready):
             m.d.sync += [taken.eq(self.cmd.valid), cmd.eq(self.cmd.payload)]
-        with m.If(over):
-            m.d.sync += [active.eq(taken), told.eq(0)]
+        with m.If(ended):
+            m.d.sync += [active.eq(taken), described.eq(0)]
         with m.Elif(self.tile.ready):
-            m.d.sync += told.eq(1)
+            m.d.sync += described.eq(1)
         with m.If(self.req.valid & self.req.ready):
             m.d.sync += [rows.eq(rows - 1), at.eq(at + stride)]
         flat = cmd.mem == Mem.UOP if Mem.UOP in self.mems else Const(0, 1)

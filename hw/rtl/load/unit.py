@@ -16,8 +16,14 @@ from .mover import Mover, move_of
 class Load(wiring.Component):
     """Executes LOAD and LOADP of INP and WGT in order, requests of the next ones ahead of the data of this one.
 
-    Members: `cmd` the load queue, `from_compute` and `to_compute` its tokens, `req` and `beats` the read port,
-    `write_inp`, `write_wgt`, and those of every unit.
+    Members, besides those of every unit (`unit_members`):
+        cmd: in, the load queue
+        from_compute: in, tokens that its instructions take
+        to_compute: out, tokens that they give
+        req: out, requests to the read port
+        beats: in, their data
+        write_inp, write_wgt: out, write ports of the scratchpads
+
     Latency and interval: the mover's; one instruction is taken per cycle. Back-pressure: an instruction waits for its
     token and for the mover; a token that cannot be given stops the writes.
     """

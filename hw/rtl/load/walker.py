@@ -34,7 +34,11 @@ def step_layout(cfg: Config) -> data.StructLayout:
 class Walker(wiring.Component):
     """Walks the entries of a tile, one per cycle, without a pause between tiles.
 
-    Members: `tile`, `step`. Latency `WALK_LATENCY`.
+    Members:
+        tile: in, descriptions of tiles
+        step: out, entries to write
+
+    Latency `WALK_LATENCY`.
     """
 
     def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):
@@ -42,14 +46,12 @@ class Walker(wiring.Component):
         super().__init__({"tile": In(stream.Signature(tile_layout())), "step": Out(stream.Signature(step_layout(cfg)))})
 
     def elaborate(self, platform):
-        """Counters of column, row, entries so far, and the place in the beat."""
+        """Counters of column, row, entries so far, and the position in the beat."""
         m = Module()
         tile, step = self.tile.payload, Signal(step_layout(self.cfg), reset_less=True)
         x, y, count = Signal(17), Signal(17), Signal(count_bits(self.cfg))
-        row_offset, column = (
-            Signal(PART_BITS),
-            Signal(PART_BITS),
-        )  # places in the beat: of the row's first entry; entries since
+        row_offset = Signal(PART_BITS)  # position in its beat of the row's first entry, less the tile's
+        column = Signal(PART_BITS)  # entries of the row so far, without padding
         advance, x_last, last, pad, part, full = Signal(), Signal(), Signal(), Signal(), Signal(PART_BITS), Signal()
         in_row = Signal()
         m.d.comb += [

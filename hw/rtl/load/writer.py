@@ -16,7 +16,7 @@ from .walker import step_layout
 
 
 def writer_members(cfg: Config, mems: tuple[Mem, ...]) -> dict:
-    """Members of a `Writer` besides what it writes, for `wiring.Component`; a mover has them too."""
+    """Members of a `Writer` besides its steps, for `wiring.Component`; a mover has them too."""
     return {
         "beats": In(beat_signature(cfg)),
         **{f"write_{mem.name.lower()}": Out(SramWrite(cfg, mem)) for mem in mems},
@@ -33,8 +33,9 @@ def writer_members(cfg: Config, mems: tuple[Mem, ...]) -> dict:
 class Writer(wiring.Component):
     """Writes steps: all lanes of a padding entry at once, data beat by beat.
 
-    Members: `step`, `beats`, `write_<mem>`, `done`, `hold`, `idle`, `fault`, `bytes`, `memory_wait`, `progress`: see
-    `Mover`.
+    Members:
+        step: in, entries to write, padding or data
+        beats, write_<mem>, done, hold, idle, fault, bytes, memory_wait, progress: as of `Mover`
     """
 
     def __init__(self, cfg: Config, *, mems: tuple[Mem, ...]):
@@ -97,7 +98,7 @@ class Writer(wiring.Component):
         return Cat((chunk[: (chunks - 1).bit_length()] == k).replicate(lanes // chunks) for k in range(chunks))
 
     def _datum(self, name: Mem, parts_log2: int, word: int):
-        """What of a beat is written: all of it, or one entry; int8 becomes int32."""
+        """The part of a beat that is written: all of it, or one entry; int8 becomes int32."""
         beat = self.beats.payload.data
         if parts_log2 > 0:
             beat = beat.word_select(self.step.payload.part[:parts_log2], self.cfg.axi_bits >> parts_log2)

@@ -19,10 +19,20 @@ from .rows import row_layout
 
 
 class StoreBursts(wiring.Component):
-    """Splits rows into bursts at 16-beat boundaries, ends them with `wlast`, and gives the tokens of answered ones.
+    """Writes rows in bursts, ends them with `wlast`, and gives the tokens of answered ones.
 
-    Members: `row`, `beats`, `axi`, `to_compute`, `halt`, `idle` (nothing is in flight), `done` (nothing is left),
-    `fault` (bus error), `memory_wait`, `progress`.
+    Members:
+        row: in, rows; one of 0 entries only gives its token
+        beats: in, their data
+        axi: out, the bus
+        to_compute: out, tokens of instructions whose bursts are answered
+        halt: in, send no further address
+        idle: out, no burst is in flight
+        done: out, no address is left to send
+        ended: out, an instruction has ended
+        fault: out, a response that is an error
+        memory_wait: out, the bus or its response is waited for
+        progress: out, something passed on the bus
     """
 
     def __init__(self, cfg: Config):

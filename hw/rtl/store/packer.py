@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, PureInterface
 
 from ...config import Config
 from ...isa import Mem
@@ -13,17 +15,35 @@ from ..faults import keep_first
 from ..fifo import Fifo
 from ..latencies import PACKER_BEATS, PACKER_ROWS
 from ..load.beats import beat_shift
-from ..ports import BYTES_BITS, Fault, Requantise, StoreRead
+from ..ports import BYTES_BITS, Fault, Requantise, StoreRead, address_bits
 from .ppu import Ppu
 from .rows import PAR_ROW_BITS, row_layout
+
+
+class _Reading(NamedTuple):
+    """The accumulators of a row, one after the other: the read that is asked for, and the entry that it gave."""
+
+    asked: Signal  # the next accumulator is read in this cycle
+    final: Signal  # it is the last of its row
+    beyond: Signal  # its parameters are beyond PAR
+    have: Signal  # the entry that was read last waits at `acc.data`
+    position: data.View  # of that entry in its beat
+    leaves: Signal  # that entry, if there is one, goes on in this cycle
 
 
 class StorePack(wiring.Component):
     """Reads accumulators and makes beats of their low bits or, through the post-processing unit, of int8 results,
     with strobes where a row covers part of a beat.
 
-    Members: `row`, `acc`, `beats`, `idle`, `fault` (entry beyond the scratchpad), `bytes`, `progress`; with extension
-    `requant` also `requantise`, the multipliers.
+    Members:
+        row: in, rows of accumulators
+        acc: out, read port of the accumulators
+        requantise: out, use of the multipliers; with extension `requant`
+        beats: out, data for the bus
+        idle: out, nothing is inside
+        fault: out, an entry beyond its scratchpad
+        bytes: out, bytes that were packed in this cycle
+        progress: out, an accumulator was read
     """
 
     def __init__(self, cfg: Config):
@@ -42,8 +62,8 @@ class StorePack(wiring.Component):
             }
         )
         bits = max(-beat_shift(cfg, Mem.OUT), 1)
-        self._place = data.StructLayout({"part": bits, "ends": 1})  # of an entry in its beat; whether its row ends
-        self._entry = data.StructLayout({"data": cfg.out_entry_bits, "place": self._place})
+        self._position = data.StructLayout({"part": bits, "ends": 1})  # of an entry in its beat; whether its row ends
+        self._entry = data.StructLayout({"data": cfg.out_entry_bits, "position": self._position})
 
     def elaborate(self, platform):
         """Reads ahead by one entry; a FIFO evens out what the accumulators' other users leave."""
@@ -53,71 +73,71 @@ class StorePack(wiring.Component):
         wiring.connect(m, wiring.flipped(self.row), rows.i)
         wiring.connect(m, out.o, wiring.flipped(self.beats))
         row, count, entry = rows.o.payload, Signal(32), Signal(33)
-        have, over, read, final, beyond, busy = (Signal() for _ in range(6))
-        place = Signal(self._place)  # of the entry that was read
+        asked, final, beyond, have, leaves = (Signal() for _ in range(5))
+        reading = _Reading(asked, final, beyond, have, Signal(self._position), leaves)
         m.d.comb += [
             entry.eq(row.base + count),
-            self.acc.en.eq(rows.o.valid & (~have | over)),
+            self.acc.en.eq(rows.o.valid & (~have | leaves)),
             self.acc.addr.eq(entry),
-            read.eq(self.acc.en & self.acc.ready),
+            asked.eq(self.acc.en & self.acc.ready),
             final.eq(count + 1 == row.entries),
-            rows.o.ready.eq(read & final),
-            self.idle.eq(~have & ~rows.o.valid & ~out.o.valid & ~busy),
-            self.progress.eq(read),
+            rows.o.ready.eq(asked & final),
+            self.progress.eq(asked),
         ]
-        with m.If(have & over):
+        with m.If(have & leaves):
             m.d.sync += have.eq(0)
-        with m.If(read):
-            m.d.sync += [have.eq(1), count.eq(Mux(final, 0, count + 1)), place.ends.eq(final)]
-            m.d.sync += place.part.eq(row.part + count)
+        with m.If(asked):
+            m.d.sync += [have.eq(1), count.eq(Mux(final, 0, count + 1)), reading.position.ends.eq(final)]
+            m.d.sync += reading.position.part.eq(row.part + count)
             keep_first(m, self.fault, ((entry >= cfg.acc_depth) | beyond, Error.RANGE, row.index))
-        lanes = (self.acc.data[k : k + cfg.out_bits] for k in range(0, cfg.acc_entry_bits, cfg.acc_bits))
-        plain = stream.Signature(self._entry).create()
-        m.d.comb += [plain.payload.data.eq(Cat(*lanes)), plain.payload.place.eq(place)]
-        if "requant" in cfg.extensions:
-            entries = stream.Signature(self._entry).create()
-            quant = self._requantise(m, row, (read, final, beyond), (have, over, busy), (plain, entries))
-            m.d.comb += plain.valid.eq(have & ~quant)
-        else:
-            entries = plain
-            m.d.comb += [plain.valid.eq(have), over.eq(plain.ready)]
+        entries, busy = self._results(m, row, reading)
+        m.d.comb += self.idle.eq(~have & ~rows.o.valid & ~out.o.valid & ~busy)
         if beat_shift(cfg, Mem.OUT) >= 0:
             self._cut(m, entries, out)
         else:
             self._gather(m, entries, out)
         return m
 
-    def _requantise(self, m: Module, row, reading: tuple, holding: tuple, streams: tuple) -> Value:
-        """The post-processing unit between what was read and `entries`; returns whether that entry is for it.
+    def _results(self, m: Module, row, reading: _Reading) -> tuple[PureInterface, Value]:
+        """A stream of what becomes of the entries that were read; whether some are still inside.
 
-        A plain entry waits until the unit is empty, so that the order stays.
+        A plain entry waits until the post-processing unit is empty, so that the order stays.
         """
-        cfg = self.cfg
-        (read, final, beyond), (have, over, busy), (plain, entries) = reading, holding, streams
-        m.submodules.ppu = ppu = Ppu(cfg, tag=self._place)
+        cfg, entries = self.cfg, stream.Signature(self._entry).create()
+        lanes = (self.acc.data[k : k + cfg.out_bits] for k in range(0, cfg.acc_entry_bits, cfg.acc_bits))
+        plain = Cat(*lanes)
+        if "requant" not in cfg.extensions:
+            m.d.comb += [entries.valid.eq(reading.have), reading.leaves.eq(entries.ready)]
+            m.d.comb += [entries.payload.data.eq(plain), entries.payload.position.eq(reading.position)]
+            return entries, Const(0)
+        m.submodules.ppu = ppu = Ppu(cfg, tag=self._position)
         wiring.connect(m, ppu.port, wiring.flipped(self.requantise))
-        column, offset, index = Signal(16), Signal(PAR_ROW_BITS), Signal(PAR_ROW_BITS)
-        quant, par = Signal(), Signal.like(ppu.i.payload.par)
-        ends = column + 1 == row.width
-        m.d.comb += [index.eq(row.par + offset), beyond.eq(row.quant & (index >= cfg.par_entries))]
-        with m.If(read):
-            m.d.sync += [quant.eq(row.quant), par.eq(index), column.eq(Mux(final | ends, 0, column + 1))]
-            with m.If(final | ends):
-                m.d.sync += offset.eq(Mux(final, 0, offset + row.par_step))
+        quant, par = self._parameters(m, row, reading)
         m.d.comb += [
-            ppu.i.valid.eq(have & quant),
+            ppu.i.valid.eq(reading.have & quant),
             ppu.i.payload.data.eq(self.acc.data),
             ppu.i.payload.par.eq(par),
-            ppu.i.payload.tag.eq(plain.payload.place),
-            busy.eq(~ppu.idle),
-            over.eq(Mux(quant, ppu.i.ready, plain.ready)),
-            entries.valid.eq(ppu.o.valid | (plain.valid & ppu.idle)),
-            entries.payload.data.eq(Mux(ppu.o.valid, ppu.o.payload.data, plain.payload.data)),
-            entries.payload.place.eq(Mux(ppu.o.valid, ppu.o.payload.tag, plain.payload.place)),
+            ppu.i.payload.tag.eq(reading.position),
+            reading.leaves.eq(Mux(quant, ppu.i.ready, entries.ready & ppu.idle)),
+            entries.valid.eq(ppu.o.valid | (reading.have & ~quant & ppu.idle)),
+            entries.payload.data.eq(Mux(ppu.o.valid, ppu.o.payload.data, plain)),
+            entries.payload.position.eq(Mux(ppu.o.valid, ppu.o.payload.tag, reading.position)),
             ppu.o.ready.eq(entries.ready),
-            plain.ready.eq(entries.ready & ppu.idle),
         ]
-        return quant
+        return entries, ~ppu.idle
+
+    def _parameters(self, m: Module, row, reading: _Reading) -> tuple[Value, Value]:
+        """Of the entry that was read: whether it is requantised, and the index of its parameters."""
+        cfg = self.cfg
+        column, offset, index = Signal(16), Signal(PAR_ROW_BITS), Signal(PAR_ROW_BITS)
+        quant, par = Signal(), Signal(address_bits(cfg, Mem.PAR))
+        ends = reading.final | (column + 1 == row.width)
+        m.d.comb += [index.eq(row.par + offset), reading.beyond.eq(row.quant & (index >= cfg.par_entries))]
+        with m.If(reading.asked):
+            m.d.sync += [quant.eq(row.quant), par.eq(index), column.eq(Mux(ends, 0, column + 1))]
+            with m.If(ends):
+                m.d.sync += offset.eq(Mux(reading.final, 0, offset + row.par_step))
+        return quant, par
 
     def _cut(self, m: Module, entries, out) -> None:
         """An entry is one or several beats."""
@@ -137,13 +157,13 @@ class StorePack(wiring.Component):
 
     def _gather(self, m: Module, entries, out) -> None:
         """A beat is several entries: those before wait in a register."""
-        beat, bits, place = out.i.payload, self.cfg.out_entry_bits, entries.payload.place
+        beat, bits, position = out.i.payload, self.cfg.out_entry_bits, entries.payload.position
         kept, strobes, size = Signal.like(beat.data), Signal.like(beat.strb), bits // 8
-        leave = place.ends | place.part.all()
+        leave = position.ends | position.part.all()
         m.d.comb += [
             beat.data.eq(kept),
-            beat.data.word_select(place.part, bits).eq(entries.payload.data),
-            beat.strb.eq(strobes | (((1 << size) - 1) << (place.part * size))),
+            beat.data.word_select(position.part, bits).eq(entries.payload.data),
+            beat.strb.eq(strobes | (((1 << size) - 1) << (position.part * size))),
             out.i.valid.eq(entries.valid & leave),
             entries.ready.eq(out.i.ready | ~leave),
         ]

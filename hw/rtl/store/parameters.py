@@ -15,11 +15,18 @@ from ..ports import command_signature, request_signature
 
 
 class StoreLoads(wiring.Component):
-    """Passes the store queue's instructions on, in order; of a LOAD of PAR, when it is executed, an empty STORE that
-    gives its token.
+    """Passes the store queue's instructions on, in order; in place of an executed LOAD of PAR an empty STORE that gives
+    its token.
 
-    Members: `cmd`, `o`, `req` and `beats` the read port, `write_par`, `hold` (parameters are in use: write none),
-    `idle`, `fault`, `bytes`, `memory_wait`, `progress`: as of `Mover`.
+    Members:
+        cmd: in, instructions of the store queue
+        o: out, the STOREs among them, and the empty ones
+        req: out, requests to the read port
+        beats: in, their data
+        write_par: out, write port of the parameters
+        hold: in, parameters are in use: write none
+        idle, fault, bytes, memory_wait, progress: out, as of `Mover`
+
     No latency for STORE, the mover's for LOAD. Back-pressure: what follows a LOAD waits for it.
     """
 
@@ -37,7 +44,7 @@ class StoreLoads(wiring.Component):
         )
 
     def elaborate(self, platform) -> Module:
-        """The mover, and what its LOAD becomes."""
+        """The mover, and the STORE that stands for its LOAD."""
         m, cfg = Module(), self.cfg
         m.submodules.mover = mover = Mover(cfg, mems=(Mem.PAR,))
         for name in ("req", "beats", "write_par", "fault"):

@@ -16,8 +16,12 @@ from ..ports import Requantise, address_bits, group_bits
 class Ppu(wiring.Component):
     """o[k] = min(max(zero_point + R(i[k] + bias), low), high), with the parameters of the lane's channel.
 
-    Members: `i` (entry `data`, PAR index `par`, and a `tag` that stays with it), `o`, `port` (the multipliers),
-    `idle` (nothing is inside).
+    Members:
+        i: in, entries: `data`, the PAR index `par`, and a `tag` that stays with the entry
+        o: out, entries of outputs with their tags
+        port: out, use of the multipliers
+        idle: out, nothing is inside
+
     R is that of hw/rtl/compute/rescale.py. Latency `ppu_latency(cfg)`, interval `groups(cfg)` cycles per entry.
     Back-pressure: an entry is held at `i` until its last group has entered the multipliers; it begins when there is
     room for its outputs, so the multipliers never wait.

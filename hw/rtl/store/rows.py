@@ -39,9 +39,14 @@ def row_layout(cfg: Config) -> data.StructLayout:
 class StoreRows(wiring.Component):
     """Turns a STORE into rows: one each, or a single one where they are adjacent; a row of 0 entries for a NOP.
 
-    Adjacent rows stay one where their parameters differ: what changes with them is told by `row_layout`.
+    Adjacent rows stay one where their parameters differ: `row_layout` says how these change.
 
-    Members: `cmd`, `row`, `idle`. Latency `ROW_LATENCY`; one row per cycle.
+    Members:
+        cmd: in, STORE instructions
+        row: out, their rows
+        idle: out, nothing is inside
+
+    Latency `ROW_LATENCY`; one row per cycle.
     """
 
     def __init__(self, cfg: Config):
@@ -57,10 +62,10 @@ class StoreRows(wiring.Component):
         push, index, base, entries = (Signal(n, reset_less=True) for n in (1, INDEX_BITS, 33, 32))
         insn = data.View(insn_layout(self.cfg, "STORE"), word)
         left, at, stride, size = (Signal(n, reset_less=True) for n in (16, 34, 16, 16))
-        over, last = Signal(), Signal()
+        ended, last = Signal(), Signal()
         m.d.comb += [
-            over.eq(~self.row.valid | (self.row.ready & last)),
-            self.cmd.ready.eq(~taken | over),
+            ended.eq(~self.row.valid | (self.row.ready & last)),
+            self.cmd.ready.eq(~taken | ended),
             last.eq(left == 0),
             self.idle.eq(~taken & ~self.row.valid),
         ]
@@ -71,7 +76,7 @@ class StoreRows(wiring.Component):
             m.d.sync += [left.eq(left - 1), at.eq(at + stride), base.eq(base + size)]
         dense = insn.x_stride == insn.x_size
         nothing = (insn.x_size == 0) | (insn.y_size == 0)
-        with m.If(over):
+        with m.If(ended):
             m.d.sync += [
                 self.row.valid.eq(taken),
                 base.eq(insn.sram_base),
@@ -84,7 +89,7 @@ class StoreRows(wiring.Component):
                 size.eq(insn.x_size),
             ]
         if "requant" in self.cfg.extensions:
-            self._parameters(m, word, over)
+            self._parameters(m, word, ended)
         shift = beat_shift(self.cfg, Mem.OUT)
         m.d.comb += [row.base.eq(base), row.entries.eq(entries), row.push.eq(push), row.index.eq(index)]
         m.d.comb += row.last.eq(last)
@@ -99,13 +104,13 @@ class StoreRows(wiring.Component):
             ]
         return m
 
-    def _parameters(self, m: Module, word, over) -> None:
-        """What a requantising STORE says besides."""
+    def _parameters(self, m: Module, word, ended) -> None:
+        """The fields of rows that only a requantising STORE has."""
         row, insn = self.row.payload, data.View(insn_layout(self.cfg, "STOREQ"), word)
         quant, par, step, width = (Signal(n, reset_less=True) for n in (1, PAR_ROW_BITS, 6, 16))
         with m.If(self.row.ready):
             m.d.sync += par.eq(par + step)
-        with m.If(over):
+        with m.If(ended):
             m.d.sync += [
                 quant.eq(insn.mem == Mem.OUTQ),
                 par.eq(insn.par_base),

@@ -1,4 +1,4 @@
-"""The store unit: low bits of accumulators, or what the post-processing unit makes of them, to DRAM in strided rows."""
+"""The store unit: low bits of accumulators, or int8 results of the post-processing unit, to DRAM in strided rows."""
 
 from __future__ import annotations
 
@@ -35,13 +35,23 @@ class Store(wiring.Component):
     With extension `requant` also int8 of them under PAR entry par_base + y * par_step (hw/rtl/store/ppu.py), and LOAD
     of PAR.
 
-    Members: `cmd` the store queue, `from_compute` and `to_compute` its tokens, `acc` the accumulators, `axi`, and those
-    of every unit; with `requant` the multipliers `requantise`, the read port `req`, `beats`, and `write_par`.
-    Latency `ROW_LATENCY` + `STORE_ADDRESS_LATENCY` to the address, `ROW_LATENCY` + `STORE_DATA_LATENCY` to the data
-    (hw/rtl/latencies.py). Interval one beat per cycle, or one entry where that is smaller; rows and instructions follow
-    each other without a pause. The token is given after the last write response, while the next instructions already
-    write. Back-pressure: the accumulators, the multipliers, the bus, `OUTSTANDING` unanswered bursts. After `halt`,
-    bursts whose address is out are completed.
+    Members, besides those of every unit (`unit_members`):
+        cmd: in, the store queue
+        from_compute: in, tokens that its instructions take
+        to_compute: out, tokens that they give
+        acc: out, read port of the accumulators
+        axi: out, the bus
+        requantise: out, use of the multipliers; this and what follows with extension `requant`
+        req: out, requests to the read port
+        beats: in, their data
+        write_par: out, write port of the parameters
+
+    Latency `ROW_LATENCY` + `STORE_ADDRESS_LATENCY` to the address, `ROW_LATENCY` + `STORE_DATA_LATENCY` to the data.
+    Interval one beat per cycle, or one entry where that is smaller; rows and instructions follow each other without a
+    pause.
+    The token is given after the last write response, while the next instructions already write. Back-pressure: the
+    accumulators, the multipliers, the bus, `OUTSTANDING` unanswered bursts. After `halt`, bursts whose address is out
+    are completed.
     A LOAD of PAR is requested at once and written when all accumulators before it are read; what follows it waits until
     then, and its token comes in order.
     """
