@@ -1,4 +1,4 @@
-"""Cycles of a program without its data: queues, tokens, loads, memory, pipeline and stores, as the circuit has them."""
+"""Cycles of a program without its data: the queues, tokens, loads, memory, pipeline and stores of the circuit."""
 
 from .engine import Timing, check_memory, predict, simulate
 

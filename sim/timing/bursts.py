@@ -1,4 +1,4 @@
-"""What follows the accumulators of a STORE as the timing model sees it: rows to bursts, bursts to answers."""
+"""The bus side of a STORE in the timing model: rows to bursts, bursts to answers (hw/rtl/store/)."""
 
 from __future__ import annotations
 
@@ -96,10 +96,9 @@ class Writer:
         self.answer = self._awaited = answer
 
     def state(self, now: int) -> tuple[int, ...]:
-        """All that decides about rows that are put in cycle `now` or later, as cycles from `now` on.
+        """The state that decides about rows put in cycle `now` or later, as cycles from `now` on.
 
-        Cycles before that in which a burst would have to begin for `now` are all alike, but for those in which nothing
-        was left to send.
+        Cycles too early to delay such a row are replaced by one value, except those in which nothing was left to send.
         """
         past = now - 1 - BURST_BEATS * (self._beat - 1)
         cycles = (*self._read_rows, *self._split, *self._answers)
@@ -107,7 +106,7 @@ class Writer:
         return (*[c - now if c > past else past - now for c in cycles], self._awaited - self.word)
 
     def restore(self, now: int, state: tuple[int, ...]) -> None:
-        """Take the `state` that this or another cycle had, for cycle `now`."""
+        """Set the `state` of this or another cycle, for cycle `now`."""
         cycles = [now + c for c in state[:-1]]
         split, answers = _ROWS, _ROWS + _WAITING
         rest = answers + OUTSTANDING

@@ -1,4 +1,4 @@
-"""The compute unit as the timing model sees it (hw/rtl/compute/)."""
+"""The compute unit in the timing model (hw/rtl/compute/)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers
 
 
 class _Begun(NamedTuple):
-    """A job: cycles in which it leaves the queue of the sequencer, reads its last micro-op, makes its first issue."""
+    """A job, and the cycles in which it begins in the sequencer, reads its last micro-op, issues its first one."""
 
     job: Job
     begin: int
@@ -53,9 +53,9 @@ class Compute(Unit):
         self._latency = lat.issue_latency(cfg)
         self._period = lat.memory_cycles(cfg)
         self._bank = cfg.bank_depth
-        self.read = lat.accumulator_latency(cfg)  # cycles from an issue to its accumulators' addresses
-        self._order: deque[list] = deque()  # [instruction, cycle in which it is over]
-        self._over: dict[int, list] = {}  # the loads among them
+        self.read = lat.accumulator_latency(cfg)  # cycles from a micro-op issue to its accumulators' addresses
+        self._order: deque[list] = deque()  # [instruction, cycle in which it ends]
+        self._unended: dict[int, list] = {}  # those of them whose end is unknown
         self._given: deque[int] = deque([-NEVER] * _ORDER, _ORDER)  # cycles in which the latest left that order
         self._loads: dict[int, _Load] = {}
         self._slots: deque[int] = deque([-NEVER] * lat.LOADS_IN_FLIGHT, lat.LOADS_IN_FLIGHT)
@@ -63,7 +63,7 @@ class Compute(Unit):
         self._job: tuple[int, Job, int, int] | None = None  # dispatched, waits for loads whose end is unknown
         self._jobs = 0
         self._latest = _Begun(PLACE, -1, -1, -1)
-        self._issue = -1  # first cycle in which another issue can be taken
+        self._issue = -1  # first cycle in which another micro-op can be issued
         self._products = -1  # the same for one that does not multiply, after those that do
         self._interval = lat.multiply_interval(cfg)
         self._wait = self._interval - lat.issue_interval(cfg, multiply=True)  # that those wait less
@@ -71,12 +71,12 @@ class Compute(Unit):
         self._product = lat.product_latency(cfg) + self._groups - 1
         self._entered = lat.array_latency(cfg)  # cycles to the read whose entry is next
         self._retired = self._epoch = -1
-        self._last = [-NEVER] * cfg.acc_banks  # latest issue of each bank
+        self._last = [-NEVER] * cfg.acc_banks  # latest micro-op issue of each bank
         self.finished = NEVER
         self.alarm, self._clock = NEVER, -1  # cycle in which to look again; latest of these
         self.reads: deque[tuple[int, int, int]] = (
             deque()
-        )  # (from, to, what) of read ports and multipliers, by the time of reads
+        )  # (from, to, user) of read ports and multipliers, by the time of reads
         self.issues: list[tuple[int, int]] = []
         self._finish = program.finish
         self.sums, self.before = self._sums()
@@ -84,42 +84,42 @@ class Compute(Unit):
 
     @property
     def settled(self) -> bool:
-        """Whether the end of every instruction so far is known."""
+        """True if the end of every instruction so far is known."""
         return not self._order
 
     def _sums(self) -> tuple[list[int], list[int]]:
-        """Cycles of the jobs before each position, and of those that must be over before it can be taken, at least."""
+        """Cycles of the jobs before each position, and at least of those that must end before it can be taken."""
         sums, before = [0], [0]
-        over, latest, third = 0, PLACE, PLACE  # `third`: the job before the latest, which is the third one soon
+        ended, latest, third = 0, PLACE, PLACE  # `third`: the job before the latest, which is the third one soon
         for k in self.order:
             job = self.work[k]
             if type(job) is Job and k != self._finish:
-                # the latest is dispatched when the one before has begun, which reads ahead by `ISSUES_AHEAD` issues
-                over = sums[-1] - latest.cycles - lat.ISSUES_AHEAD * (third.cycles // third.issues)
+                # the latest is dispatched when the one before has begun, which reads `ISSUES_AHEAD` micro-ops ahead
+                ended = sums[-1] - latest.cycles - lat.ISSUES_AHEAD * (third.cycles // third.issues)
                 latest, third = job, latest
                 sums.append(sums[-1] + job.cycles)
             else:
                 sums.append(sums[-1])
-            before.append(over)
+            before.append(ended)
         return sums, before
 
-    def ahead(self, what: int) -> int:
-        """Cycles that the jobs not begun yet take before the first that reads or multiplies `what`, `NEVER` if none."""
-        users = self._users.get(what)
+    def ahead(self, used: int) -> int:
+        """Cycles of the jobs not begun yet, before the first that uses banks or multipliers `used`; `NEVER` if none."""
+        users = self._users.get(used)
         if users is None:
             users, sums = [NEVER], self.sums
             for at in range(len(self.order) - 1, -1, -1):
                 job = self.work[self.order[at]]
-                uses = type(job) is Job and (job.banks | PRODUCTS * job.multiply) & what
+                uses = type(job) is Job and (job.banks | PRODUCTS * job.multiply) & used
                 users.append(sums[at] if uses else users[-1])
             users.reverse()
-            self._users[what] = users
+            self._users[used] = users
         at = self._job[3] if self._job else self.at
         return users[at] - self.sums[at] if users[at] < NEVER else NEVER
 
     @property
     def pending(self) -> bool:
-        """Whether a job waits for loads whose end is unknown."""
+        """True if a job waits for loads whose end is unknown."""
         return self._job is not None
 
     def waited(self) -> int:
@@ -132,7 +132,7 @@ class Compute(Unit):
         return found
 
     def free(self, k: int) -> int:
-        """When the sequencer or the mover is, and the order of tokens has room."""
+        """When the sequencer or the mover is free, and the queue of instructions without tokens has room."""
         waiting = len(self._order)
         if waiting >= _ORDER:
             return NEVER
@@ -156,7 +156,7 @@ class Compute(Unit):
         entry = [k, None]
         self._order.append(entry)
         if moving:
-            self._over[k] = entry
+            self._unended[k] = entry
             self._loads[k] = _Load(
                 cycle, work, self._banks(work.low, work.high), self._jobs, None if self._job else self._latest
             )
@@ -167,7 +167,7 @@ class Compute(Unit):
                 self._epoch = cycle
             self._jobs += 1
             self._job = (k, work, cycle, self.at - 1)
-            self._over[k] = entry
+            self._unended[k] = entry
             self._execute()
             if self.mover.held:
                 self.mover.proceed()
@@ -177,7 +177,7 @@ class Compute(Unit):
         self.plan()
 
     def _execute(self) -> None:
-        """Begin the job that was dispatched, if all that it waits for is known."""
+        """Begin the dispatched job, if the end of all that it waits for is known."""
         assert self._job is not None
         k, job, cycle, _ = self._job
         begin, issue = self._latest.read_last, self._issue
@@ -225,10 +225,10 @@ class Compute(Unit):
             self._retired = retired
         self.issues.append((issue, last + 1))
         self.log.start[k] = first
-        self._over.pop(k)[1] = retired
+        self._unended.pop(k)[1] = retired
 
     def ring(self) -> None:
-        """Cycle `alarm` has come."""
+        """It is cycle `alarm`: look again when the mover may write."""
         self._clock, self.alarm = self.alarm, NEVER
         self.mover.proceed()
 
@@ -284,7 +284,7 @@ class Compute(Unit):
 
     def _moved(self, k: int, first: int, cycle: int, waited: int) -> None:
         self.log.start[k], self.log.memory[k] = first, waited
-        self._over.pop(k)[1] = cycle
+        self._unended.pop(k)[1] = cycle
         self._loads[k].written = cycle
         self._flying -= 1
         self._slots.append(cycle)

@@ -29,13 +29,13 @@ _TO_BURST = lat.PLAN_LATENCY + lat.SPLIT_LATENCY  # cycles from a LOAD that is t
 
 @dataclass(frozen=True)
 class Timing:
-    """What `predict` found. Cycles count from the start of fetching; arrays have one value per instruction.
+    """The result of `predict`. Cycles count from the start of fetching; arrays have one value per instruction.
 
     `cycles` is the CYCLES register, `counters` the others by register name. `arrive`: the instruction heads its queue;
-    `issue`: it is taken from it; `start`: its first issue, entry or row; `end`: its last result is in memory and its
-    tokens are given. `waits` are cycles by reason: `token_prev` and `token_next` (at the head of the queue, for a token
-    of the queue before or behind), `unit` (at the head, for the unit), `memory` (for beats, while it executes), `bank`
-    (STORE, for the accumulators).
+    `issue`: it is taken from it; `start`: its first micro-op issue, entry or row; `end`: its last result is in memory
+    and its tokens are given. `waits` are cycles by reason: `token_prev` and `token_next` (at the head of the queue, for
+    a token of the queue before or behind), `unit` (at the head, for the unit), `memory` (for beats, while it executes),
+    `bank` (STORE, for the accumulators).
     """
 
     cycles: int
@@ -108,10 +108,10 @@ class _Engine:
             else:
                 port.step()
 
-    def _compute_known(self, what: int) -> int:
-        """No job that has not begun reads (or multiplies) `what` before this cycle."""
+    def _compute_known(self, used: int) -> int:
+        """No job that has not begun uses the banks or multipliers `used` before this cycle."""
         compute, load = self.compute, self.load
-        ahead = compute.ahead(what)
+        ahead = compute.ahead(used)
         if ahead == NEVER or compute.lacks_next() and not compute.pending:
             return NEVER  # tokens of STORE are given in order
         now = compute.next

@@ -1,4 +1,4 @@
-"""The fetch unit as the timing model sees it (hw/rtl/fetch.py)."""
+"""The fetch unit in the timing model (hw/rtl/fetch.py)."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Fetch(Client):
         self.update()
 
     def accept(self, free: int) -> None:
-        """There is one request alone."""
+        """Nothing: the fetch unit makes one request only."""
 
     def burst(self, beats: int, end: int, final: bool) -> None:
-        """Beats arrive."""
+        """Beats of instructions arrive."""
         self._ready.append((beats, end + lat.BEAT_LATENCY, self.asked))
         self.deliver()
 
@@ -51,7 +51,7 @@ class Fetch(Client):
                 self.port.plan()
 
     def deliver(self) -> None:
-        """Hand out instructions whose words are here to queues that have room."""
+        """Give instructions that have arrived to queues that have room."""
         ready, per = self._ready, self._per_insn
         while ready:
             beats, end, total = ready[0]

@@ -1,4 +1,4 @@
-"""What GEMM and ALU instructions need of the pipeline: issues, their interval, the banks and entries they touch."""
+"""GEMM and ALU instructions as the pipeline sees them: micro-op issues, their interval, the banks they touch."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ UopReader = Callable[[int, int], np.ndarray]  # (first entry of DRAM, number) ->
 
 
 class Job(NamedTuple):
-    """A GEMM or ALU instruction, or one that issues nothing: `issues` that take `cycles` in all, `interval` the first.
+    """A GEMM or ALU instruction, or one that issues nothing: `issues` micro-op issues take `cycles` in all, the first
+    one `interval`.
 
     With `multiply` it is MUL or RESCALE. `banks` are the banks of accumulators that it reads in every cycle, one bit
     each; `touched` those that it reads or writes at all. `uops` are its first and last micro-op, (0, -1) for none.
-    `tails` are the cycles from the last issue of each bank to the last of all, empty where it touches one bank alone.
+    `tails` are the cycles from the last micro-op issue that touches each bank to the last one of all, empty for a job
+    of one bank.
     """
 
     issues: int
@@ -32,7 +34,7 @@ class Job(NamedTuple):
     tails: tuple[int, ...] = ()
 
 
-_MOST_LOOKED_AT = 1 << 16  # issues, for the last one of a bank
+_MOST_LOOKED_AT = 1 << 16  # micro-op issues, to find the last one of a bank
 _MULTIPLY = frozenset(op for op, row in OPERATIONS.items() if row.multiplies)
 _ELEMENTWISE = frozenset(ops_of("ALU"))
 PLACE = Job(1, 1, 1, False, 0, 0, (0, -1))
@@ -52,7 +54,7 @@ class Kernels:
         self._conflict = lat.multiply_interval(cfg)
 
     def load(self, sram: int, dram: int, count: int) -> bool:
-        """LOAD of `count` micro-ops; whether any of them is another one than before."""
+        """LOAD of `count` micro-ops; returns whether any of them changes."""
         count = min(count, self.cfg.uop_depth - sram)
         if count <= 0:
             return False
@@ -96,7 +98,7 @@ class Kernels:
         return Job(issues, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, touched, uops, tails)
 
     def _tails(self, f: dict[str, int], touched: int, interval: float, columns: tuple[int, ...]) -> tuple[int, ...]:
-        """`Job.tails`; 0 for a bank that is touched before what is worth looking at, all cycles for one that is not."""
+        """`Job.tails`; 0 for a bank touched only before the micro-op issues looked at, all cycles for another."""
         if touched & (touched - 1) == 0:
             return ()
         uops = f["uop_end"] - f["uop_bgn"]
@@ -115,13 +117,13 @@ class Kernels:
         return tuple(tails)
 
     def _repeated(self, f: dict[str, int], issues: int) -> int:
-        """How many issues wait for products, because they use an accumulator of those right before.
+        """The number of micro-op issues that wait for products, because they use an accumulator of those right before.
 
-        An issue that then takes two cycles lets the circuit forget those before.
+        One that then takes two cycles lets the circuit forget those before.
         """
         dst = self._indices(f, 0)
         uses = (dst,) if f["use_imm"] else (dst, self._indices(f, 1))
-        latest = np.full(issues, -1)  # the issue whose accumulator each uses again
+        latest = np.full(issues, -1)  # the micro-op issue whose accumulator each uses again
         for back in range(min(issues - 1, -(-self._conflict // self._spacing)), 0, -1):
             for used in uses:
                 again = np.flatnonzero(used[back:] == dst[:-back]) + back
@@ -134,7 +136,7 @@ class Kernels:
         return waits
 
     def _indices(self, f: dict[str, int], column: int) -> np.ndarray:
-        """Index `column` (0 for dst, 1 for src) of every issue, in their order."""
+        """Index `column` (0 for dst, 1 for src) of every micro-op issue, in order."""
         name = ("dst", "src")[column]
         words = self._column(f["uop_bgn"], f["uop_end"], column)
         outer = np.arange(f["iter_out"])[:, None, None] * f[f"{name}_out"]
@@ -149,7 +151,7 @@ class Kernels:
         return 1 << low // self._bank | 1 << min(high // self._bank, self.cfg.acc_banks - 1)
 
     def _same_bank(self, f: dict[str, int], dst: int, src: int) -> float:
-        """The share of the issues whose two accumulators are in one bank."""
+        """The share of the micro-op issues whose two accumulators are in one bank."""
         if dst == src and dst & (dst - 1) == 0:
             return 1
         if dst & src == 0:

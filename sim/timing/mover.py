@@ -1,4 +1,4 @@
-"""The mover of loads as the timing model sees it: instructions to requests, beats to entries (hw/rtl/load/mover.py)."""
+"""The mover of loads in the timing model: instructions to requests, beats to entries (hw/rtl/load/)."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ _DESCRIPTORS = lat.capacity(lat.TILE_DEPTH)  # tiles between planner and walker,
 
 
 class _Tile:
-    """A move on its way: `told` is the cycle in which its description leaves the planner."""
+    """A move that is not finished: `described` is the cycle in which its description leaves the planner."""
 
-    __slots__ = ("at", "move", "rows", "told")
+    __slots__ = ("at", "move", "rows", "described")
 
-    def __init__(self, at: int, move: Move, told: int):
-        self.at, self.move, self.told, self.rows = at, move, told, move.rows
+    def __init__(self, at: int, move: Move, described: int):
+        self.at, self.move, self.described, self.rows = at, move, described, move.rows
 
 
 class Mover(Client):
     """Front: one move after another becomes requests. Back: the entries of each are written as their beats come.
 
     `hold(at)` is the first cycle in which that instruction's first entry may be written, `NEVER` while unknown.
-    `over` is the cycle in which the front is done with the latest move, `NEVER` while that is unknown. `done(at, first,
-    cycle, waited)` is called in order for each instruction `at`, whose first entry is written in cycle `first`, whose
-    token is due in cycle `cycle`, and which waited for beats for `waited` cycles; `ready()` when `over` becomes known.
+    `planned` is the cycle in which the front has finished the latest move, `NEVER` while that is unknown. `done(at,
+    first, cycle, waited)` is called in order for each instruction `at`, whose first entry is written in cycle `first`,
+    whose token is due in cycle `cycle`, and which waited for beats for `waited` cycles; `ready()` when `planned`
+    becomes known.
     """
 
     def __init__(
@@ -40,10 +41,10 @@ class Mover(Client):
     ):
         super().__init__(buffer)
         self._done, self._ready, self._hold = done, ready, hold
-        self.over, self.begun = -1, -1
+        self.planned, self.begun = -1, -1
         self._rows = self._unit = self._asked_row = 0
         self._move: Move | None = None
-        self._told = -1
+        self._described = -1
         self._put = self._s1 = (
             self._s2
         ) = -NEVER  # cycles of the latest requests: given, in the splitter, the one before
@@ -57,22 +58,22 @@ class Mover(Client):
         self.pauses: list[tuple[int, int]] = []  # cycles without a beat that was due: from, to
 
     def start(self, at: int, move: Move, cycle: int) -> None:
-        """Take `move` of instruction `at` in `cycle`. `over` must be known."""
+        """Take `move` of instruction `at` in `cycle`. `planned` must be known."""
         begun = cycle + lat.TILE_LATENCY
-        if begun <= self.over:
-            begun = self.over + 1
-        told = begun
-        if self._popped[0] >= told:
-            told = self._popped[0] + 1
-        self.begun, self._told, self._move = begun, told, move
-        self._tiles.append(_Tile(at, move, told))
+        if begun <= self.planned:
+            begun = self.planned + 1
+        described = begun
+        if self._popped[0] >= described:
+            described = self._popped[0] + 1
+        self.begun, self._described, self._move = begun, described, move
+        self._tiles.append(_Tile(at, move, described))
         self._rows, self._unit = move.rows, move.first
         if not self._rows:
-            self.over = told
+            self.planned = described
         elif self.left:
-            self.over = NEVER
+            self.planned = NEVER
         else:
-            self.over = NEVER
+            self.planned = NEVER
             if self._put < begun - 1:
                 self._put = begun - 1
             self.accept(self._splitter)
@@ -84,16 +85,16 @@ class Mover(Client):
 
     @property
     def held(self) -> bool:
-        """Whether a tile is there of which nothing is written yet."""
+        """True if a tile waits of which nothing is written yet."""
         return not self._open and bool(self._tiles)
 
     @property
     def known(self) -> bool:
-        """Whether the next move can be started."""
-        return self.over < NEVER
+        """True if the next move can be started."""
+        return self.planned < NEVER
 
     def rest(self) -> int:
-        """Beats that are still to be asked for before the first tile is over, at least, where no burst waits."""
+        """The least number of beats to ask for before the first tile is written, where no burst waits."""
         move = self._move
         assert move is not None
         return self.left + (self._rows * move.length if len(self._tiles) == 1 and move.per_beat == 1 else 0)
@@ -105,8 +106,8 @@ class Mover(Client):
         assert move is not None
         if not self._rows:
             self.left = 0
-            if self.over == NEVER:
-                self.over = max(self._put, self._told, free - move.ahead)
+            if self.planned == NEVER:
+                self.planned = max(self._put, self._described, free - move.ahead)
                 self._ready()
             return
         put = (self._put if self._put > self._s2 else self._s2) + 1
@@ -126,7 +127,7 @@ class Mover(Client):
             self.left = (unit % per_beat + move.length + per_beat - 1) // per_beat
         self.valid = taken + lat.SPLIT_LATENCY
         if not self._rows and not move.ahead:
-            self.over = max(put, self._told)
+            self.planned = max(put, self._described)
             self._ready()
 
     def _begin(self) -> bool:
@@ -136,7 +137,7 @@ class Mover(Client):
         if hold == NEVER:
             return False
         self._open, self._waited = True, 0
-        place = tile.told + lat.PLACE_LATENCY
+        place = tile.described + lat.PLACE_LATENCY
         if place < self._place:
             place = self._place
         if place < hold:
@@ -151,7 +152,7 @@ class Mover(Client):
             self._end(0, lat.ENTRY_INTERVAL)
 
     def proceed(self) -> None:
-        """`hold` may be known now."""
+        """Write tiles and bursts whose `hold` has become known."""
         if not self._open:
             self._without_data()
         backlog = self._backlog
@@ -167,7 +168,7 @@ class Mover(Client):
         self._open = False
         self._place += tail
         place = self._place - 1
-        self._popped.append(place - final if place - final > tile.told else tile.told + 1)
+        self._popped.append(place - final if place - final > tile.described else tile.described + 1)
         self._done(tile.at, self._first, place + lat.WRITE_LATENCY, self._waited)
 
     def burst(self, beats: int, end: int, final: bool) -> None:
@@ -218,7 +219,7 @@ class Mover(Client):
         return (move.first + (move.rows - tile.rows) * move.step) % move.per_beat
 
     def lag(self, end: int) -> int:
-        """How late entries are written at most whose beats follow that in cycle `end` without a pause."""
+        """The longest delay of entries whose beats follow the one in cycle `end` without a pause."""
         if self._backlog or not (self._open or self._begin()):
             return NEVER
         move = self._tiles[0].move
@@ -239,7 +240,7 @@ class Mover(Client):
         asked, part = self.asked, beats
         padded = move.between and move.rows == 1
         while beats:
-            if padded:  # entries are spread over the bursts; when the latest ones are taken decides about room
+            if padded:  # entries are spread over the bursts; room depends on when the latest ones are taken
                 part = beats - self.allowed if beats > self.allowed else (beats - 1) % BURST_BEATS + 1
                 self._place += self._between(move, part)
             self._place += part
@@ -249,7 +250,7 @@ class Mover(Client):
             self.taken.append((asked, self._place - 1, 1))
 
     def rows(self, now: int, until: int, limit: Callable[[int], int]) -> tuple[int, int]:
-        """Bursts of rows, or of one with padding, but for those that end the last two. One loop for all parts."""
+        """Bursts of rows, or of one row with padding, except those that end the last two: one loop for all parts."""
         port = self.port
         assert port is not None
         if self._backlog or not self._open or not port.steady:

@@ -1,4 +1,4 @@
-"""What the timing model knows of a program: queue, tokens, transfers and issues of every instruction."""
+"""A program as the timing model sees it: queue, tokens, transfers and micro-op issues of every instruction."""
 
 from __future__ import annotations
 

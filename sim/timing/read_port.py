@@ -1,4 +1,4 @@
-"""The read port as the timing model sees it: whose burst goes when, and when its last beat is on the bus."""
+"""The read port in the timing model: the order of bursts, and the cycles in which their last beats are on the bus."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ class Client:
         raise NotImplementedError
 
     def lag(self, end: int) -> int:
-        """How late it takes beats at most that follow the one in cycle `end` without a pause; `NEVER` if not so."""
+        """The longest delay of beats that follow the one in cycle `end` without a pause, `NEVER` if unknown."""
         return NEVER
 
     def skip(self, beats: int, end: int) -> None:
-        """`beats` beats follow the one in cycle `end` without a pause, of which `lag` was known."""
+        """Take `beats` beats that follow the one in cycle `end` without a pause; `lag` was known."""
         raise NotImplementedError
 
     def rows(self, now: int, until: int, limit: Callable[[int], int]) -> tuple[int, int]:
-        """From turn `now` on, bursts of requests that nobody learns of, one after another: the next turn, and `until`.
+        """Grant bursts of several requests from cycle `now` on; returns the cycle of the next burst, and `until`.
 
-        Nobody else wants a burst before cycle `until`, nor, asked in a later turn, before `limit(turn)`.
+        Nobody else wants a burst before cycle `until`, nor, asked again in cycle `c`, before `limit(c)`.
         """
         return now, until
 
     def update(self) -> None:
-        """Find `want` anew."""
+        """Compute `want`."""
         if not self.left:
             self.want = NEVER
             return
@@ -77,7 +77,7 @@ class Client:
 
 
 class ReadPort:
-    """Bursts of `clients` on one AXI port, in turns. `next` is the cycle of the next burst's turn.
+    """Bursts of `clients` on one AXI port, round robin. `next` is the cycle in which the next burst is granted.
 
     With `fast`, a step makes all bursts of a client that nobody can interrupt, in runs where their beats do not pause.
     """
@@ -96,15 +96,15 @@ class ReadPort:
             client.port = self
 
     def plan(self) -> None:
-        """Find `next` anew."""
+        """Compute `next`."""
         want = NEVER
         for client in self.clients:
             if client.want < want:
                 want = client.want
-        self.next = self.turn(want) if want < NEVER else NEVER
+        self.next = self.grantable(want) if want < NEVER else NEVER
 
-    def turn(self, want: int) -> int:
-        """The cycle in which a burst that is wanted from cycle `want` on can go."""
+    def grantable(self, want: int) -> int:
+        """The cycle in which a burst that is wanted from cycle `want` on can be granted."""
         if want < self.grant + 1:
             want = self.grant + 1
         return want if want > self.ends[0] + RETURN_LATENCY else self.ends[0] + RETURN_LATENCY
@@ -130,7 +130,7 @@ class ReadPort:
             final = self._burst(client, now)
             if client.want == NEVER:
                 break
-            now = self.turn(client.want)
+            now = self.grantable(client.want)
             if final:
                 limit = self._limit(k, now)
                 if now < limit and client.left < 2 * BURST_BEATS:
@@ -154,7 +154,7 @@ class ReadPort:
         return limit
 
     def _burst(self, client: Client, now: int) -> bool:
-        """Grant the next burst of `client`; whether it ends the request."""
+        """Grant the next burst of `client`; returns whether it ends the request."""
         beats = BURST_BEATS - (client.address & BURST_BEATS - 1)
         final = client.left <= beats
         if final:
@@ -179,7 +179,7 @@ class ReadPort:
         return final
 
     def _steady(self, client: Client, now: int, limit: int) -> int:
-        """Bursts at once whose beats follow each other without a pause, but the last of a request; the next turn."""
+        """Grant all bursts but the last of a request whose beats do not pause; returns the cycle of the next one."""
         if limit < now + 2 or not self.steady:
             return now
         sent = now + ADDRESS_LATENCY if now + ADDRESS_LATENCY > self.sent else self.sent + 1
@@ -209,10 +209,10 @@ class ReadPort:
         client.left -= beats
         client.valid = self.grant + 1
         client.update()
-        return self.turn(client.want) if client.want < NEVER else NEVER
+        return self.grantable(client.want) if client.want < NEVER else NEVER
 
     def _pauses(self, end: int, first: int) -> bool:
-        """Whether beats may pause behind the one in cycle `end`: of a burst of `first`, then of full length."""
+        """True if beats may pause after the one in cycle `end`: of a burst of `first` beats, then of full ones."""
         lag = ADDRESS_LATENCY + self.latency
         ends, last = self.ends, end - lag - 1 + first
         for k in range(1, min(lag // BURST_BEATS + 2, OUTSTANDING)):

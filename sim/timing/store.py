@@ -1,4 +1,4 @@
-"""The store unit as the timing model sees it (hw/rtl/store/unit.py): rows, accumulators read, bursts, responses."""
+"""The store unit in the timing model (hw/rtl/store/): rows, accumulators read, bursts, responses."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _READ = lat.ACCUMULATOR_LATENCY
 
 
 class _Done(NamedTuple):
-    """What a STORE did that waited for no bank, in cycles from its begin on: its last row, the first cycle in which
-    another accumulator can be read, cycles of waiting, the state it left.
+    """The effect of a STORE that waited for no bank, in cycles from its begin on: its last row, the first cycle in
+    which another accumulator can be read, cycles of waiting, the state after it.
     """
 
     row: int
@@ -32,10 +32,10 @@ class _Done(NamedTuple):
 
 
 class Store(Unit):
-    """STORE: as far as other users of accumulators and multipliers are known, then again; LOAD of PAR.
+    """STORE, computed as far as the other users of accumulators and multipliers are known, then again; LOAD of PAR.
 
-    `horizon(what)` is the cycle up to which users of `what` are. With `fast`, what a STORE did is remembered for others
-    like it.
+    `horizon(used)` is the cycle up to which the users of the banks or multipliers `used` are known. With `fast`, the
+    effect of a STORE is remembered for others like it.
     """
 
     def __init__(
@@ -58,17 +58,17 @@ class Store(Unit):
         self._bank = cfg.bank_depth
         self._banks = cfg.acc_banks
         self._begun = -1
-        self._until: dict[int, int] = {}  # cycles up to which users are known, by what they use
+        self._until: dict[int, int] = {}  # cycles up to which users are known, by the banks they use
         self.writer = Writer(cfg, dram)
         self._fast = fast
-        self.known: dict[tuple[int, ...], _Done] = {}  # what STORE did, by work and state
+        self.known: dict[tuple[int, ...], _Done] = {}  # the effects of STOREs, by work and state
         self._at_work: Iterator[int] | None = None  # the rest of a STORE, which goes on in cycle `resume`
         self.resume = NEVER
         self._behind: tuple[int, int] | None = None  # the STORE that was taken meanwhile, its cycle
 
     @property
     def crowded(self) -> bool:
-        """Whether the cycle is not known in which the front has room."""
+        """True if it is not known when the front has room."""
         return self._behind is not None
 
     def waited(self) -> int:
@@ -76,7 +76,7 @@ class Store(Unit):
         return self.memory_wait + self.writer.waited + self.writer.rest
 
     def free(self, k: int) -> int:
-        """When the front is."""
+        """When the front is free."""
         if self._loading or self._behind:
             return NEVER
         if not isinstance(self.work[k], Move):
@@ -101,7 +101,7 @@ class Store(Unit):
         self.plan()
 
     def _go_on(self, work: Iterator[int]) -> None:
-        """With `work`, and what was taken meanwhile, as far as the users of the accumulators are known."""
+        """Continue `work`, and then the STORE taken meanwhile, as far as the users of the accumulators are known."""
         self.resume = next(work, NEVER)
         while self.resume == NEVER and self._behind:
             work, self._behind = self._run(*self._behind), None
@@ -128,7 +128,7 @@ class Store(Unit):
         self.give(k, answer)
 
     def _hold(self, k: int) -> int:
-        """Parameters are written when all that may need them has left."""
+        """Parameters are written when no STORE before needs the old ones."""
         return NEVER if self._at_work else self.writer.word + 1
 
     def _loaded(self, k: int, first: int, cycle: int, waited: int) -> None:
@@ -142,7 +142,7 @@ class Store(Unit):
         self.plan()
 
     def _write(self, k: int, work: Write) -> Iterator[int]:
-        """A STORE: what one like it did that began in the same state, or all its rows."""
+        """A STORE: the remembered effect of one like it that began in the same state, or all its rows."""
         begun, writer, period = self._begun, self.writer, BURST_BEATS * work.per_beat
         state = writer.state(begun)
         key = (work.rows, work.entries, work.first % period, work.step % period, work.quantised, *state)
@@ -185,7 +185,7 @@ class Store(Unit):
         self.log.bank[k] = waited
 
     def _free(self, base: int, count: int, begin: int, end: int, quantised: bool) -> bool:
-        """Whether nobody else needs what `count` accumulators from `base` on need, from `begin` until `end`."""
+        """True if nobody else uses the banks of `count` accumulators, or the multipliers, from `begin` until `end`."""
         reads, mask = self._reads, self._touched(base, count)
         if quantised:
             mask |= PRODUCTS

@@ -1,4 +1,4 @@
-"""Command queues, tokens, and the load unit as the timing model sees them (hw/rtl/tokens.py, hw/rtl/load/unit.py)."""
+"""Command queues, tokens, and the load unit in the timing model (hw/rtl/tokens.py, hw/rtl/load/unit.py)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Channel:
 
 
 class Log:
-    """What the model notes per instruction: cycles, -1 where nothing happened."""
+    """Cycles of every instruction, -1 where nothing happened."""
 
     def __init__(self, count: int):
         self.arrive, self.issue, self.start, self.end = ([-1] * count for _ in range(4))
@@ -36,10 +36,10 @@ class Log:
 
 
 class Resumable(Protocol):
-    """What waits for room in a queue."""
+    """A part that waits for room in a queue."""
 
     def resume(self) -> None:
-        """There is."""
+        """Continue: there is room."""
         ...
 
 
@@ -82,7 +82,7 @@ class Unit:
         raise NotImplementedError
 
     def plan(self) -> None:
-        """Find `next` anew."""
+        """Compute `next`."""
         self.next = NEVER
         at = self.at
         if at >= len(self.arrivals):
@@ -112,19 +112,19 @@ class Unit:
         log.token_prev[k], log.token_next[k], log.unit[k] = prev - head, tokens - prev, self.next - tokens
 
     def lacks_prev(self) -> bool:
-        """Whether the next instruction lacks a token of the queue before."""
+        """True if the next instruction waits for a token of the queue before."""
         if self.at >= len(self.arrivals) or not self.pop_prev[self.order[self.at]]:
             return False
         return self.from_prev.taken >= len(self.from_prev.ready)
 
     def lacks_next(self) -> bool:
-        """Whether the next instruction lacks a token of the queue behind."""
+        """True if the next instruction waits for a token of the queue behind."""
         if self.at >= len(self.arrivals) or not self.pop_next[self.order[self.at]]:
             return False
         return self.from_next.taken >= len(self.from_next.ready)
 
     def wake(self) -> None:
-        """Something that `next` may depend on is known now."""
+        """Compute `next`, which may be known now."""
         if self.next == NEVER:
             self.plan()
 
@@ -173,9 +173,9 @@ class Load(Unit):
         self.mover = Mover(buffer, self._done, self.wake)
 
     def free(self, k: int) -> int:
-        """When the front is."""
+        """When the mover's front is free."""
         mover = self.mover
-        return mover.begun - 1 if mover.over < NEVER else NEVER
+        return mover.begun - 1 if mover.known else NEVER
 
     def step(self) -> None:
         """Take an instruction."""
