@@ -80,11 +80,11 @@ def plan(buffers: Iterable[Lifetime], capacity: int | None = None) -> Plan:
             raise InputError(f"buffer {b.name!r} replaces {strangers.pop()!r}, which the plan does not have")
     bound, step = lower_bound(buffers)
     addresses = _greedy(buffers)
-    size = greedy = _end(buffers, addresses)
+    size = greedy = _arena_size(buffers, addresses)
     method = "greedy"
     if greedy > bound and (capacity is None or bound <= capacity):
         addresses, method = _exact(buffers, addresses, bound), "exact"
-        size = _end(buffers, addresses)
+        size = _arena_size(buffers, addresses)
     if capacity is not None and size > capacity:
         alive = sorted((b for b in buffers if b.first <= step <= b.last), key=lambda b: -b.nbytes)
         listed = ", ".join(f"{b.name!r} ({b.nbytes:,})" for b in alive)
@@ -115,7 +115,7 @@ def _rounded(n: int, unit: int) -> int:
     return -(-n // unit) * unit
 
 
-def _end(buffers: Sequence[Lifetime], addresses: dict[str, int]) -> int:
+def _arena_size(buffers: Sequence[Lifetime], addresses: dict[str, int]) -> int:
     unit = math.gcd(*(b.align for b in buffers)) if buffers else 1
     return max((addresses[b.name] + _rounded(b.nbytes, unit) for b in buffers), default=0)
 
@@ -150,7 +150,7 @@ def _exact(buffers: Sequence[Lifetime], start: dict[str, int], bound: int) -> di
 
     unit = math.gcd(*(b.align for b in buffers))
     size = {b.name: _rounded(b.nbytes, unit) // unit for b in buffers}
-    limit, least = _end(buffers, start) // unit, bound // unit
+    limit, least = _arena_size(buffers, start) // unit, bound // unit
     model = cp_model.CpModel()
     top = model.new_int_var(least, limit, "top")
     at, times, spaces = {}, [], []

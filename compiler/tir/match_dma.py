@@ -78,11 +78,11 @@ class Copy:
             for tile in tiles:
                 self._store(program, tile)
             self.ctx.forget(self.dram.location if self.dram else None)
-        elif not self._present(tiles):
+        elif not self._is_on_chip(tiles):
             for tile in tiles:
                 self._load(program, tile)
 
-    def _present(self, tiles: tuple[_Rectangle, ...]) -> bool:
+    def _is_on_chip(self, tiles: tuple[_Rectangle, ...]) -> bool:
         """True if the tensor's tile is on chip; if not, assign it a slot to be loaded into."""
         location = self.sram.location
         if location.slots is None:
@@ -239,7 +239,7 @@ def match(scope: Scope, ctx: Context) -> Copy:
     value = value.value if isinstance(value, tirx.Cast) else value
     number = constant(value)
     if number is not None:
-        return _filled(scope, ctx, number)
+        return _fill_copy(scope, ctx, number)
     if not isinstance(value, ir.TensorLoad):
         raise ScheduleError(f"{shorten(stmt)}: only plain copies move data between DRAM and a scratchpad")
     target = ctx.operand(stmt.buffer, stmt.indices, scope)
@@ -255,7 +255,7 @@ def match(scope: Scope, ctx: Context) -> Copy:
     raise ScheduleError(f"{shorten(stmt)}: a copy needs a scratchpad on one side and DRAM on the other")
 
 
-def _filled(scope: Scope, ctx: Context, value: int) -> Copy:
+def _fill_copy(scope: Scope, ctx: Context, value: int) -> Copy:
     target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
     if target.location.mem is None:
         raise ScheduleError(f"{shorten(scope.stmt)}: a constant cannot be stored to DRAM")

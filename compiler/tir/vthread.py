@@ -81,7 +81,7 @@ class _Thread:
     def __init__(self, var, extent: int, body):
         self.var, self.extent, self.body = var, extent, body
         scopes = [_uses([scope, *conditions]) for scope, conditions in self._scopes(body, ())]
-        self.bound = self._bound(scopes)
+        self.bound = self._dependences(scopes)
         written = {name for use, bound in zip(scopes, self.bound) if bound for name in use.written}
         self.copies: dict = {}  # tensor -> (all threads' copies, elements of one)
         structural_walk(body, [(tirx.AllocBuffer, lambda op: self._copy(op.buffer) if op.buffer in written else None)])
@@ -108,7 +108,7 @@ class _Thread:
             if stmt.else_case is not None:
                 yield from self._scopes(stmt.else_case, conditions + here)
 
-    def _bound(self, scopes: list[_Uses]) -> list[bool]:
+    def _dependences(self, scopes: list[_Uses]) -> list[bool]:
         """Dependence of every scope on the thread, directly or through a tensor: a fixed point."""
         bound = [self.var in use.names for use in scopes]
         tainted: set = set()

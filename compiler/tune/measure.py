@@ -30,9 +30,9 @@ def measurers(tvm: Any, cfg: Config, on: str, errors: list[str]) -> tuple[Any, A
     @tvm.derived_object
     class Builder(ms.builder.PyBuilder):
         def build(self, inputs):
-            return [self._one(each.mod) for each in inputs]
+            return [self._build_program(each.mod) for each in inputs]
 
-        def _one(self, mod):
+        def _build_program(self, mod):
             try:
                 executable = Executable.from_launch(build(mod, cfg).finish())
             except TilewrightError as exc:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..tvm_compat import Schedule
 
 SOURCES = ("compiler", "hw", "runtime", "sim")  # top folders that determine a program and its cycles
-_KEPT = 4096  # tiles in the cache; the least recently used are removed
+_MOST_FILES = 4096  # tiles in the cache; the least recently used are removed
 
 
 def cache_folder() -> Path:
@@ -103,6 +103,6 @@ def _write(file: Path, tile: Tile) -> None:
 
 def _prune(folder: Path) -> None:
     files = list(folder.glob("*.json"))
-    if len(files) > _KEPT:
-        for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+    if len(files) > _MOST_FILES:
+        for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_MOST_FILES]:
             old.unlink(missing_ok=True)

@@ -116,11 +116,11 @@ def best_fold(op: g.QConv2d, cfg: Config) -> Fold | None:
     """The cheapest fold by GEMM steps and loaded bytes; None if blocks of channels cost no more, or no fold fits."""
     if op.groups > 1 or cfg.batch > 1 or not {"overwrite", "requant"} <= cfg.extensions:
         return None
-    return _best(op.shape, cfg) if op.weight.shape[1] < cfg.block_in else None
+    return _best_of_shape(op.shape, cfg) if op.weight.shape[1] < cfg.block_in else None
 
 
 @lru_cache(maxsize=64)
-def _best(shape: ConvShape, cfg: Config) -> Fold | None:
+def _best_of_shape(shape: ConvShape, cfg: Config) -> Fold | None:
     found = []
     for fold in folds(shape, cfg):
         tiles = FoldTiles(shape, fold, cfg)

@@ -78,7 +78,7 @@ class MaxTiles:
         """Accumulators of each pair of parts."""
         return {(y, x): y.count(rows) * x.count(columns) for y, x in product(self.y, self.x)}
 
-    def beside(self, y: Part, x: Part) -> bool:
+    def in_result_bank(self, y: Part, x: Part) -> bool:
         """True if the pair is in the bank of the results: it is compared with pairs in the other."""
         return (y is self.y[0]) == (x is self.x[0])
 
@@ -86,7 +86,7 @@ class MaxTiles:
         height, width = self.image(rows, columns)
         banks = [0, 0]
         for pair, size in self.sizes(rows, columns).items():
-            banks[self.beside(*pair)] += size * (2 if pair == (self.y[0], self.x[0]) else 1)
+            banks[self.in_result_bank(*pair)] += size * (2 if pair == (self.y[0], self.x[0]) else 1)
         return 2 * height * width <= self.cfg.inp_depth and max(banks) <= self.half
 
     def _cycles(self, rows: int, columns: int) -> float:
@@ -122,7 +122,7 @@ def lower(rec: Recording, op: g.MaxPool, tiles: MaxTiles) -> None:
     """Append a maximum over windows, tile by tile."""
     cfg, out, results = rec.cfg, rec.activations[op.output.name], tiles.rows * tiles.columns
     pairs = tiles.sizes(tiles.rows, tiles.columns)
-    beside = sum(n for pair, n in pairs.items() if tiles.beside(*pair)) + results
+    beside = sum(n for pair, n in pairs.items() if tiles.in_result_bank(*pair)) + results
     identity = np.eye(cfg.block_out, cfg.block_in, dtype=np.int8)
     with on_chip(rec) as chip:
         wgt = chip.constant(Mem.WGT, rec.constant(f"{op.name}.identity", identity))
@@ -132,8 +132,8 @@ def lower(rec: Recording, op: g.MaxPool, tiles: MaxTiles) -> None:
         own, *compared = pairs
         free, fixed = [banks[0], banks[1] + 2 * results], {}
         for pair in compared:
-            fixed[pair] = free[tiles.beside(*pair)]
-            free[tiles.beside(*pair)] += pairs[pair]
+            fixed[pair] = free[tiles.in_result_bank(*pair)]
+            free[tiles.in_result_bank(*pair)] += pairs[pair]
         for k, (image, tile) in enumerate(product(range(tiles.images), tiles)):
             y, x, *extents = tile
             base, acc = inp[k % 2], banks[1] + k % 2 * results
