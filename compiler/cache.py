@@ -17,7 +17,7 @@ from ..runtime.executable import Executable
 from ..runtime.files import sources_digest
 from .tune.search import SOURCES, cache_folder
 
-_KEPT = 64  # programs; the least recently used are removed
+_MOST_FILES = 64  # programs; the least recently used are removed
 
 
 def network_file(model: bytes, cfg: Config, contract: str) -> Path:
@@ -45,7 +45,7 @@ def write(file: Path, executable: Executable) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         executable.save(file)
         files = sorted(file.parent.glob("*.tw"), key=lambda f: f.stat().st_mtime)
-        for old in files[:-_KEPT]:
+        for old in files[:-_MOST_FILES]:
             old.unlink(missing_ok=True)
     except (OSError, TilewrightError):
         return

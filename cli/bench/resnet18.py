@@ -105,10 +105,10 @@ class _Resnet18Bench:
         if layer.shape_name in VTA_MS and not self.skip:  # VTA's times include what --skip leaves out
             row["vta_cycles"] = round(VTA_MS[layer.shape_name] * 1000 * _MHZ)
         if self.clocked:
-            row |= _rates(row) | self._watched(layer, program, row["cycles"]) | self._compared(layer)
+            row |= _rates(row) | self._overlap(layer, program, row["cycles"]) | self._compared(layer)
         return row
 
-    def _watched(self, layer: BenchLayer, program: Program, cycles: int) -> dict[str, Any]:
+    def _overlap(self, layer: BenchLayer, program: Program, cycles: int) -> dict[str, Any]:
         """Overlap of the loads of inputs and weights with GEMM, from the circuit or the timing model."""
         from ...hw.isa import Isa
         from ...sim.rtl import RtlDevice

@@ -1,4 +1,4 @@
-"""Where the activations of a launch lie: which share bytes, and the arena of those that stay on the device."""
+"""Memory of a launch's activations: tensors that share bytes, and the arena of those that stay on the device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALIGN = 64  # bytes: the alignment of a buffer
 
 
 def is_view(op: g.Operator) -> bool:
-    """Whether the packed output has the same bytes as the packed input: no rows, no columns, all channels in order."""
+    """True if the packed output has the bytes of the packed input: one pixel, with all channels in order."""
     if not isinstance(op, (g.Reshape, g.Transpose)) or op.output.dtype != "int8":
         return False
     shapes = [t.shape for t in (op.x, op.output)]
@@ -23,7 +23,7 @@ def is_view(op: g.Operator) -> bool:
 
 
 def bases(ops: Sequence[g.Operator]) -> dict[str, str]:
-    """For every tensor of `ops`: the one whose packed bytes are its own."""
+    """Map every tensor of `ops` to the tensor whose packed bytes it shares."""
     base = {t.name: t.name for op in ops for t in op.inputs}
     for op in ops:
         base[op.output.name] = base[op.x.name] if is_view(op) else op.output.name
@@ -31,15 +31,15 @@ def bases(ops: Sequence[g.Operator]) -> dict[str, str]:
 
 
 def packed_bytes(t: g.Tensor, cfg: Config) -> int:
-    """Bytes of a tensor in blocks of channels; a vector is one of channels."""
+    """Bytes of a tensor in blocks of channels; the elements of a vector are channels."""
     shape = t.shape if len(t.shape) > 1 else (1, *t.shape)
     return math.prod(packed_shape(shape, cfg))
 
 
 def members(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, tuple[g.Concat, int]]:
-    """Tensors that are computed where a concatenation wants them, with the channel at which they begin there.
+    """Tensors that are computed inside the output of a concatenation, with their first channel there.
 
-    Those that the launch does not compute, that others want, or that two concatenations read, are copied instead.
+    Inputs from outside the launch, its outputs, and tensors that two concatenations read are copied instead.
     """
     base = bases(ops)
     computed = {op.output.name for op in ops if not is_view(op)} - {base[t.name] for t in wanted_from(graph, ops)}
@@ -55,7 +55,7 @@ def members(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, tuple[g.Conc
 
 
 def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
-    """The arena of a launch: packed activations that `ops` of `graph` compute for each other alone."""
+    """Plan the arena of a launch: packed activations that only `ops` of `graph` produce and read."""
     base, parts = bases(ops), members(graph, ops)
 
     def whole(name: str) -> str:
@@ -74,8 +74,8 @@ def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
     planned = {op.output.name: op for op in work if op.output.name not in outside and op.output.name not in parts}
     found = []
     for name, op in planned.items():
-        places: tuple[str, ...] = ()
+        replaced: tuple[str, ...] = ()
         if isinstance(op, (g.Add, g.Requantize)):
-            places = tuple({base[t.name]: None for t in op.inputs if base[t.name] in planned})
-        found.append(Lifetime(name, packed_bytes(op.output, cfg), first[name], last[name], _ALIGN, places))
+            replaced = tuple({base[t.name]: None for t in op.inputs if base[t.name] in planned})
+        found.append(Lifetime(name, packed_bytes(op.output, cfg), first[name], last[name], _ALIGN, replaced))
     return plan(found)

@@ -59,7 +59,7 @@ def requantize(rec: Recording, op: g.Requantize) -> None:
 
 
 def concatenate(rec: Recording, op: g.Concat) -> None:
-    """Append copies of the inputs that are not computed in their place of the output."""
+    """Append copies of the inputs that are not computed inside the output."""
     channel = 0
     for k, t in enumerate(op.inputs):
         part = rec.part(op.output, t, channel)

@@ -49,19 +49,19 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
 
 
 def own_rows(op: g.QConv2d, cfg: Config) -> bool:
-    """Whether it runs on DWGEMM: one output channel for every input channel."""
+    """True if it runs on DWGEMM: one output channel for every input channel."""
     return op.depthwise and len(op.weight) == op.groups and "depthwise" in cfg.extensions
 
 
 def groups_per_part(op: g.QConv2d, cfg: Config) -> int:
-    """How many of its groups are computed together: all of them, or fewer that fill whole blocks of channels.
+    """Number of groups that are computed together: all of them, or fewer that fill whole blocks of channels.
 
-    Blocks of channels of several images do not lie side by side.
+    Blocks of channels of several images are not contiguous.
     """
     if op.groups == 1 or op.x.shape[0] > cfg.batch:
         return op.groups
     rows = op.weight.shape[2] * op.weight.shape[3]
-    if own_rows(op, cfg):  # as many blocks as micro-ops can name the rows of
+    if own_rows(op, cfg):  # as many blocks as micro-ops can address the rows of
         return min(op.groups, max(1, cfg.wgt_depth // rows) * cfg.block_out)
     inputs, outputs = op.weight.shape[1], len(op.weight) // op.groups
     whole = (k for k in range(1, op.groups) if op.groups % k == 0 and not k * inputs % cfg.block_in)
@@ -69,7 +69,7 @@ def groups_per_part(op: g.QConv2d, cfg: Config) -> int:
 
 
 def ungrouped(op: g.QConv2d) -> np.ndarray:
-    """The weights (O, C, KH, KW), zero where an output channel does not see an input channel."""
+    """The weights (O, C, KH, KW), zero where an output channel does not read an input channel."""
     if op.groups == 1:
         return op.weight
     o, c, kh, kw = op.weight.shape

@@ -1,8 +1,8 @@
 """The module of a target that leaves requantisation to the host: for configurations without the extension `requant`.
 
 Every convolution of one group and every dense layer is a program of its own. Between two programs the host works in
-plain layout (NCHW): it packs a layer's input into blocks, puts the four byte planes of its int32 accumulators together
-again, and requantises. Biases are added on the device, corrected for the input's zero point. Padding has the value of
+plain layout (NCHW): it packs a layer's input into blocks, joins the four byte planes of its int32 accumulators, and
+requantises. Biases are added on the device, corrected for the input's zero point. Padding has the value of
 that zero point: LOADP writes it where the configuration has the extension `pad_value`, else the host pads.
 """
 
@@ -27,16 +27,16 @@ from ..target.steps import Steps
 
 
 def refusal(op: g.Operator, cfg: Config) -> str:
-    """Why `cfg` cannot run the layer; empty if it can."""
+    """Reason why `cfg` cannot run the layer; empty if it can."""
     if isinstance(op, g.QConv2d) and op.groups > 1:
         return f"it has {op.groups} groups"
     if cfg.inp_bits < 8 or cfg.out_bits < 8:
-        return f"with int8 activations: inp_bits is {cfg.inp_bits}, out_bits {cfg.out_bits}, 8 are needed"
+        return f"inp_bits is {cfg.inp_bits} and out_bits {cfg.out_bits}; int8 activations need 8"
     assert isinstance(op, g.Linear)
     limit = 1 << cfg.wgt_bits - 1
     low, high = int(op.weight.min()), int(op.weight.max())
     if low < -limit or high >= limit:
-        return f"with weights {low}..{high}: wgt_bits is {cfg.wgt_bits}, which holds {-limit}..{limit - 1}"
+        return f"weights {low}..{high}: wgt_bits is {cfg.wgt_bits}, which holds {-limit}..{limit - 1}"
     return ""
 
 

@@ -30,7 +30,7 @@ def _memories(cfg: Config) -> tuple[Memory, ...]:
 
 
 class Accelerator(ExecModule):
-    """Operators that follow each other become one launch: activations stay in its memory in blocks of channels.
+    """Consecutive operators become one launch: activations stay in its memory in blocks of channels.
 
     Needs the extensions `requant`, `acc8` and `pad_value`, int8 operands and blocks of one size.
     """
@@ -44,7 +44,7 @@ class Accelerator(ExecModule):
         self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
 
     def refusal(self, op: g.Operator) -> str:
-        """Why the module cannot run the operator; empty if it can."""
+        """Reason why the module cannot run the operator; empty if it can."""
         if is_view(op):
             return ""
         checks = {g.QConv2d: _refuses_conv, g.Binary: _refuses_binary, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
@@ -57,7 +57,7 @@ class Accelerator(ExecModule):
         return ""
 
     def seconds(self, ops: Sequence[g.Operator]) -> float:
-        """A roofline: micro-ops or bytes, whichever take longer, and what a program of its own costs."""
+        """Roofline estimate: the longer of micro-ops and transfers, and the cost of a program."""
         return sum(self._cycles(op) for op in ops) / cost.CLOCK
 
     def _cycles(self, op: g.Operator) -> float:
@@ -90,7 +90,7 @@ class Accelerator(ExecModule):
         return self.host.moved_seconds(nbytes) + cost.LAUNCH_SECONDS
 
     def generate(self, steps: Steps, ops: Sequence[g.Operator]) -> None:
-        """Append packing, one launch, and unpacking of what others want."""
+        """Append packing, one launch, and unpacking of the tensors that others read."""
         if all(map(is_view, ops)):
             for op in ops:
                 steps.kernels(op)
@@ -108,7 +108,7 @@ def _refuses_binary(op: g.Binary, cfg: Config) -> str:
     if len(op.output.shape) not in (2, 4):
         return f"{len(op.output.shape)} dimensions"
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
-    return f"operand of shape {wrong[0]} is repeated" if wrong else ""
+    return f"operand of shape {wrong[0]} is broadcast" if wrong else ""
 
 
 def _refuses_concat(op: g.Concat, cfg: Config) -> str:
@@ -117,7 +117,7 @@ def _refuses_concat(op: g.Concat, cfg: Config) -> str:
         return f"{op.output.dtype} {op.output.shape} along axis {op.axis}"
     parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % cfg.block_in]
     if parts or any(t.data is not None for t in op.inputs):
-        return f"{parts[0]} channels are no whole blocks" if parts else "a constant part"
+        return f"{parts[0]} channels are not whole blocks" if parts else "a constant part"
     return ""
 
 
@@ -144,11 +144,11 @@ class LayerAccelerator(ExecModule):
         self.patterns = tuple(Pattern(k.__name__, (k,), self.refusal) for k in (g.QConv2d, g.QDense))
 
     def refusal(self, op: g.Operator) -> str:
-        """Why the module cannot run the layer; empty if it can."""
+        """Reason why the module cannot run the layer; empty if it can."""
         return layerwise.refusal(op, self.cfg)
 
     def seconds(self, ops: Sequence[g.Operator]) -> float:
-        """The array's micro_ops or the bytes moved, weights included, and the host's work on the accumulators."""
+        """The longer of micro-ops and transfers, weights included, and the host's work on accumulators."""
         total = 0.0
         for op in ops:
             values = op.output.nbytes

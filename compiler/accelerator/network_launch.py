@@ -1,4 +1,4 @@
-"""One launch of operators that follow each other: buffers of what comes in and goes out, an arena for what stays."""
+"""One launch of consecutive operators: buffers of its inputs and outputs, and an arena for the tensors between."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class NetworkLaunch:
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
         self.rec = Recording(self.cfg, steps.contract, name)
         self.bind: dict[str, str] = {}
-        self.packed: dict[str, str] = {}  # by the names of tensors that the launch gives
+        self.packed: dict[str, str] = {}  # by the names of the launch's outputs
 
     def generate(self) -> None:
-        """Append packing, the launch, and unpacking. Raises `Refusal` for operators that fit no scratchpad."""
+        """Append packing, the launch, and unpacking. Raises `Refusal` for operators that do not fit the scratchpads."""
         self._inputs()
         self._outputs()
         self._arena()
@@ -61,7 +61,7 @@ class NetworkLaunch:
         macs = sum(op.macs for op in self.work)
         self.steps.steps.append(LaunchStep(self.rec.program.name, self.rec.program.finish(), self.bind, macs))
         for t in self.wanted:
-            self._fetch(t)
+            self._unpack_output(t)
 
     def _inputs(self) -> None:
         computed = {op.output.name for op in self.ops}
@@ -70,17 +70,17 @@ class NetworkLaunch:
             readers = [op for op in self.ops if t in op.inputs]
             for op in readers:
                 if isinstance(op, g.QConv2d) and (fold := best_fold(op, self.cfg)) is not None:
-                    self._bring_folded(op, fold)
+                    self._fold_input(op, fold)
             if any(op.name not in self.rec.folded for op in readers):
-                self._bring(t)
+                self._pack_input(t)
 
-    def _bring_folded(self, op: g.QConv2d, fold: Fold) -> None:
+    def _fold_input(self, op: g.QConv2d, fold: Fold) -> None:
         attrs, shape = host_step(op, fold, self.cfg)
         buffer = self.rec.buffer(f"{op.name}.x", shape, kind="input")
         self.bind[buffer.name] = self.steps.host(f"{op.name}.fold", "fold_windows", attrs, [op.x.name], shape)
         self.rec.folded[op.name] = fold, buffer
 
-    def _bring(self, t: g.Tensor) -> None:
+    def _pack_input(self, t: g.Tensor) -> None:
         shape = packed_shape(t.shape, self.cfg)
         blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in}
         buffer = self.rec.buffer(t.name, shape, kind="input")
@@ -109,12 +109,12 @@ class NetworkLaunch:
             self._bind_views(name, self.rec.part(concat.output, tensors[name], channel))
 
     def _bind_views(self, name: str, buffer: Buffer) -> None:
-        """`buffer` is the tensor `name`, and every view of it."""
+        """Use `buffer` for the tensor `name` and every view of it."""
         for other, base in self.base.items():
             if base == name:
                 self.rec.activations[other] = buffer
 
-    def _fetch(self, t: g.Tensor) -> None:
+    def _unpack_output(self, t: g.Tensor) -> None:
         """Unpack `t`; a view of an input is a view on the host, too."""
         source = next((op.output for op in self.work if op.output.name == self.base[t.name]), None)
         if source is None:

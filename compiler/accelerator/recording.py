@@ -1,4 +1,4 @@
-"""One program of many operators: its activations, its constants, and what is appended to it."""
+"""Records many operators into one program, with its activations and constants."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Recording:
-    """A program in the making, in which every operator finds its activations as packed buffers.
+    """A program to append operators to, whose activations are packed buffers.
 
-    `activations` are the buffers by the names of the graph's tensors, `folded` by the names of convolutions the images
-    that the host has laid out for them (direct/folded_conv.py).
+    `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
+    the names of their convolutions (direct/folded_conv.py).
     """
 
     def __init__(self, cfg: Config, contract: str, name: str):
@@ -37,7 +37,7 @@ class Recording:
         self.folded: dict[str, tuple[Fold, Buffer]] = {}
 
     def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
-        """A new buffer, called `name` unless that is taken: networks name their tensors as they like."""
+        """A new buffer named `name`, or a variant if that is taken: networks may use any names."""
         while name in self.program.buffers or name == UOP_BUFFER:
             name += "'"
         return self.program.buffer(name, shape, bits, **facts)
@@ -58,7 +58,7 @@ class Recording:
         return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_in))
 
     def part(self, t: g.Tensor, part: g.Tensor, channel: int) -> Region:
-        """The bytes of `part`, channels of `t` from `channel` on, which begins a block; one batch of images."""
+        """The bytes of `part`, channels of `t` from `channel` on, the first of a block; one batch of images."""
         buffer = self.activations[t.name]
         whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
         shape = packed_shape(part.shape, self.cfg)
@@ -66,13 +66,13 @@ class Recording:
         return Region(part.name, shape, whole=whole, start=start)
 
     def parameters(self, name: str, **values) -> Buffer:
-        """A constant buffer of packed parameters, of one block of channels alike where all values are numbers."""
+        """A constant buffer of packed parameters; if all values are numbers, of one block of equal channels."""
         if not any(np.ndim(v) for key, v in values.items() if key != "contract"):
             values["bias"] = np.full(self.cfg.block_out, values["bias"])
         return self.constant(name, layout.pack_par(self.cfg, **values))
 
     def append(self, op: g.Operator, scheduled: Scheduled, buffers: Mapping[str, Buffer]) -> None:
-        """Append what computes `op`; its output is parameter `out`."""
+        """Append the scheduled function that computes `op`; its output is parameter `out`."""
         out = {"out": self.activations[op.output.name]}
         build_into(self.program, scheduled, {**buffers, **out}, self.placement, name=op.name)
 
@@ -89,7 +89,7 @@ def entries(rec: Recording, t: g.Tensor) -> int:
 
 
 def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray) -> Buffer:
-    """The parameters of a store of what `op` accumulates: `bias`, int32 (O,), then its requantisation and clamp."""
+    """The parameters of a store of the accumulators of `op`: `bias`, int32 (O,), requantisation and clamp."""
     multiplier, exponent = op.multipliers
     return rec.parameters(
         f"{op.name}.par",
@@ -104,7 +104,7 @@ def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray) -> Buffer
 
 
 def store_parameters(rec: Recording, op: g.Operator, store: Requant, channels: int | None = None):
-    """The parameters of a store that treats all channels alike; for `channels` of them, by default one block."""
+    """The parameters of a store with equal parameters for all of `channels` channels, by default one block."""
     values = asdict(store)
     if channels is not None:
         values["bias"] = [store.bias] * channels

@@ -70,17 +70,17 @@ def _read(path: str | Path) -> ModelProto:
         model = onnx.load(path)
         onnx.checker.check_model(model)
     except Exception as exc:  # protobuf, onnx and the file system raise different ones
-        raise FileError(f"{path}: not an ONNX model, or damaged ({_line(exc)})") from None
+        raise FileError(f"{path}: not an ONNX model, or damaged ({_one_line(exc)})") from None
     _fix_batch(path, model)
     try:
         model = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except Exception as exc:
-        raise FileError(f"{path}: the model's shapes or types are inconsistent ({_line(exc)})") from None
+        raise FileError(f"{path}: the model's shapes or types are inconsistent ({_one_line(exc)})") from None
     _explicit_padding(model)
     return model
 
 
-def _line(exc: Exception) -> str:
+def _one_line(exc: Exception) -> str:
     return next((line.strip() for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
 
 

@@ -144,7 +144,7 @@ class RelaxImporter:
             self.views[var] = t
         for b in self.bindings:
             try:
-                self._visit(b.var, b.value)
+                self._import_binding(b.var, b.value)
             except InputError as exc:
                 self.problems.append(str(exc))
         outputs = [self._output(name, var) for name, var in self.results]
@@ -160,7 +160,7 @@ class RelaxImporter:
         self.problems.append(f"input {var.name!r} is int8, but nothing dequantises it")
         return g.Tensor(var.name, _shape(var), "int8")
 
-    def _visit(self, var: Any, call: Any) -> None:
+    def _import_binding(self, var: Any, call: Any) -> None:
         kind = kind_of(call)
         if kind == "relax.quantize":
             self._quantize(var, call)

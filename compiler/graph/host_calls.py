@@ -76,12 +76,12 @@ def _scale(op: g.Requantize | g.Mul | g.AveragePool | g.Mean | g.Softmax) -> dic
     return {"multiplier": multiplier, "exponent": exponent}
 
 
-def _points(op: g.Operator) -> dict:
+def _zero_points(op: g.Operator) -> dict:
     return {"x_zero_point": op.x.zero_point, "zero_point": op.output.zero_point}
 
 
 def _requantize(op: g.Requantize, contract: str) -> list[HostCall]:
-    return [HostCall("rescale", _points(op) | _scale(op) | {"low": op.low, "high": op.high})]
+    return [HostCall("rescale", _zero_points(op) | _scale(op) | {"low": op.low, "high": op.high})]
 
 
 def _add(op: g.Add, contract: str) -> list[HostCall]:
@@ -101,7 +101,7 @@ def _window(op: g.Pool) -> dict:
 
 
 def _average_pool(op: g.AveragePool, contract: str) -> list[HostCall]:
-    return [HostCall("average_pool", _window(op) | _points(op) | _scale(op) | {"contract": contract})]
+    return [HostCall("average_pool", _window(op) | _zero_points(op) | _scale(op) | {"contract": contract})]
 
 
 def _movement(name: str, attrs: Callable[..., dict]) -> Callable[..., list[HostCall]]:
@@ -122,7 +122,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.AveragePool: _average_pool,
     g.ExactAveragePool: lambda op, contract: [HostCall("exact_average_pool", _window(op) | {"pads": list(op.pads)})],
     g.Mean: _movement(
-        "mean", lambda op: {"axes": list(op.axes), "shape": list(op.output.shape)} | _points(op) | _scale(op)
+        "mean", lambda op: {"axes": list(op.axes), "shape": list(op.output.shape)} | _zero_points(op) | _scale(op)
     ),
     g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
     g.Transpose: _movement("transpose", lambda op: {"axes": list(op.axes)}),

@@ -146,7 +146,7 @@ def _weighted(
     for digits, first in product(range(1, _DIGITS + 1), (range(64, 128))):
         unit = larger / (first << 8 * (digits - 1))  # real value of one step of a weight
         a, b = round(scales[0] / unit), sign * round(scales[1] / unit)
-        if max(abs(a), abs(b)) >> 8 * (digits - 1) > 127 or not _near(scales, unit, digits):
+        if max(abs(a), abs(b)) >> 8 * (digits - 1) > 127 or not _may_be_exact(scales, unit, digits):
             continue
         for contract in ("single", "double"):
             bias = -(a * zero_points[0] + b * zero_points[1])
@@ -160,7 +160,7 @@ def _weighted(
     return None
 
 
-def _near(scales: tuple[float, float, float], unit: float, digits: int) -> bool:
+def _may_be_exact(scales: tuple[float, float, float], unit: float, digits: int) -> bool:
     """True if rounded weights can be exact: the error of any sum is below 2**-14 output steps."""
     error = sum(abs(s / unit - round(s / unit)) for s in scales[:2])
     return error * 256 * unit / scales[2] < 2.0**-14 or digits == _DIGITS

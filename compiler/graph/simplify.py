@@ -20,7 +20,7 @@ def simplify(graph: g.Graph) -> g.Graph:
         for new in _rewritten(op, producers):
             ops.append(new)
             producers[new.output.name] = new
-    return replace(graph, ops=_live(ops, graph))
+    return replace(graph, ops=_without_unread(ops, graph))
 
 
 def _rewritten(op: g.Operator, producers: dict[str, g.Operator]) -> list[g.Operator]:
@@ -81,7 +81,7 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) 
     return [conv, g.Reshape(op.name, (y,), op.output)]
 
 
-def _live(ops: list[g.Operator], graph: g.Graph) -> tuple[g.Operator, ...]:
+def _without_unread(ops: list[g.Operator], graph: g.Graph) -> tuple[g.Operator, ...]:
     needed, live = {t.name for t in graph.outputs}, []
     for op in reversed(ops):
         if op.output.name in needed:

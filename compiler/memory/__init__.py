@@ -1,1 +1,1 @@
-"""Where activations lie in DRAM: lifetimes, plans against their lower bound, and a picture."""
+"""Memory plans of activations in DRAM: lifetimes, addresses, lower bounds, and a picture."""

@@ -14,14 +14,14 @@ _THICKNESS, _PER_LETTER = (0.012, 0.02), (0.0055, 0.009)
 
 
 def draw(plan: Plan, path: str | Path, title: str = "") -> None:
-    """Write the picture, PNG or SVG by the ending of `path`, whole or not at all.
+    """Write the picture atomically, PNG or SVG by the ending of `path`.
 
     Raises `UnsupportedError` for other endings and where matplotlib is missing, `FileError` if the file cannot be
     written.
     """
     kind = Path(path).suffix.lower().removeprefix(".")
     if kind not in FORMATS:
-        raise UnsupportedError(f"{path}: pictures are written as {' or '.join(FORMATS)}; give a name that ends so")
+        raise UnsupportedError(f"{path}: a picture must end in {' or '.join(FORMATS)}; give another name")
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -50,7 +50,7 @@ def draw(plan: Plan, path: str | Path, title: str = "") -> None:
 
 
 def _rotation(name: str, width: float, height: float) -> int | None:
-    """Degrees by which a name must be turned to fit a rectangle, given as shares of the axes; None if it never fits."""
+    """Rotation in degrees with which a name fits a rectangle, given as shares of the axes; None if none does."""
     if width >= _PER_LETTER[0] * len(name) and height >= _THICKNESS[1]:
         return 0
     if height >= _PER_LETTER[1] * len(name) and width >= _THICKNESS[0]:

@@ -1,8 +1,8 @@
 """Static memory plans: addresses in one arena for buffers whose lifetimes are known.
 
 Steps are numbered from 0; a buffer is alive from the step that writes it to the last one that reads it, both included.
-The plan is greedy by size; where that misses the lower bound, the maximum of bytes alive at once, OR-tools' CP-SAT
-looks for a better one. Both are deterministic.
+The plan is greedy by size; if it exceeds the lower bound, the maximum of bytes alive at once, OR-tools' CP-SAT
+searches for a better one. Both are deterministic.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _SEED = 1
 class Lifetime:
     """A buffer of `nbytes`, alive from step `first` to step `last`, at a multiple of `align`.
 
-    `in_place_of` names buffers that may be alive to the step in which this one begins, and whose place it may take
-    then: the step writes no byte before it has read it. A long-lived buffer, such as state that one run leaves to the
-    next, is alive at every step; say so with `first` 0 and the plan's last step.
+    `in_place_of` names buffers that may be alive to the step in which this one begins, and whose bytes it may reuse
+    then: the step writes no byte before it has read it. A buffer that keeps state from run to run is alive at every
+    step, from 0 to the plan's last.
     """
 
     name: str
@@ -42,17 +42,17 @@ class Lifetime:
             )
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether both are alive in some step."""
+        """True if both are alive in some step."""
         return self.first <= other.last and other.first <= self.last
 
     def replaces(self, other: Lifetime) -> bool:
-        """Whether this one may take the place of `other`, which dies as it begins."""
+        """True if this one may reuse the bytes of `other`, whose last step is this one's first."""
         return other.name in self.in_place_of and other.last == self.first and self.nbytes <= other.nbytes
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Addresses by buffer name. `nbytes` is the arena's size, `bound` what no plan can be below.
+    """Addresses by buffer name. `nbytes` is the arena's size, `bound` the lower bound of any plan's.
 
     `greedy` is the size of the greedy plan, `method` is `greedy` or `exact`.
     """
@@ -66,10 +66,10 @@ class Plan:
 
 
 def plan(buffers: Iterable[Lifetime], capacity: int | None = None) -> Plan:
-    """Addresses so that buffers alive in one step do not overlap, but for the places that may be taken over.
+    """Choose addresses such that buffers alive in the same step do not overlap, except for reuse `in_place_of`.
 
-    Raises `CapacityError` that names the buffers alive at the worst step where `capacity` bytes do not suffice,
-    `InputError` where two buffers have one name or a buffer takes the place of one that does not exist.
+    Raises `CapacityError` that names the buffers alive at the worst step if the plan needs more than `capacity` bytes,
+    `InputError` if two buffers have the same name or a buffer replaces one that the plan does not have.
     """
     buffers = tuple(buffers)
     names = {b.name for b in buffers}
@@ -77,28 +77,28 @@ def plan(buffers: Iterable[Lifetime], capacity: int | None = None) -> Plan:
         raise InputError("two buffers of a memory plan have the same name")
     for b in buffers:
         if strangers := set(b.in_place_of) - names:
-            raise InputError(f"buffer {b.name!r} takes the place of {strangers.pop()!r}, which the plan does not have")
+            raise InputError(f"buffer {b.name!r} replaces {strangers.pop()!r}, which the plan does not have")
     bound, step = lower_bound(buffers)
     addresses = _greedy(buffers)
-    size = greedy = _end(buffers, addresses)
+    size = greedy = _arena_size(buffers, addresses)
     method = "greedy"
     if greedy > bound and (capacity is None or bound <= capacity):
         addresses, method = _exact(buffers, addresses, bound), "exact"
-        size = _end(buffers, addresses)
+        size = _arena_size(buffers, addresses)
     if capacity is not None and size > capacity:
         alive = sorted((b for b in buffers if b.first <= step <= b.last), key=lambda b: -b.nbytes)
         listed = ", ".join(f"{b.name!r} ({b.nbytes:,})" for b in alive)
         raise CapacityError(
-            f"the memory plan takes {size:,} bytes, {capacity:,} are there; alive at step {step}, where at least "
+            f"the memory plan needs {size:,} bytes, the capacity is {capacity:,}; alive at step {step}, where at least "
             f"{bound:,} are needed: {listed}"
         )
     return Plan(buffers, addresses, size, bound, greedy, method)
 
 
 def lower_bound(buffers: Sequence[Lifetime]) -> tuple[int, int]:
-    """(the largest sum of bytes alive in one step, that step); a place that is taken over counts once.
+    """(the largest sum of bytes alive in one step, that step); bytes that are reused in place count once.
 
-    Where all alignments have a common factor, sizes count rounded up to it.
+    Sizes are rounded up to a common factor of all alignments.
     """
     unit = math.gcd(*(b.align for b in buffers)) if buffers else 1
     best = (0, 0)
@@ -115,13 +115,13 @@ def _rounded(n: int, unit: int) -> int:
     return -(-n // unit) * unit
 
 
-def _end(buffers: Sequence[Lifetime], addresses: dict[str, int]) -> int:
+def _arena_size(buffers: Sequence[Lifetime], addresses: dict[str, int]) -> int:
     unit = math.gcd(*(b.align for b in buffers)) if buffers else 1
     return max((addresses[b.name] + _rounded(b.nbytes, unit) for b in buffers), default=0)
 
 
 def _greedy(buffers: Sequence[Lifetime]) -> dict[str, int]:
-    """The largest first, each at the lowest address that is free for all its life."""
+    """Addresses by greedy choice: the largest buffer first, each at the lowest address free during its lifetime."""
     addresses: dict[str, int] = {}
     placed: list[Lifetime] = []
     for b in sorted(buffers, key=lambda b: (-b.nbytes, b.first, b.name)):
@@ -129,13 +129,13 @@ def _greedy(buffers: Sequence[Lifetime]) -> dict[str, int]:
         ends = [_rounded(addresses[o.name] + o.nbytes, b.align) for o in others]
         partners = [addresses[o.name] for o in others if b.replaces(o) or o.replaces(b)]
         candidates = sorted({0, *ends, *(a for a in partners if a % b.align == 0)})
-        addresses[b.name] = next(a for a in candidates if all(_apart(b, a, o, addresses[o.name]) for o in others))
+        addresses[b.name] = next(a for a in candidates if all(_disjoint(b, a, o, addresses[o.name]) for o in others))
         placed.append(b)
     return addresses
 
 
-def _apart(b: Lifetime, address: int, o: Lifetime, other: int) -> bool:
-    """Whether two buffers that are alive together may lie at these addresses."""
+def _disjoint(b: Lifetime, address: int, o: Lifetime, other: int) -> bool:
+    """True if two buffers with overlapping lifetimes may have these addresses."""
     if address == other and (b.replaces(o) or o.replaces(b)):
         return True
     return address + b.nbytes <= other or other + o.nbytes <= address
@@ -150,7 +150,7 @@ def _exact(buffers: Sequence[Lifetime], start: dict[str, int], bound: int) -> di
 
     unit = math.gcd(*(b.align for b in buffers))
     size = {b.name: _rounded(b.nbytes, unit) // unit for b in buffers}
-    limit, least = _end(buffers, start) // unit, bound // unit
+    limit, least = _arena_size(buffers, start) // unit, bound // unit
     model = cp_model.CpModel()
     top = model.new_int_var(least, limit, "top")
     at, times, spaces = {}, [], []
@@ -161,7 +161,7 @@ def _exact(buffers: Sequence[Lifetime], start: dict[str, int], bound: int) -> di
         factor = model.new_int_var(0, max(0, (limit - size[b.name]) // step), b.name)
         model.add_hint(factor, start[b.name] // b.align)
         at[b.name] = factor * step
-        # half steps: what may be replaced ends in the middle of the step in which its successor begins
+        # half steps: a replaceable buffer ends in the middle of the step in which its successor begins
         first, end = 2 * b.first + (b in late), 2 * b.last + 2 - (b in early)
         times.append(model.new_fixed_size_interval_var(first, end - first, ""))
         spaces.append(model.new_interval_var(at[b.name], size[b.name], at[b.name] + size[b.name], ""))
@@ -182,7 +182,7 @@ def _exact(buffers: Sequence[Lifetime], start: dict[str, int], bound: int) -> di
 
 
 def _share_or_part(model, may_share: bool, new: tuple, old: tuple) -> None:
-    """Two (address, size) that meet in the middle of a step begin at one address, or do not overlap at all."""
+    """Constrain two (address, size) that meet in the middle of a step to begin at one address or not to overlap."""
     choices = [model.new_bool_var("") for _ in range(2 + may_share)]
     model.add(new[0] + new[1] <= old[0]).only_enforce_if(choices[0])
     model.add(old[0] + old[1] <= new[0]).only_enforce_if(choices[1])
@@ -195,7 +195,7 @@ def graph_buffers(graph: g.Graph, *, in_place: bool = False) -> list[Lifetime]:
     """The activations of a graph as plain arrays; steps are operators.
 
     A buffer has the name of its operator, an input its own. Reshapes, and the relayouts between a file's tensor and its
-    NCHW form, are names of one buffer and no steps. Inputs are alive from the start to their last use, outputs from
+    NCHW form, are names of one buffer and not steps. Inputs are alive from the start to their last use, outputs from
     their operator to the end. With `in_place` an element-wise operator may write where it reads.
     """
     ops = [op for op in graph.ops if not _renames(op)]
@@ -214,12 +214,12 @@ def graph_buffers(graph: g.Graph, *, in_place: bool = False) -> list[Lifetime]:
     found = [Lifetime(t.name, t.nbytes, 0, last[t.name]) for t in graph.inputs]
     for step, op in enumerate(ops):
         elementwise = in_place and isinstance(op, (g.Binary, g.Requantize, g.Lookup))
-        places = [names[owner[t.name]] for t in op.inputs if t.data is None] if elementwise else []
+        replaced = [names[owner[t.name]] for t in op.inputs if t.data is None] if elementwise else []
         y = op.output
-        found.append(Lifetime(names[y.name], y.nbytes, step, last[y.name], in_place_of=tuple(dict.fromkeys(places))))
+        found.append(Lifetime(names[y.name], y.nbytes, step, last[y.name], in_place_of=tuple(dict.fromkeys(replaced))))
     return found
 
 
 def _renames(op: g.Operator) -> bool:
-    """Whether the output is the input's buffer under another name."""
+    """True if the output is the input's buffer under another name."""
     return isinstance(op, g.Reshape) or (isinstance(op, g.Transpose) and op.relayout)

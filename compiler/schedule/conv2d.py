@@ -48,7 +48,7 @@ def conv2d(
 
 
 def conv2d_of(cfg: Config, shape: ConvShape, *, pad_value: int = 0, **options: Unpack[Options]) -> Schedule:
-    """`conv2d` of a shape, all of whose input channels every output channel reads."""
+    """`conv2d` of a shape with one group."""
     work, block = Work.of(shape.checked("conv2d"), cfg), (cfg.batch, cfg.block_in)
     (kh, kw), (_, sx), (dy, dx) = shape.kernel, shape.strides, shape.dilations
     data = te.placeholder((work.n, work.ci, shape.h, shape.w, *block), "int8", "x")
@@ -71,7 +71,7 @@ def _arrange(cfg: Config, after: Epilogue, sch: Schedule, tile: Tile) -> None:
 
 
 def padded_input(data, shape: ConvShape, pad_value: int):
-    """(the padded input, input rows from output row to output row in it)."""
+    """(the padded input, its rows between those of two adjacent output rows)."""
     n, ib, h, w, batch, block = (int(size) for size in data.shape)
     top, left, bottom, right = shape.pads
     # A kernel of one row skips the rows between its strides; they need not be loaded.

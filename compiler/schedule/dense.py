@@ -27,7 +27,7 @@ def dense(cfg: Config, n: int, ci: int, co: int, **options: Unpack[Options]) -> 
       mul, max, min, shr or shl with a number (16 bits) or the name of a per-channel parameter. The low 8 bits of the
       result are stored (they wrap), or with `planes=True` all four bytes as tensors of their own.
     - `tile` (default: searched), which uses `n`, `co`, `ci`, and `vthreads` (default: the tile's, 2 in a search), 1
-      to 4. With `search` the cost model's best tiles are timed and the fastest is taken.
+      to 4. `search` times the cost model's best tiles and takes the fastest.
 
     Parameters of the program, packed as in runtime/layout.py: inputs `x` (dense activations), `w` (dense
     weights), each epilogue name (bias); outputs `out`, or `OUT0` to `OUT3` (lowest byte first) with blocks of

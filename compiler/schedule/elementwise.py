@@ -34,18 +34,18 @@ def elementwise(
 ) -> Schedule:
     """The schedule of `chain` applied to tensor `x`, e.g. `[("add", "y"), ("shr", 1), ("max", 0)]`.
 
-    A stage is add, sub, mul, max, min, shr or shl with a number (16 bits) or the name of another tensor. All
-    tensors have the shape (entries, batch, block_out); any packed tensor with blocks of `block_out` can be seen so.
-    `dtype` is int32, or int8 (which needs the extension `acc8`). `operands` are chains on `x` and on the named
-    tensors themselves, each before `chain`.
+    A stage is add, sub, mul, max, min, shr or shl with a number (16 bits) or the name of another tensor. All tensors
+    have the shape (entries, batch, block_out); any packed tensor with blocks of `block_out` can be viewed in this
+    shape. `dtype` is int32, or int8 (which needs the extension `acc8`). `operands` are chains on `x` and on the named
+    tensors, computed before `chain`.
 
     A stage `rescale`, or at the end `requant`, takes parameters of one block of channels, uint32 (1, block_out, 3),
-    that are those of every entry. So `operands={"x": [("shl", 19)], "y": [("rescale", "r")]}` and `chain=[("add", "y"),
+    for every entry. For example, `operands={"x": [("shl", 19)], "y": [("rescale", "r")]}` and `chain=[("add", "y"),
     ("requant", "q")]` is the sum of two tensors of different scale.
 
-    Parameters of the program: inputs `x` and what stages name, in order, output `out`, int8 (the low 8 bits, unless
-    requantised). `tile` is the number of entries per tile, not necessarily a divisor (default: what `search` finds, or
-    what costs least).
+    Parameters of the program: inputs `x` and the names in stages, in order, output `out`, int8 (the low 8 bits, unless
+    requantised). `tile` is the number of entries per tile, not necessarily a divisor (default: the choice of
+    `search`, else the cheapest).
 
     Raises `ScheduleError` for an impossible chain or tile, `CapacityError` if no tile fits.
     """
@@ -78,9 +78,9 @@ def _entries(tile: int, vthreads: int) -> Tile:
 
 @dataclass(frozen=True)
 class _Entries(OnAlu):
-    """Entries of accumulators, of which as many tensors as `operands` and one more are loaded.
+    """Entries of accumulators; `operands` + 1 tensors are loaded.
 
-    `entry_bytes` are those that a tensor's entry has in DRAM.
+    `entry_bytes` is the size of a tensor's entry in DRAM.
     """
 
     entry_bytes: int
@@ -91,7 +91,7 @@ class _Entries(OnAlu):
         for size in {largest, *map(int, sizes(work.n, divisors_only=False))}:
             steps = -(-work.n // size)
             if size == largest or (size < largest and steps >= vthreads):
-                # Loads into accumulators wait for the ALU, and the ALU for the first of their data.
+                # Loads into accumulators wait for the ALU, and the ALU for their first data.
                 loads = (1 + work.operands) * cost.transfer(cfg, size * self.entry_bytes) + cost.ROUND_TRIP
                 store = cost.transfer(cfg, size * cfg.out_entry_bytes) + cost.ROUND_TRIP
                 step = loads + work.alu_ops * cost.computed(size)
@@ -103,7 +103,7 @@ class _Entries(OnAlu):
 def _check(operands, names: Sequence[str], dtype: str, entries: int, tile: int | None, vthreads: int) -> None:
     for name in operands:
         if name not in ("x", *names):
-            raise ScheduleError(f"elementwise: operand {name!r} is no tensor of the chain: {', '.join(('x', *names))}")
+            raise ScheduleError(f"elementwise: operand {name!r} must be one of {', '.join(('x', *names))}")
     if any(op == "requant" for each in operands.values() for op, _ in each):
         raise ScheduleError("elementwise: only the chain may end with requant, not an operand")
     if dtype not in ("int8", "int32"):
@@ -131,7 +131,7 @@ class _ChainTensors:
         self.readers: list[str] = []
 
     def append(self, name: str, chain: Sequence[ep.Stage], prefix: str):
-        """The tensor that `chain` makes of `name`, which it takes the place of; without a prefix the output."""
+        """Apply `chain` to the tensor `name`, replace it, and return it; without a prefix it is the output."""
         last = self.tensors[name]
         for k, (op, other) in enumerate(chain):
             block = "out" if op == "requant" else f"{prefix}{op}{k}"

@@ -1,7 +1,7 @@
-"""What happens to accumulators before they are stored: a chain of operations, then int8 or byte planes.
+"""Epilogues: a chain of operations on accumulators, stored as int8 or byte planes.
 
 `add`, `sub`, `mul`, `max`, `min`, `shr` and `shl` run on the ALU, with a number or a per-channel parameter. `rescale`,
-on the ALU, too, multiplies by a per-channel scale, and `requant`, at the end of a chain, is part of the store: bias,
+also on the ALU, multiplies by a per-channel scale, and `requant`, at the end of a chain, is part of the store: bias,
 scale, zero point and clamp per channel. The parameters of both are tensors that `runtime.layout.pack_par` makes.
 """
 
@@ -49,7 +49,7 @@ class Epilogue:
     def stored_after(self, stage: str | None) -> list[str]:
         """Names of the output blocks that read `stage` (None: the accumulators themselves)."""
         order: list[str | None] = [None, *self.stages]
-        first = len(order) - len(self.outputs)  # each plane follows one stage, the last one the last
+        first = len(order) - len(self.outputs)  # each plane follows one stage; the last plane follows the last stage
         k = order.index(stage) - first
         return [self.outputs[k].op.name] if 0 <= k < len(self.outputs) else []
 
@@ -60,7 +60,7 @@ def alu_ops(chain: Sequence[Stage], planes: bool) -> int:
 
 
 def with_epilogue(work: Work, chain: Sequence[Stage], planes: bool) -> Work:
-    """`work` and what an epilogue adds to it."""
+    """`work` with the operations and operands of an epilogue."""
     operands, operations = len(accumulator_operands(chain)), alu_ops(chain, planes)
     packed = len(operand_names(chain)) - operands
     return replace(work, operands=operands, packed=packed, alu_ops=operations, planes=4 if planes else 1)
@@ -78,7 +78,7 @@ def accumulator_operands(chain: Sequence[Stage]) -> list[str]:
 
 
 def check(chain: Sequence[Stage], taken: Sequence[str], planes: bool = False) -> None:
-    """Raise `ScheduleError` for a stage that is no operation, or a parameter name that is taken."""
+    """Raise `ScheduleError` for an unknown stage, or a parameter name that is taken."""
     for k, stage in enumerate(chain):
         if len(stage) != 2 or stage[0] not in (*_OPS, *PAR_OPS) or not isinstance(stage[1], (int, str)):
             raise ScheduleError(
@@ -86,11 +86,11 @@ def check(chain: Sequence[Stage], taken: Sequence[str], planes: bool = False) ->
                 f"{' or '.join(PAR_OPS)} with a name"
             )
         if stage[0] in PAR_OPS and not isinstance(stage[1], str):
-            raise ScheduleError(f"epilogue stage {stage!r}: takes the name of packed parameters")
+            raise ScheduleError(f"epilogue stage {stage!r}: must name packed parameters, not a number")
         if stage[0] == "requant" and (planes or k + 1 < len(chain)):
-            raise ScheduleError(f"epilogue stage {stage!r}: must be the last one, and not with planes")
+            raise ScheduleError(f"epilogue stage {stage!r}: must be the last one, without planes")
         if stage == ("mul", 0):
-            raise ScheduleError("epilogue stage ('mul', 0): nothing of what is computed would be left")
+            raise ScheduleError("epilogue stage ('mul', 0): the result would always be 0; leave it out")
     clash = set(operand_names(chain)) & {*taken, "out", *PLANES}
     if clash:
         raise ScheduleError(f"epilogue parameter {sorted(clash)[0]!r}: the name is taken; choose another")
@@ -104,7 +104,7 @@ def build(acc, chain: Sequence[Stage], planes: bool, cfg: Config, blocks: int) -
     stages: list[str] = []
     readers: list[tuple[str, str]] = []
     last = acc
-    for k, (op, other) in enumerate(chain):  # one stage each: TVM would rewrite a whole expression
+    for k, (op, other) in enumerate(chain):  # one tensor per stage: TVM would rewrite a whole expression
         if op == "requant" and isinstance(other, str):
             readers.append(("out", PAR))
             out = _stage(last, op, operands[other], "out")

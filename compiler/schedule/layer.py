@@ -1,4 +1,4 @@
-"""What the ready schedules have in common: an expression, and a way to schedule it for any tile that fits."""
+"""Base of the ready schedules: an expression, and its schedule for any tile that fits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .work import Work
 class Layer:
     """A layer before its tile is chosen.
 
-    `func` computes it, `arrange(sch, tile)` schedules it, `work` is what the cost model knows of it.
+    `func` computes it, `arrange(sch, tile)` schedules it, `work` describes it to the cost model.
     """
 
     cfg: Config
@@ -34,9 +34,9 @@ class Layer:
         return best_tile(self.work, self.cfg, vthreads)
 
     def ranked(self, vthreads: int) -> Iterable[tuple[Tile, float]]:
-        """Tiles that fit with `vthreads` virtual threads, or as many as there is room for, and their estimated cycles.
+        """(tile, estimated cycles) of the tiles that fit, the cheapest first.
 
-        The cheapest come first. Raises `CapacityError` if no tile fits.
+        They have `vthreads` virtual threads, or as many as fit. Raises `CapacityError` if no tile fits.
         """
         return ranked_tiles(self.work, self.cfg, vthreads)
 
@@ -53,8 +53,8 @@ class Layer:
     ) -> Schedule:
         """The schedule for `tile`, with `vthreads` where both are given.
 
-        Without a tile it is the one that `search` finds for at most `vthreads` virtual threads (default 2), or that
-        costs least. Raises `CapacityError` if no tile fits, `ScheduleError` for an impossible one.
+        Without a tile it is the choice of `search` for at most `vthreads` virtual threads (default 2), else the
+        cheapest. Raises `CapacityError` if no tile fits, `ScheduleError` for an impossible one.
         """
         if tile is None:
             threads = 2 if vthreads is None else vthreads
@@ -67,7 +67,7 @@ class Layer:
 
 
 class OnAlu(Layer):
-    """A layer whose data the ALU reads and writes, so that all of a tile is in accumulators; it ranks tiles itself."""
+    """A layer whose data the ALU reads and writes, so that tiles are in accumulators; it ranks its tiles itself."""
 
     def best(self, vthreads: int) -> Tile:
         """The cheapest tile."""
@@ -119,7 +119,7 @@ class Expression:
     ) -> Schedule:
         """The schedule with an epilogue; `tile`, `vthreads` and `search` are those of `Layer.scheduled`.
 
-        Raises `ScheduleError` for an impossible epilogue, too.
+        Also raises `ScheduleError` for an impossible epilogue.
         """
         ep.check(epilogue, [tensor.op.name for tensor in self.inputs], planes)
         after = ep.build(self.acc, epilogue, planes, self.cfg, self.work.co)
@@ -129,7 +129,7 @@ class Expression:
 
 
 class TileSearch(Protocol):
-    """What chooses a tile: `compiler.search.Search`."""
+    """Chooses a tile, as `compiler.search.Search` does."""
 
     def tile(self, layer: Layer, vthreads: int) -> Tile:
         """The tile to use, with at most `vthreads` virtual threads."""
@@ -139,17 +139,17 @@ class TileSearch(Protocol):
 def layer_of(ready: Callable[..., Schedule], *args, **kwargs) -> Layer:
     """The layer that a ready schedule makes of these arguments: `layer_of(conv2d, config, 1, 56, 56, 64, 64, 3, 3)`.
 
-    Raises what `ready` raises, and `ScheduleError` if a tile is given.
+    Raises the errors of `ready`, and `ScheduleError` if a tile is given.
     """
-    asked = _Asked()
-    ready(*args, **kwargs, search=asked)
-    if not asked.layers:
-        raise ScheduleError(f"{ready.__name__}: its tile is given, but is to be found: leave tile out")
-    return asked.layers[0]
+    capture = _LayerCapture()
+    ready(*args, **kwargs, search=capture)
+    if not capture.layers:
+        raise ScheduleError(f"{ready.__name__}: the tile is to be searched; leave tile out")
+    return capture.layers[0]
 
 
-class _Asked:
-    """A search that only remembers what it was asked about."""
+class _LayerCapture:
+    """A search that records the layers it is called with."""
 
     def __init__(self):
         self.layers: list[Layer] = []

@@ -63,7 +63,7 @@ def pool_of(
     """`pool` over the windows of a shape with as many groups and output channels as input channels."""
     if kind not in KINDS:
         raise ScheduleError(f"pool: kind {kind!r} must be one of {', '.join(KINDS)}")
-    smallest = -128  # of what the loads give
+    smallest = -128  # int8
     value = (smallest if kind == "max" else 0) if pad_value is None else pad_value
     work, block = Work.of(shape.checked("pool"), cfg, depthwise=True), (cfg.batch, cfg.block_out)
     (kh, kw), (sy, sx) = shape.kernel, shape.strides
@@ -80,7 +80,7 @@ def pool_of(
 
 
 def _maximum(smallest: int):
-    # te.max starts from the smallest int32, which takes four instructions to write; no input is below `smallest`.
+    # te.max starts from the smallest int32, which takes four instructions to write; `smallest` is enough for int8.
     return te.comm_reducer(lambda a, b: te.max(a, b), lambda dtype: tirx.const(smallest, dtype), name="maximum")
 
 
@@ -130,7 +130,7 @@ class _Windows(OnAlu):
         return math.prod(self.work.shape.reach(tile.oy, tile.ox))
 
     def _fits(self, tile: Tile) -> bool:
-        # What the ALU reads: see Storage.read_by_alu.
+        # Tensors that the ALU reads: see Storage.read_by_alu.
         read = tile.co * (self._inputs(tile) + self.work.operands) * tile.vthreads
         written = tile.co * tile.oy * tile.ox * tile.vthreads
         enough = -(-getattr(self.work, tile.thread) // getattr(tile, tile.thread)) >= tile.vthreads
@@ -141,7 +141,7 @@ class _Windows(OnAlu):
         tiles = work.n * -(-work.co // tile.co) * -(-work.oy // tile.oy) * -(-work.ox // tile.ox)
         inputs, outputs = tile.co * self._inputs(tile), tile.co * tile.oy * tile.ox
         rows = tile.co * work.shape.reach(tile.oy, tile.ox)[0]
-        # Loads into accumulators wait for the ALU, and the ALU for the first of their data.
+        # Loads into accumulators wait for the ALU, and the ALU for their first data.
         loads = cost.transfer(cfg, inputs * cfg.out_entry_bytes, tile.co, rows) + cost.ROUND_TRIP
         step = loads + (work.shape.taps + work.alu_ops) * cost.computed(outputs)
         store = work.planes * cost.transfer(cfg, outputs * cfg.out_entry_bytes, tile.co) + cost.ROUND_TRIP

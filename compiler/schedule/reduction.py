@@ -18,7 +18,7 @@ Levels = list[tuple[str, Any]]  # (dimension, loop over tiles), outermost first
 
 @dataclass(frozen=True)
 class Reduction:
-    """What the schedule needs to know of a layer's expression.
+    """Names and dimensions of a layer's expression.
 
     Block `acc` reads `x` (or the padded `input`) and `w`; its loops are the dimensions `outputs` (names of
     `tile.OUTPUT_DIMS`), batch, block_out, then the channel blocks, the kernel's loops and block_in.
@@ -60,7 +60,7 @@ def tile_outputs(sch: Schedule, loops: Sequence, names: tuple[str, ...], tile: T
     outer, inner, threads = {}, {}, []
     for name, loop in zip(names, loops):
         size = getattr(tile, name)
-        if name == tile.thread and tile.vthreads > 1:  # one split in three: two would leave two bounds
+        if name == tile.thread and tile.vthreads > 1:  # one split in three: two splits would have two bounds
             thread, outer[name], inner[name] = sch.split(loop, [tile.vthreads, None, size])
             threads = [(name, thread)]
         else:
@@ -70,13 +70,13 @@ def tile_outputs(sch: Schedule, loops: Sequence, names: tuple[str, ...], tile: T
 
 
 def bind_threads(sch: Schedule, levels: Levels, tile: Tile) -> None:
-    """Make the outermost loop of `tile_outputs` virtual threads, where there are several."""
+    """Make the outermost loop of `tile_outputs` virtual threads, if there are several."""
     if tile.vthreads > 1:
         sch.bind(levels[0][1], "vthread.x")
 
 
 def attach(sch: Schedule, levels: Levels, dims: tuple[str, ...]):
-    """The loop to load an operand in: the innermost one that changes which part of it is needed."""
+    """The loop to load an operand in: the innermost one that its tile depends on."""
     best = levels[0][1]
     for name, loop in levels:
         if name in dims and int(sch.get(loop).extent) > 1:

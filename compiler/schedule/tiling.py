@@ -1,7 +1,7 @@
-"""The best tile: what each one costs that fits the scratchpads.
+"""Chooses the cheapest tile that fits the scratchpads.
 
 The cost is an estimate in cycles, from the terms of compiler/cost.py. Virtual threads make computing, loads and stores
-overlap: step by step the slower one counts, before it the first loads, after it the last store.
+overlap: the slowest counts in every step, plus the first loads and the last store.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .. import cost
 from ..tile import ORDERS, OUTPUT_DIMS, Tile
 from .work import Work
 
-SLACK = 0.002  # among tiles this close to the best in cycles the number of instructions decides
+SLACK = 0.002  # among tiles this close to the best in cycles, the fewest instructions win
 
 
 def best_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
     """The cheapest tile that fits `cfg`, with at most `vthreads` virtual threads.
 
-    Of tiles that cost almost the same the one with the fewest instructions. Raises `CapacityError` if not even the
+    Among tiles of almost equal cost it has the fewest instructions. Raises `CapacityError` if not even the
     smallest tile fits.
     """
     cycles, instructions, tile_at = _ranked(work, cfg, vthreads)
@@ -48,9 +48,9 @@ def best_tiles(work: Work, cfg: Config, vthreads: int, count: int) -> list[Tile]
 
 
 def ranked_tiles(work: Work, cfg: Config, vthreads: int) -> Iterator[tuple[Tile, float]]:
-    """Every tile that fits with `vthreads` virtual threads, or as many as there is room for, and its estimated cycles.
+    """(tile, estimated cycles) of every tile that fits, the cheapest first.
 
-    The cheapest come first. Raises `CapacityError` if not even the smallest tile fits.
+    They have `vthreads` virtual threads, or as many as fit. Raises `CapacityError` if not even the smallest tile fits.
     """
     cycles, instructions, tile_at = _ranked(work, cfg, vthreads)
     for k in np.lexsort((instructions, cycles)).tolist():
@@ -60,7 +60,7 @@ def ranked_tiles(work: Work, cfg: Config, vthreads: int) -> Iterator[tuple[Tile,
 
 
 def largest_tile(work: Work, cfg: Config, vthreads: int = 2) -> Tile:
-    """The tile of a simple heuristic, to compare with: shrink the longest extent by its smallest factor until it fits.
+    """The tile of a simple heuristic, for comparison: shrink the longest extent by its smallest factor until it fits.
 
     Raises `CapacityError` if not even the smallest tile fits.
     """
@@ -87,7 +87,7 @@ def _shrunk(work: Work, cfg: Config, tile: Tile) -> Tile | None:
 
 
 def _ranked(work: Work, cfg: Config, vthreads: int) -> tuple[np.ndarray, np.ndarray, Callable[[int], Tile]]:
-    """(cycles and instructions of every candidate, the tile of one) for as many threads as there is room for."""
+    """(cycles and instructions of all candidates, the tile of a candidate) for as many threads as fit."""
     Tile(vthreads=vthreads).checked()
     names = (*OUTPUT_DIMS, "ci")
     grids = np.meshgrid(*(sizes(getattr(work, d), d in ("co", "ci")) for d in names), indexing="ij")
@@ -104,8 +104,8 @@ def _ranked(work: Work, cfg: Config, vthreads: int) -> tuple[np.ndarray, np.ndar
 
 
 def _tile_at(groups: list[_Candidates], k: int) -> Tile:
-    group, place = divmod(k, len(groups[0].tiles))
-    return groups[group].tile_at(place)
+    group, index = divmod(k, len(groups[0].tiles))
+    return groups[group].tile_at(index)
 
 
 def _nothing_fits(work: Work, cfg: Config) -> CapacityError:
@@ -123,16 +123,16 @@ def _templates(work: Work, threads: int) -> Iterator[Tile]:
 
 
 def sizes(extent: int, divisors_only: bool) -> np.ndarray:
-    """Tile sizes worth a thought: the smallest for each number of tiles, in ascending order."""
+    """Candidate tile sizes: the smallest for each number of tiles, in ascending order."""
     found = {-(-extent // k) for k in range(1, extent + 1)}
     return np.array(sorted(size for size in found if not divisors_only or extent % size == 0))
 
 
 class _Operand:
-    """How often the tiles of an operand are loaded, and how many are on chip.
+    """Number of loads of an operand's tiles, and of tiles on chip.
 
-    `size` are the entries of one tile, `dims` what it depends on; threads have tiles of their own where it depends on
-    theirs.
+    `size` are the entries of one tile, `dims` the loops that it depends on; threads have separate tiles if it depends
+    on their loop.
     """
 
     def __init__(self, tile: Tile, share: dict[str, np.ndarray], size: np.ndarray, dims: tuple[str, ...], depth: int):
@@ -140,7 +140,7 @@ class _Operand:
         self.copies = tile.vthreads if tile.thread in dims else 1
         most = np.maximum(depth // size, 1)
         distinct = reached = np.full(len(size), self.copies)
-        window = np.full(len(size), self.copies)  # tiles that must stay for the loads that are saved
+        window = np.full(len(size), self.copies)  # tiles that must stay on chip to be reused
         for d in ("ci", *reversed(tile.order)):
             if d in dims:
                 distinct, reached = distinct * share[d], reached * share[d]
@@ -191,7 +191,7 @@ class _Candidates:
         return np.where(self._fits(), cycles, np.inf), instructions
 
     def _cycles(self, inp_loads: np.ndarray, stores: np.ndarray) -> np.ndarray:
-        """Cycles with so many instructions that load the inputs of a step, and that store a tile."""
+        """Cycles, given the numbers of instructions that load the inputs of a step and that store a tile."""
         work, cfg, t = self.work, self.cfg, self.t
         inp_rows = inp_loads * np.where(self.full_row, 1, self.rows)
         out_rows = work.planes * t["n"] * t["co"] * np.where(self.full_row, 1, t["oy"])
@@ -209,7 +209,7 @@ class _Candidates:
     def _overlapped(
         self, inp: np.ndarray, wgt: np.ndarray, out: np.ndarray, parameters: float, step: np.ndarray
     ) -> np.ndarray:
-        """Loads run beside the steps before, stores beside the steps after, but for the first and the last."""
+        """Cycles if loads overlap the steps before and stores those after, except the first and the last."""
         threads = self.tile.vthreads
         first, last = inp * self.inp.copies + wgt + cost.ROUND_TRIP, out + cost.ROUND_TRIP
         x, w = self.inp.fetches - self.inp.copies, self.wgt.fetches - 1
@@ -217,7 +217,7 @@ class _Candidates:
         rest = np.maximum(self.steps - both - count, 0)
         cycles = both * np.maximum(step, inp + wgt) + count * np.maximum(step, np.where(x > w, inp, wgt)) + rest * step
         cycles = np.maximum(cycles, self.tiles * out) + first + last + parameters
-        # Threads end their tiles right one after the other: stores run beside the last steps and the next first.
+        # Threads end their tiles shortly after each other: stores overlap the last steps and the next first ones.
         hidden = 2 * (threads - 1) / threads * step
         cycles += np.where(self.steps > self.tiles, self.tiles * np.maximum(out - hidden, 0), 0)
         return cycles + np.where(self.inp.waits, x * inp, 0) + np.where(self.wgt.waits, w * wgt, 0)

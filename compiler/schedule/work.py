@@ -1,4 +1,4 @@
-"""The work of a schedule in the blocks of the packed layout: all that the tile search knows of it."""
+"""The work of a schedule in blocks of the packed layout, which the tile search estimates."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..conv_shape import ConvShape
 
 @dataclass(frozen=True)
 class Work:
-    """A convolution in blocks of the packed layout, and what its epilogue adds.
+    """A convolution in blocks of the packed layout, and the operations and operands of its epilogue.
 
-    `n`, `co` and `ci` count blocks. Each output block of a `depthwise` work has an input block of its own, and its
-    weights, where it has any, stay on chip; its `ci` is 1. `operands` are per-channel tensors of the epilogue in
+    `n`, `co` and `ci` count blocks. Each output block of a `depthwise` work has its own input block, its weights,
+    if any, stay on chip, and `ci` is 1. `operands` are per-channel tensors of the epilogue in
     accumulators, `packed` those in PAR, `alu_ops` its operations, `planes` the stores per tile.
     """
 
@@ -30,7 +30,7 @@ class Work:
 
     @classmethod
     def of(cls, shape: ConvShape, cfg: Config, *, depthwise: bool = False) -> Work:
-        """The work of `shape` without an epilogue; with `depthwise` every channel is computed from one channel."""
+        """The work of `shape` without an epilogue; with `depthwise` every output channel reads one input channel."""
         ci = 1 if depthwise else -(-shape.c // cfg.block_in)
         return cls(shape, -(-shape.n // cfg.batch), -(-shape.o // cfg.block_out), ci, depthwise)
 
@@ -45,6 +45,6 @@ class Work:
         return self.shape.output[1]
 
     def inputs(self, oy: Any, ox: Any) -> tuple[Any, Any]:
-        """Input rows and columns that a tile needs on chip; of a kernel of one row only the rows that it reads."""
+        """Input rows and columns that a tile needs on chip, without the rows that a kernel of one row skips."""
         rows, columns = self.shape.reach(oy, ox)
         return (oy if self.shape.kernel[0] == 1 else rows), columns

@@ -60,7 +60,7 @@ class Assignment:
         self._units = self._matched()
         self._of = {op.name: unit for unit in self._units for op in unit.ops}
         self._producer = {op.output.name: self._of[op.name] for op in graph.ops}
-        self._settle()
+        self._optimise()
         self.choices = [self._choice(unit) for unit in self._units]
 
     def parts(self) -> list[tuple[ExecModule, list[g.Operator]]]:
@@ -95,7 +95,7 @@ class Assignment:
         for op in self.graph.ops:
             if op.name in taken:
                 continue
-            unit = self._unit(op, problems, taken)
+            unit = self._longest_unit(op, problems, taken)
             if unit is not None:
                 units.append(unit)
                 taken |= {o.name for o in unit.ops}
@@ -103,28 +103,28 @@ class Assignment:
             raise UnsupportedError(f"{self.graph.name}: target {self.target.name!r} cannot run {'; '.join(problems)}")
         return units
 
-    def _unit(self, op: g.Operator, problems: list[str], taken: set[str]) -> _Unit | None:
+    def _longest_unit(self, op: g.Operator, problems: list[str], taken: set[str]) -> _Unit | None:
         """The longest chain from `op` on that is faster than its parts, else `op` alone."""
-        alone, refusals = self._able((op,))
+        alone, refusals = self._capable_modules((op,))
         if not alone:
             why = ", ".join(f"{name}: {reason}" for name, reason in refusals.items())
             problems.append(f"{type(op).__name__} {op.name!r} ({why})")
             return None
         best = _Unit((op,), alone, refusals, self._modules[min(alone, key=alone.__getitem__)])
         chain = [op]
-        while (follower := self._follower(chain[-1])) is not None and follower.name not in taken:
+        while (follower := self._only_reader(chain[-1])) is not None and follower.name not in taken:
             chain.append(follower)
-            able, _ = self._able(tuple(chain))
-            parts = [self._able((o,))[0] for o in chain] if able else []
+            able, _ = self._capable_modules(tuple(chain))
+            parts = [self._capable_modules((o,))[0] for o in chain] if able else []
             if able and all(parts) and min(able.values()) <= sum(min(part.values()) for part in parts):
                 best = _Unit(tuple(chain), able, {}, self._modules[min(able, key=able.__getitem__)])
         return best
 
-    def _follower(self, op: g.Operator) -> g.Operator | None:
+    def _only_reader(self, op: g.Operator) -> g.Operator | None:
         readers = self._readers.get(op.output.name, [])
         return readers[0] if len(readers) == 1 and op.output not in self.graph.outputs else None
 
-    def _able(self, ops: tuple[g.Operator, ...]) -> tuple[dict[str, float], dict[str, str]]:
+    def _capable_modules(self, ops: tuple[g.Operator, ...]) -> tuple[dict[str, float], dict[str, str]]:
         """(seconds by module, reasons of the modules that cannot)."""
         able, refusals = {}, {}
         for module in self.target.modules:
@@ -140,7 +140,7 @@ class Assignment:
                 refusals[module.name] = "; ".join(reasons) or "no pattern matches"
         return able, refusals
 
-    def _settle(self) -> None:
+    def _optimise(self) -> None:
         """Choose the best of several assignments that no move of a single operator makes faster.
 
         They start with every operator on the module where it is fastest by itself, or with as many as possible on one
@@ -172,7 +172,7 @@ class Assignment:
         """Time of all operators and transfers; each transfer counts once."""
         whole = sum(self._seconds(unit, unit.module.name) for unit in self._units)
         edges = sum(
-            self._between(t, self._producer[t.name], unit.module)
+            self._transfer_seconds(t, self._producer[t.name], unit.module)
             for unit in self._units
             for t in {t.name: t for op in unit.ops for t in op.inputs}.values()
             if t.name in self._producer and self._producer[t.name] is not unit
@@ -185,16 +185,16 @@ class Assignment:
         inside = {op.output.name for op in unit.ops}
         for t in {t.name: t for op in unit.ops for t in op.inputs}.values():
             if t.name not in inside and t.data is None:
-                total += self._between(t, self._producer.get(t.name), module)
+                total += self._transfer_seconds(t, self._producer.get(t.name), module)
         for op in unit.ops:
             readers = [self._of[r.name] for r in self._readers.get(op.output.name, []) if r not in unit.ops]
             others = {u.module.name: u for u in readers}
-            total += sum(self._between(op.output, u, module) for u in others.values())
+            total += sum(self._transfer_seconds(op.output, u, module) for u in others.values())
             if op.output in self.graph.outputs:
                 total += module.transfer_seconds(op.output)
         return total
 
-    def _between(self, t: g.Tensor, other: _Unit | None, module: ExecModule) -> float:
+    def _transfer_seconds(self, t: g.Tensor, other: _Unit | None, module: ExecModule) -> float:
         if other is None:
             return module.transfer_seconds(t)
         return 0.0 if other.module is module else module.transfer_seconds(t) + other.module.transfer_seconds(t)

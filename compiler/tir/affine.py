@@ -1,7 +1,7 @@
 """Index arithmetic of lowered TIR: expressions as Python functions, affine forms, loop bounds from predicates.
 
-Outer loops run while a program is recorded, so their variables are plain numbers by then: `Env` holds them.
-The loops of an instruction scope stay symbolic, as coefficients.
+Outer loops run while a program is recorded: `Env` holds the values of their variables. The loops of an instruction
+scope stay symbolic, as coefficients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LoopVariables:
         self._index: dict = {}
 
     def add(self, var) -> int:
-        """The position of `var`, a new one at first."""
+        """The position of `var`, assigned on first use."""
         return self._index.setdefault(var, len(self._index))
 
     def find(self, var) -> int | None:
@@ -62,7 +62,7 @@ def constant(expr) -> int | None:
 
 
 def closure(expr, variables: LoopVariables) -> Value:
-    """`expr`, over loop variables, as a function of their values. Raises `ScheduleError` for other expressions."""
+    """`expr` of loop variables as a function of their values. Raises `ScheduleError` for other expressions."""
     number = constant(expr)
     if number is not None:
         return lambda env: number
@@ -134,7 +134,7 @@ class LinearForm:
 
 
 def linear_form(expr, loops: Sequence[Loop], variables: LoopVariables, stmt) -> LinearForm:
-    """`expr` as a linear form of `loops`. Raises `ScheduleError` naming `stmt` where it is none."""
+    """`expr` as a linear form of `loops`. Raises `ScheduleError` naming `stmt` if it is not linear."""
     if not loops:
         return LinearForm((), closure(expr, variables))
     form = list(sym.detect_linear_equation(expr, [loop.var for loop in loops]))
@@ -156,8 +156,8 @@ class Guard:
 def guards(condition, loops: Sequence[Loop], variables: LoopVariables, stmt) -> list[Guard]:
     """Bounds whose conjunction is `condition`.
 
-    Raises `ScheduleError` naming `stmt` for a condition that is not a conjunction of comparisons, or where one
-    comparison ties two loops together: such a domain is not a box, so no instruction covers it.
+    Raises `ScheduleError` naming `stmt` for a condition that is not a conjunction of comparisons, or if one
+    comparison depends on two loops: such a domain is not a box, so no instruction covers it.
     """
     if isinstance(condition, ir.Call) and condition.op.name.endswith("likely"):
         return guards(condition.args[0], loops, variables, stmt)
@@ -181,7 +181,7 @@ def guards(condition, loops: Sequence[Loop], variables: LoopVariables, stmt) -> 
     form = linear_form(low - high, loops, variables, stmt)
     used = [k for k, c in enumerate(form.coefs) if c]
     if len(used) > 1:
-        raise ScheduleError(f"{shorten(stmt)}: the condition {shorten(condition)} ties two loops together")
+        raise ScheduleError(f"{shorten(stmt)}: the condition {shorten(condition)} depends on two loops")
     base = _below(form.base) if isinstance(condition, (tirx.LE, tirx.GE)) else form.base
     return [Guard(used[0], form.coefs[used[0]], base) if used else Guard(None, 0, base)]
 
@@ -191,7 +191,7 @@ def _below(value: Value) -> Value:
 
 
 def clip(box: list[list[int]], bounds: Sequence[Guard], env: Env) -> bool:
-    """Narrow `box` [[first, end), ...] to where `bounds` hold; false where nothing is left."""
+    """Narrow `box` [[first, end), ...] to the points at which `bounds` hold; False if it becomes empty."""
     for bound in bounds:
         base = bound.base(env)
         if bound.loop is None:

@@ -1,7 +1,7 @@
-"""Element-wise statements on accumulators become ALU instructions, one per operation.
+"""Lowers element-wise statements on accumulators to ALU instructions, one per operation.
 
-The ALU works in place: `acc[d] = op(acc[d], b)`. Of an expression, one operand becomes the accumulator that the
-operations change one after the other; every other operand is an immediate or an accumulator that is only read.
+The ALU works in place: `acc[d] = op(acc[d], b)`. One operand of an expression becomes the accumulator that the
+operations change in order; every other operand is an immediate or an accumulator that is only read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .scope import Context, Operand, Scope, channel_parameters, to_entries
 from .scratchpads import Storage
 
 _IMM = range(-(1 << 15), 1 << 15)
-_SHIFT_RIGHT, _SHIFT_LEFT = 15, 16  # largest amounts that every implementation of the instruction set agrees on
+_SHIFT_RIGHT, _SHIFT_LEFT = 15, 16  # largest amounts that all implementations of the instruction set support
 _COMMUTATIVE = {tirx.Add: AluOp.ADD, tirx.Max: AluOp.MAX, tirx.Min: AluOp.MIN, tirx.Mul: AluOp.MUL}
 
 
 class Step(NamedTuple):
-    """One operation; `other` is an immediate or an operand that is read: accumulators, or of RESCALE the parameters."""
+    """One operation; `other` is an immediate or an operand that is read: accumulators, or the parameters of RESCALE."""
 
     op: AluOp
     other: int | Operand
@@ -63,7 +63,7 @@ class _ChainSearch:
         self.scope, self.ctx = scope, ctx
 
     def operand(self, expr) -> Operand | None:
-        """The accumulators that `expr` reads directly, or None if it computes something."""
+        """The accumulators that `expr` reads directly, or None if it is a computation."""
         if isinstance(expr, tirx.Cast) and str(expr.ty.dtype) == "int32":
             expr = expr.value
         if not isinstance(expr, ir.TensorLoad):
@@ -92,7 +92,8 @@ class _ChainSearch:
                 yield from self._extend(a, self._second(_COMMUTATIVE[type(expr)], b))
         else:
             raise ScheduleError(
-                f"{shorten(self.scope.stmt)}: {shorten(expr, 60)} is no ALU operation (max, min, add, sub, mul, shifts)"
+                f"{shorten(self.scope.stmt)}: {shorten(expr, 60)} is not an ALU operation "
+                "(max, min, add, sub, mul, shifts)"
             )
 
     def _second(self, op: AluOp, expr) -> tuple[Step, ...] | None:
@@ -115,15 +116,15 @@ class _ChainSearch:
         elif isinstance(expr, tirx.RShift):
             yield from self._extend(expr.a, self._second(AluOp.SHR, expr.b))
         else:
-            raise ScheduleError(f"{shorten(self.scope.stmt)}: a left shift takes a constant amount")
+            raise ScheduleError(f"{shorten(self.scope.stmt)}: the amount of a left shift must be constant")
 
     def _rescale(self, expr) -> Iterator[Chain]:
         name, args = called(expr) or ("", [])
         if name != RESCALE or len(args) != 1 + PAR_WORDS or not all(isinstance(arg, ir.TensorLoad) for arg in args[1:]):
-            raise ScheduleError(f"{shorten(self.scope.stmt)}: no operation of the ALU is {name}")
+            raise ScheduleError(f"{shorten(self.scope.stmt)}: {name} is not an ALU operation")
         par, *_ = (self.ctx.operand(arg.source, arg.indices, self.scope) for arg in args[1:])
         if par.location.mem != Mem.PAR:
-            raise ScheduleError(f"{shorten(self.scope.stmt)}: {name} takes its parameters from local.par")
+            raise ScheduleError(f"{shorten(self.scope.stmt)}: the parameters of {name} must be in local.par")
         yield from self._extend(args[0], (Step(AluOp.RESCALE, par),))
 
     def _subtract(self, a, b) -> Iterator[Chain]:
@@ -136,7 +137,7 @@ class _ChainSearch:
         if plus_a is not None:
             yield from self._extend(b, (negate, *plus_a))
         plus_b = self._second(AluOp.ADD, b)
-        if plus_b is not None:  # a - b = -(b - a), which leaves b alone
+        if plus_b is not None:  # a - b = -(b - a), which does not change b
             yield from self._extend(a, (negate, *plus_b, negate))
 
 
@@ -151,7 +152,7 @@ def _indices(loops: list[tuple[int, ...]], column: int, base: int) -> np.ndarray
 
 @dataclass(frozen=True)
 class AluMatch:
-    """`target` becomes one of `chains`, all of which compute the same."""
+    """Computes `target` by one of the equivalent `chains`."""
 
     ctx: Context
     scope: Scope
@@ -159,7 +160,7 @@ class AluMatch:
     chains: tuple[Chain, ...]
 
     def compute_in_place(self, storage: Storage, time: int) -> None:
-        """Give the target the entries of an operand that is not needed afterwards, where there is one."""
+        """Let the target share the entries of an operand that is not needed afterwards, if there is one."""
         others = [[operand.location for operand in _read(steps)] for _, steps in self.chains]
         for (first, _), read in zip(self.chains, others):
             same = first.location is self.target.location
@@ -206,7 +207,7 @@ class AluMatch:
         ]
         offsets = [self.target.at(box, env), first * size]
         loops, (dst, entry) = to_entries(dims, offsets, size, self.scope.stmt)
-        groups = grid([(n, d, p) for n, d, p in loops if p], (dst, entry))  # an instruction has one entry of parameters
+        groups = grid([(n, d, p) for n, d, p in loops if p], (dst, entry))  # one entry of parameters each
         for start, imm in groups.tolist():
             same = [(n, d, 0) for n, d, p in loops if not p]
             program.alu(AluOp.RESCALE, same, self.target.location.entry(start), imm=par.location.entry(imm))
@@ -222,23 +223,23 @@ class AluMatch:
         return loops, [operand.location.entry(start) for operand, start in zip(operands, starts)]
 
     def _check_passes(self, loops: list[tuple[int, ...]], bases: list[int], exempt: int) -> None:
-        """Each operation passes over the whole nest, which is right only if no result is read or changed twice.
+        """Check that no result is read or changed twice: each operation runs on the whole nest before the next.
 
-        The first `exempt` operands are read before anything is changed, so they may be results.
+        The first `exempt` operands are read before any result is written, so they may be results.
         """
         results = _indices(loops, 1, bases[0])
         twice = len(np.unique(results)) != len(results)
         read = [_indices(loops, k + 1, base) for k, base in enumerate(bases)][1 + exempt :]
         if twice or any(np.isin(entries, results).any() for entries in read):
             raise ScheduleError(
-                f"{shorten(self.scope.stmt)}: needs several ALU operations, which pass over the whole tile one after "
-                "the other, but it reads or changes a result more than once; write it as one stage per operation"
+                f"{shorten(self.scope.stmt)}: needs several ALU operations, each on the whole tile before the "
+                "next, but reads or changes a result more than once; write one stage per operation"
             )
 
 
 @dataclass(frozen=True)
 class Fill:
-    """`target` becomes the constant `value`."""
+    """Sets `target` to the constant `value`."""
 
     ctx: Context
     scope: Scope
@@ -263,7 +264,7 @@ class Fill:
 
 
 def match(scope: Scope, ctx: Context) -> AluMatch | Fill:
-    """The instructions that the store to accumulators of `scope` is. Raises `ScheduleError` if it is none."""
+    """Match the store to accumulators of `scope`. Raises `ScheduleError` if no instructions compute it."""
     target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
     value = constant(scope.stmt.value)
     if value is not None:
@@ -271,6 +272,6 @@ def match(scope: Scope, ctx: Context) -> AluMatch | Fill:
     chains = tuple(_ChainSearch(scope, ctx).of(scope.stmt.value))
     if not chains:
         raise ScheduleError(
-            f"{shorten(scope.stmt)}: both operands of an operation are computed; compute one in a stage of its own"
+            f"{shorten(scope.stmt)}: both operands of an operation are computed; compute one in its own stage"
         )
     return AluMatch(ctx, scope, target, chains)

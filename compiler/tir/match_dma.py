@@ -1,7 +1,7 @@
 """Copies between DRAM and a scratchpad: 2-D loads with padding, and stores.
 
-A copy of more dimensions becomes several instructions. Padding and tails come from predicates: which part of
-a tile they touch is known when the program is recorded, as outer loops are numbers then.
+A copy of more dimensions becomes several instructions. Padding and tails come from predicates: the part of
+a tile that they affect is known when the program is recorded, since outer loops have values then.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNIT = _Dim(1, 1, 1, 0, 1)
 
 
 class _Rectangle(NamedTuple):
-    """A rectangle that is dense from entry `sram` of a tensor on.
+    """A rectangle in consecutive entries of a tensor, from entry `sram` on.
 
     `dram` is the entry of its corner, None for padding only, `par` that of the first row's parameters.
     """
@@ -54,9 +54,9 @@ class _Rectangle(NamedTuple):
 
 @dataclass(frozen=True)
 class Copy:
-    """A copy between `dram` and `sram`; what lies outside the bounds `inside` is filled with `fill`.
+    """A copy between `dram` and `sram`; elements outside the bounds `inside` become `fill`.
 
-    Without `dram` everything is. A store with `par` requantises by these parameters.
+    Without `dram` all elements do. A store with `par` requantises by these parameters.
     """
 
     ctx: Context
@@ -78,12 +78,12 @@ class Copy:
             for tile in tiles:
                 self._store(program, tile)
             self.ctx.forget(self.dram.location if self.dram else None)
-        elif not self._present(tiles):
+        elif not self._is_on_chip(tiles):
             for tile in tiles:
                 self._load(program, tile)
 
-    def _present(self, tiles: tuple[_Rectangle, ...]) -> bool:
-        """Whether the tensor's tile is on chip already; else it has got a slot to be loaded into."""
+    def _is_on_chip(self, tiles: tuple[_Rectangle, ...]) -> bool:
+        """True if the tensor's tile is on chip; if not, assign it a slot to be loaded into."""
         location = self.sram.location
         if location.slots is None:
             return False
@@ -112,7 +112,7 @@ class Copy:
         yield from _rectangles(dims, sram, dram if exists else None, par)
 
     def _parameters(self, box: list[list[int]], env: Env, size: int) -> tuple[int, list[int]]:
-        """First PAR entry and steps, in elements as if an entry had `size`; inside an entry the steps of `sram`."""
+        """First PAR entry and steps, in elements as if an entry had `size`; in an entry with the steps of `sram`."""
         first, steps = 0, [0] * len(box)
         if self.par is not None:
             first, steps = channel_parameters(self.par, self.sram, self.ctx, box, env, self.scope.stmt)
@@ -160,14 +160,13 @@ class Copy:
 
     def _fill(self, program: Program, sram: int, n: int) -> None:
         most = self._load_limits(program)["x_size"]
-        for k in range(0, n, most):  # a tile of no rows and one row of padding
+        for k in range(0, n, most):  # a tile without rows and one row of padding
             shape = {"y_size": 0, "x_size": min(most, n - k), "pads": (1, 0, 0, 0), "pad_value": self.fill}
             self._emit(program, sram + k, 0, shape)
 
     def _emit(self, program: Program, sram: int, dram: int, shape: dict) -> None:
-        buffer = (
-            self.dram.location.buffer if self.dram else next(iter(program.buffers.values()))
-        )  # of which nothing is read
+        # An instruction of padding only reads no byte: any buffer will do.
+        buffer = self.dram.location.buffer if self.dram else next(iter(program.buffers.values()))
         assert buffer is not None
         program.load(self.mem, sram, buffer, dram, **shape)
 
@@ -187,7 +186,7 @@ class Copy:
 
 
 def _rectangles(dims: list[_Dim], sram: int, dram: int | None, par: int) -> Iterator[_Rectangle]:
-    """The tiles that make up `dims`: the two innermost dimensions on chip, as far as they are dense there."""
+    """Split `dims` into rectangles of the two innermost dimensions, as far as they are dense on chip."""
     rest = _merged(sorted((d for d in dims if d.n > 1), key=lambda d: -d.sram), dram is None)
     x = _UNIT
     if rest and rest[-1].sram == 1 and (rest[-1].dram == 1 or dram is None) and not rest[-1].par:
@@ -222,7 +221,7 @@ def _merged(dims: list[_Dim], padding_only: bool) -> list[_Dim]:
 
 
 def match(scope: Scope, ctx: Context) -> Copy:
-    """The copy that the store statement of `scope` is. Raises `ScheduleError` if it is none."""
+    """Match the store statement of `scope` as a copy. Raises `ScheduleError` if it is not one."""
     stmt = scope.stmt
     value, inside, fill = stmt.value, (), 0
     cast = isinstance(value, tirx.Cast)
@@ -240,9 +239,9 @@ def match(scope: Scope, ctx: Context) -> Copy:
     value = value.value if isinstance(value, tirx.Cast) else value
     number = constant(value)
     if number is not None:
-        return _filled(scope, ctx, number)
+        return _fill_copy(scope, ctx, number)
     if not isinstance(value, ir.TensorLoad):
-        raise ScheduleError(f"{shorten(stmt)}: between DRAM and a scratchpad data can only be copied")
+        raise ScheduleError(f"{shorten(stmt)}: only plain copies move data between DRAM and a scratchpad")
     target = ctx.operand(stmt.buffer, stmt.indices, scope)
     source = ctx.operand(value.source, value.indices, scope)
     if source.location.mem is not None and target.location.mem is None:
@@ -253,10 +252,10 @@ def match(scope: Scope, ctx: Context) -> Copy:
         mem = _loaded_as(stmt, source.location.dtype, target.location.mem, target.location.dtype)
         source.location.moved_to.add(mem)
         return Copy(ctx, scope, mem, target, source, inside, fill)
-    raise ScheduleError(f"{shorten(stmt)}: neither side is a scratchpad; data moves between DRAM and a scratchpad")
+    raise ScheduleError(f"{shorten(stmt)}: a copy needs a scratchpad on one side and DRAM on the other")
 
 
-def _filled(scope: Scope, ctx: Context, value: int) -> Copy:
+def _fill_copy(scope: Scope, ctx: Context, value: int) -> Copy:
     target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
     if target.location.mem is None:
         raise ScheduleError(f"{shorten(scope.stmt)}: a constant cannot be stored to DRAM")
@@ -266,7 +265,7 @@ def _filled(scope: Scope, ctx: Context, value: int) -> Copy:
 
 def _store(scope: Scope, ctx: Context, target: Operand, source: Operand, padded: bool) -> Copy:
     if source.location.mem != Mem.ACC:
-        raise ScheduleError(f"{shorten(scope.stmt)}: only accumulators are stored")
+        raise ScheduleError(f"{shorten(scope.stmt)}: only accumulators can be stored")
     if target.location.dtype != "int8":
         raise ScheduleError(
             f"{shorten(scope.stmt)}: STORE writes the low bits of accumulators as int8, not {target.location.dtype}; "
@@ -281,7 +280,7 @@ def _store(scope: Scope, ctx: Context, target: Operand, source: Operand, padded:
 
 def _requantised(scope: Scope, ctx: Context, name: str, args: list) -> Copy:
     if name != REQUANTISE or len(args) != 1 + PAR_WORDS or not all(isinstance(arg, ir.TensorLoad) for arg in args):
-        raise ScheduleError(f"{shorten(scope.stmt)}: no store computes {name}")
+        raise ScheduleError(f"{shorten(scope.stmt)}: a store cannot compute {name}")
     source, par, *_ = (ctx.operand(arg.source, arg.indices, scope) for arg in args)
     target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
     if (source.location.mem, par.location.mem, target.location.mem) != (

@@ -1,7 +1,7 @@
-"""Tensorized multiply-accumulates and resets of accumulators become GEMM instructions.
+"""Lowers tensorized multiply-accumulates and resets of accumulators to GEMM instructions.
 
-Where the configuration can overwrite, a reset is put off: the first step of the reduction that follows replaces the
-accumulators instead of adding to them.
+With the extension `overwrite` a reset is deferred: the first step of the following reduction replaces the accumulators
+instead of adding to them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .scope import Context, Operand, Scope
 from .vthread import pointed_to
 
 _MEMS = (Mem.ACC, Mem.INP, Mem.WGT)
-_MOST_UOPS = 8  # kernels as large as the micro-op buffer / 8 are spelled out
+_MOST_UOPS = 8  # kernels of up to the micro-op buffer / 8 are unrolled
 
 Nest = list[tuple[int, int, int, int]]  # loops (extent, dst, src, wgt step), outermost first
 
@@ -28,7 +28,7 @@ Nest = list[tuple[int, int, int, int]]  # loops (extent, dst, src, wgt step), ou
 class Gemm:
     """`operands` are accumulator, input and weight; a reset has only the first.
 
-    The weights of a `depthwise` product are rows of `block_out`.
+    The weights of a `depthwise` product are rows of `block_out` elements.
     """
 
     ctx: Context
@@ -47,7 +47,7 @@ class Gemm:
             size = program.cfg.block_out if rows else self.ctx.entry(mem)
             start = operand.at(box, env)
             if start % size or any(c % size for c in operand.index.coefs):
-                raise ScheduleError(f"{shorten(self.scope.stmt)}: does not address whole entries of {mem.name}")
+                raise ScheduleError(f"{shorten(self.scope.stmt)}: must address whole entries of {mem.name}")
             columns.append([c // size for c in operand.index.coefs])
             location = operand.location
             bases.append(
@@ -72,7 +72,7 @@ class Gemm:
 
 
 def _replacing(program: Program, nest: Nest, base: tuple[int, ...], kind: dict[str, bool]) -> None:
-    """Record `nest` so that what it accumulates replaces what was there."""
+    """Record `nest` such that its sums replace the accumulators."""
     outer = [(n, d, s, w) for n, d, s, w in merge_loops([loop for loop in nest if loop[1]], MAX_TRIPS)]
     inner = [loop for loop in nest if loop[0] > 1 and not loop[1]]
     longest = sorted(sorted(range(len(outer)), key=lambda k: -outer[k][0])[:2])
@@ -90,12 +90,12 @@ def _replacing(program: Program, nest: Nest, base: tuple[int, ...], kind: dict[s
 
 
 def reset(program: Program, loops: list[tuple[int, int]], dst: int) -> None:
-    """Record that the accumulators over `loops` [(extent, step)] become zero."""
+    """Record the reset of the accumulators at `loops` [(extent, step)]."""
     program.gemm([(n, d, 0, 0) for n, d in loops], dst, reset=True)
 
 
 def match(scope: Scope, ctx: Context) -> Gemm:
-    """The instruction that the intrinsic call of `scope` is. Raises `ScheduleError` for any other call."""
+    """Match the intrinsic call of `scope`. Raises `ScheduleError` for any other call."""
     name, pointers = called(scope.stmt.value) or (None, [])
     if name not in (GEMM, DEPTHWISE, RESET):
         raise ScheduleError(f"{shorten(scope.stmt)}: is not an instruction of the accelerator")

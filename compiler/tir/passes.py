@@ -1,6 +1,6 @@
 """TVM passes from a scheduled PrimFunc to loops around instruction scopes.
 
-An instruction scope is a perfect loop nest around one statement; what it becomes is decided by that statement.
+An instruction scope is a perfect loop nest around one statement, which decides the instruction.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _holds_mark(stmt) -> bool:
 
 
 def _ties_loops(nest) -> bool:
-    """Whether a comparison in `nest` mentions two of its loops, so that its domain is no box."""
+    """True if a comparison in `nest` depends on two of its loops, so that its domain is not a box."""
     loops: set = set()
     tied = []
 
@@ -70,9 +70,9 @@ def _ties_loops(nest) -> bool:
 
 @_X.prim_func_pass(opt_level=0, name="tilewright.HidePredicates")
 def hide_predicates(func, _mod, _ctx):
-    """Turn the predicates of blocks into attributes, which CompactBufferAllocation does not see.
+    """Convert the predicates of blocks to attributes, which CompactBufferAllocation ignores.
 
-    It would allocate more than a tile where it cannot reason about the bound of a tail.
+    It would allocate more than a tile if it cannot analyse the bound of a tail.
     """
 
     def on_realize(op, m):
@@ -99,7 +99,7 @@ def hide_predicates(func, _mod, _ctx):
 
 @_X.prim_func_pass(opt_level=0, name="tilewright.ShowPredicates")
 def show_predicates(func, _mod, _ctx):
-    """Turn the attributes of `hide_predicates` into conditions."""
+    """Convert the attributes of `hide_predicates` to conditions."""
 
     def on_attr(op, m):
         new = m.default_mutate(op)

@@ -1,4 +1,4 @@
-"""Addresses that change while a program is recorded: slots that tiles take in turn, and what was in use when."""
+"""Scratchpad addresses that change while a program is recorded: slots of tiles, and the last use of entries."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ..intrin import SCOPES
 
 
 class Placement:
-    """When each entry of the scratchpads was last given away, over all that is recorded into one program.
+    """Time of the last use of each scratchpad entry, in all that is recorded into one program.
 
-    What comes next takes entries that have been free for longest, so that its loads need not wait.
+    New tensors get the least recently used entries, so that their loads need not wait.
     """
 
     def __init__(self, cfg: Config):
@@ -23,38 +23,38 @@ class Placement:
         self._last = {mem: np.zeros(depth(cfg, mem), np.int64) for mem in SCOPES.values()}
 
     def use(self, mem: Mem, base: int, size: int) -> int:
-        """Note that `size` entries from `base` on are in use now; the time."""
+        """Mark `size` entries from `base` on as used now, and return the time."""
         self._clock += 1
         self._last[mem][base : base + size] = self._clock
         return self._clock
 
     def last_use(self, mem: Mem, base: int, size: int) -> int:
-        """The time at which any of `size` entries from `base` on was last in use; 0 for never."""
+        """The time of the last use of any of `size` entries from `base` on; 0 if none was used."""
         return int(self._last[mem][base : base + size].max(initial=0))
 
     def region(self, mem: Mem, size: int, low: int, high: int) -> int:
-        """The first of `size` entries within [low, high) that were all free for longest."""
+        """The first of the `size` adjacent entries within [low, high) that are least recently used."""
         changes = np.flatnonzero(np.diff(self._last[mem])) + 1
         starts = {low, high - size, *(int(c) for c in changes if low <= c <= high - size)}
         return min(sorted(starts), key=lambda start: self.last_use(mem, start, size))
 
 
 class Slots:
-    """Equal parts of a scratchpad, at `bases`, which the tiles of one tensor take in turn.
+    """Equal parts of a scratchpad, at `bases`, for the tiles of one tensor.
 
-    A tile that is still there is not loaded again; another takes the slot that was taken the longest time ago. Each
-    virtual thread holds one.
+    A tile that is still in a slot is not loaded again; a new one takes the least recently used slot. Each virtual
+    thread holds one slot.
     """
 
     def __init__(self, mem: Mem, bases: Sequence[int], size: int, placement: Placement):
         self.mem, self.size, self.placement = mem, size, placement
         times = {base: placement.last_use(mem, base, size) for base in bases}
-        self._used = dict(sorted(times.items(), key=lambda item: item[1]))  # base -> when it was last taken
+        self._used = dict(sorted(times.items(), key=lambda item: item[1]))  # base -> time of its last use
         self._tiles: dict[Hashable, int] = {}
         self._held: dict[int, int] = {}
 
     def take(self, thread: int, tile: Hashable) -> tuple[int, bool]:
-        """(first entry of the slot that `thread` holds from now on, whether `tile` is in it already)."""
+        """Assign a slot to `thread`: (its first entry, True if `tile` is in it already)."""
         base = self._tiles.get(tile)
         present = base is not None
         if base is None:
@@ -67,5 +67,5 @@ class Slots:
         return base, present
 
     def forget(self) -> None:
-        """Nothing that was loaded is valid any more."""
+        """Mark all loaded tiles as invalid."""
         self._tiles.clear()

@@ -1,4 +1,4 @@
-"""From lowered TIR to a recorded program: scratchpad addresses, matching, and a walk over the outer loops."""
+"""From lowered TIR to a recorded program: scratchpad addresses, matching, and execution of the outer loops."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def record_into(
 ) -> dict[str, Buffer]:
     """Record the scheduled `func` and return the buffers of its parameters.
 
-    Those in `buffers` are used as they are; what else it needs in DRAM is declared with names that begin with `prefix`.
-    Raises `ScheduleError`, `CapacityError` or what the recorder raises.
+    Those in `buffers` are used as they are; others, and temporaries in DRAM, are declared with names that begin with
+    `prefix`. Raises `ScheduleError`, `CapacityError` or the errors of the recorder.
     """
     return _Recorder(lower_tir(func), program.cfg).record(program, buffers, prefix, placement, _slots(func))
 
 
 def _slots(func: PrimFunc) -> dict[str, int]:
-    """Slots per tensor that the schedule asks for."""
+    """Slots by tensor, as annotated in the schedule."""
     found: dict[str, int] = {}
 
     def read_slots(block) -> None:
-        if asked := int(block.annotations.get(SLOTS, 0)):
-            found[_name(block.writes[0].source)] = asked
+        if wanted := int(block.annotations.get(SLOTS, 0)):
+            found[_name(block.writes[0].source)] = wanted
 
     structural_walk(func.body, [(s_tir.SBlock, read_slots)])
     return found
@@ -69,7 +69,7 @@ class _Recorder:
     def record(
         self, program: Program, buffers: Mapping[str, Buffer], prefix: str, placement: Placement, slots: dict[str, int]
     ) -> dict[str, Buffer]:
-        """Record into `program`; the buffers of the parameters."""
+        """Record into `program` and return the buffers of the parameters."""
         for param in self.func.params:
             location = Location(param.name, str(param.ty.dtype), _elements(param.ty.shape, param.name))
             self.ctx.locations[param] = location
@@ -141,7 +141,7 @@ class _Recorder:
         position = self.ctx.variables.add(stmt.loop_var)
         first, extent = closure(stmt.min, self.ctx.variables), closure(stmt.extent, self.ctx.variables)
         span = Span(self.ctx.time + 1)
-        threads = THREAD in stmt.annotations  # around one instruction: each has copies of its own
+        threads = THREAD in stmt.annotations  # around one instruction: each thread has its own copies
         self.ctx.loops.extend([] if threads else [span])
         body = self._compile(stmt.body)
         if not threads:
@@ -200,7 +200,7 @@ class _Recorder:
         name, scope = _name(var), var.scope()
         mem = SCOPES.get(scope)
         if mem is None and scope not in ("", "global"):
-            raise ScheduleError(f"{name!r} is in scope {scope!r}; known are global, {', '.join(SCOPES)}")
+            raise ScheduleError(f"{name!r} is in scope {scope!r}; must be one of global, {', '.join(SCOPES)}")
         location = Location(name, str(var.ty.dtype), _elements(var.ty.shape, name), mem, len(self.ctx.loops))
         location.copies = int(stmt.annotations.get(COPIES, 1))
         self.ctx.locations[var] = location

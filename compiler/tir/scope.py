@@ -1,4 +1,4 @@
-"""One instruction scope of lowered TIR, parsed: loops, bounds, the statement, and where its operands live."""
+"""One instruction scope of lowered TIR, parsed: loops, bounds, the statement, and its operands."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Operand:
 
 
 class Context:
-    """What the matchers of one function share: the configuration, loop variables and locations."""
+    """State that the matchers of one function share: the configuration, loop variables and locations."""
 
     def __init__(self, cfg: Config):
         self.cfg, self.variables = cfg, LoopVariables()
         self.locations: dict = {}  # buffer variable -> Location; views of one allocation share it
-        self.time, self.loops = 0, list[Span]()  # the instruction scope at hand, and the loops around it
-        # Resets that were put off: tensor and first entry -> loops [(extent, step)] over the accumulators.
+        self.time, self.loops = 0, list[Span]()  # the current instruction scope, and the loops around it
+        # Deferred resets: tensor and first entry -> loops [(extent, step)] of the accumulators.
         self.zeros: dict[tuple[Location, int], list[tuple[int, int]]] = {}
 
     def location(self, var, stmt) -> Location:
@@ -56,13 +56,13 @@ class Context:
         return Operand(location, linear_form(indices[0], scope.loops, self.variables, scope.stmt), indices[0])
 
     def forget(self, written: Location | None) -> None:
-        """Tiles of the tensor `written` in DRAM that are on chip are out of date."""
+        """Invalidate the tiles on chip of the tensor `written` in DRAM."""
         for location in self.locations.values():
             if location.slots is not None and written in location.loaded_from:
                 location.slots.forget()
 
     def write_zeros(self, program: Program, location: Location) -> None:
-        """Record the resets of `location` that were put off."""
+        """Record the deferred resets of `location`."""
         for key in [key for key in self.zeros if key[0] is location]:
             program.gemm([(n, d, 0, 0) for n, d in self.zeros.pop(key)], key[1], reset=True)
 
@@ -80,7 +80,7 @@ class Scope:
     stmt: Any  # BufferStore or Evaluate
 
     def box(self, env: Env) -> list[list[int]] | None:
-        """[[first, end), ...] of the loops, or None if nothing runs."""
+        """[[first, end), ...] of the loops, or None if the scope is empty."""
         box = []
         for loop in self.loops:
             first = loop.first(env)
@@ -89,7 +89,7 @@ class Scope:
 
 
 def parse(nest, ctx: Context) -> Scope:
-    """The scope that the marked `nest` is. Raises `ScheduleError` if it is not perfect."""
+    """Parse the marked `nest`. Raises `ScheduleError` if it is not perfect."""
     stmt = innermost(nest)
     if stmt is None:
         raise ScheduleError(f"{shorten(nest)}: an instruction is a perfect loop nest around one statement")
@@ -109,15 +109,15 @@ def parse(nest, ctx: Context) -> Scope:
 def channel_parameters(
     par: Operand, channels: Operand, ctx: Context, box: Sequence[Sequence[int]], env: Env, stmt
 ) -> tuple[int, list[int]]:
-    """(first PAR entry of `par`, its step per loop of `box`), where `channels` are the accumulators that it is for.
+    """(first PAR entry of `par`, its step per loop of `box`) for the accumulators `channels`.
 
-    Loops inside an accumulator entry have step 0. Raises `ScheduleError` if `par` is not that of the same channel.
+    Loops inside an accumulator entry have step 0. Raises `ScheduleError` if `par` is that of another channel.
     """
     size, block = ctx.entry(Mem.ACC), ctx.entry(Mem.PAR)
     steps = []
     for s, p in zip(channels.index.coefs, par.index.coefs):
         if (s % size and p not in (0, PAR_WORDS * s)) or (s % size == 0 and p % block):
-            raise ScheduleError(f"{shorten(stmt)}: parameters must be those of the accumulator's channel")
+            raise ScheduleError(f"{shorten(stmt)}: the parameters must be those of the accumulator's channel")
         steps.append(0 if s % size else p // block)
     return par.at(box, env) // block, steps
 
@@ -127,7 +127,7 @@ def to_entries(
 ) -> tuple[list[tuple[int, ...]], list[int]]:
     """`dims` [(extent, step, ...)] and `offsets`, from elements to entries of `size` elements.
 
-    Loops inside an entry must cover all of it, alike in every operand. Raises `ScheduleError` otherwise.
+    Loops inside an entry must cover all of it, in the same way in every operand. Raises `ScheduleError` otherwise.
     """
     whole, lanes = [], []
     for extent, *steps in dims:
@@ -143,10 +143,10 @@ def to_entries(
     for step, extent in sorted(lanes):
         if step != reached or (reached * extent > size and reached * extent % size):
             break
-        if reached * extent > size:  # the loop goes on over whole entries
+        if reached * extent > size:  # the loop continues with whole entries
             whole.append((reached * extent // size, *(1 for _ in offsets)))
         reached = min(reached * extent, size)
     else:
         if reached == size and not any(offset % size for offset in offsets):
             return whole, [offset // size for offset in offsets]
-    raise ScheduleError(f"{shorten(stmt)}: does not cover whole entries of {size} elements")
+    raise ScheduleError(f"{shorten(stmt)}: must cover whole entries of {size} elements")

@@ -1,4 +1,4 @@
-"""Scratchpad addresses: which tensors are alive when, which compute in place, where each one lies."""
+"""Assigns scratchpad addresses, from the lifetimes of tensors and the operations that compute in place."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Span:
 
 @dataclass(eq=False)
 class Location:
-    """Where a tensor lives: a scratchpad (`mem`, entries `bases`) or DRAM (`mem` is None, `buffer`).
+    """The location of a tensor: a scratchpad (`mem`, entries `bases`) or DRAM (`mem` is None, `buffer`).
 
-    Of a tensor on chip every virtual thread has one of `copies`, each `size` entries from its own base on.
+    A tensor on chip has `copies`, one per virtual thread, each of `size` entries from its own base on.
     """
 
     name: str
@@ -36,32 +36,32 @@ class Location:
     copies: int = 1
     size: int = 0
     bases: list[int] = field(default_factory=list)
-    rows: bool = False  # weights addressed by rows, of which micro-ops reach only the first ones
-    slots: Slots | None = None  # where given, `bases` change with every tile
+    rows: bool = False  # weights addressed by rows; micro-ops reach only the first ones
+    slots: Slots | None = None  # if given, `bases` change with every tile
     accesses: list[tuple[int, tuple[Span, ...]]] = field(default_factory=list)  # instruction scope, loops around it
-    writers: list[int] = field(default_factory=list)  # of every scope that writes it: the number of loops around
+    writers: list[int] = field(default_factory=list)  # the number of loops around every scope that writes it
     loaded_from: list[Location] = field(default_factory=list)  # tensors in DRAM
     buffer: Buffer | None = None
     moved_to: set[Mem] = field(default_factory=set)  # DRAM only: memories that it is loaded to or stored from
     stored: bool = False  # DRAM only
 
     def alive(self) -> tuple[int, int]:
-        """First and last instruction scope; a loop inside the allocation counts as a whole, it may carry values."""
+        """First and last instruction scope; loops inside the allocation count as a whole: they may carry values."""
         spans = [loops[self.loops] if len(loops) > self.loops else Span(time, time) for time, loops in self.accesses]
         return min(span.start for span in spans), max(span.end for span in spans)
 
     def touched(self, time: int) -> bool:
-        """Whether instruction scope `time` reads or writes it."""
+        """True if instruction scope `time` reads or writes it."""
         return any(at == time for at, _ in self.accesses)
 
     def entry(self, k: int) -> int:
-        """The address of entry `k` of the tensor, counted over all copies."""
+        """The address of entry `k` of the tensor, counted through all copies."""
         copy, rest = divmod(k, self.size)
         return self.bases[copy] + rest
 
     @property
     def rotates(self) -> bool:
-        """Whether each run of one load fills all of it, so that the next tile may lie elsewhere."""
+        """True if each execution of one load fills all of it, so that the next tile may have another address."""
         return self.mem in _ROTATING and self.writers == [self.loops]
 
 
@@ -85,15 +85,15 @@ class _Group:
 
     @property
     def copies(self) -> int:
-        """Virtual threads that have one each."""
+        """Copies, one per virtual thread."""
         return self.locations[0].copies
 
 
 class Storage:
     """Assigns the addresses of all tensors on chip of one function.
 
-    `slots` are the numbers of slots, by tensor, that it asks for; without a number a tensor that rotates has two where
-    virtual threads share it, else one per thread. They are granted as far as there is room.
+    `slots` are the wanted numbers of slots by tensor; by default a tensor that rotates has two if virtual threads share
+    it, else one per thread. Each gets as many as fit.
     """
 
     def __init__(self, locations: Iterable[Location], cfg: Config, placement: Placement, slots: Mapping[str, int]):
@@ -106,7 +106,7 @@ class Storage:
         self._threads = max((location.copies for location in self._groups), default=1)
 
     def join(self, source: Location, target: Location, time: int) -> bool:
-        """Let instruction scope `time` compute `target` in place of `source`, where that loses nothing."""
+        """Let instruction scope `time` compute `target` in the entries of `source`, if that loses no value."""
         a, b = self._groups[source], self._groups[target]
         if a is b:
             return True
@@ -120,7 +120,7 @@ class Storage:
         return True
 
     def read_by_alu(self, locations: Iterable[Location]) -> None:
-        """Note tensors that are second operands: micro-ops address those with the bits of an input index."""
+        """Mark tensors as second operands: micro-ops address those with the bits of an input index."""
         for location in locations:
             self._groups[location].source = True
 
@@ -128,18 +128,18 @@ class Storage:
         """Set the addresses. Raises `CapacityError` naming the largest tensor where they do not fit."""
         for scope, mem in SCOPES.items():
             groups = list({id(g): g for p, g in self._groups.items() if p.mem == mem}.values())
-            groups.sort(key=lambda g: not g.source)  # low addresses, should the input scratchpad be the smaller one
+            groups.sort(key=lambda g: not g.source)  # low addresses: the input scratchpad may be the smaller one
             have, need = depth(self.cfg, mem), sum(g.size * g.copies for g in groups)
-            if need > have:  # only then: tensors that share entries make one queue wait for another
+            if need > have:  # only if needed: tensors that share entries make one queue wait for another
                 need = self._shared(groups)
             elif mem != Mem.ACC:
                 self._rotating(groups, mem)
             elif not self._in_banks(groups):
-                self._apart(groups, 0)
+                self._separate(groups, 0)
             if need > have:
                 largest = max(groups, key=lambda g: g.size * g.copies)
                 raise CapacityError(
-                    f"{scope} is too small: the tiles in it need {need} entries, the largest is "
+                    f"{scope} is too small: its tiles need {need} entries, the largest is "
                     f"{largest.locations[0].name!r} with {largest.size * largest.copies} (virtual threads included), "
                     f"{self.cfg.name} has {have}; choose smaller tiles"
                 )
@@ -148,22 +148,22 @@ class Storage:
                     location.bases = group.bases
 
     def in_use(self) -> None:
-        """Tell the placement which entries the function used last: those of the last thread."""
+        """Mark the entries that the function used last, those of the last thread, in the placement."""
         for location in self._groups:
             assert location.mem is not None
             for base in location.bases:
                 self.placement.use(location.mem, base, location.size)
 
-    def _apart(self, groups: list[_Group], end: int) -> int:
+    def _separate(self, groups: list[_Group], end: int) -> int:
         for group in groups:
             group.bases = [end + k * group.size for k in range(group.copies)]
             end += group.size * group.copies
         return end
 
     def _in_banks(self, groups: list[_Group]) -> bool:
-        """Put the accumulators of thread k into bank k, if they fit: one thread's are stored while another computes.
+        """Put the accumulators of thread k into bank k, if they fit: one thread stores while another computes.
 
-        Operands that the ALU only reads lie in the other bank, so that it reads both in one cycle.
+        Operands that the ALU only reads are in the other bank, so that it reads both in one cycle.
         """
         half, sources = self.cfg.bank_depth, any(g.source for g in groups)
         if self.cfg.acc_banks < 2 or (sources and self.cfg.acc_depth > self.cfg.inp_depth):
@@ -183,7 +183,7 @@ class Storage:
             return False
         start = [self.placement.region(Mem.ACC, n, b * half, b * half + half) for b, n in enumerate(need)]
         last = [self.placement.last_use(Mem.ACC, first, n) for first, n in zip(start, need)]
-        if last[0] > last[1]:  # what came before ended in bank 0: its store goes on there
+        if last[0] > last[1]:  # the function before ended in bank 0: its store continues there
             start = [
                 self.placement.region(Mem.ACC, n, half - b * half, 2 * half - b * half) for b, n in enumerate(need)
             ]
@@ -195,7 +195,7 @@ class Storage:
         wanted, granted = {}, {}
         for group in groups:
             tensor = group.locations[0]
-            several = tensor.rotates and not tensor.rows  # a second slot of rows would lie where no micro-op reaches
+            several = tensor.rotates and not tensor.rows  # micro-ops could not reach a second slot of rows
             default = max(tensor.copies, min(2, self._threads))
             wanted[tensor] = max(tensor.copies, self.slots.get(tensor.name, default)) if several else tensor.copies
             granted[tensor] = tensor.copies
@@ -221,7 +221,7 @@ class Storage:
 
     @staticmethod
     def _shared(groups: list[_Group]) -> int:
-        """Operands, then the largest first, each at the lowest address that is free while it is alive."""
+        """Assign addresses: operands, then the largest first, each at the lowest address free during its lifetime."""
         placed: list[tuple[int, _Group]] = []
         for group in sorted(groups, key=lambda g: (not g.source, -g.size * g.copies)):
             size, base = group.size * group.copies, 0

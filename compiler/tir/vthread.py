@@ -1,8 +1,8 @@
-"""Virtual threads: loops whose trips run interleaved, each with its own tensors on chip.
+"""Virtual threads: loops whose iterations are interleaved, each with its own tensors on chip.
 
-An instruction scope that depends on the thread is repeated for every thread where it stands, so that one
-thread's loads come before the other's computation. A scope that depends on the thread neither itself nor through a
-tensor stays single: what threads share is loaded once.
+An instruction scope that depends on the thread is repeated for every thread in the same position, so that one thread's
+loads come before the other's computation. A scope that does not depend on the thread, also not through a tensor, is not
+repeated: threads load shared tensors once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _is_pointer(call) -> bool:
 
 @dataclass
 class _Uses:
-    """The variables that an instruction scope mentions, and the tensors that it writes."""
+    """The variables that an instruction scope uses, and the tensors that it writes."""
 
     names: set = field(default_factory=set)
     written: set = field(default_factory=set)
@@ -53,11 +53,11 @@ def _uses(stmts) -> _Uses:
 
 
 def interleave_vthreads(func):
-    """`func` with what depends on a virtual thread repeated for each of them, on tensors of its own.
+    """`func` with every scope that depends on a virtual thread repeated for each thread, on separate tensors.
 
-    Raises `ScheduleError` if something else than an instruction scope depends on a thread.
+    Raises `ScheduleError` if a statement outside instruction scopes depends on a thread.
     """
-    errors: list[ScheduleError] = []  # TVM turns what a callback raises into a RuntimeError
+    errors: list[ScheduleError] = []  # TVM converts errors of a callback to RuntimeError
 
     def on_attr(op, m):
         if op.attr_key != _THREAD:
@@ -76,12 +76,12 @@ def interleave_vthreads(func):
 
 
 class _Thread:
-    """The body of one thread loop with variable `var` and `extent` trips."""
+    """The body of one thread loop with variable `var` and `extent` iterations."""
 
     def __init__(self, var, extent: int, body):
         self.var, self.extent, self.body = var, extent, body
         scopes = [_uses([scope, *conditions]) for scope, conditions in self._scopes(body, ())]
-        self.bound = self._bound(scopes)
+        self.bound = self._dependences(scopes)
         written = {name for use, bound in zip(scopes, self.bound) if bound for name in use.written}
         self.copies: dict = {}  # tensor -> (all threads' copies, elements of one)
         structural_walk(body, [(tirx.AllocBuffer, lambda op: self._copy(op.buffer) if op.buffer in written else None)])
@@ -108,8 +108,8 @@ class _Thread:
             if stmt.else_case is not None:
                 yield from self._scopes(stmt.else_case, conditions + here)
 
-    def _bound(self, scopes: list[_Uses]) -> list[bool]:
-        """For every scope whether it depends on the thread, directly or through a tensor: a fixed point."""
+    def _dependences(self, scopes: list[_Uses]) -> list[bool]:
+        """Dependence of every scope on the thread, directly or through a tensor: a fixed point."""
         bound = [self.var in use.names for use in scopes]
         tainted: set = set()
         while True:
@@ -163,7 +163,7 @@ class _Thread:
         body = scope.body
         for condition in reversed(conditions):
             body = tirx.IfThenElse(condition, body, None)
-        thread = tirx.Var(self.var.name, "int32")  # a variable of its own: TVM wants each bound once
+        thread = tirx.Var(self.var.name, "int32")  # a new variable: TVM requires that each is bound once
         scope = tirx.AttrStmt(scope.node, scope.attr_key, scope.value, self._private(body, thread))
         trips = tirx.IntImm("int32", 0), tirx.IntImm("int32", self.extent)
         return tirx.For(thread, *trips, tirx.ForKind.SERIAL, scope, None, {THREAD: 1})

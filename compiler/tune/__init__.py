@@ -1,4 +1,4 @@
-"""Better tiles by measurement: the best few of the cost model in the timing model, or trials of meta_schedule."""
+"""Tiles by measurement: the cost model's best few in the timing model, or trials of meta_schedule."""
 
 from .measure import cycles_of
 from .sampling import Space

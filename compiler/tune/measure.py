@@ -1,4 +1,4 @@
-"""Trials of meta_schedule: a schedule becomes a program, and the timing model or the circuit counts its cycles."""
+"""Measures trials of meta_schedule: builds a program and counts its cycles in the timing model or the circuit."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ...runtime.loader import run
 from ..api import build
 
 DEVICES = ("timing", "rtl")
-CLOCK = 1e8  # meta_schedule compares seconds; any frequency will do
+CLOCK = 1e8  # Hz; meta_schedule compares seconds, so any frequency works
 
 
 def measurers(tvm: Any, cfg: Config, on: str, errors: list[str]) -> tuple[Any, Any]:
     """(builder, runner) of meta_schedule; reasons for trials without a program go to `errors`.
 
-    `tvm` is `tvm_compat.tuning()`. Each program is a file in a folder of its own, because meta_schedule removes that
+    `tvm` is `tvm_compat.tuning()`. Each program is a file in its own folder, because meta_schedule removes that
     folder.
     """
     ms = tvm.meta_schedule
@@ -30,9 +30,9 @@ def measurers(tvm: Any, cfg: Config, on: str, errors: list[str]) -> tuple[Any, A
     @tvm.derived_object
     class Builder(ms.builder.PyBuilder):
         def build(self, inputs):
-            return [self._one(each.mod) for each in inputs]
+            return [self._build_program(each.mod) for each in inputs]
 
-        def _one(self, mod):
+        def _build_program(self, mod):
             try:
                 executable = Executable.from_launch(build(mod, cfg).finish())
             except TilewrightError as exc:

@@ -1,9 +1,9 @@
 """Ready schedules as search spaces of meta_schedule: the tile sizes are random variables of the schedule.
 
-Loop order, virtual threads, and which loops take a single step change what a schedule consists of, so that each of
-their combinations is a design space of its own, as meta_schedule calls it. Within one, every size and number of slots
-is a `sample_categorical` among those that a tile which fits can have (`Layer.ranked`). The rest is what
-meta_schedule needs to let such decisions evolve: what fits, a mutation, and the cost model's estimate.
+Loop order, virtual threads, and the set of loops with a single step change the structure of a schedule, so that each
+combination is a design space of meta_schedule. In a design space every size and number of slots is a
+`sample_categorical` of the values in tiles that fit (`Layer.ranked`). meta_schedule evolves such decisions with the
+classes below: a check that a tile fits, a mutation, and the cost model's estimate.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ..tvm_compat import PrimFunc, Schedule
 _SLOTS = ("inp_slots", "wgt_slots")
 _SIZES = (*OUTPUT_DIMS, "ci")
 _SAMPLED = (*_SIZES, *_SLOTS)
-_TILE = "tilewright_tile"  # annotates the function: the tile as JSON, null where it is sampled
-_SKETCHES = 12  # design spaces that random decisions begin with; mutations reach the others
-_ATTEMPTS = 50  # mutations that are tried until one fits
+_TILE = "tilewright_tile"  # annotates the function: the tile as JSON, null for sampled values
+_SKETCHES = 12  # design spaces of the first random decisions; mutations reach the others
+_ATTEMPTS = 50  # most mutations that are tried until one fits
 _POPULATION, _GENERATIONS = 32, 3
 
 
 class _Loops(NamedTuple):
-    """What decides which loops a schedule consists of; those over the dimensions `once` take a single step."""
+    """The loops of a schedule; those of the dimensions `once` have a single step."""
 
     order: tuple[str, ...]
     thread: str
@@ -40,7 +40,8 @@ class _Loops(NamedTuple):
 
 @dataclass
 class Space:
-    """The tiles of `layer` with up to `vthreads` virtual threads; meta_schedule calls it for its design spaces.
+    """The tiles of `layer` with up to `vthreads` virtual threads; called by meta_schedule, it returns its design
+    spaces.
 
     Raises `CapacityError` if no tile fits, `ScheduleError` for an impossible number of threads.
     """
@@ -68,15 +69,15 @@ class Space:
 
     @property
     def func(self) -> PrimFunc:
-        """What is scheduled."""
+        """The function to schedule."""
         return self.layer.func
 
     def __len__(self) -> int:
-        """How many tiles there are, apart from their slots."""
+        """Number of tiles, not counting their slots."""
         return len(self._ranked)
 
     def __call__(self, sch: Schedule) -> list[Schedule]:
-        """A schedule with open decisions for each of the most promising ways to arrange the loops."""
+        """A schedule with open decisions for each of the most promising loop structures."""
         cheapest: dict[_Loops, float] = {}
         for cycles, tile in self._ranked.values():
             loops = self._loops(tile)
@@ -85,7 +86,7 @@ class Space:
         return [self._sketch(sch.copy(), loops) for loops in promising]
 
     def _order(self, tile: Tile) -> tuple[str, ...]:
-        """The loop order of a tile, with loops of a single step in front, where they make no difference."""
+        """The loop order of a tile, with loops of a single step moved to the front, which does not change it."""
         return tuple(sorted(tile.order, key=lambda d: getattr(self.layer.work, d) > 1))
 
     def _loops(self, tile: Tile) -> _Loops:
@@ -121,12 +122,12 @@ class Space:
         return replace(tile, order=self._order(tile))
 
     def estimate(self, tile: Tile) -> float:
-        """The cost model's cycles of a tile; infinite if it does not fit, or has fewer slots than they count on."""
+        """The cost model's cycles of a tile; infinite if it does not fit, or has fewer slots than they assume."""
         cycles, known = self._ranked.get(replace(tile, inp_slots=0, wgt_slots=0), (float("inf"), tile))
         return cycles if all(getattr(tile, name) >= getattr(known, name) for name in _SLOTS) else float("inf")
 
     def mutated(self, tile: Tile, rng: random.Random) -> Tile:
-        """`tile` with another value for one decision, and as many slots as it then needs; itself if none is found."""
+        """`tile` with another value for one decision, and the slots that it then needs; itself if none is found."""
         names = [name for name, values in self._values.items() if len(values) > 1]
         for _ in range(_ATTEMPTS if names else 0):
             name = rng.choice(names)
@@ -152,7 +153,7 @@ def _samples(trace: Any) -> list:
 
 
 def tile_of(trace: Any) -> Tile:
-    """The tile that the decisions of a `Space`'s trace amount to."""
+    """The tile that the decisions in a `Space`'s trace describe."""
     (text,) = (inst.inputs[1] for inst in trace.insts if inst.kind.name == "Annotate" and inst.attrs[0] == _TILE)
     described = json.loads(str(text))
     values = (int(inst.attrs[0][int(trace.decisions[inst])]) for inst in _samples(trace))
@@ -170,7 +171,7 @@ def random_decisions(tvm: Any, space: Callable[[Schedule], None]) -> dict[str, A
 
 
 def evolution(tvm: Any, space: Space, trials: int, seed: int) -> dict[str, Any]:
-    """Those of an evolution of the decisions in `space`, steered by the cost model."""
+    """Arguments of `tune_tir` that evolve the decisions in `space`, guided by the cost model."""
     ms, rng = tvm.meta_schedule, random.Random(seed)
 
     @tvm.derived_object

@@ -1,4 +1,4 @@
-"""Tiles by timing: the cost model's best candidates as programs in the timing model, and a cache of what was found."""
+"""Tiles by timing: the cost model's best candidates as programs in the timing model, and a cache of results."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from ..schedule.layer import Layer
     from ..tvm_compat import Schedule
 
-SOURCES = ("compiler", "hw", "runtime", "sim")  # top folders that decide what a program is and how long it takes
-_KEPT = 4096  # tiles in the cache; those that were not used for longest go
+SOURCES = ("compiler", "hw", "runtime", "sim")  # top folders that determine a program and its cycles
+_MOST_FILES = 4096  # tiles in the cache; the least recently used are removed
 
 
 def cache_folder() -> Path:
-    """Where tiles are kept: `$XDG_CACHE_HOME/tilewright/tiles`, or ~/.cache/tilewright/tiles."""
+    """Folder of cached tiles: `$XDG_CACHE_HOME/tilewright/tiles`, or ~/.cache/tilewright/tiles."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright" / "tiles"
 
 
 @dataclass(frozen=True)
 class Search:
-    """Times a layer's `candidates` cheapest tiles and others that promise much, with memory `dram`: the fastest wins.
+    """Times a layer's `candidates` cheapest tiles and some others, with memory `dram`, and chooses the fastest.
 
-    What was found is kept on disk, by all that it depends on: layer, configuration, memory and the compiler's sources.
-    A cache that cannot be read or written costs time, nothing else.
+    Results are cached on disk by all that they depend on: layer, configuration, memory and the compiler's sources. If
+    the cache cannot be read or written, tiles are timed again.
     """
 
     candidates: int = 3
@@ -57,7 +57,7 @@ class Search:
         return found
 
     def cycles(self, schedule: Callable[[], Schedule], cfg: Config) -> float:
-        """Cycles of a schedule's program; infinite if it does not fit the scratchpads after all."""
+        """Cycles of a schedule's program; infinite if it does not fit the scratchpads."""
         from ...sim.timing import predict
         from ..api import build
 
@@ -77,7 +77,7 @@ class Search:
 
 @functools.cache
 def _sources() -> str:
-    """A digest of what turns a tile into cycles: compiler, recorder, timing model, and the circuit's constants."""
+    """Digest of the sources that determine the cycles of a tile: compiler, recorder, timing model, and circuit."""
     return sources_digest(*SOURCES)
 
 
@@ -103,6 +103,6 @@ def _write(file: Path, tile: Tile) -> None:
 
 def _prune(folder: Path) -> None:
     files = list(folder.glob("*.json"))
-    if len(files) > _KEPT:
-        for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+    if len(files) > _MOST_FILES:
+        for old in sorted(files, key=lambda file: file.stat().st_mtime)[:-_MOST_FILES]:
             old.unlink(missing_ok=True)

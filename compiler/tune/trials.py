@@ -1,7 +1,7 @@
 """Tuning by measurement: meta_schedule samples the decisions of a schedule, timing model or circuit count cycles.
 
-For authors of operators of their own, and to go beyond the cost model with a ready schedule (`space`). Ready schedules
-have a search that is much faster (`search.py`).
+For new operators, and for ready schedules (`space`) beyond the choices of the cost model. Ready schedules also have a
+much faster search (`search.py`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from ..tvm_compat import IRModule, PrimFunc, Schedule, structural_equal, tuning,
 from .measure import CLOCK, DEVICES, cycles_of, measurers
 from .sampling import Space, evolution, random_decisions
 
-_FAILED = 1e9  # what meta_schedule records for a trial without a program takes longer
+_FAILED = 1e9  # seconds; meta_schedule records more for a trial without a program
 _MEASURED = "tilewright_measured"  # attribute of a function in a database: the configuration and the device
 _TRIALS_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What `tune` found: the fastest `schedule`, its `cycles`, and the cycles of every trial that could be built."""
+    """Result of `tune`: the fastest `schedule`, its `cycles`, and the cycles of every trial that could be built."""
 
     schedule: Schedule
     cycles: int
@@ -44,7 +44,7 @@ def space(ready: Callable[..., Schedule], *args, vthreads: int = 2, **kwargs) ->
     """The search space of a ready schedule, for `tune`: `space(conv2d, config, 1, 56, 56, 64, 64, 3, 3)`.
 
     Its decisions are tile sizes, slots, loop order and virtual threads, 1 to `vthreads`. `ready` is `conv2d`,
-    `depthwise`, `dense`, `pool` or `elementwise`; the other arguments are its own. Raises what `ready` raises.
+    `depthwise`, `dense`, `pool` or `elementwise`; the other arguments are its own. Raises the errors of `ready`.
     """
     return Space(layer_of(ready, *args, **kwargs), vthreads)
 
@@ -62,16 +62,16 @@ def tune(
     """Try `trials` schedules of `func` and keep the fastest.
 
     `space(sch)` schedules `func`, as for `build`, and takes its decisions from `sch`: `sample_perfect_tile`,
-    `sample_categorical`. They are random, and decisions that do not lead to a program, because it does not fit or no
-    instruction covers a statement, are trials that failed. With the space of a ready schedule and its `func` they
+    `sample_categorical`. They are random, and decisions without a program, because it does not fit or no
+    instruction covers a statement, are failed trials. With the space of a ready schedule and its `func` they
     evolve: most trials are mutations that the cost model finds good, the others random. Cycles are those of device
     `on`, timing or rtl.
 
-    `work_dir` gets the database of meta_schedule, JSON; by default a folder that is removed afterwards. What was
-    measured there for the same function, configuration and device counts as tried.
+    `work_dir` gets the database of meta_schedule, JSON; by default a folder that is removed afterwards. Earlier
+    measurements there for the same function, configuration and device count as trials.
 
-    Raises `ScheduleError` for another device, for the space of another configuration or function, or where no trial led
-    to a program, with the reason of the last one; `FileError` if `work_dir` cannot be used.
+    Raises `ScheduleError` for another device, for the space of another configuration or function, or if no trial
+    has a program, with the last error; `FileError` if `work_dir` cannot be used.
     """
     cfg = load_config(config)
     _check(func, space, cfg, trials, seed)
@@ -102,7 +102,7 @@ def tune(
             )
         found = _best(database, mod, func)
     if found is None:
-        raise ScheduleError(f"tune: none of {trials} trials led to a program; the last one: {errors[-1]}")
+        raise ScheduleError(f"tune: none of {trials} trials has a program; the last error: {errors[-1]}")
     return found
 
 
@@ -114,9 +114,7 @@ def _check(func: PrimFunc, space: Callable[[Schedule], None] | Space, cfg: Confi
     if not isinstance(space, Space):
         return
     if cfg != space.layer.cfg:
-        raise ScheduleError(
-            f"tune: the space is that of configuration {space.layer.cfg.name}, not {cfg.name}: make one"
-        )
+        raise ScheduleError(f"tune: the space is that of configuration {space.layer.cfg.name}; make one for {cfg.name}")
     if not structural_equal(func, space.func):
         raise ScheduleError("tune: the space is that of another function: give its own, space.func")
 
@@ -139,7 +137,7 @@ def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: st
 
 
 def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:
-    """`func` as a database knows it: measured elsewhere, it is another one."""
+    """`func` as a key of a database, with configuration and device."""
     if on not in DEVICES:
         raise ScheduleError(f"tuning: on = {on!r}: must be one of {', '.join(DEVICES)}")
     fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
@@ -152,26 +150,26 @@ def _database(tvm: Any, folder: Path) -> Any:
         folder.mkdir(parents=True, exist_ok=True)
         return tvm.meta_schedule.database.JSONDatabase(work_dir=str(folder), module_equality="structural")
     except OSError as exc:
-        raise FileError(f"{folder}: cannot be the work_dir ({exc.strerror or exc})") from None
-    except RuntimeError as exc:  # what TVM says of files
+        raise FileError(f"{folder}: cannot be used as work_dir ({exc.strerror or exc})") from None
+    except RuntimeError as exc:  # TVM's errors of files
         reason = str(exc).strip().splitlines()[-1]
         raise FileError(f"{folder}: its database cannot be used ({reason}); give another work_dir") from None
 
 
 def _target(tvm: Any) -> Any:
-    return tvm.Target({"kind": "llvm", "num-cores": 1})  # meta_schedule wants one
+    return tvm.Target({"kind": "llvm", "num-cores": 1})  # meta_schedule requires one
 
 
 def _try_first(tvm: Any, database: Any, mod: IRModule, space: Space, on: str, errors: list[str]) -> None:
-    """Measure what the cost model would choose, so that what is found is no slower, and the others descend from it.
+    """Measure the cost model's choice first, so that the result is not slower, and mutations start from it.
 
-    Where that does not fit, the reason goes to `errors`.
+    If it does not fit, the reason goes to `errors`.
     """
     trace, sch = space.trace(space.first()), Schedule(space.func)
     trace.apply_to_schedule(sch, remove_postproc=False)
     try:
         cycles = cycles_of(build(sch, space.layer.cfg).finish(), on)
-    except CapacityError as exc:  # the cost model does not see all that takes room
+    except CapacityError as exc:  # the cost model does not count all that needs room
         errors.append(str(exc))
         return
     ms = tvm.meta_schedule
@@ -199,7 +197,7 @@ def _best(database: Any, mod: IRModule, func: PrimFunc) -> Tuned | None:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """TVM turns the KeyboardInterrupt of a callback into a RuntimeError without a text; here it becomes one again."""
+    """Restore the KeyboardInterrupt of a callback, which TVM converts to a RuntimeError without a text."""
     ours = threading.current_thread() is threading.main_thread()
     if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
@@ -222,7 +220,7 @@ def _interruptible() -> Iterator[None]:
 
 
 def _keep_quiet() -> None:
-    """Leave the log of meta_schedule to the files in its folder."""
+    """Keep the log of meta_schedule in the files of its folder, off the console."""
     log = logging.getLogger("tvm.s_tir.meta_schedule")
     log.handlers = [handler for handler in log.handlers if handler.get_name()]  # it fails on those without a name
-    log.setLevel(logging.ERROR)  # it takes this for the console
+    log.setLevel(logging.ERROR)  # meta_schedule uses this level for the console

@@ -31,7 +31,7 @@ def test_json(tilewright):
 def test_too_little_memory(tilewright):
     done = tilewright("plan", DIGITS, "--capacity", 1000)
     assert done.status == 7 and done.err.count("\n") == 1
-    assert "1,000 are there" in done.err and "'conv1'" in done.err
+    assert "the capacity is 1,000" in done.err and "'conv1'" in done.err
 
 
 def test_other_files(tilewright, tmp_path):

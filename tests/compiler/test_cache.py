@@ -57,7 +57,7 @@ def test_damaged_and_unwritable_caches_cost_time_only(folder, model):
 def test_the_oldest_programs_go(folder, monkeypatch):
     from tilewright.runtime.executable import Executable
 
-    monkeypatch.setattr(cache, "_KEPT", 2)
+    monkeypatch.setattr(cache, "_MOST_FILES", 2)
     program = Program(TINY)
     program.buffer("t", (1,), kind="constant", data=np.zeros(1, np.uint8))
     for name in "abc":

@@ -13,8 +13,8 @@ Why these are not TVM schedules today:
   virtual thread has a copy of every tensor that depends on it.
 - weighted_sum.py, sums with weights of several digits: products of both operands accumulate into one tensor, with a
   shift in between. In a tensor expression every stage has a tensor of its own, and no primitive of a schedule moves a
-  block into a loop whose tensor other blocks write as well. Written as TIR by hand it works, but virtual threads end
+  block into a loop whose tensor other blocks write as well. TIR written by hand works, but its virtual threads end
   their tiles together and then wait for both stores.
 - transposed_conv.py: the phases of the output accumulate into one tensor, a stride apart, each with taps of its own.
-  Of one reduction for all phases the kernel is padded to whole strides: of 5x5 taps and stride 2, 36 products for 25.
+  One reduction for all phases needs a kernel padded to whole strides: 36 products instead of 25 for 5x5, stride 2.
 """

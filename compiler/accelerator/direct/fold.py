@@ -1,7 +1,7 @@
-"""Which bytes of an image an input entry holds, for convolutions of few channels: the cheapest layout for the host.
+"""Layouts of an image in input entries, for convolutions of few channels; the host writes the cheapest one.
 
 Blocks of channels leave most lanes of an entry empty if an image has few channels. The host can fill them with other
-rows and columns of the window instead, with entries that outputs side by side share as far as possible.
+rows and columns of the window instead, with entries that adjacent outputs share as far as possible.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from ... import cost
 from ... import graph as g
 from ...conv_shape import ConvShape
 
-_PHASES = 12  # more have too many weights
-_COUNTS = 16  # of entries in a group that are tried, about
-_TILES = 8  # over the rows of the output, where that many make sense
-_SLACK = 1.02  # of layouts this close to the best in cycles the one with the fewest bytes: the host writes them
+_PHASES = 12  # most phases that are tried: more have too many weights
+_COUNTS = 16  # numbers of entries in a group that are tried, about
+_TILES = 8  # tiles along the rows of the output, more if they do not fit
+_SLACK = 1.02  # among layouts this close to the best in cycles, the one with the fewest bytes for the host to write
 
 
 @dataclass(frozen=True)
 class Fold:
-    """How an image is laid out, and what its outputs take of it.
+    """A layout of an image, and the entries that each output reads.
 
     A strip is `rows` rows of the padded image as one sequence of bytes: column by column, in it row by row, in that
     channel by channel. There are `strips`, `step` image rows apart, with `entries` each. A group of `phases` output
     columns begins every `group` bytes of a strip; entry e of a group is the block of bytes from its byte `offsets[e]`
-    on. `terms` are the products that an output needs, by phase: (phase, which strip of its window, entry from its
-    group's first on), each with weights of its own.
+    on. `terms` are the products that an output needs, by phase: (phase, strip within its window, entry from the
+    first of its group), each with its own weights.
     """
 
     rows: int
@@ -48,12 +48,12 @@ class Fold:
     terms: tuple[tuple[int, int, int], ...]
 
     def start(self, entry: int) -> int:
-        """The first byte of an entry, counted from the group's first."""
+        """The first byte of an entry, relative to the first of the group."""
         groups, k = divmod(entry, len(self.offsets))
         return groups * self.group + self.offsets[k]
 
     def columns(self, phase: int, ox: int) -> int:
-        """How many of `ox` output columns are of a phase."""
+        """Number of the `ox` output columns that have a phase."""
         return -(-(ox - phase) // self.phases)
 
 
@@ -81,18 +81,18 @@ class FoldTiles:
         self.fit = self.rows > 0 and on_chip and self.co * len(fold.terms) <= cfg.uop_depth // 2
 
     def strips(self, rows: int) -> int:
-        """Strips of so many output rows."""
+        """Strips that `rows` output rows read."""
         kernel, strides, dilations = self.shape.kernel[0], self.shape.strides[0], self.shape.dilations[0]
         last = (-(-kernel // self.fold.rows) - 1) * self.fold.rows * dilations
         return ((rows - 1) * strides + last) // self.fold.step + 1
 
     def width(self, columns: int) -> int:
-        """Entries of a strip that so many output columns need."""
+        """Entries of a strip that `columns` output columns read."""
         missing = -(-self.ox // self.fold.phases) - -(-columns // self.fold.phases)
         return self.fold.entries - missing * len(self.fold.offsets)
 
     def entries(self, rows: int, columns: int) -> int:
-        """Input entries of so many output rows and columns."""
+        """Input entries that a tile of output rows and columns reads."""
         return self.strips(rows) * self.width(columns)
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
@@ -113,14 +113,14 @@ class FoldTiles:
 
 
 def best_fold(op: g.QConv2d, cfg: Config) -> Fold | None:
-    """The cheapest fold by GEMM steps and loaded bytes; None if blocks of channels cost no more, or nothing fits."""
+    """The cheapest fold by GEMM steps and loaded bytes; None if blocks of channels cost no more, or no fold fits."""
     if op.groups > 1 or cfg.batch > 1 or not {"overwrite", "requant"} <= cfg.extensions:
         return None
-    return _best(op.shape, cfg) if op.weight.shape[1] < cfg.block_in else None
+    return _best_of_shape(op.shape, cfg) if op.weight.shape[1] < cfg.block_in else None
 
 
 @lru_cache(maxsize=64)
-def _best(shape: ConvShape, cfg: Config) -> Fold | None:
+def _best_of_shape(shape: ConvShape, cfg: Config) -> Fold | None:
     found = []
     for fold in folds(shape, cfg):
         tiles = FoldTiles(shape, fold, cfg)
@@ -134,7 +134,7 @@ def _best(shape: ConvShape, cfg: Config) -> Fold | None:
 
 
 def _unfolded(shape: ConvShape, cfg: Config) -> float:
-    """The estimate without a fold: one block of channels, of which most lanes are empty."""
+    """Estimated cycles without a fold: one block of channels, of which most lanes are empty."""
     weights = -(-shape.o // cfg.block_out) * shape.taps
     inputs = math.prod(shape.size) * cfg.inp_entry_bytes
     steps = cost.roofline(cfg, weights * math.prod(shape.output), inputs)
@@ -142,11 +142,11 @@ def _unfolded(shape: ConvShape, cfg: Config) -> float:
 
 
 def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:
-    """Every layout that is tried: of those whose weights could be on chip."""
+    """Candidate layouts, of those whose weights can be on chip."""
     (kh, _), (sy, sx), (oy, ox) = shape.kernel, shape.strides, shape.output
-    block, most = cfg.block_in, cfg.wgt_depth // -(-shape.o // cfg.block_out)  # terms
+    block, most = cfg.block_in, cfg.wgt_depth // -(-shape.o // cfg.block_out)  # most terms
     for rows in range(1, kh + 1):
-        count = -(-kh // rows)  # of strips in a window
+        count = -(-kh // rows)  # strips in a window
         apart = rows * shape.dilations[0]
         step = sy if count == 1 else math.gcd(sy, apart)
         strips = ((oy - 1) * sy + (count - 1) * apart) // step + 1
@@ -163,7 +163,7 @@ def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:
 
 
 def taps_of(shape: ConvShape, rows: int, strip: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The taps in one strip of a window, as arrays: byte from the window's first on, channel, kernel row, column."""
+    """The taps in one strip of a window, as arrays: byte (from the window's first), channel, kernel row, column."""
     kh, kw = shape.kernel
     inside = range(min(rows, kh - strip * rows))
     x, y, c = (a.reshape(-1) for a in np.meshgrid(range(kw), inside, range(shape.c), indexing="ij"))
@@ -171,7 +171,7 @@ def taps_of(shape: ConvShape, rows: int, strip: int) -> tuple[np.ndarray, np.nda
 
 
 def _layouts(taps: list[int], begins: Sequence[int], group: int, block: int) -> Iterator[tuple[int, ...]]:
-    """Offsets of entries: evenly over the whole group, or packed from the first byte that it needs on."""
+    """Candidate offsets of entries: evenly in the whole group, or packed from the first byte that it needs on."""
     fewest = -(-group // block)
     for count in range(fewest, 2 * fewest + 1, -(-fewest // _COUNTS)):
         yield tuple(k * group // count for k in range(count))
@@ -209,7 +209,7 @@ def fold_weights(op: g.QConv2d, fold: Fold, cfg: Config) -> np.ndarray:
     shape, o = op.shape, len(op.weight)
     blocks = -(-o // cfg.block_out)
     found = np.zeros((len(fold.terms), blocks * cfg.block_out, cfg.block_in), np.int8)
-    done: dict[tuple[int, int], int] = {}  # up to which byte of its strip a phase has its weights
+    done: dict[tuple[int, int], int] = {}  # end of the bytes of a strip that have their weights, by phase
     for k, (phase, strip, entry) in enumerate(fold.terms):
         byte, c, y, x = taps_of(shape, fold.rows, strip)
         lane = byte + phase * shape.strides[1] * fold.rows * shape.c - fold.start(entry)

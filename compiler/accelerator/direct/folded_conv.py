@@ -1,8 +1,8 @@
 """Convolutions of few channels: rows and columns of the window are folded into the channels of one block.
 
 The host lays the image out once (fold.py has the layouts): an entry holds as many bytes of the window as it
-has lanes. Outputs side by side whose taps lie in the same entries each have weights of their own for them. C1 of
-ResNet-18, a window of 7x7 with 3 channels, takes 10 micro-ops per output so, where blocks of channels would take 49.
+has lanes. Adjacent outputs whose taps are in the same entries have separate weights for them. C1 of
+ResNet-18, a window of 7x7 with 3 channels, takes 10 micro-ops per output instead of the 49 of blocks of channels.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _store(
     blocks: tuple[int, int, int],
     tile: tuple[int, int, int, int],
 ) -> None:
-    """Store a tile: whole rows of all blocks at once where their distance can be said, otherwise block by block."""
+    """Store a tile: whole rows of all blocks at once if the stride fits its field, otherwise block by block."""
     (acc, par), (image, co, count), (y, x, rows, columns) = bases, blocks, tile
     area, size = tiles.oy * tiles.ox, rows * columns
     first = (image + co) * area + y * tiles.ox + x
@@ -80,10 +80,10 @@ def _products(
     blocks: tuple[int, int],
     extents: tuple[int, int],
 ) -> None:
-    """The micro-ops of one tile: phases with as many columns run in one instruction."""
+    """The micro-ops of one tile: phases with equal numbers of columns share an instruction."""
     (acc, inp, wgt), (co, count), (rows, wide), fold = bases, blocks, extents, tiles.fold
     width = tiles.width(wide)
-    apart = fold.rows * op.dilations[0] // fold.step * width  # from strip to strip of a window
+    apart = fold.rows * op.dilations[0] // fold.step * width  # entries between strips of a window
     terms = np.array(fold.terms)
     new = np.diff(terms[:, 0], prepend=-1) > 0  # the first term of its phase
     columns = np.array([fold.columns(phase, wide) for phase in terms[:, 0]])

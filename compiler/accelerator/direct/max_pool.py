@@ -1,8 +1,8 @@
 """Maxima over windows on both units: GEMM copies the image to the accumulators, the ALU takes the maxima.
 
-Products with an identity sort the pixels: those that become results lie side by side, and those with which they are
-compared lie in the other bank, where the ALU reads them in the same cycle. Unlike accumulator loads, what comes from
-`load` runs ahead of all that.
+Products with an identity sort the pixels: those that become results are contiguous, and those that they are compared
+with are in the other bank, so that the ALU reads both in one cycle. Unlike accumulator loads, loads of the input
+scratchpad run ahead of the ALU.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from ...graph.integer_forms import Requant
 from ..recording import Recording, store_parameters
 from .on_chip import on_chip
 
-_MOST_CLASSES = 3  # of rows or columns: with more, instructions would be too short
+_MOST_CLASSES = 3  # most classes of rows or columns: with more, instructions would be too short
 
 
 @dataclass(frozen=True)
 class Part:
-    """Rows (or columns) of the image: `first`, in a stride's distance `count(results)` of them.
+    """Rows (or columns) of the image: `count(results)` of them, a stride apart, from `first` on.
 
-    Result i is compared with those `i + shift` for `shifts`; the part without shifts becomes the results.
+    Result i is compared with rows `i + shift` for each of `shifts`; the part without shifts becomes the results.
     """
 
     first: int
     shifts: tuple[int, ...]
 
     def count(self, results: int) -> int:
-        """How many there are for so many results."""
+        """Number of rows for `results` results."""
         return results + max(self.shifts, default=0)
 
 
 def parts(kernel: int, stride: int) -> tuple[Part, ...]:
-    """The parts of one direction, the one of the results first."""
+    """The parts of one dimension, that of the results first."""
     classes = [range(first, kernel, stride) for first in range(min(kernel, stride))]
-    own = min(classes, key=len)[0]  # nothing else needs it, where its class has no other
+    own = min(classes, key=len)[0]  # its class has no other, if possible
     others = ([tap for tap in taps if tap != own] for taps in classes)
     compared = (Part(taps[0], tuple((tap - taps[0]) // stride for tap in taps)) for taps in others if taps)
     return (Part(own, ()), *compared)
@@ -59,7 +59,7 @@ class MaxTiles:
     def __init__(self, op: g.MaxPool, cfg: Config):
         self.op, self.cfg, self.half = op, cfg, cfg.acc_depth // 2
         n, c, self.oy, self.ox = op.output.shape
-        self.images = -(-n // cfg.batch) * -(-c // cfg.block_out)  # of one block of channels
+        self.images = -(-n // cfg.batch) * -(-c // cfg.block_out)  # with one block of channels
         self.y, self.x = (parts(k, s) for k, s in zip(op.kernel, op.strides))
         fitting = [(rows, columns) for rows, columns in self._extents() if self._fits(rows, columns)]
         self.fit = bool(fitting)
@@ -71,22 +71,22 @@ class MaxTiles:
         yield from product(rows, columns)
 
     def image(self, rows: int, columns: int) -> tuple[int, int]:
-        """Padded rows and columns of the image for so many results."""
+        """Padded rows and columns of the image for a tile of results."""
         return self.op.shape.reach(rows, columns)
 
     def sizes(self, rows: int, columns: int) -> dict[tuple[Part, Part], int]:
         """Accumulators of each pair of parts."""
         return {(y, x): y.count(rows) * x.count(columns) for y, x in product(self.y, self.x)}
 
-    def beside(self, y: Part, x: Part) -> bool:
-        """Whether the pair lies in the bank of the results: it is compared with what lies in the other."""
+    def in_result_bank(self, y: Part, x: Part) -> bool:
+        """True if the pair is in the bank of the results: it is compared with pairs in the other."""
         return (y is self.y[0]) == (x is self.x[0])
 
     def _fits(self, rows: int, columns: int) -> bool:
         height, width = self.image(rows, columns)
         banks = [0, 0]
         for pair, size in self.sizes(rows, columns).items():
-            banks[self.beside(*pair)] += size * (2 if pair == (self.y[0], self.x[0]) else 1)
+            banks[self.in_result_bank(*pair)] += size * (2 if pair == (self.y[0], self.x[0]) else 1)
         return 2 * height * width <= self.cfg.inp_depth and max(banks) <= self.half
 
     def _cycles(self, rows: int, columns: int) -> float:
@@ -106,23 +106,23 @@ class MaxTiles:
 
 @lru_cache(maxsize=64)
 def tiles_of(op: g.MaxPool, cfg: Config) -> MaxTiles | None:
-    """How a maximum is cut into tiles; None if the configuration cannot run it this way."""
+    """Tiles of a maximum; None if the configuration cannot run it this way."""
     needed = {"overwrite", "requant", "pad_value"}
     if not needed <= cfg.extensions or cfg.block_in != cfg.block_out or cfg.inp_depth < cfg.acc_depth:
-        return None  # micro-ops name what the ALU compares with by as many bits as inputs need
+        return None  # micro-ops address the second operand with the bits of an input index
     if any(min(k, s) > _MOST_CLASSES for k, s in zip(op.kernel, op.strides)):
         return None
     if any(pad >= k for pad, k in zip(op.pads, 2 * op.kernel)):
-        return None  # windows of padding alone
+        return None  # some windows hold only padding
     tiles = MaxTiles(op, cfg)
     return tiles if tiles.fit else None
 
 
 def lower(rec: Recording, op: g.MaxPool, tiles: MaxTiles) -> None:
-    """Append a maximum over windows, cut into `tiles`."""
+    """Append a maximum over windows, tile by tile."""
     cfg, out, results = rec.cfg, rec.activations[op.output.name], tiles.rows * tiles.columns
     pairs = tiles.sizes(tiles.rows, tiles.columns)
-    beside = sum(n for pair, n in pairs.items() if tiles.beside(*pair)) + results
+    beside = sum(n for pair, n in pairs.items() if tiles.in_result_bank(*pair)) + results
     identity = np.eye(cfg.block_out, cfg.block_in, dtype=np.int8)
     with on_chip(rec) as chip:
         wgt = chip.constant(Mem.WGT, rec.constant(f"{op.name}.identity", identity))
@@ -132,8 +132,8 @@ def lower(rec: Recording, op: g.MaxPool, tiles: MaxTiles) -> None:
         own, *compared = pairs
         free, fixed = [banks[0], banks[1] + 2 * results], {}
         for pair in compared:
-            fixed[pair] = free[tiles.beside(*pair)]
-            free[tiles.beside(*pair)] += pairs[pair]
+            fixed[pair] = free[tiles.in_result_bank(*pair)]
+            free[tiles.in_result_bank(*pair)] += pairs[pair]
         for k, (image, tile) in enumerate(product(range(tiles.images), tiles)):
             y, x, *extents = tile
             base, acc = inp[k % 2], banks[1] + k % 2 * results
@@ -147,7 +147,7 @@ def lower(rec: Recording, op: g.MaxPool, tiles: MaxTiles) -> None:
 def _load(
     rec: Recording, op: g.MaxPool, image: int, base: int, tile: tuple[int, int, int, int], size: tuple[int, int]
 ) -> None:
-    """Load what a tile needs, padded with the smallest value."""
+    """Load the inputs of a tile, padded with the smallest value."""
     (h, w), (y, x, *_) = op.x.shape[2:], tile
     margins, begins, counts = [], [], []
     for first, stride, before, extent, count in zip((y, x), op.strides, op.pads[:2], (h, w), size):

@@ -1,4 +1,4 @@
-"""Scratchpad entries of a kernel that is recorded directly: regions, constants, and pairs of slots taken in turn."""
+"""Scratchpad entries of a kernel that is recorded directly: regions, constants, and pairs of alternating slots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..recording import Recording
 
 
 class OnChip:
-    """The scratchpad entries that a kernel takes: those that have been free for longest, by `rec.placement`."""
+    """The scratchpad entries that a kernel takes: the least recently used, by `rec.placement`."""
 
     def __init__(self, rec: Recording):
         self.rec = rec
@@ -24,7 +24,7 @@ class OnChip:
         return base
 
     def slots(self, mem: Mem, size: int) -> tuple[int, int]:
-        """Two slots of `size` entries, side by side: while tile k is computed in k % 2, the next one is loaded."""
+        """Two adjacent slots of `size` entries: while tile k is computed in slot k % 2, the next one is loaded."""
         base = self.region(mem, 2 * size)
         return base, base + size
 
@@ -41,7 +41,7 @@ class OnChip:
 
 @contextmanager
 def on_chip(rec: Recording) -> Iterator[OnChip]:
-    """Scratchpads while a kernel is recorded; at its end what it took counts as used last."""
+    """Scratchpads while a kernel is recorded; at its end the entries that it took count as used last."""
     taken = OnChip(rec)
     yield taken
     for mem, base, size in taken._taken:

@@ -27,7 +27,7 @@ from .on_chip import on_chip
 class Phases:
     """One dimension of the convolution. `phases` holds per phase (tap, offset of its input pixel) of each tap.
 
-    Output `stride * t + phase` reads input `t + offset` for each of them.
+    Output `stride * t + phase` reads input `t + offset` for each tap.
     """
 
     stride: int
@@ -50,7 +50,7 @@ class Phases:
         return min(offsets), max(offsets)
 
     def count(self, outputs: int, phase: int) -> int:
-        """How many of so many outputs, from a multiple of the stride on, are of a phase."""
+        """Number of the first `outputs` outputs, from a multiple of the stride on, that have a phase."""
         return max(0, -(-(outputs - phase) // self.stride))
 
 
@@ -73,12 +73,12 @@ class _Plan:
         stride = self.rows.stride
         fitting = [n for n in range(stride, self.oy + stride, stride) if self._fits(n, cfg)]
         if not fitting or 2 * self.taps > cfg.wgt_depth or self.taps > cfg.uop_depth // 2:
-            raise ScheduleError(f"not even {stride} rows of the output and two blocks of weights fit {cfg.name}")
+            raise ScheduleError(f"{stride} rows of the output and two blocks of weights do not fit {cfg.name}")
         self.size = min(max(fitting), stride * -(-self.oy // (4 * stride)))
         self.inputs = self.blocks * self.height(self.size) * self.width
 
     def height(self, outputs: int) -> int:
-        """Input rows of so many output rows."""
+        """Input rows that `outputs` output rows read."""
         low, high = self.rows.reach
         return -(-outputs // self.rows.stride) + high - low
 
@@ -88,7 +88,7 @@ class _Plan:
 
 
 def lower(rec: Recording, op: g.QConvTranspose2d) -> None:
-    """Append a transposed convolution. Raises `ScheduleError` if it fits no scratchpad."""
+    """Append a transposed convolution. Raises `ScheduleError` if it does not fit the scratchpads."""
     cfg, program, plan = rec.cfg, rec.program, _Plan(op, rec.cfg)
     weights = rec.constant(f"{op.name}.w", layout.pack_weights(op.weight, cfg))
     parameters = channel_parameters(rec, op, np.zeros(len(op.weight), np.int32))
@@ -121,7 +121,10 @@ def _load(rec: Recording, op: g.QConvTranspose2d, plan: _Plan, base: int, tile: 
     rows, columns = min(h, top + height) - y, min(w, plan.left + plan.width) - x
     after, right = height - before - rows, plan.width - left - columns
     if min(rows, columns) < 1 or max(before, after, left, right) > most_padding(rec.cfg):
-        raise ScheduleError(f"padding {(before, after, left, right)} around {rows}x{columns} pixels is too much")
+        raise ScheduleError(
+            f"padding {(before, after, left, right)} around {rows}x{columns} pixels is too much: at most "
+            f"{most_padding(rec.cfg)} per side, around at least one pixel"
+        )
     pads = (before, after, left, right)
     fill = op.x.zero_point if any(pads) else 0
     for block in range(plan.blocks):
@@ -153,7 +156,7 @@ def _products(rec: Recording, op: g.QConvTranspose2d, plan: _Plan, bases: tuple[
 
 
 def _add_biases(program: Program, plan: _Plan, bases: tuple[int, int], rows: int) -> None:
-    """Add to the accumulators of each phase its biases; `bases` are those of both."""
+    """Add the biases of each phase to its accumulators; `bases` are (accumulators, biases)."""
     acc, bias_at = bases
     for k, (ry, rx) in enumerate(plan.phases):
         count = plan.rows.count(rows, ry), plan.columns.count(plan.ox, rx)

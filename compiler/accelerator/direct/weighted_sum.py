@@ -1,7 +1,7 @@
 """Sums of two tensors on the multiplier array: weights of several digits, one row of DWGEMM each.
 
-What comes from `load` runs ahead of what the array computes, so that the operands' transfer costs no time of the
-compute queue, unlike accumulator loads.
+The operands are loaded into the input scratchpad, ahead of the array: unlike accumulator loads, their transfer takes no
+time in the compute queue.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def lower(rec: Recording, op: g.Add, form: WeightedSum) -> None:
     values = sorted({*form.x, *form.y} - {0})
     rows = np.zeros((-(-len(values) // cfg.block_in), cfg.block_in, cfg.block_out), np.int8)
     rows.reshape(-1, cfg.block_out)[: len(values)] = np.array(values)[:, None]
-    reach = max(len(rows), cfg.wgt_depth // cfg.block_in)  # of micro-ops, which name rows
+    reach = max(len(rows), cfg.wgt_depth // cfg.block_in)  # rows that micro-ops can address
     with on_chip(rec) as chip:
         wgt = chip.constant(Mem.WGT, rec.constant(f"{op.name}.w", rows), len(rows), reach)
         par = chip.constant(Mem.PAR, store_parameters(rec, op, form.store))

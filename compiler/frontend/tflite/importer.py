@@ -71,9 +71,8 @@ class TfliteImporter:
         self.outputs: list[g.Tensor] = []
         self.ops: list[g.Operator] = []
         self.problems: list[str] = []
-        self.doubtful: set[int] = (
-            set()
-        )  # tensors that cannot be described; errors that follow from them are not reported
+        # Tensors that cannot be described; errors that follow from them are not reported.
+        self.doubtful: set[int] = set()
         self._canonical: dict[int, g.Tensor] = {}
         self._plain: dict[int, g.Tensor] = {}
         self._names = {t.name for t in file.tensors}

@@ -74,7 +74,7 @@ def _bias(imp: TfliteImporter, node: FileNode, position: int, channels: int) -> 
     return data.reshape(channels)
 
 
-def _spread(scale: np.ndarray, channels: int) -> np.ndarray:
+def _per_channel(scale: np.ndarray, channels: int) -> np.ndarray:
     return np.ascontiguousarray(np.broadcast_to(scale, (channels,)))
 
 
@@ -120,7 +120,7 @@ def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale:
     reach = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations))
     pads = padding(node, image(x), reach, strides)
     channels = len(weight)
-    parameters = np.ascontiguousarray(weight), _spread(scale, channels), _bias(imp, node, 2, channels)
+    parameters = np.ascontiguousarray(weight), _per_channel(scale, channels), _bias(imp, node, 2, channels)
     imp.emit(node, g.QConv2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, dilations, groups))
 
 
@@ -157,7 +157,7 @@ def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
     channels = len(weight)
     parameters = (
         np.ascontiguousarray(weight.transpose(TO_NCHW)),
-        _spread(scale, channels),
+        _per_channel(scale, channels),
         _bias(imp, node, 3, channels),
     )
     pads = top, left, bottom, right
@@ -177,7 +177,7 @@ def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
     x = imp.reshape(f"{node.name}.rows", x, (rows, features))
     direct = y.shape == (rows, channels)
     flat = y if direct else g.Tensor(imp.unused(f"{y.name}.rows"), (rows, channels), "int8", y.scale, y.zero_point)
-    parameters = weight, _spread(scale, channels), _bias(imp, node, 2, channels)
+    parameters = weight, _per_channel(scale, channels), _bias(imp, node, 2, channels)
     op = g.QDense(node.name, (x,), flat, *parameters, *clamp(node, y), float32_scale=scale.size == 1)
     if not direct:
         imp.ops.append(op)

@@ -21,7 +21,7 @@ def test_refusals():
     assert layerwise.refusal(conv(), PRESETS["vta"]) == ""
     assert layerwise.refusal(conv(8), PRESETS["vta"]) == "it has 8 groups"
     narrow = Config("w4", wgt_bits=4, wgt_bytes=1 << 16)
-    assert layerwise.refusal(conv(), narrow) == "with weights -128..-128: wgt_bits is 4, which holds -8..7"
+    assert layerwise.refusal(conv(), narrow) == "weights -128..-128: wgt_bits is 4, which holds -8..7"
     assert "inp_bits is 4" in layerwise.refusal(conv(), Config(inp_bits=4, inp_bytes=1 << 14))
 
 

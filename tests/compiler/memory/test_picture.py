@@ -28,7 +28,7 @@ def test_png(tmp_path):
 
 
 def test_names_that_cannot_be_written(tmp_path):
-    with pytest.raises(UnsupportedError, match=r"a\.pdf: pictures are written as png or svg"):
+    with pytest.raises(UnsupportedError, match=r"a\.pdf: a picture must end in png or svg"):
         draw(PLAN, tmp_path / "a.pdf")
     with pytest.raises(FileError, match="does not exist"):
         draw(PLAN, tmp_path / "none" / "a.svg")

@@ -137,7 +137,7 @@ def test_too_little_memory_names_the_buffers():
     with pytest.raises(CapacityError) as caught:
         plan(buffers, 1099)
     text = str(caught.value)
-    assert "takes 1,100 bytes, 1,099 are there" in text and "'first' (600), 'second' (500)" in text
+    assert "needs 1,100 bytes, the capacity is 1,099" in text and "'first' (600), 'second' (500)" in text
     assert "later" not in text
     assert plan(buffers, 1100).nbytes == 1100
 
@@ -149,7 +149,7 @@ def test_impossible_buffers():
         Lifetime("x", 1, 2, 1)
     with pytest.raises(InputError, match="two buffers of a memory plan have the same name"):
         plan([Lifetime("x", 1, 0, 0)] * 2)
-    with pytest.raises(InputError, match="'x' takes the place of 'y', which the plan does not have"):
+    with pytest.raises(InputError, match="'x' replaces 'y', which the plan does not have"):
         plan([Lifetime("x", 1, 0, 0, in_place_of=("y",))])
 
 

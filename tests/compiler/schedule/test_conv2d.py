@@ -211,10 +211,10 @@ def test_tiles_that_stay_on_chip_are_loaded_once(ref):
         ({"epilogue": [("add", "w")]}, "'w': the name is taken"),
         (
             {"epilogue": [("requant", "q"), ("max", 0)]},
-            r"\('requant', 'q'\): must be the last one, and not with planes",
+            r"\('requant', 'q'\): must be the last one, without planes",
         ),
-        ({"epilogue": [("requant", "q")], "planes": True}, "must be the last one, and not with planes"),
-        ({"epilogue": [("rescale", 3)]}, r"\('rescale', 3\): takes the name of packed parameters"),
+        ({"epilogue": [("requant", "q")], "planes": True}, "must be the last one, without planes"),
+        ({"epilogue": [("rescale", 3)]}, r"\('rescale', 3\): must name packed parameters, not a number"),
         ({"tile": Tile(oy=0)}, "Tile.oy = 0: must be at least 1"),
         ({"tile": Tile(), "vthreads": 5}, "Tile.vthreads = 5: must be 1 to 4"),
         ({"tile": Tile(thread="ky")}, "Tile.thread = 'ky'"),

@@ -100,5 +100,5 @@ def test_mistakes_are_named():
 def test_blocks_must_be_equal():
     from tilewright.compiler.intrin import depthwise_intrin
 
-    with pytest.raises(UnsupportedError, match="block_in = 8, block_out = 16: depthwise schedules need equal ones"):
+    with pytest.raises(UnsupportedError, match="block_in = 8, block_out = 16: depthwise schedules need equal blocks"):
         depthwise_intrin(PRESETS["vta"].replace(block_in=8, inp_bytes=1 << 14, wgt_bytes=1 << 16))

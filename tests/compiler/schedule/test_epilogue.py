@@ -47,7 +47,7 @@ def test_operations_per_accumulator():
         (("div", 2), r"epilogue stage \('div', 2\): must be one of add, sub, mul"),
         (("add", 1.5), r"epilogue stage \('add', 1.5\): must be one of"),
         (("add",), r"epilogue stage \('add',\): must be one of"),
-        (("mul", 0), "nothing of what is computed would be left"),
+        (("mul", 0), "the result would always be 0"),
         (("add", "x"), "epilogue parameter 'x': the name is taken"),
         (("add", "out"), "epilogue parameter 'out': the name is taken"),
         (("add", "OUT3"), "epilogue parameter 'OUT3': the name is taken"),

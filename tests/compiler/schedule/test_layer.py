@@ -49,7 +49,7 @@ def test_a_layer_that_does_not_exist_is_the_schedules_error():
 
 
 def test_a_layer_whose_tile_is_given_leaves_nothing_to_find():
-    with pytest.raises(ScheduleError, match="dense: its tile is given, but is to be found: leave tile out"):
+    with pytest.raises(ScheduleError, match="dense: the tile is to be searched; leave tile out"):
         layer_of(dense, TINY, 1, 20, 24, tile=Tile())
 
 

@@ -80,7 +80,7 @@ def test_predicates_become_boxes(condition, expected):
 
 
 def test_domains_that_are_no_box_are_refused():
-    with pytest.raises(ScheduleError, match="ties two loops together"):
+    with pytest.raises(ScheduleError, match="depends on two loops"):
         box(P + Q < 5, [0, 0])
     with pytest.raises(ScheduleError, match="is not a conjunction of comparisons"):
         box(tirx.Or(P < 5, Q < 5), [0, 0])

@@ -274,10 +274,10 @@ def marked_outside():
     [
         (lambda: bad_index(lambda i: i * i), r"stage.* is not an affine function of the instruction's loops"),
         (lambda: bad_index(lambda i: i // 2), r"stage.* is not an affine function of the instruction's loops"),
-        (lambda: scoped("local.sum"), "'stage' is in scope 'local.sum'; known are global, local.inp, local.wgt"),
+        (lambda: scoped("local.sum"), "'stage' is in scope 'local.sum'; must be one of global, local.inp, local.wgt"),
         (int32_out, r"out\[.*STORE writes the low bits of accumulators as int8, not int32"),
-        (computed_load, r"stage.*between DRAM and a scratchpad data can only be copied"),
-        (dram_only, r"out\[.*neither side is a scratchpad"),
+        (computed_load, r"stage.*only plain copies move data between DRAM and a scratchpad"),
+        (dram_only, r"out\[.*a copy needs a scratchpad on one side"),
         (half_entries, r"stage.*the operands step differently within an entry of 16 elements"),
         (marked_outside, "an instruction is a perfect loop nest around one statement"),
         (lambda: matmul(tensorize=False), r"acc.*'[xw]' is not in local.acc; a multiply-accumulate becomes GEMM by"),
@@ -292,6 +292,6 @@ def test_what_is_refused_names_the_statement(sch, text):
 def test_a_tensor_that_does_not_fit_is_named():
     with pytest.raises(
         CapacityError,
-        match="local.acc is too small: the tiles in it need 3000 entries, the largest is '[ab]' with 1500",
+        match="local.acc is too small: its tiles need 3000 entries, the largest is '[ab]' with 1500",
     ):
         build(unary(lambda a, b: a + b, n=1500), VTA)

@@ -78,10 +78,10 @@ def test_elements_become_entries(dims, offsets, expected):
     "dims, offsets, text",
     [
         ([(16, 1, 2)], [0, 0], "the operands step differently within an entry of 16 elements"),
-        ([(8, 1, 1)], [0, 0], "does not cover whole entries of 16 elements"),
-        ([(16, 1, 1)], [4, 0], "does not cover whole entries of 16 elements"),
-        ([(24, 1, 1)], [0, 0], "does not cover whole entries of 16 elements"),
-        ([(8, 2, 2)], [0, 0], "does not cover whole entries of 16 elements"),
+        ([(8, 1, 1)], [0, 0], "must cover whole entries of 16 elements"),
+        ([(16, 1, 1)], [4, 0], "must cover whole entries of 16 elements"),
+        ([(24, 1, 1)], [0, 0], "must cover whole entries of 16 elements"),
+        ([(8, 2, 2)], [0, 0], "must cover whole entries of 16 elements"),
     ],
 )
 def test_parts_of_entries_are_refused(dims, offsets, text):

@@ -96,7 +96,7 @@ def test_a_cache_that_cannot_be_written_does_no_harm(timed, cache, monkeypatch, 
 
 
 def test_old_entries_go(timed, cache, monkeypatch):
-    monkeypatch.setattr(search, "_KEPT", 2)
+    monkeypatch.setattr(search, "_MOST_FILES", 2)
     for count in (1, 2, 3):
         find(candidates=count)
     assert len(list(cache.iterdir())) == 2

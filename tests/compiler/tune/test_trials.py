@@ -76,7 +76,7 @@ def test_trials_that_do_not_fit_fail_alone():
 
 
 def test_no_trial_that_fits_is_an_error_with_a_reason():
-    with pytest.raises(ScheduleError, match="none of 2 trials led to a program; the last one: local.inp is too small"):
+    with pytest.raises(ScheduleError, match="none of 2 trials has a program; the last error: local.inp is too small"):
         tune(product(64), space((64,)), TINY, trials=2)
 
 
@@ -117,7 +117,7 @@ def test_a_choice_of_the_cost_model_that_does_not_fit_is_no_trial(monkeypatch):
     found = space_of(dense, TINY, 6, 32, 40)
     monkeypatch.setattr(tune_module, "build", small)
     assert 1 <= len(tune(found.func, found, TINY, trials=4, seed=1).trials) <= 3
-    with pytest.raises(ScheduleError, match="none of 1 trials led to a program; the last one: local.acc is too small"):
+    with pytest.raises(ScheduleError, match="none of 1 trials has a program; the last error: local.acc is too small"):
         tune(found.func, found, TINY, trials=1)
 
 
@@ -154,7 +154,7 @@ def test_an_interruption_is_one_and_leaves_the_database(tmp_path, monkeypatch):
 def test_a_folder_that_cannot_be_used_is_named(tuned, tmp_path):
     found, _, folder = tuned
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match="file: cannot be the work_dir"):
+    with pytest.raises(FileError, match="file: cannot be used as work_dir"):
         tune(found.func, found, TINY, trials=1, work_dir=tmp_path / "file")
     shutil.copytree(folder, tmp_path / "cut")
     records = tmp_path / "cut" / "database_tuning_record.json"
@@ -189,7 +189,7 @@ def test_mistakes_are_named():
     with pytest.raises(ScheduleError, match="on = 'board': must be one of timing, rtl"):
         replay(product(), TINY, ".", on="board")
     found = space_of(dense, TINY, 6, 32, 40)
-    with pytest.raises(ScheduleError, match="the space is that of configuration tiny, not other"):
+    with pytest.raises(ScheduleError, match="the space is that of configuration tiny; make one for other"):
         tune(found.func, found, TINY.replace(name="other", inp_bytes=TINY.inp_bytes // 2))
     with pytest.raises(ScheduleError, match="the space is that of another function: give its own, space.func"):
         tune(space_of(dense, TINY, 6, 32, 44).func, found, TINY)

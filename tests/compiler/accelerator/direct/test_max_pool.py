@@ -63,8 +63,8 @@ def test_results_and_what_they_are_compared_with_lie_in_two_banks():
     tiles = tiles_of(maximum((112, 112), (3, 3), (2, 2), (1, 1, 1, 1)), PYNQ)
     assert tiles is not None and len(tiles.y) == len(tiles.x) == 2
     for x in tiles.x:  # maxima of rows, then of columns
-        assert tiles.beside(tiles.y[0], x) != tiles.beside(tiles.y[1], x)
-    assert tiles.beside(tiles.y[0], tiles.x[0]) != tiles.beside(tiles.y[0], tiles.x[1])
+        assert tiles.in_result_bank(tiles.y[0], x) != tiles.in_result_bank(tiles.y[1], x)
+    assert tiles.in_result_bank(tiles.y[0], tiles.x[0]) != tiles.in_result_bank(tiles.y[0], tiles.x[1])
 
 
 @pytest.mark.parametrize(
