@@ -51,7 +51,7 @@ def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, device, en
 @pytest.mark.parametrize(
     "arguments, status, text",
     [
-        (["--listen", "0.0.0.0"], 3, "0.0.0.0 can be reached from other machines: that needs --token-file"),
+        (["--listen", "0.0.0.0"], 3, "other machines can reach 0.0.0.0: add --token-file"),
         (["--tls-cert", "c"], 3, "--tls-cert and --tls-key belong together"),
         (["--tls-cert", "c", "--tls-key", "k"], 6, "c: No such file"),
         (["--token-file", "none"], 6, "none: no readable token"),
