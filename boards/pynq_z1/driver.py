@@ -189,7 +189,7 @@ class PynqDevice:
         self._write("CONTROL", _START)
         try:
             status = self._wait()
-        except BaseException:  # Ctrl-C too: an accelerator that still runs would write to freed memory
+        except BaseException:  # an interrupt from the keyboard too: what still runs would write to freed memory
             self._stop()
             raise
         if not status & _DONE:
