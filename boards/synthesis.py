@@ -149,13 +149,13 @@ def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:
     found: dict[str, Resources] = {}
     primitives: Counter[str] = Counter()
 
-    def visit(module: str, path: str) -> Resources:
+    def add_up(module: str, path: str) -> Resources:
         total = Resources()
-        found[path] = total  # keeps parents in front of their parts
+        found[path] = total  # lists blocks before their parts
         for kind, number in modules[module].items():
             if kind in modules:
                 for _ in range(number):
-                    total += visit(kind, _path(kind, top))
+                    total += add_up(kind, _path(kind, top))
                 continue
             primitives[kind] += number
             if kind in CELLS:
@@ -167,7 +167,7 @@ def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:
             found[path] = total
         return total
 
-    total = visit(top, "")
+    total = add_up(top, "")
     return Synthesis(config, total, {path: use for path, use in found.items() if path}, primitives)
 
 

@@ -237,10 +237,10 @@ class RtlDevice(Memory):
         return self.run_image(self.bytes, insn_address, insn_count)
 
     def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
-        """Execute in `image`, uint8 (n,), in place of the device's memory; its index is the address.
+        """Execute in `image`, uint8 (n,), instead of the device's memory; its index is the address.
 
         Raises what the error register says (`runtime.diagnosis`), and `ProtocolError` where the circuit breaks a bus
-        rule or is not done in any time that the program can need: then it is powered on anew.
+        rule or is not done within the program's upper bound of cycles: then the simulation restarts.
         """
         words = program_bytes(image, insn_address, insn_count)
         facts = self._facts.get(words, lambda: self._study(words), lambda _: insn_count)

@@ -1,4 +1,4 @@
-"""boards/client.py: addresses, and servers that are none; what runs through it is tested in test_server.py."""
+"""boards/client.py: addresses, and programs that are not servers; test_server.py tests jobs."""
 
 import pytest
 

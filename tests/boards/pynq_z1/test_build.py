@@ -1,4 +1,4 @@
-"""boards/pynq_z1/build.py: the build directory is whole; tools are found, run, and their failures told."""
+"""boards/pynq_z1/build.py: the build directory is whole; tools are found and run, and their failures reported."""
 
 import os
 
