@@ -22,7 +22,7 @@ from ..hw.needs import need
 
 PART = "xc7z020"
 ECP5_DEVICE = "LFE5U-85F, speed grade 6"
-TARGET_MHZ = 100  # what nextpnr aims at
+TARGET_MHZ = 100  # nextpnr's target
 
 
 @dataclass

@@ -108,7 +108,7 @@ class Worker:
         except (EOFError, OSError):
             self.stop()
             raise BoardError(
-                "the process ended while it ran the job; the job may need more memory than one job may use"
+                "the process ended while it ran the job; the job may have exceeded the memory limit"
             ) from None
         self.stop()
         raise HangError(f"the job was stopped after {self._limits.max_seconds:g} s, the time limit of one job")

@@ -121,7 +121,9 @@ class PynqDevice:
         except BoardError:
             raise
         except Exception as exc:  # pynq raises OSError, RuntimeError, ValueError and others
-            raise BoardError(f"{path}: loading the bitstream failed ({_one_line(exc)}); run as root") from None
+            raise BoardError(
+                f"{path}: loading the bitstream failed ({_one_line(exc)}); check that this runs as root"
+            ) from None
         self._check_identity(registers, path)
         self._registers = registers
 
@@ -138,9 +140,7 @@ class PynqDevice:
         start = int(array.device_address)
         if start + size > 1 << 32:
             array.freebuffer()
-            raise BoardError(
-                f"pynq allocated a buffer at {start:#x}, but the board's ports have 32 address bits; restart the board"
-            )
+            raise BoardError(f"pynq allocated a buffer at {start:#x}, but the board's ports have 32 address bits")
         address = -(-start // align) * align
         array[:] = 0
         self._buffers[address] = _Buffer(array, start, size, range(address, address + nbytes))

@@ -242,7 +242,9 @@ def test_a_job_that_takes_too_long_is_ended(address, bystander):
 
 def test_a_job_that_takes_all_memory_ends_alone(address, bystander):
     remote = RemoteProgram(hungry([1 << 15, 1 << 16, 1 << 16, 1 << 15]), address)
-    with pytest.raises(BoardError, match="the process ended while it ran the job; the job may need more memory"):
+    with pytest.raises(
+        BoardError, match="the process ended while it ran the job; the job may have exceeded the memory limit"
+    ):
         remote.run({"x": np.zeros((1, 1, 1, 1), np.int8)})
     remote.close()
 

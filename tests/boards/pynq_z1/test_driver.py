@@ -343,7 +343,9 @@ def test_a_bitstream_that_the_board_does_not_take(powered):
         raise PermissionError("only root may")
 
     board.Bitstream = refuse
-    with pytest.raises(BoardError, match="x.bit: loading the bitstream failed .only root may.; run as root"):
+    with pytest.raises(
+        BoardError, match="x.bit: loading the bitstream failed .only root may.; check that this runs as root"
+    ):
         device.open()
 
 
