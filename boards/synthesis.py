@@ -132,9 +132,9 @@ def place_and_route(cfg: Config, *, report: Callable[[str], None] = lambda what:
             code,
             [*options.split(), "--json", "core.json", "--report", "report.json", "-q"],
         )
-        report = json.loads(Path(folder, "report.json").read_text())
-    mhz = min(clock["achieved"] for clock in report["fmax"].values())
-    cells = {name: use["used"] for name, use in report["utilization"].items() if use["used"]}
+        routed = json.loads(Path(folder, "report.json").read_text())
+    mhz = min(clock["achieved"] for clock in routed["fmax"].values())
+    cells = {name: use["used"] for name, use in routed["utilization"].items() if use["used"]}
     return Clock(cfg.name, mhz, cells)
 
 
