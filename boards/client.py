@@ -1,4 +1,4 @@
-"""A program on the device of a server: what `runtime.loader.Loaded` is for a device of one's own."""
+"""Runs programs on the device of a server, as `runtime.loader.Loaded` runs them on a device of this machine."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from . import messages
 from .pynq_z1.check import Check, run_self_test, stepwise
 from .server import OVERHEAD, PORT, is_loopback
 
-SECONDS = 600.0  # that a call may take: the jobs of others come first
+SECONDS = 600.0  # that a call may take, the time in the server's queue included
 _HINTS = {
-    grpc.StatusCode.UNAVAILABLE: "no answer; is `tilewright serve` running there, with or without TLS as here?",
-    grpc.StatusCode.UNAUTHENTICATED: "wrong or missing token; give the server's with --token-file",
-    grpc.StatusCode.UNIMPLEMENTED: "what answers there is no tilewright server",
+    grpc.StatusCode.UNAVAILABLE: "no answer; check that `tilewright serve` runs there, with the same use of TLS",
+    grpc.StatusCode.UNAUTHENTICATED: "wrong or missing token; give the server's token with --token-file",
+    grpc.StatusCode.UNIMPLEMENTED: "another program than a tilewright server answers at this address",
 }
 
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is and how to reach it: `host` is NAME[:PORT], `ca` PEM certificates to trust (TLS), `token`.
+    """A server's address: `host` is NAME[:PORT], `token` the shared token, `ca` the PEM certificates to trust (TLS).
 
-    Raises `ConfigError` for a token that would cross a network in the clear.
+    Raises `ConfigError` for a token that would cross a network unencrypted.
     """
 
     host: str
@@ -44,7 +44,7 @@ class Address:
         name = self.target.rpartition(":")[0]
         if self.token and self.ca is None and not is_loopback(name):
             raise ConfigError(
-                f"{self.host}: a token is sent to another machine only over TLS; add --tls-ca, or use an SSH tunnel: "
+                f"{self.host}: sending a token to another machine needs TLS; add --tls-ca, or use an SSH tunnel: "
                 f"ssh -L {PORT}:localhost:{PORT} {name}, then --host localhost"
             )
 
@@ -56,7 +56,7 @@ class Address:
 
 
 class Client:
-    """Calls of one server. Raises `BoardError` where it does not answer, or not as it should."""
+    """Calls of one server. Raises `BoardError` where it does not answer, or answers wrongly."""
 
     def __init__(self, address: Address):
         self.address = address
@@ -67,18 +67,23 @@ class Client:
             self._channel = grpc.secure_channel(address.target, grpc.ssl_channel_credentials(address.ca), options)
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._channel.close()
 
     def info(self) -> tuple[Any, Config]:
         """The server's Info message, and the configuration of its device."""
         found = messages.parse("Info", self.call("Info", b""))
         if found.version != messages.VERSION:
-            raise BoardError(f"{self.address.host}: speaks version {found.version}, this is {messages.VERSION}")
+            raise BoardError(
+                f"{self.address.host}: the server speaks protocol version {found.version}, this client "
+                f"{messages.VERSION}; install the same release on both"
+            )
         try:
             return found, Config.from_dict(json.loads(found.config))
         except (ValueError, TypeError, KeyError, AttributeError) as exc:
-            raise BoardError(f"{self.address.host}: names no configuration that is known here ({exc})") from None
+            raise BoardError(
+                f"{self.address.host}: the configuration that the server sent is not valid here ({exc})"
+            ) from None
 
     def call(self, method: str, request: bytes) -> bytes:
         """The answer to `request`, the bytes of a message."""
@@ -98,8 +103,8 @@ class Client:
 class RemoteProgram:
     """`executable` on the server at `address`; `run`, `reports` and `stats` as of `runtime.loader.Loaded`.
 
-    Raises `FingerprintError` where the server's device is of another configuration, `InputError` for a program that is
-    larger than the server takes, and what placing it there raises.
+    Raises `FingerprintError` where the server's device is of another configuration, `InputError` for a program
+    larger than the server accepts, and the errors of loading it there.
     """
 
     def __init__(self, executable: Executable, address: Address):
@@ -124,7 +129,7 @@ class RemoteProgram:
         self.close()
 
     def close(self) -> None:
-        """End the connection; the server forgets the program by itself."""
+        """Close the connection; the server drops the program later."""
         self._client.close()
 
     @property
@@ -133,7 +138,7 @@ class RemoteProgram:
         return sum((r.stats for r in self.reports), Stats())
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by name. Raises `InputError`, and what the device raises."""
+        """Outputs by name. Raises `InputError`, and the errors of the device."""
         wanted = {t.name: t for t in self.executable.inputs}
         arrays = {
             name: checked_input(wanted[name], array) if name in wanted else np.asarray(array)
@@ -141,11 +146,11 @@ class RemoteProgram:
         }
         request = messages.make("RunRequest", digest=self._digest, inputs=messages.tensors(arrays))
         reply = self._ask(request)
-        if reply.unknown:  # others used the server since
+        if reply.unknown:  # the jobs of others displaced it
             self._load()
             reply = self._ask(request)
         if reply.unknown:
-            raise BoardError(f"{self._client.address.host}: forgets the program before it runs; try again")
+            raise BoardError(f"{self._client.address.host}: the server dropped the program before it ran; try again")
         messages.raise_failure(reply.failure)
         self.reports = messages.reports(reply.steps)
         return messages.arrays(reply.outputs)
@@ -160,7 +165,9 @@ class RemoteProgram:
     def _sized(self, what: str, request: Any) -> bytes:
         data = request.SerializeToString()
         if len(data) > self._most + OVERHEAD:
-            raise InputError(f"the {what} has {len(data):,} bytes, {self._client.address.host} takes {self._most:,}")
+            raise InputError(
+                f"{what} of {len(data):,} bytes: {self._client.address.host} accepts at most {self._most:,}"
+            )
         return data
 
     def _check(self, address: Address, cfg: Config) -> None:
@@ -173,12 +180,12 @@ class RemoteProgram:
 
 
 def check_server(cfg: Config, address: Address) -> Iterator[Check]:
-    """The checks of the server at `address` as one of a device of `cfg`, up to the first that fails."""
+    """Check the server at `address`, whose device should be of `cfg`, up to the first check that fails."""
     client = Client(address)
 
     def server() -> str:
         info, its = client.info()
-        return f"offers {info.device} ({its.name}, {its.fingerprint:016x}), {info.waiting} jobs wait"
+        return f"offers {info.device} ({its.name}, {its.fingerprint:016x}), {info.waiting} jobs waiting"
 
     def product() -> str:
         return run_self_test(cfg, lambda launch: RemoteProgram(Executable.from_launch(launch), address))

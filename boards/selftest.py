@@ -1,4 +1,4 @@
-"""A program that any accelerator executes, with what it must give: the first thing to run on a new board."""
+"""A program that every accelerator can execute, with its expected output: the first to run on a new board."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A server that shares one device: `tilewright serve`. It takes programs and inputs by gRPC and runs one job at a time.
+"""A server that shares one device: `tilewright serve`. It accepts jobs by gRPC and runs one at a time.
 
-Whoever may send programs may use the device, and no more: a program's accesses are checked against its own buffers,
-messages, time and memory are bounded, and jobs run in a process that can be ended (boards/worker.py).
+A client can use the device, and nothing else: accesses of a program are checked against its own buffers, the size of
+messages, time and memory are limited, and jobs run in a process that can be ended (boards/worker.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SPARE = 4  # calls that are answered while the queue is full
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
+    """True where only this machine can reach `host`."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -40,14 +40,14 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(path: str | Path) -> str:
-    """The shared token in the file `path`. Raises `FileError`, and `ConfigError` for one that is too easily guessed."""
+    """The shared token in the file `path`. Raises `FileError`, and `ConfigError` for a token that is easy to guess."""
     try:
         token = Path(path).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as exc:
-        raise FileError(f"{path}: no readable token ({getattr(exc, 'strerror', None) or 'not ASCII'})") from None
+        raise FileError(f"{path}: the token cannot be read ({getattr(exc, 'strerror', None) or 'not ASCII'})") from None
     if len(token) < LEAST_TOKEN or not token.isprintable() or " " in token:
         raise ConfigError(
-            f"{path}: a token has at least {LEAST_TOKEN} printable characters and no blank; "
+            f"{path}: a token must have at least {LEAST_TOKEN} printable characters and no space; "
             "make one with: python3 -c 'import secrets; print(secrets.token_hex(16))'"
         )
     return token
@@ -56,7 +56,7 @@ def read_token(path: str | Path) -> str:
 class Server:
     """Serves `offer` at `host`:`port` (0: any free port, then in `port`) from `start` to `stop`.
 
-    With `token`, callers must bring it; `tls` is (certificate, key), PEM. Raises `ConfigError` for an address that
+    With `token`, callers must send it; `tls` is (certificate, key), PEM. Raises `ConfigError` for an address that
     others can reach without both.
     """
 
@@ -72,8 +72,8 @@ class Server:
     ):
         if not is_loopback(host) and not (token and tls):
             raise ConfigError(
-                f"{host} can be reached from other machines: that needs --token-file, --tls-cert and --tls-key; "
-                "or serve on 127.0.0.1 and come through an SSH tunnel"
+                f"other machines can reach {host}: add --token-file, --tls-cert and --tls-key, "
+                "or serve on 127.0.0.1 and connect through an SSH tunnel"
             )
         self.limits, self._offer = limits or Limits(), offer
         self._worker = Worker(offer, self.limits)
@@ -89,7 +89,7 @@ class Server:
             (
                 "grpc.max_connection_age_ms",
                 int(1e3 * self.limits.max_seconds),
-            ),  # callers that hold calls and say nothing
+            ),  # ends calls of clients that send nothing
             ("grpc.max_connection_age_grace_ms", int(1e3 * self.limits.max_seconds * calls)),
         ]
         self._server = grpc.server(
@@ -110,12 +110,12 @@ class Server:
             raise BoardError(f"cannot serve at {address} ({' '.join(str(exc).split())})") from None
 
     def start(self) -> None:
-        """Open the device, then answer calls. Raises what opening raises."""
+        """Open the device, then answer calls. Raises the errors of opening the device."""
         self._worker.start()
         self._server.start()
 
     def wait(self) -> None:
-        """Until `stop`."""
+        """Block until `stop`."""
         self._server.wait_for_termination()
 
     def stop(self) -> None:
@@ -153,7 +153,9 @@ class Server:
         def job() -> bytes:
             reply = self._worker.run(request)
             program = self._programs.get(digest)
-            if program is not None and messages.parse("RunReply", reply).unknown:  # the worker is new, or made room
+            if (
+                program is not None and messages.parse("RunReply", reply).unknown
+            ):  # the worker was restarted, or evicted it
                 self._worker.load(digest, program)
                 reply = self._worker.run(request)
             return reply
@@ -168,10 +170,12 @@ class Server:
                 self._programs.popitem(last=False)
 
     def _queue(self, job: Callable[[], bytes], context: Any) -> bytes:
-        """The result of `job` when its turn has come; a caller that is gone by then loses its turn."""
+        """The result of `job`, run after the jobs before it; a job whose caller has disconnected by then is dropped."""
         with self._lock:
             if self._waiting >= self.limits.queue:
-                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._waiting} jobs wait already; try later")
+                _abort(
+                    context, grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._waiting} jobs are already waiting; try later"
+                )
             self._waiting += 1
         try:
             future: Future[bytes] = self._jobs.submit(job)
@@ -207,7 +211,7 @@ def _abort(context: Any, code: grpc.StatusCode, text: str) -> NoReturn:
 
 
 class _Token(grpc.ServerInterceptor):
-    """Refuses calls without the token, before anything of them is looked at."""
+    """Refuses calls without the token, before reading anything else of them."""
 
     def __init__(self, token: str):
         self._expected = f"Bearer {token}".encode()
@@ -216,7 +220,7 @@ class _Token(grpc.ServerInterceptor):
         )
 
     def intercept_service(self, continuation, handler_call_details):
-        """As gRPC has it."""
+        """Called by gRPC for every call."""
         found = dict(handler_call_details.invocation_metadata).get("authorization", "")
         found = found.encode() if isinstance(found, str) else bytes(found)
         return continuation(handler_call_details) if hmac.compare_digest(found, self._expected) else self._refusal

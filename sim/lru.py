@@ -1,4 +1,4 @@
-"""A cache bounded by what its values cost."""
+"""A cache with a limit on the total cost of its values."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ V = TypeVar("V")
 
 
 class Lru(Generic[V]):
-    """Values by key; the least recently used go when the costs of all exceed `limit`.
+    """Values by key; the least recently used are dropped when the total cost exceeds `limit`.
 
-    A value that costs more than `limit` by itself is made and not kept.
+    A value that costs more than `limit` by itself is returned but not kept.
     """
 
     def __init__(self, limit: int):
@@ -23,7 +23,7 @@ class Lru(Generic[V]):
         return len(self._items)
 
     def get(self, key: Hashable, make: Callable[[], V], cost: Callable[[V], int]) -> V:
-        """The value of `key`; where it is absent, what `make` returns, kept at `cost(value)`."""
+        """The value of `key`; where it is absent, the result of `make`, kept at `cost(value)`."""
         item = self._items.get(key)
         if item is not None:
             self._items.move_to_end(key)
@@ -38,6 +38,6 @@ class Lru(Generic[V]):
         return value
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all values."""
         self._items.clear()
         self.cost = 0

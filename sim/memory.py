@@ -1,4 +1,4 @@
-"""Device memory that is an array of the host."""
+"""Device memory held in an array on the host."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def program_bytes(image: np.ndarray, insn_address: int, insn_count: int) -> byte
 
 
 class DeviceMemory:
-    """`bytes`, uint8 (n,), whose index is the address. Taken first fit; it grows up to `capacity` bytes."""
+    """`bytes`, uint8 (n,), whose index is the address. Allocation is first fit; it grows up to `capacity` bytes."""
 
     def __init__(self, capacity: int):
         self.capacity, self.bytes = capacity, np.zeros(min(capacity, 1 << 20), np.uint8)
         self._used: dict[int, int] = {}  # start -> end, in the order of addresses
-        self._fresh = PAGE  # memory from here on was never given out, so it is still zero
+        self._fresh = PAGE  # memory from here on was never allocated, so it is still zero
 
     def check_room(self, regions: Mapping[str, Allocation]) -> None:
-        """Raise `CapacityError` where `regions` are more than what is left; gaps between them are not counted."""
+        """Raise `CapacityError` where `regions` need more than the free bytes; fragmentation is not considered."""
         check_fits(regions, self.capacity - PAGE - self._held(), "device memory")
 
     def allocate(self, nbytes: int, align: int) -> int:
@@ -62,7 +62,7 @@ class DeviceMemory:
         return address
 
     def free(self, address: int) -> None:
-        """Give back what `allocate` returned."""
+        """Free the memory that `allocate` returned."""
         if address not in self._used:
             raise InputError(f"address {address:#x} was not allocated")
         del self._used[address]

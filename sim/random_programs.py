@@ -1,4 +1,4 @@
-"""Random legal programs: what the recorder, the behavioural model and the circuit are tested and compared with."""
+"""Random legal programs, to test the recorder and to compare definition, behavioural model and circuit."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ Pads = tuple[int, int, int, int]
 
 
 class Recorder:
-    """Records a program for `cfg` over random inputs `data`, one buffer per loadable memory, and one output buffer.
+    """Records a program for `cfg` on random inputs `data`, one buffer per loadable memory, and one output buffer.
 
-    `rng` makes the data and whatever else is random; `extensions` are those of `cfg` that are used, all but `without`.
-    A subclass may follow the calls.
+    `rng` draws the data and every other random value; `extensions` are those of `cfg` except `without`. A subclass may
+    observe the calls.
     """
 
     def __init__(self, cfg: Config, seed: int, words: int = 4096, *, without: frozenset[str] = frozenset()):
@@ -127,19 +127,19 @@ class Recorder:
         self.program.store(sram, self.target, offset, **shape, par=par, par_step=par_step)
 
     def reload(self, sram: int, offset: int, x: int) -> None:
-        """Load as input what the program stored before; needs equal blocks and widths."""
+        """Load values that the program stored before as inputs; needs equal blocks and widths."""
         self.program.load(Mem.INP, sram, self.target, offset, x_size=x)
 
 
 def _within(extensions: frozenset[str], f: dict[str, int]) -> bool:
-    """Whether the instruction with the fields `f` needs none but `extensions`."""
+    """True where `extensions` suffice for the instruction with the fields `f`."""
     row = instruction(f["op"], f.get("mem"))
     assert row is not None
     return extensions.issuperset(row.extensions + (OPERATIONS[f["alu_op"]].extensions if "alu_op" in f else ()))
 
 
 def random_parameters(cfg: Config, rng: np.random.Generator, entries: int) -> np.ndarray:
-    """PAR entries, int32 (entries, block_out, 3): every field anywhere in its range, often at an edge of it.
+    """PAR entries, int32 (entries, block_out, 3): every field is anywhere in its range, often at a limit.
 
     Half of the exponents are such that results are neither all zero nor all at a limit.
     """
@@ -169,12 +169,12 @@ def record_random(recorder: Recorder, length: int = 25) -> None:
 
 
 class _Walk:
-    """One random instruction after the other."""
+    """Records random instructions."""
 
     def __init__(self, recorder: Recorder):
         self.to, self.rng, self.cfg = recorder, recorder.rng, recorder.cfg
         self.limit = min(32, self.cfg.acc_depth // 4)  # accumulators in use
-        middle = self.cfg.acc_depth // 2 - 6  # so that they are on both sides of a bank's end
+        middle = self.cfg.acc_depth // 2 - 6  # so that they lie in both banks
         fits = middle + self.limit <= min(self.cfg.acc_depth, self.cfg.inp_depth)
         self.first = middle if fits and self._below(2) else 0
         self.weights = min(ENTRIES if "depthwise" in recorder.extensions else 32, self.cfg.wgt_depth)  # loaded
@@ -186,7 +186,7 @@ class _Walk:
         self.extra = [step for needed, step in [*steps, (("depthwise",), self._depthwise)] if has(needed)]
 
     def step(self) -> None:
-        """Record one."""
+        """Record one instruction."""
         kind = int(self.rng.integers(0, 9 + len(self.extra)))
         reloads = self.cfg.block_in == self.cfg.block_out
         if kind >= 9:
@@ -255,7 +255,7 @@ class _Walk:
         )
 
     def _indices(self, most: tuple[int, ...], accumulators: int = 1) -> tuple[list, np.ndarray]:
-        """(loops, micro-ops) that stay below `most`; so many columns count from the first accumulator in use."""
+        """(loops, micro-ops) that stay below `most`; the first `accumulators` columns start at the first one in use."""
         loops, room = [], np.array(most)
         for _ in range(1 + self._below(4)):
             n, steps = 1 + self._below(3), self.rng.integers(0, 4, len(most))
@@ -305,7 +305,7 @@ def _idlers() -> list[tuple[str, dict[str, int]]]:
 
 
 def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions: frozenset[str]) -> Launch:
-    """`launch` with `count` instructions, of `extensions` too, in random places that do nothing, without tokens."""
+    """`launch` with `count` instructions that do nothing, without tokens, at random positions; some of `extensions`."""
     isa, kinds = Isa(launch.cfg), [(name, f) for name, f in _idlers() if _within(extensions, f)]
     insn, reloc, queues = launch.insn, launch.reloc, [isa.queue(f) for f in isa.decode(launch.insn)]
     for _ in range(count):
@@ -322,7 +322,7 @@ def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions
 
 
 class _Capture(DeviceMemory):
-    """A device that executes nothing: it keeps its memory and the address of the program."""
+    """A device that stores the program instead of running it."""
 
     def __init__(self, cfg: Config):
         super().__init__(1 << 31)
@@ -336,7 +336,7 @@ class _Capture(DeviceMemory):
 def random_case(cfg: Config, seed: int, *, without: frozenset[str] = frozenset()) -> tuple[np.ndarray, int, int]:
     """(memory, address of the instructions, their number) of random program `seed`, ready to run.
 
-    It uses the extensions of `cfg` but those in `without`.
+    It uses the extensions of `cfg` except those in `without`.
     """
     recorder = Recorder(cfg, seed, without=without)
     record_random(recorder, int(recorder.rng.integers(5, 60)))

@@ -1,6 +1,6 @@
 """Replaying a recorded case: a program with its memory before and after, in one .npz file.
 
-docs/files.md has the format.
+docs/files.md describes the format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..runtime.files import read_npz
 
 @dataclass(frozen=True)
 class Case:
-    """A case as read and checked."""
+    """A case that was read and checked."""
 
     name: str
     cfg: Config
@@ -35,7 +35,7 @@ class Case:
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """What became of a case: `detail` is one line that says why it failed, empty where it passed."""
+    """Result of a case: `detail` is one line that says why it failed, empty where it passed."""
 
     name: str
     passed: bool
@@ -46,13 +46,15 @@ class ReplayResult:
 def replay_case(path: str | Path, on: str = "model", **options: object) -> ReplayResult:
     """Run the case in the file `path` on the device named `on`, opened with `options`, and compare memory.
 
-    Raises `FileError` for a file that is no case, `ConfigError` for a configuration that cannot be.
+    Raises `FileError` for a file that is not a case, `ConfigError` for an invalid configuration.
     """
     case = read_case(path)
     device = open_device(on, case.cfg, **options)
     run_image = getattr(device, "run_image", None)
     if run_image is None:
-        raise UnsupportedError(f"device {on!r} cannot replay cases: it has no memory at given addresses")
+        raise UnsupportedError(
+            f"device {on!r} cannot replay cases, which need memory at fixed addresses; use model, spec, timing or rtl"
+        )
     image = case.dram_in.copy()
     try:
         stats = run_image(image, case.insn_addr, case.insn_count)
@@ -63,7 +65,7 @@ def replay_case(path: str | Path, on: str = "model", **options: object) -> Repla
 
 
 def read_case(path: str | Path) -> Case:
-    """The case in the file `path`. Raises `FileError` in one line where it is none."""
+    """The case in the file `path`. Raises `FileError` for a file that is not one."""
     arrays = _arrays(path)
     for key, dtype in (("dram_in", np.uint8), ("dram_out", np.uint8)):
         if arrays[key].dtype != dtype or arrays[key].ndim != 1:
@@ -72,7 +74,7 @@ def read_case(path: str | Path) -> Case:
     if dram_in.shape != dram_out.shape:
         raise FileError(f"{path}: dram_in has {len(dram_in)} bytes, dram_out {len(dram_out)}")
     if not len(dram_in):
-        raise FileError(f"{path}: its memory is empty: dram_in has no bytes")
+        raise FileError(f"{path}: dram_in has no bytes; it must hold the whole memory")
     meta = _meta(path, arrays["meta"])
     try:
         cfg = load_config(meta["config"])
@@ -123,7 +125,9 @@ def _is_text(value: object) -> bool:
 
 
 def _is_config(value: object) -> bool:
-    return isinstance(value, dict) or (_is_text(value) and not str(value).endswith(".json"))  # a case stands alone
+    return isinstance(value, dict) or (
+        _is_text(value) and not str(value).endswith(".json")
+    )  # a case refers to no other file
 
 
 _COUNT = (_is_count, "an integer from 0 to 2**63 - 1")
@@ -140,7 +144,7 @@ _FIELDS = {
 
 
 def _copies_differ(case: Case, insn: np.ndarray | None, uop: np.ndarray | None) -> str:
-    """How the members `insn` and `uop` contradict memory, which is what runs; empty where they do not."""
+    """A message where the members `insn` or `uop` differ from memory, which is executed; empty where they agree."""
     region = case.dram_in[case.insn_addr : case.insn_addr + case.insn_count * INSN_BYTES]
     words = np.frombuffer(region.tobytes(), "<u8").reshape(-1, 2)
     if insn is not None:
@@ -161,7 +165,7 @@ def _uops_differ(case: Case, words: np.ndarray, uop: np.ndarray) -> str:
             start, count = f["dram_base"] * UOP_BYTES, f["x_size"]
             loaded = np.frombuffer(case.dram_in[start : start + count * UOP_BYTES].tobytes(), np.uint8)
             if len(loaded) < count * UOP_BYTES:
-                return ""  # reads beyond memory: executing it says so
+                return ""  # reads beyond memory: executing it reports that
             if not np.array_equal(uop[done : done + count], loaded.view("<u4")):
                 return f"uop and dram_in differ between micro-ops {done} and {done + count - 1}"
             done += count
@@ -172,7 +176,7 @@ def _arrays(path: str | Path) -> dict[str, np.ndarray]:
     arrays = read_npz(path)
     missing = [key for key in ("dram_in", "dram_out", "meta") if key not in arrays]
     if missing:
-        raise FileError(f"{path}: no case, it lacks {', '.join(missing)}")
+        raise FileError(f"{path}: not a case: it lacks {', '.join(missing)}")
     return arrays
 
 

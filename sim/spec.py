@@ -1,4 +1,4 @@
-"""The definition of the instruction set: what a binary program does, one element after the other.
+"""The definition of the instruction set: executes a binary program one element after the other.
 
 docs/isa.md shows these functions beside the fields of each instruction. They are written to be read; sim/model/ is
 their fast form. Values are Python's integers, which have no width: where a value has one, `signed` says so.
@@ -26,7 +26,7 @@ Fields = dict[str, int]  # of an instruction, a micro-op or the parameters of a 
 
 
 def signed(value: int, bits: int) -> int:
-    """The low `bits` of `value` in two's complement: what does not fit wraps."""
+    """The low `bits` of `value` in two's complement: values that do not fit wrap."""
     return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
 
@@ -48,7 +48,7 @@ class Scratchpad(dict[int, list]):
 
 
 class SpecDevice(DeviceMemory):
-    """An accelerator of configuration `cfg`: scratchpads, which start at zero and keep what they hold, and DRAM.
+    """An accelerator of configuration `cfg`: scratchpads, which start at zero and keep their contents, and DRAM.
 
     `inp[entry][batch][input channel]`, `wgt[entry][output channel][input channel]`, `acc[entry][batch][output channel]`
     are integers, `uop[entry][0]` and `par[entry][output channel]` fields. `choose` is that of `order`.
@@ -69,8 +69,8 @@ class SpecDevice(DeviceMemory):
     def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
         """Execute `insn_count` instructions from byte address `insn_address` on, with `image`, uint8 (n,), as DRAM.
 
-        All are decoded first, so a program cannot change itself; each executes completely before the next. Raises what
-        `check` and `order` raise, and `AccessError` for what does not exist: what memories then hold is not defined.
+        All are decoded first, so a program cannot change itself; each executes completely before the next. Raises the
+        errors of `check` and `order`, and `AccessError` outside a memory: then the contents of memories are undefined.
         """
         words = np.frombuffer(program_bytes(image, insn_address, insn_count), np.uint64).reshape(-1, 2)
         insns = self.isa.decode(words)
@@ -131,7 +131,7 @@ def load(m: SpecDevice, f: Fields) -> None:
 
 
 def store(m: SpecDevice, f: Fields) -> None:
-    """STORE to OUT: rows of consecutive accumulator entries to DRAM, of each element the low bits."""
+    """STORE to OUT: the low bits of each element of consecutive accumulator entries, to rows in DRAM."""
     for y, x in np.ndindex(f["y_size"], f["x_size"]):
         values = m.acc[f["sram_base"] + y * f["x_size"] + x]
         m.put(Mem.OUT, f["dram_base"] + y * f["x_stride"] + x, values)
@@ -146,7 +146,7 @@ def storeq(m: SpecDevice, f: Fields) -> None:
 
 
 def requantised(value: int, p: Fields) -> int:
-    """The byte that an accumulator becomes whose channel has the parameters `p`."""
+    """The output byte of an accumulator of a channel with the parameters `p`."""
     total, contract = signed(value + p["bias"], 32), CONTRACTS[p["mode"]]
     return int(requantise(total, p["multiplier"], p["exponent"], p["zero_point"], p["low"], p["high"], contract))
 
@@ -175,7 +175,7 @@ def dwgemm(m: SpecDevice, f: Fields) -> None:
 
 
 def accumulate(m: SpecDevice, f: Fields, product: Callable[[int, int, int, int], int]) -> None:
-    """Add `product(src, wgt, batch, channel)` to every element of an entry; `overwrite` puts it there, `reset` zero."""
+    """Add `product(src, wgt, batch, channel)` to every element of an entry; `overwrite` stores it, `reset` zero."""
     for d, s, w in indices(m, f):
         for b, c in np.ndindex(m.cfg.batch, m.cfg.block_out):
             old = 0 if f.get("overwrite") else m.acc[d][b][c]
@@ -196,7 +196,7 @@ def alu(m: SpecDevice, f: Fields) -> None:
 
 
 def shift_right(a: int, n: int) -> int:
-    """SHR: keeps the sign; a negative amount shifts left. From 31 on only the sign is left, from -32 on nothing."""
+    """SHR: keeps the sign; a negative amount shifts left. Amounts from 31 on leave the sign, from -32 on nothing."""
     return a >> min(n, 31) if n >= 0 else a << min(-n, 32)
 
 
@@ -210,22 +210,22 @@ FUNCTIONS[Op.STORE] = lambda m, f: (storeq if f["mem"] == Mem.OUTQ else store)(m
 
 
 def check(isa: Isa, insns: list[Fields], names: list[str]) -> None:
-    """Raise `ExecutionError` for what cannot be decoded, and unless the last instruction is FINISH and no other is."""
+    """Raise `ExecutionError` for an undecodable instruction, and unless exactly the last instruction is FINISH."""
     for k, f in enumerate(insns):
         if reason := isa.undecodable(f):
             raise ExecutionError(f"{names[k]}: {reason}", k)
     finishes = [k for k, f in enumerate(insns) if f["op"] == Op.FINISH]
     if not finishes:
-        raise ExecutionError(f"none of {len(insns)} instructions is FINISH", len(insns) - 1 if insns else None)
+        raise ExecutionError("the program has no FINISH", len(insns) - 1 if insns else None)
     if finishes[0] < len(insns) - 1:
         raise ExecutionError(f"{names[finishes[0]]}: more instructions follow FINISH", finishes[0])
 
 
 def order(isa: Isa, insns: list[Fields], names: list[str], choose: Callable[[list[int]], int]) -> list[int]:
-    """The order in which `insns` execute: in each queue that of the program, and none before the tokens that it pops.
+    """The order in which `insns` execute: in each queue that of the program, and none before its tokens.
 
     `choose` picks one of those that may execute next, at most one per queue; any choice is legal. Raises `TokenError`
-    for too many tokens in a channel or tokens left over, `DeadlockError`, `ExecutionError` for what is after FINISH.
+    for too many tokens in a channel or tokens left over, `DeadlockError`, `ExecutionError` for one after FINISH.
     """
     waiting = {queue: [k for k, f in enumerate(insns) if isa.queue(f) == queue] for queue in queues(isa.cfg)}
     every, tokens, done = channels(isa.cfg), Counter(), []

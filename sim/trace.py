@@ -1,4 +1,4 @@
-"""What happened when: one event format for whoever executes a program, and files for Chrome and Perfetto."""
+"""Timelines: one event format for the timing model and the circuit, and files for Chrome and Perfetto."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from .rtl.watch import Trace
     from .timing.engine import Timing
 
-# reason in Timing.waits -> what the track of waits shows
+# reason in Timing.waits -> text on the track of waits
 _REASONS = {"token_prev": "token of the queue before", "token_next": "token of the queue behind", "unit": "unit"}
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something on `track` from cycle `start` until before cycle `end`; `args` are shown with it."""
+    """An event on `track` from cycle `start` to before cycle `end`; `args` are shown with it."""
 
     track: str
     name: str
@@ -36,9 +36,9 @@ class Event:
 
 
 def of_timing(timing: Timing, program: Launch | np.ndarray, cfg: Config) -> list[Event]:
-    """Every instruction of `program` (or its words, uint64 (n, 2)) as `timing` has it.
+    """Every instruction of `program` (or its words, uint64 (n, 2)) with the cycles of `timing`.
 
-    The track of a unit shows what executes; that of its waits what the first instruction of the queue waits for.
+    A unit's track shows the instructions that execute; its track of waits shows what the head of its queue waits for.
     """
     events = []
     for k, event in enumerate(of_trace(timing, program, cfg)):
@@ -54,18 +54,18 @@ def of_timing(timing: Timing, program: Launch | np.ndarray, cfg: Config) -> list
 
 
 def of_trace(trace: Timing | Trace, program: Launch | np.ndarray, cfg: Config) -> list[Event]:
-    """Every instruction of `program` (or its words, uint64 (n, 2)) in its order, as it was executed.
+    """Every instruction of `program` (or its words, uint64 (n, 2)), in program order, with the cycles of `trace`.
 
-    One that starts in the cycle in which the one before it ends is shown from the next cycle on, in the same row.
+    An instruction that starts in the cycle in which its predecessor ends is shown from the next cycle on.
     """
     names = [unit.name for unit in units(cfg)]
     words, isa, events = program.insn if isinstance(program, Launch) else program, Isa(cfg), []
-    over: dict[str, int] = {}
+    ended: dict[str, int] = {}
     for k, fields in enumerate(isa.decode(words)):
         args: dict[str, object] = {"instruction": k, "text": isa.disassemble(fields)}
         unit, start, end = names[trace.queue[k]], int(trace.start[k]), int(trace.end[k])
-        start += over.get(unit) == start < end
-        over[unit] = end
+        start += ended.get(unit) == start < end
+        ended[unit] = end
         events.append(Event(unit, isa.mnemonic(fields), start, end + 1, args))
     return events
 
@@ -73,7 +73,7 @@ def of_trace(trace: Timing | Trace, program: Launch | np.ndarray, cfg: Config) -
 def write_chrome(path: str | Path, events: Iterable[Event], title: str = "tilewright") -> None:
     """Write `events` as JSON for chrome://tracing and ui.perfetto.dev, one cycle shown as one microsecond.
 
-    Events of one track that overlap go to several rows of it. Raises `FileError` where that fails.
+    Overlapping events of one track are put into several rows. Raises `FileError`.
     """
     rows: list[dict[str, object]] = [{"ph": "M", "name": "process_name", "pid": 1, "tid": 0, "args": {"name": title}}]
     lanes: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""The AXI3 ports of the PS7: what stands between them and the core."""
+"""The AXI3 ports of the PS7 and their connection to the core."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHARED = 0b11111  # AxUSER of the ACP: bit 0 asks for coherency
 
 
 class Axi3(wiring.Signature):
-    """A general-purpose port, 32 bit, as its initiator (the processors) sees it; what nobody here reads is left out."""
+    """A general-purpose port, 32 bit, as its initiator (the processors) sees it, without unused signals."""
 
     def __init__(self):
         address = {"id": Out(12), "addr": Out(32), "len": Out(4), "size": Out(2), "burst": Out(2), "valid": Out(1)}
@@ -50,8 +50,8 @@ class RegisterBridge(wiring.Component):
     """Bursts of the processors as single accesses of the registers.
 
     Members: `s`, the PS7's port; `m`, the core's. One write and one read burst at a time, beat by beat; ids are
-    returned, the worst answer of a write burst is its answer. A beat outside of the registers' `SPAN` bytes at
-    `board.base`, and all beats of a wrapping burst, get DECERR and go nowhere: never does the bus stop.
+    returned, the response to a write burst is the worst of its beats. A beat outside the registers' `SPAN` bytes at
+    `board.base`, and every beat of a wrapping burst, gets DECERR and is not passed on: the bus never stops.
     """
 
     def __init__(self, board: Board):
@@ -66,7 +66,7 @@ class RegisterBridge(wiring.Component):
         return m
 
     def _take(self, m: Module, a: str) -> tuple[Signal, Signal, Signal, Value, Signal]:
-        """(id, beats that follow, address, whether it is the registers', step) of the burst of channel `a`."""
+        """(id, beats that follow, address, 1 for an address of the registers, step) of the burst of channel `a`."""
         burst_id, beats, addr = Signal(12, name=f"{a}_id"), Signal(4, name=f"{a}_beats"), Signal(32, name=f"{a}_addr")
         wraps, step = Signal(name=f"{a}_wraps"), Signal(3, name=f"{a}_step")
         size, burst = getattr(self.s, f"{a}size"), getattr(self.s, f"{a}burst")
@@ -159,7 +159,7 @@ class RegisterBridge(wiring.Component):
 
 
 def port_address(addr: Value) -> Value:
-    """`addr` as a port of the PS7 takes it: what is beyond its 32 bits goes to where a bus error answers."""
+    """`addr` for a port of the PS7: addresses beyond its 32 bits become one that answers with a bus error."""
     beyond = Cat(addr[:12], Const(NOWHERE >> 12, PORT_BITS - 12))
     return Mux(addr[PORT_BITS:].any(), beyond, addr[:PORT_BITS])
 

@@ -1,4 +1,4 @@
-"""What platform, build and driver agree on: addresses, ports and clock of the accelerator on a PYNQ-Z1."""
+"""Addresses, ports and clock of the accelerator on a PYNQ-Z1, shared by platform, build and driver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PART = "xc7z020clg400-1"
 DDR_BYTES = 512 << 20  # from address 0 on
 GP0_WINDOW = (0x4000_0000, 0x8000_0000)  # addresses that the processors send to the programmable logic
 SPAN = 4096  # bytes of the register window
-NOWHERE = 0x8000_0000  # no memory port of the processing system answers here but with an error
+NOWHERE = 0x8000_0000  # the memory ports of the processing system answer this address with an error
 FCLK_MHZ = (1.0, 250.0)
 MEMORIES = ("HP", "ACP")
 LOAD_PORTS = {"HP": ("SAXIHP0", "SAXIHP2"), "ACP": ("SAXIACP",)}  # PS7 ports of load ports 0, 1, by `memory`
@@ -22,11 +22,11 @@ LEDS = {"alive": "R14", "done": "P14", "error": "N16"}  # LD0, LD1, LD2 and thei
 
 @dataclass(frozen=True)
 class Board:
-    """How the accelerator sits on the board.
+    """How the accelerator is connected to the board.
 
-    `clock_mhz` is FCLK0's, `base` the byte address of its registers, `memory` the ports behind which its DRAM is: `HP`,
-    where caches are flushed and invalidated by hand, or the coherent `ACP`. Raises `ConfigError` for values that the
-    board does not have.
+    `clock_mhz` is FCLK0's, `base` the byte address of the registers, `memory` the ports to DRAM: `HP`, where the driver
+    flushes and invalidates caches, or the coherent `ACP`. Raises `ConfigError` for values that the board does not
+    have.
     """
 
     clock_mhz: float = 100.0
@@ -47,7 +47,7 @@ class Board:
 
     @property
     def coherent(self) -> bool:
-        """Whether the accelerator sees the processors' caches."""
+        """True where the accelerator sees the processors' caches."""
         return self.memory == "ACP"
 
     def load_port(self, k: int) -> str:
@@ -56,11 +56,11 @@ class Board:
 
     @property
     def store_port(self) -> str:
-        """The PS7 port behind the core's store port; its write channels are apart from the read channels of loads."""
+        """The PS7 port behind the core's store port; loads use its read channels, stores its write channels."""
         return LOAD_PORTS[self.memory][0]
 
     def design_name(self, cfg: Config) -> str:
-        """File stem of the bitstream of `cfg`: it tells apart what a driver must not confuse."""
+        """File stem of the bitstream of `cfg`, unique to the configuration and the memory ports."""
         preset = re.sub(r"\W", "_", cfg.name) or "custom"
         return f"tilewright_{preset}_{cfg.fingerprint:016x}_{self.memory.lower()}"
 

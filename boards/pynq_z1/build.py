@@ -1,4 +1,4 @@
-"""The build directory of a bitstream, and the tools that turn it into one.
+"""The build directory of a bitstream, and the tools that build it.
 
 It holds the top level as Verilog, its constraints, and a script for each way: Vivado without a block design (the
 default), the open tools (yosys, nextpnr, prjxray), and a block design for Vivado, which also yields the .hwh file that
@@ -21,7 +21,7 @@ from . import scripts
 from .board import PART, Board
 
 _NEXTPNR = ("nextpnr-xilinx", "nextpnr-himbaechel")  # either
-_OPEN = ("yosys", "fasm2frames", "xc7frames2bit")  # all, besides
+_OPEN = ("yosys", "fasm2frames", "xc7frames2bit")  # all of them too
 _VARIABLES = ("PRJXRAY_DB", "CHIPDB")
 
 
@@ -40,14 +40,14 @@ class Build:
 
     @property
     def bitstream(self) -> Path:
-        """What the scripts make."""
+        """The bitstream that the scripts make."""
         return self.folder / f"{self.name}.bit"
 
 
 def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
     """Write everything that a bitstream of `cfg` needs to `folder`, which is made if it does not exist.
 
-    Raises `UnsupportedError` for a configuration that the board's ports do not take, or where Amaranth is missing,
+    Raises `UnsupportedError` for a configuration that does not fit the board's ports, or where Amaranth is missing,
     `FileError` for a folder that cannot be written.
     """
     need("the circuit", "rtl", "amaranth")
@@ -59,7 +59,7 @@ def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise FileError(f"{folder}: cannot be made ({exc.strerror or exc})") from None
+        raise FileError(f"{folder}: cannot be created ({exc.strerror or exc})") from None
     name = board.design_name(cfg)
     plan = PynqZ1(toolchain="Vivado").build(Top(cfg, board), name=name, do_build=False, **scripts.VIVADO_CHECKS)
     files = {}
@@ -83,7 +83,7 @@ def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
 
 
 def way_to_build() -> str:
-    """`vivado` or `open`: the first whose tools are here. Raises `UnsupportedError` that says what to install."""
+    """`vivado` or `open`: the first whose tools are installed. Raises `UnsupportedError` that names what to install."""
     if shutil.which("vivado"):
         return "vivado"
     missing = [tool for tool in _OPEN if not shutil.which(tool)]

@@ -1,4 +1,4 @@
-"""Whether a board is ready: one thing after the other, in the order in which they can be wrong."""
+"""Checks that a board is ready, each of which relies on the ones before it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .driver import PynqDevice, find_bitstream
 
 @dataclass(frozen=True)
 class Check:
-    """One thing: what was found, and whether that is `fine`. What comes after one that is not was not looked at."""
+    """One check: `found` is its result as text, `fine` whether it passed. The first that fails is the last one made."""
 
     name: str
     fine: bool
@@ -27,9 +27,9 @@ class Check:
 
 
 def check_board(cfg: Config, **options: Any) -> Iterator[Check]:
-    """The checks of this machine as a board with the accelerator of `cfg`, up to the first that fails.
+    """Check this machine as a board with the accelerator of `cfg`, up to the first check that fails.
 
-    `options` are those of `PynqDevice`. Nothing is raised: a failure is the text of its error.
+    `options` are those of `PynqDevice`. An error is not raised: its text is the result of the check.
     """
     devices: list[PynqDevice] = []
 
@@ -38,7 +38,7 @@ def check_board(cfg: Config, **options: Any) -> Iterator[Check]:
         return f"pynq {getattr(devices[0].pynq, '__version__', 'of unknown version')}"
 
     def memory() -> str:
-        return f"{devices[0].free_bytes() >> 10:,} kB contiguous memory are free"
+        return f"{devices[0].free_bytes() >> 10:,} kB of contiguous memory are free"
 
     def bitstream() -> str:
         return str(find_bitstream(cfg, devices[0].board, options.get("bitstream")))
@@ -65,7 +65,7 @@ def check_board(cfg: Config, **options: Any) -> Iterator[Check]:
 
 
 def stepwise(steps: Iterable[tuple[str, Callable[[], str]]]) -> Iterator[Check]:
-    """What each of `steps` found, up to the first that raises one of our errors."""
+    """The check of each of `steps`, up to the first that raises a `TilewrightError`."""
     for name, look in steps:
         try:
             found = look()
@@ -76,7 +76,7 @@ def stepwise(steps: Iterable[tuple[str, Callable[[], str]]]) -> Iterator[Check]:
 
 
 def run_self_test(cfg: Config, load: Callable[[Any], Any]) -> str:
-    """What the self-test on the device behind `load` found. Raises `BoardError` where results are wrong."""
+    """Run the self-test on the device of `load`; its result as text. Raises `BoardError` where values are wrong."""
     launch, inputs, expected = self_test(cfg)
     with load(launch) as loaded:
         (found,) = loaded.run(inputs).values()
@@ -84,13 +84,13 @@ def run_self_test(cfg: Config, load: Callable[[Any], Any]) -> str:
     wrong = int((found != expected["y"]).sum())
     if wrong:
         raise BoardError(
-            f"{wrong} of {found.size} values are wrong: the memory ports or the clock are not as the bitstream needs "
-            "them; try half the clock, then look at the ports' width in docs/board.md"
+            f"{wrong} of {found.size} values are wrong: the bitstream needs other memory ports or another clock; "
+            "try half the clock, then check the ports' width in docs/board.md"
         )
     return f"{found.size} values are right" + (f", {cycles:,} cycles" if cycles is not None else "")
 
 
 def _user() -> str:
     if os.geteuid():
-        raise BoardError("not root: pynq maps registers through /dev/mem; start it with sudo -E, or as root")
+        raise BoardError("not root: pynq maps registers through /dev/mem; run with sudo -E, or as root")
     return "root"

@@ -1,8 +1,8 @@
-"""The board as a device: bitstream, registers and contiguous memory by way of pynq, which is imported when needed.
+"""The board as a device: bitstream, registers and contiguous memory through pynq, which is imported when needed.
 
-The processors' caches do not see what the accelerator reads and writes. What the CPU wrote to a buffer is flushed at
-once; what the accelerator may have written since is invalidated before the CPU looks. pynq does both for whole buffers,
-so every allocation is a buffer of its own.
+The processors' caches do not see the accelerator's reads and writes. The driver flushes a buffer after the CPU wrote
+it, and invalidates it before the CPU reads what the accelerator may have written. pynq does both for whole buffers, so
+every allocation is a buffer of its own.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from .interrupt import Interrupt
 PAGE = 4096
 LEAST = 8192  # bytes of a buffer; XRT gives smaller ones addresses beyond 32 bits
 WATCHDOG = 10_000_000  # cycles without progress: 0.1 s at 100 MHz
-FOLDERS = (Path("build/pynq_z1"), Path("."), Path.home() / "tilewright")  # where a bitstream is looked for
-_LOOK = 0.02  # seconds between two looks at a run that should end with an interrupt
+FOLDERS = (Path("build/pynq_z1"), Path("."), Path.home() / "tilewright")  # searched for a bitstream
+_LOOK = 0.02  # seconds between two reads of CONTROL while waiting for the interrupt
 
 
 class NamedRegisters:
@@ -48,12 +48,12 @@ class NamedRegisters:
 
     def write(self, name: str, value: int) -> None:
         """Set a register."""
-        self._mmio.write(self._named[name].offset, int(value))  # pynq takes int alone, not numpy's
+        self._mmio.write(self._named[name].offset, int(value))  # pynq accepts int only, not numpy's integers
 
 
 @dataclass
 class _Buffer:
-    """One contiguous buffer: the CPU's view `array`, from address `start` on, of which `used` was asked for.
+    """One contiguous buffer: the CPU's view `array`, from address `start` on, of which `used` was requested.
 
     `stale`: the accelerator may have written it since the CPU's view was current. `programs` holds the counts of the
     instructions in it, by offset and number.
@@ -70,14 +70,14 @@ class _Buffer:
 class PynqDevice:
     """A PYNQ-Z1 with the accelerator of `cfg`.
 
-    Nothing is touched before the first allocation; then the bitstream is loaded, the clock set, and the registers asked
-    whose they are. `bitstream` is a .bit file (default: the one of `Board.design_name` in one of `FOLDERS`), `timeout`
-    the seconds that one run may take, `watchdog` the cycles without progress after which the accelerator gives up.
-    `pynq` and `target` stand in for the module and its active device, `meminfo` for the kernel's report, `interrupt`
-    for the kernel's device; where there is none, the end of a run is polled for.
+    The first allocation loads the bitstream, sets the clock, and checks the identity registers. `bitstream` is a .bit
+    file (default: `Board.design_name` in one of `FOLDERS`), `timeout` the seconds that one run may take, `watchdog` the
+    cycles without progress after which the accelerator stops. `pynq` and `target` replace the module and its active
+    device, `meminfo` the kernel's report, `interrupt` the kernel's device; without an interrupt the driver polls for
+    the end of a run.
 
-    Raises `BoardError` where pynq, the board or its clock are not as they should be, `FileError` for a missing
-    bitstream, `FingerprintError` for one of another configuration.
+    Raises `BoardError` for wrong or missing pynq, board or clock, `FileError` for a missing bitstream,
+    `FingerprintError` for a bitstream of another configuration.
     """
 
     def __init__(
@@ -100,15 +100,15 @@ class PynqDevice:
         self._isa = Isa(cfg)
         self._interrupt = interrupt or Interrupt.find()
         self._session: Session | None = None
-        self._buffers: dict[int, _Buffer] = {}  # by the address that `allocate` gave
+        self._buffers: dict[int, _Buffer] = {}  # by the address that `allocate` returned
 
     def check_room(self, regions: Mapping[str, Allocation]) -> None:
-        """Raise `CapacityError` where the contiguous memory that the kernel has left does not hold `regions`."""
+        """Raise `CapacityError` where `regions` do not fit the free contiguous memory."""
         rounded = {name: Allocation(_size(r.nbytes, r.align), r.align) for name, r in regions.items()}
         check_fits(rounded, self.free_bytes(), "contiguous memory (CmaFree)")
 
     def free_bytes(self) -> int:
-        """Contiguous memory that the kernel has left. Raises `BoardError` where it does not say."""
+        """Bytes of contiguous memory that are free. Raises `BoardError` where the kernel does not report them."""
         try:
             for line in self._meminfo.read_text().splitlines():
                 if line.startswith("CmaFree:"):
@@ -116,11 +116,11 @@ class PynqDevice:
         except (OSError, ValueError, IndexError):
             pass
         raise BoardError(
-            f"{self._meminfo} has no CmaFree: this kernel keeps no contiguous memory; use the PYNQ image's kernel"
+            f"{self._meminfo} has no CmaFree: this kernel reserves no contiguous memory; use the PYNQ image's kernel"
         )
 
     def open(self) -> Session:
-        """Load the bitstream, set the clock, and check that the registers are those of `cfg`. Once is enough."""
+        """Load the bitstream, set the clock, and check that the registers are those of `cfg`, once."""
         if self._session:
             return self._session
         path = find_bitstream(self.cfg, self.board, self._bitstream)
@@ -130,8 +130,10 @@ class PynqDevice:
             mmio = self.pynq.MMIO(self.board.base, SPAN, device=self._target)
         except BoardError:
             raise
-        except Exception as exc:  # pynq raises whatever comes: OSError, RuntimeError, ValueError, ...
-            raise BoardError(f"{path}: the board does not take it ({_one_line(exc)}); is this run as root?") from None
+        except Exception as exc:  # pynq raises OSError, RuntimeError, ValueError and others
+            raise BoardError(
+                f"{path}: loading the bitstream failed ({_one_line(exc)}); check that this runs as root"
+            ) from None
         session = Session(self.cfg, NamedRegisters(self.cfg, mmio), watchdog=self._watchdog)
         self._check_identity(session, path)
         self._session = session
@@ -146,11 +148,11 @@ class PynqDevice:
         try:
             array = self.pynq.allocate((size,), np.uint8, target=self._target)
         except (RuntimeError, MemoryError, OSError) as exc:
-            raise CapacityError(f"{nbytes} bytes of contiguous memory are not to be had ({_one_line(exc)})") from None
+            raise CapacityError(f"{nbytes} bytes of contiguous memory are not available ({_one_line(exc)})") from None
         start = int(array.device_address)
         if start + size > 1 << 32:
             array.freebuffer()
-            raise BoardError(f"pynq gave a buffer at {start:#x}, beyond the 32 address bits of the board's ports")
+            raise BoardError(f"pynq allocated a buffer at {start:#x}, but the board's ports have 32 address bits")
         address = -(-start // align) * align
         array[:] = 0
         self._buffers[address] = _Buffer(array, start, size, range(address, address + nbytes))
@@ -158,7 +160,7 @@ class PynqDevice:
         return address
 
     def free(self, address: int) -> None:
-        """Give back what `allocate` returned."""
+        """Free the memory that `allocate` returned."""
         if address not in self._buffers:
             raise InputError(f"address {address:#x} was not allocated")
         self._buffers.pop(address).array.freebuffer()
@@ -183,7 +185,7 @@ class PynqDevice:
         """Execute the instructions at `insn_address` to FINISH.
 
         Raises what the error register says (`runtime.diagnosis`), and `HangError` where the accelerator is not done
-        after `timeout`: then it is reset, or loaded anew if it does not react to that either.
+        after `timeout`: then it is reset, or its bitstream is loaded again if it does not react to the reset.
         """
         buffer, at = self._find(insn_address, insn_count * INSN_BYTES)
         session = self.open()
@@ -211,15 +213,15 @@ class PynqDevice:
         return status
 
     def _wait(self, session: Session) -> int:
-        """CONTROL when the core is done, or when the time has passed."""
+        """CONTROL once the core is done, or at the timeout."""
         deadline, pause = time.monotonic() + self.timeout, 0.0
         while True:
-            late = time.monotonic() > deadline  # before the look, so that the last look is a late one
+            late = time.monotonic() > deadline  # before CONTROL is read, so that the last read is after the deadline
             status = session.registers.read("CONTROL")
             if status & Status.DONE or late:
                 return status
             if self._interrupt and pause:
-                self._interrupt.wait(_LOOK)  # and look again all the same: an interrupt may be lost
+                self._interrupt.wait(_LOOK)  # CONTROL is read again in any case: an interrupt may be lost
             else:
                 time.sleep(pause)
             pause = min(pause + 1e-5, 1e-3)
@@ -227,16 +229,16 @@ class PynqDevice:
     def _hung(self, session: Session, words: np.ndarray, status: int) -> HangError:
         what, index = session.waiting(words)
         answered = self._stop(session)
-        after = "it was reset" if answered else "it did not react to a reset, so the bitstream was loaded anew"
+        after = "it was reset" if answered else "it did not react to a reset, so the bitstream was loaded again"
         return HangError(f"not done after {self.timeout:g} s (CONTROL = {status:#x}); {what}; {after}", index)
 
     def _stop(self, session: Session) -> bool:
-        """Reset the accelerator; whether it ended its accesses to memory. Where not, a new bitstream ends them."""
+        """Reset the accelerator; True if its memory accesses ended. Otherwise loading the bitstream again ends them."""
         with contextlib.suppress(Exception):
             if session.reset():
                 return True
         self._session = None
-        with contextlib.suppress(Exception):  # the next use tries again, and says why it cannot
+        with contextlib.suppress(Exception):  # the next use tries again, and reports the error
             self.open()
         return False
 
@@ -245,27 +247,27 @@ class PynqDevice:
         clocks.fclk0_mhz = wanted
         if abs(clocks.fclk0_mhz - wanted) > 0.01 * wanted:
             raise BoardError(
-                f"FCLK0 runs at {clocks.fclk0_mhz:g} MHz, {wanted:g} were asked for; use a clock that it can divide to"
+                f"FCLK0 runs at {clocks.fclk0_mhz:g} MHz instead of {wanted:g}; use a clock that it can divide to"
             )
 
     def _check_identity(self, session: Session, path: Path) -> None:
         version, found = session.identity()
         if version >> 16 != MAGIC:
             raise BoardError(
-                f"{path}: VERSION at {self.board.base:#x} reads {version:#010x}, {MAGIC:#06x} in its upper half "
-                "expected; the bitstream is not tilewright's, or made for another base address"
+                f"{path}: VERSION at {self.board.base:#x} reads {version:#010x}, its upper half must be {MAGIC:#06x}; "
+                "the bitstream is not tilewright's, or is for another base address"
             )
         if version & 0xFFFF != ISA_VERSION:
             raise BoardError(
-                f"{path}: executes version {version & 0xFFFF} of the instruction set, this is version {ISA_VERSION}; "
-                "build the bitstream anew"
+                f"{path}: executes version {version & 0xFFFF} of the instruction set, must be version {ISA_VERSION}; "
+                "build the bitstream again"
             )
         if found != self.cfg.fingerprint:
             names = [cfg.name for cfg in PRESETS.values() if cfg.fingerprint == found]
             its = f"{names[0]} ({found:016x})" if names else f"fingerprint {found:016x}"
             raise FingerprintError(
                 f"{path}: the bitstream is for {its}, the program for {self.cfg.name} ({self.cfg.fingerprint:016x}); "
-                "compile for the one or build the other"
+                "compile the program for the bitstream's configuration, or build the other bitstream"
             )
 
     def _find(self, address: int, nbytes: int) -> tuple[_Buffer, int]:
@@ -286,7 +288,7 @@ class PynqDevice:
 
 
 def find_bitstream(cfg: Config, board: Board, path: str | Path | None = None) -> Path:
-    """The .bit file: `path`, or that of `cfg` in one of `FOLDERS`. Raises `FileError` where there is none."""
+    """The .bit file: `path`, or that of `cfg` in one of `FOLDERS`. Raises `FileError` where it is missing."""
     if path is not None:
         if not Path(path).is_file():
             raise FileError(f"{path}: no such bitstream")
@@ -295,8 +297,8 @@ def find_bitstream(cfg: Config, board: Board, path: str | Path | None = None) ->
     for folder in FOLDERS:
         if (folder / name).is_file():
             return (folder / name).resolve()
-    places = ", ".join(map(str, FOLDERS))
-    raise FileError(f"{name} is in none of {places}; build it with `make bitstream` and copy it, or give --bitstream")
+    folders = ", ".join(map(str, FOLDERS))
+    raise FileError(f"{name}: not found in {folders}; build it with `make bitstream` and copy it, or give --bitstream")
 
 
 def _import_pynq() -> ModuleType:
@@ -304,12 +306,12 @@ def _import_pynq() -> ModuleType:
         return importlib.import_module("pynq")
     except ImportError:
         raise BoardError(
-            "pynq is not installed: `--on board` runs on the board itself; from elsewhere add --host NAME:PORT"
+            "pynq is not installed: `--on board` runs on the board itself; on another machine add --host NAME:PORT"
         ) from None
 
 
 def _size(nbytes: int, align: int) -> int:
-    """Bytes to ask for: pynq's buffers begin at a page."""
+    """Bytes to request: pynq's buffers begin at a page."""
     slack = 0 if PAGE % align == 0 else align
     return max(LEAST, -(-(nbytes + slack) // PAGE) * PAGE)
 

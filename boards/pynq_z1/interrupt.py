@@ -1,4 +1,4 @@
-"""The accelerator's interrupt by way of the kernel's UIO: PYNQ's image hands IRQF2P[0] on as the device `fabric`."""
+"""The accelerator's interrupt through the kernel's UIO: PYNQ's image offers IRQF2P[0] as the device `fabric`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _COUNT_BYTES = 4
 
 
 class Interrupt:
-    """The open device `file`; closed with `close`.
+    """The open device `file`; `close` closes it.
 
-    The line is high while the core is done, so an interrupt may be of the run before: it wakes, and no more is said.
+    The line is high while the core is done, so an interrupt may come from the run before: it only wakes the driver.
     """
 
     def __init__(self, file: int):
@@ -23,7 +23,7 @@ class Interrupt:
 
     @staticmethod
     def find(folder: Path = UIO) -> Interrupt | None:
-        """The device of that name; None where the kernel has none, or this user may not open it."""
+        """The device `NAME`; None where the kernel does not have it, or this user may not open it."""
         try:
             for entry in sorted(folder.iterdir()):
                 if (entry / "name").read_text().strip() == NAME:
@@ -33,7 +33,7 @@ class Interrupt:
         return None
 
     def wait(self, seconds: float) -> bool:
-        """Until the line is high, for `seconds` at most; whether it was."""
+        """Wait until the line is high, at most `seconds`; True if it was."""
         os.write(self._file, _ENABLE)
         ready, _, _ = select.select([self._file], [], [], seconds)
         if ready:

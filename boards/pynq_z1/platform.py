@@ -19,11 +19,11 @@ HEARTBEAT_BITS = 26  # a blink in about 0.7 s at 100 MHz
 _ANSWERS = {"awready", "arready", "wready", "bid", "bresp", "bvalid", "rid", "rdata", "rresp", "rlast", "rvalid"}
 
 
-XilinxPlatform: Any = vendor.XilinxPlatform  # made when asked for, so that type checkers do not know it
+XilinxPlatform: Any = vendor.XilinxPlatform  # made on first access, so that type checkers do not know it
 
 
 class PynqZ1(XilinxPlatform):
-    """The FPGA and the LEDs. Its clock comes from the processing system, so that no clock pin is named."""
+    """The FPGA and the LEDs. Its clock comes from the processing system, so it needs no clock pin."""
 
     device, package, speed = "xc7z020", "clg400", "1"
     resources: ClassVar[list] = [
@@ -33,19 +33,19 @@ class PynqZ1(XilinxPlatform):
 
 
 def check_board(cfg: Config, board: Board) -> None:
-    """Raises `UnsupportedError` for a configuration that cannot sit on the board's ports."""
+    """Raise `UnsupportedError` for a configuration that does not fit the board's ports."""
     check_ports(cfg)
     ports = LOAD_PORTS[board.memory]
     if cfg.axi_bits != 64:
-        raise UnsupportedError(f"Config.axi_bits = {cfg.axi_bits}: the board's memory ports have 64 bits; use that")
+        raise UnsupportedError(f"Config.axi_bits = {cfg.axi_bits}: must be 64, as the board's memory ports")
     if cfg.load_ports > len(ports):
         raise UnsupportedError(
-            f"Config.load_ports = {cfg.load_ports}: {board.memory} has {len(ports)} here; use that or memory HP"
+            f"Config.load_ports = {cfg.load_ports}: {board.memory} has {len(ports)}; use that number or memory HP"
         )
     if board.coherent and cfg.out_entry_bits % 64:
         raise UnsupportedError(
             f"Config.out_bits = {cfg.out_bits}: an output entry of {cfg.out_entry_bits} bits is stored with partial "
-            "strobes, which the ACP does not bear; use whole multiples of 64 bits or memory HP"
+            "strobes, which the ACP does not support; use a multiple of 64 bits or memory HP"
         )
 
 
@@ -62,7 +62,7 @@ class Top(wiring.Component):
         super().__init__({})
 
     def elaborate(self, platform):
-        """Instance and connections."""
+        """Core, bridge, PS7 and their connections."""
         m, board = Module(), self.board
         m.submodules.core = core = Core(self.cfg)
         m.submodules.bridge = bridge = RegisterBridge(board)
@@ -84,7 +84,7 @@ class Top(wiring.Component):
         return m
 
     def _clock(self, m: Module, platform) -> dict[str, object]:
-        """The domain; the PS7's arguments that drive it."""
+        """Make the clock domain; the PS7's arguments that drive it."""
         clock = Signal(name="fclk0")  # a signal of its own: clock constraints take no slices
         clocks, resets, held = Signal(4, name="fclks"), Signal(4, name="fresets_n"), Signal(2, reset_less=True, init=3)
         m.domains.sync = ClockDomain()

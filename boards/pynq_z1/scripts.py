@@ -1,4 +1,4 @@
-"""Texts of a build directory besides those that Amaranth writes: the open tools' script, and Vivado's block design."""
+"""Files of a build directory that Amaranth does not write: the open tools' script, and Vivado's block design."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ xc7frames2bit --part_file "$PRJXRAY_DB/zynq7/{part}/part.yaml" --part_name {part
     --frm_file {name}.frames --output_file {name}.bit
 """
 
-# Tcl that stops a build whose clock is not constrained, or whose timing is missed: neither shows on a board at once
+# Tcl that stops a build without a clock constraint or with missed timing: on a board neither may be noticed
 _TIMING = (
     "if {[get_property SLACK [get_timing_paths]] < 0} "
     '{ error "ERROR: timing is missed by [get_property SLACK [get_timing_paths]] ns; use a lower clock" }'
@@ -102,7 +102,7 @@ def open_flow(name: str, board: Board) -> str:
 
 
 def open_constraints(xdc: str) -> str:
-    """Of `xdc` the pins: nextpnr takes the clock as an argument."""
+    """The pin constraints of `xdc`: nextpnr takes the clock as an argument."""
     return "".join(line for line in xdc.splitlines(keepends=True) if line.startswith("set_property"))
 
 
@@ -168,9 +168,9 @@ def module_ports(verilog: str, module: str) -> list[tuple[str, str, int]]:
 
 
 def block_wrapper(core: str, name: str, board: Board) -> str:
-    """Verilog of a module around that of `core`, Verilog too, with its buses declared as Vivado's interfaces.
+    """Verilog of a module around that of `core`, also Verilog, with its buses declared as Vivado's interfaces.
 
-    A bus is known by the prefix of its signals: `m_load0` of `m_load0_araddr`.
+    The prefix of a signal names its bus: `m_load0` of `m_load0_araddr`.
     """
     ports = module_ports(core, f"{name}_core")
     buses = sorted({bus for bus, _ in map(_split, (port for port, _, _ in ports)) if bus})

@@ -1,1 +1,1 @@
-"""The behavioural model, the fast form of sim/spec.py: a whole instruction in a few array operations."""
+"""The behavioural model, the fast form of sim/spec.py: an instruction is a few array operations."""

@@ -1,13 +1,13 @@
 """ALU, the fast form of sim/spec.py's: a whole instruction as a few array operations.
 
-`acc[d] = op(acc[d], b)` with b an immediate or `acc[s]`, micro-op after micro-op. Three cases keep the sequential
-meaning:
+`acc[d] = op(acc[d], b)` with b an immediate or `acc[s]`, one micro-op issue after the other. Three cases keep the
+sequential meaning:
 
-* an immediate: r operations on an accumulator are one with an operand that stands for r, where there is such a one;
+* an immediate: r uses of an accumulator are one operation, with an operand that combines r immediates;
 * accumulators that are read but never written: repeated destinations are reductions;
 * results that are read again: the sequence is cut into levels, each of which depends on earlier ones only.
 
-RESCALE has its parameters instead of an operand: r operations on an accumulator are r passes.
+RESCALE has parameters instead of an operand: r uses of an accumulator are r operations on it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import numpy as np
 
 from ...hw.isa import OPERATIONS, AluOp, Mem
 from ...hw.rounding import rescale
-from .loops import DST, SRC, WGT, Axis, Nest, distinct, grid, trips, visits
+from .loops import DST, SRC, WGT, Axis, Nest, distinct, grid, trips, uses
 from .state import Action, State, loop_action
 
-_ROWS = 1 << 15  # visits that one piece puts into index tables
+_ROWS = 1 << 15  # micro-op issues in the index tables of one piece
 
 
 def alu_action(state: State, f: dict[str, int]) -> Action:
-    """What executes the decoded ALU instruction `f`."""
+    """The action of the decoded ALU instruction `f`."""
     op = AluOp(f["alu_op"])
     if op == AluOp.RESCALE:
         return loop_action(state, f, lambda nest: _rescale(state, nest.without(SRC, WGT), f["imm"]))
@@ -53,7 +53,7 @@ _ASSOCIATIVE: dict[AluOp, np.ufunc] = {op: f for op, f in _FUNCTIONS.items() if 
 
 
 def _view(state: State, base: int, axes: Sequence[Axis], column: int) -> np.ndarray:
-    """The accumulators that regular `axes` visit, a dimension per axis and one for the lanes."""
+    """A view of the accumulators that regular `axes` name, a dimension per axis and one for the lanes."""
     lanes = state.acc.shape[1]
     shape = (*(axis.n for axis in axes), lanes)
     strides = (*(4 * lanes * axis.step[column] for axis in axes), 4)
@@ -90,7 +90,7 @@ def _immediate(state: State, nest: Nest, op: AluOp, imm: int) -> Iterator[Action
             operand = state.plans.get(key, lambda: np.full(view.shape, imm, np.int32), lambda a: a.nbytes)
         yield lambda: ufunc(view, operand, out=view)
         return
-    counts = visits(nest.axes, DST)
+    counts = uses(nest.axes, DST)
     index = np.flatnonzero(counts)
     operands = _REPEATED[op](imm, counts[index])[:, None]
     index += low
@@ -136,7 +136,7 @@ def _rescale(state: State, nest: Nest, entry: int) -> Iterator[Action]:
 
 def _passes(state: State, nest: Nest, low: int, once: Callable[[np.ndarray], np.ndarray]) -> Action:
     """Replace accumulators by `once` of them, each as often as `nest` names it; `low` is the first that it names."""
-    every = visits(nest.axes, DST)
+    every = uses(nest.axes, DST)
     index = np.flatnonzero(every)
     counts = every[index]
     index += low
@@ -184,9 +184,9 @@ def _elementwise(state: State, nest: Nest, op: AluOp) -> Action:
 def _reduce(state: State, nest: Nest, op: AluOp, outer: list[Axis], inner: list[Axis]) -> Action:
     target = _view(state, nest.base[DST], outer, DST)
     operands = _view(state, nest.base[SRC], [*outer, *inner], SRC)
-    over = tuple(range(len(outer), len(outer) + len(inner)))
+    reduced = tuple(range(len(outer), len(outer) + len(inner)))
     ufunc = _ASSOCIATIVE[op]
-    return lambda: ufunc(target, ufunc.reduce(operands, axis=over, dtype=np.int32), out=target)
+    return lambda: ufunc(target, ufunc.reduce(operands, axis=reduced, dtype=np.int32), out=target)
 
 
 def _in_order(state: State, piece: Nest, op: AluOp) -> Action:
@@ -201,9 +201,9 @@ def _in_order(state: State, piece: Nest, op: AluOp) -> Action:
 class _Levels:
     """A sequence of operations cut into levels that can each be executed at once.
 
-    Where no result is read again and `reducible`, one level holds everything: the operands are sorted by destination
-    and each run of them is reduced. Else the destinations of a level are distinct, and all operands of a level are
-    read before any result is written. Indices are relative to the first destination.
+    Where no result is read again and `reducible`, there is one level: the operands are sorted by destination and each
+    run of them is reduced. Otherwise the destinations of a level are distinct, and all its operands are read before any
+    result is written. Indices are relative to the first destination.
     """
 
     def __init__(self, piece: Nest, reducible: bool):
@@ -231,7 +231,7 @@ class _Levels:
 
 
 def _level_of(dst: np.ndarray, src: np.ndarray) -> np.ndarray:
-    """The level of each operation: after what wrote its operands, not before what reads its destination's old value."""
+    """The level of each operation: after those that write its operands, not before those that read its destination."""
     low = min(int(dst.min()), int(src.min()))
     size = max(int(dst.max()), int(src.max())) - low + 1
     written, read, out = [-1] * size, [0] * size, []

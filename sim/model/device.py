@@ -1,4 +1,4 @@
-"""The behavioural model, the fast form of sim/spec.py, as a device: it owns a memory that grows."""
+"""The behavioural model, the fast form of sim/spec.py, as a device with memory of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ModelDevice(DeviceMemory):
         return self.run_image(self.bytes, insn_address, insn_count)
 
     def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
-        """Execute in `image`, uint8 (n,), in place of the device's memory; its index is the address."""
+        """Execute in `image`, uint8 (n,), instead of the device's memory; its index is the address."""
         if image is not self._model.dram:
             self._model.dram = image
         return self._model.run(insn_address, insn_count)

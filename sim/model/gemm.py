@@ -6,10 +6,10 @@ Every loop is one of: rows `m` (steps dst and src, or dst alone), columns `n` (d
     C[b, m, n] = sum over k of inp[src(b, m, k)] . wgt[wgt(b, n, k)],
 
 and C is added to `acc[dst(b, m, n)]`. The product is one of float32 matrices, cut along the reduction where a sum could
-pass 2**24: below that every partial sum is an integer that float32 holds, in whatever order it is formed.
+pass 2**24: below that float32 holds every partial sum exactly, in any order of summation.
 
-DWGEMM multiplies element by element: inputs and rows of weights are gathered for every visit, multiplied, and summed
-over the loops that keep the accumulator.
+DWGEMM multiplies element by element: inputs and rows of weights are gathered for every micro-op issue, multiplied, and
+summed over the loops that keep the accumulator.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import numpy as np
 
 from ...hw.config import Config
 from ...hw.isa import Mem, Op
-from .loops import DST, SRC, WGT, Axis, Nest, Triple, distinct, grid, trips, visits
+from .loops import DST, SRC, WGT, Axis, Nest, Triple, distinct, grid, trips, uses
 from .state import Action, State, loop_action
 
 _ELEMENTS = 1 << 20  # of each gathered matrix and of the result
 
 
 def gemm_action(state: State, f: dict[str, int]) -> Action:
-    """What executes the decoded GEMM or DWGEMM `f`."""
+    """The action of the decoded GEMM or DWGEMM `f`."""
     if f["reset"]:
         return loop_action(state, f, lambda nest: _reset(state, nest))
     product = Depthwise if f["op"] == Op.DWGEMM else Product
@@ -42,7 +42,7 @@ def exact_products(cfg: Config) -> int:
 def _reset(state: State, nest: Nest) -> Iterator[Action]:
     low, high = nest.limits(DST)
     state.check(Mem.ACC, low, high)
-    touched = np.flatnonzero(visits(nest.axes, DST)) + low
+    touched = np.flatnonzero(uses(nest.axes, DST)) + low
     if len(touched) == high - low + 1:
         block = state.acc[low : high + 1]
         yield lambda: block.fill(0)
@@ -60,9 +60,9 @@ def _multiply(state: State, nest: Nest, product: type[Product | Depthwise], over
 
 
 def _visible(nest: Nest, overwrite: bool) -> tuple[Nest, int]:
-    """The loops that make a difference, and how often the rest repeats them.
+    """The loops that affect the result, and how often the others repeat them.
 
-    Of a loop that overwrites the same accumulators only the last trip is seen afterwards.
+    Of a loop that overwrites the same accumulators only the last trip has an effect.
     """
     base, axes, times = list(nest.base), [], 1
     for axis in nest.axes:
@@ -76,7 +76,7 @@ def _visible(nest: Nest, overwrite: bool) -> tuple[Nest, int]:
 
 
 def _piece(state: State, piece: Nest, times: int, product: type[Product | Depthwise], overwrite: bool) -> Action:
-    piece, more = _visible(piece, overwrite)  # what is left of an irregular axis may not vary any more
+    piece, more = _visible(piece, overwrite)  # part of an irregular axis may no longer vary
     plan = state.plans.get(
         (product, piece.axes, overwrite), lambda: product(state.cfg, piece.axes, overwrite), lambda p: p.nbytes
     )
@@ -96,7 +96,7 @@ def _kinds(axes: Sequence[Axis]) -> dict[str, list[Axis]]:
 
 
 class Product:
-    """The product over `axes`, whatever the base: index tables and where the result goes."""
+    """The product over `axes` for any base: index tables and the target of the result."""
 
     def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
         b, m, n, k = _kinds(axes).values()
@@ -120,7 +120,7 @@ class Product:
         return b * max(rows * depth, columns * depth, rows * columns)
 
     def run(self, state: State, base: Triple, times: int) -> None:
-        """Add the product, `times` over, to the accumulators (or overwrite them)."""
+        """Add `times` times the product to the accumulators (or overwrite them)."""
         cfg = state.cfg
         b, m, n, k = self.shape
         inp = _gather(state.inp, (base[SRC] + self.inp_low) * cfg.batch, self.inp_rows)
@@ -139,7 +139,7 @@ class Product:
 
 
 class Depthwise:
-    """The element-wise products over `axes`, whatever the base, summed over those that keep the accumulator."""
+    """The element-wise products over `axes` for any base, summed over those that keep the accumulator."""
 
     def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
         outer = [axis for axis in axes if axis.varies(DST)]
@@ -147,7 +147,7 @@ class Depthwise:
         self.shape = trips(outer), trips(inner), cfg.batch, cfg.block_in
         self.inp_low, self.inp_rows = _rows(outer, inner, SRC, 1)
         self.wgt_low, self.wgt_rows = _rows(outer, inner, WGT, 1)
-        # where it goes depends on dst alone: one row of the result per visit
+        # the target depends on dst only: one row of the result per index
         self.target = _target(cfg, Nest((0, 0, 0), tuple(outer)).without(SRC, WGT).axes, overwrite)
         self.nbytes = self.inp_rows.nbytes + self.wgt_rows.nbytes + self.target.nbytes + 1024
 
@@ -162,7 +162,7 @@ class Depthwise:
         return trips(axes) * cfg.batch * cfg.block_in
 
     def run(self, state: State, base: Triple, times: int) -> None:
-        """Add the products, `times` over, to the accumulators (or overwrite them)."""
+        """Add `times` times the products to the accumulators (or overwrite them)."""
         n, k, batch, block = self.shape
         entries = state.inp.reshape(-1, batch * block)[base[SRC] + self.inp_low :]
         inp = entries.take(self.inp_rows, axis=0, mode="clip").reshape(n, k, batch, block)
@@ -173,7 +173,7 @@ class Depthwise:
 
 
 def _target(cfg: Config, axes: tuple[Axis, ...], overwrite: bool) -> _Strided | _Scattered:
-    """Where the result over `axes` goes."""
+    """The target of the result over `axes`."""
     regular = distinct([axis for axis in axes if axis.varies(DST)], DST)
     return (_Strided if regular else _Scattered)(cfg, axes, overwrite)
 
@@ -190,12 +190,12 @@ def _rows(outer: list[Axis], k: list[Axis], column: int, vectors: int) -> tuple[
 
 
 def _gather(memory: np.ndarray, first: int, rows: np.ndarray) -> np.ndarray:
-    # every index is known to be inside: "clip" saves the test that the default makes
+    # every index was checked before: "clip" saves the check of the default
     return memory[first:].take(rows, axis=0, mode="clip").astype(np.float32)
 
 
 class _Strided:
-    """Accumulators at regular steps, each visited once: the result is added to a view of them."""
+    """Accumulators at regular steps, each used once: the result is added to a view of them."""
 
     nbytes = 0
 
@@ -211,7 +211,7 @@ class _Strided:
         self.strides = tuple(4 * self.lanes * axis.step[DST] for axis, _ in by_step)
 
     def put(self, acc: np.ndarray, base: int, result: np.ndarray, times: int) -> None:
-        """Add `result` to, or put it into, the accumulators from `base` on."""
+        """Add `result` to the accumulators from `base` on, or overwrite them."""
         rows = result.reshape(self.result).transpose(self.order).astype(np.int32, order="C")
         rows = rows.reshape(*self.dims, self.lanes)
         if times != 1:
@@ -224,27 +224,27 @@ class _Strided:
 
 
 class _Scattered:
-    """Accumulators in any order, repeated or not: the result is sorted by them first."""
+    """Accumulators in any order, possibly repeated: the result is first sorted by accumulator."""
 
     def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
         self.overwrite, self.batch, self.block = overwrite, cfg.batch, cfg.block_out
-        visited = [axis for axis in axes if _kind(axis) != "k"]
-        order = sorted(range(len(visited)), key=lambda i: "bmn".index(_kind(visited[i])))
-        # for each row of the result, its place in the instruction's sequence and its accumulator
-        place = np.arange(trips(visited)).reshape([axis.n for axis in visited]).transpose(order).reshape(-1)
-        index = grid(visited, DST).transpose(order).reshape(-1)
-        self.sorted = np.lexsort((place, index))
+        outer = [axis for axis in axes if _kind(axis) != "k"]
+        order = sorted(range(len(outer)), key=lambda i: "bmn".index(_kind(outer[i])))
+        # for each row of the result, its position in the instruction's sequence and its accumulator
+        position = np.arange(trips(outer)).reshape([axis.n for axis in outer]).transpose(order).reshape(-1)
+        index = grid(outer, DST).transpose(order).reshape(-1)
+        self.sorted = np.lexsort((position, index))
         index = index[self.sorted]
         first = np.concatenate([[True], index[1:] != index[:-1]])
         self.starts = np.flatnonzero(first)
         self.index = index[self.starts]
         self.latest = self.sorted[np.concatenate([self.starts[1:], [len(index)]]) - 1]
-        b, m, n = (trips([axis for axis in visited if _kind(axis) == kind]) for kind in "bmn")
+        b, m, n = (trips([axis for axis in outer if _kind(axis) == kind]) for kind in "bmn")
         self.shape = b * m, self.batch, n, self.block
         self.nbytes = 8 * (3 * len(index) + 2 * len(self.index))
 
     def put(self, acc: np.ndarray, base: int, result: np.ndarray, times: int) -> None:
-        """Add `result` to, or put its latest rows into, the accumulators around `base`."""
+        """Add `result` to the accumulators around `base`, or overwrite each with its latest row."""
         rows = result.reshape(self.shape).transpose(0, 2, 1, 3).astype(np.int32, order="C")
         rows = rows.reshape(-1, self.batch * self.block)
         if times != 1:

@@ -1,9 +1,9 @@
-"""The index sequence of a GEMM or ALU instruction (`indices` in sim/spec.py) as a nest of loops.
+"""The indices of a GEMM or ALU instruction as a nest of loops: the fast form of `indices` in sim/spec.py.
 
-An instruction visits triples (dst, src, wgt): two loops of its own around a list of micro-ops. `factor` finds
-the loops that the list was unrolled from, so that whatever follows sees `base + sum(axis offsets)` and never a
+An instruction issues triples (dst, src, wgt): two loops of its own around a list of micro-ops. `factor` finds
+the loops that the list was unrolled from, so that other modules see `base + sum(axis offsets)` and never a
 single micro-op, unless the list is irregular: then one axis holds a table of offsets. That makes whole instructions
-array operations, with limits known before the first.
+array operations, whose limits are known before the first.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Axis(NamedTuple):
     table: bytes = b""
 
     def offsets(self, column: int) -> np.ndarray:
-        """What each trip adds to one index, int64 (n,)."""
+        """The offset that each trip adds to one index, int64 (n,)."""
         if self.table:
             return np.frombuffer(self.table, np.int64).reshape(-1, 3)[:, column]
         return np.arange(self.n, dtype=np.int64) * self.step[column]
 
     def varies(self, column: int) -> bool:
-        """Whether any trip moves the index."""
+        """True where any trip changes the index."""
         return bool(self.offsets(column).any()) if self.table else self.step[column] != 0
 
     def limits(self, column: int) -> tuple[int, int]:
@@ -48,11 +48,11 @@ class Axis(NamedTuple):
         return min(0, last), max(0, last)
 
     def last(self) -> Triple:
-        """What the last trip adds."""
+        """The offsets that the last trip adds."""
         return _triple(int(self.offsets(c)[-1]) for c in range(3))
 
     def part(self, start: int, stop: int) -> tuple[Axis, Triple]:
-        """The trips `start:stop` as an axis, and what its first trip adds."""
+        """The trips `start:stop` as an axis, and the offsets of its first trip."""
         if not self.table:
             return Axis(stop - start, self.step), _triple(start * s for s in self.step)
         rows = np.frombuffer(self.table, np.int64).reshape(-1, 3)[start:stop]
@@ -60,7 +60,7 @@ class Axis(NamedTuple):
 
 
 class Nest(NamedTuple):
-    """Loops, outermost first, around one triple: the first visited is `base`."""
+    """Loops, outermost first, around one triple, which starts at `base`."""
 
     base: Triple
     axes: tuple[Axis, ...]
@@ -87,10 +87,9 @@ class Nest(NamedTuple):
         return self.base[column] + sum(p[0] for p in pairs), self.base[column] + sum(p[1] for p in pairs)
 
     def pieces(self, fits: Callable[[Sequence[Axis]], bool], *, ordered: bool) -> Iterator[Nest]:
-        """Nests that visit the same triples, each of which `fits`; `ordered`: in the same order, one after the other.
+        """Nests with the same triples, each of which `fits`; `ordered`: one after the other they keep the order.
 
-        The longest loop is cut first, or the outermost where the order counts; a single trip of everything is taken
-        to fit.
+        The longest loop is cut first, or the outermost where the order counts; a single triple always fits.
         """
         if not self.axes or fits(self.axes):
             yield self
@@ -136,12 +135,12 @@ def _irregular(heads: np.ndarray) -> list[Axis]:
 
 
 def grid(axes: Sequence[Axis], column: int) -> np.ndarray:
-    """The offset of every visit, int64, one dimension per axis."""
+    """The offset of every trip, int64, one dimension per axis."""
     return reduce(np.add.outer, (axis.offsets(column) for axis in axes), np.zeros((), np.int64))
 
 
 def distinct(axes: Sequence[Axis], column: int) -> bool:
-    """Whether regular steps alone show that every visit has an index of its own."""
+    """True where the steps alone prove that no index repeats; False for axes with tables."""
     reach = 0
     for step, n in sorted((abs(axis.step[column]), axis.n) for axis in axes):
         if step <= reach:
@@ -150,16 +149,16 @@ def distinct(axes: Sequence[Axis], column: int) -> bool:
     return not any(axis.table for axis in axes)
 
 
-def visits(axes: Sequence[Axis], column: int) -> np.ndarray:
-    """How often each index is visited, from the smallest to the largest: int64 (span,).
+def uses(axes: Sequence[Axis], column: int) -> np.ndarray:
+    """How often each index is used, from the smallest to the largest: int64 (span,).
 
-    Loops of any length cost a few array operations: n visits are put together from runs of 1, 2, 4, ... visits.
+    Loops of any length cost a few array operations: n uses are combined from runs of 1, 2, 4, ... uses.
     """
     counts = np.ones(1, np.int64)
     for axis in sorted(axes, key=lambda a: not a.table):
         if axis.table:
             low, _ = axis.limits(column)
-            offsets = (axis.offsets(column) - low).astype(np.intp)  # all that numpy 1 counts where indices have 32 bits
+            offsets = (axis.offsets(column) - low).astype(np.intp)  # numpy 1 needs intp where indices have 32 bits
             counts = np.bincount(offsets).astype(np.int64)  # at most one axis has a table, and it comes first
             continue
         step, n = abs(axis.step[column]), axis.n
@@ -180,12 +179,12 @@ def visits(axes: Sequence[Axis], column: int) -> np.ndarray:
 
 
 def trips(axes: Sequence[Axis]) -> int:
-    """Visits of all axes together."""
+    """Trips of all axes together, their product."""
     return prod(axis.n for axis in axes)
 
 
 def _merge(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-    """The same sequence with fewer loops: those of one trip go, and an outer loop that continues an inner one."""
+    """The same sequence without loops of one trip, and with outer loops merged that continue an inner one."""
     out: list[Axis] = []
     for axis in axes:
         if axis.n == 1:

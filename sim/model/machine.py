@@ -1,9 +1,9 @@
-"""The behavioural model: the fast form of sim/spec.py, which defines what a binary program does.
+"""The behavioural model: the fast form of sim/spec.py, which defines the instruction set.
 
-Decoding and checks are done once per program and once per kind of instruction, and the order is kept: a program that
+Decoding and checks run once per program and once per kind of instruction, and the order is kept: a program that
 runs again is a list of ready actions. An action is a whole instruction as a few array operations: LOAD and STORE in
-sim/model/transfer.py, GEMM and DWGEMM in sim/model/gemm.py, ALU in sim/model/alu.py; the order of queues and tokens
-is found in sim/model/tokens.py.
+sim/model/transfer.py, GEMM and DWGEMM in sim/model/gemm.py, ALU in sim/model/alu.py; sim/model/tokens.py finds the
+order from queues and tokens.
 
 Unlike the definition, an instruction that fails changes nothing: its indices are checked before it executes.
 """
@@ -37,8 +37,8 @@ _PROGRAM_INSNS = 1 << 15  # instructions kept ready to run again
 class Model:
     """An accelerator of configuration `cfg` on the memory `dram`, uint8 (n,), whose index is the byte address.
 
-    With `rng` the queues interleave at random, in any legal way; without, the instruction that comes first in the
-    program goes first. A program without races gives the same result either way.
+    With `rng` the queues interleave at random, in any legal way; without it, the instruction that is first in the
+    program executes first. A program without races gives the same result either way.
     """
 
     def __init__(self, cfg: Config, dram: np.ndarray, *, rng: np.random.Generator | None = None):
@@ -48,7 +48,7 @@ class Model:
 
     @property
     def dram(self) -> np.ndarray:
-        """The memory; another array may take its place between runs."""
+        """The memory; it may be replaced between runs."""
         return self.state.dram
 
     @dram.setter
@@ -60,8 +60,8 @@ class Model:
         """Execute `insn_count` instructions from byte address `insn_address` on, the last of which is FINISH.
 
         Raises `ExecutionError` (undecodable, FINISH missing or not last), `DeadlockError`, `TokenError` or
-        `AccessError`; each text has the instruction's index and disassembly. All but `AccessError` come before anything
-        executes.
+        `AccessError`; each text names the instruction by index and disassembly. All but `AccessError` are raised before
+        anything executes.
         """
         words = program_bytes(self.dram, insn_address, insn_count)
         program = self._programs.get(words, lambda: _Program(self.state, words), lambda p: len(p.insns))
@@ -104,11 +104,11 @@ _ACTIONS: dict[int, Callable[[State, dict[str, int]], Action]] = {
 
 
 def _finish() -> None:
-    """FINISH touches no memory; that it executes is what ends the run."""
+    """FINISH changes nothing; it ends the run."""
 
 
 class _Kind(NamedTuple):
-    """What instructions have in common that differ in sizes and addresses only."""
+    """Properties shared by instructions that differ in sizes and addresses only."""
 
     refusal: str | None
     node: Node
@@ -139,7 +139,7 @@ class _Program:
         self._check_finish()
 
     def at(self, k: int) -> str:
-        """How messages name instruction `k`."""
+        """The name of instruction `k` in messages."""
         return f"instruction {k} ({self._isa.disassemble(self.insns[k])})"
 
     def _kind(self, f: dict[str, int]) -> _Kind:
@@ -153,8 +153,8 @@ class _Program:
         at = next((k for k, f in enumerate(self.insns) if f["op"] == Op.FINISH), None)
         if at is None:
             if not self.insns:
-                raise ExecutionError("none of 0 instructions is FINISH")
-            raise ExecutionError(f"none of {last + 1} instructions is FINISH; the last is {self.at(last)}", last)
+                raise ExecutionError("the program has no FINISH: it has no instructions")
+            raise ExecutionError(f"the program has no FINISH; its last instruction is {self.at(last)}", last)
         if at != last:
             raise ExecutionError(f"{self.at(at)}: {last - at} instructions follow FINISH", at)
 

@@ -1,7 +1,7 @@
-"""The memories of sim/spec.py as arrays, and what makes instructions on them fast.
+"""The memories of sim/spec.py in their fast form, arrays, and the caches of actions on them.
 
 Elements are int8 or int32 in contiguous rows, so that an instruction is a view or a gather; micro-op lists, index
-tables and actions are remembered from instruction to instruction.
+tables and actions are kept from instruction to instruction.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ...hw.isa import PAR, Isa, Mem, depth, entry_bytes
 from ..lru import Lru
 from .loops import Nest, factor
 
-Action = Callable[[], object]  # executes; what it returns means nothing
+Action = Callable[[], object]  # executes; its result is ignored
 
 _PLAN_BYTES = 64 << 20  # index tables kept
 _KERNEL_BYTES = 8 << 20  # micro-op lists kept
-_PIECES = 16  # of one instruction kept ready to run; longer instructions are cut anew each time
+_PIECES = 16  # of one instruction kept ready to run; longer instructions are cut again each time
 
 
 class State:
@@ -44,18 +44,18 @@ class State:
         self.par = {name: np.zeros((cfg.par_entries, cfg.block_out), np.int64) for name in PAR.fields}
         self.plans: Lru = Lru(_PLAN_BYTES)
         self._kernels: Lru[Nest] = Lru(_KERNEL_BYTES)
-        self._ranges: dict[tuple[int, int], Nest] = {}  # kernels by place, while the micro-op buffer is unchanged
+        self._ranges: dict[tuple[int, int], Nest] = {}  # kernels by range, while the micro-op buffer is unchanged
 
     def array(self, mem: Mem) -> np.ndarray:
         """The scratchpad of vectors or micro-ops that `mem` addresses."""
         return {Mem.UOP: self.uop, Mem.INP: self.inp, Mem.WGT: self.wgt}.get(mem, self.acc)
 
     def uops_changed(self) -> None:
-        """Micro-ops were loaded: places hold other kernels now."""
+        """To be called when micro-ops were loaded: ranges hold other kernels now."""
         self._ranges.clear()
 
     def kernel(self, begin: int, end: int) -> Nest:
-        """The micro-ops `begin:end` as loops; the same object as long as they are the same and still remembered."""
+        """The micro-ops `begin:end` as loops; the same object while they are unchanged and in the cache."""
         nest = self._ranges.get((begin, end))
         if nest is None:
             words = self.uop[begin:end]
@@ -68,12 +68,12 @@ class State:
         return factor(np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1))
 
     def check(self, mem: Mem, low: int, high: int) -> None:
-        """Raises `AccessError` unless entries `low` to `high` of the scratchpad of `mem` exist."""
+        """Raise `AccessError` unless entries `low` to `high` of the scratchpad of `mem` exist."""
         if low < 0 or high >= self.depth[mem]:
             raise AccessError(f"{mem.name} entries {low}..{high} are outside 0..{self.depth[mem] - 1}")
 
     def check_rows(self, low: int, high: int) -> None:
-        """Raises `AccessError` unless rows `low` to `high` of the weights exist."""
+        """Raise `AccessError` unless rows `low` to `high` of the weights exist."""
         rows = len(self.wgt)
         if low < 0 or high >= rows:
             raise AccessError(f"WGT rows {low}..{high} are outside 0..{rows - 1}")
@@ -84,9 +84,9 @@ def nothing() -> None:
 
 
 def loop_action(state: State, f: dict[str, int], prepare: Callable[[Nest], Iterator[Action]]) -> Action:
-    """What executes the GEMM or ALU instruction `f`.
+    """The action of the GEMM or ALU instruction `f`.
 
-    `prepare` turns the instruction's nest into actions, to run in order; it is asked again when the micro-ops change.
+    `prepare` turns the instruction's nest into actions, to run in order; it is called again when the micro-ops change.
     Raises `AccessError` for micro-ops that do not exist.
     """
     begin, end = f["uop_bgn"], f["uop_end"]

@@ -1,8 +1,8 @@
 """Queues and dependence tokens, the fast form of `order` in sim/spec.py: channels by number, each queue by its head.
 
-Each instruction waits at the head of its queue until every channel that it pops holds a token, takes one of each,
-executes, and gives one to every channel that it pushes. No datum decides what waits, so the order is found before
-anything executes, and once for a program that runs again.
+Each instruction waits at the head of its queue until every channel that it pops holds a token, pops one of each,
+executes, and pushes one to every channel that it names. Waiting does not depend on data, so the order is found before
+anything executes, and only once for a program that runs again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...runtime.tokens import deadlock_text, left_over_text, popped, pushed
 
 
 class Node(NamedTuple):
-    """What ordering needs of an instruction: its queue, and the channels (by number) that it pops and pushes."""
+    """An instruction for ordering: its queue, and the channels (by number) that it pops and pushes."""
 
     queue: Queue
     pops: tuple[int, ...]
@@ -27,7 +27,7 @@ class Node(NamedTuple):
 
 
 def node(every: Sequence[Channel], queue: Queue, f: dict[str, int]) -> Node:
-    """The node of the decoded instruction `f`; `every` channel counts by its place."""
+    """The node of the decoded instruction `f`; a channel's number is its index in `every`."""
     return Node(queue, *(tuple(map(every.index, named(every, queue, f))) for named in (popped, pushed)))
 
 
@@ -36,8 +36,8 @@ def schedule(
 ) -> list[int]:
     """The order in which `nodes` execute, the last of which is FINISH.
 
-    The first in the program goes first among those that may; with `rng` any of them, so that every legal
-    interleaving can come about. `at(k)` names instruction k. Raises `DeadlockError`, `TokenError` for more tokens in a
+    Of the instructions that may execute, the first in the program does; with `rng` any of them, so that every legal
+    interleaving can occur. `at(k)` names instruction k. Raises `DeadlockError`, `TokenError` for more tokens in a
     channel than it holds or for tokens left over, `ExecutionError` where something executes after FINISH.
     """
     every, named = channels(cfg), queues(cfg)

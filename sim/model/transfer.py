@@ -21,7 +21,7 @@ assert sys.byteorder == "little"  # accumulators are copied as bytes
 
 
 def load_action(state: State, f: dict[str, int]) -> Action:
-    """What executes the decoded LOAD or LOADP `f`. Raises `AccessError` where it leaves a memory."""
+    """The action of the decoded LOAD or LOADP `f`. Raises `AccessError` where it leaves a memory."""
     mem, cfg = Mem(f["mem"]), state.cfg
     if not f["x_size"]:
         return nothing
@@ -54,7 +54,7 @@ def load_action(state: State, f: dict[str, int]) -> Action:
 
 
 def store_action(state: State, f: dict[str, int]) -> Action:
-    """What executes the decoded STORE `f`. Raises `AccessError` where it leaves a memory."""
+    """The action of the decoded STORE `f`. Raises `AccessError` where it leaves a memory."""
     rows, columns, mem = f["y_size"], f["x_size"], Mem(f["mem"])
     if not rows or not columns:
         return nothing
@@ -63,7 +63,7 @@ def store_action(state: State, f: dict[str, int]) -> Action:
     source = state.acc[first : first + rows * columns].reshape(rows, -1)
     target = _dram(state, f, mem, rows, np.uint8)
     convert = _requantiser(state, f) if mem == Mem.OUTQ else _truncate(state.cfg.out_bits)
-    overlap = f["x_stride"] < columns  # of rows: the later one is seen
+    overlap = f["x_stride"] < columns  # of rows: the later one stays
 
     def execute() -> None:
         values = convert(source)
@@ -74,14 +74,14 @@ def store_action(state: State, f: dict[str, int]) -> Action:
 
 
 def _truncate(bits: int) -> Callable[[np.ndarray], np.ndarray]:
-    """What turns accumulators (rows, elements) into the bytes of their low `bits`."""
+    """A function from accumulators (rows, elements) to the bytes of their low `bits`."""
     if bits == 8:
         return lambda values: values
     return lambda values: pack_bits(values, bits).reshape(len(values), -1)
 
 
 def _requantiser(state: State, f: dict[str, int]) -> Callable[[np.ndarray], np.ndarray]:
-    """What turns accumulators (rows, elements) into int8 with the parameters of each row."""
+    """A function from accumulators (rows, elements) to int8 with the parameters of each row."""
     rows, first, step, block = f["y_size"], f["par_base"], f["par_step"], state.cfg.block_out
     state.check(Mem.PAR, first, first + (rows - 1) * step)
     entries = first + step * np.arange(rows if step else 1)

@@ -1,7 +1,7 @@
-"""The circuit itself as a device: the core, translated by Verilator, with clock, memory and bus in C++ (harness.cpp).
+"""The circuit as a device: the core, translated by Verilator, with clock, memory and bus in C++ (harness.cpp).
 
-Built once per configuration into a cache (sim/rtl/verilator.py). Python hands over memory and waits for the end of a
-program; nothing of it runs per cycle.
+It is built once per configuration into a cache (sim/rtl/verilator.py). Python passes memory to it and waits for the end
+of a program; no Python code runs per cycle.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .verilator import WAVES, build_library, cached, describe, identity
 from .watch import EVENT, Trace, decode, most_events
 
 HARNESS = Path(__file__).with_name("harness.cpp")
-_SLICE = 1 << 22  # cycles between two looks at the keyboard
-_PROGRAM_INSNS = 1 << 18  # instructions whose counts are remembered
+_SLICE = 1 << 22  # cycles between two checks for Ctrl-C
+_PROGRAM_INSNS = 1 << 18  # instructions whose counts are kept
 
 
 class ProtocolError(ExecutionError):
-    """The circuit broke a rule of its bus, or hangs: a defect of the circuit, whatever the program."""
+    """The circuit broke a rule of its bus, or hangs: a defect of the circuit, not of the program."""
 
 
 _FROM_DRAM = ("latency", "response", "port_bytes", "total_bytes", "outstanding", "outstanding_writes")
@@ -48,7 +48,7 @@ class _Parameters(ctypes.Structure):
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is known of a program without executing it: counts, and cycles that it cannot need more of."""
+    """Facts about a program from its text: counts, and an upper bound of its cycles."""
 
     stats: Stats
     most_cycles: int
@@ -68,24 +68,24 @@ def build_core(cfg: Config, waves: str = "") -> Path:
         if _sources.__wrapped__() != _sources():
             raise UnsupportedError("the sources of the circuit changed while it was built; start again")
         build_harness(folder, source, top, cfg, waves)
-        source.unlink()  # megabytes, and soon made again
+        source.unlink()  # megabytes, and quick to make again
 
     return cached("rtl", key, make) / "core.so"
 
 
 def describe_build(cfg: Config) -> str:
-    """With which flags the core of `cfg` was built, and how long that took; one line. Builds it where it is not."""
+    """One line: the flags with which the core of `cfg` was built, and how long that took. Builds it if needed."""
     return describe(build_core(cfg).parent)
 
 
 @functools.cache
 def _sources() -> str:
-    """A digest of all that makes the library: those that this process has loaded."""
+    """A digest of the sources of the library, taken once per process."""
     return sources_digest("hw", "sim/rtl")
 
 
 def build_harness(folder: Path, verilog: Path, top: str, cfg: Config, waves: str = "") -> None:
-    """Make core.so, in `folder`, of the module `top` of the file `verilog`, which has the ports of a core of `cfg`."""
+    """Build core.so in `folder` from module `top` of the file `verilog`, which has the ports of a core of `cfg`."""
     from ...hw.rtl.layouts import watch_layout
 
     ports = {"AXI_BITS": cfg.axi_bits, "LOAD_PORTS": cfg.load_ports, "STORE_PORTS": cfg.store_ports}
@@ -163,16 +163,16 @@ class Simulation:
         self._library.sim_memory(self._sim, image.ctypes.data, len(image))
 
     def watch(self, events: np.ndarray) -> None:
-        """From now on write what happens to instructions to `events`, of `rtl_trace.EVENT`, which must live as long."""
+        """From now on record the events of instructions in `events`, of `watch.EVENT`, which must live as long."""
         self._library.sim_watch(self._sim, events.ctypes.data, len(events))
 
     @property
     def watched(self) -> int:
-        """Events that were written."""
+        """Events recorded so far."""
         return self._library.sim_watched(self._sim)
 
     def reset(self) -> None:
-        """A few cycles of reset."""
+        """Reset the core for a few cycles."""
         self._library.sim_reset(self._sim)
         self._check()
 
@@ -189,7 +189,7 @@ class Simulation:
         return value.value
 
     def run(self, most: int) -> bool:
-        """Up to `most` cycles; whether the core is done."""
+        """Run up to `most` cycles; True once the core is done."""
         while most > 0:
             state = self._library.sim_run(self._sim, min(most, _SLICE))
             if state:
@@ -205,10 +205,10 @@ class Simulation:
 
 
 class RtlDevice(DeviceMemory):
-    """Memory of up to `capacity` bytes, and the circuit of `cfg` on it.
+    """Memory of up to `capacity` bytes, and the circuit of `cfg` connected to it.
 
     `dram` are the timing and stalls of the memory, `faults` the first and last address of a range that answers with bus
-    errors. `waves` is a file for the waveforms, .fst or .vcd by its name. `watchdog` is the number of cycles without
+    errors. `waves` is a file for the waveforms, .fst or .vcd by its suffix. `watchdog` is the number of cycles without
     progress after which a program counts as hung.
     """
 
@@ -235,10 +235,10 @@ class RtlDevice(DeviceMemory):
         return self.run_image(self.bytes, insn_address, insn_count)
 
     def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
-        """Execute in `image`, uint8 (n,), in place of the device's memory; its index is the address.
+        """Execute in `image`, uint8 (n,), instead of the device's memory; its index is the address.
 
         Raises what the error register says (`runtime.diagnosis`), and `ProtocolError` where the circuit breaks a bus
-        rule or is not done in any time that the program can need: then the next run powers it on again.
+        rule or is not done within the program's upper bound of cycles: then the simulation restarts.
         """
         words = program_bytes(image, insn_address, insn_count)
         insn = np.frombuffer(words, np.uint64).reshape(-1, 2)
@@ -257,7 +257,7 @@ class RtlDevice(DeviceMemory):
 
     @property
     def trace(self) -> Trace:
-        """When each instruction of the latest run that succeeded was executed; of none before the first."""
+        """The cycles of each instruction of the latest successful run; empty before the first."""
         words, events = self._traced
         return decode(self._isa, np.frombuffer(words, np.uint64).reshape(-1, 2), events)
 
@@ -304,6 +304,6 @@ def _kind_of_waves(path: str | Path | None) -> str:
         return ""
     kind = Path(path).suffix.removeprefix(".")
     if kind not in WAVES[1:]:
-        raise UnsupportedError(f"{path}: waveforms are written as {' or '.join(f'.{w}' for w in WAVES[1:])}")
+        raise UnsupportedError(f"{path}: a file for waveforms must end in {' or '.join(f'.{w}' for w in WAVES[1:])}")
     check_writable(path)
     return kind

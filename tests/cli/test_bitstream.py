@@ -81,7 +81,7 @@ def test_write_only(tilewright, tmp_path, path, asked):
         (["--base", "there"], 3, "--base there: must be a number"),
         (["--memory", "GP"], 3, "Board.memory = 'GP': must be HP or ACP"),
         (["--clock", "1000"], 3, "Board.clock_mhz = 1000.0"),
-        (["--memory", "ACP", "--config", "tiny"], 5, "partial strobes, which the ACP does not bear"),
+        (["--memory", "ACP", "--config", "tiny"], 5, "partial strobes, which the ACP does not support"),
     ],
 )
 def test_mistakes(tilewright, tmp_path, arguments, status, text):

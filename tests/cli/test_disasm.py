@@ -35,4 +35,4 @@ def test_an_npz_file_that_is_no_case(tilewright, tmp_path):
     np.savez(path, inputs=np.zeros(3))
     done = tilewright("disasm", path)
     assert done.status == 6
-    assert f"{path}: no case, it lacks dram_in, dram_out, meta" in done.err
+    assert f"{path}: not a case: it lacks dram_in, dram_out, meta" in done.err

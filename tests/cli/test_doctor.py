@@ -61,4 +61,4 @@ def test_options_of_a_board_need_board(tilewright):
 
 def test_a_server_that_does_not_answer(tilewright):
     done = tilewright("doctor", "--board", "--host", "localhost:1")
-    assert done.status == 11 and "FAILED  server: localhost:1: no answer; is `tilewright serve`" in done.out
+    assert done.status == 11 and "FAILED  server: localhost:1: no answer; check that `tilewright serve`" in done.out

@@ -49,10 +49,10 @@ def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, device, en
 @pytest.mark.parametrize(
     "arguments, status, text",
     [
-        (["--listen", "0.0.0.0"], 3, "0.0.0.0 can be reached from other machines: that needs --token-file"),
-        (["--tls-cert", "c"], 3, "--tls-cert and --tls-key: give both or neither"),
+        (["--listen", "0.0.0.0"], 3, "other machines can reach 0.0.0.0: add --token-file"),
+        (["--tls-cert", "c"], 3, "--tls-cert and --tls-key belong together"),
         (["--tls-cert", "c", "--tls-key", "k"], 6, "c: No such file"),
-        (["--token-file", "none"], 6, "none: no readable token"),
+        (["--token-file", "none"], 6, "none: the token cannot be read"),
         (["--on", "fpga"], 5, "unknown device 'fpga'"),
         (["--config", "moon"], 3, "unknown preset 'moon'"),
         (["--on", "model", "--bitstream", "x.bit"], 5, "device 'model' is not a board"),

@@ -19,7 +19,7 @@ CELLS = {
 
 
 def test_json(tilewright, monkeypatch):
-    monkeypatch.setattr(synthesis, "synthesise", lambda cfg, tell: count(cfg.name, "t", CELLS))
+    monkeypatch.setattr(synthesis, "synthesise", lambda cfg, report: count(cfg.name, "t", CELLS))
     done = tilewright("synth", "--config", "tiny", "--json")
     assert done.status == 0, done.err
     found = json.loads(done.out)
@@ -30,15 +30,15 @@ def test_json(tilewright, monkeypatch):
 
 
 def test_the_table_ends_with_the_share_of_the_part(tilewright, monkeypatch):
-    monkeypatch.setattr(synthesis, "synthesise", lambda cfg, tell: count(cfg.name, "t", CELLS))
+    monkeypatch.setattr(synthesis, "synthesise", lambda cfg, report: count(cfg.name, "t", CELLS))
     lines = tilewright("synth", "--config", "tiny").out.splitlines()
     assert [line.split() for line in lines if line.split()[0] == "total"] == [["total", "34", "10", "2.5", "2"]]
     assert "xc7z020" in lines[-1]
 
 
 def test_the_clock_of_another_family_is_called_a_stand_in(tilewright, monkeypatch):
-    monkeypatch.setattr(synthesis, "place_and_route", lambda cfg, tell: Clock(cfg.name, 61.25, {"TRELLIS_FF": 9}))
-    assert "does not predict" in tilewright("synth", "--config", "tiny", "--ecp5").out
+    monkeypatch.setattr(synthesis, "place_and_route", lambda cfg, report: Clock(cfg.name, 61.25, {"TRELLIS_FF": 9}))
+    assert "stand-in" in tilewright("synth", "--config", "tiny", "--ecp5").out
     assert json.loads(tilewright("synth", "--config", "tiny", "--ecp5", "--json").out)["clock_mhz"] == 61.25
 
 

@@ -34,6 +34,7 @@ def test_derived_sizes_of_the_presets(name):
     assert (cfg.uop_depth, cfg.inp_depth, cfg.wgt_depth, cfg.acc_depth) == depths
     got = (cfg.inp_entry_bytes, cfg.wgt_entry_bytes, cfg.acc_entry_bytes, cfg.out_entry_bytes, cfg.par_entry_bytes)
     assert got == entries
+    assert cfg.uop_entry_bytes == 4
     assert (cfg.macs_per_cycle, cfg.lanes, cfg.bank_depth) == (macs, lanes, bank)
 
 

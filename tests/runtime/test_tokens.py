@@ -121,7 +121,7 @@ def test_dram_that_does_not_overlap_needs_no_order():
 
 
 def precedes(rows):
-    """before[i, j]: row i is over when row j begins, from queue order and from the n-th pop after the n-th push."""
+    """before[i, j]: row i is done when row j begins, from queue order and from the n-th pop after the n-th push."""
     n = len(rows)
     before = np.zeros((n, n), bool)
     for queue in queues(TINY):

@@ -124,7 +124,7 @@ def test_in_flight_is_the_most_that_any_execution_can_hold():
 @pytest.mark.parametrize(
     "rows, error, text",
     [
-        ([FINISH, ("LOAD", dict(NOP[Queue.COMPUTE]))], ExecutionError, "has FINISH at [0]: must have exactly one"),
+        ([FINISH, ("LOAD", dict(NOP[Queue.COMPUTE]))], ExecutionError, "program has FINISH at [0]: must have"),
         ([("LOAD", dict(NOP[Queue.COMPUTE]))], ExecutionError, "program has no FINISH: must have exactly one"),
         ([("LOAD", {"op": 7}), FINISH], ExecutionError, "0 (undecodable opcode 7): opcode 7 is not declared"),
         ([("STORE", {"op": 1, "mem": 2}), FINISH], ExecutionError, "memory id 2 cannot be stored"),

@@ -18,7 +18,7 @@ from tilewright.sim.spec import SpecDevice
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 SIZE = 1 << 16  # of memory; STORE writes to its second half
 UOPS, UOPS_AT = 32, SIZE // 2 - 1024
-VISITS = 3000  # of one instruction, at most
+ISSUES = 3000  # of one instruction, at most
 CHANCES = (0, 0, 0.002, 0.02, 0.1)  # that a field has any value, in all instructions of one program
 KINDS = [Op.LOAD] * 4 + [Op.LOADP] * 2 + [Op.STORE] * 3 + [Op.GEMM] * 3 + [Op.ALU] * 3 + [Op.DWGEMM] * 2
 MEMS = [Mem.ACC, Mem.ACC, Mem.UOP, Mem.UOP, Mem.ACC8, Mem.INP, Mem.WGT, Mem.PAR]
@@ -90,7 +90,7 @@ class Writer:
         if "dst_out" in fields and not self.below(4):
             f["dst_out"] = self.below(self.cfg.acc_depth // 4)
         for name in ("iter_out", "iter_in"):
-            if max(0, f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"] > VISITS:
+            if max(0, f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"] > ISSUES:
                 f[name] = 1
         if "alu_op" in fields:
             f |= {"alu_op": AluOp(self.below(len(AluOp))), "imm": self.below(1 << 16) - (1 << 15)}

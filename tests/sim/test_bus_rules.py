@@ -18,7 +18,7 @@ BROKEN = [
     (1, "load0: arvalid fell before arready"),
     (2, "load0: the ar payload changed while it waited"),
     (3, "load0: a burst is longer than 16 beats"),
-    (4, "load0: a burst has not the bus's size"),
+    (4, "load0: a burst has another size than the bus"),
     (5, "load0: a burst is not incrementing"),
     (6, "load0: a burst starts inside a beat"),
     (7, "load0: a burst crosses 4 kB"),

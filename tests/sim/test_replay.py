@@ -90,7 +90,7 @@ def test_a_program_that_cannot_run_fails_its_case(case):
 
     result = replay_case(case(change=cut))
     assert not result.passed
-    assert result.detail.startswith("none of 1 instructions is FINISH")
+    assert result.detail.startswith("the program has no FINISH")
 
 
 def setter(key, value):
@@ -119,8 +119,8 @@ def empty(arrays, meta):
 ARRAYS = ("dram_in", "dram_out", "meta", "insn", "uop")
 COUNT = "must be an integer from 0 to 2**63 - 1"
 MALFORMED = [
-    (setter("dram_in", None), "no case, it lacks dram_in"),
-    (empty, "its memory is empty: dram_in has no bytes"),
+    (setter("dram_in", None), "not a case: it lacks dram_in"),
+    (empty, "dram_in has no bytes; it must hold the whole memory"),
     (setter("meta", np.array("{")), "meta is not JSON (Expecting property name"),
     (setter("meta", np.array("[" * 100_000)), "meta is not JSON (maximum recursion depth exceeded"),
     (setter("meta", np.array(json.dumps([1]))), "meta is [1], must be an object"),

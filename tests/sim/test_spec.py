@@ -270,8 +270,8 @@ NOP = {"op": Op.LOAD, "mem": Mem.UOP}
 PUSH = {"op": Op.LOAD, "mem": Mem.INP, "push_next": 1}
 # configuration, instructions, error, its instruction, its text
 WRONG = {
-    "nothing": (TINY, [], ExecutionError, None, "none of 0 instructions is FINISH"),
-    "no FINISH": (TINY, [NOP, NOP], ExecutionError, 1, "none of 2 instructions is FINISH"),
+    "nothing": (TINY, [], ExecutionError, None, "the program has no FINISH"),
+    "no FINISH": (TINY, [NOP, NOP], ExecutionError, 1, "the program has no FINISH"),
     "FINISH is not the last": (TINY, [NOP, FINISH, NOP, FINISH], ExecutionError, 1,
                                "instruction 1 (FINISH): more instructions follow FINISH"),
     "undecodable": (TINY, [NOP, {"op": Op.LOAD, "mem": Mem.OUT}, FINISH], ExecutionError, 1,

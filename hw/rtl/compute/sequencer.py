@@ -92,8 +92,8 @@ class Sequencer(wiring.Component):
         may_issue: in, the issue at the output may go on
 
     Latency `SEQUENCER_LATENCY`, interval 1, for jobs `JOB_INTERVAL`; a job without issues counts as one of a single
-    issue. Back-pressure: everything waits while `o` does; one job waits inside while another executes. Whether there is room
-    for a job does not depend on `o` in the same cycle, which keeps the way from the pipeline to the queue short.
+    issue. Back-pressure: everything waits while `o` does; one job waits inside while another executes. Whether there
+    is room for a job does not depend on `o` in the same cycle, which keeps the path from pipeline to queue short.
     """
 
     def __init__(self, cfg: Config):

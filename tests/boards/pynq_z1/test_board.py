@@ -23,7 +23,7 @@ def test_impossible_values(fields, text):
     assert str(caught.value).startswith(text)
 
 
-def test_names_tell_configurations_and_ports_apart():
+def test_names_differ_by_configuration_and_ports():
     names = {Board(memory=m).design_name(cfg) for m in ("HP", "ACP") for cfg in PRESETS.values()}
     assert len(names) == 2 * len(PRESETS)
     assert Board().design_name(PRESETS["tiny"].replace(name="a b/c")).startswith("tilewright_a_b_c_")

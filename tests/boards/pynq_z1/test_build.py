@@ -1,4 +1,4 @@
-"""boards/pynq_z1/build.py: the build directory is whole; tools are found, run, and their failures told."""
+"""boards/pynq_z1/build.py: the build directory is whole; tools are found and run, and their failures reported."""
 
 import os
 
@@ -61,7 +61,7 @@ def test_parameters_reach_the_files(written):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(FileError, match="cannot be made"):
+    with pytest.raises(FileError, match="cannot be created"):
         write_build(TINY, Board(), tmp_path / "file" / "x")
 
 

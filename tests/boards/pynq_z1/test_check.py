@@ -36,7 +36,7 @@ def checked(fake_pynq, tmp_path, monkeypatch):
 def test_a_board_that_is_ready(checked):
     found = checked()
     assert [check.name for check in found] == STEPS and all(check.fine for check in found)
-    assert "numpy" in found[0].found and found[3].found == "65,536 kB contiguous memory are free"
+    assert "numpy" in found[0].found and found[3].found == "65,536 kB of contiguous memory are free"
     assert found[5].found == f"tiny ({TINY.fingerprint:016x}) answers at 0x43c00000"
     assert found[6].found.startswith("4 values are right, ") and found[6].found.endswith(" cycles")
 
@@ -61,9 +61,9 @@ def stale_caches(board, options):
     "change, step, text",
     [
         (no_bitstream, "bitstream", "none.bit: no such bitstream"),
-        (little_memory, "self-test", "of contiguous memory (CmaFree), 4,096 are free"),
+        (little_memory, "self-test", "of contiguous memory (CmaFree), but only 4,096 are free"),
         (other_registers, "registers", "VERSION at 0x43c00000 reads 0xffffffff"),
-        (stale_caches, "self-test", "4 of 4 values are wrong: the memory ports or the clock"),
+        (stale_caches, "self-test", "4 of 4 values are wrong: the bitstream needs other memory ports or another clock"),
     ],
 )
 def test_the_first_failure_ends_the_list(checked, change, step, text):
@@ -75,7 +75,7 @@ def test_the_first_failure_ends_the_list(checked, change, step, text):
 def test_only_root_may(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     *_, last = check_board(TINY)
-    assert (last.name, last.fine) == ("user", False) and "start it with sudo" in last.found
+    assert (last.name, last.fine) == ("user", False) and "run with sudo" in last.found
 
 
 def test_a_machine_that_is_no_board(monkeypatch, no_pynq):

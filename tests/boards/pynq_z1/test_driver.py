@@ -120,7 +120,7 @@ def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
 
 
 def test_what_is_overwritten_whole_is_not_read_before(powered, double):
-    """Cache maintenance costs time: an input written anew needs a flush alone."""
+    """Cache maintenance costs time: an input that is written again needs a flush only."""
     device, board = powered()
     with Loaded(double(), device) as loaded:
         loaded.run({"x": values()})
@@ -219,17 +219,19 @@ def test_a_dead_device_is_reported_and_reset(powered, double):
     with pytest.raises(HangError) as caught:
         loaded.run({"x": values()})
     text = str(caught.value)
-    assert text.startswith("not done after 0.2 s (CONTROL = 0x1); LOAD is empty; COMPUTE waits for what came before it")
+    assert text.startswith(
+        "not done after 0.2 s (CONTROL = 0x1); LOAD is empty; COMPUTE waits for the instructions before it"
+    )
     assert text.endswith("; it was reset") and caught.value.index == 0
     board.dead = False
     np.testing.assert_array_equal(loaded.run({"x": values()})["y"], 2 * values())
 
 
-def test_a_device_that_ignores_the_reset_is_loaded_anew(powered, double):
+def test_a_device_that_ignores_the_reset_is_loaded_again(powered, double):
     device, board = powered(timeout=0.2)
     loaded = Loaded(double(), device)
     board.dead = board.deaf = True
-    with pytest.raises(HangError, match="it did not react to a reset, so the bitstream was loaded anew"):
+    with pytest.raises(HangError, match="it did not react to a reset, so the bitstream was loaded again"):
         loaded.run({"x": values()})
     assert board.calls.count("download") == 2
     np.testing.assert_array_equal(loaded.run({"x": values()})["y"], 2 * values())
@@ -298,13 +300,15 @@ def test_a_program_too_large_is_refused_before_the_board_is_touched(powered, dou
     device, board = powered(meminfo="CmaFree: 12 kB\n")
     with pytest.raises(CapacityError) as caught:
         Loaded(double(), device)
-    assert "the program needs 32,768 bytes of contiguous memory (CmaFree), 12,288 are free" in str(caught.value)
+    assert "the program needs 32,768 bytes of contiguous memory (CmaFree), but only 12,288 are free" in str(
+        caught.value
+    )
     assert not board.calls
 
 
 def test_memory_that_runs_out_all_the_same_is_given_back(powered, double):
     device, board = powered(fake={"contiguous": 20_000})
-    with pytest.raises(CapacityError, match=r"bytes of contiguous memory are not to be had \(BO allocation failed\)"):
+    with pytest.raises(CapacityError, match=r"bytes of contiguous memory are not available \(BO allocation failed\)"):
         Loaded(double(), device)
     assert not board.buffers
 
@@ -312,8 +316,8 @@ def test_memory_that_runs_out_all_the_same_is_given_back(powered, double):
 @pytest.mark.parametrize(
     "wrong, error, text",
     [
-        ({"VERSION": 0}, BoardError, "VERSION at 0x43c00000 reads 0x00000000, 0x7e11 in its upper half expected"),
-        ({"VERSION": 0x7E110063}, BoardError, "executes version 99 of the instruction set, this is version 1"),
+        ({"VERSION": 0}, BoardError, "VERSION at 0x43c00000 reads 0x00000000, its upper half must be 0x7e11"),
+        ({"VERSION": 0x7E110063}, BoardError, "executes version 99 of the instruction set, must be version 1"),
         ({"FINGERPRINT_LO": 7}, FingerprintError, "the bitstream is for fingerprint "),
     ],
 )
@@ -328,7 +332,7 @@ def test_registers_that_are_not_ours(powered, wrong, error, text):
 def test_a_clock_that_cannot_be_had(powered):
     device, board = powered()
     board.Clocks.divides_to = lambda mhz: 83.3
-    with pytest.raises(BoardError, match="FCLK0 runs at 83.3 MHz, 100 were asked for"):
+    with pytest.raises(BoardError, match="FCLK0 runs at 83.3 MHz instead of 100"):
         device.open()
 
 
@@ -339,7 +343,9 @@ def test_a_bitstream_that_the_board_does_not_take(powered):
         raise PermissionError("only root may")
 
     board.Bitstream = refuse
-    with pytest.raises(BoardError, match="x.bit: the board does not take it .only root may.; is this run as root"):
+    with pytest.raises(
+        BoardError, match="x.bit: loading the bitstream failed .only root may.; check that this runs as root"
+    ):
         device.open()
 
 
@@ -355,7 +361,7 @@ def test_addresses_beyond_the_ports_are_refused(powered):
         return buffer
 
     board.allocate = far
-    with pytest.raises(BoardError, match="a buffer at 0x1000000000, beyond the 32 address bits"):
+    with pytest.raises(BoardError, match="a buffer at 0x1000000000, but the board's ports have 32 address bits"):
         device.allocate(8, 8)
     assert not board.buffers
 
@@ -389,7 +395,7 @@ def test_the_bitstream_is_found_by_its_name(tmp_path, monkeypatch):
     board = Board()
     monkeypatch.setattr(driver, "FOLDERS", (tmp_path / "a", tmp_path))
     name = f"tilewright_tiny_{TINY.fingerprint:016x}_hp.bit"
-    with pytest.raises(FileError, match=f"{name} is in none of .*; build it with `make bitstream`"):
+    with pytest.raises(FileError, match=f"{name}: not found in .*; build it with `make bitstream`"):
         driver.find_bitstream(TINY, board)
     (tmp_path / name).write_bytes(b"")
     assert driver.find_bitstream(TINY, board) == tmp_path / name

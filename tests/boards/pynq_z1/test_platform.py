@@ -20,10 +20,10 @@ TINY = PRESETS["tiny"]
 @pytest.mark.parametrize(
     "changes, memory, text",
     [
-        ({"axi_bits": 32}, "HP", "Config.axi_bits = 32: the board's memory ports have 64 bits"),
+        ({"axi_bits": 32}, "HP", "Config.axi_bits = 32: must be 64, as the board's memory ports"),
         ({"load_ports": 4}, "HP", "Config.load_ports = 4: the core has 1 or 2"),
-        ({"load_ports": 2}, "ACP", "Config.load_ports = 2: ACP has 1 here; use that or memory HP"),
-        ({}, "ACP", "an output entry of 32 bits is stored with partial strobes, which the ACP does not bear"),
+        ({"load_ports": 2}, "ACP", "Config.load_ports = 2: ACP has 1; use that number or memory HP"),
+        ({}, "ACP", "an output entry of 32 bits is stored with partial strobes, which the ACP does not support"),
     ],
 )
 def test_configurations_that_cannot_sit_on_the_board(changes, memory, text):

@@ -98,7 +98,7 @@ def test_rescaling_wraps_at_32_bits(kit, machine, start, multiplier, exponent, m
 
 
 def test_an_accumulator_visited_often_is_rescaled_as_often(kit, agree):
-    """dst = y + k: 1 to 4 visits each, and trips that move nothing."""
+    """dst = y + k: 1 to 4 uses each, and trips that move nothing."""
     m, insns = kit.filled(kit.CONFIGS["batch2"], 3)
     m.put_uops([(0, 0, 0), (3, 0, 0)], UOPS)
     loop = {"uop_end": 2, "iter_out": 5, "iter_in": 2, "dst_out": 1}

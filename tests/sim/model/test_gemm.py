@@ -110,7 +110,7 @@ def test_overwriting_keeps_the_last_product_of_an_accumulator(machine):
 
 @pytest.mark.parametrize("limit", [1, 32, 64, 1 << 20])
 def test_overwriting_irregular_micro_ops_cut_anywhere_keeps_the_last(kit, agree, monkeypatch, limit):
-    """A part of the list may visit one accumulator only, which the whole list does not."""
+    """A part of the list may use one accumulator only, which the whole list does not."""
     monkeypatch.setattr(gemm, "_ELEMENTS", limit)
     m, insns = kit.filled(kit.CONFIGS["tiny"], 2)
     m.put_uops([(0, 3, 1), (0, 1, 2), (0, 4, 0), (0, 2, 2), (5, 0, 1), (5, 0, 1), (2, 2, 2), (5, 1, 0)], UOPS)

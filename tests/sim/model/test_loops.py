@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.sim.model.loops import DST, SRC, WGT, Axis, Nest, distinct, factor, grid, trips, visits
+from tilewright.sim.model.loops import DST, SRC, WGT, Axis, Nest, distinct, factor, grid, trips, uses
 
 steps = st.tuples(*[st.integers(-3, 4)] * 3)
 loops = st.lists(st.tuples(st.integers(1, 5), steps), max_size=4)
@@ -78,7 +78,7 @@ def test_limits_are_the_smallest_and_largest_index(rows, outer):
     for column in (DST, SRC, WGT):
         assert nest.limits(column) == (all_of_it[:, column].min(), all_of_it[:, column].max())
         found = all_of_it[:, column] - all_of_it[:, column].min()
-        np.testing.assert_array_equal(visits(nest.axes, column), np.bincount(found.astype(np.intp)))
+        np.testing.assert_array_equal(uses(nest.axes, column), np.bincount(found.astype(np.intp)))
         if distinct(nest.axes, column):
             assert len(np.unique(all_of_it[:, column])) == len(all_of_it)
 
@@ -103,5 +103,5 @@ def test_pieces_fit_and_visit_the_same(rows, outer, most, ordered):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 64, 16383])
-def test_visits_of_long_loops_are_counted_in_few_steps(n):
-    np.testing.assert_array_equal(visits([Axis(n, (0, 0, 0)), Axis(n, (1, 0, 0))], DST), np.full(n, n))
+def test_uses_in_long_loops_are_counted_in_few_steps(n):
+    np.testing.assert_array_equal(uses([Axis(n, (0, 0, 0)), Axis(n, (1, 0, 0))], DST), np.full(n, n))

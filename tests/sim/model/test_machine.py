@@ -77,10 +77,10 @@ def test_each_instruction_is_checked_not_only_the_first_of_its_kind(machine):
 def test_finish_ends_a_program_once(machine):
     nop = "LOAD.UOP y_size=0 x_size=0"
     assert failure(machine, [NOP, NOP], ExecutionError) == (
-        f"none of 2 instructions is FINISH; the last is instruction 1 ({nop})",
+        f"the program has no FINISH; its last instruction is instruction 1 ({nop})",
         1,
     )
-    assert failure(machine, [], ExecutionError)[0] == "none of 0 instructions is FINISH"
+    assert failure(machine, [], ExecutionError)[0] == "the program has no FINISH: it has no instructions"
     assert failure(machine, [FINISH, NOP, FINISH], ExecutionError) == (
         "instruction 0 (FINISH): 2 instructions follow FINISH",
         0,

@@ -105,7 +105,7 @@ def test_other_micro_ops_elsewhere_change_nothing(state):
     assert log == [("PREPARE", (1, 2, 3), []), *["first", "second"] * 2]
 
 
-def test_instructions_of_many_pieces_are_cut_anew_and_lose_none(state):
+def test_instructions_of_many_pieces_are_cut_again_and_lose_none(state):
     done, cuts = [], []
 
     def prepare(nest):

@@ -1,4 +1,4 @@
-"""sim/rtl/watch.py: what the circuit tells of each instruction, from events made by hand and from the circuit."""
+"""sim/rtl/watch.py: the cycles of each instruction, from events made by hand and from the circuit."""
 
 import shutil
 
