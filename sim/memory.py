@@ -27,7 +27,7 @@ def program_bytes(image: np.ndarray, insn_address: int, insn_count: int) -> byte
     return image[insn_address:end].tobytes()
 
 
-class Memory:
+class DeviceMemory:
     """`bytes`, uint8 (n,), whose index is the address. Taken first fit; it grows up to `capacity` bytes."""
 
     def __init__(self, capacity: int):

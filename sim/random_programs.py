@@ -13,7 +13,7 @@ from ..runtime.device import Stats
 from ..runtime.launch import Launch
 from ..runtime.loader import run
 from ..runtime.program import Program
-from .memory import Memory
+from .memory import DeviceMemory
 
 ENTRIES = 64  # of every input buffer
 ODD = Config(
@@ -321,8 +321,8 @@ def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions
     return Launch(launch.cfg, launch.name, insn, reloc, launch.buffers)
 
 
-class _Placed(Memory):
-    """A device that keeps what it should have run."""
+class _Capture(DeviceMemory):
+    """A device that executes nothing: it keeps its memory and the address of the program."""
 
     def __init__(self, cfg: Config):
         super().__init__(1 << 31)
@@ -343,6 +343,6 @@ def random_case(cfg: Config, seed: int, *, without: frozenset[str] = frozenset()
     launch = recorder.program.finish()
     if seed % 3 == 0:
         launch = with_idlers(launch, recorder.rng, 10, recorder.extensions)
-    placed = _Placed(cfg)
-    run(launch, recorder.inputs, placed)
-    return placed.bytes, placed.start, placed.count
+    capture = _Capture(cfg)
+    run(launch, recorder.inputs, capture)
+    return capture.bytes, capture.start, capture.count

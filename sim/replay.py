@@ -10,7 +10,6 @@ import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -42,14 +41,6 @@ class ReplayResult:
     passed: bool
     detail: str
     stats: Stats
-
-
-class ImageDevice(Protocol):
-    """A device that can execute in a memory given to it whole."""
-
-    def run_image(self, image: np.ndarray, insn_address: int, insn_count: int) -> Stats:
-        """Execute the instructions at `insn_address` of `image` to FINISH, in place."""
-        ...
 
 
 def replay_case(path: str | Path, on: str = "model", **options: object) -> ReplayResult:

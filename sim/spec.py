@@ -20,7 +20,7 @@ from ..hw.units import channels, queues
 from ..runtime.device import Stats
 from ..runtime.tokens import deadlock_text, left_over_text, popped, pushed
 from ..runtime.work import program_stats
-from .memory import Memory, program_bytes
+from .memory import DeviceMemory, program_bytes
 
 Fields = dict[str, int]  # of an instruction, a micro-op or the parameters of a channel, by name
 
@@ -47,7 +47,7 @@ class Scratchpad(dict[int, list]):
         raise AccessError(f"{self.name} entry {index} is outside 0..{len(self) - 1}")
 
 
-class SpecDevice(Memory):
+class SpecDevice(DeviceMemory):
     """An accelerator of configuration `cfg`: scratchpads, which start at zero and keep what they hold, and DRAM.
 
     `inp[entry][batch][input channel]`, `wgt[entry][output channel][input channel]`, `acc[entry][batch][output channel]`

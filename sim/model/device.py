@@ -6,11 +6,11 @@ import numpy as np
 
 from ...hw.config import Config
 from ...runtime.device import Stats
-from ..memory import Memory
+from ..memory import DeviceMemory
 from .machine import Model
 
 
-class ModelDevice(Memory):
+class ModelDevice(DeviceMemory):
     """Memory of up to `capacity` bytes and a behavioural model of configuration `cfg`.
 
     `rng` makes the model interleave its queues at random.

@@ -25,7 +25,7 @@ from ...runtime.session import Session
 from ...runtime.work import program_stats
 from ..dram import ZYNQ_HP, Dram
 from ..lru import Lru
-from ..memory import Memory, program_bytes
+from ..memory import DeviceMemory, program_bytes
 from .verilator import WAVES, build_library, cached, describe, identity
 from .watch import EVENT, Trace, decode, most_events
 
@@ -204,7 +204,7 @@ class Simulation:
             raise ProtocolError(f"the circuit broke a bus rule: {text.decode()}")
 
 
-class RtlDevice(Memory):
+class RtlDevice(DeviceMemory):
     """Memory of up to `capacity` bytes, and the circuit of `cfg` on it.
 
     `dram` are the timing and stalls of the memory, `faults` the first and last address of a range that answers with bus

@@ -31,8 +31,8 @@ class Trace:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """What the load unit hands to the compute unit with one token: `cycles` of its transfers, during which GEMM made
+class LoadedTile:
+    """The data of one token from the load unit to the compute unit: `cycles` of their transfers, during which GEMM made
     `products` issues, all of them of other tiles: its own wait for the token."""
 
     cycles: int
@@ -74,7 +74,7 @@ def decode(isa: Isa, insn: np.ndarray, events: np.ndarray) -> Trace:
     return Trace(queue, **found, products_start=products["start"], products_end=products["end"])
 
 
-def tiles(isa: Isa, insn: np.ndarray, trace: Trace) -> list[Tile]:
+def tiles(isa: Isa, insn: np.ndarray, trace: Trace) -> list[LoadedTile]:
     """The tiles of a program in their order."""
     found, cycles, products = [], 0, 0
     flags = isa.decode(insn)
@@ -82,6 +82,6 @@ def tiles(isa: Isa, insn: np.ndarray, trace: Trace) -> list[Tile]:
         cycles += int(trace.end[k] - trace.start[k])
         products += int(trace.products_end[k] - trace.products_start[k])
         if flags[k]["push_next"]:
-            found.append(Tile(cycles, products))
+            found.append(LoadedTile(cycles, products))
             cycles = products = 0
     return found

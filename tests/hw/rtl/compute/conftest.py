@@ -7,7 +7,7 @@ import pytest
 from amaranth.hdl import Module
 from amaranth.lib import wiring
 
-from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import PAR, AluOp, Isa, Mem, Op, depth
 from tilewright.hw.rtl.compute.unit import Compute
 from tilewright.hw.rtl.scratchpad import Scratchpad
@@ -15,27 +15,15 @@ from tilewright.sim.model.alu import alu_action
 from tilewright.sim.model.gemm import gemm_action
 from tilewright.sim.model.state import State
 from tilewright.sim.model.transfer import load_action
-from tilewright.sim.random_programs import random_parameters
+from tilewright.sim.random_programs import ODD, random_parameters
 
 TINY = PRESETS["tiny"]
 SMALL = {"uop_bytes": 256, "inp_bytes": 1 << 10, "acc_bytes": 1 << 11}
-ODD = Config(
-    name="odd",
-    batch=2,
-    block_in=8,
-    block_out=4,
-    wgt_bits=4,
-    uop_bytes=256,
-    inp_bytes=1 << 10,
-    wgt_bytes=1 << 10,
-    acc_bytes=1 << 11,
-    extensions=frozenset({"overwrite", "pad_value", "acc8"}),
-)
 CONFIGS = {
     "tiny": TINY,
     "one bank": TINY.replace(acc_banks=1),
     "slow multiplier": TINY.replace(ppu_lanes=1),
-    "odd": ODD,
+    "odd": ODD.replace(uop_bytes=256, extensions=ODD.extensions - {"requant", "rescale"}),
     "vta": PRESETS["vta"].replace(wgt_bytes=1 << 11, **SMALL),
     "pynq_z1": PRESETS["pynq_z1"].replace(wgt_bytes=1 << 11, **SMALL),
 }
