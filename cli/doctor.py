@@ -177,8 +177,10 @@ def command(board: bool, where: Where, config: str, as_json: bool) -> int | None
 
     if board:
         return _board(where, config, as_json)
-    if any((where.host, where.token_file, where.tls_ca, where.bitstream, where.clock)):
-        raise UnsupportedError("these options need --board: add it")
+    options = {"--host": where.host, "--token-file": where.token_file, "--tls-ca": where.tls_ca}
+    options |= {"--bitstream": where.bitstream, "--clock": where.clock}
+    if given := [name for name, value in options.items() if value]:
+        raise UnsupportedError(f"{', '.join(given)}: only for a board; add --board")
 
     python = {"python": platform.python_version(), "machine": platform.machine(), "system": platform.platform()}
     items = packages() + tools()
