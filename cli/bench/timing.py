@@ -208,7 +208,7 @@ def _small(cfg: Config) -> Iterator[tuple[str, Program]]:
 
         layers["depthwise 3x3, 64 channels, 25x5"] = lambda: depthwise(cfg, 1, 25, 5, 64, 3, 3, pad=one, epilogue=after)
         layers["depthwise 3x3, 16 channels, 48x48, stride 2"] = lambda: depthwise(
-            cfg, 1, 48, 48, 16, 3, 3, (2, 2), one, epilogue=after
+            cfg, 1, 48, 48, 16, 3, 3, stride=(2, 2), pad=one, epilogue=after
         )
     for name, schedule in layers.items():
         yield name, build(schedule(), cfg, name="layer")

@@ -29,8 +29,9 @@ def depthwise(
     c: int,
     kh: int,
     kw: int,
-    stride: Pair = (1, 1),
+    *,
     pad: Pads = (0, 0, 0, 0),
+    stride: Pair = (1, 1),
     dilation: Pair = (1, 1),
     **options: Unpack[PaddedOptions],
 ) -> Schedule:
