@@ -60,7 +60,7 @@ class Session:
         return counts + Stats(cycles=read("CYCLES"), counters=counted)
 
     def waiting(self, insn: np.ndarray) -> tuple[str, int | None]:
-        """What each queue waits for, and the first instruction that waits: for a run of `insn` that does not end."""
+        """(text of what each queue waits for, first instruction that waits) of a run of `insn` that does not end."""
         return waiting(self.cfg, insn, taken(self.cfg, self._counted()))
 
     def reset(self) -> bool:

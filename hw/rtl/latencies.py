@@ -49,11 +49,11 @@ TILE_LATENCY = 2  # from a command to its tile's description
 REQUEST_DEPTH = 1  # of the queue of requests between the planner and the read port
 PLAN_LATENCY = TILE_LATENCY + FIFO_LATENCY  # from a command to its first request
 TILE_DEPTH = 4  # of the queue of descriptions: commands whose requests run ahead of the data
-WALK_LATENCY = 1  # from a tile's description, out of that queue, to its first entry's place
-PLACE_LATENCY = FIFO_LATENCY + WALK_LATENCY  # from a tile's description to its first entry's place
+WALK_LATENCY = 1  # from a tile's description, out of that queue, to its first entry's address
+ENTRY_LATENCY = FIFO_LATENCY + WALK_LATENCY  # from a tile's description to its first entry's address
 ENTRY_INTERVAL = 1  # of entries without data
 WRITE_LATENCY = 1  # from a beat to the scratchpad's write port
-NOTHING_LATENCY = TILE_LATENCY + PLACE_LATENCY + WRITE_LATENCY  # from a command that moves nothing to its token
+NOTHING_LATENCY = TILE_LATENCY + ENTRY_LATENCY + WRITE_LATENCY  # from a command that moves nothing to its token
 
 # The sequencer of micro-ops.
 BEGIN_LATENCY = 1  # from an instruction to the first cycle in which it begins

@@ -51,7 +51,7 @@ class Mover(Client):
         self._splitter = -1  # first cycle in which the splitter is free
         self._popped: deque[int] = deque([-NEVER] * _DESCRIPTORS, _DESCRIPTORS)
         self._tiles: deque[_Tile] = deque()
-        self._place, self._first, self._waited = -1, -1, 0  # of the next entry, the tile's first one
+        self._entry_cycle, self._first, self._waited = -1, -1, 0  # of the next entry, the tile's first one
         self._left = 0  # units of the row that are not here
         self._open = False  # the first tile is being written
         self._backlog: deque[tuple[int, int, bool, int]] = deque()  # bursts of tiles whose `hold` is unknown
@@ -137,12 +137,12 @@ class Mover(Client):
         if hold == NEVER:
             return False
         self._open, self._waited = True, 0
-        place = tile.described + lat.PLACE_LATENCY
-        if place < self._place:
-            place = self._place
-        if place < hold:
-            place = hold
-        self._first, self._place = place, place + tile.move.lead
+        entry_cycle = tile.described + lat.ENTRY_LATENCY
+        if entry_cycle < self._entry_cycle:
+            entry_cycle = self._entry_cycle
+        if entry_cycle < hold:
+            entry_cycle = hold
+        self._first, self._entry_cycle = entry_cycle, entry_cycle + tile.move.lead
         self._left = tile.move.length
         return True
 
@@ -166,10 +166,10 @@ class Mover(Client):
     def _end(self, tail: int, final: int) -> None:
         tile = self._tiles.popleft()
         self._open = False
-        self._place += tail
-        place = self._place - 1
-        self._popped.append(place - final if place - final > tile.described else tile.described + 1)
-        self._done(tile.at, self._first, place + lat.WRITE_LATENCY, self._waited)
+        self._entry_cycle += tail
+        entry_cycle = self._entry_cycle - 1
+        self._popped.append(entry_cycle - final if entry_cycle - final > tile.described else tile.described + 1)
+        self._done(tile.at, self._first, entry_cycle + lat.WRITE_LATENCY, self._waited)
 
     def burst(self, beats: int, end: int, final: bool) -> None:
         """Write the entries of a burst, now or when it is known when that may be."""
@@ -181,7 +181,7 @@ class Mover(Client):
     def _write(self, beats: int, end: int, final: bool, asked: int) -> None:
         tile = self._tiles[0]
         move = tile.move
-        place, here = self._place, end + lat.BEAT_LATENCY
+        entry_cycle, here = self._entry_cycle, end + lat.BEAT_LATENCY
         per_beat = move.per_beat
         if per_beat == 1:
             work = units = beats
@@ -191,19 +191,19 @@ class Mover(Client):
             offset = self._unit_offset(move, tile) if self._left == move.length else 0
             work = units = min(self._left, beats * per_beat - offset)
         self._left -= units
-        wait = here - beats + 1 - place
+        wait = here - beats + 1 - entry_cycle
         if wait > 0:
             self._waited += wait
-            self.pauses.append((place, place + wait))
-            place += wait
+            self.pauses.append((entry_cycle, entry_cycle + wait))
+            entry_cycle += wait
         soonest = here + (work if work < per_beat else per_beat)
-        place = place + work if place + work > soonest else soonest
-        self.taken.append((asked, place - 1, per_beat))
-        self._place = place
+        entry_cycle = entry_cycle + work if entry_cycle + work > soonest else soonest
+        self.taken.append((asked, entry_cycle - 1, per_beat))
+        self._entry_cycle = entry_cycle
         if final:
             tile.rows -= 1
             if tile.rows:
-                self._place += move.between
+                self._entry_cycle += move.between
                 self._left = move.length
             else:
                 self._end(move.tail, move.final)
@@ -226,28 +226,28 @@ class Mover(Client):
         if move.per_beat > 1:
             return NEVER
         pads = self._between(move, self._left) if move.between and move.rows == 1 else 0
-        late = self._place - end - lat.BEAT_LATENCY - 1
+        late = self._entry_cycle - end - lat.BEAT_LATENCY - 1
         return late + pads if late > 0 else pads
 
     def skip(self, beats: int, end: int) -> None:
         """Write `beats` beats that follow the one in cycle `end` without a pause."""
         move = self._tiles[0].move
         here = end + lat.BEAT_LATENCY + 1  # cycle of the first of these beats
-        if here > self._place:
-            self._waited += here - self._place
-            self.pauses.append((self._place, here))
-            self._place = here
+        if here > self._entry_cycle:
+            self._waited += here - self._entry_cycle
+            self.pauses.append((self._entry_cycle, here))
+            self._entry_cycle = here
         asked, part = self.asked, beats
         padded = move.between and move.rows == 1
         while beats:
             if padded:  # entries are spread over the bursts; room depends on when the latest ones are taken
                 part = beats - self.allowed if beats > self.allowed else (beats - 1) % BURST_BEATS + 1
-                self._place += self._between(move, part)
-            self._place += part
+                self._entry_cycle += self._between(move, part)
+            self._entry_cycle += part
             self._left -= part
             beats -= part
             asked += part
-            self.taken.append((asked, self._place - 1, 1))
+            self.taken.append((asked, self._entry_cycle - 1, 1))
 
     def rows(self, now: int, until: int, limit: Callable[[int], int]) -> tuple[int, int]:
         """Bursts of rows, or of one row with padding, except those that end the last two: one loop for all parts."""
@@ -260,7 +260,7 @@ class Mover(Client):
         padded = move.rows == 1 and move.between > 0
         if move.per_beat > 1 or not padded and (self._rows < 2 or len(self._tiles) > 1):
             return now, until
-        taken, place, ends = self.taken, self._place, port.ends
+        taken, entry_cycle, ends = self.taken, self._entry_cycle, port.ends
         while True:
             beats = BURST_BEATS - (self.address & BURST_BEATS - 1)
             if beats >= self.left:
@@ -277,26 +277,26 @@ class Mover(Client):
             end = port.end = sent + port.latency + beats - 1 if sent + port.latency > port.end else port.end + beats
             ends.append(end)
             # the back
-            wait = end + lat.BEAT_LATENCY - beats + 1 - place
+            wait = end + lat.BEAT_LATENCY - beats + 1 - entry_cycle
             if wait > 0:
                 self._waited += wait
-                self.pauses.append((place, place + wait))
-                place += wait
-            place += beats + self._between(move, beats) if padded else beats
+                self.pauses.append((entry_cycle, entry_cycle + wait))
+                entry_cycle += wait
+            entry_cycle += beats + self._between(move, beats) if padded else beats
             self.asked += beats
-            taken.append((self.asked, place - 1, 1))
+            taken.append((self.asked, entry_cycle - 1, 1))
             self.left -= beats
             self._left -= beats
             if self.left:
                 self.address += beats
                 self.valid = now + 1
             else:
-                place += move.between
+                entry_cycle += move.between
                 self._left = move.length
                 tile.rows -= 1
                 self.accept(now)
             self.update()
             want = self.want if self.want > now else now + 1
             now = want if want > ends[0] + lat.RETURN_LATENCY else ends[0] + lat.RETURN_LATENCY
-        self._place = place
+        self._entry_cycle = entry_cycle
         return now, until
