@@ -92,7 +92,7 @@ def test_mistakes(tilewright, tmp_path, arguments, status, text):
 def test_the_count_of_the_whole_top(tilewright, tmp_path, path, asked, monkeypatch):
     seen = []
 
-    def synthesise_file(verilog, top, config, tell):
+    def synthesise_file(verilog, top, config, report):
         seen.append((verilog.name, top, config))
         return Synthesis("tiny", Resources(7000, 5000, 3.5, 31), {"bridge": Resources(150, 100, 0, 0)})
 

@@ -50,7 +50,7 @@ def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, device, en
     "arguments, status, text",
     [
         (["--listen", "0.0.0.0"], 3, "other machines can reach 0.0.0.0: add --token-file"),
-        (["--tls-cert", "c"], 3, "--tls-cert and --tls-key belong together"),
+        (["--tls-cert", "c"], 3, "--tls-cert and --tls-key: give both or neither"),
         (["--tls-cert", "c", "--tls-key", "k"], 6, "c: No such file"),
         (["--token-file", "none"], 6, "none: the token cannot be read"),
         (["--on", "fpga"], 5, "unknown device 'fpga'"),

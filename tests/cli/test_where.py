@@ -43,7 +43,7 @@ def test_doctor_checks_a_server(tilewright, inputs, tmp_path, port):
 
 def test_without_the_token(tilewright, double_tw, inputs, port):
     done = tilewright("run", double_tw, "--inputs", inputs, "--on", "board", "--host", f"localhost:{port}")
-    assert done.status == 11 and "wrong or missing token; give the server's with --token-file" in done.err
+    assert done.status == 11 and "wrong or missing token; give the server's token with --token-file" in done.err
 
 
 def test_another_configuration(tilewright, double_py, tmp_path, port):
@@ -84,7 +84,7 @@ def test_the_board_itself_where_there_is_none(tilewright, no_pynq, double_tw, in
 def test_files_that_are_not_there(tilewright, double_tw, inputs):
     there = ("--on", "board", "--host", "localhost:1")
     done = tilewright("run", double_tw, "--inputs", inputs, *there, "--token-file", "none")
-    assert done.status == 6 and "none: no readable token" in done.err
+    assert done.status == 6 and "none: the token cannot be read" in done.err
     done = tilewright("run", double_tw, "--inputs", inputs, *there, "--tls-ca", "none")
     assert done.status == 6 and "none: No such file" in done.err
 
