@@ -66,12 +66,10 @@ class Launch:
 
         Raises `EncodingError` for an address that is not aligned to an entry or does not fit `dram_base`.
         """
-        fields = known_isa(self.cfg).formats["LOAD"].fields
-        field, mem_field = fields["dram_base"], fields["mem"]
-        at = np.nonzero(self.reloc >= 0)[0]
+        field = known_isa(self.cfg).formats["LOAD"].fields["dram_base"]
+        at, sizes = self._addressed()
         words = self.insn.copy()
         low = words[at, 0]
-        sizes = _entry_sizes(self.cfg)[(low >> np.uint64(mem_field.lo) & np.uint64(7)).astype(np.int64)]
         most = max(addresses, default=0)
         if most >> 63:
             raise EncodingError(f"a buffer begins at byte {most:#x}, which does not fit dram_base ({field.bits} bits)")
@@ -87,6 +85,23 @@ class Launch:
             raise EncodingError(f"dram_base = {entry.max()}: outside 0..{field.limits[1]} ({field.bits} bits)")
         words[at, 0] = low & ~(mask << np.uint64(field.lo)) | entry.astype(np.uint64) << np.uint64(field.lo)
         return words
+
+    def check_aligned(self) -> None:
+        """Raise `EncodingError` for a buffer that a device may place where `relocate` cannot address it."""
+        at, sizes = self._addressed()
+        for k, size in zip(at.tolist(), sizes.tolist()):
+            buffer = self.buffers[self.reloc[k]]
+            if buffer.align % size:
+                raise EncodingError(
+                    f"launch {self.name!r}, instruction {k}: buffer {buffer.name!r} is aligned to {buffer.align} "
+                    f"bytes; must be to a multiple of {size}, the bytes of an entry"
+                )
+
+    def _addressed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The instructions that count from a buffer, and the bytes of an entry of the memory that each names."""
+        field = known_isa(self.cfg).formats["LOAD"].fields["mem"]
+        at = np.flatnonzero(self.reloc >= 0)
+        return at, _entry_sizes(self.cfg)[(self.insn[at, 0] >> np.uint64(field.lo) & np.uint64(7)).astype(np.int64)]
 
     @property
     def insn_bytes(self) -> int:

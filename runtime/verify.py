@@ -59,9 +59,10 @@ class Report:
 def verify(launch: Launch) -> Report:
     """Check `launch` as `verify_instructions` does, and that it stays inside its buffers, which do not overlap.
 
-    Also raises `EncodingError` where a buffer's `align` is less than its entries need, and `ProgramError` for
+    Also raises `EncodingError` where a buffer's `align` is not that of its entries, and `ProgramError` for
     micro-ops that no constant buffer holds.
     """
+    launch.check_aligned()
     bases, end = [], 0
     for buffer in launch.buffers:
         bases.append(-(-end // buffer.align) * buffer.align)

@@ -54,6 +54,12 @@ def test_addresses_between_entries_are_refused():
         program.relocate([0x1010, 0x2110, 0x3FF0, 0x104])
 
 
+def test_buffers_are_aligned_to_what_is_moved():
+    launch(ROWS, [0, -1, 2, 3]).check_aligned()
+    with pytest.raises(EncodingError, match="instruction 1: buffer 'w' is aligned to 64 bytes; must be .* 256, the"):
+        launch(ROWS, [0, 1, 2, 3]).check_aligned()
+
+
 def test_addresses_that_no_integer_holds_are_refused():
     with pytest.raises(EncodingError, match="^a buffer begins at byte 0x8000000000000000, which does not fit"):
         launch(ROWS[:1], [0], [X]).relocate([1 << 63])
