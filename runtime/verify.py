@@ -27,6 +27,8 @@ from .bounds import check_dram
 from .launch import Launch
 from .tokens import LastAccess, deadlock_text, popped, pushed
 
+_UNKNOWN = -1  # index in a micro-op that the program has not loaded
+
 
 @dataclass(frozen=True)
 class TokenPair:
@@ -111,8 +113,9 @@ def verify_instructions(
     messages. Raises, in this order, `ExecutionError` for an undecodable instruction or a misplaced FINISH; `TokenError`
     for more tokens in flight than `cfg.token_depth`, `DeadlockError`, `ExecutionError` for an instruction that always
     executes after FINISH, `TokenError` for tokens left over; `AccessError` for a scratchpad entry that does not exist;
-    `RaceError` naming both instructions and the memory range. `ProgramError` is for a program that changes its own
-    micro-ops. The work is at most that of one flag per instruction and entry of the scratchpads, whatever the loops.
+    `RaceError` naming both instructions and the memory range. `ProgramError` is for micro-ops that are not known: those
+    that the program stores itself, and those that it executes without loading them. The work is at most that of one
+    flag per instruction and entry of the scratchpads, whatever the loops.
     """
     check = _Check(cfg, insn, read_uops, address_name)
     check.order()
@@ -248,7 +251,7 @@ class _Check:
 
     def _executed(self) -> Iterator[tuple[int, list[Access]]]:
         """Every instruction in an order in which it may execute, with its accesses to scratchpads."""
-        uops = np.zeros((self.cfg.uop_depth, 3), np.int64)
+        uops = np.full((self.cfg.uop_depth, 3), _UNKNOWN, np.int64)  # a device keeps those of the program before
         for k in self.topological:
             f = self.insns[k]
             executed = uops[:0]
@@ -257,6 +260,8 @@ class _Check:
                     text = f"executes micro-ops {f['uop_bgn']}..{f['uop_end'] - 1}: must be among 0.."
                     raise AccessError(f"{self.at(k)} {text}{self.cfg.uop_depth - 1}", k)
                 executed = uops[f["uop_bgn"] : f["uop_end"]]
+                if f["iter_out"] and f["iter_in"] and (executed[:, 0] == _UNKNOWN).any():
+                    raise ProgramError(f"{self.at(k)} executes micro-ops that no LOAD.UOP loads: cannot be verified")
             accesses = scratchpad_accesses(self.cfg, f, executed)
             self._check_range(k, accesses)
             if f["op"] == Op.LOAD and f["mem"] == Mem.UOP and f["x_size"]:

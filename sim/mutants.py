@@ -1,8 +1,8 @@
 """Mutation study of the verifier: programs with one mistake, judged by `verify` and by running them.
 
 A mutant is right where every run ends without an error and with the same memory and scratchpads: runs differ in how
-queues interleave, in where the buffers are, and in the bytes around them, which no run may change. Runs share neither
-order nor bounds with `verify`.
+queues interleave, in where the buffers are, in the bytes around them, which no run may change, and in the micro-ops
+that were loaded before. Runs share neither order nor bounds with `verify`.
 """
 
 from __future__ import annotations
@@ -169,13 +169,16 @@ class Bench:
         self.launch, self.seed = launch, seed
 
     def run(self, rng: np.random.Generator, choose: Choice) -> Outcome:
-        """One run: `rng` places the buffers and makes the bytes around them, `choose` is as for `schedule`."""
+        """One run: `rng` places the buffers, and makes the bytes around them and the micro-ops of programs before.
+
+        `choose` is as for `schedule`.
+        """
         launch, start = self.launch, np.random.default_rng(self.seed)
-        bases, end = [], PAGE
-        for buffer in launch.buffers:
+        bases, end = [0] * len(launch.buffers), PAGE
+        for k in rng.permutation(len(bases)).tolist():
             end += int(rng.integers(1, 2000))
-            bases.append(-(-end // buffer.align) * buffer.align)
-            end = bases[-1] + buffer.nbytes
+            bases[k] = -(-end // launch.buffers[k].align) * launch.buffers[k].align
+            end = bases[k] + launch.buffers[k].nbytes
         code = -(-end // 64) * 64 + 1024
         image = rng.integers(0, 256, code + launch.insn_bytes + PAGE, np.uint8)
         inside = np.zeros(len(image), bool)
@@ -188,6 +191,8 @@ class Bench:
         state = model.state
         for array in (state.inp, state.wgt, state.acc):  # narrow elements hold these values, too
             array[...] = start.integers(-2, 2, array.shape)
+        kept = rng.integers(0, 1 << 32, state.uop.shape, np.uint32)  # of any program before
+        state.uop[...] = kept
         try:
             words = launch.relocate(bases)
             image[code : code + launch.insn_bytes] = words.view(np.uint8).reshape(-1)
@@ -195,8 +200,10 @@ class Bench:
             model.run(code, len(launch.insn))
         except TilewrightError as exc:
             return Outcome(type(exc).__name__)
-        held = [state.inp, state.wgt, state.acc, state.uop, *state.par.values()]
-        contents = image[inside].tobytes() + b"".join(array.tobytes() for array in held)
+        loaded = np.where(state.uop == kept, 0, state.uop)
+        held = [state.inp, state.wgt, state.acc, loaded, *state.par.values()]
+        held += [image[base : base + buffer.nbytes] for buffer, base in zip(launch.buffers, bases)]
+        contents = b"".join(array.tobytes() for array in held)
         return Outcome("", contents, not np.array_equal(image[~inside], before))
 
 

@@ -224,6 +224,23 @@ def test_micro_ops_come_from_constants_that_hold_them():
         verify(loads_micro_ops(Buffer("x", (16,))))
 
 
+def test_micro_ops_of_the_program_before_are_not_used():
+    """A device keeps them, so nobody knows what they are."""
+    loops = {"op": 2, "reset": 1, "uop_bgn": 3, "uop_end": 5, "iter_out": 1, "iter_in": 1}
+    constant = Buffer("kernels", (16,), 8, False, "constant", np.arange(16, dtype=np.uint8))
+    isa = Isa(VTA)
+
+    def launch(**fields):
+        load = loads_micro_ops(constant, sram_base=2, **fields)
+        insn = np.concatenate([load.insn[:1], isa.formats["GEMM"].encode(1, **loops), load.insn[1:]])
+        return Launch(VTA, "kept", insn, np.array([0, -1, -1], np.int32), [constant])
+
+    verify(launch(x_size=3))
+    with pytest.raises(ProgramError, match="instruction 1 .* executes micro-ops that no LOAD.UOP loads"):
+        verify(launch(x_size=2))
+    verify(changed(launch(x_size=2), 1, iter_in=0))
+
+
 def test_what_leaves_its_buffer_is_named():
     launch = pipeline(tiles=1)
     with pytest.raises(AccessError, match="instruction 0 .* ends at byte 48 of buffer 'a', which has 32"):

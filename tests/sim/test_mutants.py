@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import DeadlockError
+from tilewright.hw.errors import DeadlockError, TilewrightError
 from tilewright.hw.isa import Isa, Op
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim import mutants as module
+from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.model.tokens import at_random
 from tilewright.sim.mutants import Bench, Study, judge, mutants, study
 from tilewright.sim.random_programs import Recorder, record_random
+from tilewright.sim.spec import SpecDevice
 
 TINY = PRESETS["tiny"]
 
@@ -90,6 +92,33 @@ def test_runs_show_what_leaves_a_buffer_and_what_races():
     raced = [judge(without_pair(launch, pair), 0)[0] for pair in verify(launch).pairs if not pair.implied]
     assert set(raced) <= {"caught", "harmless"} and "caught" in raced
     assert {outcome.error for outcome in outcomes(changed(launch, Op.FINISH, push_next=1))} == {"TokenError"}
+
+
+def test_definition_and_model_refuse_mutants_alike():
+    """With the same error at the same instruction."""
+    found = Counter()
+    for seed in range(12):
+        for _, mutant in islice(mutants(program(seed, 2), np.random.default_rng(seed)), 4):
+            results = [result_on(device(TINY, capacity=1 << 18), mutant) for device in (ModelDevice, SpecDevice)]
+            assert results[0] == results[1]
+            found[results[0][0]] += 1
+    assert len(found) > 3 and "" in found
+
+
+def result_on(device, launch):
+    """(name of the error class or "", index of the instruction) of a run."""
+    bases = [device.allocate(b.nbytes, b.align) for b in launch.buffers]
+    for buffer, base in zip(launch.buffers, bases):
+        if buffer.data is not None:
+            device.write(base, buffer.data)
+    try:
+        words = launch.relocate(bases).view(np.uint8).reshape(-1)
+        code = device.allocate(len(words), 64)
+        device.write(code, words)
+        device.run(code, len(launch.insn))
+    except TilewrightError as exc:
+        return type(exc).__name__, getattr(exc, "index", None)
+    return "", None
 
 
 def test_a_verifier_that_accepts_all_is_found_out(monkeypatch):
