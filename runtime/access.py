@@ -44,7 +44,7 @@ def _touched(starts: np.ndarray, loops: tuple[tuple[int, int], ...], last: int) 
             more = min(done, trips - done)
             flags[more * step :] |= flags[: -more * step]
             done += more
-    return np.flatnonzero(flags) + first
+    return np.flatnonzero(flags).astype(np.int64) + first
 
 
 def _compact(entries: np.ndarray) -> slice | np.ndarray:
