@@ -76,7 +76,11 @@ class AccessError(ExecutionError):
 
 
 class RaceError(ProgramError):
-    """Two conflicting accesses are unordered in some legal execution."""
+    """Two conflicting accesses are unordered in some legal execution: those of the instructions `pair`, where known."""
+
+    def __init__(self, message: str, pair: tuple[int, int] | None = None):
+        super().__init__(message)
+        self.pair = pair
 
 
 class FingerprintError(ProgramError):

@@ -29,12 +29,22 @@ class DramAccess(NamedTuple):
     pitch: int
 
 
-def _touched(starts: np.ndarray, loops: tuple[tuple[int, int], ...]) -> np.ndarray:
-    entries = np.unique(starts)
-    for extent, step in loops:
-        if extent > 1 and step:
-            entries = np.unique(entries[:, None] + np.arange(extent, dtype=np.int64) * step)
-    return entries
+def _touched(starts: np.ndarray, loops: tuple[tuple[int, int], ...], last: int) -> np.ndarray:
+    """The distinct indices `starts` within loops (trips, step), none of which is above `last`.
+
+    The work is one flag per index between the smallest and `last`, for every bit of the trips: n trips are put together
+    from runs of 1, 2, 4, ... trips.
+    """
+    first = int(starts.min())
+    flags = np.zeros(last - first + 1, bool)
+    flags[starts - first] = True
+    for trips, step in loops:
+        done = 1
+        while step and done < trips:
+            more = min(done, trips - done)
+            flags[more * step :] |= flags[: -more * step]
+            done += more
+    return np.flatnonzero(flags).astype(np.int64) + first
 
 
 def _compact(entries: np.ndarray) -> slice | np.ndarray:
@@ -43,15 +53,29 @@ def _compact(entries: np.ndarray) -> slice | np.ndarray:
     return entries
 
 
-@lru_cache(maxsize=4096)
-def _index_set(starts: bytes, loops: tuple[tuple[int, int], ...], per_entry: int) -> slice | np.ndarray:
-    indices = _touched(np.frombuffer(starts, np.int64), loops)
+def _entries(starts: bytes, loops: tuple[tuple[int, int], ...], last: int, per_entry: int) -> slice | np.ndarray:
+    indices = _touched(np.frombuffer(starts, np.int64), loops, last)
     return _compact(indices if per_entry == 1 else np.unique(indices // per_entry))
 
 
-def _indexed(f: dict[str, int], uops: np.ndarray, column: int, name: str, per_entry: int = 1) -> slice | np.ndarray:
+_known_entries = lru_cache(maxsize=4096)(_entries)
+_KNOWN = 1 << 11  # micro-ops and entries of what is remembered: large sets would fill the host's memory
+
+
+def _indexed(
+    f: dict[str, int], uops: np.ndarray, column: int, name: str, depth: int, per_entry: int = 1
+) -> slice | np.ndarray:
+    """The entries that an index of `uops` names in the loops of `f`, `per_entry` indices each.
+
+    Where one of them is beyond `depth`, all from the smallest to the largest: they are not counted one by one.
+    """
     loops = ((f["iter_out"], f[f"{name}_out"]), (f["iter_in"], f[f"{name}_in"]))
-    return _index_set(np.ascontiguousarray(uops[:, column]).tobytes(), loops, per_entry)
+    starts = np.ascontiguousarray(uops[:, column])
+    low, last = int(starts.min()), int(starts.max()) + sum((trips - 1) * step for trips, step in loops)
+    if last >= depth * per_entry:
+        return slice(low // per_entry, last // per_entry + 1)
+    entries = _known_entries if len(starts) + last - low < _KNOWN else _entries
+    return entries(starts.tobytes(), loops, last, per_entry)
 
 
 def _row(f: dict[str, int]) -> Instruction:
@@ -72,7 +96,10 @@ def tile_entries(f: dict[str, int]) -> int:
 
 
 def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> list[Access]:
-    """Scratchpad accesses of the decoded instruction `f`, which executes the micro-ops `uops`, int64 (n, 3)."""
+    """Scratchpad accesses of the decoded instruction `f`, which executes the micro-ops `uops`, int64 (n, 3).
+
+    Where some lie outside their scratchpad, `out_of_range` says so of what is returned for them.
+    """
     row = _row(f)
     if row.mem is not None:
         return _transferred(row, f)
@@ -80,18 +107,18 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
         return []
     out = [
         Access(Mem.UOP, False, slice(f["uop_bgn"], f["uop_end"])),
-        Access(Mem.ACC, True, _indexed(f, uops, 0, "dst")),
+        Access(Mem.ACC, True, _indexed(f, uops, 0, "dst", cfg.acc_depth)),
     ]
     if row.format == "ALU":
         read = OPERATIONS[f["alu_op"]].reads if row.op == Op.ALU else None
         if read is not None:
             out.append(Access(read, False, slice(f["imm"], f["imm"] + 1)))
         elif not f["use_imm"]:
-            out.append(Access(Mem.ACC, False, _indexed(f, uops, 1, "src")))
+            out.append(Access(Mem.ACC, False, _indexed(f, uops, 1, "src", cfg.acc_depth)))
     elif not f["reset"]:
-        out.append(Access(Mem.INP, False, _indexed(f, uops, 1, "src")))
+        out.append(Access(Mem.INP, False, _indexed(f, uops, 1, "src", cfg.inp_depth)))
         rows = cfg.block_in if row.op == Op.DWGEMM else 1  # of one entry, counted by the weight index
-        out.append(Access(Mem.WGT, False, _indexed(f, uops, 2, "wgt", rows)))
+        out.append(Access(Mem.WGT, False, _indexed(f, uops, 2, "wgt", cfg.wgt_depth, rows)))
     return out
 
 

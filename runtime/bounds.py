@@ -6,7 +6,7 @@ A board's memory ports have no protection: they read and write whatever an instr
 from __future__ import annotations
 
 from ..hw.errors import AccessError
-from ..hw.isa import Isa
+from ..hw.isa import known_isa
 from .access import dram_access
 from .launch import Launch
 
@@ -16,7 +16,7 @@ def check_dram(launch: Launch) -> None:
 
     Instructions that cannot be decoded are left to the accelerator, which refuses them.
     """
-    isa = Isa(launch.cfg)
+    isa = known_isa(launch.cfg)
     for k, f in enumerate(isa.decode(launch.insn)):
         if isa.undecodable(f):
             continue

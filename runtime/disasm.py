@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import Isa
+from ..hw.isa import known_isa
 from .launch import Launch
 
 
@@ -22,7 +22,7 @@ def disassemble(launch: Launch) -> list[str]:
 
 def disassemble_words(cfg: Config, insn: np.ndarray, suffix: Callable[[int], str] = lambda k: "") -> list[str]:
     """Lines of the instructions `insn`, uint64 (n, 2): index, queue, fields that are not zero, tokens."""
-    isa = Isa(cfg)
+    isa = known_isa(cfg)
     lines = []
     for k, f in enumerate(isa.decode(insn)):
         reason = isa.undecodable(f)

@@ -10,10 +10,11 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import EncodingError, ProgramError
-from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes, known_isa
+from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes, known_isa, rows_of
 from .buffer import Buffer
 from .tokens import Row
 
+_TRANSFERS = np.array([any(row.mem is not None for row in rows_of(op)) for op in range(8)])  # by opcode
 UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-op kernels
 
 
@@ -28,7 +29,8 @@ class Launch:
     """The program of one start of the accelerator.
 
     `insn` is uint64 (n, 2). `dram_base` of instruction k counts from the start of buffer number `reloc[k]`, int32 (n,);
-    -1 marks an instruction without an address. Raises `ProgramError` where `insn`, `reloc` and `buffers` disagree.
+    -1 marks an instruction without an address: any that is neither load nor store. Raises `ProgramError` where `insn`,
+    `reloc` and `buffers` disagree.
     """
 
     cfg: Config
@@ -38,12 +40,19 @@ class Launch:
     buffers: list[Buffer]
 
     def __post_init__(self) -> None:
-        if self.insn.dtype != np.uint64 or self.insn.ndim != 2 or self.insn.shape[1] != 2:
+        insn, reloc = self.insn, self.reloc
+        if not isinstance(insn, np.ndarray) or insn.dtype != np.uint64 or insn.ndim != 2 or insn.shape[1] != 2:
             raise ProgramError(f"launch {self.name!r}: instructions must be uint64 (n, 2)")
-        if self.reloc.shape != (len(self.insn),) or (len(self.reloc) and self.reloc.max() >= len(self.buffers)):
+        if not isinstance(reloc, np.ndarray) or reloc.dtype.kind != "i" or reloc.shape != (len(insn),):
+            raise ProgramError(f"launch {self.name!r}: reloc must hold one number per instruction, a signed integer")
+        has_address = _TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)]
+        wrong = np.flatnonzero((reloc < -1) | (reloc >= np.where(has_address, len(self.buffers), 0)))
+        if len(wrong):
+            k = int(wrong[0])
+            allowed = f"below {len(self.buffers)}, the number of buffers" if has_address[k] else "-1: it has no address"
             raise ProgramError(
-                f"launch {self.name!r}: reloc must hold one number per instruction, each below {len(self.buffers)}, "
-                "the number of buffers"
+                f"launch {self.name!r}: reloc must hold one number per instruction; that of instruction {k} is "
+                f"{reloc[k]}, which must be {allowed}"
             )
 
     @property
@@ -57,12 +66,13 @@ class Launch:
 
         Raises `EncodingError` for an address that is not aligned to an entry or does not fit `dram_base`.
         """
-        fields = known_isa(self.cfg).formats["LOAD"].fields
-        field, mem_field = fields["dram_base"], fields["mem"]
-        at = np.nonzero(self.reloc >= 0)[0]
+        field = known_isa(self.cfg).formats["LOAD"].fields["dram_base"]
+        at, sizes = self._addressed()
         words = self.insn.copy()
         low = words[at, 0]
-        sizes = _entry_sizes(self.cfg)[(low >> np.uint64(mem_field.lo) & np.uint64(7)).astype(np.int64)]
+        most = max(addresses, default=0)
+        if most >> 63:
+            raise EncodingError(f"a buffer begins at byte {most:#x}, which does not fit dram_base ({field.bits} bits)")
         base = np.asarray(addresses, np.int64)[self.reloc[at]]
         first, rest = np.divmod(base, sizes)
         if rest.any():
@@ -75,6 +85,23 @@ class Launch:
             raise EncodingError(f"dram_base = {entry.max()}: outside 0..{field.limits[1]} ({field.bits} bits)")
         words[at, 0] = low & ~(mask << np.uint64(field.lo)) | entry.astype(np.uint64) << np.uint64(field.lo)
         return words
+
+    def check_aligned(self) -> None:
+        """Raise `EncodingError` for a buffer that a device may place where `relocate` cannot address it."""
+        at, sizes = self._addressed()
+        for k, size in zip(at.tolist(), sizes.tolist()):
+            buffer = self.buffers[self.reloc[k]]
+            if buffer.align % size:
+                raise EncodingError(
+                    f"launch {self.name!r}, instruction {k}: buffer {buffer.name!r} is aligned to {buffer.align} "
+                    f"bytes; must be to a multiple of {size}, the bytes of an entry"
+                )
+
+    def _addressed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The instructions that count from a buffer, and the bytes of an entry of the memory that each names."""
+        field = known_isa(self.cfg).formats["LOAD"].fields["mem"]
+        at = np.flatnonzero(self.reloc >= 0)
+        return at, _entry_sizes(self.cfg)[(self.insn[at, 0] >> np.uint64(field.lo) & np.uint64(7)).astype(np.int64)]
 
     @property
     def insn_bytes(self) -> int:

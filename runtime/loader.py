@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..hw.errors import FingerprintError, InputError, ProgramError, TilewrightError, UnsupportedError
+from ..hw.errors import ExecutionError, FingerprintError, InputError, ProgramError, TilewrightError, UnsupportedError
 from .buffer import Buffer
 from .device import Device, Stats, open_device
 from .executable import Executable, HostStep, LaunchStep, Tensor
 from .hostops import HOST_OPS
 from .launch import Launch
 from .program import Program
+from .verify import check_depths
 
 _INSN_ALIGN = 64
 
@@ -43,7 +44,8 @@ class Loaded:
     """An executable in a device's memory: instructions, micro-ops and constants are written once.
 
     `reports` holds one `StepReport` per step of the last run, `stats` their sum. Raises `FingerprintError` where the
-    program is for another configuration than the device's, `CapacityError` where it does not fit.
+    program is for another configuration than the device's, or needs deeper queues or token channels, `CapacityError`
+    where it does not fit.
     """
 
     def __init__(self, program: Executable | Program | Launch, device: Device):
@@ -57,6 +59,7 @@ class Loaded:
                 f"program {self.executable.name!r} is for {mine.name} (fingerprint {mine.fingerprint:016x}), "
                 f"the device is {its.name} ({its.fingerprint:016x}); compile it for the device's configuration"
             )
+        self._check_depths()
         for step in self.executable.steps:
             if isinstance(step, HostStep) and step.op not in HOST_OPS:
                 known = ", ".join(sorted(HOST_OPS))
@@ -71,6 +74,24 @@ class Loaded:
         except Exception:
             self.close()
             raise
+
+    def _check_depths(self) -> None:
+        """Prove again for the device's queues and token channels what was proved for deeper ones."""
+        its = self.device.cfg
+        for step in self.executable.steps:
+            if not isinstance(step, LaunchStep):
+                continue
+            mine = step.launch.cfg
+            if its.queue_depth >= mine.queue_depth and its.token_depth >= mine.token_depth:
+                continue
+            try:
+                check_depths(step.launch, its)
+            except ExecutionError as exc:
+                raise FingerprintError(
+                    f"step {step.name!r} is for {mine.name} (queue_depth {mine.queue_depth}, token_depth "
+                    f"{mine.token_depth}), the device is {its.name} ({its.queue_depth} and {its.token_depth}); "
+                    f"compile it for the device's configuration ({exc})"
+                ) from None
 
     def __enter__(self) -> Loaded:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.isa import Mem, depth, entry_bytes, nop_of
-from ..hw.units import Channel, Queue, between, connected, queues
+from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import Access, DramAccess
 from .buffer import Buffer
 
@@ -113,6 +113,11 @@ class TokenPass:
     Vector clocks record what each queue already knows of the others, so that a dependence that follows from
     earlier tokens gets none of its own. Conflicts between queues that no channel joins, such as load and store, go
     through the queue between them, by a NOP where none of its instructions already waits for the first.
+
+    No legal execution has more than `token_depth` tokens in a channel. An instruction pushes only where its queue knows
+    that all but `token_depth - 1` of the tokens before were taken; else a later one pushes in its place, or a NOP that
+    waits for an answer of the queue that took them. So that there is always one who can answer, the push after which
+    a queue knows of no room waits for all tokens that it has taken itself: then its neighbour knows of room.
     """
 
     def __init__(self, cfg: Config, written: set[int]):
@@ -124,6 +129,7 @@ class TokenPass:
         self._known = [[0] * len(self._every) for _ in self._every]
         self._snapshots: list[list[list[int]]] = [[] for _ in self._every]
         self._queues: list[list[Row]] = [[] for _ in self._every]
+        self._pops: dict[Channel, list[int]] = {c: [] for c in channels(cfg)}  # positions in the target's queue
         self.rows: list[Row] = []
 
     def add(self, row: Row) -> None:
@@ -179,10 +185,29 @@ class TokenPass:
             self._take(row, source, need[source])
 
     def _take(self, row: Row, source: Queue, position: int) -> None:
+        """Let `row`, which comes next in its queue, wait for the instruction at `position` of `source`."""
         known, channel = self._known[row.queue], Channel(source, row.queue)
+        position = self._with_room(channel, position)
         self._queues[source][position - 1].fields[channel.push] = 1
         row.fields[channel.pop] = 1
+        self._pops[channel].append(len(self._queues[row.queue]) + 1)
         known[:] = map(max, known, self._snapshots[source][position - 1])
+
+    def _with_room(self, channel: Channel, position: int) -> int:
+        """The position of the first instruction from `position` on whose token cannot be one too many."""
+        depth, pops, snapshots = self._cfg.token_depth, self._pops[channel], self._snapshots[channel.source]
+        unknown = len(pops) - bisect_right(pops, snapshots[-1][channel.target])
+        if unknown == depth:
+            answered = nop(channel.source)
+            self._take(answered, channel.target, pops[-1])
+            self._append(answered)
+            unknown = 0
+        if len(pops) >= depth:
+            room = bisect_left(snapshots, pops[-depth], key=lambda known: known[channel.target]) + 1
+            position = max(position, room)
+        if unknown == depth - 1:  # the last that it knows of
+            position = max([position, *self._pops[Channel(channel.target, channel.source)][-1:]])
+        return position
 
 
 def insert_tokens(cfg: Config, rows: list[Row], finish: Row) -> list[Row]:

@@ -11,19 +11,23 @@ still run when the host sees that the program is done.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, ProgramError, RaceError, TokenError
-from ..hw.isa import SCRATCHPADS, Isa, Mem, Op, depth
+from ..hw.isa import SCRATCHPADS, Mem, Op, depth, known_isa
 from ..hw.units import Channel, Queue, channels, queues
 from .access import Access, DramAccess, dram_access, out_of_range, scratchpad_accesses
+from .bounds import check_dram
 from .launch import Launch
 from .tokens import LastAccess, deadlock_text, popped, pushed
+
+_UNKNOWN = -1  # index in a micro-op that the program has not loaded
 
 
 @dataclass(frozen=True)
@@ -55,25 +59,46 @@ class Report:
 
 
 def verify(launch: Launch) -> Report:
-    """Check `launch`; see `verify_instructions`. Buffers are assumed not to overlap."""
+    """Check `launch` as `verify_instructions` does, and that it stays inside its buffers, which do not overlap.
+
+    Also raises `EncodingError` where a buffer's `align` is not that of its entries, and `ProgramError` for
+    micro-ops that no constant buffer holds.
+    """
+    launch.check_aligned()
     bases, end = [], 0
     for buffer in launch.buffers:
         bases.append(-(-end // buffer.align) * buffer.align)
         end = bases[-1] + buffer.nbytes
-    starts = np.array([*bases, end])
 
     def read_uops(address: int, count: int) -> np.ndarray:
-        k = int(np.searchsorted(starts[:-1], address, "right")) - 1
+        k = bisect_right(bases, address) - 1
         data = launch.buffers[k].data
         if data is None:
             raise ProgramError(f"micro-ops are loaded from buffer {launch.buffers[k].name!r}, which is not constant")
         return data[address - bases[k] : address - bases[k] + 4 * count].view("<u4")
 
     def name(address: int) -> str:
-        k = int(np.searchsorted(starts[:-1], address, "right")) - 1
+        k = bisect_right(bases, address) - 1
         return f"{launch.buffers[k].name}+{address - bases[k]:#x}"
 
-    return verify_instructions(launch.cfg, launch.relocate(bases), read_uops, name)
+    check = _Check(launch.cfg, launch.relocate(bases), read_uops, name)
+    check.order()
+    check.transfers()
+    check_dram(launch)
+    check.races()
+    return check.report
+
+
+def check_depths(launch: Launch, cfg: Config) -> None:
+    """Raise `DeadlockError` or `TokenError` where `launch` needs deeper queues or token channels than `cfg` has.
+
+    `cfg` may differ from the launch's configuration in what is not part of the fingerprint.
+    """
+    _Check(cfg, launch.insn, _no_uops, hex).order()
+
+
+def _no_uops(address: int, count: int) -> np.ndarray:
+    raise ProgramError(f"{count} micro-ops at {address:#x} are not known")
 
 
 def verify_instructions(
@@ -85,19 +110,23 @@ def verify_instructions(
     """Check the instructions `insn`, uint64 (n, 2).
 
     `read_uops(address, count)` gives the micro-op words at a DRAM byte address, `address_name` names an address in
-    messages. Raises `ExecutionError` for an undecodable instruction or a misplaced FINISH, `AccessError` for a
-    scratchpad entry that does not exist, `DeadlockError`, `TokenError` for tokens left over or
-    more in flight than `cfg.token_depth`, `RaceError` naming both instructions and the memory range.
+    messages. Raises, in this order, `ExecutionError` for an undecodable instruction or a misplaced FINISH; `TokenError`
+    for more tokens in flight than `cfg.token_depth`, `DeadlockError`, `ExecutionError` for an instruction that always
+    executes after FINISH, `TokenError` for tokens left over; `AccessError` for a scratchpad entry that does not exist;
+    `RaceError` naming both instructions and the memory range. `ProgramError` is for micro-ops that are not known: those
+    that the program stores itself, and those that it executes without loading them. The work is at most that of one
+    flag per instruction and entry of the scratchpads, whatever the loops.
     """
     check = _Check(cfg, insn, read_uops, address_name)
     check.order()
+    check.transfers()
     check.races()
     return check.report
 
 
 def without_pair(launch: Launch, pair: TokenPair) -> Launch:
     """A copy of `launch` without the push and the pop of `pair`."""
-    fmt = Isa(launch.cfg).formats["FINISH"]
+    fmt = known_isa(launch.cfg).formats["FINISH"]
     insn = launch.insn.copy()
     channel = Channel(pair.source, pair.target)
     for index, flag in ((pair.push, channel.push), (pair.pop, channel.pop)):
@@ -107,7 +136,7 @@ def without_pair(launch: Launch, pair: TokenPair) -> Launch:
 
 class _Check:
     def __init__(self, cfg: Config, insn: np.ndarray, read_uops: Callable, address_name: Callable):
-        self.cfg, self.isa, self.address_name = cfg, Isa(cfg), address_name
+        self.cfg, self.isa, self.address_name = cfg, known_isa(cfg), address_name
         self.read_uops = read_uops
         self.queues, self.channels = queues(cfg), channels(cfg)
         self.insns = self.isa.decode(insn)
@@ -127,6 +156,7 @@ class _Check:
             [] for _ in self.insns
         ]  # per queue, how many of its instructions are known to be done
         self.topological: list[int] = []
+        self.pushes: dict[Channel, list[int]] = {channel: [] for channel in self.channels}
 
     def at(self, k: int) -> str:
         return f"instruction {k} ({self.isa.disassemble(self.insns[k])})"
@@ -152,14 +182,15 @@ class _Check:
                     self.position[k] = done[queue]
                     self._execute(k, queue, tokens, pops, known[queue])
                     progress = True
+        self._in_flight(pops)
         if fetched < len(self.insns) or any(waiting):
             self._deadlock(waiting, tokens, fetched)
+        self._after_finish()
         left = {c: len(t) for c, t in tokens.items() if t}
         if left:
             channel, n = next(iter(left.items()))
             k = tokens[channel][0]
             raise TokenError(f"{n} tokens {channel} are never taken; first pushed by {self.at(k)}", k)
-        self._in_flight(pops)
 
     def _ready(self, k: int, queue: Queue, tokens: dict) -> bool:
         return all(tokens[channel] for channel in popped(self.channels, queue, self.insns[k]))
@@ -181,6 +212,7 @@ class _Check:
         self.topological.append(k)
         for channel in pushed(self.channels, queue, f):
             tokens[channel].append(k)
+            self.pushes[channel].append(k)
 
     def _deadlock(self, waiting: list, tokens: dict, fetched: int) -> None:
         def missing(k: int) -> list[Channel]:
@@ -196,13 +228,12 @@ class _Check:
 
     def _in_flight(self, pops: dict[Channel, list[int]]) -> None:
         for channel in self.channels:
-            pairs = [p for p in self.report.pairs if (p.source, p.target) == channel]
-            taken = np.array([self.position[k] for k in pops[channel]])
+            taken = [self.position[k] for k in pops[channel]]
             most, worst = 0, 0
-            for n, pair in enumerate(pairs, 1):  # pushes in order; pops that must be done by then do not count
-                popped_before = int(np.searchsorted(taken, self.clock[pair.push][channel[1]], "right"))
-                if n - popped_before > most:
-                    most, worst = n - popped_before, pair.push
+            for n, push in enumerate(self.pushes[channel], 1):  # pops that must be done by then do not count
+                in_flight = n - bisect_right(taken, self.clock[push][channel.target])
+                if in_flight > most:
+                    most, worst = in_flight, push
             self.report.in_flight[f"{channel[0].name}->{channel[1].name}"] = most
             if most > self.cfg.token_depth:
                 raise TokenError(
@@ -211,24 +242,55 @@ class _Check:
                     worst,
                 )
 
+    def _after_finish(self) -> None:
+        last = len(self.insns) - 1
+        queue, position = self.queue_of[last], self.position[last]
+        for k in self.topological:
+            if k != last and self.clock[k][queue] >= position:
+                raise ExecutionError(f"{self.at(k)} executes after FINISH: it waits for a token that FINISH pushes", k)
+
+    def _executed(self) -> Iterator[tuple[int, list[Access]]]:
+        """Every instruction in an order in which it may execute, with its accesses to scratchpads."""
+        uops = np.full((self.cfg.uop_depth, 3), _UNKNOWN, np.int64)  # a device keeps those of the program before
+        for k in self.topological:
+            f = self.insns[k]
+            executed = uops[:0]
+            if "uop_bgn" in f:
+                if not f["uop_bgn"] <= f["uop_end"] <= self.cfg.uop_depth:
+                    text = f"executes micro-ops {f['uop_bgn']}..{f['uop_end'] - 1}: must be among 0.."
+                    raise AccessError(f"{self.at(k)} {text}{self.cfg.uop_depth - 1}", k)
+                executed = uops[f["uop_bgn"] : f["uop_end"]]
+                if f["iter_out"] and f["iter_in"] and (executed[:, 0] == _UNKNOWN).any():
+                    raise ProgramError(f"{self.at(k)} executes micro-ops that no LOAD.UOP loads: cannot be verified")
+            accesses = scratchpad_accesses(self.cfg, f, executed)
+            self._check_range(k, accesses)
+            if f["op"] == Op.LOAD and f["mem"] == Mem.UOP and f["x_size"]:
+                self._load_uops(k, uops)
+            yield k, accesses
+
+    def _check_range(self, k: int, accesses: list[Access]) -> None:
+        problem = out_of_range(self.cfg, accesses)
+        if problem:
+            raise AccessError(f"{self.at(k)} {problem}", k)
+
+    def transfers(self) -> None:
+        """Check that the entries of loads and stores exist: then they have few rows in DRAM."""
+        for k, f in enumerate(self.insns):
+            self._check_range(k, scratchpad_accesses(self.cfg, f, np.zeros((0, 3), np.int64)))
+
     def races(self) -> None:
+        """Check that every entry exists, then that conflicting accesses are ordered."""
+        dram = _DramCells(len(self.queues), [dram_access(self.cfg, f) for f in self.insns])
+        for k, f in enumerate(self.insns):
+            if f["op"] == Op.LOAD and f["mem"] == Mem.UOP and dram.cells(k) is not None:
+                raise ProgramError(f"{self.at(k)} loads micro-ops that the program stores: cannot be verified")
+        for _ in self._executed():
+            pass  # an entry that does not exist is named before any race
         memories = {mem: LastAccess(len(self.queues), depth(self.cfg, mem)) for mem in SCRATCHPADS}
         by_position = {(self.queue_of[k], self.position[k]): k for k in range(len(self.insns))}
-        dram = _DramCells(len(self.queues), [dram_access(self.cfg, f) for f in self.insns])
-        uops = np.zeros((self.cfg.uop_depth, 3), np.int64)
-        for k in self.topological:
-            f, queue = self.insns[k], self.queue_of[k]
-            executed = uops[f["uop_bgn"] : f["uop_end"]] if "uop_bgn" in f else uops[:0]
-            accesses = scratchpad_accesses(self.cfg, f, executed)
-            problem = out_of_range(self.cfg, accesses)
-            if problem:
-                raise AccessError(f"{self.at(k)} {problem}", k)
+        for k, accesses in self._executed():
+            queue, cells = self.queue_of[k], dram.cells(k)
             touched = [(memories[a.mem], a) for a in accesses]
-            cells = dram.cells(k)
-            if f["op"] == Op.LOAD and f["mem"] == Mem.UOP and f["x_size"]:
-                if cells is not None:
-                    raise ProgramError(f"{self.at(k)} loads micro-ops that the program stores: cannot be verified")
-                self._load_uops(f, uops)
             if cells is not None:
                 touched.append((dram.memory, cells))
             for memory, a in touched:
@@ -242,10 +304,15 @@ class _Check:
             n = sum(q == queue for q in self.queue_of)
             if n > self.clock[last][queue]:
                 k = by_position[queue, n]
-                raise RaceError(f"{self.at(k)} may still run at {self.at(last)}: no token orders them (any memory)")
+                text = f"{self.at(k)} may still run at {self.at(last)}: no token orders them (any memory)"
+                raise RaceError(text, (k, last))
 
-    def _load_uops(self, f: dict[str, int], uops: np.ndarray) -> None:
-        words = self.read_uops(f["dram_base"] * 4, f["x_size"])
+    def _load_uops(self, k: int, uops: np.ndarray) -> None:
+        f = self.insns[k]
+        try:
+            words = self.read_uops(f["dram_base"] * 4, f["x_size"])
+        except ProgramError as exc:
+            raise ProgramError(f"{self.at(k)}: {exc}") from None
         fields = self.isa.uop.decode(np.asarray(words, np.uint64)[:, None])
         columns = [fields["dst"], fields["src"], fields["wgt"]]
         uops[f["sram_base"] : f["sram_base"] + f["x_size"]] = np.stack(columns, axis=1)
@@ -258,7 +325,8 @@ class _Check:
         else:
             where = f"{a.mem.name} entries {cells[0]}..{cells[-1]}"
         first, second = sorted((first, second))
-        raise RaceError(f"race on {where}: {self.at(first)} and {self.at(second)} are not ordered by any token")
+        text = f"race on {where}: {self.at(first)} and {self.at(second)} are not ordered by any token"
+        raise RaceError(text, (first, second))
 
 
 class _DramCells:
@@ -266,7 +334,7 @@ class _DramCells:
 
     def __init__(self, queues: int, accesses: list[DramAccess | None]):
         self._accesses = accesses
-        spans = [self._rows(a) for a in accesses if a is not None]
+        spans = [self._rows(a) for a in dict.fromkeys(accesses) if a is not None]
         self.bounds = np.unique(np.concatenate([s.reshape(-1) for s in spans])) if spans else np.zeros(1, np.int64)
         self.memory = LastAccess(queues, len(self.bounds))
         self._written = np.zeros(len(self.bounds), bool)

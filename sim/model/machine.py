@@ -26,7 +26,7 @@ from ..memory import program_bytes
 from .alu import alu_action
 from .gemm import gemm_action
 from .state import Action, State
-from .tokens import Node, node, schedule
+from .tokens import Choice, Node, at_random, node, schedule
 from .transfer import load_action, store_action
 
 _KIND_FIELDS = ("op", "mem", "alu_op", "use_imm", "reset", "overwrite", *FLAGS)
@@ -37,12 +37,15 @@ _PROGRAM_INSNS = 1 << 15  # instructions kept ready to run again
 class Model:
     """An accelerator of configuration `cfg` on the memory `dram`, uint8 (n,), whose index is the byte address.
 
-    With `rng` the queues interleave at random, in any legal way; without it, the instruction that is first in the
-    program executes first. A program without races gives the same result either way.
+    With `choose` (see `schedule`), which `rng` makes a random one, the queues interleave in any legal way; without it,
+    the instruction that is first in the program executes first. A program without races gives the same result either
+    way.
     """
 
-    def __init__(self, cfg: Config, dram: np.ndarray, *, rng: np.random.Generator | None = None):
-        self.cfg, self.rng = cfg, rng
+    def __init__(
+        self, cfg: Config, dram: np.ndarray, *, rng: np.random.Generator | None = None, choose: Choice | None = None
+    ):
+        self.cfg, self.choose = cfg, choose if rng is None else at_random(rng)
         self.state = State(cfg, _memory(dram))
         self._programs: Lru[_Program] = Lru(_PROGRAM_INSNS)
 
@@ -65,8 +68,8 @@ class Model:
         """
         words = program_bytes(self.dram, insn_address, insn_count)
         program = self._programs.get(words, lambda: _Program(self.state, words), lambda p: len(p.insns))
-        if self.rng is not None:
-            order = schedule(self.cfg, program.nodes, program.at, self.rng)
+        if self.choose is not None:
+            order = schedule(self.cfg, program.nodes, program.at, self.choose)
         elif program.order:
             order = program.order
         else:

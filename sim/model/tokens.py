@@ -17,6 +17,8 @@ from ...hw.errors import DeadlockError, ExecutionError, TokenError
 from ...hw.units import Channel, Queue, channels, queues
 from ...runtime.tokens import deadlock_text, left_over_text, popped, pushed
 
+Choice = Callable[[list[int]], int]
+
 
 class Node(NamedTuple):
     """An instruction for ordering: its queue, and the channels (by number) that it pops and pushes."""
@@ -31,14 +33,17 @@ def node(every: Sequence[Channel], queue: Queue, f: dict[str, int]) -> Node:
     return Node(queue, *(tuple(map(every.index, named(every, queue, f))) for named in (popped, pushed)))
 
 
-def schedule(
-    cfg: Config, nodes: Sequence[Node], at: Callable[[int], str], rng: np.random.Generator | None = None
-) -> list[int]:
+def at_random(rng: np.random.Generator) -> Choice:
+    """Any of those that may execute, so that every legal interleaving can come about."""
+    return lambda ready: ready[int(rng.integers(len(ready)))]
+
+
+def schedule(cfg: Config, nodes: Sequence[Node], at: Callable[[int], str], choose: Choice = min) -> list[int]:
     """The order in which `nodes` execute, the last of which is FINISH.
 
-    Of the instructions that may execute, the first in the program does; with `rng` any of them, so that every legal
-    interleaving can occur. `at(k)` names instruction k. Raises `DeadlockError`, `TokenError` for more tokens in a
-    channel than it holds or for tokens left over, `ExecutionError` where something executes after FINISH.
+    `choose` picks one of those that may execute next: by default the first in the program. `at(k)` names instruction k.
+    Raises `DeadlockError`, `TokenError` for more tokens in a channel than it holds or for tokens left over,
+    `ExecutionError` where something executes after FINISH.
     """
     every, named = channels(cfg), queues(cfg)
     waiting: list[list[int]] = [[] for _ in named]
@@ -54,7 +59,7 @@ def schedule(
                     ready.append(k)
         if not ready:
             break
-        k = min(ready) if rng is None else ready[int(rng.integers(len(ready)))]
+        k = choose(ready)
         n = nodes[k]
         heads[n.queue] += 1
         order.append(k)

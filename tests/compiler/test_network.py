@@ -1,5 +1,7 @@
 """Networks on the behavioural model: accumulators and outputs equal the reference, whatever the configuration."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -32,6 +34,7 @@ ODD = {
     "w4": Config("w4", 1, 8, 8, wgt_bits=4, wgt_bytes=1 << 12, acc_bytes=1 << 12, inp_bytes=1 << 12),
 }
 CONFIGS = {**PRESETS, **ODD}
+PYNQ = PRESETS["pynq_z1"]
 
 
 def linear(cls, name, x, y, weight, seed=0, low=-128, **geometry):
@@ -201,3 +204,24 @@ def test_every_value_can_be_an_output():
     graph = Graph("g", (x,), (z,), (linear(QDense, "d", x, y, np.ones((4, 4), np.int8)), Dequantize("f", (y,), z)))
     assert [t.name for t in compile_graph(graph, PRESETS["tiny"]).outputs] == ["z"]
     assert [t.name for t in compile_graph(graph, PRESETS["tiny"], every_value=True).outputs] == ["y", "z"]
+
+
+def test_shallow_token_channels_change_cycles_not_results():
+    """The committed network, on the timing model, which computes the outputs too."""
+    model = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"
+    outputs, cycles = {}, {}
+    for depth in (1, 2, 3, PYNQ.token_depth):
+        cfg = PYNQ.replace(token_depth=depth)
+        executable = compile_model(model, cfg, "double")
+        for step in executable.steps:
+            if isinstance(step, LaunchStep):
+                assert max(verify(step.launch).in_flight.values()) <= depth
+        (tensor,) = executable.inputs
+        x = np.random.default_rng(0).integers(0, 17, tensor.shape).astype(tensor.dtype)
+        with Loaded(executable, open_device("timing", cfg)) as loaded:
+            outputs[depth] = loaded.run({tensor.name: x})
+            cycles[depth] = loaded.stats.cycles
+    for found in outputs.values():
+        for name, array in outputs[PYNQ.token_depth].items():
+            np.testing.assert_array_equal(found[name], array)
+    assert cycles[1] > cycles[2] == cycles[3] == cycles[PYNQ.token_depth]

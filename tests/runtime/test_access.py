@@ -1,5 +1,7 @@
 """Footprints of instructions against loops over every entry and byte."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,7 @@ def footprint(f, uops=NO_UOPS):
 
 def loop_fields(rng, op, n):
     f = {"op": op, "reset": 0, "uop_bgn": 5, "uop_end": 5 + n, "use_imm": 0}
-    f |= {"iter_out": int(rng.integers(1, 4)), "iter_in": int(rng.integers(1, 4))}
+    f |= {"iter_out": int(rng.integers(1, 12)), "iter_in": int(rng.integers(1, 12))}
     return f | {f"{name}_{loop}": int(rng.integers(0, 5)) for name in ("dst", "src", "wgt") for loop in ("out", "in")}
 
 
@@ -59,6 +61,25 @@ def test_products_and_operations_touch_what_their_loops_issue(seed):
     assert footprint({**f, "use_imm": 1}, uops) == micro_ops | dst
     rescale = {**f, "use_imm": 1, "alu_op": AluOp.RESCALE, "imm": 5}
     assert footprint(rescale, uops) == micro_ops | dst | {(Mem.PAR, False): {5}}
+
+
+def test_loops_beyond_a_scratchpad_are_not_counted_one_by_one():
+    """Of what lies outside, the smallest and the largest index alone; else as many flags as there are entries."""
+    f = {"op": Op.GEMM, "reset": 0, "uop_bgn": 0, "uop_end": 256, "iter_out": 16383, "iter_in": 16383}
+    f |= {f"{name}_{loop}": 0 for name in ("dst", "src", "wgt") for loop in ("out", "in")} | {"src_in": 3}
+    uops = np.stack([np.arange(256) % 128, np.arange(256) + 2, np.arange(256) % 128], axis=1)
+    tracemalloc.start()
+    try:
+        accesses = {a.mem: a for a in scratchpad_accesses(TINY, f, uops)}
+        assert accesses[Mem.INP].entries == slice(2, 257 + 3 * 16382 + 1)
+        assert accesses[Mem.ACC].entries == accesses[Mem.WGT].entries == slice(0, 128)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 16
+    finally:
+        tracemalloc.stop()
+    assert out_of_range(TINY, list(accesses.values())) == f"reads INP entry {257 + 3 * 16382}, but tiny has 256"
+    rows = {"op": Op.DWGEMM, "iter_out": 1, "iter_in": 2, "src_in": 0, "wgt_in": 4 * 128}
+    accesses = scratchpad_accesses(TINY, f | rows, uops % 128)
+    assert out_of_range(TINY, accesses) == "reads WGT entry 159, but tiny has 128"
 
 
 def test_loops_that_do_not_run_touch_nothing():

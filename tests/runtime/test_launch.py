@@ -54,6 +54,17 @@ def test_addresses_between_entries_are_refused():
         program.relocate([0x1010, 0x2110, 0x3FF0, 0x104])
 
 
+def test_buffers_are_aligned_to_what_is_moved():
+    launch(ROWS, [0, -1, 2, 3]).check_aligned()
+    with pytest.raises(EncodingError, match="instruction 1: buffer 'w' is aligned to 64 bytes; must be .* 256, the"):
+        launch(ROWS, [0, 1, 2, 3]).check_aligned()
+
+
+def test_addresses_that_no_integer_holds_are_refused():
+    with pytest.raises(EncodingError, match="^a buffer begins at byte 0x8000000000000000, which does not fit"):
+        launch(ROWS[:1], [0], [X]).relocate([1 << 63])
+
+
 def test_micro_ops_and_size():
     program = launch(ROWS, [0, 1, 2, 3])
     assert program.uops.tolist() == [1, 0x80000002]
@@ -68,7 +79,13 @@ def test_micro_ops_and_size():
         (np.zeros((1, 4), np.uint64), [0], "instructions must be uint64"),
         (np.zeros(2, np.uint64), [0, 0], "instructions must be uint64"),
         (np.zeros((1, 2), np.uint64), [1], "reloc must hold one number per instruction"),
+        (
+            np.zeros((1, 2), np.uint64),
+            [-2],
+            "reloc must hold .* instruction 0 is -2, which must be below 1, the",
+        ),
         (np.zeros((1, 2), np.uint64), [0, 0], "reloc must hold one number per instruction"),
+        (np.full((1, 2), 2, np.uint64), [0], "reloc must hold .* instruction 0 is 0, which must be -1: it has no addr"),
     ],
 )
 def test_parts_that_do_not_fit_together(insn, reloc, text):

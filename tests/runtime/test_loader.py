@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, EncodingError, FingerprintError, InputError, UnsupportedError
-from tilewright.hw.isa import AluOp, Isa, Mem
+from tilewright.hw.isa import AluOp, Isa, Mem, Queue
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.layout import pack_par
@@ -162,3 +162,49 @@ def test_relocation_counts_entries_of_192_bytes():
         launch.relocate([0, 0x1000, 0])
     with pytest.raises(EncodingError, match="dram_base = 4294967296: outside"):
         launch.relocate([0, 192 << 32, 0])
+
+
+def many_tokens(count):
+    """`count` loads, each of which gives a token that compute takes after the last of them."""
+    program = Program(VTA, "many", tokens="explicit")
+    x = program.buffer("x", (1, 1, 16))
+    for _ in range(count):
+        program.load(Mem.INP, 0, x, 0)
+        program.dep_push(Queue.LOAD, Queue.COMPUTE)
+    for _ in range(count):
+        program.dep_pop(Queue.LOAD, Queue.COMPUTE)
+    return program.finish()
+
+
+@pytest.mark.parametrize(
+    "depths, text",
+    [
+        (
+            {"token_depth": 5},
+            r"1023\), the device is shallow \(64 and 5\); .*6 tokens LOAD -> COMPUTE can be",
+        ),
+        ({"queue_depth": 4, "token_depth": 1}, r"the device is shallow \(4 and 1\)"),
+    ],
+)
+def test_what_was_proved_for_deeper_queues_is_proved_again(depths, text):
+    shallow = ModelDevice(VTA.replace(name="shallow", **depths))
+    with pytest.raises(FingerprintError, match=rf"step 'many' is for vta \(queue_depth 64, token_depth .*{text}"):
+        Loaded(many_tokens(5), shallow)  # and one token for FINISH
+    assert not shallow.read(0, len(shallow.bytes)).any()
+    Loaded(many_tokens(5), ModelDevice(VTA.replace(name="enough", token_depth=6))).close()
+    Loaded(multiply(), ModelDevice(VTA.replace(name="enough", queue_depth=4, token_depth=2))).close()
+
+
+def test_a_program_that_fills_a_shorter_command_queue_is_refused():
+    """Compute waits for the last load, behind more NOPs of its own than the queue holds."""
+    program = Program(VTA, "long", tokens="explicit")
+    x = program.buffer("x", (1, 1, 16))
+    program.dep_pop(Queue.LOAD, Queue.COMPUTE)
+    for _ in range(9):
+        program.alu(AluOp.ADD, [], imm=1)
+    program.load(Mem.INP, 0, x, 0)
+    program.dep_push(Queue.LOAD, Queue.COMPUTE)
+    launch = program.finish()
+    Loaded(launch, ModelDevice(VTA)).close()
+    with pytest.raises(FingerprintError, match=r"\(4 and 1023\).*deadlock.*queue COMPUTE, which holds 4"):
+        Loaded(launch, ModelDevice(VTA.replace(name="short", queue_depth=4)))

@@ -41,10 +41,10 @@ def store(start, stop, **dram):
     return Row("STORE", STORE, {}, [Access(Mem.ACC, False, slice(start, stop))], **dram)
 
 
-def tokens(*rows):
+def tokens(*rows, cfg=TINY):
     """(queue, flags) of every row behind the pass, FINISH last; NOPs in parentheses."""
     given = [*rows, Row("FINISH", COMPUTE, {})]
-    out = insert_tokens(TINY, list(rows), given[-1])
+    out = insert_tokens(cfg, list(rows), given[-1])
     assert [row for row in out if any(row is g for g in given)] == given
     shown = []
     for row in out:
@@ -150,8 +150,7 @@ def conflict(a, b):
     return any(spots[0][at] or spots[1][at] for at in spots[0].keys() & spots[1].keys())
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_every_conflict_of_a_random_trace_is_ordered(seed):
+def random_trace(seed):
     rng = np.random.default_rng(seed)
     buffers = [Buffer(name, (16, 4), kind="temp") for name in "ab"]
     rows = []
@@ -167,13 +166,53 @@ def test_every_conflict_of_a_random_trace_is_ordered(seed):
             rows.append(gemm((low, high), (low, high) if rng.integers(0, 2) else None))
         else:
             rows.append(store(low, high, **dram(where[0], True, where[1], 4, **strided)))
-    out = insert_tokens(TINY, list(rows), Row("FINISH", COMPUTE, {}))
+    return rows
+
+
+def most_in_flight(rows, before):
+    """The most tokens that any legal execution of `rows` has in a channel: those that `before` does not show taken."""
+    most = 0
+    for channel in CHANNELS:
+        pushes, pops = (
+            [k for k, row in enumerate(rows) if row.queue == queue and row.fields.get(flag)]
+            for queue, flag in ((channel.source, channel.push), (channel.target, channel.pop))
+        )
+        most = max([most, *(n - sum(before[pop, push] for pop in pops) for n, push in enumerate(pushes, 1))])
+    return int(most)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 1023])
+@pytest.mark.parametrize("seed", range(20))
+def test_every_conflict_of_a_random_trace_is_ordered_with_few_tokens_in_flight(seed, depth):
+    rows = random_trace(seed)
+    out = insert_tokens(TINY.replace(token_depth=depth), list(rows), Row("FINISH", COMPUTE, {}))
     before = precedes(out)
     assert before[:-1, -1].all()
     position = [next(k for k, row in enumerate(out) if row is r) for r in rows]
     conflicts = [(i, j) for i, j in itertools.combinations(range(len(rows)), 2) if conflict(rows[i], rows[j])]
     assert len(conflicts) > 50
     assert all(before[position[i], position[j]] for i, j in conflicts)
+    assert most_in_flight(out, before) <= depth
+
+
+def test_channels_that_are_deep_enough_change_nothing():
+    def flags(depth):
+        out = insert_tokens(TINY.replace(token_depth=depth), random_trace(3), Row("FINISH", COMPUTE, {}))
+        return [(row.queue, *map(row.fields.get, FLAGS)) for row in out]
+
+    free = insert_tokens(TINY, rows := random_trace(3), Row("FINISH", COMPUTE, {}))
+    most = most_in_flight(free, precedes(free))
+    assert len(rows) < len(free) and most > 2
+    assert flags(most + 1) == flags(1023) != flags(1)
+
+
+def test_a_shallow_channel_gets_an_answer():
+    """The second token is pushed by a NOP that waits until the first one is taken."""
+    rows = [load(0, 2), load(2, 4), gemm(inp=(0, 2)), gemm(inp=(2, 4))]
+    assert tokens(*rows, cfg=TINY.replace(token_depth=1)) == [
+        "LOAD push_next", "LOAD", "COMPUTE pop_prev push_prev", "(LOAD pop_next push_next)", "COMPUTE pop_prev",
+        "COMPUTE",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

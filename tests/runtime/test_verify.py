@@ -1,14 +1,29 @@
 """Verification: what it proves, what it names, and that every token pair is needed or implied."""
 
+import tracemalloc
+from collections import Counter
+
 import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, ProgramError, RaceError, TokenError
-from tilewright.hw.isa import AluOp, Isa, Mem, Queue
+from tilewright.hw.errors import (
+    AccessError,
+    DeadlockError,
+    ExecutionError,
+    ProgramError,
+    RaceError,
+    TilewrightError,
+    TokenError,
+)
+from tilewright.hw.isa import AluOp, Isa, Mem, Op, Queue
+from tilewright.runtime.buffer import Buffer
+from tilewright.runtime.disasm import disassemble
 from tilewright.runtime.launch import Launch
+from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
-from tilewright.runtime.verify import verify, without_pair
+from tilewright.runtime.verify import check_depths, verify, verify_instructions, without_pair
+from tilewright.sim.random_programs import Recorder, record_random
 
 VTA = PRESETS["vta"]
 
@@ -148,3 +163,178 @@ def test_micro_ops_that_the_program_stores_are_refused():
     reloc = np.array([0, 0, *([-1] * (len(insn) - 2))], np.int32)
     with pytest.raises(ProgramError, match="loads micro-ops that the program stores"):
         verify(Launch(VTA, "self", insn, reloc, launch.buffers))
+
+
+def changed(launch, k, **fields):
+    """`launch` with other fields of instruction `k`."""
+    f = Isa(launch.cfg).decode(launch.insn)[k] | fields
+    fmt = Isa(launch.cfg).format_of(f["op"], f.get("mem", 0))
+    assert fmt is not None
+    insn = launch.insn.copy()
+    insn[k] = fmt.encode(1, **{name: f[name] for name in fmt.fields})[0]
+    return Launch(launch.cfg, launch.name, insn, launch.reloc, launch.buffers)
+
+
+def test_huge_loops_are_refused_before_they_are_counted():
+    program = Program(VTA)
+    program.gemm_uops(np.stack([np.arange(4096) % 2048] * 2 + [np.arange(4096) % 1024], axis=1))
+    launch = program.finish()
+    k = next(k for k, f in enumerate(Isa(VTA).decode(launch.insn)) if f["op"] == Op.GEMM)
+    most = {"iter_out": 16383, "iter_in": 16383, "dst_out": 2047, "dst_in": 1023, "src_out": 1, "wgt_in": 1}
+    still = dict.fromkeys(most, 0) | {"iter_out": 16383, "iter_in": 16383}
+    text = f"instruction {k} .* writes ACC entry {2047 + 16382 * (2047 + 1023)}, but vta has 2048"
+    tracemalloc.start()
+    try:
+        with pytest.raises(AccessError, match=text):
+            verify(changed(launch, k, **most))
+        verify(changed(launch, k, **still))
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+UOPS = {"uop_bgn": 0, "uop_end": 1, "iter_out": 1, "iter_in": 1}
+
+
+@pytest.mark.parametrize("bgn, end", [(2, 1), (0, 8193), (8191, 0), (5, 16383)])
+@pytest.mark.parametrize("trips", [0, 1])
+def test_micro_ops_that_do_not_exist_are_refused_as_the_model_refuses_them(bgn, end, trips):
+    launch = hand_written(("GEMM", {"op": 2, **UOPS, "uop_bgn": bgn, "uop_end": end, "iter_in": trips}), FINISH)
+    with pytest.raises(AccessError, match=rf"instruction 0 .* micro-ops {bgn}\.\.{end - 1}: must be among 0\.\.8191"):
+        verify(launch)
+    with pytest.raises(AccessError, match="instruction 0 "):
+        run(launch, {})
+
+
+def loads_micro_ops(buffer, **fields):
+    isa = Isa(VTA)
+    rows = {"op": 0, "mem": 0, "y_size": 1, "x_size": 2, **fields}
+    insn = np.concatenate([isa.formats["LOAD"].encode(1, **rows), isa.formats["FINISH"].encode(1, op=3)])
+    return Launch(VTA, "load", insn, np.array([0, -1], np.int32), [buffer])
+
+
+def test_micro_ops_come_from_constants_that_hold_them():
+    constant = Buffer("kernels", (16,), 8, False, "constant", np.arange(16, dtype=np.uint8))
+    verify(loads_micro_ops(constant, dram_base=2))
+    with pytest.raises(AccessError, match="instruction 0 .* ends at byte 20 of buffer 'kernels', which has 16"):
+        verify(loads_micro_ops(constant, dram_base=3))
+    with pytest.raises(
+        ProgramError, match="instruction 0 .* micro-ops are loaded from buffer 'x', which is not constant"
+    ):
+        verify(loads_micro_ops(Buffer("x", (16,))))
+
+
+def test_micro_ops_of_the_program_before_are_not_used():
+    """A device keeps them, so nobody knows what they are."""
+    loops = {"op": 2, "reset": 1, "uop_bgn": 3, "uop_end": 5, "iter_out": 1, "iter_in": 1}
+    constant = Buffer("kernels", (16,), 8, False, "constant", np.arange(16, dtype=np.uint8))
+    isa = Isa(VTA)
+
+    def launch(**fields):
+        load = loads_micro_ops(constant, sram_base=2, **fields)
+        insn = np.concatenate([load.insn[:1], isa.formats["GEMM"].encode(1, **loops), load.insn[1:]])
+        return Launch(VTA, "kept", insn, np.array([0, -1, -1], np.int32), [constant])
+
+    verify(launch(x_size=3))
+    with pytest.raises(ProgramError, match="instruction 1 .* executes micro-ops that no LOAD.UOP loads"):
+        verify(launch(x_size=2))
+    verify(changed(launch(x_size=2), 1, iter_in=0))
+
+
+def test_what_leaves_its_buffer_is_named():
+    launch = pipeline(tiles=1)
+    with pytest.raises(AccessError, match="instruction 0 .* ends at byte 48 of buffer 'a', which has 32"):
+        verify(changed(launch, 0, x_size=3))
+    with pytest.raises(AccessError, match="belongs to no buffer"):
+        verify(Launch(VTA, "none", launch.insn, np.full(len(launch.insn), -1, np.int32), launch.buffers))
+
+
+def test_what_always_executes_after_finish_is_named():
+    """The load takes a token that FINISH gives."""
+    launch = hand_written(("LOAD", {**NOP[Queue.LOAD], "pop_next": 1}), ("FINISH", {"op": 3, "push_prev": 1}))
+    with pytest.raises(ExecutionError, match="instruction 0 .* executes after FINISH"):
+        verify(launch)
+
+
+def test_too_many_tokens_are_named_before_a_deadlock():
+    """As the model does: they come first."""
+    cfg = VTA.replace(token_depth=1)
+    rows = [("LOAD", {**NOP[Queue.LOAD], "push_next": 1})] * 2
+    rows += [("LOAD", {**NOP[Queue.COMPUTE], "pop_prev": 1})] * 2 + [("LOAD", {**NOP[Queue.COMPUTE], "pop_next": 1})]
+    launch = hand_written(*rows, FINISH)
+    with pytest.raises(DeadlockError):
+        verify(launch)
+    with pytest.raises(TokenError):
+        check_depths(launch, cfg)
+
+
+def test_depths_are_checked_without_what_the_program_touches():
+    launch = pipeline(tiles=6)
+    most = max(verify(launch).in_flight.values())
+    check_depths(launch, VTA.replace(token_depth=most, queue_depth=4))
+    with pytest.raises(TokenError, match=f"{most} tokens .* can be in flight"):
+        check_depths(launch, VTA.replace(token_depth=most - 1))
+
+
+def test_a_race_has_the_numbers_of_its_instructions():
+    launch = pipeline(tiles=1)
+    pair = next(p for p in verify(launch).pairs if p.source == Queue.LOAD)
+    with pytest.raises(RaceError) as caught:
+        verify(without_pair(launch, pair))
+    assert caught.value.pair is not None
+    first, second = caught.value.pair
+    assert f"instruction {first} (" in str(caught.value) and f"instruction {second} (" in str(caught.value)
+
+
+def foreign_launch(rng, base):
+    """A launch of random words, or of a program with bits flipped, relocations and buffers changed."""
+    cfg = base.cfg
+    insn, reloc, buffers = base.insn.copy(), base.reloc.copy(), list(base.buffers)
+    kind = int(rng.integers(4))
+    if kind == 0:
+        insn = rng.integers(0, 1 << 64, (int(rng.integers(0, 9)), 2), np.uint64)
+        reloc = np.full(len(insn), -1, np.int32)
+        reloc[: rng.integers(2)] = rng.integers(-2, len(buffers) + 1)
+    else:
+        for _ in range(int(rng.integers(1, 6))):
+            at = rng.integers(len(insn)), rng.integers(2)
+            insn[at] ^= np.uint64(1) << rng.integers(64, dtype=np.uint64)
+    if kind == 2:
+        reloc[rng.integers(len(reloc))] = rng.integers(-3, len(buffers) + 2)
+    if kind == 3:
+        n = int(rng.integers(1, 20))
+        data = rng.integers(0, 256, n, np.uint8)
+        odd = Buffer("odd", (n,), 8, False, "constant", data, align=int(rng.choice([1, 3, 64, 1 << 40, 1 << 62])))
+        buffers[rng.integers(len(buffers))] = odd
+    return Launch(cfg, "foreign", insn, reloc, buffers)
+
+
+def study_of_foreign_launches(seeds):
+    """How many of them `verify` accepts and refuses; nothing but a named error may come out of it."""
+    bases = [pipeline(tiles=2)]
+    for seed in range(3):
+        recorder = Recorder(PRESETS["tiny"], seed)
+        record_random(recorder, 6)
+        bases.append(recorder.program.finish())
+    found = Counter()
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        try:
+            launch = foreign_launch(rng, bases[seed % len(bases)])
+            disassemble(launch)
+            verify_instructions(launch.cfg, launch.insn, lambda address, count: np.arange(count, dtype=np.uint32))
+            verify(launch)
+            found["accepted"] += 1
+        except TilewrightError as exc:
+            found[type(exc).__name__] += 1
+    return found
+
+
+def test_no_bytes_raise_anything_but_a_named_error():
+    found = study_of_foreign_launches(range(2000))
+    assert {"accepted", "ExecutionError", "AccessError", "ProgramError", "EncodingError"} <= set(found)
+
+
+@pytest.mark.slow
+def test_no_bytes_raise_anything_but_a_named_error_in_many_cases():
+    assert study_of_foreign_launches(range(2000, 60000)).total() == 58000

@@ -141,6 +141,13 @@ def test_a_reduction_begins_by_overwriting(ref):
     assert stats.insns["GEMM"] == 2 * 3
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_virtual_threads_wait_where_token_channels_are_shallow(ref, depth):
+    cfg = ref.configs["tiny"].replace(token_depth=depth)
+    tile = Tile(n=1, co=1, oy=2, ox=3, ci=1, thread="oy", vthreads=3)
+    check(ref, cfg, 1, (6, 6), 8, 8, (3, 3), pad=(1, 1, 1, 1), tile=tile)
+
+
 @pytest.mark.parametrize("vthreads", [1, 2, 3, 4])
 @pytest.mark.parametrize("thread", OUTPUT_DIMS)
 def test_virtual_threads_along_any_dimension(ref, thread, vthreads):

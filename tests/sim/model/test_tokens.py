@@ -5,7 +5,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import DeadlockError, ExecutionError, TokenError
 from tilewright.hw.isa import FLAGS
 from tilewright.hw.units import channels, queues
-from tilewright.sim.model.tokens import Node, node, schedule
+from tilewright.sim.model.tokens import Node, at_random, node, schedule
 
 TINY = PRESETS["tiny"]
 LOAD, COMPUTE, STORE = queues(TINY)
@@ -19,7 +19,7 @@ def at(k):
 
 
 def order(*nodes, depth=9, rng=None):
-    return schedule(TINY.replace(token_depth=depth), [*nodes, FINISH], at, rng)
+    return schedule(TINY.replace(token_depth=depth), [*nodes, FINISH], at, min if rng is None else at_random(rng))
 
 
 def test_flags_name_the_channels_of_each_queue():

@@ -54,6 +54,12 @@ def test_random_programs_equal_the_model(cfg, chunk):
         differential(cfg, seed)
 
 
+def test_random_programs_of_shallow_token_channels_equal_the_model():
+    cfg = TINY.replace(name="shallow", token_depth=1)
+    for seed in range(8):
+        differential(cfg, seed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(34))
 @pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: c.name)
