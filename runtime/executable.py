@@ -9,68 +9,22 @@ import io
 import json
 import math
 import zipfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import FileError, FingerprintError, ProgramError
+from ..hw.errors import FileError, FingerprintError, ProgramError, UnsupportedError
 from .buffer import Buffer
 from .files import atomic_write
+from .hostops import HOST_OPS
+from .hostshapes import Operand
 from .launch import Launch
+from .steps import HostStep, LaunchStep, Tensor
 
 FORMAT, VERSION = "tilewright program", 1
-DTYPES = ("int8", "uint8", "int32", "uint32", "float32")
-
-
-@dataclass(eq=False)
-class Tensor:
-    """A named array between steps; `kind` is input, output, temp or constant (its values are in `data`)."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    kind: str = "temp"
-    data: np.ndarray | None = None
-
-    def __post_init__(self) -> None:
-        self.shape = tuple(int(n) for n in self.shape)
-        if self.dtype not in DTYPES:
-            raise ProgramError(f"tensor {self.name!r}: dtype {self.dtype!r} must be one of {', '.join(DTYPES)}")
-        if (self.kind == "constant") != (self.data is not None):
-            needs = "needs data" if self.kind == "constant" else "takes no data; only constant tensors do"
-            raise ProgramError(f"tensor {self.name!r}: kind {self.kind!r} {needs}")
-        if self.data is not None and (self.data.shape != self.shape or self.data.dtype != self.dtype):
-            found = f"{self.data.dtype} {self.data.shape}"
-            raise ProgramError(f"tensor {self.name!r}: data is {found}, must be {self.dtype} {self.shape}")
-
-
-@dataclass(eq=False)
-class LaunchStep:
-    """One start of the accelerator; `bind` maps names of the launch's buffers to names of tensors.
-
-    `macs` are the layer's useful multiply-accumulates: spatial padding counts, padded channels do not.
-    """
-
-    name: str
-    launch: Launch
-    bind: dict[str, str]
-    macs: int = 0
-
-
-@dataclass(eq=False)
-class HostStep:
-    """One operator of `hostops.HOST_OPS` on the host; `attrs` are JSON values, `constants` arrays by attribute name."""
-
-    name: str
-    op: str
-    inputs: list[str]
-    outputs: list[str]
-    attrs: dict = field(default_factory=dict)
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
-    macs: int = 0
 
 
 def _reads_writes(step: LaunchStep | HostStep) -> tuple[list[str], list[str]]:
@@ -93,7 +47,8 @@ class Executable:
     """Ordered `steps` on `tensors`, for the configuration `cfg`.
 
     Raises `ProgramError` where a step names a tensor that does not exist, does not fit the buffer bound to it, or is
-    read before a step wrote it.
+    read before a step wrote it, and where a host operator cannot process what its step holds; `UnsupportedError` for
+    an operator that does not exist.
     """
 
     cfg: Config
@@ -109,6 +64,8 @@ class Executable:
                     raise ProgramError(f"step {step.name!r} names tensor {name!r}, which is not declared")
             if isinstance(step, LaunchStep):
                 self._check_launch(step)
+            else:
+                self._check_host(step)
         self._check_flow()
 
     def _check_flow(self) -> None:
@@ -122,6 +79,25 @@ class Executable:
         for tensor in self.outputs:
             if tensor.name not in ready:
                 raise ProgramError(f"no step writes output {tensor.name!r}")
+
+    def _check_host(self, step: HostStep) -> None:
+        if step.op not in HOST_OPS:
+            known = ", ".join(sorted(HOST_OPS))
+            raise UnsupportedError(f"step {step.name!r}: host operator {step.op!r} is unknown; known are {known}")
+        at = f"step {step.name!r}: host operator {step.op!r}"
+        both = sorted({*step.attrs} & {*step.constants})
+        if both or len(step.outputs) != 1:
+            found = f"{both[0]!r} is an attribute and a constant" if both else f"{len(step.outputs)} outputs: must be 1"
+            raise ProgramError(f"{at}: {found}")
+        inputs = [Operand(t.shape, t.dtype) for t in (self.tensors[name] for name in step.inputs)]
+        try:
+            shape, dtype, _ = HOST_OPS[step.op].result(inputs, step.attrs | step.constants)
+        except ProgramError as exc:
+            raise ProgramError(f"{at}: {exc}") from None
+        output = self.tensors[step.outputs[0]]
+        if (output.shape, output.dtype) != (shape, dtype):
+            found = f"output {output.name!r} is {output.dtype} {output.shape}"
+            raise ProgramError(f"{at}: {found}, its result {dtype} {shape}")
 
     def _check_launch(self, step: LaunchStep) -> None:
         if step.launch.cfg.fingerprint != self.cfg.fingerprint:

@@ -20,6 +20,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import (
     AccessError,
     BoardError,
+    CapacityError,
     ConfigError,
     FileError,
     FingerprintError,
@@ -56,14 +57,18 @@ ENDLESS = {"x": np.zeros((1, 1, 900, 900), np.int8)}
 
 def endless():
     """One host step that takes far longer than a job may."""
-    tensors = {"x": Tensor("x", (1, 1, 900, 900), "int8", "input"), "y": Tensor("y", (1, 1, 1, 1), "int8", "output")}
+    tensors = {
+        "x": Tensor("x", (1, 1, 900, 900), "int8", "input"),
+        "y": Tensor("y", (1, 1, 501, 501), "int8", "output"),
+    }
     attrs = {"kernel": [400, 400], "strides": [1, 1], "pads": [0, 0, 0, 0]}
     return Executable(TINY, "endless", tensors, [HostStep("pool", "max_pool", ["x"], ["y"], attrs)])
 
 
 def hungry(pads):
-    """One host step that asks for more memory than there is."""
-    tensors = {"x": Tensor("x", (1, 1, 1, 1), "int8", "input"), "y": Tensor("y", (1, 1, 1, 1), "int8", "output")}
+    """One host step whose result has more bytes than a job may take."""
+    shape = (1, 1, 1 + pads[0] + pads[2], 1 + pads[1] + pads[3])
+    tensors = {"x": Tensor("x", (1, 1, 1, 1), "int8", "input"), "y": Tensor("y", shape, "int8", "output")}
     attrs = {"kernel": [1, 1], "strides": [1, 1], "pads": pads}
     return Executable(TINY, "hungry", tensors, [HostStep("pool", "max_pool", ["x"], ["y"], attrs)])
 
@@ -240,11 +245,23 @@ def test_a_job_that_takes_too_long_is_ended(address, bystander):
     remote.close()
 
 
-def test_a_job_that_takes_all_memory_ends_alone(address, bystander):
-    remote = RemoteProgram(hungry([1 << 15, 1 << 16, 1 << 16, 1 << 15]), address)
-    with pytest.raises(BoardError, match="ended the process that ran it, by the memory it used"):
+def test_a_job_that_takes_all_memory_is_refused_alone(address, bystander):
+    with (
+        pytest.raises(CapacityError, match="memory"),
+        RemoteProgram(hungry([1 << 15, 1 << 16, 1 << 16, 1 << 15]), address) as remote,
+    ):
         remote.run({"x": np.zeros((1, 1, 1, 1), np.int8)})
-    remote.close()
+
+
+def test_a_job_that_ends_its_process_ends_alone(served, address, bystander):
+    with RemoteProgram(endless(), address) as remote, grpc.insecure_channel(address.target) as channel:
+        runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
+        call, metadata = channel.unary_unary(f"/{messages.SERVICE}/Run"), (("authorization", f"Bearer {TOKEN}"),)
+        running = call.future(runs, metadata=metadata)
+        wait_for(lambda: served._waiting == 1)
+        served._worker._process.kill()
+        with pytest.raises(grpc.RpcError, match="ended the process that ran it, by the memory it used"):
+            running.result()
 
 
 def test_a_client_that_goes_away_loses_its_turn(served, address, bystander):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import FileError, FingerprintError, ProgramError
+from tilewright.hw.errors import FileError, FingerprintError, ProgramError, UnsupportedError
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.program import Program
@@ -26,43 +26,48 @@ def add_constant(value=5, cfg=TINY):
     return program.finish()
 
 
-def two_steps():
+TABLE = np.arange(256).astype(np.int8)
+
+
+def three_steps():
     launch = add_constant()
     tensors = [
         Tensor("x", (4, 1, 4), "int32", "input"),
         Tensor("y", (4, 1, 4), "int8"),
+        Tensor("f", (16,), "int8"),
         Tensor("z", (16,), "int8", "output"),
         Tensor("k", (2,), "float32", "constant", np.array([0.5, 2], np.float32)),
     ]
     steps = [
         LaunchStep("add", launch, {"a": "x", "out": "y"}, macs=7),
-        HostStep("flat", "reshape", ["y"], ["z"], {"shape": [16]}, {"table": np.arange(3)}),
+        HostStep("flat", "reshape", ["y"], ["f"], {"shape": [16]}),
+        HostStep("function", "lookup", ["f"], ["z"], {}, {"table": TABLE}),
     ]
     return Executable(TINY, "net", {t.name: t for t in tensors}, steps)
 
 
 def test_save_and_load_give_the_same_program(tmp_path):
-    before = two_steps()
+    before = three_steps()
     before.save(tmp_path / "x.tw")
     after = Executable.load(tmp_path / "x.tw")
     assert after.cfg == before.cfg and after.name == before.name and after.memory_plan() == before.memory_plan()
     for old, new in zip(before.tensors.values(), after.tensors.values()):
         assert (old.name, old.shape, old.dtype, old.kind) == (new.name, new.shape, new.dtype, new.kind)
-    launch, host = after.steps
-    assert isinstance(launch, LaunchStep) and isinstance(host, HostStep)
+    launch, host, function = after.steps
+    assert isinstance(launch, LaunchStep) and isinstance(host, HostStep) and isinstance(function, HostStep)
     old = before.steps[0]
     assert isinstance(old, LaunchStep)
     np.testing.assert_array_equal(launch.launch.insn, old.launch.insn)
     np.testing.assert_array_equal(launch.launch.reloc, old.launch.reloc)
     np.testing.assert_array_equal(launch.launch.uops, old.launch.uops)
     assert (launch.bind, launch.macs) == (old.bind, 7)
-    assert (host.op, host.inputs, host.outputs, host.attrs) == ("reshape", ["y"], ["z"], {"shape": [16]})
-    np.testing.assert_array_equal(host.constants["table"], np.arange(3))
+    assert (host.op, host.inputs, host.outputs, host.attrs) == ("reshape", ["y"], ["f"], {"shape": [16]})
+    np.testing.assert_array_equal(function.constants["table"], TABLE)
     np.testing.assert_array_equal(after.tensors["k"].data, before.tensors["k"].data)
 
 
 def test_the_file_is_a_zip_without_pickles(tmp_path):
-    two_steps().save(tmp_path / "x.tw")
+    three_steps().save(tmp_path / "x.tw")
     with zipfile.ZipFile(tmp_path / "x.tw") as z:
         manifest = json.loads(z.read("manifest.json"))
         for name in z.namelist():
@@ -102,7 +107,7 @@ DAMAGE = {
 def test_damaged_files_are_named(tmp_path, name):
     change, text = DAMAGE[name]
     path = tmp_path / "x.tw"
-    two_steps().save(path)
+    three_steps().save(path)
     rewrite(path, change)
     with pytest.raises(FileError, match=text):
         Executable.load(path)
@@ -110,7 +115,7 @@ def test_damaged_files_are_named(tmp_path, name):
 
 def test_truncated_missing_and_foreign_files(tmp_path):
     path = tmp_path / "x.tw"
-    two_steps().save(path)
+    three_steps().save(path)
     path.write_bytes(path.read_bytes()[:-40])
     for target, text in (
         (path, "not a tilewright program"),
@@ -123,7 +128,7 @@ def test_truncated_missing_and_foreign_files(tmp_path):
 
 def test_every_truncation_is_named(tmp_path):
     path = tmp_path / "x.tw"
-    two_steps().save(path)
+    three_steps().save(path)
     data = path.read_bytes()
     for n in range(0, len(data), 97):
         path.write_bytes(data[:n])
@@ -133,7 +138,7 @@ def test_every_truncation_is_named(tmp_path):
 
 def test_every_damaged_bit_is_named_or_harmless(tmp_path):
     path = tmp_path / "x.tw"
-    two_steps().save(path)
+    three_steps().save(path)
     data = path.read_bytes()
     rng = np.random.default_rng(7)
     refused = 0
@@ -157,13 +162,13 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(FileError, match="No space left on device"):
-        two_steps().save(path)
+        three_steps().save(path)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
 def test_save_into_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(FileError, match="folder .* does not exist"):
-        two_steps().save(tmp_path / "no" / "x.tw")
+        three_steps().save(tmp_path / "no" / "x.tw")
 
 
 def _tensors(*specs):
@@ -202,13 +207,51 @@ def test_bindings_that_do_not_fit(tensors, bind, error, text):
     assert text in str(caught.value)
 
 
+HOST = [
+    (
+        {"op": "teleport"},
+        UnsupportedError,
+        "step 's': host operator 'teleport' is unknown; known are accumulators",
+    ),
+    ({"attrs": {}}, ProgramError, "step 's': host operator 'reshape': shape is missing: must be a list"),
+    (
+        {"attrs": {"shape": [2.0, 8]}},
+        ProgramError,
+        "step 's': host operator 'reshape': shape = [2.0, 8]: must be a",
+    ),
+    ({"attrs": {"shape": [2, 8]}}, ProgramError, "output 'y' is int8 (16,), its result int8 (2, 8)"),
+    ({"constants": {"shape": np.zeros(1)}}, ProgramError, "'shape' is an attribute and a constant"),
+    ({"inputs": ["x", "x"]}, ProgramError, "step 's': host operator 'reshape': 2 inputs: must be 1"),
+    ({"outputs": ["y", "y"]}, ProgramError, "step 's': host operator 'reshape': 2 outputs: must be 1"),
+    ({"outputs": []}, ProgramError, "step 's': host operator 'reshape': 0 outputs: must be 1"),
+]
+
+
+@pytest.mark.parametrize("change, error, text", HOST, ids=[text for *_, text in HOST])
+def test_host_steps_that_do_not_comply(change, error, text):
+    step = {"name": "s", "op": "reshape", "inputs": ["x"], "outputs": ["y"], "attrs": {"shape": [16]}}
+    tensors = _tensors(("x", (4, 4), "int8", "input"), ("y", (16,), "int8", "output"))
+    Executable(TINY, "net", tensors, [HostStep(**step)])
+    with pytest.raises(error) as caught:
+        Executable(TINY, "net", tensors, [HostStep(**{**step, **change})])
+    assert text in str(caught.value)
+
+
+def test_a_file_whose_host_step_reads_beyond_its_input(tmp_path):
+    path = tmp_path / "x.tw"
+    three_steps().save(path)
+    rewrite(path, lambda m, z: m["steps"][1]["attrs"].update(shape=[1 << 20]))
+    with pytest.raises(FileError, match="step 'flat': host operator 'reshape': shape = .* has not as many elements"):
+        Executable.load(path)
+
+
 def test_a_launch_of_another_configuration():
     with pytest.raises(FingerprintError, match=r"step 'add' is for tiny \(\w{16}\), the program for vta \(\w{16}\)"):
         Executable(PRESETS["vta"], "net", _tensors(*GOOD), [LaunchStep("add", add_constant(), {"a": "x"})])
 
 
 def test_a_program_that_unpacks_to_more_than_allowed_is_refused():
-    data = two_steps().to_bytes()
+    data = three_steps().to_bytes()
     assert Executable.from_bytes(data, "x", most=1 << 16).name == "net"
     with pytest.raises(FileError, match=r"x: unpacks to [\d,]+ bytes; at most 1,000 are allowed"):
         Executable.from_bytes(data, "x", most=1000)
