@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import FileError, FingerprintError, ProgramError, UnsupportedError
+from ..hw.errors import AccessError, FileError, FingerprintError, ProgramError, UnsupportedError
+from .bounds import check_dram
 from .buffer import Buffer
 from .files import atomic_write
 from .hostops import HOST_OPS
@@ -25,6 +26,9 @@ from .launch import Launch
 from .steps import HostStep, LaunchStep, Tensor
 
 FORMAT, VERSION = "tilewright program", 1
+
+
+_BOUND = ("input", "output")  # kinds of buffers that stand for tensors
 
 
 def _reads_writes(step: LaunchStep | HostStep) -> tuple[list[str], list[str]]:
@@ -48,7 +52,7 @@ class Executable:
 
     Raises `ProgramError` where a step names a tensor that does not exist, does not fit the buffer bound to it, or is
     read before a step wrote it, and where a host operator cannot process what its step holds; `UnsupportedError` for
-    an operator that does not exist.
+    an operator that does not exist; `AccessError` for a launch that leaves its buffers.
     """
 
     cfg: Config
@@ -57,6 +61,7 @@ class Executable:
     steps: list[LaunchStep | HostStep]
 
     def __post_init__(self) -> None:
+        self._widths: dict[str, tuple[str, int, bool]] = {}  # of tensors in device memory: a step, bits, signed
         for step in self.steps:
             names = step.bind.values() if isinstance(step, LaunchStep) else [*step.inputs, *step.outputs]
             for name in names:
@@ -75,6 +80,12 @@ class Executable:
             for name in reads:
                 if name not in ready:
                     raise ProgramError(f"step {step.name!r} reads tensor {name!r} before any step wrote it")
+            for name in writes:
+                if self.tensors[name].kind in ("input", "constant"):
+                    raise ProgramError(
+                        f"step {step.name!r} writes tensor {name!r}, which is {self.tensors[name].kind}; "
+                        "only output and temp tensors are written"
+                    )
             ready.update(writes)
         for tensor in self.outputs:
             if tensor.name not in ready:
@@ -110,20 +121,35 @@ class Executable:
             if name not in buffers:
                 raise ProgramError(f"step {step.name!r} binds buffer {name!r}, which its launch does not have")
             buffer, tensor = buffers[name], self.tensors[tensor_name]
+            if buffer.kind not in _BOUND:
+                raise ProgramError(
+                    f"step {step.name!r} binds buffer {name!r}, which is {buffer.kind}; only {' and '.join(_BOUND)} "
+                    "buffers are bound"
+                )
             if buffer.shape != tensor.shape or tensor.dtype not in _dtypes(buffer):
                 raise ProgramError(
                     f"step {step.name!r}: buffer {name!r} is {buffer.bits}-bit {buffer.shape}, "
                     f"tensor {tensor_name!r} is {tensor.dtype} {tensor.shape}"
                 )
+            self._check_width(step, buffer, tensor_name)
         for buffer in buffers.values():
             if buffer.kind == "input" and buffer.name not in step.bind:
                 raise ProgramError(f"step {step.name!r}: no tensor is bound to its input buffer {buffer.name!r}")
-        written = [t for b, t in step.bind.items() if buffers[b].kind in ("output", "temp")]
-        for tensor_name in written:
+        for tensor_name in _reads_writes(step)[1]:
             if list(step.bind.values()).count(tensor_name) > 1:
                 raise ProgramError(
                     f"step {step.name!r}: tensor {tensor_name!r} is written, but bound to several buffers"
                 )
+        check_dram(step.launch)
+
+    def _check_width(self, step: LaunchStep, buffer: Buffer, tensor_name: str) -> None:
+        """All buffers of a tensor are one place in device memory: they have the same elements, hence the same size."""
+        where, bits, signed = self._widths.setdefault(tensor_name, (step.name, buffer.bits, buffer.signed))
+        if (buffer.bits, buffer.signed) != (bits, signed):
+            raise ProgramError(
+                f"step {step.name!r}: tensor {tensor_name!r} has {buffer.bits}-bit elements in buffer {buffer.name!r}, "
+                f"{bits}-bit ones in step {where!r}; they must agree"
+            )
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -210,7 +236,7 @@ class Executable:
                 ]
                 steps = [_step_in(z, cfg, step) for step in manifest["steps"]]
                 return Executable(cfg, manifest["name"], {t.name: t for t in tensors}, steps)
-        except FileError:
+        except (FileError, AccessError):
             raise
         except Exception as exc:  # damaged bytes make zipfile, zlib, json and numpy raise errors of any kind
             raise FileError(f"{name}: not a tilewright program, or a damaged one ({_one_line(exc)})") from None
@@ -224,7 +250,7 @@ class Executable:
                 for b in step.launch.buffers:
                     key = step.bind.get(b.name, f"{number}.{b.name}")
                     before = regions.get(key, Allocation(0, 1))
-                    regions[key] = Allocation(b.nbytes, math.lcm(b.align, before.align))
+                    regions[key] = Allocation(max(b.nbytes, before.nbytes), math.lcm(b.align, before.align))
         return regions
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..hw.config import Config
+from ..hw.config import UOP_BYTES, Config
 from ..hw.errors import EncodingError, ProgramError
 from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes, known_isa
 from .buffer import Buffer
@@ -40,11 +41,25 @@ class Launch:
     def __post_init__(self) -> None:
         if self.insn.dtype != np.uint64 or self.insn.ndim != 2 or self.insn.shape[1] != 2:
             raise ProgramError(f"launch {self.name!r}: instructions must be uint64 (n, 2)")
-        if self.reloc.shape != (len(self.insn),) or (len(self.reloc) and self.reloc.max() >= len(self.buffers)):
+        known = len(self.buffers)
+        if (
+            self.reloc.dtype != np.int32
+            or self.reloc.shape != (len(self.insn),)
+            or (len(self.reloc) and not -1 <= self.reloc.min() <= self.reloc.max() < known)
+        ):
             raise ProgramError(
-                f"launch {self.name!r}: reloc must hold one number per instruction, each below {len(self.buffers)}, "
-                "the number of buffers"
+                f"launch {self.name!r}: reloc must hold one number per instruction (int32), each below {known}, "
+                "the number of buffers, or -1"
             )
+        names = Counter(b.name for b in self.buffers)
+        for b in self.buffers:
+            if names[b.name] > 1:
+                raise ProgramError(f"launch {self.name!r}: {names[b.name]} buffers are named {b.name!r}")
+            if b.name == UOP_BUFFER and (b.data is None or b.nbytes % UOP_BYTES):
+                raise ProgramError(
+                    f"launch {self.name!r}: buffer {b.name!r} is {b.kind}, {b.nbytes} bytes: must be constant, and "
+                    f"whole micro-ops of {UOP_BYTES} bytes"
+                )
 
     @property
     def uops(self) -> np.ndarray:

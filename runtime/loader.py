@@ -147,7 +147,7 @@ class Loaded:
                     self.device.write(addresses[-1], buffer.data)
                 continue
             if name not in self._tensor_at:
-                self._tensor_at[name] = self._allocate(buffer.nbytes, self._regions[name].align)
+                self._tensor_at[name] = self._allocate(*self._regions[name])
                 data = self.executable.tensors[name].data
                 if data is not None:
                     self.device.write(self._tensor_at[name], buffer.pack(data))

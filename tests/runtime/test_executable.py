@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import FileError, FingerprintError, ProgramError, UnsupportedError
+from tilewright.hw.errors import AccessError, FileError, FingerprintError, ProgramError, UnsupportedError
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.program import Program
@@ -242,6 +242,76 @@ def test_a_file_whose_host_step_reads_beyond_its_input(tmp_path):
     three_steps().save(path)
     rewrite(path, lambda m, z: m["steps"][1]["attrs"].update(shape=[1 << 20]))
     with pytest.raises(FileError, match="step 'flat': host operator 'reshape': shape = .* has not as many elements"):
+        Executable.load(path)
+
+
+def narrow():
+    """A launch that stores 16 of 256 bytes."""
+    program = Program(TINY, "narrow")
+    y = program.buffer("y", (256,), kind="output")
+    program.alu(AluOp.ADD, [(4, 1, 1)], imm=1)
+    program.store(0, y, 0, x_size=4)
+    return program.finish()
+
+
+def test_buffers_of_a_tensor_have_elements_of_one_width():
+    """Otherwise the larger of them would reach beyond the memory that the smaller one was given."""
+    tensors = _tensors(("t", (256,), "int8", "output"))
+    wide, small = (narrow() for _ in range(2))
+    small.buffers[0].bits = 2
+    small.insn[:, 1] &= ~np.uint64(0xFFFF0000)  # x_size 0: it stores nothing
+    steps: list[LaunchStep | HostStep] = [LaunchStep("wide", wide, {"y": "t"}), LaunchStep("small", small, {"y": "t"})]
+    for order, text in (
+        (
+            steps,
+            "step 'small': tensor 't' has 2-bit elements in buffer 'y', 8-bit ones in step 'wide'; they",
+        ),
+        (steps[::-1], "step 'wide': tensor 't' has 8-bit elements in buffer 'y', 2-bit ones in step 'small'"),
+    ):
+        with pytest.raises(ProgramError) as caught:
+            Executable(TINY, "net", tensors, order)
+        assert text in str(caught.value)
+    Executable(TINY, "net", tensors, steps[:1])
+
+
+def test_regions_hold_the_largest_of_their_buffers():
+    net = Executable(TINY, "net", _tensors(("t", (256,), "int8", "output")), [LaunchStep("s", narrow(), {"y": "t"})])
+    launch = narrow()
+    launch.buffers[0].bits = 2
+    net.steps.append(LaunchStep("later", launch, {"y": "t"}))
+    assert net.memory_plan()["t"].nbytes == 256
+
+
+@pytest.mark.parametrize("kind", ["temp", "constant"])
+def test_only_inputs_and_outputs_are_bound(kind):
+    launch = narrow()
+    launch.buffers[0].kind = kind
+    with pytest.raises(ProgramError, match=f"step 's' binds buffer 'y', which is {kind}; only input and output"):
+        Executable(TINY, "net", _tensors(("t", (256,), "int8", "output")), [LaunchStep("s", launch, {"y": "t"})])
+
+
+@pytest.mark.parametrize("kind", ["input", "constant"])
+def test_only_outputs_and_temps_are_written(kind):
+    tensor = Tensor("t", (256,), "int8", kind, None if kind == "input" else np.zeros(256, np.int8))
+    with pytest.raises(ProgramError, match=f"step 's' writes tensor 't', which is {kind}; only output and temp"):
+        Executable(TINY, "net", {"t": tensor}, [LaunchStep("s", narrow(), {"y": "t"})])
+
+
+def test_a_launch_that_leaves_its_buffers(tmp_path):
+    """Whoever makes or loads a program finds it: `verify`, `run`, a server and a board alike."""
+    path = tmp_path / "x.tw"
+    three_steps().save(path)
+    launch = add_constant()
+    launch.buffers[0].shape = (3, 1, 4)
+    with pytest.raises(AccessError, match="ends at byte 64 of buffer 'a', which has 48") as caught:
+        Executable.from_launch(launch)
+    assert caught.value.index == 0
+
+    def smaller(m, z):
+        m["tensors"][0]["shape"] = m["steps"][0]["buffers"][0]["shape"] = [3, 1, 4]
+
+    rewrite(path, smaller)
+    with pytest.raises(AccessError, match="ends at byte 64 of buffer 'a', which has 48"):
         Executable.load(path)
 
 
