@@ -1,28 +1,22 @@
-"""Executables: ordered steps of a device and its host on named tensors, and the `.tw` file that holds them.
-
-A `.tw` file is a zip archive without pickles: `manifest.json` and binary members (little-endian). See docs/files.md.
-"""
+"""Executables: ordered steps of a device and its host on named tensors. A `.tw` file holds one (docs/files.md)."""
 
 from __future__ import annotations
 
-import io
-import json
 import math
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from ..hw.config import Config
 from ..hw.errors import AccessError, FileError, FingerprintError, ProgramError, UnsupportedError
+from . import manifest
 from .bounds import check_dram
 from .buffer import Buffer
-from .files import atomic_write
+from .files import atomic_write, default_limit, one_line, open_regular
 from .hostops import HOST_OPS
 from .hostshapes import Operand
 from .launch import Launch
+from .schema import NAME, shown
 from .steps import HostStep, LaunchStep, Tensor
 
 FORMAT, VERSION = "tilewright program", 1
@@ -61,6 +55,7 @@ class Executable:
     steps: list[LaunchStep | HostStep]
 
     def __post_init__(self) -> None:
+        self._check_names()
         self._widths: dict[str, tuple[str, int, bool]] = {}  # of tensors in device memory: a step, bits, signed
         for step in self.steps:
             names = step.bind.values() if isinstance(step, LaunchStep) else [*step.inputs, *step.outputs]
@@ -72,6 +67,22 @@ class Executable:
             else:
                 self._check_host(step)
         self._check_flow()
+        if not self.steps:
+            raise ProgramError(f"program {self.name!r} has no steps: there is nothing to run")
+
+    def _check_names(self) -> None:
+        named: list[tuple[str, object]] = [("program", self.name)]
+        for key, tensor in self.tensors.items():
+            named.append(("tensor", tensor.name))
+            if key != tensor.name:
+                raise ProgramError(f"tensor {tensor.name!r} is declared as {key!r}")
+        for step in self.steps:
+            named.append(("step", step.name))
+            if isinstance(step, LaunchStep):
+                named += [("buffer", b.name) for b in step.launch.buffers]
+        for what, name in named:
+            if not NAME.allows(name):
+                raise ProgramError(f"{what} name {shown(name)}: must be {NAME}")
 
     def _check_flow(self) -> None:
         ready = {t.name for t in self.tensors.values() if t.kind in ("input", "constant")}
@@ -180,66 +191,35 @@ class Executable:
 
     def to_bytes(self) -> bytes:
         """The contents of the `.tw` file."""
-        archive = io.BytesIO()
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as z:
-            members = _Writer(z)
-            manifest = {
-                "format": FORMAT,
-                "version": VERSION,
-                "name": self.name,
-                "fingerprint": f"{self.cfg.fingerprint:016x}",
-                "config": self.cfg.to_dict(),
-                "tensors": [
-                    {"name": t.name, "shape": t.shape, "dtype": t.dtype, "kind": t.kind, "data": members.array(t.data)}
-                    for t in self.tensors.values()
-                ],
-                "steps": [_step_out(step, members) for step in self.steps],
-                "memory": {name: region._asdict() for name, region in self.memory_plan().items()},
-            }
-            z.writestr("manifest.json", json.dumps(manifest, indent=1))
-        return archive.getvalue()
+        memory = {name: region._asdict() for name, region in self.memory_plan().items()}
+        return manifest.write(manifest.Contents(self.cfg, self.name, self.tensors, self.steps), memory)
 
     @staticmethod
-    def load(path: str | Path) -> Executable:
-        """Read a `.tw` file. Raises `FileError` where it is missing, damaged or not a `.tw` file."""
-        try:
-            data = Path(path).read_bytes()
-        except FileNotFoundError:
-            raise FileError(f"{path}: no such file") from None
-        except IsADirectoryError:
-            raise FileError(f"{path}: is a folder") from None
-        except OSError as exc:
-            raise FileError(f"{path}: cannot be read ({exc.strerror or exc})") from None
-        return Executable.from_bytes(data, str(path))
+    def load(path: str | Path, most: int | None = None) -> Executable:
+        """Read a `.tw` file, which may unpack to `most` bytes, by default `files.default_limit`.
+
+        Raises `FileError` where it is missing, damaged, too large or not a `.tw` file, `AccessError` where a launch
+        leaves its buffers.
+        """
+        most = default_limit() if most is None else most
+        with open_regular(path, "a .tw file") as file:
+            data = file.read(most + 1)
+        if len(data) > most:
+            raise FileError(f"{path}: has more than {most:,} bytes, the most allowed")
+        return Executable.from_bytes(data, str(path), most=most)
 
     @staticmethod
     def from_bytes(data: bytes, name: str, *, most: int | None = None) -> Executable:
         """The program in `data`, the contents of the `.tw` file `name`, which may unpack to `most` bytes.
 
-        Raises `FileError` where it is damaged, too large or not a `.tw` file.
+        Raises as `load` does.
         """
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as z:
-                size = sum(member.file_size for member in z.infolist())
-                if most is not None and size > most:
-                    raise FileError(f"{name}: unpacks to {size:,} bytes; at most {most:,} are allowed")
-                manifest = json.loads(z.read("manifest.json"))
-                if manifest["format"] != FORMAT or manifest["version"] != VERSION:
-                    found = f"{manifest['format']!r} version {manifest['version']}"
-                    raise FileError(f"{name}: {found} is not supported; must be {FORMAT!r} version {VERSION}")
-                cfg = Config.from_dict(manifest["config"])
-                if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
-                    raise FileError(f"{name}: fingerprint {manifest['fingerprint']} does not match its configuration")
-                tensors = [
-                    Tensor(t["name"], tuple(t["shape"]), t["dtype"], t["kind"], _array_in(z, t["data"]))
-                    for t in manifest["tensors"]
-                ]
-                steps = [_step_in(z, cfg, step) for step in manifest["steps"]]
-                return Executable(cfg, manifest["name"], {t.name: t for t in tensors}, steps)
+            return Executable(*manifest.read(data, name, default_limit() if most is None else most))
         except (FileError, AccessError):
             raise
         except Exception as exc:  # damaged bytes make zipfile, zlib, json and numpy raise errors of any kind
-            raise FileError(f"{name}: not a tilewright program, or a damaged one ({_one_line(exc)})") from None
+            raise FileError(f"{name}: not a tilewright program, or a damaged one ({one_line(exc)})") from None
 
     def memory_plan(self) -> dict[str, Allocation]:
         """The regions of device memory that the program needs, by tensor name or by step number and buffer name."""
@@ -254,75 +234,7 @@ class Executable:
         return regions
 
 
-def _one_line(exc: Exception) -> str:
-    return " ".join(str(exc).split()) or type(exc).__name__
-
-
 def _dtypes(buffer: Buffer) -> tuple[str, ...]:
     if buffer.bits == 32:
         return ("int32",) if buffer.signed else ("uint32",)
     return ("int8",) if buffer.signed else ("uint8",)
-
-
-class _Writer:
-    """Members of the archive, numbered in the order in which they are added."""
-
-    def __init__(self, archive: zipfile.ZipFile):
-        self._archive, self._count = archive, 0
-
-    def array(self, data: np.ndarray | None) -> str | None:
-        if data is None:
-            return None
-        out = io.BytesIO()
-        np.save(out, data.astype(data.dtype.newbyteorder("<")), allow_pickle=False)
-        name = f"data/{self._count}.npy"
-        self._count += 1
-        self._archive.writestr(name, out.getvalue())
-        return name
-
-
-def _array_in(archive: zipfile.ZipFile, name: str | None) -> np.ndarray | None:
-    return None if name is None else np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
-
-
-def _must_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    array = _array_in(archive, name)
-    if array is None:
-        raise ValueError("an array is missing")
-    return array
-
-
-def _step_out(step: LaunchStep | HostStep, members: _Writer) -> dict[str, object]:
-    out: dict[str, object]
-    if isinstance(step, HostStep):
-        constants = {key: members.array(value) for key, value in step.constants.items()}
-        out = {"kind": "host", "name": step.name, "op": step.op, "inputs": step.inputs, "outputs": step.outputs}
-        return out | {"attrs": step.attrs, "constants": constants, "macs": step.macs}
-    buffers = [
-        {
-            "name": b.name,
-            "shape": b.shape,
-            "bits": b.bits,
-            "signed": b.signed,
-            "kind": b.kind,
-            "align": b.align,
-            "data": members.array(b.data),
-        }
-        for b in step.launch.buffers
-    ]
-    out = {"kind": "launch", "name": step.name, "bind": step.bind, "macs": step.macs, "buffers": buffers}
-    return out | {"insn": members.array(step.launch.insn), "relocations": members.array(step.launch.reloc)}
-
-
-def _step_in(archive: zipfile.ZipFile, cfg: Config, s: dict) -> LaunchStep | HostStep:
-    if s["kind"] == "host":
-        constants = {key: _must_array(archive, name) for key, name in s["constants"].items()}
-        return HostStep(s["name"], s["op"], s["inputs"], s["outputs"], s["attrs"], constants, s["macs"])
-    if s["kind"] != "launch":
-        raise ValueError(f"step kind {s['kind']!r}")
-    buffers = []
-    for b in s["buffers"]:
-        data = _array_in(archive, b["data"])
-        buffers.append(Buffer(b["name"], tuple(b["shape"]), b["bits"], b["signed"], b["kind"], data, b["align"]))
-    insn, reloc = _must_array(archive, s["insn"]), _must_array(archive, s["relocations"])
-    return LaunchStep(s["name"], Launch(cfg, s["name"], insn, reloc, buffers), s["bind"], s["macs"])

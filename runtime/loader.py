@@ -12,6 +12,7 @@ from ..hw.errors import CapacityError, FingerprintError, InputError
 from .buffer import Buffer
 from .device import Device, Stats, open_device
 from .executable import Executable, HostStep, LaunchStep, Tensor
+from .files import machine_memory
 from .hostops import HOST_OPS
 from .launch import Launch
 from .program import Program
@@ -56,6 +57,11 @@ class Loaded:
             raise FingerprintError(
                 f"program {self.executable.name!r} is for {mine.name} (fingerprint {mine.fingerprint:016x}), "
                 f"the device is {its.name} ({its.fingerprint:016x}); compile it for the device's configuration"
+            )
+        need, memory = sum(t.nbytes for t in self.executable.tensors.values()), machine_memory()
+        if need > memory:
+            raise CapacityError(
+                f"the tensors of program {self.executable.name!r} have {need:,} bytes, this machine's memory {memory:,}"
             )
         self.reports: list[StepReport] = []
         self._addresses: list[int] = []

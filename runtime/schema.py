@@ -16,7 +16,7 @@ from ..hw.errors import ProgramError
 
 MOST = 1 << 31  # the largest extent, stride or position that means anything in a program
 DIMENSIONS = 8  # the most that a tensor has
-NAME_LENGTH = 1000  # characters of the longest name
+NAME_LENGTH = 10_000  # characters of the longest name
 
 
 class Kind:

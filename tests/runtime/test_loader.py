@@ -105,6 +105,13 @@ def test_unknown_device():
         run(multiply(), GOOD, "fpga")
 
 
+def test_tensors_larger_than_the_machine():
+    tensors = {n: Tensor(n, (1 << 20, 1 << 20), "int8", k) for n, k in (("a", "input"), ("b", "output"))}
+    net = Executable(VTA, "net", tensors, [HostStep("s", "transpose", ["a"], ["b"], {"axes": [1, 0]})])
+    with pytest.raises(CapacityError, match="tensors of program 'net' have 2,199,023,255,552 bytes, this machine"):
+        Loaded(net, open_device("model", VTA))
+
+
 def test_a_host_step_that_needs_more_memory_than_there_is(monkeypatch):
     def full(*args, **kwargs):
         raise MemoryError("Unable to allocate 3 GiB")

@@ -26,7 +26,7 @@ KINDS = [
     (Real(0.5, 2), [1, 0.5, 2.0], [0.4, 3, True, float("nan"), float("inf"), "1", None, 1 << 2000], "0.5 to 2"),
     (Flag(), [True, False], [0, 1, None, "true"], "true or false"),
     (OneOf(("a", 1)), ["a", 1], ["b", True, 1.0, None, []], "one of a, 1"),
-    (Text(), ["", "conv 1", "größer", "層"], ["\n", "\x1b[2J", "a" * 1001, None, 3, "\ud800"], "printable"),
+    (Text(), ["", "conv 1", "größer", "層"], ["\n", "\x1b[2J", "a" * 10_001, None, 3, "\ud800"], "printable"),
     (Optional(Int(0)), [None, 3], [-1, False], "or null"),
     (ListOf(Int(1), 2), [[1, 2], (3, 4)], [[1], [1, 2, 3], [0, 1], [1, 1.5], {1: 2, 3: 4}, "12", None], "2 elements"),
     (SHAPE, [[], [1, 2]], [[0], [-1, 3], [1] * 9, [1 << 40]], "a list of an integer"),
