@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..hw.errors import AccessError, ProgramError
-from ..hw.isa import INSTRUCTIONS, Isa, known_isa
+from ..hw.isa import INSTRUCTIONS, Isa, Mem, entry_bytes, known_isa
 from .access import dram_access, row_access
 from .launch import Launch
 
@@ -19,10 +19,12 @@ def check_dram(launch: Launch) -> None:
     """Raise `AccessError`, naming the instruction, for DRAM bytes outside the buffer that it is relocated to.
 
     The same for a store to a buffer that only the host fills; `ProgramError` for a relocation of an instruction that
-    has no address. Instructions that cannot be decoded are left to the accelerator, which refuses them.
+    has no address, and for a buffer that may lie between entries. Instructions that cannot be decoded are left to the
+    accelerator, which refuses them.
     """
     isa = known_isa(launch.cfg)
     nbytes = np.array([b.nbytes for b in launch.buffers] + [-1], np.int64)  # the last one is that of reloc = -1
+    align = np.array([b.align for b in launch.buffers] + [0], np.int64)
     writable = np.array([b.kind in WRITABLE for b in launch.buffers] + [False])
     head = isa.formats["LOAD"].decode(launch.insn)
     suspect = launch.reloc >= 0
@@ -34,7 +36,8 @@ def check_dram(launch: Launch) -> None:
         access, reloc = row_access(launch.cfg, row, f), launch.reloc[at]
         outside = access.start + (access.rows - 1) * access.pitch + access.nbytes > nbytes[reloc]
         wrong = outside | ~writable[reloc] if access.write else outside
-        suspect[at] = wrong & (f["x_size"] > 0) & (access.rows > 0)
+        between = align[reloc] % entry_bytes(launch.cfg, row.mem) > 0
+        suspect[at] = wrong & (f["x_size"] > 0) & (access.rows > 0) | between
     for k in np.flatnonzero(suspect).tolist():
         _check(isa, launch, k)
 
@@ -45,12 +48,17 @@ def _check(isa: Isa, launch: Launch, k: int) -> None:
     if isa.undecodable(f):
         return
     at = f"launch {launch.name!r}, instruction {k} ({isa.disassemble(f)})"
-    access = dram_access(launch.cfg, f)
-    if access is None:
+    if "dram_base" not in f:
         raise ProgramError(f"{at}: has no DRAM address, but is relocated to buffer {launch.reloc[k]}; use -1")
     if launch.reloc[k] < 0:
         raise AccessError(f"{at}: accesses DRAM, but its address belongs to no buffer", k)
-    buffer = launch.buffers[launch.reloc[k]]
+    buffer, size = launch.buffers[launch.reloc[k]], entry_bytes(launch.cfg, Mem(f["mem"]))
+    if buffer.align % size:
+        raise ProgramError(
+            f"{at}: buffer {buffer.name!r} is aligned to {buffer.align} bytes: must be a multiple of {size}, an entry"
+        )
+    access = dram_access(launch.cfg, f)
+    assert access is not None
     end = access.start + (access.rows - 1) * access.pitch + access.nbytes
     if end > buffer.nbytes:
         raise AccessError(f"{at}: ends at byte {end} of buffer {buffer.name!r}, which has {buffer.nbytes}", k)

@@ -100,6 +100,16 @@ def test_a_relocation_of_what_has_no_address():
         check_dram(found)
 
 
+def test_buffers_lie_on_entries():
+    """Otherwise it depends on the device's memory whether the program runs."""
+    found = launch()
+    found.buffers[0].align = 24
+    with pytest.raises(ProgramError, match=f"instruction {LOAD} .*'x' is aligned to 24 bytes: must be"):
+        check_dram(found)
+    found.buffers[0].align = 48
+    check_dram(found)
+
+
 def test_a_long_program_is_checked_in_no_time():
     found = launch()
     long = Launch(TINY, "long", np.tile(found.insn, (4000, 1)), np.tile(found.reloc, 4000), found.buffers)
