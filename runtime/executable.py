@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from ..hw.config import Config
 from ..hw.errors import AccessError, FileError, FingerprintError, ProgramError, UnsupportedError
 from . import manifest
 from .bounds import check_dram
-from .buffer import Buffer
+from .buffer import MOST_ALIGN, Buffer
 from .files import atomic_write, default_limit, one_line, open_regular
 from .hostops import HOST_OPS
 from .hostshapes import Operand
@@ -67,6 +68,11 @@ class Executable:
             else:
                 self._check_host(step)
         self._check_flow()
+        for name, region in self.memory_plan().items():
+            if region.align > MOST_ALIGN:
+                raise ProgramError(
+                    f"{name!r}: its buffers together need an address that is a multiple of {region.align}"
+                )
         if not self.steps:
             raise ProgramError(f"program {self.name!r} has no steps: there is nothing to run")
 
@@ -203,9 +209,10 @@ class Executable:
         """
         most = default_limit() if most is None else most
         with open_regular(path, "a .tw file") as file:
-            data = file.read(most + 1)
-        if len(data) > most:
-            raise FileError(f"{path}: has more than {most:,} bytes, the most allowed")
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise FileError(f"{path}: has {size:,} bytes; at most {most:,} are allowed")
+            data = file.read(most)
         return Executable.from_bytes(data, str(path), most=most)
 
     @staticmethod

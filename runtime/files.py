@@ -261,6 +261,8 @@ def read_npz(path: str | Path, most: int | None = None) -> dict[str, np.ndarray]
                     raise FileError(f"{path}: is a program, not an .npz file of arrays")
                 if not is_array(archive.start(member)):
                     raise FileError(f"{path}: not an .npz file of arrays, it holds {member!r}")
+                if not member.isprintable():
+                    raise FileError(f"{path}: the name {member!r} is not printable")
                 if (name := member.removesuffix(".npy")) in found:
                     raise FileError(f"{path}: holds {name!r} twice")
                 found[name] = archive.array(member)

@@ -282,6 +282,14 @@ def test_regions_hold_the_largest_of_their_buffers():
     assert net.memory_plan()["t"].nbytes == 256
 
 
+def test_buffers_of_a_tensor_have_a_place_together():
+    first, second = narrow(), narrow()
+    first.buffers[0].align, second.buffers[0].align = 1 << 24, 12
+    steps: list[LaunchStep | HostStep] = [LaunchStep("a", first, {"y": "t"}), LaunchStep("b", second, {"y": "t"})]
+    with pytest.raises(ProgramError, match="'t': its buffers need an address that is a multiple of 50331648"):
+        Executable(TINY, "net", _tensors(("t", (256,), "int8", "output")), steps)
+
+
 @pytest.mark.parametrize("kind", ["temp", "constant"])
 def test_only_inputs_and_outputs_are_bound(kind):
     launch = narrow()

@@ -183,6 +183,14 @@ def test_names_that_come_twice(tmp_path):
             read_npz(tmp_path / "x.npz")
 
 
+def test_names_are_printable(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as z:
+        z.writestr("\x1b[2J.npy", npy())
+    with pytest.raises(FileError, match="the name .* is not printable") as caught:
+        read_npz(tmp_path / "x.npz")
+    assert str(caught.value).isprintable()
+
+
 @pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "folder", "nul"])
 def test_what_has_no_end_is_not_read(tmp_path, kind):
     path = {"pipe": tmp_path / "pipe", "/dev/zero": "/dev/zero", "folder": tmp_path, "nul": "a\0b"}[kind]
