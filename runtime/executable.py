@@ -70,9 +70,7 @@ class Executable:
         self._check_flow()
         for name, region in self.memory_plan().items():
             if region.align > MOST_ALIGN:
-                raise ProgramError(
-                    f"{name!r}: its buffers together need an address that is a multiple of {region.align}"
-                )
+                raise ProgramError(f"{name!r}: its buffers need an address that is a multiple of {region.align}")
         if not self.steps:
             raise ProgramError(f"program {self.name!r} has no steps: there is nothing to run")
 
