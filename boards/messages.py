@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError
 from ..hw import errors
 from ..hw.errors import BoardError, ExecutionError, InputError, TilewrightError
 from ..runtime.device import Stats
-from ..runtime.executable import DTYPES
 from ..runtime.loader import StepReport
+from ..runtime.steps import DTYPES
 
 SERVICE = "tilewright.Board"
 VERSION = 1  # of these messages

@@ -17,9 +17,8 @@ from typing import Any
 
 from ..hw.config import Config
 from ..hw.errors import BoardError, CapacityError, HangError, TilewrightError
-from ..runtime.bounds import check_dram
 from ..runtime.device import Device, open_device
-from ..runtime.executable import Executable, LaunchStep
+from ..runtime.executable import Executable
 from ..runtime.loader import Loaded
 from . import messages
 
@@ -126,9 +125,6 @@ class Jobs:
         try:
             if digest not in self._placed:
                 executable = Executable.from_bytes(data, "the program", most=self._limits.max_bytes)
-                for step in executable.steps:
-                    if isinstance(step, LaunchStep):
-                        check_dram(step.launch)
                 while len(self._placed) >= KEPT:
                     self._drop_oldest()
                 self._placed[digest] = self._place(executable)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..hw.errors import FileError, InputError
+from ..hw.errors import InputError
 from . import report
 from .options import config_option, contract_option, json_option
 from .programs import MODEL_HELP, check_output, open_program
@@ -51,6 +51,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
+    from ..runtime.files import read_npz
     from . import golden
     from .layers import print_rows, run_rows
 
@@ -59,7 +60,7 @@ def command(
         golden.need_network(model)
     if output:
         check_output(output, (".npz",), {"MODEL": model, "--inputs": inputs, "--config": config})
-    arrays = read_arrays(inputs)
+    arrays = read_npz(inputs)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config, contract)
     samples, stacked = split(executable, arrays, inputs)
@@ -102,21 +103,6 @@ def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def read_arrays(path: str) -> dict[str, np.ndarray]:
-    """The arrays of an .npz file. Raises `FileError` for other files, also for other zip archives."""
-    import numpy as np
-
-    from ..runtime.files import read_npz
-
-    found = read_npz(path)
-    others = [name for name, value in found.items() if not isinstance(value, np.ndarray)]
-    if "manifest.json" in others:
-        raise FileError(f"{path}: is a program, not an .npz file of arrays")
-    if others:
-        raise FileError(f"{path}: not an .npz file of arrays, it holds {others[0]!r}")
-    return found
 
 
 def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -138,10 +139,18 @@ def dram_access(cfg: Config, f: dict[str, int]) -> DramAccess | None:
     row = instruction(f["op"], f.get("mem"))
     if row is None or row.mem is None or not f["x_size"]:
         return None
+    access = row_access(cfg, row, f)
+    return access if access.rows else None
+
+
+def row_access(cfg: Config, row: Instruction, f: Mapping[str, Any]) -> DramAccess:
+    """As `dram_access` of fields `f`, integers or arrays of them, of an instruction of `row`, which names a memory.
+
+    It accesses nothing where `x_size` or the number of rows is 0.
+    """
+    assert row.mem is not None
     size = entry_bytes(cfg, row.mem)
     rows, pitch = (1, 0) if row.one_row else (f["y_size"], f["x_stride"] * size)
-    if not rows:
-        return None
     return DramAccess(row.stores is not None, f["dram_base"] * size, rows, f["x_size"] * size, pitch)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,6 +12,16 @@ from ..hw.errors import InputError, ProgramError
 
 KINDS = ("input", "output", "constant", "temp")
 ELEMENT_BITS = (2, 4, 8, 32)
+MOST_BYTES = 1 << 40  # of a buffer or tensor: more than any device has, and far from what 64 bits hold
+MOST_ALIGN = 1 << 24  # more than any entry of a scratchpad
+
+
+def whole(what: str, values: Iterable[object]) -> tuple[int, ...]:
+    """`values` as ints. Raises `ProgramError`, beginning with `what`, for others than integers."""
+    given = tuple(values)
+    if any(isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)) for n in given):
+        raise ProgramError(f"{what} {given}: must be integers")
+    return tuple(int(n) for n in given if isinstance(n, (int, np.integer)))
 
 
 def pack_bits(values: np.ndarray, bits: int) -> np.ndarray:
@@ -57,10 +68,10 @@ class Buffer:
     align: int = 64
 
     def __post_init__(self) -> None:
-        self.shape = tuple(int(n) for n in self.shape)
+        self.shape = whole(f"buffer {self.name!r}: shape", self.shape)
         if self.kind not in KINDS:
             raise ProgramError(f"buffer {self.name!r}: kind {self.kind!r} must be one of {', '.join(KINDS)}")
-        if self.bits not in ELEMENT_BITS:
+        if type(self.bits) is not int or self.bits not in ELEMENT_BITS:
             raise ProgramError(
                 f"buffer {self.name!r}: bits = {self.bits}: must be one of {', '.join(map(str, ELEMENT_BITS))}"
             )
@@ -70,8 +81,12 @@ class Buffer:
             raise ProgramError(
                 f"buffer {self.name!r}: {self.bits}-bit elements of shape {self.shape} do not fill whole bytes"
             )
-        if type(self.align) is not int or self.align < 1:
-            raise ProgramError(f"buffer {self.name!r}: align = {self.align!r} must be a positive integer")
+        if type(self.signed) is not bool:
+            raise ProgramError(f"buffer {self.name!r}: signed = {self.signed!r} must be true or false")
+        if type(self.align) is not int or not 1 <= self.align <= MOST_ALIGN:
+            raise ProgramError(f"buffer {self.name!r}: align = {self.align!r} must be 1 to {MOST_ALIGN}")
+        if self.nbytes > MOST_BYTES:
+            raise ProgramError(f"buffer {self.name!r}: {self.nbytes:,} bytes; at most {MOST_BYTES:,} are allowed")
         if (self.kind == "constant") != (self.data is not None):
             needs = "needs data" if self.kind == "constant" else "takes no data; only constant buffers do"
             raise ProgramError(f"buffer {self.name!r}: kind {self.kind!r} {needs}")

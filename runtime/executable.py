@@ -1,76 +1,29 @@
-"""Executables: ordered steps of a device and its host on named tensors, and the `.tw` file that holds them.
-
-A `.tw` file is a zip archive without pickles: `manifest.json` and binary members (little-endian). See docs/files.md.
-"""
+"""Executables: ordered steps of a device and its host on named tensors. A `.tw` file holds one (docs/files.md)."""
 
 from __future__ import annotations
 
-import io
-import json
 import math
-import zipfile
-from dataclasses import dataclass, field
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from ..hw.config import Config
-from ..hw.errors import FileError, FingerprintError, ProgramError
-from .buffer import Buffer
-from .files import atomic_write
+from ..hw.errors import AccessError, FileError, FingerprintError, ProgramError, UnsupportedError
+from . import manifest
+from .bounds import check_dram
+from .buffer import MOST_ALIGN, Buffer
+from .files import atomic_write, default_limit, one_line, open_regular
+from .hostops import HOST_OPS
+from .hostshapes import Operand
 from .launch import Launch
+from .schema import NAME, shown
+from .steps import HostStep, LaunchStep, Tensor
 
 FORMAT, VERSION = "tilewright program", 1
-DTYPES = ("int8", "uint8", "int32", "uint32", "float32")
 
 
-@dataclass(eq=False)
-class Tensor:
-    """A named array between steps; `kind` is input, output, temp or constant (its values are in `data`)."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    kind: str = "temp"
-    data: np.ndarray | None = None
-
-    def __post_init__(self) -> None:
-        self.shape = tuple(int(n) for n in self.shape)
-        if self.dtype not in DTYPES:
-            raise ProgramError(f"tensor {self.name!r}: dtype {self.dtype!r} must be one of {', '.join(DTYPES)}")
-        if (self.kind == "constant") != (self.data is not None):
-            needs = "needs data" if self.kind == "constant" else "takes no data; only constant tensors do"
-            raise ProgramError(f"tensor {self.name!r}: kind {self.kind!r} {needs}")
-        if self.data is not None and (self.data.shape != self.shape or self.data.dtype != self.dtype):
-            found = f"{self.data.dtype} {self.data.shape}"
-            raise ProgramError(f"tensor {self.name!r}: data is {found}, must be {self.dtype} {self.shape}")
-
-
-@dataclass(eq=False)
-class LaunchStep:
-    """One start of the accelerator; `bind` maps names of the launch's buffers to names of tensors.
-
-    `macs` are the layer's useful multiply-accumulates: spatial padding counts, padded channels do not.
-    """
-
-    name: str
-    launch: Launch
-    bind: dict[str, str]
-    macs: int = 0
-
-
-@dataclass(eq=False)
-class HostStep:
-    """One operator of `hostops.HOST_OPS` on the host; `attrs` are JSON values, `constants` arrays by attribute name."""
-
-    name: str
-    op: str
-    inputs: list[str]
-    outputs: list[str]
-    attrs: dict = field(default_factory=dict)
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
-    macs: int = 0
+_BOUND = ("input", "output")  # kinds of buffers that stand for tensors
 
 
 def _reads_writes(step: LaunchStep | HostStep) -> tuple[list[str], list[str]]:
@@ -93,7 +46,8 @@ class Executable:
     """Ordered `steps` on `tensors`, for the configuration `cfg`.
 
     Raises `ProgramError` where a step names a tensor that does not exist, does not fit the buffer bound to it, or is
-    read before a step wrote it.
+    read before a step wrote it, and where a host operator cannot process what its step holds; `UnsupportedError` for
+    an operator that does not exist; `AccessError` for a launch that leaves its buffers.
     """
 
     cfg: Config
@@ -102,6 +56,8 @@ class Executable:
     steps: list[LaunchStep | HostStep]
 
     def __post_init__(self) -> None:
+        self._check_names()
+        self._widths: dict[str, tuple[str, int, bool]] = {}  # of tensors in device memory: a step, bits, signed
         for step in self.steps:
             names = step.bind.values() if isinstance(step, LaunchStep) else [*step.inputs, *step.outputs]
             for name in names:
@@ -109,7 +65,28 @@ class Executable:
                     raise ProgramError(f"step {step.name!r} names tensor {name!r}, which is not declared")
             if isinstance(step, LaunchStep):
                 self._check_launch(step)
+            else:
+                self._check_host(step)
         self._check_flow()
+        for name, region in self.memory_plan().items():
+            if region.align > MOST_ALIGN:
+                raise ProgramError(f"{name!r}: its buffers need an address that is a multiple of {region.align}")
+        if not self.steps:
+            raise ProgramError(f"program {self.name!r} has no steps: there is nothing to run")
+
+    def _check_names(self) -> None:
+        named: list[tuple[str, object]] = [("program", self.name)]
+        for key, tensor in self.tensors.items():
+            named.append(("tensor", tensor.name))
+            if key != tensor.name:
+                raise ProgramError(f"tensor {tensor.name!r} is declared as {key!r}")
+        for step in self.steps:
+            named.append(("step", step.name))
+            if isinstance(step, LaunchStep):
+                named += [("buffer", b.name) for b in step.launch.buffers]
+        for what, name in named:
+            if not NAME.allows(name):
+                raise ProgramError(f"{what} name {shown(name)}: must be {NAME}")
 
     def _check_flow(self) -> None:
         ready = {t.name for t in self.tensors.values() if t.kind in ("input", "constant")}
@@ -118,10 +95,35 @@ class Executable:
             for name in reads:
                 if name not in ready:
                     raise ProgramError(f"step {step.name!r} reads tensor {name!r} before any step wrote it")
+            for name in writes:
+                if self.tensors[name].kind in ("input", "constant"):
+                    raise ProgramError(
+                        f"step {step.name!r} writes tensor {name!r}, which is {self.tensors[name].kind}; "
+                        "only output and temp tensors are written"
+                    )
             ready.update(writes)
         for tensor in self.outputs:
             if tensor.name not in ready:
                 raise ProgramError(f"no step writes output {tensor.name!r}")
+
+    def _check_host(self, step: HostStep) -> None:
+        if step.op not in HOST_OPS:
+            known = ", ".join(sorted(HOST_OPS))
+            raise UnsupportedError(f"step {step.name!r}: host operator {step.op!r} is unknown; known are {known}")
+        at = f"step {step.name!r}: host operator {step.op!r}"
+        both = sorted({*step.attrs} & {*step.constants})
+        if both or len(step.outputs) != 1:
+            found = f"{both[0]!r} is an attribute and a constant" if both else f"{len(step.outputs)} outputs: must be 1"
+            raise ProgramError(f"{at}: {found}")
+        inputs = [Operand(t.shape, t.dtype) for t in (self.tensors[name] for name in step.inputs)]
+        try:
+            shape, dtype, _ = HOST_OPS[step.op].result(inputs, step.attrs | step.constants)
+        except ProgramError as exc:
+            raise ProgramError(f"{at}: {exc}") from None
+        output = self.tensors[step.outputs[0]]
+        if (output.shape, output.dtype) != (shape, dtype):
+            found = f"output {output.name!r} is {output.dtype} {output.shape}"
+            raise ProgramError(f"{at}: {found}, its result {dtype} {shape}")
 
     def _check_launch(self, step: LaunchStep) -> None:
         if step.launch.cfg.fingerprint != self.cfg.fingerprint:
@@ -134,20 +136,35 @@ class Executable:
             if name not in buffers:
                 raise ProgramError(f"step {step.name!r} binds buffer {name!r}, which its launch does not have")
             buffer, tensor = buffers[name], self.tensors[tensor_name]
+            if buffer.kind not in _BOUND:
+                raise ProgramError(
+                    f"step {step.name!r} binds buffer {name!r}, which is {buffer.kind}; only {' and '.join(_BOUND)} "
+                    "buffers are bound"
+                )
             if buffer.shape != tensor.shape or tensor.dtype not in _dtypes(buffer):
                 raise ProgramError(
                     f"step {step.name!r}: buffer {name!r} is {buffer.bits}-bit {buffer.shape}, "
                     f"tensor {tensor_name!r} is {tensor.dtype} {tensor.shape}"
                 )
+            self._check_width(step, buffer, tensor_name)
         for buffer in buffers.values():
             if buffer.kind == "input" and buffer.name not in step.bind:
                 raise ProgramError(f"step {step.name!r}: no tensor is bound to its input buffer {buffer.name!r}")
-        written = [t for b, t in step.bind.items() if buffers[b].kind in ("output", "temp")]
-        for tensor_name in written:
+        for tensor_name in _reads_writes(step)[1]:
             if list(step.bind.values()).count(tensor_name) > 1:
                 raise ProgramError(
                     f"step {step.name!r}: tensor {tensor_name!r} is written, but bound to several buffers"
                 )
+        check_dram(step.launch)
+
+    def _check_width(self, step: LaunchStep, buffer: Buffer, tensor_name: str) -> None:
+        """All buffers of a tensor are one place in device memory: they have the same elements, hence the same size."""
+        where, bits, signed = self._widths.setdefault(tensor_name, (step.name, buffer.bits, buffer.signed))
+        if (buffer.bits, buffer.signed) != (bits, signed):
+            raise ProgramError(
+                f"step {step.name!r}: tensor {tensor_name!r} has {buffer.bits}-bit elements in buffer {buffer.name!r}, "
+                f"{bits}-bit ones in step {where!r}; they must agree"
+            )
 
     @property
     def inputs(self) -> list[Tensor]:
@@ -178,66 +195,36 @@ class Executable:
 
     def to_bytes(self) -> bytes:
         """The contents of the `.tw` file."""
-        archive = io.BytesIO()
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as z:
-            members = _Writer(z)
-            manifest = {
-                "format": FORMAT,
-                "version": VERSION,
-                "name": self.name,
-                "fingerprint": f"{self.cfg.fingerprint:016x}",
-                "config": self.cfg.to_dict(),
-                "tensors": [
-                    {"name": t.name, "shape": t.shape, "dtype": t.dtype, "kind": t.kind, "data": members.array(t.data)}
-                    for t in self.tensors.values()
-                ],
-                "steps": [_step_out(step, members) for step in self.steps],
-                "memory": {name: region._asdict() for name, region in self.memory_plan().items()},
-            }
-            z.writestr("manifest.json", json.dumps(manifest, indent=1))
-        return archive.getvalue()
+        memory = {name: region._asdict() for name, region in self.memory_plan().items()}
+        return manifest.write(manifest.Contents(self.cfg, self.name, self.tensors, self.steps), memory)
 
     @staticmethod
-    def load(path: str | Path) -> Executable:
-        """Read a `.tw` file. Raises `FileError` where it is missing, damaged or not a `.tw` file."""
-        try:
-            data = Path(path).read_bytes()
-        except FileNotFoundError:
-            raise FileError(f"{path}: no such file") from None
-        except IsADirectoryError:
-            raise FileError(f"{path}: is a folder") from None
-        except OSError as exc:
-            raise FileError(f"{path}: cannot be read ({exc.strerror or exc})") from None
-        return Executable.from_bytes(data, str(path))
+    def load(path: str | Path, most: int | None = None) -> Executable:
+        """Read a `.tw` file, which may unpack to `most` bytes, by default `files.default_limit`.
+
+        Raises `FileError` where it is missing, damaged, too large or not a `.tw` file, `AccessError` where a launch
+        leaves its buffers.
+        """
+        most = default_limit() if most is None else most
+        with open_regular(path, "a .tw file") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise FileError(f"{path}: has {size:,} bytes; at most {most:,} are allowed")
+            data = file.read(most)
+        return Executable.from_bytes(data, str(path), most=most)
 
     @staticmethod
     def from_bytes(data: bytes, name: str, *, most: int | None = None) -> Executable:
         """The program in `data`, the contents of the `.tw` file `name`, which may unpack to `most` bytes.
 
-        Raises `FileError` where it is damaged, too large or not a `.tw` file.
+        Raises as `load` does.
         """
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as z:
-                size = sum(member.file_size for member in z.infolist())
-                if most is not None and size > most:
-                    raise FileError(f"{name}: unpacks to {size:,} bytes; at most {most:,} are allowed")
-                manifest = json.loads(z.read("manifest.json"))
-                if manifest["format"] != FORMAT or manifest["version"] != VERSION:
-                    found = f"{manifest['format']!r} version {manifest['version']}"
-                    raise FileError(f"{name}: {found} is not supported; must be {FORMAT!r} version {VERSION}")
-                cfg = Config.from_dict(manifest["config"])
-                if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
-                    raise FileError(f"{name}: fingerprint {manifest['fingerprint']} does not match its configuration")
-                tensors = [
-                    Tensor(t["name"], tuple(t["shape"]), t["dtype"], t["kind"], _array_in(z, t["data"]))
-                    for t in manifest["tensors"]
-                ]
-                steps = [_step_in(z, cfg, step) for step in manifest["steps"]]
-                return Executable(cfg, manifest["name"], {t.name: t for t in tensors}, steps)
-        except FileError:
+            return Executable(*manifest.read(data, name, default_limit() if most is None else most))
+        except (FileError, AccessError):
             raise
         except Exception as exc:  # damaged bytes make zipfile, zlib, json and numpy raise errors of any kind
-            raise FileError(f"{name}: not a tilewright program, or a damaged one ({_one_line(exc)})") from None
+            raise FileError(f"{name}: not a tilewright program, or a damaged one ({one_line(exc)})") from None
 
     def memory_plan(self) -> dict[str, Allocation]:
         """The regions of device memory that the program needs, by tensor name or by step number and buffer name."""
@@ -248,79 +235,11 @@ class Executable:
                 for b in step.launch.buffers:
                     key = step.bind.get(b.name, f"{number}.{b.name}")
                     before = regions.get(key, Allocation(0, 1))
-                    regions[key] = Allocation(b.nbytes, math.lcm(b.align, before.align))
+                    regions[key] = Allocation(max(b.nbytes, before.nbytes), math.lcm(b.align, before.align))
         return regions
-
-
-def _one_line(exc: Exception) -> str:
-    return " ".join(str(exc).split()) or type(exc).__name__
 
 
 def _dtypes(buffer: Buffer) -> tuple[str, ...]:
     if buffer.bits == 32:
         return ("int32",) if buffer.signed else ("uint32",)
     return ("int8",) if buffer.signed else ("uint8",)
-
-
-class _Writer:
-    """Members of the archive, numbered in the order in which they are added."""
-
-    def __init__(self, archive: zipfile.ZipFile):
-        self._archive, self._count = archive, 0
-
-    def array(self, data: np.ndarray | None) -> str | None:
-        if data is None:
-            return None
-        out = io.BytesIO()
-        np.save(out, data.astype(data.dtype.newbyteorder("<")), allow_pickle=False)
-        name = f"data/{self._count}.npy"
-        self._count += 1
-        self._archive.writestr(name, out.getvalue())
-        return name
-
-
-def _array_in(archive: zipfile.ZipFile, name: str | None) -> np.ndarray | None:
-    return None if name is None else np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
-
-
-def _must_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    array = _array_in(archive, name)
-    if array is None:
-        raise ValueError("an array is missing")
-    return array
-
-
-def _step_out(step: LaunchStep | HostStep, members: _Writer) -> dict[str, object]:
-    out: dict[str, object]
-    if isinstance(step, HostStep):
-        constants = {key: members.array(value) for key, value in step.constants.items()}
-        out = {"kind": "host", "name": step.name, "op": step.op, "inputs": step.inputs, "outputs": step.outputs}
-        return out | {"attrs": step.attrs, "constants": constants, "macs": step.macs}
-    buffers = [
-        {
-            "name": b.name,
-            "shape": b.shape,
-            "bits": b.bits,
-            "signed": b.signed,
-            "kind": b.kind,
-            "align": b.align,
-            "data": members.array(b.data),
-        }
-        for b in step.launch.buffers
-    ]
-    out = {"kind": "launch", "name": step.name, "bind": step.bind, "macs": step.macs, "buffers": buffers}
-    return out | {"insn": members.array(step.launch.insn), "relocations": members.array(step.launch.reloc)}
-
-
-def _step_in(archive: zipfile.ZipFile, cfg: Config, s: dict) -> LaunchStep | HostStep:
-    if s["kind"] == "host":
-        constants = {key: _must_array(archive, name) for key, name in s["constants"].items()}
-        return HostStep(s["name"], s["op"], s["inputs"], s["outputs"], s["attrs"], constants, s["macs"])
-    if s["kind"] != "launch":
-        raise ValueError(f"step kind {s['kind']!r}")
-    buffers = []
-    for b in s["buffers"]:
-        data = _array_in(archive, b["data"])
-        buffers.append(Buffer(b["name"], tuple(b["shape"]), b["bits"], b["signed"], b["kind"], data, b["align"]))
-    insn, reloc = _must_array(archive, s["insn"]), _must_array(archive, s["relocations"])
-    return LaunchStep(s["name"], Launch(cfg, s["name"], insn, reloc, buffers), s["bind"], s["macs"])

@@ -2,19 +2,51 @@
 
 A host step of an executable names one of `HOST_OPS`; it is called with the step's input arrays and its attributes
 (JSON values and constant arrays), and returns the step's outputs. Each is an ordinary function: arrays are
-positional arguments, attributes keyword arguments. Activations are NCHW or (N, features). The arithmetic is that of
-runtime/operators.py and runtime/softmax.py, which the compiler's reference interpreter calls through the same names.
+positional arguments, attributes keyword arguments. Its row in `HOST_OPS` says what these may be, and what the result
+is (runtime/hostshapes.py): a step that does not comply is refused before anything runs. Activations are NCHW or
+(N, features). The arithmetic is that of runtime/operators.py and runtime/softmax.py, which the compiler's reference
+interpreter calls through the same names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from inspect import signature
 
 import numpy as np
 
-from ..hw.errors import InputError
+from ..hw.errors import InputError, ProgramError
+from ..hw.rounding import CONTRACTS
 from . import layout, operators
+from .hostshapes import (
+    Operand,
+    Rule,
+    accumulated,
+    along_axis,
+    as_dtype,
+    averaged,
+    concatenated,
+    conv_transposed,
+    convolved,
+    dense,
+    folded,
+    looked_up,
+    packed,
+    padded,
+    per_channel,
+    pooled,
+    recoded,
+    reduced,
+    reshaped,
+    sliced,
+    together,
+    transposed,
+    unpacked,
+)
+from .schema import MOST, SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real, check_fields
 from .softmax import softmax
 
 
@@ -81,37 +113,144 @@ def accumulators(*planes: np.ndarray, n: int, c: int) -> np.ndarray:
     return layout.unpack_blocks(layout.planes_to_int32(planes), c, n)
 
 
-def _call(function: Callable[..., np.ndarray], arrays: list[np.ndarray], attrs: dict) -> list[np.ndarray]:
-    return [function(*arrays, **attrs)]
+_INT8, _COUNTED = Int(-128, 127), ("int8", "uint8", "int32", "uint32", "float32")
+_MULTIPLIER, _EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # of hw/rounding.py
+_CLAMP: dict[str, Kind] = {"low": _INT8, "high": _INT8}
+_CONTRACT: dict[str, Kind] = {"contract": OneOf(CONTRACTS)}
+_SCALE: dict[str, Kind] = {"multiplier": _MULTIPLIER, "exponent": _EXPONENT}
+_POINTS: dict[str, Kind] = {"x_zero_point": _INT8, "zero_point": _INT8}
+_FLOAT32: dict[str, Kind] = {"scale": Real(2.0**-126, 2.0**127), "zero_point": _INT8}
+_STRIDES: dict[str, Kind] = {"strides": ListOf(SIZE, 2)}
+_PADS: dict[str, Kind] = {"pads": ListOf(Int(0), 4)}
+_POOL: dict[str, Kind] = {"kernel": ListOf(SIZE, 2), **_STRIDES, **_CLAMP}
+_THREE: dict[str, Kind] = {"zero_points": ListOf(_INT8, 3)}
+_NUMBERS = ("int8", "int16", "int32", "int64")
 
 
-HOST_OPS: dict[str, Callable[[list[np.ndarray], dict], list[np.ndarray]]] = {
-    f.__name__: partial(_call, f)
-    for f in (
-        quantize,
-        dequantize,
-        recode,
-        pad,
-        reshape,
-        transpose,
-        concatenate,
-        strided_slice,
-        pack,
-        layout.fold_windows,
-        unpack,
-        accumulators,
-        softmax,
-        operators.conv2d_accumulators,
-        operators.conv_transpose2d_accumulators,
-        operators.dense_accumulators,
-        operators.requantise,
-        operators.rescale,
-        operators.add,
-        operators.multiply,
-        operators.lookup,
-        operators.max_pool,
-        operators.average_pool,
-        operators.exact_average_pool,
-        operators.mean,
+def _weights(rank: int) -> dict[str, Kind]:
+    return {"weight": Array(rank, ("int8",)), "bias": Array(1, ("int32",)), "x_zero_point": _INT8}
+
+
+@dataclass(frozen=True)
+class HostOp:
+    """A host operator: its `function`, and what a step that names it may hold.
+
+    `rule` gives the result's shape and dtype. There are `count` inputs, at least one where it is 0, of one of `dtypes`,
+    with one of `ranks` dimensions where these are given. `attrs` are the kinds of the function's keyword arguments.
+    """
+
+    function: Callable[..., np.ndarray]
+    rule: Rule
+    attrs: Mapping[str, Kind] = field(default_factory=dict)
+    dtypes: tuple[str, ...] = ("int8",)
+    ranks: tuple[int, ...] = ()
+    count: int = 1
+
+    def __call__(self, arrays: list[np.ndarray], attrs: dict) -> list[np.ndarray]:
+        """The results for input arrays and attributes, constants among them."""
+        return [self.function(*arrays, **attrs)]
+
+    @cached_property
+    def optional(self) -> frozenset[str]:
+        """Attributes that may be absent."""
+        parameters = signature(self.function).parameters.values()
+        return frozenset(p.name for p in parameters if p.default is not p.empty)
+
+    def result(self, inputs: Sequence[Operand], attrs: dict) -> Operand:
+        """Shape and dtype of the result. Raises `ProgramError` for inputs or attributes that are not allowed.
+
+        Neither are those for which an array far larger than inputs, constants and result would be made.
+        """
+        if len(inputs) != (self.count or max(1, len(inputs))):
+            raise ProgramError(f"{len(inputs)} inputs: must be {self.count or 'at least 1'}")
+        for k, x in enumerate(inputs):
+            if x.dtype not in self.dtypes:
+                raise ProgramError(f"input {k} is {x.dtype}: must be {' or '.join(self.dtypes)}")
+            if self.ranks and len(x.shape) not in self.ranks:
+                allowed = " or ".join(map(str, self.ranks))
+                raise ProgramError(f"input {k} has shape {x.shape}: must have {allowed} dimensions")
+        check_fields(attrs, self.attrs, self.optional)
+        found = self.rule(inputs, attrs)
+        known = [*(x.shape for x in (*inputs, found)), *(v.shape for v in attrs.values() if isinstance(v, np.ndarray))]
+        most = _GROWTH * sum(map(math.prod, known)) + _FREE
+        if found.scratch > most:
+            raise ProgramError(
+                f"makes an array of {found.scratch:,} elements on the way: at most {most:,} are allowed here"
+            )
+        return found
+
+
+_GROWTH = 64  # times the elements of its operands is what an operator may hold on the way to its result,
+_FREE = 1 << 20  # and so many more
+
+HOST_OPS: dict[str, HostOp] = {
+    op.function.__name__: op
+    for op in (
+        HostOp(quantize, as_dtype("int8"), _FLOAT32 | {"ties_away": Flag()}, ("float32",)),
+        HostOp(dequantize, as_dtype("float32"), _FLOAT32),
+        HostOp(recode, recoded, {}, ("int8", "uint8")),
+        HostOp(pad, padded, {"pads": ListOf(ListOf(Int(0), 2)), "value": Int(-128, 255)}, _COUNTED),
+        HostOp(reshape, reshaped, {"shape": SHAPE}, _COUNTED),
+        HostOp(transpose, transposed, {"axes": ListOf(Int(0))}, _COUNTED),
+        HostOp(concatenate, concatenated, {"axis": Int(0)}, _COUNTED, count=0),
+        HostOp(
+            strided_slice,
+            sliced,
+            {"begin": ListOf(Int(0)), "strides": ListOf(Int(-MOST)), "shape": SHAPE},
+            _COUNTED,
+        ),
+        HostOp(pack, packed, {"batch": SIZE, "block": SIZE}, _COUNTED, (2, 4)),
+        HostOp(
+            layout.fold_windows,
+            folded,
+            dict.fromkeys(("rows", "dilation", "step", "strips", "group", "entries", "block"), SIZE)
+            | {"offsets": ListOf(Int(0)), "top": Int(0), "left": Int(0), "value": _INT8},
+            ranks=(4,),
+        ),
+        HostOp(unpack, unpacked, {"n": SIZE, "c": SIZE, "shape": SHAPE}, _COUNTED, (4, 6)),
+        HostOp(accumulators, accumulated, {"n": SIZE, "c": SIZE}, ranks=(4, 6), count=4),
+        HostOp(softmax, along_axis, {"axis": Int(0), "multiplier": _MULTIPLIER, "exponent": Int(0, 31)}),
+        HostOp(
+            operators.conv2d_accumulators,
+            convolved,
+            _weights(4) | _STRIDES | _PADS | {"dilations": ListOf(SIZE, 2), "groups": SIZE},
+            ranks=(4,),
+        ),
+        HostOp(
+            operators.conv_transpose2d_accumulators,
+            conv_transposed,
+            _weights(4) | _STRIDES | {"pads": ListOf(Int(-MOST), 4)},
+            ranks=(4,),
+        ),
+        HostOp(operators.dense_accumulators, dense, _weights(2), ranks=(2,)),
+        HostOp(
+            operators.requantise,
+            per_channel,
+            {
+                "multiplier": Array(1, _NUMBERS, 0, (1 << 31) - 1),
+                "exponent": Array(1, _NUMBERS, -32, 31),
+                "zero_point": _INT8,
+            }
+            | _CLAMP
+            | _CONTRACT,
+            ("int32",),
+            (2, 3, 4),
+        ),
+        HostOp(operators.rescale, as_dtype("int8"), _POINTS | _SCALE | _CLAMP),
+        HostOp(
+            operators.add,
+            together,
+            {"multipliers": ListOf(_MULTIPLIER, 3), "exponents": ListOf(_EXPONENT, 3)}
+            | _THREE
+            | _CLAMP
+            | {"sign": OneOf((-1, 1)), "shift": Int(0, 22)},
+            count=2,
+        ),
+        HostOp(operators.multiply, together, _THREE | _SCALE | _CLAMP, count=2),
+        HostOp(operators.lookup, looked_up, {"table": Array(1, ("int8",))}),
+        HostOp(operators.max_pool, pooled, _POOL | _PADS, ranks=(4,)),
+        HostOp(operators.average_pool, pooled, _POOL | _POINTS | _SCALE | _CONTRACT, ranks=(4,)),
+        HostOp(operators.exact_average_pool, averaged, _POOL | _PADS, ranks=(4,)),
+        HostOp(operators.mean, reduced, {"axes": ListOf(Int(0)), "shape": SHAPE} | _POINTS | _SCALE),
     )
 }

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..hw.config import Config
+from ..hw.config import UOP_BYTES, Config
 from ..hw.errors import EncodingError, ProgramError
 from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes, known_isa, rows_of
 from .buffer import Buffer
@@ -49,11 +50,21 @@ class Launch:
         wrong = np.flatnonzero((reloc < -1) | (reloc >= np.where(has_address, len(self.buffers), 0)))
         if len(wrong):
             k = int(wrong[0])
-            allowed = f"below {len(self.buffers)}, the number of buffers" if has_address[k] else "-1: it has no address"
+            known = f"-1 or the position of one of {len(self.buffers)} buffers"
+            allowed = known if has_address[k] else "-1: it has no address"
             raise ProgramError(
                 f"launch {self.name!r}: reloc must hold one number per instruction; that of instruction {k} is "
                 f"{reloc[k]}, which must be {allowed}"
             )
+        names = Counter(b.name for b in self.buffers)
+        for b in self.buffers:
+            if names[b.name] > 1:
+                raise ProgramError(f"launch {self.name!r}: {names[b.name]} buffers are named {b.name!r}")
+            if b.name == UOP_BUFFER and (b.data is None or b.nbytes % UOP_BYTES):
+                raise ProgramError(
+                    f"launch {self.name!r}: buffer {b.name!r} is {b.kind}, {b.nbytes} bytes: must be constant, and "
+                    f"whole micro-ops of {UOP_BYTES} bytes"
+                )
 
     @property
     def uops(self) -> np.ndarray:

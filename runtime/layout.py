@@ -78,11 +78,19 @@ def fold_windows(
 
     Strip k is the bytes of the image's rows `k * step - top + i * dilation`, i below `rows`, from `left` columns before
     the image on: column by column, in a column row by row, in that channel by channel; `value` outside the image. Entry
-    `g * len(offsets) + e` of a strip is its `block` bytes from `g * group + offsets[e]` on.
+    `g * len(offsets) + e` of a strip is its `block` bytes from `g * group + offsets[e]` on. Raises `InputError` for
+    numbers that describe no strips.
     """
-    n, c, h, w = x.shape
-    last = (entries - 1) // len(offsets) * group + max(offsets)
-    columns = -(-(last + block) // (rows * c))
+    least = {"rows": rows, "dilation": dilation, "step": step, "strips": strips, "group": group, "entries": entries}
+    least |= {"block": block, "number of offsets": len(offsets)}
+    for name, number, low in (*((k, v, 1) for k, v in least.items()), ("top", top, 0), ("left", left, 0)):
+        if number < low:
+            raise InputError(f"fold_windows: {name} = {number}: must be at least {low}")
+    if min(offsets) < 0:
+        raise InputError(f"fold_windows: offsets = {[*offsets]}: none may be negative")
+    n, c, h, w = _rank(x, 4, "fold_windows: images").shape
+    groups = -(-entries // len(offsets))
+    columns = -(-(max(offsets) + groups * group + block) // (rows * c))
     strip = np.full((n, strips, columns, rows, c), value, x.dtype)
     inside = max(0, min(w, columns - left))
     for row in range(rows):
@@ -95,9 +103,12 @@ def fold_windows(
     out = np.empty((n, strips, entries, 1, block), x.dtype)
     for k, offset in enumerate(offsets):
         mine = out[:, :, k :: len(offsets), 0]
-        # a view of all windows would have more bytes than a 32-bit machine can address
-        source = np.lib.stride_tricks.as_strided(strip[:, :, offset:], mine.shape, (*strip.strides[:2], group, 1))
-        mine[:] = source
+        # entries that overlap are copied in parts no longer than a group: cut into groups, a strip is a view of its
+        # own size, where one of all windows would have more bytes than a 32-bit machine can address
+        for lane in range(0, block, group):
+            width, many = min(group, block - lane), mine.shape[2]
+            source = strip[:, :, offset + lane :][:, :, : many * group].reshape(n, strips, many, group)
+            mine[..., lane : lane + width] = source[..., :width]
     return out
 
 

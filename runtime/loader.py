@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..hw.errors import ExecutionError, FingerprintError, InputError, ProgramError, TilewrightError, UnsupportedError
+from ..hw.errors import CapacityError, ExecutionError, FingerprintError, InputError
 from .buffer import Buffer
 from .device import Device, Stats, open_device
 from .executable import Executable, HostStep, LaunchStep, Tensor
+from .files import machine_memory
 from .hostops import HOST_OPS
 from .launch import Launch
 from .program import Program
@@ -60,10 +61,11 @@ class Loaded:
                 f"the device is {its.name} ({its.fingerprint:016x}); compile it for the device's configuration"
             )
         self._check_depths()
-        for step in self.executable.steps:
-            if isinstance(step, HostStep) and step.op not in HOST_OPS:
-                known = ", ".join(sorted(HOST_OPS))
-                raise UnsupportedError(f"step {step.name!r}: host operator {step.op!r} is unknown; known are {known}")
+        need, memory = sum(t.nbytes for t in self.executable.tensors.values()), machine_memory()
+        if need > memory:
+            raise CapacityError(
+                f"the tensors of program {self.executable.name!r} have {need:,} bytes, this machine's memory {memory:,}"
+            )
         self.reports: list[StepReport] = []
         self._addresses: list[int] = []
         self._tensor_at: dict[str, int] = {}
@@ -172,7 +174,7 @@ class Loaded:
                     self.device.write(addresses[-1], buffer.data)
                 continue
             if name not in self._tensor_at:
-                self._tensor_at[name] = self._allocate(buffer.nbytes, self._regions[name].align)
+                self._tensor_at[name] = self._allocate(*self._regions[name])
                 data = self.executable.tensors[name].data
                 if data is not None:
                     self.device.write(self._tensor_at[name], buffer.pack(data))
@@ -187,13 +189,9 @@ class Loaded:
 def _host(step: HostStep, arrays: list[np.ndarray]) -> list[np.ndarray]:
     try:
         return HOST_OPS[step.op](arrays, {**step.attrs, **step.constants})
-    except (KeyError, TypeError, ValueError, IndexError) as exc:
-        if isinstance(exc, TilewrightError):
-            raise
+    except MemoryError as exc:
         text = " ".join(str(exc).split())
-        raise ProgramError(
-            f"step {step.name!r}: host operator {step.op!r} cannot process its operands ({text})"
-        ) from exc
+        raise CapacityError(f"step {step.name!r}: host operator {step.op!r} needs more memory ({text})") from None
 
 
 def checked_input(tensor: Tensor, array: np.ndarray) -> np.ndarray:

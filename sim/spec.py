@@ -17,9 +17,8 @@ from ..hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
 from ..hw.isa import PADDABLE, PAR, AluOp, Format, Isa, Mem, Op, depth, entry_bytes
 from ..hw.rounding import CONTRACTS, requantise, rescale
 from ..hw.units import channels, queues
-from ..runtime.device import Stats
+from ..runtime.device import Stats, program_stats
 from ..runtime.tokens import deadlock_text, left_over_text, popped, pushed
-from ..runtime.work import program_stats
 from .memory import DeviceMemory, program_bytes
 
 Fields = dict[str, int]  # of an instruction, a micro-op or the parameters of a channel, by name

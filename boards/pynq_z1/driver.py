@@ -22,10 +22,9 @@ from ...hw.config import ISA_VERSION, PRESETS, Config
 from ...hw.errors import AccessError, BoardError, CapacityError, FileError, FingerprintError, HangError, InputError
 from ...hw.isa import INSN_BYTES, Isa
 from ...hw.regs import MAGIC, Status, registers
-from ...runtime.device import Stats, check_fits
+from ...runtime.device import Stats, check_fits, program_stats
 from ...runtime.executable import Allocation
 from ...runtime.session import Session
-from ...runtime.work import program_stats
 from .board import SPAN, Board
 from .interrupt import Interrupt
 

@@ -19,8 +19,7 @@ from ...hw.config import Config
 from ...hw.errors import AccessError, ExecutionError, InputError
 from ...hw.isa import FLAGS, Op, Queue
 from ...hw.units import channels
-from ...runtime.device import Stats
-from ...runtime.work import count_work
+from ...runtime.device import Stats, count_work
 from ..lru import Lru
 from ..memory import program_bytes
 from .alu import alu_action

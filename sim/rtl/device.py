@@ -20,10 +20,9 @@ from ...hw.isa import INSN_BYTES, Isa
 from ...hw.needs import need
 from ...hw.regs import MAGIC, REGISTERS, Register, registers
 from ...hw.rtl.latencies import OUTSTANDING
-from ...runtime.device import Stats
+from ...runtime.device import Stats, program_stats
 from ...runtime.files import check_writable, sources_digest
 from ...runtime.session import Session
-from ...runtime.work import program_stats
 from ..dram import ZYNQ_HP, Dram
 from ..lru import Lru
 from ..memory import DeviceMemory, program_bytes

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import FileError, FingerprintError, ProgramError
+from tilewright.hw.errors import AccessError, FileError, FingerprintError, ProgramError, UnsupportedError
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.program import Program
@@ -26,43 +26,48 @@ def add_constant(value=5, cfg=TINY):
     return program.finish()
 
 
-def two_steps():
+TABLE = np.arange(256).astype(np.int8)
+
+
+def three_steps():
     launch = add_constant()
     tensors = [
         Tensor("x", (4, 1, 4), "int32", "input"),
         Tensor("y", (4, 1, 4), "int8"),
+        Tensor("f", (16,), "int8"),
         Tensor("z", (16,), "int8", "output"),
         Tensor("k", (2,), "float32", "constant", np.array([0.5, 2], np.float32)),
     ]
     steps = [
         LaunchStep("add", launch, {"a": "x", "out": "y"}, macs=7),
-        HostStep("flat", "reshape", ["y"], ["z"], {"shape": [16]}, {"table": np.arange(3)}),
+        HostStep("flat", "reshape", ["y"], ["f"], {"shape": [16]}),
+        HostStep("function", "lookup", ["f"], ["z"], {}, {"table": TABLE}),
     ]
     return Executable(TINY, "net", {t.name: t for t in tensors}, steps)
 
 
 def test_save_and_load_give_the_same_program(tmp_path):
-    before = two_steps()
+    before = three_steps()
     before.save(tmp_path / "x.tw")
     after = Executable.load(tmp_path / "x.tw")
     assert after.cfg == before.cfg and after.name == before.name and after.memory_plan() == before.memory_plan()
     for old, new in zip(before.tensors.values(), after.tensors.values()):
         assert (old.name, old.shape, old.dtype, old.kind) == (new.name, new.shape, new.dtype, new.kind)
-    launch, host = after.steps
-    assert isinstance(launch, LaunchStep) and isinstance(host, HostStep)
+    launch, host, function = after.steps
+    assert isinstance(launch, LaunchStep) and isinstance(host, HostStep) and isinstance(function, HostStep)
     old = before.steps[0]
     assert isinstance(old, LaunchStep)
     np.testing.assert_array_equal(launch.launch.insn, old.launch.insn)
     np.testing.assert_array_equal(launch.launch.reloc, old.launch.reloc)
     np.testing.assert_array_equal(launch.launch.uops, old.launch.uops)
     assert (launch.bind, launch.macs) == (old.bind, 7)
-    assert (host.op, host.inputs, host.outputs, host.attrs) == ("reshape", ["y"], ["z"], {"shape": [16]})
-    np.testing.assert_array_equal(host.constants["table"], np.arange(3))
+    assert (host.op, host.inputs, host.outputs, host.attrs) == ("reshape", ["y"], ["f"], {"shape": [16]})
+    np.testing.assert_array_equal(function.constants["table"], TABLE)
     np.testing.assert_array_equal(after.tensors["k"].data, before.tensors["k"].data)
 
 
 def test_the_file_is_a_zip_without_pickles(tmp_path):
-    two_steps().save(tmp_path / "x.tw")
+    three_steps().save(tmp_path / "x.tw")
     with zipfile.ZipFile(tmp_path / "x.tw") as z:
         manifest = json.loads(z.read("manifest.json"))
         for name in z.namelist():
@@ -102,7 +107,7 @@ DAMAGE = {
 def test_damaged_files_are_named(tmp_path, name):
     change, text = DAMAGE[name]
     path = tmp_path / "x.tw"
-    two_steps().save(path)
+    three_steps().save(path)
     rewrite(path, change)
     with pytest.raises(FileError, match=text):
         Executable.load(path)
@@ -110,7 +115,7 @@ def test_damaged_files_are_named(tmp_path, name):
 
 def test_truncated_missing_and_foreign_files(tmp_path):
     path = tmp_path / "x.tw"
-    two_steps().save(path)
+    three_steps().save(path)
     path.write_bytes(path.read_bytes()[:-40])
     for target, text in (
         (path, "not a tilewright program"),
@@ -123,7 +128,7 @@ def test_truncated_missing_and_foreign_files(tmp_path):
 
 def test_every_truncation_is_named(tmp_path):
     path = tmp_path / "x.tw"
-    two_steps().save(path)
+    three_steps().save(path)
     data = path.read_bytes()
     for n in range(0, len(data), 97):
         path.write_bytes(data[:n])
@@ -133,7 +138,7 @@ def test_every_truncation_is_named(tmp_path):
 
 def test_every_damaged_bit_is_named_or_harmless(tmp_path):
     path = tmp_path / "x.tw"
-    two_steps().save(path)
+    three_steps().save(path)
     data = path.read_bytes()
     rng = np.random.default_rng(7)
     refused = 0
@@ -157,13 +162,13 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(FileError, match="No space left on device"):
-        two_steps().save(path)
+        three_steps().save(path)
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
 
 
 def test_save_into_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(FileError, match="folder .* does not exist"):
-        two_steps().save(tmp_path / "no" / "x.tw")
+        three_steps().save(tmp_path / "no" / "x.tw")
 
 
 def _tensors(*specs):
@@ -202,13 +207,129 @@ def test_bindings_that_do_not_fit(tensors, bind, error, text):
     assert text in str(caught.value)
 
 
+HOST = [
+    (
+        {"op": "teleport"},
+        UnsupportedError,
+        "step 's': host operator 'teleport' is unknown; known are accumulators",
+    ),
+    ({"attrs": {}}, ProgramError, "step 's': host operator 'reshape': shape is missing: must be a list"),
+    (
+        {"attrs": {"shape": [2.0, 8]}},
+        ProgramError,
+        "step 's': host operator 'reshape': shape = [2.0, 8]: must be a",
+    ),
+    ({"attrs": {"shape": [2, 8]}}, ProgramError, "output 'y' is int8 (16,), its result int8 (2, 8)"),
+    ({"constants": {"shape": np.zeros(1)}}, ProgramError, "'shape' is an attribute and a constant"),
+    ({"inputs": ["x", "x"]}, ProgramError, "step 's': host operator 'reshape': 2 inputs: must be 1"),
+    ({"outputs": ["y", "y"]}, ProgramError, "step 's': host operator 'reshape': 2 outputs: must be 1"),
+    ({"outputs": []}, ProgramError, "step 's': host operator 'reshape': 0 outputs: must be 1"),
+]
+
+
+@pytest.mark.parametrize("change, error, text", HOST, ids=[text for *_, text in HOST])
+def test_host_steps_that_do_not_comply(change, error, text):
+    step = {"name": "s", "op": "reshape", "inputs": ["x"], "outputs": ["y"], "attrs": {"shape": [16]}}
+    tensors = _tensors(("x", (4, 4), "int8", "input"), ("y", (16,), "int8", "output"))
+    Executable(TINY, "net", tensors, [HostStep(**step)])
+    with pytest.raises(error) as caught:
+        Executable(TINY, "net", tensors, [HostStep(**{**step, **change})])
+    assert text in str(caught.value)
+
+
+def test_a_file_whose_host_step_reads_beyond_its_input(tmp_path):
+    path = tmp_path / "x.tw"
+    three_steps().save(path)
+    rewrite(path, lambda m, z: m["steps"][1]["attrs"].update(shape=[1 << 20]))
+    with pytest.raises(FileError, match="step 'flat': host operator 'reshape': shape = .* has not as many elements"):
+        Executable.load(path)
+
+
+def narrow():
+    """A launch that stores 16 of 256 bytes."""
+    program = Program(TINY, "narrow")
+    y = program.buffer("y", (256,), kind="output")
+    program.alu(AluOp.ADD, [(4, 1, 1)], imm=1)
+    program.store(0, y, 0, x_size=4)
+    return program.finish()
+
+
+def test_buffers_of_a_tensor_have_elements_of_one_width():
+    """Otherwise the larger of them would reach beyond the memory that the smaller one was given."""
+    tensors = _tensors(("t", (256,), "int8", "output"))
+    wide, small = (narrow() for _ in range(2))
+    small.buffers[0].bits = 2
+    small.insn[:, 1] &= ~np.uint64(0xFFFF0000)  # x_size 0: it stores nothing
+    steps: list[LaunchStep | HostStep] = [LaunchStep("wide", wide, {"y": "t"}), LaunchStep("small", small, {"y": "t"})]
+    for order, text in (
+        (
+            steps,
+            "step 'small': tensor 't' has 2-bit elements in buffer 'y', 8-bit ones in step 'wide'; they",
+        ),
+        (steps[::-1], "step 'wide': tensor 't' has 8-bit elements in buffer 'y', 2-bit ones in step 'small'"),
+    ):
+        with pytest.raises(ProgramError) as caught:
+            Executable(TINY, "net", tensors, order)
+        assert text in str(caught.value)
+    Executable(TINY, "net", tensors, steps[:1])
+
+
+def test_regions_hold_the_largest_of_their_buffers():
+    net = Executable(TINY, "net", _tensors(("t", (256,), "int8", "output")), [LaunchStep("s", narrow(), {"y": "t"})])
+    launch = narrow()
+    launch.buffers[0].bits = 2
+    net.steps.append(LaunchStep("later", launch, {"y": "t"}))
+    assert net.memory_plan()["t"].nbytes == 256
+
+
+def test_buffers_of_a_tensor_have_a_place_together():
+    first, second = narrow(), narrow()
+    first.buffers[0].align, second.buffers[0].align = 1 << 24, 12
+    steps: list[LaunchStep | HostStep] = [LaunchStep("a", first, {"y": "t"}), LaunchStep("b", second, {"y": "t"})]
+    with pytest.raises(ProgramError, match="'t': its buffers need an address that is a multiple of 50331648"):
+        Executable(TINY, "net", _tensors(("t", (256,), "int8", "output")), steps)
+
+
+@pytest.mark.parametrize("kind", ["temp", "constant"])
+def test_only_inputs_and_outputs_are_bound(kind):
+    launch = narrow()
+    launch.buffers[0].kind = kind
+    with pytest.raises(ProgramError, match=f"step 's' binds buffer 'y', which is {kind}; only input and output"):
+        Executable(TINY, "net", _tensors(("t", (256,), "int8", "output")), [LaunchStep("s", launch, {"y": "t"})])
+
+
+@pytest.mark.parametrize("kind", ["input", "constant"])
+def test_only_outputs_and_temps_are_written(kind):
+    tensor = Tensor("t", (256,), "int8", kind, None if kind == "input" else np.zeros(256, np.int8))
+    with pytest.raises(ProgramError, match=f"step 's' writes tensor 't', which is {kind}; only output and temp"):
+        Executable(TINY, "net", {"t": tensor}, [LaunchStep("s", narrow(), {"y": "t"})])
+
+
+def test_a_launch_that_leaves_its_buffers(tmp_path):
+    """Whoever makes or loads a program finds it: `verify`, `run`, a server and a board alike."""
+    path = tmp_path / "x.tw"
+    three_steps().save(path)
+    launch = add_constant()
+    launch.buffers[0].shape = (3, 1, 4)
+    with pytest.raises(AccessError, match="ends at byte 64 of buffer 'a', which has 48") as caught:
+        Executable.from_launch(launch)
+    assert caught.value.index == 0
+
+    def smaller(m, z):
+        m["tensors"][0]["shape"] = m["steps"][0]["buffers"][0]["shape"] = [3, 1, 4]
+
+    rewrite(path, smaller)
+    with pytest.raises(AccessError, match="ends at byte 64 of buffer 'a', which has 48"):
+        Executable.load(path)
+
+
 def test_a_launch_of_another_configuration():
     with pytest.raises(FingerprintError, match=r"step 'add' is for tiny \(\w{16}\), the program for vta \(\w{16}\)"):
         Executable(PRESETS["vta"], "net", _tensors(*GOOD), [LaunchStep("add", add_constant(), {"a": "x"})])
 
 
 def test_a_program_that_unpacks_to_more_than_allowed_is_refused():
-    data = two_steps().to_bytes()
+    data = three_steps().to_bytes()
     assert Executable.from_bytes(data, "x", most=1 << 16).name == "net"
     with pytest.raises(FileError, match=r"x: unpacks to [\d,]+ bytes; at most 1,000 are allowed"):
         Executable.from_bytes(data, "x", most=1000)

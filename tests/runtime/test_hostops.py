@@ -1,6 +1,7 @@
 """Host operators: called as an executable calls them, against plain numpy."""
 
 import json
+from inspect import signature
 
 import numpy as np
 import pytest
@@ -28,6 +29,13 @@ def call(name, *arrays, constants=None, **attrs):
 
 def test_names_stay():
     assert set(HOST_OPS) == NAMES
+
+
+@pytest.mark.parametrize("name", sorted(NAMES))
+def test_every_attribute_has_a_kind(name):
+    op = HOST_OPS[name]
+    found = [p.name for p in signature(op.function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert sorted(op.attrs) == sorted(found) and op.optional <= set(found)
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 4, 2), (3, 7)], ids=str)

@@ -82,12 +82,35 @@ def test_micro_ops_and_size():
         (
             np.zeros((1, 2), np.uint64),
             [-2],
-            "reloc must hold .* instruction 0 is -2, which must be below 1, the",
+            "reloc must hold .* instruction 0 is -2, which must be -1 or the position of one of 1 buffers",
         ),
         (np.zeros((1, 2), np.uint64), [0, 0], "reloc must hold one number per instruction"),
         (np.full((1, 2), 2, np.uint64), [0], "reloc must hold .* instruction 0 is 0, which must be -1: it has no addr"),
     ],
 )
-def test_parts_that_do_not_fit_together(insn, reloc, text):
+def test_instructions_and_relocations_that_do_not_fit_together(insn, reloc, text):
     with pytest.raises(ProgramError, match=f"^launch 'p': {text}"):
         Launch(VTA, "p", insn, np.array(reloc, np.int32), [X])
+
+
+@pytest.mark.parametrize(
+    "reloc", [np.array([-2], np.int32), np.array([0.0]), np.zeros((1, 1), np.int32), np.array(["x"])]
+)
+def test_relocations_that_are_none(reloc):
+    with pytest.raises(ProgramError, match="^launch 'p': reloc must hold one number per instruction"):
+        Launch(VTA, "p", np.zeros((1, 2), np.uint64), reloc, [X])
+
+
+def test_buffers_of_one_name():
+    with pytest.raises(ProgramError, match="^launch 'p': 2 buffers are named 'x'$"):
+        launch(ROWS[:1], [0], [X, W, Buffer("x", (1, 16))])
+
+
+@pytest.mark.parametrize(
+    "buffer", [Buffer(UOP_BUFFER, (4,)), Buffer(UOP_BUFFER, (3,), 8, True, "constant", np.zeros(3, np.uint8))]
+)
+def test_micro_ops_that_are_none(buffer):
+    with pytest.raises(
+        ProgramError, match="buffer 'uop' is .* bytes: must be constant, and whole micro-ops of 4 bytes"
+    ):
+        launch(ROWS[:1], [0], [X, buffer])

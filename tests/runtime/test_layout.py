@@ -1,5 +1,7 @@
 """Packed layouts: round trips, positions of single elements, zero padding, errors."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -41,17 +43,38 @@ def test_windows_are_folded_byte_by_byte(pads):
         assert out[n, strip, entry, 0, lane] == (x[n, channel, row, column] if inside else -7)
 
 
-def test_views_of_folded_windows_are_as_large_as_the_result(monkeypatch):
-    views, as_strided = [], np.lib.stride_tricks.as_strided
+def test_entries_that_overlap_are_folded_in_parts():
+    """A window every 3 bytes, 16 bytes long: the last ones take zeros of no image, and nothing beyond the strip."""
+    x = RNG.integers(-128, 128, (1, 1, 2, 9), np.int8)
+    facts = {"rows": 1, "dilation": 1, "step": 1, "strips": 2, "group": 3, "offsets": (0, 2, 7), "entries": 8}
+    out = layout.fold_windows(x, **facts, top=0, left=0, value=5, block=16)
+    padded = np.pad(x[0, 0], [(0, 0), (0, 40)], constant_values=5)
+    for strip, entry in np.ndindex(2, 8):
+        first = entry // 3 * 3 + (0, 2, 7)[entry % 3]
+        np.testing.assert_array_equal(out[0, strip, entry, 0], padded[strip, first : first + 16])
 
-    def noted(*args, **kwargs):
-        views.append(as_strided(*args, **kwargs))
-        return views[-1]
 
-    monkeypatch.setattr(np.lib.stride_tricks, "as_strided", noted)
-    facts = {"rows": 3, "dilation": 1, "step": 1, "strips": 6, "group": 24, "offsets": (0, 9), "entries": 7}
-    out = layout.fold_windows(np.zeros((1, 4, 8, 9), np.int8), **facts, top=0, left=0, value=0, block=16)
-    assert sum(view.nbytes for view in views) == out.nbytes  # on 32 bits numpy refuses larger ones than 2 GiB
+FOLDED = {"rows": 2, "dilation": 1, "step": 1, "strips": 3, "group": 12, "offsets": [0, 5], "entries": 5}
+FOLDED |= {"top": 0, "left": 0, "value": 0, "block": 8}
+
+
+@pytest.mark.parametrize("name", ["rows", "dilation", "step", "strips", "group", "entries", "block", "top", "left"])
+@pytest.mark.parametrize("value", [-1, -(1 << 40)])
+def test_numbers_that_describe_no_strips(name, value):
+    with pytest.raises(InputError, match=f"fold_windows: {name} = {value}: must be at least [01]"):
+        layout.fold_windows(np.zeros((1, 2, 4, 4), np.int8), **{**FOLDED, name: value})
+
+
+@pytest.mark.parametrize("offsets, text", [([], "number of offsets = 0: must be at least 1"), ([4, -900], "negative")])
+def test_offsets_that_describe_no_strips(offsets, text):
+    with pytest.raises(InputError, match=text):
+        layout.fold_windows(np.zeros((1, 2, 4, 4), np.int8), **{**FOLDED, "offsets": offsets})
+
+
+def test_no_view_is_made_of_foreign_numbers():
+    """numpy's as_strided reads wherever its arguments say."""
+    folder = Path(__file__).parents[2] / "runtime"
+    assert not [file.name for file in folder.glob("*.py") if "as_strided" in file.read_text()]
 
 
 def test_dense_activations_round_trip():

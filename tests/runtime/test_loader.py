@@ -8,6 +8,7 @@ from tilewright.hw.errors import CapacityError, EncodingError, FingerprintError,
 from tilewright.hw.isa import AluOp, Isa, Mem, Queue
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
+from tilewright.runtime.hostops import HOST_OPS
 from tilewright.runtime.layout import pack_par
 from tilewright.runtime.loader import Loaded, run
 from tilewright.runtime.program import Program
@@ -99,13 +100,27 @@ def test_a_program_too_large_is_refused_before_anything_is_placed():
     Loaded(multiply(), ModelDevice(VTA, capacity=PAGE + 1000)).close()
 
 
-def test_unknown_device_and_host_operator():
+def test_unknown_device():
     with pytest.raises(UnsupportedError, match="unknown device 'fpga'; known are .*model"):
         run(multiply(), GOOD, "fpga")
-    tensors = {n: Tensor(n, (1,), "int8", k) for n, k in (("a", "input"), ("b", "output"))}
-    net = Executable(VTA, "net", tensors, [HostStep("s", "teleport", ["a"], ["b"])])
-    with pytest.raises(UnsupportedError, match="step 's': host operator 'teleport' is unknown; known are "):
+
+
+def test_tensors_larger_than_the_machine():
+    tensors = {n: Tensor(n, (1 << 20, 1 << 20), "int8", k) for n, k in (("a", "input"), ("b", "output"))}
+    net = Executable(VTA, "net", tensors, [HostStep("s", "transpose", ["a"], ["b"], {"axes": [1, 0]})])
+    with pytest.raises(CapacityError, match="tensors of program 'net' have 2,199,023,255,552 bytes, this machine"):
         Loaded(net, open_device("model", VTA))
+
+
+def test_a_host_step_that_needs_more_memory_than_there_is(monkeypatch):
+    def full(*args, **kwargs):
+        raise MemoryError("Unable to allocate 3 GiB")
+
+    tensors = {n: Tensor(n, (4,), "int8", k) for n, k in (("a", "input"), ("b", "output"))}
+    net = Executable(VTA, "net", tensors, [HostStep("s", "reshape", ["a"], ["b"], {"shape": [4]})])
+    monkeypatch.setitem(HOST_OPS, "reshape", full)
+    with pytest.raises(CapacityError, match="step 's': host operator 'reshape' needs more memory .Unable to allocate"):
+        run(net, {"a": np.zeros(4, np.int8)})
 
 
 def test_relocation_needs_alignment():

@@ -1,0 +1,231 @@
+"""What each host operator needs of its inputs and attributes together, and the shape and dtype of its result.
+
+A function per operator of runtime/hostops.py, called with its inputs and its attributes, whose types and ranges have
+been checked. It raises `ProgramError` where they do not fit together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..hw.errors import ProgramError
+
+
+class Operand(NamedTuple):
+    """Shape and dtype of an array, and how many elements the largest array made on the way to it has."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    scratch: int = 0
+
+
+Rule = Callable[[Sequence[Operand], dict[str, Any]], Operand]
+
+
+def _need(holds: bool, text: str) -> None:
+    if not holds:
+        raise ProgramError(text)
+
+
+def same(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """As the first input."""
+    return inputs[0]
+
+
+def as_dtype(dtype: str) -> Rule:
+    """The first input's shape in another dtype."""
+    return lambda inputs, a: Operand(inputs[0].shape, dtype)
+
+
+def recoded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int8 for uint8, and the other way round."""
+    return Operand(inputs[0].shape, "int8" if inputs[0].dtype == "uint8" else "uint8")
+
+
+def padded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """With the padding around."""
+    (shape, dtype, _), pads = inputs[0], a["pads"]
+    _need(len(pads) == len(shape), f"pads has {len(pads)} pairs, its input {shape} {len(shape)} dimensions")
+    if dtype != "float32":
+        info = np.iinfo(dtype)
+        _need(info.min <= a["value"] <= info.max, f"value = {a['value']} is not in {dtype}")
+    return Operand(tuple(n + before + after for n, (before, after) in zip(shape, pads)), dtype)
+
+
+def reshaped(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The same elements."""
+    shape = tuple(a["shape"])
+    _need(
+        math.prod(shape) == math.prod(inputs[0].shape),
+        f"shape = {shape} has not as many elements as its input, {inputs[0].shape}",
+    )
+    return Operand(shape, inputs[0].dtype)
+
+
+def transposed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The dimensions in another order."""
+    shape, axes = inputs[0].shape, a["axes"]
+    _need(sorted(axes) == [*range(len(shape))], f"axes = {axes} are not those of {shape}, each once")
+    return Operand(tuple(shape[k] for k in axes), inputs[0].dtype)
+
+
+def concatenated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """One after the other."""
+    axis, shapes = a["axis"], [x.shape for x in inputs]
+    _need(axis < len(shapes[0]), f"axis = {axis}: its input has {len(shapes[0])} dimensions")
+    around = {(len(shape), *shape[:axis], -1, *shape[axis + 1 :]) for shape in shapes}
+    _need(len(around) == 1, f"inputs {shapes} differ in more than axis {axis}")
+    _need(len({x.dtype for x in inputs}) == 1, "inputs differ in dtype")
+    total = sum(shape[axis] for shape in shapes)
+    return Operand((*shapes[0][:axis], total, *shapes[0][axis + 1 :]), inputs[0].dtype)
+
+
+def sliced(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """As many elements per dimension as asked, all of them in the input."""
+    shape, (begin, strides, out) = inputs[0].shape, (a["begin"], a["strides"], a["shape"])
+    lengths = {len(shape), len(begin), len(strides), len(out)}
+    _need(len(lengths) == 1, f"begin, strides and shape must have {len(shape)} elements each, as its input {shape} has")
+    for k, (size, first, step, n) in enumerate(zip(shape, begin, strides, out)):
+        inside = 0 <= first < size and 0 <= first + (n - 1) * step < size
+        _need(inside and step != 0, f"dimension {k}: {n} elements from {first} on, {step} apart, are not in {size}")
+    return Operand(tuple(out), inputs[0].dtype)
+
+
+def packed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Blocks of images and channels."""
+    (n, c, *size), (batch, block) = inputs[0].shape, (a["batch"], a["block"])
+    return Operand((-(-n // batch), -(-c // block), *size, batch, block), inputs[0].dtype)
+
+
+def folded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Entries of strips."""
+    n, c, *_ = inputs[0].shape
+    _need(len(a["offsets"]) > 0, "offsets = []: at least one is needed")
+    strip = max(a["offsets"]) + -(-a["entries"] // len(a["offsets"])) * a["group"] + a["block"] + a["rows"] * c
+    return Operand((n, a["strips"], a["entries"], 1, a["block"]), inputs[0].dtype, n * a["strips"] * strip)
+
+
+def _unpacked(shape: tuple[int, ...], n: int, c: int) -> tuple[int, ...]:
+    batches, blocks, *size, batch, block = shape
+    for name, value, most in (("n", n, batches * batch), ("c", c, blocks * block)):
+        _need(value <= most, f"{name} = {value}: its input {shape} holds {most}")
+    return (n, c, *size)
+
+
+def unpacked(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Images and channels out of blocks, in another shape."""
+    plain = _unpacked(inputs[0].shape, a["n"], a["c"])
+    return reshaped([Operand(plain, inputs[0].dtype)], a)
+
+
+def accumulated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int32 out of byte planes."""
+    _need(len({x.shape for x in inputs}) == 1, f"planes {[x.shape for x in inputs]} differ in shape")
+    return Operand(_unpacked(inputs[0].shape, a["n"], a["c"]), "int32")
+
+
+def along_axis(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """As the input, which has the axis."""
+    _need(a["axis"] < len(inputs[0].shape), f"axis = {a['axis']}: its input has {len(inputs[0].shape)} dimensions")
+    return Operand(*inputs[0][:2])
+
+
+def _biased(a: dict[str, Any], weight: tuple[int, ...]) -> None:
+    _need(a["bias"].shape == weight[:1], f"bias {a['bias'].shape} and weight {weight} differ in channels")
+
+
+def convolved(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int32, smaller by what the kernel reaches."""
+    (n, c, *size), weight, groups = inputs[0].shape, a["weight"].shape, a["groups"]
+    _biased(a, weight)
+    _need(weight[1] * groups == c, f"weight {weight} in {groups} groups needs {weight[1] * groups} channels, not {c}")
+    _need(weight[0] % groups == 0, f"weight {weight}: its outputs do not divide into {groups} groups")
+    reach = [(k - 1) * d + 1 for k, d in zip(weight[2:], a["dilations"])]
+    out, area = _windows(size, reach, a["strides"], a["pads"])
+    return Operand((n, weight[0], *out), "int32", n * c * area)
+
+
+def _windows(
+    size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]
+) -> tuple[tuple[int, int], int]:
+    """(rows and columns of windows, elements of the padded image)."""
+    grown = [n + pads[k] + pads[k + 2] for k, n in enumerate(size)]
+    _need(
+        all(k <= n for k, n in zip(kernel, grown)),
+        f"windows of {tuple(kernel)} do not fit an image of {tuple(size)} with pads {tuple(pads)}",
+    )
+    rows, columns = ((n - k) // s + 1 for n, k, s in zip(grown, kernel, strides))
+    return (rows, columns), math.prod(grown)
+
+
+def conv_transposed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int32, larger by the strides."""
+    (n, c, *size), weight, pads = inputs[0].shape, a["weight"].shape, a["pads"]
+    _biased(a, weight)
+    _need(weight[1] == c, f"weight {weight} needs {weight[1]} channels, not {c}")
+    _need(min(pads[:2]) >= 0, f"pads = {pads}: those at the top and left must be at least 0")
+    whole = [(m - 1) * s + k for m, s, k in zip(size, a["strides"], weight[2:])]
+    out = [whole[k] - pads[k] - pads[k + 2] for k in range(2)]
+    _need(min(out) >= 1, f"pads = {pads} leave nothing of {whole[0]} x {whole[1]}")
+    area = math.prod(m + max(0, -pads[k + 2]) for k, m in enumerate(whole))
+    return Operand((n, weight[0], *out), "int32", n * weight[0] * area)
+
+
+def dense(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int32, one per row of the weights."""
+    (n, features), weight = inputs[0].shape, a["weight"].shape
+    _biased(a, weight)
+    _need(weight[1] == features, f"weight {weight} needs {weight[1]} features, not {features}")
+    return Operand((n, weight[0]), "int32")
+
+
+def per_channel(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int8 of the first input's shape."""
+    shape = inputs[0].shape
+    for name in ("multiplier", "exponent"):
+        _need(a[name].shape == shape[1:2], f"{name} {a[name].shape}: its input {shape} needs {shape[1:2]}")
+    return Operand(shape, "int8")
+
+
+def looked_up(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int8 of the first input's shape, whose values all have an entry."""
+    _need(a["table"].shape == (256,), f"table {a['table'].shape}: must have 256 entries")
+    return Operand(inputs[0].shape, "int8")
+
+
+def together(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int8 of the shape to which both broadcast."""
+    shapes = [x.shape for x in inputs]
+    try:
+        return Operand(np.broadcast_shapes(*shapes), "int8")
+    except ValueError:
+        raise ProgramError(f"inputs {shapes} do not broadcast") from None
+
+
+def pooled(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int8, one per window."""
+    n, c, *size = inputs[0].shape
+    out, area = _windows(size, a["kernel"], a["strides"], a.get("pads", (0, 0, 0, 0)))
+    return Operand((n, c, *out), "int8", n * c * area)
+
+
+def averaged(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int8, one per window, each of which holds a pixel."""
+    found, pads = pooled(inputs, a), a["pads"]
+    for k, (size, n) in enumerate(zip(inputs[0].shape[2:], found.shape[2:])):
+        inside = pads[k] < a["kernel"][k] and (n - 1) * a["strides"][k] - pads[k] < size
+        _need(inside, f"pads = {pads}: windows of {a['kernel']} that hold padding alone have no mean")
+    return found
+
+
+def reduced(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int8 without the axes, or with 1 in their place."""
+    shape, axes, out = inputs[0].shape, a["axes"], tuple(a["shape"])
+    _need(len({*axes}) == len(axes) and max(axes, default=0) < len(shape), f"axes = {axes} are not those of {shape}")
+    left = math.prod(n for k, n in enumerate(shape) if k not in axes)
+    _need(math.prod(out) == left, f"shape = {out} has not the {left} elements that {shape} without axes {axes} has")
+    return Operand(out, "int8")

@@ -1,0 +1,178 @@
+"""The `.tw` file: a zip archive of `manifest.json` and arrays, written and read. See docs/files.md.
+
+What is read is not trusted: every field has a declared kind, and every array is counted while it is unpacked.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..hw.config import Config
+from ..hw.errors import FileError, ProgramError
+from .buffer import Buffer
+from .files import MANIFEST, Archive
+from .launch import Launch
+from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, shown
+from .steps import HostStep, LaunchStep, Tensor
+
+FORMAT, VERSION = "tilewright program", 1
+_MOST = 8 << 20  # bytes of a manifest; in memory it takes some twenty times as many
+
+_MEMBER, _OBJECT, _COUNT = NAME, MapOf(Anything()), Int(0, 1 << 62)
+_TOP: dict[str, Kind] = {
+    "format": Anything(),
+    "version": Anything(),
+    "name": NAME,
+    "fingerprint": NAME,
+    "config": _OBJECT,
+    "tensors": ListOf(_OBJECT),
+    "steps": ListOf(_OBJECT),
+    "memory": _OBJECT,
+}
+_TENSOR: dict[str, Kind] = {"name": NAME, "shape": SHAPE, "dtype": NAME, "kind": NAME, "data": Optional(_MEMBER)}
+_STEP: dict[str, Kind] = {"kind": OneOf(("host", "launch")), "name": NAME, "macs": _COUNT}
+_HOST = _STEP | {
+    "op": NAME,
+    "inputs": ListOf(NAME),
+    "outputs": ListOf(NAME),
+    "attrs": _OBJECT,
+    "constants": MapOf(_MEMBER),
+}
+_LAUNCH = _STEP | {"bind": MapOf(NAME), "buffers": ListOf(_OBJECT), "insn": _MEMBER, "relocations": _MEMBER}
+_BUFFER: dict[str, Kind] = {
+    "name": NAME,
+    "shape": SHAPE,
+    "bits": Int(1, 64),
+    "signed": Flag(),
+    "kind": NAME,
+    "align": Int(1),
+    "data": Optional(_MEMBER),
+}
+
+
+class Contents(NamedTuple):
+    """What a file says: the arguments of `Executable`."""
+
+    cfg: Config
+    name: str
+    tensors: dict[str, Tensor]
+    steps: list[LaunchStep | HostStep]
+
+
+def write(contents: Contents, memory: Mapping[str, dict[str, int]]) -> bytes:
+    """The contents of the file; `memory` is what the program needs on a device."""
+    cfg, name, tensors, steps = contents
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as z:
+        members = _Writer(z)
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "name": name,
+            "fingerprint": f"{cfg.fingerprint:016x}",
+            "config": cfg.to_dict(),
+            "tensors": [
+                {"name": t.name, "shape": t.shape, "dtype": t.dtype, "kind": t.kind, "data": members.array(t.data)}
+                for t in tensors.values()
+            ],
+            "steps": [_step_out(step, members) for step in steps],
+            "memory": dict(memory),
+        }
+        z.writestr(MANIFEST, json.dumps(manifest, indent=1))
+    return archive.getvalue()
+
+
+def read(data: bytes, name: str, most: int) -> Contents:
+    """What the file `name` with the contents `data` says, which may unpack to `most` bytes.
+
+    Raises `FileError` where it is too large, or of another format, version or fingerprint, and for damage errors of
+    any kind, `ProgramError` among them: callers name the file.
+    """
+    archive = Archive(io.BytesIO(data), name, most)
+    manifest = archive.json(MANIFEST, _MOST)
+    if not isinstance(manifest, dict):
+        raise ProgramError(f"its manifest is {shown(manifest)}: must be an object")
+    if manifest["format"] != FORMAT or type(manifest["version"]) is not int or manifest["version"] != VERSION:
+        found = f"{shown(manifest['format'])} version {shown(manifest['version'])}"
+        raise FileError(f"{name}: {found} is not supported; must be {FORMAT!r} version {VERSION}")
+    _check("manifest", manifest, _TOP)
+    cfg = Config.from_dict(manifest["config"])
+    if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
+        raise FileError(f"{name}: fingerprint {manifest['fingerprint']} does not match its configuration")
+    tensors: dict[str, Tensor] = {}
+    for k, t in enumerate(manifest["tensors"]):
+        _check(f"tensor {k}", t, _TENSOR)
+        if t["name"] in tensors:
+            raise ProgramError(f"tensor {t['name']!r} is declared twice")
+        tensors[t["name"]] = Tensor(t["name"], tuple(t["shape"]), t["dtype"], t["kind"], _array_in(archive, t["data"]))
+    return Contents(cfg, manifest["name"], tensors, [_step_in(archive, cfg, *s) for s in enumerate(manifest["steps"])])
+
+
+def _check(what: str, values: dict[str, Any], kinds: Mapping[str, Kind]) -> None:
+    try:
+        check_fields(values, kinds)
+    except ProgramError as exc:
+        raise ProgramError(f"{what}: {exc}") from None
+
+
+class _Writer:
+    """Members of the archive, numbered in the order in which they are added."""
+
+    def __init__(self, archive: zipfile.ZipFile):
+        self._archive, self._count = archive, 0
+
+    def array(self, data: np.ndarray | None) -> str | None:
+        if data is None:
+            return None
+        out = io.BytesIO()
+        np.save(out, data.astype(data.dtype.newbyteorder("<")), allow_pickle=False)
+        name = f"data/{self._count}.npy"
+        self._count += 1
+        self._archive.writestr(name, out.getvalue())
+        return name
+
+
+def _array_in(archive: Archive, name: str | None) -> np.ndarray | None:
+    return None if name is None else archive.array(name)
+
+
+def _step_out(step: LaunchStep | HostStep, members: _Writer) -> dict[str, object]:
+    out: dict[str, object]
+    if isinstance(step, HostStep):
+        constants = {key: members.array(value) for key, value in step.constants.items()}
+        out = {"kind": "host", "name": step.name, "op": step.op, "inputs": step.inputs, "outputs": step.outputs}
+        return out | {"attrs": step.attrs, "constants": constants, "macs": step.macs}
+    buffers = [
+        {
+            "name": b.name,
+            "shape": b.shape,
+            "bits": b.bits,
+            "signed": b.signed,
+            "kind": b.kind,
+            "align": b.align,
+            "data": members.array(b.data),
+        }
+        for b in step.launch.buffers
+    ]
+    out = {"kind": "launch", "name": step.name, "bind": step.bind, "macs": step.macs, "buffers": buffers}
+    return out | {"insn": members.array(step.launch.insn), "relocations": members.array(step.launch.reloc)}
+
+
+def _step_in(archive: Archive, cfg: Config, number: int, s: dict[str, Any]) -> LaunchStep | HostStep:
+    _check(f"step {number}", s, _HOST if s.get("kind") == "host" else _LAUNCH)
+    if s["kind"] == "host":
+        constants = {key: archive.array(member) for key, member in s["constants"].items()}
+        return HostStep(s["name"], s["op"], s["inputs"], s["outputs"], s["attrs"], constants, s["macs"])
+    buffers = []
+    for k, b in enumerate(s["buffers"]):
+        _check(f"step {number}: buffer {k}", b, _BUFFER)
+        data = _array_in(archive, b["data"])
+        buffers.append(Buffer(b["name"], tuple(b["shape"]), b["bits"], b["signed"], b["kind"], data, b["align"]))
+    launch = Launch(cfg, s["name"], archive.array(s["insn"]), archive.array(s["relocations"]), buffers)
+    return LaunchStep(s["name"], launch, s["bind"], s["macs"])

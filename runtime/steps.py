@@ -1,0 +1,73 @@
+"""What an executable is made of: tensors, launches of the accelerator, and operators of the host."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..hw.errors import ProgramError
+from .buffer import KINDS, MOST_BYTES, whole
+from .launch import Launch
+
+DTYPES = ("int8", "uint8", "int32", "uint32", "float32")
+
+
+@dataclass(eq=False)
+class Tensor:
+    """A named array between steps; `kind` is input, output, temp or constant (its values are in `data`)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str = "temp"
+    data: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        self.shape = whole(f"tensor {self.name!r}: shape", self.shape)
+        if min(self.shape, default=1) < 1:
+            raise ProgramError(f"tensor {self.name!r}: shape {self.shape}: every dimension must be at least 1")
+        if self.kind not in KINDS:
+            raise ProgramError(f"tensor {self.name!r}: kind {self.kind!r} must be one of {', '.join(KINDS)}")
+        if self.dtype not in DTYPES:
+            raise ProgramError(f"tensor {self.name!r}: dtype {self.dtype!r} must be one of {', '.join(DTYPES)}")
+        if self.nbytes > MOST_BYTES:
+            raise ProgramError(f"tensor {self.name!r}: {self.nbytes:,} bytes; at most {MOST_BYTES:,} are allowed")
+        if (self.kind == "constant") != (self.data is not None):
+            needs = "needs data" if self.kind == "constant" else "takes no data; only constant tensors do"
+            raise ProgramError(f"tensor {self.name!r}: kind {self.kind!r} {needs}")
+        if self.data is not None and (self.data.shape != self.shape or self.data.dtype != self.dtype):
+            found = f"{self.data.dtype} {self.data.shape}"
+            raise ProgramError(f"tensor {self.name!r}: data is {found}, must be {self.dtype} {self.shape}")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(eq=False)
+class LaunchStep:
+    """One start of the accelerator; `bind` maps names of the launch's buffers to names of tensors.
+
+    `macs` are the layer's useful multiply-accumulates: spatial padding counts, padded channels do not.
+    """
+
+    name: str
+    launch: Launch
+    bind: dict[str, str]
+    macs: int = 0
+
+
+@dataclass(eq=False)
+class HostStep:
+    """One operator of `hostops.HOST_OPS` on the host; `attrs` are JSON values, `constants` arrays by attribute name."""
+
+    name: str
+    op: str
+    inputs: list[str]
+    outputs: list[str]
+    attrs: dict = field(default_factory=dict)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    macs: int = 0

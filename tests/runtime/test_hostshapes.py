@@ -1,0 +1,163 @@
+"""What host operators need and give: the declared results against those of the operators, and steps that lie."""
+
+import numpy as np
+import pytest
+
+from tilewright.hw.errors import ProgramError
+from tilewright.runtime.hostops import HOST_OPS
+from tilewright.runtime.hostshapes import Operand
+
+RNG = np.random.default_rng(3)
+IMAGE = (2, 6, 7, 9)
+R = {"multiplier": 1 << 30, "exponent": -3}
+POINTS = {"x_zero_point": 3, "zero_point": -4}
+POOL = {"kernel": [3, 2], "strides": [2, 1]}
+FOLD = {"rows": 2, "dilation": 1, "step": 1, "strips": 3, "group": 12, "offsets": [0, 5], "entries": 5}
+FOLD |= {"top": 1, "left": 1, "value": 0, "block": 8}
+CONV = {"weight": np.ones((4, 3, 3, 2), np.int8), "bias": np.zeros(4, np.int32), "x_zero_point": 1}
+CONV |= {"strides": [2, 1], "pads": [1, 0, 2, 1], "dilations": [2, 1], "groups": 2}
+BACK = {"weight": np.ones((5, 6, 3, 2), np.int8), "bias": np.zeros(5, np.int32), "x_zero_point": 1}
+BACK |= {"strides": [2, 3], "pads": [1, 0, -2, 1]}
+DENSE = {"weight": np.ones((5, 6), np.int8), "bias": np.zeros(5, np.int32), "x_zero_point": 1}
+PER_CHANNEL = {"multiplier": np.full(6, 1 << 30), "exponent": np.zeros(6, np.int64), "zero_point": 0}
+ADD = {"zero_points": [1, 2, 3], "multipliers": [1 << 30] * 3, "exponents": [0, 1, -20], "sign": -1, "shift": 20}
+# name -> ((shapes of the inputs, their dtype), attributes); the operator is run on them
+GOOD = {
+    "quantize": ([IMAGE], "float32", {"scale": 0.5, "zero_point": 3, "ties_away": True}),
+    "dequantize": ([IMAGE], "int8", {"scale": 0.5, "zero_point": 3}),
+    "recode": ([IMAGE], "uint8", {}),
+    "pad": ([(2, 3)], "int8", {"pads": [[1, 0], [2, 3]], "value": -5}),
+    "reshape": ([IMAGE], "float32", {"shape": [12, 63]}),
+    "transpose": ([IMAGE], "int8", {"axes": [0, 2, 3, 1]}),
+    "concatenate": ([(2, 3), (2, 5), (2, 1)], "int8", {"axis": 1}),
+    "strided_slice": ([(4, 9)], "int8", {"begin": [3, 1], "strides": [-1, 4], "shape": [4, 2]}),
+    "pack": ([IMAGE], "int8", {"batch": 4, "block": 4}),
+    "fold_windows": ([IMAGE], "int8", FOLD),
+    "unpack": ([(1, 2, 7, 9, 4, 4)], "int8", {"n": 2, "c": 6, "shape": [2, 6, 63]}),
+    "accumulators": ([(1, 2, 4, 4)] * 4, "int8", {"n": 2, "c": 6}),
+    "softmax": ([(2, 9)], "int8", {"axis": 1, "multiplier": 1 << 30, "exponent": 20}),
+    "conv2d_accumulators": ([IMAGE], "int8", CONV),
+    "conv_transpose2d_accumulators": ([IMAGE], "int8", BACK),
+    "dense_accumulators": ([(2, 6)], "int8", DENSE),
+    "requantise": ([IMAGE], "int32", PER_CHANNEL | {"low": -5, "contract": "single"}),
+    "rescale": ([IMAGE], "int8", POINTS | R),
+    "add": ([IMAGE, (6, 1, 1)], "int8", ADD),
+    "multiply": ([(6, 1), (1, 4)], "int8", {"zero_points": [1, 2, 3]} | R),
+    "lookup": ([IMAGE], "int8", {"table": np.arange(256).astype(np.int8)}),
+    "max_pool": ([IMAGE], "int8", POOL | {"pads": [1, 0, 1, 1]}),
+    "average_pool": ([IMAGE], "int8", POOL | POINTS | R),
+    "exact_average_pool": ([IMAGE], "int8", POOL | {"pads": [1, 0, 1, 1]}),
+    "mean": ([IMAGE], "int8", {"axes": [2, 3], "shape": [2, 6]} | POINTS | R),
+}
+
+
+def declared(name, shapes, dtype, attrs):
+    return HOST_OPS[name].result([Operand(shape, dtype) for shape in shapes], attrs)
+
+
+def test_every_operator_is_among_them():
+    assert set(GOOD) == set(HOST_OPS)
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_result_is_the_declared_one(name):
+    shapes, dtype, attrs = GOOD[name]
+    arrays = [RNG.integers(0, 100, shape).astype(dtype) for shape in shapes]
+    (result,) = HOST_OPS[name](arrays, attrs)
+    assert (result.shape, str(result.dtype)) == declared(*(name, *GOOD[name]))[:2]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_inputs_of_another_number_dtype_or_rank(name):
+    shapes, dtype, attrs = GOOD[name]
+    with pytest.raises(ProgramError, match=r"^\d+ inputs: must be"):
+        declared(name, [] if name == "concatenate" else [*shapes, shapes[0]], dtype, attrs)
+    with pytest.raises(ProgramError, match="^input 0 is complex64: must be "):
+        declared(name, shapes, "complex64", attrs)
+    if HOST_OPS[name].ranks:
+        with pytest.raises(ProgramError, match=r"^input 0 has shape \(2, .*: must have \d( or \d)* dimensions"):
+            declared(name, [(2,) * 7] * len(shapes), dtype, attrs)
+
+
+STRANGE = [None, True, 1.5, "1", [], [[]], {}, float("nan"), -(1 << 62), 1 << 62, 1 << 4000, [1 << 62] * 2, [-1] * 4]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_attributes_of_strange_types_and_sizes(name):
+    """Refused by name, or harmless: then the operator gives what is declared."""
+    shapes, dtype, attrs = GOOD[name]
+    arrays = [RNG.integers(0, 100, shape).astype(dtype) for shape in shapes]
+    with pytest.raises(ProgramError, match="^'wings' is unknown"):
+        declared(name, shapes, dtype, attrs | {"wings": 2})
+    for key in attrs:
+        if key not in HOST_OPS[name].optional:
+            with pytest.raises(ProgramError, match=f"^{key} is missing: must be "):
+                declared(name, shapes, dtype, {k: v for k, v in attrs.items() if k != key})
+        for value in [*STRANGE, np.zeros(3), np.zeros((0, 0), np.int8)]:
+            try:
+                expected = declared(name, shapes, dtype, attrs | {key: value})
+            except ProgramError as exc:
+                assert key in str(exc)
+                continue
+            (result,) = HOST_OPS[name](arrays, attrs | {key: value})
+            assert (result.shape, str(result.dtype)) == expected[:2]
+
+
+LIES = [
+    ("pad", {"pads": [[1, 1]]}, "pads has 1 pairs"),
+    ("pad", {"value": 200}, "value = 200 is not in int8"),
+    ("reshape", {"shape": [5, 5]}, "has not as many elements"),
+    ("transpose", {"axes": [0, 1, 1, 2]}, "each once"),
+    ("concatenate", {"axis": 2}, "has 2 dimensions"),
+    ("concatenate", {"axis": 0}, "differ in more than axis 0"),
+    ("strided_slice", {"begin": [4, 1]}, "dimension 0: 4 elements from 4 on, -1 apart, are not in 4"),
+    ("strided_slice", {"strides": [-1, 0]}, "dimension 1"),
+    ("strided_slice", {"strides": [-1, 9]}, "dimension 1"),
+    ("strided_slice", {"begin": [3]}, "must have 2 elements each"),
+    ("fold_windows", {"offsets": []}, "at least one"),
+    ("fold_windows", {"group": 1 << 30}, "elements on the way: at most"),
+    ("fold_windows", {"offsets": [0, 1 << 30]}, "elements on the way: at most"),
+    ("unpack", {"n": 5}, "n = 5: its input .* holds 4"),
+    ("unpack", {"c": 9}, "c = 9: its input .* holds 8"),
+    ("unpack", {"shape": [2, 6, 64]}, "has not as many elements"),
+    ("softmax", {"axis": 2}, "has 2 dimensions"),
+    ("conv2d_accumulators", {"groups": 3}, "needs 9 channels, not 6"),
+    ("conv2d_accumulators", {"bias": np.zeros(3, np.int32)}, "differ in channels"),
+    ("conv2d_accumulators", {"dilations": [9, 9]}, "do not fit an image"),
+    ("conv2d_accumulators", {"strides": [1 << 20] * 2, "pads": [1 << 20] * 4}, "elements on the way: at most"),
+    ("conv_transpose2d_accumulators", {"pads": [-1, 0, 0, 0]}, "at least 0"),
+    ("conv_transpose2d_accumulators", {"pads": [99, 0, 0, 0]}, "leave nothing"),
+    ("conv_transpose2d_accumulators", {"strides": [1 << 20] * 2, "pads": [6 << 20, 8 << 20, 0, 0]}, "on the way"),
+    ("dense_accumulators", {"weight": np.ones((5, 7), np.int8)}, "needs 7 features, not 6"),
+    ("requantise", {"exponent": np.zeros(5, np.int64)}, "exponent"),
+    ("requantise", {"exponent": np.full(6, -33)}, "exponent = int64 .*: must be an array"),
+    ("lookup", {"table": np.zeros(255, np.int8)}, "must have 256 entries"),
+    ("max_pool", {"kernel": [9, 99]}, "do not fit an image"),
+    ("max_pool", {"strides": [0, 1]}, "strides"),
+    ("max_pool", {"strides": [1 << 20] * 2, "pads": [1 << 20] * 4}, "elements on the way: at most"),
+    ("exact_average_pool", {"pads": [3, 0, 0, 0]}, "padding alone"),
+    ("exact_average_pool", {"pads": [0, 0, 9, 0]}, "padding alone"),
+    ("mean", {"axes": [2, 2]}, "are not those of"),
+    ("mean", {"axes": [2, 4]}, "are not those of"),
+    ("mean", {"shape": [2, 5]}, "has not the 12 elements"),
+]
+
+
+@pytest.mark.parametrize("name, change, text", LIES, ids=lambda value: str(value)[:40])
+def test_what_does_not_fit_together(name, change, text):
+    shapes, dtype, attrs = GOOD[name]
+    with pytest.raises(ProgramError, match=text):
+        declared(name, shapes, dtype, attrs | change)
+
+
+@pytest.mark.parametrize(
+    "name, operands, text",
+    [
+        ("concatenate", [((2, 3), "int8"), ((2, 5), "float32")], "differ in dtype"),
+        ("accumulators", [((1, 2, 4, 4), "int8")] * 3 + [((1, 1, 4, 4), "int8")], "differ in shape"),
+        ("multiply", [((6, 2), "int8"), ((1, 4), "int8")], "do not broadcast"),
+    ],
+)
+def test_operands_that_do_not_fit_together(name, operands, text):
+    with pytest.raises(ProgramError, match=text):
+        HOST_OPS[name].result([Operand(*operand) for operand in operands], GOOD[name][2])

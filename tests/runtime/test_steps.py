@@ -1,0 +1,26 @@
+"""Tensors of an executable: impossible declarations."""
+
+import numpy as np
+import pytest
+
+from tilewright.hw.errors import ProgramError
+from tilewright.runtime.steps import Tensor
+
+
+@pytest.mark.parametrize(
+    "args, text",
+    [
+        (((2,), "int16"), "dtype 'int16' must be one of int8, uint8, int32, uint32, float32"),
+        (((2.5,), "int8"), "shape (2.5,): must be integers"),
+        (((2, 0), "int8"), "shape (2, 0): every dimension must be at least 1"),
+        (((1 << 20, 1 << 20), "int32"), "4,398,046,511,104 bytes; at most 1,099,511,627,776 are allowed"),
+        (((2,), "int8", "scratch"), "kind 'scratch' must be one of input, output, constant, temp"),
+        (((2,), "int8", "constant"), "kind 'constant' needs data"),
+        (((2,), "int8", "input", np.zeros(2, np.int8)), "takes no data"),
+        (((2,), "int8", "constant", np.zeros(3, np.int8)), r"data is int8 (3,), must be int8 (2,)"),
+    ],
+)
+def test_impossible_tensors(args, text):
+    with pytest.raises(ProgramError) as caught:
+        Tensor("t", *args)
+    assert text in str(caught.value)

@@ -1,0 +1,82 @@
+"""Damaged `.tw` files are refused by named errors, or run: nothing else escapes; see fuzz_tw.py."""
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import AluOp, Mem
+from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
+from tilewright.runtime.hostops import HOST_OPS
+from tilewright.runtime.hostshapes import Operand
+from tilewright.runtime.program import Program
+
+TINY = PRESETS["tiny"]
+TESTS = Path(__file__).parent
+FUZZ = runpy.run_path(str(TESTS / "fuzz_tw.py"))
+
+
+def two_launches():
+    """A launch on constants and micro-ops, and one that reads on the device what the first wrote there."""
+    first, second = Program(TINY, "first"), Program(TINY, "second")
+    x, w = first.buffer("x", (2, 1, 4)), first.buffer("w", (2, 4, 4))
+    y = first.buffer("y", (2, 1, 4), kind="output")
+    first.load(Mem.INP, 0, x, 0, x_size=2)
+    first.load(Mem.WGT, 0, w, 0, x_size=2)
+    first.gemm([(2, 1, 1, 0)], reset=True)
+    first.gemm([(2, 1, 1, 0), (2, 0, 0, 1)])
+    first.alu(AluOp.MAX, [(2, 1, 1)], imm=0)
+    first.store(0, y, 0, x_size=2)
+    x, y = second.buffer("x", (2, 1, 4)), second.buffer("y", (2, 1, 4), kind="output")
+    t = second.buffer("t", (2, 1, 4), kind="temp")
+    second.load(Mem.INP, 0, x, 0, x_size=2)
+    second.gemm([(2, 1, 1, 0)], reset=True)
+    second.store(0, t, 0, x_size=2)
+    second.load(Mem.INP, 2, t, 0, x_size=2)
+    second.store(0, y, 0, x_size=2)
+    kinds = {"in": "input", "mid": "temp", "out": "output"}
+    tensors = {name: Tensor(name, (2, 1, 4), "int8", kind) for name, kind in kinds.items()}
+    tensors["w"] = Tensor("w", (2, 4, 4), "int8", "constant", np.ones((2, 4, 4), np.int8))
+    tensors["flat"] = Tensor("flat", (8,), "float32", "output")
+    tensors["q"] = Tensor("q", (8,), "int8")
+    steps = [
+        LaunchStep("first", first.finish(), {"x": "in", "w": "w", "y": "mid"}),
+        LaunchStep("second", second.finish(), {"x": "mid", "y": "out"}),
+        HostStep("flatten", "reshape", ["out"], ["q"], {"shape": [8]}),
+        HostStep("scale", "dequantize", ["q"], ["flat"], {"scale": 0.5, "zero_point": 3}),
+    ]
+    return Executable(TINY, "two", tensors, steps)
+
+
+def every_operator():
+    """A step of each host operator, each with inputs of its own."""
+    tensors, steps = {}, []
+    for name, (shapes, dtype, attrs) in runpy.run_path(str(TESTS / "runtime" / "test_hostshapes.py"))["GOOD"].items():
+        found = HOST_OPS[name].result([Operand(shape, dtype) for shape in shapes], attrs)
+        names = [f"{name}.{k}" for k in range(len(shapes))]
+        tensors |= {n: Tensor(n, shape, dtype, "input") for n, shape in zip(names, shapes)}
+        tensors[name] = Tensor(name, found.shape, found.dtype, "output")
+        constants = {key: value for key, value in attrs.items() if isinstance(value, np.ndarray)}
+        plain = {key: value for key, value in attrs.items() if key not in constants}
+        steps.append(HostStep(f"{name} step", name, names, [name], plain, constants))
+    return Executable(TINY, "every", tensors, steps)
+
+
+@pytest.mark.parametrize("program", [two_launches, every_operator])
+def test_the_programs_run_undamaged(program):
+    assert FUZZ["outcome"](program().to_bytes()) == "ran"
+
+
+@pytest.mark.parametrize("program, count", [(two_launches, 900), (every_operator, 600)])
+def test_nothing_escapes(program, count):
+    counts, escaped = FUZZ["campaign"](program().to_bytes(), range(count))
+    assert not escaped, escaped[0]
+    stages = {name.partition(":")[0] for name in counts}
+    assert stages >= {"load", "ran"} and counts["ran"] < count // 2, counts
+
+
+def test_a_copy_follows_from_its_seed():
+    data = two_launches().to_bytes()
+    assert all(FUZZ["damaged"](data, seed) == FUZZ["damaged"](data, seed) != data for seed in range(30))
