@@ -11,9 +11,9 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm bench bench-timing rtl synth bitstream lint types check docs clean
+.PHONY: help setup sim test test-full test-torch test-arm campaign bench bench-timing rtl synth bitstream lint types check docs clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
-SEED := 0# of bench-timing
+SEED := 0# of bench-timing and campaign
 JOBS := 2# processes of the tests
 CONFIG := pynq_z1# preset or file for rtl and synth
 ARM := trixie# release of Debian for test-arm
@@ -42,6 +42,9 @@ test-arm: $(DEV) ## run what runs on the board on an emulated 32-bit ARM; ARM=bo
 	@.ci/arm $(ARM)
 	@build/arm/python -m pytest -p no:cacheprovider -m "not slow" $(ARM_TESTS)
 	@$(BIN)/pytest tests/boards/pynq_z1/test_arm.py
+
+campaign: $(DEV) ## try 5,000 mutants of programs and 5,000 damaged .tw files; SEED=n makes others
+	@$(BIN)/python tests/campaign.py --seed $(SEED)
 
 bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 	@$(BIN)/tilewright bench

@@ -50,7 +50,7 @@ class Case:
         pad, step = (self.kernel // 2,) * 4, (self.stride, self.stride)
         shape = (self.size, self.size, self.ci, self.co, self.kernel, self.kernel)
         if self.name == "depthwise":
-            return space(depthwise, CFG, 1, *shape[:3], *shape[4:], step, pad, epilogue=[("requant", "q")])
+            return space(depthwise, CFG, 1, *shape[:3], *shape[4:], stride=step, pad=pad, epilogue=[("requant", "q")])
         return space(conv2d, CFG, 1, *shape, step, pad, epilogue=[("requant", "q")])
 
     def data(self) -> tuple[dict[str, np.ndarray], np.ndarray]:

