@@ -1,8 +1,8 @@
 """Hostile programs, many of them: `make campaign`, or `.venv/bin/python tests/campaign.py --mutants N --files N`.
 
 Mutants of random programs are judged by `verify` and by running them (sim/mutants.py). Damaged copies of two `.tw`
-files are loaded, verified and run (tests/fuzz_tw.py). The exit status is 1 where a wrong program is accepted, a right one is
-refused, or anything but a named error escapes.
+files are loaded, verified and run (tests/fuzz_tw.py). The exit status is 1 where a wrong program is accepted, a right
+one is refused, or anything but a named error escapes.
 """
 
 import argparse
