@@ -21,6 +21,7 @@ from ..runtime.device import Device, open_device
 from ..runtime.executable import Executable
 from ..runtime.loader import Loaded
 from . import messages
+from .wipe import wipe
 
 DIGEST = 32  # bytes of a program's SHA-256
 KEPT = 4  # programs that stay in device memory
@@ -114,11 +115,16 @@ class Worker:
 
 
 class Jobs:
-    """The work of the worker process: keeps programs in the memory of `device`, and runs them."""
+    """The work of the worker process: keeps programs in the memory of `device`, and runs them.
+
+    A program finds nothing of others: the scratchpads are wiped when another one ran before it, and its memory starts
+    at zero. Raises `CapacityError` for a device whose memory does not even hold the wiping program.
+    """
 
     def __init__(self, device: Device, limits: Limits):
         self._device, self._limits = device, limits
         self._placed: OrderedDict[bytes, Loaded] = OrderedDict()
+        self._wipe, self._last = Loaded(wipe(device.cfg), device), b""
 
     def load(self, digest: bytes, data: bytes) -> Any:
         """Load a program; a LoadReply with its digest or the error."""
@@ -139,6 +145,9 @@ class Jobs:
             return messages.make("RunReply", unknown=True)
         self._placed.move_to_end(request.digest)
         try:
+            if request.digest != self._last:
+                self._wipe.run({})
+                self._last = request.digest
             outputs = loaded.run(messages.arrays(request.inputs))
         except TilewrightError as exc:
             return messages.make("RunReply", failure=[messages.failure(exc)])
@@ -148,6 +157,7 @@ class Jobs:
         """Free the device's memory."""
         while self._placed:
             self._drop_oldest()
+        self._wipe.close()
 
     def _place(self, executable: Executable) -> Loaded:
         while True:
@@ -169,13 +179,13 @@ def _main(pipe: Connection, offer: Offer, limits: Limits) -> None:
         device: Any = open_device(offer.device, offer.cfg, **offer.options)
         if hasattr(device, "open"):
             device.open()  # a missing board is reported at once
+        jobs = Jobs(device, limits)
     except TilewrightError as exc:
         pipe.send_bytes(messages.make("LoadReply", failure=[messages.failure(exc)]).SerializeToString())
         return
     memory = min(limits.max_memory, sys.maxsize)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     pipe.send_bytes(messages.make("LoadReply").SerializeToString())
-    jobs = Jobs(device, limits)
     with contextlib.suppress(EOFError):
         while True:
             pipe.send_bytes(_answer(jobs, pipe.recv_bytes()).SerializeToString())

@@ -42,7 +42,7 @@ class _Placed:
 
 
 class Loaded:
-    """An executable in a device's memory: instructions, micro-ops and constants are written once.
+    """An executable in a device's memory: instructions, micro-ops and constants are written once, the rest is zero.
 
     `reports` holds one `StepReport` per step of the last run, `stats` their sum. Raises `FingerprintError` where the
     program is for another configuration than the device's, or needs deeper queues or token channels, `CapacityError`
@@ -164,20 +164,23 @@ class Loaded:
         self._addresses.append(self.device.allocate(nbytes, align))
         return self._addresses[-1]
 
+    def _fill(self, address: int, nbytes: int, data: np.ndarray | None) -> None:
+        """Write `data`, or zeros: memory may hold what a program before left there."""
+        self.device.write(address, np.zeros(nbytes, np.uint8) if data is None else data)
+
     def _place(self, step: LaunchStep) -> _Placed:
         launch, addresses, bound = step.launch, [], {}
         for buffer in launch.buffers:
             name = step.bind.get(buffer.name)
             if name is None:
                 addresses.append(self._allocate(buffer.nbytes, buffer.align))
-                if buffer.data is not None:
-                    self.device.write(addresses[-1], buffer.data)
+                self._fill(addresses[-1], buffer.nbytes, buffer.data)
                 continue
             if name not in self._tensor_at:
                 self._tensor_at[name] = self._allocate(*self._regions[name])
                 data = self.executable.tensors[name].data
-                if data is not None:
-                    self.device.write(self._tensor_at[name], buffer.pack(data))
+                packed = None if data is None else buffer.pack(data)
+                self._fill(self._tensor_at[name], self._regions[name].nbytes, packed)
             addresses.append(self._tensor_at[name])
             bound[name] = (addresses[-1], buffer)
         words = np.ascontiguousarray(launch.relocate(addresses), "<u8").view(np.uint8).reshape(-1)
