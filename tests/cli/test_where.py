@@ -19,11 +19,16 @@ def port():
     server.stop()
 
 
+def private(path):
+    path.touch(0o600)
+    path.write_text(TOKEN)
+
+
 @pytest.fixture
 def inputs(tmp_path):
     x = np.random.default_rng(0).integers(-64, 64, (3, 8, 1, 16), dtype=np.int32)
     np.savez(tmp_path / "x.npz", inputs=x, outputs=(2 * x).astype(np.int8))
-    (tmp_path / "token").write_text(TOKEN)
+    private(tmp_path / "token")
     return tmp_path / "x.npz"
 
 
@@ -43,12 +48,12 @@ def test_doctor_checks_a_server(tilewright, inputs, tmp_path, port):
 
 def test_without_the_token(tilewright, double_tw, inputs, port):
     done = tilewright("run", double_tw, "--inputs", inputs, "--on", "board", "--host", f"localhost:{port}")
-    assert done.status == 11 and "wrong or missing token; give the server's with --token-file" in done.err
+    assert done.status == 11 and "wrong or missing token; give the server's token with --token-file" in done.err
 
 
 def test_another_configuration(tilewright, double_py, tmp_path, port):
     np.savez(tmp_path / "x.npz", x=np.zeros((8, 1, 4), np.int32))
-    (tmp_path / "token").write_text(TOKEN)
+    private(tmp_path / "token")
     there = ("--on", "board", "--host", f"localhost:{port}", "--token-file", tmp_path / "token")
     done = tilewright("run", f"{double_py}:double", "--inputs", tmp_path / "x.npz", "--config", "tiny", *there)
     assert done.status == 8 and "is for tiny (fingerprint" in done.err and "has pynq_z1 (" in done.err
@@ -84,7 +89,7 @@ def test_the_board_itself_where_there_is_none(tilewright, no_pynq, double_tw, in
 def test_files_that_are_not_there(tilewright, double_tw, inputs):
     there = ("--on", "board", "--host", "localhost:1")
     done = tilewright("run", double_tw, "--inputs", inputs, *there, "--token-file", "none")
-    assert done.status == 6 and "none: no readable token" in done.err
+    assert done.status == 6 and "none: the token cannot be read" in done.err
     done = tilewright("run", double_tw, "--inputs", inputs, *there, "--tls-ca", "none")
     assert done.status == 6 and "none: No such file" in done.err
 
