@@ -17,6 +17,7 @@ import numpy as np
 
 from ....hw.errors import InputError, UnsupportedError
 from ... import graph as g
+from ..source import Source
 from .file import FileNode, Info, ModelFile, read
 from .shapes import fold_constants
 
@@ -27,8 +28,8 @@ class Refused(Exception):
     """Raised for an operator that cannot be imported; the text is the reason, to print after the operator's name."""
 
 
-def import_tflite(path: str | Path) -> g.Graph:
-    """Read the int8 .tflite file at `path`; an open batch dimension gets the size that the file suggests.
+def import_tflite(model: str | Path | Source) -> g.Graph:
+    """Read an int8 .tflite file; an open batch dimension gets the size that the file suggests.
 
     Operators are named after their kind and position (`conv_2d_0`), tensors as in the file. Raises `FileError` where
     the file is missing, damaged or inconsistent, `UnsupportedError` that lists every unsupported operator
@@ -36,7 +37,7 @@ def import_tflite(path: str | Path) -> g.Graph:
     """
     from .operators import convert
 
-    file = read(path)
+    file = read(model)
     importer = TfliteImporter(file)
     importer.add_inputs()
     for node in file.nodes:
