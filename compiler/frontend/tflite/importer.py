@@ -17,6 +17,7 @@ import numpy as np
 
 from ....hw.errors import InputError, UnsupportedError
 from ... import graph as g
+from ...graph import ranges
 from ..source import Source
 from .file import FileNode, Info, ModelFile, read
 from .shapes import fold_constants
@@ -26,6 +27,10 @@ TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 class Refused(Exception):
     """Raised for an operator that cannot be imported; the text is the reason, to print after the operator's name."""
+
+
+class Misfit(Refused):
+    """Raised for numbers that are wrong together; those of a substituted tensor say nothing."""
 
 
 def import_tflite(model: str | Path | Source) -> g.Graph:
@@ -44,10 +49,13 @@ def import_tflite(model: str | Path | Source) -> g.Graph:
         if (value := fold_constants(node, file.tensors)) is not None:
             file.tensors[node.outputs[0]] = replace(file.tensors[node.outputs[0]], data=value)
             continue
+        before = len(importer.ops)
         try:
             convert(importer, node)
+            importer.check_numbers(before)
         except Refused as exc:
-            importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) {exc}")
+            if not (isinstance(exc, Misfit) and importer.doubtful.intersection(node.inputs)):
+                importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) {exc}")
         except InputError as exc:
             if not importer.doubtful.intersection(node.inputs):
                 importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) does not fit: {exc}")
@@ -97,6 +105,12 @@ class TfliteImporter:
             except (Refused, InputError) as exc:
                 self.problems.append(f"input {info.name!r}: {exc}")
                 self._assume(k)
+
+    def check_numbers(self, before: int) -> None:
+        """Raise `Misfit` if integers of an operator from number `before` on can leave int32."""
+        for op in self.ops[before:]:
+            if text := ranges.problem(op):
+                raise Misfit(text)
 
     def add_outputs(self) -> None:
         """The graph's outputs, in the file's layout and under the file's names."""
