@@ -17,8 +17,10 @@ from ..runtime.device import Stats
 from ..runtime.executable import Executable
 from ..runtime.loader import StepReport, checked_input
 from . import messages
+from .credentials import find_token, is_loopback
 from .pynq_z1.check import Check, run_self_test, stepwise
-from .server import OVERHEAD, PORT, is_loopback
+from .server import OVERHEAD, PORT
+from .uploads import chunks
 
 SECONDS = 600.0  # that a call may take, the time in the server's queue included
 _HINTS = {
@@ -31,6 +33,8 @@ _HINTS = {
 @dataclass(frozen=True)
 class Address:
     """A server's address: `host` is NAME[:PORT], `token` the shared token, `ca` the PEM certificates to trust (TLS).
+
+    Without `token`, that which a server of this machine keeps for its user is sent to it.
 
     Raises `ConfigError` for a token that would cross a network unencrypted.
     """
@@ -60,6 +64,8 @@ class Client:
 
     def __init__(self, address: Address):
         self.address = address
+        name, _, port = address.target.rpartition(":")
+        self._token = address.token or (find_token(int(port)) if is_loopback(name) and port.isdigit() else "")
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         if address.ca is None:
             self._channel = grpc.insecure_channel(address.target, options)
@@ -87,10 +93,10 @@ class Client:
 
     def call(self, method: str, request: bytes) -> bytes:
         """The answer to `request`, the bytes of a message."""
-        metadata = (("authorization", f"Bearer {self.address.token}"),) if self.address.token else ()
-        call = self._channel.unary_unary(f"/{messages.SERVICE}/{method}")
+        metadata = (("authorization", f"Bearer {self._token}"),) if self._token else ()
+        call = self._channel.stream_unary(f"/{messages.SERVICE}/{method}")
         try:
-            return call(request, timeout=self.address.seconds, metadata=metadata)
+            return call(chunks(request), timeout=self.address.seconds, metadata=metadata)
         except grpc.RpcError as exc:
             code, details = exc.code(), " ".join((exc.details() or "").split())
             if code == grpc.StatusCode.INVALID_ARGUMENT:

@@ -21,7 +21,7 @@ from ..runtime.loader import StepReport
 from ..runtime.steps import DTYPES
 
 SERVICE = "tilewright.Board"
-VERSION = 1  # of these messages
+VERSION = 2  # of these messages, and of how they are sent: requests as streams of chunks
 MAX_DIMENSIONS = 8
 _COUNTERS = ("insns", "bytes_loaded", "bytes_stored", "counters")
 # message -> its fields in the order of their numbers: (name, type); a type in brackets is repeated

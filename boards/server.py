@@ -1,5 +1,8 @@
 """A server that shares one device: `tilewright serve`. It accepts jobs by gRPC and runs one at a time.
 
+Who calls is checked on the metadata of a call. Requests are streams of chunks, because gRPC receives the message of a
+unary call whole before it asks anybody; of a refused call it holds no more than its window of 64 KiB.
+
 A client can use the device, and nothing else: accesses of a program are checked against its own buffers, the size of
 messages, time and memory are limited, and jobs run in a process that can be ended (boards/worker.py).
 """
@@ -8,56 +11,53 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
 
-from ..hw.errors import BoardError, ConfigError, FileError, HangError, InputError
+from ..hw.errors import BoardError, CapacityError, ConfigError, HangError, InputError
 from . import messages
+from .credentials import forget_token, is_loopback, keep_token
+from .limits import Limits
 from .messages import SERVICE
-from .worker import Limits, Offer, Worker
+from .uploads import CHUNK, Room, Upload
+from .worker import Offer, Worker
 
 PORT = 50_177
-LEAST_TOKEN = 16  # characters
 OVERHEAD = 1 << 16  # bytes of a message besides its arrays
 KEPT_PROGRAMS = 4  # times `max_bytes` of programs that the server remembers
-_SPARE = 4  # calls that are answered while the queue is full
-
-
-def is_loopback(host: str) -> bool:
-    """True where only this machine can reach `host`."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def read_token(path: str | Path) -> str:
-    """The shared token in the file `path`. Raises `FileError`, and `ConfigError` for a token that is easy to guess."""
-    try:
-        token = Path(path).read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise FileError(f"{path}: the token cannot be read ({getattr(exc, 'strerror', None) or 'not ASCII'})") from None
-    if len(token) < LEAST_TOKEN or not token.isprintable() or " " in token:
-        raise ConfigError(
-            f"{path}: a token must have at least {LEAST_TOKEN} printable characters and no space; "
-            "make one with: python3 -c 'import secrets; print(secrets.token_hex(16))'"
-        )
-    return token
+_REFUSERS = 4  # threads that calls never fill: they refuse
+_FREE = 2  # calls that one connection leaves to the others
+# of connections, with or without a token; options that a version of gRPC does not know have no effect
+_CONNECTIONS = {
+    "grpc.max_receive_message_length": CHUNK,
+    "grpc.max_allowed_incoming_connections": 256,
+    "grpc.server_handshake_timeout_ms": 10_000,
+    "grpc.max_connection_idle_ms": 60_000,
+    "grpc.max_metadata_size": 8 << 10,
+    "grpc.absolute_max_metadata_size": 16 << 10,
+    "grpc.http2.bdp_probe": 0,  # measures a connection, and then lets calls that nobody reads have megabytes
+    "grpc.http2.lookahead_bytes": 64 << 10,
+    "grpc.keepalive_time_ms": 60_000,
+    "grpc.keepalive_timeout_ms": 20_000,
+    "grpc.http2.max_ping_strikes": 2,
+    "grpc.so_reuseport": 0,
+}
 
 
 class Server:
     """Serves `offer` at `host`:`port` (0: any free port, then in `port`) from `start` to `stop`.
 
-    With `token`, callers must send it; `tls` is (certificate, key), PEM. Raises `ConfigError` for an address that
-    others can reach without both.
+    Callers must send `token`. Without one the server makes its own when it starts, and keeps it until `stop` in
+    `token_file`, where clients of the same user on this machine find it. `tls` is (certificate, key), PEM. Raises
+    `ConfigError` for an address that others can reach without both.
     """
 
     def __init__(
@@ -80,24 +80,20 @@ class Server:
         self._jobs = ThreadPoolExecutor(1, "job")  # one job at a time, in the order of their arrival
         self._programs: OrderedDict[bytes, bytes] = OrderedDict()  # by digest, the least recently used first
         self._lock, self._waiting = threading.Lock(), 0
-        calls = self.limits.queue + _SPARE
-        most = self.limits.max_bytes + OVERHEAD
-        options = [
-            ("grpc.max_receive_message_length", most),
-            ("grpc.max_send_message_length", most),
-            ("grpc.so_reuseport", 0),
-            (
-                "grpc.max_connection_age_ms",
-                int(1e3 * self.limits.max_seconds),
-            ),  # ends calls of clients that send nothing
-            ("grpc.max_connection_age_grace_ms", int(1e3 * self.limits.max_seconds * calls)),
-        ]
+        self._room, self._gate = Room(self.limits.held_bytes), _Gate(token, self.limits)
+        self.token_file: Path | None = None
+        age = int(1e3 * self.limits.max_seconds)
+        options = _CONNECTIONS | {
+            "grpc.max_concurrent_streams": self.limits.calls - _FREE,
+            "grpc.max_send_message_length": self.limits.max_bytes + OVERHEAD,
+            "grpc.max_connection_age_ms": age,
+            "grpc.max_connection_age_grace_ms": int(1e3 * self.limits.call_seconds),
+        }
         self._server = grpc.server(
-            ThreadPoolExecutor(calls, "call"),
+            ThreadPoolExecutor(self.limits.calls + _REFUSERS, "call"),
             handlers=[grpc.method_handlers_generic_handler(SERVICE, self._handlers())],
-            interceptors=[_Token(token)] if token else [],
-            options=options,
-            maximum_concurrent_rpcs=calls,
+            interceptors=[self._gate],
+            options=list(options.items()),
         )
         address = f"[{host}]:{port}" if ":" in host.strip("[]") else f"{host}:{port}"
         try:
@@ -110,8 +106,12 @@ class Server:
             raise BoardError(f"cannot serve at {address} ({' '.join(str(exc).split())})") from None
 
     def start(self) -> None:
-        """Open the device, then answer calls. Raises the errors of opening the device."""
+        """Open the device, then answer calls. Raises the errors of opening the device, and `FileError` where a token
+        cannot be kept.
+        """
         self._worker.start()
+        if not self._gate.token:
+            self._gate.token, self.token_file = keep_token(self.port)
         self._server.start()
 
     def wait(self) -> None:
@@ -123,10 +123,32 @@ class Server:
         self._server.stop(0)
         self._jobs.shutdown(wait=False, cancel_futures=True)
         self._worker.stop()
+        if self.token_file is not None:
+            forget_token(self.token_file)
 
     def _handlers(self) -> dict[str, Any]:
         methods = {"Info": self._info, "Load": self._load, "Run": self._run}
-        return {name: grpc.unary_unary_rpc_method_handler(_checked(method)) for name, method in methods.items()}
+        return {name: grpc.stream_unary_rpc_method_handler(self._checked(method)) for name, method in methods.items()}
+
+    def _checked(self, method: Callable[[bytes, Any], bytes]) -> Callable[[Iterator[bytes], Any], bytes]:
+        """`method` on a request in chunks, with our errors as statuses."""
+        limits = self.limits
+        most = limits.max_bytes + OVERHEAD
+
+        def call(chunks: Iterator[bytes], context: Any) -> bytes:
+            try:
+                with Upload(chunks, self._room, most, limits.idle_seconds, limits.max_seconds) as request:
+                    return method(request, context)
+            except InputError as exc:
+                _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(exc))
+            except CapacityError as exc:
+                _abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(exc))
+            except HangError as exc:
+                _abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, str(exc))
+            except BoardError as exc:
+                _abort(context, grpc.StatusCode.ABORTED, str(exc))
+
+        return call
 
     def _info(self, request: bytes, context: Any) -> bytes:
         return messages.make(
@@ -189,38 +211,52 @@ class Server:
                 self._waiting -= 1
 
 
-def _checked(method: Callable[[bytes, Any], bytes]) -> Callable[[bytes, Any], bytes]:
-    """`method` with our errors as statuses."""
-
-    def call(request: bytes, context: Any) -> bytes:
-        try:
-            return method(request, context)
-        except InputError as exc:
-            _abort(context, grpc.StatusCode.INVALID_ARGUMENT, str(exc))
-        except HangError as exc:
-            _abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, str(exc))
-        except BoardError as exc:
-            _abort(context, grpc.StatusCode.ABORTED, str(exc))
-
-    return call
-
-
 def _abort(context: Any, code: grpc.StatusCode, text: str) -> NoReturn:
     context.abort(code, text)
     raise AssertionError  # abort has raised
 
 
-class _Token(grpc.ServerInterceptor):
-    """Refuses calls without the token, before reading anything else of them."""
+class _Gate(grpc.ServerInterceptor):
+    """Refuses calls without `token`, and calls beyond the limit, before any of their bodies is read.
 
-    def __init__(self, token: str):
-        self._expected = f"Bearer {token}".encode()
-        self._refusal = grpc.unary_unary_rpc_method_handler(
-            lambda request, context: context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
-        )
+    Refused calls are not counted: those of strangers take no place of a client. A call that is let in ends by itself
+    after its time, also where its caller does not take the reply.
+    """
+
+    def __init__(self, token: str, limits: Limits):
+        self.token, self._limits = token, limits
+        self._lock, self._open = threading.Lock(), 0
 
     def intercept_service(self, continuation, handler_call_details):
-        """Called by gRPC for every call."""
+        """Called by gRPC for every call, when its metadata is there."""
         found = dict(handler_call_details.invocation_metadata).get("authorization", "")
         found = found.encode() if isinstance(found, str) else bytes(found)
-        return continuation(handler_call_details) if hmac.compare_digest(found, self._expected) else self._refusal
+        if not hmac.compare_digest(found, f"Bearer {self.token}".encode()):
+            return _refusal(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing token")
+        handler = continuation(handler_call_details)
+        method = handler and handler.stream_unary
+        if method is None:
+            return None  # no such method
+        with self._lock:
+            if self._open >= self._limits.calls:
+                return _refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{self._open} calls are already open; try later")
+            self._open += 1
+        return grpc.stream_unary_rpc_method_handler(partial(self._timed, method))
+
+    def _timed(self, method: Callable, chunks: Iterator[bytes], context: Any) -> bytes:
+        timer = threading.Timer(self._limits.call_seconds, context.cancel)
+        timer.daemon = True
+        timer.start()
+
+        def leave() -> None:
+            timer.cancel()
+            with self._lock:
+                self._open -= 1
+
+        if not context.add_callback(leave):
+            leave()
+        return method(chunks, context)
+
+
+def _refusal(code: grpc.StatusCode, text: str) -> grpc.RpcMethodHandler:
+    return grpc.stream_unary_rpc_method_handler(lambda chunks, context: _abort(context, code, text))

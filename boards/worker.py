@@ -13,6 +13,7 @@ import sys
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from ..hw.config import Config
@@ -21,6 +22,7 @@ from ..runtime.device import Device, open_device
 from ..runtime.executable import Executable
 from ..runtime.loader import Loaded
 from . import messages
+from .limits import Limits
 from .wipe import wipe
 
 DIGEST = 32  # bytes of a program's SHA-256
@@ -28,18 +30,6 @@ KEPT = 4  # programs that stay in device memory
 _LOAD, _RUN = b"L", b"R"
 _START = 900.0  # seconds that a device may take to open: a circuit is built first
 _END = 3.0  # seconds that a worker may take to stop its device
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of jobs: `max_bytes` of a message and of an unpacked program, `max_seconds` of a job, `max_memory` bytes
-    of the process that runs them, `queue` jobs that may wait.
-    """
-
-    max_bytes: int = 64 << 20
-    max_seconds: float = 60.0
-    max_memory: int = 4 << 30
-    queue: int = 16
 
 
 @dataclass(frozen=True)
@@ -183,12 +173,17 @@ def _main(pipe: Connection, offer: Offer, limits: Limits) -> None:
     except TilewrightError as exc:
         pipe.send_bytes(messages.make("LoadReply", failure=[messages.failure(exc)]).SerializeToString())
         return
-    memory = min(limits.max_memory, sys.maxsize)
+    memory = min(_taken() + limits.max_memory, sys.maxsize)
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     pipe.send_bytes(messages.make("LoadReply").SerializeToString())
     with contextlib.suppress(EOFError):
         while True:
             pipe.send_bytes(_answer(jobs, pipe.recv_bytes()).SerializeToString())
+
+
+def _taken() -> int:
+    """Bytes of this process's address space that are in use: its libraries and the device."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _answer(jobs: Jobs, request: bytes) -> Any:

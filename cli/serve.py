@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
 from . import report
 from .options import config_option, device_option, device_options, json_option
 from .where import bitstream_option, board_options, clock_option, need_grpc, read_pem
+
+if TYPE_CHECKING:
+    from ..boards.limits import Limits
 
 MEGA = 1 << 20
 MEMORY = 512 * MEGA  # bytes of a simulated device: a PYNQ-Z1's
@@ -18,14 +23,37 @@ MEMORY = 512 * MEGA  # bytes of a simulated device: a PYNQ-Z1's
 @device_option("board", "The device to serve:")
 @click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="Its port; 0: any free one. [50177]")
-@click.option("--token-file", metavar="FILE", help="Token that clients must send; required unless ADDRESS is local.")
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="Token that clients must send; required unless ADDRESS is local, which has a new one in a file of its own.",
+)
 @click.option("--tls-cert", metavar="FILE", help="Certificate, PEM; required, with its key, unless ADDRESS is local.")
 @click.option("--tls-key", metavar="FILE", help="Private key of the certificate, PEM.")
-@click.option("--max-mb", default=64, show_default=True, type=click.IntRange(1), metavar="N", help="Largest message.")
+@click.option(
+    "--max-mb",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Largest request, reply and unpacked program. [a 16th of the machine's memory, at most 64]",
+)
+@click.option(
+    "--memory-mb",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Most memory of a job, besides the device's. [half of the machine's memory, at most 4096]",
+)
 @click.option(
     "--max-seconds", default=60.0, show_default=True, type=click.FloatRange(0.1), metavar="S", help="Longest job."
 )
 @click.option("--queue", default=16, show_default=True, type=click.IntRange(1), metavar="N", help="Jobs that may wait.")
+@click.option(
+    "--idle-seconds",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0.1),
+    metavar="S",
+    help="Longest silence in a request.",
+)
 @bitstream_option
 @clock_option
 @config_option()
@@ -37,9 +65,11 @@ def command(
     token_file: str | None,
     tls_cert: str | None,
     tls_key: str | None,
-    max_mb: int,
+    max_mb: int | None,
+    memory_mb: int | None,
     max_seconds: float,
     queue: int,
+    idle_seconds: float,
     bitstream: str | None,
     clock: float | None,
     config: str,
@@ -47,11 +77,14 @@ def command(
 ) -> None:
     """Serve a device: run the programs that `tilewright run --on board --host NAME` sends, one at a time.
 
-    Without a token, a certificate and its key it serves this machine only. Ctrl-C ends it.
+    Without a token, a certificate and its key it serves this machine only, and only the user who started it: its token
+    is in a file that clients of that user find. Ctrl-C ends it.
     """
     need_grpc()
-    from ..boards.server import PORT, Server, read_token
-    from ..boards.worker import Limits, Offer
+    from ..boards.credentials import read_token
+    from ..boards.limits import Limits
+    from ..boards.server import PORT, Server
+    from ..boards.worker import Offer
     from ..hw.config import load_config
     from ..hw.errors import ConfigError
 
@@ -62,17 +95,22 @@ def command(
     tls = (read_pem(tls_cert), read_pem(tls_key)) if tls_cert and tls_key else None
     token = read_token(token_file) if token_file else ""
     cfg = load_config(config)
-    limits = Limits(max_bytes=max_mb * MEGA, max_seconds=max_seconds, queue=queue)
+    given = {"max_bytes": max_mb, "max_memory": memory_mb}
+    sizes = {name: size * MEGA for name, size in given.items() if size is not None}
+    limits = Limits(max_seconds=max_seconds, queue=queue, idle_seconds=idle_seconds, **sizes)
     where = {"host": listen, "port": PORT if port is None else port}
     server = Server(Offer(device, cfg, options), **where, token=token, tls=tls, limits=limits)
     with report.progress(f"opening {device}"):
         server.start()
-    guard = ", ".join(["token"] * bool(token) + ["TLS"] * bool(tls)) or "no token"
+    guard = ", ".join(["token"] + ["TLS"] * bool(tls))
     facts = {"device": device, "config": cfg.name, "address": listen, "port": server.port, "guard": guard}
+    kept = token_file or str(server.token_file)
     if as_json:
-        report.emit_json(facts)
+        report.emit_json(facts | {"token_file": kept, "limits": asdict(limits) | {"held_bytes": limits.held_bytes}})
     else:
         click.echo(f"serving {device} ({cfg.name}) at {listen}:{server.port}, {guard}; end with Ctrl-C")
+        click.echo(f"the token is in {kept}")
+        click.echo(_shown(limits))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a service manager ends it so: like Ctrl-C
     try:
         server.wait()
@@ -80,3 +118,12 @@ def command(
         pass
     finally:
         server.stop()
+
+
+def _shown(limits: Limits) -> str:
+    """One line: what the server allows."""
+    return (
+        f"a request has up to {limits.max_bytes / MEGA:,.0f} MB, all that wait {limits.held_bytes / MEGA:,.0f} MB; "
+        f"a job {limits.max_memory / MEGA:,.0f} MB and {limits.max_seconds:g} s; {limits.queue} jobs wait; "
+        f"a request that brings nothing ends after {limits.idle_seconds:g} s"
+    )

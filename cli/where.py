@@ -23,7 +23,11 @@ bitstream_option = click.option("--bitstream", metavar="FILE.bit", help="On a bo
 clock_option = click.option("--clock", type=float, metavar="MHZ", help="On a board: the accelerator's clock. [100]")
 _BOARD_OPTIONS = (
     click.option("--host", metavar="NAME[:PORT]", help="A remote board, on which `tilewright serve` runs."),
-    click.option("--token-file", metavar="FILE", help="With --host: the token of that server."),
+    click.option(
+        "--token-file",
+        metavar="FILE",
+        help="With --host: the token of that server; a server of this machine and user needs none.",
+    ),
     click.option("--tls-ca", metavar="FILE", help="With --host: TLS, trusting this certificate, PEM."),
     bitstream_option,
     clock_option,
@@ -61,7 +65,7 @@ class Where:
     def address(self) -> Address:
         """The server's address. Raises `FileError` if the token or certificate cannot be read."""
         from ..boards.client import Address
-        from ..boards.server import read_token
+        from ..boards.credentials import read_token
 
         assert self.host is not None
         token = read_token(self.token_file) if self.token_file else ""

@@ -1,4 +1,5 @@
-"""Cache of compiled networks on disk, by model file and configuration.
+"""Cache of compiled networks on disk, by all that they depend on: model, configuration, our sources, and the versions
+of the libraries that read and lower the model.
 
 If it cannot be read or written, networks are compiled again.
 """
@@ -8,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from contextlib import suppress
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from ..hw.config import Config
@@ -17,13 +20,14 @@ from ..runtime.executable import Executable
 from ..runtime.files import sources_digest
 from .tune.search import SOURCES, cache_folder
 
+_LIBRARIES = ("apache-tvm", "onnx", "numpy", "ai-edge-litert", "torch")
 _MOST_FILES = 64  # programs; the least recently used are removed
 
 
 def network_file(model: bytes, cfg: Config, contract: str) -> Path:
-    """Path of the cached executable for a model file's bytes."""
-    fields = json.dumps({"config": cfg.to_dict(), "contract": contract, "sources": _sources()}, sort_keys=True)
-    digest = hashlib.sha256(fields.encode() + model).hexdigest()[:32]
+    """Path of the cached executable for a model; `model` is a digest of everything that is parsed of it."""
+    facts = {"config": cfg.to_dict(), "contract": contract, "sources": _sources(), "versions": _versions()}
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + model).hexdigest()[:32]
     return cache_folder().parent / "networks" / f"{digest}.tw"
 
 
@@ -49,6 +53,14 @@ def write(file: Path, executable: Executable) -> None:
             old.unlink(missing_ok=True)
     except (OSError, TilewrightError):
         return
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in _LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 @cache

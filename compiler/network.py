@@ -17,6 +17,7 @@ from . import graph as g
 from .accelerator import layerwise
 from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
+from .frontend.source import check_kind, read_source
 from .target.assign import Assignment
 from .target.host import HostCpu
 from .target.module import ExecModule, Refusal, Target
@@ -31,14 +32,12 @@ def compile_model(path: str | Path, config: Config | str, contract: str = "doubl
     `contract` is the rounding contract of the requantisation (hw/rounding.py). A cache on disk (compiler/cache.py)
     keeps the executables. Raises `FileError` and `UnsupportedError` as `import_model` and `compile_graph` do.
     """
-    cfg = load_config(config)
-    try:
-        kept = cache.network_file(Path(path).read_bytes(), cfg, contract)
-    except OSError:  # the importer raises the error
-        return compile_graph(import_model(path), cfg, contract)
+    check_kind(path)
+    cfg, source = load_config(config), read_source(path)
+    kept = cache.network_file(source.digest, cfg, contract)
     executable = cache.read(kept)
     if executable is None:
-        executable = compile_graph(import_model(path), cfg, contract)
+        executable = compile_graph(import_model(source), cfg, contract)
         cache.write(kept, executable)
     return executable
 

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...hw.errors import UnsupportedError
 from ..graph import Graph
 from .onnx import import_onnx
+from .source import Source, as_source, check_kind
 
 __all__ = ["import_model", "import_onnx"]
 
 
-def import_model(path: str | Path) -> Graph:
+def import_model(model: str | Path | Source) -> Graph:
     """Read a quantised network: int8 .tflite, QDQ .onnx or PyTorch's .pt2, by the name's ending.
 
-    Raises as `import_tflite`, `import_onnx` and `import_torch`, and `UnsupportedError` for other names.
+    Raises as `check_kind`, `read_source`, `import_tflite`, `import_onnx` and `import_torch`.
     """
-    suffix = Path(path).suffix
-    if suffix == ".pt2":
+    check_kind(model.path if isinstance(model, Source) else model)
+    source = as_source(model)
+    if source.path.suffix == ".pt2":
         from .torch import import_torch
 
-        return import_torch(path)
-    if suffix == ".tflite":
+        return import_torch(source)
+    if source.path.suffix == ".tflite":
         from .tflite import import_tflite
 
-        return import_tflite(path)
-    if suffix != ".onnx":
-        raise UnsupportedError(f"{path}: unknown kind of network; must be one of .tflite, .onnx and .pt2")
-    return import_onnx(path)
+        return import_tflite(source)
+    return import_onnx(source)

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...hw.errors import FileError, UnsupportedError
 from ..graph import Graph
+from .source import Source, as_source, one_line
 
 try:
     import onnx
@@ -41,47 +42,41 @@ _COMPUTE = (*_LINEAR, *_BINARY, *_FUNCTIONS, "Concat", "AveragePool", "GlobalAve
 OPERATORS = frozenset((*_COMPUTE, *_MOVES, *_CLAMPS, "Constant", "QuantizeLinear", "DequantizeLinear"))
 
 
-def import_onnx(path: str | Path) -> Graph:
-    """Read the QDQ ONNX file at `path`; an open batch dimension becomes 1.
+def import_onnx(model: str | Path | Source) -> Graph:
+    """Read a QDQ ONNX file; an open batch dimension becomes 1.
 
     Raises `FileError` if the file is missing, damaged or inconsistent, `UnsupportedError` that lists every node
     that the compiler does not support.
     """
-    model = _read(path)
-    facts = _ModelFacts(model)
-    problems = [f"{n.op_type} {facts.names[id(n)]!r} {why}" for n in model.graph.node if (why := facts.refusal(n))]
+    source = as_source(model)
+    path, proto = source.path, _checked(source)
+    facts = _ModelFacts(proto)
+    problems = [f"{n.op_type} {facts.names[id(n)]!r} {why}" for n in proto.graph.node if (why := facts.refusal(n))]
     if problems:
         count = f"{len(problems)} unsupported operator{'s' * (len(problems) > 1)}"
         raise UnsupportedError(f"{path}: {count}: {'; '.join(problems)}")
     from .relax import import_relax  # imports TVM, which takes seconds
 
-    order = facts.order_of_use(model)
+    order = facts.order_of_use(proto)
     nodes = [(facts.kind(n), facts.names[id(n)]) for n in order]
     pads = [facts.pads(n) for n in order if n.op_type == "Pad"]
-    return import_relax(model, Path(path).stem, nodes, pads)
+    return import_relax(proto, path.stem, nodes, pads)
 
 
-def _read(path: str | Path) -> ModelProto:
+def _checked(source: Source) -> ModelProto:
     """The checked model, all shapes fixed and padding explicit."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileError(f"{path}: {'is a folder' if path.is_dir() else 'no such model file'}")
+    path, model = source.path, source.onnx()
     try:
-        model = onnx.load(path)
         onnx.checker.check_model(model)
-    except Exception as exc:  # protobuf, onnx and the file system raise different ones
-        raise FileError(f"{path}: not an ONNX model, or damaged ({_one_line(exc)})") from None
+    except Exception as exc:  # protobuf and onnx raise different ones
+        raise FileError(f"{path}: not an ONNX model, or damaged ({one_line(exc)})") from None
     _fix_batch(path, model)
     try:
         model = shape_inference.infer_shapes(model, check_type=True, strict_mode=True, data_prop=True)
     except Exception as exc:
-        raise FileError(f"{path}: the model's shapes or types are inconsistent ({_one_line(exc)})") from None
+        raise FileError(f"{path}: the model's shapes or types are inconsistent ({one_line(exc)})") from None
     _explicit_padding(model)
     return model
-
-
-def _one_line(exc: Exception) -> str:
-    return next((line.strip() for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
 
 
 def _fix_batch(path: Path, model: ModelProto) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 
 from ...hw.errors import InputError, UnsupportedError
 from .. import graph as g
+from ..graph import ranges
 from ..tvm_compat import from_onnx, ir
 from .relax_layers import LAYERS, array, linear
 from .relax_operators import COMPUTE, MOVE, split, unused
@@ -191,8 +192,10 @@ class RelaxImporter:
         y = g.Tensor(var.name, _shape(var), "int8", *_scale(call))
         source, low, high = call.args[0], -math.inf, math.inf
         while source in self.calls and (inner := self._clamped(self.calls[source])):
+            if math.isnan(inner[1]) or math.isnan(inner[2]):
+                raise InputError(f"{self.node(source)} clamps to {inner[1]:g}..{inner[2]:g}, which are no numbers")
             source, low, high = inner[0], max(low, min(inner[1], high)), min(high, max(inner[2], low))
-        x = self.views.get(source)
+        x, before = self.views.get(source), len(self.ops)
         clamp = _steps(low, y), _steps(high, y)
         if x is not None and x.dtype == "float32" and clamp == (-128, 127):
             self.produce(Result(var, y, var, call, clamp), g.Quantize(self.name(var), (x,), y))
@@ -204,12 +207,16 @@ class RelaxImporter:
             self.views[var] = x
         elif x is not None and x.dtype == "int8":
             top = call.args[0] if source is not call.args[0] else var
+            node = self.node(top)
             self.produce(Result(var, y, top, call, clamp), g.Requantize(self.name(top), (x,), y, *clamp))
+            self.check_numbers(before, node)
         elif source in self.calls:
             result = Result(var, y, source, self.calls[source], clamp)
             kind = kind_of(result.call)
             if not linear(self, result) and kind in COMPUTE:
+                node = self.node(source)
                 COMPUTE[kind](self, result)
+                self.check_numbers(before, node)
         # else the problem is further up and reported there
 
     def _clamped(self, call: Any) -> tuple[Any, float, float] | None:
@@ -252,6 +259,12 @@ class RelaxImporter:
         op = replace(op, output=replace(op.output, name=self._tensor_name(var, op.name)))
         self.ops.append(op)
         self.views[var] = op.output
+
+    def check_numbers(self, before: int, node: str) -> None:
+        """Raise `InputError` if integers of an operator from number `before` on, those of `node`, can leave int32."""
+        for op in self.ops[before:]:
+            if text := ranges.problem(op):
+                raise InputError(f"{node} {text}")
 
     def move(self, cls: type[g.Operator], var: Any, x: g.Tensor, *parameters: Any) -> None:
         """Append an operator on one tensor that keeps its scale; the shape is that of `var`."""

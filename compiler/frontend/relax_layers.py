@@ -38,7 +38,7 @@ def linear(imp: RelaxImporter, result: Result) -> bool:
     if not match:
         return False
     kind = next(p for p in (_CONV, _TRANSPOSE_CONV, _DENSE) if p in match)
-    call, y = match[kind], result.y
+    call, y, before = match[kind], result.y, len(imp.ops)
     source = imp.variable(call)
     x = imp.views.get(call.args[0])
     if x is None:
@@ -62,7 +62,7 @@ def linear(imp: RelaxImporter, result: Result) -> bool:
         extra = ints(a.output_padding)
         pads = top, left, bottom - extra[0], right - extra[1]
         imp.produce(result, g.QConvTranspose2d(imp.name(source), (x,), y, *parameters, ints(a.strides), pads))
-    check_range(next(op for op in reversed(imp.ops) if isinstance(op, g.Linear)), node)
+    imp.check_numbers(before, node)
     return True
 
 
@@ -128,37 +128,3 @@ def _bias(match: Any, node: str, scales: np.ndarray) -> np.ndarray:
             f"the accumulator's scale {scales[k]:g}, {_ALLOWED}"
         )
     return units.astype(np.int32)
-
-
-def check_range(op: g.Operator, node: str) -> None:
-    """Raise `InputError` if the operator's integers can leave int32 before they are scaled down.
-
-    The rounding contracts shift an accumulator left, in int32, by the exponent of a scale of 1 or more.
-    """
-    if isinstance(op, g.AveragePool):
-        pixels = math.prod(op.kernel)
-        reach = np.array([[-128 - op.x.zero_point], [127 - op.x.zero_point]]) * pixels
-    else:
-        assert isinstance(op, g.Linear)
-        weight = op.weight.reshape(len(op.weight), -1).astype(np.int64)
-        corrected = op.bias - op.x.zero_point * weight.sum(1)
-        wrong = np.flatnonzero((corrected < _INT32.min) | (corrected > _INT32.max))
-        if wrong.size:
-            k = wrong[0]
-            raise InputError(
-                f"{node} has bias {op.bias[k]} for output channel {k}: {corrected[k]} with the input's zero point "
-                f"{op.x.zero_point} included, {_ALLOWED}"
-            )
-        ends = np.array([-128, 127]).reshape(2, 1, 1) - op.x.zero_point  # padding, which is 0, is between them
-        products = weight * ends
-        reach = op.bias + np.stack([products.min(0).sum(1), products.max(0).sum(1)])
-    shift = np.maximum(op.multipliers[1], 0)
-    largest = np.where(shift > 0, np.abs(reach).max(0), 0)
-    wrong = np.flatnonzero(largest > np.int64(_INT32.max) >> shift)
-    if wrong.size:
-        k = wrong[0]
-        shift = np.broadcast_to(shift, largest.shape)
-        raise InputError(
-            f"{node} scales accumulators of up to {largest[k]} by 2**{shift[k] - 1} or more to output scale "
-            f"{op.output.scale:g}; at most {_INT32.max >> shift[k]} are allowed; give the output a larger scale"
-        )

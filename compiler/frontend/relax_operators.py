@@ -16,7 +16,7 @@ import numpy as np
 from ...hw.errors import InputError
 from .. import graph as g
 from ..graph import tables
-from .relax_layers import check_range, ints
+from .relax_layers import ints
 
 if TYPE_CHECKING:
     from .relax import RelaxImporter, Result
@@ -65,7 +65,10 @@ def _lookup(function: str) -> Callable[[RelaxImporter, Result], None]:
         x = imp.views.get(result.call.args[0])
         if x is not None:
             alpha = float(getattr(result.call.attrs, "alpha", 0.0)) if function == "leaky_relu" else 0.0
-            table = np.clip(tables.nearest_even(function, x, result.y, alpha), *result.clamp)
+            try:
+                table = np.clip(tables.nearest_even(function, x, result.y, alpha), *result.clamp)
+            except InputError as exc:
+                raise InputError(f"{imp.node(result.source)}: {exc}") from None
             imp.produce(result, g.Lookup(imp.name(result.source), (x,), result.y, function, table))
 
     return convert
@@ -83,7 +86,6 @@ def _average_pool(imp: RelaxImporter, result: Result) -> None:
         top, left, bottom, right = pads
         x = imp.padded(f"{name}.pad", x, ((0, 0), (0, 0), (top, bottom), (left, right)), x.zero_point)
     imp.produce(result, g.AveragePool(name, (x,), result.y, kernel, strides, (0, 0, 0, 0), *result.clamp))
-    check_range(imp.ops[-1], node)
 
 
 def _mean(imp: RelaxImporter, result: Result) -> None:
@@ -92,9 +94,7 @@ def _mean(imp: RelaxImporter, result: Result) -> None:
         return
     name, axes = imp.name(result.source), tuple(sorted(k % len(x.shape) for k in ints(a.axis)))
     if len(x.shape) == 4 and axes == (2, 3) and a.keepdims:
-        pool = g.AveragePool(name, (x,), y, x.shape[2:], (1, 1), (0, 0, 0, 0), *result.clamp)
-        imp.produce(result, pool)
-        check_range(pool, imp.node(result.source))
+        imp.produce(result, g.AveragePool(name, (x,), y, x.shape[2:], (1, 1), (0, 0, 0, 0), *result.clamp))
         return
     if result.clamp != (-128, 127):
         raise InputError(f"{imp.node(result.source)} is a mean with an activation, which is not supported")
@@ -143,8 +143,10 @@ def _slice(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
 
 def _pad(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
     pads, value = imp.pads[var]
-    steps = round(value / x.scale) + x.zero_point  # Python rounds ties to even, as ONNX does
-    imp.move(g.Pad, var, x, pads, min(max(steps, -128), 127))
+    if math.isnan(value):
+        raise InputError(f"{imp.node(var)} pads with {value}, which is no number")
+    steps = np.rint(value / x.scale) + x.zero_point  # ties to even, as ONNX has it
+    imp.move(g.Pad, var, x, pads, int(min(max(steps, -128), 127)))
 
 
 # operator that moves dequantised values -> its handler: the int8 values move, their scale stays

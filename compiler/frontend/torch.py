@@ -7,6 +7,7 @@ This module imports torch, which slows the import of TVM: no other module of til
 from __future__ import annotations
 
 import importlib
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from ...hw.errors import FileError, UnsupportedError
 from .. import graph as g
+from .source import Source, as_source, one_line
 
 if TYPE_CHECKING:  # torch is not installed for type checks
     torch: Any
@@ -29,14 +31,15 @@ else:
 def import_torch(program: Any, name: str = "") -> g.Graph:
     """Import a torch.export.ExportedProgram, or the `.pt2` file that holds one; see `torch.export.save`.
 
-    Inputs are float32 with fixed sizes. Convolutions and dense layers take their weights from
-    quantized_decomposed.dequantize_per_tensor or dequantize_per_channel of int8 buffers, every activation passes
-    quantize_per_tensor and dequantize_per_tensor. Operators have Relax's names, numbered. Raises `FileError` for an
-    unreadable file, `UnsupportedError` that names what is not supported.
+    A file is given as a path or a `Source`. Inputs are float32 with fixed sizes. Convolutions and dense layers take
+    their weights from quantized_decomposed.dequantize_per_tensor or dequantize_per_channel of int8 buffers, every
+    activation passes quantize_per_tensor and dequantize_per_tensor. Operators have Relax's names, numbered. Raises
+    `FileError` for an unreadable file, `UnsupportedError` that names what is not supported.
     """
-    if isinstance(program, (str, Path)):
-        name = name or Path(program).stem
-        program = _load(Path(program))
+    if isinstance(program, (str, Path, Source)):
+        source = as_source(program)
+        name = name or source.path.stem
+        program = _load(source)
     _fixed_sizes(program)
     from ..tvm_compat import torch_frontend
     from .relax import RelaxImporter
@@ -53,15 +56,12 @@ def import_torch(program: Any, name: str = "") -> g.Graph:
     return RelaxImporter(function, outputs, [], []).graph(name or "program")
 
 
-def _load(path: Path) -> Any:
-    if not path.is_file():
-        raise FileError(f"{path}: {'is a folder' if path.is_dir() else 'no such program file'}")
+def _load(source: Source) -> Any:
     _register()
     try:
-        return torch.export.load(path)
+        return torch.export.load(io.BytesIO(source.content))
     except Exception as exc:  # zip, json and torch raise different ones
-        text = next((line.strip() for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
-        raise FileError(f"{path}: not an exported program, or damaged ({text})") from None
+        raise FileError(f"{source.path}: not an exported program, or damaged ({one_line(exc)})") from None
 
 
 def _register() -> None:

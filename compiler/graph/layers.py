@@ -152,7 +152,9 @@ class QDense(Linear):
         """float64 (O,): the factor of R before it is rounded to a multiplier and an exponent."""
         if not self.float32_scale:
             return super().scales
-        return (np.float32(self.x.scale) * self.weight_scale).astype(np.float64) / np.float64(self.output.scale)
+        with np.errstate(over="ignore"):  # compiler/graph/ranges.py refuses infinite ones
+            product = np.float32(self.x.scale) * self.weight_scale
+        return product.astype(np.float64) / np.float64(self.output.scale)
 
     @property
     def macs(self) -> int:

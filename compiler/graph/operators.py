@@ -139,9 +139,14 @@ class Requantize(Operator):
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
     @property
+    def factor(self) -> float:
+        """What R multiplies by: `x.scale / y.scale`."""
+        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
+
+    @property
     def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R: `x.scale / y.scale`."""
-        return quantize_multiplier(np.float64(self.x.scale) / np.float64(self.output.scale))
+        """(multiplier, exponent) of R."""
+        return quantize_multiplier(self.factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +199,8 @@ class Binary(Operator):
 class Add(Binary):
     """`clamp(zo + R_out(R_x((x - zx) << 20) + sign * R_y((y - zy) << 20)), low, high)`, contract double; sign is 1.
 
-    R_x, R_y and R_out are given by `multipliers`. No intermediate value leaves int32.
+    R_x, R_y and R_out are given by `multipliers`. No operand leaves int32; whether the output's rescaling does, is for
+    compiler/graph/ranges.py.
     """
 
     @property
@@ -203,12 +209,16 @@ class Add(Binary):
         return 1
 
     @property
-    def multipliers(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
-        """(multiplier, exponent) of R_x, R_y and R_out."""
+    def factors(self) -> tuple[float, float, float]:
+        """What R_x, R_y and R_out multiply by; the first two by at most 1/2."""
         sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
         twice = 2 * max(sx, sy)
-        factors = (sx / twice, sy / twice, twice / ((1 << ADD_SHIFT) * so))
-        first, second, third = (quantize_multiplier(factor) for factor in factors)
+        return float(sx / twice), float(sy / twice), float(twice / ((1 << ADD_SHIFT) * so))
+
+    @property
+    def multipliers(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+        """(multiplier, exponent) of R_x, R_y and R_out."""
+        first, second, third = (quantize_multiplier(factor) for factor in self.factors)
         return first, second, third
 
 
@@ -227,10 +237,15 @@ class Mul(Binary):
     """`clamp(zo + R((x - zx) * (y - zy)), low, high)`, contract double."""
 
     @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R: `x.scale * y.scale / output.scale`."""
+    def factor(self) -> float:
+        """What R multiplies by: `x.scale * y.scale / output.scale`."""
         sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
-        return quantize_multiplier(sx * sy / so)
+        return float(sx * sy / so)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R."""
+        return quantize_multiplier(self.factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,6 +264,7 @@ class Softmax(Operator):
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 256, -128))
         self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
+        self.expect("whether beta is finite", math.isfinite(self.beta), True)
         self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)
 
     @property

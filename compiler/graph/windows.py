@@ -60,9 +60,14 @@ class AveragePool(Pool):
         self.expect("the padding", self.pads, (0, 0, 0, 0))
 
     @property
+    def factor(self) -> float:
+        """What R multiplies by."""
+        return float(np.float64(self.x.scale) / np.float64(self.output.scale) / math.prod(self.kernel))
+
+    @property
     def multipliers(self) -> tuple[int, int]:
         """(multiplier, exponent) of the requantisation."""
-        return quantize_multiplier(np.float64(self.x.scale) / np.float64(self.output.scale) / math.prod(self.kernel))
+        return quantize_multiplier(self.factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +108,13 @@ class Mean(Operator):
         return math.prod(self.x.shape[k] for k in self.axes)
 
     @property
+    def factor(self) -> float:
+        """What R multiplies by, but for the count: `x.scale / y.scale`."""
+        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
+
+    @property
     def multipliers(self) -> tuple[int, int]:
         """(multiplier, exponent) of R: `x.scale / (y.scale * count)`, the count divided into the multiplier."""
-        multiplier, exponent = quantize_multiplier(np.float64(self.x.scale) / np.float64(self.output.scale))
+        multiplier, exponent = quantize_multiplier(self.factor)
         shift = min(self.count.bit_length() - 1, 32, 31 + exponent)
         return (multiplier << shift) // self.count, exponent - shift

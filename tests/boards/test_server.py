@@ -13,10 +13,12 @@ import grpc
 import numpy as np
 import pytest
 
-from tilewright.boards import messages, server
+from tilewright.boards import messages
 from tilewright.boards.client import Address, Client, RemoteProgram, check_server
+from tilewright.boards.limits import Limits
 from tilewright.boards.server import Server
-from tilewright.boards.worker import Limits, Offer
+from tilewright.boards.uploads import chunks
+from tilewright.boards.worker import Offer
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import (
     AccessError,
@@ -147,7 +149,9 @@ def test_garbage_is_refused(address, bystander, seed):
 
 def test_a_message_that_is_too_large_is_refused(address, bystander):
     data = messages.make("LoadRequest", program=bytes(2 << 20)).SerializeToString()
-    assert raw(address, "Load", data) == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert raw(address, "Load", data) == grpc.StatusCode.RESOURCE_EXHAUSTED  # as one chunk
+    with pytest.raises(InputError, match="a request of more than 1,114,112 bytes; at most that many are allowed"):
+        Client(address).call("Load", data)
     shape = (2 << 20,)
     tensors = {"k": Tensor("k", shape, "int8", "constant", random_bytes(2 << 20).view(np.int8))}
     tensors["y"] = Tensor("y", shape, "int8", "output")
@@ -287,11 +291,11 @@ def test_a_client_that_goes_away_loses_its_turn(served, address, bystander):
     with RemoteProgram(endless(), address) as remote:
         runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
         with grpc.insecure_channel(address.target) as channel:
-            call = channel.unary_unary(f"/{messages.SERVICE}/Run")
+            call = channel.stream_unary(f"/{messages.SERVICE}/Run")
             metadata = (("authorization", f"Bearer {TOKEN}"),)
-            first = call.future(runs, metadata=metadata)
+            first = call.future(chunks(runs), metadata=metadata)
             wait_for(lambda: served._waiting == 1)
-            others = [call.future(runs, metadata=metadata) for _ in range(2)]
+            others = [call.future(chunks(runs), metadata=metadata) for _ in range(2)]
             wait_for(lambda: served._waiting == 3)
             for other in others:
                 other.cancel()
@@ -316,8 +320,8 @@ def wait_for(condition):
 def test_a_full_queue_refuses_at_once(served, address, bystander):
     with RemoteProgram(endless(), address) as remote, grpc.insecure_channel(address.target) as channel:
         runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
-        call, metadata = channel.unary_unary(f"/{messages.SERVICE}/Run"), (("authorization", f"Bearer {TOKEN}"),)
-        calls = [call.future(runs, metadata=metadata) for _ in range(4)]
+        call, metadata = channel.stream_unary(f"/{messages.SERVICE}/Run"), (("authorization", f"Bearer {TOKEN}"),)
+        calls = [call.future(chunks(runs), metadata=metadata) for _ in range(4)]
         wait_for(lambda: served._waiting == 4)
         with pytest.raises(BoardError, match="4 jobs are already waiting; try later .resource_exhausted."):
             remote.run(ENDLESS)
@@ -357,11 +361,11 @@ def test_it_says_what_it_offers(address):
 @pytest.mark.parametrize("config", ["", "[]", "{}x", '{"name": 3}', '{"wings": 2}'])
 def test_a_server_of_another_kind(address, config, monkeypatch):
     client = Client(address)
-    monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=1, config=config).SerializeToString())
+    monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=2, config=config).SerializeToString())
     with pytest.raises(BoardError, match="the configuration that the server sent is not valid here"):
         client.info()
-    monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=2).SerializeToString())
-    with pytest.raises(BoardError, match="the server speaks protocol version 2, this client 1"):
+    monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=1).SerializeToString())
+    with pytest.raises(BoardError, match="the server speaks protocol version 1, this client 2"):
         client.info()
 
 
@@ -378,10 +382,10 @@ def test_a_server_is_checked_up_to_a_program_that_runs_there(address):
 @pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
 def test_the_circuit_as_the_device(double):
     pytest.importorskip("amaranth")
-    running = Server(Offer("rtl", TINY, {"capacity": 1 << 26}), port=0)
+    running = Server(Offer("rtl", TINY, {"capacity": 1 << 26}), port=0, token=TOKEN)
     running.start()
     try:
-        with RemoteProgram(Executable.from_launch(double()), Address(f"127.0.0.1:{running.port}")) as remote:
+        with RemoteProgram(Executable.from_launch(double()), Address(f"127.0.0.1:{running.port}", TOKEN)) as remote:
             np.testing.assert_array_equal(remote.run({"x": values()})["y"], 2 * values())
             assert remote.stats.cycles and remote.stats.counters["STORE_BYTES"] == 32
     finally:
@@ -414,33 +418,13 @@ def test_others_reach_it_only_with_token_and_tls(host, token, tls):
         Server(Offer("model", TINY), host=host, token=token, tls=tls)
 
 
-@pytest.mark.parametrize("host, local", [("localhost", True), ("127.0.0.9", True), ("::1", True), ("10.0.0.1", False)])
-def test_loopback(host, local):
-    assert server.is_loopback(host) == local
-
-
 def test_an_address_that_is_taken(served):
     with pytest.raises(BoardError, match=f"cannot serve at 127.0.0.1:{served.port}"):
         Server(Offer("model", TINY), port=served.port)
 
 
 def test_a_device_that_cannot_be_opened(no_pynq):
-    running = Server(Offer("board", TINY), port=0)
+    running = Server(Offer("board", TINY), port=0, token=TOKEN)
     with pytest.raises(BoardError, match="pynq is not installed"):
         running.start()
     running.stop()
-
-
-def test_tokens_come_from_a_file(tmp_path):
-    (tmp_path / "token").write_text(f"{TOKEN}\n")
-    assert server.read_token(tmp_path / "token") == TOKEN
-    for text in ("short", "twenty characters, with blanks"):
-        (tmp_path / "token").write_text(text)
-        with pytest.raises(
-            ConfigError, match="a token must have at least 16 printable characters and no space; make one"
-        ):
-            server.read_token(tmp_path / "token")
-    (tmp_path / "token").write_bytes(b"\xff" * 20)
-    for path in (tmp_path / "token", tmp_path / "none"):
-        with pytest.raises(FileError, match="the token cannot be read"):
-            server.read_token(path)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.boards import messages
-from tilewright.boards.worker import KEPT, Jobs, Limits
+from tilewright.boards.limits import Limits
+from tilewright.boards.worker import KEPT, Jobs
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, FileError
 from tilewright.runtime.executable import Executable

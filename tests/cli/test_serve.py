@@ -16,20 +16,25 @@ def start(device, *arguments):
     # what starts the tests may ignore the interrupt, as shells do for what runs in the background
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code += "from tilewright.cli.main import main; main()"
-    command = [sys.executable, "-c", code, "serve", "--on", device, "--port", "0", "--json", *map(str, arguments)]
+    command = [sys.executable, "-c", code, "serve", "--on", device, "--port", "0", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ)
 
 
 @pytest.mark.parametrize("device, end", [("model", signal.SIGINT), ("timing", signal.SIGTERM)])
-def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, device, end):
-    serving = start(device)
+def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, monkeypatch, device, end):
+    """A command of the same user finds the token that the server keeps."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    serving = start(device, "--json")
     assert serving.stdout and serving.stderr
     try:
         text = ""
-        while not text.endswith("}\n"):
+        while not text.endswith("\n}\n"):
             text += serving.stdout.readline()
         facts = json.loads(text)
-        assert (facts["device"], facts["config"], facts["guard"]) == (device, "pynq_z1", "no token")
+        assert (facts["device"], facts["config"], facts["guard"]) == (device, "pynq_z1", "token")
+        kept = tmp_path / "tilewright" / f"{facts['port']}.token"
+        assert facts["token_file"] == str(kept) and kept.stat().st_mode & 0o777 == 0o600
+        assert facts["limits"]["held_bytes"] == 4 * facts["limits"]["max_bytes"]
         np.savez(tmp_path / "x.npz", x=np.ones((8, 1, 16), np.int32))
         there = ("--on", "board", "--host", f"{facts['address']}:{facts['port']}")
         done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz", "-o", tmp_path / "y.npz", *there)
@@ -38,6 +43,7 @@ def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, device, en
             assert (y["outputs"] == 2).all()
         serving.send_signal(end)
         assert serving.wait(30) == 0
+        assert not kept.exists()
         assert serving.stderr.read() == ""
     finally:
         serving.kill()
@@ -62,3 +68,21 @@ def test_it_serves_until_it_is_ended(tilewright, double_tw, tmp_path, device, en
 def test_mistakes(tilewright, no_pynq, arguments, status, text):
     done = tilewright("serve", "--port", "0", *arguments)
     assert done.status == status and text in done.err
+
+
+def test_it_shows_what_it_allows(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    options = ("--max-mb", 3, "--memory-mb", 700, "--max-seconds", 5, "--queue", 7, "--idle-seconds", 2.5)
+    serving = start("model", *options)
+    assert serving.stdout and serving.stderr
+    try:
+        lines = [serving.stdout.readline() for _ in range(3)]
+        assert lines[0].startswith("serving model (pynq_z1) at 127.0.0.1:") and "token; end with Ctrl-C" in lines[0]
+        assert lines[1].startswith(f"the token is in {tmp_path}")
+        assert lines[2] == (
+            "a request has up to 3 MB, all that wait 12 MB; a job 700 MB and 5 s; 7 jobs wait; "
+            "a request that brings nothing ends after 2.5 s\n"
+        )
+    finally:
+        serving.terminate()
+        serving.communicate()

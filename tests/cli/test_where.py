@@ -19,11 +19,16 @@ def port():
     server.stop()
 
 
+def private(path):
+    path.touch(0o600)
+    path.write_text(TOKEN)
+
+
 @pytest.fixture
 def inputs(tmp_path):
     x = np.random.default_rng(0).integers(-64, 64, (3, 8, 1, 16), dtype=np.int32)
     np.savez(tmp_path / "x.npz", inputs=x, outputs=(2 * x).astype(np.int8))
-    (tmp_path / "token").write_text(TOKEN)
+    private(tmp_path / "token")
     return tmp_path / "x.npz"
 
 
@@ -48,7 +53,7 @@ def test_without_the_token(tilewright, double_tw, inputs, port):
 
 def test_another_configuration(tilewright, double_py, tmp_path, port):
     np.savez(tmp_path / "x.npz", x=np.zeros((8, 1, 4), np.int32))
-    (tmp_path / "token").write_text(TOKEN)
+    private(tmp_path / "token")
     there = ("--on", "board", "--host", f"localhost:{port}", "--token-file", tmp_path / "token")
     done = tilewright("run", f"{double_py}:double", "--inputs", tmp_path / "x.npz", "--config", "tiny", *there)
     assert done.status == 8 and "is for tiny (fingerprint" in done.err and "has pynq_z1 (" in done.err

@@ -68,7 +68,8 @@ def extreme_operator(m, kind):
     shape, axis = ((1, *kernel, 2 * c), 3) if depthwise else ((4, *kernel, c), 0)
     scale = (2 ** rng.uniform(-12, -2, shape[axis])).astype(np.float32)
     weights = m.const(rng.integers(-127, 128, shape).astype(np.int8), scale, 0, axis)
-    bias = m.const(rng.integers(-3000, 3000, shape[axis]).astype(np.int32), scale)
+    unit = m.graph.tensors[x].quantization.scale[0] * scale
+    bias = m.const(rng.integers(-3000, 3000, shape[axis]).astype(np.int32), unit)
     if kind == "TRANSPOSE_CONV":
         grown = (1, 2 * h, 2 * w, 4)
         inputs = [m.const(np.array(grown, np.int32)), weights, x, bias]

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ....hw.errors import FileError, UnsupportedError
+from ..source import Source, as_source
 
 try:
     from ai_edge_litert import schema_py_generated as schema
@@ -82,15 +83,10 @@ class ModelFile:
     outputs: tuple[int, ...]
 
 
-def read(path: str | Path) -> ModelFile:
-    """Read the file at `path`. Raises `FileError` if it is missing, not a .tflite file, truncated or inconsistent."""
-    path = Path(path)
-    if not path.is_file():
-        raise FileError(f"{path}: {'is a folder' if path.is_dir() else 'no such model file'}")
-    try:
-        data = path.read_bytes()
-    except OSError as exc:
-        raise FileError(f"{path}: {exc.strerror}") from None
+def read(model: str | Path | Source) -> ModelFile:
+    """Parse a file. Raises `FileError` if it is missing, not a .tflite file, truncated or inconsistent."""
+    source = as_source(model)
+    path, data = source.path, source.content
     if data[4:8] != IDENTIFIER:
         raise FileError(f"{path}: not a .tflite model: bytes 4 to 7 are {data[4:8]!r}, expected {IDENTIFIER!r}")
     try:

@@ -17,6 +17,8 @@ import numpy as np
 
 from ....hw.errors import InputError, UnsupportedError
 from ... import graph as g
+from ...graph import ranges
+from ..source import Source
 from .file import FileNode, Info, ModelFile, read
 from .shapes import fold_constants
 
@@ -27,8 +29,12 @@ class Refused(Exception):
     """Raised for an operator that cannot be imported; the text is the reason, to print after the operator's name."""
 
 
-def import_tflite(path: str | Path) -> g.Graph:
-    """Read the int8 .tflite file at `path`; an open batch dimension gets the size that the file suggests.
+class Misfit(Refused):
+    """Raised for numbers that are wrong together; those of a substituted tensor say nothing."""
+
+
+def import_tflite(model: str | Path | Source) -> g.Graph:
+    """Read an int8 .tflite file; an open batch dimension gets the size that the file suggests.
 
     Operators are named after their kind and position (`conv_2d_0`), tensors as in the file. Raises `FileError` where
     the file is missing, damaged or inconsistent, `UnsupportedError` that lists every unsupported operator
@@ -36,17 +42,20 @@ def import_tflite(path: str | Path) -> g.Graph:
     """
     from .operators import convert
 
-    file = read(path)
+    file = read(model)
     importer = TfliteImporter(file)
     importer.add_inputs()
     for node in file.nodes:
         if (value := fold_constants(node, file.tensors)) is not None:
             file.tensors[node.outputs[0]] = replace(file.tensors[node.outputs[0]], data=value)
             continue
+        before = len(importer.ops)
         try:
             convert(importer, node)
+            importer.check_numbers(before)
         except Refused as exc:
-            importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) {exc}")
+            if not (isinstance(exc, Misfit) and importer.doubtful.intersection(node.inputs)):
+                importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) {exc}")
         except InputError as exc:
             if not importer.doubtful.intersection(node.inputs):
                 importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) does not fit: {exc}")
@@ -96,6 +105,12 @@ class TfliteImporter:
             except (Refused, InputError) as exc:
                 self.problems.append(f"input {info.name!r}: {exc}")
                 self._assume(k)
+
+    def check_numbers(self, before: int) -> None:
+        """Raise `Misfit` if integers of an operator from number `before` on can leave int32."""
+        for op in self.ops[before:]:
+            if text := ranges.problem(op):
+                raise Misfit(text)
 
     def add_outputs(self) -> None:
         """The graph's outputs, in the file's layout and under the file's names."""

@@ -6,16 +6,20 @@ import numpy as np
 
 from ... import graph as g
 from ...graph import tables
-from .file import FileNode, schema
-from .importer import TO_NCHW, Refused, TfliteImporter
+from .file import FileNode, Info, schema
+from .importer import TO_NCHW, Misfit, Refused, TfliteImporter
 
 _ACTIVATION = schema.ActivationFunctionType
 _SAME = schema.Padding.SAME
+_FAR = 1 << 10  # steps beyond int8, whatever the zero point is
+_BIAS_ERROR = 1e-5  # relative, of scales: they are rounded to float32
 
 
 def _quantised(value: float, y: g.Tensor) -> int:
     """The int8 step of a real value, before clamping, as TensorFlow Lite computes it."""
-    return y.zero_point + int(tables.round_away(np.float32(value) / np.float32(y.scale)))
+    with np.errstate(over="ignore"):
+        steps = tables.round_away(np.float32(value) / np.float32(y.scale))
+    return y.zero_point + int(np.clip(steps, -_FAR, _FAR))
 
 
 def clamp(node: FileNode, y: g.Tensor, kind: int | None = None) -> tuple[int, int]:
@@ -63,7 +67,9 @@ def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> t
     return data, info.scale
 
 
-def _bias(imp: TfliteImporter, node: FileNode, position: int, channels: int) -> np.ndarray:
+def _bias(imp: TfliteImporter, node: FileNode, position: int, x: g.Tensor, scales: np.ndarray) -> np.ndarray:
+    """The int32 biases of a layer on `x` with weights of `scales`, one per channel, whose products are their unit."""
+    channels = len(scales)
     if not imp.given(node, position):
         return np.zeros(channels, np.int32)
     data, info = imp.constant(node, position), imp.info(node, position)
@@ -71,7 +77,28 @@ def _bias(imp: TfliteImporter, node: FileNode, position: int, channels: int) -> 
         raise Refused(
             f"has bias {info.name!r}: {info.type.lower()} of shape {info.shape}, expected int32 ({channels},)"
         )
-    return data.reshape(channels)
+    bias = data.reshape(channels)
+    if info.zero_point.any():
+        raise Refused(f"has bias {info.name!r} with a zero point other than 0")
+    if info.scale.size not in (0, 1, channels):
+        raise Refused(f"has bias {info.name!r} with {info.scale.size} scales; expected one, or {channels}")
+    if info.scale.size:
+        _check_unit(info, bias, np.float64(x.scale) * scales.astype(np.float64))
+    return bias
+
+
+def _check_unit(info: Info, bias: np.ndarray, unit: np.ndarray) -> None:
+    """Raise `Misfit` if biases in their own scales are others in those of the accumulators, `unit`."""
+    own = np.broadcast_to(info.scale.astype(np.float64), unit.shape)
+    error = np.abs(own - unit)
+    # a difference of less than half a step of the accumulators is none
+    wrong = np.flatnonzero(~((error <= _BIAS_ERROR * unit) | (np.abs(bias) * error <= unit / 2)))
+    if wrong.size:
+        k = wrong[0]
+        raise Misfit(
+            f"has bias {info.name!r} of scale {own[k]:g} for output channel {k}; it must be input scale times weight "
+            f"scale, {unit[k]:g}, in which the kernels read biases"
+        )
 
 
 def _per_channel(scale: np.ndarray, channels: int) -> np.ndarray:
@@ -119,8 +146,8 @@ def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale:
         raise Refused(f"has dilations {dilations}; they must be at least 1")
     reach = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations))
     pads = padding(node, image(x), reach, strides)
-    channels = len(weight)
-    parameters = np.ascontiguousarray(weight), _per_channel(scale, channels), _bias(imp, node, 2, channels)
+    scales = _per_channel(scale, len(weight))
+    parameters = np.ascontiguousarray(weight), scales, _bias(imp, node, 2, x, scales)
     imp.emit(node, g.QConv2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, dilations, groups))
 
 
@@ -154,12 +181,8 @@ def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
     if node.option("padding", _SAME) == _SAME:  # of the convolution from the output to the input
         top, left, _, _ = _same(grown, size, kernel, strides)
     bottom, right = ((size[k] - 1) * strides[k] + kernel[k] - (top, left)[k] - grown[k] for k in (0, 1))
-    channels = len(weight)
-    parameters = (
-        np.ascontiguousarray(weight.transpose(TO_NCHW)),
-        _per_channel(scale, channels),
-        _bias(imp, node, 3, channels),
-    )
+    scales = _per_channel(scale, len(weight))
+    parameters = np.ascontiguousarray(weight.transpose(TO_NCHW)), scales, _bias(imp, node, 3, x, scales)
     pads = top, left, bottom, right
     imp.emit(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads))
 
@@ -177,7 +200,8 @@ def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
     x = imp.reshape(f"{node.name}.rows", x, (rows, features))
     direct = y.shape == (rows, channels)
     flat = y if direct else g.Tensor(imp.unused(f"{y.name}.rows"), (rows, channels), "int8", y.scale, y.zero_point)
-    parameters = weight, _per_channel(scale, channels), _bias(imp, node, 2, channels)
+    scales = _per_channel(scale, channels)
+    parameters = weight, scales, _bias(imp, node, 2, x, scales)
     op = g.QDense(node.name, (x,), flat, *parameters, *clamp(node, y), float32_scale=scale.size == 1)
     if not direct:
         imp.ops.append(op)

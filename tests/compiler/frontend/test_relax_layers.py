@@ -26,21 +26,43 @@ def test_a_quantised_bias_of_another_scale_beyond_int32(qdq, refusal):
 def test_the_largest_float_bias_that_fits(qdq):
     scale = np.float64(np.float32(0.05)) * np.float64(np.float32(0.5))
     bias = np.nextafter(np.float32(BIG * scale), np.float32(0))
-    (op,) = import_onnx(qdq().dense(bias=np.array([bias, 0, 0], np.float32), y_scale=10)).layers
+    (op,) = import_onnx(qdq().dense(bias=np.array([bias, 0, 0], np.float32), weight=0, y_scale=10)).layers
     assert op.bias[0] == np.rint(np.float64(bias) / scale) > 2**30
 
 
-@pytest.mark.parametrize("weight, fits", [(1, True), (2, False)])
-def test_a_bias_that_the_zero_point_pushes_out_of_int32(qdq, weight, fits, refusal):
-    path = qdq().dense(bias=np.array([0, 0, BIG - 400], np.int32), bias_scale=0.025, zero_point=-100, weight=weight)
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("weight, zero_point", [(1, -100), (1, 0), (-2, 50), (127, -128)])
+def test_the_largest_bias_that_leaves_room_for_the_products(qdq, weight, zero_point, more, refusal):
+    products = 4 * max(weight * (127 - zero_point), weight * (-128 - zero_point))
+    bias = np.array([0, 0, BIG - products + more], np.int32)
+    path = qdq().dense(bias=bias, bias_scale=0.025, zero_point=zero_point, weight=weight)
+    if not more:
+        assert import_onnx(path).layers[0].bias[2] == bias[2]
+        return
+    text = refusal(path)
+    assert "Gemm 'layer' has accumulators from " in text
+    assert f"to {BIG + 1} for output channel 2 (bias {bias[2]}), outside {-BIG - 1}..{BIG}, where they wrap" in text
+
+
+@pytest.mark.parametrize("features, fits", [(131071, True), (131072, False)])
+def test_the_most_products_of_extremes(qdq, features, fits, refusal):
+    m = qdq()
+    x = m.quantise(m.input("x", [1, features]), 0.05, 0)
+    parameters = [m.const(np.full((1, features), -128, np.int8)), m.const(np.float32(0.5)), m.const(np.int8(0))]
+    y = m.node("Gemm", x, m.node("DequantizeLinear", *parameters), name="layer", transB=1)
+    m.output(m.quantise(y, 1e6))
+    path = m.save()
     if fits:
-        assert import_onnx(path).layers[0].corrected_bias[2] == BIG
+        assert import_onnx(path).layers
     else:
-        text = refusal(path)
-        assert (
-            f"Gemm 'layer' has bias {BIG - 400} for output channel 2: {BIG + 400} with the input's zero point" in text
-        )
-        assert f"-100 included, outside {-BIG - 1}..{BIG}" in text
+        assert f"to {BIG + 1} for output channel 0 (bias 0), outside" in refusal(path)
+
+
+def test_a_scale_beyond_every_multiplier(qdq, refusal):
+    text = refusal(qdq().dense(weight_scale=1e30, y_scale=1e-10))
+    assert "Gemm 'layer' scales accumulators by 5e+38 for output channel 0 (bias 0) to output scale 1e-10" in text
+    assert "the factor must be at least 0 and below 2**30" in text
+    assert import_onnx(qdq().dense(weight_scale=1e30, y_scale=1e-10, weight=0)).layers  # sums of nothing
 
 
 def test_accumulators_that_the_scale_shifts_out_of_int32(qdq, refusal):

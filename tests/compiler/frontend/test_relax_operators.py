@@ -214,3 +214,50 @@ def test_requantisation(qdq, onnxruntime_outputs):
 def test_tensors_compare_without_their_data():
     data = np.ones(3, np.int8)
     assert Tensor("k", (3,), data=data) == Tensor("k", (3,))
+
+
+@pytest.mark.parametrize(
+    "kind, y_scale, text",
+    [
+        ("Add", 5e-9, "Add 'it' scales accumulators of up to 137363456 by 2**"),
+        ("Sub", 5e-9, "Sub 'it' scales accumulators of up to 133693440 by 2**"),
+        ("Mul", 1e-9, "Mul 'it' scales accumulators of up to 17161 by 2**21 or more to output scale 1e-09"),
+        ("Mul", 1e-30, "Mul 'it' scales accumulators by 2.5e+27 to output scale 1e-30; the factor must be"),
+        ("Relu", 1e-30, "Relu 'it' scales accumulators by 5e+28 to output scale 1e-30"),
+        ("Relu", 1e-9, "Relu 'it' scales accumulators of up to 131 by 2**25 or more"),
+        ("ReduceMean", 1e-9, "ReduceMean 'it' scales accumulators of up to 524 by 2**"),
+        ("Concat", 1e-9, "Concat 'it' scales accumulators of up to 131 by 2**25 or more"),
+    ],
+)
+def test_scales_that_take_integers_out_of_int32(qdq, refusal, kind, y_scale, text):
+    m = qdq()
+    x = m.quantise(m.input("x", [1, 4]))
+    attrs = {"Concat": {"axis": 1}, "ReduceMean": {"axes": [1]}}.get(kind, {})
+    operands = (x,) if kind in ("Relu", "ReduceMean") else (x, x)
+    m.output(m.quantise(m.node(kind, *operands, name="it", **attrs), y_scale))
+    assert text in refusal(m.save())
+
+
+def test_values_that_are_no_numbers(qdq, refusal):
+    m = qdq()
+    bounds = m.const(np.float32(np.nan)), m.const(np.float32(1))
+    m.output(m.quantise(m.node("Clip", m.quantise(m.input("x", [1, 4])), *bounds, name="clip")))
+    assert "clamps to nan..inf, which are no numbers" in refusal(m.save())
+    m = qdq()
+    y = m.node("LeakyRelu", m.quantise(m.input("x", [1, 4])), name="leak", alpha=float("nan"))
+    m.output(m.quantise(y))
+    assert "LeakyRelu 'leak': leaky_relu of input scale 0.05 and slope nan below zero gives no number" in refusal(
+        m.save()
+    )
+    m = qdq()
+    pads = [m.const(np.array([0, 1, 0, 1])), m.const(np.float32(np.nan))]
+    m.output(m.quantise(m.node("Pad", m.quantise(m.input("x", [1, 4])), *pads, name="edge")))
+    assert "Pad 'edge' pads with nan, which is no number" in refusal(m.save())
+
+
+def test_an_infinite_value_around_an_image_is_the_largest(qdq):
+    m = qdq()
+    pads = [m.const(np.array([0, 1, 0, 1])), m.const(np.float32(np.inf))]
+    m.output(m.quantise(m.node("Pad", m.quantise(m.input("x", [1, 4])), *pads)))
+    (pad,) = (op for op in import_onnx(m.save()).ops if isinstance(op, Pad))
+    assert pad.value == 127

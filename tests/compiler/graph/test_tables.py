@@ -7,6 +7,7 @@ import pytest
 
 from tilewright.compiler.graph.operators import Tensor
 from tilewright.compiler.graph.tables import leaky_relu, nearest_even, round_away, table
+from tilewright.hw.errors import InputError
 
 REAL = {"logistic": lambda x: 1 / (1 + math.exp(-x)), "tanh": math.tanh}
 
@@ -48,3 +49,15 @@ def test_onnx_rounds_ties_to_even(function):
     assert found.dtype == np.int8 and nearest(found, real, y)
     if function == "leaky_relu":  # 0.5 * -1 * 0.75 is one step and a half below zero
         assert (found[127], found[125]) == (3 - 2, 3 - 4)
+
+
+@pytest.mark.parametrize("alpha, scale", [(1e20, 1.0), (float("nan"), 1.0), (float("inf"), 1.0), (0.1, 1e30)])
+def test_slopes_beyond_int32(alpha, scale):
+    x, y = Tensor("x", (1,), scale=scale), Tensor("y", (1,))
+    with pytest.raises(InputError, match="a slope of .* output steps per input step; its size must be below 8388608"):
+        leaky_relu(alpha, x, y)
+
+
+def test_the_steepest_slope_saturates():
+    found = leaky_relu(0.0, Tensor("x", (1,), scale=2.0**23 - 1, zero_point=-128), Tensor("y", (1,)))
+    assert found[0] == 0 and (found[1:] == 127).all()

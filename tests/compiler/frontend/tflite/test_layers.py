@@ -6,6 +6,9 @@ Dense layers are the exception: LiteRT 2.3 rounds them in float64, which differs
 import numpy as np
 import pytest
 
+from tilewright.compiler.frontend.tflite import import_tflite
+from tilewright.hw.errors import UnsupportedError
+
 SAME, VALID = 0, 1
 NONE, RELU, RELU_N1_TO_1, RELU6 = 0, 1, 2, 3
 
@@ -115,3 +118,95 @@ def test_a_generator_of_images(tflite, equals_litert):
         size, channels = grown, filters
     m.output(m.op("TANH", [y], (1, size, size, 3), 1 / 128, 0))
     equals_litert(m)
+
+
+def dense(m, *, weight=1, features=4, weight_scale=0.5, bias=None, bias_scale=None, bias_zero=0, y_scale=1.0):
+    """A file of one dense layer of two channels whose input has scale 0.05 and zero point 0."""
+    x = m.input((1, features), 0.05, 0)
+    inputs = [x, m.const(np.full((2, features), weight, np.int8), np.full(2, weight_scale, np.float32))]
+    if bias is not None:
+        inputs.append(m.const(np.array(bias, np.int32), bias_scale, bias_zero))
+    m.output(m.op("FULLY_CONNECTED", inputs, (1, 2), y_scale, 0))
+    return m.save()
+
+
+def refused(path):
+    with pytest.raises(UnsupportedError) as caught:
+        import_tflite(path)
+    return str(caught.value)
+
+
+UNIT = np.float32(0.05) * np.float32(0.5)
+
+
+@pytest.mark.parametrize("scale", [None, UNIT, np.full(2, UNIT), UNIT * np.float32(1 + 3e-6)])
+def test_biases_in_the_unit_of_the_accumulators(tflite, scale):
+    assert list(import_tflite(dense(tflite(), bias=[100_000, -7], bias_scale=scale)).layers[0].bias) == [100_000, -7]
+
+
+@pytest.mark.parametrize("scale", [0.05, UNIT * 1.001, 1e20, np.nan, np.inf, 0.0, -UNIT])
+def test_biases_in_another_unit(tflite, scale):
+    text = refused(dense(tflite(), bias=[3, 9000], bias_scale=np.array([UNIT, scale], np.float32)))
+    assert f"FULLY_CONNECTED 'fully_connected_0' (output 't3') has bias 't2' of scale {np.float32(scale):g} for" in text
+    assert (
+        "output channel 1; it must be input scale times weight scale, 0.025, in which the kernels read biases" in text
+    )
+
+
+def test_a_unit_that_changes_no_bias(tflite):
+    """Scales of channels without a bias do not matter, nor does an error below half a step."""
+    path = dense(tflite(), bias=[0, 100], bias_scale=np.array([7.0, UNIT * 1.001], np.float32))
+    assert list(import_tflite(path).layers[0].bias) == [0, 100]
+
+
+def test_biases_have_no_zero_point(tflite):
+    assert "has bias 't2' with a zero point other than 0" in refused(
+        dense(tflite(), bias=[1, 2], bias_scale=UNIT, bias_zero=1)
+    )
+    text = refused(dense(tflite(), bias=[1, 2], bias_scale=np.full(3, UNIT)))
+    assert "has bias 't2' with 3 scales; expected one, or 2" in text
+
+
+BIG = 2**31 - 1
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_the_largest_bias_that_leaves_room_for_the_products(tflite, more):
+    path = dense(tflite(), bias=[0, BIG - 4 * 127 + more], bias_scale=UNIT)
+    if more:
+        assert f"to {BIG + 1} for output channel 1 (bias {BIG - 507}), outside {-BIG - 1}..{BIG}" in refused(path)
+    else:
+        assert import_tflite(path).layers
+
+
+@pytest.mark.parametrize("features, fits", [(131071, True), (131072, False)])
+def test_the_most_products_of_extremes(tflite, features, fits):
+    path = dense(tflite(), weight=-128, features=features, y_scale=1e6)
+    if fits:
+        assert import_tflite(path).layers
+    else:
+        assert f"to {BIG + 1} for output channel 0 (bias 0), outside" in refused(path)
+
+
+@pytest.mark.parametrize(
+    "scales, text",
+    [
+        ({"y_scale": 1e-22}, "scales accumulators by 2.5e+20 for output channel 0 (bias 0) to output scale 1e-22"),
+        ({"weight_scale": 3e38, "y_scale": 1e-30}, "scales accumulators by 1.5e+67 for output channel 0"),
+        ({"y_scale": 1e-9}, "scales accumulators of up to 512 by 2**24 or more to output scale 1e-09; at most 63"),
+        ({"y_scale": 0.0}, "scale 0.0 must be positive and finite"),
+        ({"y_scale": -1.0}, "scale -1.0 must be positive and finite"),
+        ({"y_scale": np.nan}, "scale nan must be positive and finite"),
+        ({"weight_scale": np.inf}, "with a scale that is negative or not finite"),
+    ],
+)
+def test_scales_beyond_every_multiplier(tflite, scales, text):
+    assert text in refused(dense(tflite(), **scales))
+
+
+def test_a_product_of_scales_that_is_infinite(tflite):
+    m = tflite()
+    x = m.input((1, 4), 1e30, 0)
+    w = m.const(np.ones((2, 4), np.int8), np.float32(1e30))
+    m.output(m.op("FULLY_CONNECTED", [x, w], (1, 2), 1.0, 0))
+    assert "scales accumulators by inf for output channel 0 (bias 0)" in refused(m.save())

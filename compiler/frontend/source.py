@@ -1,0 +1,128 @@
+"""The bytes of a network's file, read once: what is hashed for the cache is what the importers parse."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...hw.errors import FileError, UnsupportedError
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, TensorProto
+
+SUFFIXES = (".tflite", ".onnx", ".pt2")
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """The file at `path`: its `content`, and `parts`, the data of an ONNX file's tensors that other files hold."""
+
+    path: Path
+    content: bytes
+    parts: tuple[bytes, ...] = ()
+
+    @property
+    def digest(self) -> bytes:
+        """A digest of everything that an importer sees, the name of the network included."""
+        found = hashlib.sha256()
+        for piece in (self.path.name.encode(errors="surrogateescape"), self.content, *self.parts):
+            found.update(hashlib.sha256(piece).digest())
+        return found.digest()
+
+    def onnx(self) -> ModelProto:
+        """A new ONNX model, with all its data. Raises `FileError`."""
+        model = _parse(self.path, self.content)
+        for tensor, part in zip(_outside(model), self.parts, strict=True):
+            tensor.raw_data = part
+            tensor.ClearField("data_location")
+            tensor.ClearField("external_data")
+        return model
+
+
+def read_source(path: str | Path) -> Source:
+    """Read the network at `path`, and the files that hold data of its tensors.
+
+    Raises `FileError` where one of them cannot be read or is damaged.
+    """
+    path = Path(path)
+    content = read_file(path, "model")
+    return Source(path, content, _parts(path, content) if path.suffix == ".onnx" else ())
+
+
+def check_kind(path: str | Path) -> None:
+    """Raise `UnsupportedError` for a name of no known kind of network."""
+    if Path(path).suffix not in SUFFIXES:
+        raise UnsupportedError(f"{path}: unknown kind of network; must be one of .tflite, .onnx and .pt2")
+
+
+def as_source(model: str | Path | Source) -> Source:
+    """`model`, read where it is a path. Raises as `read_source`."""
+    return model if isinstance(model, Source) else read_source(model)
+
+
+def read_file(path: Path, what: str) -> bytes:
+    """The bytes of a regular file, which errors call a `what` file. Raises `FileError`."""
+    if not path.is_file():
+        raise FileError(f"{path}: {'is a folder' if path.is_dir() else f'no such {what} file'}")
+    try:
+        return path.read_bytes()
+    except OSError as exc:
+        raise FileError(f"{path}: {exc.strerror}") from None
+
+
+def one_line(exc: Exception) -> str:
+    """The first line of an error of another library."""
+    return next((line.strip() for line in str(exc).splitlines() if line.strip()), type(exc).__name__)
+
+
+def _parse(path: Path, content: bytes) -> ModelProto:
+    import onnx  # takes a quarter of a second
+
+    try:
+        return onnx.load_model_from_string(content)
+    except Exception as exc:  # protobuf raises different ones
+        raise FileError(f"{path}: not an ONNX model, or damaged ({one_line(exc)})") from None
+
+
+def _outside(message: Any) -> Iterator[TensorProto]:
+    """The tensors in `message`, at any depth, whose data is in another file, in order."""
+    import onnx
+
+    for _, value in message.ListFields():
+        for item in [value] if hasattr(value, "ListFields") else value if hasattr(value, "append") else ():
+            if isinstance(item, onnx.TensorProto):
+                if item.data_location == onnx.TensorProto.EXTERNAL:
+                    yield item
+            elif hasattr(item, "ListFields"):
+                yield from _outside(item)
+
+
+def _parts(path: Path, content: bytes) -> tuple[bytes, ...]:
+    """The data of tensors that other files hold; each of these is read once."""
+    files: dict[str, bytes] = {}
+    return tuple(_part(path, tensor, files) for tensor in _outside(_parse(path, content)))
+
+
+def _part(path: Path, tensor: TensorProto, files: dict[str, bytes]) -> bytes:
+    fields = {entry.key: entry.value for entry in tensor.external_data}
+    place, what = fields.get("location", ""), f"{path}: tensor {tensor.name!r}"
+    if place not in files:
+        folder = path.parent.resolve()
+        try:
+            there = (folder / place).resolve()
+        except (OSError, RuntimeError, ValueError) as exc:
+            raise FileError(f"{what} has its data in {place!r} ({one_line(exc)})") from None
+        if not place or not there.is_relative_to(folder):
+            raise FileError(f"{what} has its data in {place!r}; only files in the model's folder are read")
+        files[place] = read_file(there, "data")
+    data = files[place]
+    numbers = fields.get("offset", "0"), fields.get("length", str(len(data)))
+    if not all(number.isascii() and number.isdigit() for number in numbers):
+        raise FileError(f"{what} has its data at {numbers[0]!r}, {numbers[1]!r} bytes; both must be whole numbers")
+    start, size = int(numbers[0]), int(numbers[1]) if "length" in fields else len(data) - int(numbers[0])
+    if size < 0 or start + size > len(data):
+        raise FileError(f"{what} has its data at bytes {start} to {start + size} of {place}, which has {len(data)}")
+    return data[start : start + size]

@@ -1,0 +1,107 @@
+"""compiler/frontend/source.py: files of networks, and the files that hold their data."""
+
+import os
+
+import numpy as np
+import onnx
+import pytest
+
+from tilewright.compiler.frontend.source import as_source, check_kind, read_source
+from tilewright.hw.errors import FileError, UnsupportedError
+
+VALUES = np.arange(24, dtype=np.int32).reshape(4, 6)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A model of two constants, one of them that of a node; both are in the file `data`, from byte 8 on."""
+    for tensor in (first := onnx.numpy_helper.from_array(VALUES, "first")), (second := onnx.TensorProto()):
+        tensor.CopyFrom(first)
+        tensor.ClearField("raw_data")
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+    second.name = "second"
+    point(first, location="data", offset="8", length="96")
+    point(second, location="data", offset="104")
+    (tmp_path / "data").write_bytes(bytes(8) + VALUES.tobytes() + (VALUES + 1).tobytes())
+    node = onnx.helper.make_node("Constant", [], ["second"], value=second)
+    onnx.save(onnx.helper.make_model(onnx.helper.make_graph([node], "g", [], [], [first])), tmp_path / "m.onnx")
+    return tmp_path / "m.onnx"
+
+
+def point(tensor, **fields):
+    tensor.ClearField("external_data")
+    for key, value in fields.items():
+        tensor.external_data.add(key=key, value=value)
+
+
+def change(path, **fields):
+    """Let the first constant of a model point elsewhere."""
+    model = onnx.load(path, load_external_data=False)
+    point(model.graph.initializer[0], **fields)
+    path.write_bytes(model.SerializeToString())
+
+
+def test_data_in_other_files_becomes_part_of_the_model(path):
+    source = read_source(path)
+    assert len(source.parts) == 2
+    model = source.onnx()
+    first, second = model.graph.initializer[0], model.graph.node[0].attribute[0].t
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(first), VALUES)
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(second), VALUES + 1)
+
+
+def test_the_digest_is_of_all_that_is_read(path):
+    digests = [read_source(path).digest, read_source(path).digest]
+    data = path.parent / "data"
+    data.write_bytes(data.read_bytes()[:-1] + b"\xff")
+    digests.append(read_source(path).digest)
+    path.rename(path.parent / "n.onnx")
+    digests.append(read_source(path.parent / "n.onnx").digest)
+    assert digests[0] == digests[1] and len(set(digests)) == 3
+
+
+def test_a_source_stays_as_it_was_read(path):
+    source = read_source(path)
+    digest = source.digest
+    path.unlink()
+    (path.parent / "data").unlink()
+    assert as_source(source) is source and source.digest == digest
+    assert onnx.numpy_helper.to_array(source.onnx().graph.initializer[0])[3, 5] == 23
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"location": "../data"}, r"'first' has its data in '\.\./data'; only files in the model's folder are read"),
+        ({"location": "/etc/hostname"}, "only files in the model's folder are read"),
+        ({"location": ""}, "has its data in ''; only files in the model's folder"),
+        ({}, "has its data in ''; only files in the model's folder"),
+        ({"location": "link"}, "has its data in 'link'; only files in the model's folder"),
+        ({"location": "none"}, "none: no such data file"),
+        ({"location": "a\0b"}, "has its data in"),
+        ({"location": "pipe"}, "pipe: no such data file"),
+        ({"location": "data", "offset": "-1"}, "has its data at '-1', '200' bytes; both must be whole numbers"),
+        ({"location": "data", "length": "many"}, "both must be whole numbers"),
+        ({"location": "data", "offset": "300"}, "has its data at bytes 300 to 200 of data, which has 200"),
+        ({"location": "data", "offset": "8", "length": "193"}, "at bytes 8 to 201 of data, which has 200"),
+    ],
+)
+def test_data_that_cannot_be_read_is_named(path, fields, text):
+    os.mkfifo(path.parent / "pipe")
+    (path.parent / "link").symlink_to("/etc/hostname")
+    change(path, **fields)
+    with pytest.raises(FileError, match=text):
+        read_source(path)
+
+
+def test_files_that_are_no_models(tmp_path):
+    with pytest.raises(UnsupportedError, match="x.pb: unknown kind of network; must be one of .tflite, .onnx and .pt2"):
+        check_kind(tmp_path / "x.pb")
+    for suffix in (".onnx", ".tflite", ".pt2"):
+        os.mkfifo(tmp_path / f"pipe{suffix}")
+        for name in ("pipe", "none"):
+            with pytest.raises(FileError, match=f"{name}{suffix}: no such model file"):
+                read_source(tmp_path / f"{name}{suffix}")
+    (tmp_path / "x.onnx").write_bytes(b"\xff" * 30)
+    with pytest.raises(FileError, match=r"x.onnx: not an ONNX model, or damaged \(.+\)"):
+        read_source(tmp_path / "x.onnx")
