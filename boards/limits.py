@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
+
+from ..runtime.files import machine_memory
 
 _SPARE = 4  # calls that are answered while the queue is full
 _HELD = 4  # times `max_bytes` of requests that the server holds
 _MAX_BYTES = 64 << 20
 _MAX_MEMORY = 4 << 30
-
-
-def machine_memory() -> int:
-    """Bytes of this machine's memory."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)

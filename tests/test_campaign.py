@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewright.sim.mutants import Study
+
 MAIN = runpy.run_path(str(Path(__file__).parent / "campaign.py"))["main"]
 
 
@@ -20,7 +22,6 @@ def test_nothing_wrong_passes_and_nothing_escapes(count, capsys):
 
 def test_what_is_missed_is_told(monkeypatch, capsys):
     monkeypatch.setitem(MAIN.__globals__, "study", lambda count, seed: found)
-    found = type("Study", (), dict.fromkeys(("caught", "accepted", "harmless", "unproved", "alarms"), 0))()
-    found.missed, found.named = 1, ["missed: tiny, seed 0, mutant 3: flag"]
+    found = Study(missed=1, named=["missed: tiny, seed 0, mutant 3: flag"])
     assert MAIN(["--mutants", "1", "--files", "5"]) == 1
     assert "missed: tiny, seed 0, mutant 3" in capsys.readouterr().out

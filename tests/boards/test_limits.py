@@ -1,5 +1,7 @@
 """boards/limits.py: what a server allows on machines of different sizes."""
 
+import os
+
 import pytest
 
 from tilewright.boards import limits
@@ -10,7 +12,7 @@ from tilewright.boards import limits
 )
 def test_they_follow_from_the_machines_memory(monkeypatch, memory, request_mb, job_mb):
     pages = {"SC_PHYS_PAGES": memory >> 12, "SC_PAGE_SIZE": 1 << 12}
-    monkeypatch.setattr(limits.os, "sysconf", pages.__getitem__)
+    monkeypatch.setattr(os, "sysconf", pages.__getitem__)
     found = limits.Limits()
     assert (found.max_bytes, found.max_memory) == (request_mb << 20, job_mb << 20)
     assert found.held_bytes + found.max_memory <= memory

@@ -278,8 +278,8 @@ def test_a_job_that_takes_all_memory_is_refused_alone(address, bystander):
 def test_a_job_that_ends_its_process_ends_alone(served, address, bystander):
     with RemoteProgram(endless(), address) as remote, grpc.insecure_channel(address.target) as channel:
         runs = messages.make("RunRequest", digest=remote._digest, inputs=messages.tensors(ENDLESS)).SerializeToString()
-        call, metadata = channel.unary_unary(f"/{messages.SERVICE}/Run"), (("authorization", f"Bearer {TOKEN}"),)
-        running = call.future(runs, metadata=metadata)
+        call, metadata = channel.stream_unary(f"/{messages.SERVICE}/Run"), (("authorization", f"Bearer {TOKEN}"),)
+        running = call.future(chunks(runs), metadata=metadata)
         wait_for(lambda: served._waiting == 1)
         served._worker._process.kill()
         with pytest.raises(grpc.RpcError, match="the process ended while it ran the job"):

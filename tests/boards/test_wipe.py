@@ -89,6 +89,7 @@ def test_every_scratchpad_is_zero(cfg):
     image, bases = np.zeros(1 << 20, np.uint8), []
     for k, buffer in enumerate(launch.buffers, 1):
         bases.append(-(-(k << 15) // buffer.align) * buffer.align)
+        assert buffer.data is not None
         image[bases[-1] : bases[-1] + buffer.nbytes] = buffer.data
     words = launch.relocate(bases).view(np.uint8).reshape(-1)
     image[: len(words)] = words

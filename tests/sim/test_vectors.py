@@ -10,9 +10,16 @@ VECTORS = Path(__file__).parents[3] / "shared" / "vectors"
 CASES = sorted(VECTORS.glob("*.npz"))
 
 
+def cases():
+    """(file, device); the largest take the definition long."""
+    for path in CASES:
+        yield pytest.param(path, "model", id=f"{path.stem}-model")
+        marks = [pytest.mark.slow] if path.stat().st_size > 250_000 else []
+        yield pytest.param(path, "spec", id=f"{path.stem}-spec", marks=marks)
+
+
 @pytest.mark.skipif(not CASES, reason="../shared/vectors is absent")
-@pytest.mark.parametrize("on", ["spec", "model"])
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path, on", cases())
 def test_golden_case(path, on):
     result = replay_case(path, on)
     assert result.passed, result.detail

@@ -118,7 +118,7 @@ def answers(spec, dut, calls, wait):
     spec.invariant(sum(words) + route.o.payload == 0, "there is one client")
 
 
-@pytest.mark.parametrize("clients", [1, 3])
+@pytest.mark.parametrize("clients", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_reads_keep_the_rules(solver, new_spec, clients):
     from tilewright.hw.rtl.read_port import ReadPort
 

@@ -28,8 +28,8 @@ from tilewright.sim.spec import SpecDevice
 
 VTA, TINY, PYNQ = PRESETS["vta"], PRESETS["tiny"], PRESETS["pynq_z1"]
 # each is a circuit to build: those of the fewest differences are slow tests
-BUILDS = [pytest.param(cfg, id=cfg.name) for cfg in (VTA, PYNQ, TINY, ODD)]
-BUILDS += [pytest.param(cfg, id=cfg.name, marks=pytest.mark.slow) for cfg in (NARROW, WIDE)]
+BUILDS = [pytest.param(cfg, id=cfg.name) for cfg in (VTA, PYNQ, TINY)]
+BUILDS += [pytest.param(cfg, id=cfg.name, marks=pytest.mark.slow) for cfg in (ODD, NARROW, WIDE)]
 VECTORS = sorted((Path(__file__).parents[4] / "shared" / "vectors").glob("*.npz"))
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
@@ -56,6 +56,7 @@ def test_random_programs_equal_the_model(cfg, chunk):
         differential(cfg, seed)
 
 
+@pytest.mark.slow
 def test_random_programs_of_shallow_token_channels_equal_the_model():
     cfg = TINY.replace(name="shallow", token_depth=1)
     for seed in range(8):
