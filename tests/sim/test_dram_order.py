@@ -16,7 +16,7 @@ from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify
 from tilewright.sim.dram import Dram
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import ODD, random_parameters
+from tilewright.sim.random_programs import ODD, random_case, random_parameters
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.spec import SpecDevice
 from tilewright.sim.timing import predict
@@ -114,3 +114,26 @@ def test_only_loads_behind_all_unanswered_stores_pass_them(first, waits):
     run(launch, {}, device)
     assert (timing.issue[1] > timing.end[0]) == waits
     assert (device.trace.issue[1] > device.trace.end[0]) == waits
+
+
+EXTREME = TINY.replace(
+    name="extreme", axi_bits=32, load_ports=2, queue_depth=4, token_depth=4, ppu_lanes=1, acc_banks=1
+)
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("chunk", range(20))
+@pytest.mark.parametrize("cfg", [TINY, ODD, EXTREME], ids=lambda c: c.name)
+def test_programs_that_load_what_they_stored_equal_the_model(cfg, chunk):
+    """2,000 programs in three configurations; ten after each other meet what the one before left in scratchpads."""
+    circuit = model = None
+    for seed in range(30_000 + 100 * chunk, 30_100 + 100 * chunk):
+        print(f"{cfg.name} seed {seed}")
+        if circuit is None or model is None or seed % 10 == 0:
+            circuit, model = RtlDevice(cfg, dram=Dram.random(seed)), ModelDevice(cfg)
+        image, address, count = random_case(cfg, seed)
+        expected, got = image.copy(), image.copy()
+        model.run_image(expected, address, count)
+        circuit.run_image(got, address, count)
+        assert (got == expected).all(), f"{cfg.name} seed {seed}: {(got != expected).sum()} bytes differ"
