@@ -8,14 +8,26 @@ from functools import partial
 import numpy as np
 
 from ..hw.config import PRESETS, Config
-from ..hw.isa import OPERATIONS, PADDABLE, PAR, AluOp, Isa, Mem, Op, Operation, depth, instruction, queue_of
+from ..hw.isa import (
+    OPERATIONS,
+    PADDABLE,
+    PAR,
+    AluOp,
+    Isa,
+    Mem,
+    Op,
+    Operation,
+    depth,
+    entry_bytes,
+)
 from ..runtime.device import Stats
-from ..runtime.launch import Launch
 from ..runtime.loader import run
 from ..runtime.program import Program
+from .idlers import with_idlers, within
 from .memory import DeviceMemory
 
 ENTRIES = 64  # of every input buffer
+ISSUES = 300  # of one instruction, at most
 ODD = Config(
     name="odd",
     batch=2,
@@ -67,7 +79,7 @@ class Recorder:
         self.data = {
             mem: self._random(bits[mem], shape)
             for mem, shape in shapes.items()
-            if _within(self.extensions, {"op": Op.LOAD, "mem": mem})
+            if within(self.extensions, {"op": Op.LOAD, "mem": mem})
         }
         self.buffers = {mem: self.program.buffer(mem.name, a.shape, bits[mem]) for mem, a in self.data.items()}
         self.target = self.program.buffer("out", (words, *acc), cfg.out_bits, kind="output")
@@ -126,16 +138,9 @@ class Recorder:
         shape = {"y_size": y, "x_size": x, "x_stride": stride}
         self.program.store(sram, self.target, offset, **shape, par=par, par_step=par_step)
 
-    def reload(self, sram: int, offset: int, x: int) -> None:
-        """Load values that the program stored before as inputs; needs equal blocks and widths."""
-        self.program.load(Mem.INP, sram, self.target, offset, x_size=x)
-
-
-def _within(extensions: frozenset[str], f: dict[str, int]) -> bool:
-    """True where `extensions` suffice for the instruction with the fields `f`."""
-    row = instruction(f["op"], f.get("mem"))
-    assert row is not None
-    return extensions.issuperset(row.extensions + (OPERATIONS[f["alu_op"]].extensions if "alu_op" in f else ()))
+    def reload(self, mem: Mem, sram: int, offset: int, y: int, x: int, stride: int) -> None:
+        """Load bytes that the program stored before, as entries of `mem`; `offset` counts those, too."""
+        self.program.load(mem, sram, self.target, offset, y_size=y, x_size=x, x_stride=stride)
 
 
 def random_parameters(cfg: Config, rng: np.random.Generator, entries: int) -> np.ndarray:
@@ -173,6 +178,7 @@ class _Walk:
 
     def __init__(self, recorder: Recorder):
         self.to, self.rng, self.cfg = recorder, recorder.rng, recorder.cfg
+        self.formats = Isa(recorder.cfg).formats
         self.limit = min(32, self.cfg.acc_depth // 4)  # accumulators in use
         middle = self.cfg.acc_depth // 2 - 6  # so that they lie in both banks
         fits = middle + self.limit <= min(self.cfg.acc_depth, self.cfg.inp_depth)
@@ -186,9 +192,12 @@ class _Walk:
         self.extra = [step for needed, step in [*steps, (("depthwise",), self._depthwise)] if has(needed)]
 
     def step(self) -> None:
-        """Record one instruction."""
+        """Record one instruction, or so many of a kind that they fill their queue."""
         kind = int(self.rng.integers(0, 9 + len(self.extra)))
-        reloads = self.cfg.block_in == self.cfg.block_out
+        for _ in range(1 if self._below(150) else self.cfg.queue_depth + self._below(16)):
+            self._record(kind)
+
+    def _record(self, kind: int) -> None:
         if kind >= 9:
             self.extra[kind - 9]()
         elif kind < 2:
@@ -197,20 +206,49 @@ class _Walk:
             self._gemm()
         elif kind < 6:
             self._alu()
-        elif kind == 6 and reloads and self.cfg.inp_bits == self.cfg.out_bits:
-            self.to.reload(self._below(16), self._below(64), 1 + self._below(7))
+        elif kind == 6:
+            self._reload()
         else:
             self._store()
 
     def _below(self, n: int) -> int:
         return int(self.rng.integers(0, n))
 
+    def _rare(self) -> bool:
+        return not self._below(4)
+
+    def _value(self, name: str, field: str) -> int:
+        """Around 0, or any value of `field` of the format `name`, often at a limit."""
+        low, high = self.formats[name].fields[field].limits
+        if not self._rare():
+            return self._below(16) - 8
+        return int(self.rng.choice([low, high, -1, low + self._below(high - low + 1)]))
+
+    def _stride(self, rows: int, usual: int, room: int) -> int:
+        """`usual`, or any that keeps `rows` rows within `room`: entries from the last one's begin."""
+        most = room // (rows - 1) if rows > 1 else (1 << 16) - 1
+        return self._below(most + 1) if self._rare() else min(usual, most)
+
+    def _reload(self) -> None:
+        """Bytes that were stored, whatever they are, as entries of any memory."""
+        mems = list(self.to.buffers)
+        mem = mems[self._below(len(mems))]
+        x = 1 + self._below(min(6, depth(self.cfg, mem)))
+        first = self.first if mem in (Mem.ACC, Mem.ACC8) else 0
+        span = max(1, 64 * self.cfg.out_entry_bytes // entry_bytes(self.cfg, mem))
+        sram = first + self._below(min(8, depth(self.cfg, mem) - first - x + 1))
+        y = 1 + self._below(min(3, (depth(self.cfg, mem) - sram) // x))
+        self.to.reload(mem, sram, self._below(span), y, x, self._stride(y, x + self._below(3), 2 * span))
+
     def _store(self, **parameters: int) -> None:
-        x = 1 + self._below(4)
+        x = 1 + self._below(4) if not self._rare() else 1 + self._below(12)
         # a stride below x makes rows overlap
         stride = x + self._below(4) if self._below(4) else self._below(x)
-        rows = parameters.pop("rows", 0)
-        self.to.store(self.first + self._below(8), self._below(64), rows or 1 + self._below(3), x, stride, **parameters)
+        rows = parameters.pop("rows", 0) or 1 + self._below(12 if self._rare() else 3)
+        while rows * x > self.limit:
+            x, rows = (x + 1) // 2, rows if x > 1 else self.limit
+        sram = self.first + self._below(min(self.limit - rows * x + 1, 1 << 30 if self._rare() else 8))
+        self.to.store(sram, self._below(64), rows, x, self._stride(rows, stride, 1000), **parameters)
 
     def _store_quantised(self) -> None:
         entries, rows = self.cfg.par_entries, 1 + self._below(3)
@@ -243,26 +281,32 @@ class _Walk:
     def _load(self) -> None:
         mems = [mem for mem in self.to.buffers if mem in PADDABLE]
         mem = mems[self._below(len(mems))]
-        pads = (0, 0, 0, 0)
-        if mem != Mem.WGT:
-            pads = (self._below(2), self._below(2), self._below(2), self._below(2))
-        padded = any(pads)
-        value = self._below(16) - 8 if padded and "pad_value" in self.to.extensions else 0
-        rows = 0 if pads[0] + pads[1] and not self._below(8) else 1 + self._below(3)
-        first = self.first if mem in (Mem.ACC, Mem.ACC8) else 0
-        self.to.load(
-            mem, first + self._below(8), self._below(8), rows, 1 + self._below(3), 3 + self._below(6), pads, value
-        )
+        room = depth(self.cfg, mem)
+        first = (self.first if mem in (Mem.ACC, Mem.ACC8) else 0) + self._below(8)
+        sram = self._below(room) if self._rare() else first
+        pads = [self._below(16) if not self._below(8) else self._below(2) for _ in range(4)]
+        rows, x = (1 + self._below(12 if self._rare() else 3) for _ in range(2))
+        if pads[0] + pads[1] and not self._below(8):
+            rows = 0
+        while (pads[0] + rows + pads[1]) * (pads[2] + x + pads[3]) > room - sram:
+            pads, rows, x, sram = [pad // 2 for pad in pads], (rows + 1) // 2, (x + 1) // 2, sram // 2
+        value = self._value("LOADP", "pad_value") if any(pads) and "pad_value" in self.to.extensions else 0
+        offset = self._below(8)
+        stride = self._stride(rows, 3 + self._below(6), ENTRIES - offset - x)
+        self.to.load(mem, sram, offset, rows, x, stride, (pads[0], pads[1], pads[2], pads[3]), value)
 
     def _indices(self, most: tuple[int, ...], accumulators: int = 1) -> tuple[list, np.ndarray]:
         """(loops, micro-ops) that stay below `most`; the first `accumulators` columns start at the first one in use."""
         loops, room = [], np.array(most)
+        count = left = 1 if self._below(2) else 1 + self._below(12)
         for _ in range(1 + self._below(4)):
-            n, steps = 1 + self._below(3), self.rng.integers(0, 4, len(most))
-            if ((n - 1) * steps < room).all():
+            n = 1 + self._below(3) if not self._rare() else 1 + self._below(max(1, ISSUES // left))
+            reach = (room - 1) // max(n - 1, 1) + 1  # of steps, that stay inside
+            steps = self.rng.integers(0, np.minimum(reach, 1000 if self._rare() else 4))
+            if n * left <= ISSUES:
                 room -= (n - 1) * steps
+                left *= n
                 loops.append((n, *map(int, steps)))
-        count = 1 if self._below(2) else 1 + self._below(12)
         uops = self.rng.integers(0, room, (count, len(most)))
         uops[:, :accumulators] += self.first
         return loops, uops
@@ -273,52 +317,15 @@ class _Walk:
 
     def _gemm(self) -> None:
         mode = self._mode()
-        loops, uops = self._indices((self.limit, 32, 16))
+        inputs, weights = (min(ENTRIES, self.cfg.inp_depth), self.weights) if self._rare() else (32, 16)
+        loops, uops = self._indices((self.limit, inputs, weights))
         self.to.gemm(loops, uops, **mode)
 
     def _alu(self) -> None:
         row = self.operations[self._below(len(self.operations))]
         loops, uops = self._indices((self.limit, self.limit), accumulators=2)
         immediate = self._below(2) or row.imm or row.op == AluOp.SHR
-        self.to.alu(row.op, loops, uops, imm=self._below(16) - 8 if immediate else None)
-
-
-def _idlers() -> list[tuple[str, dict[str, int]]]:
-    """(format, fields) of instructions that do nothing."""
-    size, far = {"y_size": 3, "x_size": 2, "x_stride": 9}, {"sram_base": 3, "dram_base": 1 << 20}
-    kinds = [("LOAD", {"op": Op.LOAD, "mem": mem, **size, "x_size": 0}) for mem in (Mem.INP, Mem.WGT, Mem.ACC)]
-    kinds += [("LOAD", {"op": Op.LOAD, "mem": Mem.UOP}), ("LOAD", {"op": Op.LOAD, "mem": Mem.ACC, **far, "x_size": 7})]
-    kinds += [("LOAD", {"op": Op.LOAD, "mem": Mem.INP, "x_size": 0, "y_size": 2, "x_pad_0": 3, "y_pad_1": 2, **far})]
-    kinds += [("STORE", {"op": Op.STORE, "mem": mem, **far}) for mem in (Mem.UOP, Mem.OUT)]
-    kinds += [("STORE", {"op": Op.STORE, "mem": Mem.OUT, **size, empty: 0}) for empty in ("x_size", "y_size")]
-    once = {"uop_bgn": 0, "uop_end": 1, "iter_out": 3, "iter_in": 2}
-    kinds += [("GEMM", {"op": Op.GEMM, **once, empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
-    kinds += [("DWGEMM", {"op": Op.DWGEMM, **once, "iter_in": 0})]
-    alu = {"op": Op.ALU, "alu_op": AluOp.MIN, **once}
-    kinds += [("ALU", alu | {empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
-    entry = {"use_imm": 1, "imm": -1, "iter_out": 0}
-    kinds += [("ALU", alu | entry | {"alu_op": op}) for op, row in OPERATIONS.items() if row.reads is not None]
-    par = {"op": Op.LOAD, "mem": Mem.PAR, **far, "x_pad_0": 2}
-    kinds += [("LOAD", par | {empty: 2}) for empty in ("x_size", "y_size")]
-    kinds += [("STOREQ", {"op": Op.STORE, "mem": Mem.OUTQ, **far, "par_base": 1023, "x_size": 3})]
-    return kinds
-
-
-def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions: frozenset[str]) -> Launch:
-    """`launch` with `count` instructions that do nothing, without tokens, at random positions; some of `extensions`."""
-    isa, kinds = Isa(launch.cfg), [(name, f) for name, f in _idlers() if _within(extensions, f)]
-    insn, reloc, queues = launch.insn, launch.reloc, [isa.queue(f) for f in isa.decode(launch.insn)]
-    for _ in range(count):
-        name, fields = kinds[int(rng.integers(len(kinds)))]
-        queue = queue_of(fields["op"], fields.get("mem"))
-        if queue not in queues:
-            continue
-        last = len(queues) - 1 - queues[::-1].index(queue)
-        at = int(rng.integers(last + 1))  # FINISH is ordered behind the last one of each queue
-        queues.insert(at, queue)
-        insn = np.insert(insn, at, isa.formats[name].encode(1, **fields), axis=0)
-        reloc = np.insert(reloc, at, -1).astype(np.int32)
-    return Launch(launch.cfg, launch.name, insn, reloc, launch.buffers)
+        self.to.alu(row.op, loops, uops, imm=self._value("ALU", "imm") if immediate else None)
 
 
 class _Capture(DeviceMemory):

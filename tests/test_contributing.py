@@ -50,8 +50,8 @@ for k in range(5):
 want[14:17] = -5
 want = want.astype(np.int8)
 verify(launch)
-rtl = RtlDevice(cfg)
-for device in (SpecDevice(cfg), ModelDevice(cfg), rtl):
+devices = SpecDevice(cfg), ModelDevice(cfg), RtlDevice(cfg)  # what one program leaves in scratchpads, the next reads
+for device in devices:
     found, stats = run(launch, {"data": a.astype(np.int32)}, device)
     assert (found["out"] == want).all(), (device, found["out"] - want)
 print("cycles", stats.cycles, predict(launch).cycles)
@@ -60,7 +60,7 @@ used = set()
 for seed in range(6):
     image, address, count = random_case(cfg, seed)
     images = []
-    for device in (SpecDevice(cfg), ModelDevice(cfg), rtl):
+    for device in devices:
         images.append(image.copy())
         used |= set(device.run_image(images[-1], address, count).insns)
     assert (images[0] == images[1]).all() and (images[0] == images[2]).all(), f"seed {seed}"

@@ -14,12 +14,14 @@ _DESCRIPTORS = lat.capacity(lat.TILE_DEPTH)  # tiles between planner and walker,
 
 
 class _Tile:
-    """A move that is not finished: `described` is the cycle in which its description leaves the planner."""
+    """A move that is not finished: `begun` is the cycle in which the planner begins with it, `described` that in which
+    its description leaves, `NEVER` while unknown.
+    """
 
-    __slots__ = ("at", "move", "rows", "described")
+    __slots__ = ("at", "move", "rows", "begun", "described")
 
-    def __init__(self, at: int, move: Move, described: int):
-        self.at, self.move, self.described, self.rows = at, move, described, move.rows
+    def __init__(self, at: int, move: Move, begun: int, described: int):
+        self.at, self.move, self.begun, self.described, self.rows = at, move, begun, described, move.rows
 
 
 class Mover(Client):
@@ -44,7 +46,7 @@ class Mover(Client):
         self.planned, self.begun = -1, -1
         self._rows = self._unit = self._asked_row = 0
         self._move: Move | None = None
-        self._described = -1
+        self._described = self._requested = -1
         self._put = self._s1 = (
             self._s2
         ) = -NEVER  # cycles of the latest requests: given, in the splitter, the one before
@@ -62,12 +64,13 @@ class Mover(Client):
         begun = cycle + lat.TILE_LATENCY
         if begun <= self.planned:
             begun = self.planned + 1
-        described = begun
-        if self._popped[0] >= described:
-            described = self._popped[0] + 1
+        described = NEVER  # until a tile is written so that there is room
+        if len(self._tiles) < _DESCRIPTORS:
+            described = max(begun, self._popped[len(self._tiles)] + 1)
         self.begun, self._described, self._move = begun, described, move
-        self._tiles.append(_Tile(at, move, described))
+        self._tiles.append(_Tile(at, move, begun, described))
         self._rows, self._unit = move.rows, move.first
+        self._requested = begun if not self._rows else NEVER
         if not self._rows:
             self.planned = described
         elif self.left:
@@ -106,9 +109,8 @@ class Mover(Client):
         assert move is not None
         if not self._rows:
             self.left = 0
-            if self.planned == NEVER:
-                self.planned = max(self._put, self._described, free - move.ahead)
-                self._ready()
+            if self.planned == NEVER and move.ahead:
+                self._plan(max(self._put, free - move.ahead))
             return
         put = (self._put if self._put > self._s2 else self._s2) + 1
         if put < self.begun:
@@ -127,7 +129,13 @@ class Mover(Client):
             self.left = (unit % per_beat + move.length + per_beat - 1) // per_beat
         self.valid = taken + lat.SPLIT_LATENCY
         if not self._rows and not move.ahead:
-            self.planned = max(put, self._described)
+            self._plan(put)
+
+    def _plan(self, requested: int) -> None:
+        """The latest move is requested in `requested`; it is planned when its description has left, too."""
+        self._requested = requested
+        if self._described < NEVER:
+            self.planned = max(requested, self._described)
             self._ready()
 
     def _begin(self) -> bool:
@@ -168,8 +176,19 @@ class Mover(Client):
         self._open = False
         self._entry_cycle += tail
         entry_cycle = self._entry_cycle - 1
-        self._popped.append(entry_cycle - final if entry_cycle - final > tile.described else tile.described + 1)
+        popped = entry_cycle - final if entry_cycle - final > tile.described else tile.described + 1
+        self._popped.append(popped)
+        if len(self._tiles) >= _DESCRIPTORS:
+            self._make_room(self._tiles[_DESCRIPTORS - 1], popped)
         self._done(tile.at, self._first, entry_cycle + lat.WRITE_LATENCY, self._waited)
+
+    def _make_room(self, tile: _Tile, popped: int) -> None:
+        """The description of `tile`, which waits, leaves the planner when that of another one is `popped`."""
+        tile.described = max(tile.begun, popped + 1)
+        if tile is self._tiles[-1]:
+            self._described = tile.described
+            if self._requested < NEVER:
+                self._plan(self._requested)
 
     def burst(self, beats: int, end: int, final: bool) -> None:
         """Write the entries of a burst, now or when it is known when that may be."""

@@ -51,13 +51,14 @@ class Store(Unit):
         fast: bool = True,
     ):
         super().__init__(program, Queue.STORE, log, lambda work: isinstance(work, Move))
-        self.mover = Mover(buffer, self._loaded, self.wake, self._hold)
+        self.mover = Mover(buffer, self._loaded, self.wake)
         self._loading = False
         self._groups, self._quantised = lat.groups(cfg), lat.ppu_latency(cfg)
         self._reads, self._horizon = compute.reads, horizon
         self._bank = cfg.bank_depth
         self._banks = cfg.acc_banks
         self._begun = -1
+        self._end, self._answered_by = 0, -1  # of STOREs: one past the last beat, first cycle without a write in flight
         self._until: dict[int, int] = {}  # cycles up to which users are known, by the banks they use
         self.writer = Writer(cfg, dram)
         self._fast = fast
@@ -79,9 +80,14 @@ class Store(Unit):
         """When the front is free."""
         if self._loading or self._behind:
             return NEVER
-        if not isinstance(self.work[k], Move):
+        work = self.work[k]
+        if not isinstance(work, Move):
             return self._begun - 1
-        return self.mover.begun - 1 if self.mover.known else NEVER
+        if self._at_work or not self.mover.known:
+            return NEVER
+        writer = self.writer
+        sent = max(self.mover.begun - 1, writer.word + 1, writer.row + 1)
+        return sent if work.first >= self._end * work.per_beat else max(sent, self._answered_by)
 
     def step(self) -> None:
         """Take an instruction, or go on with the one that was left."""
@@ -107,8 +113,6 @@ class Store(Unit):
             work, self._behind = self._run(*self._behind), None
             self.resume = next(work, NEVER)
         self._at_work = work if self.resume < NEVER else None
-        if not self._at_work:
-            self.mover.proceed()
 
     def _run(self, k: int, cycle: int) -> Iterator[int]:
         work = self.work[k]
@@ -116,7 +120,12 @@ class Store(Unit):
         self.log.start[k] = self._begun
         self._until.clear()  # instructions that waited for the STORE before have begun
         if work.entries:
+            if cycle >= self._answered_by:
+                self._end = 0
+            beats = work.first + (work.rows - 1) * work.step + work.length + work.per_beat - 1
+            self._end = max(self._end, beats // work.per_beat)
             yield from self._write(k, work)
+            self._answered_by = self.writer.answer + lat.ANSWERED_LATENCY
         else:
             self.writer.nothing(self._begun)
         self._answered(k)
@@ -126,10 +135,6 @@ class Store(Unit):
         self.log.end[k] = answer
         self.occupy(self.log.issue[k] + 1, answer)
         self.give(k, answer)
-
-    def _hold(self, k: int) -> int:
-        """Parameters are written when no STORE before needs the old ones."""
-        return NEVER if self._at_work else self.writer.word + 1
 
     def _loaded(self, k: int, first: int, cycle: int, waited: int) -> None:
         """The LOAD becomes a STORE of nothing."""

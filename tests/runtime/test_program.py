@@ -63,8 +63,9 @@ class Shadow(Recorder):
     def load(self, mem, sram, offset, y=1, x=1, stride=None, pads=(0, 0, 0, 0), pad_value=0):
         stride = x if stride is None else stride
         super().load(mem, sram, offset, y, x, stride, pads, pad_value)
-        scratchpad = {Mem.INP: self.inp, Mem.WGT: self.wgt, Mem.PAR: self.par}.get(mem, self.acc)
-        tile = np.full((pads[0] + y + pads[1], pads[2] + x + pads[3], *scratchpad.shape[1:]), pad_value, np.int64)
+        scratchpad, bits = self.memory(mem)
+        value = signed(pad_value, bits)
+        tile = np.full((pads[0] + y + pads[1], pads[2] + x + pads[3], *scratchpad.shape[1:]), value, np.int64)
         for row in range(y):
             tile[pads[0] + row, pads[2] : pads[2] + x] = self.data[mem][offset + row * stride :][:x]
         flat = tile.reshape(-1, *scratchpad.shape[1:])
@@ -108,9 +109,23 @@ class Shadow(Recorder):
                 )
             self.out[offset + row * stride :][:x] = stored
 
-    def reload(self, sram, offset, x):
-        super().reload(sram, offset, x)
-        self.inp[sram : sram + x] = self.out[offset : offset + x]
+    def reload(self, mem, sram, offset, y, x, stride):
+        super().reload(mem, sram, offset, y, x, stride)
+        scratchpad, bits = self.memory(mem)
+        assert self.cfg.out_bits == 8
+        stored = self.out.astype(np.uint8).reshape(-1)
+        if bits < 8:  # the first value is the lowest bits
+            stored = np.stack([stored >> low & (1 << bits) - 1 for low in range(0, 8, bits)], -1).reshape(-1)
+        values = signed(stored.view(f"<i{bits // 8}").astype(np.int64) if bits > 8 else stored.astype(np.int64), bits)
+        values = values[: values.size - values.size % scratchpad[0].size].reshape(-1, *scratchpad.shape[1:])
+        for row in range(y):
+            scratchpad[sram + row * x :][:x] = values[offset + row * stride :][:x]
+
+    def memory(self, mem):
+        """The scratchpad that loads of `mem` write, and the bits of its elements in DRAM."""
+        cfg = self.cfg
+        known = {Mem.INP: (self.inp, cfg.inp_bits), Mem.WGT: (self.wgt, cfg.wgt_bits), Mem.PAR: (self.par, 32)}
+        return known.get(mem, (self.acc, 8 if mem == Mem.ACC8 else 32))
 
     def check(self, interleavings=0):
         launch = self.program.finish()

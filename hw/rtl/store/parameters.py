@@ -8,10 +8,12 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem, Op
+from ..axi import beat_size
 from ..layouts import INDEX_BITS, insn_layout
+from ..load.beats import beat_shift, in_units
 from ..load.mover import Mover, move_of
 from ..load.writer import writer_members
-from ..ports import command_signature, request_signature
+from ..ports import ADDRESS_BITS, command_signature, request_signature
 
 
 class StoreLoads(wiring.Component):
@@ -24,20 +26,25 @@ class StoreLoads(wiring.Component):
         req: out, requests to the read port
         beats: in, their data
         write_par: out, write port of the parameters
-        hold: in, parameters are in use: write none
+        stored: out, a STORE leaves, not what stands for a LOAD
+        first: out, beat address of the LOAD at `cmd`
+        may: in, that LOAD may be taken
         idle, fault, bytes, memory_wait, progress: out, as of `Mover`
 
-    No latency for STORE, the mover's for LOAD. Back-pressure: what follows a LOAD waits for it.
+    No latency for STORE, the mover's for LOAD. Back-pressure: a LOAD waits for `may`, what follows a LOAD for it.
     """
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
         members = writer_members(cfg, (Mem.PAR,))
-        del members["done"]  # which goes to `o`
+        del members["done"], members["hold"]  # `done` goes to `o`; no parameter is in use once a LOAD may be taken
         super().__init__(
             {
                 "cmd": In(command_signature()),
                 "o": Out(command_signature()),
+                "stored": Out(1),
+                "first": Out(ADDRESS_BITS - beat_size(cfg)),
+                "may": In(1),
                 "req": Out(request_signature(cfg)),
                 **members,
             }
@@ -51,19 +58,21 @@ class StoreLoads(wiring.Component):
             outer, inner = getattr(self, name), getattr(mover, name)
             wiring.connect(m, inner, wiring.flipped(outer))
         insn = Value.cast(self.cmd.payload.insn)
+        entry = data.View(insn_layout(cfg, "LOAD"), insn).dram_base
         loads, loading, index = Signal(), Signal(), Signal(INDEX_BITS, reset_less=True)
         done = Signal(128)
         m.d.comb += [
             loads.eq(data.View(insn_layout(cfg, "FINISH"), insn).op == Op.LOAD),
             *move_of(cfg, self.cmd.payload, mover.cmd.payload),
-            mover.cmd.valid.eq(self.cmd.valid & loads & ~loading),
-            mover.hold.eq(self.hold),
+            mover.cmd.valid.eq(self.cmd.valid & loads & ~loading & self.may),
+            self.first.eq(in_units(Mem.PAR, entry) << beat_shift(cfg, Mem.PAR)),
+            self.stored.eq(self.o.valid & self.o.ready & ~loading),
             mover.done.ready.eq(self.o.ready),
             data.View(insn_layout(cfg, "STORE"), done).push_prev.eq(mover.done.payload.push_prev),
             self.o.valid.eq(Mux(loading, mover.done.valid, self.cmd.valid & ~loads)),
             self.o.payload.insn.eq(Mux(loading, done, insn)),
             self.o.payload.index.eq(Mux(loading, index, self.cmd.payload.index)),
-            self.cmd.ready.eq(~loading & Mux(loads, mover.cmd.ready, self.o.ready)),
+            self.cmd.ready.eq(~loading & Mux(loads, mover.cmd.ready & self.may, self.o.ready)),
             self.idle.eq(~loading),
             self.bytes.eq(mover.bytes),
             self.memory_wait.eq(mover.memory_wait),

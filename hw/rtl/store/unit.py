@@ -24,6 +24,7 @@ from ..ports import (
     unit_members,
 )
 from .bursts import StoreBursts
+from .order import StoreOrder
 from .packer import StorePack
 from .parameters import StoreLoads
 from .rows import StoreRows
@@ -52,8 +53,8 @@ class Store(wiring.Component):
     The token is given after the last write response, while the next instructions already write. Back-pressure: the
     accumulators, the multipliers, the bus, `OUTSTANDING` unanswered bursts. After `halt`, bursts whose address is out
     are completed.
-    A LOAD of PAR is requested at once and written when all accumulators before it are read; what follows it waits until
-    then, and its token comes in order.
+    A LOAD of PAR is taken when it reads what the STOREs before it wrote (`StoreOrder`), and these need no parameters
+    any more; what follows it waits for it, and its token comes in order.
     """
 
     def __init__(self, cfg: Config):
@@ -115,7 +116,7 @@ class Store(wiring.Component):
             wiring.connect(m, pack.requantise, wiring.flipped(self.requantise))
             wiring.connect(m, queue, loads.cmd)
             wiring.connect(m, loads.o, rows.cmd)
-            m.d.comb += loads.hold.eq(~rows.idle | ~pack.idle)
+            self._order(m, loads, pack.row, ~rows.idle | ~pack.idle, bursts.idle & ~Cat(left).any())
             left, blocks = [*left, ~loads.idle], [*blocks, loads]
             nbytes, memory_wait = nbytes + loads.bytes, memory_wait | loads.memory_wait
         else:
@@ -132,3 +133,17 @@ class Store(wiring.Component):
         ]
         keep_first(m, self.fault, *(fault_of(block.fault) for block in blocks))
         return m
+
+    def _order(self, m: Module, loads: StoreLoads, row, sending: Value, answered: Value) -> None:
+        """LOADs wait for what they read; `row` passes where it is valid; `sending`, `answered`: see `StoreOrder`."""
+        m.submodules.order = order = StoreOrder(self.cfg)
+        m.d.comb += [
+            order.stored.eq(loads.stored),
+            order.row.eq(row.valid),
+            order.addr.eq(row.payload.addr),
+            order.beats.eq(row.payload.beats),
+            order.sending.eq(sending),
+            order.answered.eq(answered),
+            order.first.eq(loads.first),
+            loads.may.eq(order.may),
+        ]

@@ -1,0 +1,60 @@
+"""The order of the store queue's DRAM accesses: when a LOAD of PAR may be requested."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ...config import Config
+from ..axi import beat_size
+from ..ports import ADDRESS_BITS, BEATS_BITS
+
+
+class StoreOrder(wiring.Component):
+    """Keeps a LOAD until it reads what every earlier STORE of its queue wrote.
+
+    Members:
+        stored: in, a STORE is taken
+        row: in, a row of it leaves for the bus
+        addr, beats: in, the beats of that row, from beat address `addr` on
+        sending: in, rows or data of a STORE wait to be sent
+        answered: in, nothing is sent or in flight: every write is in memory
+        first: in, beat address of the LOAD at the head of the queue
+        may: out, that LOAD may be taken
+
+    A LOAD waits until all data are sent; then it may be taken if it begins behind the last beat of every row that
+    is not known to be answered, else when every write is answered. No latency.
+    """
+
+    def __init__(self, cfg: Config):
+        bits = ADDRESS_BITS - beat_size(cfg)
+        super().__init__(
+            {
+                "stored": In(1),
+                "row": In(1),
+                "addr": In(bits),
+                "beats": In(BEATS_BITS),
+                "sending": In(1),
+                "answered": In(1),
+                "first": In(bits),
+                "may": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        """Where the rows end that are not answered."""
+        m = Module()
+        unanswered, end = Signal(), Signal(max(len(self.addr), len(self.beats)) + 1)
+        behind = Signal.like(end)
+        m.d.comb += [
+            behind.eq(self.addr + self.beats),
+            self.may.eq(~unanswered | (~self.sending & (self.first >= end))),
+        ]
+        with m.If(self.stored):
+            m.d.sync += unanswered.eq(1)
+        with m.Elif(self.answered):
+            m.d.sync += [unanswered.eq(0), end.eq(0)]
+        with m.If(self.row & (behind > end)):
+            m.d.sync += end.eq(behind)
+        return m

@@ -1,0 +1,53 @@
+"""Instructions that do nothing, put into a program at random."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..hw.isa import OPERATIONS, AluOp, Isa, Mem, Op, instruction, queue_of
+from ..runtime.launch import Launch
+
+
+def within(extensions: frozenset[str], f: dict[str, int]) -> bool:
+    """True where `extensions` suffice for the instruction with the fields `f`."""
+    row = instruction(f["op"], f.get("mem"))
+    assert row is not None
+    return extensions.issuperset(row.extensions + (OPERATIONS[f["alu_op"]].extensions if "alu_op" in f else ()))
+
+
+def _idlers() -> list[tuple[str, dict[str, int]]]:
+    """(format, fields) of instructions that do nothing."""
+    size, far = {"y_size": 3, "x_size": 2, "x_stride": 9}, {"sram_base": 3, "dram_base": 1 << 20}
+    kinds = [("LOAD", {"op": Op.LOAD, "mem": mem, **size, "x_size": 0}) for mem in (Mem.INP, Mem.WGT, Mem.ACC)]
+    kinds += [("LOAD", {"op": Op.LOAD, "mem": Mem.UOP}), ("LOAD", {"op": Op.LOAD, "mem": Mem.ACC, **far, "x_size": 7})]
+    kinds += [("LOAD", {"op": Op.LOAD, "mem": Mem.INP, "x_size": 0, "y_size": 2, "x_pad_0": 3, "y_pad_1": 2, **far})]
+    kinds += [("STORE", {"op": Op.STORE, "mem": mem, **far}) for mem in (Mem.UOP, Mem.OUT)]
+    kinds += [("STORE", {"op": Op.STORE, "mem": Mem.OUT, **size, empty: 0}) for empty in ("x_size", "y_size")]
+    once = {"uop_bgn": 0, "uop_end": 1, "iter_out": 3, "iter_in": 2}
+    kinds += [("GEMM", {"op": Op.GEMM, **once, empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
+    kinds += [("DWGEMM", {"op": Op.DWGEMM, **once, "iter_in": 0})]
+    alu = {"op": Op.ALU, "alu_op": AluOp.MIN, **once}
+    kinds += [("ALU", alu | {empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
+    entry = {"use_imm": 1, "imm": -1, "iter_out": 0}
+    kinds += [("ALU", alu | entry | {"alu_op": op}) for op, row in OPERATIONS.items() if row.reads is not None]
+    par = {"op": Op.LOAD, "mem": Mem.PAR, **far, "x_pad_0": 2}
+    kinds += [("LOAD", par | {empty: 2}) for empty in ("x_size", "y_size")]
+    kinds += [("STOREQ", {"op": Op.STORE, "mem": Mem.OUTQ, **far, "par_base": 1023, "x_size": 3})]
+    return kinds
+
+
+def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions: frozenset[str]) -> Launch:
+    """`launch` with `count` instructions that do nothing, without tokens, at random positions; some of `extensions`."""
+    isa, kinds = Isa(launch.cfg), [(name, f) for name, f in _idlers() if within(extensions, f)]
+    insn, reloc, queues = launch.insn, launch.reloc, [isa.queue(f) for f in isa.decode(launch.insn)]
+    for _ in range(count):
+        name, fields = kinds[int(rng.integers(len(kinds)))]
+        queue = queue_of(fields["op"], fields.get("mem"))
+        if queue not in queues:
+            continue
+        last = len(queues) - 1 - queues[::-1].index(queue)
+        at = int(rng.integers(last + 1))  # FINISH is ordered behind the last one of each queue
+        queues.insert(at, queue)
+        insn = np.insert(insn, at, isa.formats[name].encode(1, **fields), axis=0)
+        reloc = np.insert(reloc, at, -1).astype(np.int32)
+    return Launch(launch.cfg, launch.name, insn, reloc, launch.buffers)
