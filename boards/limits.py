@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass, field
 
 from ..runtime.files import machine_memory
@@ -10,6 +11,14 @@ _SPARE = 4  # calls that are answered while the queue is full
 _HELD = 4  # times `max_bytes` of requests that the server holds
 _MAX_BYTES = 64 << 20
 _MAX_MEMORY = 4 << 30
+_MAX_CONNECTIONS = 2048
+_OTHER_FILES = 128
+
+
+def most_connections() -> int:
+    """Connections that a server accepts: about 20 kB each, and enough files of the process stay for other uses."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_CONNECTIONS if files == resource.RLIM_INFINITY else min(_MAX_CONNECTIONS, max(16, files - _OTHER_FILES))
 
 
 @dataclass(frozen=True)

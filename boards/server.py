@@ -25,7 +25,7 @@ import grpc
 from ..hw.errors import BoardError, CapacityError, ConfigError, HangError, InputError
 from . import messages
 from .credentials import forget_token, is_loopback, keep_token
-from .limits import Limits
+from .limits import Limits, most_connections
 from .messages import SERVICE
 from .uploads import CHUNK, Room, Upload
 from .worker import Offer, Worker
@@ -38,9 +38,8 @@ _FREE = 2  # calls that one connection leaves to the others
 # of connections, with or without a token; options that a version of gRPC does not know have no effect
 _CONNECTIONS = {
     "grpc.max_receive_message_length": CHUNK,
-    "grpc.max_allowed_incoming_connections": 256,
-    "grpc.server_handshake_timeout_ms": 10_000,
-    "grpc.max_connection_idle_ms": 60_000,
+    "grpc.server_handshake_timeout_ms": 5_000,
+    "grpc.max_connection_idle_ms": 30_000,
     "grpc.max_metadata_size": 8 << 10,
     "grpc.absolute_max_metadata_size": 16 << 10,
     "grpc.http2.bdp_probe": 0,  # measures a connection, and then lets calls that nobody reads have megabytes
@@ -84,6 +83,7 @@ class Server:
         self.token_file: Path | None = None
         age = int(1e3 * self.limits.max_seconds)
         options = _CONNECTIONS | {
+            "grpc.max_allowed_incoming_connections": most_connections(),
             "grpc.max_concurrent_streams": self.limits.calls - _FREE,
             "grpc.max_send_message_length": self.limits.max_bytes + OVERHEAD,
             "grpc.max_connection_age_ms": age,

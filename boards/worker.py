@@ -182,8 +182,11 @@ def _main(pipe: Connection, offer: Offer, limits: Limits) -> None:
 
 
 def _taken() -> int:
-    """Bytes of this process's address space that are in use: its libraries and the device."""
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    """Bytes of this process's address space that are in use, by its libraries and the device; 0 if nobody says so."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 0
 
 
 def _answer(jobs: Jobs, request: bytes) -> Any:

@@ -21,3 +21,10 @@ def test_they_follow_from_the_machines_memory(monkeypatch, memory, request_mb, j
 def test_given_ones_stay():
     found = limits.Limits(max_bytes=10, max_memory=20, max_seconds=2, queue=3)
     assert (found.max_bytes, found.max_memory, found.held_bytes, found.calls, found.call_seconds) == (10, 20, 40, 7, 14)
+
+
+@pytest.mark.parametrize("files, connections", [(1024, 896), (100, 16), (1 << 20, 2048), (-1, 2048)])
+def test_connections_leave_files_to_the_process(monkeypatch, files, connections):
+    assert limits.resource.RLIM_INFINITY == -1
+    monkeypatch.setattr(limits.resource, "getrlimit", lambda which: (files, files))
+    assert limits.most_connections() == connections

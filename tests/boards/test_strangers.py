@@ -24,6 +24,7 @@ from tilewright.runtime.executable import Executable
 TINY = PRESETS["tiny"]
 TOKEN = "0123456789abcdef-secret"
 SECONDS = 120  # after which a test fails; none waits for it
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))  # and empty settings
 CALLS = 24  # more than a server of the default queue has open
 LOAD = f"/{messages.SERVICE}/Load"
 SERVER = f"""
@@ -112,10 +113,13 @@ def test_calls_that_never_finish_take_no_place(process, double):
 
 
 def test_connections_that_say_nothing_take_no_place(process, double):
-    lines = [socket.create_connection(("localhost", process[1])) for _ in range(50)]
+    """Whether they begin to speak HTTP/2 or not."""
+    before = most_memory(process[0])
+    lines = [socket.create_connection(("localhost", process[1])) for _ in range(300)]
     try:
         for line in lines[::2]:
-            line.sendall(b"PRI * HTTP/2.0\r\n")
+            line.sendall(PREFACE)
+        assert most_memory(process[0]) - before < 16 << 20
         check(Address(f"localhost:{process[1]}", TOKEN, seconds=SECONDS), double)
     finally:
         for line in lines:

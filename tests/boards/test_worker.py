@@ -1,11 +1,12 @@
 """boards/worker.py: programs placed on a device, without a process around; that is tested in test_server.py."""
 
 import hashlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tilewright.boards import messages
+from tilewright.boards import messages, worker
 from tilewright.boards.limits import Limits
 from tilewright.boards.worker import KEPT, Jobs
 from tilewright.hw.config import PRESETS
@@ -73,3 +74,11 @@ def test_a_program_that_unpacks_to_too_much(double):
     jobs = Jobs(ModelDevice(TINY), Limits(max_bytes=500))
     with pytest.raises(FileError, match="the program: unpacks to .* bytes; at most 500 are allowed"):
         messages.raise_failure(jobs.load(*programs(double, 1)[0]).failure)
+
+
+def test_the_memory_that_a_process_has_taken(monkeypatch):
+    """What a job may take comes on top."""
+    before, more = worker._taken(), np.empty(1 << 26, np.uint8)
+    assert worker._taken() - before >= more.nbytes > 0
+    monkeypatch.setattr(worker, "Path", lambda name: Path("/no/such/file"))
+    assert worker._taken() == 0

@@ -86,3 +86,11 @@ def test_it_shows_what_it_allows(tmp_path, monkeypatch):
     finally:
         serving.terminate()
         serving.communicate()
+
+
+def test_a_token_that_other_users_can_read(tilewright, tmp_path):
+    (tmp_path / "token").touch(0o644)
+    (tmp_path / "token").chmod(0o644)
+    (tmp_path / "token").write_text("0123456789abcdef-secret")
+    done = tilewright("serve", "--on", "model", "--port", "0", "--token-file", tmp_path / "token")
+    assert done.status == 6 and "other users can use this token (mode 0644, 0600 is allowed)" in done.err
