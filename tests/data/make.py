@@ -40,11 +40,11 @@ def classifier(m: Any) -> None:
     x = m.op("CONV_2D", [x, *m.weights((20, 3, 3, 3))], (1, 9, 7, 20), 0.05, 4, strideH=1, strideW=1)
     weights = m.weights((1, 3, 3, 20), axis=3)
     y = m.op("DEPTHWISE_CONV_2D", [x, *weights], (1, 9, 7, 20), 0.05, 4, strideH=1, strideW=1, depthMultiplier=1)
-    x = m.op("ADD", [x, y], (1, 9, 7, 20), 0.06, -11)
+    x = m.op("ADD", [x, y], (1, 9, 7, 20), 0.05, -11)
     window = {"filterHeight": 2, "filterWidth": 3, "strideH": 2, "strideW": 2}
-    x = m.op("MAX_POOL_2D", [x], (1, 5, 4, 20), 0.06, -11, **window)
+    x = m.op("MAX_POOL_2D", [x], (1, 5, 4, 20), 0.05, -11, **window)
     x = m.op("CONV_2D", [x, *m.weights((17, 1, 1, 20))], (1, 5, 4, 17), 0.05, 2, strideH=1, strideW=1)
-    x = m.op("MEAN", [x, m.const(np.array([1, 2], np.int32))], (1, 17), 0.02, -1)
+    x = m.op("MEAN", [x, m.const(np.array([1, 2], np.int32))], (1, 17), 0.05, -1)
     x = m.op("FULLY_CONNECTED", [x, *m.weights((10, 17))], (1, 10), 0.01, 3)
     m.output(m.op("SOFTMAX", [x], (1, 10), 1 / 256, -128, beta=1.0))
 

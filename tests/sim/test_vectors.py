@@ -12,10 +12,12 @@ CASES = sorted(VECTORS.glob("*.npz"))
 
 def cases():
     """(file, device); the largest take the definition long."""
+    found = []
     for path in CASES:
-        yield pytest.param(path, "model", id=f"{path.stem}-model")
+        found.append(pytest.param(path, "model", id=f"{path.stem}-model"))
         marks = [pytest.mark.slow] if path.stat().st_size > 250_000 else []
-        yield pytest.param(path, "spec", id=f"{path.stem}-spec", marks=marks)
+        found.append(pytest.param(path, "spec", id=f"{path.stem}-spec", marks=marks))
+    return found
 
 
 @pytest.mark.skipif(not CASES, reason="../shared/vectors is absent")

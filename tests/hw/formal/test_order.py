@@ -97,6 +97,7 @@ def test_loads_of_other_bytes_pass(solver, new_spec):
     solver.reached(alone(new_spec(), StoreOrder), 5)
 
 
+@pytest.mark.slow
 def test_the_unit_keeps_the_order_within_12_cycles(solver, new_spec):
     from tilewright.hw.rtl.store.unit import Store
 

@@ -51,7 +51,7 @@ def test_random_loads_between_random_jobs(simulate, compute, name, slow):
     compute.run(simulate, bench, slow, cycles=5000)
 
 
-@pytest.mark.parametrize("distance", range(6))
+@pytest.mark.parametrize("distance", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(1, 5)), 5])
 @pytest.mark.parametrize("kind", ["micro-ops", "accumulators"])
 def test_loads_meet_jobs_at_every_distance(simulate, compute, kind, distance):
     """A job that reads and writes x; `distance` others; a load of x; as many others; the job again."""
