@@ -31,12 +31,14 @@ WAITS = ("token", "unit", "memory", "bank")
 class Timeline:
     """Cycles of every instruction of one launch, from the start of fetching; int64 (n,).
 
-    `queue`: of the unit that executes it; `issue`: it is taken from that queue; `end`: its results are in memory and
+    `queue`: of the unit that executes it; `issue`: it is taken from that queue; `start`: its first work, after the end
+    of the one before it in that queue or a little before; `end`: its results are in memory and
     its tokens given; `waits`: cycles by the reasons of `WAITS`.
     """
 
     queue: np.ndarray
     issue: np.ndarray
+    start: np.ndarray
     end: np.ndarray
     waits: dict[str, np.ndarray]
 

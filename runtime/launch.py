@@ -30,12 +30,12 @@ class Origins:
     """What each instruction of a launch was recorded for.
 
     `of`, int32 (n,), is a position in `paths`: the names from the outside in, such as an operator of a network and a
-    statement of its schedule; () for what belongs to the whole launch. `macs` are the useful multiply-accumulates that
-    are known of each path, 0 where they are counted elsewhere.
+    statement of its schedule; () for what belongs to the whole launch. `macs` are the useful multiply-accumulates of
+    each path, None where these are not known.
     """
 
     paths: list[tuple[str, ...]]
-    macs: list[int]
+    macs: list[int | None]
     of: np.ndarray
 
     def __post_init__(self) -> None:
