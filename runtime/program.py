@@ -11,6 +11,7 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.errors import CapacityError, EncodingError, ProgramError
 from ..hw.isa import LOADABLE, OPERATIONS, PADDABLE, AluOp, Isa, Mem, Op, entry_bytes, instruction, queue_of
+from ..hw.show import table
 from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
 from .buffer import Buffer, Region
@@ -26,6 +27,18 @@ class Program:
     With `tokens="auto"` the recorder derives the dependence tokens from what the instructions access; the result is
     that of executing them in the recorded order. With `tokens="explicit"` the caller adds them with `dep_push` and
     `dep_pop`. Sizes, offsets and strides count entries of the memory that they address.
+
+    >>> import tilewright as tw
+    >>> from tilewright.hw.isa import AluOp, Mem
+    >>> program = tw.Program(tw.load_config("tiny"), "negative_to_zero")  # one entry is 4 numbers
+    >>> x = program.buffer("x", (8, 1, 4), bits=32)
+    >>> y = program.buffer("y", (8, 1, 4), kind="output")
+    >>> program.load(Mem.ACC, 0, x, 0, x_size=8)
+    >>> program.alu(AluOp.MAX, [(8, 1, 1)], imm=0)
+    >>> program.store(0, y, 0, x_size=8)
+    >>> outputs, stats = tw.run(program, {"x": np.arange(-16, 16, dtype=np.int32).reshape(8, 1, 4)})
+    >>> int(outputs["y"].min()), int(outputs["y"].max())
+    (0, 15)
     """
 
     def __init__(self, cfg: Config, name: str = "program", *, tokens: str = "auto"):
@@ -41,6 +54,15 @@ class Program:
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
         self._launch: Launch | None = None
+
+    def __repr__(self) -> str:
+        count = len(self._rows) if self._launch is None else len(self._launch.insn)
+        state = "recorded" if self._launch is None else "in all"
+        return f"Program({self.name!r}, {self.cfg.name}, {count:,} instructions {state}, {len(self.buffers)} buffers)"
+
+    def _repr_html_(self) -> str:
+        rows = [(b.name, b.kind, f"{b.bits}-bit {b.shape}", b.nbytes) for b in self.buffers.values()]
+        return table(repr(self), ("buffer", "kind", "elements", "bytes"), rows)
 
     def buffer(
         self,
