@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -14,9 +14,10 @@ from ..hw.isa import LOADABLE, OPERATIONS, PADDABLE, AluOp, Isa, Mem, Op, entry_
 from ..hw.show import table
 from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
-from .buffer import Buffer, Region
-from .launch import UOP_BUFFER, Launch, encode
+from .buffer import Buffer, Region, integers
+from .launch import UOP_BUFFER, Launch, Origins, encode
 from .loops import Kernel, encoded, loop_fields, pieces, uop_array
+from .schema import NAME, shown
 from .tokens import Row, insert_tokens, nop
 from .uop import UopCache, UopPool
 
@@ -30,15 +31,12 @@ class Program:
 
     >>> import tilewright as tw
     >>> from tilewright.hw.isa import AluOp, Mem
-    >>> program = tw.Program(tw.load_config("tiny"), "negative_to_zero")  # one entry is 4 numbers
-    >>> x = program.buffer("x", (8, 1, 4), bits=32)
-    >>> y = program.buffer("y", (8, 1, 4), kind="output")
-    >>> program.load(Mem.ACC, 0, x, 0, x_size=8)
+    >>> program = tw.Program(tw.load_config("tiny"))  # one entry is 4 numbers
+    >>> program.load(Mem.ACC, 0, program.buffer("x", (8, 1, 4), bits=32), 0, x_size=8)
     >>> program.alu(AluOp.MAX, [(8, 1, 1)], imm=0)
-    >>> program.store(0, y, 0, x_size=8)
-    >>> outputs, stats = tw.run(program, {"x": np.arange(-16, 16, dtype=np.int32).reshape(8, 1, 4)})
-    >>> int(outputs["y"].min()), int(outputs["y"].max())
-    (0, 15)
+    >>> program.store(0, program.buffer("y", (8, 1, 4), kind="output"), 0, x_size=8)
+    >>> int(tw.run(program, {"x": np.full((8, 1, 4), -3)})[0]["y"].max())
+    0
     """
 
     def __init__(self, cfg: Config, name: str = "program", *, tokens: str = "auto"):
@@ -54,11 +52,13 @@ class Program:
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
         self._launch: Launch | None = None
+        self._paths: dict[tuple[str, ...], int] = {(): 0}  # origins by number
+        self._macs: list[int | None] = [None]
+        self._path, self._origin = (), 0
 
     def __repr__(self) -> str:
-        count = len(self._rows) if self._launch is None else len(self._launch.insn)
-        state = "recorded" if self._launch is None else "in all"
-        return f"Program({self.name!r}, {self.cfg.name}, {count:,} instructions {state}, {len(self.buffers)} buffers)"
+        count = len(self._launch.insn if self._launch else self._rows)
+        return f"Program({self.name!r}, {self.cfg.name}, {count:,} instructions, {len(self.buffers)} buffers)"
 
     def _repr_html_(self) -> str:
         rows = [(b.name, b.kind, f"{b.bits}-bit {b.shape}", b.nbytes) for b in self.buffers.values()]
@@ -83,6 +83,28 @@ class Program:
         self.buffers[name] = Buffer(name, tuple(shape), bits, signed, kind, data)
         return self.buffers[name]
 
+    @contextmanager
+    def origin(self, name: str, macs: int | None = None) -> Iterator[None]:
+        """What is recorded inside is for `name`, within what it is for outside; reports add up its cycles.
+
+        `macs` are its useful multiply-accumulates, where these are known. Inside an origin of the same name it is that
+        one. Raises `ProgramError` for a name that is not printable text.
+        """
+        if not NAME.allows(name):
+            raise ProgramError(f"origin name {shown(name)}: must be {NAME}")
+        before = self._path, self._origin
+        path = self._path if self._path[-1:] == (name,) else (*self._path, name)
+        number = self._paths.setdefault(path, len(self._paths))
+        if number == len(self._macs):
+            self._macs.append(None)
+        if macs is not None:
+            self._macs[number] = macs + (self._macs[number] or 0)
+        self._path, self._origin = path, number
+        try:
+            yield
+        finally:
+            self._path, self._origin = before
+
     def load(
         self,
         mem: Mem,
@@ -105,7 +127,7 @@ class Program:
         if mem not in LOADABLE - {Mem.UOP}:
             allowed = ", ".join(m.name for m in Mem if m in LOADABLE - {Mem.UOP})
             raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}")
-        mem, margins = Mem(mem), _integers("load: pads", pads, 4)
+        mem, margins = Mem(mem), integers("load: pads", pads, 4)
         op = Op.LOADP if pad_value else Op.LOAD
         if (any(margins) or pad_value) and mem not in PADDABLE:
             raise ProgramError(
@@ -151,7 +173,7 @@ class Program:
                 raise ProgramError(f"store: par_step = {par_step} needs par, the PAR entry of row 0")
             self._transfer("STORE", fields, buffer)
             return
-        fields |= dict(zip(("par_base", "par_step"), _integers("store: par, par_step", (par, par_step), 2)))
+        fields |= dict(zip(("par_base", "par_step"), integers("store: par, par_step", (par, par_step), 2)))
         self._transfer("STOREQ", fields, buffer)
 
     def gemm(
@@ -190,7 +212,7 @@ class Program:
         op = Op.DWGEMM if depthwise else Op.GEMM
         self._need_extensions(op)
         fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
-        nest = [_integers("gemm: loop", loop, 4) for loop in loops]
+        nest = [integers("gemm: loop", loop, 4) for loop in loops]
         triples = uop_array(uops, 3)
         if reset:  # src and wgt are not read: with zeros equal kernels are stored once
             triples, nest = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in nest]
@@ -215,9 +237,9 @@ class Program:
         self._need(operation.extensions)
         if operation.imm and imm is None:
             raise ProgramError(f"alu: {op.name} needs imm, the {operation.imm} with its parameters")
-        (value,) = _integers("alu: imm", (0 if imm is None else imm,), 1)
+        (value,) = integers("alu: imm", (0 if imm is None else imm,), 1)
         fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
-        nest = [_integers("alu: loop", loop, 3) for loop in loops]
+        nest = [integers("alu: loop", loop, 3) for loop in loops]
         pairs = uop_array(uops, 2)
         if imm is not None:  # src is not read: with zeros equal kernels are stored once
             pairs, nest = pairs * (1, 0), [(n, d, 0) for n, d, _ in nest]
@@ -229,7 +251,7 @@ class Program:
         flag = self._explicit(source, target).push
         last = self._last[source]
         if last is None or last.fields.get(flag) or self._pending[source]:
-            last = nop(source)
+            last = nop(source, self._origin)
             self._append(last)
         last.fields[flag] = 1
 
@@ -238,7 +260,7 @@ class Program:
         flag = self._explicit(source, target).pop
         self._check_open()
         if flag in self._pending[target]:
-            self._append(nop(target))
+            self._append(nop(target, self._origin))
         self._pending[target].add(flag)
 
     def finish(self) -> Launch:
@@ -246,21 +268,23 @@ class Program:
         if self._launch is None:
             last = Row("FINISH", queue_of(Op.FINISH), {"op": Op.FINISH})
             rows = self._drained(last) if self.tokens == "explicit" else insert_tokens(self.cfg, self._rows, last)
-            self._launch = encode(self._isa, self.name, rows, [*self.buffers.values(), *self._uop_buffers()])
+            origins = Origins(list(self._paths), self._macs, np.array([row.origin for row in rows], np.int32))
+            buffers = [*self.buffers.values(), *self._uop_buffers()]
+            self._launch = encode(self._isa, self.name, rows, buffers, origins)
         return self._launch
 
     def _drained(self, last: Row) -> list[Row]:
         """The rows and `last`, which waits for every queue: through a third queue where no channel joins the two."""
         for queue in self._queues:
             if self._pending[queue]:
-                self._append(nop(queue))
+                self._append(nop(queue, self._origin))
         for queue in sorted(self._queues, key=lambda queue: connected(queue, last.queue)):
             if queue != last.queue and self._last[queue] is not None:
                 near = connected(queue, last.queue)
                 channel = Channel(queue, last.queue if near else between(queue, last.queue))
-                self._append(nop(queue))
+                self._append(nop(queue, self._origin))
                 self._rows[-1].fields[channel.push] = 1
-                taker = last if near else nop(channel.target)
+                taker = last if near else nop(channel.target, self._origin)
                 taker.fields[channel.pop] = 1
                 if not near:
                     self._append(taker)
@@ -289,7 +313,7 @@ class Program:
         if whole is None or self.buffers.get(whole.name) is not whole:
             raise ProgramError(f"buffer {buffer.name!r} belongs to another program")
         keys = ("sram_base", "dram_base", "y_size", "x_size", "x_stride")
-        fields |= dict(zip(keys, _integers(f"{name.lower()}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
+        fields |= dict(zip(keys, integers(f"{name.lower()}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
         self._check_fields(name, fields)
         accesses = scratchpad_accesses(self.cfg, fields, np.zeros((0, 3), np.int64))
         self._check_range(f"{name.lower()} of {buffer.name!r}", accesses)
@@ -308,7 +332,7 @@ class Program:
         self._check_fields(name, fields)
         whole.align = math.lcm(whole.align, size)
         queue = queue_of(fields["op"], fields["mem"])
-        self._append(Row(name, queue, fields, accesses, whole, dram_access(self.cfg, fields)))
+        self._append(Row(name, queue, fields, accesses, whole, dram_access(self.cfg, fields), self._origin))
 
     def _execute(self, kernel: Kernel) -> None:
         for loops, uops in pieces(kernel, self.cfg):
@@ -325,7 +349,7 @@ class Program:
         self._check_range(kernel.format.lower(), accesses)
         if missing:
             self._load_uops(start, words)
-        self._append(Row(kernel.format, queue_of(fields["op"]), fields, accesses))
+        self._append(Row(kernel.format, queue_of(fields["op"]), fields, accesses, origin=self._origin))
 
     def _load_uops(self, start: int, words: np.ndarray) -> None:
         offset = self._pool.offset(words)
@@ -336,7 +360,7 @@ class Program:
             fields = {"op": Op.LOAD, "mem": Mem.UOP, "sram_base": start + k, "dram_base": offset + k}
             fields |= {"y_size": 1, "x_size": n, "x_stride": n}
             accesses = scratchpad_accesses(self.cfg, fields, np.zeros((0, 3), np.int64))
-            row = Row("LOAD", queue_of(Op.LOAD, Mem.UOP), fields, accesses)
+            row = Row("LOAD", queue_of(Op.LOAD, Mem.UOP), fields, accesses, origin=self._origin)
             self._uop_loads.append(row)
             self._append(row)
 
@@ -374,13 +398,3 @@ class Program:
         if channel not in self._channels:
             raise ProgramError(f"no token channel joins {source.name} and {target.name}")
         return channel
-
-
-def _integers(what: str, values: Sequence[int], n: int) -> tuple[int, ...]:
-    try:
-        found = tuple(operator.index(value) for value in values)
-    except TypeError:
-        found = ()
-    if len(found) != n:
-        raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}")
-    return found

@@ -14,6 +14,7 @@ from ...hw.errors import DeadlockError, UnsupportedError
 from ...hw.rtl import latencies as lat
 from ...hw.show import table
 from ...hw.units import COUNTERS, FETCH, channels, queues, readers, units
+from ...runtime.device import WAITS, Timeline
 from ...runtime.launch import Launch
 from ...runtime.program import Program
 from ..dram import ZYNQ_HP, Dram
@@ -60,6 +61,12 @@ class Timing:
         rows = [(name, int(count)) for name, count in self.counters.items()]
         rows += [(f"waits: {reason}", int(cycles.sum())) for reason, cycles in self.waits.items()]
         return table(repr(self), ("counter, or reason to wait", "value"), rows)
+
+    def timeline(self) -> Timeline:
+        """The cycles that simulated devices have in common."""
+        waits = {name: self.waits[name] for name in WAITS if name in self.waits}
+        waits["token"] = self.waits["token_prev"] + self.waits["token_next"]
+        return Timeline(self.queue, self.issue, self.start, self.end, waits)
 
 
 class _Engine:
