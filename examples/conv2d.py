@@ -115,7 +115,7 @@ def main() -> None:
         cycles = tw.predict(tw.build(schedule(threads=threads), CFG)).cycles
         print(f"{threads} thread(s): {cycles:,} cycles; the multiply-accumulates alone are {least:,}")
     if len(sys.argv) > 1:
-        np.savez(sys.argv[1], **inputs, outputs=expected)
+        np.savez(sys.argv[1], x=inputs["x"], w=inputs["w"], outputs=expected)
 
 
 if __name__ == "__main__":

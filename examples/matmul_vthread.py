@@ -138,7 +138,7 @@ def main() -> None:
         f"--- {y.size} results equal numpy's; {stats.macs} multiply-accumulates, {stats.insns.total()} instructions ---"
     )
     if len(sys.argv) > 1:
-        np.savez(sys.argv[1], **inputs, outputs=outputs["y"])
+        np.savez(sys.argv[1], x=inputs["x"], w=inputs["w"], outputs=outputs["y"])
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ def main(folder: Path, cases: list[Case] = CASES, trials: int = 24) -> None:
         print("  replayed from its database; results equal numpy's")
     inputs, expected = cases[0].data()
     outputs = layout.pack_activations(expected[None].astype(np.int8), CFG, block=CFG.block_out)
-    np.savez(folder / "first.npz", **inputs, outputs=outputs)
+    np.savez(folder / "first.npz", x=inputs["x"], w=inputs["w"], q=inputs["q"], outputs=outputs)
 
 
 if __name__ == "__main__":

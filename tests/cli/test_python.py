@@ -130,12 +130,13 @@ def test_predict_of_host_steps_alone_says_so():
         tw.predict(host)
 
 
-def test_the_page_shows_what_is_printed(monkeypatch):
+@pytest.mark.parametrize("page", ["python.md", "vta.md"])
+def test_the_pages_show_what_is_printed(page, monkeypatch):
     pytest.importorskip("tvm")
     monkeypatch.chdir(ROOT)
-    sessions = re.findall(r"^```pycon\n(.*?)^```", (ROOT / "docs" / "python.md").read_text(), re.S | re.M)
-    test = doctest.DocTestParser().get_doctest("\n".join(sessions), {}, "python.md", "docs/python.md", 0)
-    assert len(test.examples) > 12
+    sessions = re.findall(r"^```pycon\n(.*?)^```", (ROOT / "docs" / page).read_text(), re.S | re.M)
+    test = doctest.DocTestParser().get_doctest("\n".join(sessions), {}, page, f"docs/{page}", 0)
+    assert len(test.examples) > 10
     report: list[str] = []
     doctest.DocTestRunner().run(test, out=report.append)
     assert not report, "".join(report)
