@@ -77,12 +77,12 @@ def run_rows(
     (sim/profile.py).
     """
     rows = []
-    timed = clock is not None and any(step.stats.cycles is not None for step in runs[-1])
+    timed = any(step.stats.cycles is not None for step in runs[-1])
     for k, (planned, step) in enumerate(zip(executable.steps, runs[-1])):
         counts = step.stats.to_dict()
         row: dict[str, Any] = {"step": step.name, "where": step.where, "macs": step.macs}
         row |= {key: counts[key] for key in ("instructions", "micro_ops", "bytes_loaded", "bytes_stored")}
-        if timed:
+        if clock is not None and timed:
             row |= _timed(planned, step, clock)
         row["wall_ms"] = 1e3 * sum(steps[k].seconds for steps in runs) / len(runs)
         rows.append(row)
@@ -136,7 +136,7 @@ def _print(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
             for one in row.get(f"{kind}s", ()):
                 name = INDENT + _INDICES.sub("[...]", one[kind])
                 cells.append([_cell({"step": name, "where": "", **one}, key) for key in columns])
-    sums = ["total", ""]
+    sums: list[object] = ["total", ""]
     for key in list(columns)[2:]:
         sums.append("" if key == "gemm_use" else _cell({key: sum(row.get(key, 0) for row in rows), "where": ""}, key))
     report.table(list(columns.values()), cells, sums)

@@ -100,7 +100,7 @@ def command(
     else:
         print_run(rows, counters)
         if counters:
-            report.table(["counter", "value"], [row.values() for row in counter_rows(runs)])
+            report.table(["counter", "value"], [list(row.values()) for row in counter_rows(runs)])
         _print_summary(result)
     return int(check and not _all_equal(result))
 
@@ -236,7 +236,7 @@ def _print_summary(result: dict) -> None:
         click.echo(f"timeline written to {result['trace']}; open it in ui.perfetto.dev")
     rate, where = result["seconds"] / n, f"{result['device']} ({result['config']})"
     if device_entry(result["device"]).simulated:  # these seconds say nothing about the accelerator's
-        where = f"simulated on {where}, in {result['seconds']:.2f} s of this machine"
-        click.echo(f"{report.counted(n, 'input')} {where}")
+        where = f"{where}: simulated in {result['seconds']:.2f} s"
+        click.echo(f"{report.counted(n, 'input')} on {where}")
         return
     click.echo(f"{report.counted(n, 'input')} on {where}: {result['seconds']:.2f} s, {1e3 * rate:.1f} ms each")

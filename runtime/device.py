@@ -51,7 +51,7 @@ class Stats:
     and ALU (loop trips x kernel length), `macs` multiply-accumulates of all GEMM micro-ops, useful or on padding,
     `bytes_loaded` and `bytes_stored` DRAM bytes by memory name. `cycles` and `counters` (by register name) come from
     devices with a clock; None and empty on others. `timeline` returns the cycles of each instruction of one launch, on
-    simulated devices with a clock; None on others, and for sums.
+    simulated devices with a clock; None on others, and for several launches.
     """
 
     insns: Counter[str] = field(default_factory=Counter)
@@ -65,6 +65,7 @@ class Stats:
 
     def __add__(self, other: Stats) -> Stats:
         known = [cycles for cycles in (self.cycles, other.cycles) if cycles is not None]
+        timelines = [each for each in (self.timeline, other.timeline) if each is not None]
         return Stats(
             self.insns + other.insns,
             self.uops + other.uops,
@@ -73,6 +74,7 @@ class Stats:
             self.bytes_stored + other.bytes_stored,
             sum(known) if known else None,
             Counter({name: self.counters[name] + other.counters[name] for name in {**self.counters, **other.counters}}),
+            timelines[0] if len(timelines) == 1 else None,
         )
 
     def to_dict(self) -> dict[str, object]:

@@ -41,7 +41,8 @@ class Origins:
     def __post_init__(self) -> None:
         n = len(self.paths)
         if len(self.macs) != n or self.of.dtype.kind != "i" or self.of.ndim != 1:
-            raise ProgramError(f"origins: {n} paths, {len(self.macs)} macs, of {self.of.dtype} {self.of.shape}")
+            found = f"{n} paths, {len(self.macs)} macs, of {self.of.dtype} {self.of.shape}"
+            raise ProgramError(f"origins: {found}; must be as many macs as paths, and signed integers (n,)")
         if self.of.size and not 0 <= int(self.of.min()) <= int(self.of.max()) < n:
             raise ProgramError(f"origins: of holds {self.of.min()} to {self.of.max()}; must be positions of {n} paths")
 

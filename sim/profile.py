@@ -141,7 +141,7 @@ def _owned(launch: Launch, timeline: Timeline) -> np.ndarray:
     cycle = 0
     for k in order[Queue.COMPUTE].tolist():
         issue, end = int(timeline.issue[k]), int(timeline.end[k])
-        for queue, given in lenders.get(k, ()):
+        for given, queue in sorted(lenders.get(k, ())):
             until = min(given, issue)
             for at, last in _executing(ends[queue], cycle, until):
                 owned[order[queue][at]] += last - cycle
@@ -161,13 +161,13 @@ def _executing(ends: np.ndarray, cycle: int, until: int) -> Iterator[tuple[int, 
 
 
 def _lenders(launch: Launch, timeline: Timeline) -> dict[int, list[tuple[int, int]]]:
-    """Per instruction of the compute queue that takes tokens: the queues that give them, and when they do."""
+    """Per instruction of the compute queue that takes tokens: when they are given, and by which queue."""
     found: dict[int, list[tuple[int, int]]] = {}
     for channel in channels(launch.cfg):
         if channel.target == Queue.COMPUTE:
             takes = _flagged(launch, timeline, channel.target, channel.pop)
             for k, giver in zip(takes, _flagged(launch, timeline, channel.source, channel.push)):
-                found.setdefault(k, []).append((int(channel.source), int(timeline.end[giver])))
+                found.setdefault(k, []).append((int(timeline.end[giver]), int(channel.source)))
     return found
 
 
