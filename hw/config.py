@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .errors import ConfigError, FileError
+from .show import config_html, config_text
 from .units import COMPUTE_UNITS, RING
 
 ISA_VERSION = 1
@@ -68,6 +69,10 @@ class Config:
 
     Raises `ConfigError` for a value that no accelerator can have; the text names the field, the value
     and what is allowed.
+
+    >>> import tilewright as tw
+    >>> tw.Config(name="narrow", batch=1, block_in=16, block_out=16, axi_bits=32).macs_per_cycle
+    256
     """
 
     name: str = "custom"
@@ -167,6 +172,12 @@ class Config:
                 )
         if "rescale" in self.extensions and "requant" not in self.extensions:
             raise ConfigError("Config.extensions = rescale: needs requant too, which loads its parameters")
+
+    def __repr__(self) -> str:
+        return config_text(self)
+
+    def _repr_html_(self) -> str:
+        return config_html(self)
 
     def _entry_bits(self, mem: str) -> int:
         return {
@@ -351,6 +362,10 @@ PRESETS: dict[str, Config] = {
 
 def load_config(spec: str | dict | Config) -> Config:
     """The configuration that `spec` names: a preset, a VTA string, a JSON file, or the fields themselves.
+
+    >>> import tilewright as tw
+    >>> tw.load_config("tiny").replace(name="larger", wgt_bytes=4096).wgt_depth
+    256
 
     Raises `ConfigError` for an unknown preset or impossible values, `FileError` for an unreadable file.
     """
