@@ -8,7 +8,11 @@ from collections.abc import Mapping
 from .errors import ConfigError
 
 _LARGEST_LOG = 30
-_IGNORED = ("TARGET", "HW_VER", "GEMM_II", "TALU_II")  # the board, the version, VTA's pipelining
+_IGNORED = {
+    "TARGET": "ignored: the board that VTA is for",
+    "HW_VER": "ignored: VTA's version",
+    **dict.fromkeys(("GEMM_II", "TALU_II"), "ignored: the pipelining of VTA's circuit"),
+}
 # key of the file -> our field, the log2 of whose value it is
 _LOGS = {
     "LOG_INP_WIDTH": "inp_bits",
@@ -58,9 +62,8 @@ def json_fields(values: Mapping[str, object]) -> dict[str, object]:
     """
     unknown = [str(key) for key in values if key not in _KNOWN]
     if unknown:
-        raise ConfigError(
-            f"a VTA configuration has no key {', '.join(unknown)[:60]}; its keys are {', '.join(_KNOWN[4:])}"
-        )
+        known = ", ".join(_KNOWN[len(_IGNORED) :])
+        raise ConfigError(f"a VTA configuration has no key {', '.join(unknown)[:60]}; its keys are {known}")
     if _BLOCK in values and any(key in values for key in _BLOCKS):
         raise ConfigError(f"a VTA configuration states {_BLOCK}, or {' and '.join(_BLOCKS)}; remove one of the two")
     blocks = _BLOCKS if any(key in values for key in _BLOCKS) else {_BLOCK: ""}
@@ -72,6 +75,13 @@ def json_fields(values: Mapping[str, object]) -> dict[str, object]:
     fields |= {name: sizes.get(key, sizes.get(_BLOCK)) for key, name in _BLOCKS.items()}
     out = sizes.get(_OUT, sizes["LOG_INP_WIDTH"])
     return fields | {"out_bits": out, "extensions": _extensions(out)}
+
+
+def keys() -> dict[str, str]:
+    """The keys of a vta_config.json and what they mean here."""
+    logs = {key: f"log2 of `{name}`" for key, name in _LOGS.items()}
+    logs |= {_OUT: "log2 of `out_bits`; absent: as LOG_INP_WIDTH", _BLOCK: "log2 of `block_in` and of `block_out`"}
+    return logs | {key: f"log2 of `{name}`, in older files" for key, name in _BLOCKS.items()} | _IGNORED
 
 
 def _power(key: str, value: object) -> int:
