@@ -68,7 +68,7 @@ class Fields:
         "the input scratchpad",
         _DEEPER,
         key="inp_depth",
-        usual="32768, or 2048 entries",
+        usual="32768, or 2048 entries (see below)",
     )
     wgt_bytes: int = power(
         None,
@@ -77,7 +77,7 @@ class Fields:
         "the weight scratchpad",
         _DEEPER,
         key="wgt_depth",
-        usual="262144, or 1024 entries",
+        usual="262144, or 1024 entries (see below)",
     )
     acc_bytes: int = power(
         None,
@@ -86,7 +86,7 @@ class Fields:
         "the accumulator scratchpad",
         _DEEPER,
         key="acc_depth",
-        usual="131072, or 2048 entries",
+        usual="131072, or 2048 entries (see below)",
     )
     par_entries: int = power(
         64,
@@ -113,7 +113,7 @@ class Fields:
         (32, 512),
         Part.CIRCUIT,
         "data width of the memory ports; the PYNQ-Z1 needs 64",
-        "LUT and flip-flops of loads and stores; bytes moved per cycle in proportion",
+        "LUT and flip-flops of loads and stores; bytes moved per cycle at most in proportion",
     )
     load_ports: int = power(
         1,
@@ -130,7 +130,7 @@ class Fields:
         (4, 1024),
         Part.CIRCUIT,
         "instructions that wait in each command queue",
-        "LUT as memory; fetch stops at a full queue",
+        "LUT as memory; fetch waits less often for a full queue",
     )
     token_depth: int = number(
         1023,
