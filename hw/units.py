@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+from .errors import UnsupportedError
+
 if TYPE_CHECKING:
     from .config import Config
 
@@ -138,6 +140,20 @@ def readers(cfg: Config) -> tuple[tuple[Reader, ...], ...]:
         tuple(reader for reader in every if min(reader.port, cfg.load_ports - 1) == port)
         for port in range(cfg.load_ports)
     )
+
+
+def check_ports(cfg: Config) -> None:
+    """Raises `UnsupportedError` for numbers and widths of ports for which there is no circuit."""
+    if cfg.load_ports > LOAD_PORTS:
+        raise UnsupportedError(f"Config.load_ports = {cfg.load_ports}: the core has 1 or 2; use one of those")
+    if cfg.store_ports != 1:
+        raise UnsupportedError(f"Config.store_ports = {cfg.store_ports}: the core has 1; use that")
+    bits = 8 * cfg.par_entry_bytes
+    if "requant" in cfg.extensions and bits % cfg.axi_bits:
+        raise UnsupportedError(
+            f"Config.axi_bits = {cfg.axi_bits}: extension requant needs entries of PAR that are whole beats, and with "
+            f"block_out = {cfg.block_out} they have {bits} bits; use at most {bits // 3}"
+        )
 
 
 def _precedes(a: int, b: int) -> bool:

@@ -11,7 +11,8 @@ from amaranth.lib import io, wiring
 
 from ...hw.config import Config
 from ...hw.errors import UnsupportedError
-from ...hw.rtl.core import Core, check_ports
+from ...hw.rtl.core import Core
+from ...hw.units import check_ports
 from .axi3 import RegisterBridge, read_arguments, write_arguments
 from .board import LEDS, LOAD_PORTS, Board
 

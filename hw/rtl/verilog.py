@@ -9,7 +9,8 @@ from amaranth.back import verilog
 from amaranth.hdl import ClockDomain, Module, Signal, Value
 
 from ..config import Config
-from .core import Core, check_ports
+from ..units import check_ports
+from .core import Core
 
 
 def top_name(cfg: Config) -> str:
