@@ -39,13 +39,16 @@ def run(
 
     if compare and device == "model":
         raise UnsupportedError("--compare: device 'model' counts no cycles; use --on timing or --on rtl")
-    known = {layer.name: layer for layer in layers()}
+    known = {layer.name: [layer] for layer in layers()}
+    for layer in layers():  # a shape's name, as tables and plots have it, stands for all layers of the shape
+        if layer.name != layer.shape_name:
+            known.setdefault(layer.shape_name, []).append(layer)
     for name in names:
         if name not in known:
             raise UnsupportedError(f"unknown layer {name!r}; must be one of {', '.join(known)}")
     if out is not None:  # before minutes of work
         make_folder(Path(out))
-    chosen = [known[name] for name in names] or list(known.values())
+    chosen = [layer for name in names for layer in known[name]] or layers()
     bench = _Resnet18Bench(cfg, device, options, compare)
     with report.progress("compiling and running", len(chosen)) as advance:
         for layer in chosen:
