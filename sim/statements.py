@@ -73,9 +73,9 @@ class Statement:
     """The facts of one path of origins.
 
     `at` are the positions of its instructions. `cycles` belong to it (see `profile`), `compute_cycles` of them to GEMM
-    and ALU instructions and the loads of their micro-ops. `issues` are the micro-op issues of its `loops` GEMM and
-    ALU instructions; `initial` are instructions of GEMM that set accumulators, with `initial_issues`. `added` are issues of ADD with two
-    accumulators, `spread` those of MUL with an accumulator that is an operand of several.
+    and ALU instructions and the loads of their micro-ops. It has `loops` GEMM and ALU instructions, with micro-op
+    `issues`; `initial` of them are GEMM that sets accumulators, with `initial_issues`. `added` are issues of ADD with
+    two accumulators, `spread` those of MUL with an accumulator that is an operand of several.
     """
 
     path: tuple[str, ...]

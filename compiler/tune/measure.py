@@ -13,6 +13,7 @@ from ...hw.errors import TilewrightError
 from ...runtime.executable import Executable, LaunchStep
 from ...runtime.launch import Launch
 from ...runtime.loader import run
+from ...sim.dram import unshared
 from ..api import build
 
 DEVICES = ("timing", "rtl")
@@ -72,7 +73,7 @@ def cycles_of(launch: Launch, on: str) -> int:
     if on == "timing":
         from ...sim.timing import predict
 
-        return predict(launch).cycles
+        return predict(launch, dram=unshared(launch.cfg)).cycles
     zeros = {b.name: b.unpack(np.zeros(b.nbytes, np.uint8)) for b in launch.buffers if b.kind == "input"}
     cycles = run(launch, zeros, on)[1].cycles
     assert cycles is not None
