@@ -30,7 +30,8 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
     func, default = _function(scheduled)
     program = Program(load_config(config), name or default)
     check_reductions(func, program.cfg)
-    record_into(program, func, {}, "", Placement(program.cfg))
+    with program.origin(program.name):
+        record_into(program, func, {}, "", Placement(program.cfg))
     return program
 
 
@@ -59,7 +60,9 @@ def build_into(
         if key not in known:
             raise ScheduleError(f"unknown parameter {key!r}; {default} has {', '.join(sorted(known))}")
     check_reductions(func, program.cfg)
-    return record_into(program, func, buffers or {}, f"{name or default}.", placement or Placement(program.cfg))
+    name = name or default
+    with program.origin(name):
+        return record_into(program, func, buffers or {}, f"{name}.", placement or Placement(program.cfg))
 
 
 def _function(scheduled: Scheduled) -> tuple[PrimFunc, str]:
