@@ -9,17 +9,19 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..hw.config import Config
+from ..hw.config import Config, load_config
 from ..hw.errors import CapacityError, EncodingError, ProgramError
 from ..hw.isa import LOADABLE, OPERATIONS, PADDABLE, AluOp, Isa, Mem, Op, entry_bytes, instruction, queue_of
 from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
-from .buffer import Buffer, Region
+from .buffer import Buffer, Region, shape_of
 from .launch import UOP_BUFFER, Launch, Origins, encode
 from .loops import Kernel, encoded, loop_fields, pieces, uop_array
 from .schema import NAME, shown
 from .tokens import Row, insert_tokens, nop
 from .uop import UopCache, UopPool
+
+_AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)
 
 
 class Program:
@@ -30,7 +32,8 @@ class Program:
     `dep_pop`. Sizes, offsets and strides count entries of the memory that they address.
     """
 
-    def __init__(self, cfg: Config, name: str = "program", *, tokens: str = "auto"):
+    def __init__(self, cfg: Config | str, name: str = "program", *, tokens: str = "auto"):
+        cfg = load_config(cfg)
         if tokens not in ("auto", "explicit"):
             raise ProgramError(f"tokens = {tokens!r}: must be 'auto' or 'explicit'")
         self.cfg, self.name, self.tokens = cfg, name, tokens
@@ -63,7 +66,7 @@ class Program:
         if name in self.buffers:
             raise ProgramError(f"buffer {name!r} is declared twice")
         self._check_open()
-        self.buffers[name] = Buffer(name, tuple(shape), bits, signed, kind, data)
+        self.buffers[name] = Buffer(name, shape_of(name, shape), bits, signed, kind, data)
         return self.buffers[name]
 
     @contextmanager
@@ -108,7 +111,7 @@ class Program:
         if mem not in LOADABLE - {Mem.UOP}:
             allowed = ", ".join(m.name for m in Mem if m in LOADABLE - {Mem.UOP})
             raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}")
-        mem, margins = Mem(mem), _integers("load: pads", pads, 4)
+        mem, margins = Mem(mem), _integers("load: pads", pads, 4, "rows before, after, columns before, after")
         op = Op.LOADP if pad_value else Op.LOAD
         if (any(margins) or pad_value) and mem not in PADDABLE:
             raise ProgramError(
@@ -140,7 +143,7 @@ class Program:
         Values wrap; they do not saturate. With `par` (extension `requant`) row y is requantised with the
         parameters of PAR entry `par + y * par_step` instead. Raises `ProgramError`, `CapacityError` or `EncodingError`.
         """
-        if buffer.kind in ("input", "constant"):
+        if isinstance(buffer, Buffer) and buffer.kind in ("input", "constant"):
             raise ProgramError(
                 f"store: buffer {buffer.name!r} is {buffer.kind}; only output and temp buffers can be written"
             )
@@ -193,34 +196,29 @@ class Program:
         op = Op.DWGEMM if depthwise else Op.GEMM
         self._need_extensions(op)
         fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
-        nest = [_integers("gemm: loop", loop, 4) for loop in loops]
+        nest = [_integers("gemm: loop", loop, 4, "extent, dst, src, wgt step") for loop in loops]
         triples = uop_array(uops, 3)
         if reset:  # src and wgt are not read: with zeros equal kernels are stored once
             triples, nest = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in nest]
         self._execute(Kernel(op.name, tuple((n, d, s, w) for n, d, s, w in nest), triples, fields))
 
-    def alu(
-        self, op: AluOp, loops: Sequence[tuple[int, int, int]], dst: int = 0, src: int = 0, *, imm: int | None = None
-    ) -> None:
+    def alu(self, op: AluOp | str, loops: _AluLoops, dst: int = 0, src: int = 0, *, imm: int | None = None) -> None:
         """`acc[d] = op(acc[d], b)` over `loops` [(extent, dst, src step)]; b is `imm`, or acc[s] where it is None.
 
         For RESCALE (an extension) `imm` is the PAR entry whose multiplier and rounding it takes.
         """
         self.alu_uops(op, np.array([(dst, src)]), loops, imm=imm)
 
-    def alu_uops(
-        self, op: AluOp, uops: np.ndarray, loops: Sequence[tuple[int, int, int]] = (), *, imm: int | None = None
-    ) -> None:
+    def alu_uops(self, op: AluOp | str, uops: np.ndarray, loops: _AluLoops = (), *, imm: int | None = None) -> None:
         """As `alu`, with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
-        operation = OPERATIONS.get(op)
-        if operation is None:
-            raise ProgramError(f"alu: operation {op} is not declared; use one of {', '.join(o.name for o in AluOp)}")
+        op = AluOp.of(op)
+        operation = OPERATIONS[op]
         self._need(operation.extensions)
         if operation.imm and imm is None:
             raise ProgramError(f"alu: {op.name} needs imm, the {operation.imm} with its parameters")
         (value,) = _integers("alu: imm", (0 if imm is None else imm,), 1)
         fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
-        nest = [_integers("alu: loop", loop, 3) for loop in loops]
+        nest = [_integers("alu: loop", loop, 3, "extent, dst, src step") for loop in loops]
         pairs = uop_array(uops, 2)
         if imm is not None:  # src is not read: with zeros equal kernels are stored once
             pairs, nest = pairs * (1, 0), [(n, d, 0) for n, d, _ in nest]
@@ -291,8 +289,11 @@ class Program:
 
     def _transfer(self, name: str, fields: dict[str, int], buffer: Buffer) -> None:
         whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
-        if whole is None or self.buffers.get(whole.name) is not whole:
-            raise ProgramError(f"buffer {buffer.name!r} belongs to another program")
+        if not isinstance(whole, Buffer) or self.buffers.get(whole.name) is not whole:
+            found = (
+                f"{buffer.name!r} belongs to another program" if isinstance(buffer, Buffer) else f"is a {type(buffer)}"
+            )
+            raise ProgramError(f"{name.lower()}: buffer {found}; give what buffer(...) of this program returned")
         keys = ("sram_base", "dram_base", "y_size", "x_size", "x_stride")
         fields |= dict(zip(keys, _integers(f"{name.lower()}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
         self._check_fields(name, fields)
@@ -381,11 +382,12 @@ class Program:
         return channel
 
 
-def _integers(what: str, values: Sequence[int], n: int) -> tuple[int, ...]:
+def _integers(what: str, values: Sequence[int], n: int, meaning: str = "") -> tuple[int, ...]:
     try:
         found = tuple(operator.index(value) for value in values)
     except TypeError:
         found = ()
     if len(found) != n:
-        raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}")
+        of = f" ({meaning})" if meaning else ""
+        raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}{of}")
     return found

@@ -30,8 +30,8 @@ def _check(block: Any, reduced: list, cfg: Config) -> None:
     name = block.name_hint.split("_local.")[0]
     if len(block.writes) > 1:
         raise ScheduleError(
-            f"block {name!r}: reduces {len(block.writes)} values at once (as argmax does), the ALU one: take the max of "
-            "value * n + index with the reduced axis across entries, or leave it to the host"
+            f"block {name!r}: reduces {len(block.writes)} values at once, as argmax does, the ALU only one: take the "
+            "max of value * n + index with the reduced axis across entries, or leave it to the host"
         )
     loads: list = []
     structural_walk(block.body, [(ir.TensorLoad, loads.append)])

@@ -140,10 +140,10 @@ class _Block:
 
     def _check_order(self) -> None:
         steps = self._steps(self.store.buffer, self.store.indices)
-        if steps is not None and not self._alike(steps, self.form.acc.steps):
-            if sorted(steps) == sorted(self.form.acc.steps):
-                names = ", ".join(self.form.loops)
-                self._refuse(f"innermost loops are in another order than {names}: sch.reorder(..., {names})")
+        wanted = self.form.acc.steps
+        if steps is not None and not self._alike(steps, wanted) and sorted(steps) == sorted(wanted):
+            names = ", ".join(self.form.loops)
+            self._refuse(f"innermost loops are in another order than {names}: sch.reorder(..., {names})")
 
     def _check_swapped(self, loads: Sequence[Any]) -> None:
         if len(loads) != 2:
@@ -249,7 +249,7 @@ def _coefficients(expr: Any, variables: Sequence[Any]) -> list[int] | None:
 
 def name_of(tensor: Any) -> str:
     """The tensor's name without the scope that TVM appends."""
-    return re.sub(r"_local[._]\w+$", "", str(tensor.name))
+    return re.split(r"_local[._]", str(tensor.name))[0]
 
 
 _CASTS = 'the product must be of two casts to int32: x.astype("int32") * w.astype("int32")'
