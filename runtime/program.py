@@ -110,7 +110,7 @@ class Program:
         """
         if mem not in LOADABLE - {Mem.UOP}:
             allowed = ", ".join(m.name for m in Mem if m in LOADABLE - {Mem.UOP})
-            raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}")
+            raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}, as Mem.INP")
         mem, margins = Mem(mem), _integers("load: pads", pads, 4, "rows before, after, columns before, after")
         op = Op.LOADP if pad_value else Op.LOAD
         if (any(margins) or pad_value) and mem not in PADDABLE:
@@ -303,7 +303,7 @@ class Program:
         if dram and dram.start + (dram.rows - 1) * dram.pitch + dram.nbytes > buffer.nbytes:
             raise ProgramError(
                 f"{name.lower()}: reaches byte {dram.start + (dram.rows - 1) * dram.pitch + dram.nbytes} of buffer "
-                f"{buffer.name!r}, which has {buffer.nbytes}"
+                f"{buffer.name!r}, which has {buffer.nbytes}; move less, or declare it larger"
             )
         size = entry_bytes(self.cfg, Mem(fields["mem"]))
         if start % size:

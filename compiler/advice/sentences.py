@@ -14,9 +14,9 @@ from ...hw.errors import ScheduleError, TilewrightError
 LIMIT = 200  # characters of a sentence: room for the file, the line and the statement beside it
 _PRIMITIVE = re.compile(r"schedule primitive '([\w-]+)'")
 _MESSAGE = "Error message: "
-_CHECK = re.compile(r"^(\w+Error: )?Check failed: (\(.*\) is false: |)", re.DOTALL)
+_CHECK = re.compile(r"^(\w+Error: )?(Check failed: (\(.*\) is false: |))?", re.DOTALL)
 _PLACE = re.compile(r"--> (\S+:\d+)")
-_OBJECT = re.compile(r"(The (block|loop)) [\w.]*(SBlock|For)#\d+")  # TVM's number for what it underlines in the dump
+_OBJECT = re.compile(r"((?:The )?(?:block|loop)) [\w.]*(?:SBlock|For)#\d+")  # TVM's number for what it underlines in the dump
 _WHOLE = r"\1"
 _RENAMED = {"get-block": "get_sblock"}  # what TVM calls a primitive -> the method's name
 _NO_MATCH = "the block does not match the intrinsic; use tensorize_gemm, _depthwise or _reset, which say where"
@@ -29,7 +29,8 @@ def one_sentence(exc: BaseException) -> str:
     if primitive:
         _, _, message = text.rpartition(_MESSAGE) if _MESSAGE in text else ("", "", _NO_MATCH)
         name = _RENAMED.get(primitive[1], primitive[1].replace("-", "_"))
-        sentence = f"sch.{name}: {_first_line(_OBJECT.sub(_WHOLE, message))}"
+        message = _CHECK.sub("", _OBJECT.sub(_WHOLE, message))
+        sentence = f"sch.{name}: {_first_line(message)}"
     else:
         sentence = _first_line(_CHECK.sub("", text))
         if place:  # a diagnostic of TVMScript: what is wrong, and an arrow to where

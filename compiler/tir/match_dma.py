@@ -311,5 +311,5 @@ def _loaded_as(stmt, dtype: str, mem: Mem, target_dtype: str) -> Mem:
         return Mem.ACC8 if dtype == "int8" else Mem.ACC
     raise ScheduleError(
         f"{shorten(stmt)}: {dtype} cannot be loaded into {mem.name} as {target_dtype}; INP and WGT take int8, ACC int8 "
-        "or int32 as int32, PAR uint32"
+        "or int32 as int32, PAR uint32; quantise floats on the host"
     )
