@@ -149,10 +149,12 @@ class _Block:
         if len(loads) != 2:
             return
         first, second = (self._steps(load.source, load.indices) for load in loads)
-        inp, wgt = (wanted.steps for wanted in self.form.factors)
-        if first is None or second is None or self._alike(first, inp) or not self._alike(second, inp):
+        inp, wgt = self.form.factors
+        if first is None or second is None:
             return
-        if self._alike(first, wgt) or self._scope(loads[0].source) == self.form.factors[1].scope:
+        crossed = [self._scope(load.source) for load in loads] == [wgt.scope, inp.scope]
+        swapped = self._alike(first, wgt.steps) and self._alike(second, inp.steps)
+        if swapped and (crossed or not self._alike(first, inp.steps)):
             a, b = (name_of(load.source) for load in loads)
             self._refuse(f"operands are swapped: write {b} * {a}, the input first, then the weights")
 

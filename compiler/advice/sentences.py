@@ -15,8 +15,10 @@ LIMIT = 200  # characters of a sentence: room for the file, the line and the sta
 _PRIMITIVE = re.compile(r"schedule primitive '([\w-]+)'")
 _MESSAGE = "Error message: "
 _CHECK = re.compile(r"^(\w+Error: )?(Check failed: (\(.*\) is false: |))?", re.DOTALL)
-_PLACE = re.compile(r"--> (\S+:\d+)")
-_OBJECT = re.compile(r"((?:The )?(?:block|loop)) [\w.]*(?:SBlock|For)#\d+")  # TVM's number for what it underlines in the dump
+_PLACE = re.compile(r"--> (\S+?:\d+)")
+_OBJECT = re.compile(
+    r"((?:The )?(?:block|loop)) [\w.]*(?:SBlock|For)#\d+"
+)  # TVM's number for what it underlines in the dump
 _WHOLE = r"\1"
 _RENAMED = {"get-block": "get_sblock"}  # what TVM calls a primitive -> the method's name
 _NO_MATCH = "the block does not match the intrinsic; use tensorize_gemm, _depthwise or _reset, which say where"
