@@ -107,7 +107,7 @@ class ConvShape:
         if min(self.output) < 1:
             spans = f"{dilated}, which spans {self.span[0]}x{self.span[1]}" if dilated else ""
             raise ScheduleError(
-                f"{layer}: an input of {self.h}x{self.w} with pad {pads} is smaller than the kernel of {kh}x{kw}{spans}; "
-                "pad it"
+                f"{layer}: an input of {self.h}x{self.w} with pad {pads} is smaller than the kernel of {kh}x{kw}{spans}"
+                "; pad it"
             )
         return self

@@ -31,12 +31,14 @@ WAITS = ("token", "unit", "memory", "bank")
 class Timeline:
     """Cycles of every instruction of one launch, from the start of fetching; int64 (n,).
 
-    `queue`: of the unit that executes it; `issue`: it is taken from that queue; `end`: its results are in memory and
+    `queue`: of the unit that executes it; `issue`: it is taken from that queue; `start`: its first work, after the end
+    of the one before it in that queue or a little before; `end`: its results are in memory and
     its tokens given; `waits`: cycles by the reasons of `WAITS`.
     """
 
     queue: np.ndarray
     issue: np.ndarray
+    start: np.ndarray
     end: np.ndarray
     waits: dict[str, np.ndarray]
 
@@ -49,7 +51,7 @@ class Stats:
     and ALU (loop trips x kernel length), `macs` multiply-accumulates of all GEMM micro-ops, useful or on padding,
     `bytes_loaded` and `bytes_stored` DRAM bytes by memory name. `cycles` and `counters` (by register name) come from
     devices with a clock; None and empty on others. `timeline` returns the cycles of each instruction of one launch, on
-    simulated devices with a clock; None on others, and for sums.
+    simulated devices with a clock; None on others, and for several launches.
     """
 
     insns: Counter[str] = field(default_factory=Counter)
@@ -63,6 +65,7 @@ class Stats:
 
     def __add__(self, other: Stats) -> Stats:
         known = [cycles for cycles in (self.cycles, other.cycles) if cycles is not None]
+        timelines = [each for each in (self.timeline, other.timeline) if each is not None]
         return Stats(
             self.insns + other.insns,
             self.uops + other.uops,
@@ -71,6 +74,7 @@ class Stats:
             self.bytes_stored + other.bytes_stored,
             sum(known) if known else None,
             Counter({name: self.counters[name] + other.counters[name] for name in {**self.counters, **other.counters}}),
+            timelines[0] if len(timelines) == 1 else None,
         )
 
     def to_dict(self) -> dict[str, object]:

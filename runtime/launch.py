@@ -30,18 +30,19 @@ class Origins:
     """What each instruction of a launch was recorded for.
 
     `of`, int32 (n,), is a position in `paths`: the names from the outside in, such as an operator of a network and a
-    statement of its schedule; () for what belongs to the whole launch. `macs` are the useful multiply-accumulates that
-    are known of each path, 0 where they are counted elsewhere.
+    statement of its schedule; () for what belongs to the whole launch. `macs` are the useful multiply-accumulates of
+    each path, None where these are not known.
     """
 
     paths: list[tuple[str, ...]]
-    macs: list[int]
+    macs: list[int | None]
     of: np.ndarray
 
     def __post_init__(self) -> None:
         n = len(self.paths)
         if len(self.macs) != n or self.of.dtype.kind != "i" or self.of.ndim != 1:
-            raise ProgramError(f"origins: {n} paths, {len(self.macs)} macs, of {self.of.dtype} {self.of.shape}")
+            found = f"{n} paths, {len(self.macs)} macs, of {self.of.dtype} {self.of.shape}"
+            raise ProgramError(f"origins: {found}; must be as many macs as paths, and signed integers (n,)")
         if self.of.size and not 0 <= int(self.of.min()) <= int(self.of.max()) < n:
             raise ProgramError(f"origins: of holds {self.of.min()} to {self.of.max()}; must be positions of {n} paths")
 

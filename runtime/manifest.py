@@ -51,7 +51,7 @@ _LAUNCH = _STEP | {
     "relocations": _MEMBER,
     "origins": Optional(_OBJECT),
 }
-_ORIGINS: dict[str, Kind] = {"paths": ListOf(ListOf(NAME)), "macs": ListOf(_COUNT), "of": _MEMBER}
+_ORIGINS: dict[str, Kind] = {"paths": ListOf(ListOf(NAME)), "macs": ListOf(Optional(_COUNT)), "of": _MEMBER}
 _BUFFER: dict[str, Kind] = {
     "name": NAME,
     "shape": SHAPE,

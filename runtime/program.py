@@ -47,7 +47,7 @@ class Program:
         self._last: list[Row | None] = [None for _ in self._queues]
         self._launch: Launch | None = None
         self._paths: dict[tuple[str, ...], int] = {(): 0}  # origins by number
-        self._macs: list[int] = [0]
+        self._macs: list[int | None] = [None]
         self._path, self._origin = (), 0
 
     def buffer(
@@ -70,19 +70,21 @@ class Program:
         return self.buffers[name]
 
     @contextmanager
-    def origin(self, name: str, macs: int = 0) -> Iterator[None]:
+    def origin(self, name: str, macs: int | None = None) -> Iterator[None]:
         """What is recorded inside is for `name`, within what it is for outside; reports add up its cycles.
 
-        `macs` are its useful multiply-accumulates. Inside an origin of the same name it is that one. Raises
-        `ProgramError` for a name that is not printable text.
+        `macs` are its useful multiply-accumulates, where these are known. Inside an origin of the same name it is that
+        one. Raises `ProgramError` for a name that is not printable text.
         """
         if not NAME.allows(name):
             raise ProgramError(f"origin name {shown(name)}: must be {NAME}")
         before = self._path, self._origin
         path = self._path if self._path[-1:] == (name,) else (*self._path, name)
         number = self._paths.setdefault(path, len(self._paths))
-        self._macs.extend([0] * (len(self._paths) - len(self._macs)))
-        self._macs[number] += macs
+        if number == len(self._macs):
+            self._macs.append(None)
+        if macs is not None:
+            self._macs[number] = macs + (self._macs[number] or 0)
         self._path, self._origin = path, number
         try:
             yield

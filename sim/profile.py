@@ -9,7 +9,7 @@ the operator before costs nothing, and what begins and ends a launch belongs to 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,11 +27,12 @@ class Share:
     `name` is that of the operator or statement, `path` all names from the outside in. `cycles` are those that belong to
     it (see this module), `busy` the cycles by unit in which one of its instructions is the oldest that executes;
     `waits` are cycles of its instructions by `WAITS`. `work` counts instructions, micro-ops, products and
-    bytes, `macs` the useful multiply-accumulates, `products` the micro-op issues of GEMM and DWGEMM.
+    bytes, `macs` the useful multiply-accumulates where these are known, `products` the micro-op issues of GEMM and
+    DWGEMM.
     """
 
     path: tuple[str, ...]
-    macs: int = 0
+    macs: int | None = None
     cycles: int = 0
     products: int = 0
     work: Stats = field(default_factory=Stats)
@@ -51,7 +52,7 @@ class Share:
     def __add__(self, other: Share) -> Share:
         return Share(
             self.path,
-            self.macs + other.macs,
+            _known_sum(self.macs, other.macs),
             self.cycles + other.cycles,
             self.products + other.products,
             self.work + other.work,
@@ -63,7 +64,7 @@ class Share:
         """The figures as JSON-ready values, under the same names for every device."""
         work = self.work
         return {
-            "macs": self.macs or work.macs,
+            "macs": work.macs if self.macs is None else self.macs,
             "instructions": work.insns.total(),
             "micro_ops": work.uops,
             "bytes_loaded": work.bytes_loaded.total(),
@@ -81,13 +82,14 @@ def profile(launch: Launch, timeline: Timeline, cycles: int, depth: int = 1) -> 
     They are in the order of their first instruction; their cycles add up to `cycles`.
     """
     paths, of = [()], np.zeros(len(launch.insn), np.int64)
-    macs: list[int] = [0]
+    macs: list[int | None] = [None]
     if launch.origins is not None:
         paths, of, macs = launch.origins.paths, launch.origins.of, launch.origins.macs
     names = [unit.name for unit in units(launch.cfg)]
     shares: dict[tuple[str, ...], Share] = {}
     for path, products in zip(paths, macs):
-        shares.setdefault(path[:depth], Share(path[:depth], busy=Counter(dict.fromkeys(names, 0)))).macs += products
+        share = shares.setdefault(path[:depth], Share(path[:depth], busy=Counter(dict.fromkeys(names, 0))))
+        share.macs = _known_sum(share.macs, products)
     mine = [shares[path[:depth]] for path in paths]
     owned = _owned(launch, timeline)
     _count(launch, [mine[k] for k in of])
@@ -102,6 +104,10 @@ def profile(launch: Launch, timeline: Timeline, cycles: int, depth: int = 1) -> 
     mine[0].cycles += cycles - int(owned.sum())  # of the path (): before the first and after the last instruction
     first = {id(mine[number]): at for number, at in reversed(list(zip(*np.unique(of, return_index=True))))}
     return sorted((s for s in shares.values() if id(s) in first), key=lambda share: first[id(share)])
+
+
+def _known_sum(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else a + b
 
 
 def _spent(timeline: Timeline) -> np.ndarray:
@@ -135,7 +141,7 @@ def _owned(launch: Launch, timeline: Timeline) -> np.ndarray:
     cycle = 0
     for k in order[Queue.COMPUTE].tolist():
         issue, end = int(timeline.issue[k]), int(timeline.end[k])
-        for queue, given in lenders.get(k, ()):
+        for given, queue in sorted(lenders.get(k, ())):
             until = min(given, issue)
             for at, last in _executing(ends[queue], cycle, until):
                 owned[order[queue][at]] += last - cycle
@@ -155,13 +161,13 @@ def _executing(ends: np.ndarray, cycle: int, until: int) -> Iterator[tuple[int, 
 
 
 def _lenders(launch: Launch, timeline: Timeline) -> dict[int, list[tuple[int, int]]]:
-    """Per instruction of the compute queue that takes tokens: the queues that give them, and when they do."""
+    """Per instruction of the compute queue that takes tokens: when they are given, and by which queue."""
     found: dict[int, list[tuple[int, int]]] = {}
     for channel in channels(launch.cfg):
         if channel.target == Queue.COMPUTE:
             takes = _flagged(launch, timeline, channel.target, channel.pop)
             for k, giver in zip(takes, _flagged(launch, timeline, channel.source, channel.push)):
-                found.setdefault(k, []).append((int(channel.source), int(timeline.end[giver])))
+                found.setdefault(k, []).append((int(timeline.end[giver]), int(channel.source)))
     return found
 
 
@@ -170,3 +176,11 @@ def _flagged(launch: Launch, timeline: Timeline, queue: Queue, flag: str) -> lis
     field = known_isa(launch.cfg).formats["FINISH"].fields[flag]
     has = (launch.insn[:, 0] >> np.uint64(field.lo) & np.uint64(1)).astype(bool)
     return np.flatnonzero(has & (timeline.queue == queue)).tolist()
+
+
+def total(shares: Sequence[Share]) -> Share:
+    """What all of a launch's shares take."""
+    whole = Share(())
+    for share in shares:
+        whole += share
+    return whole

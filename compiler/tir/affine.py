@@ -126,9 +126,8 @@ def statement_name(node) -> str:
     if call is None:
         text = _text(node)
     else:
-        text = (
-            f"{call[0].removeprefix('tilewright_')}({', '.join(str(p.args[1]).removesuffix('.data') for p in call[1])})"
-        )
+        tensors = ", ".join(str(pointer.args[1]).removesuffix(".data") for pointer in call[1])
+        text = f"{call[0].removeprefix('tilewright_')}({tensors})"
     return re.sub(r"(\w+?)_local[._](inp|wgt|acc|par)", r"\2.\1", text)[:_LONGEST]
 
 

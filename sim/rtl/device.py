@@ -299,7 +299,7 @@ def _trace(isa: Isa, words: bytes, events: np.ndarray) -> Trace:
 
 def _timeline(isa: Isa, words: bytes, events: np.ndarray) -> Timeline:
     trace = _trace(isa, words, events)
-    return Timeline(trace.queue, trace.issue, trace.end, trace.waits)
+    return Timeline(trace.queue, trace.issue, trace.start, trace.end, trace.waits)
 
 
 def _end(sim: Simulation, most: int) -> int:

@@ -53,7 +53,7 @@ class Timing:
         """The cycles that simulated devices have in common."""
         waits = {name: self.waits[name] for name in WAITS if name in self.waits}
         waits["token"] = self.waits["token_prev"] + self.waits["token_next"]
-        return Timeline(self.queue, self.issue, self.end, waits)
+        return Timeline(self.queue, self.issue, self.start, self.end, waits)
 
 
 class _Engine:

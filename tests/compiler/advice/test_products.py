@@ -3,6 +3,8 @@
 tests/test_mistakes.py has those of a matrix product with a batch of 1; here are batches, depthwise products and resets.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -138,12 +140,13 @@ def test_depthwise_products():
     sch, block = windows(cfg)
     tensorize_depthwise(sch, block, cfg)
     assert build(sch, cfg).finish().insn.size
-    for options, text in (
+    mistakes: tuple[tuple[dict[str, Any], str], ...] = (
         ({"scope": None}, r"operand w is in DRAM.*sch\.cache_read\(acc, 1, WGT\)"),
         ({"dtype": "int16"}, "w is int16"),
         ({"swapped": True}, r"operands are swapped: write x \* w"),
         ({"axis": 0}, r"w \(1, 4, 4\) does not lie in entries of 1x4.*pack_depthwise_weights"),
-    ):
+    )
+    for options, text in mistakes:
         sch, block = windows(cfg, **options)
         refused(lambda sch=sch, block=block: tensorize_depthwise(sch, block, cfg), text)
 
