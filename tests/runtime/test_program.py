@@ -468,3 +468,10 @@ def test_no_token_of_a_random_program_is_superfluous(seed):
         else:
             with pytest.raises(RaceError):
                 verify(without_pair(launch, pair))
+
+
+def test_configurations_and_operations_by_name():
+    named, same = Program("tiny"), Program(PRESETS["tiny"])
+    named.alu("Add", [(4, 1, 0)], imm=1)
+    same.alu(AluOp.ADD, [(4, 1, 0)], imm=1)
+    np.testing.assert_array_equal(named.finish().insn, same.finish().insn)
