@@ -226,9 +226,11 @@ def _accumulators(cfg: Config, steps: tuple[int, ...]) -> Wanted:
 
 
 def _tensorize(sch: Schedule, block, intrinsic: str, form: Form) -> None:
-    name = sch.get(block).name_hint
+    with in_one_sentence(intrinsic):
+        block = sch.get_sblock(block) if isinstance(block, str) else block
+        name = getattr(sch.get(block), "name_hint", "")
+    check(sch, block, form)
     with in_one_sentence(f"block {name!r}"):
-        check(sch, block, form)
         loops = sch.get_loops(block)[-len(form.loops) :]
         # Predicates of tails go to the block outside; the intrinsic's description has none.
         sch.blockize(sch.add_unit_loop(loops[0]))

@@ -50,6 +50,8 @@ class Form:
 
 def check(sch: Schedule, block: Any, form: Form) -> None:
     """Raise `ScheduleError`, in one sentence with the remedy, if `block` cannot become the intrinsic of `form`."""
+    if not isinstance(sch.get(block), s_tir.SBlock):
+        raise ScheduleError("tensorize takes a block, as sch.get_sblock(name) returns, not a loop")
     _Block(sch, block, form).check()
 
 

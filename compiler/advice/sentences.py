@@ -16,10 +16,8 @@ _PRIMITIVE = re.compile(r"schedule primitive '([\w-]+)'")
 _MESSAGE = "Error message: "
 _CHECK = re.compile(r"^(\w+Error: )?(Check failed: (\(.*\) is false: |))?", re.DOTALL)
 _PLACE = re.compile(r"--> (\S+?:\d+)")
-_OBJECT = re.compile(
-    r"((?:The )?(?:block|loop)) [\w.]*(?:SBlock|For)#\d+"
-)  # TVM's number for what it underlines in the dump
-_WHOLE = r"\1"
+# TVM's number for what it underlines in the dump
+_OBJECT, _WHOLE = re.compile(r"((?:The )?(?:block|loop)) [\w.]*(?:SBlock|For)#\d+"), r"\1"
 _RENAMED = {"get-block": "get_sblock"}  # what TVM calls a primitive -> the method's name
 _NO_MATCH = "the block does not match the intrinsic; use tensorize_gemm, _depthwise or _reset, which say where"
 
@@ -29,7 +27,8 @@ def one_sentence(exc: BaseException) -> str:
     text = str(exc)
     primitive, place = _PRIMITIVE.search(text), _PLACE.search(text)
     if primitive:
-        _, _, message = text.rpartition(_MESSAGE) if _MESSAGE in text else ("", "", _NO_MATCH)
+        _, _, message = text.rpartition(_MESSAGE) if _MESSAGE in text else ("", "", "does not apply here")
+        message = _NO_MATCH if primitive[1] == "tensorize" else message
         name = _RENAMED.get(primitive[1], primitive[1].replace("-", "_"))
         message = _CHECK.sub("", _OBJECT.sub(_WHOLE, message))
         sentence = f"sch.{name}: {_first_line(message)}"

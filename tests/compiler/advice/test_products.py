@@ -110,6 +110,14 @@ def test_what_is_no_product():
     refused(lambda: tensorize_gemm(sch, outer, TINY), "is not one statement")
 
 
+def test_what_is_no_block():
+    sch, block, _ = matmul(TINY)
+    refused(lambda: tensorize_gemm(sch, sch.get_loops(block)[0], TINY), r"takes a block, as sch\.get_sblock\(name\)")
+    refused(lambda: tensorize_gemm(sch, "nothing", TINY), "sch.get_sblock: Cannot find a block with the name: nothing")
+    tensorize_gemm(sch, "acc_update", TINY)
+    refused(lambda: tensorize_gemm(sch, block, TINY), "no longer exists")
+
+
 def windows(cfg, scope=WGT, dtype="int8", swapped=False, axis=-1):
     """Three rows of a depthwise product, channel by channel."""
     block = cfg.block_out

@@ -12,9 +12,10 @@ TEXTS = [
      "s_tir.SBlock#0 has 1 read regions.\nMore lines", "sch.cache_read: The block has 1 read regions."),
     (f"An error occurred in the schedule primitive 'get-block'.{DUMP}Error message: Cannot find it",
      "sch.get_sblock: Cannot find it"),
-    (f"An error occurred in the schedule primitive 'tensorize'.{DUMP}Expression mismatch",
+    (f"An error occurred in the schedule primitive 'tensorize'.{DUMP}Error message: The stmt tirx.For#0 doesn't match",
      "sch.tensorize: the block does not match the intrinsic; use tensorize_gemm, _depthwise or _reset, which say "
      "where"),
+    (f"An error occurred in the schedule primitive 'split'.{DUMP}", "sch.split: does not apply here"),
     ("Check failed: (analyzer->CanProve(f(x) == 0)) is false: The offset is odd.", "The offset is odd."),
     ("InternalError: Check failed: (ok) is false: broken\nStack trace:", "broken"),
     ("error: Undefined variable: j\n --> mine.py:5:9\n  |\n 5 | x", "Undefined variable: j (mine.py:5)"),
