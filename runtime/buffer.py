@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,21 @@ def shape_of(name: str, shape: Iterable[object]) -> tuple[int, ...]:
     if not isinstance(shape, Iterable):
         raise ProgramError(f"{what} {shape!r}: must be a tuple of integers, as (16,)")
     return whole(what, shape)
+
+
+def integers(what: str, values: Sequence[int], n: int, meaning: str = "") -> tuple[int, ...]:
+    """`n` of `values` as ints, from anything that is an index; `meaning` says what each is.
+
+    Raises `ProgramError`, beginning with `what`.
+    """
+    try:
+        found = tuple(operator.index(value) for value in values)
+    except TypeError:
+        found = ()
+    if len(found) != n:
+        of = f" ({meaning})" if meaning else ""
+        raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}{of}")
+    return found
 
 
 def pack_bits(values: np.ndarray, bits: int) -> np.ndarray:

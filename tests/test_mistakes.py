@@ -217,7 +217,7 @@ CALLS = [
     (lambda: api.Program(CFG).buffer("x", X), r"give its sizes, as x\.shape"),
     (lambda: api.Program(CFG).buffer("x", 16), r"must be a tuple of integers, as \(16,\)"),
     (lambda: api.Program(CFG).buffer("x", (16,), 7), "must be one of 2, 4, 8, 32"),
-    (lambda: api.Program(CFG).load(Mem.INP, 0, X, 0), r"give what buffer\(\.\.\.\) of this program returned"),
+    (lambda: api.Program(CFG).load(Mem.INP, 0, X, 0), r"give what this one's buffer\(\.\.\.\) returned"),
     (lambda: api.Program(CFG).load("inp", 0, X, 0), "must be one of WGT, INP, ACC, .*as Mem.INP"),
     (lambda: api.Program(CFG).gemm([(4, 1, 1)]), r"must be 4 integers \(extent, dst, src, wgt step\)"),
     (lambda: api.predict(program(), skip=("loads",)), "gemm, alu, dma can"),
@@ -233,7 +233,7 @@ CALLS = [
 ARGUMENTS = [
     ("compile missing.onnx -o x.tw", "missing.onnx: no such file"),
     (f"compile {DIGITS} -o x.tw --config pynq", r"known are vta, pynq_z1, tiny, or give a \.json file"),
-    (f"compile {DIGITS} -o x.tw --config bad.json", "halve one of them"),
+    (f"compile {DIGITS} -o x.tw --config bad.json", "nearest is inp_bytes = 8192"),
     (f"compile {DIGITS} -o none/x.tw", "none does not exist; make it first"),
     (f"compile {DIGITS} -o x.txt", r"must end in \.tw; give another name"),
     ("compile good.py -o x.tw", r"name what to compile, as in good\.py:schedule"),

@@ -475,3 +475,13 @@ def test_configurations_and_operations_by_name():
     named.alu("Add", [(4, 1, 0)], imm=1)
     same.alu(AluOp.ADD, [(4, 1, 0)], imm=1)
     np.testing.assert_array_equal(named.finish().insn, same.finish().insn)
+
+
+def test_it_shows_its_instructions_and_buffers():
+    program = Program(TINY, "shown")
+    program.buffer("x", (3, 1, 4), 32)
+    program.load(Mem.ACC, 0, program.buffers["x"], 0, x_size=3)
+    assert repr(program) == "Program('shown', tiny, 1 instructions, 1 buffers)"
+    program.finish()
+    assert repr(program) == f"Program('shown', tiny, {len(program.finish().insn)} instructions, 1 buffers)"
+    assert "<td>x</td><td>input</td><td>32-bit (3, 1, 4)</td><td>48</td>" in program._repr_html_()
