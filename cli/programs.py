@@ -125,7 +125,9 @@ def _evaluate(path: Path, name: str, cfg: Config) -> Any:
         where = str(path) if line is None else f"{path}:{line}"
         if isinstance(exc, SystemExit):
             raise ScheduleError(f"{where}: calls sys.exit({exc.code!r}) instead of defining {name!r}") from None
-        raise ScheduleError(f"{where}: {type(exc).__name__}: {exc}") from None
+        from ..compiler.advice.sentences import one_sentence
+
+        raise ScheduleError(f"{where}: {type(exc).__name__}: {one_sentence(exc)}") from exc
     finally:
         if folder in sys.path:  # the source may have changed it, too
             sys.path.remove(folder)

@@ -8,6 +8,7 @@ from ..hw.config import Config, load_config
 from ..hw.errors import ScheduleError
 from ..runtime.buffer import Buffer
 from ..runtime.program import Program
+from .advice.lanes import check_reductions
 from .tir.placement import Placement
 from .tir.record import record_into
 from .tvm_compat import IRModule, PrimFunc, Schedule
@@ -34,6 +35,7 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
     """
     func, default = _function(scheduled)
     program = Program(load_config(config), name or default)
+    check_reductions(func, program.cfg)
     with program.origin(program.name):
         record_into(program, func, {}, "", Placement(program.cfg))
     return program
@@ -63,6 +65,7 @@ def build_into(
     for key in buffers or {}:
         if key not in known:
             raise ScheduleError(f"unknown parameter {key!r}; {default} has {', '.join(sorted(known))}")
+    check_reductions(func, program.cfg)
     name = name or default
     with program.origin(name):
         return record_into(program, func, buffers or {}, f"{name}.", placement or Placement(program.cfg))
@@ -73,7 +76,10 @@ def _function(scheduled: Scheduled) -> tuple[PrimFunc, str]:
         return scheduled, str((scheduled.attrs or {}).get("global_symbol", "main"))
     mod = scheduled.mod if isinstance(scheduled, Schedule) else scheduled
     if not isinstance(mod, IRModule):
-        raise ScheduleError(f"build takes a Schedule, PrimFunc or IRModule, not {type(scheduled).__name__}")
+        raise ScheduleError(
+            f"build takes a Schedule, PrimFunc or IRModule, not {type(scheduled).__name__}; of tensors make one with "
+            "Schedule(te.create_prim_func([inputs, outputs]))"
+        )
     functions = {var.name_hint: func for var, func in mod.functions.items() if isinstance(func, PrimFunc)}
     if len(functions) != 1:
         raise ScheduleError(f"build takes one function; the module has {', '.join(sorted(functions)) or 'none'}")

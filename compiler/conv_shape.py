@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 from ..hw.errors import ScheduleError
 
 Pair = tuple[int, int]  # (y, x)
 Pads = tuple[int, int, int, int]  # (top, left, bottom, right)
+_AXES = dict.fromkeys(("kernel", "strides", "dilations"), ("y", "x")) | {"pads": ("top", "left", "bottom", "right")}
 
 
 def output_size(size: tuple[int, ...], span: tuple[int, ...], strides: Pair, pads: Pads) -> Pair:
@@ -73,8 +76,29 @@ class ConvShape:
         (sy, sx), (y, x) = self.strides, self.span
         return (rows - 1) * sy + y, (columns - 1) * sx + x
 
+    def _check_integers(self, layer: str) -> None:
+        for name in ("n", "c", "h", "w", "o"):
+            value = getattr(self, name)
+            if not isinstance(value, Integral):
+                what = type(value).__name__
+                raise ScheduleError(f"{layer}: {name} is a {what}: must be an integer, for a tensor x as in x.shape[0]")
+            if value < 1:
+                raise ScheduleError(f"{layer}: {name} = {value}: must be at least 1")
+        for name, axes in _AXES.items():
+            value = getattr(self, name)
+            if not isinstance(value, Sequence) or [isinstance(v, Integral) for v in value] != [True] * len(axes):
+                given = str(value) if isinstance(value, (int, tuple, list)) else type(value).__name__
+                example = tuple(value)[:1] if isinstance(value, Sequence) else (value,)
+                example = example * len(axes) if isinstance(example[0], int) else (1,) * len(axes)
+                allowed = f"must be ({', '.join(axes)}), for example {tuple(example)}"
+                raise ScheduleError(f"{layer}: {name.removesuffix('s')} = {given}: {allowed}")
+
     def checked(self, layer: str) -> ConvShape:
-        """Return this shape. Raises `ScheduleError`, which names `layer`, if the output is empty."""
+        """Return this shape.
+
+        Raises `ScheduleError`, which names `layer`, for sizes that are not integers or an empty output.
+        """
+        self._check_integers(layer)
         (kh, kw), pads = self.kernel, self.pads
         dilated = f" with dilation {self.dilations}" if self.dilations != (1, 1) else ""
         if min(self.h, self.w, kh, kw, *self.strides, *self.dilations) < 1 or min(pads) < 0:
@@ -84,5 +108,6 @@ class ConvShape:
             spans = f"{dilated}, which spans {self.span[0]}x{self.span[1]}" if dilated else ""
             raise ScheduleError(
                 f"{layer}: an input of {self.h}x{self.w} with pad {pads} is smaller than the kernel of {kh}x{kw}{spans}"
+                "; pad it"
             )
         return self

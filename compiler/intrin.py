@@ -8,8 +8,10 @@ tensor intrinsics for one entry of each, registered for a configuration on first
 from __future__ import annotations
 
 from ..hw.config import Config
-from ..hw.errors import ScheduleError, UnsupportedError
+from ..hw.errors import UnsupportedError
 from ..hw.isa import Mem
+from .advice.products import Form, Wanted, check
+from .advice.sentences import in_one_sentence
 from .tvm_compat import Schedule, T, TensorIntrin
 
 INP, WGT, ACC, PAR = "local.inp", "local.wgt", "local.acc", "local.par"
@@ -181,35 +183,56 @@ def _reset(batch: int, block_out: int):
 def tensorize_gemm(sch: Schedule, block, cfg: Config) -> None:
     """Map `block` to the GEMM intrinsic; its innermost loops are batch, block_out and block_in, in this order.
 
-    Call it last: handles of the block's loops are invalid afterwards. Raises `ScheduleError` for other extents.
+    Call it last: handles of the block's loops are invalid afterwards. Raises `ScheduleError`, which says what to write,
+    for other loops, scopes, dtypes, casts or layouts.
     """
-    _tensorize(sch, block, gemm_intrin(cfg), (cfg.batch, cfg.block_out, cfg.block_in))
+    intrinsic, b, o, i = gemm_intrin(cfg), cfg.batch, cfg.block_out, cfg.block_in
+    factors = (
+        Wanted("input", "INP", INP, "int8", (b, i), (i, 0, 1), _ACTIVATIONS),
+        Wanted("weights", "WGT", WGT, "int8", (o, i), (0, i, 1), "layout.pack_weights or pack_dense_weights"),
+    )
+    loops = {"batch": b, "block_out": o, "block_in": i}
+    _tensorize(sch, block, intrinsic, Form(loops, _accumulators(cfg, (o, 1, 0)), factors))
 
 
 def tensorize_depthwise(sch: Schedule, block, cfg: Config) -> None:
     """Map `block` to the depthwise intrinsic; its innermost loops are batch and block_out, in this order.
 
     Weights are consecutive rows of `block_out` elements from the beginning of the tensor in local.wgt.
-    Call it last: handles of the block's loops are invalid afterwards. Raises `ScheduleError` for other extents.
+    Call it last: handles of the block's loops are invalid afterwards. Raises as `tensorize_gemm` does.
     """
-    _tensorize(sch, block, depthwise_intrin(cfg), (cfg.batch, cfg.block_out))
+    intrinsic, b, o = depthwise_intrin(cfg), cfg.batch, cfg.block_out
+    factors = (
+        Wanted("input", "INP", INP, "int8", (b, o), (o, 1), _ACTIVATIONS),
+        Wanted("weights", "WGT", WGT, "int8", (1, o), (0, 1), "layout.pack_depthwise_weights"),
+    )
+    _tensorize(sch, block, intrinsic, Form({"batch": b, "block_out": o}, _accumulators(cfg, (o, 1)), factors))
 
 
 def tensorize_reset(sch: Schedule, block, cfg: Config) -> None:
     """Map the initialisation `block` to the reset intrinsic; its innermost loops are batch and block_out.
 
-    Optional: a nest that stores zero to accumulators becomes the same instruction.
+    Optional: a nest that stores zero to accumulators becomes the same instruction. Raises as `tensorize_gemm` does.
     """
-    _tensorize(sch, block, reset_intrin(cfg), (cfg.batch, cfg.block_out))
+    loops = {"batch": cfg.batch, "block_out": cfg.block_out}
+    _tensorize(sch, block, reset_intrin(cfg), Form(loops, _accumulators(cfg, (cfg.block_out, 1))))
 
 
-def _tensorize(sch: Schedule, block, intrinsic: str, extents: tuple[int, ...]) -> None:
-    name = sch.get(block).name_hint
-    loops = sch.get_loops(block)[-len(extents) :]
-    found = tuple(int(sch.get(loop).extent) for loop in loops)
-    if found != extents:
-        raise ScheduleError(f"block {name!r}: innermost loops have extents {found}, {intrinsic} needs {extents}")
-    # Predicates of tails go to the block outside; the intrinsic's description has none.
-    sch.blockize(sch.add_unit_loop(loops[0]))
-    inner = sch.get_loops(sch.get_sblock(name))[-len(extents) :]
-    sch.tensorize(inner[extents[0] == 1], intrinsic)
+_ACTIVATIONS = "layout.pack_activations or pack_dense_activations"
+
+
+def _accumulators(cfg: Config, steps: tuple[int, ...]) -> Wanted:
+    return Wanted("accumulators", "ACC", ACC, "int32", (cfg.batch, cfg.block_out), steps)
+
+
+def _tensorize(sch: Schedule, block, intrinsic: str, form: Form) -> None:
+    with in_one_sentence(intrinsic):
+        block = sch.get_sblock(block) if isinstance(block, str) else block
+        name = getattr(sch.get(block), "name_hint", "")
+    check(sch, block, form)
+    with in_one_sentence(f"block {name!r}"):
+        loops = sch.get_loops(block)[-len(form.loops) :]
+        # Predicates of tails go to the block outside; the intrinsic's description has none.
+        sch.blockize(sch.add_unit_loop(loops[0]))
+        inner = sch.get_loops(sch.get_sblock(name))[-len(form.loops) :]
+        sch.tensorize(inner[form.loops["batch"] == 1], intrinsic)

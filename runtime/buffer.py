@@ -25,14 +25,28 @@ def whole(what: str, values: Iterable[object]) -> tuple[int, ...]:
     return tuple(int(n) for n in given if isinstance(n, (int, np.integer)))
 
 
-def integers(what: str, values: Sequence[int], n: int) -> tuple[int, ...]:
-    """`n` of `values` as ints, from anything that is an index. Raises `ProgramError`, beginning with `what`."""
+def shape_of(name: str, shape: Iterable[object]) -> tuple[int, ...]:
+    """The `shape` of buffer `name` as a tuple. Raises `ProgramError` for a tensor or a number in its place."""
+    what = f"buffer {name!r}: shape"
+    if len(getattr(shape, "shape", (0,))) != 1:
+        raise ProgramError(f"{what} is a tensor, {type(shape).__name__}; give its sizes, as x.shape")
+    if not isinstance(shape, Iterable):
+        raise ProgramError(f"{what} {shape!r}: must be a tuple of integers, as (16,)")
+    return whole(what, shape)
+
+
+def integers(what: str, values: Sequence[int], n: int, meaning: str = "") -> tuple[int, ...]:
+    """`n` of `values` as ints, from anything that is an index; `meaning` says what each is.
+
+    Raises `ProgramError`, beginning with `what`.
+    """
     try:
         found = tuple(operator.index(value) for value in values)
     except TypeError:
         found = ()
     if len(found) != n:
-        raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}")
+        of = f" ({meaning})" if meaning else ""
+        raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}{of}")
     return found
 
 
@@ -80,7 +94,7 @@ class Buffer:
     align: int = 64
 
     def __post_init__(self) -> None:
-        self.shape = whole(f"buffer {self.name!r}: shape", self.shape)
+        self.shape = shape_of(self.name, self.shape)
         if self.kind not in KINDS:
             raise ProgramError(f"buffer {self.name!r}: kind {self.kind!r} must be one of {', '.join(KINDS)}")
         if type(self.bits) is not int or self.bits not in ELEMENT_BITS:

@@ -50,7 +50,7 @@ def check_writable(path: str | Path) -> None:
     if path.exists() and not path.is_file():
         raise FileError(f"{path}: is not a regular file; give the name of a file")
     if not folder.is_dir():
-        raise FileError(f"{path}: folder {folder} does not exist")
+        raise FileError(f"{path}: folder {folder} does not exist; make it first")
     if not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.W_OK)):
         raise FileError(f"{path}: not writable")
 

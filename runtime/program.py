@@ -8,18 +8,20 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ..hw.config import Config
+from ..hw.config import Config, load_config
 from ..hw.errors import CapacityError, EncodingError, ProgramError
 from ..hw.isa import LOADABLE, OPERATIONS, PADDABLE, AluOp, Isa, Mem, Op, entry_bytes, instruction, queue_of
 from ..hw.show import table
 from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
-from .buffer import Buffer, Region, integers
+from .buffer import Buffer, Region, integers, shape_of
 from .launch import UOP_BUFFER, Launch, Origins, encode
 from .loops import Kernel, encoded, loop_fields, pieces, uop_array
 from .schema import NAME, shown
 from .tokens import Row, insert_tokens, nop
 from .uop import UopCache, UopPool
+
+_AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)
 
 
 class Program:
@@ -39,7 +41,8 @@ class Program:
     0
     """
 
-    def __init__(self, cfg: Config, name: str = "program", *, tokens: str = "auto"):
+    def __init__(self, cfg: Config | str, name: str = "program", *, tokens: str = "auto"):
+        cfg = load_config(cfg)
         if tokens not in ("auto", "explicit"):
             raise ProgramError(f"tokens = {tokens!r}: must be 'auto' or 'explicit'")
         self.cfg, self.name, self.tokens = cfg, name, tokens
@@ -80,7 +83,7 @@ class Program:
         if name in self.buffers:
             raise ProgramError(f"buffer {name!r} is declared twice")
         self._check_open()
-        self.buffers[name] = Buffer(name, tuple(shape), bits, signed, kind, data)
+        self.buffers[name] = Buffer(name, shape_of(name, shape), bits, signed, kind, data)
         return self.buffers[name]
 
     @contextmanager
@@ -126,8 +129,8 @@ class Program:
         """
         if mem not in LOADABLE - {Mem.UOP}:
             allowed = ", ".join(m.name for m in Mem if m in LOADABLE - {Mem.UOP})
-            raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}")
-        mem, margins = Mem(mem), integers("load: pads", pads, 4)
+            raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}, as Mem.INP")
+        mem, margins = Mem(mem), integers("load: pads", pads, 4, "rows before, after, columns before, after")
         op = Op.LOADP if pad_value else Op.LOAD
         if (any(margins) or pad_value) and mem not in PADDABLE:
             raise ProgramError(
@@ -159,7 +162,7 @@ class Program:
         Values wrap; they do not saturate. With `par` (extension `requant`) row y is requantised with the
         parameters of PAR entry `par + y * par_step` instead. Raises `ProgramError`, `CapacityError` or `EncodingError`.
         """
-        if buffer.kind in ("input", "constant"):
+        if isinstance(buffer, Buffer) and buffer.kind in ("input", "constant"):
             raise ProgramError(
                 f"store: buffer {buffer.name!r} is {buffer.kind}; only output and temp buffers can be written"
             )
@@ -212,34 +215,28 @@ class Program:
         op = Op.DWGEMM if depthwise else Op.GEMM
         self._need_extensions(op)
         fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
-        nest = [integers("gemm: loop", loop, 4) for loop in loops]
+        nest = [integers("gemm: loop", loop, 4, "extent, dst, src, wgt step") for loop in loops]
         triples = uop_array(uops, 3)
         if reset:  # src and wgt are not read: with zeros equal kernels are stored once
             triples, nest = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in nest]
         self._execute(Kernel(op.name, tuple((n, d, s, w) for n, d, s, w in nest), triples, fields))
 
-    def alu(
-        self, op: AluOp, loops: Sequence[tuple[int, int, int]], dst: int = 0, src: int = 0, *, imm: int | None = None
-    ) -> None:
+    def alu(self, op: AluOp | str, loops: _AluLoops, dst: int = 0, src: int = 0, *, imm: int | None = None) -> None:
         """`acc[d] = op(acc[d], b)` over `loops` [(extent, dst, src step)]; b is `imm`, or acc[s] where it is None.
 
         For RESCALE (an extension) `imm` is the PAR entry whose multiplier and rounding it takes.
         """
         self.alu_uops(op, np.array([(dst, src)]), loops, imm=imm)
 
-    def alu_uops(
-        self, op: AluOp, uops: np.ndarray, loops: Sequence[tuple[int, int, int]] = (), *, imm: int | None = None
-    ) -> None:
+    def alu_uops(self, op: AluOp | str, uops: np.ndarray, loops: _AluLoops = (), *, imm: int | None = None) -> None:
         """As `alu`, with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
-        operation = OPERATIONS.get(op)
-        if operation is None:
-            raise ProgramError(f"alu: operation {op} is not declared; use one of {', '.join(o.name for o in AluOp)}")
+        operation = OPERATIONS[op := AluOp.of(op)]
         self._need(operation.extensions)
         if operation.imm and imm is None:
             raise ProgramError(f"alu: {op.name} needs imm, the {operation.imm} with its parameters")
         (value,) = integers("alu: imm", (0 if imm is None else imm,), 1)
         fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
-        nest = [integers("alu: loop", loop, 3) for loop in loops]
+        nest = [integers("alu: loop", loop, 3, "extent, dst, src step") for loop in loops]
         pairs = uop_array(uops, 2)
         if imm is not None:  # src is not read: with zeros equal kernels are stored once
             pairs, nest = pairs * (1, 0), [(n, d, 0) for n, d, _ in nest]
@@ -310,8 +307,11 @@ class Program:
 
     def _transfer(self, name: str, fields: dict[str, int], buffer: Buffer) -> None:
         whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
-        if whole is None or self.buffers.get(whole.name) is not whole:
-            raise ProgramError(f"buffer {buffer.name!r} belongs to another program")
+        if not isinstance(whole, Buffer) or self.buffers.get(whole.name) is not whole:
+            found = repr(buffer.name) if isinstance(buffer, Buffer) else f"of {type(buffer)}"
+            raise ProgramError(
+                f"{name.lower()}: buffer {found} belongs to another program; give what this one's buffer(...) returned"
+            )
         keys = ("sram_base", "dram_base", "y_size", "x_size", "x_stride")
         fields |= dict(zip(keys, integers(f"{name.lower()}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
         self._check_fields(name, fields)
@@ -321,7 +321,7 @@ class Program:
         if dram and dram.start + (dram.rows - 1) * dram.pitch + dram.nbytes > buffer.nbytes:
             raise ProgramError(
                 f"{name.lower()}: reaches byte {dram.start + (dram.rows - 1) * dram.pitch + dram.nbytes} of buffer "
-                f"{buffer.name!r}, which has {buffer.nbytes}"
+                f"{buffer.name!r}, which has {buffer.nbytes}; move less, or declare it larger"
             )
         size = entry_bytes(self.cfg, Mem(fields["mem"]))
         if start % size:

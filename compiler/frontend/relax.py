@@ -19,6 +19,7 @@ import numpy as np
 
 from ...hw.errors import InputError, UnsupportedError
 from .. import graph as g
+from ..advice.sentences import shortened
 from ..graph import ranges
 from ..tvm_compat import from_onnx, ir
 from .relax_layers import LAYERS, array, linear
@@ -77,7 +78,7 @@ def import_relax(model: Any, name: str, nodes: list[tuple[str, str]], pads: list
             function = from_onnx(model, keep_params_in_input=False)["main"]
     except Exception as exc:  # the importer raises errors of many kinds
         text = next((line.strip() for line in reversed(str(exc).splitlines()) if line.strip()), type(exc).__name__)
-        raise UnsupportedError(f"{name}: TVM's ONNX importer refuses the model: {text}") from None
+        raise UnsupportedError(f"{name}: TVM's ONNX importer refuses the model: {shortened(text)}") from None
     return RelaxImporter(function, [v.name for v in model.graph.output], nodes, pads).graph(name)
 
 

@@ -41,6 +41,7 @@ def import_torch(program: Any, name: str = "") -> g.Graph:
         name = name or source.path.stem
         program = _load(source)
     _fixed_sizes(program)
+    from ..advice.sentences import shortened
     from ..tvm_compat import torch_frontend
     from .relax import RelaxImporter
 
@@ -51,7 +52,7 @@ def import_torch(program: Any, name: str = "") -> g.Graph:
         raise
     except Exception as exc:  # the importer raises errors of many kinds
         text = next((line.strip() for line in reversed(str(exc).splitlines()) if line.strip()), type(exc).__name__)
-        raise UnsupportedError(f"{name or 'program'}: TVM's importer refuses the program: {text}") from None
+        raise UnsupportedError(f"{name or 'program'}: TVM's importer refuses the program: {shortened(text)}") from None
     outputs = [str(output) for output in program.graph_signature.user_outputs]
     return RelaxImporter(function, outputs, [], []).graph(name or "program")
 

@@ -40,7 +40,7 @@ def dense(cfg: Config, n: int, ci: int, co: int, **options: Unpack[Options]) -> 
 
 def dense_of(cfg: Config, shape: ConvShape, **options: Unpack[Options]) -> Schedule:
     """`dense` of a shape of one pixel."""
-    work = Work.of(shape, cfg)
+    work = Work.of(shape.checked("dense"), cfg)
     x = te.placeholder((work.n, work.ci, cfg.batch, cfg.block_in), "int8", "x")
     w = te.placeholder((work.co, work.ci, cfg.block_out, cfg.block_in), "int8", "w")
     c, i = te.reduce_axis((0, work.ci), "ci"), te.reduce_axis((0, cfg.block_in), "i")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...hw.config import Config
+from ...hw.errors import ScheduleError
 from ..conv_shape import ConvShape
 
 
@@ -30,7 +31,14 @@ class Work:
 
     @classmethod
     def of(cls, shape: ConvShape, cfg: Config, *, depthwise: bool = False) -> Work:
-        """The work of `shape` without an epilogue; with `depthwise` every output channel reads one input channel."""
+        """The work of `shape` without an epilogue; with `depthwise` every output channel reads one input channel.
+
+        Raises `ScheduleError` for what is no configuration.
+        """
+        if not isinstance(cfg, Config):
+            raise ScheduleError(
+                f"configuration {cfg!r}: must be a Config, as load_config of tilewright.hw.config makes"
+            )
         ci = 1 if depthwise else -(-shape.c // cfg.block_in)
         return cls(shape, -(-shape.n // cfg.batch), -(-shape.o // cfg.block_out), ci, depthwise)
 

@@ -106,7 +106,7 @@ def called(expr) -> tuple[str, list] | None:
     return None
 
 
-def shorten(node, limit: int = 160) -> str:
+def shorten(node, limit: int = 110) -> str:
     """One line of text for a TIR expression or statement."""
     text = re.sub(r"_local[._](inp|wgt|acc|par)", "", _text(node))  # TVM appends the scope to a tensor's name
     return text if len(text) <= limit else text[: limit - 3] + "..."
@@ -155,7 +155,10 @@ def linear_form(expr, loops: Sequence[Loop], variables: LoopVariables, stmt) -> 
     form = list(sym.detect_linear_equation(expr, [loop.var for loop in loops]))
     coefs = [constant(c) for c in form[:-1]]
     if len(form) != len(loops) + 1 or None in coefs:
-        raise ScheduleError(f"{shorten(stmt)}: {shorten(expr)} is not an affine function of the instruction's loops")
+        raise ScheduleError(
+            f"{shorten(stmt)}: {shorten(expr, 60)} is not an affine function of the instruction's loops; "
+            "index by sums of loop variables times constants"
+        )
     return LinearForm(tuple(c for c in coefs if c is not None), closure(form[-1], variables))
 
 
@@ -189,14 +192,16 @@ def guards(condition, loops: Sequence[Loop], variables: LoopVariables, stmt) -> 
     if value is not None:
         return [] if value else [Guard(None, 0, lambda env: 0)]
     if not isinstance(condition, (tirx.LT, tirx.LE, tirx.GT, tirx.GE)):
-        raise ScheduleError(f"{shorten(stmt)}: the condition {shorten(condition)} is not a conjunction of comparisons")
+        raise ScheduleError(
+            f"{shorten(stmt)}: the condition {shorten(condition, 60)} is not a conjunction of comparisons"
+        )
     low, high = (condition.a, condition.b)
     if isinstance(condition, (tirx.GT, tirx.GE)):
         low, high = high, low
     form = linear_form(low - high, loops, variables, stmt)
     used = [k for k, c in enumerate(form.coefs) if c]
     if len(used) > 1:
-        raise ScheduleError(f"{shorten(stmt)}: the condition {shorten(condition)} depends on two loops")
+        raise ScheduleError(f"{shorten(stmt)}: the condition {shorten(condition, 60)} depends on two loops")
     base = _below(form.base) if isinstance(condition, (tirx.LE, tirx.GE)) else form.base
     return [Guard(used[0], form.coefs[used[0]], base) if used else Guard(None, 0, base)]
 

@@ -52,7 +52,9 @@ def _immediates(op: AluOp, value: int, scope: Scope) -> tuple[Step, ...]:
             value -= part
         return tuple(steps)
     if value not in _IMM:
-        raise ScheduleError(f"{shorten(scope.stmt)}: the constant {value} does not fit an immediate of 16 bits")
+        raise ScheduleError(
+            f"{shorten(scope.stmt)}: the constant {value} does not fit an immediate of 16 bits; load it as a tensor"
+        )
     return (Step(op, value),)
 
 
@@ -93,7 +95,7 @@ class _ChainSearch:
         else:
             raise ScheduleError(
                 f"{shorten(self.scope.stmt)}: {shorten(expr, 60)} is not an ALU operation "
-                "(max, min, add, sub, mul, shifts)"
+                "(max, min, add, sub, mul, shifts); compute it of these, or on the host"
             )
 
     def _second(self, op: AluOp, expr) -> tuple[Step, ...] | None:
@@ -116,7 +118,9 @@ class _ChainSearch:
         elif isinstance(expr, tirx.RShift):
             yield from self._extend(expr.a, self._second(AluOp.SHR, expr.b))
         else:
-            raise ScheduleError(f"{shorten(self.scope.stmt)}: the amount of a left shift must be constant")
+            raise ScheduleError(
+                f"{shorten(self.scope.stmt)}: the amount of a left shift must be constant; shift right by -n"
+            )
 
     def _rescale(self, expr) -> Iterator[Chain]:
         name, args = called(expr) or ("", [])

@@ -241,7 +241,10 @@ def match(scope: Scope, ctx: Context) -> Copy:
     if number is not None:
         return _fill_copy(scope, ctx, number)
     if not isinstance(value, ir.TensorLoad):
-        raise ScheduleError(f"{shorten(stmt)}: only plain copies move data between DRAM and a scratchpad")
+        raise ScheduleError(
+            f"{shorten(stmt)}: only plain copies move data between DRAM and a scratchpad: compute on accumulators "
+            "(set_scope ACC, cache_read ACC), and fold a zero point into the bias"
+        )
     target = ctx.operand(stmt.buffer, stmt.indices, scope)
     source = ctx.operand(value.source, value.indices, scope)
     if source.location.mem is not None and target.location.mem is None:
@@ -252,7 +255,9 @@ def match(scope: Scope, ctx: Context) -> Copy:
         mem = _loaded_as(stmt, source.location.dtype, target.location.mem, target.location.dtype)
         source.location.moved_to.add(mem)
         return Copy(ctx, scope, mem, target, source, inside, fill)
-    raise ScheduleError(f"{shorten(stmt)}: a copy needs a scratchpad on one side and DRAM on the other")
+    raise ScheduleError(
+        f"{shorten(stmt)}: a copy needs a scratchpad on one side and DRAM on the other: drop it, or set_scope one side"
+    )
 
 
 def _fill_copy(scope: Scope, ctx: Context, value: int) -> Copy:
@@ -265,7 +270,7 @@ def _fill_copy(scope: Scope, ctx: Context, value: int) -> Copy:
 
 def _store(scope: Scope, ctx: Context, target: Operand, source: Operand, padded: bool) -> Copy:
     if source.location.mem != Mem.ACC:
-        raise ScheduleError(f"{shorten(scope.stmt)}: only accumulators can be stored")
+        raise ScheduleError(f"{shorten(scope.stmt)}: only accumulators can be stored: move it through local.acc")
     if target.location.dtype != "int8":
         raise ScheduleError(
             f"{shorten(scope.stmt)}: STORE writes the low bits of accumulators as int8, not {target.location.dtype}; "
@@ -304,4 +309,7 @@ def _loaded_as(stmt, dtype: str, mem: Mem, target_dtype: str) -> Mem:
         return mem
     if mem == Mem.ACC and target_dtype == "int32" and dtype in ("int8", "int32"):
         return Mem.ACC8 if dtype == "int8" else Mem.ACC
-    raise ScheduleError(f"{shorten(stmt)}: {dtype} cannot be loaded into {mem.name} as {target_dtype}")
+    raise ScheduleError(
+        f"{shorten(stmt)}: {dtype} cannot be loaded into {mem.name} as {target_dtype}; INP and WGT take int8, ACC int8 "
+        "or int32 as int32, PAR uint32; quantise floats on the host"
+    )

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ...hw.errors import ScheduleError
+from ..advice.sentences import in_one_sentence
 from ..intrin import INSTRUCTION
 from ..tvm_compat import IRModule, PrimFunc, Sequential, ir, s_tir, structural_mutate, structural_walk, tirx
 from .vthread import interleave_vthreads
@@ -108,6 +110,38 @@ def show_predicates(func, _mod, _ctx):
     return func.with_body(structural_mutate(func.body, [(tirx.AttrStmt, on_attr)]))
 
 
+_CTHREAD, _VTHREADS = "cthread", ("vthread.x", "vthread.y", "vthread.z")
+
+
+def name_threads(func: PrimFunc) -> PrimFunc:
+    """`func` with VTA's `cthread` as virtual threads, the outermost loop as `vthread.x`.
+
+    Raises `ScheduleError` for a loop that is bound to another kind of thread: there are no others.
+    """
+    around: list[str] = []  # tags of the loops around
+    wrong: list[str] = []  # TVM converts errors of a callback to RuntimeError
+
+    def on_loop(op, m):
+        if op.thread_binding is None:
+            return m.default_mutate(op)
+        tag = str(op.thread_binding.thread_tag)
+        if tag == _CTHREAD:
+            tag = next((free for free in _VTHREADS if free not in around), tag)
+        if not tag.startswith("vthread"):
+            wrong.append(f"loop {op.loop_var.name!r} is bound to {tag!r}; the accelerator has virtual threads only, ")
+        around.append(tag)
+        new = m.default_mutate(op)
+        around.pop()
+        old = new.thread_binding
+        axis = tirx.IterVar(old.dom, old.var, old.iter_type, tag)
+        return tirx.For(new.loop_var, new.min, new.extent, new.kind, new.body, axis, new.annotations)
+
+    body = structural_mutate(func.body, [(tirx.For, on_loop)])
+    if wrong:
+        raise ScheduleError(f"{wrong[0]}of 1 to 4 trips each: bind it to {', '.join(_VTHREADS)}, or do not bind it")
+    return func.with_body(body)
+
+
 def pass_list() -> list:
     """The passes in order: from blocks to loops around instruction scopes."""
     return [
@@ -136,6 +170,9 @@ def pass_list() -> list:
 @lru_cache(maxsize=256)  # layers of one shape are alike
 def lower_tir(func: PrimFunc) -> PrimFunc:
     """`func` as loops around instruction scopes, with virtual threads interleaved."""
-    mod = Sequential(pass_list())(IRModule({"main": func.with_attr("global_symbol", "main")}))
+    func = name_threads(func.with_attr("global_symbol", "main"))
+    with in_one_sentence("TVM cannot lower the schedule"):
+        mod = Sequential(pass_list())(IRModule({"main": func}))
     mod = IRModule({"main": interleave_vthreads(mod["main"])})
-    return Sequential([_X.StmtSimplify(), _X.RemoveNoOp()])(mod)["main"]
+    with in_one_sentence("TVM cannot lower the schedule"):
+        return Sequential([_X.StmtSimplify(), _X.RemoveNoOp()])(mod)["main"]

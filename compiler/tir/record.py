@@ -10,6 +10,7 @@ from ...hw.errors import ScheduleError
 from ...hw.isa import Mem
 from ...runtime.buffer import Buffer
 from ...runtime.program import Program
+from ..advice.products import scope_named
 from ..intrin import COPIES, INSTRUCTION, SCOPES, SLOTS, THREAD
 from ..tvm_compat import PrimFunc, ir, s_tir, structural_walk, tirx
 from . import match_alu, match_dma, match_gemm
@@ -52,7 +53,9 @@ def _name(var) -> str:
 def _elements(shape, name: str) -> int:
     sizes = [constant(n) for n in shape]
     if None in sizes:
-        raise ScheduleError(f"{name!r}: shape {tuple(map(str, shape))} is not constant")
+        raise ScheduleError(
+            f"{name!r}: shape {tuple(map(str, shape))} is not constant; make a schedule for each size, of numbers"
+        )
     return math.prod(n for n in sizes if n is not None)
 
 
@@ -214,7 +217,8 @@ class _Recorder:
         name, scope = _name(var), var.scope()
         mem = SCOPES.get(scope)
         if mem is None and scope not in ("", "global"):
-            raise ScheduleError(f"{name!r} is in scope {scope!r}; must be one of global, {', '.join(SCOPES)}")
+            what = scope_named(scope) or f"{scope!r}; must be one of global, {', '.join(SCOPES)}"
+            raise ScheduleError(f"{name!r} is in scope {what}")
         location = Location(name, str(var.ty.dtype), _elements(var.ty.shape, name), mem, len(self.ctx.loops))
         location.copies = int(stmt.annotations.get(COPIES, 1))
         self.ctx.locations[var] = location

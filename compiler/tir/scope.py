@@ -149,4 +149,7 @@ def to_entries(
     else:
         if reached == size and not any(offset % size for offset in offsets):
             return whole, [offset // size for offset in offsets]
-    raise ScheduleError(f"{shorten(stmt)}: must cover whole entries of {size} elements")
+    raise ScheduleError(
+        f"{shorten(stmt)}: must cover whole entries of {size} elements: reorder the loops over lanes innermost, for a "
+        "reduction after decompose_reduction"
+    )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from ..errors import ProgramError
 from ..units import Queue
 
 if TYPE_CHECKING:
@@ -52,6 +53,15 @@ class AluOp(IntEnum):
     SHR = 3
     MUL = 4
     RESCALE = 5
+
+    @classmethod
+    def of(cls, op: AluOp | str | int) -> AluOp:
+        """The operation of this number or name, in any case. Raises `ProgramError` for another."""
+        if isinstance(op, str) and op.upper() in cls.__members__:
+            return cls[op.upper()]
+        if isinstance(op, int) and op in list(cls):
+            return cls(op)
+        raise ProgramError(f"alu: operation {op} is not declared; use one of {', '.join(known.name for known in cls)}")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -23,9 +24,7 @@ class TimingDevice(ModelDevice):
     memory that stalls at random.
     """
 
-    def __init__(
-        self, cfg: Config, *, capacity: int = 1 << 31, dram: Dram = ZYNQ_HP, skip: frozenset[str] = frozenset()
-    ):
+    def __init__(self, cfg: Config, *, capacity: int = 1 << 31, dram: Dram = ZYNQ_HP, skip: Iterable[str] = ()):
         super().__init__(cfg, capacity=capacity)
         self.dram, self.skip = dram, skip
         self.timing: Timing | None = None

@@ -5,6 +5,7 @@ All latencies are those of hw/rtl/latencies.py; none is fitted. The model of the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -209,7 +210,7 @@ def predict(
     program: Launch | Program,
     cfg: Config | None = None,
     dram: Dram = ZYNQ_HP,
-    skip: frozenset[str] = frozenset(),
+    skip: Iterable[str] = (),
     *,
     fast: bool = True,
 ) -> Timing:
@@ -220,6 +221,11 @@ def predict(
     as of `check_memory`.
     """
     launch = program.finish() if isinstance(program, Program) else program
+    if not isinstance(launch, Launch):
+        raise UnsupportedError(
+            f"predict takes a Program or its launch, not {type(launch).__name__}; compiler.build(schedule, config) "
+            "makes a Program"
+        )
     cfg = cfg or launch.cfg
     addresses, constants = [], []
     end = PAGE

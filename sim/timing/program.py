@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -99,16 +100,15 @@ class Columns:
     bytes_moved: np.ndarray
 
 
-def columns(
-    cfg: Config, words: np.ndarray, uops: UopReader, skip: frozenset[str] = frozenset(), *, fast: bool = True
-) -> Columns:
+def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: Iterable[str] = (), *, fast: bool = True) -> Columns:
     """The columns of the instructions `words`, uint64 (n, 2), with absolute addresses.
 
-    `uops` reads micro-ops from DRAM. `skip` names what takes no time: `gemm`, `alu`, `dma`. With `fast`, equal
-    instructions are looked at once. Raises `ProgramError` for a program without FINISH,
+    `uops` reads micro-ops from DRAM. `skip` names what takes no time: `gemm`, `alu`, `dma`, one or several. With
+    `fast`, equal instructions are looked at once. Raises `ProgramError` for a program without FINISH,
     `UnsupportedError` for another name in `skip`.
     """
-    for name in skip - set(SKIPPABLE):
+    skip = frozenset((skip,) if isinstance(skip, str) else skip)
+    for name in sorted(skip - set(SKIPPABLE)):
         raise UnsupportedError(f"skip: {name!r} cannot be skipped; {', '.join(SKIPPABLE)} can")
     isa = known_isa(cfg)
     words = np.ascontiguousarray(words, np.uint64).reshape(-1, 2)

@@ -186,7 +186,7 @@ def test_a_program_of_another_configuration(mistake, double_tw, tmp_path):
 
 
 def test_a_loop_that_is_not_affine(mistake, scheduled, tmp_path):
-    text = r"acc\[.*i \* i.* is not an affine function of the instruction's loops"
+    text = r"acc\[.*i \* i.* is not an affine function of the instruction's loops; index by sums of .*"
     mistake(10, text, "compile", f"{scheduled}:squares", "-o", tmp_path / "x.tw")
 
 
@@ -194,7 +194,7 @@ def test_an_output_path_that_cannot_be_written(mistake, recorded, double_tw, tmp
     """Said before the long work: the inputs and sources of these do not even exist."""
     (tmp_path / "folder").mkdir()
     missing, inputs = tmp_path / "missing.onnx", tmp_path / "missing.npz"
-    text = r".*none/x: folder .*none does not exist"
+    text = r".*none/x: folder .*none does not exist; make it first"
     mistake(6, text, "compile", missing, "-o", tmp_path / "none" / "x")
     mistake(6, text, "run", double_tw, "--inputs", inputs, "-o", tmp_path / "none" / "x")
     mistake(6, ".*folder: is a folder; give a file name", "compile", missing, "-o", tmp_path / "folder")

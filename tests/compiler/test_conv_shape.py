@@ -1,5 +1,7 @@
 """compiler/conv_shape.py: what follows from the extents of a convolution, and which have no output."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -59,3 +61,19 @@ def test_a_shape_without_output_is_named(shape, text):
 
 def test_a_shape_with_output_is_itself():
     assert UNEVEN.checked("conv2d") is UNEVEN
+
+
+def test_sizes_that_are_no_integers_are_named():
+    shape_of: Any = ConvShape
+    wrong = [
+        (shape_of(1, 4, 5, 6, np.zeros(3)), "o is a ndarray: must be an integer, for a tensor x as in x.shape[0]"),
+        (shape_of(1, 4, 5, 6, 0), "o = 0: must be at least 1"),
+        (shape_of(1, 4, 5, 6, 4, 3), "kernel = 3: must be (y, x), for example (3, 3)"),
+        (shape_of(1, 4, 5, 6, 4, pads=(2, 2)), "pad = (2, 2): must be (top, left, bottom, right), for example (2, 2,"),
+        (shape_of(1, 4, 5, 6, 4, strides="two"), "stride = str: must be (y, x), for example (1, 1)"),
+    ]
+    for shape, text in wrong:
+        with pytest.raises(ScheduleError) as caught:
+            shape.checked("conv2d")
+        assert f"conv2d: {text}" in str(caught.value)
+    assert shape_of(1, 4, np.int64(5), 6, 4).checked("conv2d").output == (5, 6)

@@ -1,12 +1,14 @@
 """Element packing against Python integers, and the checks of a buffer."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.hw.errors import InputError, ProgramError
-from tilewright.runtime.buffer import Buffer, Region, integers, pack_bits, unpack_bits
+from tilewright.runtime.buffer import Buffer, Region, integers, pack_bits, shape_of, unpack_bits
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8, 32])
@@ -94,6 +96,18 @@ def test_regions_lie_within_their_buffer():
             Region("part", (32,), whole=whole, start=start)
     with pytest.raises(ProgramError, match="needs `whole`"):
         Region("part", (32,))
+
+
+def test_shapes_are_tuples_of_integers():
+    assert shape_of("b", [np.int64(3), 4]) == (3, 4) and shape_of("b", np.array([3, 4])) == (3, 4)
+    number: Any = 16
+    for shape, text in (
+        (np.zeros((2, 3)), "buffer 'b': shape is a tensor, ndarray; give its sizes, as x.shape"),
+        (number, r"buffer 'b': shape 16: must be a tuple of integers, as \(16,\)"),
+        ((2, 3.5), "must be integers"),
+    ):
+        with pytest.raises(ProgramError, match=text):
+            shape_of("b", shape)
 
 
 def test_integers_are_counted_and_nothing_else_counts():

@@ -89,7 +89,7 @@ def test_what_is_no_regular_file_is_refused_and_stays(tmp_path):
     refused(pipe, f"{pipe}: is not a regular file; give the name of a file")
     refused(link, f"{pipe}: is not a regular file; give the name of a file")
     refused(os.devnull, f"{os.devnull}: is not a regular file; give the name of a file")
-    refused(tmp_path / "none" / "x", f"{tmp_path}/none/x: folder {tmp_path}/none does not exist")
+    refused(tmp_path / "none" / "x", f"{tmp_path}/none/x: folder {tmp_path}/none does not exist; make it first")
     assert pipe.is_fifo() and sorted(os.listdir(tmp_path)) == ["link", "pipe"]
 
 

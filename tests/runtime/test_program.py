@@ -470,6 +470,13 @@ def test_no_token_of_a_random_program_is_superfluous(seed):
                 verify(without_pair(launch, pair))
 
 
+def test_configurations_and_operations_by_name():
+    named, same = Program("tiny"), Program(PRESETS["tiny"])
+    named.alu("Add", [(4, 1, 0)], imm=1)
+    same.alu(AluOp.ADD, [(4, 1, 0)], imm=1)
+    np.testing.assert_array_equal(named.finish().insn, same.finish().insn)
+
+
 def test_it_shows_its_instructions_and_buffers():
     program = Program(TINY, "shown")
     program.buffer("x", (3, 1, 4), 32)

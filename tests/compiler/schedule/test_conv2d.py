@@ -208,7 +208,7 @@ def test_tiles_that_stay_on_chip_are_loaded_once(ref):
 @pytest.mark.parametrize(
     "change, text",
     [
-        ({"kh": 9}, "conv2d: an input of 6x6 with pad .* is smaller than the kernel of 9x3$"),
+        ({"kh": 9}, "conv2d: an input of 6x6 with pad .* is smaller than the kernel of 9x3; pad it$"),
         (
             {"kh": 4, "kw": 1, "dilation": (2, 1)},
             r"is smaller than the kernel of 4x1 with dilation \(2, 1\), which spans 7x1",

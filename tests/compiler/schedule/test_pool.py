@@ -73,7 +73,9 @@ def test_mistakes_are_named(ref):
     vta = ref.configs["vta"]
     with pytest.raises(ScheduleError, match="kind 'median' must be one of max, sum"):
         pool(vta, 1, 4, 4, 16, 2, 2, kind="median")
-    with pytest.raises(ScheduleError, match=r"^pool: an input of 4x4 with pad .* is smaller than the kernel of 5x2$"):
+    with pytest.raises(
+        ScheduleError, match=r"^pool: an input of 4x4 with pad .* is smaller than the kernel of 5x2; pad it$"
+    ):
         pool(vta, 1, 4, 4, 16, 5, 2)
     with pytest.raises(ScheduleError, match=r"^pool: input 4x0, kernel 2x2, stride \(1, 1\), pad"):
         pool(vta, 1, 4, 0, 16, 2, 2)

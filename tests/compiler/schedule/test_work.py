@@ -1,8 +1,13 @@
 """compiler/schedule/work.py: a convolution in blocks of the packed layout."""
 
+from typing import Any
+
+import pytest
+
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.schedule.work import Work
 from tilewright.hw.config import Config
+from tilewright.hw.errors import ScheduleError
 
 CFG = Config("uneven", batch=2, block_in=8, block_out=4, inp_bytes=1 << 12, wgt_bytes=1 << 12, acc_bytes=1 << 14)
 
@@ -21,3 +26,9 @@ def test_of_channels_alone_there_is_one_input_block():
 def test_a_kernel_of_one_row_skips_the_rows_between_its_strides():
     several, one = (Work.of(ConvShape(1, 8, 9, 9, 8, kernel, (2, 2)), CFG) for kernel in ((3, 3), (1, 3)))
     assert several.inputs(4, 4) == (9, 9) and one.inputs(4, 4) == (4, 9)
+
+
+def test_a_configurations_name_is_none():
+    name: Any = "vta"
+    with pytest.raises(ScheduleError, match="configuration 'vta': must be a Config, as load_config"):
+        Work.of(ConvShape(1, 8, 9, 9, 8), name)

@@ -88,4 +88,4 @@ def test_domains_that_are_no_box_are_refused():
 
 def test_statements_are_named_in_one_line():
     text = affine.shorten(tirx.Evaluate(tirx.call_extern("int32", "f" * 300)))
-    assert len(text) == 160 and text.endswith("...") and "\n" not in text
+    assert len(text) == 110 and text.endswith("...") and "\n" not in text

@@ -1,10 +1,13 @@
 """compiler/tir/passes.py: what becomes an instruction scope."""
 
+import numpy as np
 import pytest
 
+from tilewright.compiler import build
 from tilewright.compiler.intrin import ACC, INSTRUCTION
-from tilewright.compiler.tir.passes import innermost, lower_tir, mark_scopes
-from tilewright.compiler.tvm_compat import IRModule, PrimFunc, Schedule, structural_walk, te, tirx
+from tilewright.compiler.tir.passes import innermost, lower_tir, mark_scopes, name_threads
+from tilewright.compiler.tvm_compat import IRModule, PrimFunc, Schedule, structural_equal, structural_walk, te, tirx
+from tilewright.hw.errors import ScheduleError
 
 P, Q = (tirx.Var(name, "int32") for name in "pq")
 WORK = tirx.Evaluate(tirx.call_extern("int32", "work", P, Q))
@@ -72,3 +75,29 @@ def test_tiles_are_allocated_as_small_as_they_are(size, tile, entries):
     structural_walk(lowered.body, [(tirx.AllocBuffer, lambda op: sizes.append(int(op.buffer.shape[0])))])
     assert sizes == [entries * 16]
     assert len(scopes(lowered.body)) == 2
+
+
+def threaded(*tags):
+    """A sum over 4x4 tiles of one entry; the loops over tiles are bound to `tags`."""
+    a = te.placeholder((4, 4, 1, 16), "int32", "a")
+    stage = te.compute(a.shape, lambda *i: a(*i), name="stage")
+    sch = Schedule(te.create_prim_func([a, te.compute(a.shape, lambda *i: stage(*i).astype("int8"), name="out")]))
+    block, loops = sch.get_sblock("stage"), sch.get_loops(sch.get_sblock("out"))
+    sch.set_scope(block, 0, ACC)
+    sch.compute_at(block, loops[1])
+    for loop, tag in zip(loops, tags):
+        sch.bind(loop, tag)
+    return sch.mod["main"]
+
+
+def test_cthread_is_the_next_virtual_thread():
+    for tags, names in ((("cthread",), ("vthread.x",)), (("cthread", "cthread"), ("vthread.x", "vthread.y"))):
+        vta, ours = (build(threaded(*each), "vta").finish().insn for each in (tags, names))
+        assert np.array_equal(vta, ours)
+    assert structural_equal(name_threads(threaded("vthread.x", "cthread")), threaded("vthread.x", "vthread.y"))
+
+
+@pytest.mark.parametrize("tag", ["threadIdx.x", "blockIdx.y"])
+def test_there_are_no_other_threads(tag):
+    with pytest.raises(ScheduleError, match=f"loop 'i1' is bound to '{tag}'; .*bind it to vthread.x, vthread.y, vth"):
+        build(threaded("vthread.x", tag), "vta")

@@ -1,8 +1,11 @@
 """hw/isa/table.py: numbers, queues and scratchpads typed here once more, and what follows from the rows."""
 
+from typing import Any
+
 import pytest
 
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import ProgramError
 from tilewright.hw.isa import (
     INSTRUCTIONS,
     LOADABLE,
@@ -130,3 +133,13 @@ def test_entries_and_depths_of_every_memory():
     expected |= {"ACC8": (16, 2048), "PAR": (192, 64), "OUTQ": (16, 2048)}
     assert {m.name: (entry_bytes(VTA, m), depth(VTA, m)) for m in Mem} == expected
     assert {m.name for m in Mem if scratchpad_of(m) != m} == {"OUT", "ACC8", "OUTQ"}
+
+
+def test_operations_by_name():
+    assert [AluOp.of(name) for name in ("add", "Max", "SHR", 0, AluOp.MUL)] == [
+        AluOp.ADD, AluOp.MAX, AluOp.SHR, AluOp.MIN, AluOp.MUL,
+    ]  # fmt: skip
+    unknown: Any
+    for unknown in ("plus", 6, None):
+        with pytest.raises(ProgramError, match=f"alu: operation {unknown} is not declared; use one of MIN, MAX, ADD"):
+            AluOp.of(unknown)

@@ -1,5 +1,7 @@
 """sim/timing/program.py: what a program's instructions move and issue."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -74,3 +76,11 @@ def test_a_program_without_an_end():
 def test_what_cannot_be_skipped():
     with pytest.raises(UnsupportedError, match="'fetch' cannot be skipped; gemm, alu, dma can"):
         column(PYNQ, "LOAD", frozenset({"fetch"}), **TILE)
+
+
+def test_what_is_skipped_comes_in_any_collection():
+    skipped = column(PYNQ, "LOAD", frozenset({"dma"}), **TILE).work[0]
+    skip: Any
+    for skip in (("dma",), ["dma", "gemm"], {"dma"}, "dma", iter(["dma"])):
+        assert column(PYNQ, "LOAD", skip, **TILE).work[0] == skipped
+    assert column(PYNQ, "LOAD", **TILE).work[0] != skipped

@@ -1,0 +1,164 @@
+"""compiler/advice/products.py: every difference between a block and its intrinsic is named before TVM sees it.
+
+tests/test_mistakes.py has those of a matrix product with a batch of 1; here are batches, depthwise products and resets.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import build
+from tilewright.compiler.advice.products import scope_named
+from tilewright.compiler.intrin import (
+    ACC,
+    INP,
+    WGT,
+    tensorize_depthwise,
+    tensorize_gemm,
+    tensorize_reset,
+)
+from tilewright.compiler.tvm_compat import Schedule, te
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import ScheduleError
+from tilewright.runtime import layout
+from tilewright.runtime.loader import run
+
+TINY = PRESETS["tiny"]
+BATCHED = TINY.replace(name="batched", batch=2, acc_bytes=4096, extensions=())
+NARROW = BATCHED.replace(name="narrow", block_in=2)
+
+
+def matmul(cfg, rows=2, inner=2, columns=2, order="bjk", plain=False, before=None):
+    """A packed product; `order` is that of the loops of an entry, `plain` weights are (columns, inner)."""
+    b, i, o = cfg.batch, cfg.block_in, cfg.block_out
+    x = te.placeholder((rows, inner, b, i), "int8", "x")
+    w = te.placeholder((columns * o, inner * i) if plain else (columns, inner, o, i), "int8", "w")
+    k, ki = te.reduce_axis((0, inner), "k"), te.reduce_axis((0, i), "ki")
+
+    def product(r, c, bi, bj):
+        weight = w[c * o + bj, k * i + ki] if plain else w[c, k, bj, ki]
+        return te.sum(x[r, k, bi, ki].astype("int32") * weight.astype("int32"), axis=[k, ki])
+
+    acc = te.compute((rows, columns, b, o), product, name="acc")
+    y = te.compute(acc.shape, lambda *axes: acc(*axes).astype("int8"), name="y")
+    sch = Schedule(te.create_prim_func([x, w, y]))
+    block = sch.get_sblock("acc")
+    sch.cache_read(block, 0, INP)
+    sch.cache_read(block, 1, WGT)
+    sch.set_scope(block, 0, ACC)
+    r, c, bi, bj, k, ki = sch.get_loops(block)
+    inside = {"b": bi, "j": bj, "k": ki}
+    sch.reorder(k, r, c, *(inside[name] for name in order))
+    init = sch.decompose_reduction(block, k)
+    if before:
+        before(sch, block)
+    return sch, block, init
+
+
+@pytest.mark.parametrize("cfg", [TINY, BATCHED, NARROW], ids=lambda cfg: cfg.name)
+def test_right_blocks_pass(cfg):
+    sch, block, init = matmul(cfg)
+    tensorize_reset(sch, init, cfg)
+    tensorize_gemm(sch, block, cfg)
+    rng = np.random.default_rng(0)
+    x = rng.integers(-8, 8, (2 * cfg.batch, 2 * cfg.block_in), np.int8)
+    w = rng.integers(-1, 2, (2 * cfg.block_out, 2 * cfg.block_in), np.int8)
+    inputs = {"x": layout.pack_dense_activations(x, cfg), "w": layout.pack_dense_weights(w, cfg)}
+    out, _ = run(build(sch, cfg), inputs)
+    want = (x.astype(np.int32) @ w.astype(np.int32).T).astype(np.int8)
+    assert np.array_equal(layout.unpack_dense_activations(out["y"], w.shape[0]), want)
+
+
+def refused(call, text):
+    with pytest.raises(ScheduleError, match=text) as raised:
+        call()
+    assert len(str(raised.value)) < 300 and "\n" not in str(raised.value)
+
+
+def test_orders_of_loops():
+    for order in ("jbk", "bkj", "kbj"):
+        cfg = BATCHED.replace(name="even", batch=4, acc_bytes=4096)  # all extents are 4
+        sch, block, _ = matmul(cfg, order=order)
+        refused(lambda sch=sch, block=block, cfg=cfg: tensorize_gemm(sch, block, cfg), "reorder.*batch, block_out, bl")
+
+
+def test_plain_weights_name_the_packed_shape():
+    sch, block, _ = matmul(BATCHED, plain=True)
+    refused(
+        lambda: tensorize_gemm(sch, block, BATCHED), r"w \(8, 8\) does not lie in .*\(2, 2, 4, 4\), with layout\.pack_"
+    )
+
+
+def test_a_short_sum_is_padded():
+    x, w = te.placeholder((4, 2), "int8", "x"), te.placeholder((4, 2), "int8", "w")
+    k = te.reduce_axis((0, 2), "k")
+    acc = te.compute((4, 4), lambda i, j: te.sum(x[i, k].astype("int32") * w[j, k].astype("int32"), axis=k), name="acc")
+    sch = Schedule(te.create_prim_func([x, w, acc]))
+    refused(
+        lambda: tensorize_gemm(sch, sch.get_sblock("acc"), BATCHED),
+        r"a sum over 2 needs zeros up to 4, with which runtime",
+    )
+
+
+def test_what_is_no_product():
+    sch, block, init = matmul(TINY)
+    refused(lambda: tensorize_reset(sch, block, TINY), "pass the block that decompose_reduction returns")
+    refused(lambda: tensorize_gemm(sch, init, TINY), "must add a product")
+    sch, block, _ = matmul(TINY, before=lambda sch, block: sch.blockize(sch.get_loops(block)[-3]))
+    outer = sch.get_sblock("acc_update_o")
+    refused(lambda: tensorize_gemm(sch, outer, TINY), "is not one statement")
+
+
+def test_what_is_no_block():
+    sch, block, _ = matmul(TINY)
+    refused(lambda: tensorize_gemm(sch, sch.get_loops(block)[0], TINY), r"takes a block, as sch\.get_sblock\(name\)")
+    refused(lambda: tensorize_gemm(sch, "nothing", TINY), "sch.get_sblock: Cannot find a block with the name: nothing")
+    tensorize_gemm(sch, "acc_update", TINY)
+    refused(lambda: tensorize_gemm(sch, block, TINY), "no longer exists")
+
+
+def windows(cfg, scope=WGT, dtype="int8", swapped=False, axis=-1):
+    """Three rows of a depthwise product, channel by channel."""
+    block = cfg.block_out
+    x, w = te.placeholder((6, cfg.batch, block), "int8", "x"), te.placeholder((1, block, block), dtype, "w")
+    k = te.reduce_axis((0, 3), "k")
+
+    def product(i, b, j):
+        row = w[0, k, j] if axis == -1 else w[0, j, k]
+        a, c = x[i + k, b, j].astype("int32"), row.astype("int32")
+        return te.sum(c * a if swapped else a * c, axis=k)
+
+    acc = te.compute((4, cfg.batch, block), product, name="acc")
+    y = te.compute(acc.shape, lambda *axes: acc(*axes).astype("int8"), name="y")
+    sch = Schedule(te.create_prim_func([x, w, y]))
+    name = sch.get_sblock("acc")
+    for k, into in enumerate((INP, scope) if not swapped else (WGT, INP)):
+        if into:
+            sch.cache_read(name, k, into)
+    sch.set_scope(name, 0, ACC)
+    i, b, j, k = sch.get_loops(name)
+    sch.reorder(k, i, b, j)
+    sch.decompose_reduction(name, k)
+    return sch, name
+
+
+def test_depthwise_products():
+    cfg = TINY.replace(name="rows", extensions=TINY.extensions | {"depthwise"})
+    sch, block = windows(cfg)
+    tensorize_depthwise(sch, block, cfg)
+    assert build(sch, cfg).finish().insn.size
+    mistakes: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"scope": None}, r"operand w is in DRAM.*sch\.cache_read\(acc, 1, WGT\)"),
+        ({"dtype": "int16"}, "w is int16"),
+        ({"swapped": True}, r"operands are swapped: write x \* w"),
+        ({"axis": 0}, r"w \(1, 4, 4\) does not lie in entries of 1x4.*pack_depthwise_weights"),
+    )
+    for options, text in mistakes:
+        sch, block = windows(cfg, **options)
+        refused(lambda sch=sch, block=block: tensorize_depthwise(sch, block, cfg), text)
+
+
+def test_scopes_of_vta():
+    assert scope_named("local.wgt_buffer") == "'local.wgt_buffer' is VTA's name; write 'local.wgt'"
+    assert not scope_named("local.wgt") and not scope_named("global")
