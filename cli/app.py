@@ -21,6 +21,7 @@ VERBS = {
     "replay": "Run recorded cases and compare all of memory.",
     "plan": "Plan the memory of a network's activations.",
     "assign": "Show which module runs each operator of a network.",
+    "explain": "Show what each statement or operator costs, and why.",
     "verify": "Prove a program free of deadlocks and races.",
     "disasm": "Print a program's instructions.",
     "bench": "Measure model or circuit on the layers of ResNet-18.",

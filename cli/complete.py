@@ -20,6 +20,12 @@ def _presets() -> Iterable[str]:
     return PRESETS
 
 
+def _drams() -> Iterable[str]:
+    from ..sim.dram import PRESETS
+
+    return PRESETS
+
+
 def _devices() -> Iterable[str]:
     from ..runtime.registry import device_names
 
@@ -27,7 +33,12 @@ def _devices() -> Iterable[str]:
 
 
 # parameter -> names that it takes besides files
-NAMES: dict[str, Callable[[], Iterable[str]]] = {"config": _presets, "other": _presets, "device": _devices}
+NAMES: dict[str, Callable[[], Iterable[str]]] = {
+    "config": _presets,
+    "other": _presets,
+    "device": _devices,
+    "dram": _drams,
+}
 _CONFIGS = (".json",)
 _MODELS = (".onnx", ".tflite", ".pt2", ".py", ".tw")
 # metavar -> suffixes, where it names none itself; ("",) are all files

@@ -54,11 +54,11 @@ def compile_source(source: str, cfg: Config, contract: str | None = None) -> Exe
 
     `contract` is a network's rounding contract (default: double); Python source has none.
     """
-    file, _, name = source.rpartition(":")
     if not source.endswith(NETWORKS):
         _no_contract(source, contract)
-    if file.endswith(".py"):
-        return _from_python(_existing(file), name, cfg)
+    value = evaluated(source, cfg)
+    if value is not None:
+        return executable_of(value, cfg)
     if source.endswith(".py"):
         raise UnsupportedError(f"{source}: name what to compile, as in {source}:schedule")
     path = _existing(source)
@@ -95,11 +95,17 @@ def _existing(source: str) -> Path:
     return path
 
 
-def _from_python(path: Path, name: str, cfg: Config) -> Executable:
+def evaluated(source: str, cfg: Config) -> Any:
+    """The value that FILE.py:NAME names, a function's result; None if `source` is something else."""
+    file, _, name = source.rpartition(":")
+    return _evaluate(_existing(file), name, cfg) if file.endswith(".py") else None
+
+
+def executable_of(value: Any, cfg: Config) -> Executable:
+    """The executable of a value that Python source made: a `Program`, or what `build` takes."""
     from ..runtime.executable import Executable
     from ..runtime.program import Program
 
-    value = _evaluate(path, name, cfg)
     if not isinstance(value, Program):
         from ..compiler.api import build
 

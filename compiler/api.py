@@ -9,11 +9,14 @@ from ..hw.errors import ScheduleError
 from ..runtime.buffer import Buffer
 from ..runtime.program import Program
 from .advice.lanes import check_reductions
+from .intrin import INSTRUCTION
+from .tir.passes import lower_tir
 from .tir.placement import Placement
 from .tir.record import record_into
 from .tvm_compat import IRModule, PrimFunc, Schedule
 
 Scheduled = Schedule | PrimFunc | IRModule
+STATEMENT = f'T.attr(0, "{INSTRUCTION}", 1)'  # how TVM prints the mark of a statement
 
 
 def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None) -> Program:
@@ -39,6 +42,13 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
     with program.origin(program.name):
         record_into(program, func, {}, "", Placement(program.cfg))
     return program
+
+
+def lowered_text(scheduled: Scheduled) -> str:
+    """The lowered TIR of a scheduled function, as text, in which `STATEMENT` is before each statement that becomes
+    instructions. Raises `ScheduleError`.
+    """
+    return lower_tir(_function(scheduled)[0]).script()
 
 
 def build_into(

@@ -142,6 +142,11 @@ class Launch:
         return at, _entry_sizes(self.cfg)[(self.insn[at, 0] >> np.uint64(field.lo) & np.uint64(7)).astype(np.int64)]
 
     @property
+    def depth(self) -> int:
+        """The most names that an origin of an instruction has; 0 where origins are not known."""
+        return max(map(len, self.origins.paths)) if self.origins else 0
+
+    @property
     def insn_bytes(self) -> int:
         """Bytes of the instruction stream."""
         return len(self.insn) * INSN_BYTES

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..hw.isa import AluOp, Isa, Mem, Op, known_isa
-from ..runtime.access import dram_access, tile_entries
+from ..hw.isa import AluOp, Isa, Mem, Op, depth, known_isa
+from ..runtime.access import dram_access, scratchpad_accesses, tile_entries
 from ..runtime.device import Timeline
 from ..runtime.launch import Launch
 from .profile import owned_cycles, spent_cycles
@@ -106,19 +107,16 @@ def statements(launch: Launch, timeline: Timeline) -> list[Statement]:
     if launch.origins is not None:
         paths, of = launch.origins.paths, launch.origins.of
     found = [Statement(path) for path in paths]
-    isa, memory = known_isa(launch.cfg), np.zeros(launch.cfg.uop_depth, np.uint32)
     owned, spent = owned_cycles(launch, timeline), spent_cycles(timeline)
-    for k, (number, f) in enumerate(zip(of.tolist(), isa.decode(launch.insn))):
+    for k, (number, (f, uops)) in enumerate(zip(of.tolist(), with_micro_ops(launch, known_isa(launch.cfg)))):
         statement = found[number]
         statement.at.append(k)
         statement.cycles += int(owned[k])
         if f["op"] == Op.LOAD and f["mem"] == Mem.UOP:
-            uops = launch.uops[f["dram_base"] : f["dram_base"] + f["x_size"]]
-            memory[f["sram_base"] : f["sram_base"] + len(uops)] = uops
             statement.compute_cycles += int(owned[k])
         elif "uop_bgn" in f:
             statement.compute_cycles += int(owned[k])
-            _count_loops(statement, f, memory[f["uop_bgn"] : f["uop_end"]], isa)
+            _count_loops(statement, f, uops)
         elif (moved := _transfer(statement, launch, k, f)) is not None:
             moved.cycles += int(owned[k])
             moved.busy += int(spent[k])
@@ -126,8 +124,8 @@ def statements(launch: Launch, timeline: Timeline) -> list[Statement]:
     return sorted((each for each in found if each.at), key=lambda each: each.at[0])
 
 
-def _count_loops(statement: Statement, f: dict[str, int], words: np.ndarray, isa: Isa) -> None:
-    count = f["iter_out"] * f["iter_in"] * len(words)
+def _count_loops(statement: Statement, f: dict[str, int], uops: np.ndarray) -> None:
+    count = f["iter_out"] * f["iter_in"] * len(uops)
     statement.loops += 1
     statement.issues += count
     if f.get("reset") or f.get("overwrite"):
@@ -138,7 +136,7 @@ def _count_loops(statement: Statement, f: dict[str, int], words: np.ndarray, isa
     if f["alu_op"] == AluOp.ADD:
         statement.added += count
     elif f["alu_op"] == AluOp.MUL:
-        distinct = len(np.unique(isa.uop.decode(words.astype(np.uint64)[:, None])["src"]))
+        distinct = len(np.unique(uops[:, 1]))
         distinct *= (f["iter_out"] if f["src_out"] else 1) * (f["iter_in"] if f["src_in"] else 1)
         statement.spread += count if distinct < count else 0
 
@@ -157,3 +155,26 @@ def _transfer(statement: Statement, launch: Launch, k: int, f: dict[str, int]) -
     else:
         moved.spans.append((access.start, access.rows, access.nbytes, access.pitch))
     return moved
+
+
+def occupancy(launch: Launch) -> dict[str, tuple[int, int]]:
+    """The entries of each scratchpad that the launch accesses, and those that there are, by the memory's name."""
+    cfg, isa = launch.cfg, known_isa(launch.cfg)
+    used = {mem: np.zeros(depth(cfg, mem), bool) for mem in (Mem.UOP, Mem.INP, Mem.WGT, Mem.ACC, Mem.PAR)}
+    for f, uops in with_micro_ops(launch, isa):
+        for access in scratchpad_accesses(cfg, f, uops):
+            used[access.mem][access.entries] = True
+    return {mem.name: (int(cells.sum()), len(cells)) for mem, cells in used.items() if cells.any()}
+
+
+def with_micro_ops(launch: Launch, isa: Isa) -> Iterator[tuple[dict[str, int], np.ndarray]]:
+    """Every instruction, decoded, with the micro-ops that it executes: int64 (n, 3), columns dst, src, wgt."""
+    memory = np.zeros((launch.cfg.uop_depth, 3), np.int64)
+    words = isa.uop.decode(launch.uops.astype(np.uint64)[:, None])
+    constants = np.stack([words[name] for name in ("dst", "src", "wgt")], axis=1)
+    none = memory[:0]
+    for f in isa.decode(launch.insn):
+        if f["op"] == Op.LOAD and f["mem"] == Mem.UOP:
+            loaded = constants[f["dram_base"] : f["dram_base"] + f["x_size"]]
+            memory[f["sram_base"] : f["sram_base"] + len(loaded)] = loaded
+        yield f, memory[f["uop_bgn"] : f["uop_end"]] if "uop_bgn" in f else none

@@ -1,0 +1,166 @@
+"""`tilewright explain`: what each statement or operator became, what it costs, and the cliffs that slow it down."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..hw.errors import UnsupportedError
+from . import report
+from .options import DEFAULT_CONFIG, config_option, contract_option, dram_option, json_option
+from .programs import MODEL_HELP
+
+if TYPE_CHECKING:
+    from ..runtime.executable import LaunchStep
+    from ..sim.dram import Dram
+    from ..sim.profile import Share
+
+_INDICES = re.compile(r"\[[^\[\]]+\]")  # of a statement, too long for a table
+_WAITS = ("token", "unit", "memory", "bank")
+
+HELP = f"""Show what MODEL became: the instructions of every statement, their cycles and waits, the occupancy of the
+scratchpads, and warnings about cliffs, all on the timing model.
+
+Of a schedule it prints the lowered TIR, in which a comment before each statement says what became of it. Of a network
+it prints one row per operator; `--operator` prints the statements of one.
+
+{MODEL_HELP}"""
+
+
+@click.command(help=HELP)
+@click.argument("model")
+@config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
+@contract_option
+@dram_option
+@click.option("--operator", metavar="NAME", help="Print the statements of one operator.")
+@json_option
+def command(
+    model: str, config: str | None, contract: str | None, dram: str | None, operator: str | None, as_json: bool
+) -> None:
+    """Compile, time every launch, and print."""
+    from ..runtime.executable import LaunchStep
+    from ..sim.dram import ZYNQ_HP, load_dram
+
+    memory = ZYNQ_HP if dram is None else load_dram(dram)
+    with report.progress(f"explaining {model}"):
+        executable, text = _opened(model, config, contract)
+        found = [_Explained(step, memory) for step in executable.steps if isinstance(step, LaunchStep)]
+    if operator is not None and not any(operator == name for one in found for name in one.operators):
+        known = ", ".join(name for one in found for name in one.operators)
+        raise UnsupportedError(f"--operator {operator}: unknown; the program has {known}"[:300])
+    if as_json:
+        result = {"program": model, "config": executable.cfg.name, "dram": memory.name}
+        report.emit_json(result | {"tir": text, "launches": [one.to_dict() for one in found]})
+        return
+    for one in found:
+        if text:
+            click.echo("\n".join(one.annotated(text)))
+        one.print(operator)
+
+
+def _opened(model: str, config: str | None, contract: str | None) -> tuple[Any, str | None]:
+    """(executable, the text of the lowered TIR if MODEL is a schedule)."""
+    from ..hw.config import load_config
+    from ..runtime.program import Program
+    from .programs import evaluated, executable_of, open_program
+
+    cfg = load_config(config or DEFAULT_CONFIG)
+    value = evaluated(model, cfg)
+    if value is None:
+        return open_program(model, config, contract), None
+    if isinstance(value, Program):
+        return executable_of(value, cfg), None
+    from ..compiler.api import lowered_text
+
+    return executable_of(value, cfg), lowered_text(value)
+
+
+class _Explained:
+    """One launch: its shares by operator and by statement, occupancy and cliffs."""
+
+    def __init__(self, step: LaunchStep, dram: Dram):
+        from ..sim.cliffs import cliffs
+        from ..sim.profile import profile, total
+        from ..sim.statements import occupancy
+        from ..sim.timing import predict
+
+        launch, timing = step.launch, predict(step.launch, dram=dram)
+        timeline = timing.timeline()
+        self.name, self.cycles = step.name, timing.cycles
+        self.shares = profile(launch, timeline, timing.cycles)
+        self.statements = profile(launch, timeline, timing.cycles, depth=launch.depth)
+        self.total = total(self.shares)
+        self.occupancy = occupancy(launch)
+        self.cliffs = cliffs(launch, timeline, timing.cycles, dram)
+        self.operators = [share.name for share in self.shares if share.path]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, JSON-ready."""
+        return {
+            "launch": self.name,
+            "cycles": self.cycles,
+            "gemm_use": round(self.total.gemm_use, 4),
+            "operators": [{"operator": share.name} | share.to_dict() for share in self.shares],
+            "statements": [
+                {"path": list(share.path), "by_instruction": dict(share.work.insns)} | share.to_dict()
+                for share in self.statements
+            ],
+            "occupancy": {name: {"entries": used, "depth": depth} for name, (used, depth) in self.occupancy.items()},
+            "warnings": [
+                {"kind": c.kind, "path": list(c.path), "tensor": c.tensor, "cycles": c.cycles, "text": c.text}
+                for c in self.cliffs
+            ],
+        }
+
+    def annotated(self, text: str) -> Iterator[str]:
+        """The lines of lowered TIR with a comment in the place of each statement's mark."""
+        from ..compiler.api import STATEMENT
+
+        shares = {share.name.split(":")[0]: share for share in self.statements if len(share.path) > 1}
+        number = 0
+        for line in text.splitlines():
+            if STATEMENT not in line:
+                yield line
+                continue
+            number += 1
+            share = shares.get(str(number))
+            told = "no instruction" if share is None else f"{_instructions(share)}; {_costs(share)}"
+            yield f"{line[: len(line) - len(line.lstrip())]}# statement {number}: {told}"
+
+    def print(self, operator: str | None) -> None:
+        """The tables and the warnings."""
+        click.echo(f"{self.name}: {self.cycles:,} cycles, GEMM use {100 * self.total.gemm_use:.1f} %")
+        rows = self.shares
+        if operator is not None or len(self.operators) < 2:
+            rows = [s for s in self.statements if operator in (None, *s.path[:1])]
+        report.table(
+            ["operator" if rows is self.shares else "statement", "instructions", "cycles", "share", "GEMM use"]
+            + [f"wait {name}" for name in _WAITS],
+            [_row(share, self.cycles) for share in rows],
+        )
+        report.table(
+            ["scratchpad", "entries used", "of", "share"],
+            [[n, used, of, f"{100 * used / of:.0f} %"] for n, (used, of) in self.occupancy.items()],
+        )
+        for cliff in self.cliffs:
+            where = " / ".join(_INDICES.sub("[...]", name) for name in cliff.path) or self.name
+            click.echo(f"warning: {where}: {cliff.text} (about {cliff.cycles:,} of {self.cycles:,} cycles)")
+
+
+def _row(share: Share, cycles: int) -> Sequence[object]:
+    name = _INDICES.sub("[...]", share.name)
+    part, use = f"{100 * share.cycles / cycles:.1f} %", f"{100 * share.gemm_use:.1f} %"
+    return [name, _instructions(share), share.cycles, part, use, *(share.waits[reason] for reason in _WAITS)]
+
+
+def _instructions(share: Share) -> str:
+    """How many instructions of each kind: `16 GEMM, 4 LOAD.UOP`."""
+    return ", ".join(f"{count:,} {name}" for name, count in share.work.insns.most_common())
+
+
+def _costs(share: Share) -> str:
+    waits = ", ".join(f"{share.waits[reason]:,} for {reason}" for reason in _WAITS if share.waits[reason])
+    return f"{share.cycles:,} cycles" + (f", waits {waits}" if waits else "")
