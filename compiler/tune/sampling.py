@@ -9,6 +9,7 @@ classes below: a check that a tile fits, a mutation, and the cost model's estima
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -19,6 +20,7 @@ import numpy as np
 from ..schedule.layer import Layer
 from ..tile import OUTPUT_DIMS, Tile
 from ..tvm_compat import PrimFunc, Schedule
+from .evolution import Choices, Features
 
 _SLOTS = ("inp_slots", "wgt_slots")
 _SIZES = (*OUTPUT_DIMS, "ci")
@@ -27,6 +29,7 @@ _TILE = "tilewright_tile"  # annotates the function: the tile as JSON, null for 
 _SKETCHES = 12  # design spaces of the first random decisions; mutations reach the others
 _ATTEMPTS = 50  # most mutations that are tried until one fits
 _POPULATION, _GENERATIONS = 32, 3
+_TOWARDS_CHEAP = 3  # random tiles: the power that favours those which are estimated to be cheap
 
 
 class _Loops(NamedTuple):
@@ -118,8 +121,7 @@ class Space:
 
     def first(self) -> Tile:
         """The tile to use without tuning."""
-        tile = self.layer.best(self.vthreads)
-        return replace(tile, order=self._order(tile))
+        return self.normal(self.layer.best(self.vthreads))
 
     def estimate(self, tile: Tile) -> float:
         """The cost model's cycles of a tile; infinite if it does not fit, or has fewer slots than they assume."""
@@ -143,9 +145,29 @@ class Space:
                 return other
         return tile
 
+    def normal(self, tile: Tile) -> Tile:
+        """`tile` in the form that it has in this space."""
+        return replace(tile, order=self._order(tile))
+
+    def choices(self) -> Choices[Tile]:
+        """The tiles for evolution; the first guess is the cost model's estimate."""
+        ranked = sorted(self._ranked.values(), key=lambda pair: pair[0])
+        slowest = ranked[-1][0] if ranked else 1.0
+
+        def draw(rng: random.Random) -> Tile:
+            return ranked[int(len(ranked) * rng.random() ** _TOWARDS_CHEAP)][1]
+
+        return Choices(draw, self.mutated, _features, lambda tile: min(self.estimate(tile), slowest))
+
 
 def _sample(sch: Schedule, values: list[int]):
     return sch.sample_categorical(values, [1 / len(values)] * len(values))
+
+
+def _features(tile: Tile) -> Features:
+    """Logarithms of the sizes, slots, threads, and one feature for the order and the thread's dimension."""
+    sizes = {name: math.log2(getattr(tile, name) + 1) for name in (*_SAMPLED, "vthreads")}
+    return {**sizes, f"order {' '.join(tile.order)}": 1.0, f"thread {tile.thread}": 1.0}
 
 
 def _samples(trace: Any) -> list:

@@ -71,12 +71,12 @@ class Search:
 
         fields = {name: value for name, value in layer.cfg.to_dict().items() if name != "name"}
         key = [structural_hash(layer.func), dataclasses.asdict(layer.work), fields, vthreads]
-        key += [dataclasses.asdict(self.dram), self.candidates, _sources()]
+        key += [dataclasses.asdict(self.dram), self.candidates, sources()]
         return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
 
 
 @functools.cache
-def _sources() -> str:
+def sources() -> str:
     """Digest of the sources that determine the cycles of a tile: compiler, recorder, timing model, and circuit."""
     return sources_digest(*SOURCES)
 

@@ -23,7 +23,7 @@ from ..api import build
 from ..intrin import register
 from ..schedule.layer import layer_of
 from ..tvm_compat import IRModule, PrimFunc, Schedule, structural_equal, tuning, without_intrinsics_of_others
-from .measure import CLOCK, DEVICES, cycles_of, measurers
+from .measure import CLOCK, check_device, cycles_of, measurers
 from .sampling import Space, evolution, random_decisions
 
 _FAILED = 1e9  # seconds; meta_schedule records more for a trial without a program
@@ -138,8 +138,7 @@ def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: st
 
 def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:
     """`func` as a key of a database, with configuration and device."""
-    if on not in DEVICES:
-        raise ScheduleError(f"tuning: on = {on!r}: must be one of {', '.join(DEVICES)}")
+    check_device(on)
     fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
     measured = json.dumps([fields, on], sort_keys=True)
     return IRModule({"main": func.with_attr("global_symbol", "main").with_attr(_MEASURED, measured)})
