@@ -21,15 +21,15 @@ MODEL_HELP = """MODEL is a quantised network (int8 .tflite, QDQ .onnx or PyTorch
 PrimFunc or IRModule, a tilewright Program, or a function of the configuration that returns one of these."""
 
 
-def open_program(source: str, config: str | None, contract: str | None = None) -> Executable:
+def open_program(source: str, config: str | None, contract: str | None = None, tiles: str | None = None) -> Executable:
     """The executable that `source` names, for the configuration `config` (default: a `.tw` file's own, or pynq_z1).
 
-    `contract` is as for `compile_source`. Raises `FingerprintError` if a `.tw` file was made for another
+    `contract` and `tiles` are as for `compile_source`. Raises `FingerprintError` if a `.tw` file was made for another
     configuration than `config`.
     """
     if not source.endswith(".tw"):
-        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract)
-    _no_contract(source, contract)
+        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract, tiles)
+    _only_network(source, contract, tiles)
     from ..runtime.executable import Executable
 
     cfg = load_config(config) if config else None
@@ -42,19 +42,21 @@ def open_program(source: str, config: str | None, contract: str | None = None) -
     return executable
 
 
-def _no_contract(source: str, contract: str | None) -> None:
-    if contract:
-        raise UnsupportedError(f"{source}: --contract {contract} is only for networks, {', '.join(NETWORKS)}; drop it")
+def _only_network(source: str, contract: str | None, tiles: str | None) -> None:
+    for option, value in (("--contract", contract), ("--tiles", tiles)):
+        if value:
+            raise UnsupportedError(f"{source}: {option} {value} is only for networks, {', '.join(NETWORKS)}; drop it")
 
 
-def compile_source(source: str, cfg: Config, contract: str | None = None) -> Executable:
+def compile_source(source: str, cfg: Config, contract: str | None = None, tiles: str | None = None) -> Executable:
     """Compile the network or Python source `source`.
 
-    `contract` is a network's rounding contract (default: double); Python source has none.
+    `contract` is a network's rounding contract (default: double), `tiles` a database of tiles for it; Python source has
+    neither.
     """
     file, _, name = source.rpartition(":")
     if not source.endswith(NETWORKS):
-        _no_contract(source, contract)
+        _only_network(source, contract, tiles)
     if file.endswith(".py"):
         return _from_python(_existing(file), name, cfg)
     if source.endswith(".py"):
@@ -65,7 +67,7 @@ def compile_source(source: str, cfg: Config, contract: str | None = None) -> Exe
         raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
-    return compile_model(path, cfg, contract or "double")
+    return compile_model(path, cfg, contract or "double", tiles=tiles)
 
 
 def check_output(path: str, suffixes: tuple[str, ...], sources: dict[str, str | None]) -> None:
@@ -103,6 +105,14 @@ def _from_python(path: Path, name: str, cfg: Config) -> Executable:
 
         value = build(value, cfg)
     return Executable.from_launch(value.finish())
+
+
+def python_value(source: str, cfg: Config) -> Any:
+    """The value of the Python source `source`, FILE.py:NAME; that of a function is what it returns for `cfg`."""
+    file, _, name = source.rpartition(":")
+    if not file.endswith(".py"):
+        raise UnsupportedError(f"{source}: must be a network, {', '.join(NETWORKS)}, or FILE.py:NAME")
+    return _evaluate(_existing(file), name, cfg)
 
 
 def _evaluate(path: Path, name: str, cfg: Config) -> Any:

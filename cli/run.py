@@ -10,7 +10,7 @@ import click
 
 from ..hw.errors import InputError
 from . import report
-from .options import config_option, contract_option, json_option
+from .options import config_option, contract_option, json_option, tiles_option
 from .programs import MODEL_HELP, check_output, open_program
 from .where import Where, where_options
 
@@ -38,6 +38,7 @@ array per output tensor if there are several.
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @contract_option
+@tiles_option
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @json_option
 def command(
@@ -47,6 +48,7 @@ def command(
     where: Where,
     config: str | None,
     contract: str | None,
+    tiles: str | None,
     check: bool,
     as_json: bool,
 ) -> int:
@@ -62,7 +64,7 @@ def command(
         check_output(output, (".npz",), {"MODEL": model, "--inputs": inputs, "--config": config})
     arrays = read_npz(inputs)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, contract)
+        executable = open_program(model, config, contract, tiles)
     samples, stacked = split(executable, arrays, inputs)
     expected = _expected(executable, arrays, len(samples) if stacked else None, inputs)
     results, runs, start = [], [], time.perf_counter()

@@ -21,12 +21,12 @@ from .frontend import import_model
 from .frontend.source import check_kind, read_source
 from .jobs import Outcome, Store, content_key, run
 from .network import Compiled, compile_for, compile_graph, faster, launch_cycles
-from .schedule.layer import Ready, capture
+from .schedule.layer import Layer, Ready, capture
 from .target.steps import Steps
 from .tile import Tile
 from .tune.known import KnownTiles, best_tiles, layer_key, network_key, tile_from
 from .tune.search import sources
-from .tune.tasks import Task, describe
+from .tune.tasks import Task
 from .tvm_compat import Schedule
 
 _ALTERNATIVES = 6  # tiles of a layer that are compared in the whole program
@@ -86,9 +86,21 @@ class _Layers:
     def scheduled(self, ready: Ready) -> Schedule:
         scheduled, layer = capture(ready)
         key = layer_key(layer)
-        self.tasks.setdefault(key, Task(pickle.dumps(ready), key, describe(ready, layer)))
+        self.tasks.setdefault(key, Task(pickle.dumps(ready), key, _describe(ready, layer)))
         self.counts[key] = self.counts.get(key, 0) + 1
         return scheduled
+
+
+def _describe(ready: Ready, layer: Layer) -> str:
+    """What a layer is, for people: "conv2d 3x3 /2, 16 x 32x32 to 32 x 16x16"."""
+    kind, shape = getattr(ready.func, "__name__", "schedule").removesuffix("_of"), layer.work.shape
+    if kind == "elementwise":
+        return f"elementwise, {shape.n} x {shape.c}"
+    if kind == "dense":
+        return f"dense, {shape.c} to {shape.o}"
+    (kh, kw), (sy, sx), (oy, ox) = shape.kernel, shape.strides, shape.output
+    stride = "" if (sy, sx) == (1, 1) else f" /{sy}" if sy == sx else f" /{sy}x{sx}"
+    return f"{kind} {kh}x{kw}{stride}, {shape.c} x {shape.h}x{shape.w} to {shape.o} x {oy}x{ox}"
 
 
 @dataclass(frozen=True)

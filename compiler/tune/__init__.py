@@ -2,6 +2,6 @@
 
 from .measure import cycles_of
 from .sampling import Space
-from .trials import Tuned, replay, space, tune
+from .trials import Tried, Tuned, replay, space, tune
 
-__all__ = ["Space", "Tuned", "cycles_of", "replay", "space", "tune"]
+__all__ = ["Space", "Tried", "Tuned", "cycles_of", "replay", "space", "tune"]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from ...hw.errors import ScheduleError, TilewrightError
 from ..tvm_compat import PrimFunc, Schedule
-from .evolution import Choices, Features
+from .evolution import ROUND, Choices, Evolution, Features
+from .measure import CLOCK
 
 Decision = int | tuple[int, ...]
 Decisions = tuple[Decision, ...]
@@ -52,7 +53,7 @@ class DecidedSchedule(Schedule):
 
     def _next(self, choices: list, draw: Callable[[], Any]) -> Any:
         k = len(self.taken)
-        wanted = self.wanted[k] if k < len(self.wanted) else None
+        wanted: Any = self.wanted[k] if k < len(self.wanted) else None
         value = wanted if wanted in choices else draw()
         self.taken.append(value)
         self.choices.append(choices)
@@ -134,3 +135,63 @@ def decisions_of(trace: Any) -> Decisions:
         elif inst.kind.name == "SamplePerfectTile":
             found.append(tuple(int(each) for each in trace.decisions[inst]))
     return tuple(found)
+
+
+def own_evolution(
+    tvm: Any,
+    func: PrimFunc,
+    schedules: Schedules,
+    seed: int,
+    earlier: Mapping[Decisions, float | None],
+    errors: list[str],
+) -> dict[str, Any]:
+    """Arguments of meta_schedule's `tune_tir` that evolve the decisions of `schedules`, the function of a user.
+
+    `tvm` is `tvm_compat.tuning()`, `earlier` the cycles of earlier trials. Mutations of traces would not do: what the
+    function does may depend on its decisions. Reasons for decisions without a schedule go to `errors`.
+    """
+    ms, evolution = tvm.meta_schedule, Evolution(own_space(func, schedules), seed=seed)
+    for decisions, cycles in earlier.items():
+        evolution.tell(decisions, cycles)
+
+    @tvm.derived_object
+    class Strategy(ms.search_strategy.PySearchStrategy):
+        def _initialize_with_tune_context(self, context):
+            pass
+
+        def pre_tuning(self, max_trials, num_trials_per_iter, design_spaces, database=None, cost_model=None):
+            self.left, self.at_once = max_trials, num_trials_per_iter
+
+        def post_tuning(self):
+            pass
+
+        def generate_measure_candidates(self):
+            candidates = []
+            while self.left and not candidates:
+                asked = evolution.ask(min(self.left, self.at_once, ROUND))
+                if not asked:
+                    return None
+                self.left -= len(asked)
+                candidates = [each for each in map(self._candidate, asked) if each is not None]
+            return candidates or None
+
+        def notify_runner_results(self, measure_candidates, results):
+            for candidate, result in zip(measure_candidates, results):
+                timed = result.run_secs and not result.error_msg
+                cycles = float(result.run_secs[0]) * CLOCK if timed else None
+                evolution.tell(decisions_of(candidate.sch.trace), cycles)
+
+        def clone(self):
+            return Strategy()
+
+        def _candidate(self, wanted):
+            try:
+                sch = decided(func, schedules, wanted)
+            except TilewrightError as exc:
+                errors.append(str(exc))
+                evolution.tell(wanted, None)
+                return None
+            return ms.search_strategy.MeasureCandidate(sch, ms.arg_info.ArgInfo.from_prim_func(func))
+
+    space = ms.space_generator.ScheduleFn(lambda sch: sch, sch_rules=[], postprocs=[], mutator_probs={})
+    return {"space": space, "strategy": Strategy(), "cost_model": "random"}

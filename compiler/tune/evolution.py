@@ -12,6 +12,7 @@ import numpy as np
 
 D = TypeVar("D", bound=Hashable)
 Features = Mapping[str, float]
+ROUND = 4  # proposals between two looks at results: with more, trials learn less from each other
 _PARENTS = 8  # fastest trials that are mutated
 _OFFERS = 6  # candidates per trial, of which the cost model chooses
 _RANDOM = 0.25  # share of trials that are random

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -174,6 +173,11 @@ def _samples(trace: Any) -> list:
     return [inst for inst in trace.insts if inst.kind.name == "SampleCategorical"]
 
 
+def has_tile(trace: Any) -> bool:
+    """Whether the trace is that of a `Space`."""
+    return any(inst.kind.name == "Annotate" and inst.attrs[0] == _TILE for inst in trace.insts)
+
+
 def tile_of(trace: Any) -> Tile:
     """The tile that the decisions in a `Space`'s trace describe."""
     (text,) = (inst.inputs[1] for inst in trace.insts if inst.kind.name == "Annotate" and inst.attrs[0] == _TILE)
@@ -181,15 +185,6 @@ def tile_of(trace: Any) -> Tile:
     values = (int(inst.attrs[0][int(trace.decisions[inst])]) for inst in _samples(trace))
     decided: dict[str, Any] = {name: next(values) if value is None else value for name, value in described.items()}
     return Tile(**{**decided, "order": tuple(decided["order"])})
-
-
-def random_decisions(tvm: Any, space: Callable[[Schedule], None]) -> dict[str, Any]:
-    """Arguments of meta_schedule's `tune_tir`: `space` is called for every trial, and its decisions are random.
-
-    `tvm` is `tvm_compat.tuning()`.
-    """
-    generator = tvm.meta_schedule.space_generator.ScheduleFn(space, sch_rules=[], postprocs=[], mutator_probs={})
-    return {"space": generator, "strategy": "replay-func", "cost_model": "random"}
 
 
 def evolution(tvm: Any, space: Space, trials: int, seed: int) -> dict[str, Any]:

@@ -14,18 +14,18 @@ from functools import cached_property, lru_cache
 from typing import Any, Generic, Protocol, TypeVar
 
 from ...hw.errors import BoardError, TilewrightError
+from ...runtime.launch import Launch
 from ...sim.dram import ZYNQ_HP, Dram
 from ..api import build
 from ..jobs import Outcome, Store, content_key, run
-from ..schedule.layer import Layer, Ready, layer_of
+from ..schedule.layer import Layer, layer_of
 from ..tile import Tile
-from .evolution import Evolution
+from .evolution import ROUND, Evolution
 from .known import tile_from
 from .measure import cycles_of
 from .sampling import Space
 from .search import sources
 
-_ROUND = 8  # trials of a task between two fits of its cost model
 _PROMISING = 3  # tiles of the cost model that are tried first
 D = TypeVar("D")
 
@@ -78,30 +78,31 @@ class Trial:
 
 
 def measure(trial: Trial) -> dict[str, Any]:
-    """The record of a trial: `cycles`, or None and the `error` where its tile has no program."""
-    found: dict[str, Any] = {"decisions": trial.decisions, "first": trial.first, "layer": trial.task.text}
-    found |= trial.measurer.facts() | {"cycles": None, "error": ""}
-    try:
+    """The record of a trial."""
+
+    def launch() -> Launch:
         layer = trial.task.layer
-        launch = build(layer.scheduled(tile_from(trial.decisions)), layer.cfg).finish()
-        found["cycles"] = cycles_of(launch, trial.measurer.on, trial.measurer.dram)
+        return build(layer.scheduled(tile_from(trial.decisions)), layer.cfg).finish()
+
+    return recorded(launch, trial.decisions, trial.first, trial.task.text, trial.measurer)
+
+
+def recorded(
+    launch: Callable[[], Launch], decisions: Any, first: bool, text: str, measurer: Measurer
+) -> dict[str, Any]:
+    """The record of a trial in a database: `cycles`, or None and the `error` where `launch` makes no program.
+
+    Raises `BoardError` where a board or server does not answer: that says nothing about the trial.
+    """
+    found: dict[str, Any] = {"decisions": decisions, "first": first, "layer": text, "cycles": None, "error": ""}
+    found |= measurer.facts()
+    try:
+        found["cycles"] = cycles_of(launch(), measurer.on, measurer.dram)
     except BoardError:
         raise
     except TilewrightError as exc:
         found["error"] = f"{type(exc).__name__}: {exc}"
     return found
-
-
-def describe(ready: Ready, layer: Layer) -> str:
-    """What a layer is, for people: "conv2d 3x3 /2, 16 x 32x32 to 32 x 16x16"."""
-    kind, shape = getattr(ready.func, "__name__", "schedule").removesuffix("_of"), layer.work.shape
-    if kind == "elementwise":
-        return f"elementwise, {shape.n} x {shape.c}"
-    if kind == "dense":
-        return f"dense, {shape.c} to {shape.o}"
-    (kh, kw), (sy, sx), (oy, ox) = shape.kernel, shape.strides, shape.output
-    stride = "" if (sy, sx) == (1, 1) else f" /{sy}" if sy == sx else f" /{sy}x{sx}"
-    return f"{kind} {kh}x{kw}{stride}, {shape.c} x {shape.h}x{shape.w} to {shape.o} x {oy}x{ox}"
 
 
 class Job(Protocol):
@@ -169,7 +170,7 @@ def evolve(
         work = []
         for k in list(left):
             line = lines[k]
-            asked = line.evolution.ask(min(_ROUND, left[k]))
+            asked = line.evolution.ask(min(ROUND, left[k]))
             left[k] -= len(asked)
             if not asked or not left[k]:
                 del left[k]

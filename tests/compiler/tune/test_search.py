@@ -72,7 +72,7 @@ def test_another_search_is_another_entry(timed, cache, change):
 
 def test_other_sources_are_another_entry(timed, cache, monkeypatch):
     find()
-    monkeypatch.setattr(search, "_sources", lambda: "newer")
+    monkeypatch.setattr(search, "sources", lambda: "newer")
     find()
     assert len(list(cache.iterdir())) == 2
 
