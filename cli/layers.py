@@ -1,15 +1,31 @@
-"""Tables of an executable's steps: as compiled, and as run."""
+"""Tables of an executable's steps and of the operators inside its launches: as compiled, and as run."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from . import report
 
 if TYPE_CHECKING:
     from ..runtime.executable import Executable
+    from ..runtime.launch import Launch
     from ..runtime.loader import StepReport
+
+# columns of the text table of a run, those of devices with a clock, and those of --counters, by their keys in a row
+_RUN = {
+    "step": "step",
+    "where": "where",
+    "macs": "MACs",
+    "instructions": "instructions",
+    "bytes_loaded": "bytes loaded",
+    "bytes_stored": "bytes stored",
+}
+_CLOCKED = {"cycles": "cycles", "gemm_use": "GEMM use", "device_ms": "device ms"}
+_SECONDS = {"wall_ms": "wall ms"}
+INDENT = "  "  # of an operator below its launch
+_INDICES = re.compile(r"\[[^\[\]]+\]")  # of a statement, too long for a table
 
 
 def share_on_device(executable: Executable) -> float | None:
@@ -20,56 +36,127 @@ def share_on_device(executable: Executable) -> float | None:
     return sum(s.macs for s in executable.steps if isinstance(s, LaunchStep)) / total if total else None
 
 
-def compiled_rows(executable: Executable) -> list[dict[str, object]]:
-    """Per step: name, where it runs, useful MACs, instructions, micro-ops in the program, constant bytes."""
+def compiled_rows(executable: Executable) -> list[dict[str, Any]]:
+    """Per step: name, where it runs, useful MACs, instructions, micro-ops in the program; per launch its operators."""
     from ..runtime.executable import LaunchStep
 
     rows = []
     for step in executable.steps:
-        row: dict[str, object] = {"step": step.name, "where": "host", "macs": step.macs}
+        row: dict[str, Any] = {"step": step.name, "where": "host", "macs": step.macs}
         row |= {"instructions": 0, "micro_ops": 0}
         if isinstance(step, LaunchStep):
             row |= {"where": "device", "instructions": len(step.launch.insn), "micro_ops": len(step.launch.uops)}
+            if operators := list(_compiled_operators(step.launch)):
+                row["operators"] = operators
         rows.append(row)
     return rows
 
 
-def run_rows(runs: Sequence[Sequence[StepReport]]) -> list[dict[str, object]]:
-    """Per step: counts of one run (all runs count alike), cycles of the last one, mean milliseconds over `runs`."""
+def _compiled_operators(launch: Launch) -> Iterator[dict[str, Any]]:
+    """The operators of a launch that has several: name, useful MACs, instructions."""
+    if launch.origins is None:
+        return
+    counts: dict[str, list[int]] = {}
+    for path, macs, number in zip(launch.origins.paths, launch.origins.macs, range(len(launch.origins.paths))):
+        if path:
+            count = counts.setdefault(path[0], [0, 0])
+            count[0] += macs or 0
+            count[1] += int((launch.origins.of == number).sum())
+    if len(counts) > 1:
+        for name, (macs, instructions) in counts.items():
+            yield {"operator": name, "macs": macs, "instructions": instructions}
+
+
+def run_rows(
+    executable: Executable, runs: Sequence[Sequence[StepReport]], clock: float | None = None
+) -> list[dict[str, Any]]:
+    """Per step: counts of one run (all runs count alike), cycles of the last one, mean milliseconds over `runs`.
+
+    Where the device has a clock, of `clock` Hz, also the milliseconds that it needs; where it is simulated, a launch
+    has a row for each of its operators, under the key `operators`, or `statements` where it is a single one
+    (sim/profile.py).
+    """
     rows = []
     timed = any(step.stats.cycles is not None for step in runs[-1])
-    for k, step in enumerate(runs[0]):
+    for k, (planned, step) in enumerate(zip(executable.steps, runs[-1])):
         counts = step.stats.to_dict()
-        row: dict[str, object] = {"step": step.name, "where": step.where, "macs": step.macs}
+        row: dict[str, Any] = {"step": step.name, "where": step.where, "macs": step.macs}
         row |= {key: counts[key] for key in ("instructions", "micro_ops", "bytes_loaded", "bytes_stored")}
-        if timed:
-            row["cycles"] = runs[-1][k].stats.cycles or 0
-        row["ms"] = 1e3 * sum(steps[k].seconds for steps in runs) / len(runs)
+        if clock is not None and timed:
+            row |= _timed(planned, step, clock)
+        row["wall_ms"] = 1e3 * sum(steps[k].seconds for steps in runs) / len(runs)
         rows.append(row)
     return rows
 
 
-def print_rows(rows: Sequence[dict[str, object]]) -> None:
-    """Print step rows as a table whose last row adds them up."""
+def _timed(planned: Any, step: StepReport, clock: float) -> dict[str, Any]:
+    from ..sim.profile import profile, total
+
+    cycles = step.stats.cycles or 0
+    found: dict[str, Any] = {"cycles": cycles, "device_ms": 1e3 * cycles / clock}
+    if step.stats.timeline is None:
+        return found
+    kind, timeline = "operator", step.stats.timeline()
+    shares = profile(planned.launch, timeline, cycles)
+    if sum(bool(share.path) for share in shares) < 2:
+        kind, shares = "statement", profile(planned.launch, timeline, cycles, depth=2)
+    rows = [{kind: share.name, **share.to_dict(), "device_ms": 1e3 * share.cycles / clock} for share in shares]
+    whole = total(shares).to_dict()
+    found |= {key: value for key, value in whole.items() if key.startswith(("gemm_use", "busy_", "wait_"))}
+    return found | {f"{kind}s": rows}
+
+
+def counter_rows(runs: Sequence[Sequence[StepReport]]) -> list[dict[str, Any]]:
+    """The device's counters in the last run: register and value, summed over launches."""
+    from ..runtime.device import Stats
+
+    counters = sum((step.stats for step in runs[-1]), Stats()).counters
+    return [{"counter": name, "value": value} for name, value in counters.items()]
+
+
+def print_run(rows: Sequence[dict[str, Any]], counters: bool = False) -> None:
+    """Print the rows of `run_rows`; with `counters` also what units wait for."""
+    columns = dict(_RUN)
+    if any("cycles" in row for row in rows):
+        columns |= _CLOCKED
+    if counters:
+        names = {key for row in rows for key in row if key.startswith(("busy_", "wait_"))}
+        columns |= {key: key.replace("_", " ") for key in sorted(names)}
+    _print(rows, columns | _SECONDS)
+
+
+def _print(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
+    """Steps and the operators below them, and a last row that adds up the steps."""
     if not rows:
         return
-    columns = list(rows[0])
-    total = ["total", "", *(sum(_number(row[c]) for row in rows) for c in columns[2:])]
-    # host steps have no values in these columns
-    cells = [["" if value == 0 and row["where"] == "host" else value for value in row.values()] for row in rows]
-    report.table([c.replace("_", " ") for c in columns], cells, total)
+    cells = []
+    for row in rows:
+        cells.append([_cell(row, key) for key in columns])
+        for kind in ("operator", "statement"):
+            for one in row.get(f"{kind}s", ()):
+                name = INDENT + _INDICES.sub("[...]", one[kind])
+                cells.append([_cell({"step": name, "where": "", **one}, key) for key in columns])
+    sums: list[object] = ["total", ""]
+    for key in list(columns)[2:]:
+        sums.append("" if key == "gemm_use" else _cell({key: sum(row.get(key, 0) for row in rows), "where": ""}, key))
+    report.table(list(columns.values()), cells, sums)
+
+
+def _cell(row: dict[str, Any], key: str) -> object:
+    value = row.get(key, "")
+    if key == "gemm_use" and value != "":
+        return f"{100 * value:.1f} %" if row["cycles"] else ""
+    if key == "device_ms" and value != "":
+        return f"{value:.3f}"
+    return "" if value == 0 and row["where"] == "host" else value  # host steps have no values in these columns
 
 
 def print_compiled(executable: Executable) -> None:
     """Print the steps, and the device's share of the multiply-accumulates."""
     import click
 
-    print_rows(compiled_rows(executable))
+    keys = ("step", "where", "macs", "instructions", "micro_ops")
+    _print(compiled_rows(executable), {key: _RUN.get(key, key.replace("_", "-")) for key in keys})
     share = share_on_device(executable)
     if share is not None:
         click.echo(f"{100 * share:.1f} % of the multiply-accumulates run on the device")
-
-
-def _number(value: object) -> float:
-    assert isinstance(value, (int, float))
-    return value

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from ..hw.errors import InputError
+from ..hw.errors import InputError, UnsupportedError
+from ..runtime.registry import device_entry
 from . import report
 from .options import config_option, contract_option, json_option, tiles_option
 from .programs import MODEL_HELP, check_output, open_program
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..runtime.executable import Executable
+    from ..runtime.loader import StepReport
 
 SHOWN_LABELS = 20
 
@@ -40,6 +42,8 @@ array per output tensor if there are several.
 @contract_option
 @tiles_option
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
+@click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
+@click.option("--counters", is_flag=True, help="Print the device's counters, and what the units wait for.")
 @json_option
 def command(
     model: str,
@@ -50,18 +54,22 @@ def command(
     contract: str | None,
     tiles: str | None,
     check: bool,
+    trace: str | None,
+    counters: bool,
     as_json: bool,
 ) -> int:
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
     from ..runtime.files import read_npz
     from . import golden
-    from .layers import print_rows, run_rows
+    from .layers import counter_rows, print_run, run_rows
 
     where.check()
     if check:
         golden.need_network(model)
     if output:
         check_output(output, (".npz",), {"MODEL": model, "--inputs": inputs, "--config": config})
+    if trace:
+        check_output(trace, (".json",), {"MODEL": model, "--inputs": inputs, "--config": config})
     arrays = read_npz(inputs)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config, contract, tiles)
@@ -84,12 +92,38 @@ def command(
     result |= _compare(outputs, expected, arrays, stacked) | {"seconds": seconds, "output": output}
     if check:
         result["check"] = golden.check(model, executable.cfg, contract, where, samples, results)
+    rows = run_rows(executable, runs, where.clock_hz)
+    if trace:
+        _write_trace(trace, executable, runs[-1], where)
+        result["trace"] = trace
     if as_json:
-        report.emit_json(result | {"layers": run_rows(runs)})
+        counted = {"counters": {row["counter"]: row["value"] for row in counter_rows(runs)}} if counters else {}
+        report.emit_json(result | {"clock_mhz": where.clock_hz / 1e6, "layers": rows} | counted)
     else:
-        print_rows(run_rows(runs))
+        print_run(rows, counters)
+        if counters:
+            report.table(["counter", "value"], [list(row.values()) for row in counter_rows(runs)])
         _print_summary(result)
     return int(check and not _all_equal(result))
+
+
+def _write_trace(path: str, executable: Executable, reports: Sequence[StepReport], where: Where) -> None:
+    """Write the launches of one run, one behind the other."""
+    from dataclasses import replace
+
+    from ..runtime.executable import LaunchStep
+    from ..sim.trace import of_launch, write_chrome
+
+    events, now = [], 0
+    for step, done in zip(executable.steps, reports):
+        if not isinstance(step, LaunchStep):
+            continue
+        if done.stats.timeline is None:
+            raise UnsupportedError(f"--trace: device {where.name!r} has no cycles of instructions; use timing or rtl")
+        found = of_launch(done.stats.timeline(), step.launch)
+        events += [replace(event, start=event.start + now, end=event.end + now) for event in found]
+        now += done.stats.cycles or 0
+    write_chrome(path, events, executable.name)
 
 
 def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -200,8 +234,11 @@ def _print_summary(result: dict) -> None:
         click.echo(result["check"]["text"])
     if result["output"]:
         click.echo(f"outputs written to {result['output']}")
-    rate = result["seconds"] / n
-    click.echo(
-        f"{report.counted(n, 'input')} on {result['device']} ({result['config']}): "
-        f"{result['seconds']:.2f} s, {1e3 * rate:.1f} ms each"
-    )
+    if "trace" in result:
+        click.echo(f"timeline written to {result['trace']}; open it in ui.perfetto.dev")
+    rate, where = result["seconds"] / n, f"{result['device']} ({result['config']})"
+    if device_entry(result["device"]).simulated:  # these seconds say nothing about the accelerator's
+        where = f"{where}: simulated in {result['seconds']:.2f} s"
+        click.echo(f"{report.counted(n, 'input')} on {where}")
+        return
+    click.echo(f"{report.counted(n, 'input')} on {where}: {result['seconds']:.2f} s, {1e3 * rate:.1f} ms each")

@@ -47,6 +47,13 @@ class Where:
     bitstream: str | None
     clock: float | None
 
+    @property
+    def clock_hz(self) -> float:
+        """The accelerator's clock: that of the board, or the one that simulated cycles are converted with."""
+        from ..compiler import cost
+
+        return cost.CLOCK if self.clock is None else 1e6 * self.clock
+
     def check(self) -> None:
         """Raise `UnsupportedError` for an unknown device, or options that it does not have."""
         device_options(self.name, self.waves, self.skip)

@@ -28,7 +28,8 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
     """
     func, default = _function(scheduled)
     program = Program(load_config(config), name or default)
-    record_into(program, func, {}, "", Placement(program.cfg))
+    with program.origin(program.name):
+        record_into(program, func, {}, "", Placement(program.cfg))
     return program
 
 
@@ -56,7 +57,9 @@ def build_into(
     for key in buffers or {}:
         if key not in known:
             raise ScheduleError(f"unknown parameter {key!r}; {default} has {', '.join(sorted(known))}")
-    return record_into(program, func, buffers or {}, f"{name or default}.", placement or Placement(program.cfg))
+    name = name or default
+    with program.origin(name):
+        return record_into(program, func, buffers or {}, f"{name}.", placement or Placement(program.cfg))
 
 
 def _function(scheduled: Scheduled) -> tuple[PrimFunc, str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,6 +22,27 @@ if TYPE_CHECKING:
     from .executable import Allocation
 
 
+# why an instruction waits: at the head of its queue for a token, or for its unit; while it executes for the bus, or for
+# accumulators that others read
+WAITS = ("token", "unit", "memory", "bank")
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """Cycles of every instruction of one launch, from the start of fetching; int64 (n,).
+
+    `queue`: of the unit that executes it; `issue`: it is taken from that queue; `start`: its first work, after the end
+    of the one before it in that queue or a little before; `end`: its results are in memory and
+    its tokens given; `waits`: cycles by the reasons of `WAITS`.
+    """
+
+    queue: np.ndarray
+    issue: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    waits: dict[str, np.ndarray]
+
+
 @dataclass
 class Stats:
     """Counts of one run, or the sum of several.
@@ -29,7 +50,8 @@ class Stats:
     `insns` counts instructions by mnemonic (`LOAD.INP`, `GEMM`, `ALU.ADD`, ...), `uops` executed micro-ops of GEMM
     and ALU (loop trips x kernel length), `macs` multiply-accumulates of all GEMM micro-ops, useful or on padding,
     `bytes_loaded` and `bytes_stored` DRAM bytes by memory name. `cycles` and `counters` (by register name) come from
-    devices with a clock; None and empty on others.
+    devices with a clock; None and empty on others. `timeline` returns the cycles of each instruction of one launch, on
+    simulated devices with a clock; None on others, and for several launches.
     """
 
     insns: Counter[str] = field(default_factory=Counter)
@@ -39,9 +61,11 @@ class Stats:
     bytes_stored: Counter[str] = field(default_factory=Counter)
     cycles: int | None = None
     counters: Counter[str] = field(default_factory=Counter)
+    timeline: Callable[[], Timeline] | None = None
 
     def __add__(self, other: Stats) -> Stats:
         known = [cycles for cycles in (self.cycles, other.cycles) if cycles is not None]
+        timelines = [each for each in (self.timeline, other.timeline) if each is not None]
         return Stats(
             self.insns + other.insns,
             self.uops + other.uops,
@@ -50,6 +74,7 @@ class Stats:
             self.bytes_stored + other.bytes_stored,
             sum(known) if known else None,
             Counter({name: self.counters[name] + other.counters[name] for name in {**self.counters, **other.counters}}),
+            timelines[0] if len(timelines) == 1 else None,
         )
 
     def to_dict(self) -> dict[str, object]:

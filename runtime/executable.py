@@ -10,9 +10,11 @@ from typing import NamedTuple
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, FileError, FingerprintError, ProgramError, UnsupportedError
+from ..hw.isa import known_isa
 from . import manifest
 from .bounds import check_dram
 from .buffer import MOST_ALIGN, Buffer
+from .device import program_stats
 from .files import atomic_write, default_limit, one_line, open_regular
 from .hostops import HOST_OPS
 from .hostshapes import Operand
@@ -178,13 +180,18 @@ class Executable:
 
     @staticmethod
     def from_launch(launch: Launch) -> Executable:
-        """The executable of `launch` alone: every input and output buffer becomes a tensor of the same name."""
+        """The executable of `launch` alone: every input and output buffer becomes a tensor of the same name.
+
+        Its multiply-accumulates are those of the GEMM micro-ops, padding included: what a schedule computes is not
+        known.
+        """
         tensors = {
             b.name: Tensor(b.name, b.shape, _dtypes(b)[0], b.kind)
             for b in launch.buffers
             if b.kind in ("input", "output")
         }
-        step = LaunchStep(launch.name, launch, {name: name for name in tensors})
+        macs = program_stats(known_isa(launch.cfg), launch.insn).macs
+        step = LaunchStep(launch.name, launch, {name: name for name in tensors}, macs)
         return Executable(launch.cfg, launch.name, tensors, [step])
 
     def save(self, path: str | Path) -> None:

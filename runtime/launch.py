@@ -25,13 +25,36 @@ def _entry_sizes(cfg: Config) -> np.ndarray:
     return np.array([entry_bytes(cfg, mem) for mem in Mem], np.int64)
 
 
+@dataclass(frozen=True, eq=False)
+class Origins:
+    """What each instruction of a launch was recorded for.
+
+    `of`, int32 (n,), is a position in `paths`: the names from the outside in, such as an operator of a network and a
+    statement of its schedule; () for what belongs to the whole launch. `macs` are the useful multiply-accumulates of
+    each path, None where these are not known.
+    """
+
+    paths: list[tuple[str, ...]]
+    macs: list[int | None]
+    of: np.ndarray
+
+    def __post_init__(self) -> None:
+        n = len(self.paths)
+        if len(self.macs) != n or self.of.dtype.kind != "i" or self.of.ndim != 1:
+            found = f"{n} paths, {len(self.macs)} macs, of {self.of.dtype} {self.of.shape}"
+            raise ProgramError(f"origins: {found}; must be as many macs as paths, and signed integers (n,)")
+        if self.of.size and not 0 <= int(self.of.min()) <= int(self.of.max()) < n:
+            raise ProgramError(f"origins: of holds {self.of.min()} to {self.of.max()}; must be positions of {n} paths")
+
+
 @dataclass(eq=False)
 class Launch:
     """The program of one start of the accelerator.
 
     `insn` is uint64 (n, 2). `dram_base` of instruction k counts from the start of buffer number `reloc[k]`, int32 (n,);
-    -1 marks an instruction without an address: any that is neither load nor store. Raises `ProgramError` where `insn`,
-    `reloc` and `buffers` disagree.
+    -1 marks an instruction without an address: any that is neither load nor store. `origins` name what instructions
+    are for, None where that is not known. Raises `ProgramError` where `insn`, `reloc`, `buffers` and `origins`
+    disagree.
     """
 
     cfg: Config
@@ -39,6 +62,7 @@ class Launch:
     insn: np.ndarray
     reloc: np.ndarray
     buffers: list[Buffer]
+    origins: Origins | None = None
 
     def __post_init__(self) -> None:
         insn, reloc = self.insn, self.reloc
@@ -56,6 +80,9 @@ class Launch:
                 f"launch {self.name!r}: reloc must hold one number per instruction; that of instruction {k} is "
                 f"{reloc[k]}, which must be {allowed}"
             )
+        if self.origins is not None and len(self.origins.of) != len(insn):
+            known = f"{len(insn)} instructions, origins of {len(self.origins.of)}"
+            raise ProgramError(f"launch {self.name!r}: {known}; must be one of each")
         names = Counter(b.name for b in self.buffers)
         for b in self.buffers:
             if names[b.name] > 1:
@@ -120,7 +147,7 @@ class Launch:
         return len(self.insn) * INSN_BYTES
 
 
-def encode(isa: Isa, name: str, rows: Sequence[Row], buffers: list[Buffer]) -> Launch:
+def encode(isa: Isa, name: str, rows: Sequence[Row], buffers: list[Buffer], origins: Origins) -> Launch:
     """The launch of the instructions `rows`, which name `buffers`."""
     number = {id(buffer): k for k, buffer in enumerate(buffers)}
     insn = np.zeros((len(rows), 2), np.uint64)
@@ -129,4 +156,4 @@ def encode(isa: Isa, name: str, rows: Sequence[Row], buffers: list[Buffer]) -> L
         columns = {key: [rows[k].fields.get(key, 0) for k in at] for key in fmt.fields}
         insn[at] = fmt.encode(len(at), **columns)
     reloc = np.array([-1 if row.buffer is None else number[id(row.buffer)] for row in rows], np.int32)
-    return Launch(isa.cfg, name, insn, reloc, buffers)
+    return Launch(isa.cfg, name, insn, reloc, buffers, origins)

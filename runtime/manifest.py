@@ -17,7 +17,7 @@ from ..hw.config import Config
 from ..hw.errors import FileError, ProgramError
 from .buffer import Buffer
 from .files import MANIFEST, Archive
-from .launch import Launch
+from .launch import Launch, Origins
 from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, shown
 from .steps import HostStep, LaunchStep, Tensor
 
@@ -44,7 +44,14 @@ _HOST = _STEP | {
     "attrs": _OBJECT,
     "constants": MapOf(_MEMBER),
 }
-_LAUNCH = _STEP | {"bind": MapOf(NAME), "buffers": ListOf(_OBJECT), "insn": _MEMBER, "relocations": _MEMBER}
+_LAUNCH = _STEP | {
+    "bind": MapOf(NAME),
+    "buffers": ListOf(_OBJECT),
+    "insn": _MEMBER,
+    "relocations": _MEMBER,
+    "origins": Optional(_OBJECT),
+}
+_ORIGINS: dict[str, Kind] = {"paths": ListOf(ListOf(NAME)), "macs": ListOf(Optional(_COUNT)), "of": _MEMBER}
 _BUFFER: dict[str, Kind] = {
     "name": NAME,
     "shape": SHAPE,
@@ -54,6 +61,9 @@ _BUFFER: dict[str, Kind] = {
     "align": Int(1),
     "data": Optional(_MEMBER),
 }
+
+
+_LATER = frozenset({"origins"})  # fields that files of the first releases do not have
 
 
 class Contents(NamedTuple):
@@ -114,9 +124,11 @@ def read(data: bytes, name: str, most: int) -> Contents:
     return Contents(cfg, manifest["name"], tensors, [_step_in(archive, cfg, *s) for s in enumerate(manifest["steps"])])
 
 
-def _check(what: str, values: dict[str, Any], kinds: Mapping[str, Kind]) -> None:
+def _check(
+    what: str, values: dict[str, Any], kinds: Mapping[str, Kind], optional: frozenset[str] = frozenset()
+) -> None:
     try:
-        check_fields(values, kinds)
+        check_fields(values, kinds, optional)
     except ProgramError as exc:
         raise ProgramError(f"{what}: {exc}") from None
 
@@ -161,11 +173,16 @@ def _step_out(step: LaunchStep | HostStep, members: _Writer) -> dict[str, object
         for b in step.launch.buffers
     ]
     out = {"kind": "launch", "name": step.name, "bind": step.bind, "macs": step.macs, "buffers": buffers}
-    return out | {"insn": members.array(step.launch.insn), "relocations": members.array(step.launch.reloc)}
+    out |= {"insn": members.array(step.launch.insn), "relocations": members.array(step.launch.reloc)}
+    origins = step.launch.origins
+    if origins is not None:
+        out["origins"] = {"paths": origins.paths, "macs": origins.macs, "of": members.array(origins.of)}
+    return out
 
 
 def _step_in(archive: Archive, cfg: Config, number: int, s: dict[str, Any]) -> LaunchStep | HostStep:
-    _check(f"step {number}", s, _HOST if s.get("kind") == "host" else _LAUNCH)
+    host = s.get("kind") == "host"
+    _check(f"step {number}", s, _HOST if host else _LAUNCH, frozenset() if host else _LATER)
     if s["kind"] == "host":
         constants = {key: archive.array(member) for key, member in s["constants"].items()}
         return HostStep(s["name"], s["op"], s["inputs"], s["outputs"], s["attrs"], constants, s["macs"])
@@ -174,5 +191,10 @@ def _step_in(archive: Archive, cfg: Config, number: int, s: dict[str, Any]) -> L
         _check(f"step {number}: buffer {k}", b, _BUFFER)
         data = _array_in(archive, b["data"])
         buffers.append(Buffer(b["name"], tuple(b["shape"]), b["bits"], b["signed"], b["kind"], data, b["align"]))
-    launch = Launch(cfg, s["name"], archive.array(s["insn"]), archive.array(s["relocations"]), buffers)
+    insn, reloc, origins = archive.array(s["insn"]), archive.array(s["relocations"]), s.get("origins")
+    if origins is not None:
+        _check(f"step {number}: origins", origins, _ORIGINS)
+        paths = [tuple(path) for path in origins["paths"]]
+        origins = Origins(paths, origins["macs"], archive.array(origins["of"]))
+    launch = Launch(cfg, s["name"], insn, reloc, buffers, origins)
     return LaunchStep(s["name"], launch, s["bind"], s["macs"])

@@ -20,22 +20,26 @@ _CLIENT = "tilewright.boards.client"
 
 @dataclass(frozen=True)
 class Entry:
-    """Module and class of a device, and a short description."""
+    """Module and class of a device, a short description, and whether it only simulates an accelerator."""
 
     module: str
     cls: str
     what: str
+    simulated: bool = False
 
 
 _DEVICES = {
-    "model": Entry("tilewright.sim.model.device", "ModelDevice", "the behavioural model: exact results, fast"),
+    "model": Entry("tilewright.sim.model.device", "ModelDevice", "the behavioural model: exact results, fast", True),
     "spec": Entry(
         "tilewright.sim.spec",
         "SpecDevice",
         "the definition of the instruction set, element by element: for small programs",
+        True,
     ),
-    "timing": Entry("tilewright.sim.timing.device", "TimingDevice", "the behavioural model, with predicted cycles"),
-    "rtl": Entry("tilewright.sim.rtl.device", "RtlDevice", "the circuit, simulated cycle by cycle"),
+    "timing": Entry(
+        "tilewright.sim.timing.device", "TimingDevice", "the behavioural model, with predicted cycles", True
+    ),
+    "rtl": Entry("tilewright.sim.rtl.device", "RtlDevice", "the circuit, simulated cycle by cycle", True),
     "board": Entry("tilewright.boards.pynq_z1.driver", "PynqDevice", "a PYNQ-Z1"),
 }
 

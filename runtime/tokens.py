@@ -21,6 +21,7 @@ class Row:
     """One recorded instruction: its format, its fields and its accesses.
 
     `dram_base` counts from the start of `buffer`; `dram` are the bytes of `buffer` that the instruction accesses.
+    `origin` is the number of what it was recorded for (`launch.Origins`).
     """
 
     format: str
@@ -29,12 +30,13 @@ class Row:
     accesses: list[Access] = field(default_factory=list)
     buffer: Buffer | None = None
     dram: DramAccess | None = None
+    origin: int = 0
 
 
-def nop(queue: Queue) -> Row:
-    """An instruction of `queue` that moves nothing: a carrier of tokens."""
+def nop(queue: Queue, origin: int) -> Row:
+    """An instruction of `queue` that moves nothing: a carrier of tokens for an instruction of `origin`."""
     row = nop_of(queue)
-    return Row(row.format, queue, row.fields)
+    return Row(row.format, queue, row.fields, origin=origin)
 
 
 def popped(every: Iterable[Channel], queue: Queue, fields: dict[str, int]) -> list[Channel]:
@@ -174,7 +176,7 @@ class TokenPass:
             if not connected(source, queue) and source != queue and need[source] > known[source]:
                 through = between(source, queue)
                 if self._known[through][source] < need[source]:
-                    carrier = nop(through)
+                    carrier = nop(through, row.origin)
                     self._wait(carrier, [n if r == source else 0 for r, n in enumerate(need)])
                     self._append(carrier)
                 # the first one that knows: later ones may take long to compute
@@ -187,18 +189,18 @@ class TokenPass:
     def _take(self, row: Row, source: Queue, position: int) -> None:
         """Let `row`, which comes next in its queue, wait for the instruction at `position` of `source`."""
         known, channel = self._known[row.queue], Channel(source, row.queue)
-        position = self._with_room(channel, position)
+        position = self._with_room(channel, position, row.origin)
         self._queues[source][position - 1].fields[channel.push] = 1
         row.fields[channel.pop] = 1
         self._pops[channel].append(len(self._queues[row.queue]) + 1)
         known[:] = map(max, known, self._snapshots[source][position - 1])
 
-    def _with_room(self, channel: Channel, position: int) -> int:
+    def _with_room(self, channel: Channel, position: int, origin: int) -> int:
         """The position of the first instruction from `position` on whose token cannot be one too many."""
         depth, pops, snapshots = self._cfg.token_depth, self._pops[channel], self._snapshots[channel.source]
         unknown = len(pops) - bisect_right(pops, snapshots[-1][channel.target])
         if unknown == depth:
-            answered = nop(channel.source)
+            answered = nop(channel.source, origin)
             self._take(answered, channel.target, pops[-1])
             self._append(answered)
             unknown = 0

@@ -13,6 +13,7 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.isa import Isa
 from ..hw.units import units
+from ..runtime.device import Timeline
 from ..runtime.files import atomic_write
 from ..runtime.launch import Launch
 
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
     from .rtl.watch import Trace
     from .timing.engine import Timing
 
-# reason in Timing.waits -> text on the track of waits
-_REASONS = {"token_prev": "token of the queue before", "token_next": "token of the queue behind", "unit": "unit"}
+# why the head of a queue waits -> text on the track of waits
+_REASONS = {
+    "token_prev": "token of the queue before",
+    "token_next": "token of the queue behind",
+    "token": "token",
+    "unit": "unit",
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,24 @@ class Event:
     args: dict[str, object] = field(default_factory=dict)
 
 
-def of_timing(timing: Timing, program: Launch | np.ndarray, cfg: Config) -> list[Event]:
+def of_launch(timeline: Timeline, launch: Launch) -> list[Event]:
+    """The events of `of_timing`, each with what its instruction is for, and a track of the operators."""
+    events = of_timing(timeline, launch, launch.cfg)
+    if launch.origins is None:
+        return events
+    paths = [launch.origins.paths[k] for k in launch.origins.of]
+    spans: dict[str, tuple[int, int]] = {}
+    for event in events:
+        number = event.args["instruction"]
+        assert isinstance(number, int)
+        if paths[number]:
+            event.args["for"] = " / ".join(paths[number])
+            first, last = spans.get(paths[number][0], (event.start, event.end))
+            spans[paths[number][0]] = min(first, event.start), max(last, event.end)
+    return [Event("operator", name, first, last) for name, (first, last) in spans.items()] + events
+
+
+def of_timing(timing: Timing | Timeline, program: Launch | np.ndarray, cfg: Config) -> list[Event]:
     """Every instruction of `program` (or its words, uint64 (n, 2)) with the cycles of `timing`.
 
     A unit's track shows the instructions that execute; its track of waits shows what the head of its queue waits for.
@@ -45,7 +68,7 @@ def of_timing(timing: Timing, program: Launch | np.ndarray, cfg: Config) -> list
         waits = {name: int(values[k]) for name, values in timing.waits.items() if values[k]}
         event.args.update({f"wait_{name}": n for name, n in waits.items()})
         events.append(event)
-        cycle = int(timing.arrive[k])
+        cycle = int(timing.issue[k]) - sum(waits.get(reason, 0) for reason in _REASONS)
         for reason, text in _REASONS.items():
             if reason in waits:
                 events.append(Event(f"{event.track} waits", text, cycle, cycle + waits[reason], {"instruction": k}))
@@ -53,7 +76,7 @@ def of_timing(timing: Timing, program: Launch | np.ndarray, cfg: Config) -> list
     return events
 
 
-def of_trace(trace: Timing | Trace, program: Launch | np.ndarray, cfg: Config) -> list[Event]:
+def of_trace(trace: Timing | Trace | Timeline, program: Launch | np.ndarray, cfg: Config) -> list[Event]:
     """Every instruction of `program` (or its words, uint64 (n, 2)), in program order, with the cycles of `trace`.
 
     An instruction that starts in the cycle in which its predecessor ends is shown from the next cycle on.

@@ -52,8 +52,10 @@ class NetworkLaunch:
         self._arena()
         refused = {}
         for op in self.work:
+            lower = next(lower for kind, lower in LOWER.items() if isinstance(op, kind))
             try:
-                next(lower for kind, lower in LOWER.items() if isinstance(op, kind))(self.rec, op)
+                with self.rec.program.origin(op.name, op.macs):
+                    lower(self.rec, op)
             except (CapacityError, EncodingError, ScheduleError) as exc:
                 refused[op.name] = str(exc)
         if refused:

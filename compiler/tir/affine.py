@@ -15,6 +15,7 @@ from ..tvm_compat import ir, sym, tirx
 
 Env = list[int]
 Value = Callable[[Env], int]
+_LONGEST = 160  # characters of a statement's name
 
 
 class LoopVariables:
@@ -107,13 +108,27 @@ def called(expr) -> tuple[str, list] | None:
 
 def shorten(node, limit: int = 160) -> str:
     """One line of text for a TIR expression or statement."""
+    text = re.sub(r"_local[._](inp|wgt|acc|par)", "", _text(node))  # TVM appends the scope to a tensor's name
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _text(node) -> str:
     if isinstance(node, tirx.BufferStore):
         text = f"{node.buffer.name}[{', '.join(map(str, node.indices))}] = {node.value}"
     else:
         text = str(node.value if isinstance(node, tirx.Evaluate) else node)
-    text = " ".join(line.strip() for line in text.splitlines() if not line.startswith("#"))
-    text = re.sub(r"_local[._](inp|wgt|acc|par)", "", text)  # TVM appends the scope to a tensor's name
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return " ".join(line.strip() for line in text.splitlines() if not line.startswith("#"))
+
+
+def statement_name(node) -> str:
+    """The name of the statement of an instruction scope, with the scratchpads of its tensors: `wgt.w[0] = w[0]`."""
+    call = called(node.value) if isinstance(node, tirx.Evaluate) else None
+    if call is None:
+        text = _text(node)
+    else:
+        tensors = ", ".join(str(pointer.args[1]).removesuffix(".data") for pointer in call[1])
+        text = f"{call[0].removeprefix('tilewright_')}({tensors})"
+    return re.sub(r"(\w+?)_local[._](inp|wgt|acc|par)", r"\2.\1", text)[:_LONGEST]
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ...runtime.program import Program
 from ..intrin import COPIES, INSTRUCTION, SCOPES, SLOTS, THREAD
 from ..tvm_compat import PrimFunc, ir, s_tir, structural_walk, tirx
 from . import match_alu, match_dma, match_gemm
-from .affine import Env, closure, constant, shorten
+from .affine import Env, closure, constant, shorten, statement_name
 from .passes import lower_tir
 from .placement import Placement
 from .scope import Context, Scope, parse
@@ -171,6 +171,15 @@ class _Recorder:
     def _match(self, nest) -> _Run:
         self.ctx.time += 1
         scope = parse(nest, self.ctx)
+        name, record = f"{self.ctx.time}: {statement_name(scope.stmt)}", self._recorded(scope)
+
+        def statement(program: Program, env: Env) -> None:
+            with program.origin(name):
+                record(program, env)
+
+        return statement
+
+    def _recorded(self, scope: Scope) -> _Run:
         if isinstance(scope.stmt, tirx.Evaluate):
             return match_gemm.match(scope, self.ctx).record
         record = self._matched(scope)

@@ -66,6 +66,7 @@ class Engine(wiring.Component):
         faults: out, fetch's error, then the units'
         load, compute, store: out, the activity of each unit, by its name
         product: out, an issue of GEMM or DWGEMM leaves the sequencer
+        bank_wait: out, STORE waits for its accumulators or the multipliers
         m: out, the buses
     """
 
@@ -86,6 +87,7 @@ class Engine(wiring.Component):
                 "waiting": Out(1).array(len(units(cfg))),
                 **{unit.name: Out(Activity()) for unit in units(cfg)},
                 "product": Out(1),
+                "bank_wait": Out(1),
                 **bus_members(cfg),
             }
         )
@@ -109,7 +111,9 @@ class Engine(wiring.Component):
             wiring.connect(m, write, scratchpad.write)
             wiring.connect(m, read, scratchpad.read)
         wiring.connect(m, store.acc, compute.store)
+        denied = store.acc.en & ~store.acc.ready
         if "requant" in cfg.extensions:
+            denied |= store.requantise.en & ~store.requantise.ready
             wiring.connect(m, store.requantise, compute.requantise)
             wiring.connect(m, store.write_par, compute.write_par)
         wiring.connect(m, store.axi, wiring.flipped(self.m.store0))
@@ -120,7 +124,7 @@ class Engine(wiring.Component):
         for name, block in blocks.items():
             wiring.connect(m, block.activity, wiring.flipped(getattr(self, name)))
         m.d.comb += [fetch.start.eq(self.go), fetch.addr.eq(self.addr), fetch.count.eq(self.count)]
-        m.d.comb += self.product.eq(compute.product)
+        m.d.comb += [self.product.eq(compute.product), self.bank_wait.eq(denied)]
         self._status(m, fetch, blocks, queues, ports)
         return m
 
@@ -216,9 +220,12 @@ class Core(wiring.Component):
             m.d.comb += [control.heads[k].eq(engine.heads[k]), control.waiting[k].eq(engine.waiting[k])]
             activity = getattr(engine, unit.name)
             wiring.connect(m, activity, getattr(counters, unit.name))
-            m.d.sync += self.watch[f"{unit.name}_taken"].eq(activity.insn)
-            m.d.sync += self.watch[f"{unit.name}_ended"].eq(activity.ended)
+            happens = {"taken": activity.insn, "ended": activity.ended, "memory": activity.memory_wait}
+            happens |= {"token": activity.token_wait}
+            happens |= {"unit": engine.waiting[k] & ~activity.token_wait & ~activity.insn}
+            m.d.sync += [self.watch[f"{unit.name}_{what}"].eq(value) for what, value in happens.items()]
         m.d.sync += [self.watch.start.eq(control.go), self.watch.product.eq(engine.product)]
+        m.d.sync += self.watch.store_bank.eq(engine.bank_wait)
         wiring.connect(m, control.fault, csr.fault)
         m.d.comb += [
             control.start.eq(csr.start),

@@ -36,13 +36,16 @@ def command_layout() -> data.StructLayout:
 
 
 def watch_layout(cfg: Config) -> data.StructLayout:
-    """Events of a program's instructions in one cycle, for whoever watches them (sim/rtl/watch.py).
+    """What happens in one cycle, for whoever watches a program (sim/rtl/watch.py): events, then what is counted.
 
-    `start`: fetching starts; `<unit>_taken`: the unit takes one from its queue; `<unit>_ended`: its oldest one ends;
-    `product`: an issue of GEMM or DWGEMM leaves the sequencer.
+    Events of instructions: `start`: fetching starts; `<unit>_taken`: the unit takes one from its queue; `<unit>_ended`:
+    its oldest one ends. Counted from `product` on: `product`: an issue of GEMM or DWGEMM leaves the sequencer; the
+    reason why the head of the unit's queue waits, `<unit>_token` or `<unit>_unit`; `<unit>_memory`: execution waits for
+    the bus; `store_bank`: STORE waits for its accumulators or the multipliers.
     """
     events = (f"{unit.name}_{what}" for unit in units(cfg) for what in ("taken", "ended"))
-    return data.StructLayout({"start": 1, **dict.fromkeys(events, 1), "product": 1})
+    counted = (f"{unit.name}_{what}" for unit in units(cfg) for what in ("token", "unit", "memory"))
+    return data.StructLayout({"start": 1, **dict.fromkeys((*events, "product", *counted, "store_bank"), 1)})
 
 
 def push_layout() -> data.StructLayout:

@@ -10,6 +10,7 @@ import ctypes
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +21,14 @@ from ...hw.isa import INSN_BYTES, Isa
 from ...hw.needs import need
 from ...hw.regs import MAGIC, REGISTERS, Register, registers
 from ...hw.rtl.latencies import OUTSTANDING
-from ...runtime.device import Stats, program_stats
+from ...runtime.device import Stats, Timeline, program_stats
 from ...runtime.files import check_writable, sources_digest
 from ...runtime.session import Session
 from ..dram import ZYNQ_HP, Dram
 from ..lru import Lru
 from ..memory import DeviceMemory, program_bytes
 from .verilator import WAVES, build_library, cached, describe, identity
-from .watch import EVENT, Trace, decode, most_events
+from .watch import Trace, counted, decode, event_type, most_events
 
 HARNESS = Path(__file__).with_name("harness.cpp")
 _SLICE = 1 << 22  # cycles between two checks for Ctrl-C
@@ -88,7 +89,7 @@ def build_harness(folder: Path, verilog: Path, top: str, cfg: Config, waves: str
     from ...hw.rtl.layouts import watch_layout
 
     ports = {"AXI_BITS": cfg.axi_bits, "LOAD_PORTS": cfg.load_ports, "STORE_PORTS": cfg.store_ports}
-    ports["WATCH_PRODUCT"] = watch_layout(cfg)["product"].offset
+    ports |= {"WATCH_COUNTED": watch_layout(cfg)["product"].offset, "WATCH_COUNTS": len(counted(cfg))}
     build_library(folder, verilog, top, HARNESS, [f"-D{name}={value}" for name, value in ports.items()], waves)
 
 
@@ -162,7 +163,7 @@ class Simulation:
         self._library.sim_memory(self._sim, image.ctypes.data, len(image))
 
     def watch(self, events: np.ndarray) -> None:
-        """From now on record the events of instructions in `events`, of `watch.EVENT`, which must live as long."""
+        """From now on record the events of instructions in `events`, of `watch.event_type`, which must live as long."""
         self._library.sim_watch(self._sim, events.ctypes.data, len(events))
 
     @property
@@ -227,7 +228,8 @@ class RtlDevice(DeviceMemory):
         self._library = load_library(build_core(cfg, _kind_of_waves(waves)))
         self._simulation: Simulation | None = None
         self._facts: Lru[_Facts] = Lru(_PROGRAM_INSNS)
-        self._traced = b"", np.empty(0, EVENT)
+        self._event = event_type(cfg)
+        self._traced = b"", np.empty(0, self._event)
 
     def run(self, insn_address: int, insn_count: int) -> Stats:
         """Execute the instructions at `insn_address` until the core is done; see `run_image`."""
@@ -245,20 +247,20 @@ class RtlDevice(DeviceMemory):
         sim = self._open()
         try:
             sim.use(image)
-            events = np.zeros(most_events(insn_count), EVENT)
+            events = np.zeros(most_events(insn_count), self._event)
             sim.watch(events)
             stats = self._session(sim).run(insn, insn_address, facts.stats, lambda: _end(sim, facts.most_cycles))
         except (ProtocolError, KeyboardInterrupt):
             self.close()
             raise
         self._traced = words, events[: sim.watched]
+        stats.timeline = partial(_timeline, self._isa, *self._traced)
         return stats
 
     @property
     def trace(self) -> Trace:
         """The cycles of each instruction of the latest successful run; empty before the first."""
-        words, events = self._traced
-        return decode(self._isa, np.frombuffer(words, np.uint64).reshape(-1, 2), events)
+        return _trace(self._isa, *self._traced)
 
     def close(self) -> None:
         """End the simulation, which completes the waveforms; the next run powers it on again."""
@@ -289,6 +291,15 @@ class RtlDevice(DeviceMemory):
             slow * moved + wait * (1 + len(words) // INSN_BYTES) + 4 * self.cfg.lanes * stats.uops + 4 * self._watchdog
         )
         return _Facts(stats, cycles)
+
+
+def _trace(isa: Isa, words: bytes, events: np.ndarray) -> Trace:
+    return decode(isa, np.frombuffer(words, np.uint64).reshape(-1, 2), events)
+
+
+def _timeline(isa: Isa, words: bytes, events: np.ndarray) -> Timeline:
+    trace = _trace(isa, words, events)
+    return Timeline(trace.queue, trace.issue, trace.start, trace.end, trace.waits)
 
 
 def _end(sim: Simulation, most: int) -> int:

@@ -2,10 +2,11 @@
 //
 // Compiled together with the C++ that Verilator makes of the core (class Vcore) and with
 //   AXI_BITS, LOAD_PORTS, STORE_PORTS   of the configuration,
-//   WATCH_PRODUCT                       the highest bit of the core's output `watch`.
+//   WATCH_COUNTED, WATCH_COUNTS         the first bit of the core's output `watch` that is counted, and how many are.
 // A cycle: sample the core's outputs, rising edge, memory and checks, new inputs, falling edge. No input follows an
 // output within a cycle, nor an output of the buses an input.
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -320,16 +321,20 @@ struct WritePort {
     }
 };
 
-// Records the cycles in which `watch` reports an event other than a product, with the products so far.
+// Counts the bits of `watch` from WATCH_COUNTED on, and records the cycles in which a lower one is set, with the counts.
 struct Watch {
-    struct Event {  // sim/rtl/watch.py's EVENT
-        uint64_t cycle, products, what;
+    struct Event {  // sim/rtl/watch.py's event_type
+        uint64_t cycle, what, counts[WATCH_COUNTS];
     };
     Event* events = nullptr;
-    uint64_t room = 0, count = 0, products = 0;
+    uint64_t room = 0, count = 0;
+    uint64_t counts[WATCH_COUNTS] = {};
     void look(unsigned now, uint64_t cycle) {
-        products += now >> WATCH_PRODUCT & 1;
-        if (now & ((1 << WATCH_PRODUCT) - 1) && count < room) events[count++] = {cycle, products, now};
+        for (int k = 0; k < WATCH_COUNTS; k++) counts[k] += now >> (WATCH_COUNTED + k) & 1;
+        if (!(now & ((1 << WATCH_COUNTED) - 1)) || count == room) return;
+        Event& event = events[count++];
+        event.cycle = cycle, event.what = now;
+        std::copy(counts, counts + WATCH_COUNTS, event.counts);
     }
 };
 

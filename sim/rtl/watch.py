@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...hw.config import Config
 from ...hw.isa import Isa, Queue
 from ...hw.units import units
-
-# as written by harness.cpp: a cycle, the products before its end, and the bits of watch_layout of hw/rtl/layouts.py
-EVENT = np.dtype([("cycle", np.uint64), ("products", np.uint64), ("what", np.uint64)])
+from ...runtime.device import WAITS
 
 
 @dataclass(frozen=True)
@@ -20,6 +19,9 @@ class Trace:
     `queue`: the unit that executes it; `issue`: it leaves its queue; `start`: it has left its queue, and the one before
     it there is done; `end`: its results are in memory and its tokens pushed. `products_start` and `products_end` are
     the micro-op issues of GEMM and DWGEMM up to `start` and `end`.
+
+    `waits` are cycles by the reasons of `runtime.device.WAITS`; those of transfers under way together count for the one
+    that ends next.
     """
 
     queue: np.ndarray
@@ -28,6 +30,7 @@ class Trace:
     end: np.ndarray
     products_start: np.ndarray
     products_end: np.ndarray
+    waits: dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,25 @@ def most_events(insn_count: int) -> int:
     return 2 * insn_count + 1
 
 
+def counted(cfg: Config) -> list[str]:
+    """What harness.cpp counts: the names of watch_layout (hw/rtl/layouts.py) from `product` on."""
+    from ...hw.rtl.layouts import watch_layout
+
+    names = [name for name, _ in watch_layout(cfg)]
+    return names[names.index("product") :]
+
+
+def event_type(cfg: Config) -> np.dtype:
+    """An event as harness.cpp writes it: a cycle, the bits of watch_layout in it, and what was counted to its end."""
+    return np.dtype([("cycle", np.uint64), ("what", np.uint64), ("counts", np.uint64, len(counted(cfg)))])
+
+
 def decode(isa: Isa, insn: np.ndarray, events: np.ndarray) -> Trace:
     """The trace of the instructions `insn`, uint64 (n, 2), all of which have ended, from the `events` of their run."""
     from ...hw.rtl.layouts import watch_layout
 
     bits = {name: field.offset for name, field in watch_layout(isa.cfg)}
+    columns = {name: k for k, name in enumerate(counted(isa.cfg))}
 
     def when(name: str) -> np.ndarray:
         return events[(events["what"] >> np.uint64(bits[name]) & np.uint64(1)).astype(bool)]
@@ -62,6 +79,7 @@ def decode(isa: Isa, insn: np.ndarray, events: np.ndarray) -> Trace:
     zero = when("start")["cycle"].astype(np.int64).sum()  # at most one event
     found = {name: np.zeros(len(insn), np.int64) for name in ("issue", "start", "end")}
     products = {name: np.zeros(len(insn), np.int64) for name in ("start", "end")}
+    waits = {name: np.zeros(len(insn), np.int64) for name in WAITS}
     for unit in units(isa.cfg):
         mine, name = queue == unit.queue, unit.name
         taken, ended = when(f"{name}_taken"), when(f"{name}_ended")
@@ -70,8 +88,12 @@ def decode(isa: Isa, insn: np.ndarray, events: np.ndarray) -> Trace:
         for key, source in (("issue", taken), ("start", start), ("end", ended)):
             found[key][mine] = source["cycle"].astype(np.int64) - zero
         for key, source in (("start", start), ("end", ended)):
-            products[key][mine] = source["products"]
-    return Trace(queue, **found, products_start=products["start"], products_end=products["end"])
+            products[key][mine] = source["counts"][:, columns["product"]]
+        for reason, source in (("token", taken), ("unit", taken), ("memory", ended), ("bank", ended)):
+            column = columns.get(f"{name}_{reason}")
+            if column is not None:
+                waits[reason][mine] = np.diff(source["counts"][:, column].astype(np.int64), prepend=0)
+    return Trace(queue, **found, products_start=products["start"], products_end=products["end"], waits=waits)
 
 
 def tiles(isa: Isa, insn: np.ndarray, trace: Trace) -> list[LoadedTile]:

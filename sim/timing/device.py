@@ -42,4 +42,5 @@ class TimingDevice(ModelDevice):
         stats = super().run_image(image, insn_address, insn_count)
         self.timing = simulate(self.cfg, self.dram, program, insn_address)
         stats.cycles, stats.counters = self.timing.cycles, Counter(self.timing.counters)
+        stats.timeline = self.timing.timeline
         return stats

@@ -13,6 +13,7 @@ from ...hw.config import Config
 from ...hw.errors import DeadlockError, UnsupportedError
 from ...hw.rtl import latencies as lat
 from ...hw.units import COUNTERS, FETCH, channels, queues, readers, units
+from ...runtime.device import WAITS, Timeline
 from ...runtime.launch import Launch
 from ...runtime.program import Program
 from ..dram import ZYNQ_HP, Dram
@@ -46,6 +47,12 @@ class Timing:
     start: np.ndarray
     end: np.ndarray
     waits: dict[str, np.ndarray]
+
+    def timeline(self) -> Timeline:
+        """The cycles that simulated devices have in common."""
+        waits = {name: self.waits[name] for name in WAITS if name in self.waits}
+        waits["token"] = self.waits["token_prev"] + self.waits["token_next"]
+        return Timeline(self.queue, self.issue, self.start, self.end, waits)
 
 
 class _Engine:

@@ -168,7 +168,8 @@ def test_circuit(two, request):
     from tilewright.hw.rtl.layouts import watch_layout
 
     fields = [name for name, _ in watch_layout(two)]
-    assert fields[-3:] == ["toy_taken", "toy_ended", "product"] and len(fields) == 10
+    assert fields[7:10] == ["toy_taken", "toy_ended", "product"]
+    assert fields[-4:] == ["toy_token", "toy_unit", "toy_memory", "store_bank"] and len(fields) == 23
     assert [name for name, _ in counters_layout(two)] == ["CYCLES", *counters(two)]
     counting, control, csr, fetch = Counters(two), Control(two, faults=1), Csr(two), Fetch(two)
 

@@ -247,8 +247,8 @@ def test_a_deadlock_is_told_queue_by_queue():
 
 @pytest.mark.parametrize("queue", queues(TINY))
 def test_a_nop_belongs_to_its_queue_and_moves_nothing(queue):
-    row = nop(queue)
-    assert row.queue == queue and not row.accesses and row.dram is None
+    row = nop(queue, 3)
+    assert row.queue == queue and row.origin == 3 and not row.accesses and row.dram is None
     assert not row.fields.get("x_size")
 
 

@@ -9,10 +9,11 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError
 from tilewright.hw.isa import Mem
+from tilewright.runtime.launch import Launch
 from tilewright.runtime.program import Program
 from tilewright.sim.rtl.watch import Trace
 from tilewright.sim.timing import predict
-from tilewright.sim.trace import of_timing, of_trace, write_chrome
+from tilewright.sim.trace import of_launch, of_timing, of_trace, write_chrome
 
 PYNQ = PRESETS["pynq_z1"]
 # what the trace event format asks for: keys by phase, and their types
@@ -66,10 +67,32 @@ def test_every_instruction_and_its_waits(launch):
     assert waited == (timing.issue - timing.arrive)[timing.queue == 1].sum() > 0
 
 
+def test_a_launch_has_a_track_of_its_operators():
+    program = Program(PYNQ)
+    x, out = program.buffer("x", (64, 16)), program.buffer("out", (64, 16), kind="output")
+    for k, name in enumerate(("conv", "pool")):
+        with program.origin(name), program.origin("load"):
+            program.load(Mem.INP, 0, x, 16 * k, x_size=16)
+        with program.origin(name):
+            program.gemm([(16, 1, 1, 0)], overwrite=True)
+            program.store(0, out, 16 * k, x_size=16)
+    launch = program.finish()
+    found = predict(launch).timeline()
+    events = of_launch(found, launch)
+    spans = [(event.name, event.start, event.end) for event in events if event.track == "operator"]
+    assert [name for name, *_ in spans] == ["conv", "pool"] and spans[0][1] < spans[1][1] < spans[1][2]
+    executed = [event for event in events if event.track in ("load", "compute", "store")]
+    names = [event.args.get("for") for event in executed if event.name == "LOAD.INP"]
+    assert names == ["conv / load", "pool / load"]
+    assert [event.name for event in executed if "for" not in event.args] == ["FINISH"]  # of the whole launch
+    bare = Launch(launch.cfg, launch.name, launch.insn, launch.reloc, launch.buffers)
+    assert {event.track for event in of_launch(found, bare)} == {event.track for event in events} - {"operator"}
+
+
 def test_instructions_as_the_circuit_executed_them(launch):
     count = len(launch.insn)
     cycles, unit = 10 * np.arange(count), np.arange(count) % 3
-    trace = Trace(unit, cycles, cycles + 1, cycles + 5, 0 * cycles, 0 * cycles)
+    trace = Trace(unit, cycles, cycles + 1, cycles + 5, 0 * cycles, 0 * cycles, {})
     events = of_trace(trace, launch, PYNQ)
     assert [(event.start, event.end) for event in events] == [(10 * k + 1, 10 * k + 6) for k in range(count)]
     assert [event.track for event in events] == [("load", "compute", "store")[k % 3] for k in range(count)]
@@ -79,7 +102,7 @@ def test_instructions_as_the_circuit_executed_them(launch):
 def test_instructions_that_follow_each_other_without_a_gap_share_a_row(launch, tmp_path):
     count = len(launch.insn)
     cycles, zeros = 5 * np.arange(count), np.zeros(count, np.int64)
-    events = of_trace(Trace(zeros, zeros, cycles, cycles + 5, zeros, zeros), launch, PYNQ)
+    events = of_trace(Trace(zeros, zeros, cycles, cycles + 5, zeros, zeros, {}), launch, PYNQ)
     assert [(event.start, event.end) for event in events] == [(5 * k + (k > 0), 5 * k + 6) for k in range(count)]
     write_chrome(tmp_path / "t.json", events)
     assert {event["tid"] for event in read(tmp_path / "t.json") if event["ph"] == "X"} == {1}

@@ -15,7 +15,7 @@ from tilewright.runtime.program import Program
 from tilewright.sim.dram import ZYNQ_HP, Dram
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.rtl import RtlDevice
-from tilewright.sim.rtl.watch import EVENT, decode, most_events, tiles
+from tilewright.sim.rtl.watch import counted, decode, event_type, most_events, tiles
 from tilewright.sim.timing import predict
 
 TINY = PRESETS["tiny"]
@@ -60,18 +60,28 @@ def test_events_become_cycles_of_instructions():
     queue = [isa.queue(fields) for fields in isa.decode(insn)]
     compute = queue.count(Queue.COMPUTE)
     assert queue.count(Queue.LOAD) == 2 and queue.count(Queue.STORE) == 1 and compute >= 4
-    happened = [(100, 0, START), (110, 0, LOAD_TAKEN), (111, 0, LOAD_TAKEN), (120, 0, LOAD_ENDED)]
-    happened += [(121 + k, 0, COMPUTE_TAKEN) for k in range(compute)]
-    happened += [(130, 4, LOAD_ENDED | STORE_TAKEN)]
-    happened += [(140 + k, 6, COMPUTE_ENDED) for k in range(compute)] + [(199, 8, STORE_ENDED)]
+    happened = [(100, START, {}), (110, LOAD_TAKEN, {"load_unit": 3}), (111, LOAD_TAKEN, {"load_unit": 4})]
+    happened += [(120, LOAD_ENDED, {"load_memory": 7})]
+    happened += [(121 + k, COMPUTE_TAKEN, {"compute_token": 5}) for k in range(compute)]
+    happened += [(130, LOAD_ENDED | STORE_TAKEN, {"product": 4, "load_memory": 9, "store_token": 20})]
+    happened += [(140 + k, COMPUTE_ENDED, {"product": 6}) for k in range(compute)]
+    happened += [(199, STORE_ENDED, {"product": 8, "store_bank": 2})]
     assert len(happened) <= most_events(len(insn))
-    trace = decode(isa, insn, np.array(happened, EVENT))
+    events, names = np.zeros(len(happened), event_type(TINY)), counted(TINY)
+    so_far = dict.fromkeys(names, 0)
+    for event, (cycle, what, counts) in zip(events, happened):
+        so_far |= counts
+        event["cycle"], event["what"], event["counts"] = cycle, what, list(so_far.values())
+    trace = decode(isa, insn, events)
     loads, stores = trace.queue == Queue.LOAD, trace.queue == Queue.STORE
     assert trace.queue.tolist() == queue
     assert trace.issue[loads].tolist() == [10, 11] and trace.end[loads].tolist() == [20, 30]
     assert trace.start[loads].tolist() == [10, 20]  # the second waits for the first
     assert trace.products_start[loads].tolist() == [0, 0] and trace.products_end[loads].tolist() == [0, 4]
     assert (trace.start[stores], trace.end[stores]) == (30, 99)
+    assert trace.waits["unit"][loads].tolist() == [3, 1] and trace.waits["memory"][loads].tolist() == [7, 2]
+    assert trace.waits["token"][~loads].sum() == 25 and trace.waits["token"][stores] == 20
+    assert trace.waits["bank"].sum() == trace.waits["bank"][stores] == 2
     found = tiles(isa, insn, trace)
     assert sum(tile.cycles for tile in found) == 20 and sum(tile.products for tile in found) == 4
     assert found[-1].hidden == pytest.approx(4 / found[-1].cycles)
