@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -79,10 +81,14 @@ def command(
 
 @dataclass(frozen=True)
 class OwnTrial:
-    """The `decisions` of the schedule `source`, FILE.py:NAME, to try; `function` is the key of what it computes."""
+    """The `decisions` of the schedule `source`, FILE.py:NAME, to try.
+
+    `function` is the key of what it computes, `code` a digest of the file.
+    """
 
     source: str
     function: str
+    code: str
     cfg: Config
     decisions: tuple
     measurer: Measurer
@@ -93,7 +99,7 @@ class OwnTrial:
         """The key of its result."""
         from ..compiler.jobs import content_key
 
-        return content_key(self.function, self.decisions, self.measurer.facts(), self.first)
+        return content_key(self.function, self.code, self.decisions, self.measurer.facts(), self.first)
 
     @property
     def topic(self) -> str:
@@ -164,8 +170,9 @@ class _Tuning:
         from ..compiler.tvm_compat import structural_hash
 
         func, schedules = python_pair(self.model, self.cfg)
-        name = f"{self.cfg.fingerprint:016x}/{content_key(structural_hash(func), circuit(self.cfg), self.model)}"
-        trial = OwnTrial(self.model, name, self.cfg, (), self.measurer)
+        name = f"{self.cfg.fingerprint:016x}/{content_key(structural_hash(func), circuit(self.cfg))}"
+        code = hashlib.sha256(Path(self.model.rpartition(":")[0]).read_bytes()).hexdigest()
+        trial = OwnTrial(self.model, name, code, self.cfg, (), self.measurer)
         line = Line(
             Evolution(own_space(func, schedules), seed=self.seed),
             lambda decisions, first: dataclasses.replace(trial, decisions=decisions, first=first),

@@ -70,8 +70,15 @@ def test_an_own_schedule_is_tuned_and_resumed(tilewright, own_py, tmp_path):
         assert {each["value"]["cycles"] is not None for each in store.of(topic)} == {True}
 
 
+def test_a_changed_file_is_tried_again(tilewright, own_py, tmp_path):
+    command = ["tune", f"{own_py}:product", "--trials", 2, "--db", tmp_path / "t.db", "--config", "tiny", "--json"]
+    tilewright(*command)
+    own_py.write_text(OWN + "\n# changed\n")
+    assert json.loads(tilewright(*command).out)["new_trials"] == 2
+
+
 def test_a_trial_without_a_program_says_why(own_py):
-    trial = OwnTrial(f"{own_py}:product", "key", PRESETS["tiny"].replace(wgt_bytes=64), ((1, 8),), Measurer())
+    trial = OwnTrial(f"{own_py}:product", "key", "code", PRESETS["tiny"].replace(wgt_bytes=64), ((1, 8),), Measurer())
     found = measure_own(trial)
     assert found["cycles"] is None and "too small" in found["error"] and found["decisions"] == [(1, 8)]
 
