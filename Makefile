@@ -71,6 +71,7 @@ lint: $(DEV) ## ruff: lint and format
 types: $(DEV) ## pyright
 	@mkdir -p build/pkg/tilewright
 	@for d in $(LINKS); do ln -sfn ../../../$$d build/pkg/tilewright/$$d; done
+	@ln -sfn ../../../cli/python/__init__.py build/pkg/tilewright/__init__.py
 	@$(BIN)/pyright
 
 check: lint types test ## everything that must pass before a change goes in

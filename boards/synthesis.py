@@ -55,7 +55,18 @@ CELLS = {
     "DSP48E1": Resources(dsp=1),
 }
 FREE = {"CARRY4", "MUXF7", "MUXF8", "BUFG", "PS7", "OBUFT", "$scopeinfo"}
+BRAM_BYTES = 4096  # of a RAMB36, without the parity bits
 SOURCE = "core.v"  # in the folder of a run
+
+
+def least(cfg: Config) -> Resources:
+    """What `cfg` takes without doubt, known without synthesis: block RAM of the four buffers, DSPs of GEMM.
+
+    The rest of the core (docs/synthesis.md) comes on top. Small buffers and narrow multipliers may become LUTs instead.
+    """
+    pairs = 2 if cfg.dsp_packing and cfg.block_out > 1 else 1
+    buffers = cfg.uop_bytes + cfg.inp_bytes + cfg.wgt_bytes + cfg.acc_bytes
+    return Resources(bram=buffers / BRAM_BYTES, dsp=cfg.macs_per_cycle // pairs)
 
 
 @dataclass

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from ..hw import errors
 
@@ -24,6 +25,7 @@ VERBS = {
     "verify": "Prove a program free of deadlocks and races.",
     "disasm": "Print a program's instructions.",
     "bench": "Measure model or circuit on the layers of ResNet-18.",
+    "config": "Show, compare or check configurations.",
     "rtl": "Write the circuit as Verilog.",
     "synth": "Count the FPGA resources of the core.",
     "bitstream": "Build the accelerator's bitstream for the PYNQ-Z1.",
@@ -67,7 +69,14 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        return importlib.import_module(f".{cmd_name}", __package__).command
+        from .complete import completing
+
+        return completing(importlib.import_module(f".{cmd_name}", __package__).command)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The verbs from `VERBS` alone: their modules stay unloaded."""
+        found = [CompletionItem(verb, help=text) for verb, text in VERBS.items() if verb.startswith(incomplete)]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of verbs, from `VERBS` alone: their modules stay unloaded."""

@@ -23,6 +23,12 @@ def build(scheduled: Scheduled, config: Config | str, *, name: str | None = None
     widths in DRAM are those of the scratchpad that a tensor is moved to: an int8 tensor loaded into local.wgt has
     `wgt_bits` per element. `name` defaults to the function's.
 
+    >>> import tilewright as tw
+    >>> from tilewright.compiler.schedule.dense import dense
+    >>> program = tw.build(dense(tw.load_config("tiny"), 1, 8, 8), "tiny")  # 8 x 8 weights, in blocks of 4 x 4
+    >>> {name: buffer.shape for name, buffer in program.buffers.items()}
+    {'x': (1, 2, 1, 4), 'w': (2, 2, 4, 4), 'out': (1, 2, 1, 4)}
+
     Raises `ScheduleError` or `UnsupportedError` naming the statement that no instruction covers, and
     `CapacityError` naming the tensor that does not fit a scratchpad.
     """

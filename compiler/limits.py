@@ -1,4 +1,7 @@
-"""Largest values of the fields of instructions: larger copies are split, operators that need more are refused."""
+"""What a configuration limits: the largest values of instruction fields, and how networks run on it.
+
+Larger copies are split, operators that need more are refused.
+"""
 
 from __future__ import annotations
 
@@ -17,3 +20,16 @@ def limits(cfg: Config, name: str) -> dict[str, int]:
 def most_padding(cfg: Config) -> int:
     """Most rows or columns of padding that one load adds on any side."""
     return limits(cfg, "LOAD")["x_pad_0"]
+
+
+def runs_whole_networks(cfg: Config) -> bool:
+    """True where networks become one launch with activations that stay packed; else each layer is a launch."""
+    whole = {"requant", "acc8", "pad_value", "rescale"} <= cfg.extensions and cfg.block_in == cfg.block_out
+    return whole and min(cfg.inp_bits, cfg.wgt_bits, cfg.out_bits) == 8
+
+
+def activations_refused(cfg: Config) -> str:
+    """Why `cfg` cannot compute a network's int8 activations; empty if it can."""
+    if cfg.inp_bits < 8 or cfg.out_bits < 8:
+        return f"inp_bits is {cfg.inp_bits} and out_bits {cfg.out_bits}; int8 activations need 8"
+    return ""

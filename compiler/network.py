@@ -18,6 +18,7 @@ from .accelerator import layerwise
 from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
 from .frontend.source import check_kind, read_source
+from .limits import runs_whole_networks
 from .schedule.layer import Tiles
 from .target.assign import Assignment
 from .target.host import HostCpu
@@ -69,9 +70,7 @@ def launch_cycles(executable: Executable) -> int:
 
 def default_target(cfg: Config) -> Target:
     """The modules that a configuration has: the accelerator in the form that its extensions allow, and the host."""
-    whole = {"requant", "acc8", "pad_value", "rescale"} <= cfg.extensions and cfg.block_in == cfg.block_out
-    int8 = min(cfg.inp_bits, cfg.wgt_bits, cfg.out_bits) == 8
-    modules: list[ExecModule] = [Accelerator(cfg)] if whole and int8 else [LayerAccelerator(cfg)]
+    modules: list[ExecModule] = [Accelerator(cfg)] if runs_whole_networks(cfg) else [LayerAccelerator(cfg)]
     return Target(cfg.name, (*modules, HostCpu()))
 
 

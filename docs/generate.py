@@ -11,6 +11,7 @@ an output, which names day and machine, is written by hand. tests/test_readme.py
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 import subprocess
 import sys
@@ -20,8 +21,9 @@ from pathlib import Path
 import click
 
 from tilewright.boards.pynq_z1 import board
+from tilewright.cli import config
 from tilewright.cli.app import VERBS, command, exit_codes
-from tilewright.hw import isa, regs, stages
+from tilewright.hw import isa, parameters, regs, stages, vta_config
 from tilewright.hw.config import PRESETS, Config
 from tilewright.sim import spec
 
@@ -127,17 +129,27 @@ _MEMORIES = ("uop", "inp", "wgt", "acc")
 
 
 def verbs() -> str:
-    """Every verb with its arguments and options."""
+    """Every verb with its arguments and options; one of several forms with those of each."""
     parts = []
     for verb, summary in VERBS.items():
-        context = click.Context(command, info_name="tilewright")
-        found = command.get_command(context, verb)
+        found = command.get_command(click.Context(command, info_name="tilewright"), verb)
         assert found is not None
-        shown = [p.make_metavar(click.Context(found)) for p in found.params if isinstance(p, click.Argument)]
-        parts += [f"### {verb}\n", summary, "", f"`tilewright {' '.join([verb, *shown])} [OPTIONS]`", ""]
-        rows = [_option_row(p) for p in found.params if isinstance(p, click.Option)]
-        parts += [markdown(["option", "meaning"], rows), ""]
+        parts += [f"### {verb}\n", summary, ""]
+        forms = found.commands if isinstance(found, click.Group) else {"": found}
+        for name, form in forms.items():
+            if name:
+                parts += [form.help or "", ""]
+            shown = config.usage(name, form) if name else _usage(verb, form)
+            parts += [f"`tilewright {shown} [OPTIONS]`", ""]
+            rows = [_option_row(p) for p in form.params if isinstance(p, click.Option)]
+            parts += [markdown(["option", "meaning"], rows), ""]
     return "\n".join(parts).strip()
+
+
+def _usage(verb: str, found: click.Command) -> str:
+    return " ".join(
+        [verb, *(p.make_metavar(click.Context(found)) for p in found.params if isinstance(p, click.Argument))]
+    )
 
 
 def _option_row(option: click.Option) -> list[str]:
@@ -148,6 +160,29 @@ def _option_row(option: click.Option) -> list[str]:
         default = option.opts[0] if option.default is True else option.default
         notes.append(f"default `{default}`")
     return [names + value, (option.help or "") + (f" ({', '.join(notes)})" if notes else "")]
+
+
+def config_fields() -> str:
+    """The fields of a configuration, from their declarations."""
+    rows = []
+    for f in dataclasses.fields(Config):
+        p = parameters.parameters(Config)[f.name]
+        default = f.default if p.usual == "" else p.usual
+        if isinstance(default, (frozenset, tuple)):
+            default = ", ".join(default) or "none"
+        rows.append([f"`{f.name}`", p.meaning, p.legal, str(default).lower(), p.part.value, p.cost])
+    return markdown(["field", "meaning", "legal values", "default", "in the fingerprint", "cost"], rows)
+
+
+def config_extensions() -> str:
+    """The extensions, from their declarations."""
+    rows = [[f"`{name}`", e.meaning, e.needs or "nothing", e.cost] for name, e in parameters.EXTENSIONS.items()]
+    return markdown(["extension", "meaning", "needs", "cost"], rows)
+
+
+def vta_keys() -> str:
+    """The keys of VTA's vta_config.json."""
+    return markdown(["key", "field"], [[f"`{key}`", what] for key, what in vta_config.keys().items()])
 
 
 def network_operators() -> str:
@@ -167,6 +202,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "memories": memories,
     "alu-operations": alu_operations,
     "presets": preset_table,
+    "config-fields": config_fields,
+    "config-extensions": config_extensions,
+    "vta-keys": vta_keys,
     "registers": regs.table,
     "exit-codes": lambda: markdown(["status", "meaning"], exit_codes()),
     "verbs": verbs,

@@ -1,6 +1,6 @@
 """Blocked matrix product with two virtual threads: loads of one run while the other computes.
 
-Run it: python examples/matmul_vthread.py
+Run it: python examples/matmul_vthread.py [FILE.npz]
 
 `y = clip(x @ w.T >> 8)` in int8. The rows of x are divided between two virtual threads. Both use the same weights,
 which are loaded once; each has its own tile of x on chip. So while the GEMM unit works on the tile of thread 0, the
@@ -9,32 +9,31 @@ load unit may fill that of thread 1, and the other way round: virtual threads ar
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 
 import numpy as np
 
-from tilewright.compiler import build
+import tilewright as tw
 from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
 from tilewright.compiler.tvm_compat import Schedule, te, tirx
-from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem, Op, Queue
 from tilewright.runtime import layout
 from tilewright.runtime.disasm import disassemble
 from tilewright.runtime.launch import Launch
-from tilewright.runtime.loader import run
 
-CFG = PRESETS["vta"]
+CFG = tw.load_config("vta")
 ROWS, INNER, COLUMNS = 32, 128, 64  # x is (ROWS, INNER), w (COLUMNS, INNER)
 STEP = 2  # blocks of INNER that are on chip at a time
 THREADS = 2
 
 
-def expression():
+def expression(cfg: tw.Config):
     """The product and its epilogue on packed tensors (runtime/layout.py)."""
-    rows, inner, columns = ROWS // CFG.batch, INNER // CFG.block_in, COLUMNS // CFG.block_out
-    x = te.placeholder((rows, inner, CFG.batch, CFG.block_in), "int8", "x")
-    w = te.placeholder((columns, inner, CFG.block_out, CFG.block_in), "int8", "w")
-    k, ki = te.reduce_axis((0, inner), "k"), te.reduce_axis((0, CFG.block_in), "ki")
+    rows, inner, columns = ROWS // cfg.batch, INNER // cfg.block_in, COLUMNS // cfg.block_out
+    x = te.placeholder((rows, inner, cfg.batch, cfg.block_in), "int8", "x")
+    w = te.placeholder((columns, inner, cfg.block_out, cfg.block_in), "int8", "w")
+    k, ki = te.reduce_axis((0, inner), "k"), te.reduce_axis((0, cfg.block_in), "ki")
 
     def product(i, j, bi, bj):
         return te.sum(x[i, k, bi, ki].astype("int32") * w[j, k, bj, ki].astype("int32"), axis=[k, ki])
@@ -42,7 +41,7 @@ def expression():
     def number(value):
         return tirx.const(value, "int32")
 
-    acc = te.compute((rows, columns, CFG.batch, CFG.block_out), product, name="acc")
+    acc = te.compute((rows, columns, cfg.batch, cfg.block_out), product, name="acc")
     shifted = te.compute(acc.shape, lambda *i: acc(*i) >> number(8), name="shifted")
     low = te.compute(acc.shape, lambda *i: te.max(shifted(*i), number(-128)), name="low")
     clipped = te.compute(acc.shape, lambda *i: te.min(low(*i), number(127)), name="clipped")
@@ -50,9 +49,9 @@ def expression():
     return te.create_prim_func([x, w, y])
 
 
-def schedule(threads: int = THREADS) -> Schedule:
+def schedule(cfg: tw.Config = CFG, threads: int = THREADS) -> Schedule:
     """Threads over rows, steps over the inner dimension, one GEMM instruction per step and thread."""
-    sch = Schedule(expression())
+    sch = Schedule(expression(cfg))
     acc = sch.get_sblock("acc")
     # 1. Scopes: accumulators, and copies of x and w in their scratchpads.
     x, w = sch.cache_read(acc, 0, INP), sch.cache_read(acc, 1, WGT)
@@ -72,7 +71,7 @@ def schedule(threads: int = THREADS) -> Schedule:
     sch.compute_at(w, thread, preserve_unit_loops=True)
     # 4. The multiply-accumulates of one entry become the GEMM intrinsic (last: loop handles are invalid after it).
     sch.decompose_reduction(acc, steps)
-    tensorize_gemm(sch, acc, CFG)
+    tensorize_gemm(sch, acc, cfg)
     return sch
 
 
@@ -119,8 +118,8 @@ def overlaps(launch: Launch) -> list[tuple[int, int, list[int]]]:
 
 
 def main() -> None:
-    """Build, show, run and check."""
-    program = build(schedule(), CFG, name="matmul")
+    """Build, show, run and check; write inputs and outputs to the file that is named."""
+    program = tw.build(schedule(), CFG, name="matmul")
     launch = program.finish()
     lines = disassemble(launch)
     print(f"--- {len(lines)} instructions ---")
@@ -132,12 +131,14 @@ def main() -> None:
     rng = np.random.default_rng(0)
     x, w = rng.integers(-128, 128, (ROWS, INNER), np.int8), rng.integers(-128, 128, (COLUMNS, INNER), np.int8)
     inputs = {"x": layout.pack_dense_activations(x, CFG), "w": layout.pack_dense_weights(w, CFG)}
-    outputs, stats = run(program, inputs)
+    outputs, stats = tw.run(program, inputs)
     y = layout.unpack_dense_activations(outputs["y"], COLUMNS)
     assert np.array_equal(y, np.clip((x.astype(np.int32) @ w.astype(np.int32).T) >> 8, -128, 127))
     print(
         f"--- {y.size} results equal numpy's; {stats.macs} multiply-accumulates, {stats.insns.total()} instructions ---"
     )
+    if len(sys.argv) > 1:
+        np.savez(sys.argv[1], x=inputs["x"], w=inputs["w"], outputs=outputs["y"])
 
 
 if __name__ == "__main__":

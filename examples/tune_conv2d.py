@@ -1,6 +1,6 @@
 """Ready schedules tuned by measurement: three convolutions, one of them depthwise.
 
-Run it: python examples/tune_conv2d.py [folder for the databases]
+Run it: python examples/tune_conv2d.py [FOLDER for the databases, and for inputs and outputs of the first layer]
 
 The cost model chooses a tile in milliseconds, and `Search` times its best few in a second. Here tile sizes, loop order
 and virtual threads are a search space of meta_schedule: for 24 trials they evolve from the cost model's choice, and the
@@ -23,7 +23,7 @@ from tilewright.compiler.search import Search
 from tilewright.compiler.space import tile_of
 from tilewright.compiler.tune import Space, cycles_of, replay, space, tune
 from tilewright.compiler.tvm_compat import Schedule
-from tilewright.hw.config import PRESETS
+from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime import layout
 from tilewright.runtime.loader import run
 
@@ -45,13 +45,13 @@ class Case:
     shift: int
     size: int = 56
 
-    def space(self) -> Space:
+    def space(self, cfg: Config = CFG) -> Space:
         """The tiles of the layer."""
         pad, step = (self.kernel // 2,) * 4, (self.stride, self.stride)
         shape = (self.size, self.size, self.ci, self.co, self.kernel, self.kernel)
         if self.name == "depthwise":
-            return space(depthwise, CFG, 1, *shape[:3], *shape[4:], stride=step, pad=pad, epilogue=[("requant", "q")])
-        return space(conv2d, CFG, 1, *shape, step, pad, epilogue=[("requant", "q")])
+            return space(depthwise, cfg, 1, *shape[:3], *shape[4:], stride=step, pad=pad, epilogue=[("requant", "q")])
+        return space(conv2d, cfg, 1, *shape, step, pad, epilogue=[("requant", "q")])
 
     def data(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """(inputs of the program, the output that it must give) by numpy."""
@@ -77,6 +77,11 @@ CASES = [
     Case("conv2d 1x1", 64, 128, 1, 2, shift=9),
     Case("depthwise", 64, 64, 3, 1, shift=8),
 ]
+
+
+def schedule(cfg: Config = CFG) -> Schedule:
+    """The first layer with the cost model's tile, for `tilewright compile examples/tune_conv2d.py:schedule`."""
+    return CASES[0].space(cfg).layer.scheduled()
 
 
 def cycles(sch: Schedule) -> int:
@@ -105,6 +110,9 @@ def main(folder: Path, cases: list[Case] = CASES, trials: int = 24) -> None:
         assert cycles(again.schedule) == again.cycles == tuned.cycles
         check(case, again.schedule)
         print("  replayed from its database; results equal numpy's")
+    inputs, expected = cases[0].data()
+    outputs = layout.pack_activations(expected[None].astype(np.int8), CFG, block=CFG.block_out)
+    np.savez(folder / "first.npz", x=inputs["x"], w=inputs["w"], q=inputs["q"], outputs=outputs)
 
 
 if __name__ == "__main__":

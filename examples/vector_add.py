@@ -1,6 +1,6 @@
 """Add two vectors on the accelerator: from a tensor expression to instructions, and the result.
 
-Run it: python examples/vector_add.py
+Run it: python examples/vector_add.py [FILE.npz]
 
 The accelerator adds in its accumulators: `acc[d] = acc[d] + acc[s]`, 16 numbers (one entry) per step. So both vectors
 are loaded into accumulators, added there, and the low 8 bits of each sum are stored.
@@ -8,22 +8,22 @@ are loaded into accumulators, added there, and the low 8 bits of each sum are st
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
-from tilewright.compiler import build
+import tilewright as tw
 from tilewright.compiler.intrin import ACC
 from tilewright.compiler.tvm_compat import Schedule, te
-from tilewright.hw.config import PRESETS
 from tilewright.runtime.disasm import disassemble
-from tilewright.runtime.loader import run
 
-CFG = PRESETS["vta"]
+CFG = tw.load_config("vta")
 LENGTH, TILE = 4096, 64  # numbers; entries of CFG.lanes = 16 numbers per tile
 
 
-def expression():
+def expression(cfg: tw.Config):
     """`c = int8(a + b)` on int32 vectors, in entries of (batch, block_out)."""
-    shape = (LENGTH // (CFG.lanes), CFG.batch, CFG.block_out)
+    shape = (LENGTH // cfg.lanes, cfg.batch, cfg.block_out)
     a, b = te.placeholder(shape, "int32", "a"), te.placeholder(shape, "int32", "b")
     total = te.compute(shape, lambda *i: a(*i) + b(*i), name="total")
     # STORE writes the low 8 bits of accumulators, which this cast expresses.
@@ -31,9 +31,9 @@ def expression():
     return te.create_prim_func([a, b, c])
 
 
-def schedule() -> Schedule:
+def schedule(cfg: tw.Config = CFG) -> Schedule:
     """Tiles of TILE entries: load a, load b, add, store."""
-    sch = Schedule(expression())
+    sch = Schedule(expression(cfg))
     total, c = sch.get_sblock("total"), sch.get_sblock("c")
     # 1. Scopes: the sum is in the accumulators, and so are copies of a and b.
     sch.set_scope(total, 0, ACC)
@@ -47,12 +47,12 @@ def schedule() -> Schedule:
 
 
 def main() -> None:
-    """Build, show, run and check."""
+    """Build, show, run and check; write inputs and outputs to the file that is named."""
     sch = schedule()
     print("--- the schedule ---")
     print(sch.mod["main"].script())
 
-    program = build(sch, CFG, name="vector_add")
+    program = tw.build(sch, CFG, name="vector_add")
     launch = program.finish()
     print(f"--- {len(launch.insn)} instructions ---")
     # pop_* waits for a token of a neighbouring queue, push_* sends one; the compiler derives both.
@@ -61,9 +61,11 @@ def main() -> None:
     rng = np.random.default_rng(0)
     shape = program.buffers["a"].shape
     a, b = (rng.integers(-64, 64, shape, np.int32) for _ in range(2))
-    outputs, stats = run(program, {"a": a, "b": b})
+    outputs, stats = tw.run(program, {"a": a, "b": b})
     assert np.array_equal(outputs["c"], a + b)
     print(f"--- {LENGTH} sums equal numpy's; {stats.insns.total()} instructions, {stats.uops} micro-ops ---")
+    if len(sys.argv) > 1:
+        np.savez(sys.argv[1], a=a, b=b, outputs=outputs["c"])
 
 
 if __name__ == "__main__":

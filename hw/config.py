@@ -6,167 +6,63 @@ import dataclasses
 import hashlib
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from . import checks, parameters, sizes, vta_config
 from .errors import ConfigError, FileError
-from .units import COMPUTE_UNITS, RING
+from .fields import Fields
+from .parameters import Part
+from .show import config_html, config_text
 
 ISA_VERSION = 1
 # of the presets pynq_z1 and tiny, whose fingerprints stay
 STANDARD_EXTENSIONS = frozenset({"overwrite", "pad_value", "acc8", "requant", "depthwise", "rescale"})
-EXTENSIONS = STANDARD_EXTENSIONS
+EXTENSIONS = frozenset(parameters.EXTENSIONS)
 UOP_BYTES = 4  # one micro-op
 PAR_BYTES = 12  # post-processing parameters of one channel
 
-_POWERS = {
-    "batch": (1, 64),
-    "block_in": (1, 256),
-    "block_out": (1, 256),
-    "inp_bits": (4, 8),
-    "wgt_bits": (2, 8),
-    "acc_bits": (32, 32),
-    "out_bits": (4, 8),
-    "uop_bytes": (64, 1 << 20),
-    "inp_bytes": (64, 1 << 24),
-    "wgt_bytes": (64, 1 << 24),
-    "acc_bytes": (64, 1 << 24),
-    "par_entries": (1, 1024),
-    "acc_banks": (1, 2),
-    "axi_bits": (32, 512),
-    "load_ports": (1, 4),
-    "store_ports": (1, 4),
-    "queue_depth": (4, 1024),
-    "ppu_lanes": (1, 64),
-}
-
-# Fields by how they enter the canonical JSON of the fingerprint: always, under these names; never, as they describe the
-# circuit alone. Any other field, so every new one, enters it and a file only where it differs from its default: the
-# fingerprints and files of configurations that do without it stay as they are.
-_ALWAYS = {
-    **{name: name for name in ("batch", "block_in", "block_out", "inp_bits", "wgt_bits", "acc_bits", "out_bits")},
-    **{f"{mem}_bytes": f"{mem}_depth" for mem in ("uop", "inp", "wgt", "acc")},
-    "par_entries": "par_entries",
-    "extensions": "extensions",
-}
-_NEVER = frozenset({"name", "acc_banks", "axi_bits", "load_ports", "store_ports", "queue_depth", "token_depth"})
-_NEVER |= {"ppu_lanes", "dsp_packing"}
-
 
 @dataclass(frozen=True)
-class Config:
-    """Parameters of one accelerator.
+class Config(Fields):
+    """Parameters of one accelerator; docs/configuration.md has a table of all of them.
 
     Sizes in bytes are those of the scratchpads; `*_depth` and `*_entry_bytes` derive from them. One
     entry is what an instruction's index counts: `batch * block_in` inputs, `block_out * block_in`
     weights, `batch * block_out` accumulators or outputs, one micro-op, or the post-processing
-    parameters (PAR) of one group of `block_out` channels.
+    parameters (PAR) of one group of `block_out` channels. A size that is not given, or None, is VTA's,
+    or less where the instruction words could not index as many entries (hw/sizes.py).
 
-    `extensions` names additions to the base instruction set (see `EXTENSIONS` and docs/isa.md), `units`
-    the compute units (see hw/units.py), gemm first. The fields from `acc_banks` on describe the circuit
-    only: programs do not depend on them, so they are not part of the `fingerprint`.
+    The fields of `Part.CIRCUIT` describe the circuit only: programs do not depend on them, so they are
+    not part of the `fingerprint`.
 
-    Raises `ConfigError` for a value that no accelerator can have; the text names the field, the value
-    and what is allowed.
+    Raises `ConfigError` for a value that no accelerator can have; the text names the field, the value,
+    what is allowed and the nearest value that is.
+
+    >>> import tilewright as tw
+    >>> tw.Config(name="narrow", batch=1, block_in=16, block_out=16, axi_bits=32).macs_per_cycle
+    256
     """
-
-    name: str = "custom"
-    batch: int = 1
-    block_in: int = 16
-    block_out: int = 16
-    inp_bits: int = 8
-    wgt_bits: int = 8
-    acc_bits: int = 32
-    out_bits: int = 8
-    uop_bytes: int = 1 << 15
-    inp_bytes: int = 1 << 15
-    wgt_bytes: int = 1 << 18
-    acc_bytes: int = 1 << 17
-    par_entries: int = 64
-    extensions: frozenset[str] = field(default=frozenset())
-    units: tuple[str, ...] = ("gemm",)
-    acc_banks: int = 1
-    axi_bits: int = 64
-    load_ports: int = 1
-    store_ports: int = 1
-    queue_depth: int = 64
-    token_depth: int = 1023
-    ppu_lanes: int = 8
-    dsp_packing: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.extensions, str):
             raise ConfigError(f"Config.extensions = {self.extensions!r}: must be a set of names")
         object.__setattr__(self, "extensions", frozenset(self.extensions))
-        self._check_units()
-        self._check_ranges()
-        self._check_formats()
+        object.__setattr__(self, "units", checks.check_units(self.units))
+        checks.check_ranges(self)
+        checks.check_extension_names(self.extensions, EXTENSIONS)
+        checks.check_entries(self)
+        absent = [name for name in sizes.VTA_BYTES if getattr(self, name) is None]
+        for name, size in sizes.absent_sizes(self, absent).items():
+            object.__setattr__(self, name, size)
+        checks.check_extensions(self)
+        checks.check_sizes(self)
 
-    def _check_units(self) -> None:
-        if not isinstance(self.units, (list, tuple)) or not all(isinstance(name, str) for name in self.units):
-            raise ConfigError(f"Config.units = {self.units!r}: must be a list of names")
-        object.__setattr__(self, "units", tuple(self.units))
-        text = f"Config.units = {', '.join(self.units) or 'none'}"
-        unknown = [name for name in self.units if name not in COMPUTE_UNITS]
-        if unknown:
-            raise ConfigError(f"{text}: unknown are {', '.join(unknown)}; known are {', '.join(COMPUTE_UNITS)}")
-        if self.units[:1] != ("gemm",):
-            raise ConfigError(f"{text}: must begin with gemm")
-        if len(set(self.units)) < len(self.units):
-            raise ConfigError(f"{text}: names a unit twice")
-        if len(self.units) > RING - 2:
-            raise ConfigError(f"{text}: tokens join {RING - 2} compute units with load and store; use no more")
+    def __repr__(self) -> str:
+        return config_text(self)
 
-    def _check_ranges(self) -> None:
-        if not isinstance(self.name, str) or not self.name.isprintable():
-            raise ConfigError(f"Config.name = {self.name!r}: must be a printable text")
-        for key, (low, high) in _POWERS.items():
-            value = getattr(self, key)
-            if type(value) is not int:
-                raise ConfigError(f"Config.{key} = {value!r}: must be an integer")
-            if value < 1 or value & (value - 1):
-                raise ConfigError(f"Config.{key} = {value}: must be a power of two")
-            if not low <= value <= high:
-                raise ConfigError(f"Config.{key} = {value}: allowed are powers of two from {low} to {high}")
-        if type(self.token_depth) is not int or not 1 <= self.token_depth <= 65535:
-            raise ConfigError(f"Config.token_depth = {self.token_depth!r}: must be an integer from 1 to 65535")
-        if not isinstance(self.dsp_packing, bool):
-            raise ConfigError(f"Config.dsp_packing = {self.dsp_packing!r}: must be true or false")
-        unknown = sorted(map(str, self.extensions - EXTENSIONS))
-        if unknown:
-            raise ConfigError(
-                f"Config.extensions = {', '.join(unknown)}: unknown; known are {', '.join(sorted(EXTENSIONS))}"
-            )
-
-    def _check_formats(self) -> None:
-        for mem in ("inp", "wgt", "acc"):
-            size, entry = getattr(self, f"{mem}_bytes"), getattr(self, f"{mem}_entry_bytes")
-            if getattr(self, f"{mem}_entry_bits") % 8:
-                raise ConfigError(f"Config.{mem}_bits = {getattr(self, f'{mem}_bits')}: an entry must be whole bytes")
-            if size < 2 * entry:
-                raise ConfigError(
-                    f"Config.{mem}_bytes = {size}: must hold 2 entries of {entry} bytes; use at least {2 * entry}"
-                )
-        if self.out_entry_bits % 8:
-            raise ConfigError(f"Config.out_bits = {self.out_bits}: an entry must be whole bytes")
-        self._check_extensions()
-        from .isa import Isa  # the formats are declared there; they decide whether the depths fit
-
-        Isa(self)
-
-    def _check_extensions(self) -> None:
-        if "depthwise" in self.extensions and self.block_in != self.block_out:
-            raise ConfigError(
-                f"Config.extensions = depthwise: needs block_in and block_out to be equal; "
-                f"they are {self.block_in} and {self.block_out}"
-            )
-        for name, moved in (("acc8", "loads"), ("requant", "stores")):
-            if name in self.extensions and self.out_bits != 8:
-                raise ConfigError(
-                    f"Config.extensions = {name}: {moved} bytes, so it needs out_bits = 8, not {self.out_bits}"
-                )
-        if "rescale" in self.extensions and "requant" not in self.extensions:
-            raise ConfigError("Config.extensions = rescale: needs requant too, which loads its parameters")
+    def _repr_html_(self) -> str:
+        return config_html(self)
 
     def _entry_bits(self, mem: str) -> int:
         return {
@@ -265,33 +161,39 @@ class Config:
     def fingerprint(self) -> int:
         """64-bit identity of everything that a program depends on."""
         facts: dict[str, object] = {"isa_version": ISA_VERSION}
+        declared = parameters.parameters(type(self))
         for name, value in self.to_dict().items():
-            if name not in _NEVER:
-                key = _ALWAYS.get(name, name)
-                facts[key] = value if key == name else getattr(self, key)
+            key = declared[name].key
+            if declared[name].part != Part.CIRCUIT:
+                facts[key or name] = getattr(self, key) if key else value
         text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
     def replace(self, **changes: object) -> Config:
-        """A copy with `changes`. Raises `ConfigError` for an unknown field or an impossible value."""
+        """A copy with `changes`; sizes stay as they are, and None as a size derives it anew.
+
+        Raises `ConfigError` for an unknown field or an impossible value.
+        """
         return Config.from_dict({**self.to_dict(), **changes})
+
+    def every_field(self) -> dict[str, object]:
+        """All fields as JSON-ready values."""
+        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     def to_dict(self) -> dict[str, object]:
         """The fields as JSON-ready values; one that is new since the first version only where it is not its default."""
-        found: dict[str, object] = {}
-        for f in dataclasses.fields(self):
-            value = getattr(self, f.name)
-            if f.name in _ALWAYS or f.name in _NEVER or value != f.default:
-                found[f.name] = _plain(value)
-        return found
+        declared = parameters.parameters(type(self))
+        defaults = {f.name: _plain(f.default) for f in dataclasses.fields(self)}
+        return {
+            name: value
+            for name, value in self.every_field().items()
+            if declared[name].part != Part.LATER or value != defaults[name]
+        }
 
     @staticmethod
     def from_dict(values: dict) -> Config:
         """The configuration that `values` describe; fields that are absent take the defaults."""
-        known = {f.name for f in dataclasses.fields(Config)}
-        for key in values:
-            if key not in known:
-                raise ConfigError(f"Config has no field {key!r}; it has {', '.join(sorted(known))}")
+        checks.check_field_names(values, (f.name for f in dataclasses.fields(Config)))
         ext = values.get("extensions", ())
         if not isinstance(ext, (list, tuple, set, frozenset)) or not all(isinstance(e, str) for e in ext):
             raise ConfigError(f"Config.extensions = {ext!r}: must be a list of names")
@@ -304,16 +206,7 @@ class Config:
         Batch x block, widths, then log2 of the uop, inp, wgt and acc buffers in bytes; VTA's functional
         simulator also loads 8-bit accumulators, so the extension `acc8` is on where outputs have 8 bits.
         """
-        match = re.fullmatch(r"(\d{1,9})x(\d{1,9})_i(\d{1,9})w(\d{1,9})a(\d{1,9})" + r"_(\d{1,9})" * 4, text)
-        if not match:
-            raise ConfigError(f"{text!r} is not a VTA configuration; expected BATCHxBLOCK_iNwNaN_UOP_INP_WGT_ACC")
-        batch, block, inp, wgt, acc, *logs = map(int, match.groups())
-        if max(logs) > 30:
-            raise ConfigError(f"{text!r}: a buffer of 2**{max(logs)} bytes; the last four numbers are log2 of bytes")
-        sizes = dict(zip(("uop_bytes", "inp_bytes", "wgt_bytes", "acc_bytes"), (1 << n for n in logs)))
-        widths = {"inp_bits": inp, "wgt_bits": wgt, "acc_bits": acc, "out_bits": inp}
-        extensions = frozenset({"acc8"}) if inp == 8 else frozenset()
-        return Config(text, batch, block, block, **widths, **sizes, extensions=extensions)
+        return Config.from_dict(vta_config.string_fields(text))
 
 
 def _plain(value: object) -> object:
@@ -352,12 +245,17 @@ PRESETS: dict[str, Config] = {
 def load_config(spec: str | dict | Config) -> Config:
     """The configuration that `spec` names: a preset, a VTA string, a JSON file, or the fields themselves.
 
+    >>> import tilewright as tw
+    >>> tw.load_config("tiny").replace(name="larger", wgt_bytes=4096).wgt_depth
+    256
+    File and fields may be those of VTA's vta_config.json.
+
     Raises `ConfigError` for an unknown preset or impossible values, `FileError` for an unreadable file.
     """
     if isinstance(spec, Config):
         return spec
     if isinstance(spec, dict):
-        return Config.from_dict(spec)
+        return Config.from_dict(vta_config.json_fields(spec) if vta_config.is_vta(spec) else spec)
     if spec in PRESETS:
         return PRESETS[spec]
     if re.match(r"\d+x\d+_", spec):
@@ -372,4 +270,4 @@ def load_config(spec: str | dict | Config) -> Config:
         raise FileError(f"{spec}: not a readable JSON configuration ({exc})") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{spec}: a configuration is a JSON object of fields, not a {type(values).__name__}")
-    return Config.from_dict({"name": Path(spec).stem, **values})
+    return load_config(values).replace(name=values.get("name", Path(spec).stem))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,17 @@ def whole(what: str, values: Iterable[object]) -> tuple[int, ...]:
     if any(isinstance(n, (bool, np.bool_)) or not isinstance(n, (int, np.integer)) for n in given):
         raise ProgramError(f"{what} {given}: must be integers")
     return tuple(int(n) for n in given if isinstance(n, (int, np.integer)))
+
+
+def integers(what: str, values: Sequence[int], n: int) -> tuple[int, ...]:
+    """`n` of `values` as ints, from anything that is an index. Raises `ProgramError`, beginning with `what`."""
+    try:
+        found = tuple(operator.index(value) for value in values)
+    except TypeError:
+        found = ()
+    if len(found) != n:
+        raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}")
+    return found
 
 
 def pack_bits(values: np.ndarray, bits: int) -> np.ndarray:

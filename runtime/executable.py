@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import AccessError, FileError, FingerprintError, ProgramError, UnsupportedError
+from ..hw.errors import AccessError, FileError, FingerprintError, InputError, ProgramError, UnsupportedError
 from ..hw.isa import known_isa
+from ..hw.show import table
 from . import manifest
 from .bounds import check_dram
 from .buffer import MOST_ALIGN, Buffer
@@ -21,6 +25,9 @@ from .hostshapes import Operand
 from .launch import Launch
 from .schema import NAME, shown
 from .steps import HostStep, LaunchStep, Tensor
+
+if TYPE_CHECKING:
+    from .device import Device, Stats
 
 FORMAT, VERSION = "tilewright program", 1
 
@@ -50,6 +57,13 @@ class Executable:
     Raises `ProgramError` where a step names a tensor that does not exist, does not fit the buffer bound to it, or is
     read before a step wrote it, and where a host operator cannot process what its step holds; `UnsupportedError` for
     an operator that does not exist; `AccessError` for a launch that leaves its buffers.
+
+    >>> import tilewright as tw
+    >>> digits = tw.compile("examples/digits/digits.onnx")
+    >>> [tensor.shape for tensor in digits.inputs]
+    [(1, 1, 8, 8)]
+    >>> digits(np.load("examples/digits/inputs.npz")["inputs"][0])["logits"].shape
+    (1, 10)
     """
 
     cfg: Config
@@ -167,6 +181,41 @@ class Executable:
                 f"step {step.name!r}: tensor {tensor_name!r} has {buffer.bits}-bit elements in buffer {buffer.name!r}, "
                 f"{bits}-bit ones in step {where!r}; they must agree"
             )
+
+    def __repr__(self) -> str:
+        launches = sum(isinstance(step, LaunchStep) for step in self.steps)
+        ends = [", ".join(f"{t.name} {t.dtype} {t.shape}" for t in some) for some in (self.inputs, self.outputs)]
+        steps = f"{len(self.steps)} steps, {launches} on the device"
+        return f"Executable({self.name!r}, {self.cfg.name}, {steps}: {ends[0] or 'no inputs'} -> {ends[1]})"
+
+    def _repr_html_(self) -> str:
+        rows = []
+        for step in self.steps:
+            launch = isinstance(step, LaunchStep)
+            count = len(step.launch.insn) if isinstance(step, LaunchStep) else ""
+            rows.append((step.name, "device" if launch else f"host, {step.op}", step.macs, count))
+        return table(repr(self), ("step", "where", "MACs", "instructions"), rows)
+
+    def run(self, inputs: Mapping[str, Any] | Any, on: str | Device = "model") -> tuple[dict[str, np.ndarray], Stats]:
+        """(outputs by name, counts) of one run on a device, a name or an open one.
+
+        `inputs` are arrays by name, or the array itself where there is one input. Raises as `Loaded` and its `run`;
+        `Loaded` runs many inputs faster, because it loads the program once.
+        """
+        from .loader import run
+
+        if not isinstance(inputs, Mapping):
+            names = [t.name for t in self.inputs]
+            if len(names) != 1:
+                raise InputError(
+                    f"one array given; {self.name!r} has the inputs {', '.join(names) or 'none'}: name them"
+                )
+            inputs = {names[0]: inputs}
+        return run(self, inputs, on)
+
+    def __call__(self, inputs: Mapping[str, Any] | Any, on: str | Device = "model") -> dict[str, np.ndarray]:
+        """The outputs of `run`."""
+        return self.run(inputs, on)[0]
 
     @property
     def inputs(self) -> list[Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from ..hw.errors import CapacityError, ExecutionError, FingerprintError, InputEr
 from .buffer import Buffer
 from .device import Device, Stats, open_device
 from .executable import Executable, HostStep, LaunchStep, Tensor
-from .files import machine_memory
+from .files import machine_memory, one_line
 from .hostops import HOST_OPS
 from .launch import Launch
 from .program import Program
@@ -111,7 +112,7 @@ class Loaded:
         """Counts of the last run."""
         return sum((r.stats for r in self.reports), Stats())
 
-    def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Outputs by name. Raises `InputError` for a missing or unknown name, a wrong shape or dtype."""
         host = {t.name: t.data for t in self.executable.tensors.values() if t.data is not None}
         host |= self._checked(inputs)
@@ -133,7 +134,7 @@ class Loaded:
             self.reports.append(StepReport(step.name, where, step.macs, stats, time.perf_counter() - start))
         return {t.name: self._fetch(t.name, host, on_device) for t in self.executable.outputs}
 
-    def _checked(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         wanted = {t.name: t for t in self.executable.inputs}
         for name in inputs:
             if name not in wanted:
@@ -197,9 +198,22 @@ def _host(step: HostStep, arrays: list[np.ndarray]) -> list[np.ndarray]:
         raise CapacityError(f"step {step.name!r}: host operator {step.op!r} needs more memory ({text})") from None
 
 
-def checked_input(tensor: Tensor, array: np.ndarray) -> np.ndarray:
-    """`array` as the dtype of `tensor`. Raises `InputError` where shape, dtype or values do not fit."""
-    array = np.asarray(array)
+def _as_numpy(tensor: Tensor, array: Any) -> np.ndarray:
+    if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
+        return np.asarray(array)
+    try:
+        return np.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError) as exc:  # on a GPU, or of a dtype that numpy does not have
+        found = f"numpy cannot read this {type(array).__name__} ({one_line(exc)[:100]})"
+        raise InputError(f"input {tensor.name!r}: {found}; copy it to the CPU, as {tensor.dtype}") from None
+
+
+def checked_input(tensor: Tensor, array: Any) -> np.ndarray:
+    """`array`, numpy's or of another library by DLPack, as the dtype of `tensor`.
+
+    Raises `InputError` where shape, dtype or values do not fit, or the array is not in this machine's memory.
+    """
+    array = _as_numpy(tensor, array)
     if array.shape != tensor.shape:
         raise InputError(f"input {tensor.name!r}: shape {array.shape} given, {tensor.shape} expected")
     dtype = np.dtype(tensor.dtype)
@@ -214,9 +228,18 @@ def checked_input(tensor: Tensor, array: np.ndarray) -> np.ndarray:
 
 
 def run(
-    program: Executable | Program | Launch, inputs: Mapping[str, np.ndarray], device: str | Device = "model"
+    program: Executable | Program | Launch, inputs: Mapping[str, Any], device: str | Device = "model"
 ) -> tuple[dict[str, np.ndarray], Stats]:
-    """(outputs by name, counts) of one run of `program` on `device`, a name or an open device."""
+    """(outputs by name, counts) of one run of `program` on `device`, a name or an open device.
+
+    Inputs by name are numpy's arrays, or any that have DLPack, like PyTorch's tensors. Raises as `Loaded`.
+
+    >>> import tilewright as tw
+    >>> images = np.load("examples/digits/inputs.npz")["inputs"]
+    >>> outputs, stats = tw.run(tw.load("examples/digits/digits.onnx"), {"image": images[0]}, "timing")
+    >>> outputs["logits"].shape, stats.cycles > 1000
+    ((1, 10), True)
+    """
     if isinstance(device, str):
         device = open_device(device, program.cfg)
     with Loaded(program, device) as loaded:

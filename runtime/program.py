@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -12,9 +11,10 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.errors import CapacityError, EncodingError, ProgramError
 from ..hw.isa import LOADABLE, OPERATIONS, PADDABLE, AluOp, Isa, Mem, Op, entry_bytes, instruction, queue_of
+from ..hw.show import table
 from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
-from .buffer import Buffer, Region
+from .buffer import Buffer, Region, integers
 from .launch import UOP_BUFFER, Launch, Origins, encode
 from .loops import Kernel, encoded, loop_fields, pieces, uop_array
 from .schema import NAME, shown
@@ -28,6 +28,15 @@ class Program:
     With `tokens="auto"` the recorder derives the dependence tokens from what the instructions access; the result is
     that of executing them in the recorded order. With `tokens="explicit"` the caller adds them with `dep_push` and
     `dep_pop`. Sizes, offsets and strides count entries of the memory that they address.
+
+    >>> import tilewright as tw
+    >>> from tilewright.hw.isa import AluOp, Mem
+    >>> program = tw.Program(tw.load_config("tiny"))  # one entry is 4 numbers
+    >>> program.load(Mem.ACC, 0, program.buffer("x", (8, 1, 4), bits=32), 0, x_size=8)
+    >>> program.alu(AluOp.MAX, [(8, 1, 1)], imm=0)
+    >>> program.store(0, program.buffer("y", (8, 1, 4), kind="output"), 0, x_size=8)
+    >>> int(tw.run(program, {"x": np.full((8, 1, 4), -3)})[0]["y"].max())
+    0
     """
 
     def __init__(self, cfg: Config, name: str = "program", *, tokens: str = "auto"):
@@ -46,6 +55,14 @@ class Program:
         self._paths: dict[tuple[str, ...], int] = {(): 0}  # origins by number
         self._macs: list[int | None] = [None]
         self._path, self._origin = (), 0
+
+    def __repr__(self) -> str:
+        count = len(self._launch.insn if self._launch else self._rows)
+        return f"Program({self.name!r}, {self.cfg.name}, {count:,} instructions, {len(self.buffers)} buffers)"
+
+    def _repr_html_(self) -> str:
+        rows = [(b.name, b.kind, f"{b.bits}-bit {b.shape}", b.nbytes) for b in self.buffers.values()]
+        return table(repr(self), ("buffer", "kind", "elements", "bytes"), rows)
 
     def buffer(
         self,
@@ -110,7 +127,7 @@ class Program:
         if mem not in LOADABLE - {Mem.UOP}:
             allowed = ", ".join(m.name for m in Mem if m in LOADABLE - {Mem.UOP})
             raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}")
-        mem, margins = Mem(mem), _integers("load: pads", pads, 4)
+        mem, margins = Mem(mem), integers("load: pads", pads, 4)
         op = Op.LOADP if pad_value else Op.LOAD
         if (any(margins) or pad_value) and mem not in PADDABLE:
             raise ProgramError(
@@ -156,7 +173,7 @@ class Program:
                 raise ProgramError(f"store: par_step = {par_step} needs par, the PAR entry of row 0")
             self._transfer("STORE", fields, buffer)
             return
-        fields |= dict(zip(("par_base", "par_step"), _integers("store: par, par_step", (par, par_step), 2)))
+        fields |= dict(zip(("par_base", "par_step"), integers("store: par, par_step", (par, par_step), 2)))
         self._transfer("STOREQ", fields, buffer)
 
     def gemm(
@@ -195,7 +212,7 @@ class Program:
         op = Op.DWGEMM if depthwise else Op.GEMM
         self._need_extensions(op)
         fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
-        nest = [_integers("gemm: loop", loop, 4) for loop in loops]
+        nest = [integers("gemm: loop", loop, 4) for loop in loops]
         triples = uop_array(uops, 3)
         if reset:  # src and wgt are not read: with zeros equal kernels are stored once
             triples, nest = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in nest]
@@ -220,9 +237,9 @@ class Program:
         self._need(operation.extensions)
         if operation.imm and imm is None:
             raise ProgramError(f"alu: {op.name} needs imm, the {operation.imm} with its parameters")
-        (value,) = _integers("alu: imm", (0 if imm is None else imm,), 1)
+        (value,) = integers("alu: imm", (0 if imm is None else imm,), 1)
         fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
-        nest = [_integers("alu: loop", loop, 3) for loop in loops]
+        nest = [integers("alu: loop", loop, 3) for loop in loops]
         pairs = uop_array(uops, 2)
         if imm is not None:  # src is not read: with zeros equal kernels are stored once
             pairs, nest = pairs * (1, 0), [(n, d, 0) for n, d, _ in nest]
@@ -296,7 +313,7 @@ class Program:
         if whole is None or self.buffers.get(whole.name) is not whole:
             raise ProgramError(f"buffer {buffer.name!r} belongs to another program")
         keys = ("sram_base", "dram_base", "y_size", "x_size", "x_stride")
-        fields |= dict(zip(keys, _integers(f"{name.lower()}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
+        fields |= dict(zip(keys, integers(f"{name.lower()}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
         self._check_fields(name, fields)
         accesses = scratchpad_accesses(self.cfg, fields, np.zeros((0, 3), np.int64))
         self._check_range(f"{name.lower()} of {buffer.name!r}", accesses)
@@ -381,13 +398,3 @@ class Program:
         if channel not in self._channels:
             raise ProgramError(f"no token channel joins {source.name} and {target.name}")
         return channel
-
-
-def _integers(what: str, values: Sequence[int], n: int) -> tuple[int, ...]:
-    try:
-        found = tuple(operator.index(value) for value in values)
-    except TypeError:
-        found = ()
-    if len(found) != n:
-        raise ProgramError(f"{what} is {values!r}: must be {n} {'integers' if n > 1 else 'integer'}")
-    return found

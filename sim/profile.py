@@ -91,9 +91,9 @@ def profile(launch: Launch, timeline: Timeline, cycles: int, depth: int = 1) -> 
         share = shares.setdefault(path[:depth], Share(path[:depth], busy=Counter(dict.fromkeys(names, 0))))
         share.macs = _known_sum(share.macs, products)
     mine = [shares[path[:depth]] for path in paths]
-    owned = _owned(launch, timeline)
+    owned = owned_cycles(launch, timeline)
     _count(launch, [mine[k] for k in of])
-    spent = _spent(timeline)
+    spent = spent_cycles(timeline)
     for number, share in enumerate(mine):
         at = of == number
         share.cycles += int(owned[at].sum())
@@ -110,7 +110,7 @@ def _known_sum(a: int | None, b: int | None) -> int | None:
     return b if a is None else a if b is None else a + b
 
 
-def _spent(timeline: Timeline) -> np.ndarray:
+def spent_cycles(timeline: Timeline) -> np.ndarray:
     """Cycles from the issue of each instruction, or the end of the one before it in its queue, to its end."""
     spent = np.zeros(len(timeline.end), np.int64)
     for queue in np.unique(timeline.queue):
@@ -132,7 +132,7 @@ def _count(launch: Launch, share_of: list[Share]) -> None:
             share.products += share.work.uops - before
 
 
-def _owned(launch: Launch, timeline: Timeline) -> np.ndarray:
+def owned_cycles(launch: Launch, timeline: Timeline) -> np.ndarray:
     """The cycles that belong to each instruction, int64 (n,); their sum is the end of the last on the compute queue."""
     owned = np.zeros(len(timeline.end), np.int64)
     lenders = _lenders(launch, timeline)

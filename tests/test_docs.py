@@ -75,3 +75,32 @@ def test_every_call_of_vta_has_its_row_and_every_name_of_ours_exists():
         assert hasattr({"Program": Program, "Loaded": Loaded, "Device": Device}[cls], name), f"{cls}.{name}"
     for name in re.findall(r"`runtime\.(\w+)\.(\w+)", text):
         assert hasattr(importlib.import_module(f"tilewright.runtime.{name[0]}"), name[1]), name
+
+
+# What VTA's Python tutorials use.
+VTA_PYTHON = """
+vta.get_env vta.Environment env.BATCH env.BLOCK_IN env.BLOCK_OUT env.inp_scope env.wgt_scope env.acc_scope env.inp_dtype
+env.dma_copy env.alu env.gemm env.mock cthread vta.lower vta.build vta.build_config simulator.stats
+simulator.clear_stats gemm_counter vta.program_fpga vta.reconfig_runtime vta.exec.rpc_server autotvm.apply_history_best
+define_split define_knob graph_pack remote.load_module te.create_schedule
+""".split()
+
+
+def test_vtas_python_has_its_rows_and_every_name_of_ours_exists():
+    pytest.importorskip("tvm")
+    import tilewright as tw
+    from tilewright.compiler.tvm_compat import Schedule
+    from tilewright.runtime.device import Stats
+
+    text = (ROOT / "docs" / "vta.md").read_text()
+    rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| ") and line.count("|") == 3]
+    theirs = "".join(left for left, _ in rows)
+    assert not [name for name in VTA_PYTHON if name not in theirs]
+    owners = {"tw": tw, "sch": Schedule, "cfg": tw.load_config("vta"), "stats": Stats(), "program": tw.Program}
+    ours = {found for _, right in rows for found in re.findall(r"\b(tw|sch|cfg|stats|program)\.([a-z_]+)", right)}
+    assert len(ours) > 30
+    assert not [f"{owner}.{name}" for owner, name in ours if not hasattr(owners[owner], name)]
+    for module in set(re.findall(r"`(tilewright(?:\.\w+)+)`", text)):
+        importlib.import_module(module)
+    for name in ("tune", "replay"):
+        assert hasattr(importlib.import_module("tilewright.compiler.tune"), name)

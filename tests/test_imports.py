@@ -20,12 +20,14 @@ MAY_IMPORT = {
     "cli": {"hw", "runtime", "sim", "compiler", "boards"},
 }
 MODULES = [p.relative_to(ROOT) for top in MAY_IMPORT for p in sorted((ROOT / top).rglob("*.py"))]
+INTERFACE = Path("cli/python/__init__.py")  # the package `tilewright` itself
 # what shares a board over a network: gRPC and its messages besides
 SERVER = [Path("boards", f"{name}.py") for name in ("messages", "worker", "server", "client")]
 RTL = [Path("boards/pynq_z1", f"{name}.py") for name in ("axi3", "platform")]
 # what runs on a board: standard library and numpy alone; the RTL modules of hw/ and boards/ are not among them
 BOARD = [p for p in MODULES if p.parts[0] in ("runtime", "boards") and p not in SERVER + RTL]
-BOARD += [Path("hw", f"{name}.py") for name in ("__init__", "config", "errors", "regs", "rounding", "units")]
+BOARD += [Path("hw", f"{name}.py") for name in ("__init__", "config", "errors", "regs", "rounding", "show", "units")]
+BOARD += [Path("hw", f"{name}.py") for name in ("checks", "circuit", "fields", "parameters", "sizes", "vta_config")]
 BOARD += [p for p in MODULES if p.parent == Path("hw/isa")]
 BOARD += [
     p for p in (Path("sim/__init__.py"), Path("sim/model/machine.py"), Path("sim/model/device.py")) if p in MODULES
@@ -33,6 +35,8 @@ BOARD += [
 
 
 def name_of(path: Path) -> str:
+    if path == INTERFACE:
+        return "tilewright"
     parts = ["tilewright", *path.with_suffix("").parts]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -118,6 +122,8 @@ def test_direction():
 def test_imports_inside_a_package_are_relative():
     absolute = []
     for path in MODULES:
+        if path == INTERFACE:  # does not lie where it is installed, so a type checker could not follow relative ones
+            continue
         for node in ast.walk(ast.parse((ROOT / path).read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and not node.level:
@@ -167,7 +173,7 @@ def test_board_code_knows_numpy_1():
 def test_the_guards_see_what_they_guard():
     """The functions above find imports of every form; a list that were empty would pass them all."""
     assert len(MODULES) > 30 and len(BOARD) > 15
-    assert "tilewright.hw.isa" in imports(Path("hw/config.py"))  # inside a function
+    assert "tilewright.hw.isa" in imports(Path("hw/sizes.py"))
     assert "tilewright.hw.config" not in imports(Path("hw/isa/table.py"))  # for type checkers only
     assert "tilewright.runtime.device" in imports(Path("sim/model/device.py"))
 

@@ -15,6 +15,7 @@ TOP = {"hw", "sim", "runtime", "compiler", "boards", "cli"}
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 DATA = (".json", ".cpp", ".tcl", ".xdc", "py.typed")
+INTERFACE = Path("cli/python")  # becomes `tilewright` itself
 
 
 def sources() -> list[Path]:
@@ -23,16 +24,27 @@ def sources() -> list[Path]:
     return [p.relative_to(ROOT) for p in found]
 
 
+def installed(path: Path) -> Path:
+    """Where a file or folder of the repository is installed, from site-packages."""
+    return Path("tilewright", *path.parts[len(INTERFACE.parts) if path.is_relative_to(INTERFACE) else 0 :])
+
+
 def test_packages_are_the_folders():
     folders = {p.parent for p in sources() if p.suffix == ".py"}
-    assert {"tilewright." + ".".join(f.parts) for f in folders} == set(SETUPTOOLS["packages"])
-    assert SETUPTOOLS["package-dir"] == {f"tilewright.{top}": top for top in TOP}
+    assert {".".join(installed(folder).parts) for folder in folders} == set(SETUPTOOLS["packages"])
+    inside = {f"tilewright.{top}": top for top in TOP}
+    assert SETUPTOOLS["package-dir"] == {"tilewright": INTERFACE.as_posix(), **inside}
 
 
 def test_every_package_has_an_init_and_the_root_has_none():
     assert not (ROOT / "__init__.py").exists()
     for package in SETUPTOOLS["packages"]:
-        assert (ROOT / Path(*package.split(".")[1:]) / "__init__.py").exists(), package
+        folder = Path(*package.split(".")[1:]) if package != "tilewright" else INTERFACE
+        assert (ROOT / folder / "__init__.py").exists(), package
+
+
+def test_the_interface_is_one_module_so_that_no_other_hides_a_folder():
+    assert {p.name for p in (ROOT / INTERFACE).iterdir()} - {"__pycache__"} == {"__init__.py", "py.typed"}
 
 
 def test_every_top_package_says_that_it_is_typed():
@@ -55,7 +67,11 @@ def test_the_wheel_holds_every_module_and_data_file(tmp_path):
     (wheel,) = (tmp_path / "dist").glob("*.whl")
     names = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     expected = {p for p in sources() if p.suffix == ".py" or p.name.endswith(DATA)}
-    assert names == {f"tilewright/{p.as_posix()}" for p in expected}
+    assert names == {installed(p).as_posix() for p in expected}
+    code = "import tilewright, tilewright.cli.main as m; print(tilewright.__file__, m.__file__, tilewright.load_config)"
+    code = f"import sys; sys.path.insert(0, {str(wheel)!r}); {code}"
+    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60)
+    assert found.stdout.count(str(wheel)) == 2, found.stderr
 
 
 def test_a_board_needs_numpy_alone():

@@ -1,6 +1,7 @@
 """Names that users import: those of README, docs and examples, and others that stay where they are."""
 
 import ast
+import doctest
 import importlib
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # A module moves freely behind these names; one that goes is a change for users, and stands in CHANGELOG.md.
 STABLE = {
+    "": "Config Executable Program Timing build compile load load_config predict run",
     "cli": "report",
     "cli.app": "PIPE_STATUS",
     "cli.layers": "share_on_device",
@@ -55,18 +57,23 @@ STABLE = {
 
 
 def shown(text: str) -> list[str]:
-    """The Python blocks of a page."""
-    return re.findall(r"^```python\n(.*?)^```", text, re.S | re.M)
+    """The Python blocks of a page; of those with prompts, what was typed."""
+    sessions = re.findall(r"^```pycon\n(.*?)^```", text, re.S | re.M)
+    typed = ["".join(example.source for example in doctest.DocTestParser().get_examples(one)) for one in sessions]
+    return re.findall(r"^```python\n(.*?)^```", text, re.S | re.M) + typed
 
 
 def names_of(source: str) -> set[tuple[str, str]]:
-    """(module, name) of everything that `source` imports from the package."""
+    """(module, name) of everything that `source` imports from the package, or takes from `tw`, the package itself."""
     found = set()
     for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "tw":
+            found.add(("", node.attr))
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "tilewright":
             found |= {((node.module or "").removeprefix("tilewright").lstrip("."), alias.name) for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {(alias.name, "") for alias in node.names if alias.name.split(".")[0] == "tilewright"}
+            others = [alias.name for alias in node.names if (alias.name, alias.asname) != ("tilewright", "tw")]
+            found |= {(name, "") for name in others if name.split(".")[0] == "tilewright"}
     return found
 
 
@@ -81,13 +88,13 @@ def test_readme_docs_and_examples_use_stable_names_alone():
 
 @pytest.mark.parametrize("module", STABLE)
 def test_stable_names_are_where_users_import_them(module):
-    if module.startswith("compiler"):
+    if module.startswith("compiler") or not module:
         pytest.importorskip("tvm")
     for name in STABLE[module].split():
         try:
-            importlib.import_module(f"tilewright.{module}.{name}")
+            importlib.import_module(".".join(filter(None, ["tilewright", module, name])))
         except ModuleNotFoundError:
-            assert hasattr(importlib.import_module(f"tilewright.{module}"), name), name
+            assert hasattr(importlib.import_module(f"tilewright.{module}".rstrip(".")), name), name
 
 
 def test_the_scan_sees_every_form_of_import():
@@ -95,4 +102,7 @@ def test_the_scan_sees_every_form_of_import():
         "import tilewright.hw.isa\ndef f():\n    from tilewright.compiler import build as b\nfrom numpy import array"
     )
     assert names_of(source) == {("tilewright.hw.isa", ""), ("compiler", "build")}
+    assert names_of("import tilewright as tw\ntw.load('x')") == {("", "load")}
+    assert names_of("import tilewright") == {("tilewright", "")}
     assert shown("a\n```python\nx = 1\n```\n```\ny\n```\n") == ["x = 1\n"]
+    assert shown("```pycon\n>>> x = 1\n>>> x\n1\n```\n") == ["x = 1\nx\n"]

@@ -20,3 +20,11 @@ def test_outputs_are_what_the_commands_print(generator, command):
     shown = {name: text for _, name, text, _ in generator.OUTPUT.findall(generator.README.read_text())}
     assert set(shown) == set(generator.COMMANDS)
     assert kept(shown[command]) == kept(generator.output_of(command)), "run: python docs/generate.py --outputs"
+
+
+def test_the_python_example_prints_what_it_says(generator, monkeypatch, capsys):
+    pytest.importorskip("tvm")
+    monkeypatch.chdir(generator.README.parent)
+    (source,) = re.findall(r"^```python\n(.*?)^```", generator.README.read_text(), re.S | re.M)
+    exec(source, {})
+    assert capsys.readouterr().out.strip() == source.rpartition("# ")[2].strip()

@@ -86,7 +86,7 @@ def test_files_that_modules_name_exist():
 
 
 CIRCUIT = Path("hw/rtl/latencies.py")
-OTHERS = {Path("hw/config.py"), Path("sim/dram.py")}  # what a user chooses; the memory, which is no part of the circuit
+OTHERS = {Path("hw/fields.py"), Path("sim/dram.py")}  # what a user chooses; the memory, which is no part of the circuit
 # of cycles, or of what waits: the circuit's, wherever such a name stands
 CYCLES = re.compile(r"(^|_)(LATENCY|INTERVAL|AHEAD|DELAY|WAITING|OUTSTANDING|STAGES|DEPTH|IN_FLIGHT)(_|$)")
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ...hw.circuit import check_ports
 from ...hw.config import Config
-from ...hw.errors import ConfigError
+from ...hw.errors import ConfigError, UnsupportedError
 from ...hw.regs import REGISTERS
 
 PART = "xc7z020clg400-1"
@@ -63,6 +64,23 @@ class Board:
         """File stem of the bitstream of `cfg`, unique to the configuration and the memory ports."""
         preset = re.sub(r"\W", "_", cfg.name) or "custom"
         return f"tilewright_{preset}_{cfg.fingerprint:016x}_{self.memory.lower()}"
+
+
+def check_board(cfg: Config, board: Board) -> None:
+    """Raise `UnsupportedError` for a configuration that does not fit the board's ports."""
+    check_ports(cfg)
+    ports = LOAD_PORTS[board.memory]
+    if cfg.axi_bits != 64:
+        raise UnsupportedError(f"Config.axi_bits = {cfg.axi_bits}: must be 64, as the board's memory ports")
+    if cfg.load_ports > len(ports):
+        raise UnsupportedError(
+            f"Config.load_ports = {cfg.load_ports}: {board.memory} has {len(ports)}; use that number or memory HP"
+        )
+    if board.coherent and cfg.out_entry_bits % 64:
+        raise UnsupportedError(
+            f"Config.out_bits = {cfg.out_bits}: an output entry of {cfg.out_entry_bits} bits is stored with partial "
+            "strobes, which the ACP does not support; use a multiple of 64 bits or memory HP"
+        )
 
 
 def table(board: Board | None = None) -> str:

@@ -18,7 +18,7 @@ from ...hw.errors import ExecutionError, FileError, UnsupportedError
 from ...hw.needs import need
 from ...runtime.files import atomic_write
 from . import scripts
-from .board import PART, Board
+from .board import PART, Board, check_board
 
 _NEXTPNR = ("nextpnr-xilinx", "nextpnr-himbaechel")  # either
 _OPEN = ("yosys", "fasm2frames", "xc7frames2bit")  # all of them too
@@ -52,7 +52,7 @@ def write_build(cfg: Config, board: Board, folder: str | Path) -> Build:
     """
     need("the circuit", "rtl", "amaranth")
     from ...hw.rtl.verilog import to_verilog
-    from .platform import PynqZ1, Top, check_board
+    from .platform import PynqZ1, Top
 
     check_board(cfg, board)
     folder = Path(folder)

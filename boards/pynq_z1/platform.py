@@ -10,10 +10,9 @@ from amaranth.hdl import Cat, ClockDomain, ClockSignal, Const, Instance, Module,
 from amaranth.lib import io, wiring
 
 from ...hw.config import Config
-from ...hw.errors import UnsupportedError
-from ...hw.rtl.core import Core, check_ports
+from ...hw.rtl.core import Core
 from .axi3 import RegisterBridge, read_arguments, write_arguments
-from .board import LEDS, LOAD_PORTS, Board
+from .board import LEDS, Board
 
 HEARTBEAT_BITS = 26  # a blink in about 0.7 s at 100 MHz
 _ANSWERS = {"awready", "arready", "wready", "bid", "bresp", "bvalid", "rid", "rdata", "rresp", "rlast", "rvalid"}
@@ -30,23 +29,6 @@ class PynqZ1(XilinxPlatform):
         Resource(f"led_{name}", 0, Pins(pin, dir="o"), Attrs(IOSTANDARD="LVCMOS33")) for name, pin in LEDS.items()
     ]
     connectors: ClassVar[list] = []
-
-
-def check_board(cfg: Config, board: Board) -> None:
-    """Raise `UnsupportedError` for a configuration that does not fit the board's ports."""
-    check_ports(cfg)
-    ports = LOAD_PORTS[board.memory]
-    if cfg.axi_bits != 64:
-        raise UnsupportedError(f"Config.axi_bits = {cfg.axi_bits}: must be 64, as the board's memory ports")
-    if cfg.load_ports > len(ports):
-        raise UnsupportedError(
-            f"Config.load_ports = {cfg.load_ports}: {board.memory} has {len(ports)}; use that number or memory HP"
-        )
-    if board.coherent and cfg.out_entry_bits % 64:
-        raise UnsupportedError(
-            f"Config.out_bits = {cfg.out_bits}: an output entry of {cfg.out_entry_bits} bits is stored with partial "
-            "strobes, which the ACP does not support; use a multiple of 64 bits or memory HP"
-        )
 
 
 class Top(wiring.Component):

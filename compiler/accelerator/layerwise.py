@@ -20,6 +20,7 @@ from ...runtime.program import Program
 from .. import graph as g
 from ..api import build
 from ..graph.host_calls import host_calls
+from ..limits import activations_refused
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
 from ..schedule.epilogue import PLANES
@@ -31,8 +32,8 @@ def refusal(op: g.Operator, cfg: Config) -> str:
     """Reason why `cfg` cannot run the layer; empty if it can."""
     if isinstance(op, g.QConv2d) and op.groups > 1:
         return f"it has {op.groups} groups"
-    if cfg.inp_bits < 8 or cfg.out_bits < 8:
-        return f"inp_bits is {cfg.inp_bits} and out_bits {cfg.out_bits}; int8 activations need 8"
+    if activations_refused(cfg):
+        return activations_refused(cfg)
     assert isinstance(op, g.Linear)
     limit = 1 << cfg.wgt_bits - 1
     low, high = int(op.weight.min()), int(op.weight.max())

@@ -93,7 +93,7 @@ class Isa:
         if acc + inp + wgt > 32:
             raise ConfigError(
                 f"Config.acc_bytes, inp_bytes, wgt_bytes: depths {cfg.acc_depth}, {cfg.inp_depth}, {cfg.wgt_depth} "
-                f"need {acc + inp + wgt} index bits, a micro-op has 32; halve one of them"
+                f"need {acc + inp + wgt} index bits, a micro-op has 32"
             )
         loops, steps = _loops(uop), _steps(dst=acc, src=inp, wgt=wgt)
         overwrite = [Field("overwrite", 1, "acc[d] = dot instead of acc[d] += dot", lo=63)]

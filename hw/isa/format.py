@@ -44,9 +44,7 @@ class Format:
             self.fields[f.name] = Field(f.name, f.bits, f.doc, f.signed, lo)
             pos = lo + f.bits
         if pos > width:
-            raise ConfigError(
-                f"{name}: the fields need {pos} bits, the word has {width}; choose smaller uop, inp, wgt or acc buffers"
-            )
+            raise ConfigError(f"{name}: the fields need {pos} bits, the word has {width}")
 
     def encode(self, n: int = 1, **values: object) -> np.ndarray:
         """Words, uint64 (n, ceil(width / 64)), from scalars or integer arrays of length `n`; absent fields are 0.

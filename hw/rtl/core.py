@@ -7,9 +7,8 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Config
-from ..errors import UnsupportedError
 from ..isa import Mem
-from ..units import LOAD_PORTS, channels, readers, units
+from ..units import channels, readers, units
 from .axi import AxiLite, AxiRead, AxiWrite
 from .compute.unit import Compute
 from .control import Control
@@ -25,20 +24,6 @@ from .store.unit import Store
 from .tokens import TokenChannel
 
 COMPONENTS = {"load": Load, "compute": Compute, "store": Store}  # by name of the unit
-
-
-def check_ports(cfg: Config) -> None:
-    """Raises `UnsupportedError` for numbers and widths of ports that the core is not made for."""
-    if cfg.load_ports > LOAD_PORTS:
-        raise UnsupportedError(f"Config.load_ports = {cfg.load_ports}: the core has 1 or 2; use one of those")
-    if cfg.store_ports != 1:
-        raise UnsupportedError(f"Config.store_ports = {cfg.store_ports}: the core has 1; use that")
-    bits = 8 * cfg.par_entry_bytes
-    if "requant" in cfg.extensions and bits % cfg.axi_bits:
-        raise UnsupportedError(
-            f"Config.axi_bits = {cfg.axi_bits}: extension requant needs entries of PAR that are whole beats, and with "
-            f"block_out = {cfg.block_out} they have {bits} bits; use at most {bits // 3}"
-        )
 
 
 def bus_members(cfg: Config) -> dict:

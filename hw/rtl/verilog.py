@@ -8,8 +8,9 @@ from pathlib import Path
 from amaranth.back import verilog
 from amaranth.hdl import ClockDomain, Module, Signal, Value
 
+from ..circuit import check_ports
 from ..config import Config
-from .core import Core, check_ports
+from .core import Core
 
 
 def top_name(cfg: Config) -> str:

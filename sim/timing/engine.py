@@ -12,6 +12,7 @@ import numpy as np
 from ...hw.config import Config
 from ...hw.errors import DeadlockError, UnsupportedError
 from ...hw.rtl import latencies as lat
+from ...hw.show import table
 from ...hw.units import COUNTERS, FETCH, channels, queues, readers, units
 from ...runtime.device import WAITS, Timeline
 from ...runtime.launch import Launch
@@ -37,6 +38,11 @@ class Timing:
     and its tokens are given. `waits` are cycles by reason: `token_prev` and `token_next` (at the head of the queue, for
     a token of the queue before or behind), `unit` (at the head, for the unit), `memory` (for beats, while it executes),
     `bank` (STORE, for the accumulators).
+
+    >>> import tilewright as tw
+    >>> timing = tw.predict(tw.load("examples/digits/digits.onnx"))
+    >>> timing.counters["COMPUTE_BUSY"] < timing.cycles
+    True
     """
 
     cycles: int
@@ -47,6 +53,14 @@ class Timing:
     start: np.ndarray
     end: np.ndarray
     waits: dict[str, np.ndarray]
+
+    def __repr__(self) -> str:
+        return f"Timing({self.cycles:,} cycles, {len(self.queue):,} instructions)"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, int(count)) for name, count in self.counters.items()]
+        rows += [(f"waits: {reason}", int(cycles.sum())) for reason, cycles in self.waits.items()]
+        return table(repr(self), ("counter, or reason to wait", "value"), rows)
 
     def timeline(self) -> Timeline:
         """The cycles that simulated devices have in common."""

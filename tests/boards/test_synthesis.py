@@ -2,7 +2,8 @@
 
 import pytest
 
-from tilewright.boards.synthesis import Resources, count, need_tools
+from tilewright.boards.synthesis import AVAILABLE, Resources, count, least, need_tools
+from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 
 # what Yosys counts of a design of four modules, one of them twice
@@ -30,3 +31,10 @@ def test_a_cell_of_unknown_size_is_not_counted_as_nothing():
 def test_a_missing_tool_says_what_to_install():
     with pytest.raises(UnsupportedError, match="synthesis needs no-such-tool, which is not installed; pip install"):
         need_tools("json", "no_such_tool")
+
+
+def test_what_a_configuration_takes_at_least():
+    """docs/synthesis.md counts 4, 8, 32 and 32 BRAMs for the buffers of pynq_z1, and 128 DSPs for its dot products."""
+    assert least(PRESETS["pynq_z1"]) == Resources(bram=76, dsp=128)
+    assert least(PRESETS["vta"]).dsp == 256 > AVAILABLE.dsp
+    assert least(PRESETS["tiny"]) == Resources(bram=1.5, dsp=16)

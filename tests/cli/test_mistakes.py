@@ -101,7 +101,7 @@ def test_a_field_that_does_not_fit(mistake, recorded, tmp_path):
 
 def test_buffers_whose_indices_do_not_fit(mistake, tmp_path):
     (tmp_path / "big.json").write_text('{"acc_bytes": 262144, "wgt_bytes": 524288}')
-    text = r"Config\.acc_bytes, inp_bytes, wgt_bytes: depths 4096, 2048, 2048 need 34 index bits, .*; halve one of them"
+    text = r"Config\.acc_bytes, inp_bytes, wgt_bytes: depths 4096, 2048, 2048 need 34 index bits, .*; nearest is .*"
     mistake(3, text, "compile", DIGITS, "-o", tmp_path / "x.tw", "--config", tmp_path / "big.json")
 
 

@@ -53,35 +53,45 @@ def test_presets_carry_the_extensions_they_promise():
 
 
 REFUSED = [
-    ({"block_in": 12}, "Config.block_in = 12: must be a power of two"),
-    ({"block_in": 0}, "Config.block_in = 0: must be a power of two"),
-    ({"block_in": -16}, "Config.block_in = -16: must be a power of two"),
-    ({"block_in": 16.0}, "Config.block_in = 16.0: must be an integer"),
+    ({"block_in": 12}, "Config.block_in = 12: must be a power of two; nearest are 8 and 16"),
+    ({"block_in": 0}, "Config.block_in = 0: must be a power of two; nearest is 1"),
+    ({"block_in": -16}, "Config.block_in = -16: must be a power of two; nearest is 1"),
+    ({"block_in": 16.0}, "Config.block_in = 16.0: must be an integer; nearest is 16"),
     ({"block_in": True}, "Config.block_in = True: must be an integer"),
-    ({"batch": "1"}, "Config.batch = '1': must be an integer"),
-    ({"batch": 128}, "Config.batch = 128: allowed are powers of two from 1 to 64"),
-    ({"block_out": 512}, "Config.block_out = 512: allowed are powers of two from 1 to 256"),
-    ({"inp_bits": 16}, "Config.inp_bits = 16: allowed are powers of two from 4 to 8"),
-    ({"wgt_bits": 1}, "Config.wgt_bits = 1: allowed are powers of two from 2 to 8"),
-    ({"acc_bits": 16}, "Config.acc_bits = 16: allowed are powers of two from 32 to 32"),
-    ({"uop_bytes": 32}, "Config.uop_bytes = 32: allowed are powers of two from 64 to 1048576"),
-    ({"axi_bits": 16}, "Config.axi_bits = 16: allowed are powers of two from 32 to 512"),
-    ({"queue_depth": 2}, "Config.queue_depth = 2: allowed are powers of two from 4 to 1024"),
-    ({"acc_banks": 4}, "Config.acc_banks = 4: allowed are powers of two from 1 to 2"),
-    ({"par_entries": 2048}, "Config.par_entries = 2048: allowed are powers of two from 1 to 1024"),
-    ({"token_depth": 0}, "Config.token_depth = 0: must be an integer from 1 to 65535"),
-    ({"token_depth": 2.5}, "Config.token_depth = 2.5: must be an integer from 1 to 65535"),
+    ({"batch": "1"}, "Config.batch = '1': must be an integer; nearest is 1"),
+    ({"batch": 128}, "Config.batch = 128: allowed are powers of two from 1 to 64; nearest is 64"),
+    ({"block_out": 512}, "Config.block_out = 512: allowed are powers of two from 1 to 256; nearest is 256"),
+    ({"inp_bits": 16}, "Config.inp_bits = 16: allowed are powers of two from 4 to 8; nearest is 8"),
+    ({"wgt_bits": 1}, "Config.wgt_bits = 1: allowed are powers of two from 2 to 8; nearest is 2"),
+    ({"acc_bits": 16}, "Config.acc_bits = 16: must be 32"),
+    ({"uop_bytes": 32}, "Config.uop_bytes = 32: allowed are powers of two from 64 to 1048576; nearest is 64"),
+    ({"axi_bits": 16}, "Config.axi_bits = 16: allowed are powers of two from 32 to 512; nearest is 32"),
+    ({"queue_depth": 2}, "Config.queue_depth = 2: allowed are powers of two from 4 to 1024; nearest is 4"),
+    ({"acc_banks": 4}, "Config.acc_banks = 4: allowed are powers of two from 1 to 2; nearest is 2"),
+    ({"par_entries": 2048}, "Config.par_entries = 2048: allowed are powers of two from 1 to 1024; nearest is 1024"),
+    ({"token_depth": 0}, "Config.token_depth = 0: must be an integer from 1 to 65535; nearest is 1"),
+    ({"token_depth": 2.5}, "Config.token_depth = 2.5: must be an integer from 1 to 65535; nearest are 2 and 3"),
     ({"dsp_packing": 1}, "Config.dsp_packing = 1: must be true or false"),
     (
         {"extensions": {"requant", "reqaunt"}},
-        "Config.extensions = reqaunt: unknown; known are acc8, depthwise, overwrite, pad_value, requant, rescale",
+        "Config.extensions = reqaunt: unknown; known are acc8, depthwise, overwrite, pad_value, requant, rescale; "
+        "nearest to reqaunt is requant",
     ),
-    ({"batch": 1, "block_in": 1, "inp_bits": 4}, "Config.inp_bits = 4: an entry must be whole bytes"),
+    (
+        {"batch": 1, "block_in": 1, "inp_bits": 4},
+        "Config.inp_bits = 4: an entry must be whole bytes, not 4 bits; "
+        "nearest are inp_bits = 8 and batch * block_in = 2",
+    ),
     (
         {"block_in": 1, "block_out": 1, "wgt_bits": 2, "inp_bits": 8},
-        "Config.wgt_bits = 2: an entry must be whole bytes",
+        "Config.wgt_bits = 2: an entry must be whole bytes, not 2 bits; nearest are wgt_bits = 8 and "
+        "block_in * block_out = 4",
     ),
-    ({"block_out": 1, "out_bits": 4}, "Config.out_bits = 4: an entry must be whole bytes"),
+    (
+        {"block_out": 1, "out_bits": 4},
+        "Config.out_bits = 4: an entry must be whole bytes, not 4 bits; "
+        "nearest are out_bits = 8 and batch * block_out = 2",
+    ),
     (
         {"wgt_bytes": 256},
         "Config.wgt_bytes = 256: must hold 2 entries of 256 bytes; use at least 512",
@@ -89,41 +99,43 @@ REFUSED = [
     (
         {"acc_bytes": 1 << 18, "wgt_bytes": 1 << 19},
         "Config.acc_bytes, inp_bytes, wgt_bytes: depths 4096, 2048, 2048 need 34 index bits, a micro-op has 32; "
-        "halve one of them",
+        "nearest is inp_bytes = 8192 (512 entries) or acc_bytes = 65536 (1024 entries)",
     ),
     (
         {"uop_bytes": 1 << 16, "extensions": {"overwrite"}},
-        "Config.uop_bytes = 65536: extension overwrite needs at most 8192 micro-ops (32768 bytes)",
+        "Config.uop_bytes = 65536: extension overwrite needs at most 8192 micro-ops (32768 bytes); "
+        "nearest is uop_bytes = 32768 (8192 entries)",
     ),
     (
         {"uop_bytes": 1 << 16},
-        "GEMM: the fields need 148 bits, the word has 128; choose smaller uop, inp, wgt or acc buffers",
+        "GEMM: the fields need 148 bits, the word has 128; nearest is uop_bytes = 32768 (8192 entries)",
     ),
     (
         {"block_in": 8, "extensions": {"depthwise"}},
-        "Config.extensions = depthwise: needs block_in and block_out to be equal; they are 8 and 16",
+        "Config.extensions = depthwise: needs block_in and block_out to be equal; they are 8 and 16; "
+        "nearest are 8 and 8, 16 and 16, or leave depthwise out",
     ),
     (
         {"out_bits": 4, "extensions": {"acc8"}},
-        "Config.extensions = acc8: loads bytes, so it needs out_bits = 8, not 4",
+        "Config.extensions = acc8: loads bytes, so it needs out_bits = 8, not 4; set that or leave acc8 out",
     ),
     (
         {"out_bits": 4, "extensions": {"requant"}},
-        "Config.extensions = requant: stores bytes, so it needs out_bits = 8, not 4",
+        "Config.extensions = requant: stores bytes, so it needs out_bits = 8, not 4; set that or leave requant out",
     ),
     (
         {"extensions": {"rescale"}},
-        "Config.extensions = rescale: needs requant too, which loads its parameters",
+        "Config.extensions = rescale: needs requant too, which loads its parameters; add requant",
     ),
 ]
 
 
 REFUSED += [
-    ({"units": "gemm"}, "Config.units = 'gemm': must be a list of names"),
-    ({"units": [1]}, "Config.units = [1]: must be a list of names"),
+    ({"units": "gemm"}, "Config.units = 'gemm': must be a list of names; e.g. gemm"),
+    ({"units": [1]}, "Config.units = [1]: must be a list of names; e.g. gemm"),
     ({"units": ["gemm", "tpu"]}, "Config.units = gemm, tpu: unknown are tpu; known are gemm"),
     ({"units": []}, "Config.units = none: must begin with gemm"),
-    ({"units": ["gemm", "gemm"]}, "Config.units = gemm, gemm: names a unit twice"),
+    ({"units": ["gemm", "gemm"]}, "Config.units = gemm, gemm: names a unit twice; nearest is gemm"),
 ]
 
 
@@ -138,9 +150,9 @@ def test_a_configuration_is_frozen_and_replace_checks_again():
         VTA.batch = 2  # pyright: ignore[reportAttributeAccessIssue]
     assert VTA.replace(batch=2).batch == 2
     assert VTA.batch == 1
-    with refused("Config.batch = 3: must be a power of two"):
+    with refused("Config.batch = 3: must be a power of two; nearest are 2 and 4"):
         VTA.replace(batch=3)
-    with pytest.raises(ConfigError, match="^Config has no field 'blok'; it has acc_banks, acc_bits, "):
+    with pytest.raises(ConfigError, match="^Config has no field 'blok'; it has block_in, block_out$"):
         VTA.replace(blok=3)
 
 
@@ -205,6 +217,7 @@ def test_every_field_is_known_to_the_fingerprint_tests():
 # Computed outside of this code, and never to change: printf '%s' '<this JSON>' | sha256sum | cut -c1-16
 # {"acc_bits":32,"acc_depth":2048,"batch":1,"block_in":16,"block_out":16,"extensions":["acc8"],"inp_bits":8,
 #  "inp_depth":2048,"isa_version":1,"out_bits":8,"par_entries":64,"uop_depth":8192,"wgt_bits":8,"wgt_depth":1024}
+FIXED = {"32x32": 0x1D76A79BA09B137D, "2x8x32": 0x8A2694F4349714E8}
 FINGERPRINTS = {"vta": 0x928B257D53761A3E, "pynq_z1": 0x86E0B240AE5F54C8, "tiny": 0x9F229B19CD937689}
 # The fields of the first version: all of them are in every file.
 FIRST = (
@@ -224,6 +237,31 @@ class Larger(Config):
     """A configuration with a field that the first version did not have."""
 
     wings: tuple[int, ...] = (2, 1)
+
+
+def test_the_default_configuration_stays_as_it_is():
+    """As the first version had it: absent sizes are VTA's where these fit."""
+    cfg = Config()
+    assert (cfg.uop_bytes, cfg.inp_bytes, cfg.wgt_bytes, cfg.acc_bytes) == (1 << 15, 1 << 15, 1 << 18, 1 << 17)
+    assert list(cfg.to_dict()) == FIRST
+    assert cfg.fingerprint == VTA.replace(extensions=[]).fingerprint
+    assert Config(block_in=32, block_out=32).fingerprint == FIXED["32x32"]
+    assert Config(batch=2, block_in=8, block_out=32, wgt_bits=4).fingerprint == FIXED["2x8x32"]
+
+
+def test_every_field_is_shown_and_read_again():
+    for cfg in PRESETS.values():
+        shown = cfg.every_field()
+        assert list(shown) == [f.name for f in dataclasses.fields(Config)]
+        assert Config.from_dict(json.loads(json.dumps(shown))) == cfg
+
+
+def test_sizes_stay_when_another_field_is_replaced():
+    assert VTA.replace(block_in=32).inp_bytes == VTA.inp_bytes
+    with pytest.raises(ConfigError, match="need 36 index bits"):
+        VTA.replace(block_in=8, block_out=8)
+    sizes = dict.fromkeys(("inp_bytes", "wgt_bytes", "acc_bytes"))
+    assert VTA.replace(block_in=8, block_out=8, **sizes).inp_depth == 2048
 
 
 def test_a_new_field_counts_only_where_it_differs_from_its_default():
@@ -249,10 +287,29 @@ def test_vta_strings():
     assert (small.batch, small.block_in, small.block_out, small.wgt_bits) == (2, 8, 8, 4)
     assert load_config("1x16_i4w4a32_12_13_14_15").extensions == frozenset()  # acc8 needs outputs of a byte
     assert (small.uop_bytes, small.inp_bytes, small.wgt_bytes, small.acc_bytes) == (4096, 8192, 16384, 32768)
-    with refused("'1x16_i8' is not a VTA configuration; expected BATCHxBLOCK_iNwNaN_UOP_INP_WGT_ACC"):
+    with refused(
+        "'1x16_i8' is not a VTA configuration; expected BATCHxBLOCK_iNwNaN_UOP_INP_WGT_ACC, "
+        "e.g. 1x16_i8w8a32_15_15_18_17"
+    ):
         load_config("1x16_i8")
-    with refused("Config.block_in = 12: must be a power of two"):
+    with refused("Config.block_in = 12: must be a power of two; nearest are 8 and 16"):
         load_config("1x12_i8w8a32_15_15_18_17")
+
+
+# as VTA has it
+VTA_JSON = {
+    "TARGET": "sim",
+    "HW_VER": "0.0.2",
+    "LOG_INP_WIDTH": 3,
+    "LOG_WGT_WIDTH": 3,
+    "LOG_ACC_WIDTH": 5,
+    "LOG_BATCH": 0,
+    "LOG_BLOCK": 4,
+    "LOG_UOP_BUFF_SIZE": 15,
+    "LOG_INP_BUFF_SIZE": 15,
+    "LOG_WGT_BUFF_SIZE": 18,
+    "LOG_ACC_BUFF_SIZE": 17,
+}
 
 
 def test_load_config_takes_presets_values_and_configurations():
@@ -268,6 +325,19 @@ def test_load_config_reads_json_files(tmp_path):
     path.write_text(json.dumps({"wgt_bits": 4, "wgt_bytes": 1 << 17, "extensions": ["acc8"]}))
     cfg = load_config(str(path))
     assert (cfg.name, cfg.wgt_bits, cfg.extensions) == ("mine", 4, {"acc8"})
+
+
+def test_load_config_takes_vtas_own_file(tmp_path):
+    path = tmp_path / "vta_config.json"
+    path.write_text(json.dumps(VTA_JSON))
+    cfg = load_config(str(path))
+    assert cfg == VTA.replace(name="vta_config") and cfg.fingerprint == FINGERPRINTS["vta"]
+    assert load_config(VTA_JSON) == VTA.replace(name="custom")
+    path.write_text(json.dumps(VTA_JSON | {"LOG_BLOCK": 3}))
+    with pytest.raises(
+        ConfigError, match=r"^Config\.acc_bytes, inp_bytes, wgt_bytes: depths 4096, 4096, 4096 need 36 "
+    ):
+        load_config(str(path))  # a size that is stated is not made to fit
 
 
 def test_load_config_names_what_is_wrong_with_a_file(tmp_path):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.hw.errors import InputError, ProgramError
-from tilewright.runtime.buffer import Buffer, Region, pack_bits, unpack_bits
+from tilewright.runtime.buffer import Buffer, Region, integers, pack_bits, unpack_bits
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8, 32])
@@ -94,3 +94,11 @@ def test_regions_lie_within_their_buffer():
             Region("part", (32,), whole=whole, start=start)
     with pytest.raises(ProgramError, match="needs `whole`"):
         Region("part", (32,))
+
+
+def test_integers_are_counted_and_nothing_else_counts():
+    assert integers("loop", np.array([3, 4], np.int8).tolist(), 2) == (3, 4)
+    with pytest.raises(ProgramError, match=r"loop is \[3, 4\]: must be 3 integers"):
+        integers("loop", [3, 4], 3)
+    with pytest.raises(ProgramError, match=r"imm is \(1.5,\): must be 1 integer$"):
+        integers("imm", tuple(np.array([1.5]).tolist()), 1)

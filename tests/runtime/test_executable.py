@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import AccessError, FileError, FingerprintError, ProgramError, UnsupportedError
+from tilewright.hw.errors import AccessError, FileError, FingerprintError, InputError, ProgramError, UnsupportedError
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.program import Program
@@ -333,3 +333,32 @@ def test_a_program_that_unpacks_to_more_than_allowed_is_refused():
     assert Executable.from_bytes(data, "x", most=1 << 16).name == "net"
     with pytest.raises(FileError, match=r"x: unpacks to [\d,]+ bytes; at most 1,000 are allowed"):
         Executable.from_bytes(data, "x", most=1000)
+
+
+def test_it_shows_its_steps_and_what_goes_in_and_out():
+    program = three_steps()
+    assert repr(program) == "Executable('net', tiny, 3 steps, 1 on the device: x int32 (4, 1, 4) -> z int8 (16,))"
+    text = program._repr_html_()
+    assert "<td>add</td><td>device</td><td>7</td><td>5</td>" in text and "<td>host, lookup</td>" in text
+    out = Tensor("out", (4, 1, 4), "int8", "output")
+    tensors = {"a": Tensor("a", (4, 1, 4), "int32", "constant", np.zeros((4, 1, 4), np.int32)), "out": out}
+    step = LaunchStep("add", add_constant(), {"a": "a", "out": "out"})
+    assert "no inputs -> out int8 (4, 1, 4)" in repr(Executable(TINY, "constant", tensors, [step]))
+
+
+def test_it_runs_on_arrays_by_name_or_on_its_only_input():
+    program, x = three_steps(), np.arange(16, dtype=np.int32).reshape(4, 1, 4)
+    expected = np.arange(5, 21) - 128  # of TABLE, which begins at -128
+    outputs, stats = program.run({"x": x})
+    assert np.array_equal(outputs["z"], expected) and stats.cycles is None
+    assert np.array_equal(program(x)["z"], outputs["z"])
+    outputs, stats = program.run(x, on="timing")
+    assert np.array_equal(outputs["z"], expected) and (stats.cycles or 0) > 100
+
+
+def test_one_array_for_several_inputs_asks_for_names():
+    tensors = {name: Tensor(name, (2,), "int8", "input") for name in "ab"}
+    tensors["c"] = Tensor("c", (2,), "int8", "output")
+    program = Executable(TINY, "two", tensors, [HostStep("c", "reshape", ["a"], ["c"], {"shape": [2]})])
+    with pytest.raises(InputError, match="one array given; 'two' has the inputs a, b: name them"):
+        program.run(np.zeros(2, np.int8))

@@ -223,3 +223,44 @@ def test_a_program_that_fills_a_shorter_command_queue_is_refused():
     Loaded(launch, ModelDevice(VTA)).close()
     with pytest.raises(FingerprintError, match=r"\(4 and 1023\).*deadlock.*queue COMPUTE, which holds 4"):
         Loaded(launch, ModelDevice(VTA.replace(name="short", queue_depth=4)))
+
+
+class Foreign:
+    """An array of another library: no `__array__`, only DLPack."""
+
+    def __init__(self, array, error=None):
+        self._array, self._error = array, error
+
+    def __dlpack__(self, **options):
+        if self._error:
+            raise self._error
+        return self._array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+def test_inputs_come_by_dlpack():
+    rng = np.random.default_rng(3)
+    x, w = (rng.integers(-128, 128, shape, np.int8) for shape in ((1, 1, 16), (1, 16, 16)))
+    expected = wrap8(x[0].astype(int) @ w[0].T.astype(int))
+    outputs, _ = run(multiply(), {"x": Foreign(x), "w": Foreign(w.astype(np.int64))})
+    assert np.array_equal(outputs["y"][0], expected)
+    tvm = pytest.importorskip("tvm")
+    outputs, _ = run(multiply(), {"x": tvm.runtime.tensor(x), "w": w})
+    assert np.array_equal(outputs["y"][0], expected)
+
+
+@pytest.mark.parametrize("error", [BufferError("it is on the GPU " + 40 * "far away "), TypeError("bfloat16")])
+def test_an_array_that_numpy_cannot_reach_is_an_input_error(error):
+    x, w = np.zeros((1, 1, 16), np.int8), np.zeros((1, 16, 16), np.int8)
+    text = r"input 'x': numpy cannot read this Foreign \((it is on the GPU|bfloat16).*\); copy it to the CPU, as int8"
+    with pytest.raises(InputError, match=text) as caught:
+        run(multiply(), {"x": Foreign(x, error), "w": w})
+    assert len(str(caught.value)) < 300
+
+
+def test_shapes_of_foreign_arrays_are_checked():
+    w = np.zeros((1, 16, 16), np.int8)
+    with pytest.raises(InputError, match=r"input 'x': shape \(16,\) given, \(1, 1, 16\) expected"):
+        run(multiply(), {"x": Foreign(np.zeros(16, np.int8)), "w": w})

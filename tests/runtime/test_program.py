@@ -468,3 +468,13 @@ def test_no_token_of_a_random_program_is_superfluous(seed):
         else:
             with pytest.raises(RaceError):
                 verify(without_pair(launch, pair))
+
+
+def test_it_shows_its_instructions_and_buffers():
+    program = Program(TINY, "shown")
+    program.buffer("x", (3, 1, 4), 32)
+    program.load(Mem.ACC, 0, program.buffers["x"], 0, x_size=3)
+    assert repr(program) == "Program('shown', tiny, 1 instructions, 1 buffers)"
+    program.finish()
+    assert repr(program) == f"Program('shown', tiny, {len(program.finish().insn)} instructions, 1 buffers)"
+    assert "<td>x</td><td>input</td><td>32-bit (3, 1, 4)</td><td>48</td>" in program._repr_html_()

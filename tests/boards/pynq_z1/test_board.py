@@ -2,9 +2,11 @@
 
 import pytest
 
-from tilewright.boards.pynq_z1.board import Board, table
+from tilewright.boards.pynq_z1.board import Board, check_board, table
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import ConfigError
+from tilewright.hw.errors import ConfigError, UnsupportedError
+
+TINY = PRESETS["tiny"]
 
 
 @pytest.mark.parametrize(
@@ -32,3 +34,25 @@ def test_names_differ_by_configuration_and_ports():
 def test_the_table_names_the_values_in_use():
     text = table(Board(clock_mhz=80, base=0x4000_0000))
     assert "80 MHz" in text and "0x40000000 to 0x40000fff" in text and "SAXIHP0" in text
+
+
+@pytest.mark.parametrize(
+    "changes, memory, text",
+    [
+        ({"axi_bits": 32}, "HP", "Config.axi_bits = 32: must be 64, as the board's memory ports"),
+        ({"load_ports": 4}, "HP", "Config.load_ports = 4: the core has 1 or 2"),
+        ({"load_ports": 2}, "ACP", "Config.load_ports = 2: ACP has 1; use that number or memory HP"),
+        ({}, "ACP", "an output entry of 32 bits is stored with partial strobes, which the ACP does not support"),
+    ],
+)
+def test_configurations_that_cannot_sit_on_the_board(changes, memory, text):
+    with pytest.raises(UnsupportedError) as caught:
+        check_board(TINY.replace(**changes), Board(memory=memory))
+    assert text in str(caught.value)
+
+
+def test_configurations_that_can():
+    for cfg in PRESETS.values():
+        check_board(cfg, Board())
+    check_board(PRESETS["pynq_z1"], Board(memory="ACP"))
+    check_board(TINY.replace(load_ports=2), Board())

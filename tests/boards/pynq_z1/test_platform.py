@@ -9,34 +9,10 @@ import pytest
 pytest.importorskip("amaranth")
 from tilewright.boards.pynq_z1.board import Board
 from tilewright.boards.pynq_z1.build import write_build
-from tilewright.boards.pynq_z1.platform import check_board
 from tilewright.boards.synthesis import synthesise_file
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import UnsupportedError
 
 TINY = PRESETS["tiny"]
-
-
-@pytest.mark.parametrize(
-    "changes, memory, text",
-    [
-        ({"axi_bits": 32}, "HP", "Config.axi_bits = 32: must be 64, as the board's memory ports"),
-        ({"load_ports": 4}, "HP", "Config.load_ports = 4: the core has 1 or 2"),
-        ({"load_ports": 2}, "ACP", "Config.load_ports = 2: ACP has 1; use that number or memory HP"),
-        ({}, "ACP", "an output entry of 32 bits is stored with partial strobes, which the ACP does not support"),
-    ],
-)
-def test_configurations_that_cannot_sit_on_the_board(changes, memory, text):
-    with pytest.raises(UnsupportedError) as caught:
-        check_board(TINY.replace(**changes), Board(memory=memory))
-    assert text in str(caught.value)
-
-
-def test_configurations_that_can():
-    for cfg in PRESETS.values():
-        check_board(cfg, Board())
-    check_board(PRESETS["pynq_z1"], Board(memory="ACP"))
-    check_board(TINY.replace(load_ports=2), Board())
 
 
 def yosys(folder, script):

@@ -166,3 +166,13 @@ def test_nor_do_they_in_a_convolution(cfg):
 def test_a_memory_that_it_does_not_know(dram, what):
     with pytest.raises(UnsupportedError, match=what):
         predict(Program(CONFIGS[0]), dram=dram)
+
+
+def test_it_shows_its_cycles_counters_and_waits():
+    program = Program(PRESETS["tiny"])
+    program.gemm([(100, 0, 0, 0)], reset=True)
+    timing = predict(program)
+    assert repr(timing) == f"Timing({timing.cycles:,} cycles, {len(program.finish().insn)} instructions)"
+    text = timing._repr_html_()
+    assert f"<td>COMPUTE_BUSY</td><td>{timing.counters['COMPUTE_BUSY']:,}</td>" in text
+    assert f"<td>waits: memory</td><td>{timing.waits['memory'].sum():,}</td>" in text

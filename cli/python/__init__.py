@@ -1,0 +1,170 @@
+"""Programs for a tensor accelerator: `import tilewright as tw`. docs/python.md is the tour.
+
+This is the package `tilewright` itself, though it lies in cli/ (docs/decisions/0009-folders-at-the-top.md). What it
+names is imported on first use, so that importing it takes no time and needs nothing. The examples in the docstrings
+assume `import numpy as np` and run in the root of the repository.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tilewright.compiler.api import Scheduled, build
+    from tilewright.compiler.graph import Graph
+    from tilewright.hw.config import Config, load_config
+    from tilewright.runtime.executable import Executable
+    from tilewright.runtime.launch import Launch
+    from tilewright.runtime.loader import run
+    from tilewright.runtime.program import Program
+    from tilewright.sim.dram import Dram
+    from tilewright.sim.timing import Timing
+
+    __version__: str
+
+__all__ = [
+    "Config",
+    "Executable",
+    "Program",
+    "Timing",
+    "__version__",
+    "build",
+    "compile",
+    "load",
+    "load_config",
+    "predict",
+    "run",
+]
+# where the names come from that are not defined here
+_HOMES = {
+    "Config": "tilewright.hw.config",
+    "Executable": "tilewright.runtime.executable",
+    "Program": "tilewright.runtime.program",
+    "Timing": "tilewright.sim.timing",
+    "build": "tilewright.compiler.api",
+    "load_config": "tilewright.hw.config",
+    "run": "tilewright.runtime.loader",
+}
+_DEFAULT = "pynq_z1"
+
+
+def compile(
+    model: str | Path | Graph | Scheduled | Program | Launch,
+    config: Config | str = _DEFAULT,
+    *,
+    contract: str = "double",
+) -> Executable:
+    """Compile `model` for a configuration, to an executable.
+
+    `model` is the path of a quantised network (int8 .tflite, QDQ .onnx, PyTorch's .pt2), a graph, a schedule as `build`
+    takes it, or a recorded program, which has its configuration. `contract` is the rounding contract of a network:
+    `double`, as TensorFlow Lite Micro rounds, or `single`.
+
+    >>> import tilewright as tw
+    >>> tw.compile("examples/digits/digits.onnx", "tiny")
+    Executable('digits', tiny, 5 steps, 1 on the device: image float32 (1, 1, 8, 8) -> logits float32 (1, 10))
+
+    Raises `FileError` for a path that is no network, `UnsupportedError` for operators that nothing can run, otherwise
+    as `build`.
+    """
+    from tilewright.runtime.executable import Executable
+    from tilewright.runtime.launch import Launch
+    from tilewright.runtime.program import Program
+
+    if isinstance(model, (Program, Launch)):
+        return Executable.from_launch(model.finish() if isinstance(model, Program) else model)
+    from tilewright.compiler import api, graph, network
+    from tilewright.hw.config import load_config
+
+    if isinstance(model, graph.Graph):
+        return network.compile_graph(model, load_config(config), contract)
+    if hasattr(model, "__fspath__") or isinstance(model, str):
+        return network.compile_model(model, config, contract)
+    return Executable.from_launch(api.build(model, config).finish())
+
+
+def load(path: str | Path, config: Config | str | None = None) -> Executable:
+    """What is in the file `path`, ready to run: a .tw program, or a network, which is compiled as `compile` does.
+
+    `config` defaults to that of a .tw program, and to pynq_z1 for a network.
+
+    >>> import tilewright as tw
+    >>> digits = tw.load("examples/digits/digits.onnx")
+    >>> images = np.load("examples/digits/inputs.npz")["inputs"]
+    >>> outputs, stats = digits.run(images[0], on="timing")
+    >>> int(outputs["logits"].argmax())
+    6
+    >>> stats.cycles == tw.predict(digits).cycles
+    True
+
+    Raises `FileError`, and `FingerprintError` where a .tw program was compiled for another configuration than `config`.
+    """
+    from tilewright.hw.config import load_config
+    from tilewright.hw.errors import FingerprintError
+    from tilewright.runtime.executable import Executable
+
+    if not str(path).endswith(".tw"):
+        return compile(path, config or _DEFAULT)
+    executable = Executable.load(path)
+    if config is not None:
+        mine, wanted = executable.cfg, load_config(config)
+        if mine.fingerprint != wanted.fingerprint:
+            raise FingerprintError(
+                f"{path} was compiled for {mine.name} (fingerprint {mine.fingerprint:016x}), not for {wanted.name} "
+                f"({wanted.fingerprint:016x}); leave the configuration out, or compile again"
+            )
+    return executable
+
+
+def predict(
+    program: Executable | Program | Launch,
+    *,
+    step: str | None = None,
+    dram: Dram | None = None,
+    skip: Iterable[str] = (),
+) -> Timing:
+    """The cycles of one launch, from the timing model, without data.
+
+    `step` names the launch where an executable has several. `dram` is the memory's timing (default: that of a
+    PYNQ-Z1); `skip` names what takes no time, of gemm, alu and dma.
+
+    >>> import tilewright as tw
+    >>> digits = tw.load("examples/digits/digits.onnx")
+    >>> tw.predict(digits).cycles > tw.predict(digits, skip=["dma"]).cycles > 1000
+    True
+
+    Raises `InputError` where no launch, or more than one, is meant.
+    """
+    from tilewright.hw.errors import InputError
+    from tilewright.runtime.executable import Executable
+    from tilewright.runtime.steps import LaunchStep
+    from tilewright.sim import timing
+    from tilewright.sim.dram import ZYNQ_HP
+
+    if isinstance(program, Executable):
+        launches = {one.name: one.launch for one in program.steps if isinstance(one, LaunchStep)}
+        if step is None and len(launches) == 1:
+            step = next(iter(launches))
+        if step not in launches:
+            known = ", ".join(launches) or "none"
+            raise InputError(f"step = {step!r}: must be a launch of {program.name!r}; its launches are {known}")
+        program = launches[step]
+    return timing.predict(program, dram=dram or ZYNQ_HP, skip=frozenset(skip))
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib import metadata
+
+        return metadata.version("tilewright")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tilewright' has no attribute {name!r}; it has {', '.join(__all__)}")
+    return globals().setdefault(name, getattr(importlib.import_module(_HOMES[name]), name))
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,151 @@
+"""Which values a configuration may have; a refusal names the nearest that it may."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import reprlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from .errors import ConfigError
+from .parameters import Parameter, parameters
+from .sizes import VTA_BYTES, misfit, nearest
+from .units import COMPUTE_UNITS, RING
+
+if TYPE_CHECKING:
+    from .config import Config
+
+
+def check_units(units: object) -> tuple[str, ...]:
+    """The names of compute units in `units`, a list. Raises `ConfigError`."""
+    if not isinstance(units, (list, tuple)) or not all(isinstance(name, str) for name in units):
+        raise ConfigError(f"Config.units = {_shown(units)}: must be a list of names; e.g. gemm")
+    text = f"Config.units = {', '.join(units) or 'none'}"
+    unknown = [name for name in units if name not in COMPUTE_UNITS]
+    if unknown:
+        raise ConfigError(f"{text}: unknown are {', '.join(unknown)}; known are {', '.join(COMPUTE_UNITS)}")
+    if units[:1] not in (["gemm"], ("gemm",)):
+        raise ConfigError(f"{text}: must begin with gemm")
+    if len(set(units)) < len(units):
+        raise ConfigError(f"{text}: names a unit twice; nearest is {', '.join(dict.fromkeys(units))}")
+    if len(units) > RING - 2:
+        raise ConfigError(f"{text}: tokens join {RING - 2} compute units with load and store; use no more")
+    return tuple(units)
+
+
+def check_ranges(cfg: Config) -> None:
+    """Raise `ConfigError` for a value of one field that no configuration has; sizes may be None."""
+    if not isinstance(cfg.name, str) or not cfg.name.isprintable():
+        raise ConfigError(f"Config.name = {_shown(cfg.name)}: must be a printable text")
+    for name, parameter in parameters(type(cfg)).items():
+        value = getattr(cfg, name)
+        if parameter.high and not (value is None and name in VTA_BYTES):
+            _check_number(name, value, parameter)
+    if not isinstance(cfg.dsp_packing, bool):
+        raise ConfigError(f"Config.dsp_packing = {_shown(cfg.dsp_packing)}: must be true or false")
+
+
+def _check_number(name: str, value: object, parameter: Parameter) -> None:
+    """Raise `ConfigError` unless `value` is a number that `parameter` allows."""
+    low, high = parameter.low, parameter.high
+    ok = type(value) is int and low <= value <= high
+    if type(value) is int and ok and not (parameter.powers and value & (value - 1)):
+        return
+    text = f"Config.{name} = {_shown(value)}: "
+    if low == high:
+        raise ConfigError(f"{text}must be {low}")
+    if type(value) is not int:
+        text += "must be an integer" + ("" if parameter.powers else f" from {low} to {high}")
+        raise ConfigError(text + _nearest_to(value, parameter))
+    if not parameter.powers:
+        text += f"must be an integer from {low} to {high}"
+    elif value < 1 or value & (value - 1):
+        text += "must be a power of two"
+    else:
+        text += f"allowed are powers of two from {low} to {high}"
+    raise ConfigError(text + _nearest_to(value, parameter))
+
+
+def _nearest_to(value: object, parameter: Parameter) -> str:
+    """The end of a refusal: the legal numbers on both sides of `value`, where that says a number."""
+    try:
+        number = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else math.nan
+    except (ValueError, OverflowError):
+        number = math.nan
+    if math.isnan(number):
+        return ""
+    low, high = parameter.low, parameter.high
+    inside = int(min(max(number, low), high))
+    below = 1 << inside.bit_length() - 1 if parameter.powers else inside
+    above = 2 * below if parameter.powers else below + 1
+    found = [below] if below == number or not low <= number <= high else [below, min(above, high)]
+    return f"; nearest {'is' if len(found) == 1 else 'are'} {' and '.join(map(str, found))}"
+
+
+def check_extension_names(names: Iterable[object], known: Iterable[str]) -> None:
+    """Raise `ConfigError` for names that are no extension."""
+    unknown = sorted(str(name) for name in names if name not in (known := sorted(known)))
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], known, 1)
+        raise ConfigError(
+            f"Config.extensions = {', '.join(unknown)[:80]}: unknown; known are {', '.join(known)}"
+            + (f"; nearest to {unknown[0]} is {near[0]}" if near else "")
+        )
+
+
+def check_field_names(values: Mapping[str, object], known: Iterable[str]) -> None:
+    """Raise `ConfigError` for keys of `values` that are no field."""
+    known = sorted(known)
+    for key in values:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, 3)
+            rest = f"it has {', '.join(near)}" if near else "`tilewright config --help` lists the fields"
+            raise ConfigError(f"Config has no field {_shown(key)}; {rest}")
+
+
+def check_entries(cfg: Config) -> None:
+    """Raise `ConfigError` for an entry that is not whole bytes."""
+    elements = {"inp": "batch * block_in", "wgt": "block_in * block_out", "out": "batch * block_out"}
+    for mem, product in elements.items():
+        bits, width = getattr(cfg, f"{mem}_entry_bits"), getattr(cfg, f"{mem}_bits")
+        if bits % 8:
+            raise ConfigError(
+                f"Config.{mem}_bits = {width}: an entry must be whole bytes, not {bits} bits; nearest are "
+                f"{mem}_bits = {width * 8 // bits} and {product} = {8 // width}"
+            )
+
+
+def check_sizes(cfg: Config) -> None:
+    """Raise `ConfigError` for a buffer that is too small for two entries, or too deep for the instruction words."""
+    for mem in ("inp", "wgt", "acc"):
+        size, entry = getattr(cfg, f"{mem}_bytes"), getattr(cfg, f"{mem}_entry_bytes")
+        if size < 2 * entry:
+            raise ConfigError(
+                f"Config.{mem}_bytes = {size}: must hold 2 entries of {entry} bytes; use at least {2 * entry}"
+            )
+    why = misfit(cfg)
+    if why:
+        raise ConfigError(f"{why}; nearest is {nearest(cfg)}")
+
+
+def check_extensions(cfg: Config) -> None:
+    """Raise `ConfigError` for an extension without what it needs."""
+    if "depthwise" in cfg.extensions and cfg.block_in != cfg.block_out:
+        raise ConfigError(
+            f"Config.extensions = depthwise: needs block_in and block_out to be equal; they are {cfg.block_in} and "
+            f"{cfg.block_out}; nearest are {cfg.block_in} and {cfg.block_in}, {cfg.block_out} and {cfg.block_out}, or "
+            "leave depthwise out"
+        )
+    for name, moved in (("acc8", "loads"), ("requant", "stores")):
+        if name in cfg.extensions and cfg.out_bits != 8:
+            raise ConfigError(
+                f"Config.extensions = {name}: {moved} bytes, so it needs out_bits = 8, not {cfg.out_bits}; "
+                f"set that or leave {name} out"
+            )
+    if "rescale" in cfg.extensions and "requant" not in cfg.extensions:
+        raise ConfigError("Config.extensions = rescale: needs requant too, which loads its parameters; add requant")
+
+
+def _shown(value: object) -> str:
+    return reprlib.repr(value) if not isinstance(value, str) else repr(value[:60])

@@ -1,0 +1,25 @@
+"""Which configurations the circuit is made for; the instruction set allows more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .errors import UnsupportedError
+from .units import LOAD_PORTS
+
+if TYPE_CHECKING:
+    from .config import Config
+
+
+def check_ports(cfg: Config) -> None:
+    """Raises `UnsupportedError` for numbers and widths of ports that the core is not made for."""
+    if cfg.load_ports > LOAD_PORTS:
+        raise UnsupportedError(f"Config.load_ports = {cfg.load_ports}: the core has 1 or 2; use one of those")
+    if cfg.store_ports != 1:
+        raise UnsupportedError(f"Config.store_ports = {cfg.store_ports}: the core has 1; use that")
+    bits = 8 * cfg.par_entry_bytes
+    if "requant" in cfg.extensions and bits % cfg.axi_bits:
+        raise UnsupportedError(
+            f"Config.axi_bits = {cfg.axi_bits}: extension requant needs entries of PAR that are whole beats, and with "
+            f"block_out = {cfg.block_out} they have {bits} bits; use at most {bits // 3}"
+        )

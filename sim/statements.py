@@ -1,0 +1,151 @@
+"""What each statement of a schedule, or each operator, makes a launch do: the facts that `cliffs` judges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..hw.isa import AluOp, Isa, Mem, Op, known_isa
+from ..runtime.access import dram_access, tile_entries
+from ..runtime.device import Timeline
+from ..runtime.launch import Launch
+from .profile import owned_cycles, spent_cycles
+
+
+@dataclass
+class Transfers:
+    """The loads or stores of one statement between `buffer` and `mem`, in the order of the program.
+
+    One value per instruction: `at` (its position), `first` and `last` scratchpad entry, `start` (byte in the buffer),
+    `nbytes`, `rows` and `row_bytes` (rows that are adjacent in DRAM are one).
+    """
+
+    buffer: str
+    mem: Mem
+    at: list[int] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
+    spans: list[tuple[int, int, int, int]] = field(default_factory=list)  # start, rows, bytes of a row, pitch
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes moved."""
+        return sum(rows * row for _, rows, row, _ in self.spans)
+
+    @property
+    def longest_row(self) -> int:
+        """Bytes of the longest row."""
+        return max(row for _, _, row, _ in self.spans)
+
+    def distinct_bytes(self, granule: int) -> int:
+        """Bytes of the buffer that are moved at least once; every row is whole cells of `granule` bytes."""
+        end = max(start + (rows - 1) * pitch + row for start, rows, row, pitch in self.spans)
+        cells = np.zeros(-(-end // granule), bool)
+        for start, rows, row, pitch in set(self.spans):
+            firsts = (start + pitch * np.arange(rows)) // granule
+            cells[(firsts[:, None] + np.arange(row // granule)).reshape(-1)] = True
+        return int(cells.sum()) * granule
+
+    def overwrites(self) -> int:
+        """How often a load replaces entries that an earlier one of them filled with other data."""
+        count, filled = 0, dict[tuple[int, int], tuple[int, int, int, int]]()
+        for first, last, span in zip(self.first, self.last, self.spans):
+            hit = [(a, b) for (a, b), held in filled.items() if a <= last and first <= b and held != span]
+            count += bool(hit)
+            for key in hit:
+                del filled[key]
+            filled[first, last] = span
+        return count
+
+
+@dataclass
+class Statement:
+    """The facts of one path of origins.
+
+    `at` are the positions of its instructions. `cycles` belong to it (see `profile`), `compute_cycles` of them to GEMM
+    and ALU instructions. `busy` are the cycles in which one of its transfers is the oldest of its queue, `token_wait`
+    those in which they wait for tokens. `issues` are the micro-op issues of its `loops` GEMM and ALU instructions;
+    `initial` are instructions of GEMM that set accumulators, with `initial_issues`. `added` are issues of ADD with two
+    accumulators, `spread` those of MUL with an accumulator that is an operand of several.
+    """
+
+    path: tuple[str, ...]
+    at: list[int] = field(default_factory=list)
+    cycles: int = 0
+    compute_cycles: int = 0
+    busy: int = 0
+    token_wait: int = 0
+    issues: int = 0
+    loops: int = 0
+    initial: int = 0
+    initial_issues: int = 0
+    added: int = 0
+    spread: int = 0
+    transfers: dict[tuple[str, bool], Transfers] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The innermost name; of what belongs to no operator, "launch"."""
+        return self.path[-1] if self.path else "launch"
+
+    def moved(self, store: bool) -> list[Transfers]:
+        """Its loads, or its stores, by buffer; not those of micro-ops."""
+        return [each for (_, stores), each in self.transfers.items() if stores == store and each.mem != Mem.UOP]
+
+
+def statements(launch: Launch, timeline: Timeline) -> list[Statement]:
+    """The facts of every statement of `launch`, in the order of their first instruction."""
+    paths, of = [()], np.zeros(len(launch.insn), np.int64)
+    if launch.origins is not None:
+        paths, of = launch.origins.paths, launch.origins.of
+    found = [Statement(path) for path in paths]
+    isa, memory = known_isa(launch.cfg), np.zeros(launch.cfg.uop_depth, np.uint32)
+    owned, spent = owned_cycles(launch, timeline), spent_cycles(timeline)
+    for k, (number, f) in enumerate(zip(of.tolist(), isa.decode(launch.insn))):
+        statement = found[number]
+        statement.at.append(k)
+        statement.cycles += int(owned[k])
+        if f["op"] == Op.LOAD and f["mem"] == Mem.UOP:
+            uops = launch.uops[f["dram_base"] : f["dram_base"] + f["x_size"]]
+            memory[f["sram_base"] : f["sram_base"] + len(uops)] = uops
+        if "uop_bgn" in f:
+            statement.compute_cycles += int(owned[k])
+            _count_loops(statement, f, memory[f["uop_bgn"] : f["uop_end"]], isa)
+        elif f.get("x_size"):
+            _count_transfer(statement, launch, k, f)
+            statement.busy += int(spent[k])
+            statement.token_wait += int(timeline.waits["token"][k])
+    return sorted((each for each in found if each.at), key=lambda each: each.at[0])
+
+
+def _count_loops(statement: Statement, f: dict[str, int], words: np.ndarray, isa: Isa) -> None:
+    count = f["iter_out"] * f["iter_in"] * len(words)
+    statement.loops += 1
+    statement.issues += count
+    if f.get("reset") or f.get("overwrite"):
+        statement.initial += 1
+        statement.initial_issues += count
+    if f["op"] != Op.ALU or f["use_imm"]:
+        return
+    if f["alu_op"] == AluOp.ADD:
+        statement.added += count
+    elif f["alu_op"] == AluOp.MUL:
+        distinct = len(np.unique(isa.uop.decode(words.astype(np.uint64)[:, None])["src"]))
+        distinct *= (f["iter_out"] if f["src_out"] else 1) * (f["iter_in"] if f["src_in"] else 1)
+        statement.spread += count if distinct < count else 0
+
+
+def _count_transfer(statement: Statement, launch: Launch, k: int, f: dict[str, int]) -> None:
+    access = dram_access(launch.cfg, f)
+    if access is None:
+        return
+    buffer, mem = launch.buffers[launch.reloc[k]].name, Mem(f["mem"])
+    moved = statement.transfers.setdefault((buffer, access.write), Transfers(buffer, mem))
+    moved.at.append(k)
+    moved.first.append(f["sram_base"])
+    moved.last.append(f["sram_base"] + tile_entries(f) - 1)
+    if access.pitch == access.nbytes:
+        moved.spans.append((access.start, 1, access.rows * access.nbytes, access.rows * access.nbytes))
+    else:
+        moved.spans.append((access.start, access.rows, access.nbytes, access.pitch))

@@ -1,0 +1,30 @@
+"""hw/circuit.py: what the circuit is not made for is refused by name."""
+
+import re
+
+import pytest
+
+from tilewright.hw.circuit import check_ports
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import UnsupportedError
+
+TINY = PRESETS["tiny"]
+
+
+@pytest.mark.parametrize(
+    "changes, text",
+    [
+        ({"load_ports": 4}, "Config.load_ports = 4: the core has 1 or 2; use one of those"),
+        ({"store_ports": 2}, "Config.store_ports = 2: the core has 1; use that"),
+        ({"axi_bits": 256}, "Config.axi_bits = 256: extension requant needs entries of PAR that are whole beats, and "),
+    ],
+)
+def test_ports_that_the_core_does_not_have(changes, text):
+    with pytest.raises(UnsupportedError, match=f"^{re.escape(text)}"):
+        check_ports(TINY.replace(**changes))
+
+
+def test_presets_and_two_load_ports_are_fine():
+    for cfg in PRESETS.values():
+        check_ports(cfg)
+        check_ports(cfg.replace(load_ports=2))
