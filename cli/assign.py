@@ -70,6 +70,7 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
     from ..compiler.accelerator.module import Accelerator
     from ..compiler.target.host import HostCpu, HostModel
     from ..runtime.executable import LaunchStep
+    from ..sim.dram import unshared
     from ..sim.timing import predict
 
     assignment, host, arenas = compiled.assignment, HostModel(), []
@@ -78,7 +79,7 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
             plan = arena_plan(assignment.graph, ops, cfg)
             arenas.append({"launch": f"{ops[0].name} to {ops[-1].name}", "bytes": plan.nbytes, "bound": plan.bound})
     launches = [step.launch for step in compiled.executable.steps if isinstance(step, LaunchStep)]
-    cycles = sum(predict(launch).cycles for launch in launches)
+    cycles = sum(predict(launch, dram=unshared(launch.cfg)).cycles for launch in launches)
     busy = sum(host.seconds(op) for c in assignment.choices if isinstance(c.module, HostCpu) for op in c.ops)
     moved = sum(map(host.moved_seconds, compiled.packing()))
     total = {

@@ -9,6 +9,7 @@ import click
 from ..runtime.registry import describe_devices, device_entry
 
 DEFAULT_CONFIG = "pynq_z1"
+TIMED = ("timing", "rtl")  # devices whose memory `--dram` describes
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 contract_option = click.option(
@@ -25,6 +26,11 @@ skip_option = click.option(
     type=click.Choice(["gemm", "alu", "dma"]),
     help="With --on timing: units whose work takes no time; may be given several times.",
 )
+dram_option = click.option(
+    "--dram",
+    metavar="NAME|FILE",
+    help="With --on timing or rtl: preset or JSON file of the memory, and fields: zynq_hp4,latency=80. [zynq_hp]",
+)
 waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
 
 
@@ -34,18 +40,30 @@ def device_option(default: str = "model", help_text: str = "What executes the pr
     return click.option("--on", "device", default=default, show_default=True, metavar="DEVICE", help=text)
 
 
-def device_options(device: str, waves: str | None, skip: tuple[str, ...] = ()) -> dict[str, object]:
-    """Options of `open_device`. Raises `UnsupportedError` for an unknown device, or one that lacks the option."""
+def device_options(
+    device: str, waves: str | None, skip: tuple[str, ...] = (), dram: str | None = None
+) -> dict[str, object]:
+    """Options of `open_device`. Raises `UnsupportedError` for an unknown device, or one that lacks the option, and the
+    errors of `load_dram`.
+    """
     from ..hw.errors import UnsupportedError
 
     device_entry(device)
     if skip and device != "timing":
         raise UnsupportedError(f"--skip {skip[0]}: device {device!r} executes everything; use --on timing")
-    if waves is None:
-        return {"skip": frozenset(skip)} if skip else {}
-    if device != "rtl":
+    if waves is not None and device != "rtl":
         raise UnsupportedError(f"--waves {waves}: device {device!r} has no waveforms; use --on rtl")
-    return {"waves": waves}
+    options: dict[str, object] = {"skip": frozenset(skip)} if skip else {}
+    if waves is not None:
+        options["waves"] = waves
+    if dram is not None:
+        if device not in TIMED:
+            what = "has a memory of its own" if device == "board" else "counts no cycles"
+            raise UnsupportedError(f"--dram {dram}: device {device!r} {what}; use --on {' or '.join(TIMED)}")
+        from ..sim.dram import load_dram
+
+        options["dram"] = load_dram(dram)
+    return options
 
 
 def config_option(default: str | None = DEFAULT_CONFIG, help_text: str = "") -> Callable:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import runpy
+import sys
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from .options import DEFAULT_CONFIG
 if TYPE_CHECKING:
     from ..runtime.executable import Executable
 
+_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 NETWORKS = (".onnx", ".tflite", ".pt2")
 MODEL_HELP = """MODEL is a quantised network (int8 .tflite, QDQ .onnx or PyTorch .pt2), or FILE.py:NAME: a TVM schedule,
 PrimFunc or IRModule, a tilewright Program, or a function of the configuration that returns one of these."""
@@ -116,12 +118,15 @@ def python_value(source: str, cfg: Config) -> Any:
 
 
 def _evaluate(path: Path, name: str, cfg: Config) -> Any:
+    """The value `name` of the file, called if it is a function; modules beside the file can be imported."""
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
     try:
         namespace = runpy.run_path(str(path), run_name="tilewright_source")
         if name not in namespace:
             raise FileError(f"{path}: has no {name!r}")
         value = namespace[name]
-        return value(cfg) if inspect.isfunction(value) else value
+        return _called(value, cfg) if inspect.isfunction(value) else value
     except TilewrightError:
         raise
     except (Exception, SystemExit) as exc:
@@ -131,3 +136,16 @@ def _evaluate(path: Path, name: str, cfg: Config) -> Any:
         if isinstance(exc, SystemExit):
             raise ScheduleError(f"{where}: calls sys.exit({exc.code!r}) instead of defining {name!r}") from None
         raise ScheduleError(f"{where}: {type(exc).__name__}: {exc}") from None
+    finally:
+        if folder in sys.path:  # the source may have changed it, too
+            sys.path.remove(folder)
+
+
+def _called(function: Any, cfg: Config) -> Any:
+    """The function's result, with the configuration for a parameter of that name or type, or else a required first."""
+    parameters = list(inspect.signature(function).parameters.values())
+    for p in parameters:
+        if p.name in ("cfg", "config") or p.annotation in (Config, "Config"):
+            return function(**{p.name: cfg}) if p.kind != p.POSITIONAL_ONLY else function(cfg)
+    required = [p for p in parameters[:1] if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, _EITHER)]
+    return function(cfg) if required else function()

@@ -8,7 +8,7 @@ import click
 
 from ..hw.errors import ConfigError, FileError
 from . import report
-from .options import device_option, device_options, json_option, skip_option, waves_option
+from .options import device_option, device_options, dram_option, json_option, skip_option, waves_option
 
 
 @click.command()
@@ -16,14 +16,17 @@ from .options import device_option, device_options, json_option, skip_option, wa
 @device_option()
 @waves_option
 @skip_option
+@dram_option
 @json_option
-def command(cases: tuple[str, ...], device: str, waves: str | None, skip: tuple[str, ...], as_json: bool) -> int:
+def command(
+    cases: tuple[str, ...], device: str, waves: str | None, skip: tuple[str, ...], dram: str | None, as_json: bool
+) -> int:
     """Run recorded cases and compare all of memory with what they recorded.
 
     Each case names its configuration. The exit status is 0 only if every case matches and leaves no dependence token; a
     file that is not a case counts as failed.
     """
-    options, rows = device_options(device, waves, skip), []
+    options, rows = device_options(device, waves, skip, dram), []
     if waves and len(cases) > 1:
         raise click.UsageError(f"--waves records one case, {len(cases)} are given; give one")
     with report.progress("replaying", len(cases)) as advance:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from . import report
-from .options import config_option, device_option, device_options, json_option
+from .options import config_option, device_option, device_options, dram_option, json_option
 from .where import bitstream_option, board_options, clock_option, need_grpc, read_pem
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ MEMORY = 512 * MEGA  # bytes of a simulated device: a PYNQ-Z1's
 )
 @bitstream_option
 @clock_option
+@dram_option
 @config_option()
 @json_option
 def command(
@@ -72,6 +73,7 @@ def command(
     idle_seconds: float,
     bitstream: str | None,
     clock: float | None,
+    dram: str | None,
     config: str,
     as_json: bool,
 ) -> None:
@@ -88,21 +90,20 @@ def command(
     from ..hw.config import load_config
     from ..hw.errors import ConfigError
 
-    options = device_options(device, None) | board_options(device, bitstream, clock)
+    options = device_options(device, None, dram=dram) | board_options(device, bitstream, clock)
     options |= {"timeout": max_seconds} if device == "board" else {"capacity": MEMORY}
     if (tls_cert is None) != (tls_key is None):
         raise ConfigError("--tls-cert and --tls-key: give both or neither")
     tls = (read_pem(tls_cert), read_pem(tls_key)) if tls_cert and tls_key else None
     token = read_token(token_file) if token_file else ""
     cfg = load_config(config)
-    given = {"max_bytes": max_mb, "max_memory": memory_mb}
-    sizes = {name: size * MEGA for name, size in given.items() if size is not None}
+    sizes = _bytes(max_bytes=max_mb, max_memory=memory_mb)
     limits = Limits(max_seconds=max_seconds, queue=queue, idle_seconds=idle_seconds, **sizes)
-    where = {"host": listen, "port": PORT if port is None else port}
-    server = Server(Offer(device, cfg, options), **where, token=token, tls=tls, limits=limits)
+    chosen = PORT if port is None else port
+    server = Server(Offer(device, cfg, options), host=listen, port=chosen, token=token, tls=tls, limits=limits)
     with report.progress(f"opening {device}"):
         server.start()
-    guard = ", ".join(["token"] + ["TLS"] * bool(tls))
+    guard = "token, TLS" if tls else "token"
     facts = {"device": device, "config": cfg.name, "address": listen, "port": server.port, "guard": guard}
     kept = token_file or str(server.token_file)
     if as_json:
@@ -118,6 +119,11 @@ def command(
         pass
     finally:
         server.stop()
+
+
+def _bytes(**megabytes: int | None) -> dict[str, int]:
+    """Those that are given, in bytes."""
+    return {name: size * MEGA for name, size in megabytes.items() if size is not None}
 
 
 def _shown(limits: Limits) -> str:

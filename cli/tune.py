@@ -16,7 +16,7 @@ import click
 from ..hw.errors import InputError
 from ..runtime.registry import describe_devices
 from . import report
-from .options import config_option, contract_option, json_option
+from .options import config_option, contract_option, device_options, dram_option, json_option
 from .programs import NETWORKS, python_value
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _ON = f"What counts cycles: {describe_devices()}, or a server, NAME:PORT. `model
 @click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that try at a time.")
 @click.option("--db", default="tiles.db", show_default=True, metavar="FILE", help="The database of all trials.")
 @click.option("--on", "device", default="timing", show_default=True, metavar="DEVICE", help=_ON)
+@dram_option
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random proposals.")
 @config_option()
 @contract_option
@@ -44,6 +45,7 @@ def command(
     jobs: int,
     db: str,
     device: str,
+    dram: str | None,
     seed: int,
     config: str,
     contract: str | None,
@@ -58,18 +60,20 @@ def command(
     that returns one: then the decisions of the schedule are tuned.
     """
     from ..compiler.jobs import Store, processes
-    from ..compiler.tune.measure import check_device
+    from ..compiler.tune.measure import check_device, is_server
     from ..compiler.tune.tasks import Measurer
     from ..hw.config import load_config
 
     check_device(device)
     if device == "board" and jobs > 1:
         raise InputError(f"--jobs {jobs}: one board runs one program at a time; use --jobs 1, or a server")
+    memory: Any = {} if is_server(device) else device_options(device, None, (), dram)
+    memory = memory.get("dram")
     cfg, start = load_config(config), time.perf_counter()
     with ExitStack() as stack:
         store = stack.enter_context(Store(db))
         workers = stack.enter_context(processes(jobs)) if jobs > 1 else None
-        tuning = _Tuning(model, cfg, contract or "double", Measurer(device), trials, seed, store, workers)
+        tuning = _Tuning(model, cfg, contract or "double", Measurer(device, memory), trials, seed, store, workers)
         found = tuning.network() if model.endswith(NETWORKS) else tuning.schedule()
     found |= {"database": db, "config": cfg.name, "fingerprint": f"{cfg.fingerprint:016x}", "device": device}
     found |= {"jobs": jobs, "seconds": time.perf_counter() - start}

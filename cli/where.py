@@ -13,7 +13,7 @@ import click
 
 from ..hw.errors import FileError, UnsupportedError
 from ..hw.needs import need
-from .options import device_option, device_options, skip_option, waves_option
+from .options import device_option, device_options, dram_option, skip_option, waves_option
 
 if TYPE_CHECKING:
     from ..boards.client import Address
@@ -41,6 +41,7 @@ class Where:
     name: str
     waves: str | None
     skip: tuple[str, ...]
+    dram: str | None
     host: str | None
     token_file: str | None
     tls_ca: str | None
@@ -56,7 +57,7 @@ class Where:
 
     def check(self) -> None:
         """Raise `UnsupportedError` for an unknown device, or options that it does not have."""
-        device_options(self.name, self.waves, self.skip)
+        device_options(self.name, self.waves, self.skip, self.dram)
         board_options(self.name, self.bitstream, self.clock)
         if self.host is None:
             for option, value in (("--token-file", self.token_file), ("--tls-ca", self.tls_ca)):
@@ -87,7 +88,7 @@ class Where:
         from ..runtime.device import open_device
         from ..runtime.loader import Loaded
 
-        options = device_options(self.name, self.waves, self.skip) | board_options(
+        options = device_options(self.name, self.waves, self.skip, self.dram) | board_options(
             self.name, self.bitstream, self.clock
         )
         return Loaded(executable, open_device(self.name, executable.cfg, **options))
@@ -95,7 +96,7 @@ class Where:
 
 def where_options(function: Callable) -> Callable:
     """Add the options that choose a device; the verb gets them as one `Where`, its argument `where`."""
-    return _as_where(function, (device_option(), *_BOARD_OPTIONS, waves_option, skip_option))
+    return _as_where(function, (device_option(), *_BOARD_OPTIONS, waves_option, skip_option, dram_option))
 
 
 def board_where_options(function: Callable) -> Callable:
@@ -107,8 +108,9 @@ def _as_where(function: Callable, options: Sequence[Callable]) -> Callable:
     @functools.wraps(function)
     def call(*args: Any, host: Any, token_file: Any, tls_ca: Any, bitstream: Any, clock: Any, **rest: Any) -> Any:
         device, waves = rest.pop("device", "board"), rest.pop("waves", None)
-        skip = rest.pop("skip", ())
-        return function(*args, where=Where(device, waves, skip, host, token_file, tls_ca, bitstream, clock), **rest)
+        skip, dram = rest.pop("skip", ()), rest.pop("dram", None)
+        where = Where(device, waves, skip, dram, host, token_file, tls_ca, bitstream, clock)
+        return function(*args, where=where, **rest)
 
     wrapped: Any = call
     for option in reversed(options):

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..hw.config import PRESETS, Config
 from ..hw.rtl.latencies import NOTHING_LATENCY, SEQUENCER_LATENCY, TOKEN_LATENCY, array_latency
-from ..sim.dram import ZYNQ_HP
+from ..sim.dram import ZYNQ_HP, Dram
 
 CLOCK = 100e6  # Hz, accelerator on the PYNQ-Z1
 LAUNCH_SECONDS = 2e-6  # assumed: registers written and polled for one launch
@@ -34,9 +34,10 @@ PRODUCT = 14  # per product: accumulator loads, offsets, MUL
 ELEMENTWISE = 6  # per other operator
 
 
-def port_bytes(cfg: Config) -> int:
-    """Bytes that a load or store port moves in one cycle."""
-    return cfg.axi_bits // 8
+def port_bytes(cfg: Config, dram: Dram | None = None) -> int:
+    """Bytes that a load or store port moves in one cycle, with memory `dram` if one is given."""
+    beat = cfg.axi_bits // 8
+    return min(dram.port_bytes, beat) if dram else beat
 
 
 def moved(cfg: Config, nbytes: Any) -> Any:
@@ -64,11 +65,13 @@ def roofline(cfg: Config, micro_ops: float, nbytes: float) -> float:
     return max(micro_ops, moved(cfg, nbytes))
 
 
-def bounds(cfg: Config, macs: int, loaded: int, stored: int) -> dict[str, float]:
-    """Lower bounds of a program's cycles, by limiting resource, with memory `ZYNQ_HP`.
+def bounds(cfg: Config, macs: int, loaded: int, stored: int, dram: Dram = ZYNQ_HP) -> dict[str, float]:
+    """Lower bounds of a program's cycles, by limiting resource, with memory `dram`.
 
-    One product of a tile per cycle (`gemm`), and bytes on each port (`load`, `store`) and on both (`memory`).
+    One product of a tile per cycle (`gemm`), and bytes on all ports of a kind (`load`, `store`) and on all together
+    (`memory`).
     """
+    each = port_bytes(cfg, dram)
     found = {"gemm": macs / cfg.macs_per_cycle}
-    found |= {"load": loaded / ZYNQ_HP.port_bytes, "store": stored / ZYNQ_HP.port_bytes}
-    return found | {"memory": (loaded + stored) / ZYNQ_HP.total_bytes}
+    found |= {"load": loaded / (cfg.load_ports * each), "store": stored / (cfg.store_ports * each)}
+    return found | {"memory": (loaded + stored) / dram.total_bytes}

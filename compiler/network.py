@@ -63,9 +63,11 @@ def faster(plain: Executable, other: Executable) -> Executable:
 
 def launch_cycles(executable: Executable) -> int:
     """Cycles of all launches in the timing model."""
+    from ..sim.dram import unshared
     from ..sim.timing import predict
 
-    return sum(predict(step.launch).cycles for step in executable.steps if isinstance(step, LaunchStep))
+    launches = [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+    return sum(predict(launch, dram=unshared(launch.cfg)).cycles for launch in launches)
 
 
 def default_target(cfg: Config) -> Target:

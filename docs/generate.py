@@ -25,7 +25,7 @@ from tilewright.cli import config
 from tilewright.cli.app import VERBS, command, exit_codes
 from tilewright.hw import isa, parameters, regs, stages, vta_config
 from tilewright.hw.config import PRESETS, Config
-from tilewright.sim import spec
+from tilewright.sim import dram, spec
 
 FOLDER = Path(__file__).parent
 BLOCK = re.compile(r"(<!-- generated: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -194,6 +194,16 @@ def network_operators() -> str:
     return markdown(["file", "operators"], [[kind, ", ".join(sorted(names))] for kind, names in rows.items()])
 
 
+def memory_presets() -> str:
+    """The presets of `--dram`."""
+    fields = [f.name for f in dataclasses.fields(dram.Dram) if f.name not in ("name", "seed")]
+    rows = [
+        [f"`{name}`", *(getattr(preset, field) for field in fields), dram.MEANINGS[name]]
+        for name, preset in dram.PRESETS.items()
+    ]
+    return markdown(["preset", *(f"`{field}`" for field in fields), "what it is"], rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "network-operators": network_operators,
     "stages": lambda: stages.table(EXTENDED),
@@ -206,6 +216,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "config-extensions": config_extensions,
     "vta-keys": vta_keys,
     "registers": regs.table,
+    "memory-presets": memory_presets,
     "exit-codes": lambda: markdown(["status", "meaning"], exit_codes()),
     "verbs": verbs,
     **{f"format-{name}": format_table(BASE, name) for name in ("LOAD", "STORE", "GEMM", "ALU", "UOP")},

@@ -245,10 +245,11 @@ PRESETS: dict[str, Config] = {
 def load_config(spec: str | dict | Config) -> Config:
     """The configuration that `spec` names: a preset, a VTA string, a JSON file, or the fields themselves.
 
+    File and fields may be those of VTA's vta_config.json.
+
     >>> import tilewright as tw
     >>> tw.load_config("tiny").replace(name="larger", wgt_bytes=4096).wgt_depth
     256
-    File and fields may be those of VTA's vta_config.json.
 
     Raises `ConfigError` for an unknown preset or impossible values, `FileError` for an unreadable file.
     """

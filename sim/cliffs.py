@@ -52,11 +52,17 @@ class _Facts:
     def beats(self, nbytes: int) -> float:
         return nbytes / min(self.cfg.axi_bits // 8, self.dram.port_bytes)
 
+    def distinct(self, moved: Transfers) -> int:
+        return moved.distinct_bytes(entry_bytes(self.cfg, moved.mem))
+
+    def moved(self, store: bool) -> list[tuple[Statement, Transfers]]:
+        return [(statement, moved) for statement in self.mine for moved in statement.moved(store)]
+
 
 def cliffs(launch: Launch, timeline: Timeline, cycles: int, dram: Dram = ZYNQ_HP) -> list[Cliff]:
     """The cliffs of a run of `launch` on a memory `dram`, the most expensive first."""
     every = statements(launch, timeline)
-    operators = dict.fromkeys(statement.path[:1] for statement in every if statement.path)
+    operators = dict.fromkeys(statement.path[:1] for statement in every if statement.cycles)
     found: list[Cliff] = []
     for operator in operators:
         mine = [statement for statement in every if statement.path[:1] == operator]
@@ -77,29 +83,26 @@ def _reduction(facts: _Facts) -> Iterator[Cliff]:
         text = f"{initial:,} instructions set accumulators, {issues / initial:.0f} entries each"
         remedy = "decompose_reduction at the outermost loop of the reduction, around whole tiles"
         yield Cliff("reduction", where.path, "", f"{text}: {remedy}", lost)
-    stored = {moved.buffer for s in facts.mine for moved in s.moved(store=True)}
-    for statement in facts.mine:
-        for moved in statement.moved(store=True):
-            again = moved.nbytes / moved.distinct_bytes(_granule(facts.cfg, moved))
-            back = [s for s in facts.mine for each in s.moved(store=False) if each.buffer == moved.buffer]
-            lost = int((statement.cycles + sum(s.cycles for s in back)) * (1 - 1 / again))
-            if again >= _AGAIN and moved.buffer in stored and facts.matters(lost):
-                text = f"{moved.buffer} is stored {again:.1f} times"
-                remedy = (
-                    "keep the sums in accumulators until the reduction ends: move its loop inside that of the store"
-                )
-                yield Cliff("reduction", statement.path, moved.buffer, f"{text}: {remedy}", lost)
+    for statement, moved in facts.moved(store=True):
+        again = moved.nbytes / facts.distinct(moved)
+        back = sum(each.cycles for _, each in facts.moved(store=False) if each.buffer == moved.buffer)
+        lost = int((moved.cycles + back) * (1 - 1 / again))
+        if again >= _AGAIN and back and facts.matters(lost):
+            text = f"{moved.buffer} is stored {again:.1f} times and loaded between"
+            remedy = "keep the sums in accumulators until the reduction ends: its loop belongs inside that of the store"
+            yield Cliff("reduction", statement.path, moved.buffer, f"{text}: {remedy}", lost)
 
 
 def _one_slot(facts: _Facts) -> Iterator[Cliff]:
     """Loads that wait until compute has read the tile before, while compute waits for them."""
-    spent = sum(s.compute_cycles for s in facts.mine)
-    loads = [(s, moved) for s in facts.mine for moved in s.moved(store=False) if moved.mem in (Mem.INP, Mem.WGT)]
+    computed = sum(s.compute_cycles for s in facts.mine)
+    loads = [(s, moved) for s, moved in facts.moved(store=False) if moved.mem in (Mem.INP, Mem.WGT)]
+    idle = sum(s.cycles for s in facts.mine) - sum(moved.busy for _, moved in loads)  # of the load unit
     for statement, moved in loads:
-        lost = min(statement.cycles, spent, statement.token_wait)
-        room = depth(facts.cfg, moved.mem) - _peak(facts, moved.mem)
+        lost = min(moved.cycles, computed, moved.token_wait, idle)
+        filled = max(max(each.last) for _, each in loads if each.mem == moved.mem) + 1
         size = max(last - first + 1 for first, last in zip(moved.first, moved.last))
-        if moved.overwrites() >= 2 and size <= room and facts.matters(lost):
+        if moved.overwrites() >= 2 and filled + size <= depth(facts.cfg, moved.mem) and facts.matters(lost):
             text = f"loads of {moved.buffer} wait for the products of the tile before, which is in the same entries"
             remedy = 'bind a loop to "vthread.x", or annotate the load with more slots, so that they overlap'
             yield Cliff("one_slot", statement.path, moved.buffer, f"{text}: {remedy}", lost)
@@ -110,64 +113,60 @@ def _tiny_instructions(facts: _Facts) -> Iterator[Cliff]:
     tiny = []
     for statement in facts.mine:
         if statement.loops >= _MANY and statement.issues < _FEW * statement.loops:
-            waste = statement.compute_cycles - statement.issues
-            tiny.append((waste, statement, "micro-ops", statement.issues / statement.loops))
-        for moved in [*statement.moved(store=False), *statement.moved(store=True)]:
-            beats = facts.beats(moved.nbytes)
-            if len(moved.at) >= _MANY and beats < _FEW * len(moved.at):
-                waste = max(min(statement.cycles, statement.busy) - beats, 0)
-                tiny.append((waste, statement, "beats", beats / len(moved.at)))
+            each = f"{statement.loops:,} instructions of {statement.issues / statement.loops:.1f} micro-ops each"
+            tiny.append((statement.compute_cycles - statement.issues, statement, each))
+    for statement, moved in [*facts.moved(store=False), *facts.moved(store=True)]:
+        beats = facts.beats(moved.nbytes)
+        if moved.count >= _MANY and beats < _FEW * moved.count:
+            each = f"{moved.count:,} transfers of {beats / moved.count:.1f} beats each"
+            tiny.append((max(min(moved.cycles, moved.busy) - beats, 0), statement, each))
     lost = sum(waste for waste, *_ in tiny)
     if tiny and facts.matters(lost):
-        _, statement, what, each = max(tiny, key=lambda one: one[0])
-        text = f"{len(statement.at):,} instructions of {each:.1f} {what} each"
+        _, statement, text = max(tiny, key=lambda one: one[0])
         remedy = "move loops inside the instruction: compute_at an outer loop, larger tiles"
         yield Cliff("tiny_instructions", statement.path, "", f"{text}: {remedy}", int(lost))
 
 
 def _unaligned(facts: _Facts) -> Iterator[Cliff]:
     """Transfers of short rows that are far apart."""
-    for statement in facts.mine:
-        for moved in [*statement.moved(store=False), *statement.moved(store=True)]:
-            rows = sum(rows for _, rows, _, _ in moved.spans)
-            beats = facts.beats(moved.nbytes)
-            lost = min(statement.cycles, statement.busy - beats)
-            if rows > 2 * len(moved.at) and rows >= _MANY and facts.matters(lost):
-                text = f"{moved.buffer} moves in {rows:,} rows of {moved.nbytes // rows} bytes that are not adjacent"
-                remedy = "choose a layout or a loop order in which a tile is contiguous in DRAM"
-                yield Cliff("unaligned", statement.path, moved.buffer, f"{text}: {remedy}", int(lost))
+    for statement, moved in [*facts.moved(store=False), *facts.moved(store=True)]:
+        lost = min(moved.cycles, moved.busy - facts.beats(moved.nbytes))
+        if moved.rows > 2 * moved.count and moved.rows >= _MANY and facts.matters(lost):
+            size = moved.nbytes // moved.rows
+            text = f"{moved.buffer} moves in {moved.rows:,} rows of {size} bytes that are not adjacent"
+            remedy = "choose a layout or a loop order in which a tile is contiguous in DRAM"
+            yield Cliff("unaligned", statement.path, moved.buffer, f"{text}: {remedy}", int(lost))
 
 
 def _alu_product(facts: _Facts) -> Iterator[Cliff]:
-    """Reductions and products with few factors on the ALU."""
-    size = facts.cfg.lanes
-    results = sum(moved.nbytes for s in facts.mine for moved in s.moved(store=True)) / size
+    """Reductions, and products with few factors, on the ALU: two issues each, and their operands are not loaded beside
+    other work.
+    """
+    results = sum(moved.nbytes for _, moved in facts.moved(store=True)) / facts.cfg.out_entry_bytes
+    loaded = sum(moved.cycles for _, moved in facts.moved(store=False) if scratchpad_of(moved.mem) == Mem.ACC)
     for statement in facts.mine:
-        wide = statement.added >= _PER_SUM * results > 0
-        if (wide or statement.spread) and facts.matters(statement.compute_cycles / 2):
-            done = (
-                f"{statement.added / results:.0f} additions per result"
-                if wide
-                else "products with the same few factors"
+        reduces = statement.added >= _PER_SUM * results > 0
+        lost = statement.compute_cycles // 2 + min(loaded, statement.compute_cycles // 2)
+        if (reduces or statement.spread) and facts.matters(lost):
+            many = (
+                f"{statement.added / results:.0f} additions per result" if reduces else "products with the same factors"
             )
-            remedy = "GEMM does this with weights of ones or a diagonal, DWGEMM channel by channel, one issue per cycle"
-            text = f"the ALU does {done}"
-            yield Cliff("alu_product", statement.path, "", f"{text}: {remedy}", statement.compute_cycles // 2)
+            remedy = "GEMM with weights of ones or a diagonal does this, DWGEMM channel by channel, in one issue each"
+            yield Cliff("alu_product", statement.path, "", f"the ALU does {many}: {remedy}", lost)
 
 
 def _loaded_again(facts: _Facts) -> Iterator[Cliff]:
     """Tensors that are loaded several times though they would fit."""
     written = {moved.buffer for s in facts.every for moved in s.moved(store=True)}
-    for statement in facts.mine:
-        for moved in statement.moved(store=False):
-            distinct = moved.distinct_bytes(_granule(facts.cfg, moved))
-            again = moved.nbytes / distinct
-            lost = statement.cycles * (1 - 1 / again)
-            fits = distinct <= _bytes(facts.cfg, moved.mem)
-            if again >= _AGAIN and fits and moved.buffer not in written and facts.matters(lost):
-                text = f"{moved.buffer}, {distinct:,} bytes, is loaded {again:.1f} times"
-                remedy = "it fits on chip: load it outside the loops that do not change it (compute_at further out)"
-                yield Cliff("loaded_again", statement.path, moved.buffer, f"{text}; {remedy}", int(lost))
+    for statement, moved in facts.moved(store=False):
+        distinct = facts.distinct(moved)
+        again = moved.nbytes / distinct
+        lost = int(moved.cycles * (1 - 1 / again))
+        fits = distinct <= depth(facts.cfg, scratchpad_of(moved.mem)) * entry_bytes(facts.cfg, moved.mem)
+        if again >= _AGAIN and fits and moved.buffer not in written and facts.matters(lost):
+            text = f"{moved.buffer}, {distinct:,} bytes, is loaded {again:.1f} times"
+            remedy = "it fits on chip: load it outside the loops that do not change it (compute_at further out)"
+            yield Cliff("loaded_again", statement.path, moved.buffer, f"{text}; {remedy}", lost)
 
 
 RULES: tuple[Callable[[_Facts], Iterable[Cliff]], ...] = (
@@ -178,18 +177,3 @@ RULES: tuple[Callable[[_Facts], Iterable[Cliff]], ...] = (
     _alu_product,
     _loaded_again,
 )
-
-
-def _granule(cfg: Config, moved: Transfers) -> int:
-    return entry_bytes(cfg, moved.mem)
-
-
-def _bytes(cfg: Config, mem: Mem) -> int:
-    """Bytes in DRAM of what the scratchpad of `mem` holds."""
-    return depth(cfg, scratchpad_of(mem)) * entry_bytes(cfg, mem)
-
-
-def _peak(facts: _Facts, mem: Mem) -> int:
-    """Entries of a scratchpad up to the highest that the operator's loads fill."""
-    last = [max(m.last) for s in facts.mine for m in s.moved(store=False) if scratchpad_of(m.mem) == scratchpad_of(mem)]
-    return max(last, default=-1) + 1

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from ..hw.errors import ConfigError
+from ..hw.config import Config
+from ..hw.errors import ConfigError, FileError
 
 MAX_OUTSTANDING = 64  # bursts per port that the simulated memory can hold
 
@@ -41,6 +44,10 @@ class Dram:
             value = getattr(self, key)
             if type(value) is not int or not low <= value <= high:
                 raise ConfigError(f"Dram.{key} = {value!r}: must be an integer from {low} to {high}")
+        if not isinstance(self.name, str) or not self.name.isprintable():
+            raise ConfigError(f"Dram.name = {self.name!r}: must be a printable text")
+        if self.seed is not None and (type(self.seed) is not int or not 0 <= self.seed < 1 << 62):
+            raise ConfigError(f"Dram.seed = {self.seed!r}: must be an integer from 0 on, or null for no stalls")
 
     def replace(self, **changes: object) -> Dram:
         """A copy with `changes`. Raises `ConfigError` for an unknown field or an impossible value."""
@@ -68,4 +75,72 @@ class Dram:
 # A PYNQ-Z1's high-performance ports: 64 bits at the accelerator's clock, one for loads and one for stores.
 ZYNQ_HP = Dram()
 
-PRESETS: dict[str, Dram] = {ZYNQ_HP.name: ZYNQ_HP}
+PRESETS: dict[str, Dram] = {
+    dram.name: dram
+    for dram in (
+        ZYNQ_HP,
+        Dram(name="zynq_hp4", total_bytes=32),
+        Dram(name="wide", port_bytes=64, total_bytes=1024),
+        Dram(
+            name="ideal",
+            latency=1,
+            response=1,
+            port_bytes=64,
+            total_bytes=1024,
+            outstanding=MAX_OUTSTANDING,
+            outstanding_writes=MAX_OUTSTANDING,
+        ),
+    )
+}
+MEANINGS = {
+    "zynq_hp": "two high-performance ports of a PYNQ-Z1, for one load port and one store port",
+    "zynq_hp4": "all four of them, for two load ports",
+    "wide": "the same latency, and a beat per cycle on every port, however wide",
+    "ideal": "a beat per cycle on every port, one cycle after its address",
+}
+
+
+def shared_bytes(cfg: Config, dram: Dram) -> int:
+    """Bytes per cycle from which on `dram`'s `total_bytes` delay no port of `cfg`."""
+    return (cfg.load_ports + cfg.store_ports) * min(dram.port_bytes, cfg.axi_bits // 8)
+
+
+def unshared(cfg: Config, dram: Dram = ZYNQ_HP) -> Dram:
+    """`dram`, in which the ports of `cfg` do not delay each other: for estimates by the timing model."""
+    return dram.replace(total_bytes=max(dram.total_bytes, shared_bytes(cfg, dram)))
+
+
+def load_dram(spec: str | dict | Dram) -> Dram:
+    """The memory that `spec` names: a preset, a JSON file, or the fields themselves; of those absent, `zynq_hp`'s.
+
+    A preset or file may be followed by fields to change, as in `zynq_hp4,latency=80`. Raises `ConfigError` for an
+    unknown preset or impossible values, `FileError` for an unreadable file.
+    """
+    if isinstance(spec, Dram):
+        return spec
+    if isinstance(spec, dict):
+        return ZYNQ_HP.replace(**{"name": "custom", **spec})
+    base, *changes = spec.split(",")
+    found = PRESETS.get(base) or _read(base)
+    return found.replace(name=spec, **dict(_change(spec, text) for text in changes)) if changes else found
+
+
+def _change(spec: str, text: str) -> tuple[str, object]:
+    key, equals, value = text.partition("=")
+    if not equals or not value.isdecimal():
+        raise ConfigError(f"memory {spec!r}: {text!r} must be FIELD=NUMBER, as in zynq_hp,latency=80")
+    return key, int(value)
+
+
+def _read(path: str) -> Dram:
+    if not path.endswith(".json"):
+        raise ConfigError(f"unknown memory {path!r}; known are {', '.join(PRESETS)}, or give a .json file of fields")
+    try:
+        values = json.loads(Path(path).read_text())
+    except FileNotFoundError:
+        raise FileError(f"{path}: no such file; give a preset ({', '.join(PRESETS)}) or a .json file") from None
+    except (OSError, ValueError) as exc:
+        raise FileError(f"{path}: not a readable JSON file of a memory ({exc})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a memory is a JSON object of fields, not a {type(values).__name__}")
+    return ZYNQ_HP.replace(**{"name": Path(path).stem, **values})

@@ -17,26 +17,35 @@ from .profile import owned_cycles, spent_cycles
 class Transfers:
     """The loads or stores of one statement between `buffer` and `mem`, in the order of the program.
 
-    One value per instruction: `at` (its position), `first` and `last` scratchpad entry, `start` (byte in the buffer),
-    `nbytes`, `rows` and `row_bytes` (rows that are adjacent in DRAM are one).
+    One value per instruction: `first` and `last` scratchpad entry, and of `spans` the first byte in the buffer, rows,
+    bytes of a row, and bytes from one row to the next; rows that are adjacent in DRAM are one. `cycles` belong to them
+    (see `profile`), `busy` are those in which one is the oldest of its queue, `token_wait` those in which they wait for
+    tokens.
     """
 
     buffer: str
     mem: Mem
-    at: list[int] = field(default_factory=list)
     first: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
-    spans: list[tuple[int, int, int, int]] = field(default_factory=list)  # start, rows, bytes of a row, pitch
+    spans: list[tuple[int, int, int, int]] = field(default_factory=list)
+    cycles: int = 0
+    busy: int = 0
+    token_wait: int = 0
+
+    @property
+    def count(self) -> int:
+        """Number of instructions."""
+        return len(self.spans)
+
+    @property
+    def rows(self) -> int:
+        """Rows that are not adjacent."""
+        return sum(rows for _, rows, _, _ in self.spans)
 
     @property
     def nbytes(self) -> int:
         """Bytes moved."""
         return sum(rows * row for _, rows, row, _ in self.spans)
-
-    @property
-    def longest_row(self) -> int:
-        """Bytes of the longest row."""
-        return max(row for _, _, row, _ in self.spans)
 
     def distinct_bytes(self, granule: int) -> int:
         """Bytes of the buffer that are moved at least once; every row is whole cells of `granule` bytes."""
@@ -64,18 +73,15 @@ class Statement:
     """The facts of one path of origins.
 
     `at` are the positions of its instructions. `cycles` belong to it (see `profile`), `compute_cycles` of them to GEMM
-    and ALU instructions. `busy` are the cycles in which one of its transfers is the oldest of its queue, `token_wait`
-    those in which they wait for tokens. `issues` are the micro-op issues of its `loops` GEMM and ALU instructions;
-    `initial` are instructions of GEMM that set accumulators, with `initial_issues`. `added` are issues of ADD with two
-    accumulators, `spread` those of MUL with an accumulator that is an operand of several.
+    and ALU instructions and the loads of their micro-ops. It has `loops` GEMM and ALU instructions, with micro-op
+    `issues`; `initial` of them are GEMM that sets accumulators, with `initial_issues`. `added` are issues of ADD with
+    two accumulators, `spread` those of MUL with an accumulator that is an operand of several.
     """
 
     path: tuple[str, ...]
     at: list[int] = field(default_factory=list)
     cycles: int = 0
     compute_cycles: int = 0
-    busy: int = 0
-    token_wait: int = 0
     issues: int = 0
     loops: int = 0
     initial: int = 0
@@ -91,7 +97,7 @@ class Statement:
 
     def moved(self, store: bool) -> list[Transfers]:
         """Its loads, or its stores, by buffer; not those of micro-ops."""
-        return [each for (_, stores), each in self.transfers.items() if stores == store and each.mem != Mem.UOP]
+        return [each for (_, stores), each in self.transfers.items() if stores == store]
 
 
 def statements(launch: Launch, timeline: Timeline) -> list[Statement]:
@@ -109,13 +115,14 @@ def statements(launch: Launch, timeline: Timeline) -> list[Statement]:
         if f["op"] == Op.LOAD and f["mem"] == Mem.UOP:
             uops = launch.uops[f["dram_base"] : f["dram_base"] + f["x_size"]]
             memory[f["sram_base"] : f["sram_base"] + len(uops)] = uops
-        if "uop_bgn" in f:
+            statement.compute_cycles += int(owned[k])
+        elif "uop_bgn" in f:
             statement.compute_cycles += int(owned[k])
             _count_loops(statement, f, memory[f["uop_bgn"] : f["uop_end"]], isa)
-        elif f.get("x_size"):
-            _count_transfer(statement, launch, k, f)
-            statement.busy += int(spent[k])
-            statement.token_wait += int(timeline.waits["token"][k])
+        elif (moved := _transfer(statement, launch, k, f)) is not None:
+            moved.cycles += int(owned[k])
+            moved.busy += int(spent[k])
+            moved.token_wait += int(timeline.waits["token"][k])
     return sorted((each for each in found if each.at), key=lambda each: each.at[0])
 
 
@@ -136,16 +143,17 @@ def _count_loops(statement: Statement, f: dict[str, int], words: np.ndarray, isa
         statement.spread += count if distinct < count else 0
 
 
-def _count_transfer(statement: Statement, launch: Launch, k: int, f: dict[str, int]) -> None:
+def _transfer(statement: Statement, launch: Launch, k: int, f: dict[str, int]) -> Transfers | None:
+    """The transfers that instruction `k` is one of, with it; None for one that moves nothing."""
     access = dram_access(launch.cfg, f)
     if access is None:
-        return
+        return None
     buffer, mem = launch.buffers[launch.reloc[k]].name, Mem(f["mem"])
     moved = statement.transfers.setdefault((buffer, access.write), Transfers(buffer, mem))
-    moved.at.append(k)
     moved.first.append(f["sram_base"])
     moved.last.append(f["sram_base"] + tile_entries(f) - 1)
     if access.pitch == access.nbytes:
         moved.spans.append((access.start, 1, access.rows * access.nbytes, access.rows * access.nbytes))
     else:
         moved.spans.append((access.start, access.rows, access.nbytes, access.pitch))
+    return moved

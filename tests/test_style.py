@@ -30,7 +30,6 @@ TESTED_BY = {
     "hw/rtl/verilog.py": "tests/hw/rtl/test_core.py",
     "runtime/diagnosis.py": "tests/sim/rtl/test_device.py",
     "hw/rtl/store/order.py": "tests/hw/formal/test_order.py",
-    "sim/dram.py": "tests/sim/test_bus_rules.py",
     "sim/idlers.py": "tests/sim/rtl/test_device.py",  # makes test data
     "sim/memory.py": "tests/sim/model/test_device.py",
     "sim/random_programs.py": "tests/runtime/test_program.py",  # makes test data

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...hw.config import Config
+    from ...sim.dram import Dram
     from ...sim.trace import Event
 
 
@@ -24,16 +25,22 @@ def make_folder(folder: Path) -> None:
 
 
 def write_all(
-    folder: Path, rows: Sequence[dict[str, Any]], cfg: Config, runs: Sequence[tuple[str, int, Sequence[Event]]]
+    folder: Path,
+    rows: Sequence[dict[str, Any]],
+    cfg: Config,
+    dram: Dram,
+    runs: Sequence[tuple[str, int, Sequence[Event]]],
 ) -> list[str]:
     """Write the table and plot of `rows`, and the timeline of `runs`, which are (name, cycles, events).
+
+    `dram` is the memory, whose bandwidth limits the plot.
 
     Returns the paths, all in `folder`, which must exist. Raises `FileError` if writing fails.
     """
     written = [write_table(folder / "layers.csv", rows)]
     if rows[0]["cycles"] is not None:
         points = [row for row in rows if row["macs"]]
-        written += [plot_roofline(folder / f"roofline.{kind}", points, cfg) for kind in ("png", "svg") if points]
+        written += [plot_roofline(folder / f"roofline.{kind}", points, cfg, dram) for kind in ("png", "svg") if points]
         written.append(write_timeline(folder / "timeline.json", runs))
     return [str(path) for path in written]
 
@@ -49,15 +56,16 @@ def write_table(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
     return path
 
 
-def plot_roofline(path: Path, rows: Sequence[dict[str, Any]], cfg: Config) -> Path:
+def plot_roofline(path: Path, rows: Sequence[dict[str, Any]], cfg: Config, dram: Dram) -> Path:
     """Plot each layer's multiply-accumulates per cycle over those per byte, with the limits of compute and memory."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    from ...compiler.cost import port_bytes
     from ...runtime.files import atomic_write
-    from ...sim.dram import ZYNQ_HP
 
-    one, both = ZYNQ_HP.port_bytes, ZYNQ_HP.total_bytes
+    one, ports = port_bytes(cfg, dram), cfg.load_ports + cfg.store_ports
+    every = min(dram.total_bytes, ports * one)
     shapes = {row["name"].split(".")[0]: row for row in rows}
     figure = Figure(figsize=(8, 5), layout="constrained")
     FigureCanvasAgg(figure)
@@ -66,10 +74,10 @@ def plot_roofline(path: Path, rows: Sequence[dict[str, Any]], cfg: Config) -> Pa
     peak = cfg.macs_per_cycle
     intensity = {name: row["macs"] / (row["load_bytes"] + row["store_bytes"]) for name, row in shapes.items()}
     ends = min([*intensity.values(), peak / one]) / 2, max([*intensity.values(), peak / one]) * 2
-    for width, text in ((one, "one port"), (both, "both ports")):
+    for width, text in ((one, "one port"), (every, "both ports" if ports == 2 else f"{ports} ports")):
         knee = peak / width
         axes.plot([ends[0], knee], [ends[0] * width, peak], label=f"{width} bytes per cycle, {text}")
-    axes.plot([peak / both, ends[1]], [peak, peak], label=f"{peak} per cycle, {cfg.name}")
+    axes.plot([peak / every, ends[1]], [peak, peak], label=f"{peak} per cycle, {cfg.name}")
     for name, row in shapes.items():
         x, y = intensity[name], row["macs"] / row["cycles"]
         axes.plot([x], [y], "o", color="black", markersize=4)

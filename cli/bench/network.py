@@ -29,6 +29,7 @@ from ...runtime import layout
 from ...runtime.buffer import Buffer
 from ...runtime.operators import max_pool
 from ...runtime.program import Program
+from ...sim.dram import ZYNQ_HP, Dram
 from . import operators
 from .layers import EPILOGUE, LAYERS, BenchLayer, accumulators, post_processed, square
 
@@ -83,9 +84,9 @@ def least_bytes(layer: BenchLayer, cfg: Config) -> tuple[int, int]:
     return ib * rows * shape.w * cfg.inp_entry_bytes + weights + parameters, stored
 
 
-def bounds(layer: BenchLayer, cfg: Config) -> dict[str, float]:
+def bounds(layer: BenchLayer, cfg: Config, dram: Dram = ZYNQ_HP) -> dict[str, float]:
     """Cycles that no schedule can undercut, by what bounds them: see `cost.bounds`."""
-    return cost.bounds(cfg, layer.macs, *least_bytes(layer, cfg))
+    return cost.bounds(cfg, layer.macs, *least_bytes(layer, cfg), dram)
 
 
 def work_of(layer: BenchLayer, cfg: Config) -> Work:

@@ -13,6 +13,7 @@ from . import rows as bench_rows
 if TYPE_CHECKING:
     from ...hw.config import Config
     from ...runtime.program import Program
+    from ...sim.dram import Dram
     from ...sim.timing import Timing
     from ...sim.trace import Event
     from .layers import BenchLayer
@@ -38,13 +39,16 @@ def run(
 
     if compare and device == "model":
         raise UnsupportedError("--compare: device 'model' counts no cycles; use --on timing or --on rtl")
-    known = {layer.name: layer for layer in layers()}
+    known = {layer.name: [layer] for layer in layers()}
+    for layer in layers():  # a shape's name, as tables and plots have it, stands for all layers of the shape
+        if layer.name != layer.shape_name:
+            known.setdefault(layer.shape_name, []).append(layer)
     for name in names:
         if name not in known:
             raise UnsupportedError(f"unknown layer {name!r}; must be one of {', '.join(known)}")
     if out is not None:  # before minutes of work
         make_folder(Path(out))
-    chosen = [known[name] for name in names] or list(known.values())
+    chosen = [layer for name in names for layer in known[name]] or layers()
     bench = _Resnet18Bench(cfg, device, options, compare)
     with report.progress("compiling and running", len(chosen)) as advance:
         for layer in chosen:
@@ -54,9 +58,9 @@ def run(
     rows, sums = bench.rows, bench.totals()
     if not names:
         sums["one_program"] = bench.one_program(sums["offloaded"])
-    facts = bench_rows.facts("resnet18", cfg, device, bench.skip)
+    facts = bench_rows.facts("resnet18", cfg, device, options)
     if out is not None:
-        facts["files"] = write_all(Path(out), rows, cfg, bench.runs)
+        facts["files"] = write_all(Path(out), rows, cfg, bench.dram, bench.runs)
     if as_json:
         bench_rows.emit(facts, rows, sums)
     else:
@@ -72,6 +76,7 @@ class _Resnet18Bench:
 
         self.cfg, self.compare, self.clocked = cfg, compare, device != "model"
         self.skip: frozenset[str] = options.get("skip", frozenset())
+        self.dram = bench_rows.memory(options)
         self.device = open_device(device, cfg, **options)
         self.rows: list[dict[str, Any]] = []
         self.runs: list[tuple[str, int, list[Event]]] = []
@@ -95,7 +100,7 @@ class _Resnet18Bench:
         program = self._build(layer, self.cfg)
         inputs, expected = data(layer, self.cfg)
         found, stats = loader.run(program, inputs, self.device)
-        limits = bounds(layer, self.cfg)
+        limits = bounds(layer, self.cfg, self.dram)
         exact = bool(np.array_equal(found["out"], expected))
         row = bench_rows.row(self.cfg, stats, macs=layer.macs, instructions=len(program.finish().insn), exact=exact) | {
             "roofline": max(limits.values()),
@@ -105,7 +110,9 @@ class _Resnet18Bench:
         if layer.shape_name in VTA_MS and not self.skip:  # VTA's times include what --skip leaves out
             row["vta_cycles"] = round(VTA_MS[layer.shape_name] * 1000 * _MHZ)
         if self.clocked:
-            row |= _rates(row) | self._overlap(layer, program, row["cycles"]) | self._compared(layer)
+            row |= (
+                _rates(row, self.cfg, self.dram) | self._overlap(layer, program, row["cycles"]) | self._compared(layer)
+            )
         return row
 
     def _overlap(self, layer: BenchLayer, program: Program, cycles: int) -> dict[str, Any]:
@@ -117,7 +124,7 @@ class _Resnet18Bench:
         from ...sim.trace import of_timing, of_trace
 
         if not isinstance(self.device, RtlDevice):
-            timing = predict(program, skip=self.skip)
+            timing = predict(program, dram=self.dram, skip=self.skip)
             self.runs.append((layer.shape_name, cycles, of_timing(timing, program.finish(), self.cfg)))
             return {"loads_beside_gemm": _loads_beside_gemm(program, timing)}
         words, trace = program.finish().insn, self.device.trace
@@ -140,7 +147,7 @@ class _Resnet18Bench:
     def _search(self):
         from ...compiler.tune.search import Search
 
-        return Search()
+        return Search(dram=self.dram)
 
     def _compared(self, layer: BenchLayer) -> dict[str, Any]:
         from .network import has_tiles
@@ -167,7 +174,7 @@ class _Resnet18Bench:
         try:
             if largest:
                 tiling["tile"] = largest_tile(work_of(layer, cfg), cfg)
-            return predict(self._build(layer, cfg, **tiling), skip=self.skip).cycles
+            return predict(self._build(layer, cfg, **tiling), dram=self.dram, skip=self.skip).cycles
         except CapacityError:
             return None
 
@@ -197,15 +204,15 @@ def shrunk(cfg: Config) -> Config:
     return cfg.replace(name=f"{cfg.name}/{SHRUNK}", **sizes)
 
 
-def _rates(row: dict[str, Any]) -> dict[str, Any]:
-    from ...sim.dram import ZYNQ_HP
+def _rates(row: dict[str, Any], cfg: Config, dram: Dram) -> dict[str, Any]:
+    from ...compiler.cost import port_bytes
 
-    cycles = row["cycles"]
+    cycles, each = row["cycles"], port_bytes(cfg, dram)
     busy = {
         "gemm": row["gemm_busy"],
         "other": row["other_busy"],
-        "load": row["load_bytes"] / ZYNQ_HP.port_bytes,
-        "store": row["store_bytes"] / ZYNQ_HP.port_bytes,
+        "load": row["load_bytes"] / (cfg.load_ports * each),
+        "store": row["store_bytes"] / (cfg.store_ports * each),
     }
     return {
         "bound": max(busy, key=lambda name: busy[name]),
@@ -245,7 +252,7 @@ def _print(rows: list[dict[str, Any]], sums: dict[str, Any], facts: dict[str, An
         report.table(*_table(rows, sums["total"]))
     else:
         report.table(*_plain_table(rows))
-    text = f"configuration {facts['config']}, batch 1, DRAM preset {facts['dram']}, on {facts['device']}, simulated"
+    text = f"configuration {facts['config']}, batch 1, DRAM {facts['dram']}, on {facts['device']}, simulated"
     click.echo(text + (f"; {', '.join(facts['skip'])} without time" if facts["skip"] else ""))
     offloaded = sums["offloaded"]
     if clocked and offloaded.get("cycles"):

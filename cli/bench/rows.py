@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import report
@@ -10,14 +10,20 @@ from .. import report
 if TYPE_CHECKING:
     from ...hw.config import Config
     from ...runtime.device import Stats
+    from ...sim.dram import Dram
 
 
-def facts(workload: str, cfg: Config, device: str, skip: Iterable[str] = ()) -> dict[str, Any]:
-    """The head of the document: `workload` on `device`."""
+def facts(workload: str, cfg: Config, device: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The head of the document: `workload` on `device`, opened with `options`."""
+    found = {"workload": workload, "config": cfg.name, "dram": memory(options).name, "device": device}
+    return found | {"skip": sorted(options.get("skip", ()))}
+
+
+def memory(options: Mapping[str, Any]) -> Dram:
+    """The memory of a device that is opened with `options`."""
     from ...sim.dram import ZYNQ_HP
 
-    found = {"workload": workload, "config": cfg.name, "dram": ZYNQ_HP.name, "device": device}
-    return found | {"skip": sorted(skip)}
+    return options.get("dram", ZYNQ_HP)
 
 
 def row(cfg: Config, stats: Stats, *, macs: int, instructions: int, exact: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import click
 
 from .. import report
 from ..main import THREAD_VARIABLES
-from ..options import config_option, device_option, device_options, json_option, skip_option
+from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
 from . import rows as bench_rows
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ REST = "rest"
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of matrix products.")
 @device_option()
 @skip_option
+@dram_option
 @config_option()
 @click.option(
     "--compare",
@@ -52,6 +53,7 @@ def command(
     threads: int,
     device: str,
     skip: tuple[str, ...],
+    dram: str | None,
     config: str,
     compare: tuple[str, ...],
     out: str | None,
@@ -73,7 +75,7 @@ def command(
     from ...hw.config import load_config
     from .layers import resnet18_layers
 
-    options = device_options(device, None, skip)
+    options = device_options(device, None, skip, dram)
     cfg = load_config(config)
     if workload:
         from .resnet18 import run
@@ -91,7 +93,7 @@ def command(
                 _add_profile(replay, profile)
             rows.append(row)
             advance()
-    facts, total = bench_rows.facts("convolutions", cfg, device, skip), _total(rows)
+    facts, total = bench_rows.facts("convolutions", cfg, device, options), _total(rows)
     if device == "model":
         shares = {part: seconds / sum(profile.values()) for part, seconds in profile.items()}
         facts |= {"threads": threads, "runs": RUNS, "time_share": shares}
@@ -154,7 +156,7 @@ def _print(rows: list[dict], total: dict, facts: dict, cfg: Config) -> None:
         shares = [f"{PARTS.get(part, 'the rest')} {100 * share:.0f} %" for part, share in facts["time_share"].items()]
         click.echo("time goes to " + ", ".join(shares))
         return
-    click.echo(f"configuration {cfg.name}, batch {cfg.batch}, simulated; memory as DRAM preset {facts['dram']}")
+    click.echo(f"configuration {cfg.name}, batch {cfg.batch}, simulated; memory as DRAM {facts['dram']}")
     if "build" in facts:
         click.echo(f"one thread; {facts['build']}")
 

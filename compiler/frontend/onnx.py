@@ -53,8 +53,7 @@ def import_onnx(model: str | Path | Source) -> Graph:
     facts = _ModelFacts(proto)
     problems = [f"{n.op_type} {facts.names[id(n)]!r} {why}" for n in proto.graph.node if (why := facts.refusal(n))]
     if problems:
-        count = f"{len(problems)} unsupported operator{'s' * (len(problems) > 1)}"
-        raise UnsupportedError(f"{path}: {count}: {'; '.join(problems)}")
+        raise _unsupported(path, problems)
     from .relax import import_relax  # imports TVM, which takes seconds
 
     order = facts.order_of_use(proto)
@@ -63,9 +62,17 @@ def import_onnx(model: str | Path | Source) -> Graph:
     return import_relax(proto, path.stem, nodes, pads)
 
 
+def _unsupported(path: Path, problems: list[str]) -> UnsupportedError:
+    count = f"{len(problems)} unsupported operator{'s' * (len(problems) > 1)}"
+    return UnsupportedError(f"{path}: {count}: {'; '.join(problems)}")
+
+
 def _checked(source: Source) -> ModelProto:
     """The checked model, all shapes fixed and padding explicit."""
     path, model = source.path, source.onnx()
+    unknown = [n for n in model.graph.node if n.domain in ("", "ai.onnx") and not onnx.defs.has(n.op_type)]
+    if unknown:
+        raise _unsupported(path, [f"{n.op_type} {n.name or n.output[:1]!r} is not supported" for n in unknown])
     try:
         onnx.checker.check_model(model)
     except Exception as exc:  # protobuf and onnx raise different ones

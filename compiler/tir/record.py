@@ -95,6 +95,11 @@ class _Recorder:
         shape = self.shapes.get(location.name, (location.elements,))
         bits, given = widths.pop(), buffers.get(location.name) if location in self.params else None
         if given is None:
+            if kind == "output" and location.moved_to - {Mem.OUT, Mem.OUTQ}:
+                raise ScheduleError(
+                    f"parameter {location.name!r} is loaded and stored: it would be an input and an output; "
+                    "store to another parameter"
+                )
             location.buffer = program.buffer(
                 prefix + location.name, shape, bits, signed=location.dtype != "uint32", kind=kind
             )

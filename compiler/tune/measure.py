@@ -15,7 +15,7 @@ from ...runtime.executable import Executable, LaunchStep
 from ...runtime.launch import Launch
 from ...runtime.loader import run
 from ...runtime.registry import device_names, open_remote
-from ...sim.dram import ZYNQ_HP, Dram
+from ...sim.dram import Dram, unshared
 from ..api import build
 
 _WITHOUT_CLOCK = ("model", "spec")
@@ -83,23 +83,24 @@ def is_server(on: str) -> bool:
     return bool(name and colon and port.isdigit())
 
 
-def cycles_of(launch: Launch, on: str, dram: Dram = ZYNQ_HP) -> int:
+def cycles_of(launch: Launch, on: str, dram: Dram | None = None) -> int:
     """Cycles of a program on the device `on`, or on the server `on`, NAME:PORT.
 
-    Inputs are zeros: cycles do not depend on values. `dram` is the memory of timing and rtl. Raises the errors of the
+    Inputs are zeros: cycles do not depend on values. `dram` is the memory of timing and rtl, by default that of
+    the PYNQ-Z1. Raises the errors of the
     device, `BoardError` where a server does not answer or its device counts no cycles.
     """
     if on == "timing":
         from ...sim.timing import predict
 
-        return predict(launch, dram=dram).cycles
+        return predict(launch, dram=dram or unshared(launch.cfg)).cycles
     zeros = {b.name: b.unpack(np.zeros(b.nbytes, np.uint8)) for b in launch.buffers if b.kind == "input"}
     if is_server(on):
         with open_remote(on, Executable.from_launch(launch)) as remote:
             remote.run(zeros)
             cycles = remote.stats.cycles
     else:
-        options = {"dram": dram} if on == "rtl" else {}
+        options = {"dram": dram} if on == "rtl" and dram is not None else {}
         cycles = run(launch, zeros, open_device(on, launch.cfg, **options))[1].cycles
     if cycles is None:
         raise BoardError(f"{on}: its device counts no cycles; serve one that does, as rtl, timing or a board")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...hw.config import Config
 from ...hw.errors import CapacityError, FileError, ScheduleError
 from ...runtime.files import atomic_write, sources_digest
-from ...sim.dram import ZYNQ_HP, Dram
+from ...sim.dram import ZYNQ_HP, Dram, unshared
 from ..tile import Tile
 from .known import KnownTiles, tile_from
 
@@ -68,7 +68,7 @@ class Search:
         from ..api import build
 
         try:
-            return predict(build(schedule(), cfg), cfg, self.dram).cycles
+            return predict(build(schedule(), cfg), cfg, unshared(cfg, self.dram)).cycles
         except CapacityError:
             return float("inf")
 

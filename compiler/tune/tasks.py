@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ...hw.errors import BoardError, TilewrightError
 from ...runtime.launch import Launch
-from ...sim.dram import ZYNQ_HP, Dram
+from ...sim.dram import Dram
 from ..api import build
 from ..jobs import Outcome, Store, content_key, run
 from ..schedule.layer import Layer, layer_of
@@ -47,14 +47,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Measurer:
-    """What counts cycles: a device or server, and the memory of those that are simulated."""
+    """What counts cycles: a device or server, and the memory of those that are simulated; None: the default."""
 
     on: str = "timing"
-    dram: Dram = ZYNQ_HP
+    dram: Dram | None = None
 
     def facts(self) -> dict[str, Any]:
         """What a trial's cycles depend on besides the program's sources and its decisions."""
-        return {"on": self.on, "dram": dataclasses.asdict(self.dram), "sources": sources()}
+        memory = None if self.dram is None else dataclasses.asdict(self.dram)
+        return {"on": self.on, "dram": memory, "sources": sources()}
 
 
 @dataclass(frozen=True)

@@ -118,7 +118,7 @@ struct Memory {
 struct Budget {
     uint64_t rate = 0, credit = 0;
     bool unlimited = true;
-    void set(uint64_t bytes, unsigned ports) { rate = bytes, unlimited = bytes >= ports * BEAT; }
+    void set(uint64_t bytes, uint64_t wanted) { rate = bytes, unlimited = bytes >= wanted; }
     void refill() { credit = credit + rate < most() ? credit + rate : most(); }
     uint64_t most() const { return rate > BEAT ? rate : BEAT; }
     bool enough() const { return unlimited || credit >= BEAT; }
@@ -389,14 +389,14 @@ struct Sim {
         core->eval();
         unsigned channel = 0;
         memory.fault_first = p.fault_first, memory.fault_last = p.fault_last;
-        all.set(p.total_bytes, LOAD_PORTS + STORE_PORTS);
+        all.set(p.total_bytes, (LOAD_PORTS + STORE_PORTS) * (p.port_bytes < BEAT ? p.port_bytes : BEAT));
         registers.seed(p.seed, channel++);
         for (ReadPort& port : loads) {
-            port.budget.set(p.port_bytes, 1);
+            port.budget.set(p.port_bytes, BEAT);
             port.ar_stalls.seed(p.seed, channel++), port.r_stalls.seed(p.seed, channel++);
         }
         for (WritePort& port : stores) {
-            port.budget.set(p.port_bytes, 1);
+            port.budget.set(p.port_bytes, BEAT);
             port.aw_stalls.seed(p.seed, channel++), port.w_stalls.seed(p.seed, channel++);
             port.b_stalls.seed(p.seed, channel++);
         }

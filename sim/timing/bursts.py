@@ -8,7 +8,7 @@ from ...hw.config import Config
 from ...hw.rtl import latencies as lat
 from ...hw.rtl.latencies import BURST_BEATS, OUTSTANDING
 from ..dram import Dram
-from .read_port import NEVER
+from .read_port import NEVER, beat_interval
 
 _ROWS = lat.capacity(lat.PACKER_ROWS)  # whose data come after their addresses
 _WAITING = lat.capacity(lat.ROW_DEPTH)  # rows between planner and splitter
@@ -23,7 +23,7 @@ class Writer:
 
     def __init__(self, cfg: Config, dram: Dram):
         self._response, self._writes = dram.response, dram.outstanding_writes
-        self._beat = max(1, cfg.axi_bits // 8 // dram.port_bytes)  # cycles per beat on the bus
+        self._beat = beat_interval(cfg, dram)
         self.row = self.read_at = -1
         self._read_rows: deque[int] = deque([-NEVER] * _ROWS, _ROWS)
         self._split: deque[int] = deque([-NEVER] * _WAITING, _WAITING)
@@ -79,7 +79,7 @@ class Writer:
             if answers[0] >= go:
                 go = answers[0] + 1
             word += beats * self._beat
-            ready = early + beats - 1 if early > go else go + beats
+            ready = (early if early > go else go + 1) + (beats - 1) * self._beat
             if ready > word:
                 word = ready
             ready = late - (left if pace == 1 else int(left * pace))

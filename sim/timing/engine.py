@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...hw.circuit import check_ports
 from ...hw.config import Config
 from ...hw.errors import DeadlockError, UnsupportedError
 from ...hw.rtl import latencies as lat
@@ -17,7 +18,7 @@ from ...hw.units import COUNTERS, FETCH, channels, queues, readers, units
 from ...runtime.device import WAITS, Timeline
 from ...runtime.launch import Launch
 from ...runtime.program import Program
-from ..dram import ZYNQ_HP, Dram
+from ..dram import ZYNQ_HP, Dram, shared_bytes
 from ..memory import PAGE
 from .compute import Compute
 from .fetch import Fetch
@@ -240,15 +241,15 @@ def predict(
 
 
 def check_memory(cfg: Config, dram: Dram) -> None:
-    """Raises `UnsupportedError` for a memory that the model does not know: random stalls, or ports that share less
-    than all of them can move."""
-    ports = cfg.load_ports + cfg.store_ports
+    """Raises `UnsupportedError` for ports that no circuit has, and for a memory that the model does not know: random
+    stalls, or ports that share less than all of them can move."""
+    check_ports(cfg)
     if dram.seed is not None:
         raise UnsupportedError(f"Dram.seed = {dram.seed}: the timing model has no random stalls; use a memory without")
-    if dram.total_bytes < ports * min(dram.port_bytes, cfg.axi_bits // 8):
+    if dram.total_bytes < shared_bytes(cfg, dram):
         raise UnsupportedError(
-            f"Dram.total_bytes = {dram.total_bytes}: the timing model needs what {ports} ports can move, "
-            f"{ports * min(dram.port_bytes, cfg.axi_bits // 8)}; simulate such a memory on rtl"
+            f"Dram.total_bytes = {dram.total_bytes}: the timing model needs what {cfg.load_ports + cfg.store_ports} "
+            f"ports can move, {shared_bytes(cfg, dram)}; use another memory, as with --dram zynq_hp4, or device rtl"
         )
 
 

@@ -22,11 +22,13 @@ class Fetch(Client):
         self._queue = program.queue.tolist()
         self._count, self._at = program.count, 0
         beat = cfg.axi_bits // 8
-        self._ready: deque[tuple[int, int, int]] = deque()  # bursts: beats, cycle of the last one, beats in all so far
+        self._per_beat = max(1, beat // INSN_BYTES)  # instructions, each of which leaves in a cycle of its own
+        self._skipped = address // INSN_BYTES % self._per_beat  # instructions in front of the program in its first beat
+        self._ready: deque[tuple[int, int]] = deque()  # bursts: cycle of the last beat, beats in all so far
         self._per_insn = stages.beats(cfg, INSN_BYTES)
         self._latest = -1  # cycle in which the latest instruction left
-        self._beats, self._need = 0, 0
-        self.address, self.left = address // beat, -(-program.count * INSN_BYTES // beat)
+        self.address = address // beat
+        self.left = -(-(address + program.count * INSN_BYTES) // beat) - self.address
         self.valid = lat.FETCH_START_LATENCY + lat.SPLIT_LATENCY
         self.idle = NEVER
         self.waits_for: Unit | None = None
@@ -37,7 +39,7 @@ class Fetch(Client):
 
     def burst(self, beats: int, end: int, final: bool) -> None:
         """Beats of instructions arrive."""
-        self._ready.append((beats, end + lat.BEAT_LATENCY, self.asked))
+        self._ready.append((end + lat.BEAT_LATENCY, self.asked))
         self.deliver()
 
     def resume(self) -> None:
@@ -52,12 +54,15 @@ class Fetch(Client):
 
     def deliver(self) -> None:
         """Give instructions that have arrived to queues that have room."""
-        ready, per = self._ready, self._per_insn
+        ready, per, pace = self._ready, self._per_insn, self.pace
         while ready:
-            beats, end, total = ready[0]
-            while (self._at + 1) * per <= total:
+            end, total = ready[0]
+            while self._at < self._count:
+                need = (self._skipped + self._at) // self._per_beat * per + per  # beats up to this instruction's last
+                if need > total:
+                    break
                 unit = self._units[self._queue[self._at]]
-                word, soonest = end - total + (self._at + 1) * per, self._latest + per - 1
+                word, soonest = end - (total - need) * pace, self._latest + per - 1
                 put = (word if word > soonest else soonest) + lat.FETCH_LATENCY
                 full = len(unit.arrivals) - self._room
                 if full >= 0:

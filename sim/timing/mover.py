@@ -192,10 +192,17 @@ class Mover(Client):
 
     def burst(self, beats: int, end: int, final: bool) -> None:
         """Write the entries of a burst, now or when it is known when that may be."""
+        if self.pace == 1 and self._tiles[0].move.per_beat == 1:
+            self._arrive(beats, end, final, self.asked)
+            return
+        for left in range(beats - 1, -1, -1):  # entries do not come one per cycle
+            self._arrive(1, end - left * self.pace, final and not left, self.asked - left)
+
+    def _arrive(self, beats: int, end: int, final: bool, asked: int) -> None:
         if self._backlog or not (self._open or self._begin()):
-            self._backlog.append((beats, end, final, self.asked))
+            self._backlog.append((beats, end, final, asked))
         else:
-            self._write(beats, end, final, self.asked)
+            self._write(beats, end, final, asked)
 
     def _write(self, beats: int, end: int, final: bool, asked: int) -> None:
         tile = self._tiles[0]

@@ -17,6 +17,11 @@ _ROOM = lat.BEAT_LATENCY + lat.ROOM_LATENCY  # cycles from a beat to room for an
 _MARGIN = BURST_BEATS // 2  # beats less than those that would just bridge a latency
 
 
+def beat_interval(cfg: Config, dram: Dram) -> int:
+    """Cycles from beat to beat of one port, where nothing else waits."""
+    return -(-cfg.axi_bits // 8 // dram.port_bytes)
+
+
 class Client:
     """One client of a read port: its request in the splitter, and the beats that it has asked for and taken.
 
@@ -27,6 +32,7 @@ class Client:
     def __init__(self, buffer: int):
         self.want, self.address, self.left = NEVER, 0, 0
         self.port: ReadPort | None = None
+        self.pace = 1  # cycles from beat to beat on the port's bus
         self.valid = NEVER  # first cycle in which the request is in the splitter
         self.allowed, self.asked = buffer - BURST_BEATS, 0
         # beats on their way that bridge a latency of as many cycles
@@ -85,7 +91,7 @@ class ReadPort:
     def __init__(self, cfg: Config, dram: Dram, clients: list[Client], *, fast: bool = True):
         self.clients, self.next, self.last = clients, NEVER, 0
         self.latency = dram.latency
-        self.pace = max(1, cfg.axi_bits // 8 / dram.port_bytes)
+        self.pace = beat_interval(cfg, dram)
         self.outstanding = min(dram.outstanding, OUTSTANDING)
         self.fast = fast
         self.steady = fast and self.pace == 1 and self.outstanding == OUTSTANDING  # the memory delays no burst of a run
@@ -93,7 +99,7 @@ class ReadPort:
         self.ends: deque[int] = deque([-NEVER] * OUTSTANDING, OUTSTANDING)
         self.bounds: list[Callable[[int], int]] = [lambda now: NEVER] * len(clients)
         for client in clients:
-            client.port = self
+            client.port, client.pace = self, self.pace
 
     def plan(self) -> None:
         """Compute `next`."""
@@ -163,9 +169,10 @@ class ReadPort:
         sent = now + ADDRESS_LATENCY if now + ADDRESS_LATENCY > self.sent else self.sent + 1
         if self.outstanding < OUTSTANDING:
             sent = max(sent, self.ends[-self.outstanding] + 1)
-        first = sent + self.latency if sent + self.latency > self.end else self.end + 1
+        pace = self.pace
+        first = sent + self.latency if sent + self.latency > self.end + pace else self.end + pace
         self.sent = sent
-        self.end = end = first + beats - 1 if self.pace == 1 else int(first + beats * self.pace) - 1
+        self.end = end = first + (beats - 1) * pace
         self.ends.append(end)
         client.asked += beats
         client.address += beats

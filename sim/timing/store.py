@@ -182,8 +182,11 @@ class Store(Unit):
                 waited += end - begin - time
             last = end - pace
             writer.read(end, last)
-            left = (unit % per_beat + work.length + per_beat - 1) // per_beat
-            writer.send(unit // per_beat, left, begin + latency, last + latency + beats - 1, apart)
+            offset = unit % per_beat
+            left = (offset + work.length + per_beat - 1) // per_beat
+            filled = min(per_beat - offset, entries)  # entries of the first beat, where these are smaller
+            early, late = begin + latency + (filled - 1) * pace, last + latency + beats - 1
+            writer.send(unit // per_beat, left, early if early < late else late, late, apart)
             base += entries
             unit += work.step
             put += 1

@@ -71,7 +71,7 @@ def test_the_first_operator_and_element_that_differ(inputs):
     with np.load(inputs) as data:
         samples = [{"image": x} for x in data["inputs"]]
     results = [{"logits": np.zeros((1, 10), np.float32)}] * 2
-    where = Faulty("model", None, (), None, None, None, None, None)
+    where = Faulty("model", None, (), None, None, None, None, None, None)
     found: dict[str, Any] = golden.check(MODEL, load_config("tiny"), None, where, samples, results)
     assert not found["equal"] and found["results_equal"] == 0
     assert found["difference"]["operator"] == "conv2" and found["difference"]["index"] == (0, 1, 2, 3)

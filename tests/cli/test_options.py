@@ -14,6 +14,7 @@ from tilewright.cli.options import (
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.registry import describe_devices
+from tilewright.sim.dram import PRESETS as MEMORIES
 
 DEVICE_LEADS = dict.fromkeys(["run", "replay", "bench"], "What executes the program:") | {
     "serve": "The device to serve:"
@@ -59,6 +60,21 @@ def test_help_names_the_default_where_there_is_one():
 def test_every_verb_with_a_device_names_them_all(tilewright, verb):
     done = tilewright(verb, "--help")
     assert f"--on DEVICE {DEVICE_LEADS[verb]} {describe_devices()}. [default:" in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize("device", ["timing", "rtl"])
+def test_the_memory_of_what_counts_cycles(device):
+    assert device_options(device, None, (), "zynq_hp4,latency=7")["dram"] == MEMORIES["zynq_hp4"].replace(
+        name="zynq_hp4,latency=7", latency=7
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "text"), [("model", "counts no cycles"), ("spec", "counts no"), ("board", "has a memory of its own")]
+)
+def test_other_devices_refuse_a_memory(device, text):
+    with pytest.raises(UnsupportedError, match=f"--dram ideal: device '{device}' {text}.*use --on timing or rtl"):
+        device_options(device, None, (), "ideal")
 
 
 def test_what_is_skipped_is_for_timing_alone():

@@ -1,6 +1,8 @@
 """cli/programs.py: where programs come from, and that nothing is written over what it comes from."""
 
 import re
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,6 +61,53 @@ def test_a_syntax_error_has_its_line(source):
     source.write_text("x = 1\ny = = 2\n")
     with pytest.raises(ScheduleError, match=r"source\.py:2: SyntaxError"):
         compile_source(f"{source}:y", TINY)
+
+
+@pytest.mark.parametrize(
+    ("signature", "given"),
+    [
+        ("", False),
+        ("threads=2", False),
+        ("*threads", False),
+        ("cfg", True),
+        ("cfg, /", True),
+        ("*, cfg", True),
+        ("target", True),
+        ("config=None", True),
+        ("target: Config | None = None, n=1", False),
+        ("target: Config = None, n=1", True),
+        ("target: 'Config' = None", True),
+        ("*, config=None, n=1", True),
+    ],
+)
+def test_functions_get_the_configuration_if_they_take_one(tmp_path, signature, given):
+    path, target = tmp_path / "source.py", re.sub(r"[^a-z].*", "", signature.lstrip("*, ")) or "None"
+    path.write_text(
+        "from tilewright.hw.config import Config\nfrom tilewright.runtime.program import Program\n"
+        f"def made({signature}):\n    cfg = {target}\n"
+        f"    assert isinstance(cfg, Config) == {given}\n    return Program(cfg if {given} else Config())\n"
+    )
+    assert compile_source(f"{path}:made", TINY).cfg == (TINY if given else type(TINY)())
+
+
+@pytest.mark.parametrize("name", ["vector_add", "matmul_vthread"])
+def test_the_tutorials_compile(name):
+    pytest.importorskip("tvm")
+    examples = Path(__file__).parents[2] / "examples"
+    assert compile_source(f"{examples / name}.py:schedule", PRESETS["vta"]).steps
+
+
+def test_a_source_imports_modules_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "beside_it.py").write_text("from tilewright.runtime.program import Program as Made\n")
+    path = tmp_path / "source.py"
+    path.write_text("import beside_it\ndef made(cfg):\n    return beside_it.Made(cfg)\n")
+    monkeypatch.delitem(sys.modules, "beside_it", raising=False)
+    before = list(sys.path)
+    assert compile_source(f"{path}:made", TINY).cfg == TINY
+    assert sys.path == before
+    path.write_text("import beside_her\n")
+    with pytest.raises(ScheduleError, match=r"source\.py:1: ModuleNotFoundError: No module named 'beside_her'"):
+        compile_source(f"{path}:made", TINY)
 
 
 def test_an_interrupt_stays_one(source):

@@ -109,6 +109,19 @@ def test_an_unknown_device_is_refused_first(tilewright, tmp_path):
     assert (done.status, done.err) == (5, f"tilewright: error: unknown device 'fpga'; known are {known}\n")
 
 
+def test_another_memory(tilewright, double_tw, tmp_path, x):
+    np.savez(tmp_path / "x.npz", inputs=x)
+    (tmp_path / "slow.json").write_text('{"latency": 140}')
+    run, totals = ["run", double_tw, "--inputs", tmp_path / "x.npz", "--json"], []
+    for dram in ("zynq_hp", "zynq_hp,latency=140", tmp_path / "slow.json"):
+        done = tilewright(*run, "--on", "timing", "--dram", dram)
+        assert done.status == 0, done.err
+        totals.append(sum(row.get("cycles") or 0 for row in json.loads(done.out)["layers"]))
+    assert totals[0] + 100 < totals[1] == totals[2]
+    done = tilewright(*run, "--dram", "ideal")
+    assert done.status == 5 and "--dram ideal: device 'model' counts no cycles; use --on timing or rtl" in done.err
+
+
 def test_cycles_need_no_amaranth(double_tw, tmp_path, x):
     """The timing model has the circuit's latencies, not the circuit."""
     np.savez(tmp_path / "x.npz", inputs=x)

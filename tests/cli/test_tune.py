@@ -70,6 +70,13 @@ def test_an_own_schedule_is_tuned_and_resumed(tilewright, own_py, tmp_path):
         assert {each["value"]["cycles"] is not None for each in store.of(topic)} == {True}
 
 
+def test_another_memory_has_trials_of_its_own(tilewright, own_py, tmp_path):
+    command = ["tune", f"{own_py}:product", "--trials", 2, "--db", tmp_path / "t.db", "--config", "tiny", "--json"]
+    (fast,) = json.loads(tilewright(*command).out)["tasks"]
+    slow = json.loads(tilewright(*command, "--dram", "zynq_hp,latency=400").out)
+    assert slow["new_trials"] == 2 and slow["tasks"][0]["best"] > fast["best"]
+
+
 def test_a_changed_file_is_tried_again(tilewright, own_py, tmp_path):
     command = ["tune", f"{own_py}:product", "--trials", 2, "--db", tmp_path / "t.db", "--config", "tiny", "--json"]
     tilewright(*command)

@@ -11,6 +11,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import FileError
 from tilewright.hw.isa import Mem
 from tilewright.runtime.program import Program
+from tilewright.sim.dram import ZYNQ_HP
 
 TINY = PRESETS["tiny"]
 ROWS = [
@@ -35,7 +36,7 @@ def test_the_table_has_a_line_per_layer(tmp_path):
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_the_roofline_names_every_layer(tmp_path, kind):
     pytest.importorskip("matplotlib")
-    path = plot_roofline(tmp_path / f"r.{kind}", ROWS[:1], TINY)
+    path = plot_roofline(tmp_path / f"r.{kind}", ROWS[:1], TINY, ZYNQ_HP)
     if kind == "png":
         assert path.read_bytes().startswith(b"\x89PNG")
     else:
@@ -59,7 +60,7 @@ def test_the_timeline_has_one_program_after_the_other(tmp_path):
 def test_without_cycles_there_is_a_table_alone(tmp_path):
     rows = [row | {"cycles": None} for row in ROWS]
     make_folder(tmp_path / "new")
-    assert write_all(tmp_path / "new", rows, TINY, []) == [str(tmp_path / "new" / "layers.csv")]
+    assert write_all(tmp_path / "new", rows, TINY, ZYNQ_HP, []) == [str(tmp_path / "new" / "layers.csv")]
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

@@ -76,6 +76,23 @@ def test_what_takes_no_time_is_said_and_not_compared_with_vta(tilewright):
     assert "simulated; alu, gemm without time" in done.out and "published" not in done.out
 
 
+def test_a_shapes_name_stands_for_its_layers(tilewright):
+    done = tilewright("bench", "resnet18", "--on", "model", "--layer", "C9", "--json")
+    assert [row["name"] for row in json.loads(done.out)["layers"]] == ["C9.1", "C9.2", "C9.3"]
+    done = tilewright("bench", "resnet18", "--on", "model", "--layer", "C13")
+    assert done.status and all(f" {name}," in done.err for name in ("C9", "C9.1", "add2.1", "maxpool", "C3"))
+
+
+def test_another_memory_and_its_roofline(tilewright):
+    rows = []
+    for dram in ("zynq_hp", "zynq_hp,port_bytes=4"):
+        done = tilewright("bench", "resnet18", "--on", "timing", "--layer", "add5.2", "--dram", dram, "--json")
+        found = json.loads(done.out)
+        assert found["dram"] == dram
+        rows += found["layers"]
+    assert rows[1]["roofline"] == 2 * rows[0]["roofline"] and rows[1]["cycles"] > 1.5 * rows[0]["cycles"]
+
+
 def test_the_layer_outside_the_total_alone(tilewright):
     pytest.importorskip("amaranth")
     done = tilewright("bench", "resnet18", "--on", "timing", "--layer", "C3")

@@ -140,6 +140,17 @@ def test_relu_clamps_at_the_zero_point(qdq):
     assert import_onnx(m.save()).layers[0].low == -20
 
 
+def test_operators_that_onnx_does_not_know_are_unsupported_not_damage(qdq):
+    m = qdq()
+    x = m.quantise(m.input("x", [1, 4, 8, 8]))
+    m.output(m.node("Unheard", m.node("Strange", x, name="first"), name="second"))
+    with pytest.raises(UnsupportedError) as caught:
+        import_onnx(m.save())
+    assert "model.onnx: 2 unsupported operators: Strange 'first' is not supported; Unheard 'second' is not" in str(
+        caught.value
+    )
+
+
 def test_every_unsupported_node_is_named_at_once(qdq):
     m = qdq()
     x = m.quantise(m.input("x", [1, 4, 8, 8]))

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tilewright.compiler import build
 from tilewright.compiler.intrin import ACC, INP, INSTRUCTION, WGT, tensorize_gemm
-from tilewright.compiler.tvm_compat import Schedule, te, tirx
+from tilewright.compiler.tvm_compat import Schedule, T, te, tirx
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
 from tilewright.runtime import layout
@@ -295,3 +295,21 @@ def test_a_tensor_that_does_not_fit_is_named():
         match="local.acc is too small: its tiles need 3000 entries, the largest is '[ab]' with 1500",
     ):
         build(unary(lambda a, b: a + b, n=1500), VTA)
+
+
+@T.prim_func
+def in_place(pa: T.handle):
+    a = T.match_buffer(pa, (8, 1, 16), "int8")
+    acc = T.alloc_buffer((8, 1, 16), "int32", scope="local.acc")
+    for i, b, c in T.grid(8, 1, 16):
+        acc[i, b, c] = T.cast(a[i, b, c], "int32")
+    for i, b, c in T.grid(8, 1, 16):
+        acc[i, b, c] = acc[i, b, c] + 1
+    for i, b, c in T.grid(8, 1, 16):
+        a[i, b, c] = T.cast(acc[i, b, c], "int8")
+
+
+def test_a_parameter_that_is_loaded_and_stored_is_refused():
+    text = "parameter 'a' is loaded and stored: it would be an input and an output; store to another parameter"
+    with pytest.raises(ScheduleError, match=text):
+        build(in_place, VTA)

@@ -13,6 +13,7 @@ from tilewright.compiler.tune.known import known_tiles, layer_key
 from tilewright.compiler.tune.tasks import Measurer, Task, Trial, evolve, measure, recorded, tile_line
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import BoardError, CapacityError
+from tilewright.sim.dram import ZYNQ_HP
 
 TINY = PRESETS["tiny"]
 
@@ -50,7 +51,7 @@ def test_keys_name_the_measurer(task):
     one = Trial(task, {"ci": 1}, Measurer())
     assert one.key == Trial(task, {"ci": 1}, Measurer()).key and one.topic == f"tile {task.key}"
     others = (replace(one, measurer=Measurer("rtl")), replace(one, decisions={"ci": 2}), replace(one, first=True))
-    slow = replace(one, measurer=Measurer(dram=Measurer().dram.replace(latency=90)))
+    slow = replace(one, measurer=Measurer(dram=ZYNQ_HP.replace(latency=90)))
     assert len({each.key for each in (one, slow, *others)}) == 5
 
 

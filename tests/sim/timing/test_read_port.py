@@ -76,4 +76,4 @@ def test_many_bursts_at_once_end_when_they_end_one_by_one(latency):
 
 def test_a_port_of_half_the_width():
     client = Reader((0, 16))
-    assert run(Dram(port_bytes=4), client).end == 42 + 2 * 16 - 1
+    assert run(Dram(port_bytes=4), client).end == 42 + 2 * 15, "the cycle of the last beat"
