@@ -67,6 +67,8 @@ def command(
     check_device(device)
     if device == "board" and jobs > 1:
         raise InputError(f"--jobs {jobs}: one board runs one program at a time; use --jobs 1, or a server")
+    if dram is not None and is_server(device):
+        raise InputError(f"--dram {dram}: a server's device has a memory of its own; leave --dram out")
     memory: Any = {} if is_server(device) else device_options(device, None, (), dram)
     memory = memory.get("dram")
     cfg, start = load_config(config), time.perf_counter()
