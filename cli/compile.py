@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from . import report
-from .options import config_option, contract_option, json_option
+from .options import config_option, contract_option, json_option, tiles_option
 from .programs import MODEL_HELP, check_output, compile_source
 
 
@@ -17,9 +17,12 @@ from .programs import MODEL_HELP, check_output, compile_source
 @click.option("-o", "--output", required=True, metavar="X.tw", help="The program file to write.")
 @config_option()
 @contract_option
+@tiles_option
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")
 @json_option
-def command(model: str, output: str, config: str, contract: str | None, verify: bool, as_json: bool) -> None:
+def command(
+    model: str, output: str, config: str, contract: str | None, tiles: str | None, verify: bool, as_json: bool
+) -> None:
     """Compile, verify, save, and print where each step runs."""
     from ..hw.config import load_config
     from .layers import compiled_rows, print_compiled, share_on_device
@@ -29,7 +32,7 @@ def command(model: str, output: str, config: str, contract: str | None, verify: 
     check_output(output, (".tw",), {"MODEL": model, "--config": config})
     start = time.perf_counter()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
-        executable = compile_source(model, cfg, contract)
+        executable = compile_source(model, cfg, contract, tiles)
         if verify:
             advance(what="verifying")
             verify_executable(executable)

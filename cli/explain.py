@@ -65,10 +65,10 @@ def _opened(model: str, config: str | None, contract: str | None) -> tuple[Any, 
     """(executable, the text of the lowered TIR if MODEL is a schedule)."""
     from ..hw.config import load_config
     from ..runtime.program import Program
-    from .programs import evaluated, executable_of, open_program
+    from .programs import executable_of, open_program, python_value
 
     cfg = load_config(config or DEFAULT_CONFIG)
-    value = evaluated(model, cfg)
+    value = python_value(model, cfg)
     if value is None:
         return open_program(model, config, contract), None
     if isinstance(value, Program):

@@ -17,6 +17,9 @@ contract_option = click.option(
     type=click.Choice(["double", "single"]),
     help="How networks round: twice, as TensorFlow Lite Micro does, or once. [double]",
 )
+tiles_option = click.option(
+    "--tiles", metavar="DB", help="For networks: use the tiles that `tilewright tune` found, where they help."
+)
 skip_option = click.option(
     "--skip",
     multiple=True,

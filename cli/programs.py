@@ -23,15 +23,15 @@ MODEL_HELP = """MODEL is a quantised network (int8 .tflite, QDQ .onnx or PyTorch
 PrimFunc or IRModule, a tilewright Program, or a function of the configuration that returns one of these."""
 
 
-def open_program(source: str, config: str | None, contract: str | None = None) -> Executable:
+def open_program(source: str, config: str | None, contract: str | None = None, tiles: str | None = None) -> Executable:
     """The executable that `source` names, for the configuration `config` (default: a `.tw` file's own, or pynq_z1).
 
-    `contract` is as for `compile_source`. Raises `FingerprintError` if a `.tw` file was made for another
+    `contract` and `tiles` are as for `compile_source`. Raises `FingerprintError` if a `.tw` file was made for another
     configuration than `config`.
     """
     if not source.endswith(".tw"):
-        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract)
-    _no_contract(source, contract)
+        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract, tiles)
+    _only_network(source, contract, tiles)
     from ..runtime.executable import Executable
 
     cfg = load_config(config) if config else None
@@ -44,19 +44,21 @@ def open_program(source: str, config: str | None, contract: str | None = None) -
     return executable
 
 
-def _no_contract(source: str, contract: str | None) -> None:
-    if contract:
-        raise UnsupportedError(f"{source}: --contract {contract} is only for networks, {', '.join(NETWORKS)}; drop it")
+def _only_network(source: str, contract: str | None, tiles: str | None) -> None:
+    for option, value in (("--contract", contract), ("--tiles", tiles)):
+        if value:
+            raise UnsupportedError(f"{source}: {option} {value} is only for networks, {', '.join(NETWORKS)}; drop it")
 
 
-def compile_source(source: str, cfg: Config, contract: str | None = None) -> Executable:
+def compile_source(source: str, cfg: Config, contract: str | None = None, tiles: str | None = None) -> Executable:
     """Compile the network or Python source `source`.
 
-    `contract` is a network's rounding contract (default: double); Python source has none.
+    `contract` is a network's rounding contract (default: double), `tiles` a database of tiles for it; Python source has
+    neither.
     """
     if not source.endswith(NETWORKS):
-        _no_contract(source, contract)
-    value = evaluated(source, cfg)
+        _only_network(source, contract, tiles)
+    value = python_value(source, cfg)
     if value is not None:
         return executable_of(value, cfg)
     if source.endswith(".py"):
@@ -67,7 +69,7 @@ def compile_source(source: str, cfg: Config, contract: str | None = None) -> Exe
         raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
-    return compile_model(path, cfg, contract or "double")
+    return compile_model(path, cfg, contract or "double", tiles=tiles)
 
 
 def check_output(path: str, suffixes: tuple[str, ...], sources: dict[str, str | None]) -> None:
@@ -95,12 +97,6 @@ def _existing(source: str) -> Path:
     return path
 
 
-def evaluated(source: str, cfg: Config) -> Any:
-    """The value that FILE.py:NAME names, a function's result; None if `source` is something else."""
-    file, _, name = source.rpartition(":")
-    return _evaluate(_existing(file), name, cfg) if file.endswith(".py") else None
-
-
 def executable_of(value: Any, cfg: Config) -> Executable:
     """The executable of a value that Python source made: a `Program`, or what `build` takes."""
     from ..runtime.executable import Executable
@@ -111,6 +107,12 @@ def executable_of(value: Any, cfg: Config) -> Executable:
 
         value = build(value, cfg)
     return Executable.from_launch(value.finish())
+
+
+def python_value(source: str, cfg: Config) -> Any:
+    """The value that FILE.py:NAME names, of a function what it returns for `cfg`; None if `source` is something else."""
+    file, _, name = source.rpartition(":")
+    return _evaluate(_existing(file), name, cfg) if file.endswith(".py") else None
 
 
 def _evaluate(path: Path, name: str, cfg: Config) -> Any:

@@ -11,7 +11,7 @@ import click
 from ..hw.errors import InputError, UnsupportedError
 from ..runtime.registry import device_entry
 from . import report
-from .options import config_option, contract_option, json_option
+from .options import config_option, contract_option, json_option, tiles_option
 from .programs import MODEL_HELP, check_output, open_program
 from .where import Where, where_options
 
@@ -40,6 +40,7 @@ array per output tensor if there are several.
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @contract_option
+@tiles_option
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
 @click.option("--counters", is_flag=True, help="Print the device's counters, and what the units wait for.")
@@ -51,6 +52,7 @@ def command(
     where: Where,
     config: str | None,
     contract: str | None,
+    tiles: str | None,
     check: bool,
     trace: str | None,
     counters: bool,
@@ -70,7 +72,7 @@ def command(
         check_output(trace, (".json",), {"MODEL": model, "--inputs": inputs, "--config": config})
     arrays = read_npz(inputs)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, contract)
+        executable = open_program(model, config, contract, tiles)
     samples, stacked = split(executable, arrays, inputs)
     expected = _expected(executable, arrays, len(samples) if stacked else None, inputs)
     results, runs, start = [], [], time.perf_counter()

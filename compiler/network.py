@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ..hw.config import Config, load_config
 from ..hw.errors import InputError
 from ..hw.rounding import CONTRACTS
-from ..runtime.executable import Executable, HostStep
+from ..runtime.executable import Executable, HostStep, LaunchStep
 from . import cache
 from . import graph as g
 from .accelerator import layerwise
@@ -19,28 +19,55 @@ from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
 from .frontend.source import check_kind, read_source
 from .limits import runs_whole_networks
+from .schedule.layer import Tiles
 from .target.assign import Assignment
 from .target.host import HostCpu
 from .target.module import ExecModule, Refusal, Target
 from .target.steps import Steps
+from .tune.known import known_tiles, network_key
 
 _RELAYOUTS = ("pack", "fold_windows", "unpack", "accumulators")
 
 
-def compile_model(path: str | Path, config: Config | str, contract: str = "double") -> Executable:
+def compile_model(
+    path: str | Path, config: Config | str, contract: str = "double", *, tiles: str | Path | None = None
+) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
-    `contract` is the rounding contract of the requantisation (hw/rounding.py). A cache on disk (compiler/cache.py)
-    keeps the executables. Raises `FileError` and `UnsupportedError` as `import_model` and `compile_graph` do.
+    `contract` is the rounding contract of the requantisation (hw/rounding.py). `tiles` is a database that `tilewright
+    tune` made (compiler/tune/known.py): the tiles in it are used where the timing model finds the whole program faster
+    than without. A cache on disk (compiler/cache.py) keeps the executables. Raises `FileError` and `UnsupportedError`
+    as `import_model` and `compile_graph` do.
     """
     check_kind(path)
     cfg, source = load_config(config), read_source(path)
-    kept = cache.network_file(source.digest, cfg, contract)
+    known = None if tiles is None else known_tiles(tiles, cfg, network_key(source.digest, cfg, contract))
+    if known is not None and not known.tiles:
+        known = None
+    kept = cache.network_file(source.digest, cfg, contract, "" if known is None else known.digest)
     executable = cache.read(kept)
     if executable is None:
-        executable = compile_graph(import_model(source), cfg, contract)
+        graph = import_model(source)
+        executable = compile_graph(graph, cfg, contract)
+        if known is not None:
+            executable = faster(executable, compile_graph(graph, cfg, contract, tiles=known))
         cache.write(kept, executable)
     return executable
+
+
+def faster(plain: Executable, other: Executable) -> Executable:
+    """`other` where its launches are those of `plain` and take fewer cycles in the timing model, else `plain`."""
+    names = [[(type(step), step.name) for step in each.steps] for each in (plain, other)]
+    return other if names[0] == names[1] and launch_cycles(other) < launch_cycles(plain) else plain
+
+
+def launch_cycles(executable: Executable) -> int:
+    """Cycles of all launches in the timing model."""
+    from ..sim.dram import unshared
+    from ..sim.timing import predict
+
+    launches = [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+    return sum(predict(launch, dram=unshared(launch.cfg)).cycles for launch in launches)
 
 
 def default_target(cfg: Config) -> Target:
@@ -73,10 +100,12 @@ def compile_graph(
     accumulators: bool = False,
     every_value: bool = False,
     target: Target | None = None,
+    tiles: Tiles | None = None,
 ) -> Executable:
     """Compile a graph; inputs and outputs of the executable have the graph's names.
 
-    `target` is `default_target(cfg)` unless given. With `every_value` every tensor of the graph is an output under its
+    `target` is `default_target(cfg)` unless given, `tiles` makes the ready
+    schedules (compiler/tune/known.py). With `every_value` every tensor of the graph is an output under its
     name, for compiler/graph/compare.py. With `accumulators` the device runs every layer that it can as a program of its
     own, and the int32 accumulators of layer L are also an output, `L.acc`. Raises `UnsupportedError` that lists every
     operator that no module can run.
@@ -85,11 +114,11 @@ def compile_graph(
         outputs = (*graph.outputs, *(op.output for op in graph.ops))
         graph = replace(graph, outputs=tuple({t.name: t for t in outputs}.values()))
     if not accumulators:
-        return compile_for(graph, cfg, contract, target).executable
+        return compile_for(graph, cfg, contract, target, tiles=tiles).executable
     layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not layerwise.refusal(op, cfg)]
     refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
     target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
-    executable = compile_for(graph, cfg, contract, target, refused).executable
+    executable = compile_for(graph, cfg, contract, target, refused, tiles=tiles).executable
     for op in graph.layers:
         executable.tensors[f"{op.name}.acc"].kind = "output"
     return executable
@@ -101,6 +130,8 @@ def compile_for(
     contract: str = "double",
     target: Target | None = None,
     refused: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    tiles: Tiles | None = None,
 ) -> Compiled:
     """As `compile_graph`, with the assignment. `refused` are reasons not to run operators, by module and operator."""
     if contract not in CONTRACTS:
@@ -111,7 +142,7 @@ def compile_for(
             graph = transform(graph)
     reasons = {name: dict(why) for name, why in (refused or {}).items()}
     while True:  # again after a module refused operators while it generated code
-        steps, assignment = Steps(graph, cfg, contract), Assignment(graph, target, reasons)
+        steps, assignment = Steps(graph, cfg, contract, tiles), Assignment(graph, target, reasons)
         for module, ops in assignment.parts():
             try:
                 module.generate(steps, ops)

@@ -70,6 +70,11 @@ def space(sch: Schedule) -> None:
     tensorize_gemm(sch, acc, CFG)
 
 
+def task(cfg):
+    """The operator and its schedule, for `tilewright tune examples/tune_residual.py:task`."""
+    return expression(), space
+
+
 def check(tuned: Tuned) -> None:
     """Run the fastest program and compare with numpy."""
     rng = np.random.default_rng(0)
@@ -86,7 +91,9 @@ def main() -> None:
     """Tune, print the trials, check."""
     tuned = tune(expression(), space, CFG, trials=12, seed=1)
     ideal = ROWS * INNER * COLUMNS // CFG.macs_per_cycle
-    print(f"cycles of {len(tuned.trials)} programs: {', '.join(f'{n:,}' for n in sorted(tuned.trials))}")
+    programs = [trial.cycles for trial in tuned.trials if trial.cycles is not None]
+    print(f"cycles of {len(programs)} programs: {', '.join(f'{n:,}' for n in programs)}")
+    print(f"decisions of the fastest: {tuned.trials[0].decisions}")
     print(f"fastest: {tuned.cycles:,}, of which {100 * ideal / tuned.cycles:.0f} % are multiply-accumulates")
     check(tuned)
     print("its results equal numpy's")

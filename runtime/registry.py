@@ -5,9 +5,17 @@ The module does not import numpy, so that the command's help is fast.
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ..hw.errors import UnsupportedError
+from ..hw.needs import need
+
+if TYPE_CHECKING:
+    from .executable import Executable
+
+_CLIENT = "tilewright.boards.client"
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,16 @@ def device_entry(name: str) -> Entry:
     if name not in _DEVICES:
         raise UnsupportedError(f"unknown device {name!r}; known are {', '.join(device_names())}")
     return _DEVICES[name]
+
+
+def open_remote(address: str, executable: Executable) -> Any:
+    """`executable` on the server at `address`, NAME[:PORT]: a context with `run` and `stats`, as of `Loaded`.
+
+    Without a token of its own: a server of this machine and user needs none. Raises `UnsupportedError` without gRPC.
+    """
+    need("a remote board", "board", "grpc", "google.protobuf")
+    client: Any = importlib.import_module(_CLIENT)
+    return client.RemoteProgram(executable, client.Address(address))
 
 
 def describe_devices() -> str:

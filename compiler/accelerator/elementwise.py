@@ -36,7 +36,7 @@ def add(rec: Recording, op: g.Add) -> None:
             )
     buffers["par"] = store_parameters(rec, op, form.store)
     last = [("add" if form.sign > 0 else "sub", "y"), ("requant", "par")]
-    rec.append(op, elementwise(rec.cfg, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
+    rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
 
 
 def multiply(rec: Recording, op: g.Mul) -> None:
@@ -45,7 +45,7 @@ def multiply(rec: Recording, op: g.Mul) -> None:
     store = Requant(0, multiplier, exponent, op.output.zero_point, op.low, op.high)
     chains = {name: _chain(OperandForm(-t.zero_point), "") for name, t in zip("xy", op.inputs)}
     last = [("mul", "y"), ("requant", "par")]
-    scheduled = elementwise(rec.cfg, entries(rec, op.output), last, operands=chains, dtype="int8")
+    scheduled = rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8")
     buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 1), "par": store_parameters(rec, op, store)}
     rec.append(op, scheduled, buffers)
 
@@ -54,7 +54,7 @@ def requantize(rec: Recording, op: g.Requantize) -> None:
     """Append a change of quantisation, which is a store."""
     multiplier, exponent = op.multipliers
     store = Requant(-op.x.zero_point, multiplier, exponent, op.output.zero_point, op.low, op.high)
-    scheduled = elementwise(rec.cfg, entries(rec, op.output), [("requant", "par")], dtype="int8")
+    scheduled = rec.schedule(elementwise, entries(rec, op.output), [("requant", "par")], dtype="int8")
     rec.append(op, scheduled, {"x": rec.operand(op, 0), "par": store_parameters(rec, op, store)})
 
 
@@ -67,7 +67,7 @@ def concatenate(rec: Recording, op: g.Concat) -> None:
         channel += t.shape[1]
         if isinstance(source, Region) and (source.whole, source.start) == (part.whole, part.start):
             continue
-        copy = elementwise(rec.cfg, entries(rec, t), [], dtype="int8")
+        copy = rec.schedule(elementwise, entries(rec, t), [], dtype="int8")
         build_into(rec.program, copy, {"x": source, "out": part}, rec.placement, name=f"{op.name}.{k}")
 
 

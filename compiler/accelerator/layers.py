@@ -34,14 +34,14 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         folded_conv.lower(rec, op, *rec.folded[op.name], channel_parameters(rec, op, op.corrected_bias))
         return
     if isinstance(op, g.QDense):
-        scheduled, weights = _scheduled(dense_of, cfg, op.shape), layout.pack_dense_weights(op.weight, cfg)
+        scheduled, weights = _scheduled(rec, dense_of, op.shape), layout.pack_dense_weights(op.weight, cfg)
     else:
         fill = op.x.zero_point if any(op.pads) else 0
         if own_rows(op, cfg):
-            scheduled = _scheduled(depthwise_of, cfg, op.shape, pad_value=fill)
+            scheduled = _scheduled(rec, depthwise_of, op.shape, pad_value=fill)
             weights = layout.pack_depthwise_weights(op.weight[:, 0], cfg)
         else:
-            scheduled = _scheduled(conv2d_of, cfg, replace(op.shape, groups=1), pad_value=fill)
+            scheduled = _scheduled(rec, conv2d_of, replace(op.shape, groups=1), pad_value=fill)
             weights = layout.pack_weights(ungrouped(op), cfg)
     parameters = channel_parameters(rec, op, op.corrected_bias)
     buffers = {"x": rec.activations[op.x.name], "w": rec.constant(f"{op.name}.w", weights), "par": parameters}
@@ -95,8 +95,14 @@ def _parts(rec: Recording, op: g.QConv2d, count: int) -> Iterator[g.QConv2d]:
         yield replace(op, name=f"{op.name}.{first}", inputs=(tensors[0],), output=tensors[1], groups=groups, **facts)
 
 
+def _scheduled(rec: Recording, ready: Callable[..., Schedule], shape: ConvShape, **options: int) -> PrimFunc:
+    if rec.tiles is None:
+        return _by_default(ready, rec.cfg, shape, **options)
+    return rec.schedule(ready, shape, epilogue=_EPILOGUE, **options)
+
+
 @lru_cache(maxsize=256)  # a network has many layers of one shape
-def _scheduled(ready: Callable[..., Schedule], cfg: Config, shape: ConvShape, **options: int) -> PrimFunc:
+def _by_default(ready: Callable[..., Schedule], cfg: Config, shape: ConvShape, **options: int) -> PrimFunc:
     scheduled = ready(cfg, shape, epilogue=_EPILOGUE, **options)
     (func,) = scheduled.mod.functions.values()
     return func

@@ -24,6 +24,7 @@ from ..limits import activations_refused
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
 from ..schedule.epilogue import PLANES
+from ..schedule.layer import Tiles, scheduled_by
 from ..target.steps import Steps
 
 
@@ -56,7 +57,7 @@ def _layer(steps: Steps, op: g.QConv2d | g.QDense) -> None:
         shape = (*shape[:2], shape[2] + top + bottom, shape[3] + left + right)
         attrs = {"pads": [[0, 0], [0, 0], [top, bottom], [left, right]], "value": op.x.zero_point}
         x = steps.host(f"{op.name}.pad", "pad", attrs, [x], shape)
-    program = layer_program(op, cfg, padded=on_host)
+    program = layer_program(op, cfg, padded=on_host, tiles=steps.tiles)
     buffers = program.buffers
     blocks = {"batch": cfg.batch, "block": cfg.block_in}
     bind = {"x": steps.host(f"{op.name}.pack", "pack", blocks, [x], buffers["x"].shape)}
@@ -78,19 +79,21 @@ def _pads_on_host(op: g.Linear, cfg: Config) -> bool:
     return padded and op.x.zero_point != 0 and "pad_value" not in cfg.extensions
 
 
-def layer_program(op: g.QConv2d | g.QDense, cfg: Config, *, padded: bool = False) -> Program:
+def layer_program(
+    op: g.QConv2d | g.QDense, cfg: Config, *, padded: bool = False, tiles: Tiles | None = None
+) -> Program:
     """The program of one layer: buffers `x`, `w`, `b` (biases), and the accumulators' bytes `OUT0` to `OUT3`.
 
     With `padded` the input arrives padded.
     """
-    shape, epilogue = op.shape, [("add", "b")]
+    shape, after = op.shape, {"epilogue": [("add", "b")], "planes": True}
     if isinstance(op, g.QDense):
-        return build(dense_of(cfg, shape, epilogue=epilogue, planes=True), cfg, name=op.name)
+        return build(scheduled_by(tiles, dense_of, cfg, shape, **after), cfg, name=op.name)
     if padded:
         top, left, bottom, right = shape.pads
         shape = replace(shape, h=shape.h + top + bottom, w=shape.w + left + right, pads=(0, 0, 0, 0))
     fill = op.x.zero_point if any(shape.pads) else 0
-    return build(conv2d_of(cfg, shape, pad_value=fill, epilogue=epilogue, planes=True), cfg, name=op.name)
+    return build(scheduled_by(tiles, conv2d_of, cfg, shape, pad_value=fill, **after), cfg, name=op.name)
 
 
 def layer_constants(op: g.Linear, cfg: Config) -> dict[str, np.ndarray]:

@@ -39,5 +39,5 @@ def mean(rec: Recording, op: g.Mean) -> None:
 
 
 def _pool(rec: Recording, op: g.Operator, shape: ConvShape, kind: str, store: Requant) -> None:
-    scheduled = pool_of(rec.cfg, shape, kind=kind, epilogue=[("requant", "par")])
+    scheduled = rec.schedule(pool_of, shape, kind=kind, epilogue=[("requant", "par")])
     rec.append(op, scheduled, {"x": rec.operand(op, 0), "par": store_parameters(rec, op, store, shape.c)})

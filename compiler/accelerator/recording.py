@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,7 +17,9 @@ from ...runtime.program import Program
 from .. import graph as g
 from ..api import Scheduled, build_into
 from ..graph.integer_forms import Requant
+from ..schedule.layer import Tiles, scheduled_by
 from ..tir.placement import Placement
+from ..tvm_compat import PrimFunc, Schedule
 
 if TYPE_CHECKING:
     from .direct.fold import Fold
@@ -30,8 +32,8 @@ class Recording:
     the names of their convolutions (direct/folded_conv.py).
     """
 
-    def __init__(self, cfg: Config, contract: str, name: str):
-        self.cfg, self.contract = cfg, contract
+    def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
+        self.cfg, self.contract, self.tiles = cfg, contract, tiles
         self.program, self.placement = Program(cfg, name), Placement(cfg)
         self.activations: dict[str, Buffer] = {}
         self.folded: dict[str, tuple[Fold, Buffer]] = {}
@@ -70,6 +72,11 @@ class Recording:
         if not any(np.ndim(v) for key, v in values.items() if key != "contract"):
             values["bias"] = np.full(self.cfg.block_out, values["bias"])
         return self.constant(name, layout.pack_par(self.cfg, **values))
+
+    def schedule(self, ready: Callable[..., Schedule], *args: Any, **options: Any) -> PrimFunc:
+        """The function that a ready schedule makes of these arguments, its tile that of the recording's `tiles`."""
+        (func,) = scheduled_by(self.tiles, ready, self.cfg, *args, **options).mod.functions.values()
+        return func
 
     def append(self, op: g.Operator, scheduled: Scheduled, buffers: Mapping[str, Buffer]) -> None:
         """Append the scheduled function that computes `op`; its output is parameter `out`."""

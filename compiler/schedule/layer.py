@@ -128,6 +128,9 @@ class Expression:
         return self.kind(self.cfg, func, work, partial(self.arrange, after)).scheduled(tile, vthreads, search)
 
 
+Ready = partial[Schedule]  # a ready schedule with its arguments, but for its tile
+
+
 class TileSearch(Protocol):
     """Chooses a tile, as `compiler.search.Search` does."""
 
@@ -136,16 +139,34 @@ class TileSearch(Protocol):
         ...
 
 
+class Tiles(Protocol):
+    """Makes the ready schedules of a network, with tiles that it knows."""
+
+    def scheduled(self, ready: Ready) -> Schedule:
+        """The schedule that `ready` makes."""
+        ...
+
+
+def scheduled_by(tiles: Tiles | None, ready: Callable[..., Schedule], *args: Any, **options: Any) -> Schedule:
+    """The schedule that `ready` makes of these arguments, by `tiles` if there are any."""
+    return ready(*args, **options) if tiles is None else tiles.scheduled(partial(ready, *args, **options))
+
+
 def layer_of(ready: Callable[..., Schedule], *args, **kwargs) -> Layer:
     """The layer that a ready schedule makes of these arguments: `layer_of(conv2d, config, 1, 56, 56, 64, 64, 3, 3)`.
 
     Raises the errors of `ready`, and `ScheduleError` if a tile is given.
     """
-    capture = _LayerCapture()
-    ready(*args, **kwargs, search=capture)
-    if not capture.layers:
-        raise ScheduleError(f"{ready.__name__}: the tile is to be searched; leave tile out")
-    return capture.layers[0]
+    return capture(partial(ready, *args, **kwargs))[1]
+
+
+def capture(ready: Ready) -> tuple[Schedule, Layer]:
+    """(the schedule of `ready`, its layer). Raises as `layer_of` does."""
+    search = _LayerCapture()
+    scheduled = ready(search=search)
+    if not search.layers:
+        raise ScheduleError(f"{ready.func.__name__}: the tile is to be searched; leave tile out")
+    return scheduled, search.layers[0]
 
 
 class _LayerCapture:

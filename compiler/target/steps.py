@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +12,18 @@ from ...runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from .. import graph as g
 from ..graph.host_calls import host_calls
 
+if TYPE_CHECKING:
+    from ..schedule.layer import Tiles
+
 
 class Steps:
-    """The steps of `graph` so far; the graph's tensors are declared under their names."""
+    """The steps of `graph` so far; the graph's tensors are declared under their names.
 
-    def __init__(self, graph: g.Graph, cfg: Config, contract: str):
-        self.graph, self.cfg, self.contract = graph, cfg, contract
+    `tiles` makes the ready schedules of modules that use some; None: each chooses its tile.
+    """
+
+    def __init__(self, graph: g.Graph, cfg: Config, contract: str, tiles: Tiles | None = None):
+        self.graph, self.cfg, self.contract, self.tiles = graph, cfg, contract, tiles
         self.tensors: dict[str, Tensor] = {}
         self.steps: list[LaunchStep | HostStep] = []
         for t in graph.inputs:

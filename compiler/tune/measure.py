@@ -1,4 +1,4 @@
-"""Measures trials of meta_schedule: builds a program and counts its cycles in the timing model or the circuit."""
+"""Measures trials: builds a program and counts its cycles in the timing model, the circuit, on a board or a server."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 
 from ...hw.config import Config
-from ...hw.errors import TilewrightError
+from ...hw.errors import BoardError, ScheduleError, TilewrightError
+from ...runtime.device import open_device
 from ...runtime.executable import Executable, LaunchStep
 from ...runtime.launch import Launch
 from ...runtime.loader import run
-from ...sim.dram import unshared
+from ...runtime.registry import device_names, open_remote
+from ...sim.dram import Dram, unshared
 from ..api import build
 
-DEVICES = ("timing", "rtl")
+_WITHOUT_CLOCK = ("model", "spec")
 CLOCK = 1e8  # Hz; meta_schedule compares seconds, so any frequency works
 
 
@@ -68,13 +70,38 @@ def measurers(tvm: Any, cfg: Config, on: str, errors: list[str]) -> tuple[Any, A
     return Builder(), Runner()
 
 
-def cycles_of(launch: Launch, on: str) -> int:
-    """Cycles of a program on a device of `DEVICES`, on inputs of zeros: they do not depend on values."""
+def check_device(on: str) -> None:
+    """Raise `ScheduleError` where `on` names nothing that counts cycles."""
+    clocked = [name for name in device_names() if name not in _WITHOUT_CLOCK]
+    if on not in clocked and not is_server(on):
+        raise ScheduleError(f"tuning: on = {on!r}: must be one of {', '.join(clocked)}, or a server, NAME:PORT")
+
+
+def is_server(on: str) -> bool:
+    """Whether `on` is the address NAME:PORT of a server."""
+    name, colon, port = on.rpartition(":")
+    return bool(name and colon and port.isdigit())
+
+
+def cycles_of(launch: Launch, on: str, dram: Dram | None = None) -> int:
+    """Cycles of a program on the device `on`, or on the server `on`, NAME:PORT.
+
+    Inputs are zeros: cycles do not depend on values. `dram` is the memory of timing and rtl, by default that of
+    the PYNQ-Z1. Raises the errors of the
+    device, `BoardError` where a server does not answer or its device counts no cycles.
+    """
     if on == "timing":
         from ...sim.timing import predict
 
-        return predict(launch, dram=unshared(launch.cfg)).cycles
+        return predict(launch, dram=dram or unshared(launch.cfg)).cycles
     zeros = {b.name: b.unpack(np.zeros(b.nbytes, np.uint8)) for b in launch.buffers if b.kind == "input"}
-    cycles = run(launch, zeros, on)[1].cycles
-    assert cycles is not None
+    if is_server(on):
+        with open_remote(on, Executable.from_launch(launch)) as remote:
+            remote.run(zeros)
+            cycles = remote.stats.cycles
+    else:
+        options = {"dram": dram} if on == "rtl" and dram is not None else {}
+        cycles = run(launch, zeros, open_device(on, launch.cfg, **options))[1].cycles
+    if cycles is None:
+        raise BoardError(f"{on}: its device counts no cycles; serve one that does, as rtl, timing or a board")
     return cycles

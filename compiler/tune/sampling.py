@@ -9,8 +9,8 @@ classes below: a check that a tile fits, a mutation, and the cost model's estima
 from __future__ import annotations
 
 import json
+import math
 import random
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,7 @@ import numpy as np
 from ..schedule.layer import Layer
 from ..tile import OUTPUT_DIMS, Tile
 from ..tvm_compat import PrimFunc, Schedule
+from .evolution import Choices, Features
 
 _SLOTS = ("inp_slots", "wgt_slots")
 _SIZES = (*OUTPUT_DIMS, "ci")
@@ -27,6 +28,7 @@ _TILE = "tilewright_tile"  # annotates the function: the tile as JSON, null for 
 _SKETCHES = 12  # design spaces of the first random decisions; mutations reach the others
 _ATTEMPTS = 50  # most mutations that are tried until one fits
 _POPULATION, _GENERATIONS = 32, 3
+_TOWARDS_CHEAP = 3  # random tiles: the power that favours those which are estimated to be cheap
 
 
 class _Loops(NamedTuple):
@@ -118,8 +120,7 @@ class Space:
 
     def first(self) -> Tile:
         """The tile to use without tuning."""
-        tile = self.layer.best(self.vthreads)
-        return replace(tile, order=self._order(tile))
+        return self.normal(self.layer.best(self.vthreads))
 
     def estimate(self, tile: Tile) -> float:
         """The cost model's cycles of a tile; infinite if it does not fit, or has fewer slots than they assume."""
@@ -143,13 +144,38 @@ class Space:
                 return other
         return tile
 
+    def normal(self, tile: Tile) -> Tile:
+        """`tile` in the form that it has in this space."""
+        return replace(tile, order=self._order(tile))
+
+    def choices(self) -> Choices[Tile]:
+        """The tiles for evolution; the first guess is the cost model's estimate."""
+        ranked = sorted(self._ranked.values(), key=lambda pair: pair[0])
+        slowest = ranked[-1][0] if ranked else 1.0
+
+        def draw(rng: random.Random) -> Tile:
+            return ranked[int(len(ranked) * rng.random() ** _TOWARDS_CHEAP)][1]
+
+        return Choices(draw, self.mutated, _features, lambda tile: min(self.estimate(tile), slowest))
+
 
 def _sample(sch: Schedule, values: list[int]):
     return sch.sample_categorical(values, [1 / len(values)] * len(values))
 
 
+def _features(tile: Tile) -> Features:
+    """Logarithms of the sizes, slots, threads, and one feature for the order and the thread's dimension."""
+    sizes = {name: math.log2(getattr(tile, name) + 1) for name in (*_SAMPLED, "vthreads")}
+    return {**sizes, f"order {' '.join(tile.order)}": 1.0, f"thread {tile.thread}": 1.0}
+
+
 def _samples(trace: Any) -> list:
     return [inst for inst in trace.insts if inst.kind.name == "SampleCategorical"]
+
+
+def has_tile(trace: Any) -> bool:
+    """Whether the trace is that of a `Space`."""
+    return any(inst.kind.name == "Annotate" and inst.attrs[0] == _TILE for inst in trace.insts)
 
 
 def tile_of(trace: Any) -> Tile:
@@ -159,15 +185,6 @@ def tile_of(trace: Any) -> Tile:
     values = (int(inst.attrs[0][int(trace.decisions[inst])]) for inst in _samples(trace))
     decided: dict[str, Any] = {name: next(values) if value is None else value for name, value in described.items()}
     return Tile(**{**decided, "order": tuple(decided["order"])})
-
-
-def random_decisions(tvm: Any, space: Callable[[Schedule], None]) -> dict[str, Any]:
-    """Arguments of meta_schedule's `tune_tir`: `space` is called for every trial, and its decisions are random.
-
-    `tvm` is `tvm_compat.tuning()`.
-    """
-    generator = tvm.meta_schedule.space_generator.ScheduleFn(space, sch_rules=[], postprocs=[], mutator_probs={})
-    return {"space": generator, "strategy": "replay-func", "cost_model": "random"}
 
 
 def evolution(tvm: Any, space: Space, trials: int, seed: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from ...hw.errors import CapacityError, FileError, ScheduleError
 from ...runtime.files import atomic_write, sources_digest
 from ...sim.dram import ZYNQ_HP, Dram, unshared
 from ..tile import Tile
+from .known import KnownTiles, tile_from
 
 if TYPE_CHECKING:
     from ..schedule.layer import Layer
@@ -36,12 +37,15 @@ def cache_folder() -> Path:
 class Search:
     """Times a layer's `candidates` cheapest tiles and some others, with memory `dram`, and chooses the fastest.
 
+    Among the others is the tile that is `known` for the layer.
+
     Results are cached on disk by all that they depend on: layer, configuration, memory and the compiler's sources. If
     the cache cannot be read or written, tiles are timed again.
     """
 
     candidates: int = 3
     dram: Dram = ZYNQ_HP
+    known: KnownTiles = KnownTiles()
 
     def tile(self, layer: Layer, vthreads: int) -> Tile:
         """The fastest tile of a layer with at most `vthreads` virtual threads.
@@ -52,6 +56,8 @@ class Search:
         found = _read(file)
         if found is None:
             tiles = layer.promising(vthreads, self.candidates)
+            if self.known.tiles:
+                tiles = list(dict.fromkeys([*tiles, self.known.tile(layer, vthreads)]))
             found = min(tiles, key=lambda tile: self.cycles(partial(layer.scheduled, tile), layer.cfg))
             _write(file, found)
         return found
@@ -71,12 +77,12 @@ class Search:
 
         fields = {name: value for name, value in layer.cfg.to_dict().items() if name != "name"}
         key = [structural_hash(layer.func), dataclasses.asdict(layer.work), fields, vthreads]
-        key += [dataclasses.asdict(self.dram), self.candidates, _sources()]
+        key += [dataclasses.asdict(self.dram), self.candidates, sources(), self.known.digest]
         return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
 
 
 @functools.cache
-def _sources() -> str:
+def sources() -> str:
     """Digest of the sources that determine the cycles of a tile: compiler, recorder, timing model, and circuit."""
     return sources_digest(*SOURCES)
 
@@ -84,7 +90,7 @@ def _sources() -> str:
 def _read(file: Path) -> Tile | None:
     try:
         values: Any = json.loads(file.read_text())
-        tile = Tile(**{**values, "order": tuple(values["order"])}).checked()
+        tile = tile_from(values)
         os.utime(file)
         return tile
     except (OSError, ValueError, TypeError, KeyError, AttributeError, ScheduleError):

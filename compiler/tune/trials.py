@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import signal
 import tempfile
 import threading
@@ -15,29 +16,38 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...hw.config import Config, load_config
 from ...hw.errors import CapacityError, FileError, ScheduleError
 from ..api import build
 from ..intrin import register
 from ..schedule.layer import layer_of
+from ..tile import Tile
 from ..tvm_compat import IRModule, PrimFunc, Schedule, structural_equal, tuning, without_intrinsics_of_others
-from .measure import CLOCK, DEVICES, cycles_of, measurers
-from .sampling import Space, evolution, random_decisions
+from .decisions import Decisions, decisions_of, own_evolution
+from .measure import CLOCK, check_device, cycles_of, measurers
+from .sampling import Space, evolution, has_tile, tile_of
 
 _FAILED = 1e9  # seconds; meta_schedule records more for a trial without a program
 _MEASURED = "tilewright_measured"  # attribute of a function in a database: the configuration and the device
 _TRIALS_AT_ONCE = 16
 
 
+class Tried(NamedTuple):
+    """One trial: the tile of a ready schedule, or what `sample_*` returned in order; None as cycles: no program."""
+
+    decisions: Tile | Decisions
+    cycles: int | None
+
+
 @dataclass(frozen=True)
 class Tuned:
-    """Result of `tune`: the fastest `schedule`, its `cycles`, and the cycles of every trial that could be built."""
+    """Result of `tune`: the fastest `schedule`, its `cycles`, and every trial, the fastest first."""
 
     schedule: Schedule
     cycles: int
-    trials: list[int]
+    trials: list[Tried]
 
 
 def space(ready: Callable[..., Schedule], *args, vthreads: int = 2, **kwargs) -> Space:
@@ -62,10 +72,11 @@ def tune(
     """Try `trials` schedules of `func` and keep the fastest.
 
     `space(sch)` schedules `func`, as for `build`, and takes its decisions from `sch`: `sample_perfect_tile`,
-    `sample_categorical`. They are random, and decisions without a program, because it does not fit or no
-    instruction covers a statement, are failed trials. With the space of a ready schedule and its `func` they
-    evolve: most trials are mutations that the cost model finds good, the others random. Cycles are those of device
-    `on`, timing or rtl.
+    `sample_categorical`. Decisions without a program, because it does not fit or no instruction covers a statement,
+    are failed trials. Decisions evolve: most trials are mutations of the fastest that a cost model finds good, the
+    others random. The cost model is the estimate of the schedules for the space of a ready schedule and its `func`,
+    else one that is fitted to the trials. Cycles are those of `on`: timing, rtl, board, another device that counts
+    them, or a server, NAME:PORT.
 
     `work_dir` gets the database of meta_schedule, JSON; by default a folder that is removed afterwards. Earlier
     measurements there for the same function, configuration and device count as trials.
@@ -77,11 +88,15 @@ def tune(
     _check(func, space, cfg, trials, seed)
     mod, tvm, errors = _workload(func, cfg, on), tuning(), list[str]()
     builder, runner = measurers(tvm, cfg, on, errors)
-    how = evolution(tvm, space, trials, seed) if isinstance(space, Space) else random_decisions(tvm, space)
     _keep_quiet()
     with tempfile.TemporaryDirectory() as temporary, without_intrinsics_of_others(), _interruptible():
         folder = Path(work_dir or temporary)
         database = _database(tvm, folder)
+        if isinstance(space, Space):
+            how = evolution(tvm, space, trials, seed)
+        else:
+            earlier = {decisions_of(trace): each.cycles for each, trace in _tried(database, mod)}
+            how = own_evolution(tvm, func, space, seed, earlier, errors)
         left = trials
         if isinstance(space, Space) and not database.has_workload(mod):
             _try_first(tvm, database, mod, space, on, errors)
@@ -138,8 +153,7 @@ def replay(func: PrimFunc, config: Config | str, work_dir: str | Path, *, on: st
 
 def _workload(func: PrimFunc, cfg: Config, on: str) -> IRModule:
     """`func` as a key of a database, with configuration and device."""
-    if on not in DEVICES:
-        raise ScheduleError(f"tuning: on = {on!r}: must be one of {', '.join(DEVICES)}")
+    check_device(on)
     fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
     measured = json.dumps([fields, on], sort_keys=True)
     return IRModule({"main": func.with_attr("global_symbol", "main").with_attr(_MEASURED, measured)})
@@ -183,16 +197,30 @@ def _try_first(tvm: Any, database: Any, mod: IRModule, space: Space, on: str, er
     database.commit_tuning_record(record)
 
 
+def _tried(database: Any, mod: IRModule) -> list[tuple[Tried, Any]]:
+    """(trial, its trace) of every record, the fastest first and those without a program last."""
+    if not database.has_workload(mod):
+        return []
+    found = []
+    for record in database.get_all_tuning_records():
+        if structural_equal(record.workload.mod, mod):
+            seconds = float(record.run_secs[0]) if record.run_secs else _FAILED
+            cycles = round(seconds * CLOCK) if seconds < _FAILED else None
+            found.append((Tried(_decisions(record.trace), cycles), record.trace))
+    return sorted(found, key=lambda each: math.inf if each[0].cycles is None else each[0].cycles)
+
+
+def _decisions(trace: Any) -> Tile | Decisions:
+    return tile_of(trace) if has_tile(trace) else decisions_of(trace)
+
+
 def _best(database: Any, mod: IRModule, func: PrimFunc) -> Tuned | None:
-    records = database.get_top_k(database.commit_workload(mod), len(database)) if database.has_workload(mod) else []
-    timed = [r for r in records if r.run_secs and float(r.run_secs[0]) < _FAILED]
-    if not timed:
+    tried = _tried(database, mod)
+    if not tried or tried[0][0].cycles is None:
         return None
-    cycles = [round(float(r.run_secs[0]) * CLOCK) for r in timed]
-    fastest = cycles.index(min(cycles))
     sch = Schedule(func)
-    timed[fastest].trace.apply_to_schedule(sch, remove_postproc=False)
-    return Tuned(sch, cycles[fastest], cycles)
+    tried[0][1].apply_to_schedule(sch, remove_postproc=False)
+    return Tuned(sch, tried[0][0].cycles, [each for each, _ in tried])
 
 
 @contextmanager

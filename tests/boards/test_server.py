@@ -13,6 +13,7 @@ import grpc
 import numpy as np
 import pytest
 
+from tilewright.boards import client as client_module
 from tilewright.boards import messages
 from tilewright.boards.client import Address, Client, RemoteProgram, check_server
 from tilewright.boards.limits import Limits
@@ -31,6 +32,7 @@ from tilewright.hw.errors import (
     InputError,
 )
 from tilewright.runtime.executable import Executable, HostStep, Tensor
+from tilewright.runtime.registry import open_remote
 
 TINY, VTA = PRESETS["tiny"], PRESETS["vta"]
 TOKEN = "0123456789abcdef-secret"
@@ -85,6 +87,13 @@ def test_results_and_counters_come_back(address, double):
     assert (step.name, step.where) == ("double", "device") and step.seconds > 0
     assert remote.stats.insns["LOAD.ACC"] == 1 and remote.stats.bytes_stored["OUT"] == 32
     assert remote.stats.cycles is None  # the model has no clock
+
+
+def test_a_server_is_opened_by_its_address_alone(served, double, monkeypatch):
+    """The token is that which a server of this user keeps."""
+    monkeypatch.setattr(client_module, "find_token", lambda port: TOKEN)
+    with open_remote(f"localhost:{served.port}", Executable.from_launch(double())) as remote:
+        np.testing.assert_array_equal(remote.run({"x": values()})["y"], 2 * values())
 
 
 def test_two_clients_share_a_server(address, double):

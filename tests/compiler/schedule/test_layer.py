@@ -8,7 +8,7 @@ import pytest
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.schedule.conv2d import conv2d, conv2d_of
 from tilewright.compiler.schedule.dense import dense
-from tilewright.compiler.schedule.layer import layer_of
+from tilewright.compiler.schedule.layer import capture, layer_of, scheduled_by
 from tilewright.compiler.schedule.tiling import best_tile
 from tilewright.compiler.schedule.work import Work
 from tilewright.compiler.tile import Tile
@@ -36,6 +36,22 @@ def test_a_tile_is_the_cheapest_unless_it_is_given_or_searched(ref):
     assert script(None, None, search) == script(other)
     assert script(cheapest, None, search) == script(cheapest)
     assert script(other, 2) == script(Tile(oy=2, ox=4, vthreads=2))
+
+
+def test_a_call_without_its_tile_gives_schedule_and_layer():
+    scheduled, layer = capture(partial(dense, TINY, 1, 20, 24))
+    assert scheduled.mod.script() == layer.scheduled().mod.script()
+    with pytest.raises(ScheduleError, match="dense: the tile is to be searched; leave tile out"):
+        capture(partial(dense, TINY, 1, 20, 24, tile=Tile()))
+
+
+def test_tiles_make_the_schedules_of_a_network():
+    class Other:
+        def scheduled(self, ready):
+            return ready(tile=Tile(ci=5))
+
+    plain, other = (scheduled_by(tiles, dense, TINY, 1, 20, 24).mod.script() for tiles in (None, Other()))
+    assert plain == dense(TINY, 1, 20, 24).mod.script() != other == dense(TINY, 1, 20, 24, tile=Tile(ci=5)).mod.script()
 
 
 def test_arranging_twice_gives_the_same():

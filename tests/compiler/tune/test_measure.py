@@ -7,9 +7,14 @@ pytest.importorskip("amaranth")
 from tilewright.compiler import build
 from tilewright.compiler.schedule.dense import dense
 from tilewright.compiler.tile import Tile
-from tilewright.compiler.tune.measure import CLOCK, cycles_of, measurers
+from tilewright.compiler.tune import measure
+from tilewright.compiler.tune.measure import CLOCK, check_device, cycles_of, is_server, measurers
 from tilewright.compiler.tvm_compat import tuning
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import BoardError, ScheduleError
+from tilewright.runtime import registry
+from tilewright.runtime.device import Stats
+from tilewright.sim.dram import ZYNQ_HP
 from tilewright.sim.timing import predict
 
 TINY = PRESETS["tiny"]
@@ -37,3 +42,52 @@ def test_the_timing_model_counts_nearly_what_the_circuit_does(schedule):
     launch = build(schedule, TINY).finish()
     assert cycles_of(launch, "timing") == predict(launch).cycles
     assert cycles_of(launch, "rtl") == pytest.approx(cycles_of(launch, "timing"), rel=0.05)
+
+
+def test_what_counts_cycles_is_a_device_or_a_server():
+    for on in ("timing", "rtl", "board", "localhost:50177"):
+        check_device(on)
+    for on in ("model", "spec", "nothing", "host:", ":50177"):
+        with pytest.raises(ScheduleError, match=f"on = '{on}': must be one of board, rtl, timing, or a server"):
+            check_device(on)
+    assert is_server("pynq:50177") and not is_server("pynq")
+
+
+class Remote:
+    """A program on a server that answers with `cycles`."""
+
+    def __init__(self, cycles):
+        self.stats = Stats(cycles=cycles)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        pass
+
+    def run(self, inputs):
+        assert {name: array.any() for name, array in inputs.items()} == {"x": False, "w": False}
+
+
+@pytest.mark.parametrize("cycles", [1234, None])
+def test_a_server_counts_the_cycles_of_its_device(schedule, monkeypatch, cycles):
+    asked = []
+    monkeypatch.setattr(measure, "open_remote", lambda on, executable: asked.append(on) or Remote(cycles))
+    launch = build(schedule, TINY).finish()
+    if cycles is None:
+        with pytest.raises(BoardError, match="pynq:1: its device counts no cycles; serve one that does"):
+            cycles_of(launch, "pynq:1")
+    else:
+        assert cycles_of(launch, "pynq:1") == 1234 and asked == ["pynq:1"]
+
+
+def test_a_device_of_this_machine_counts_its_cycles(schedule, monkeypatch):
+    """What stands for a board is the timing device under that name."""
+    monkeypatch.setattr(registry, "_DEVICES", {**registry._DEVICES, "board": registry.device_entry("timing")})
+    launch = build(schedule, TINY).finish()
+    assert cycles_of(launch, "board") == pytest.approx(predict(launch).cycles, rel=0.01)
+
+
+def test_another_memory_takes_other_cycles(schedule):
+    launch = build(schedule, TINY).finish()
+    assert cycles_of(launch, "timing", ZYNQ_HP.replace(latency=400)) > cycles_of(launch, "timing")

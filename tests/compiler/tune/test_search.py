@@ -12,6 +12,7 @@ from tilewright.compiler.schedule.tiling import best_tile, best_tiles, largest_t
 from tilewright.compiler.schedule.work import Work
 from tilewright.compiler.tile import Tile
 from tilewright.compiler.tune import search
+from tilewright.compiler.tune.known import KnownTiles, layer_key
 from tilewright.compiler.tune.search import Search, cache_folder
 from tilewright.hw.config import PRESETS
 from tilewright.sim.dram import ZYNQ_HP
@@ -70,9 +71,18 @@ def test_another_search_is_another_entry(timed, cache, change):
     assert len(list(cache.iterdir())) == 2
 
 
+def test_a_known_tile_is_timed_too(timed, cache):
+    layer = layer_of(dense, TINY, 1, 20, 24)
+    known = KnownTiles({layer_key(layer): Tile(ci=5, co=1)})
+    find(known=known)
+    assert Tile(ci=5, co=1) in timed
+    find()
+    assert len(list(cache.iterdir())) == 2
+
+
 def test_other_sources_are_another_entry(timed, cache, monkeypatch):
     find()
-    monkeypatch.setattr(search, "_sources", lambda: "newer")
+    monkeypatch.setattr(search, "sources", lambda: "newer")
     find()
     assert len(list(cache.iterdir())) == 2
 

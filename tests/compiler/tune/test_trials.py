@@ -27,6 +27,11 @@ TINY = PRESETS["tiny"]
 STEPS = (1, 2, 4, 64)  # 64 blocks do not fit
 
 
+def cycles(tuned):
+    """Cycles of the trials that have a program."""
+    return [trial.cycles for trial in tuned.trials if trial.cycles is not None]
+
+
 def product(inner=8):
     x, w = te.placeholder((6, inner, 1, 4), "int8", "x"), te.placeholder((4, inner, 4, 4), "int8", "w")
     k, ki = te.reduce_axis((0, inner), "k"), te.reduce_axis((0, 4), "ki")
@@ -59,8 +64,8 @@ def space(steps=STEPS):
 def test_the_fastest_of_the_trials_is_kept_and_exact(tmp_path):
     tuned = tune(product(), space((1, 2, 4)), TINY, trials=6, seed=3, work_dir=tmp_path)
     program = build(tuned.schedule, TINY)
-    assert tuned.cycles == min(tuned.trials) == cycles_of(program.finish(), "timing")
-    assert 1 <= len(set(tuned.trials)) <= 3
+    assert tuned.cycles == min(cycles(tuned)) == cycles_of(program.finish(), "timing")
+    assert 1 <= len(set(cycles(tuned))) <= 3
     assert json.loads((tmp_path / "database_tuning_record.json").read_text().splitlines()[0])
     rng = np.random.default_rng(0)
     x, w = rng.integers(-128, 128, (6, 32), np.int8), rng.integers(-128, 128, (16, 32), np.int8)
@@ -72,7 +77,7 @@ def test_the_fastest_of_the_trials_is_kept_and_exact(tmp_path):
 
 def test_trials_that_do_not_fit_fail_alone():
     tuned = tune(product(64), space((2, 64)), TINY, trials=6, seed=1)
-    assert tuned.trials and tuned.cycles == min(tuned.trials)
+    assert tuned.trials and tuned.cycles == min(cycles(tuned))
 
 
 def test_no_trial_that_fits_is_an_error_with_a_reason():
@@ -90,14 +95,14 @@ def tuned(tmp_path_factory):
 def test_a_ready_schedule_is_no_slower_than_the_cost_models_choice(tuned):
     found, best, _ = tuned
     chosen = cycles_of(build(dense(TINY, 6, 32, 40, epilogue=[("add", "b")]), TINY).finish(), "timing")
-    assert chosen in best.trials and best.cycles <= chosen
-    assert 4 <= len(best.trials) <= 6 and len(set(best.trials)) > 1
+    assert chosen in cycles(best) and best.cycles <= chosen
+    assert 4 <= len(best.trials) <= 6 and len(set(cycles(best))) > 1
 
 
 def test_the_fastest_schedule_comes_out_of_the_database_again(tuned):
     found, best, folder = tuned
     again = replay(found.func, TINY, folder)
-    assert (again.cycles, sorted(again.trials)) == (best.cycles, sorted(best.trials))
+    assert (again.cycles, sorted(cycles(again))) == (best.cycles, sorted(cycles(best)))
     mine, other = (build(each.schedule, TINY).finish() for each in (again, best))
     assert mine.insn.tobytes() == other.insn.tobytes() and cycles_of(mine, "timing") == best.cycles
 
@@ -116,7 +121,7 @@ def test_a_choice_of_the_cost_model_that_does_not_fit_is_no_trial(monkeypatch):
 
     found = space_of(dense, TINY, 6, 32, 40)
     monkeypatch.setattr(tune_module, "build", small)
-    assert 1 <= len(tune(found.func, found, TINY, trials=4, seed=1).trials) <= 3
+    assert 1 <= len(cycles(tune(found.func, found, TINY, trials=4, seed=1))) <= 3
     with pytest.raises(ScheduleError, match="none of 1 trials has a program; the last error: local.acc is too small"):
         tune(found.func, found, TINY, trials=1)
 
@@ -124,12 +129,12 @@ def test_a_choice_of_the_cost_model_that_does_not_fit_is_no_trial(monkeypatch):
 def test_a_single_trial_is_the_cost_models_choice():
     found = space_of(dense, TINY, 6, 32, 40)
     chosen = cycles_of(build(found.layer.scheduled(), TINY).finish(), "timing")
-    assert tune(found.func, found, TINY, trials=1).trials == [chosen]
+    assert cycles(tune(found.func, found, TINY, trials=1)) == [chosen]
 
 
 def test_a_space_without_a_choice_can_be_tuned():
     found = space_of(pool, TINY, 1, 1, 1, 4, 1, 1)
-    assert len(found) == 1 and len(set(tune(found.func, found, TINY, trials=3).trials)) == 1
+    assert len(found) == 1 and len(set(cycles(tune(found.func, found, TINY, trials=3)))) == 1
 
 
 @pytest.fixture
@@ -168,7 +173,7 @@ def test_a_folder_that_cannot_be_used_is_named(tuned, tmp_path):
 
 def test_the_same_seed_finds_the_same(tuned):
     found, best, _ = tuned
-    assert sorted(tune(found.func, found, TINY, trials=6, seed=1).trials) == sorted(best.trials)
+    assert sorted(cycles(tune(found.func, found, TINY, trials=6, seed=1))) == sorted(cycles(best))
 
 
 def test_another_function_configuration_or_device_is_not_in_the_database(tuned, tmp_path):
@@ -184,10 +189,10 @@ def test_another_function_configuration_or_device_is_not_in_the_database(tuned, 
 
 
 def test_mistakes_are_named():
-    with pytest.raises(ScheduleError, match="on = 'model': must be one of timing, rtl"):
+    with pytest.raises(ScheduleError, match="on = 'model': must be one of board, rtl, timing, or a server, NAME:PORT"):
         tune(product(), space(), TINY, on="model")
-    with pytest.raises(ScheduleError, match="on = 'board': must be one of timing, rtl"):
-        replay(product(), TINY, ".", on="board")
+    with pytest.raises(ScheduleError, match="on = 'spec': must be one of"):
+        replay(product(), TINY, ".", on="spec")
     found = space_of(dense, TINY, 6, 32, 40)
     with pytest.raises(ScheduleError, match="the space is that of configuration tiny; make one for other"):
         tune(found.func, found, TINY.replace(name="other", inp_bytes=TINY.inp_bytes // 2))

@@ -1,0 +1,237 @@
+"""`tilewright tune`: tiles of a network's layers, or the decisions of an own schedule, by trials in parallel."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..hw.errors import InputError
+from ..runtime.registry import describe_devices
+from . import report
+from .options import config_option, contract_option, device_options, dram_option, json_option
+from .programs import NETWORKS, python_value
+
+if TYPE_CHECKING:
+    from ..compiler.jobs import Outcome, Store
+    from ..compiler.tune.tasks import Line, Measurer
+    from ..hw.config import Config
+
+COLUMNS = ["task", "times", "trials", "no program", "cycles before", "best", "gain"]
+_ON = f"What counts cycles: {describe_devices()}, or a server, NAME:PORT. `model` and `spec` count none."
+
+
+@click.command()
+@click.argument("model")
+@click.option("--trials", type=click.IntRange(1), default=32, show_default=True, help="Trials of each task.")
+@click.option("--jobs", type=click.IntRange(1), default=1, show_default=True, help="Processes that try at a time.")
+@click.option("--db", default="tiles.db", show_default=True, metavar="FILE", help="The database of all trials.")
+@click.option("--on", "device", default="timing", show_default=True, metavar="DEVICE", help=_ON)
+@dram_option
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random proposals.")
+@config_option()
+@contract_option
+@json_option
+def command(
+    model: str,
+    trials: int,
+    jobs: int,
+    db: str,
+    device: str,
+    dram: str | None,
+    seed: int,
+    config: str,
+    contract: str | None,
+    as_json: bool,
+) -> None:
+    """Find faster tiles for the layers of MODEL, a quantised network, by building and timing programs.
+
+    Every trial is kept in the database; the same command, started again, goes on where it stopped. At the end the
+    best tiles are compared in the program of the whole network; `compile --tiles FILE` uses those that help.
+
+    MODEL may also be FILE.py:NAME, a pair (PrimFunc, function that schedules it) or a function of the configuration
+    that returns one: then the decisions of the schedule are tuned.
+    """
+    from ..compiler.jobs import Store, processes
+    from ..compiler.tune.measure import check_device, is_server
+    from ..compiler.tune.tasks import Measurer
+    from ..hw.config import load_config
+
+    check_device(device)
+    if device == "board" and jobs > 1:
+        raise InputError(f"--jobs {jobs}: one board runs one program at a time; use --jobs 1, or a server")
+    if dram is not None and is_server(device):
+        raise InputError(f"--dram {dram}: a server's device has a memory of its own; leave --dram out")
+    memory: Any = {} if is_server(device) else device_options(device, None, (), dram)
+    memory = memory.get("dram")
+    cfg, start = load_config(config), time.perf_counter()
+    with ExitStack() as stack:
+        store = stack.enter_context(Store(db))
+        workers = stack.enter_context(processes(jobs)) if jobs > 1 else None
+        tuning = _Tuning(model, cfg, contract or "double", Measurer(device, memory), trials, seed, store, workers)
+        found = tuning.network() if model.endswith(NETWORKS) else tuning.schedule()
+    found |= {"database": db, "config": cfg.name, "fingerprint": f"{cfg.fingerprint:016x}", "device": device}
+    found |= {"jobs": jobs, "seconds": time.perf_counter() - start}
+    if as_json:
+        report.emit_json(found)
+    else:
+        _print(found)
+
+
+@dataclass(frozen=True)
+class OwnTrial:
+    """The `decisions` of the schedule `source`, FILE.py:NAME, to try.
+
+    `function` is the key of what it computes, `code` a digest of the file.
+    """
+
+    source: str
+    function: str
+    code: str
+    cfg: Config
+    decisions: tuple
+    measurer: Measurer
+    first: bool = False
+
+    @property
+    def key(self) -> str:
+        """The key of its result."""
+        from ..compiler.jobs import content_key
+
+        return content_key(self.function, self.code, self.decisions, self.measurer.facts(), self.first)
+
+    @property
+    def topic(self) -> str:
+        """The topic of its result."""
+        return f"own {self.function}"
+
+
+def measure_own(trial: OwnTrial) -> dict[str, Any]:
+    """The record of a trial, as of `compiler.tune.tasks.measure`."""
+    from ..compiler.api import build
+    from ..compiler.tune.decisions import decided
+    from ..compiler.tune.tasks import recorded
+
+    def launch():
+        func, schedules = python_pair(trial.source, trial.cfg)
+        return build(decided(func, schedules, trial.decisions), trial.cfg).finish()
+
+    return recorded(launch, list(trial.decisions), trial.first, trial.source, trial.measurer)
+
+
+def python_pair(source: str, cfg: Config) -> tuple[Any, Callable]:
+    """The function and what schedules it, of `source`, FILE.py:NAME. Raises `InputError` for anything else."""
+    value = python_value(source, cfg)
+    if value is None:
+        raise UnsupportedError(f"{source}: must be a network, {', '.join(NETWORKS)}, or FILE.py:NAME")
+    if not (isinstance(value, tuple) and len(value) == 2 and callable(value[1])):
+        raise InputError(f"{source}: is {type(value).__name__}; tune takes a pair (PrimFunc, function that schedules)")
+    return value
+
+
+@dataclass(frozen=True)
+class _Tuning:
+    """What the command was asked to do."""
+
+    model: str
+    cfg: Config
+    contract: str
+    measurer: Measurer
+    trials: int
+    seed: int
+    store: Store
+    workers: Any
+
+    def network(self) -> dict[str, Any]:
+        """Tune the layers of a network, choose tiles for it."""
+        from ..compiler.network_tuning import Network, choose
+        from ..compiler.tune.tasks import measure, tile_line
+
+        with report.progress(f"reading {self.model}"):
+            network = Network.of(self.model, self.cfg, self.contract)
+            tasks = network.tasks()
+            lines = [tile_line(task, self.measurer, self.seed) for task in tasks]
+        counts = self._evolve(lines, measure)
+        with report.progress("comparing whole programs") as advance:
+            choice = choose(network, tasks, self.store, self.workers, lambda _: advance())
+        rows = [_row(task.text, task.count, line) for task, line in zip(tasks, lines)]
+        gains = [
+            row["times"] * (row["cycles before"] - row["best"]) for row in rows if row["cycles before"] is not None
+        ]
+        whole = {"before": choice.before, "after": choice.after, "layers_with_tiles": len(choice.tiles)}
+        return {"model": self.model, "tasks": rows, "gain_of_layers": sum(gains), "network": whole} | counts
+
+    def schedule(self) -> dict[str, Any]:
+        """Tune an own schedule."""
+        from ..compiler.jobs import content_key
+        from ..compiler.tune.decisions import own_space
+        from ..compiler.tune.evolution import Evolution
+        from ..compiler.tune.known import circuit
+        from ..compiler.tune.tasks import Line
+        from ..compiler.tvm_compat import structural_hash
+
+        func, schedules = python_pair(self.model, self.cfg)
+        name = f"{self.cfg.fingerprint:016x}/{content_key(structural_hash(func), circuit(self.cfg))}"
+        code = hashlib.sha256(Path(self.model.rpartition(":")[0]).read_bytes()).hexdigest()
+        trial = OwnTrial(self.model, name, code, self.cfg, (), self.measurer)
+        line = Line(
+            Evolution(own_space(func, schedules), seed=self.seed),
+            lambda decisions, first: dataclasses.replace(trial, decisions=decisions, first=first),
+        )
+        counts = self._evolve([line], measure_own)
+        best = line.best
+        found = {"model": self.model, "tasks": [_row(self.model, 1, line)]} | counts
+        return found | {"decisions": best["decisions"] if best else None}
+
+    def _evolve(self, lines: Sequence[Line], function: Callable) -> dict[str, int]:
+        """Run all trials; the number of new ones, and of those that the database had."""
+        from ..compiler.tune.tasks import evolve
+
+        counts = {"new_trials": 0, "known_trials": 0}
+        with report.progress(f"tuning {self.model}", self.trials * len(lines)) as advance:
+
+            def done(outcome: Outcome) -> None:
+                counts["new_trials" if outcome.new else "known_trials"] += 1
+                advance()
+
+            evolve(lines, function, self.trials, store=self.store, workers=self.workers, on_done=done)
+        return counts
+
+
+def _row(text: str, count: int, line: Line) -> dict[str, Any]:
+    before, best = line.before, line.best
+    failed = sum(each["cycles"] is None for each in line.records)
+    row: dict[str, Any] = {"task": text, "times": count, "trials": len(line.records), "no program": failed}
+    fastest = None if best is None else best["cycles"]
+    gain = 1 - fastest / before if before and fastest else None
+    return row | {"cycles before": before, "best": fastest, "gain": gain}
+
+
+def _print(found: dict[str, Any]) -> None:
+    rows = found["tasks"]
+    cells = [[row[c] if row[c] is not None else "" for c in COLUMNS[:-1]] + [_percent(row["gain"])] for row in rows]
+    report.table(COLUMNS, cells)
+    trials = f"{found['new_trials']:,} new trials, {found['known_trials']:,} known before"
+    click.echo(f"{trials}, {report.counted(found['jobs'], 'job')} at a time, {found['seconds']:.1f} s")
+    if "network" in found:
+        whole = found["network"]
+        gain = _percent(1 - whole["after"] / whole["before"] if whole["before"] else None)
+        click.echo(f"layers alone: {found['gain_of_layers']:,} cycles saved in all, weighted by how often they occur")
+        click.echo(
+            f"network: {whole['before']:,} cycles without, {whole['after']:,} with tiles of "
+            f"{report.counted(whole['layers_with_tiles'], 'layer')}: {gain} gained in the timing model"
+        )
+        click.echo(f"use them: tilewright compile {found['model']} --tiles {found['database']} -o X.tw")
+    elif found["decisions"] is not None:
+        click.echo(f"decisions of the fastest: {found['decisions']}")
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"

@@ -1,0 +1,155 @@
+"""`tilewright tune`: trials of a network's layers or of an own schedule, kept, resumed, used by `compile`."""
+
+import json
+
+import pytest
+
+pytest.importorskip("tvm")
+
+from tilewright.cli.tune import OwnTrial, measure_own
+from tilewright.compiler.jobs import Store
+from tilewright.compiler.tune.tasks import Measurer
+from tilewright.hw.config import PRESETS
+
+OWN = """
+from tilewright.compiler.intrin import ACC, INP, WGT, tensorize_gemm
+from tilewright.compiler.tvm_compat import te
+
+
+def product(cfg):
+    x = te.placeholder((6, 8, 1, 4), "int8", "x")
+    w = te.placeholder((4, 8, 4, 4), "int8", "w")
+    k, ki = te.reduce_axis((0, 8), "k"), te.reduce_axis((0, 4), "ki")
+
+    def value(i, j, a, b):
+        return te.sum(x[i, k, a, ki].astype("int32") * w[j, k, b, ki].astype("int32"), axis=[k, ki])
+
+    acc = te.compute((6, 4, 1, 4), value, name="acc")
+    func = te.create_prim_func([x, w, te.compute(acc.shape, lambda *i: acc(*i).astype("int8"), name="out")])
+
+    def space(sch):
+        acc = sch.get_sblock("acc")
+        loads = sch.cache_read(acc, 0, INP), sch.cache_read(acc, 1, WGT)
+        sch.set_scope(acc, 0, ACC)
+        i, j, a, b, k, ki = sch.get_loops(acc)
+        outer, inner = sch.split(k, sch.sample_perfect_tile(k, 2, 8))
+        sch.reorder(outer, inner, i, j, a, b, ki)
+        for load in loads:
+            sch.compute_at(load, outer, preserve_unit_loops=True)
+        sch.decompose_reduction(acc, outer)
+        tensorize_gemm(sch, acc, cfg)
+
+    return func, space
+
+
+def number(cfg):
+    return 3
+"""
+
+
+@pytest.fixture
+def own_py(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(OWN)
+    return path
+
+
+def test_an_own_schedule_is_tuned_and_resumed(tilewright, own_py, tmp_path):
+    command = ["tune", f"{own_py}:product", "--trials", 4, "--db", tmp_path / "t.db", "--config", "tiny"]
+    first = json.loads(tilewright(*command, "--json").out)
+    again = json.loads(tilewright(*command, "--json").out)
+    assert (first["new_trials"], first["known_trials"]) == (4, 0)
+    assert (again["new_trials"], again["known_trials"]) == (0, 4)
+    assert first["tasks"] == again["tasks"] and first["decisions"] == again["decisions"]
+    (row,) = first["tasks"]
+    assert row["trials"] == 4 and row["best"] <= row["cycles before"]
+    text = tilewright(*command).out
+    assert "0 new trials, 4 known before" in text and "decisions of the fastest: [[" in text
+    with Store(tmp_path / "t.db") as store:
+        (topic,) = store.topics("own ")
+        assert {each["value"]["cycles"] is not None for each in store.of(topic)} == {True}
+
+
+def test_another_memory_has_trials_of_its_own(tilewright, own_py, tmp_path):
+    command = ["tune", f"{own_py}:product", "--trials", 2, "--db", tmp_path / "t.db", "--config", "tiny", "--json"]
+    (fast,) = json.loads(tilewright(*command).out)["tasks"]
+    slow = json.loads(tilewright(*command, "--dram", "zynq_hp,latency=400").out)
+    assert slow["new_trials"] == 2 and slow["tasks"][0]["best"] > fast["best"]
+
+
+def test_a_changed_file_is_tried_again(tilewright, own_py, tmp_path):
+    command = ["tune", f"{own_py}:product", "--trials", 2, "--db", tmp_path / "t.db", "--config", "tiny", "--json"]
+    tilewright(*command)
+    own_py.write_text(OWN + "\n# changed\n")
+    assert json.loads(tilewright(*command).out)["new_trials"] == 2
+
+
+def test_a_trial_without_a_program_says_why(own_py):
+    trial = OwnTrial(f"{own_py}:product", "key", "code", PRESETS["tiny"].replace(wgt_bytes=64), ((1, 8),), Measurer())
+    found = measure_own(trial)
+    assert found["cycles"] is None and "too small" in found["error"] and found["decisions"] == [(1, 8)]
+
+
+@pytest.fixture
+def network(tmp_path, monkeypatch):
+    """A network of two layers, .tflite of TensorFlow Lite's kind."""
+    onnx, np = pytest.importorskip("onnx"), pytest.importorskip("numpy")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    scale, zero = np.float32(0.05), np.int8(3)
+    constants, nodes = {"s": scale, "z": zero, "ws": np.float32(0.01), "wz": np.int8(0)}, []
+
+    def quantised(x):
+        nodes.append(onnx.helper.make_node("QuantizeLinear", [x, "s", "z"], [f"{x}.q"]))
+        nodes.append(onnx.helper.make_node("DequantizeLinear", [f"{x}.q", "s", "z"], [f"{x}.d"]))
+        return f"{x}.d"
+
+    x = quantised("x")
+    for k, size in enumerate((3, 1)):
+        constants[f"w{k}"] = np.random.default_rng(k).integers(-127, 128, (32, 32, size, size)).astype(np.int8)
+        nodes.append(onnx.helper.make_node("DequantizeLinear", [f"w{k}", "ws", "wz"], [f"w{k}.d"]))
+        nodes.append(onnx.helper.make_node("Conv", [x, f"w{k}.d"], [f"y{k}"], pads=[size // 2] * 4))
+        x = quantised(f"y{k}")
+    values = [onnx.helper.make_tensor_value_info(n, 1, [1, 32, 12, 12]) for n in ("x", x)]
+    held = [onnx.numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    graph = onnx.helper.make_graph(nodes, "two", values[:1], values[1:], held)
+    path = tmp_path / "two.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright, network, tmp_path):
+    base = tmp_path / "t.db"
+    command = ["tune", network, "--trials", 4, "--jobs", 2, "--db", base]
+    first, again = json.loads(tilewright(*command, "--json").out), json.loads(tilewright(*command, "--json").out)
+    assert first["new_trials"] == again["known_trials"] == 8 and not first["known_trials"] and not again["new_trials"]
+    assert first["network"] == again["network"] and [row["times"] for row in first["tasks"]] == [1, 1]
+    assert first["network"]["after"] <= first["network"]["before"]
+    text = tilewright(*command).out
+    assert f"network: {first['network']['before']:,} cycles without" in text and "gained in the timing model" in text
+    for verb, *rest in (["compile", network, "-o", tmp_path / "x.tw"],):
+        assert tilewright(verb, *rest, "--tiles", base).status == 0
+    missing = tilewright("compile", network, "-o", tmp_path / "x.tw", "--tiles", tmp_path / "no.db")
+    assert missing.status == 6 and "no such database of tiles; make it with tilewright tune" in missing.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["x.txt"], "x.txt: must be a network, .onnx, .tflite, .pt2, or FILE.py:NAME"),
+        (["OWN:number"], "is int; tune takes a pair (PrimFunc, function that schedules)"),
+        (["OWN:product", "--on", "model"], "on = 'model': must be one of board, rtl, timing, or a server, NAME:PORT"),
+        (["OWN:product", "--on", "board", "--jobs", 2], "--jobs 2: one board runs one program at a time"),
+        (["OWN:product", "--on", "pynq:1", "--dram", "zynq_hp4"], "--dram zynq_hp4: a server's device has a memory"),
+        (["OWN:product", "--db", "DIR"], "cannot be used as a database"),
+    ],
+)
+def test_mistakes_are_named(tilewright, own_py, tmp_path, arguments, text):
+    given = [str(a).replace("OWN", str(own_py)).replace("DIR", str(tmp_path)) for a in arguments]
+    options = [] if "--db" in given else ["--db", tmp_path / "t.db"]
+    found = tilewright("tune", *given, *options)
+    assert found.status != 0 and text in found.err and "Traceback" not in found.err
+
+
+def test_tiles_are_for_networks(tilewright, double_py, tmp_path):
+    found = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", "--tiles", "t.db")
+    assert found.status == 5 and "--tiles t.db is only for networks" in found.err
