@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..hw.errors import InputError
+from ..hw.errors import InputError, UnsupportedError
 from ..runtime.registry import describe_devices
 from . import report
 from .options import config_option, contract_option, device_options, dram_option, json_option
