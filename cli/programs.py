@@ -110,7 +110,7 @@ def executable_of(value: Any, cfg: Config) -> Executable:
 
 
 def python_value(source: str, cfg: Config) -> Any:
-    """The value that FILE.py:NAME names, of a function what it returns for `cfg`; None if `source` is something else."""
+    """The value that FILE.py:NAME names, of a function what it returns for `cfg`; None for another kind of source."""
     file, _, name = source.rpartition(":")
     return _evaluate(_existing(file), name, cfg) if file.endswith(".py") else None
 
