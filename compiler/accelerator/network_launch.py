@@ -79,14 +79,16 @@ class NetworkLaunch:
     def _fold_input(self, op: g.QConv2d, fold: Fold) -> None:
         attrs, shape = host_step(op, fold, self.cfg)
         buffer = self.rec.buffer(f"{op.name}.x", shape, kind="input")
-        self.bind[buffer.name] = self.steps.host(f"{op.name}.fold", "fold_windows", attrs, [op.x.name], shape)
+        source, order = self.steps.source(op.x)
+        self.bind[buffer.name] = self.steps.host(f"{op.name}.fold", "fold_windows", attrs | order, [source], shape)
         self.rec.folded[op.name] = fold, buffer
 
     def _pack_input(self, t: g.Tensor) -> None:
         shape = packed_shape(t.shape, self.cfg)
-        blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in}
+        source, order = self.steps.source(t)
+        blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in, **order}
         buffer = self.rec.buffer(t.name, shape, kind="input")
-        self.bind[buffer.name] = self.steps.host(f"{t.name}.pack", "pack", blocks, [t.name], shape)
+        self.bind[buffer.name] = self.steps.host(f"{t.name}.pack", "pack", blocks, [source], shape)
         self._bind_views(t.name, buffer)
 
     def _outputs(self) -> None:
