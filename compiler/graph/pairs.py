@@ -66,7 +66,9 @@ def _pairable(first: g.QConv2d, middle: g.QConv2d, last: g.QConv2d, block: int) 
     depthwise = middle.depthwise and len(middle.weight) == middle.groups
     pointwise = last.weight.shape[2:] == (1, 1) and last.strides == (1, 1) and not any(last.pads)
     even = not any(op.output.shape[3] % 2 for op in (first, middle))
-    alone = first.groups == last.groups == 1 and middle.strides[1] == 1 and middle.output.shape[3] == first.output.shape[3]
+    alone = (
+        first.groups == last.groups == 1 and middle.strides[1] == 1 and middle.output.shape[3] == first.output.shape[3]
+    )
     dilated = first.dilations[1] > 1 or middle.dilations[1] > 1
     fits = 2 * o <= block and len(first.weight[0]) < block
     return depthwise and pointwise and even and alone and not dilated and fits and min(_pads(first, middle)) >= 0
