@@ -54,9 +54,10 @@ def pair_columns(graph: g.Graph, block: int) -> g.Graph:
     for op in graph.ops:
         middle = follower(op)
         last = None if middle is None else follower(middle)
-        if isinstance(op, g.QConv2d) and isinstance(middle, g.QConv2d) and isinstance(last, g.QConv2d):
-            if _pairable(op, middle, last, block):
-                found |= {new.name: new for new in (_into(op), _between(middle), _out_of(last))}
+        if op.name in found or not isinstance(op, g.QConv2d):  # the last of three is not the first of three more
+            continue
+        if isinstance(middle, g.QConv2d) and isinstance(last, g.QConv2d) and _pairable(op, middle, last, block):
+            found |= {new.name: new for new in (_into(op), _between(middle), _out_of(last))}
     ops = tuple(found.get(op.name, op) for op in graph.ops)
     return replace(graph, ops=ops) if found else graph
 
@@ -66,20 +67,16 @@ def _pairable(first: g.QConv2d, middle: g.QConv2d, last: g.QConv2d, block: int) 
     depthwise = middle.depthwise and len(middle.weight) == middle.groups
     pointwise = last.weight.shape[2:] == (1, 1) and last.strides == (1, 1) and not any(last.pads)
     even = not any(op.output.shape[3] % 2 for op in (first, middle))
-    alone = (
-        first.groups == last.groups == 1 and middle.strides[1] == 1 and middle.output.shape[3] == first.output.shape[3]
-    )
+    steady = middle.strides[1] == 1 and middle.output.shape[3] == first.output.shape[3]
     dilated = first.dilations[1] > 1 or middle.dilations[1] > 1
-    fits = 2 * o <= block and len(first.weight[0]) < block
-    return depthwise and pointwise and even and alone and not dilated and fits and min(_pads(first, middle)) >= 0
+    fits = first.groups == last.groups == 1 and 2 * o <= block and len(first.weight[0]) < block
+    kinds = depthwise and pointwise and fits
+    return kinds and even and steady and not dilated and min(_right(first), _reach(middle)[1]) >= 0
 
 
-def _pads(first: g.QConv2d, middle: g.QConv2d) -> tuple[int, int]:
-    """The columns or pairs of columns of padding on the right that the two convolutions of pairs need."""
-    outputs, width = first.output.shape[3], first.x.shape[3]
-    columns = (outputs - 1) * first.strides[1] + first.weight.shape[3] - width - first.pads[1]
-    low, high = _reach(middle)
-    return columns, high
+def _right(op: g.QConv2d) -> int:
+    """The columns of padding on the right that the outputs need: the given ones without those that none reads."""
+    return (op.output.shape[3] - 1) * op.strides[1] + op.weight.shape[3] - op.x.shape[3] - op.pads[1]
 
 
 def _reach(op: g.QConv2d) -> tuple[int, int]:
@@ -102,8 +99,7 @@ def _into(op: g.QConv2d) -> PairedConv:
     weight = np.zeros((2, o, c, kh, kw + step), np.int8)
     for k in range(2):
         weight[k, ..., k * step : k * step + kw] = op.weight
-    right = (op.output.shape[3] - 1) * step + kw - op.x.shape[3] - op.pads[1]
-    facts = {"strides": (op.strides[0], 2 * step), "pads": (*op.pads[:3], right), "dilations": op.dilations}
+    facts = {"strides": (op.strides[0], 2 * step), "pads": (*op.pads[:3], _right(op)), "dilations": op.dilations}
     whole = weight.reshape(2 * o, c, kh, kw + step)
     return PairedConv(
         op.name, op.inputs, _paired(op.output), whole, **_twice(op), low=op.low, high=op.high, **facts, work=op.macs

@@ -63,6 +63,16 @@ def test_the_accelerator_computes_in_pairs():
     assert np.array_equal(got["last out"], values(graph, image(graph)))
 
 
+def test_the_last_of_three_is_not_the_first_of_three_more():
+    graph = network(out_of={"o": 8})
+    fourth = layer("fourth", graph.outputs[0], 8, (3, 3), 4, pads=(1, 1, 1, 1), groups=8)
+    fifth = layer("fifth", fourth.output, 16, (1, 1), 5)
+    longer = g.Graph("g", graph.inputs, (fifth.output,), (*graph.ops, fourth, fifth))
+    paired = pair_columns(longer, 16)
+    assert [isinstance(op, (PairedConv, UnpairedConv)) for op in paired.ops] == [True] * 3 + [False] * 2
+    assert np.array_equal(values(paired, image(graph)), values(longer, image(graph)))
+
+
 @pytest.mark.parametrize(
     "facts",
     [
