@@ -138,7 +138,7 @@ class FoldTiles:
     @property
     def late(self) -> bool:
         """True if the first tile's products begin while weights are being loaded."""
-        return self.blocks == 1
+        return self.blocks == 1 and self.weights > PARTS
 
 
 def best_fold(op: g.QConv2d, cfg: Config) -> Fold | None:
