@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..hw.config import Config, load_config
-from ..hw.errors import FileError, FingerprintError, ScheduleError, TilewrightError, UnsupportedError
+from ..hw.errors import FileError, ScheduleError, TilewrightError, UnsupportedError
 from .options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
@@ -37,11 +37,7 @@ def open_program(source: str, config: str | None, contract: str | None = None, t
 
     cfg = load_config(config) if config else None
     executable = Executable.load(source)
-    if cfg and cfg.fingerprint != executable.cfg.fingerprint:
-        raise FingerprintError(
-            f"{source} was compiled for {executable.cfg.name} (fingerprint {executable.cfg.fingerprint:016x}), "
-            f"not for {cfg.name} ({cfg.fingerprint:016x}); leave --config out or compile again"
-        )
+    executable.check_config(cfg, source)
     return executable
 
 
