@@ -37,7 +37,7 @@ def time_core(cfg: Config, *, report: Report = quiet) -> TimedCore:
         folder = Path(name)
         top = emit_core(cfg, folder, report, lines=True)
         report("synthesising for the 7 series, flattened")
-        yosys(folder, f"synth_xilinx -family xc7 -flatten -noiopad -top {top}; write_json {NETLIST}")
+        yosys(folder, f"synth_xilinx -family xc7 -abc9 -flatten -noiopad -top {top}; write_json {NETLIST}")
         report("analysing paths")
         return timed(cfg.name, json.loads((folder / NETLIST).read_text()), top)
 

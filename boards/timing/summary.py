@@ -111,8 +111,15 @@ def _longest(arrivals: Arrivals) -> list[Route]:
         path = arrivals.path(end)
         route = _readable(arrivals, path)
         block = route.end.rpartition(".")[0].rpartition(".")[0]
-        found.setdefault((re.sub(r"\d+", "", route.start), block, end.at.port), route)
+        found.setdefault((re.sub(r"\d+", "", route.start), block, _purpose(end.at.port)), route)
     return list(found.values())
+
+
+def _purpose(port: str) -> str:
+    """What an input is for, whatever the primitive calls it."""
+    if port.startswith(("CE", "EN", "WE", "REGCE")):
+        return "enable"
+    return "reset" if port.startswith("R") or port == "S" else "data"
 
 
 def _readable(arrivals: Arrivals, path: Path) -> Route:

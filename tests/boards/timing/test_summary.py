@@ -55,3 +55,11 @@ def test_one_path_for_each_block_that_a_register_reaches(new):
         circuit.add(f"s{k}", "FDRE", C="clk", D="z", Q=f"core.a.q{k}")
         circuit.add(f"core.b.r{k}", "FDRE", C="clk", D=f"core.a.q{k}", Q=f"core.b.r{k}")
     assert len(summarise(circuit.netlist()).paths) == 1
+
+
+def test_data_enable_and_reset_of_a_block_are_different_ends(new):
+    circuit = new().add("s", "FDRE", C="clk", D="z", Q="core.a.q")
+    circuit.add("core.b.f", "FDRE", C="clk", D="core.a.q", CE="core.a.q", R="core.a.q", Q="core.b.f")
+    circuit.add("core.b.d", "DSP48E1", CLK="clk", CEA2="core.a.q", CEM="core.a.q", RSTM="core.a.q", P="core.b.p")
+    purposes = [path.end for path in summarise(circuit.netlist()).paths if path.start == "core.a.q"]
+    assert sorted(end.rpartition(".")[2] for end in purposes) == ["CEA2", "D", "RSTM"]
