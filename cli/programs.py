@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..hw.config import Config, load_config
-from ..hw.errors import FileError, FingerprintError, ScheduleError, TilewrightError, UnsupportedError
+from ..hw.errors import FileError, ScheduleError, TilewrightError, UnsupportedError
 from .options import DEFAULT_CONFIG
 
 if TYPE_CHECKING:
@@ -36,11 +36,7 @@ def open_program(source: str, config: str | None, contract: str | None = None, t
 
     cfg = load_config(config) if config else None
     executable = Executable.load(source)
-    if cfg and cfg.fingerprint != executable.cfg.fingerprint:
-        raise FingerprintError(
-            f"{source} was compiled for {executable.cfg.name} (fingerprint {executable.cfg.fingerprint:016x}), "
-            f"not for {cfg.name} ({cfg.fingerprint:016x}); leave --config out or compile again"
-        )
+    executable.check_config(cfg, source)
     return executable
 
 
@@ -110,7 +106,7 @@ def executable_of(value: Any, cfg: Config) -> Executable:
 
 
 def python_value(source: str, cfg: Config) -> Any:
-    """The value that FILE.py:NAME names, of a function what it returns for `cfg`; None if `source` is something else."""
+    """The value that FILE.py:NAME names, of a function what it returns for `cfg`; None for another kind of source."""
     file, _, name = source.rpartition(":")
     return _evaluate(_existing(file), name, cfg) if file.endswith(".py") else None
 

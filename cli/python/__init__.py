@@ -104,19 +104,12 @@ def load(path: str | Path, config: Config | str | None = None) -> Executable:
     Raises `FileError`, and `FingerprintError` where a .tw program was compiled for another configuration than `config`.
     """
     from tilewright.hw.config import load_config
-    from tilewright.hw.errors import FingerprintError
     from tilewright.runtime.executable import Executable
 
     if not str(path).endswith(".tw"):
         return compile(path, config or _DEFAULT)
     executable = Executable.load(path)
-    if config is not None:
-        mine, wanted = executable.cfg, load_config(config)
-        if mine.fingerprint != wanted.fingerprint:
-            raise FingerprintError(
-                f"{path} was compiled for {mine.name} (fingerprint {mine.fingerprint:016x}), not for {wanted.name} "
-                f"({wanted.fingerprint:016x}); leave the configuration out, or compile again"
-            )
+    executable.check_config(None if config is None else load_config(config), path)
     return executable
 
 

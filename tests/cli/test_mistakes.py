@@ -180,7 +180,7 @@ def test_a_program_of_another_configuration(mistake, double_tw, tmp_path):
     np.savez(tmp_path / "in.npz", x=np.zeros((8, 1, 16), np.int32))
     text = (
         r".*double\.tw was compiled for pynq_z1 \(fingerprint [0-9a-f]{16}\), not for tiny \([0-9a-f]{16}\); "
-        "leave --config out or compile again"
+        "leave the configuration out or compile again"
     )
     mistake(8, text, "run", double_tw, "--inputs", tmp_path / "in.npz", "--config", "tiny")
 
