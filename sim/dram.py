@@ -136,7 +136,7 @@ def load_dram(spec: str | dict | Dram) -> Dram:
 
 def _change(spec: str, text: str) -> tuple[str, object]:
     key, equals, value = text.partition("=")
-    if not equals or not value.isdecimal():
+    if not equals or not value.removeprefix("-").isdecimal():
         raise ConfigError(f"memory {spec!r}: {text!r} must be FIELD=NUMBER, as in zynq_hp,latency=80")
     return key, int(value)
 

@@ -41,6 +41,7 @@ def test_values_and_memories_are_taken_as_they_are():
         ("zynq_hp,latency=x", "'latency=x' must be FIELD=NUMBER"),
         ("zynq_hp,speed=3", "Dram has no field 'speed'; it has name, latency,"),
         ("zynq_hp,latency=0", "Dram.latency = 0: must be an integer from 1 to 1048576"),
+        ("zynq_hp,latency=-5", "Dram.latency = -5: must be an integer from 1 to 1048576"),
         ({"seed": -1}, "Dram.seed = -1: must be an integer from 0 on, or null for no stalls"),
         ({"name": 3}, "Dram.name = 3: must be a printable text"),
     ],

@@ -29,7 +29,7 @@ def test_top_level_ports(tmp_path):
     top = emit(cfg, tmp_path / "core.v")
     assert top == top_name(cfg) == "tilewright_tiny_2"
     expected = {("input", "clk"): 1, ("input", "rst"): 1, ("output", "done"): 1, ("output", "error"): 1}
-    expected |= {("output", "watch"): 8}
+    expected |= {("output", "watch"): 18}
     for prefix, out, back in (
         ("m_load0", READ, READ_BACK),
         ("m_load1", READ, READ_BACK),
