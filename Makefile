@@ -11,7 +11,7 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm campaign bench bench-timing rtl synth bitstream lint types check docs clean
+.PHONY: help setup sim test test-full test-torch test-arm campaign bench bench-timing bench-synth rtl synth bitstream lint types check docs clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 SEED := 0# of bench-timing and campaign
 JOBS := 2# processes of the tests
@@ -53,6 +53,9 @@ bench: $(RTL) ## measure model and simulated circuit on the layers of ResNet-18
 
 bench-timing: $(RTL) ## measure the timing model against the simulated circuit; SEED=n makes other tilings and programs
 	@$(BIN)/python -m tilewright.cli.bench.timing --seed $(SEED)
+
+bench-synth: $(DEV) ## compare the core's timing before placement with the recorded figures
+	@$(BIN)/python -m tilewright.cli.bench.synth
 
 rtl: $(RTL) ## write the Verilog of CONFIG (default pynq_z1) to build/rtl
 	@mkdir -p build/rtl

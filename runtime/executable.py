@@ -282,6 +282,14 @@ class Executable:
         except Exception as exc:  # damaged bytes make zipfile, zlib, json and numpy raise errors of any kind
             raise FileError(f"{name}: not a tilewright program, or a damaged one ({one_line(exc)})") from None
 
+    def check_config(self, cfg: Config | None, source: object) -> None:
+        """Raise `FingerprintError` if the program, read from `source`, is not one for `cfg`; None stands for any."""
+        if cfg is not None and cfg.fingerprint != self.cfg.fingerprint:
+            raise FingerprintError(
+                f"{source} was compiled for {self.cfg.name} (fingerprint {self.cfg.fingerprint:016x}), not for "
+                f"{cfg.name} ({cfg.fingerprint:016x}); leave the configuration out or compile again"
+            )
+
     def memory_plan(self) -> dict[str, Allocation]:
         """The regions of device memory that the program needs, by tensor name or by step number and buffer name."""
         regions: dict[str, Allocation] = {}

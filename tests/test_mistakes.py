@@ -240,7 +240,7 @@ ARGUMENTS = [
     ("compile good.py:nothing -o x.tw", "has no 'nothing'"),
     ("run a.tw", "Missing option '--inputs'"),
     ("run a.tw --inputs x.npz --on fpga", "known are board, model, rtl, spec, timing"),
-    ("run a.tw --inputs x.npz --config tiny", "leave --config out or compile again"),
+    ("run a.tw --inputs x.npz --config tiny", "leave the configuration out or compile again"),
     ("run a.tw --inputs empty.npz", "expected `inputs` or `x`"),
     ("verify x.npz", "not a tilewright program"),
     ("disasm missing.tw", "no such file"),

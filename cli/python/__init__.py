@@ -104,19 +104,12 @@ def load(path: str | Path, config: Config | str | None = None) -> Executable:
     Raises `FileError`, and `FingerprintError` where a .tw program was compiled for another configuration than `config`.
     """
     from tilewright.hw.config import load_config
-    from tilewright.hw.errors import FingerprintError
     from tilewright.runtime.executable import Executable
 
     if not str(path).endswith(".tw"):
         return compile(path, config or _DEFAULT)
     executable = Executable.load(path)
-    if config is not None:
-        mine, wanted = executable.cfg, load_config(config)
-        if mine.fingerprint != wanted.fingerprint:
-            raise FingerprintError(
-                f"{path} was compiled for {mine.name} (fingerprint {mine.fingerprint:016x}), not for {wanted.name} "
-                f"({wanted.fingerprint:016x}); leave the configuration out, or compile again"
-            )
+    executable.check_config(None if config is None else load_config(config), path)
     return executable
 
 
@@ -124,13 +117,13 @@ def predict(
     program: Executable | Program | Launch,
     *,
     step: str | None = None,
-    dram: Dram | None = None,
+    dram: Dram | str | None = None,
     skip: Iterable[str] = (),
 ) -> Timing:
     """The cycles of one launch, from the timing model, without data.
 
-    `step` names the launch where an executable has several. `dram` is the memory's timing (default: that of a
-    PYNQ-Z1); `skip` names what takes no time, of gemm, alu and dma.
+    `step` names the launch where an executable has several. `dram` is the memory, or a text as `--dram` takes it
+    (default: that of a PYNQ-Z1); `skip` names what takes no time, of gemm, alu and dma.
 
     >>> import tilewright as tw
     >>> digits = tw.load("examples/digits/digits.onnx")
@@ -143,7 +136,7 @@ def predict(
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.steps import LaunchStep
     from tilewright.sim import timing
-    from tilewright.sim.dram import ZYNQ_HP
+    from tilewright.sim.dram import ZYNQ_HP, load_dram
 
     if isinstance(program, Executable):
         launches = {one.name: one.launch for one in program.steps if isinstance(one, LaunchStep)}
@@ -153,7 +146,7 @@ def predict(
             known = ", ".join(launches) or "none"
             raise InputError(f"step = {step!r}: must be a launch of {program.name!r}; its launches are {known}")
         program = launches[step]
-    return timing.predict(program, dram=dram or ZYNQ_HP, skip=frozenset(skip))
+    return timing.predict(program, dram=ZYNQ_HP if dram is None else load_dram(dram), skip=skip)
 
 
 def __getattr__(name: str) -> Any:

@@ -18,10 +18,11 @@ def top_name(cfg: Config) -> str:
     return "tilewright_" + (re.sub(r"\W", "_", cfg.name) or "custom")
 
 
-def to_verilog(cfg: Config, *, name: str = "") -> str:
+def to_verilog(cfg: Config, *, name: str = "", lines: bool = False) -> str:
     """The core of `cfg` as Verilog text; its top module is `name`, or `top_name(cfg)`.
 
-    Ports are flat and joined by `_`: `m_load0_araddr`, `s_axil_awaddr`, `clk`, `rst`.
+    Ports are flat and joined by `_`: `m_load0_araddr`, `s_axil_awaddr`, `clk`, `rst`. With `lines`, attributes `src`
+    name the line of hw/ behind every wire, register and operation.
     Raises `UnsupportedError` for a configuration that the core is not made for.
     """
     check_ports(cfg)
@@ -29,7 +30,8 @@ def to_verilog(cfg: Config, *, name: str = "") -> str:
     signals = {"_".join(map(str, path)): value for path, _, value in core.signature.flatten(core)}
     ports = {name: (Value.cast(value), None) for name, value in {"clk": clk, "rst": rst, **signals}.items()}
     top = _clocked(core, clk, rst)
-    return verilog.convert(top, name=name or top_name(cfg), ports=ports, strip_internal_attrs=True, emit_src=False)
+    module = name or top_name(cfg)
+    return verilog.convert(top, name=module, ports=ports, strip_internal_attrs=not lines, emit_src=lines)
 
 
 def _clocked(core: Core, clk: Signal, rst: Signal) -> Module:
@@ -45,7 +47,7 @@ def _clocked(core: Core, clk: Signal, rst: Signal) -> Module:
     return m
 
 
-def emit(cfg: Config, path: str | Path) -> str:
-    """Write the core of `cfg` to `path`; returns the name of its top module."""
-    Path(path).write_text(to_verilog(cfg))
+def emit(cfg: Config, path: str | Path, *, lines: bool = False) -> str:
+    """Write the core of `cfg` to `path`, with source `lines` if asked for; returns the name of its top module."""
+    Path(path).write_text(to_verilog(cfg, lines=lines))
     return top_name(cfg)

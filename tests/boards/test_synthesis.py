@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.boards.synthesis import AVAILABLE, Resources, count, least, need_tools
+from tilewright.boards.synthesis import AVAILABLE, Resources, count, least
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 
@@ -26,11 +26,6 @@ def test_a_block_includes_its_parts_as_often_as_it_has_them():
 def test_a_cell_of_unknown_size_is_not_counted_as_nothing():
     with pytest.raises(UnsupportedError, match="counts 3 URAM288, a cell of unknown size"):
         count("c", "t", {"t": {"URAM288": 3}})
-
-
-def test_a_missing_tool_says_what_to_install():
-    with pytest.raises(UnsupportedError, match="synthesis needs no-such-tool, which is not installed; pip install"):
-        need_tools("json", "no_such_tool")
 
 
 def test_what_a_configuration_takes_at_least():

@@ -180,7 +180,7 @@ def test_a_program_of_another_configuration(mistake, double_tw, tmp_path):
     np.savez(tmp_path / "in.npz", x=np.zeros((8, 1, 16), np.int32))
     text = (
         r".*double\.tw was compiled for pynq_z1 \(fingerprint [0-9a-f]{16}\), not for tiny \([0-9a-f]{16}\); "
-        "leave --config out or compile again"
+        "leave the configuration out or compile again"
     )
     mistake(8, text, "run", double_tw, "--inputs", tmp_path / "in.npz", "--config", "tiny")
 
@@ -204,7 +204,14 @@ def test_an_error_in_the_users_own_source(mistake, recorded, tmp_path):
     line = RECORDED.splitlines().index("    return undefined") + 1
     text = rf".*recorded\.py:{line}: NameError: name 'undefined' is not defined"
     mistake(10, text, "compile", f"{recorded}:broken", "-o", tmp_path / "x.tw")
-    mistake(6, r".*recorded\.py: has no 'nothing'", "compile", f"{recorded}:nothing", "-o", tmp_path / "x.tw")
+    mistake(
+        6,
+        r".*recorded\.py: has no 'nothing'; its functions are overflow, field, broken",
+        "compile",
+        f"{recorded}:nothing",
+        "-o",
+        tmp_path / "x.tw",
+    )
     mistake(5, r".*recorded\.py: name what to compile, .*", "compile", recorded, "-o", tmp_path / "x.tw")
     (tmp_path / "m.h5").touch()
     mistake(

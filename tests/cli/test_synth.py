@@ -5,8 +5,12 @@ import json
 
 import pytest
 
-from tilewright.boards import synthesis
-from tilewright.boards.synthesis import AVAILABLE, Clock, count
+from tilewright.boards import ecp5, synthesis
+from tilewright.boards.ecp5 import Clock, RoutedPath
+from tilewright.boards.synthesis import AVAILABLE, Resources, count
+from tilewright.boards.timing import flow
+from tilewright.boards.timing.flow import TimedCore
+from tilewright.boards.timing.summary import Route, Timing
 from tilewright.hw.errors import UnsupportedError
 
 # what Yosys counts of a design of three modules
@@ -36,10 +40,58 @@ def test_the_table_ends_with_the_share_of_the_part(tilewright, monkeypatch):
     assert "xc7z020" in lines[-1]
 
 
+def route(cfg, report):
+    path = RoutedPath("clk", "clk", 16.25, 4.5, 11.75, 9, "core.a", "hw/rtl/fifo.py:3", "core.b", "hw/rtl/csr.py:4")
+    return Clock(cfg.name, 61.25, {"TRELLIS_FF": 9}, [path])
+
+
+def analyse(cfg, report):
+    steps = [("core.a", "DSP48E1", 1, 2.31), ("core.b", "LUT1", 3, 3.28)]
+    ends = "core.a", "hw/rtl/fifo.py:3", "core.b.D", "hw/rtl/csr.py:4"
+    path = Route(7.75, 2.5, 5.25, 1, {"LUT1": 1}, *ends, steps)
+    timing = Timing(
+        logic_ns=4.0, levels=12, estimate_ns=8.0, paths=[path], logic_paths=[path], histogram=[90, 10],
+        logic_histogram=[100], ends=100, uncovered={"URAM288": 2}, dsp_registers={"MREG": 3}, dsp_full=0,
+        bram_registered=1, bram=4,
+    )  # fmt: skip
+    return TimedCore(cfg.name, Resources(34, 10, 2.5, 2), timing)
+
+
 def test_the_clock_of_another_family_is_called_a_stand_in(tilewright, monkeypatch):
-    monkeypatch.setattr(synthesis, "place_and_route", lambda cfg, report: Clock(cfg.name, 61.25, {"TRELLIS_FF": 9}))
-    assert "does not predict" in tilewright("synth", "--config", "tiny", "--ecp5").out
-    assert json.loads(tilewright("synth", "--config", "tiny", "--ecp5", "--json").out)["clock_mhz"] == 61.25
+    monkeypatch.setattr(ecp5, "place_and_route", route)
+    shown = tilewright("synth", "--config", "tiny", "--ecp5").out
+    assert "does not predict" in shown and "core.a (hw/rtl/fifo.py:3) -> core.b (hw/rtl/csr.py:4)" in shown
+    found = json.loads(tilewright("synth", "--config", "tiny", "--ecp5", "--json").out)
+    assert found["clock_mhz"] == 61.25 and found["paths"][0]["total_ns"] == 16.25
+
+
+def test_timing_as_json_stands_beside_the_total(tilewright, monkeypatch):
+    monkeypatch.setattr(flow, "time_core", analyse)
+    found = json.loads(tilewright("synth", "--config", "tiny", "--timing", "--json").out)
+    assert found["total"] == {"lut": 34, "ff": 10, "bram": 2.5, "dsp": 2} and found["part"] == "xc7z020"
+    timing = found["timing"]
+    assert (timing["logic_ns"], timing["levels"], timing["fmax_estimate_mhz"]) == (4.0, 12, 125.0)
+    assert timing["fmax_plain_mhz"] == 125.0 and timing["speed_grade"] == "-1"
+    assert timing["paths"][0]["end_source"] == "hw/rtl/csr.py:4" and timing["paths"][0]["through"] == {"LUT1": 1}
+    assert timing["uncovered"] == {"URAM288": 2} and timing["not_counted"]
+
+
+def test_timing_as_text_says_what_it_rests_on(tilewright, monkeypatch):
+    monkeypatch.setattr(flow, "time_core", analyse)
+    shown = tilewright("synth", "--config", "tiny", "--timing").out
+    assert "125.0 MHz by the routing model (8.00 ns with 0.25 ns of skew" in shown
+    assert "logic: 4.00 ns, 12 levels, speed grade -1" in shown
+    assert "cells without delays: 2 (2 URAM288)" in shown and "not counted: placement" in shown
+    assert "DSP48E1 by registers: 3 with MREG; 0 with all" in shown
+    assert "block RAMs with their output register: 1 of 4" in shown
+    assert "fan-out 3" not in shown and "fan-out 3" in tilewright("synth", "--timing", "--all").out
+
+
+def test_timing_and_ecp5_stand_side_by_side(tilewright, monkeypatch):
+    monkeypatch.setattr(flow, "time_core", analyse)
+    monkeypatch.setattr(ecp5, "place_and_route", route)
+    found = json.loads(tilewright("synth", "--config", "tiny", "--timing", "--ecp5", "--json").out)
+    assert found["timing"]["levels"] == 12 and found["ecp5"]["clock_mhz"] == 61.25
 
 
 def test_missing_tools_are_one_line(tilewright, monkeypatch):
