@@ -68,7 +68,7 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
     from ..compiler import cost
     from ..compiler.accelerator.arena import arena_plan
     from ..compiler.accelerator.module import Accelerator
-    from ..compiler.target.host import HostCpu, HostModel
+    from ..compiler.target.host import HostModel
     from ..runtime.executable import LaunchStep
     from ..sim.dram import unshared
     from ..sim.timing import predict
@@ -80,13 +80,11 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
             arenas.append({"launch": f"{ops[0].name} to {ops[-1].name}", "bytes": plan.nbytes, "bound": plan.bound})
     launches = [step.launch for step in compiled.executable.steps if isinstance(step, LaunchStep)]
     cycles = sum(predict(launch, dram=unshared(launch.cfg)).cycles for launch in launches)
-    busy = sum(host.seconds(op) for c in assignment.choices if isinstance(c.module, HostCpu) for op in c.ops)
-    moved = sum(map(host.moved_seconds, compiled.packing()))
     total = {
         "arenas": arenas,
         "cycles": cycles,
         "accelerator_us": 1e6 * cycles / cost.CLOCK,
-        "host_us": 1e6 * (busy + moved),
+        "host_us": 1e6 * compiled.host_seconds(host),
     }
     total["host_share"] = total["host_us"] / (total["host_us"] + total["accelerator_us"])
     return total | {"host_alone_us": 1e6 * sum(host.seconds(op) for op in assignment.graph.ops)}

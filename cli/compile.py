@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from . import report
 from .options import config_option, contract_option, json_option, tiles_option
 from .programs import MODEL_HELP, check_output, compile_source
+
+if TYPE_CHECKING:
+    from ..hw.config import Config
 
 
 @click.command(help=f"Compile MODEL into a .tw program.\n\n{MODEL_HELP}")
@@ -45,6 +49,15 @@ def command(
         report.emit_json(result)
         return
     print_compiled(executable)
+    if tiles is not None:
+        _say_without_tiles(tiles, cfg)
     size = Path(output).stat().st_size / 1000
     proof = "verified: no deadlock, no race" if verify else "not verified"
     click.echo(f"{output}: {size:,.0f} kB for {cfg.name}, {proof}, {seconds:.1f} s")
+
+
+def _say_without_tiles(tiles: str, cfg: Config) -> None:
+    from ..compiler.tune.known import known_tiles
+
+    if not known_tiles(tiles, cfg).tiles:
+        click.echo(f"{tiles} has no faster tiles for {cfg.name}; tilewright tune with --config searches for them")

@@ -42,7 +42,15 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
 _CONFIGS = (".json",)
 _MODELS = (".onnx", ".tflite", ".pt2", ".py", ".tw")
 # metavar -> suffixes, where it names none itself; ("",) are all files
-SUFFIXES = {"NAME|FILE": _CONFIGS, "A": _CONFIGS, "B": _CONFIGS, "MODEL": _MODELS, "FILE": ("",), "FOLDER": ("/",)}
+SUFFIXES = {
+    "NAME|FILE": _CONFIGS,
+    "A": _CONFIGS,
+    "B": _CONFIGS,
+    "MODEL": _MODELS,
+    "DB": (".db",),
+    "FILE": ("",),
+    "FOLDER": ("/",),
+}
 
 
 class _Text(click.types.StringParamType):

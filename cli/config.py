@@ -29,6 +29,8 @@ class _Group(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            if args[1:] and not any(word.startswith("-") for word in args[:2]):
+                raise click.UsageError(f"{args[0]!r} before {args[1]!r} must be diff or check", ctx)
             args = [DEFAULT, *args]
         return super().parse_args(ctx, args)
 

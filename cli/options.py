@@ -29,7 +29,7 @@ skip_option = click.option(
 dram_option = click.option(
     "--dram",
     metavar="NAME|FILE",
-    help="With --on timing or rtl: preset or JSON file of the memory, and fields: zynq_hp4,latency=80. [zynq_hp]",
+    help="The memory of timing and rtl: preset or JSON file, and fields: zynq_hp4,latency=80. [zynq_hp]",
 )
 waves_option = click.option("--waves", metavar="FILE", help="With --on rtl: write waveforms to FILE.fst or FILE.vcd.")
 

@@ -17,6 +17,7 @@ from .options import DEFAULT_CONFIG
 if TYPE_CHECKING:
     from ..runtime.executable import Executable
 
+SOURCE_NAME = "tilewright_source"  # __name__ of Python source while it runs
 _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 NETWORKS = (".onnx", ".tflite", ".pt2")
 MODEL_HELP = """MODEL is a quantised network (int8 .tflite, QDQ .onnx or PyTorch .pt2), or FILE.py:NAME: a TVM schedule,
@@ -115,12 +116,17 @@ def _evaluate(path: Path, name: str, cfg: Config) -> Any:
     """The value `name` of the file, called if it is a function; modules beside the file can be imported."""
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
+    arguments, sys.argv = sys.argv, [str(path)]  # the command's own are not for the source
     try:
-        namespace = runpy.run_path(str(path), run_name="tilewright_source")
+        namespace = runpy.run_path(str(path), run_name=SOURCE_NAME)
         if name not in namespace:
-            raise FileError(f"{path}: has no {name!r}")
+            raise FileError(f"{path}: has no {name!r}; {_names(namespace)}")
         value = namespace[name]
-        return _called(value, cfg) if inspect.isfunction(value) else value
+        if not inspect.isfunction(value):
+            return value
+        if (made := _called(value, cfg)) is None:
+            raise ScheduleError(f"{path}: {name}() returns None; let it return a schedule or a program")
+        return made
     except TilewrightError:
         raise
     except (Exception, SystemExit) as exc:
@@ -131,10 +137,21 @@ def _evaluate(path: Path, name: str, cfg: Config) -> Any:
             raise ScheduleError(f"{where}: calls sys.exit({exc.code!r}) instead of defining {name!r}") from None
         from ..compiler.advice.sentences import one_sentence
 
-        raise ScheduleError(f"{where}: {type(exc).__name__}: {one_sentence(exc)}") from exc
+        given = f" ({name} is called with the configuration)" if "'Config' object has no" in str(exc) else ""
+        raise ScheduleError(f"{where}: {type(exc).__name__}: {one_sentence(exc)}{given}") from exc
     finally:
+        sys.argv = arguments
         if folder in sys.path:  # the source may have changed it, too
             sys.path.remove(folder)
+
+
+def _names(namespace: dict[str, Any]) -> str:
+    """What else of the source could be meant."""
+    made = [name for name, value in namespace.items() if inspect.isfunction(value) and value.__module__ == SOURCE_NAME]
+    public = [name for name in made if not name.startswith("_")]
+    if not public:
+        return "define it as a function of the configuration that returns a schedule"
+    return f"its functions are {', '.join(public[:8])}{', ...' if len(public) > 8 else ''}"
 
 
 def _called(function: Any, cfg: Config) -> Any:
@@ -143,5 +160,8 @@ def _called(function: Any, cfg: Config) -> Any:
     for p in parameters:
         if p.name in ("cfg", "config") or p.annotation in (Config, "Config"):
             return function(**{p.name: cfg}) if p.kind != p.POSITIONAL_ONLY else function(cfg)
-    required = [p for p in parameters[:1] if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, _EITHER)]
+    required = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, _EITHER)]
+    if len(required) > 1:
+        names = ", ".join(p.name for p in required)
+        raise ScheduleError(f"{function.__name__}({names}): give a function of the configuration alone, as f(cfg)")
     return function(cfg) if required else function()

@@ -21,7 +21,7 @@ from .frontend.source import check_kind, read_source
 from .limits import runs_whole_networks
 from .schedule.layer import Tiles
 from .target.assign import Assignment
-from .target.host import HostCpu
+from .target.host import HostCpu, HostModel
 from .target.module import ExecModule, Refusal, Target
 from .target.steps import Steps
 from .tune.known import known_tiles, network_key
@@ -81,6 +81,12 @@ class Compiled(NamedTuple):
 
     executable: Executable
     assignment: Assignment
+
+    def host_seconds(self, model: HostModel) -> float:
+        """Modelled time of the host's steps: operators that it still computes, and changes of layout."""
+        names = {step.name for step in self.executable.steps if isinstance(step, HostStep)}
+        ops = (op for choice in self.assignment.choices for op in choice.ops if op.name in names)
+        return sum(map(model.seconds, ops)) + sum(map(model.moved_seconds, self.packing()))
 
     def packing(self) -> list[int]:
         """Bytes read and written by each host step that changes a layout before or after a launch."""

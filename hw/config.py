@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,7 +243,7 @@ PRESETS: dict[str, Config] = {
 }
 
 
-def load_config(spec: str | dict | Config) -> Config:
+def load_config(spec: str | os.PathLike[str] | dict | Config) -> Config:
     """The configuration that `spec` names: a preset, a VTA string, a JSON file, or the fields themselves.
 
     File and fields may be those of VTA's vta_config.json.
@@ -255,8 +256,13 @@ def load_config(spec: str | dict | Config) -> Config:
     """
     if isinstance(spec, Config):
         return spec
+    if isinstance(spec, os.PathLike):
+        spec = os.fspath(spec)
     if isinstance(spec, dict):
         return Config.from_dict(vta_config.json_fields(spec) if vta_config.is_vta(spec) else spec)
+    if not isinstance(spec, str):
+        known = f"{', '.join(PRESETS)}, a .json file, a dict of fields, or a Config"
+        raise ConfigError(f"configuration {spec!r}: must be {known}")
     if spec in PRESETS:
         return PRESETS[spec]
     if re.match(r"\d+x\d+_", spec):

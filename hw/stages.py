@@ -7,6 +7,7 @@ from typing import NamedTuple
 from .config import Config
 from .isa import INSN_BYTES, Mem, entry_bytes
 from .rtl import latencies as lat
+from .units import striped, stripes
 
 
 class Stage(NamedTuple):
@@ -29,12 +30,14 @@ def stages(cfg: Config) -> list[Stage]:
     entry = "accumulator entry"
     issue, multiplied = lat.issue_latency(cfg), lat.multiply_latency(cfg)
     same_bank = lat.issue_interval(cfg, tensor=True, same_bank=True)
+    spread = stripes(cfg) > 1
     multiply, dependent = lat.issue_interval(cfg, multiply=True), lat.multiply_interval(cfg)
     every = [
         ("csr", "register access to its response", lat.RESPONSE_LATENCY, lat.ACCESS_INTERVAL, "access"),
         ("control", "CONTROL's start to the fetch unit's", lat.START_LATENCY, 1, "run"),
         ("read_port", "request to the address of its first burst", lat.REQUEST_LATENCY, 1, "burst"),
         ("read_port", "beat on the bus to its client", lat.BEAT_LATENCY, 1, "beat"),
+        *([("stripes", "request to its first burst at a port", lat.SPLIT_LATENCY, 1, "burst")] if spread else []),
         ("fetch", "last beat to the command queue", lat.FETCH_LATENCY, beats(cfg, INSN_BYTES), "instruction"),
         ("fifo", "command queue", lat.FIFO_LATENCY, 1, "instruction"),
         ("tokens", "push of a token to its pop", lat.TOKEN_LATENCY, 1, "token"),
@@ -86,4 +89,5 @@ def table(cfg: Config) -> str:
 
 def load_interval(cfg: Config, mem: Mem) -> int:
     """Cycles in which the mover writes one entry of `mem`, when its data are there."""
-    return max(1, 8 * entry_bytes(cfg, mem) // cfg.axi_bits)
+    beat = (striped(cfg) if mem in (Mem.INP, Mem.WGT) else cfg).axi_bits
+    return max(1, 8 * entry_bytes(cfg, mem) // beat)

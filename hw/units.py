@@ -21,6 +21,7 @@ RING = 4  # an instruction's flags name two neighbours, so a queue has no more
 POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = "pop_prev", "pop_next", "push_prev", "push_next"
 FLAGS = (POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT)  # of an instruction, in the order of its bits
 LOAD_PORTS = 2  # that readers can be spread over
+WIDEST = 512  # bits that the load unit takes at once, from all load ports together
 # what every unit counts
 COUNTERS = {
     "BUSY": "cycles executing",
@@ -40,7 +41,10 @@ class Queue(IntEnum):
 
 
 class Reader(NamedTuple):
-    """A reader of a load port: it asks for up to `buffer` beats ahead; of two ports it uses `port`."""
+    """A reader of a load port: it asks for up to `buffer` beats ahead; of two ports it uses `port`.
+
+    The load unit reads through all of them where `stripes(cfg)` is more than 1, up to `buffer` beats ahead at each.
+    """
 
     name: str
     buffer: int
@@ -130,12 +134,23 @@ def counters(cfg: Config) -> tuple[str, ...]:
     return tuple(unit.counter(what) for unit in units(cfg) for what in COUNTERS)
 
 
+def stripes(cfg: Config) -> int:
+    """Load ports over which the bursts of the load unit are spread; 1 where it has one, or shares it."""
+    return cfg.load_ports if cfg.load_ports * cfg.axi_bits <= WIDEST else 1
+
+
+def striped(cfg: Config) -> Config:
+    """`cfg` as the load unit sees it: with a bus as wide as all ports over which its bursts are spread."""
+    return cfg if stripes(cfg) == 1 else cfg.replace(axi_bits=cfg.axi_bits * stripes(cfg))
+
+
 def readers(cfg: Config) -> tuple[tuple[Reader, ...], ...]:
-    """The readers of each load port of `cfg`, in the order in which it serves them."""
+    """The readers of each load port of `cfg`, in the order in which it serves them; one that uses all is the last."""
     load, compute, *others = (Reader(unit.name, unit.buffer, unit.port) for unit in units(cfg) if unit.buffer)
-    every = (load, compute, FETCH, *others)
+    everywhere = (load,) if stripes(cfg) > 1 else ()
+    every = (compute, FETCH, *others) if everywhere else (load, compute, FETCH, *others)
     return tuple(
-        tuple(reader for reader in every if min(reader.port, cfg.load_ports - 1) == port)
+        (*(reader for reader in every if min(reader.port, cfg.load_ports - 1) == port), *everywhere)
         for port in range(cfg.load_ports)
     )
 

@@ -20,7 +20,8 @@ import numpy as np
 
 from ..hw.errors import InputError, ProgramError
 from ..hw.rounding import CONTRACTS
-from . import layout, operators
+from . import layout as layouts
+from . import operators
 from .hostshapes import (
     Operand,
     Rule,
@@ -45,6 +46,7 @@ from .hostshapes import (
     together,
     transposed,
     unpacked,
+    unpacked_along_axis,
 )
 from .schema import MOST, SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real, check_fields
 from .softmax import softmax
@@ -98,19 +100,29 @@ def strided_slice(x: np.ndarray, *, begin: Sequence[int], strides: Sequence[int]
     return x[np.ix_(*indices)]
 
 
-def pack(x: np.ndarray, *, batch: int, block: int) -> np.ndarray:
-    """Activations, 4 or 2 dimensions, in the accelerator's layout; see runtime/layout.py."""
-    return layout.pack_blocks(x, batch, block)
+def pack(x: np.ndarray, *, batch: int, block: int, layout: str = "NCHW") -> np.ndarray:
+    """Activations, 4 or 2 dimensions, in the accelerator's layout; see runtime/layout.py.
+
+    Images may be NHWC: their channels are then dimension 3.
+    """
+    return layouts.pack_blocks(x.transpose(0, 3, 1, 2) if layout == "NHWC" else x, batch, block)
 
 
 def unpack(packed: np.ndarray, *, n: int, c: int, shape: Sequence[int]) -> np.ndarray:
     """Activations of `shape` from `packed`: `n` images of `c` channels in the accelerator's layout."""
-    return layout.unpack_blocks(packed, c, n).reshape(shape)
+    return layouts.unpack_blocks(packed, c, n).reshape(shape)
+
+
+def unpack_softmax(
+    packed: np.ndarray, *, n: int, c: int, shape: Sequence[int], axis: int, multiplier: int, exponent: int
+) -> np.ndarray:
+    """`softmax` of what `unpack` gives, in one call."""
+    return softmax(unpack(packed, n=n, c=c, shape=shape), axis=axis, multiplier=multiplier, exponent=exponent)
 
 
 def accumulators(*planes: np.ndarray, n: int, c: int) -> np.ndarray:
     """int32 activations (n, c, ...) from the four packed byte planes, lowest first, that a program stored."""
-    return layout.unpack_blocks(layout.planes_to_int32(planes), c, n)
+    return layouts.unpack_blocks(layouts.planes_to_int32(planes), c, n)
 
 
 _INT8, _COUNTED = Int(-128, 127), ("int8", "uint8", "int32", "uint32", "float32")
@@ -124,6 +136,9 @@ _STRIDES: dict[str, Kind] = {"strides": ListOf(SIZE, 2)}
 _PADS: dict[str, Kind] = {"pads": ListOf(Int(0), 4)}
 _POOL: dict[str, Kind] = {"kernel": ListOf(SIZE, 2), **_STRIDES, **_CLAMP}
 _THREE: dict[str, Kind] = {"zero_points": ListOf(_INT8, 3)}
+_LAYOUT: dict[str, Kind] = {"layout": OneOf(("NCHW", "NHWC"))}
+_BLOCKS: dict[str, Kind] = {"n": SIZE, "c": SIZE, "shape": SHAPE}
+_SOFTMAX: dict[str, Kind] = {"axis": Int(0), "multiplier": _MULTIPLIER, "exponent": Int(0, 31)}
 _NUMBERS = ("int8", "int16", "int32", "int64")
 
 
@@ -199,17 +214,19 @@ HOST_OPS: dict[str, HostOp] = {
             {"begin": ListOf(Int(0)), "strides": ListOf(Int(-MOST)), "shape": SHAPE},
             _COUNTED,
         ),
-        HostOp(pack, packed, {"batch": SIZE, "block": SIZE}, _COUNTED, (2, 4)),
+        HostOp(pack, packed, {"batch": SIZE, "block": SIZE} | _LAYOUT, _COUNTED, (2, 4)),
         HostOp(
-            layout.fold_windows,
+            layouts.fold_windows,
             folded,
             dict.fromkeys(("rows", "dilation", "step", "strips", "group", "entries", "block"), SIZE)
-            | {"offsets": ListOf(Int(0)), "top": Int(0), "left": Int(0), "value": _INT8},
+            | {"offsets": ListOf(Int(0)), "top": Int(0), "left": Int(0), "value": _INT8}
+            | _LAYOUT,
             ranks=(4,),
         ),
-        HostOp(unpack, unpacked, {"n": SIZE, "c": SIZE, "shape": SHAPE}, _COUNTED, (4, 6)),
+        HostOp(unpack, unpacked, _BLOCKS, _COUNTED, (4, 6)),
+        HostOp(unpack_softmax, unpacked_along_axis, _BLOCKS | _SOFTMAX, ranks=(4, 6)),
         HostOp(accumulators, accumulated, {"n": SIZE, "c": SIZE}, ranks=(4, 6), count=4),
-        HostOp(softmax, along_axis, {"axis": Int(0), "multiplier": _MULTIPLIER, "exponent": Int(0, 31)}),
+        HostOp(softmax, along_axis, _SOFTMAX),
         HostOp(
             operators.conv2d_accumulators,
             convolved,

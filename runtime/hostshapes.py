@@ -95,15 +95,22 @@ def sliced(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(tuple(out), inputs[0].dtype)
 
 
+def _channels_first(shape: tuple[int, ...], a: dict[str, Any]) -> tuple[int, ...]:
+    if a.get("layout", "NCHW") == "NCHW":
+        return shape
+    _need(len(shape) == 4, f"layout = NHWC: its input {shape} must have 4 dimensions")
+    return (shape[0], shape[3], *shape[1:3])
+
+
 def packed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Blocks of images and channels."""
-    (n, c, *size), (batch, block) = inputs[0].shape, (a["batch"], a["block"])
+    (n, c, *size), (batch, block) = _channels_first(inputs[0].shape, a), (a["batch"], a["block"])
     return Operand((-(-n // batch), -(-c // block), *size, batch, block), inputs[0].dtype)
 
 
 def folded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Entries of strips."""
-    n, c, *_ = inputs[0].shape
+    n, c, *_ = _channels_first(inputs[0].shape, a)
     _need(len(a["offsets"]) > 0, "offsets = []: at least one is needed")
     strip = max(a["offsets"]) + -(-a["entries"] // len(a["offsets"])) * a["group"] + a["block"] + a["rows"] * c
     return Operand((n, a["strips"], a["entries"], 1, a["block"]), inputs[0].dtype, n * a["strips"] * strip)
@@ -132,6 +139,11 @@ def along_axis(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """As the input, which has the axis."""
     _need(a["axis"] < len(inputs[0].shape), f"axis = {a['axis']}: its input has {len(inputs[0].shape)} dimensions")
     return Operand(*inputs[0][:2])
+
+
+def unpacked_along_axis(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Images and channels out of blocks, in another shape, which has the axis."""
+    return along_axis([unpacked(inputs, a)], a)
 
 
 def _biased(a: dict[str, Any], weight: tuple[int, ...]) -> None:

@@ -73,8 +73,9 @@ def fold_windows(
     left: int,
     value: int,
     block: int,
+    layout: str = "NCHW",
 ) -> np.ndarray:
-    """Entries of parts of windows, int8 (n, strips, entries, 1, block), of an image (n, c, h, w).
+    """Entries of parts of windows, int8 (n, strips, entries, 1, block), of an image (n, c, h, w), or NHWC (n, h, w, c).
 
     Strip k is the bytes of the image's rows `k * step - top + i * dilation`, i below `rows`, from `left` columns before
     the image on: column by column, in a column row by row, in that channel by channel; `value` outside the image. Entry
@@ -88,7 +89,8 @@ def fold_windows(
             raise InputError(f"fold_windows: {name} = {number}: must be at least {low}")
     if min(offsets) < 0:
         raise InputError(f"fold_windows: offsets = {[*offsets]}: none may be negative")
-    n, c, h, w = _rank(x, 4, "fold_windows: images").shape
+    x = _channels_first(_rank(x, 4, "fold_windows: images"), layout)
+    n, c, h, w = x.shape
     groups = -(-entries // len(offsets))
     columns = -(-(max(offsets) + groups * group + block) // (rows * c))
     strip = np.full((n, strips, columns, rows, c), value, x.dtype)

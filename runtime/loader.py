@@ -51,9 +51,7 @@ class Loaded:
     """
 
     def __init__(self, program: Executable | Program | Launch, device: Device):
-        if isinstance(program, Program):
-            program = program.finish()
-        self.executable = Executable.from_launch(program) if isinstance(program, Launch) else program
+        self.executable = _executable(program)
         self.device = device
         mine, its = self.executable.cfg, device.cfg
         if mine.fingerprint != its.fingerprint:
@@ -190,6 +188,17 @@ class Loaded:
         return _Placed(address, len(launch.insn), bound)
 
 
+def _executable(program: Executable | Program | Launch) -> Executable:
+    if isinstance(program, Program):
+        program = program.finish()
+    if isinstance(program, Launch):
+        return Executable.from_launch(program)
+    if not isinstance(program, Executable):
+        found = f"not {type(program).__name__}; load(path) opens a file, build(schedule, config) makes a program"
+        raise InputError(f"what runs is an Executable, a Program or its launch, {found}")
+    return program
+
+
 def _host(step: HostStep, arrays: list[np.ndarray]) -> list[np.ndarray]:
     try:
         return HOST_OPS[step.op](arrays, {**step.attrs, **step.constants})
@@ -200,7 +209,12 @@ def _host(step: HostStep, arrays: list[np.ndarray]) -> list[np.ndarray]:
 
 def _as_numpy(tensor: Tensor, array: Any) -> np.ndarray:
     if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
-        return np.asarray(array)
+        try:
+            return np.asarray(array)
+        except ValueError as exc:  # nested lists of unequal lengths
+            raise InputError(
+                f"input {tensor.name!r}: is no array of shape {tensor.shape} ({one_line(exc)[:80]})"
+            ) from None
     try:
         return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError) as exc:  # on a GPU, or of a dtype that numpy does not have
@@ -240,8 +254,9 @@ def run(
     >>> outputs["logits"].shape, stats.cycles > 1000
     ((1, 10), True)
     """
+    executable = _executable(program)
     if isinstance(device, str):
-        device = open_device(device, program.cfg)
-    with Loaded(program, device) as loaded:
+        device = open_device(device, executable.cfg)
+    with Loaded(executable, device) as loaded:
         outputs = loaded.run(inputs)
         return outputs, loaded.stats

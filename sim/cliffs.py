@@ -20,6 +20,7 @@ MATTERS = 0.2  # of the launch's cycles
 _MANY = 32  # instructions from which their number is a reason
 _FEW = 16  # micro-op issues, or beats, below which an instruction is tiny
 _PER_SUM = 4  # additions of accumulators per result from which they are a reduction
+_SUMS = 2  # additions of sums of products per result from which these are one reduction
 _AGAIN = 1.5  # bytes loaded per byte of the tensor from which it is loaded again
 
 
@@ -54,6 +55,10 @@ class _Facts:
 
     def distinct(self, moved: Transfers) -> int:
         return moved.distinct_bytes(entry_bytes(self.cfg, moved.mem))
+
+    def results(self) -> float:
+        """Accumulators that are stored, counted as often as they are."""
+        return sum(moved.nbytes for _, moved in self.moved(store=True)) / self.cfg.out_entry_bytes
 
     def moved(self, store: bool) -> list[tuple[Statement, Transfers]]:
         return [(statement, moved) for statement in self.mine for moved in statement.moved(store)]
@@ -93,19 +98,41 @@ def _reduction(facts: _Facts) -> Iterator[Cliff]:
             yield Cliff("reduction", statement.path, moved.buffer, f"{text}: {remedy}", lost)
 
 
+def _sums_of_products(facts: _Facts) -> Iterator[Cliff]:
+    """Sums of products that the ALU adds to each other."""
+    results = facts.results()
+    for statement in facts.mine:
+        lost = statement.compute_cycles
+        if statement.summed >= _SUMS * results > 0 and facts.matters(lost):
+            text = f"the ALU adds {statement.summed / results:.0f} sums of products per result"
+            remedy = "let GEMM accumulate: the loop of the reduction belongs inside, on the same accumulators"
+            yield Cliff("reduction", statement.path, "", f"{text}: {remedy}", lost)
+
+
 def _one_slot(facts: _Facts) -> Iterator[Cliff]:
-    """Loads that wait until compute has read the tile before, while compute waits for them."""
+    """Loads that wait until compute has read the tile before, while compute waits for them; or the same of stores."""
     computed = sum(s.compute_cycles for s in facts.mine)
-    loads = [(s, moved) for s, moved in facts.moved(store=False) if moved.mem in (Mem.INP, Mem.WGT)]
-    idle = sum(s.cycles for s in facts.mine) - sum(moved.busy for _, moved in loads)  # of the load unit
-    for statement, moved in loads:
-        lost = min(moved.cycles, computed, moved.token_wait, idle)
-        filled = max(max(each.last) for _, each in loads if each.mem == moved.mem) + 1
-        size = max(last - first + 1 for first, last in zip(moved.first, moved.last))
-        if moved.overwrites() >= 2 and filled + size <= depth(facts.cfg, moved.mem) and facts.matters(lost):
-            text = f"loads of {moved.buffer} wait for the products of the tile before, which is in the same entries"
-            remedy = 'bind a loop to "vthread.x", or annotate the load with more slots, so that they overlap'
-            yield Cliff("one_slot", statement.path, moved.buffer, f"{text}: {remedy}", lost)
+    total = sum(s.cycles for s in facts.mine)
+    moved = [(s, each) for s, each in facts.moved(store=False) if each.mem in (Mem.INP, Mem.WGT)]
+    for kind, told in ((moved, _LOADS), (facts.moved(store=True), _STORES)):
+        idle = total - sum(each.busy for _, each in kind)  # of the load or store unit
+        for statement, each in kind:
+            mem = scratchpad_of(each.mem)
+            lost = min(each.cycles, computed, each.token_wait, idle)
+            filled = max(max(other.last) for _, other in kind if scratchpad_of(other.mem) == mem) + 1
+            size = max(last - first + 1 for first, last in zip(each.first, each.last))
+            if each.overwrites() >= 2 and filled + size <= depth(facts.cfg, mem) and facts.matters(lost):
+                yield Cliff("one_slot", statement.path, each.buffer, told.format(each.buffer), lost)
+
+
+_LOADS = (
+    "loads of {} wait for the products of the tile before, which is in the same entries: "
+    'bind a loop to "vthread.x", or annotate the load with more slots, so that they overlap'
+)
+_STORES = (
+    "compute waits for stores to {} of the tile before, whose accumulators it needs again: "
+    'bind a loop to "vthread.x", so that the next tile has others'
+)
 
 
 def _tiny_instructions(facts: _Facts) -> Iterator[Cliff]:
@@ -142,10 +169,10 @@ def _alu_product(facts: _Facts) -> Iterator[Cliff]:
     """Reductions, and products with few factors, on the ALU: two issues each, and their operands are not loaded beside
     other work.
     """
-    results = sum(moved.nbytes for _, moved in facts.moved(store=True)) / facts.cfg.out_entry_bytes
+    results = facts.results()
     loaded = sum(moved.cycles for _, moved in facts.moved(store=False) if scratchpad_of(moved.mem) == Mem.ACC)
     for statement in facts.mine:
-        reduces = statement.added >= _PER_SUM * results > 0
+        reduces = statement.added - statement.summed >= _PER_SUM * results > 0
         lost = statement.compute_cycles // 2 + min(loaded, statement.compute_cycles // 2)
         if (reduces or statement.spread) and facts.matters(lost):
             many = (
@@ -171,6 +198,7 @@ def _loaded_again(facts: _Facts) -> Iterator[Cliff]:
 
 RULES: tuple[Callable[[_Facts], Iterable[Cliff]], ...] = (
     _reduction,
+    _sums_of_products,
     _one_slot,
     _tiny_instructions,
     _unaligned,

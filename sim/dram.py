@@ -74,12 +74,20 @@ class Dram:
 
 # A PYNQ-Z1's high-performance ports: 64 bits at the accelerator's clock, one for loads and one for stores.
 ZYNQ_HP = Dram()
+DDR_BYTES = 2_100_000_000  # per second, that a PYNQ-Z1's memory moves for all ports together
+
+
+def pynq_z1_ddr(mhz: int = 100) -> Dram:
+    """All high-performance ports of a PYNQ-Z1, as fast as its memory; the accelerator's clock has `mhz` MHz."""
+    return Dram(name="pynq_z1_ddr", total_bytes=DDR_BYTES // (mhz * 1_000_000))
+
 
 PRESETS: dict[str, Dram] = {
     dram.name: dram
     for dram in (
         ZYNQ_HP,
         Dram(name="zynq_hp4", total_bytes=32),
+        pynq_z1_ddr(),
         Dram(name="wide", port_bytes=64, total_bytes=1024),
         Dram(
             name="ideal",
@@ -95,6 +103,7 @@ PRESETS: dict[str, Dram] = {
 MEANINGS = {
     "zynq_hp": "two high-performance ports of a PYNQ-Z1, for one load port and one store port",
     "zynq_hp4": "all four of them, for two load ports",
+    "pynq_z1_ddr": "the same behind the board's DDR, 2.1 GB/s: at 100 MHz; with `,total_bytes=14` at 150",
     "wide": "the same latency, and a beat per cycle on every port, however wide",
     "ideal": "a beat per cycle on every port, one cycle after its address",
 }
@@ -127,7 +136,7 @@ def load_dram(spec: str | dict | Dram) -> Dram:
 
 def _change(spec: str, text: str) -> tuple[str, object]:
     key, equals, value = text.partition("=")
-    if not equals or not value.isdecimal():
+    if not equals or not value.removeprefix("-").isdecimal():
         raise ConfigError(f"memory {spec!r}: {text!r} must be FIELD=NUMBER, as in zynq_hp,latency=80")
     return key, int(value)
 

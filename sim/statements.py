@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ..hw.config import Config
 from ..hw.isa import AluOp, Isa, Mem, Op, depth, known_isa
 from ..runtime.access import dram_access, scratchpad_accesses, tile_entries
 from ..runtime.device import Timeline
@@ -76,7 +77,8 @@ class Statement:
     `at` are the positions of its instructions. `cycles` belong to it (see `profile`), `compute_cycles` of them to GEMM
     and ALU instructions and the loads of their micro-ops. It has `loops` GEMM and ALU instructions, with micro-op
     `issues`; `initial` of them are GEMM that sets accumulators, with `initial_issues`. `added` are issues of ADD with
-    two accumulators, `spread` those of MUL with an accumulator that is an operand of several.
+    two accumulators, `summed` those of them that add sums of products, `spread` issues of MUL with an accumulator that
+    is an operand of several.
     """
 
     path: tuple[str, ...]
@@ -88,6 +90,7 @@ class Statement:
     initial: int = 0
     initial_issues: int = 0
     added: int = 0
+    summed: int = 0
     spread: int = 0
     transfers: dict[tuple[str, bool], Transfers] = field(default_factory=dict)
 
@@ -108,6 +111,7 @@ def statements(launch: Launch, timeline: Timeline) -> list[Statement]:
         paths, of = launch.origins.paths, launch.origins.of
     found = [Statement(path) for path in paths]
     owned, spent = owned_cycles(launch, timeline), spent_cycles(timeline)
+    products = np.zeros(launch.cfg.acc_depth, bool)  # accumulators that GEMM wrote last
     for k, (number, (f, uops)) in enumerate(zip(of.tolist(), with_micro_ops(launch, known_isa(launch.cfg)))):
         statement = found[number]
         statement.at.append(k)
@@ -117,6 +121,7 @@ def statements(launch: Launch, timeline: Timeline) -> list[Statement]:
         elif "uop_bgn" in f:
             statement.compute_cycles += int(owned[k])
             _count_loops(statement, f, uops)
+            _count_sums(statement, launch.cfg, f, uops, products)
         elif (moved := _transfer(statement, launch, k, f)) is not None:
             moved.cycles += int(owned[k])
             moved.busy += int(spent[k])
@@ -139,6 +144,18 @@ def _count_loops(statement: Statement, f: dict[str, int], uops: np.ndarray) -> N
         distinct = len(np.unique(uops[:, 1]))
         distinct *= (f["iter_out"] if f["src_out"] else 1) * (f["iter_in"] if f["src_in"] else 1)
         statement.spread += count if distinct < count else 0
+
+
+def _count_sums(statement: Statement, cfg: Config, f: dict[str, int], uops: np.ndarray, products: np.ndarray) -> None:
+    """Count additions of accumulators that hold `products`, and keep those up to date."""
+    accesses = [access for access in scratchpad_accesses(cfg, f, uops) if access.mem == Mem.ACC]
+    if f["op"] != Op.ALU:
+        for access in accesses:
+            products[access.entries] = not f["reset"]
+    elif f["alu_op"] == AluOp.ADD and not f["use_imm"]:
+        read = [products[access.entries] for access in accesses if not access.write]
+        if read and np.concatenate(read).mean() > 0.5:
+            statement.summed += f["iter_out"] * f["iter_in"] * len(uops)
 
 
 def _transfer(statement: Statement, launch: Launch, k: int, f: dict[str, int]) -> Transfers | None:

@@ -117,13 +117,13 @@ def predict(
     program: Executable | Program | Launch,
     *,
     step: str | None = None,
-    dram: Dram | None = None,
+    dram: Dram | str | None = None,
     skip: Iterable[str] = (),
 ) -> Timing:
     """The cycles of one launch, from the timing model, without data.
 
-    `step` names the launch where an executable has several. `dram` is the memory's timing (default: that of a
-    PYNQ-Z1); `skip` names what takes no time, of gemm, alu and dma.
+    `step` names the launch where an executable has several. `dram` is the memory, or a text as `--dram` takes it
+    (default: that of a PYNQ-Z1); `skip` names what takes no time, of gemm, alu and dma.
 
     >>> import tilewright as tw
     >>> digits = tw.load("examples/digits/digits.onnx")
@@ -136,7 +136,7 @@ def predict(
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.steps import LaunchStep
     from tilewright.sim import timing
-    from tilewright.sim.dram import ZYNQ_HP
+    from tilewright.sim.dram import ZYNQ_HP, load_dram
 
     if isinstance(program, Executable):
         launches = {one.name: one.launch for one in program.steps if isinstance(one, LaunchStep)}
@@ -146,7 +146,7 @@ def predict(
             known = ", ".join(launches) or "none"
             raise InputError(f"step = {step!r}: must be a launch of {program.name!r}; its launches are {known}")
         program = launches[step]
-    return timing.predict(program, dram=dram or ZYNQ_HP, skip=frozenset(skip))
+    return timing.predict(program, dram=ZYNQ_HP if dram is None else load_dram(dram), skip=skip)
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ...hw.config import Config
 from .. import cost
 from .. import graph as g
+from ..graph.pairs import pair_columns
 from ..graph.simplify import simplify
 from ..limits import most_padding
 from ..target.host import HostModel
@@ -39,9 +40,14 @@ class Accelerator(ExecModule):
 
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
-        self.memories, self.transformations = _memories(cfg), (simplify,)
+        self.memories, self.transformations = _memories(cfg), (simplify, self._pairs)
         kinds = (*LOWER, g.Reshape, g.Transpose)
         self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
+
+    def _pairs(self, graph: g.Graph) -> g.Graph:
+        cfg = self.cfg
+        able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
+        return pair_columns(graph, cfg.block_in) if able else graph
 
     def refusal(self, op: g.Operator) -> str:
         """Reason why the module cannot run the operator; empty if it can."""

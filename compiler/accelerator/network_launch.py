@@ -13,7 +13,7 @@ from ..target.steps import Steps, wanted_from
 from . import elementwise, layers, pooling
 from .arena import arena_plan, bases, is_view, members
 from .direct import transposed_conv
-from .direct.fold import Fold, best_fold
+from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .recording import Recording, packed_shape
 
@@ -71,22 +71,33 @@ class NetworkLaunch:
         for t in inputs.values():
             readers = [op for op in self.ops if t in op.inputs]
             for op in readers:
-                if isinstance(op, g.QConv2d) and (fold := best_fold(op, self.cfg)) is not None:
-                    self._fold_input(op, fold)
+                if isinstance(op, g.QConv2d):
+                    self._fold_input(op)
             if any(op.name not in self.rec.folded for op in readers):
                 self._pack_input(t)
 
-    def _fold_input(self, op: g.QConv2d, fold: Fold) -> None:
+    def _fold_input(self, op: g.QConv2d) -> None:
+        """Read the image of `op` as it lies, or let the host lay it out; neither if blocks of channels cost less."""
+        source, order = self.steps.source(op.x)
+        fold = cheapest(op, self.cfg, nhwc=bool(order) or op.x.shape[1] == 1)
+        if fold is None:
+            return
+        if fold.in_place:
+            buffer = self.rec.buffer(f"{op.name}.x", self.steps.tensors[source].shape, kind="input")
+            self.bind[buffer.name] = source
+            self.rec.folded[op.name] = fold, buffer
+            return
         attrs, shape = host_step(op, fold, self.cfg)
         buffer = self.rec.buffer(f"{op.name}.x", shape, kind="input")
-        self.bind[buffer.name] = self.steps.host(f"{op.name}.fold", "fold_windows", attrs, [op.x.name], shape)
+        self.bind[buffer.name] = self.steps.host(f"{op.name}.fold", "fold_windows", attrs | order, [source], shape)
         self.rec.folded[op.name] = fold, buffer
 
     def _pack_input(self, t: g.Tensor) -> None:
         shape = packed_shape(t.shape, self.cfg)
-        blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in}
+        source, order = self.steps.source(t)
+        blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in, **order}
         buffer = self.rec.buffer(t.name, shape, kind="input")
-        self.bind[buffer.name] = self.steps.host(f"{t.name}.pack", "pack", blocks, [t.name], shape)
+        self.bind[buffer.name] = self.steps.host(f"{t.name}.pack", "pack", blocks, [source], shape)
         self._bind_views(t.name, buffer)
 
     def _outputs(self) -> None:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from ..schedule.layer import Tiles
 
 
+_TO_NCHW = (0, 3, 1, 2)  # dimensions of an NHWC image
+
+
 class Steps:
     """The steps of `graph` so far; the graph's tensors are declared under their names.
 
@@ -35,9 +38,35 @@ class Steps:
 
     def executable(self) -> Executable:
         """The executable of all steps so far, with the tensors that they use."""
+        self._drop_unread()
         used = {name for step in self.steps for name in _names(step)}
         kept = {name: t for name, t in self.tensors.items() if name in used or t.kind in ("input", "output")}
         return Executable(self.cfg, self.graph.name, kept, self.steps)
+
+    def _drop_unread(self) -> None:
+        """Drop host steps whose results nobody reads: their readers took over what they did."""
+        read = {name for name, t in self.tensors.items() if t.kind == "output"}
+        kept = []
+        for step in reversed(self.steps):
+            if isinstance(step, LaunchStep) or not read.isdisjoint(step.outputs):
+                kept.append(step)
+                read.update(_names(step))
+        self.steps = kept[::-1]
+
+    def source(self, t: g.Tensor) -> tuple[str, dict[str, str]]:
+        """(tensor, its layout as an attribute) to read `t` from: before a host step that only brings NHWC to NCHW."""
+        step = self._writer(t.name)
+        if step is not None and step.op in ("transpose", "reshape"):
+            (name,) = step.inputs
+            shape = self.tensors[name].shape
+            if len(shape) == 4 and t.shape == tuple(shape[k] for k in _TO_NCHW):
+                sizes = [k for k in _TO_NCHW if shape[k] > 1]
+                if step.attrs.get("axes") == [*_TO_NCHW] or (step.op == "reshape" and sizes == sorted(sizes)):
+                    return name, {"layout": "NHWC"}
+        return t.name, {}
+
+    def _writer(self, name: str) -> HostStep | None:
+        return next((s for s in self.steps if isinstance(s, HostStep) and name in s.outputs), None)
 
     def declare(
         self, name: str, shape: tuple[int, ...], dtype: str, kind: str = "temp", data: np.ndarray | None = None
@@ -63,8 +92,11 @@ class Steps:
             name = self.declare(f"{op.name}.acc", op.output.shape, call.dtype)
             self.steps.append(HostStep(name, call.name, inputs, [name], call.attrs, call.constants))
             inputs = [name]
-        last = calls[-1]
-        self.steps.append(HostStep(op.name, last.name, inputs, [op.output.name], last.attrs, last.constants, op.macs))
+        last, before = calls[-1], self._writer(inputs[0])
+        name, attrs = last.name, last.attrs
+        if name == "softmax" and before is not None and before.op == "unpack":
+            name, attrs, inputs = "unpack_softmax", before.attrs | attrs, before.inputs
+        self.steps.append(HostStep(op.name, name, inputs, [op.output.name], attrs, last.constants, op.macs))
 
 
 def wanted_from(graph: g.Graph, ops: Sequence[g.Operator]) -> list[g.Tensor]:

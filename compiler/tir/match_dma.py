@@ -263,7 +263,9 @@ def match(scope: Scope, ctx: Context) -> Copy:
 def _fill_copy(scope: Scope, ctx: Context, value: int) -> Copy:
     target = ctx.operand(scope.stmt.buffer, scope.stmt.indices, scope)
     if target.location.mem is None:
-        raise ScheduleError(f"{shorten(scope.stmt)}: a constant cannot be stored to DRAM")
+        raise ScheduleError(
+            f"{shorten(scope.stmt)}: a constant cannot be stored to DRAM; set_scope(block, 0, ACC) first"
+        )
     target.location.writers.append(len(ctx.loops))
     return Copy(ctx, scope, target.location.mem, target, None, (), value)
 

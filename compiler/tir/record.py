@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
@@ -36,13 +37,19 @@ def record_into(
 
 def _slots(func: PrimFunc) -> dict[str, int]:
     """Slots by tensor, as annotated in the schedule."""
-    found: dict[str, int] = {}
+    wanted: dict[str, Any] = {}
 
-    def read_slots(block) -> None:
-        if wanted := int(block.annotations.get(SLOTS, 0)):
-            found[_name(block.writes[0].source)] = wanted
+    def read_slots(block) -> None:  # an error in here would lose its kind
+        if slots := block.annotations.get(SLOTS, 0):
+            wanted[_name(block.writes[0].source)] = slots
 
     structural_walk(func.body, [(s_tir.SBlock, read_slots)])
+    found = {}
+    for name, slots in wanted.items():
+        try:
+            found[name] = int(slots)
+        except (TypeError, ValueError):
+            raise ScheduleError(f"{name!r}: annotation {SLOTS} is {slots}; give a number of slots, as 2") from None
     return found
 
 

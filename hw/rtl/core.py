@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out
 
 from ..config import Config
 from ..isa import Mem
-from ..units import channels, readers, units
+from ..units import channels, readers, striped, stripes, units
 from .axi import AxiLite, AxiRead, AxiWrite
 from .compute.unit import Compute
 from .control import Control
@@ -16,6 +16,7 @@ from .csr import Counters, Csr
 from .fetch import Fetch
 from .fifo import Fifo
 from .layouts import INDEX_BITS, command_layout, watch_layout
+from .load.stripes import Stripes
 from .load.unit import Load
 from .ports import ADDRESS_BITS, Activity, Fault
 from .read_port import ReadPort
@@ -81,7 +82,8 @@ class Engine(wiring.Component):
         """Blocks by name, then their connections."""
         m, cfg = Module(), self.cfg
         m.submodules.fetch = fetch = Fetch(cfg)
-        blocks = {unit.name: COMPONENTS[unit.name](cfg) for unit in units(cfg)}
+        seen = {"load": striped(cfg)}
+        blocks = {unit.name: COMPONENTS[unit.name](seen.get(unit.name, cfg)) for unit in units(cfg)}
         for name, block in blocks.items():
             m.submodules[name] = block
         load, compute, store = (blocks[name] for name in ("load", "compute", "store"))
@@ -91,7 +93,7 @@ class Engine(wiring.Component):
             (Mem.INP, load.write_inp, compute.inp),
             (Mem.WGT, load.write_wgt, compute.wgt),
         ):
-            scratchpad = Scratchpad(cfg, mem=mem)
+            scratchpad = Scratchpad(striped(cfg), mem=mem)
             m.submodules[mem.name.lower()] = scratchpad
             wiring.connect(m, write, scratchpad.write)
             wiring.connect(m, read, scratchpad.read)
@@ -135,13 +137,21 @@ class Engine(wiring.Component):
         return queues
 
     def _read_ports(self, m: Module, clients: dict) -> list[ReadPort]:
-        ports = []
+        ports, width = [], stripes(self.cfg)
+        if width > 1:
+            m.submodules.stripes = spread = Stripes(self.cfg)
+            wiring.connect(m, clients["load"].req, spread.req)
+            wiring.connect(m, spread.beats, clients["load"].beats)
         for k, every in enumerate(readers(self.cfg)):
             here = [reader for reader in every if hasattr(clients[reader.name], "req")]
-            port = ReadPort(self.cfg, buffers=tuple(reader.buffer for reader in here))
+            port = ReadPort(self.cfg, buffers=tuple(reader.buffer for reader in here), width=width)
             m.submodules[f"read_port_{k}"] = port
             wiring.connect(m, port.axi, wiring.flipped(getattr(self.m, f"load{k}")))
             m.d.comb += port.halt.eq(self.halt)
+            if width > 1:
+                wiring.connect(m, spread.burst[k], port.req[-1])
+                wiring.connect(m, port.words, spread.words[k])
+                here.pop()
             for i, reader in enumerate(here):
                 wiring.connect(m, clients[reader.name].req, port.req[i])
                 wiring.connect(m, port.beats[i], clients[reader.name].beats)

@@ -32,7 +32,7 @@ def capacity(depth: int) -> int:
 # Bursts, and the read port.
 BURST_BEATS = 16  # of the longest burst: AXI3's, aligned to its own size, so it never crosses 4 kB
 OUTSTANDING = 8  # bursts in flight on one port
-SPLIT_LATENCY = 1  # from a request or a row to its first burst
+SPLIT_LATENCY = 1  # from a request or a row to its first burst; once more where bursts are spread over ports
 ADDRESS_DEPTH = 1  # of the queue of bursts whose address waits for the bus
 ADDRESS_LATENCY = FIFO_LATENCY  # from a burst to its address on the bus
 REQUEST_LATENCY = SPLIT_LATENCY + ADDRESS_LATENCY  # from a request to its first burst's address on the bus

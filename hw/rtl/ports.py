@@ -198,6 +198,11 @@ def beat_signature(cfg: Config) -> stream.Signature:
     return stream.Signature(data.StructLayout({"data": cfg.axi_bits, "error": 1}))
 
 
+def word_signature(cfg: Config, width: int) -> stream.Signature:
+    """Data of the requests of a client that takes `width` beats at once; `last` marks the end of a burst."""
+    return stream.Signature(data.StructLayout({"data": width * cfg.axi_bits, "error": 1, "last": 1}))
+
+
 class Fault(wiring.Signature):
     """The first error of a block, which stays.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -10,7 +10,7 @@ from ..config import Config
 from .axi import INCR, OKAY, AxiRead, beat_size
 from .fifo import Fifo
 from .latencies import ADDRESS_DEPTH, BURST_BEATS, OUTSTANDING
-from .ports import beat_signature, request_signature
+from .ports import beat_signature, request_signature, word_signature
 from .splitter import Splitter, burst_layout
 
 
@@ -20,6 +20,7 @@ class ReadPort(wiring.Component):
     Members:
         req[k]: in, requests of client k
         beats[k]: out, their data, in order
+        words: out, the same for the last client, `width` beats at once; where `width` is more than 1
         axi: out, the bus
         halt: in, send no further address
         idle: out, no burst is in flight
@@ -28,16 +29,19 @@ class ReadPort(wiring.Component):
     Latency `REQUEST_LATENCY` for addresses, `BEAT_LATENCY` for data; one burst and one beat per cycle, `OUTSTANDING`
     bursts in flight. Back-pressure: none on the bus, because a burst is sent only when its client's buffer
     (`buffers[k]` beats) has room for it; so no client can keep another from its data.
+    Every burst of a client with `words` is a multiple of `width` beats.
     """
 
-    def __init__(self, cfg: Config, *, buffers: tuple[int, ...]):
+    def __init__(self, cfg: Config, *, buffers: tuple[int, ...], width: int = 1):
         assert all(n >= 2 * BURST_BEATS for n in buffers)
-        self.cfg, self.buffers = cfg, buffers
+        self.cfg, self.buffers, self.width = cfg, buffers, width
         n = len(buffers)
+        words = {"words": Out(word_signature(cfg, width))} if width > 1 else {}
         super().__init__(
             {
                 "req": In(request_signature(cfg)).array(n),
-                "beats": Out(beat_signature(cfg)).array(n),
+                "beats": Out(beat_signature(cfg)).array(n - len(words)),
+                **words,
                 "axi": Out(AxiRead(cfg)),
                 "halt": In(1),
                 "idle": Out(1),
@@ -61,7 +65,11 @@ class ReadPort(wiring.Component):
         for k, splitter in enumerate(splitters):
             with m.If(grant[k]):
                 m.d.comb += [route.i.payload.eq(k), addresses.i.payload.eq(splitter.burst)]
-        beat, came, last = Signal(self.beats[0].payload.shape(), reset_less=True), Signal(), Signal()
+        beat, came, last = (
+            Signal(beat_signature(self.cfg).members["payload"].shape, reset_less=True),
+            Signal(),
+            Signal(),
+        )
         m.d.sync += [came.eq(axi.rvalid), last.eq(axi.rvalid & axi.rlast)]
         m.d.sync += [beat.data.eq(axi.rdata), beat.error.eq(axi.rresp != OKAY)]
         m.d.sync += flying.eq(flying + grant.any() - last)
@@ -78,10 +86,33 @@ class ReadPort(wiring.Component):
             self.progress.eq(came | (axi.arvalid & axi.arready)),
         ]
         for k, depth in enumerate(self.buffers):
+            mine = came & (route.o.payload == k)
+            if self._wide(k):
+                self._words(m, mine, beat, last)
+                continue
             m.submodules[f"buffer_{k}"] = buffer = Fifo(shape=beat.shape(), depth=depth)
-            m.d.comb += [buffer.i.valid.eq(came & (route.o.payload == k)), buffer.i.payload.eq(beat)]
+            m.d.comb += [buffer.i.valid.eq(mine), buffer.i.payload.eq(beat)]
             wiring.connect(m, buffer.o, wiring.flipped(self.beats[k]))
         return m
+
+    def _wide(self, k: int) -> bool:
+        """True for the client that takes several beats at once."""
+        return self.width > 1 and k == len(self.buffers) - 1
+
+    def _words(self, m: Module, came, beat, last) -> None:
+        """The buffer of the last client: beats that `came` are put together before it, so it gives a word per cycle."""
+        bits, final = self.cfg.axi_bits, self.width - 1
+        m.submodules.buffer_words = buffer = Fifo(
+            shape=self.words.payload.shape(), depth=self.buffers[-1] // self.width
+        )
+        earlier, broken, count = Signal(final * bits, reset_less=True), Signal(), Signal(range(self.width))
+        whole, word = Cat(earlier, beat.data), buffer.i.payload
+        with m.If(came):
+            m.d.sync += [count.eq(count + 1), earlier.eq(whole[bits:])]
+            m.d.sync += broken.eq((broken | beat.error) & (count != final))
+        m.d.comb += [buffer.i.valid.eq(came & (count == final)), word.data.eq(whole)]
+        m.d.comb += [word.error.eq(broken | beat.error), word.last.eq(last)]
+        wiring.connect(m, buffer.o, wiring.flipped(self.words))
 
     def _splitter(self, m: Module, k: int, want: Signal, grant: Signal) -> Splitter:
         """The bursts of client k: it wants one while its buffer has room, and sends it when it is granted."""
@@ -89,7 +120,10 @@ class ReadPort(wiring.Component):
         wiring.connect(m, wiring.flipped(self.req[k]), splitter.i)
         size = self.buffers[k]
         room = Signal(range(size + 1), init=size, name=f"room_{k}")  # of the buffer, for beats that were not requested
-        taken = self.beats[k].valid & self.beats[k].ready
+        if self._wide(k):
+            taken = Mux(self.words.valid & self.words.ready, self.width, 0)
+        else:
+            taken = self.beats[k].valid & self.beats[k].ready
         m.d.sync += room.eq(room - Mux(grant, splitter.length, 0) + taken)
         m.d.comb += [want.eq(splitter.valid & (room >= BURST_BEATS)), splitter.take.eq(grant)]
         return splitter

@@ -114,13 +114,14 @@ struct Memory {
     }
 };
 
-// Bytes that one port, or all together, may still move: refilled every cycle, at most to one cycle's or beat's bytes.
+// Bytes that one port, or all together, may still move: refilled every cycle, at most to `most`.
 struct Budget {
-    uint64_t rate = 0, credit = 0;
+    uint64_t rate = 0, most = 0, credit = 0;
     bool unlimited = true;
-    void set(uint64_t bytes, uint64_t wanted) { rate = bytes, unlimited = bytes >= wanted; }
-    void refill() { credit = credit + rate < most() ? credit + rate : most(); }
-    uint64_t most() const { return rate > BEAT ? rate : BEAT; }
+    void set(uint64_t bytes, uint64_t wanted, uint64_t limit) {
+        rate = bytes, most = limit, unlimited = bytes >= wanted;
+    }
+    void refill() { credit = credit + rate < most ? credit + rate : most; }
     bool enough() const { return unlimited || credit >= BEAT; }
     void take() { credit -= unlimited ? 0 : BEAT; }
     void give() { credit += unlimited ? 0 : BEAT; }
@@ -389,14 +390,16 @@ struct Sim {
         core->eval();
         unsigned channel = 0;
         memory.fault_first = p.fault_first, memory.fault_last = p.fault_last;
-        all.set(p.total_bytes, (LOAD_PORTS + STORE_PORTS) * (p.port_bytes < BEAT ? p.port_bytes : BEAT));
+        // a port's beats come at even intervals; of all ports together, what is no whole beat is kept for the next cycle
+        uint64_t most = p.port_bytes > BEAT ? p.port_bytes : BEAT, wanted = p.port_bytes < BEAT ? p.port_bytes : BEAT;
+        all.set(p.total_bytes, (LOAD_PORTS + STORE_PORTS) * wanted, p.total_bytes + BEAT - 1);
         registers.seed(p.seed, channel++);
         for (ReadPort& port : loads) {
-            port.budget.set(p.port_bytes, BEAT);
+            port.budget.set(p.port_bytes, BEAT, most);
             port.ar_stalls.seed(p.seed, channel++), port.r_stalls.seed(p.seed, channel++);
         }
         for (WritePort& port : stores) {
-            port.budget.set(p.port_bytes, BEAT);
+            port.budget.set(p.port_bytes, BEAT, most);
             port.aw_stalls.seed(p.seed, channel++), port.w_stalls.seed(p.seed, channel++);
             port.b_stalls.seed(p.seed, channel++);
         }

@@ -15,7 +15,7 @@ from ...hw.config import Config
 from ...hw.errors import DeadlockError, UnsupportedError
 from ...hw.rtl import latencies as lat
 from ...hw.show import table
-from ...hw.units import COUNTERS, FETCH, channels, queues, readers, units
+from ...hw.units import COUNTERS, FETCH, channels, queues, readers, stripes, units
 from ...runtime.device import WAITS, Timeline
 from ...runtime.launch import Launch
 from ...runtime.program import Program
@@ -24,8 +24,9 @@ from ..memory import PAGE
 from .compute import Compute
 from .fetch import Fetch
 from .program import Columns, columns
-from .read_port import NEVER, ReadPort
+from .read_port import NEVER, Client, ReadPort, beat_interval
 from .store import Store
+from .stripes import Stripes
 from .units import Channel, Load, Log, Unit
 
 _TO_BURST = lat.PLAN_LATENCY + lat.SPLIT_LATENCY  # cycles from a LOAD that is taken to its first burst
@@ -89,7 +90,7 @@ class _Engine:
             self.units[one.source].give_to(channel, one.push)
             self.units[one.target].take_from(channel, one.pop)
         self.fetch = Fetch(cfg, program, address, self.units, FETCH.buffer)
-        clients = {
+        clients: dict[str, Client] = {
             "load": self.load.mover,
             "compute": self.compute.mover,
             "fetch": self.fetch,
@@ -98,9 +99,12 @@ class _Engine:
         bounds = {"load": self._load_bound, "compute": self._compute_bound, "fetch": self._fetch_bound}
         bounds |= {"store": self._store_bound}
         self.ports = []
-        for every in readers(cfg):
+        spread = stripes(cfg) > 1  # one port's next burst depends on another's last, so each is an event of its own
+        loads = Stripes(cfg, load.buffer, self.load.mover, beat_interval(cfg, dram)).clients if spread else []
+        for k, every in enumerate(readers(cfg)):
             names = [reader.name for reader in every if reader.name in clients]
-            port = ReadPort(cfg, dram, [clients[name] for name in names], fast=fast)
+            here = clients | ({"load": loads[k]} if spread else {})
+            port = ReadPort(cfg, dram, [here[name] for name in names], fast=fast and not spread)
             port.bounds = [bounds[name] for name in names]
             self.ports.append(port)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ...hw.rtl import latencies as lat
 from ...hw.rtl.latencies import BURST_BEATS
 from .program import Move
-from .read_port import NEVER, Client
+from .read_port import NEVER, Client, ReadPort
 
 _DESCRIPTORS = lat.capacity(lat.TILE_DEPTH)  # tiles between planner and walker, with the one that is walked
 
@@ -43,6 +43,7 @@ class Mover(Client):
     ):
         super().__init__(buffer)
         self._done, self._ready, self._hold = done, ready, hold
+        self.spread = False  # bursts wait at several ports
         self.planned, self.begun = -1, -1
         self._rows = self._unit = self._asked_row = 0
         self._move: Move | None = None
@@ -98,6 +99,8 @@ class Mover(Client):
 
     def rest(self) -> int:
         """The least number of beats to ask for before the first tile is written, where no burst waits."""
+        if self.spread:
+            return 0
         move = self._move
         assert move is not None
         return self.left + (self._rows * move.length if len(self._tiles) == 1 and move.per_beat == 1 else 0)
@@ -192,7 +195,9 @@ class Mover(Client):
 
     def burst(self, beats: int, end: int, final: bool) -> None:
         """Write the entries of a burst, now or when it is known when that may be."""
-        if self.pace == 1 and self._tiles[0].move.per_beat == 1:
+        here = end + lat.BEAT_LATENCY - beats  # before the first one is written, where none waits for its beat
+        one = self._tiles[0].move.per_beat == 1
+        if one and (self.pace == 1 or (self._open and not self._backlog and self._entry_cycle > here)):
             self._arrive(beats, end, final, self.asked)
             return
         for left in range(beats - 1, -1, -1):  # entries do not come one per cycle
@@ -278,7 +283,7 @@ class Mover(Client):
     def rows(self, now: int, until: int, limit: Callable[[int], int]) -> tuple[int, int]:
         """Bursts of rows, or of one row with padding, except those that end the last two: one loop for all parts."""
         port = self.port
-        assert port is not None
+        assert isinstance(port, ReadPort)
         if self._backlog or not self._open or not port.steady:
             return now, until
         tile = self._tiles[0]

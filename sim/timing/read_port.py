@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from ...hw.config import Config
 from ...hw.rtl import latencies as lat
@@ -22,6 +23,14 @@ def beat_interval(cfg: Config, dram: Dram) -> int:
     return -(-cfg.axi_bits // 8 // dram.port_bytes)
 
 
+class Plannable(Protocol):
+    """What gives a client its turns."""
+
+    def plan(self) -> None:
+        """The client has a new request."""
+        ...
+
+
 class Client:
     """One client of a read port: its request in the splitter, and the beats that it has asked for and taken.
 
@@ -31,7 +40,7 @@ class Client:
 
     def __init__(self, buffer: int):
         self.want, self.address, self.left = NEVER, 0, 0
-        self.port: ReadPort | None = None
+        self.port: Plannable | None = None
         self.pace = 1  # cycles from beat to beat on the port's bus
         self.valid = NEVER  # first cycle in which the request is in the splitter
         self.allowed, self.asked = buffer - BURST_BEATS, 0
@@ -147,7 +156,9 @@ class ReadPort:
 
     def _limit(self, k: int, now: int) -> int:
         """No client but `k` wants a burst before this cycle; some cycle up to `now` where one may by then."""
-        limit = NEVER if self.fast else now
+        if not self.fast:
+            return now
+        limit = NEVER
         for other, client in enumerate(self.clients):
             if other != k:
                 want = client.want

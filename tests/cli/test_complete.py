@@ -24,7 +24,7 @@ def offered(*words: str) -> list[str]:
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The working folder, with files of many kinds."""
-    for name in ("a.tw", "b.tw", "case.npz", "net.onnx", "mine.json", "s.py", ".hidden.tw", "notes.txt"):
+    for name in ("a.tw", "b.tw", "case.npz", "net.onnx", "mine.json", "s.py", ".hidden.tw", "notes.txt", "tiles.db"):
         (tmp_path / name).touch()
     (tmp_path / "sub" / "deep").mkdir(parents=True)
     (tmp_path / "sub" / "deep" / "c.tw").touch()
@@ -70,6 +70,7 @@ def test_choices_stay_as_they_are():
         (("run", "a.tw", "--token-file", "n"), ["net.onnx", "notes.txt"]),
         (("bitstream", "-o", ""), ["sub/deep/"]),
         (("bench", "--layer", ""), []),
+        (("run", "--tiles", ""), ["sub/", "tiles.db"]),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, tuple) else "",
 )

@@ -82,6 +82,12 @@ def test_check_refuses_what_is_not_legal(tilewright, tmp_path):
     assert done.err == "tilewright: error: Config.block_in = 12: must be a power of two; nearest are 8 and 16\n"
 
 
+def test_two_words_of_which_the_first_is_no_form(tilewright):
+    done = tilewright("config", "compare", "vta")
+    assert done.status == 2
+    assert "error: 'compare' before 'vta' must be diff or check (see tilewright config --help)" in done.err
+
+
 @pytest.mark.parametrize(
     "cfg, user, note",
     [

@@ -204,7 +204,14 @@ def test_an_error_in_the_users_own_source(mistake, recorded, tmp_path):
     line = RECORDED.splitlines().index("    return undefined") + 1
     text = rf".*recorded\.py:{line}: NameError: name 'undefined' is not defined"
     mistake(10, text, "compile", f"{recorded}:broken", "-o", tmp_path / "x.tw")
-    mistake(6, r".*recorded\.py: has no 'nothing'", "compile", f"{recorded}:nothing", "-o", tmp_path / "x.tw")
+    mistake(
+        6,
+        r".*recorded\.py: has no 'nothing'; its functions are overflow, field, broken",
+        "compile",
+        f"{recorded}:nothing",
+        "-o",
+        tmp_path / "x.tw",
+    )
     mistake(5, r".*recorded\.py: name what to compile, .*", "compile", recorded, "-o", tmp_path / "x.tw")
     (tmp_path / "m.h5").touch()
     mistake(

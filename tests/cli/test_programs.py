@@ -110,6 +110,41 @@ def test_a_source_imports_modules_beside_it(tmp_path, monkeypatch):
         compile_source(f"{path}:made", TINY)
 
 
+@pytest.mark.parametrize(
+    "name, text",
+    [
+        ("nosuch", r"source\.py: has no 'nosuch'; its functions are one, cached, two$"),
+        ("one", r"source\.py: one\(\) returns None; let it return a schedule or a program"),
+        ("two", r"two\(sch, cfg_of_mine\): give a function of the configuration alone, as f\(cfg\)"),
+        ("cached", r"source\.py:4: AttributeError: 'Config' object .* \(cached is called with the configuration\)"),
+    ],
+)
+def test_what_a_source_has_instead(tmp_path, name, text):
+    path = tmp_path / "source.py"
+    path.write_text(
+        "from re import match\ndef one(): pass\n"
+        "def cached(sch):\n    return sch.get_sblock('x')\ndef two(sch, cfg_of_mine): pass\ndef _hidden(): pass\n"
+    )
+    with pytest.raises((FileError, ScheduleError), match=text):
+        compile_source(f"{path}:{name}", TINY)
+
+
+def test_a_source_without_functions_is_told_to_define_one(tmp_path):
+    path = tmp_path / "source.py"
+    path.write_text("from re import match\n")
+    with pytest.raises(FileError, match="has no 'f'; define it as a function of the configuration that returns a sch"):
+        compile_source(f"{path}:f", TINY)
+
+
+def test_a_source_does_not_see_the_arguments_of_the_command(tmp_path, monkeypatch):
+    path = tmp_path / "source.py"
+    path.write_text("import sys\ndef made():\n    sys.exit(sys.argv)\n")
+    monkeypatch.setattr(sys, "argv", before := ["tilewright", "explain", f"{path}:made"])
+    with pytest.raises(ScheduleError, match=r"calls sys\.exit\(\['[^,]*source\.py'\]\)"):
+        compile_source(f"{path}:made", TINY)
+    assert sys.argv is before
+
+
 def test_an_interrupt_stays_one(source):
     with pytest.raises(KeyboardInterrupt):
         compile_source(f"{source}:interrupted", TINY)

@@ -111,6 +111,7 @@ def test_predict_of_a_program_is_that_of_its_executable():
     from tilewright.sim.dram import ZYNQ_HP
 
     assert tw.predict(program, dram=ZYNQ_HP.replace(latency=400)).cycles > timing.cycles + 300
+    assert tw.predict(program, dram="zynq_hp,latency=400").cycles > timing.cycles + 300
 
 
 def test_predict_asks_which_of_several_launches():

@@ -126,9 +126,11 @@ def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright,
     assert first["network"]["after"] <= first["network"]["before"]
     text = tilewright(*command).out
     assert f"network: {first['network']['before']:,} cycles without" in text and "gained in the timing model" in text
-    for verb, *rest in (["compile", network, "-o", tmp_path / "x.tw"],):
-        assert tilewright(verb, *rest, "--tiles", base).status == 0
-    missing = tilewright("compile", network, "-o", tmp_path / "x.tw", "--tiles", tmp_path / "no.db")
+    compiling = ["compile", network, "-o", tmp_path / "x.tw", "--tiles"]
+    assert tilewright(*compiling, base).status == 0
+    other = tilewright(*compiling, base, "--config", "vta")
+    assert other.status == 0 and f"{base} has no faster tiles for vta; tilewright tune" in other.out
+    missing = tilewright(*compiling, tmp_path / "no.db")
     assert missing.status == 6 and "no such database of tiles; make it with tilewright tune" in missing.err
 
 

@@ -320,11 +320,18 @@ def test_load_config_takes_presets_values_and_configurations():
         load_config("tinny")
 
 
+@pytest.mark.parametrize("value", [3, None, ["vta"]])
+def test_load_config_says_what_it_takes(value):
+    with refused(f"configuration {value!r}: must be vta, pynq_z1, tiny, a .json file, a dict of fields, or a Config"):
+        load_config(value)
+
+
 def test_load_config_reads_json_files(tmp_path):
     path = tmp_path / "mine.json"
     path.write_text(json.dumps({"wgt_bits": 4, "wgt_bytes": 1 << 17, "extensions": ["acc8"]}))
     cfg = load_config(str(path))
     assert (cfg.name, cfg.wgt_bits, cfg.extensions) == ("mine", 4, {"acc8"})
+    assert load_config(path) == cfg
 
 
 def test_load_config_takes_vtas_own_file(tmp_path):

@@ -19,6 +19,8 @@ def test_intervals_of_loads():
     vta, tiny = PRESETS["vta"], PRESETS["tiny"]
     assert [load_interval(vta, mem) for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8)] == [1, 32, 2, 8, 2]
     assert [load_interval(tiny, mem) for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8)] == [1, 2, 1, 2, 1]
+    two = vta.replace(load_ports=2)
+    assert [load_interval(two, mem) for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC)] == [1, 16, 1, 8], "from both ports"
     assert [load_interval(cfg, Mem.PAR) for cfg in (PRESETS["pynq_z1"], tiny)] == [24, 6]
 
 

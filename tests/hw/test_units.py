@@ -27,6 +27,8 @@ from tilewright.hw.units import (
     counters,
     queues,
     readers,
+    striped,
+    stripes,
     units,
 )
 from tilewright.runtime.access import Access
@@ -94,7 +96,20 @@ def test_readers_of_the_load_ports():
         return [[(reader.name, reader.buffer) for reader in port] for port in readers(cfg)]
 
     assert of(TINY) == [[("load", 128), ("compute", 128), ("fetch", 64), ("store", 64)]]
-    assert of(TINY.replace(load_ports=2)) == [[("load", 128)], [("compute", 128), ("fetch", 64), ("store", 64)]]
+    others = [("compute", 128), ("fetch", 64), ("store", 64)]
+    assert of(TINY.replace(load_ports=2)) == [[("load", 128)], [*others, ("load", 128)]]
+    assert of(TINY.replace(load_ports=2, axi_bits=512)) == [[("load", 128)], others]
+
+
+def test_loads_are_spread_over_ports_that_are_not_too_wide_together():
+    two = TINY.replace(load_ports=2)
+    assert stripes(TINY) == 1 and striped(TINY) is TINY
+    for bits in (32, 64, 128, 256):
+        cfg = two.replace(axi_bits=bits)
+        assert stripes(cfg) == 2 and striped(cfg) == two.replace(axi_bits=2 * bits)
+        assert striped(cfg).fingerprint == cfg.fingerprint
+    wide = two.replace(axi_bits=512)
+    assert stripes(wide) == 1 and striped(wide) is wide
 
 
 def test_the_number_of_a_queue_is_its_place(two):
@@ -155,7 +170,7 @@ def test_readers(two):
     assert [reader.name for reader in readers(two)[0]] == ["load", "compute", "fetch", "store", "toy"]
     ports = readers(two.replace(load_ports=2))
     assert [[(r.name, r.buffer) for r in port if r.name in ("load", "toy")] for port in ports] == [
-        [("load", 128), ("toy", 32)], [],
+        [("toy", 32), ("load", 128)], [("load", 128)],
     ]  # fmt: skip
 
 

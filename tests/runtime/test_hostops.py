@@ -17,7 +17,7 @@ RNG = np.random.default_rng(5)
 NAMES = set(
     """accumulators add average_pool concatenate conv2d_accumulators conv_transpose2d_accumulators dense_accumulators
     dequantize exact_average_pool fold_windows lookup max_pool mean multiply pack pad quantize recode requantise rescale
-    reshape softmax strided_slice transpose unpack""".split()
+    reshape softmax strided_slice transpose unpack unpack_softmax""".split()
 )
 
 
@@ -53,6 +53,24 @@ def test_packing_is_that_of_the_layout_module():
     x = RNG.integers(-128, 128, (3, 9, 2, 5)).astype(np.int8)
     assert np.array_equal(call("pack", x, batch=2, block=8), pack_activations(x, cfg))
     assert np.array_equal(call("pack", x[:, :, 0, 0], batch=2, block=8), pack_dense_activations(x[:, :, 0, 0], cfg))
+
+
+def test_images_are_packed_and_folded_as_they_lie():
+    x = RNG.integers(-128, 128, (2, 3, 9, 7)).astype(np.int8)
+    nhwc, blocks = np.ascontiguousarray(x.transpose(0, 2, 3, 1)), {"batch": 1, "block": 4}
+    assert np.array_equal(call("pack", nhwc, **blocks, layout="NHWC"), call("pack", x, **blocks))
+    fold = {"rows": 2, "dilation": 1, "step": 1, "strips": 3, "group": 12, "offsets": [0, 5], "entries": 5}
+    fold |= {"top": 1, "left": 1, "value": -3, "block": 8}
+    assert np.array_equal(call("fold_windows", nhwc, **fold, layout="NHWC"), call("fold_windows", x, **fold))
+
+
+def test_softmax_of_blocks():
+    x = RNG.integers(-128, 128, (3, 10)).astype(np.int8)
+    facts = {"axis": 1, "multiplier": 1 << 30, "exponent": 20}
+    packed = call("pack", x, batch=2, block=4)
+    assert np.array_equal(
+        call("unpack_softmax", packed, n=3, c=10, shape=[3, 10], **facts), call("softmax", x, **facts)
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5), (2, 3)], ids=str)

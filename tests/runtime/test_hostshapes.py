@@ -31,9 +31,14 @@ GOOD = {
     "transpose": ([IMAGE], "int8", {"axes": [0, 2, 3, 1]}),
     "concatenate": ([(2, 3), (2, 5), (2, 1)], "int8", {"axis": 1}),
     "strided_slice": ([(4, 9)], "int8", {"begin": [3, 1], "strides": [-1, 4], "shape": [4, 2]}),
-    "pack": ([IMAGE], "int8", {"batch": 4, "block": 4}),
-    "fold_windows": ([IMAGE], "int8", FOLD),
+    "pack": ([IMAGE], "int8", {"batch": 4, "block": 4, "layout": "NHWC"}),
+    "fold_windows": ([IMAGE], "int8", FOLD | {"layout": "NHWC"}),
     "unpack": ([(1, 2, 7, 9, 4, 4)], "int8", {"n": 2, "c": 6, "shape": [2, 6, 63]}),
+    "unpack_softmax": (
+        [(1, 2, 4, 4)],
+        "int8",
+        {"n": 2, "c": 6, "shape": [2, 6], "axis": 1, "multiplier": 1 << 30, "exponent": 20},
+    ),
     "accumulators": ([(1, 2, 4, 4)] * 4, "int8", {"n": 2, "c": 6}),
     "softmax": ([(2, 9)], "int8", {"axis": 1, "multiplier": 1 << 30, "exponent": 20}),
     "conv2d_accumulators": ([IMAGE], "int8", CONV),
@@ -117,6 +122,8 @@ LIES = [
     ("fold_windows", {"offsets": []}, "at least one"),
     ("fold_windows", {"group": 1 << 30}, "elements on the way: at most"),
     ("fold_windows", {"offsets": [0, 1 << 30]}, "elements on the way: at most"),
+    ("unpack_softmax", {"c": 9}, "c = 9: its input .* holds 8"),
+    ("unpack_softmax", {"axis": 2}, "has 2 dimensions"),
     ("unpack", {"n": 5}, "n = 5: its input .* holds 4"),
     ("unpack", {"c": 9}, "c = 9: its input .* holds 8"),
     ("unpack", {"shape": [2, 6, 64]}, "has not as many elements"),
@@ -161,3 +168,8 @@ def test_what_does_not_fit_together(name, change, text):
 def test_operands_that_do_not_fit_together(name, operands, text):
     with pytest.raises(ProgramError, match=text):
         HOST_OPS[name].result([Operand(*operand) for operand in operands], GOOD[name][2])
+
+
+def test_a_layout_of_images_needs_images():
+    with pytest.raises(ProgramError, match=r"^layout = NHWC: its input \(2, 6\) must have 4 dimensions"):
+        declared("pack", [(2, 6)], "int8", {"batch": 4, "block": 4, "layout": "NHWC"})

@@ -1,5 +1,7 @@
 """Placement and replay: constants once, inputs every time, mistakes before the device is touched."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -79,6 +81,7 @@ MISTAKES = [
     ({**GOOD, "v": GOOD["x"]}, "no input is named 'v'; inputs are x, w"),
     ({**GOOD, "x": np.zeros((16,), np.int8)}, "input 'x': shape (16,) given, (1, 1, 16) expected"),
     ({**GOOD, "x": np.zeros((1, 1, 16))}, "input 'x': dtype float64 given, int8 expected"),
+    ({**GOOD, "x": [[1, 2], [3]]}, "input 'x': is no array of shape (1, 1, 16) (setting an array element with a seq"),
     ({**GOOD, "x": np.full((1, 1, 16), 200)}, "input 'x': values 200..200 do not fit int8"),
 ]
 
@@ -88,6 +91,13 @@ def test_input_mistakes(inputs, text):
     with pytest.raises(InputError) as caught:
         run(multiply(), inputs)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("device", ["model", ModelDevice(PRESETS["vta"])])
+def test_what_is_no_program(device):
+    with pytest.raises(InputError, match=r"Executable, a Program or its launch, not str; load\(path\) opens a file"):
+        program: Any = "x.tw"
+        run(program, {}, device)
 
 
 def test_a_program_too_large_is_refused_before_anything_is_placed():

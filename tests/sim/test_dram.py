@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS as CONFIGS
 from tilewright.hw.errors import ConfigError, FileError
-from tilewright.sim.dram import MEANINGS, PRESETS, ZYNQ_HP, Dram, load_dram, shared_bytes, unshared
+from tilewright.sim.dram import MEANINGS, PRESETS, ZYNQ_HP, Dram, load_dram, pynq_z1_ddr, shared_bytes, unshared
 
 TINY = CONFIGS["tiny"]
 
@@ -36,11 +36,12 @@ def test_values_and_memories_are_taken_as_they_are():
 @pytest.mark.parametrize(
     ("spec", "text"),
     [
-        ("ddr", "unknown memory 'ddr'; known are zynq_hp, zynq_hp4, wide, ideal, or give a .json file of fields"),
+        ("ddr", f"unknown memory 'ddr'; known are {', '.join(PRESETS)}, or give a .json file of fields"),
         ("zynq_hp,latency", "memory 'zynq_hp,latency': 'latency' must be FIELD=NUMBER, as in zynq_hp,latency=80"),
         ("zynq_hp,latency=x", "'latency=x' must be FIELD=NUMBER"),
         ("zynq_hp,speed=3", "Dram has no field 'speed'; it has name, latency,"),
         ("zynq_hp,latency=0", "Dram.latency = 0: must be an integer from 1 to 1048576"),
+        ("zynq_hp,latency=-5", "Dram.latency = -5: must be an integer from 1 to 1048576"),
         ({"seed": -1}, "Dram.seed = -1: must be an integer from 0 on, or null for no stalls"),
         ({"name": 3}, "Dram.name = 3: must be a printable text"),
     ],
@@ -54,7 +55,7 @@ def test_unknown_memories(spec, text):
 @pytest.mark.parametrize(
     ("content", "error", "text"),
     [
-        (None, FileError, "no such file; give a preset (zynq_hp, zynq_hp4, wide, ideal) or a .json file"),
+        (None, FileError, "no such file; give a preset (zynq_hp, zynq_hp4, pynq_z1_ddr, wide, ideal) or a .json file"),
         ("{", FileError, "not a readable JSON file of a memory"),
         ("[1]", ConfigError, "a memory is a JSON object of fields, not a list"),
         ('{"port_bytes": 128}', ConfigError, "Dram.port_bytes = 128: must be an integer from 1 to 64"),
@@ -74,3 +75,9 @@ def test_what_all_ports_can_move():
     two = TINY.replace(load_ports=2)
     assert shared_bytes(two, ZYNQ_HP) == 24 and unshared(two) == Dram(total_bytes=24)
     assert shared_bytes(TINY.replace(axi_bits=32), ZYNQ_HP) == 8, "a beat is less than the memory can move"
+
+
+def test_a_faster_clock_leaves_fewer_bytes_for_each_cycle():
+    assert [pynq_z1_ddr(mhz).total_bytes for mhz in (100, 125, 150)] == [21, 16, 14]
+    assert load_dram("pynq_z1_ddr") == pynq_z1_ddr(100) == ZYNQ_HP.replace(name="pynq_z1_ddr", total_bytes=21)
+    assert load_dram("pynq_z1_ddr,total_bytes=14").replace(name="pynq_z1_ddr") == pynq_z1_ddr(150)

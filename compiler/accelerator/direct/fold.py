@@ -1,7 +1,8 @@
 """Layouts of an image in input entries, for convolutions of few channels; the host writes the cheapest one.
 
 Blocks of channels leave most lanes of an entry empty if an image has few channels. The host can fill them with other
-rows and columns of the window instead, with entries that adjacent outputs share as far as possible.
+rows and columns of the window instead, with entries that adjacent outputs share as far as possible. An NHWC image
+whose rows are whole entries is such a layout as it lies: it takes more products, but nothing of the host.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from ....hw.isa import Mem, depth
 from ... import cost
 from ... import graph as g
 from ...conv_shape import ConvShape
+from ...limits import most_padding
+from ...target.host import HostModel
 
 _PHASES = 12  # most phases that are tried: more have too many weights
 _COUNTS = 16  # numbers of entries in a group that are tried, about
 _TILES = 8  # tiles along the rows of the output, more if they do not fit
+PARTS = 8  # in which weights are loaded beside the first products
 _SLACK = 1.02  # among layouts this close to the best in cycles, the one with the fewest bytes for the host to write
 
 
@@ -35,7 +39,10 @@ class Fold:
     channel by channel. There are `strips`, `step` image rows apart, with `entries` each. A group of `phases` output
     columns begins every `group` bytes of a strip; entry e of a group is the block of bytes from its byte `offsets[e]`
     on. `terms` are the products that an output needs, by phase: (phase, strip within its window, entry from the
-    first of its group), each with its own weights.
+    first of its group), each with its own weights. A window of phase 0 begins `shift` bytes after its group.
+
+    With `in_place` the strips are the rows of the NHWC image itself, between `margin` entries of padding on the left
+    and as many as are missing on the right.
     """
 
     rows: int
@@ -46,6 +53,9 @@ class Fold:
     offsets: tuple[int, ...]
     entries: int
     terms: tuple[tuple[int, int, int], ...]
+    shift: int = 0
+    in_place: bool = False
+    margin: int = 0
 
     def start(self, entry: int) -> int:
         """The first byte of an entry, relative to the first of the group."""
@@ -60,7 +70,8 @@ class Fold:
 class FoldTiles:
     """Rows, columns and output blocks of a tile: inputs in two slots, accumulators in both halves, all weights on chip.
 
-    FoldTiles are as wide as the output, or the fewest equal parts of it of which one row fits.
+    FoldTiles are as wide as the output, or the fewest equal parts of it of which one row fits. The `first` rows of an
+    image that is read in place are so many that the loads of its weights, of which there are many, hide behind them.
     """
 
     def __init__(self, shape: ConvShape, fold: Fold, cfg: Config):
@@ -77,8 +88,18 @@ class FoldTiles:
                 self.rows -= 1
             if self.rows:
                 break
+        self.first = self._first_rows(cfg) if self.rows and fold.in_place else self.rows
         on_chip = self.weights <= cfg.wgt_depth and self.blocks <= depth(cfg, Mem.PAR)
         self.fit = self.rows > 0 and on_chip and self.co * len(fold.terms) <= cfg.uop_depth // 2
+
+    def _first_rows(self, cfg: Config) -> int:
+        """As many rows as take as long as the weights, at most what fits."""
+        products = self.co * sum(self.fold.columns(phase, self.columns) for phase, *_ in self.fold.terms)
+        wanted = math.ceil(cost.moved(cfg, self.weights * cfg.wgt_entry_bytes) / products)
+        rows = max(self.rows, min(wanted, self.oy, self.half // (self.co * self.columns)))
+        while rows > self.rows and 2 * self.entries(rows, self.columns) > cfg.inp_depth:
+            rows -= 1
+        return rows
 
     def strips(self, rows: int) -> int:
         """Strips that `rows` output rows read."""
@@ -97,26 +118,37 @@ class FoldTiles:
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
         """(first row, first column, rows, columns) of each tile."""
-        for y, x in product(range(0, self.oy, self.rows), range(0, self.ox, self.columns)):
-            yield y, x, min(self.rows, self.oy - y), min(self.columns, self.ox - x)
+        for y, x in product((0, *range(self.first, self.oy, self.rows)), range(0, self.ox, self.columns)):
+            yield y, x, min(self.rows if y else self.first, self.oy - y), min(self.columns, self.ox - x)
 
     def cycles(self, cfg: Config) -> float:
-        """Estimate for one image: weights, then the first load and all products, or all loads and the last products."""
+        """Estimate for one image: weights, and the first load and all products, or all loads and the last products."""
         fold, entry = self.fold, cfg.inp_entry_bytes
         products = self.blocks * self.oy * sum(fold.columns(phase, self.ox) for phase, *_ in fold.terms)
         strips = sum(self.strips(min(self.rows, self.oy - y)) for y in range(0, self.oy, self.rows))
         loads = strips * sum(self.width(min(self.columns, self.ox - x)) for x in range(0, self.ox, self.columns))
         last = products * min(self.rows, self.oy) / self.oy * self.columns / self.ox
         first = self.entries(min(self.rows, self.oy), self.columns)
-        steps = max(cost.moved(cfg, entry * first) + products, cost.moved(cfg, entry * loads) + last)
-        return steps + cost.moved(cfg, self.weights * cfg.wgt_entry_bytes)
+        weights = cost.moved(cfg, self.weights * cfg.wgt_entry_bytes)
+        hidden = 0.0  # those of a layout by the host are few
+        if self.fold.in_place and self.late:
+            hidden = min(weights * (1 - 1 / PARTS), products * self.first / self.oy)
+        return weights + max(cost.moved(cfg, entry * first) + products - hidden, cost.moved(cfg, entry * loads) + last)
+
+    @property
+    def late(self) -> bool:
+        """True if the first tile's products begin while weights are being loaded."""
+        return self.blocks == 1
 
 
 def best_fold(op: g.QConv2d, cfg: Config) -> Fold | None:
     """The cheapest fold by GEMM steps and loaded bytes; None if blocks of channels cost no more, or no fold fits."""
-    if op.groups > 1 or cfg.batch > 1 or not {"overwrite", "requant"} <= cfg.extensions:
-        return None
-    return _best_of_shape(op.shape, cfg) if op.weight.shape[1] < cfg.block_in else None
+    return _best_of_shape(op.shape, cfg) if _may_fold(op, cfg) else None
+
+
+def _may_fold(op: g.QConv2d, cfg: Config) -> bool:
+    able = cfg.batch == 1 and {"overwrite", "requant"} <= cfg.extensions
+    return able and op.groups == 1 and op.weight.shape[1] < cfg.block_in
 
 
 @lru_cache(maxsize=64)
@@ -131,6 +163,61 @@ def _best_of_shape(shape: ConvShape, cfg: Config) -> Fold | None:
         return None
     near = (each for each in found if each[0] <= least * _SLACK)
     return min(near, key=lambda each: (each[1], each[0]))[2]
+
+
+def cheapest(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
+    """The fold that takes the least time of the accelerator and half of the modelled host's; None: channel blocks do.
+
+    One image waits for the host; in a row of them it lays out the next one while the accelerator computes. With `nhwc`
+    the image is one in memory, so that it may be read in place.
+    """
+    if not _may_fold(op, cfg):
+        return None
+    return _cheapest_of_shape(op.shape, cfg, fold_in_place(op, cfg) if nhwc else None)
+
+
+@lru_cache(maxsize=64)
+def _cheapest_of_shape(shape: ConvShape, cfg: Config, in_place: Fold | None) -> Fold | None:
+    pixels = math.prod(shape.size)
+
+    def seconds(cycles: float, entries: int) -> float:
+        host = HostModel().moved_seconds(pixels * shape.c + entries * cfg.inp_entry_bytes)
+        return cycles / cost.CLOCK + host / 2
+
+    best, found = None, seconds(_unfolded(shape, cfg), pixels)
+    for fold in folds(shape, cfg):
+        tiles = FoldTiles(shape, fold, cfg)
+        if tiles.fit and (mine := seconds(tiles.cycles(cfg), fold.strips * fold.entries)) < found:
+            best, found = fold, mine
+    if in_place is not None and FoldTiles(shape, in_place, cfg).cycles(cfg) / cost.CLOCK < found:
+        return in_place
+    return best
+
+
+def fold_in_place(op: g.QConv2d, cfg: Config) -> Fold | None:
+    """The NHWC image of `op` as it lies in memory; None where rows are no whole entries, or nothing of it fits."""
+    shape, block = op.shape, cfg.block_in
+    (_, w), (sy, sx), (top, left, bottom, right) = shape.size, shape.strides, op.pads
+    reach = [(k - 1) * d + 1 for k, d in zip(shape.kernel, shape.dilations)]
+    if not _may_fold(op, cfg) or "pad_value" not in cfg.extensions:
+        return None
+    alone = max(top, bottom) >= reach[0] or max(left, right) >= reach[1]  # windows of padding alone
+    if w * shape.c % block or math.gcd(sy, shape.dilations[0]) > 1 or alone:
+        return None
+    phases = block // math.gcd(block, sx * shape.c)
+    margin, group = -(-left * shape.c // block), phases * sx * shape.c
+    shift = margin * block - left * shape.c
+    taps = [sorted(taps_of(shape, 1, k)[0].tolist()) for k in range(shape.kernel[0])]
+    offsets = tuple(range(0, group, block))
+    terms = _terms(taps, [shift + phase * sx * shape.c for phase in range(phases)], group, offsets, block)
+    if terms is None:
+        return None
+    oy, ox = shape.output
+    strips = (oy - 1) * sy + reach[0]
+    entries = (-(-ox // phases) - 1) * len(offsets) + max(entry for *_, entry in terms) + 1
+    fold = Fold(1, 1, strips, phases, group, offsets, entries, terms, shift, True, margin)
+    missing = entries - margin - w * shape.c // block
+    return fold if max(margin, missing) <= most_padding(cfg) and FoldTiles(shape, fold, cfg).fit else None
 
 
 def _unfolded(shape: ConvShape, cfg: Config) -> float:
@@ -212,8 +299,8 @@ def fold_weights(op: g.QConv2d, fold: Fold, cfg: Config) -> np.ndarray:
     done: dict[tuple[int, int], int] = {}  # end of the bytes of a strip that have their weights, by phase
     for k, (phase, strip, entry) in enumerate(fold.terms):
         byte, c, y, x = taps_of(shape, fold.rows, strip)
-        lane = byte + phase * shape.strides[1] * fold.rows * shape.c - fold.start(entry)
-        mine = (lane < cfg.block_in) & (byte >= done.get((phase, strip), 0))
+        lane = byte + fold.shift + phase * shape.strides[1] * fold.rows * shape.c - fold.start(entry)
+        mine = (lane >= 0) & (lane < cfg.block_in) & (byte >= done.get((phase, strip), 0))
         found[k, :o, lane[mine]] = op.weight[:, c[mine], y[mine], x[mine]].T
         done[phase, strip] = int(byte[mine].max()) + 1
     tiles = found.reshape(len(fold.terms), blocks, cfg.block_out, cfg.block_in)

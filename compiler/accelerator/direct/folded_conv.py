@@ -7,7 +7,8 @@ ResNet-18, a window of 7x7 with 3 channels, takes 10 micro-ops per output instea
 
 from __future__ import annotations
 
-from itertools import cycle, product
+from collections.abc import Iterator
+from itertools import chain, cycle, product
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ....runtime.program import Program
 from ... import graph as g
 from ...limits import limits
 from ..recording import Recording
-from .fold import Fold, FoldTiles, fold_weights
+from .fold import PARTS, Fold, FoldTiles, fold_weights
 from .on_chip import on_chip
 
 
@@ -34,21 +35,60 @@ def lower(rec: Recording, op: g.QConv2d, fold: Fold, image: Buffer, parameters: 
     """Append the convolution of the laid out `image`."""
     program, tiles, out = rec.program, FoldTiles(op.shape, fold, rec.cfg), rec.activations[op.output.name]
     weights = rec.constant(f"{op.name}.w", fold_weights(op, fold, rec.cfg))
-    size = tiles.rows * tiles.co * tiles.columns
+    size = tiles.first * tiles.co * tiles.columns
     with on_chip(rec) as chip:
-        wgt, par = chip.constant(Mem.WGT, weights, tiles.weights), chip.constant(Mem.PAR, parameters, tiles.blocks)
-        inp = chip.slots(Mem.INP, tiles.entries(tiles.rows, tiles.columns))
-        accs = cycle(chip.banks(size, size, tiles.half))
+        wgt, par = chip.region(Mem.WGT, tiles.weights), chip.constant(Mem.PAR, parameters, tiles.blocks)
+        if not tiles.late:
+            program.load(Mem.WGT, wgt, weights, 0, x_size=tiles.weights)
+        inp = chip.slots(Mem.INP, tiles.entries(tiles.first, tiles.columns))
+        low, high = chip.banks(size, size, tiles.half)
+        small = tiles.rows * tiles.co * tiles.columns
+        # the store of a large first tile takes as long as two tiles: both of them go to the other bank
+        accs = chain((low, high) if 2 * small > size else (low, high, high + small), cycle((low, high)))
         for n, (k, tile) in product(range(op.x.shape[0]), enumerate(tiles)):
-            (y, x, *extents), base = tile, inp[k % 2]
-            first = (n * fold.strips + y * op.strides[0] // fold.step) * fold.entries
-            first += x // fold.phases * len(fold.offsets)
-            strips, width = tiles.strips(extents[0]), tiles.width(extents[1])
-            program.load(Mem.INP, base, image, first, y_size=strips, x_size=width, x_stride=fold.entries)
+            (_, _, *extents), base = tile, inp[k % 2]
+            _load(program, op, tiles, (base, image), (n, tile))
             for co in range(0, tiles.blocks, tiles.co):
                 blocks, acc = min(tiles.co, tiles.blocks - co), next(accs)
-                _products(rec, op, tiles, (acc, base, wgt), (co, blocks), (extents[0], extents[1]))
+                where, area = (acc, base, wgt), (extents[0], extents[1])
+                if tiles.late and n == k == 0:
+                    program.gemm([(extents[0] * extents[1], 1, 0, 0)], acc, reset=True)
+                    for terms in _parts(fold):
+                        program.load(Mem.WGT, wgt + terms.start, weights, terms.start, x_size=len(terms))
+                        _products(rec, op, tiles, where, (co, blocks), area, terms)
+                else:
+                    _products(rec, op, tiles, where, (co, blocks), area)
                 _store(program, out, tiles, (acc, par), (n * tiles.blocks, co, blocks), tile)
+
+
+def _load(
+    program: Program,
+    op: g.QConv2d,
+    tiles: FoldTiles,
+    where: tuple[int, Buffer],
+    part: tuple[int, tuple[int, int, int, int]],
+) -> None:
+    """Load the strips of a tile of an image; the padding of one that is read in place is made on the way."""
+    (base, image), (n, (y, x, rows, columns)), fold = where, part, tiles.fold
+    strip, entry = y * op.strides[0] // fold.step, x // fold.phases * len(fold.offsets)
+    strips, width = tiles.strips(rows), tiles.width(columns)
+    if not fold.in_place:
+        first = (n * fold.strips + strip) * fold.entries + entry
+        program.load(Mem.INP, base, image, first, y_size=strips, x_size=width, x_stride=fold.entries)
+        return
+    high, wide = tiles.shape.size[0], tiles.shape.size[1] * tiles.shape.c // program.cfg.block_in
+    top, left = strip - op.pads[0], entry - fold.margin
+    pads = (max(0, -top), max(0, top + strips - high), max(0, -left), max(0, left + width - wide))
+    first = (n * high + max(0, top)) * wide + max(0, left)
+    sizes = {"y_size": strips - sum(pads[:2]), "x_size": width - sum(pads[2:]), "x_stride": wide}
+    program.load(Mem.INP, base, image, first, **sizes, pads=pads, pad_value=op.x.zero_point if any(pads) else 0)
+
+
+def _parts(fold: Fold) -> Iterator[range]:
+    """The terms, in parts of which one is loaded while the products of the one before it are computed."""
+    size = -(-len(fold.terms) // PARTS)
+    for first in range(0, len(fold.terms), size):
+        yield range(first, min(first + size, len(fold.terms)))
 
 
 def _store(
@@ -79,18 +119,25 @@ def _products(
     bases: tuple[int, int, int],
     blocks: tuple[int, int],
     extents: tuple[int, int],
+    added: range | None = None,
 ) -> None:
-    """The micro-ops of one tile: phases with equal numbers of columns share an instruction."""
+    """The micro-ops of one tile: phases with equal numbers of columns share an instruction.
+
+    Terms `added` are added to the accumulators; by default all, and the first of each phase replaces what they hold.
+    """
     (acc, inp, wgt), (co, count), (rows, wide), fold = bases, blocks, extents, tiles.fold
     width = tiles.width(wide)
     apart = fold.rows * op.dilations[0] // fold.step * width  # entries between strips of a window
     terms = np.array(fold.terms)
     new = np.diff(terms[:, 0], prepend=-1) > 0  # the first term of its phase
+    passes = [(new, True), (~new, False)]
+    if added is not None:
+        passes = [(np.isin(np.arange(len(terms)), added), False)]
     columns = np.array([fold.columns(phase, wide) for phase in terms[:, 0]])
     block = np.arange(count)[:, None]
     for many in sorted({*columns.tolist()} - {0}):
         loops = [(rows, wide, op.strides[0] // fold.step * width, 0), (many, fold.phases, len(fold.offsets), 0)]
-        for chosen, overwrite in ((new, True), (~new, False)):
+        for chosen, overwrite in passes:
             (k,) = np.nonzero(chosen & (columns == many))
             phase, strip, entry = terms[k].T
             uops = np.broadcast_arrays(

@@ -2,7 +2,8 @@
 
 Output row `y` is reached by the taps `k` with `y + top - k` a multiple of the stride. Rows of one phase, `y` modulo the
 stride, share their taps; columns alike. Micro-ops write accumulators in the order of the output, a phase apart, so that
-one store takes a tile. Taps between pixels add nothing, so each phase has biases of its own: the ALU adds them.
+one store takes a tile. Taps between pixels add nothing, so each phase has biases of its own: the ALU adds
+them, unless all are equal.
 """
 
 from __future__ import annotations
@@ -91,8 +92,11 @@ def lower(rec: Recording, op: g.QConvTranspose2d) -> None:
     """Append a transposed convolution. Raises `ScheduleError` if it does not fit the scratchpads."""
     cfg, program, plan = rec.cfg, rec.program, _Plan(op, rec.cfg)
     weights = rec.constant(f"{op.name}.w", layout.pack_weights(op.weight, cfg))
-    parameters = channel_parameters(rec, op, np.zeros(len(op.weight), np.int32))
-    biases = rec.constant(f"{op.name}.bias", _biases(op, plan, cfg))
+    sums = _sums(op, plan)
+    equal = (sums == sums[0]).all()  # then the store adds the biases
+    own = (op.bias - op.x.zero_point * sums[0]).astype(np.int32) if equal else np.zeros(len(op.weight), np.int32)
+    parameters = channel_parameters(rec, op, own)
+    biases = None if equal else rec.constant(f"{op.name}.bias", _biases(op, sums, cfg))
     out, size = rec.activations[op.output.name], plan.size * plan.ox
     with on_chip(rec) as chip:
         wgt, inp, par = chip.slots(Mem.WGT, plan.taps), chip.slots(Mem.INP, plan.inputs), chip.region(Mem.PAR, 1)
@@ -101,12 +105,14 @@ def lower(rec: Recording, op: g.QConvTranspose2d) -> None:
         for o in range(plan.outputs):
             program.load(Mem.WGT, wgt[o % 2], weights, o * plan.taps, x_size=plan.taps)
             program.load(Mem.PAR, par, parameters, o)
-            program.load(Mem.ACC, bias_at, biases, o * len(plan.phases), x_size=len(plan.phases))
+            if biases is not None:
+                program.load(Mem.ACC, bias_at, biases, o * len(plan.phases), x_size=len(plan.phases))
             for n, first in product(range(op.x.shape[0]), range(0, plan.oy, plan.size)):
                 rows, (base, acc) = min(plan.size, plan.oy - first), next(slots)
                 _load(rec, op, plan, base, (n, first, rows))
                 _products(rec, op, plan, (acc, base, wgt[o % 2]), rows)
-                _add_biases(program, plan, (acc, bias_at), rows)
+                if biases is not None:
+                    _add_biases(program, plan, (acc, bias_at), rows)
                 offset = ((n * plan.outputs + o) * plan.oy + first) * plan.ox
                 program.store(acc, out, offset, x_size=rows * plan.ox, par=par)
 
@@ -165,11 +171,16 @@ def _add_biases(program: Program, plan: _Plan, bases: tuple[int, int], rows: int
             program.alu(AluOp.ADD, loops, acc + ry * plan.ox + rx, bias_at + k)
 
 
-def _biases(op: g.QConvTranspose2d, plan: _Plan, cfg: Config) -> np.ndarray:
-    """int32 (output blocks, phases, 1, block_out): biases without the zero point of the taps of each phase."""
+def _sums(op: g.QConvTranspose2d, plan: _Plan) -> np.ndarray:
+    """int64 (phases, output channels): the sum of the weights of the taps of each phase."""
     found = []
     for ry, rx in plan.phases:
         down, across = ([tap for tap, _ in axis.phases[r]] for axis, r in ((plan.rows, ry), (plan.columns, rx)))
-        sums = op.weight[:, :, down][:, :, :, across].sum((1, 2, 3), dtype=np.int64)
-        found.append(layout.pack_bias((op.bias - op.x.zero_point * sums).astype(np.int32), cfg))
+        found.append(op.weight[:, :, down][:, :, :, across].sum((1, 2, 3), dtype=np.int64))
+    return np.stack(found)
+
+
+def _biases(op: g.QConvTranspose2d, sums: np.ndarray, cfg: Config) -> np.ndarray:
+    """int32 (output blocks, phases, 1, block_out): biases without the zero point of the taps of each phase."""
+    found = [layout.pack_bias((op.bias - op.x.zero_point * each).astype(np.int32), cfg) for each in sums]
     return np.ascontiguousarray(np.stack(found, axis=1))

@@ -1,10 +1,12 @@
 """Steps in the making."""
 
 import numpy as np
+import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler.target.steps import Steps, wanted_from
 from tilewright.hw.config import PRESETS
+from tilewright.runtime.executable import HostStep
 
 X, Y, Z = (g.Tensor(name, (1, 4)) for name in "xyz")
 OPS = (g.Requantize("first", (X,), Y), g.Requantize("second", (Y,), Z))
@@ -41,3 +43,41 @@ def test_what_others_want():
     assert [t.name for t in wanted_from(g.Graph("g", (X,), (Z,), OPS), OPS)] == ["z"]
     assert [t.name for t in wanted_from(g.Graph("g", (X,), (Z,), OPS), OPS[:1])] == ["y"]
     assert [t.name for t in wanted_from(g.Graph("g", (X,), (Y, Z), OPS), OPS)] == ["y", "z"]
+
+
+IMAGE, PLANES = g.Tensor("image", (1, 4, 5, 3)), g.Tensor("planes", (1, 3, 4, 5))
+GREY, GREY_PLANES = g.Tensor("grey", (1, 4, 5, 1)), g.Tensor("grey planes", (1, 1, 4, 5))
+
+
+@pytest.mark.parametrize(
+    "op, source",
+    [
+        (g.Transpose("t", (IMAGE,), PLANES, (0, 3, 1, 2), True), ("image", {"layout": "NHWC"})),
+        (g.Reshape("t", (GREY,), GREY_PLANES), ("grey", {"layout": "NHWC"})),
+        (g.Reshape("t", (IMAGE,), PLANES), ("planes", {})),  # it moves no element
+    ],
+)
+def test_readers_of_an_image_in_another_order(op, source):
+    steps = Steps(g.Graph("g", op.inputs, (op.output,), (op,)), PRESETS["tiny"], "double")
+    assert steps.source(op.output) == (op.output.name, {})
+    steps.kernels(op)
+    assert steps.source(op.output) == source
+
+
+def test_steps_that_nobody_reads_are_dropped():
+    graph = g.Graph("g", (X,), (Z,), OPS)
+    steps = Steps(graph, PRESETS["tiny"], "double")
+    steps.kernels(OPS[0])
+    steps.host("late", "rescale", {}, ["y"], (1, 4))
+    steps.kernels(g.Requantize("second", (X,), Z))
+    assert [step.name for step in steps.executable().steps] == ["second"]
+
+
+def test_a_softmax_reads_blocks():
+    softmax = g.Softmax("softmax", (Y,), g.Tensor("z", (1, 4), scale=1 / 256, zero_point=-128), 1)
+    steps = Steps(g.Graph("g", (X,), (softmax.output,), (OPS[0], softmax)), PRESETS["tiny"], "double")
+    packed = steps.host("pack", "pack", {"batch": 1, "block": 4}, ["x"], (1, 1, 1, 4))
+    steps.steps.append(HostStep("y.unpack", "unpack", [packed], ["y"], {"n": 1, "c": 4, "shape": [1, 4]}))
+    steps.kernels(softmax)
+    pairs = [(step.name, step.op) for step in steps.executable().steps if isinstance(step, HostStep)]
+    assert pairs == [("pack", "pack"), ("softmax", "unpack_softmax")]

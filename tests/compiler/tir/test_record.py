@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler import build
-from tilewright.compiler.intrin import ACC, INP, INSTRUCTION, WGT, tensorize_gemm
+from tilewright.compiler.intrin import ACC, INP, INSTRUCTION, SLOTS, WGT, tensorize_gemm
 from tilewright.compiler.tvm_compat import Schedule, T, te, tirx
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
@@ -287,6 +287,17 @@ def marked_outside():
 def test_what_is_refused_names_the_statement(sch, text):
     with pytest.raises(ScheduleError, match=text):
         build(sch(), VTA)
+
+
+@pytest.mark.parametrize("slots", ["two", [2]])
+def test_slots_are_a_number(slots):
+    x = te.placeholder((4, 1, 16), "int32", "x")
+    total = te.compute(x.shape, lambda *i: x(*i) + 1, name="total")
+    sch = Schedule(te.create_prim_func([x, te.compute(x.shape, lambda *i: total(*i).astype("int8"), name="out")]))
+    sch.set_scope(sch.get_sblock("total"), 0, ACC)
+    sch.annotate(sch.cache_read(sch.get_sblock("total"), 0, ACC), SLOTS, slots)
+    with pytest.raises(ScheduleError, match=f"'x': annotation {SLOTS} is .*; give a number of slots, as 2"):
+        build(sch, PRESETS["vta"])
 
 
 def test_a_tensor_that_does_not_fit_is_named():

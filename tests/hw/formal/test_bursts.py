@@ -1,4 +1,4 @@
-"""hw/rtl/{splitter,read_port,store/bursts}.py, by induction: bursts keep AXI's rules and cover just what was asked."""
+"""hw/rtl/{splitter,read_port,load/stripes,store/bursts}.py, by induction: AXI's rules, and each beat once."""
 
 import pytest
 
@@ -15,6 +15,8 @@ ROOM = "there is room for every beat that comes"
 WHOLE = "whole beats at rising addresses"
 OWN = "every beat goes to its client"
 DATA = "a beat stays until it is taken"
+TURN = "ports take turns, with bursts and with words"
+WORDS = "a burst is whole words within 16 beats"
 LAST = "the last beat of a burst is marked, and no other"
 
 
@@ -64,18 +66,22 @@ def last_is_known(spec, splitter):
     spec.invariant(~splitter.valid | (splitter.final == (left.beats + left.addr[:4] <= 16)), "the last burst is known")
 
 
-def read_port(spec, port, clients=1):
-    """A port whose clients and bus are free."""
-    dut = port(CFG, buffers=(32,) * clients)
+def read_port(spec, port, clients=1, width=1):
+    """A port whose clients and bus are free; the last client takes `width` beats at once, 1 or 2, and asks for such."""
+    dut = port(CFG, buffers=(32,) * clients, width=width)
     calls = spec.add("port", dut)
     axi, inside = dut.axi, calls["_splitter"]
     addresses = calls["elaborate"][0].addresses
     spec.drive("bus", axi.arready, axi.rvalid, axi.rdata, axi.rresp, axi.rlast, dut.halt)
     for k in range(clients):
-        spec.drive(f"client_{k}", dut.req[k].valid, dut.req[k].payload, dut.beats[k].ready)
+        taker = dut.words if width > 1 and k == clients - 1 else dut.beats[k]
+        spec.drive(f"client_{k}", dut.req[k].valid, dut.req[k].payload, taker.ready)
         spec.takes(~dut.req[k].valid | (dut.req[k].payload.beats != 0))
         splitter = inside[k].splitter
         spec.invariant(~splitter.valid | (splitter.left.beats != 0), "a request that is left is not empty")
+        if width > 1 and k == clients - 1:
+            spec.takes(~dut.req[k].valid | even(dut.req[k].payload))
+            spec.invariant(~splitter.valid | even(splitter.left), "what is left is whole words")
         last_is_known(spec, splitter)
     wait = waiting(spec, "port.addresses.memory", addresses)
     burst_rules(spec, axi.arvalid, axi.arready, axi.araddr, axi.arlen, axi.arsize, axi.arburst)
@@ -90,13 +96,21 @@ def read_port(spec, port, clients=1):
             [(only.valid, only.left.addr, only.left.beats), bus, wait],
             (axi.arvalid & axi.arready, *bus[1:]),
         )
-        answers(spec, dut, calls, wait)
+        if width > 1:
+            spec.invariant(~bus[0] | ~(bus[1][0] | bus[2][0]), "a burst is whole words")
+            spec.invariant(~wait[0] | ~(wait[1][0] | wait[2][0]), "a burst that waits is whole words")
+        answers(spec, dut, calls, wait, width)
     return spec
 
 
-def answers(spec, dut, calls, wait):
+def even(span):
+    """Whether a request is whole words of two beats."""
+    return ~(span.addr[0] | span.beats[0])
+
+
+def answers(spec, dut, calls, wait, width):
     """The bus gives the beats that it owes, and marks the last of every burst."""
-    from amaranth.hdl import Mux, Signal
+    from amaranth.hdl import Const, Mux, Signal
 
     axi, inside, only = dut.axi, calls["elaborate"][0], calls["_splitter"][0]
     beats, bursts = Signal(8), Signal(8)  # that the bus owes
@@ -104,12 +118,16 @@ def answers(spec, dut, calls, wait):
     spec.m.d.sync += beats.eq(beats + Mux(asked, axi.arlen + 1, 0) - axi.rvalid)
     spec.m.d.sync += bursts.eq(bursts + asked - (axi.rvalid & axi.rlast))
     spec.takes(~axi.rvalid | ((beats != 0) & (~axi.rlast | (bursts != 0))))
-    buffer, route = inside.buffer, inside.route
+    packed = calls["_words"][0] if width > 1 else inside
+    buffer, route = packed.buffer, inside.route
+    part = packed.count if width > 1 else Const(0, 1)  # beats of a word that is not whole
     spec.sees(axi.rready & (~buffer.i.valid | buffer.i.ready) & (~route.i.valid | route.i.ready), ROOM)
-    spec.sees(~inside.came | buffer.i.valid, OWN)
+    spec.sees(buffer.i.valid == (inside.came & (part == width - 1)), OWN)
     on_way = Mux(axi.arvalid, axi.arlen + 1, 0) + Mux(wait[0], wait[2], 0) + inside.came
-    spec.invariant(only.room + buffer.level + beats + on_way == 32, "a beat is free, asked, owed or here")
-    spec.invariant((buffer.level - buffer.o.valid)[:6] <= 32, "no more are stored than fit")
+    here = buffer.level * width + part
+    spec.invariant(only.room + here + beats + on_way == 32, "a beat is free, asked, owed or here")
+    spec.invariant((buffer.level - buffer.o.valid)[:6] <= 32 // width, "no more are stored than fit")
+    spec.invariant(((part + beats + inside.came)[0] == 0) | (width == 1), "what comes ends a word")
     spec.invariant(inside.flying == bursts + inside.addresses.level + inside.last, "bursts in flight")
     spec.invariant((inside.flying == route.level) & (inside.flying <= 8), "their clients are known")
     spec.invariant((route.level - route.o.valid)[:4] <= 8, "clients fit")
@@ -118,11 +136,14 @@ def answers(spec, dut, calls, wait):
     spec.invariant(sum(words) + route.o.payload == 0, "there is one client")
 
 
-@pytest.mark.parametrize("clients", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_reads_keep_the_rules(solver, new_spec, clients):
+@pytest.mark.parametrize(
+    "clients, width",
+    [pytest.param(1, 1, marks=pytest.mark.slow), (3, 1), pytest.param(1, 2, marks=pytest.mark.slow), (2, 2)],
+)
+def test_reads_keep_the_rules(solver, new_spec, clients, width):
     from tilewright.hw.rtl.read_port import ReadPort
 
-    solver.proved(read_port(new_spec(), ReadPort, clients))
+    solver.proved(read_port(new_spec(), ReadPort, clients, width))
 
 
 def test_the_assumptions_leave_long_bursts(solver, new_spec):
@@ -156,6 +177,59 @@ def test_a_wrong_read_port_is_found(solver, new_spec, mutant, changes, text):
 def test_a_port_that_asks_for_too_much_is_not_proved(solver, new_spec, mutant, before, after):
     changed = mutant("read_port", before, after)
     solver.unproved(read_port(new_spec(), changed.ReadPort))
+
+
+def spread(spec, component):
+    """Two ports in turn: what they are asked for, and whose word is the next."""
+    from amaranth.hdl import Mux, Signal
+
+    dut = component(CFG.replace(load_ports=2))
+    (inside,) = spec.add("stripes", dut)["elaborate"]
+    splitter, req = inside.splitter, dut.req
+    spec.drive("req", req.valid, req.payload, dut.beats.ready)
+    for k in range(2):
+        spec.drive(f"port_{k}", dut.burst[k].ready, dut.words[k].valid, dut.words[k].payload)
+    wide = (req.payload.addr << 1, req.payload.beats << 1)
+    sent, ended = Signal(8), Signal(8)  # bursts; burst n is for port n mod 2, and so are its words
+    goes = [burst.valid & burst.ready for burst in dut.burst]
+    ends = [words.valid & words.ready & words.payload.last for words in dut.words]
+    spec.m.d.sync += [sent.eq(sent + goes[0] + goes[1]), ended.eq(ended + ends[0] + ends[1])]
+    for k in range(2):
+        spec.sees(~dut.burst[k].valid | (sent[0] == k), TURN)
+        spec.sees(~dut.words[k].ready | (ended[0] == k), TURN)
+        spec.sees((dut.words[k].valid & (ended[0] == k)) == (dut.beats.valid & (ended[0] == k)), TURN)
+        span = dut.burst[k].payload
+        spec.sees(~dut.burst[k].valid | ((span.addr[:4] + span.beats <= 16) & even(span) & (span.beats != 0)), WORDS)
+    last_is_known(spec, splitter)
+    spec.invariant(~splitter.valid | even(splitter.left), "what is left is whole words")
+    spec.invariant((inside.sending == sent[0]) & (inside.reading == ended[0]), "turns are counted")
+    left = (splitter.valid, splitter.left.addr, splitter.left.beats)
+    first = Mux(dut.burst[1].valid, dut.burst[1].payload.addr, dut.burst[0].payload.addr)
+    passes = (req.valid & req.ready, *wide)
+    asked_once(spec, passes, [left], (goes[0] | goes[1], first, splitter.length))
+    spec.reaches(goes[1] & dut.burst[1].payload.beats[4] & ends[0])
+    return spec
+
+
+def test_stripes_keep_the_order(solver, new_spec):
+    from tilewright.hw.rtl.load.stripes import Stripes
+
+    solver.proved(spread(new_spec(), Stripes))
+    solver.reached(spread(new_spec(), Stripes), 5)
+
+
+@pytest.mark.parametrize(
+    "before, after, text",
+    [
+        ("sending.eq(sending + 1)", "sending.eq(sending)", TURN),
+        ("words.valid & words.ready & word.last", "words.valid & words.ready", TURN),
+        ("splitter.take.eq(splitter.valid & burst.ready)", "splitter.take.eq(splitter.valid)", TURN),
+        ("self.req.payload.addr << shift", "self.req.payload.addr << 2", ONCE),
+    ],
+)
+def test_wrong_stripes_are_found(solver, new_spec, mutant, before, after, text):
+    changed = mutant("load.stripes", before, after)
+    solver.refuted(spread(new_spec(), changed.Stripes), text, 8)
 
 
 def free_store(spec, bursts):

@@ -118,3 +118,46 @@ def test_errors_are_marked_and_halt_stops_addresses(simulate):
         assert len(bursts) == count
 
     simulate(dut, bench, background=[memory(dut, bursts, broken={3})])
+
+
+@pytest.mark.parametrize("width", [2, 4])
+def test_the_last_client_takes_several_beats_at_once(simulate, rng, width):
+    dut, results = ReadPort(CFG, buffers=(64, 32), width=width), {}
+    spans = {0: (3, 100), 1: (1 << 20, 200)}
+
+    async def source(ctx):
+        for k, (addr, beats) in spans.items():
+            await simulate.put(ctx, dut.req[k], [{"addr": addr, "beats": beats}])
+
+    async def narrow(ctx):
+        results[0] = [b.data for b in await simulate.get(ctx, dut.beats[0], spans[0][1], rng)]
+
+    async def wide(ctx):
+        results[1] = await simulate.get(ctx, dut.words, spans[1][1] // width, rng)
+
+    first, beats = spans[1]
+    broken = {first + 5, first + 16}
+    assert len(dut.beats) == 1
+    simulate(dut, source, narrow, wide, background=[memory(dut, [], rng=rng, broken=broken)])
+    assert results[0] == list(range(3, 103))
+    for word, low in zip(results[1], range(first, first + beats, width)):
+        assert word.data == sum(low + k << 64 * k for k in range(width))
+        assert word.error == any(low + k in broken for k in range(width))
+        assert word.last == ((low + width) % BURST_BEATS == 0 or low + width == first + beats)
+
+
+def test_words_leave_one_per_cycle_where_they_wait(simulate):
+    dut, cycles = ReadPort(CFG, buffers=(128,), width=2), []
+
+    async def bench(ctx):
+        await simulate.put(ctx, dut.req[0], [{"addr": 0, "beats": 200}])
+        for _ in range(300):
+            await ctx.tick()
+        ctx.set(dut.words.ready, 1)
+        for cycle in range(300):
+            if ctx.get(dut.words.valid):
+                cycles.append(cycle)
+            await ctx.tick()
+
+    simulate(dut, bench, background=[memory(dut, [])])
+    assert cycles[:64] == list(range(64)) and len(cycles) == 100, "128 beats wait"

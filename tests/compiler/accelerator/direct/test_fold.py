@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler.accelerator import network_launch
-from tilewright.compiler.accelerator.direct.fold import FoldTiles, best_fold, fold_weights, folds, taps_of
+from tilewright.compiler.accelerator.direct.fold import (
+    FoldTiles,
+    best_fold,
+    cheapest,
+    fold_in_place,
+    fold_weights,
+    folds,
+    taps_of,
+)
 from tilewright.compiler.accelerator.direct.folded_conv import host_step
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import Graph, QConv2d, Tensor
@@ -85,6 +93,51 @@ def test_every_tap_has_its_weight_once(data):
     fold = best_fold(op, PYNQ)
     if fold is None:
         return
+    check_weights(op, fold)
+
+
+@pytest.mark.parametrize(
+    ("c", "wide", "kernel", "stride"), [(3, 32, 3, 1), (3, 96, 3, 2), (1, 48, 4, 3), (5, 16, 2, 1)]
+)
+@pytest.mark.parametrize("left", [0, 1])
+def test_images_in_place_have_every_tap_once(c, wide, kernel, stride, left):
+    op = convolution(c, (12, wide), 20, (3, kernel), (1, stride), (1, left, 2, 1))
+    fold = fold_in_place(op, PYNQ)
+    assert fold is not None and fold.margin == left and fold.shift == (16 - c if left else 0)
+    check_weights(op, fold)
+
+
+@pytest.mark.parametrize(
+    ("c", "size", "kernel", "strides", "pads", "dilations"),
+    [
+        (3, (8, 30), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),  # rows of 90 bytes
+        (3, (8, 32), (3, 3), (2, 1), (1, 1, 1, 1), (2, 1)),  # every other row
+        (3, (8, 32), (3, 3), (1, 1), (3, 1, 1, 1), (1, 1)),  # a window of padding alone
+        (3, (8, 32), (1, 16), (1, 1), (0, 0, 0, 15), (1, 1)),  # 45 bytes, three entries: fits
+        (16, (8, 32), (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),  # whole blocks of channels
+        (1, (8, 512), (1, 511), (1, 1), (0, 300, 0, 0), (1, 1)),  # 19 entries of padding
+    ],
+)
+def test_images_that_are_not_read_in_place(c, size, kernel, strides, pads, dilations):
+    op = convolution(c, size, 8, kernel, strides, pads, dilations)
+    assert (fold_in_place(op, PYNQ) is None) == (kernel != (1, 16))
+    assert fold_in_place(op, PRESETS["vta"]) is None
+
+
+def test_the_host_counts_half():
+    """vww reads its image in place; resnet8 has one of fewer bytes laid out than the accelerator alone would like."""
+    vww = convolution(3, (96, 96), 8, (3, 3), (2, 2), (0, 0, 1, 1))
+    resnet8 = convolution(3, (32, 32), 16, (3, 3), (1, 1), (1, 1, 1, 1))
+    assert cheapest(vww, PYNQ, nhwc=True) == fold_in_place(vww, PYNQ)
+    for nhwc, op in ((False, vww), (True, resnet8)):
+        made, alone = cheapest(op, PYNQ, nhwc=nhwc), best_fold(op, PYNQ)
+        assert made is not None and alone is not None and not made.in_place
+        assert made.strips * made.entries < alone.strips * alone.entries
+    full = convolution(16, (8, 8), 8, (3, 3), (1, 1), (1, 1, 1, 1))
+    assert cheapest(full, PYNQ, nhwc=True) is None
+
+
+def check_weights(op, fold):
     tiles = fold_weights(op, fold, PYNQ)
     assert tiles.shape[:2] == (-(-len(op.weight) // 16), len(fold.terms))
     assert FoldTiles(op.shape, fold, PYNQ).fit
@@ -108,7 +161,7 @@ def test_the_timing_model_agrees_with_the_choice(monkeypatch, c, size, o, kernel
     fitting = [tiles for fold in folds(op.shape, PYNQ) if (tiles := FoldTiles(op.shape, fold, PYNQ)).fit]
     cycles = []
     for tiles in sorted(fitting, key=lambda tiles: tiles.cycles(PYNQ))[:24:4]:
-        monkeypatch.setattr(network_launch, "best_fold", lambda *_, fold=tiles.fold: fold)
+        monkeypatch.setattr(network_launch, "cheapest", lambda *_, fold=tiles.fold, **__: fold)
         executable = compile_graph(Graph("g", (op.x,), (op.output,), (op,)), PYNQ)
         (step,) = (step for step in executable.steps if isinstance(step, LaunchStep))
         cycles.append(predict(step.launch).cycles)

@@ -6,9 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler import reference
-from tilewright.compiler.accelerator.direct.fold import FoldTiles, best_fold
+from tilewright.compiler.accelerator import network_launch
+from tilewright.compiler.accelerator.direct.fold import FoldTiles, best_fold, fold_in_place
 from tilewright.compiler.conv_shape import output_size
-from tilewright.compiler.graph import Graph, QConv2d, Tensor
+from tilewright.compiler.graph import Graph, QConv2d, Tensor, Transpose
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS, Config
 from tilewright.runtime.device import open_device
@@ -30,14 +31,15 @@ def convolution(n, c, size, o, kernel, strides, pads, dilations, seed):
     return QConv2d("conv", (x,), y, weight, scale, bias, strides=strides, pads=pads, dilations=dilations)
 
 
-def run(op, cfg):
-    """The executable; its result equals the reference on random input."""
-    graph = Graph("g", (op.x,), (op.output,), (op,))
+def run(op, cfg, *before):
+    """The executable; its result equals the reference on random input. Operators `before` make the image."""
+    (t,) = (*before, op)[0].inputs
+    graph = Graph("g", (t,), (op.output,), (*before, op))
     executable = compile_graph(graph, cfg)
-    x = np.random.default_rng(1).integers(-128, 128, op.x.shape).astype(np.int8)
+    x = np.random.default_rng(1).integers(-128, 128, t.shape).astype(np.int8)
     with Loaded(executable, open_device("model", cfg)) as loaded:
-        got = loaded.run({"x": x})["y"]
-    assert np.array_equal(got, reference.trace(graph, {"x": x})["y"])
+        got = loaded.run({t.name: x})["y"]
+    assert np.array_equal(got, reference.trace(graph, {t.name: x})["y"])
     for step in executable.steps:
         if isinstance(step, LaunchStep):
             verify(step.launch)
@@ -97,3 +99,49 @@ def test_random_convolutions_are_exact(data):
     size = tuple((k - 1) * d + 1 + n for k, d, n in zip(kernel, dilations, more))
     op = convolution(1, c, size, data.draw(st.integers(1, 33)), kernel, strides, pads, dilations, c)
     run(op, data.draw(st.sampled_from([PYNQ, NARROW]), "configuration"))
+
+
+def from_nhwc(x):
+    """The operator that makes the image `x` of an NHWC one."""
+    n, c, h, w = x.shape
+    nhwc = Tensor("nhwc", (n, h, w, c), scale=x.scale, zero_point=x.zero_point)
+    return Transpose("relayout", (nhwc,), x, (0, 3, 1, 2), True)
+
+
+def run_in_place(monkeypatch, op, cfg):
+    """Run `op` on an NHWC image that is read as it lies; the host only unpacks."""
+    fold = fold_in_place(op, cfg)
+    assert fold is not None
+    monkeypatch.setattr(network_launch, "cheapest", lambda *_, **__: fold)
+    executable = run(op, cfg, from_nhwc(op.x))
+    assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["unpack"]
+    return FoldTiles(op.shape, fold, cfg)
+
+
+@pytest.mark.parametrize(
+    ("n", "c", "size", "o", "kernel", "strides", "pads", "dilations"),
+    [
+        (1, 3, (32, 32), 16, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1)),
+        (2, 3, (9, 32), 8, (3, 3), (2, 2), (0, 0, 1, 1), (1, 1)),
+        (1, 1, (7, 48), 33, (3, 5), (1, 3), (2, 4, 1, 3), (1, 1)),  # three blocks of outputs
+        (1, 5, (9, 16), 20, (2, 2), (3, 1), (1, 1, 1, 0), (2, 2)),
+        (1, 2, (16, 40), 24, (3, 2), (1, 2), (0, 1, 0, 0), (1, 3)),
+    ],
+)
+def test_images_in_place_are_exact(monkeypatch, n, c, size, o, kernel, strides, pads, dilations):
+    run_in_place(monkeypatch, convolution(n, c, size, o, kernel, strides, pads, dilations, 8), PYNQ)
+
+
+def test_parts_of_rows_in_place_are_exact(monkeypatch):
+    op = convolution(2, 3, (9, 160), 20, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 4)
+    tiles = run_in_place(monkeypatch, op, NARROW)
+    assert tiles.columns < 160
+
+
+def test_a_large_first_tile_hides_its_weights():
+    op = convolution(1, 3, (32, 32), 16, (3, 3), (1, 1), (1, 1, 1, 1), (1, 1), 8)
+    fold = fold_in_place(op, PYNQ)
+    assert fold is not None
+    tiles = FoldTiles(op.shape, fold, PYNQ)
+    assert tiles.late and tiles.rows == 4 and tiles.first == 16  # 72 tiles of weights take 2,304 cycles
+    assert [rows for _, _, rows, _ in tiles] == [16, 4, 4, 4, 4]
