@@ -2,8 +2,9 @@
 
 Two sets of figures for slices. `LOGIC` are those of Yosys' cell library, by which ABC9 maps: a LUT's slower inputs take
 up to 642 ps, which holds a little of the wiring at its pins. `PLACED` are those that Vivado prints for a routed design,
-without any wiring: the routing model (`routing`) adds it. Block RAMs and DSPs (`dsp`) take those of the data sheet in
-both sets: DS187, the Z-7020's tables, column -1.
+without any wiring: the routing model (`routing`) adds it. Block RAMs and DSPs (`dsp`) take in both sets what
+the data sheet DS187 has for the Z-7020, grade -1, as far as we know it: the figures were not compared with the sheet,
+those of block RAMs agree with Yosys' library, and the set-up of RSTRAM is an estimate.
 """
 
 from __future__ import annotations

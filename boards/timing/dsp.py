@@ -1,6 +1,7 @@
 """Delays of a DSP48E1 by the registers that it uses, in picoseconds, speed grade -1.
 
-Where a row of the data sheet (DS187, Z-7020, column -1) is for one path, the figure is the row's. Some rows are the
+Where a row of the data sheet (DS187, Z-7020, column -1) is for one path, the figure is the row's, as far as we know it:
+the rows were not compared with the sheet, and the set-up of CEAD is an estimate. Some rows are the
 worst of several paths (with and without the pre-adder); Yosys' library has each of these paths, in the figures of grade
 -3, which equal the data sheet's of that grade. Such a path is Yosys' figure times the row's ratio of -1 to -3, 1.33 to
 1.37. Pattern detection and cascades of operands are not in the table: a cell with them is uncovered.
