@@ -66,7 +66,7 @@ _KNOWN = 1 << 11  # micro-ops and entries of what is remembered: large sets woul
 def _indexed(
     f: dict[str, int], uops: np.ndarray, column: int, name: str, depth: int, per_entry: int = 1, neighbours: int = 1
 ) -> slice | np.ndarray:
-    """The entries that an index of `uops` names in the loops of `f`, `per_entry` indices each, and `neighbours` from it.
+    """The entries that an index of `uops` names in the loops of `f`, `per_entry` indices each, `neighbours` from it on.
 
     Where one of them is beyond `depth`, all from the smallest to the largest: they are not counted one by one.
     """

@@ -171,7 +171,7 @@ def gemm(m: SpecDevice, f: Fields) -> None:
 def dwgemm(m: SpecDevice, f: Fields) -> None:
     """DWGEMM: an entry of inputs times row `wgt` of all weights, channel by channel, added to accumulators.
 
-    With `extra_taps` the inputs behind it, too: `wgt` counts groups of `row_taps` rows, and each takes a row of its own.
+    With `extra_taps` the inputs behind it, too: `wgt` counts groups of `row_taps` rows, of which each takes its own.
     """
     taps, block = 1 + f.get("extra_taps", 0), m.cfg.block_in
 

@@ -105,7 +105,8 @@ class Isa:
         extra = [Field("extra_taps", taps, "neighbours of the input that are multiplied, too", lo=63 - taps)]
         if rows and uop > 12:
             raise ConfigError(
-                f"Config.uop_bytes = {cfg.uop_bytes}: extension depthwise_rows needs at most 4096 micro-ops (16384 bytes)"
+                f"Config.uop_bytes = {cfg.uop_bytes}: extension depthwise_rows needs at most 4096 micro-ops "
+                "(16384 bytes)"
             )
         gemm = [*_head(), *loops]
         last = [*(overwrite if "overwrite" in cfg.extensions else []), *steps]

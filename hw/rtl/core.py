@@ -19,7 +19,7 @@ from .layouts import INDEX_BITS, command_layout, watch_layout
 from .load.unit import Load
 from .ports import ADDRESS_BITS, Activity, Fault
 from .read_port import ReadPort
-from .scratchpad import Scratchpad
+from .scratchpad import Inputs, Scratchpad
 from .store.unit import Store
 from .tokens import TokenChannel
 
@@ -91,7 +91,7 @@ class Engine(wiring.Component):
             (Mem.INP, load.write_inp, compute.inp),
             (Mem.WGT, load.write_wgt, compute.wgt),
         ):
-            scratchpad = Scratchpad(cfg, mem=mem)
+            scratchpad = Inputs(cfg) if mem == Mem.INP and cfg.row_taps > 1 else Scratchpad(cfg, mem=mem)
             m.submodules[mem.name.lower()] = scratchpad
             wiring.connect(m, write, scratchpad.write)
             wiring.connect(m, read, scratchpad.read)
