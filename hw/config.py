@@ -234,6 +234,14 @@ PRESETS: dict[str, Config] = {
         dsp_packing=True,
         extensions=STANDARD_EXTENSIONS,
     ),
+    "pynq_z1_plus": Config(
+        name="pynq_z1_plus",
+        uop_bytes=1 << 14,
+        wgt_bytes=1 << 17,
+        acc_banks=2,
+        dsp_packing=True,
+        extensions=STANDARD_EXTENSIONS | {"depthwise_rows"},
+    ),
     "tiny": Config(
         name="tiny",
         block_in=4,
