@@ -186,12 +186,12 @@ class Sequencer(wiring.Component):
             now.wrong.eq(wrong),
             now.dot.eq(~is_alu & ~gemm.reset),
             now.rows.eq(gemm.op == Op.DWGEMM),
-            *self._extra(now, waiting),
             now.clear.eq(~is_alu & (gemm.reset | overwrite)),
             now.tensor.eq(is_alu & ~alu.use_imm),
             now.op.eq(Mux(is_alu, alu.alu_op, AluOp.ADD)),
             now.imm.eq(Mux(is_alu, alu.imm, 0)),
             now.index.eq(waiting.index),
+            *self._extra(now, waiting),
         ]
 
     def _extra(self, now, waiting) -> list:
