@@ -58,6 +58,10 @@ NARROW = Config(
     extensions=frozenset({"overwrite", "pad_value"}),
 )
 WIDE = PRESETS["tiny"].replace(name="wide", axi_bits=128, batch=4, inp_bytes=2048, acc_bytes=4096, load_ports=2)
+EIGHT = {"block_in": 8, "block_out": 8, "wgt_bytes": 1 << 12, "acc_bytes": 1 << 12, "ppu_lanes": 8}
+ROWS = PRESETS["tiny"].replace(
+    name="rows", **EIGHT, dsp_packing=True, extensions=PRESETS["tiny"].extensions | {"depthwise_rows"}
+)
 
 Pads = tuple[int, int, int, int]
 

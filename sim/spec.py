@@ -171,13 +171,13 @@ def gemm(m: SpecDevice, f: Fields) -> None:
 def dwgemm(m: SpecDevice, f: Fields) -> None:
     """DWGEMM: an entry of inputs times row `wgt` of all weights, channel by channel, added to accumulators.
 
-    With `extra_taps` the inputs behind it, too: `wgt` counts groups of `row_taps` rows, of which each takes its own.
+    With `extra_taps`, as many neighbours of both as well: `wgt` then counts groups of `row_taps` rows.
     """
-    taps, block = 1 + f.get("extra_taps", 0), m.cfg.block_in
+    taps, block = range(1 + f.get("extra_taps", 0)), m.cfg.block_in
 
     def product(s: int, w: int, b: int, c: int) -> int:
-        rows = [w * m.cfg.row_taps + t if taps > 1 else w for t in range(taps)]
-        return sum(m.inp[s + t][b][c] * m.wgt[row // block][row % block][c] for t, row in enumerate(rows))
+        rows = [w * m.cfg.row_taps + t if len(taps) > 1 else w for t in taps]
+        return sum(m.inp[s + t][b][c] * m.wgt[row // block][row % block][c] for t, row in zip(taps, rows))
 
     accumulate(m, f, product)
 
