@@ -152,7 +152,7 @@ def test_a_depthwise_product_of_several_taps_takes_a_group_of_rows(machine):
     done(m, [loading(m, Mem.WGT, wgt, np.int8)], spec)
     loop = {"op": Op.DWGEMM, **LOOP, "iter_in": 2, "src_in": 2, "wgt_in": 5, "dst_in": 1}
     done(m, [{**loop, "extra_taps": 2}], spec)
-    wanted = [sum(inp[2 * j + t] * wgt.reshape(-1, 8)[20 * j + t] for t in range(3)).tolist() for j in range(2)]
+    wanted = [(inp[2 * j : 2 * j + 3] * wgt.reshape(-1, 8)[20 * j : 20 * j + 3]).sum(axis=0).tolist() for j in (0, 1)]
     assert [spec.acc[0][0], spec.acc[1][0]] == wanted
     with pytest.raises(AccessError, match=r"INP entry 128 is outside 0\.\.127"):
         done(m, [{**loop, "extra_taps": 2, "src_in": 126}], spec)
