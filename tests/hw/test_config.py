@@ -341,7 +341,8 @@ def test_load_config_takes_presets_values_and_configurations():
 
 @pytest.mark.parametrize("value", [3, None, ["vta"]])
 def test_load_config_says_what_it_takes(value):
-    with refused(f"configuration {value!r}: must be vta, pynq_z1, pynq_z1_plus, tiny, a .json file, a dict of fields, or a Config"):
+    known = ", ".join(PRESETS)
+    with refused(f"configuration {value!r}: must be {known}, a .json file, a dict of fields, or a Config"):
         load_config(value)
 
 
