@@ -137,6 +137,8 @@ def check_extensions(cfg: Config) -> None:
             f"{cfg.block_out}; nearest are {cfg.block_in} and {cfg.block_in}, {cfg.block_out} and {cfg.block_out}, or "
             "leave depthwise out"
         )
+    if "depthwise_rows" in cfg.extensions:
+        _check_rows(cfg)
     for name, moved in (("acc8", "loads"), ("requant", "stores")):
         if name in cfg.extensions and cfg.out_bits != 8:
             raise ConfigError(
@@ -145,6 +147,22 @@ def check_extensions(cfg: Config) -> None:
             )
     if "rescale" in cfg.extensions and "requant" not in cfg.extensions:
         raise ConfigError("Config.extensions = rescale: needs requant too, which loads its parameters; add requant")
+
+
+def _check_rows(cfg: Config) -> None:
+    """Raise `ConfigError` unless DWGEMM can take several taps."""
+    if "depthwise" not in cfg.extensions:
+        raise ConfigError("Config.extensions = depthwise_rows: needs depthwise too, whose mode it is; add depthwise")
+    if cfg.row_taps < 2:
+        raise ConfigError(
+            f"Config.extensions = depthwise_rows: needs blocks of 4 or more, not block_in = {cfg.block_in}; "
+            "use blocks of 4 or leave depthwise_rows out"
+        )
+    if cfg.inp_depth < cfg.row_taps:
+        raise ConfigError(
+            f"Config.inp_bytes = {cfg.inp_bytes}: extension depthwise_rows reads {cfg.row_taps} entries at once; use "
+            f"at least {cfg.row_taps * cfg.inp_entry_bytes}"
+        )
 
 
 def _shown(value: object) -> str:

@@ -159,6 +159,14 @@ class Config(Fields):
         return self.batch * self.block_in * self.block_out
 
     @property
+    def row_taps(self) -> int:
+        """Most taps of a DWGEMM micro-op, and rows of weights that lie together for them; 1 without `depthwise_rows`.
+
+        The multipliers of a channel hold that many, where two channels share an input.
+        """
+        return min(4, self.block_in // 2) if "depthwise_rows" in self.extensions else 1
+
+    @property
     def fingerprint(self) -> int:
         """64-bit identity of everything that a program depends on."""
         facts: dict[str, object] = {"isa_version": ISA_VERSION}
@@ -226,6 +234,14 @@ PRESETS: dict[str, Config] = {
         acc_banks=2,
         dsp_packing=True,
         extensions=STANDARD_EXTENSIONS,
+    ),
+    "pynq_z1_plus": Config(
+        name="pynq_z1_plus",
+        uop_bytes=1 << 14,
+        wgt_bytes=1 << 17,
+        acc_banks=2,
+        dsp_packing=True,
+        extensions=STANDARD_EXTENSIONS | {"depthwise_rows"},
     ),
     "tiny": Config(
         name="tiny",

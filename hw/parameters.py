@@ -124,6 +124,11 @@ EXTENSIONS: dict[str, Extension] = {
         "`block_in` and `block_out` equal",
         "LUTs that place zeros beside the diagonal; the multipliers are GEMM's",
     ),
+    "depthwise_rows": Extension(
+        "DWGEMM adds up several taps of a kernel row per micro-op, on neighbouring inputs",
+        "`depthwise`, blocks of 4 or more, at most 4096 micro-ops (`uop_bytes` 16384)",
+        "LUTs that choose operands; the inputs lie in as many banks of block RAM; the multipliers are GEMM's",
+    ),
     "rescale": Extension(
         "the ALU operation RESCALE scales accumulators in place, as residual additions need",
         "`requant`",

@@ -64,13 +64,13 @@ _KNOWN = 1 << 11  # micro-ops and entries of what is remembered: large sets woul
 
 
 def _indexed(
-    f: dict[str, int], uops: np.ndarray, column: int, name: str, depth: int, per_entry: int = 1
+    f: dict[str, int], uops: np.ndarray, column: int, name: str, depth: int, per_entry: int = 1, neighbours: int = 1
 ) -> slice | np.ndarray:
-    """The entries that an index of `uops` names in the loops of `f`, `per_entry` indices each.
+    """The entries that an index of `uops` names in the loops of `f`, `per_entry` indices each, `neighbours` from it on.
 
     Where one of them is beyond `depth`, all from the smallest to the largest: they are not counted one by one.
     """
-    loops = ((f["iter_out"], f[f"{name}_out"]), (f["iter_in"], f[f"{name}_in"]))
+    loops = ((f["iter_out"], f[f"{name}_out"]), (f["iter_in"], f[f"{name}_in"]), (neighbours, 1))
     starts = np.ascontiguousarray(uops[:, column])
     low, last = int(starts.min()), int(starts.max()) + sum((trips - 1) * step for trips, step in loops)
     if last >= depth * per_entry:
@@ -117,8 +117,10 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
         elif not f["use_imm"]:
             out.append(Access(Mem.ACC, False, _indexed(f, uops, 1, "src", cfg.acc_depth)))
     elif not f["reset"]:
-        out.append(Access(Mem.INP, False, _indexed(f, uops, 1, "src", cfg.inp_depth)))
-        rows = cfg.block_in if row.op == Op.DWGEMM else 1  # of one entry, counted by the weight index
+        taps = 1 + f.get("extra_taps", 0)
+        out.append(Access(Mem.INP, False, _indexed(f, uops, 1, "src", cfg.inp_depth, neighbours=taps)))
+        # of one entry, counted by the weight index
+        rows = cfg.block_in // (cfg.row_taps if taps > 1 else 1) if row.op == Op.DWGEMM else 1
         out.append(Access(Mem.WGT, False, _indexed(f, uops, 2, "wgt", cfg.wgt_depth, rows)))
     return out
 

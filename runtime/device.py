@@ -152,7 +152,8 @@ def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dic
         uops = max(0, f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
         stats.uops += uops
         if "wgt_out" in f and not f["reset"]:
-            stats.macs += uops * (cfg.macs_per_cycle if f["op"] == Op.GEMM else cfg.lanes)
+            taps = 1 + f.get("extra_taps", 0)
+            stats.macs += uops * (cfg.macs_per_cycle if f["op"] == Op.GEMM else cfg.lanes * taps)
     elif f.get("x_size"):
         row = instruction(f["op"], f["mem"])
         assert row is not None and row.mem is not None

@@ -154,11 +154,19 @@ def pack_dense_weights(w, cfg: Config) -> np.ndarray:
     return np.ascontiguousarray(w.transpose(0, 2, 1, 3))
 
 
+def depthwise_pitch(cfg: Config, kw: int) -> int:
+    """Rows of packed depthwise weights from one row of a kernel of width `kw` to the next.
+
+    With `depthwise_rows` it is filled up to whole groups of `cfg.row_taps`, as DWGEMM reads them with several taps.
+    """
+    return -(-kw // cfg.row_taps) * cfg.row_taps if kw > 1 else kw
+
+
 def pack_depthwise_weights(w, cfg: Config, *, layout: str = "CHW") -> np.ndarray:
     """Packed depthwise weights of `w`, int8 (entries, block_out, block_in); `layout` is CHW or HWC.
 
-    Row ((group * kh + y) * kw + x) of DWGEMM holds the weights of kernel position (y, x) of the channels of `group`.
-    Rows follow each other without gaps; only the last entry is filled up with zeros.
+    Row ((group * kh + y) * pitch + x) of DWGEMM holds the weights of kernel position (y, x) of the channels of `group`;
+    the pitch is kw, or `depthwise_pitch`. The rest of a pitch and of the last entry are zeros.
     """
     w = _rank(w, 3, "depthwise weights")
     if layout not in ("CHW", "HWC"):
@@ -166,6 +174,7 @@ def pack_depthwise_weights(w, cfg: Config, *, layout: str = "CHW") -> np.ndarray
     if cfg.block_in != cfg.block_out:
         raise InputError(f"depthwise weights need equal blocks; {cfg.name} has {cfg.block_in} and {cfg.block_out}")
     w = w if layout == "CHW" else w.transpose(2, 0, 1)
+    w = np.pad(w, ((0, 0), (0, 0), (0, depthwise_pitch(cfg, w.shape[2]) - w.shape[2])))
     rows = _blocks(w, 0, cfg.block_out).transpose(0, 2, 3, 1).reshape(-1, cfg.block_out)
     return np.ascontiguousarray(_blocks(rows, 0, cfg.block_out))
 

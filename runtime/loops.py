@@ -102,7 +102,8 @@ def encoded(kernel: Kernel, isa: Isa, uops: np.ndarray) -> np.ndarray:
         name, rows = kernel.format.lower(), isa.cfg.wgt_depth
         what = f"beyond a scratchpad of {isa.cfg.name}"
         if name == "dwgemm" and uops[:, 2].max() >= rows:
-            what = f"beyond the {rows} weight rows of a micro-op (steps of loops reach the others)"
+            counted = "groups of weight rows" if kernel.fields.get("extra_taps") else "weight rows"
+            what = f"beyond the {rows} {counted} of a micro-op (steps of loops reach the others)"
         raise CapacityError(f"{name} reaches {what}: {exc}") from None
 
 

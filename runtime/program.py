@@ -189,14 +189,17 @@ class Program:
         reset: bool = False,
         overwrite: bool = False,
         depthwise: bool = False,
+        taps: int = 1,
     ) -> None:
         """`acc[d] += wgt[w] @ inp[s]` over `loops` [(extent, dst, src, wgt step)], any number, outermost first.
 
         `reset` writes zero, `overwrite` (an extension) replaces instead of adding. `depthwise` (an extension) is
-        `acc[d] += inp[s] * row[w]`, channel by channel, where the weight index counts rows of `block_out` weights. Two
-        loops become those of the instruction, the others micro-ops.
+        `acc[d] += inp[s] * row[w]`, channel by channel, where the weight index counts rows of `block_out` weights. With
+        `taps` above 1 (extension `depthwise_rows`) it is the sum of `acc[d] += inp[s + t] * row[w * row_taps + t]`
+        over t below `taps`. Two loops become those of the instruction, the others micro-ops.
         """
-        self.gemm_uops(np.array([(dst, src, wgt)]), loops, reset=reset, overwrite=overwrite, depthwise=depthwise)
+        mode = {"reset": reset, "overwrite": overwrite, "depthwise": depthwise}
+        self.gemm_uops(np.array([(dst, src, wgt)]), loops, **mode, taps=taps)
 
     def gemm_uops(
         self,
@@ -206,6 +209,7 @@ class Program:
         reset: bool = False,
         overwrite: bool = False,
         depthwise: bool = False,
+        taps: int = 1,
     ) -> None:
         """As `gemm`, with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
         if overwrite:
@@ -214,7 +218,7 @@ class Program:
                 raise ProgramError("gemm: reset and overwrite exclude each other")
         op = Op.DWGEMM if depthwise else Op.GEMM
         self._need_extensions(op)
-        fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {})
+        fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {}) | self._taps(taps, depthwise)
         nest = [integers("gemm: loop", loop, 4, "extent, dst, src, wgt step") for loop in loops]
         triples = uop_array(uops, 3)
         if reset:  # src and wgt are not read: with zeros equal kernels are stored once
@@ -363,6 +367,18 @@ class Program:
             row = Row("LOAD", queue_of(Op.LOAD, Mem.UOP), fields, accesses, origin=self._origin)
             self._uop_loads.append(row)
             self._append(row)
+
+    def _taps(self, taps: int, depthwise: bool) -> dict[str, int]:
+        """The field of `taps` taps."""
+        (taps,) = integers("gemm: taps", (taps,), 1)
+        if taps == 1:
+            return {}
+        self._need(["depthwise_rows"])
+        if not depthwise or not 1 < taps <= self.cfg.row_taps:
+            raise ProgramError(
+                f"gemm: taps = {taps}: {self.cfg.name} takes 1 to {self.cfg.row_taps}, and with depthwise alone"
+            )
+        return {"extra_taps": taps - 1}
 
     def _check_fields(self, name: str, fields: dict[str, int]) -> None:
         declared = self._isa.formats[name].fields

@@ -58,6 +58,10 @@ NARROW = Config(
     extensions=frozenset({"overwrite", "pad_value"}),
 )
 WIDE = PRESETS["tiny"].replace(name="wide", axi_bits=128, batch=4, inp_bytes=2048, acc_bytes=4096, load_ports=2)
+EIGHT = {"block_in": 8, "block_out": 8, "wgt_bytes": 1 << 12, "acc_bytes": 1 << 12, "ppu_lanes": 8}
+ROWS = PRESETS["tiny"].replace(
+    name="rows", **EIGHT, dsp_packing=True, extensions=PRESETS["tiny"].extensions | {"depthwise_rows"}
+)
 
 Pads = tuple[int, int, int, int]
 
@@ -116,9 +120,11 @@ class Recorder:
         reset: bool = False,
         overwrite: bool = False,
         depthwise: bool = False,
+        taps: int = 1,
     ) -> None:
         """Micro-ops (n, 3) within `loops`."""
-        self.program.gemm_uops(uops, loops, reset=reset, overwrite=overwrite, depthwise=depthwise)
+        mode = {"reset": reset, "overwrite": overwrite, "depthwise": depthwise}
+        self.program.gemm_uops(uops, loops, **mode, taps=taps)
 
     def alu(self, op: AluOp, loops: Sequence[tuple[int, int, int]], uops: np.ndarray, imm: int | None = None) -> None:
         """Micro-ops (n, 2) within `loops`."""
@@ -189,7 +195,8 @@ class _Walk:
         steps = [(("requant",), self._load_par), (("requant",), self._store_quantised)]
         reading = [row for row in OPERATIONS.values() if row.reads is not None]
         steps += [(row.extensions, partial(self._with_entry, row)) for row in reading]
-        self.extra = [step for needed, step in [*steps, (("depthwise",), self._depthwise)] if has(needed)]
+        steps += [(("depthwise",), self._depthwise), (("depthwise_rows",), self._depthwise_rows)]
+        self.extra = [step for needed, step in steps if has(needed)]
 
     def step(self) -> None:
         """Record one instruction, or so many of a kind that they fill their queue."""
@@ -277,6 +284,12 @@ class _Walk:
             loops, uops = self._indices((self.limit - n, 32 - n, min(rows - (n - 1) * step, self.cfg.wgt_depth)))
             loops = [(n, 1, self._below(2), step)]
         self.to.gemm(loops, uops, **self._mode(), depthwise=True)
+
+    def _depthwise_rows(self) -> None:
+        taps = 2 + self._below(self.cfg.row_taps - 1)
+        groups = self.weights * self.cfg.block_in // self.cfg.row_taps
+        loops, uops = self._indices((self.limit, 33 - taps, min(groups, self.cfg.wgt_depth)))
+        self.to.gemm(loops, uops, **self._mode(), depthwise=True, taps=taps)
 
     def _load(self) -> None:
         mems = [mem for mem in self.to.buffers if mem in PADDABLE]

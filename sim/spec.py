@@ -169,8 +169,17 @@ def gemm(m: SpecDevice, f: Fields) -> None:
 
 
 def dwgemm(m: SpecDevice, f: Fields) -> None:
-    """DWGEMM: an entry of inputs times row `wgt` of all weights, channel by channel, added to accumulators."""
-    accumulate(m, f, lambda s, w, b, c: m.inp[s][b][c] * m.wgt[w // m.cfg.block_in][w % m.cfg.block_in][c])
+    """DWGEMM: an entry of inputs times row `wgt` of all weights, channel by channel, added to accumulators.
+
+    With `extra_taps`, as many neighbours of both as well: `wgt` then counts groups of `row_taps` rows.
+    """
+    taps, block = range(1 + f.get("extra_taps", 0)), m.cfg.block_in
+
+    def product(s: int, w: int, b: int, c: int) -> int:
+        rows = [w * m.cfg.row_taps + t if len(taps) > 1 else w for t in taps]
+        return sum(m.inp[s + t][b][c] * m.wgt[row // block][row % block][c] for t, row in zip(taps, rows))
+
+    accumulate(m, f, product)
 
 
 def accumulate(m: SpecDevice, f: Fields, product: Callable[[int, int, int, int], int]) -> None:

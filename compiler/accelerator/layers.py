@@ -14,7 +14,7 @@ from .. import graph as g
 from ..conv_shape import ConvShape
 from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
-from ..schedule.depthwise import depthwise_of
+from ..schedule.depthwise import depthwise_of, reach
 from ..tvm_compat import PrimFunc, Schedule
 from .direct import folded_conv
 from .recording import Recording, channel_parameters
@@ -60,9 +60,10 @@ def groups_per_part(op: g.QConv2d, cfg: Config) -> int:
     """
     if op.groups == 1 or op.x.shape[0] > cfg.batch:
         return op.groups
-    rows = op.weight.shape[2] * op.weight.shape[3]
     if own_rows(op, cfg):  # as many blocks as micro-ops can address the rows of
-        return min(op.groups, max(1, cfg.wgt_depth // rows) * cfg.block_out)
+        kh, kw = op.weight.shape[2:]
+        rows = kh * layout.depthwise_pitch(cfg, kw)
+        return min(op.groups, max(1, reach(cfg, kw, op.shape.dilations[1]) // rows) * cfg.block_out)
     inputs, outputs = op.weight.shape[1], len(op.weight) // op.groups
     whole = (k for k in range(1, op.groups) if op.groups % k == 0 and not k * inputs % cfg.block_in)
     return next((k for k in whole if not k * outputs % cfg.block_out), op.groups)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError
+from ...runtime.layout import depthwise_pitch
 from ..conv_shape import ConvShape, Pads, Pair
 from ..intrin import ACC, INP, SLOTS, WGT, tensorize_depthwise, tensorize_reset
 from ..tile import OUTPUT_DIMS, Tile
@@ -50,12 +52,14 @@ def depthwise_of(cfg: Config, shape: ConvShape, *, pad_value: int = 0, **options
         raise ScheduleError(f"depthwise: extension depthwise is not in configuration {cfg.name}; use conv2d")
     work, block = Work.of(shape.checked("depthwise"), cfg, depthwise=True), cfg.block_out
     (kh, kw), (_, sx), (dy, dx) = shape.kernel, shape.strides, shape.dilations
-    count = work.co * shape.taps
+    pitch = depthwise_pitch(cfg, kw)
+    work = replace(work, row_taps=cfg.row_taps if dx == 1 else 1, pitch=pitch)
+    count, most = work.co * work.weight_rows, reach(cfg, kw, dx)
     entries = -(-count // cfg.block_in)
-    if count > cfg.wgt_depth:
+    if count > most:
         raise CapacityError(
             f"depthwise: {work.co} blocks of {kh}x{kw} weights are {count} rows; micro-ops of {cfg.name} reach "
-            f"{cfg.wgt_depth}; split the channels"
+            f"{most}; split the channels"
         )
     x = te.placeholder((work.n, work.co, shape.h, shape.w, cfg.batch, block), "int8", "x")
     weight = te.placeholder((entries, block, block), "int8", "w")
@@ -65,12 +69,21 @@ def depthwise_of(cfg: Config, shape: ConvShape, *, pad_value: int = 0, **options
 
     def product(image, o, y, column, b, j):
         line, at = y * row_step + ky * dy, column * sx + kx * dx
-        row = (o * kh + ky) * kw + kx
+        row = (o * kh + ky) * pitch + kx
         value = padded[image, o, line, at, b, j].astype("int32") * rows[row // block, row % block, j].astype("int32")
         return te.sum(value, axis=[ky, kx])
 
     acc = te.compute((work.n, work.co, work.oy, work.ox, cfg.batch, block), product, name="acc")
     return Expression(cfg, work, (x, weight), acc, partial(_arrange, cfg)).scheduled(**options)
+
+
+def reach(cfg: Config, kw: int, dx: int) -> int:
+    """Rows of weights that the micro-ops of kernels of width `kw` with columns `dx` apart reach.
+
+    They count groups of rows, or single ones where a tap is alone.
+    """
+    alone = dx > 1 or kw % cfg.row_taps == 1 or kw == 1
+    return cfg.wgt_depth * (1 if alone else cfg.row_taps)
 
 
 def _arrange(cfg: Config, after: Epilogue, sch: Schedule, tile: Tile) -> None:

@@ -171,7 +171,7 @@ class _Candidates:
         inp, wgt = t["n"] * t[self.channels] * self.rows * self.columns, t["co"] * t["ci"] * work.shape.taps
         self.inp = _Operand(tile, share, inp, ("n", "oy", "ox", self.channels), cfg.inp_depth)
         if work.depthwise:
-            wgt = np.full_like(wgt, -(-work.co * work.shape.taps // cfg.block_in))
+            wgt = np.full_like(wgt, -(-work.co * work.weight_rows // cfg.block_in))
         self.wgt = _Operand(tile, share, wgt, () if work.depthwise else ("co", "ci"), cfg.wgt_depth)
         self.full_row = t["ox"] == work.ox
 
@@ -199,7 +199,7 @@ class _Candidates:
         wgt = cost.transfer(cfg, self.wgt.size * cfg.wgt_entry_bytes, 1, t["co"])
         out = cost.transfer(cfg, self.out * work.planes * cfg.out_entry_bytes, stores, out_rows)
         parameters = cost.moved(cfg, work.co * cfg.par_entry_bytes * work.operands)
-        micro_ops = work.n * work.co * work.oy * work.ox * (work.ci * work.shape.taps + work.alu_ops)
+        micro_ops = work.n * work.co * work.oy * work.ox * (work.ci * work.issues + work.alu_ops)
         step = cost.computed(micro_ops / self.steps)
         if self.tile.vthreads > 1:
             return self._overlapped(inp, wgt, out, parameters, step)

@@ -17,6 +17,8 @@ class Work:
     `n`, `co` and `ci` count blocks. Each output block of a `depthwise` work has its own input block, its weights,
     if any, stay on chip, and `ci` is 1. `operands` are per-channel tensors of the epilogue in
     accumulators, `packed` those in PAR, `alu_ops` its operations, `planes` the stores per tile.
+    A micro-op takes `row_taps` taps of a kernel row; packed depthwise weights have `pitch` rows for each, 0 for as many
+    as taps.
     """
 
     shape: ConvShape
@@ -28,6 +30,8 @@ class Work:
     packed: int = 0
     alu_ops: int = 0
     planes: int = 1
+    row_taps: int = 1
+    pitch: int = 0
 
     @classmethod
     def of(cls, shape: ConvShape, cfg: Config, *, depthwise: bool = False) -> Work:
@@ -51,6 +55,18 @@ class Work:
     def ox(self) -> int:
         """Output columns."""
         return self.shape.output[1]
+
+    @property
+    def issues(self) -> int:
+        """Micro-ops of one output block that read one input block."""
+        kh, kw = self.shape.kernel
+        return kh * -(-kw // self.row_taps)
+
+    @property
+    def weight_rows(self) -> int:
+        """Rows of weights of one block of channels of a `depthwise` work."""
+        kh, kw = self.shape.kernel
+        return kh * (self.pitch or kw)
 
     def inputs(self, oy: Any, ox: Any) -> tuple[Any, Any]:
         """Input rows and columns that a tile needs on chip, without the rows that a kernel of one row skips."""

@@ -7,7 +7,9 @@ instead of adding to them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from ...hw.isa import Mem
 from ...runtime.loops import MAX_TRIPS
@@ -59,19 +61,44 @@ class Gemm:
         base, location, kind = (*bases, *[0] * missing), self.operands[0].location, {"depthwise": self.depthwise}
         results = sorted((n, d) for n, d, *_ in nest if n > 1 and d)
         if not missing:
+            (first, at, taps), *others = _by_taps(program.cfg, nest, base) if self.depthwise else [(nest, base, 1)]
             if self.ctx.zeros.get((location, base[0])) == results:
                 del self.ctx.zeros[location, base[0]]
-                _replacing(program, nest, base, kind)
+                _replacing(program, first, at, {**kind, "taps": taps})
             else:
                 self.ctx.write_zeros(program, location)
-                program.gemm(nest, *base, **kind)
+                program.gemm(first, *at, **kind, taps=taps)
+            for each, at, taps in others:
+                program.gemm(each, *at, **kind, taps=taps)
         elif "overwrite" in program.cfg.extensions:
             self.ctx.zeros[location, base[0]] = results
         else:
             program.gemm(nest, base[0], reset=True)
 
 
-def _replacing(program: Program, nest: Nest, base: tuple[int, ...], kind: dict[str, bool]) -> None:
+def _by_taps(cfg: Config, nest: Nest, base: tuple[int, ...]) -> list[tuple[Nest, tuple[int, ...], int]]:
+    """The products of `nest` and `base` as (nest, base, taps of a micro-op): with several where the configuration and
+    the loops have them.
+
+    One loop must go along neighbouring inputs and rows of weights, and whole groups of rows must lie between others.
+    """
+    most = cfg.row_taps
+    along = [k for k, (n, *steps) in enumerate(nest) if n > 1 and steps == [0, 1, 1]]
+    others = [loop for k, loop in enumerate(nest) if along != [k]]
+    if most == 1 or len(along) != 1 or base[2] % most or any(n > 1 and w % most for n, _, _, w in others):
+        return [(nest, base, 1)]
+    whole, rest = divmod(nest[along[0]][0], most)
+    groups = [(n, d, s, w // most) for n, d, s, w in others]
+    dst, src, first = base[0], base[1], base[2] // most
+    found = [([*groups, (whole, 0, most, 1)], (dst, src, first), most)] if whole else []
+    if rest == 1:
+        found.append((others, (dst, src + whole * most, base[2] + whole * most), 1))
+    elif rest:
+        found.append((groups, (dst, src + whole * most, first + whole), rest))
+    return found
+
+
+def _replacing(program: Program, nest: Nest, base: tuple[int, ...], kind: dict[str, Any]) -> None:
     """Record `nest` such that its sums replace the accumulators."""
     outer = [(n, d, s, w) for n, d, s, w in merge_loops([loop for loop in nest if loop[1]], MAX_TRIPS)]
     inner = [loop for loop in nest if loop[0] > 1 and not loop[1]]

@@ -101,7 +101,15 @@ class Isa:
             raise ConfigError(
                 f"Config.uop_bytes = {cfg.uop_bytes}: extension overwrite needs at most 8192 micro-ops (32768 bytes)"
             )
-        gemm = [*_head(), *loops, *(overwrite if "overwrite" in cfg.extensions else []), *steps]
+        rows, taps = "depthwise_rows" in cfg.extensions, (cfg.row_taps - 1).bit_length()
+        extra = [Field("extra_taps", taps, "neighbours of the input that are multiplied, too", lo=63 - taps)]
+        if rows and uop > 12:
+            raise ConfigError(
+                f"Config.uop_bytes = {cfg.uop_bytes}: extension depthwise_rows needs at most 4096 micro-ops "
+                "(16384 bytes)"
+            )
+        gemm = [*_head(), *loops]
+        last = [*(overwrite if "overwrite" in cfg.extensions else []), *steps]
         wide = [
             Field("y_size", 16, "rows", lo=64),
             Field("x_size", 16, "entries per row"),
@@ -133,11 +141,11 @@ class Isa:
         self.formats = {
             "LOAD": Format("LOAD", 128, *mem, *wide, *_pads(4, "zero")),
             "STORE": Format("STORE", 128, *mem, *wide, *_pads(4, "unused:")),
-            "GEMM": Format("GEMM", 128, *gemm),
+            "GEMM": Format("GEMM", 128, *gemm, *last),
             "FINISH": Format("FINISH", 128, *_head()),
             "ALU": Format("ALU", 128, *_head(), *loops, *_steps(dst=acc, src=inp), *alu),
             "LOADP": Format("LOADP", 128, *mem, *narrow, *_pads(4, "padded"), pad_value),
-            "DWGEMM": Format("DWGEMM", 128, *gemm),
+            "DWGEMM": Format("DWGEMM", 128, *gemm, *(extra if rows else []), *last),
             "STOREQ": Format("STOREQ", 128, *mem, *wide, *par),
             "UOP": self.uop,
             "PAR": PAR,

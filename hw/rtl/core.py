@@ -20,7 +20,7 @@ from .load.stripes import Stripes
 from .load.unit import Load
 from .ports import ADDRESS_BITS, Activity, Fault
 from .read_port import ReadPort
-from .scratchpad import Scratchpad
+from .scratchpad import Inputs, Scratchpad
 from .store.unit import Store
 from .tokens import TokenChannel
 
@@ -93,7 +93,8 @@ class Engine(wiring.Component):
             (Mem.INP, load.write_inp, compute.inp),
             (Mem.WGT, load.write_wgt, compute.wgt),
         ):
-            scratchpad = Scratchpad(striped(cfg), mem=mem)
+            wide = striped(cfg)
+            scratchpad = Inputs(wide) if mem == Mem.INP and cfg.row_taps > 1 else Scratchpad(wide, mem=mem)
             m.submodules[mem.name.lower()] = scratchpad
             wiring.connect(m, write, scratchpad.write)
             wiring.connect(m, read, scratchpad.read)

@@ -82,6 +82,20 @@ class SramRead(wiring.Signature):
         )
 
 
+class InputRead(wiring.Signature):
+    """Read port of the inputs.
+
+    Members:
+        en, addr, data: those of `SramRead`
+        near: in, the `row_taps - 1` entries behind the one that was read last; with extension `depthwise_rows`
+    """
+
+    def __init__(self, cfg: Config):
+        near = (cfg.row_taps - 1) * entry_bits(cfg, Mem.INP)
+        members = SramRead(cfg, Mem.INP).members
+        super().__init__({**members, **({"near": In(unsigned(near))} if near else {})})
+
+
 class StoreRead(wiring.Signature):
     """STORE's read port of the accumulators.
 

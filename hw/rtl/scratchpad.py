@@ -10,7 +10,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import PAR_BYTES, Config
 from ..isa import Mem
 from .latencies import multipliers
-from .ports import SramRead, SramWrite, StoreRead, address_bits, entry_bits, group_bits, lane_bits
+from .ports import InputRead, SramRead, SramWrite, StoreRead, address_bits, entry_bits, group_bits, lane_bits
 
 
 def repeated(cfg: Config, mem: Mem, word: Value) -> Value:
@@ -52,6 +52,48 @@ class Scratchpad(wiring.Component):
             read.addr.eq(self.read.addr),
             self.read.data.eq(read.data),
         ]
+        return m
+
+
+class Inputs(wiring.Component):
+    """`Scratchpad` of the inputs in `cfg.row_taps` banks by the low bits of the index, which reads neighbours at once.
+
+    Members:
+        write: in, the write port
+        read: in, the read port; behind the last entry the first ones follow
+
+    Reads, latency and back-pressure are those of `Scratchpad`.
+    """
+
+    def __init__(self, cfg: Config):
+        self.cfg = cfg
+        super().__init__({"write": In(SramWrite(cfg, Mem.INP)), "read": In(InputRead(cfg))})
+
+    def elaborate(self, platform) -> Module:
+        """The banks; each entry comes from the bank that its distance from the first one says."""
+        m, cfg, write, read = Module(), self.cfg, self.write, self.read
+        count, low = cfg.row_taps, (cfg.row_taps - 1).bit_length()
+        depth = (1 << address_bits(cfg, Mem.INP)) // count
+        found, first = [], Signal(range(count))
+        with m.If(read.en):
+            m.d.sync += first.eq(read.addr)
+        for k in range(count):
+            m.submodules[f"bank_{k}"] = memory = Memory(shape=entry_bits(cfg, Mem.INP), depth=depth, init=[])
+            writes, reads = memory.write_port(granularity=lane_bits(cfg, Mem.INP)), memory.read_port()
+            m.d.comb += [
+                writes.en.eq(Mux(write.addr[:low] == k, write.en, 0)),
+                writes.addr.eq(write.addr[low:]),
+                writes.data.eq(repeated(cfg, Mem.INP, write.data)),
+                reads.en.eq(read.en),
+                reads.addr.eq(read.addr[low:] + (read.addr[:low] > k)),
+            ]
+            found.append(reads.data)
+        entries = [Signal.like(read.data, name=f"entry_{t}") for t in range(count)]
+        with m.Switch(first):
+            for at in range(count):
+                with m.Case(at):
+                    m.d.comb += [entry.eq(found[(at + t) % count]) for t, entry in enumerate(entries)]
+        m.d.comb += [read.data.eq(entries[0]), read.near.eq(Cat(entries[1:]))]
         return m
 
 

@@ -9,12 +9,13 @@ and C is added to `acc[dst(b, m, n)]`. The product is one of float32 matrices, c
 pass 2**24: below that float32 holds every partial sum exactly, in any order of summation.
 
 DWGEMM multiplies element by element: inputs and rows of weights are gathered for every micro-op issue, multiplied, and
-summed over the loops that keep the accumulator.
+summed over the loops that keep the accumulator. With several taps these are a loop more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -30,8 +31,11 @@ def gemm_action(state: State, f: dict[str, int]) -> Action:
     """The action of the decoded GEMM or DWGEMM `f`."""
     if f["reset"]:
         return loop_action(state, f, lambda nest: _reset(state, nest))
+    taps, overwrite = 1 + f.get("extra_taps", 0), bool(f.get("overwrite"))
+    if taps > 1:
+        return loop_action(state, f, lambda nest: _multiply(state, _by_rows(state, nest), _several(taps), overwrite))
     product = Depthwise if f["op"] == Op.DWGEMM else Product
-    return loop_action(state, f, lambda nest: _multiply(state, nest, product, bool(f.get("overwrite"))))
+    return loop_action(state, f, lambda nest: _multiply(state, nest, product, overwrite))
 
 
 def exact_products(cfg: Config) -> int:
@@ -51,12 +55,29 @@ def _reset(state: State, nest: Nest) -> Iterator[Action]:
 
 
 def _multiply(state: State, nest: Nest, product: type[Product | Depthwise], overwrite: bool) -> Iterator[Action]:
-    for mem, column in ((Mem.ACC, DST), (Mem.INP, SRC)):
-        state.check(mem, *nest.limits(column))
+    state.check(Mem.ACC, *nest.limits(DST))
+    low, high = nest.limits(SRC)
+    state.check(Mem.INP, low, high + product.taps - 1)
     product.check_weights(state, *nest.limits(WGT))
     whole, times = _visible(nest, overwrite)
     for piece in whole.pieces(lambda axes: product.elements(state.cfg, axes) <= _ELEMENTS, ordered=overwrite):
         yield _piece(state, piece, times, product, overwrite)
+
+
+def _by_rows(state: State, nest: Nest) -> Nest:
+    """`nest` with weights counted by rows, not by the groups of rows that several taps take."""
+    scale = np.array([1, 1, state.cfg.row_taps])
+
+    def scaled(index: Triple) -> Triple:
+        return index[DST], index[SRC], index[WGT] * state.cfg.row_taps
+
+    axes = [
+        axis._replace(
+            step=scaled(axis.step), table=(np.frombuffer(axis.table, np.int64).reshape(-1, 3) * scale).tobytes()
+        )
+        for axis in nest.axes
+    ]
+    return Nest(scaled(nest.base), tuple(axes))
 
 
 def _visible(nest: Nest, overwrite: bool) -> tuple[Nest, int]:
@@ -97,6 +118,8 @@ def _kinds(axes: Sequence[Axis]) -> dict[str, list[Axis]]:
 
 class Product:
     """The product over `axes` for any base: index tables and the target of the result."""
+
+    taps = 1
 
     def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
         b, m, n, k = _kinds(axes).values()
@@ -139,11 +162,16 @@ class Product:
 
 
 class Depthwise:
-    """The element-wise products over `axes` for any base, summed over those that keep the accumulator."""
+    """The element-wise products over `axes` for any base, summed over those that keep the accumulator.
+
+    Of each micro-op `taps` neighbouring inputs and rows of weights count.
+    """
+
+    taps = 1
 
     def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
         outer = [axis for axis in axes if axis.varies(DST)]
-        inner = [axis for axis in axes if not axis.varies(DST)]
+        inner = [*(axis for axis in axes if not axis.varies(DST)), Axis(self.taps, (0, 1, 1))]
         self.shape = trips(outer), trips(inner), cfg.batch, cfg.block_in
         self.inp_low, self.inp_rows = _rows(outer, inner, SRC, 1)
         self.wgt_low, self.wgt_rows = _rows(outer, inner, WGT, 1)
@@ -151,15 +179,15 @@ class Depthwise:
         self.target = _target(cfg, Nest((0, 0, 0), tuple(outer)).without(SRC, WGT).axes, overwrite)
         self.nbytes = self.inp_rows.nbytes + self.wgt_rows.nbytes + self.target.nbytes + 1024
 
-    @staticmethod
-    def check_weights(state: State, low: int, high: int) -> None:
-        """Raises `AccessError` unless the rows `low` to `high` of the weights exist."""
-        state.check_rows(low, high)
+    @classmethod
+    def check_weights(cls, state: State, low: int, high: int) -> None:
+        """Raises `AccessError` unless the rows `low` to `high` of the weights exist, and those of further taps."""
+        state.check_rows(low, high + cls.taps - 1)
 
-    @staticmethod
-    def elements(cfg: Config, axes: Sequence[Axis]) -> int:
+    @classmethod
+    def elements(cls, cfg: Config, axes: Sequence[Axis]) -> int:
         """Products over `axes`."""
-        return trips(axes) * cfg.batch * cfg.block_in
+        return trips(axes) * cls.taps * cfg.batch * cfg.block_in
 
     def run(self, state: State, base: Triple, times: int) -> None:
         """Add `times` times the products to the accumulators (or overwrite them)."""
@@ -170,6 +198,12 @@ class Depthwise:
         wgt = rows.take(self.wgt_rows, axis=0, mode="clip").reshape(n, k, 1, block)
         products = np.multiply(inp, wgt, dtype=np.int16)  # 128 * 128 fits
         self.target.put(state.acc, base[DST], products.sum(axis=1, dtype=np.int32), times)
+
+
+@lru_cache(maxsize=8)
+def _several(taps: int) -> type[Depthwise]:
+    """`Depthwise` with `taps` taps; the same class each time, so that plans are found again."""
+    return type(f"Depthwise{taps}", (Depthwise,), {"taps": taps})
 
 
 def _target(cfg: Config, axes: tuple[Axis, ...], overwrite: bool) -> _Strided | _Scattered:

@@ -90,7 +90,7 @@ def scheduled(tmp_path) -> Path:
 
 
 def test_unknown_preset(mistake, tmp_path):
-    text = r"unknown preset 'pynq-z1'; known are vta, pynq_z1, tiny, or give a \.json file"
+    text = r"unknown preset 'pynq-z1'; known are vta, pynq_z1, pynq_z1_plus, tiny, or give a \.json file"
     mistake(3, text, "compile", DIGITS, "-o", tmp_path / "x.tw", "--config", "pynq-z1")
 
 

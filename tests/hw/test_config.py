@@ -47,7 +47,8 @@ def test_entries_of_unequal_blocks_batch_2_and_narrow_weights():
 
 def test_presets_carry_the_extensions_they_promise():
     assert VTA.extensions == {"acc8"}
-    assert PYNQ.extensions == TINY.extensions == EXTENSIONS
+    assert PYNQ.extensions == TINY.extensions == EXTENSIONS - {"depthwise_rows"}
+    assert PRESETS["pynq_z1_plus"].extensions == EXTENSIONS
     assert (PYNQ.par_entries, TINY.par_entries, PYNQ.acc_banks) == (64, 8, 2)
     assert all(cfg.name == name for name, cfg in PRESETS.items())
 
@@ -74,8 +75,8 @@ REFUSED = [
     ({"dsp_packing": 1}, "Config.dsp_packing = 1: must be true or false"),
     (
         {"extensions": {"requant", "reqaunt"}},
-        "Config.extensions = reqaunt: unknown; known are acc8, depthwise, overwrite, pad_value, requant, rescale; "
-        "nearest to reqaunt is requant",
+        "Config.extensions = reqaunt: unknown; known are acc8, depthwise, depthwise_rows, overwrite, pad_value, "
+        "requant, rescale; nearest to reqaunt is requant",
     ),
     (
         {"batch": 1, "block_in": 1, "inp_bits": 4},
@@ -114,6 +115,24 @@ REFUSED = [
         {"block_in": 8, "extensions": {"depthwise"}},
         "Config.extensions = depthwise: needs block_in and block_out to be equal; they are 8 and 16; "
         "nearest are 8 and 8, 16 and 16, or leave depthwise out",
+    ),
+    (
+        {"extensions": {"depthwise_rows"}},
+        "Config.extensions = depthwise_rows: needs depthwise too, whose mode it is; add depthwise",
+    ),
+    (
+        {"block_in": 2, "block_out": 2, "extensions": {"depthwise", "depthwise_rows"}},
+        "Config.extensions = depthwise_rows: needs blocks of 4 or more, not block_in = 2; use blocks of 4 or leave "
+        "depthwise_rows out",
+    ),
+    (
+        {"block_in": 64, "block_out": 64, "inp_bytes": 128, "extensions": {"depthwise", "depthwise_rows"}},
+        "Config.inp_bytes = 128: extension depthwise_rows reads 4 entries at once; use at least 256",
+    ),
+    (
+        {"uop_bytes": 1 << 15, "extensions": {"depthwise", "depthwise_rows"}},
+        "Config.uop_bytes = 32768: extension depthwise_rows needs at most 4096 micro-ops (16384 bytes); "
+        "nearest is uop_bytes = 16384 (4096 entries)",
     ),
     (
         {"out_bits": 4, "extensions": {"acc8"}},
@@ -273,7 +292,7 @@ def test_a_new_field_counts_only_where_it_differs_from_its_default():
     assert other.fingerprint == 0xF92632E19B4A0874
 
 
-@given(st.permutations(sorted(EXTENSIONS)), st.integers(0, 6))
+@given(st.permutations(sorted(EXTENSIONS - {"depthwise_rows"})), st.integers(0, 6))
 def test_the_fingerprint_does_not_depend_on_the_order_of_extensions(order, n):
     used = [*order[:n], "requant"]  # without which rescale cannot be
     first = Config(extensions=frozenset(used))
@@ -316,13 +335,14 @@ def test_load_config_takes_presets_values_and_configurations():
     assert load_config("tiny") is TINY
     assert load_config(TINY) is TINY
     assert load_config(TINY.to_dict()) == TINY
-    with refused("unknown preset 'tinny'; known are vta, pynq_z1, tiny, or give a .json file"):
+    with refused("unknown preset 'tinny'; known are vta, pynq_z1, pynq_z1_plus, tiny, or give a .json file"):
         load_config("tinny")
 
 
 @pytest.mark.parametrize("value", [3, None, ["vta"]])
 def test_load_config_says_what_it_takes(value):
-    with refused(f"configuration {value!r}: must be vta, pynq_z1, tiny, a .json file, a dict of fields, or a Config"):
+    known = ", ".join(PRESETS)
+    with refused(f"configuration {value!r}: must be {known}, a .json file, a dict of fields, or a Config"):
         load_config(value)
 
 

@@ -8,6 +8,7 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem, Op, entry_bytes
 from tilewright.runtime.access import Access, dram_access, out_of_range, scratchpad_accesses, tile_entries
+from tilewright.sim.random_programs import ROWS
 
 TINY = PRESETS["tiny"]
 NO_UOPS = np.zeros((0, 3), np.int64)
@@ -20,9 +21,9 @@ def entries(access):
     return set(found)
 
 
-def footprint(f, uops=NO_UOPS):
+def footprint(f, uops=NO_UOPS, cfg=TINY):
     """(memory, written) -> entries."""
-    accesses = scratchpad_accesses(TINY, f, uops)
+    accesses = scratchpad_accesses(cfg, f, uops)
     found = {(a.mem, a.write): entries(a) for a in accesses}
     assert len(found) == len(accesses)
     return found
@@ -56,6 +57,10 @@ def test_products_and_operations_touch_what_their_loops_issue(seed):
     rows = {(Mem.WGT, False): {row // TINY.block_in for row in touched(f, uops, 2, "wgt")}}
     assert footprint({**f, "op": Op.DWGEMM}, uops) == micro_ops | dst | sources | rows
     assert footprint({**f, "op": Op.DWGEMM, "reset": 1}, uops) == micro_ops | dst
+    near = {(Mem.INP, False): {s + t for s in touched(f, uops, 1, "src") for t in range(4)}}
+    groups = {(Mem.WGT, False): {group // 2 for group in touched(f, uops, 2, "wgt")}}
+    taps = {**f, "op": Op.DWGEMM, "extra_taps": 3}
+    assert footprint(taps, uops, ROWS) == micro_ops | dst | near | groups
     f |= {"op": Op.ALU, "alu_op": AluOp.ADD}
     assert footprint(f, uops) == micro_ops | dst | {(Mem.ACC, False): touched(f, uops, 1, "src")}
     assert footprint({**f, "use_imm": 1}, uops) == micro_ops | dst

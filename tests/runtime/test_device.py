@@ -11,7 +11,7 @@ from tilewright.hw.errors import UnsupportedError
 from tilewright.hw.isa import Isa, Op
 from tilewright.runtime.device import Stats, open_device, program_stats
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import random_case
+from tilewright.sim.random_programs import ROWS, random_case
 
 TINY = PRESETS["tiny"]
 
@@ -48,6 +48,12 @@ def test_a_device_is_opened_by_its_name():
     assert isinstance(opened, ModelDevice) and opened.cfg is TINY
     with pytest.raises(UnsupportedError, match="unknown device 'nowhere'; known are board, model, rtl, spec, timing"):
         open_device("nowhere", TINY)
+
+
+def test_every_tap_counts():
+    words = Isa(ROWS).formats["DWGEMM"].encode(1, op=Op.DWGEMM, extra_taps=2, uop_end=2, iter_out=3, iter_in=5)
+    found = program_stats(Isa(ROWS), words)
+    assert (found.uops, found.macs) == (30, 30 * 3 * 8)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -112,6 +112,17 @@ def test_depthwise_weights_are_rows_back_to_back(order):
     assert packed.astype(int).sum() == w.astype(int).sum()
 
 
+@pytest.mark.parametrize("kw, pitch", [(1, 1), (2, 4), (3, 4), (4, 4), (5, 8)])
+def test_rows_of_a_kernel_fill_whole_groups_for_several_taps(kw, pitch):
+    cfg = PRESETS["pynq_z1_plus"]
+    w = RNG.integers(-128, 128, (20, 2, kw), np.int8)
+    rows = layout.pack_depthwise_weights(w, cfg).reshape(-1, 16)
+    assert layout.depthwise_pitch(cfg, kw) == pitch and layout.depthwise_pitch(PRESETS["pynq_z1"], kw) == kw
+    for c, y, x in np.ndindex(20, 2, kw):
+        assert rows[(c // 16 * 2 + y) * pitch + x, c % 16] == w[c, y, x]
+    assert rows.astype(int).sum() == w.astype(int).sum()
+
+
 PAR = {"bias": 0, "multiplier": 1 << 30, "exponent": 0, "zero_point": 0, "low": -128, "high": 127, "contract": "double"}
 
 

@@ -10,7 +10,7 @@ from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import ODD, Recorder, record_random
+from tilewright.sim.random_programs import ODD, ROWS, Recorder, record_random
 
 VTA, TINY = PRESETS["vta"], PRESETS["tiny"]
 
@@ -71,11 +71,15 @@ class Shadow(Recorder):
         flat = tile.reshape(-1, *scratchpad.shape[1:])
         scratchpad[sram : sram + len(flat)] = flat
 
-    def gemm(self, loops, uops=((0, 0, 0),), reset=False, overwrite=False, depthwise=False):
-        super().gemm(loops, np.array(uops), reset, overwrite, depthwise)
+    def gemm(self, loops, uops=((0, 0, 0),), reset=False, overwrite=False, depthwise=False, taps=1):
+        super().gemm(loops, np.array(uops), reset, overwrite, depthwise, taps)
         rows = self.wgt.reshape(-1, self.cfg.block_out)
         for d, s, w in indices(loops, uops):
-            dot = self.inp[s] * rows[w] if depthwise else self.inp[s] @ self.wgt[w].T
+            first = w * self.cfg.row_taps if taps > 1 else w
+            if depthwise:
+                dot = sum(self.inp[s + t] * rows[first + t] for t in range(taps))
+            else:
+                dot = self.inp[s] @ self.wgt[w].T
             self.acc[d] = 0 if reset else wrap(dot if overwrite else self.acc[d] + dot)
 
     def alu(self, op, loops, uops=((0, 0),), imm=None):
@@ -150,7 +154,7 @@ def random_program(cfg, seed, length=25):
     return s
 
 
-@pytest.mark.parametrize("cfg", [VTA, TINY, ODD, PRESETS["pynq_z1"]], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [VTA, TINY, ODD, ROWS, PRESETS["pynq_z1"]], ids=lambda c: c.name)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_programs_equal_numpy(cfg, seed):
     print(f"seed {seed}")
@@ -381,6 +385,7 @@ MISTAKES_OF_EXTENSIONS = [
     (lambda p: p.gemm([], wgt=128, depthwise=True), CapacityError,
      "dwgemm reaches beyond the 128 weight rows of a micro-op (steps of loops reach the others): UOP.wgt = 128"),
     (lambda p: p.gemm([], depthwise=True, reset=True, overwrite=True), ProgramError, "exclude each other"),
+    (lambda p: p.gemm([], depthwise=True, taps=2), ProgramError, "extension depthwise_rows is not in configuration"),
 ]  # fmt: skip
 
 
@@ -391,6 +396,36 @@ def test_mistakes_with_the_extensions_are_named(mistake, error, text):
     with pytest.raises(error) as caught:
         mistake(Program(TINY))
     assert text in str(caught.value)
+
+
+MISTAKES_WITH_TAPS = [
+    ({"depthwise": True, "taps": 5}, ProgramError, "gemm: taps = 5: rows takes 1 to 4, and with depthwise alone"),
+    ({"depthwise": True, "taps": 0}, ProgramError, "gemm: taps = 0: rows takes 1 to 4"),
+    ({"taps": 2}, ProgramError, "gemm: taps = 2: rows takes 1 to 4, and with depthwise alone"),
+    ({"depthwise": True, "taps": 1.5}, ProgramError, "gemm: taps is (1.5,): must be 1 integer"),
+    ({"depthwise": True, "taps": 4, "src": 125}, CapacityError, "dwgemm reads INP entry 128, but rows has 128"),
+    ({"depthwise": True, "taps": 4, "wgt": 64}, CapacityError, "beyond the 64 groups of weight rows of a micro-op"),
+]
+
+
+@pytest.mark.parametrize("fields, error, text", MISTAKES_WITH_TAPS, ids=[m[2][:40] for m in MISTAKES_WITH_TAPS])
+def test_mistakes_with_taps_are_named(fields, error, text):
+    with pytest.raises(error) as caught:
+        Program(ROWS).gemm([], **fields)
+    assert text in str(caught.value)
+
+
+def test_neighbours_of_an_input_are_read_too():
+    """Four taps from input 0 on: a load of input 4 does not wait, one of input 3 does."""
+    p = Program(ROWS)
+    x = p.buffer("x", (8, 1, 8))
+    p.load(Mem.INP, 0, x, 0, x_size=4)
+    p.gemm([(2, 1, 0, 1)], depthwise=True, taps=4)
+    p.load(Mem.INP, 4, x, 4)
+    p.load(Mem.INP, 3, x, 3)
+    assert token_flags(p.finish()) == [
+        "LOAD.INP push_next", "DWGEMM pop_prev push_prev", "LOAD.INP", "LOAD.INP pop_next push_next", "FINISH pop_prev",
+    ]  # fmt: skip
 
 
 def token_flags(launch):

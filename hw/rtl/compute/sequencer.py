@@ -63,19 +63,21 @@ def elementwise(op: Value) -> Value:
     return op.matches(*ops_of("ALU"))
 
 
-def _operation() -> dict:
-    return {"bubble": 1, "dot": 1, "rows": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16}
+def _operation(cfg: Config) -> dict:
+    extra = {"extra": range(cfg.row_taps)} if cfg.row_taps > 1 else {}
+    return {"bubble": 1, "dot": 1, "rows": 1, "clear": 1, "tensor": 1, "op": 3, "imm": 16, **extra}
 
 
 def issue_layout(cfg: Config) -> data.StructLayout:
     """An issue; with `bubble` none, in the slot of a job that issues nothing.
 
     With `dot` acc[dst] += dot(inp[src], wgt[wgt]), with `rows` beside it acc[dst] += inp[src] * row[wgt] element by
-    element, else acc[dst] = op(acc[dst], b), where b is acc[src] with `tensor` and `imm` without. `clear` takes 0 for
-    acc[dst], so that overwrite is 0 + dot and reset 0 + imm, which is 0 then.
+    element, and the products of `extra` neighbours of both; else acc[dst] = op(acc[dst], b), where b is acc[src] with
+    `tensor` and `imm` without. `clear` takes 0 for acc[dst], so that overwrite is 0 + dot and reset 0 + imm, which is 0
+    then.
     `last` marks the end of the job.
     """
-    return data.StructLayout({**index_bits(cfg), **_operation(), "last": 1})
+    return data.StructLayout({**index_bits(cfg), **_operation(cfg), "last": 1})
 
 
 class Sequencer(wiring.Component):
@@ -110,7 +112,7 @@ class Sequencer(wiring.Component):
                 "may_issue": In(1, init=1),
             }
         )
-        self._control = data.StructLayout({**_operation(), "index": INDEX_BITS, "wrong": 1})
+        self._control = data.StructLayout({**_operation(cfg), "index": INDEX_BITS, "wrong": 1})
 
     def elaborate(self, platform) -> Module:
         """Waiting job, executing job, the issue whose micro-op is read, the issue at the output."""
@@ -189,7 +191,15 @@ class Sequencer(wiring.Component):
             now.op.eq(Mux(is_alu, alu.alu_op, AluOp.ADD)),
             now.imm.eq(Mux(is_alu, alu.imm, 0)),
             now.index.eq(waiting.index),
+            *self._extra(now, waiting),
         ]
+
+    def _extra(self, now, waiting) -> list:
+        """The taps of the executing job beside the first."""
+        if self.cfg.row_taps == 1:
+            return []
+        insn = data.View(insn_layout(self.cfg, "DWGEMM"), waiting.insn)
+        return [now.extra.eq(Mux(insn.op == Op.DWGEMM, insn.extra_taps, 0))]
 
     def _loops(self, m: Module, waiting, load: Value, advance: Value, bubble: Value, position) -> dict[str, Signal]:
         """Counters of the three loops and the `position` in them; returns offsets to add to the micro-op's indices.
@@ -245,15 +255,20 @@ class Sequencer(wiring.Component):
             sums[name] = Signal(len(offset) + 1, name=f"{name}_sum")
             m.d.comb += sums[name].eq(uop[name] + offset)
         acc, inp, wgt = (address_bits(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
+        last = sums["src"]
+        if cfg.row_taps > 1:  # the weight index counts groups of rows
+            several, group = read.extra != 0, sums["wgt"] << (cfg.row_taps - 1).bit_length()
+            sums["wgt"] = Mux(several, group, sums["wgt"])
+            last = last + read.extra
         weight = Mux(read.rows, sums["wgt"] >> row_bits(cfg), sums["wgt"])
         beyond = (
             sums["dst"][acc:].any()
-            | (read.dot & (sums["src"][inp:].any() | weight[wgt:].any()))
+            | (read.dot & (last[inp:].any() | weight[wgt:].any()))
             | (read.tensor & sums["src"][acc:].any())
         )
         wrong = Signal()
         m.d.comb += wrong.eq(read.wrong | (~read.bubble & beyond))
-        m.d.sync += [issue[name].eq(getattr(read, name)) for name in _operation()]
+        m.d.sync += [issue[name].eq(getattr(read, name)) for name in _operation(cfg)]
         m.d.sync += [issue[name].eq(value) for name, value in sums.items()]
         m.d.sync += issue.bubble.eq(read.bubble | wrong)
         keep_first(m, self.fault, (wrong, Error.RANGE, read.index))

@@ -16,6 +16,7 @@ from ..latencies import ORDER_DEPTH, capacity
 from ..layouts import insn_layout, push_layout
 from ..load.mover import Mover, move_of
 from ..ports import (
+    InputRead,
     Requantise,
     SramRead,
     SramWrite,
@@ -84,7 +85,7 @@ class Compute(wiring.Component):
                 "to_store": Out(Token()),
                 "req": Out(request_signature(cfg)),
                 "beats": In(beat_signature(cfg)),
-                "inp": Out(SramRead(cfg, Mem.INP)),
+                "inp": Out(InputRead(cfg)),
                 "wgt": Out(SramRead(cfg, Mem.WGT)),
                 "store": In(StoreRead(cfg)),
                 **(post if "requant" in cfg.extensions else {}),

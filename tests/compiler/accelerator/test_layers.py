@@ -7,7 +7,7 @@ from tilewright.compiler.accelerator.layers import groups_per_part
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import QConv2d, QDense, Tensor
 from tilewright.hw.config import PRESETS, Config
-from tilewright.hw.isa import Isa
+from tilewright.hw.isa import Isa, Op
 
 
 def linear(kind, x_shape, y_shape, weight_shape, seed=0, **geometry):
@@ -45,6 +45,19 @@ def test_depthwise_convolutions_use_their_instruction(exact):
     launch = exact(convolution(2, 20, (9, 7), 20, (3, 3), (2, 2), (0, 1, 1, 0), groups=20))
     names = {Isa(launch.cfg).mnemonic(fields) for fields in Isa(launch.cfg).decode(launch.insn)}
     assert "DWGEMM" in names
+
+
+def test_depthwise_convolutions_take_several_taps(exact):
+    plus = PRESETS["pynq_z1_plus"]
+    for width, more in ((3, {2}), (5, {0, 3}), (4, {3})):
+        launch = exact(convolution(2, 20, (9, 7), 20, (3, width), (2, 2), (0, 1, 1, 0), groups=20), cfg=plus)
+        found = {fields["extra_taps"] for fields in Isa(plus).decode(launch.insn) if fields["op"] == Op.DWGEMM}
+        assert found == more
+    wide = convolution(1, 2200, (8, 8), 2200, (5, 5), groups=2200)
+    assert groups_per_part(wide, plus) == 12 * 16
+    wide = convolution(1, 2200, (8, 8), 2200, (4, 4), groups=2200)
+    assert groups_per_part(wide, plus) == 128 * 16
+    exact(wide, cfg=plus)
 
 
 @pytest.mark.parametrize(("value", "sign"), [((1 << 30) - 1, 1), (1 << 30, -1)])

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler.api import build_into
-from tilewright.compiler.schedule.depthwise import depthwise
+from tilewright.compiler.schedule.depthwise import depthwise, reach
 from tilewright.compiler.tile import Tile
 from tilewright.compiler.tir.placement import Placement
 from tilewright.hw import rounding
@@ -15,6 +15,7 @@ from tilewright.hw.errors import CapacityError, ScheduleError, UnsupportedError
 from tilewright.runtime import layout
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
+from tilewright.sim.random_programs import ROWS
 
 TINY = PRESETS["tiny"]
 
@@ -71,6 +72,32 @@ def test_requantised_and_with_threads(ref, name):
     scaled = acc + bias[:, None, None], multiplier[:, None, None], -9
     assert np.array_equal(out, rounding.requantise(*scaled, 4, -90, 127, "single"))
     assert stats.insns["DWGEMM"] and not stats.insns["GEMM"] and stats.insns["LOAD.WGT"] == 1
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_several_taps_of_a_row_are_exact(ref, data):
+    """Kernels of any width, whose rows end with one tap, several, or a whole group; dilated ones take single taps."""
+    draw = data.draw
+    cfg = draw(st.sampled_from([PRESETS["pynq_z1_plus"], ROWS.replace(inp_bytes=1 << 12, wgt_bytes=1 << 14)]))
+    kernel, dilation = (draw(st.integers(1, 3)), draw(st.integers(1, 9))), (1, draw(st.sampled_from([1, 1, 2])))
+    size = 5, dilation[1] * (kernel[1] - 1) + draw(st.integers(1, 6))
+    geometry = {"stride": (1, draw(st.integers(1, 2))), "pad": (0, draw(st.integers(0, 1)), 1, 0), "dilation": dilation}
+    out, acc, stats = check(ref, cfg, 1, size, draw(st.integers(1, 20)), kernel, **geometry)
+    assert np.array_equal(out, ref.wrap(acc, 8))
+    issues = kernel[1] if dilation[1] > 1 else -(-kernel[1] // 4)
+    # fewer for kernels of one column, whose rows lie side by side where the tile has one column, too
+    n, channels, oy, ox = out.shape
+    assert stats.uops <= kernel[0] * issues * n * -(-channels // cfg.block_out) * oy * ox
+
+
+def test_micro_ops_reach_more_rows_of_weights_in_groups():
+    plus = PRESETS["pynq_z1_plus"]
+    assert [reach(plus, kw, 1) for kw in (1, 3, 4, 5, 7)] == [512, 2048, 2048, 512, 2048]
+    assert reach(plus, 3, 2) == reach(PRESETS["pynq_z1"], 3, 1) == 512
+    depthwise(plus, 1, 7, 7, 960, 3, 3, pad=(1, 1, 1, 1))  # 720 rows
+    with pytest.raises(CapacityError, match="60 blocks of 3x3 weights are 720 rows; micro-ops of pynq_z1_plus reach"):
+        depthwise(plus, 1, 7, 7, 960, 3, 3, dilation=(2, 2))
 
 
 def test_weights_stay_where_micro_ops_reach_them_layer_after_layer(ref):

@@ -1,5 +1,6 @@
 """compiler/schedule/work.py: a convolution in blocks of the packed layout."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,12 @@ def test_blocks_are_rounded_up():
 def test_of_channels_alone_there_is_one_input_block():
     work = Work.of(ConvShape(1, 20, 9, 8, 20, groups=20), CFG, depthwise=True)
     assert (work.ci, work.co) == (1, 5)
+
+
+def test_several_taps_are_one_micro_op():
+    one = Work.of(ConvShape(1, 20, 9, 8, 20, (3, 5), groups=20), CFG, depthwise=True)
+    assert (one.issues, one.weight_rows) == (15, 15)
+    assert (replace(one, row_taps=4).issues, replace(one, pitch=8).weight_rows) == (6, 24)
 
 
 def test_a_kernel_of_one_row_skips_the_rows_between_its_strides():

@@ -84,6 +84,16 @@ def test_overwrite_is_bit_63_and_only_with_the_extension():
             assert bits(Isa(cfg).formats[name])["overwrite"] == (63, 63)
 
 
+def test_extra_taps_lie_below_overwrite_and_only_with_the_extension():
+    plus = PRESETS["pynq_z1_plus"]
+    tiny = TINY.replace(extensions=TINY.extensions | {"depthwise_rows"})
+    assert (plus.row_taps, tiny.row_taps, PYNQ.row_taps) == (4, 2, 1)
+    for cfg, lowest, without in ((plus, 61, PYNQ), (tiny, 62, TINY)):
+        dwgemm = bits(Isa(cfg).formats["DWGEMM"])
+        assert dwgemm.pop("extra_taps") == (62, lowest)
+        assert dwgemm == bits(Isa(without).formats["DWGEMM"]) == bits(Isa(cfg).formats["GEMM"])
+
+
 def test_widths_follow_the_depths():
     # depths of tiny: 256 micro-ops, 256 inputs, 128 weights, 128 accumulators
     expected = {

@@ -5,7 +5,7 @@ import pytest
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem
 from tilewright.hw.rtl.ports import address_bits, entry_bits, lane_bits, word_bits
-from tilewright.hw.rtl.scratchpad import Accumulators, Scratchpad
+from tilewright.hw.rtl.scratchpad import Accumulators, Inputs, Scratchpad
 
 TINY = PRESETS["tiny"]
 ODD = Config(name="odd", batch=2, block_in=8, block_out=4, wgt_bits=4, wgt_bytes=1 << 10, acc_bytes=1 << 11)
@@ -50,6 +50,39 @@ def test_scratchpad(simulate, rng, cfg, mem):
                 assert ctx.get(pad.read.data) == shown
 
     simulate(pad, bench, cycles=300)
+
+
+@pytest.mark.parametrize("block", [4, 8])
+def test_inputs_with_their_neighbours(simulate, rng, block):
+    """Entries from any address on, beside writes; behind the last one come the first."""
+    cfg = TINY.replace(
+        block_in=block, block_out=block, wgt_bytes=1 << 12, acc_bytes=1 << 12, inp_bytes=16 * block,
+        axi_bits=32, extensions=TINY.extensions | {"depthwise_rows"},
+    )  # fmt: skip
+    pad, bits, depth = Inputs(cfg), entry_bits(cfg, Mem.INP), 16
+    memory = [0] * depth
+
+    async def bench(ctx):
+        shown = None
+        for _ in range(300):
+            at, en, data = int(rng.integers(depth)), random_bits(rng, len(pad.write.en)), random_bits(rng, 32)
+            addr, read = int(rng.integers(depth)), int(rng.random() < 0.7)
+            for port, values in (
+                (pad.write, {"addr": at, "en": en, "data": data}),
+                (pad.read, {"addr": addr, "en": read}),
+            ):
+                for name, value in values.items():
+                    ctx.set(getattr(port, name), value)
+            if read:
+                shown = [memory[(addr + t) % depth] for t in range(cfg.row_taps)]
+            memory[at] = written(cfg, Mem.INP, memory[at], en, data)
+            await ctx.tick()
+            if shown is not None:
+                near = ctx.get(pad.read.near)
+                found = [near >> t * bits & (1 << bits) - 1 for t in range(cfg.row_taps - 1)]
+                assert [ctx.get(pad.read.data), *found] == shown
+
+    simulate(pad, bench, cycles=400)
 
 
 @pytest.mark.parametrize("cfg", [TINY, ONE_BANK, ODD], ids=["two banks", "one bank", "odd"])

@@ -5,6 +5,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError
 from tilewright.hw.isa import Mem, Op
 from tilewright.sim.model import gemm
+from tilewright.sim.random_programs import ROWS
 
 UOPS = 60000  # where the tests put micro-ops
 
@@ -213,6 +214,17 @@ def test_depthwise_sums_wrap_and_the_largest_products_are_exact(machine):
     m.run([{"op": Op.DWGEMM, "uop_end": 1, "iter_out": 16383, "iter_in": 1000, "src_in": 2, "wgt_in": 3}])
     assert (m.model.state.acc[0] == np.int64(16383 * 1000 * 128 * 128).astype(np.int32)).all()
     assert not m.model.state.acc[1:].any()
+
+
+def test_taps_beyond_a_memory_are_an_error(machine):
+    """Of 128 inputs and 128 groups of 4 rows."""
+    m = machine(ROWS)
+    loop = {"op": Op.DWGEMM, "extra_taps": 3, "uop_end": 1, "iter_out": 1, "iter_in": 2}
+    m.run([{**loop, "src_in": 124, "wgt_in": 63}, {**loop, "iter_out": 2, "wgt_in": 63, "wgt_out": 63}])
+    with pytest.raises(AccessError, match=r"INP entries 0\.\.128 are outside 0\.\.127$"):
+        m.run([{**loop, "src_in": 125}])
+    with pytest.raises(AccessError, match=r"WGT rows 0\.\.515 are outside 0\.\.511$"):
+        m.run([{**loop, "iter_in": 5, "wgt_in": 32}])
 
 
 def test_rows_beyond_the_weights_are_an_error(kit, machine):

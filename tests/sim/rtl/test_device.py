@@ -20,7 +20,7 @@ from tilewright.hw.regs import REGISTERS
 from tilewright.runtime.loader import run
 from tilewright.sim.dram import Dram
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import NARROW, ODD, WIDE, Recorder, random_case, record_random
+from tilewright.sim.random_programs import NARROW, ODD, ROWS, WIDE, Recorder, random_case, record_random
 from tilewright.sim.replay import replay_case
 from tilewright.sim.rtl import verilator
 from tilewright.sim.rtl.device import RtlDevice, Simulation, build_core, load_library
@@ -28,7 +28,7 @@ from tilewright.sim.spec import SpecDevice
 
 VTA, TINY, PYNQ = PRESETS["vta"], PRESETS["tiny"], PRESETS["pynq_z1"]
 # each is a circuit to build: those of the fewest differences are slow tests
-BUILDS = [pytest.param(cfg, id=cfg.name) for cfg in (VTA, PYNQ, TINY)]
+BUILDS = [pytest.param(cfg, id=cfg.name) for cfg in (VTA, PYNQ, TINY, ROWS)]
 BUILDS += [pytest.param(cfg, id=cfg.name, marks=pytest.mark.slow) for cfg in (ODD, NARROW, WIDE)]
 VECTORS = sorted((Path(__file__).parents[4] / "shared" / "vectors").glob("*.npz"))
 

@@ -29,8 +29,11 @@ def numbers(value, bits, count):
     return [v - (1 << bits) if v >> bits - 1 else v for v in raw]
 
 
-def products(cfg, pairs, rows=()):
-    """What `Dot` makes of (inputs, weights), one pair per cycle; with row `rows[k]` alone where that is >= 0."""
+def products(cfg, pairs, rows=(), near=(), extra=()):
+    """What `Dot` makes of (inputs, weights), one pair per cycle; with row `rows[k]` alone where that is >= 0.
+
+    `near[k]` are the entries behind the inputs, of which `extra[k]` count.
+    """
     dot, out, lanes = Dot(cfg), [], cfg.lanes
     sim = Simulator(dot)
     sim.add_clock(1e-6)
@@ -45,6 +48,9 @@ def products(cfg, pairs, rows=()):
                 if rows:
                     ctx.set(dot.rows, rows[k] >= 0)
                     ctx.set(dot.row, max(rows[k], 0))
+                if extra:
+                    ctx.set(dot.near, word(near[k], cfg.inp_bits))
+                    ctx.set(dot.extra, extra[k])
             if k >= array_latency(cfg):
                 out.append([int(v) for v in ctx.get(dot.sums)][:lanes])
             await ctx.tick()
@@ -90,6 +96,33 @@ def test_rows_element_by_element_between_tiles(cfg):
     ]
     assert min(rows) < 0 < max(rows)
     np.testing.assert_array_equal(products(cfg, pairs, rows), np.array(want))
+
+
+ROWS = TINY.replace(extensions=TINY.extensions | {"depthwise_rows"})
+EIGHT = {"block_in": 8, "block_out": 8, "wgt_bytes": 1 << 12, "acc_bytes": 1 << 12}
+
+
+@pytest.mark.parametrize("packing", [False, True])
+@pytest.mark.parametrize("shape", [{}, {"batch": 2}, EIGHT], ids=["blocks of 4", "batch", "blocks of 8"])
+def test_several_taps_between_rows_and_tiles(shape, packing):
+    cfg = ROWS.replace(**shape, dsp_packing=packing)
+    rng, taps = np.random.default_rng(4), cfg.row_taps
+    pairs = extreme_pairs(cfg, rng) * 3
+    near = [rng.integers(-128, 128, (taps - 1, cfg.batch, cfg.block_in)) for _ in pairs]
+    near[::3] = [np.full_like(each, -128) for each in near[::3]]
+    extra = rng.integers(0, taps, len(pairs)).tolist()
+    rows, want = [], []
+    for (x, w), more, n in zip(pairs, near, extra):
+        row = int(rng.integers(-1, cfg.block_in))
+        rows.append(row := row // taps * taps if n else row)
+        if row < 0:
+            want.append(np.asarray(x, np.int64) @ w.T.astype(np.int64))
+            continue
+        entries = [np.asarray(x, np.int64), *more]
+        want.append(sum(entries[t] * w[row + t] for t in range(n + 1)))
+    extra = [n if row >= 0 else 0 for n, row in zip(extra, rows)]
+    assert set(extra) == set(range(taps)) and min(rows) < 0
+    np.testing.assert_array_equal(products(cfg, pairs, rows, near, extra), np.array(want))
 
 
 @pytest.mark.parametrize("packing", [False, True])

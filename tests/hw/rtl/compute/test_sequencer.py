@@ -11,6 +11,7 @@ from tilewright.hw.regs import Error
 from tilewright.hw.rtl.compute.sequencer import Sequencer
 from tilewright.hw.rtl.latencies import JOB_INTERVAL, SEQUENCER_LATENCY
 from tilewright.hw.rtl.scratchpad import Scratchpad
+from tilewright.sim.random_programs import ROWS
 
 TINY = PRESETS["tiny"]
 ODD = Config(
@@ -182,6 +183,24 @@ def test_rows_of_weights_up_to_the_last(simulate):
     assert [v.wgt for v in issues] == [127 + 127 * i + j for i in range(4) for j in range(4)]
     assert all(v.rows and v.dot for v in issues)
     assert fault == (Error.NONE, 0)
+
+
+def test_taps_up_to_the_last_input_and_the_last_group_of_rows(simulate):
+    """4 of 128 inputs; of 128 groups of 4 rows, counted as rows from there on."""
+    bench = Bench(ROWS, [(0, 0, 0)])
+    loop = LOOPS | {"iter_in": 2, "src_in": 124, "wgt_in": 63, "wgt_out": 63, "extra_taps": 3}
+    issues, _, fault = bench.run(simulate, [bench.job(Op.DWGEMM, **loop)], 2)
+    assert [(v.src, v.wgt, v.extra, v.rows) for v in issues] == [(0, 0, 3, 1), (124, 252, 3, 1)]
+    assert fault == (Error.NONE, 0)
+
+
+@pytest.mark.parametrize("fields", [{"src_in": 125}, {"wgt_in": 32, "iter_in": 5}])
+def test_taps_beyond_a_scratchpad_are_an_error(simulate, fields):
+    bench = Bench(ROWS, [(0, 0, 0)])
+    job = bench.job(Op.DWGEMM, index=5, **LOOPS | {"iter_in": 2, "extra_taps": 3} | fields)
+    issues, _, fault = bench.run(simulate, [job], int(fields.get("iter_in", 2)))
+    assert [bool(v.bubble) for v in issues] == [False] * (len(issues) - 1) + [True]
+    assert fault == (Error.RANGE, 5)
 
 
 @pytest.mark.parametrize("fields", [{"use_imm": 1, "alu_op": AluOp.ADD}, {"reset": 1}])
