@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..hw.config import UOP_BYTES, Config
 from ..hw.errors import EncodingError, ProgramError
 from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes, known_isa, rows_of
 from .buffer import Buffer
+from .schema import NAME, shown
 from .tokens import Row
 
 _TRANSFERS = np.array([any(row.mem is not None for row in rows_of(op)) for op in range(8)])  # by opcode
@@ -45,6 +47,37 @@ class Origins:
             raise ProgramError(f"origins: {found}; must be as many macs as paths, and signed integers (n,)")
         if self.of.size and not 0 <= int(self.of.min()) <= int(self.of.max()) < n:
             raise ProgramError(f"origins: of holds {self.of.min()} to {self.of.max()}; must be positions of {n} paths")
+
+
+class OriginStack:
+    """The origins of what is being recorded: `number` is the position of the present one."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[str, ...], int] = {(): 0}
+        self._macs: list[int | None] = [None]
+        self._path, self.number = (), 0
+
+    @contextmanager
+    def inside(self, name: str, macs: int | None = None) -> Iterator[None]:
+        """The origin `name` within the present one; see `Program.origin`."""
+        if not NAME.allows(name):
+            raise ProgramError(f"origin name {shown(name)}: must be {NAME}")
+        before = self._path, self.number
+        path = self._path if self._path[-1:] == (name,) else (*self._path, name)
+        number = self._numbers.setdefault(path, len(self._numbers))
+        if number == len(self._macs):
+            self._macs.append(None)
+        if macs is not None:
+            self._macs[number] = macs + (self._macs[number] or 0)
+        self._path, self.number = path, number
+        try:
+            yield
+        finally:
+            self._path, self.number = before
+
+    def of(self, rows: Sequence[Row]) -> Origins:
+        """The origins of `rows`."""
+        return Origins(list(self._numbers), self._macs, np.array([row.origin for row in rows], np.int32))
 
 
 @dataclass(eq=False)

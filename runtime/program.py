@@ -15,9 +15,8 @@ from ..hw.show import table
 from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
 from .buffer import Buffer, Region, integers, shape_of
-from .launch import UOP_BUFFER, Launch, Origins, encode
+from .launch import UOP_BUFFER, Launch, OriginStack, encode
 from .loops import Kernel, encoded, loop_fields, pieces, uop_array
-from .schema import NAME, shown
 from .tokens import Row, insert_tokens, nop
 from .uop import UopCache, UopPool
 
@@ -55,9 +54,7 @@ class Program:
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
         self._launch: Launch | None = None
-        self._paths: dict[tuple[str, ...], int] = {(): 0}  # origins by number
-        self._macs: list[int | None] = [None]
-        self._path, self._origin = (), 0
+        self._origins = OriginStack()
 
     def __repr__(self) -> str:
         count = len(self._launch.insn if self._launch else self._rows)
@@ -91,22 +88,10 @@ class Program:
         """What is recorded inside is for `name`, within what it is for outside; reports add up its cycles.
 
         `macs` are its useful multiply-accumulates, where these are known. Inside an origin of the same name it is that
-        one. Raises `ProgramError` for a name that is not printable text.
+        one. Raises `ProgramError` for a name that cannot be printed.
         """
-        if not NAME.allows(name):
-            raise ProgramError(f"origin name {shown(name)}: must be {NAME}")
-        before = self._path, self._origin
-        path = self._path if self._path[-1:] == (name,) else (*self._path, name)
-        number = self._paths.setdefault(path, len(self._paths))
-        if number == len(self._macs):
-            self._macs.append(None)
-        if macs is not None:
-            self._macs[number] = macs + (self._macs[number] or 0)
-        self._path, self._origin = path, number
-        try:
+        with self._origins.inside(name, macs):
             yield
-        finally:
-            self._path, self._origin = before
 
     def load(
         self,
@@ -252,7 +237,7 @@ class Program:
         flag = self._explicit(source, target).push
         last = self._last[source]
         if last is None or last.fields.get(flag) or self._pending[source]:
-            last = nop(source, self._origin)
+            last = nop(source, self._origins.number)
             self._append(last)
         last.fields[flag] = 1
 
@@ -261,7 +246,7 @@ class Program:
         flag = self._explicit(source, target).pop
         self._check_open()
         if flag in self._pending[target]:
-            self._append(nop(target, self._origin))
+            self._append(nop(target, self._origins.number))
         self._pending[target].add(flag)
 
     def finish(self) -> Launch:
@@ -269,23 +254,22 @@ class Program:
         if self._launch is None:
             last = Row("FINISH", queue_of(Op.FINISH), {"op": Op.FINISH})
             rows = self._drained(last) if self.tokens == "explicit" else insert_tokens(self.cfg, self._rows, last)
-            origins = Origins(list(self._paths), self._macs, np.array([row.origin for row in rows], np.int32))
             buffers = [*self.buffers.values(), *self._uop_buffers()]
-            self._launch = encode(self._isa, self.name, rows, buffers, origins)
+            self._launch = encode(self._isa, self.name, rows, buffers, self._origins.of(rows))
         return self._launch
 
     def _drained(self, last: Row) -> list[Row]:
         """The rows and `last`, which waits for every queue: through a third queue where no channel joins the two."""
         for queue in self._queues:
             if self._pending[queue]:
-                self._append(nop(queue, self._origin))
+                self._append(nop(queue, self._origins.number))
         for queue in sorted(self._queues, key=lambda queue: connected(queue, last.queue)):
             if queue != last.queue and self._last[queue] is not None:
                 near = connected(queue, last.queue)
                 channel = Channel(queue, last.queue if near else between(queue, last.queue))
-                self._append(nop(queue, self._origin))
+                self._append(nop(queue, self._origins.number))
                 self._rows[-1].fields[channel.push] = 1
-                taker = last if near else nop(channel.target, self._origin)
+                taker = last if near else nop(channel.target, self._origins.number)
                 taker.fields[channel.pop] = 1
                 if not near:
                     self._append(taker)
@@ -336,7 +320,7 @@ class Program:
         self._check_fields(name, fields)
         whole.align = math.lcm(whole.align, size)
         queue = queue_of(fields["op"], fields["mem"])
-        self._append(Row(name, queue, fields, accesses, whole, dram_access(self.cfg, fields), self._origin))
+        self._append(Row(name, queue, fields, accesses, whole, dram_access(self.cfg, fields), self._origins.number))
 
     def _execute(self, kernel: Kernel) -> None:
         for loops, uops in pieces(kernel, self.cfg):
@@ -353,7 +337,7 @@ class Program:
         self._check_range(kernel.format.lower(), accesses)
         if missing:
             self._load_uops(start, words)
-        self._append(Row(kernel.format, queue_of(fields["op"]), fields, accesses, origin=self._origin))
+        self._append(Row(kernel.format, queue_of(fields["op"]), fields, accesses, origin=self._origins.number))
 
     def _load_uops(self, start: int, words: np.ndarray) -> None:
         offset = self._pool.offset(words)
@@ -364,7 +348,7 @@ class Program:
             fields = {"op": Op.LOAD, "mem": Mem.UOP, "sram_base": start + k, "dram_base": offset + k}
             fields |= {"y_size": 1, "x_size": n, "x_stride": n}
             accesses = scratchpad_accesses(self.cfg, fields, np.zeros((0, 3), np.int64))
-            row = Row("LOAD", queue_of(Op.LOAD, Mem.UOP), fields, accesses, origin=self._origin)
+            row = Row("LOAD", queue_of(Op.LOAD, Mem.UOP), fields, accesses, origin=self._origins.number)
             self._uop_loads.append(row)
             self._append(row)
 

@@ -3,9 +3,12 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import EncodingError, ProgramError
-from tilewright.hw.isa import Isa, Mem, Op
+from tilewright.hw.isa import Isa, Mem, Op, known_isa
 from tilewright.runtime.buffer import Buffer
-from tilewright.runtime.launch import UOP_BUFFER, Launch
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.launch import UOP_BUFFER, Launch, Origins
+from tilewright.runtime.program import Program
+from tilewright.runtime.steps import LaunchStep
 
 VTA = PRESETS["vta"]
 X, W, OUT = Buffer("x", (8, 16)), Buffer("w", (4, 256)), Buffer("out", (8, 16), kind="output")
@@ -114,3 +117,42 @@ def test_micro_ops_that_are_none(buffer):
         ProgramError, match="buffer 'uop' is .* bytes: must be constant, and whole micro-ops of 4 bytes"
     ):
         launch(ROWS[:1], [0], [X, buffer])
+
+
+def test_instructions_know_what_they_are_for(tmp_path):
+    p = Program(PRESETS["tiny"], "named")
+    x, y = p.buffer("x", (8, 4)), p.buffer("y", (8, 4), kind="output")
+    with p.origin("conv", macs=10):
+        p.load(Mem.INP, 0, x, 0, x_size=4)
+        with p.origin("product", macs=5), p.origin("product", macs=6):  # the same one
+            p.gemm([(4, 1, 1, 0)], overwrite=True)
+    with p.origin("conv", macs=1):
+        p.store(0, y, 0, x_size=4)
+    made, isa = p.finish(), known_isa(p.cfg)
+    origins = made.origins
+    assert origins is not None and made.depth == 2
+    assert origins.paths == [(), ("conv",), ("conv", "product")] and origins.macs == [None, 11, 11]
+    names = {isa.mnemonic(f): k for k, f in zip(origins.of.tolist(), isa.decode(made.insn))}
+    assert names == {"LOAD.INP": 1, "LOAD.UOP": 2, "GEMM": 2, "STORE.OUT": 1, "FINISH": 0}
+    Executable.from_launch(made).save(tmp_path / "x.tw")
+    (step,) = Executable.load(tmp_path / "x.tw").steps
+    assert isinstance(step, LaunchStep) and step.launch.origins is not None
+    assert (step.launch.origins.paths, step.launch.origins.macs) == (origins.paths, origins.macs)
+    assert np.array_equal(step.launch.origins.of, origins.of)
+
+
+def test_origins_that_do_not_fit_are_named():
+    p = Program(PRESETS["tiny"])
+    with pytest.raises(ProgramError, match="origin name 'a\\\\nb': must be"), p.origin("a\nb"):
+        pass
+    made = p.finish()
+    one = np.zeros(len(made.insn), np.int32)
+    for paths, macs, of, text in [
+        ([()], [], one, "must be as many macs as paths"),
+        ([()], [None], one + 1, "must be positions of 1 paths"),
+        ([()], [None], one.astype(float), "signed integers"),
+    ]:
+        with pytest.raises(ProgramError, match=text):
+            Origins(paths, macs, of)
+    with pytest.raises(ProgramError, match="must be one of each"):
+        Launch(made.cfg, "x", made.insn, made.reloc, made.buffers, Origins([()], [None], np.zeros(9, np.int32)))
