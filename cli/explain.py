@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +9,7 @@ import click
 
 from ..hw.errors import UnsupportedError
 from . import report
+from .layers import short_name
 from .options import DEFAULT_CONFIG, config_option, contract_option, dram_option, json_option
 from .programs import MODEL_HELP
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..sim.dram import Dram
     from ..sim.profile import Share
 
-_INDICES = re.compile(r"\[[^\[\]]+\]")  # of a statement, too long for a table
-_WAITS = ("token", "unit", "memory", "bank")
 
 HELP = f"""Show what MODEL became: the instructions of every statement, their cycles and waits, the occupancy of the
 scratchpads, and warnings about cliffs, all on the timing model.
@@ -138,7 +136,7 @@ class _Explained:
             rows = [s for s in self.statements if operator in (None, *s.path[:1])]
         report.table(
             ["operator" if rows is self.shares else "statement", "instructions", "cycles", "share", "GEMM use"]
-            + [f"wait {name}" for name in _WAITS],
+            + [f"wait {reason}" for reason in self.total.waited()],
             [_row(share, self.cycles) for share in rows],
         )
         report.table(
@@ -146,14 +144,14 @@ class _Explained:
             [[n, used, of, f"{100 * used / of:.0f} %"] for n, (used, of) in self.occupancy.items()],
         )
         for cliff in self.cliffs:
-            where = " / ".join(_INDICES.sub("[...]", name) for name in cliff.path) or self.name
+            where = " / ".join(short_name(name) for name in cliff.path) or self.name
             click.echo(f"warning: {where}: {cliff.text} (about {cliff.cycles:,} of {self.cycles:,} cycles)")
 
 
 def _row(share: Share, cycles: int) -> Sequence[object]:
-    name = _INDICES.sub("[...]", share.name)
+    name = short_name(share.name)
     part, use = f"{100 * share.cycles / cycles:.1f} %", f"{100 * share.gemm_use:.1f} %"
-    return [name, _instructions(share), share.cycles, part, use, *(share.waits[reason] for reason in _WAITS)]
+    return [name, _instructions(share), share.cycles, part, use, *share.waited().values()]
 
 
 def _instructions(share: Share) -> str:
@@ -162,5 +160,5 @@ def _instructions(share: Share) -> str:
 
 
 def _costs(share: Share) -> str:
-    waits = ", ".join(f"{share.waits[reason]:,} for {reason}" for reason in _WAITS if share.waits[reason])
+    waits = ", ".join(f"{cycles:,} for {reason}" for reason, cycles in share.waited().items() if cycles)
     return f"{share.cycles:,} cycles" + (f", waits {waits}" if waits else "")

@@ -25,7 +25,7 @@ _RUN = {
 _CLOCKED = {"cycles": "cycles", "gemm_use": "GEMM use", "device_ms": "device ms"}
 _SECONDS = {"wall_ms": "wall ms"}
 INDENT = "  "  # of an operator below its launch
-_INDICES = re.compile(r"\[[^\[\]]+\]")  # of a statement, too long for a table
+_INDICES = re.compile(r"\[[^\[\]]+\]")
 
 
 def share_on_device(executable: Executable) -> float | None:
@@ -54,22 +54,19 @@ def compiled_rows(executable: Executable) -> list[dict[str, Any]]:
 
 def _compiled_operators(launch: Launch) -> Iterator[dict[str, Any]]:
     """The operators of a launch that has several: name, useful MACs, instructions."""
-    if launch.origins is None:
-        return
+    origins = launch.known_origins
     counts: dict[str, list[int]] = {}
-    for path, macs, number in zip(launch.origins.paths, launch.origins.macs, range(len(launch.origins.paths))):
+    for path, macs, number in zip(origins.paths, origins.macs, range(len(origins.paths))):
         if path:
             count = counts.setdefault(path[0], [0, 0])
             count[0] += macs or 0
-            count[1] += int((launch.origins.of == number).sum())
+            count[1] += int((origins.of == number).sum())
     if len(counts) > 1:
         for name, (macs, instructions) in counts.items():
             yield {"operator": name, "macs": macs, "instructions": instructions}
 
 
-def run_rows(
-    executable: Executable, runs: Sequence[Sequence[StepReport]], clock: float | None = None
-) -> list[dict[str, Any]]:
+def run_rows(executable: Executable, runs: Sequence[Sequence[StepReport]], clock: float) -> list[dict[str, Any]]:
     """Per step: counts of one run (all runs count alike), cycles of the last one, mean milliseconds over `runs`.
 
     Where the device has a clock, of `clock` Hz, also the milliseconds that it needs; where it is simulated, a launch
@@ -82,7 +79,7 @@ def run_rows(
         counts = step.stats.to_dict()
         row: dict[str, Any] = {"step": step.name, "where": step.where, "macs": step.macs}
         row |= {key: counts[key] for key in ("instructions", "micro_ops", "bytes_loaded", "bytes_stored")}
-        if clock is not None and timed:
+        if timed:
             row |= _timed(planned, step, clock)
         row["wall_ms"] = 1e3 * sum(steps[k].seconds for steps in runs) / len(runs)
         rows.append(row)
@@ -134,7 +131,7 @@ def _print(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
         cells.append([_cell(row, key) for key in columns])
         for kind in ("operator", "statement"):
             for one in row.get(f"{kind}s", ()):
-                name = INDENT + _INDICES.sub("[...]", one[kind])
+                name = INDENT + short_name(one[kind])
                 cells.append([_cell({"step": name, "where": "", **one}, key) for key in columns])
     sums: list[object] = ["total", ""]
     for key in list(columns)[2:]:
@@ -149,6 +146,11 @@ def _cell(row: dict[str, Any], key: str) -> object:
     if key == "device_ms" and value != "":
         return f"{value:.3f}"
     return "" if value == 0 and row["where"] == "host" else value  # host steps have no values in these columns
+
+
+def short_name(statement: str) -> str:
+    """The name of a statement without its indices, which are too long for a table; other names stay."""
+    return _INDICES.sub("[...]", statement)
 
 
 def print_compiled(executable: Executable) -> None:

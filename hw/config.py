@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -225,24 +226,18 @@ def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
+_PYNQ_Z1 = Config(
+    name="pynq_z1",
+    uop_bytes=1 << 14,
+    wgt_bytes=1 << 17,
+    acc_banks=2,
+    dsp_packing=True,
+    extensions=STANDARD_EXTENSIONS,
+)
 PRESETS: dict[str, Config] = {
     "vta": Config(name="vta", extensions=frozenset({"acc8"})),
-    "pynq_z1": Config(
-        name="pynq_z1",
-        uop_bytes=1 << 14,
-        wgt_bytes=1 << 17,
-        acc_banks=2,
-        dsp_packing=True,
-        extensions=STANDARD_EXTENSIONS,
-    ),
-    "pynq_z1_plus": Config(
-        name="pynq_z1_plus",
-        uop_bytes=1 << 14,
-        wgt_bytes=1 << 17,
-        acc_banks=2,
-        dsp_packing=True,
-        extensions=STANDARD_EXTENSIONS | {"depthwise_rows"},
-    ),
+    "pynq_z1": _PYNQ_Z1,
+    "pynq_z1_plus": _PYNQ_Z1.replace(name="pynq_z1_plus", extensions=STANDARD_EXTENSIONS | {"depthwise_rows"}),
     "tiny": Config(
         name="tiny",
         block_in=4,
@@ -285,12 +280,21 @@ def load_config(spec: str | os.PathLike[str] | dict | Config) -> Config:
         return Config.from_vta(spec)
     if not spec.endswith(".json"):
         raise ConfigError(f"unknown preset {spec!r}; known are {', '.join(PRESETS)}, or give a .json file")
-    try:
-        values = json.loads(Path(spec).read_text())
-    except FileNotFoundError:
-        raise FileError(f"{spec}: no such configuration file") from None
-    except (OSError, ValueError) as exc:
-        raise FileError(f"{spec}: not a readable JSON configuration ({exc})") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{spec}: a configuration is a JSON object of fields, not a {type(values).__name__}")
+    values = read_fields(spec, "configuration", PRESETS)
     return load_config(values).replace(name=values.get("name", Path(spec).stem))
+
+
+def read_fields(path: str, what: str, presets: Iterable[str]) -> dict:
+    """The JSON object of fields in the file `path`, which describes a `what` that is none of `presets`.
+
+    Raises `FileError` for a file that is missing or no JSON, `ConfigError` for one that holds something else.
+    """
+    try:
+        values = json.loads(Path(path).read_text())
+    except FileNotFoundError:
+        raise FileError(f"{path}: no such {what} file; give a preset ({', '.join(presets)}) or a .json file") from None
+    except (OSError, ValueError) as exc:
+        raise FileError(f"{path}: not a readable JSON {what} ({exc})") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a {what} is a JSON object of fields, not a {type(values).__name__}")
+    return values

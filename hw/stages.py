@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .config import Config
-from .isa import INSN_BYTES, Mem, entry_bytes
+from .isa import INSN_BYTES, INSTRUCTIONS, Mem, Queue, entry_bytes
 from .rtl import latencies as lat
 from .units import striped, stripes
+
+_LOADED = {row.mem for row in INSTRUCTIONS if row.queue == Queue.LOAD}
 
 
 class Stage(NamedTuple):
@@ -89,5 +91,9 @@ def table(cfg: Config) -> str:
 
 def load_interval(cfg: Config, mem: Mem) -> int:
     """Cycles in which the mover writes one entry of `mem`, when its data are there."""
-    beat = (striped(cfg) if mem in (Mem.INP, Mem.WGT) else cfg).axi_bits
-    return max(1, 8 * entry_bytes(cfg, mem) // beat)
+    return max(1, 8 * entry_bytes(cfg, mem) // bus_bits(cfg, mem))
+
+
+def bus_bits(cfg: Config, mem: int) -> int:
+    """Bits that a transfer of `mem` moves at once: the load unit's beats are those of all its ports."""
+    return (striped(cfg) if mem in _LOADED else cfg).axi_bits

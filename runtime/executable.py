@@ -29,9 +29,6 @@ from .steps import HostStep, LaunchStep, Tensor
 if TYPE_CHECKING:
     from .device import Device, Stats
 
-FORMAT, VERSION = "tilewright program", 1
-
-
 _BOUND = ("input", "output")  # kinds of buffers that stand for tensors
 
 

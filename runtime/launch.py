@@ -175,9 +175,14 @@ class Launch:
         return at, _entry_sizes(self.cfg)[(self.insn[at, 0] >> np.uint64(field.lo) & np.uint64(7)).astype(np.int64)]
 
     @property
+    def known_origins(self) -> Origins:
+        """`origins`, or where these are not known one for the whole launch."""
+        return self.origins or Origins([()], [None], np.zeros(len(self.insn), np.int32))
+
+    @property
     def depth(self) -> int:
         """The most names that an origin of an instruction has; 0 where origins are not known."""
-        return max(map(len, self.origins.paths)) if self.origins else 0
+        return max(map(len, self.known_origins.paths))
 
     @property
     def insn_bytes(self) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..hw.config import Config
 from ..hw.isa import Mem, depth, entry_bytes, scratchpad_of
+from ..hw.stages import bus_bits
 from ..runtime.device import Timeline
 from ..runtime.launch import Launch
 from .dram import ZYNQ_HP, Dram
@@ -50,8 +51,10 @@ class _Facts:
     def matters(self, cycles: float) -> bool:
         return cycles >= MATTERS * self.total
 
-    def beats(self, nbytes: int) -> float:
-        return nbytes / min(self.cfg.axi_bits // 8, self.dram.port_bytes)
+    def beats(self, moved: Transfers) -> float:
+        """The least cycles of the transfers on the bus, or on its ports together."""
+        width = bus_bits(self.cfg, moved.mem)
+        return moved.nbytes / min(width // 8, self.dram.port_bytes * width // self.cfg.axi_bits)
 
     def distinct(self, moved: Transfers) -> int:
         return moved.distinct_bytes(entry_bytes(self.cfg, moved.mem))
@@ -143,7 +146,7 @@ def _tiny_instructions(facts: _Facts) -> Iterator[Cliff]:
             each = f"{statement.loops:,} instructions of {statement.issues / statement.loops:.1f} micro-ops each"
             tiny.append((statement.compute_cycles - statement.issues, statement, each))
     for statement, moved in [*facts.moved(store=False), *facts.moved(store=True)]:
-        beats = facts.beats(moved.nbytes)
+        beats = facts.beats(moved)
         if moved.count >= _MANY and beats < _FEW * moved.count:
             each = f"{moved.count:,} transfers of {beats / moved.count:.1f} beats each"
             tiny.append((max(min(moved.cycles, moved.busy) - beats, 0), statement, each))
@@ -157,7 +160,7 @@ def _tiny_instructions(facts: _Facts) -> Iterator[Cliff]:
 def _unaligned(facts: _Facts) -> Iterator[Cliff]:
     """Transfers of short rows that are far apart."""
     for statement, moved in [*facts.moved(store=False), *facts.moved(store=True)]:
-        lost = min(moved.cycles, moved.busy - facts.beats(moved.nbytes))
+        lost = min(moved.cycles, moved.busy - facts.beats(moved))
         if moved.rows > 2 * moved.count and moved.rows >= _MANY and facts.matters(lost):
             size = moved.nbytes // moved.rows
             text = f"{moved.buffer} moves in {moved.rows:,} rows of {size} bytes that are not adjacent"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ..hw.config import Config
-from ..hw.errors import ConfigError, FileError
+from ..hw.config import Config, read_fields
+from ..hw.errors import ConfigError
 
 MAX_OUTSTANDING = 64  # bursts per port that the simulated memory can hold
 
@@ -144,12 +143,4 @@ def _change(spec: str, text: str) -> tuple[str, object]:
 def _read(path: str) -> Dram:
     if not path.endswith(".json"):
         raise ConfigError(f"unknown memory {path!r}; known are {', '.join(PRESETS)}, or give a .json file of fields")
-    try:
-        values = json.loads(Path(path).read_text())
-    except FileNotFoundError:
-        raise FileError(f"{path}: no such file; give a preset ({', '.join(PRESETS)}) or a .json file") from None
-    except (OSError, ValueError) as exc:
-        raise FileError(f"{path}: not a readable JSON file of a memory ({exc})") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: a memory is a JSON object of fields, not a {type(values).__name__}")
-    return ZYNQ_HP.replace(**{"name": Path(path).stem, **values})
+    return ZYNQ_HP.replace(**{"name": Path(path).stem, **read_fields(path, "memory", PRESETS)})

@@ -60,6 +60,10 @@ class Share:
             self.waits + other.waits,
         )
 
+    def waited(self) -> dict[str, int]:
+        """Cycles by every reason of `WAITS`."""
+        return {reason: self.waits[reason] for reason in WAITS}
+
     def to_dict(self) -> dict[str, object]:
         """The figures as JSON-ready values, under the same names for every device."""
         work = self.work
@@ -72,7 +76,7 @@ class Share:
             "cycles": self.cycles,
             "gemm_use": round(self.gemm_use, 4),
             **{f"busy_{name}": n for name, n in self.busy.items()},
-            **{f"wait_{name}": self.waits[name] for name in WAITS},
+            **{f"wait_{reason}": cycles for reason, cycles in self.waited().items()},
         }
 
 
@@ -81,13 +85,11 @@ def profile(launch: Launch, timeline: Timeline, cycles: int, depth: int = 1) -> 
 
     They are in the order of their first instruction; their cycles add up to `cycles`.
     """
-    paths, of = [()], np.zeros(len(launch.insn), np.int64)
-    macs: list[int | None] = [None]
-    if launch.origins is not None:
-        paths, of, macs = launch.origins.paths, launch.origins.of, launch.origins.macs
+    origins = launch.known_origins
+    paths, of = origins.paths, origins.of
     names = [unit.name for unit in units(launch.cfg)]
     shares: dict[tuple[str, ...], Share] = {}
-    for path, products in zip(paths, macs):
+    for path, products in zip(paths, origins.macs):
         share = shares.setdefault(path[:depth], Share(path[:depth], busy=Counter(dict.fromkeys(names, 0))))
         share.macs = _known_sum(share.macs, products)
     mine = [shares[path[:depth]] for path in paths]

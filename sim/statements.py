@@ -106,13 +106,11 @@ class Statement:
 
 def statements(launch: Launch, timeline: Timeline) -> list[Statement]:
     """The facts of every statement of `launch`, in the order of their first instruction."""
-    paths, of = [()], np.zeros(len(launch.insn), np.int64)
-    if launch.origins is not None:
-        paths, of = launch.origins.paths, launch.origins.of
-    found = [Statement(path) for path in paths]
+    origins = launch.known_origins
+    found = [Statement(path) for path in origins.paths]
     owned, spent = owned_cycles(launch, timeline), spent_cycles(timeline)
     products = np.zeros(launch.cfg.acc_depth, bool)  # accumulators that GEMM wrote last
-    for k, (number, (f, uops)) in enumerate(zip(of.tolist(), with_micro_ops(launch, known_isa(launch.cfg)))):
+    for k, (number, (f, uops)) in enumerate(zip(origins.of.tolist(), with_micro_ops(launch, known_isa(launch.cfg)))):
         statement = found[number]
         statement.at.append(k)
         statement.cycles += int(owned[k])

@@ -44,9 +44,8 @@ class Event:
 def of_launch(timeline: Timeline, launch: Launch) -> list[Event]:
     """The events of `of_timing`, each with what its instruction is for, and a track of the operators."""
     events = of_timing(timeline, launch, launch.cfg)
-    if launch.origins is None:
-        return events
-    paths = [launch.origins.paths[k] for k in launch.origins.of]
+    origins = launch.known_origins
+    paths = [origins.paths[k] for k in origins.of]
     spans: dict[str, tuple[int, int]] = {}
     for event in events:
         number = event.args["instruction"]

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...compiler import graph as g
 from ...compiler.accelerator import elementwise, layers, pooling
-from ...compiler.accelerator.direct.fold import best_fold
+from ...compiler.accelerator.direct.fold import cheapest
 from ...compiler.accelerator.direct.folded_conv import host_step
 from ...compiler.accelerator.direct.max_pool import tiles_of
 from ...compiler.accelerator.direct.weighted_sum import possible
@@ -65,7 +65,11 @@ def goes_this_way(layer: BenchLayer, cfg: Config) -> bool:
         return possible(cfg) and weighted_form(sum_of(layer)) is not None
     if layer.op == "max_pool":
         return tiles_of(maximum_of(layer), cfg) is not None
-    return layer.op == "conv2d" and layer.shape.c < cfg.block_in and best_fold(convolution(layer), cfg) is not None
+    return (
+        layer.op == "conv2d"
+        and layer.shape.c < cfg.block_in
+        and cheapest(convolution(layer), cfg, nhwc=False) is not None
+    )
 
 
 _OPERATORS: dict[str, Callable[[BenchLayer], g.Add | g.MaxPool | g.QConv2d]] = {
@@ -89,7 +93,7 @@ def program(layer: BenchLayer, cfg: Config) -> Program:
         else:
             pooling.maximum(rec, op)
         return rec.program
-    fold = best_fold(op, cfg)
+    fold = cheapest(op, cfg, nhwc=False)
     assert fold is not None
     rec.folded[op.name] = fold, rec.program.buffer("x", host_step(op, fold, cfg)[1], cfg.inp_bits)
     layers.lower(rec, op)
@@ -110,7 +114,7 @@ def data(layer: BenchLayer, cfg: Config, rng: np.random.Generator) -> tuple[dict
         out = operators.max_pool(x, kernel=op.kernel, strides=op.strides, pads=op.pads)
         return {"x": layout.pack_activations(x, cfg)}, _packed(out, cfg)
     op = convolution(layer)
-    fold = best_fold(op, cfg)
+    fold = cheapest(op, cfg, nhwc=False)
     assert fold is not None
     x = rng.integers(-128, 128, op.x.shape, np.int8)
     acc = accumulators(x[0], op.weight, layer.shape) + op.bias[:, None]

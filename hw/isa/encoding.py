@@ -84,7 +84,7 @@ def _check_uop_bits(cfg: Config, uop: int) -> None:
     """Raise `ConfigError` where indices of micro-ops leave no room for the bits of an extension."""
     for name, most in (("overwrite", 13), ("depthwise_rows", 12)):
         if name in cfg.extensions and uop > most:
-            allowed = f"at most {1 << most} micro-ops ({4 << most} bytes)"
+            allowed = f"at most {1 << most} micro-ops ({cfg.uop_entry_bytes << most} bytes)"
             raise ConfigError(f"Config.uop_bytes = {cfg.uop_bytes}: extension {name} needs {allowed}")
 
 

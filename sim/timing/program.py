@@ -27,7 +27,8 @@ from ...hw.isa import (
     rows_of,
 )
 from ...hw.rtl.latencies import BURST_BEATS, REQUEST_DEPTH, capacity
-from ...hw.units import queues, striped
+from ...hw.stages import bus_bits
+from ...hw.units import queues
 from .issues import PLACE, Kernels, UopReader
 
 _FLAGS = np.uint64(sum(1 << 3 + k for k in range(len(FLAGS))))
@@ -42,7 +43,6 @@ def _queue(op: int, mem: int) -> int:
 
 
 _QUEUES = np.array([[_queue(op, mem) for mem in range(8)] for op in range(8)])
-_LOADED = {row.mem for row in INSTRUCTIONS if row.queue == Queue.LOAD}
 _ONE_ROW = [row.mem for row in INSTRUCTIONS if row.one_row and row.mem is not None]
 
 
@@ -137,8 +137,8 @@ def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: Iterable[str]
 
 
 def _units(cfg: Config, mem: int) -> tuple[int, int]:
-    """(units per entry, units per beat) of transfers of `mem`; the load unit's beats are those of all its ports."""
-    bits, beat = entry_bytes(cfg, Mem(mem)) * 8, (striped(cfg) if mem in _LOADED else cfg).axi_bits
+    """(units per entry, units per beat) of transfers of `mem`."""
+    bits, beat = entry_bytes(cfg, Mem(mem)) * 8, bus_bits(cfg, mem)
     return (bits // beat, 1) if bits >= beat else (1, beat // bits)
 
 

@@ -35,10 +35,11 @@ class Client:
     """One client of a read port: its request in the splitter, and the beats that it has asked for and taken.
 
     `want`: first cycle in which it wants its next burst; `NEVER` without one. `taken` holds (beats taken so far, cycle)
-    after each burst, `pace` cycles per beat.
+    after each burst, `pace` cycles per beat; there a beat is `width` of those that are asked for.
     """
 
-    def __init__(self, buffer: int):
+    def __init__(self, buffer: int, width: int = 1):
+        self.width = width
         self.want, self.address, self.left = NEVER, 0, 0
         self.port: Plannable | None = None
         self.pace = 1  # cycles from beat to beat on the port's bus
@@ -76,7 +77,7 @@ class Client:
         if not self.left:
             self.want = NEVER
             return
-        due, taken = self.asked - self.allowed, self.taken
+        due, taken = (self.asked - self.allowed) // self.width, self.taken
         want = self.valid
         if due > 0:
             while taken and taken[0][0] < due:

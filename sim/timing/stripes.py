@@ -21,8 +21,8 @@ class Stripe(Client):
     """
 
     def __init__(self, buffer: int, owner: Stripes, width: int):
-        super().__init__(buffer)
-        self._owner, self._width = owner, width
+        super().__init__(buffer, width)
+        self._owner = owner
         self.free, self.final, self.delivered = -1, False, 0
         self.came: deque[tuple[int, int, bool]] = deque()
 
@@ -33,27 +33,12 @@ class Stripe(Client):
 
     def burst(self, beats: int, end: int, final: bool) -> None:
         """The burst is granted; its beats are on the bus until cycle `end`."""
-        self.came.append((beats // self._width, end, self.final))
+        self.came.append((beats // self.width, end, self.final))
 
     def accept(self, free: int) -> None:
         """The port takes the next burst from cycle `free` on."""
         self.free = free
         self._owner.proceed()
-
-    def update(self) -> None:
-        """Compute `want`; the buffer is left in wide beats, in the order of all ports' bursts."""
-        if not self.left:
-            self.want = NEVER
-            return
-        self.want, due, taken = self.valid, (self.asked - self.allowed) // self._width, self.taken
-        if due > 0:
-            while taken and taken[0][0] < due:
-                taken.popleft()
-            if not taken:
-                self.want = NEVER
-                return
-            beats, cycle, pace = taken[0]
-            self.want = max(self.valid, cycle - (beats - due) * pace + lat.ROOM_LATENCY)
 
 
 class Stripes:

@@ -52,7 +52,7 @@ def report(name, seconds, **counts):
 
 def test_run_rows_have_the_mean_time():
     runs = [[report("a", 0.25, bytes_loaded=Counter(INP=64))], [report("a", 0.75, bytes_loaded=Counter(INP=64))]]
-    (row,) = layers.run_rows(executable(5, 0), runs)  # pyright: ignore[reportArgumentType]
+    (row,) = layers.run_rows(executable(5, 0), runs, 1e8)  # pyright: ignore[reportArgumentType]
     assert row["wall_ms"] == 500 and row["bytes_loaded"] == 64 and row["macs"] == 5
     assert "cycles" not in row and "device_ms" not in row
 

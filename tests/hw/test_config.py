@@ -371,7 +371,8 @@ def test_load_config_names_what_is_wrong_with_a_file(tmp_path):
     missing, broken, array = tmp_path / "no.json", tmp_path / "broken.json", tmp_path / "array.json"
     broken.write_text("{")
     array.write_text("[1]")
-    with pytest.raises(FileError, match=f"^{re.escape(str(missing))}: no such configuration file$"):
+    known = re.escape(f"no such configuration file; give a preset ({', '.join(PRESETS)}) or a .json file")
+    with pytest.raises(FileError, match=f"^{re.escape(str(missing))}: {known}$"):
         load_config(str(missing))
     with pytest.raises(FileError, match=rf"^{re.escape(str(broken))}: not a readable JSON configuration \(.*\)$"):
         load_config(str(broken))

@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, EncodingError, ProgramError, RaceError
-from tilewright.hw.isa import FLAGS, AluOp, Isa, Mem, Op, Queue
+from tilewright.hw.isa import AluOp, Isa, Mem, Op, Queue
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify, without_pair
@@ -398,16 +398,7 @@ def test_mistakes_with_the_extensions_are_named(mistake, error, text):
     assert text in str(caught.value)
 
 
-def token_flags(launch):
-    """(mnemonic, flags) of every instruction but loads of micro-ops."""
-    isa, lines = Isa(launch.cfg), []
-    for f in isa.decode(launch.insn):
-        if isa.mnemonic(f) != "LOAD.UOP":
-            lines.append(" ".join([isa.mnemonic(f), *(flag for flag in FLAGS if f.get(flag))]))
-    return lines
-
-
-def test_parameters_are_ordered_between_the_store_queue_and_rescale():
+def test_parameters_are_ordered_between_the_store_queue_and_rescale(token_flags):
     """A load of parameters hands them to RESCALE by a token, and waits for it before they change; STOREQ needs none."""
     s = Shadow(TINY, 2)
     s.load(Mem.ACC, 0, 0, x=4)
@@ -431,7 +422,7 @@ def test_parameters_are_ordered_between_the_store_queue_and_rescale():
     assert races == 4
 
 
-def test_a_row_of_weights_belongs_to_its_entry():
+def test_a_row_of_weights_belongs_to_its_entry(token_flags):
     """Rows 8 to 11 of tiny are entry 2: a load of entry 3 does not wait, one of entry 2 does."""
     p = Program(TINY)
     w = p.buffer("w", (8, 4, 4))

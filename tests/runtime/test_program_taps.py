@@ -3,20 +3,9 @@
 import pytest
 
 from tilewright.hw.errors import CapacityError, ProgramError
-from tilewright.hw.isa import Isa, Mem
-from tilewright.hw.units import FLAGS
+from tilewright.hw.isa import Mem
 from tilewright.runtime.program import Program
 from tilewright.sim.random_programs import ROWS
-
-
-def token_flags(launch):
-    """(mnemonic, flags) of every instruction but loads of micro-ops."""
-    isa, lines = Isa(launch.cfg), []
-    for f in isa.decode(launch.insn):
-        if isa.mnemonic(f) != "LOAD.UOP":
-            lines.append(" ".join([isa.mnemonic(f), *(flag for flag in FLAGS if f.get(flag))]))
-    return lines
-
 
 MISTAKES_WITH_TAPS = [
     ({"depthwise": True, "taps": 5}, ProgramError, "gemm: taps = 5: rows takes 1 to 4, and with depthwise alone"),
@@ -35,7 +24,7 @@ def test_mistakes_with_taps_are_named(fields, error, text):
     assert text in str(caught.value)
 
 
-def test_neighbours_of_an_input_are_read_too():
+def test_neighbours_of_an_input_are_read_too(token_flags):
     """Four taps from input 0 on: a load of input 4 does not wait, one of input 3 does."""
     p = Program(ROWS)
     x = p.buffer("x", (8, 1, 8))

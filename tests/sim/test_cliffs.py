@@ -34,7 +34,8 @@ def found(made, cfg=PYNQ):
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_planted_cliffs_are_found(name):
+def test_planted_cliffs_are_found(name, monkeypatch):
+    monkeypatch.syspath_prepend(PLANTED)
     namespace = runpy.run_path(str(PLANTED / name))
     made = namespace["program" if "program" in namespace else "schedule"](PYNQ)
     every = found(made)

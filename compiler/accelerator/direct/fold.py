@@ -28,7 +28,6 @@ _PHASES = 12  # most phases that are tried: more have too many weights
 _COUNTS = 16  # numbers of entries in a group that are tried, about
 _TILES = 8  # tiles along the rows of the output, more if they do not fit
 PARTS = 8  # in which weights are loaded beside the first products
-_SLACK = 1.02  # among layouts this close to the best in cycles, the one with the fewest bytes for the host to write
 
 
 @dataclass(frozen=True)
@@ -141,28 +140,9 @@ class FoldTiles:
         return self.blocks == 1 and self.weights > PARTS
 
 
-def best_fold(op: g.QConv2d, cfg: Config) -> Fold | None:
-    """The cheapest fold by GEMM steps and loaded bytes; None if blocks of channels cost no more, or no fold fits."""
-    return _best_of_shape(op.shape, cfg) if _may_fold(op, cfg) else None
-
-
 def _may_fold(op: g.QConv2d, cfg: Config) -> bool:
     able = cfg.batch == 1 and {"overwrite", "requant"} <= cfg.extensions
     return able and op.groups == 1 and op.weight.shape[1] < cfg.block_in
-
-
-@lru_cache(maxsize=64)
-def _best_of_shape(shape: ConvShape, cfg: Config) -> Fold | None:
-    found = []
-    for fold in folds(shape, cfg):
-        tiles = FoldTiles(shape, fold, cfg)
-        if tiles.fit:
-            found.append((tiles.cycles(cfg), fold.strips * fold.entries, fold))
-    least = min((cycles for cycles, *_ in found), default=math.inf)
-    if least >= _unfolded(shape, cfg):
-        return None
-    near = (each for each in found if each[0] <= least * _SLACK)
-    return min(near, key=lambda each: (each[1], each[0]))[2]
 
 
 def cheapest(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:

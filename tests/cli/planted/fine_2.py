@@ -4,32 +4,17 @@ Nothing planted: GEMM waits most of the time, and each of its instructions makes
 never idle, and no schedule can load fewer bytes. Weights come in tiles of one output block, contiguous, in two slots.
 """
 
-import numpy as np
+from packed_matmul import Matmul
 
 from tilewright.compiler.intrin import ACC, INP, SLOTS, WGT, tensorize_gemm
-from tilewright.compiler.tvm_compat import Schedule, te
-from tilewright.runtime import layout
+from tilewright.compiler.tvm_compat import Schedule
 
-ROWS, INNER, COLUMNS = 1, 512, 256
-
-
-def expression(cfg):
-    """`y = int8(x @ w.T)`, packed."""
-    rows, inner, columns = ROWS // cfg.batch, INNER // cfg.block_in, COLUMNS // cfg.block_out
-    x = te.placeholder((rows, inner, cfg.batch, cfg.block_in), "int8", "x")
-    w = te.placeholder((columns, inner, cfg.block_out, cfg.block_in), "int8", "w")
-    k, ki = te.reduce_axis((0, inner), "k"), te.reduce_axis((0, cfg.block_in), "ki")
-
-    def product(i, j, bi, bj):
-        return te.sum(x[i, k, bi, ki].astype("int32") * w[j, k, bj, ki].astype("int32"), axis=[k, ki])
-
-    acc = te.compute((rows, columns, cfg.batch, cfg.block_out), product, name="acc")
-    return te.create_prim_func([x, w, te.compute(acc.shape, lambda *i: acc(*i).astype("int8"), name="y")])
+MATMUL = Matmul(1, 512, 256)
 
 
 def schedule(cfg):
     """One tile of weights per output block."""
-    sch = Schedule(expression(cfg))
+    sch = Schedule(MATMUL.expression(cfg))
     acc = sch.get_sblock("acc")
     _, w = sch.cache_read(acc, 0, INP), sch.cache_read(acc, 1, WGT)
     sch.set_scope(acc, 0, ACC)
@@ -42,9 +27,4 @@ def schedule(cfg):
     return sch
 
 
-def data(cfg, rng):
-    """(inputs, expected outputs)."""
-    x, w = rng.integers(-128, 128, (ROWS, INNER), np.int8), rng.integers(-128, 128, (COLUMNS, INNER), np.int8)
-    y = (x.astype(np.int32) @ w.astype(np.int32).T).astype(np.int8)
-    inputs = {"x": layout.pack_dense_activations(x, cfg), "w": layout.pack_dense_weights(w, cfg)}
-    return inputs, {"y": layout.pack_dense_activations(y, cfg, block=cfg.block_out)}
+data = MATMUL.data

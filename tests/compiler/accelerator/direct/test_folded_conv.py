@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tilewright.compiler import reference
 from tilewright.compiler.accelerator import network_launch
-from tilewright.compiler.accelerator.direct.fold import FoldTiles, best_fold, fold_in_place
+from tilewright.compiler.accelerator.direct.fold import FoldTiles, cheapest, fold_in_place
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import Graph, QConv2d, Tensor, Transpose
 from tilewright.compiler.network import compile_graph
@@ -58,7 +58,7 @@ def test_images_larger_than_the_scratchpads():
         "small", wgt_bytes=1 << 14, inp_bytes=1 << 12, acc_bytes=1 << 14, extensions=PYNQ.extensions, uop_bytes=1 << 12
     )
     op = convolution(1, 3, (40, 40), 40, (5, 5), (2, 2), (2, 2, 2, 2), (1, 1), 3)
-    assert best_fold(op, cfg) is not None
+    assert cheapest(op, cfg, nhwc=False) is not None
     run(op, cfg)
 
 
@@ -67,7 +67,7 @@ NARROW = PYNQ.replace(name="narrow", inp_bytes=1 << 11, acc_bytes=1 << 12)
 
 def test_rows_that_fit_no_scratchpad_are_cut():
     op = convolution(2, 3, (9, 151), 40, (3, 3), (2, 1), (1, 1, 1, 1), (1, 1), 4)
-    fold = best_fold(op, NARROW)
+    fold = cheapest(op, NARROW, nhwc=False)
     assert fold is not None
     tiles = FoldTiles(op.shape, fold, NARROW)
     assert 0 < 151 % tiles.columns < tiles.columns < 151  # the last part is narrower
