@@ -102,14 +102,15 @@ class Executable:
                 raise ProgramError(f"{what} name {shown(name)}: must be {NAME}")
 
     def _check_flow(self) -> None:
-        ready = {t.name for t in self.tensors.values() if t.kind in ("input", "constant")}
+        given = ("input", "constant", "state")
+        ready = {t.name for t in self.tensors.values() if t.kind in given}
         for step in self.steps:
             reads, writes = _reads_writes(step)
             for name in reads:
                 if name not in ready:
                     raise ProgramError(f"step {step.name!r} reads tensor {name!r} before any step wrote it")
             for name in writes:
-                if self.tensors[name].kind in ("input", "constant"):
+                if self.tensors[name].kind in given:
                     raise ProgramError(
                         f"step {step.name!r} writes tensor {name!r}, which is {self.tensors[name].kind}; "
                         "only output and temp tensors are written"
@@ -118,6 +119,20 @@ class Executable:
         for tensor in self.outputs:
             if tensor.name not in ready:
                 raise ProgramError(f"no step writes output {tensor.name!r}")
+        for tensor in self.states:
+            self._check_state(tensor, ready)
+
+    def _check_state(self, tensor: Tensor, ready: set[str]) -> None:
+        """What a state takes at the end of a run must be there, and fit it."""
+        what = f"state {tensor.name!r} takes the values of {tensor.next!r}"
+        new = self.tensors.get(tensor.next or "")
+        if new is None:
+            raise ProgramError(f"{what}, which is not declared")
+        if new.name not in ready:
+            raise ProgramError(f"{what}, which no step writes")
+        if (new.shape, new.dtype) != (tensor.shape, tensor.dtype):
+            found = f"{new.dtype} {new.shape}"
+            raise ProgramError(f"{what}, which is {found}; it must be {tensor.dtype} {tensor.shape}")
 
     def _check_host(self, step: HostStep) -> None:
         if step.op not in HOST_OPS:
@@ -183,6 +198,8 @@ class Executable:
         launches = sum(isinstance(step, LaunchStep) for step in self.steps)
         ends = [", ".join(f"{t.name} {t.dtype} {t.shape}" for t in some) for some in (self.inputs, self.outputs)]
         steps = f"{len(self.steps)} steps, {launches} on the device"
+        if self.states:
+            steps += f", {sum(t.nbytes for t in self.states):,} bytes of state"
         return f"Executable({self.name!r}, {self.cfg.name}, {steps}: {ends[0] or 'no inputs'} -> {ends[1]})"
 
     def _repr_html_(self) -> str:
@@ -197,7 +214,8 @@ class Executable:
         """(outputs by name, counts) of one run on a device, a name or an open one.
 
         `inputs` are arrays by name, or the array itself where there is one input. Raises as `Loaded` and its `run`;
-        `Loaded` runs many inputs faster, because it loads the program once.
+        `Loaded` runs many inputs faster, because it loads the program once. Where the program has state, the run starts
+        from the initial one, and what it leaves is dropped; `Loaded` keeps it for its next run.
         """
         from .loader import run
 
@@ -223,6 +241,11 @@ class Executable:
     def outputs(self) -> list[Tensor]:
         """The tensors that a run returns."""
         return [t for t in self.tensors.values() if t.kind == "output"]
+
+    @property
+    def states(self) -> list[Tensor]:
+        """The tensors that keep their values from run to run."""
+        return [t for t in self.tensors.values() if t.kind == "state"]
 
     @staticmethod
     def from_launch(launch: Launch) -> Executable:

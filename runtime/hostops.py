@@ -50,6 +50,7 @@ from .hostshapes import (
 )
 from .schema import MOST, SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real, check_fields
 from .softmax import softmax
+from .steps import DTYPES
 
 
 def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = False) -> np.ndarray:
@@ -125,7 +126,7 @@ def accumulators(*planes: np.ndarray, n: int, c: int) -> np.ndarray:
     return layouts.unpack_blocks(layouts.planes_to_int32(planes), c, n)
 
 
-_INT8, _COUNTED = Int(-128, 127), ("int8", "uint8", "int32", "uint32", "float32")
+_INT8, _COUNTED = Int(-128, 127), DTYPES
 _MULTIPLIER, _EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # of hw/rounding.py
 _CLAMP: dict[str, Kind] = {"low": _INT8, "high": _INT8}
 _CONTRACT: dict[str, Kind] = {"contract": OneOf(CONTRACTS)}

@@ -45,9 +45,9 @@ class _Placed:
 class Loaded:
     """An executable in a device's memory: instructions, micro-ops and constants are written once, the rest is zero.
 
-    `reports` holds one `StepReport` per step of the last run, `stats` their sum. Raises `FingerprintError` where the
-    program is for another configuration than the device's, or needs deeper queues or token channels, `CapacityError`
-    where it does not fit.
+    State lasts from `run` to `run`, until `reset`; a run that fails leaves it as it was. `reports` holds one
+    `StepReport` per step of the last run, `stats` their sum. Raises `FingerprintError` where the program is for another
+    configuration than the device's, or needs deeper queues or token channels, `CapacityError` where it does not fit.
     """
 
     def __init__(self, program: Executable | Program | Launch, device: Device):
@@ -68,6 +68,9 @@ class Loaded:
         self.reports: list[StepReport] = []
         self._addresses: list[int] = []
         self._tensor_at: dict[str, int] = {}
+        # the values of each state: on the host, or in the memory of the device, where the last run left them
+        self._kept: dict[str, np.ndarray] = {}
+        self._kept_there: dict[str, tuple[int, Buffer]] = {}
         self._regions = self.executable.memory_plan()
         device.check_room(self._regions)
         try:
@@ -75,6 +78,7 @@ class Loaded:
         except Exception:
             self.close()
             raise
+        self.reset()
 
     def _check_depths(self) -> None:
         """Prove again for the device's queues and token channels what was proved for deeper ones."""
@@ -105,6 +109,11 @@ class Loaded:
         while self._addresses:
             self.device.free(self._addresses.pop())
 
+    def reset(self) -> None:
+        """Give every state its initial values."""
+        self._kept = {t.name: t.data for t in self.executable.states if t.data is not None}
+        self._kept_there = {}
+
     @property
     def stats(self) -> Stats:
         """Counts of the last run."""
@@ -113,9 +122,9 @@ class Loaded:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Outputs by name. Raises `InputError` for a missing or unknown name, a wrong shape or dtype."""
         host = {t.name: t.data for t in self.executable.tensors.values() if t.data is not None}
-        host |= self._checked(inputs)
+        host |= self._checked(inputs) | self._kept
         self.reports = []
-        on_device: dict[str, tuple[int, Buffer]] = {}
+        on_device: dict[str, tuple[int, Buffer]] = dict(self._kept_there)
         for step, placed in zip(self.executable.steps, self._placed):
             start = time.perf_counter()
             if isinstance(step, LaunchStep):
@@ -130,7 +139,29 @@ class Loaded:
                     on_device.pop(name, None)
                 stats, where = Stats(), "host"
             self.reports.append(StepReport(step.name, where, step.macs, stats, time.perf_counter() - start))
-        return {t.name: self._fetch(t.name, host, on_device) for t in self.executable.outputs}
+        outputs = {t.name: self._fetch(t.name, host, on_device) for t in self.executable.outputs}
+        self._keep(host, on_device)
+        return outputs
+
+    def _keep(self, host: dict, on_device: dict) -> None:
+        """Give every state its next values: on the device where they and their reader are, else on the host.
+
+        All are read before any is written, because a state may be the next of another.
+        """
+        places: dict[str, tuple[int, Buffer]] = {}
+        for placed in self._placed:
+            places |= placed.bound if placed is not None else {}
+        kept, moved = {}, {}
+        for state in self.executable.states:
+            new, here = state.next or "", places.get(state.name)
+            there = on_device.get(new)
+            if here and there and (here[1].bits, here[1].signed) == (there[1].bits, there[1].signed):
+                moved[state.name] = here, self.device.read(there[0], there[1].nbytes)
+            else:
+                kept[state.name] = np.array(self._fetch(new, host, on_device))
+        for here, data in moved.values():
+            self.device.write(here[0], data)
+        self._kept, self._kept_there = kept, {name: here for name, (here, _) in moved.items()}
 
     def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         wanted = {t.name: t for t in self.executable.inputs}

@@ -21,7 +21,8 @@ from .launch import Launch, Origins
 from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, shown
 from .steps import HostStep, LaunchStep, Tensor
 
-FORMAT, VERSION = "tilewright program", 1
+FORMAT, VERSION = "tilewright program", 2
+VERSIONS = (1, 2)  # that are read; the first has no tensors of kind state
 _MOST = 8 << 20  # bytes of a manifest; in memory it takes some twenty times as many
 
 _MEMBER, _OBJECT, _COUNT = NAME, MapOf(Anything()), Int(0, 1 << 62)
@@ -36,6 +37,7 @@ _TOP: dict[str, Kind] = {
     "memory": _OBJECT,
 }
 _TENSOR: dict[str, Kind] = {"name": NAME, "shape": SHAPE, "dtype": NAME, "kind": NAME, "data": Optional(_MEMBER)}
+_STATE = _TENSOR | {"next": NAME}
 _STEP: dict[str, Kind] = {"kind": OneOf(("host", "launch")), "name": NAME, "macs": _COUNT}
 _HOST = _STEP | {
     "op": NAME,
@@ -87,10 +89,7 @@ def write(contents: Contents, memory: Mapping[str, dict[str, int]]) -> bytes:
             "name": name,
             "fingerprint": f"{cfg.fingerprint:016x}",
             "config": cfg.to_dict(),
-            "tensors": [
-                {"name": t.name, "shape": t.shape, "dtype": t.dtype, "kind": t.kind, "data": members.array(t.data)}
-                for t in tensors.values()
-            ],
+            "tensors": [_tensor_out(t, members) for t in tensors.values()],
             "steps": [_step_out(step, members) for step in steps],
             "memory": dict(memory),
         }
@@ -108,19 +107,22 @@ def read(data: bytes, name: str, most: int) -> Contents:
     manifest = archive.json(MANIFEST, _MOST)
     if not isinstance(manifest, dict):
         raise ProgramError(f"its manifest is {shown(manifest)}: must be an object")
-    if manifest["format"] != FORMAT or type(manifest["version"]) is not int or manifest["version"] != VERSION:
-        found = f"{shown(manifest['format'])} version {shown(manifest['version'])}"
-        raise FileError(f"{name}: {found} is not supported; must be {FORMAT!r} version {VERSION}")
+    name_of_format, version = manifest["format"], manifest["version"]
+    if name_of_format != FORMAT or type(version) is not int or version not in VERSIONS:
+        found = f"{shown(name_of_format)} version {shown(version)}"
+        allowed = " or ".join(map(str, VERSIONS))
+        raise FileError(f"{name}: {found} is not supported; must be {FORMAT!r} version {allowed}")
     _check("manifest", manifest, _TOP)
     cfg = Config.from_dict(manifest["config"])
     if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
         raise FileError(f"{name}: fingerprint {manifest['fingerprint']} does not match its configuration")
     tensors: dict[str, Tensor] = {}
     for k, t in enumerate(manifest["tensors"]):
-        _check(f"tensor {k}", t, _TENSOR)
+        _check(f"tensor {k}", t, _STATE if version > 1 and t.get("kind") == "state" else _TENSOR)
         if t["name"] in tensors:
             raise ProgramError(f"tensor {t['name']!r} is declared twice")
-        tensors[t["name"]] = Tensor(t["name"], tuple(t["shape"]), t["dtype"], t["kind"], _array_in(archive, t["data"]))
+        facts = t["name"], tuple(t["shape"]), t["dtype"], t["kind"]
+        tensors[t["name"]] = Tensor(*facts, _array_in(archive, t["data"]), t.get("next"))
     return Contents(cfg, manifest["name"], tensors, [_step_in(archive, cfg, *s) for s in enumerate(manifest["steps"])])
 
 
@@ -148,6 +150,12 @@ class _Writer:
         self._count += 1
         self._archive.writestr(name, out.getvalue())
         return name
+
+
+def _tensor_out(t: Tensor, members: _Writer) -> dict[str, object]:
+    out: dict[str, object] = {"name": t.name, "shape": t.shape, "dtype": t.dtype, "kind": t.kind}
+    out["data"] = members.array(t.data)
+    return out if t.next is None else out | {"next": t.next}
 
 
 def _array_in(archive: Archive, name: str | None) -> np.ndarray | None:

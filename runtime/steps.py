@@ -8,21 +8,28 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..hw.errors import ProgramError
-from .buffer import KINDS, MOST_BYTES, whole
+from .buffer import KINDS as BUFFER_KINDS
+from .buffer import MOST_BYTES, whole
 from .launch import Launch
 
-DTYPES = ("int8", "uint8", "int32", "uint32", "float32")
+DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "float32")
+KINDS = (*BUFFER_KINDS, "state")
 
 
 @dataclass(eq=False)
 class Tensor:
-    """A named array between steps; `kind` is input, output, temp or constant (its values are in `data`)."""
+    """A named array between steps; `kind` is input, output, temp, constant (its values are in `data`) or state.
+
+    A state keeps its values from run to run: the first one finds `data` there, and at the end of each it takes the
+    values of the tensor named `next`.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     kind: str = "temp"
     data: np.ndarray | None = None
+    next: str | None = None
 
     def __post_init__(self) -> None:
         self.shape = whole(f"tensor {self.name!r}: shape", self.shape)
@@ -34,8 +41,12 @@ class Tensor:
             raise ProgramError(f"tensor {self.name!r}: dtype {self.dtype!r} must be one of {', '.join(DTYPES)}")
         if self.nbytes > MOST_BYTES:
             raise ProgramError(f"tensor {self.name!r}: {self.nbytes:,} bytes; at most {MOST_BYTES:,} are allowed")
-        if (self.kind == "constant") != (self.data is not None):
-            needs = "needs data" if self.kind == "constant" else "takes no data; only constant tensors do"
+        keeps = self.kind in ("constant", "state")
+        if keeps != (self.data is not None):
+            needs = "needs data" if keeps else "takes no data; only constant and state tensors do"
+            raise ProgramError(f"tensor {self.name!r}: kind {self.kind!r} {needs}")
+        if (self.kind == "state") != (self.next is not None):
+            needs = "needs next, the tensor whose values it takes" if self.next is None else "takes no next"
             raise ProgramError(f"tensor {self.name!r}: kind {self.kind!r} {needs}")
         if self.data is not None and (self.data.shape != self.shape or self.data.dtype != self.dtype):
             found = f"{self.data.dtype} {self.data.shape}"

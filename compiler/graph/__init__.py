@@ -36,6 +36,7 @@ from .operators import (
     Sub,
     Tensor,
 )
+from .state import State
 from .windows import AveragePool, ExactAveragePool, MaxPool, Mean, Pool
 
 __all__ = [
@@ -63,6 +64,7 @@ __all__ = [
     "Requantize",
     "Reshape",
     "Softmax",
+    "State",
     "StridedSlice",
     "Sub",
     "Tensor",
@@ -72,7 +74,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A network: operators in an order in which they can run.
+    """A network: operators in an order in which they can run, and what it keeps between inferences (state.py).
 
     Raises `InputError` if a tensor is used before an operator produces it, or a name is used twice.
     """
@@ -81,16 +83,18 @@ class Graph:
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     ops: tuple[Operator, ...]
+    states: tuple[State, ...] = ()
 
     def __post_init__(self) -> None:
         known: set[str] = set()
-        for t in (*self.inputs, *self.constants, *(op.output for op in self.ops)):
+        given = (*self.inputs, *self.constants, *(s.tensor for s in self.states))
+        for t in (*given, *(op.output for op in self.ops)):
             if t.name in known:
                 raise InputError(f"graph {self.name!r}: two tensors are named {t.name!r}")
             known.add(t.name)
         if len({op.name for op in self.ops}) < len(self.ops):
             raise InputError(f"graph {self.name!r}: two operators have the same name")
-        ready = {t.name for t in (*self.inputs, *self.constants)}
+        ready = {t.name for t in given}
         for op in self.ops:
             for t in op.inputs:
                 if t.name not in ready:
@@ -101,11 +105,22 @@ class Graph:
         for t in self.outputs:
             if t.name not in ready:
                 raise InputError(f"graph {self.name!r}: no operator produces output {t.name!r}")
+        for s in self.states:
+            if s.next.name not in ready:
+                raise InputError(
+                    f"graph {self.name!r}: no operator produces {s.next.name!r}, the next values of {s.tensor.name!r}"
+                )
+
+    @property
+    def wanted(self) -> tuple[Tensor, ...]:
+        """What an inference is run for: its outputs, and the next values of the states."""
+        return (*self.outputs, *(s.next for s in self.states))
 
     @property
     def constants(self) -> tuple[Tensor, ...]:
         """The constant operands, each once."""
-        return tuple({id(t): t for op in self.ops for t in op.inputs if t.data is not None}.values())
+        read = (*(t for op in self.ops for t in op.inputs), *(s.next for s in self.states))
+        return tuple({id(t): t for t in read if t.data is not None}.values())
 
     @property
     def layers(self) -> tuple[Linear, ...]:

@@ -40,13 +40,17 @@ class Comparison:
 
 
 def compare(
-    graph: Graph, inputs: Mapping[str, np.ndarray], got: Mapping[str, np.ndarray], contract: str = "double"
+    graph: Graph,
+    inputs: Mapping[str, np.ndarray],
+    got: Mapping[str, np.ndarray],
+    contract: str = "double",
+    state: dict[str, np.ndarray] | None = None,
 ) -> Comparison:
     """Compare the tensors `got` by name with those of the reference, bit for bit, in the order of the operators.
 
-    Operators whose outputs are not in `got` are skipped.
+    Operators whose outputs are not in `got` are skipped. `state` holds what the run found, as in `reference.run`.
     """
-    expected = reference.trace(graph, inputs, contract)
+    expected = reference.trace(graph, inputs, contract, state)
     operators = elements = 0
     for op in graph.ops:
         name = op.output.name

@@ -48,7 +48,7 @@ def pair_columns(graph: g.Graph, block: int) -> g.Graph:
 
     def follower(op: g.Operator) -> g.Operator | None:
         mine = readers.get(op.output.name, [])
-        return mine[0] if len(mine) == 1 and op.output not in graph.outputs else None
+        return mine[0] if len(mine) == 1 and op.output not in graph.wanted else None
 
     found: dict[str, g.Operator] = {}
     for op in graph.ops:

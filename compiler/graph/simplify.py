@@ -1,6 +1,6 @@
 """Transformations of a network for modules that keep activations in blocks of channels. They do not change results.
 
-Outputs of the graph stay; other tensors may be removed.
+Outputs of the graph and next values of its states stay; other tensors may be removed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) 
 
 
 def _without_unread(ops: list[g.Operator], graph: g.Graph) -> tuple[g.Operator, ...]:
-    needed, live = {t.name for t in graph.outputs}, []
+    needed, live = {t.name for t in graph.wanted}, []
     for op in reversed(ops):
         if op.output.name in needed:
             live.append(op)

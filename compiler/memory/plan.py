@@ -196,22 +196,25 @@ def graph_buffers(graph: g.Graph, *, in_place: bool = False) -> list[Lifetime]:
 
     A buffer has the name of its operator, an input its own. Reshapes, and the relayouts between a file's tensor and its
     NCHW form, are names of one buffer and not steps. Inputs are alive from the start to their last use, outputs from
-    their operator to the end. With `in_place` an element-wise operator may write where it reads.
+    their operator to the end. A state is alive at every step, its next values as an output is: they are copied when the
+    run ends. With `in_place` an element-wise operator may write where it reads.
     """
     ops = [op for op in graph.ops if not _renames(op)]
     end = max(0, len(ops) - 1)
     producer = {op.output.name: step for step, op in enumerate(ops)}
-    owner = {t.name: t.name for t in graph.inputs}
+    states = [s.tensor for s in graph.states]
+    given = (*graph.inputs, *states)
+    owner = {t.name: t.name for t in given}
     for op in graph.ops:
         owner[op.output.name] = owner[op.x.name] if _renames(op) else op.output.name
     last = {name: producer.get(name, 0) for name in owner.values()}
     for step, op in enumerate(ops):
         last |= {owner[t.name]: step for t in op.inputs if t.data is None}
-    last |= {owner[t.name]: end for t in graph.outputs}
-    names = {t.name: t.name for t in graph.inputs}
+    last |= {owner[t.name]: end for t in (*states, *graph.wanted) if t.data is None}
+    names = {t.name: t.name for t in given}
     for op in ops:
-        names[op.output.name] = op.name + "'" * (op.name in {t.name for t in graph.inputs})
-    found = [Lifetime(t.name, t.nbytes, 0, last[t.name]) for t in graph.inputs]
+        names[op.output.name] = op.name + "'" * (op.name in {t.name for t in given})
+    found = [Lifetime(t.name, t.nbytes, 0, last[t.name]) for t in given]
     for step, op in enumerate(ops):
         elementwise = in_place and isinstance(op, (g.Binary, g.Requantize, g.Lookup))
         replaced = [names[owner[t.name]] for t in op.inputs if t.data is None] if elementwise else []

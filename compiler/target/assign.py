@@ -65,7 +65,8 @@ class Assignment:
 
     def parts(self) -> list[tuple[ExecModule, list[g.Operator]]]:
         """(module, consecutive operators), in an executable order with few changes of module."""
-        left, ready = list(self._units), {t.name for t in (*self.graph.inputs, *self.graph.constants)}
+        graph, left = self.graph, list(self._units)
+        ready = {t.name for t in (*graph.inputs, *graph.constants, *(s.tensor for s in graph.states))}
         found: list[tuple[ExecModule, list[g.Operator]]] = []
         while left:
             options = {}
@@ -122,7 +123,7 @@ class Assignment:
 
     def _only_reader(self, op: g.Operator) -> g.Operator | None:
         readers = self._readers.get(op.output.name, [])
-        return readers[0] if len(readers) == 1 and op.output not in self.graph.outputs else None
+        return readers[0] if len(readers) == 1 and op.output not in self.graph.wanted else None
 
     def _capable_modules(self, ops: tuple[g.Operator, ...]) -> tuple[dict[str, float], dict[str, str]]:
         """(seconds by module, reasons of the modules that cannot)."""
@@ -190,7 +191,7 @@ class Assignment:
             readers = [self._of[r.name] for r in self._readers.get(op.output.name, []) if r not in unit.ops]
             others = {u.module.name: u for u in readers}
             total += sum(self._transfer_seconds(op.output, u, module) for u in others.values())
-            if op.output in self.graph.outputs:
+            if op.output in self.graph.wanted:
                 total += module.transfer_seconds(op.output)
         return total
 

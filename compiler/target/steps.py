@@ -35,17 +35,21 @@ class Steps:
             self.declare(t.name, t.shape, t.dtype, "output" if t in graph.outputs else "temp")
         for t in graph.constants:
             self.declare(t.name, t.shape, t.dtype, "constant", t.data)
+        for s in graph.states:
+            t = s.tensor
+            self.tensors[t.name] = Tensor(t.name, t.shape, t.dtype, "state", s.initial, s.next.name)
 
     def executable(self) -> Executable:
         """The executable of all steps so far, with the tensors that they use."""
         self._drop_unread()
         used = {name for step in self.steps for name in _names(step)}
-        kept = {name: t for name, t in self.tensors.items() if name in used or t.kind in ("input", "output")}
+        used |= {t.name for t in self.graph.wanted}
+        kept = {name: t for name, t in self.tensors.items() if name in used or t.kind in ("input", "output", "state")}
         return Executable(self.cfg, self.graph.name, kept, self.steps)
 
     def _drop_unread(self) -> None:
         """Drop host steps whose results nobody reads: their readers took over what they did."""
-        read = {name for name, t in self.tensors.items() if t.kind == "output"}
+        read = {t.name for t in self.graph.wanted} | {name for name, t in self.tensors.items() if t.kind == "output"}
         kept = []
         for step in reversed(self.steps):
             if isinstance(step, LaunchStep) or not read.isdisjoint(step.outputs):
@@ -100,8 +104,8 @@ class Steps:
 
 
 def wanted_from(graph: g.Graph, ops: Sequence[g.Operator]) -> list[g.Tensor]:
-    """Tensors that `ops` compute and that are outputs of `graph` or read by others, in order."""
-    read = {t.name for op in graph.ops if op not in ops for t in op.inputs} | {t.name for t in graph.outputs}
+    """Tensors that `ops` compute and that others read, or for which `graph` is run, in order."""
+    read = {t.name for op in graph.ops if op not in ops for t in op.inputs} | {t.name for t in graph.wanted}
     return [op.output for op in ops if op.output.name in read]
 
 

@@ -163,7 +163,9 @@ schema: Any = schema_py_generated  # whose own types leave arrays out
 # operator -> its options table
 TFLITE_OPTIONS = {
     "ADD": "AddOptions",
+    "ASSIGN_VARIABLE": "AssignVariableOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
+    "CALL_ONCE": "CallOnceOptions",
     "CONCATENATION": "ConcatenationOptions",
     "CONV_2D": "Conv2DOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
@@ -174,6 +176,7 @@ TFLITE_OPTIONS = {
     "MEAN": "ReducerOptions",
     "MUL": "MulOptions",
     "PACK": "PackOptions",
+    "READ_VARIABLE": "ReadVariableOptions",
     "REDUCE_PROD": "ReducerOptions",
     "SHAPE": "ShapeOptions",
     "SOFTMAX": "SoftmaxOptions",
@@ -181,7 +184,10 @@ TFLITE_OPTIONS = {
     "STRIDED_SLICE": "StridedSliceOptions",
     "SUB": "SubOptions",
     "TRANSPOSE_CONV": "TransposeConvOptions",
+    "SVDF": "SVDFOptions",
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
     "UNPACK": "UnpackOptions",
+    "VAR_HANDLE": "VarHandleOptions",
 }
 
 TFLITE_VERSIONS = {
@@ -191,6 +197,11 @@ TFLITE_VERSIONS = {
     "RESHAPE": 1,
     "SHAPE": 1,
     "LEAKY_RELU": 2,
+    "ASSIGN_VARIABLE": 1,
+    "CALL_ONCE": 1,
+    "READ_VARIABLE": 1,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": 1,
+    "VAR_HANDLE": 1,
     "RELU_N1_TO_1": 1,
 }  # of the others version 3 has int8
 
@@ -231,7 +242,7 @@ class TfliteModel:
 
     def const(self, array, scale=None, zero_point=0, axis=0):
         array = np.asarray(array)
-        dtype = {"i1": "INT8", "i4": "INT32", "f4": "FLOAT32"}[array.dtype.str[1:]]
+        dtype = {"i1": "INT8", "i2": "INT16", "i4": "INT32", "f4": "FLOAT32"}[array.dtype.str[1:]]
         return self.tensor(array.shape, scale, zero_point, dtype, None, array, axis)
 
     def weights(self, shape, axis=0, per_channel=True, bias=True):
@@ -241,7 +252,7 @@ class TfliteModel:
         b = self.rng.integers(-3000, 3000, shape[axis]).astype(np.int32)
         return [w, self.const(b, np.float32(0.05) * scale)] if bias else [w]
 
-    def node(self, kind, inputs, outputs, deprecated=False, **options):
+    def node(self, kind, inputs, outputs, deprecated=False, intermediates=None, **options):
         code = schema.OperatorCodeT()
         number = getattr(schema.BuiltinOperator, kind)
         code.deprecatedBuiltinCode, code.builtinCode = min(number, 127), 0 if deprecated else number
@@ -250,6 +261,7 @@ class TfliteModel:
         op = schema.OperatorT()
         op.opcodeIndex = len(self.model.operatorCodes) - 1
         op.inputs, op.outputs = np.array(inputs, np.int32), np.array(outputs, np.int32)
+        op.intermediates = None if intermediates is None else np.array(intermediates, np.int32)
         if kind in TFLITE_OPTIONS:
             op.builtinOptionsType = getattr(schema.BuiltinOptions, TFLITE_OPTIONS[kind])
             op.builtinOptions = getattr(schema, f"{TFLITE_OPTIONS[kind]}T")()
@@ -257,7 +269,7 @@ class TfliteModel:
                 assert hasattr(op.builtinOptions, name)
                 setattr(op.builtinOptions, name, value)
         self.graph.operators.append(op)
-        return outputs[0]
+        return outputs[0] if outputs else None
 
     def op(self, kind, inputs, shape, scale=0.08, zero_point=4, **options):
         """An operator with one int8 output."""

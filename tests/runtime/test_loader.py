@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import CapacityError, EncodingError, FingerprintError, InputError, UnsupportedError
+from tilewright.hw.errors import (
+    CapacityError,
+    EncodingError,
+    FingerprintError,
+    InputError,
+    ProgramError,
+    UnsupportedError,
+)
 from tilewright.hw.isa import AluOp, Isa, Mem, Queue
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
@@ -274,3 +281,68 @@ def test_shapes_of_foreign_arrays_are_checked():
     w = np.zeros((1, 16, 16), np.int8)
     with pytest.raises(InputError, match=r"input 'x': shape \(16,\) given, \(1, 1, 16\) expected"):
         run(multiply(), {"x": Foreign(np.zeros(16, np.int8)), "w": w})
+
+
+def carried(binds):
+    """y = x @ w.T, and the state s takes it; with `binds` the launch reads the state, else the host adds it after."""
+    w = Tensor("w", (1, 16, 16), "int8", "constant", np.eye(16, dtype=np.int8)[None] * 2)
+    tensors = [Tensor(n, (1, 1, 16), "int8", k) for n, k in (("x", "input"), ("m", "temp"), ("y", "output"))]
+    tensors += [w, Tensor("s", (1, 1, 16), "int8", "state", np.full((1, 1, 16), 3, np.int8), "m" if binds else "y")]
+    attrs = {"zero_points": [0] * 3, "multipliers": [1 << 30] * 3, "exponents": [0, 0, -18], "sign": 1, "shift": 20}
+    other = "x" if binds else "s"
+    steps: list[LaunchStep | HostStep] = [
+        LaunchStep("twice", multiply(), {"x": "s" if binds else "x", "w": "w", "y": "m"}),
+        HostStep("sum", "add", ["m", other], ["y"], attrs),
+    ]
+    return Executable(VTA, "carried", {t.name: t for t in tensors}, steps)
+
+
+@pytest.mark.parametrize("binds", [True, False])
+def test_state_lasts_from_run_to_run(binds):
+    """Where the launch reads and writes the state's values, they stay on the device; else on the host."""
+    xs, state, expected = [1, 5, -7, 2], 3, []
+    for x in xs:
+        twice = wrap8(2 * (state if binds else x))
+        expected.append(twice + (x if binds else state))
+        state = twice if binds else expected[-1]
+    executable = carried(binds)
+    with Loaded(executable, open_device("model", VTA)) as loaded:
+        for _ in range(2):
+            found = [int(loaded.run({"x": np.full((1, 1, 16), x, np.int8)})["y"].flat[0]) for x in xs]
+            assert found == expected
+            loaded.reset()
+    assert executable({"x": np.full((1, 1, 16), 1, np.int8)})["y"].flat[0] == expected[0]
+    assert "16 bytes of state" in repr(executable)
+
+
+def test_a_run_that_fails_leaves_the_state(monkeypatch):
+    with Loaded(carried(True), open_device("model", VTA)) as loaded:
+        loaded.run({"x": np.zeros((1, 1, 16), np.int8)})
+        with monkeypatch.context() as patch, pytest.raises(EncodingError):
+            patch.setattr(loaded.device, "run", raising)
+            loaded.run({"x": np.zeros((1, 1, 16), np.int8)})
+        assert loaded.run({"x": np.zeros((1, 1, 16), np.int8)})["y"].flat[0] == 12
+
+
+def raising(*args):
+    raise EncodingError("no")
+
+
+def test_states_that_exchange_their_values():
+    """Every state takes what the others were, not what they become."""
+    a, b = (Tensor(n, (2,), "int8", "state", np.full(2, v, np.int8), o) for n, v, o in (("a", 1, "b"), ("b", 2, "a")))
+    tensors = [a, b, Tensor("y", (2,), "int8", "output")]
+    step = HostStep("copy", "reshape", ["a"], ["y"], {"shape": [2]})
+    with Loaded(Executable(VTA, "swap", {t.name: t for t in tensors}, [step]), open_device("model", VTA)) as loaded:
+        assert [int(loaded.run({})["y"][0]) for _ in range(4)] == [1, 2, 1, 2]
+
+
+def test_a_state_must_get_values_that_fit():
+    y, step = Tensor("y", (2,), "int8", "output"), HostStep("copy", "reshape", ["s"], ["y"], {"shape": [2]})
+    for other, text in [
+        (Tensor("m", (2,), "int8"), "takes the values of 'm', which no step writes"),
+        (Tensor("m", (3,), "int8", "input"), r"takes the values of 'm', which is int8 \(3,\); it must be int8 \(2,\)"),
+    ]:
+        s = Tensor("s", (2,), "int8", "state", np.zeros(2, np.int8), "m")
+        with pytest.raises(ProgramError, match=text):
+            Executable(VTA, "p", {t.name: t for t in (s, other, y)}, [step])

@@ -112,6 +112,52 @@ def test_fields_are_named(change, text):
     assert text in str(caught.value)
 
 
+def counting():
+    """total = total + x, in the ReLU-less sums of the host: a program with state, as an archive's members."""
+    attrs = {"zero_points": [0] * 3, "multipliers": [1 << 30, 1 << 30, 1 << 30], "exponents": [0, 0, -18]}
+    step = HostStep("sum", "add", ["x", "total"], ["y"], attrs | {"sign": 1, "shift": 20})
+    first = np.array([1, 2], np.int8)
+    tensors = [Tensor("x", (2,), "int8", "input"), Tensor("y", (2,), "int8", "output")]
+    tensors.append(Tensor("total", (2,), "int8", "state", first, "y"))
+    data = Executable(PRESETS["tiny"], "count", {t.name: t for t in tensors}, [step]).to_bytes()
+    with zipfile.ZipFile(io.BytesIO(data)) as z:
+        return {name: z.read(name) for name in z.namelist()}
+
+
+def test_state_is_kept():
+    loaded = Executable.from_bytes(zipped(counting()), "x.tw")
+    (state,) = loaded.states
+    assert (state.name, state.next, state.data.tolist()) == ("total", "y", [1, 2])
+
+
+STATES = [
+    (at(("version",), 1), "tensor 2: 'next' is unknown; known are name, shape, dtype, kind, data"),
+    (at(("tensors", 2, "next"), "nothing"), "state 'total' takes the values of 'nothing', which is not declared"),
+    (at(("tensors", 2, "next"), 7), "tensor 2: next = 7: must be a text"),
+    (at(("tensors", 2, "data"), None), "tensor 'total': kind 'state' needs data"),
+    (at(("tensors", 0, "next"), "y"), "tensor 0: 'next' is unknown"),
+    (at(("tensors", 2, "kind"), "constant"), "tensor 2: 'next' is unknown"),
+    (at(("steps", 0, "outputs"), ["total"]), "step 'sum' writes tensor 'total', which is state"),
+    (lambda m: m["tensors"][2].pop("next"), "tensor 2: next is missing: must be a text"),
+]
+
+
+@pytest.mark.parametrize("change, text", STATES, ids=[text for _, text in STATES])
+def test_states_that_cannot_be(change, text):
+    members = counting()
+    manifest = json.loads(members["manifest.json"])
+    change(manifest)
+    with pytest.raises(FileError) as caught:
+        Executable.from_bytes(zipped(members | {"manifest.json": json.dumps(manifest)}), "x.tw")
+    assert text in str(caught.value)
+
+
+def test_files_of_the_first_version_are_read():
+    members = contents()
+    manifest = json.loads(members["manifest.json"]) | {"version": 1}
+    assert Executable.from_bytes(zipped(members | {"manifest.json": json.dumps(manifest)}), "x.tw").states == []
+
+
 def test_no_steps():
     members = contents()
     manifest = json.loads(members["manifest.json"])

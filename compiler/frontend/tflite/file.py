@@ -31,6 +31,7 @@ def _names(enum: type) -> dict[int, str]:
     return {value: name for name, value in vars(enum).items() if isinstance(value, int)}
 
 
+WITHOUT_OUTPUT = ("ASSIGN_VARIABLE", "CALL_ONCE")
 _TYPES = _names(schema.TensorType)
 _OPERATORS = _names(schema.BuiltinOperator)
 
@@ -40,7 +41,8 @@ class Info:
     """A tensor of the file, in the file's layout.
 
     `type` is the schema's name, `signature` the shape with -1 for open sizes, `scale` and `zero_point` float32 and
-    int64 arrays that are empty without quantisation, `axis` their dimension, `data` the value of a constant.
+    int64 arrays that are empty without quantisation, `axis` their dimension, `data` the value of a constant. A
+    `variable` keeps its values from one inference to the next.
     """
 
     name: str
@@ -51,13 +53,14 @@ class Info:
     zero_point: np.ndarray
     axis: int
     data: np.ndarray | None
+    variable: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class FileNode:
     """An operator of the file: `kind` is the schema's name, `name` that and its position, `tensor` its output's name.
 
-    `inputs` and `outputs` are tensor numbers; -1 stands for an omitted input.
+    `inputs`, `outputs` and `intermediates` are tensor numbers; -1 stands for an omitted input.
     """
 
     kind: str
@@ -66,6 +69,7 @@ class FileNode:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     options: Any
+    intermediates: tuple[int, ...] = ()
 
     def option(self, name: str, default: Any) -> Any:
         """A field of the options table, or `default` where the file has no such table."""
@@ -73,14 +77,21 @@ class FileNode:
 
 
 @dataclass(frozen=True, eq=False)
-class ModelFile:
-    """The first subgraph of a file."""
+class Subgraph:
+    """Tensors and operators that belong together."""
 
-    path: Path
     tensors: list[Info]
     nodes: list[FileNode]
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFile(Subgraph):
+    """A file: its first subgraph, and the `others`, which operators name by their number, from 1 on."""
+
+    path: Path
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+    others: tuple[Subgraph, ...] = ()
 
 
 def read(model: str | Path | Source) -> ModelFile:
@@ -101,23 +112,31 @@ def read(model: str | Path | Source) -> ModelFile:
 def _parse(path: Path, model: Any) -> ModelFile:
     if not model.subgraphs:
         raise FileError(f"{path}: the model has no subgraph")
-    graph = model.subgraphs[0]
+    graph, *others = model.subgraphs
+    first = _subgraph(path, model, graph)
+    inputs, outputs = _ints(graph.inputs), _ints(graph.outputs)
+    if not outputs or not all(0 <= k < len(first.tensors) for k in inputs + outputs):
+        raise FileError(f"{path}: the model's inputs or outputs are tensors that the file does not have")
+    parts = tuple(_subgraph(path, model, other) for other in others)
+    return ModelFile(first.tensors, first.nodes, path, inputs, tuple(dict.fromkeys(outputs)), parts)
+
+
+def _subgraph(path: Path, model: Any, graph: Any) -> Subgraph:
     names = _unique([t.name.decode(errors="replace") if t.name else "" for t in _list(graph.tensors)])
     tensors = [_tensor(path, model, t, name) for t, name in zip(_list(graph.tensors), names)]
     nodes = []
     for number, op in enumerate(_list(graph.operators)):
         code = model.operatorCodes[op.opcodeIndex]
         kind = _kind(code)
-        inputs, outputs = _ints(op.inputs), _ints(op.outputs)
+        inputs, outputs, between = _ints(op.inputs), _ints(op.outputs), _ints(op.intermediates)
         known = range(len(tensors))
-        if not outputs or not all(k in known for k in outputs) or not all(k == -1 or k in known for k in inputs):
+        there = all(k in known for k in outputs) and all(k == -1 or k in known for k in inputs + between)
+        if not there or (not outputs and kind not in WITHOUT_OUTPUT):
             raise FileError(f"{path}: operator {number} ({kind}) names tensors that the file does not have")
-        options = op.builtinOptions
-        nodes.append(FileNode(kind, f"{kind.lower()}_{number}", tensors[outputs[0]].name, inputs, outputs, options))
-    inputs, outputs = _ints(graph.inputs), _ints(graph.outputs)
-    if not outputs or not all(0 <= k < len(tensors) for k in inputs + outputs):
-        raise FileError(f"{path}: the model's inputs or outputs are tensors that the file does not have")
-    return ModelFile(path, tensors, nodes, inputs, tuple(dict.fromkeys(outputs)))
+        tensor = next((tensors[k].name for k in outputs + inputs if k >= 0), "")
+        name = f"{kind.lower()}_{number}"
+        nodes.append(FileNode(kind, name, tensor, inputs, outputs, op.builtinOptions, between))
+    return Subgraph(tensors, nodes)
 
 
 def _list(values: Any) -> list:
@@ -155,7 +174,7 @@ def _tensor(path: Path, model: Any, t: Any, name: str) -> Info:
         zero = np.resize(zero, scale.size) if zero.size else np.zeros(scale.size, np.int64)
     signature = _ints(t.shapeSignature) or shape
     data = _constant(path, model, t, name, shape, kind)
-    return Info(name, shape, signature, kind, scale, zero, q.quantizedDimension if q else 0, data)
+    return Info(name, shape, signature, kind, scale, zero, q.quantizedDimension if q else 0, data, bool(t.isVariable))
 
 
 def _constant(path: Path, model: Any, t: Any, name: str, shape: tuple[int, ...], kind: str) -> np.ndarray | None:

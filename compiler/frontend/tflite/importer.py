@@ -21,6 +21,7 @@ from ...graph import ranges
 from ..source import Source
 from .file import FileNode, Info, ModelFile, read
 from .shapes import fold_constants
+from .variables import Variables
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
@@ -64,7 +65,8 @@ def import_tflite(model: str | Path | Source) -> g.Graph:
     if importer.problems:
         count = f"{len(importer.problems)} unsupported construct{'s' * (len(importer.problems) > 1)}"
         raise UnsupportedError(f"{file.path}: {count}: {'; '.join(importer.problems)}")
-    return g.Graph(file.path.stem, tuple(importer.inputs), tuple(importer.outputs), tuple(importer.ops))
+    graph = tuple(importer.inputs), tuple(importer.outputs), tuple(importer.ops), importer.variables.states()
+    return g.Graph(file.path.stem, *graph)
 
 
 class TfliteImporter:
@@ -84,6 +86,7 @@ class TfliteImporter:
         self.doubtful: set[int] = set()
         self._canonical: dict[int, g.Tensor] = {}
         self._plain: dict[int, g.Tensor] = {}
+        self.variables = Variables()
         self._names = {t.name for t in file.tensors}
         kinds = {t.type for t in file.tensors}
         if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
@@ -100,7 +103,7 @@ class TfliteImporter:
                 shape = ", ".join("?" if size < 0 else str(size) for size in info.signature)
                 self.problems.append(f"input {info.name!r} has shape ({shape}); only the first size may be open")
             try:
-                self._plain[k] = self._described(info)
+                self._plain[k] = self.described(info)
                 self.inputs.append(self._plain[k])
             except (Refused, InputError) as exc:
                 self.problems.append(f"input {info.name!r}: {exc}")
@@ -121,11 +124,11 @@ class TfliteImporter:
             else:
                 self.outputs.append(t)
 
-    def _described(self, info: Info) -> g.Tensor:
-        """The activation `info` in the file's layout. Raises `Refused`."""
+    def described(self, info: Info, types: tuple[str, ...] = ("INT8", "UINT8")) -> g.Tensor:
+        """The activation `info`, of float32 or one of `types`, in the file's layout. Raises `Refused`."""
         if info.type == "FLOAT32":
             return g.Tensor(info.name, info.shape, "float32")
-        if info.type not in ("INT8", "UINT8"):
+        if info.type not in types:
             raise Refused(
                 f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and as network "
                 "input or output uint8 and float32"
@@ -139,7 +142,7 @@ class TfliteImporter:
         """Substitute a tensor that cannot be imported."""
         info = self.file.tensors[k]
         try:
-            self._plain[k] = self._described(info)
+            self._plain[k] = self.described(info)
         except (Refused, InputError):
             self.doubtful.add(k)
             if info.shape and min(info.shape) > 0:
@@ -148,7 +151,7 @@ class TfliteImporter:
     def assume_outputs(self, node: FileNode) -> None:
         """Substitute the outputs of a refused operator, so that the operators behind it are checked, too."""
         for k in node.outputs:
-            if k not in self._plain and k not in self._canonical:
+            if k not in self._plain and k not in self._canonical and self.variables.resource(k) is None:
                 self._assume(k)
 
     def view(self, k: int, *, plain: bool = False) -> g.Tensor | None:
@@ -208,7 +211,7 @@ class TfliteImporter:
         info, k = self.info(node, position), node.inputs[position]
         t = self.view(k, plain=plain)
         if t is None and info.data is not None:
-            self._plain[k] = replace(self._described(info), data=info.data)
+            self._plain[k] = replace(self.described(info), data=info.data)
             t = self.view(k, plain=plain)
         if t is None:
             raise Refused(f"reads {info.name!r} before an operator produces it")
@@ -219,11 +222,15 @@ class TfliteImporter:
     def result(self, node: FileNode, position: int = 0, *, plain: bool = False) -> g.Tensor:
         """The tensor at an output position, canonical or as in the file, for the operator that produces it."""
         k = node.outputs[position]
-        t = self._described(self.file.tensors[k])
+        t = self.described(self.file.tensors[k])
         if len(t.shape) != 4:
             return t
         shape = t.shape if plain else tuple(t.shape[a] for a in TO_NCHW)
         return replace(t, shape=shape, name=self._name(k, plain))
+
+    def alias(self, k: int, t: g.Tensor) -> None:
+        """Tensor `k` of the file, in the file's layout, is `t`, which exists already."""
+        self._plain[k] = t
 
     def emit(self, node: FileNode, op: g.Operator, position: int = 0, *, plain: bool = False) -> None:
         """Append the operator that produces an output of `node`."""

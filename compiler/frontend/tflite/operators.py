@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ... import graph as g
 from ...graph import tables
-from . import layers, movement
+from . import layers, movement, variables
 from .file import FileNode
 from .importer import TO_NCHW, Refused, TfliteImporter
 
@@ -115,7 +115,9 @@ def _dequantize(imp: TfliteImporter, node: FileNode) -> None:
 # operator -> (its maximum number of inputs, None: any; its handler)
 _HANDLERS: dict[str, tuple[int | None, Callable[[TfliteImporter, FileNode], None]]] = {
     "ADD": (2, _binary(g.Add)),
+    "ASSIGN_VARIABLE": (2, variables.assign),
     "AVERAGE_POOL_2D": (1, _pool(g.ExactAveragePool)),
+    "CALL_ONCE": (0, variables.call_once),
     "CONCATENATION": (None, movement.concatenation),
     "CONV_2D": (3, layers.conv_2d),
     "DEPTHWISE_CONV_2D": (3, layers.depthwise),
@@ -131,6 +133,7 @@ _HANDLERS: dict[str, tuple[int | None, Callable[[TfliteImporter, FileNode], None
     "PAD": (2, movement.pad),
     "PADV2": (3, movement.pad),
     "QUANTIZE": (1, _quantize),
+    "READ_VARIABLE": (1, variables.read),
     "RELU": (1, _relu(0.0, None)),
     "RELU6": (1, _relu(0.0, 6.0)),
     "RELU_0_TO_1": (1, _relu(0.0, 1.0)),
@@ -146,6 +149,7 @@ _HANDLERS: dict[str, tuple[int | None, Callable[[TfliteImporter, FileNode], None
     "TRANSPOSE": (2, movement.transpose),
     "TRANSPOSE_CONV": (4, layers.transpose_conv),
     "UNPACK": (1, movement.unpack),
+    "VAR_HANDLE": (0, variables.handle),
 }
 _SEVERAL_OUTPUTS = ("SPLIT", "UNPACK")
 

@@ -34,6 +34,8 @@ def ranges(
 def fold_constants(node: FileNode, tensors: Sequence[Info]) -> np.ndarray | None:
     """The integers that the node computes; None unless its output is an integer tensor and its inputs are
     known and consistent."""
+    if not node.outputs:
+        return None
     output = tensors[node.outputs[0]]
     if output.type not in INTEGERS or len(node.outputs) > 1 or node.kind not in _EVALUATORS:
         return None
