@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +14,7 @@ import grpc
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.errors import BoardError, ConfigError, FingerprintError, HangError, InputError
+from ..hw.errors import BoardError, ConfigError, FingerprintError, HangError, InputError, TilewrightError
 from ..runtime.device import Stats
 from ..runtime.executable import Executable
 from ..runtime.loader import StepReport, checked_input
@@ -20,6 +22,7 @@ from . import messages
 from .credentials import find_token, is_loopback
 from .pynq_z1.check import Check, run_self_test, stepwise
 from .server import OVERHEAD, PORT
+from .sessions import ID
 from .uploads import chunks
 
 SECONDS = 600.0  # that a call may take, the time in the server's queue included
@@ -107,15 +110,17 @@ class Client:
 
 
 class RemoteProgram:
-    """`executable` on the server at `address`; `run`, `reports` and `stats` as of `runtime.loader.Loaded`.
+    """`executable` on the server at `address`; `run`, `reset`, `reports` and `stats` as of `runtime.loader.Loaded`.
 
-    Raises `FingerprintError` where the server's device is of another configuration, `InputError` for a program
-    larger than the server accepts, and the errors of loading it there.
+    Its state, if it has any, stays on the server, and belongs to this object alone. Raises `FingerprintError` where
+    the server's device is of another configuration, `InputError` for a program larger than the server accepts, and the
+    errors of loading it there.
     """
 
     def __init__(self, executable: Executable, address: Address):
         self.executable = executable
         self.reports: list[StepReport] = []
+        self._session, self._runs = secrets.token_bytes(ID), 0
         self._client = Client(address)
         try:
             info, cfg = self._client.info()
@@ -135,8 +140,15 @@ class RemoteProgram:
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the server drops the program later."""
+        """Close the connection; the server drops the state at once, the program later."""
+        if self.executable.states and self._runs:
+            with contextlib.suppress(TilewrightError):  # a server that is gone has no state
+                self._client.call("End", messages.make("EndRequest", session=self._session).SerializeToString())
         self._client.close()
+
+    def reset(self) -> None:
+        """The next run starts from the initial state."""
+        self._runs = 0
 
     @property
     def stats(self) -> Stats:
@@ -144,13 +156,14 @@ class RemoteProgram:
         return sum((r.stats for r in self.reports), Stats())
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by name. Raises `InputError`, and the errors of the device."""
+        """Outputs by name. Raises `InputError`, the errors of the device, and `BoardError` where the state is lost."""
         wanted = {t.name: t for t in self.executable.inputs}
         arrays = {
             name: checked_input(wanted[name], array) if name in wanted else np.asarray(array)
             for name, array in inputs.items()
         }
-        request = messages.make("RunRequest", digest=self._digest, inputs=messages.tensors(arrays))
+        facts = {"session": self._session, "runs": self._runs} if self.executable.states else {}
+        request = messages.make("RunRequest", digest=self._digest, inputs=messages.tensors(arrays), **facts)
         reply = self._ask(request)
         if reply.unknown:  # the jobs of others displaced it
             self._load()
@@ -158,6 +171,7 @@ class RemoteProgram:
         if reply.unknown:
             raise BoardError(f"{self._client.address.host}: the server dropped the program before it ran; try again")
         messages.raise_failure(reply.failure)
+        self._runs += 1
         self.reports = messages.reports(reply.steps)
         return messages.arrays(reply.outputs)
 

@@ -127,7 +127,7 @@ class Server:
             forget_token(self.token_file)
 
     def _handlers(self) -> dict[str, Any]:
-        methods = {"Info": self._info, "Load": self._load, "Run": self._run}
+        methods = {"Info": self._info, "Load": self._load, "Run": self._run, "End": self._end}
         return {name: grpc.stream_unary_rpc_method_handler(self._checked(method)) for name, method in methods.items()}
 
     def _checked(self, method: Callable[[bytes, Any], bytes]) -> Callable[[Iterator[bytes], Any], bytes]:
@@ -183,6 +183,10 @@ class Server:
             return reply
 
         return self._queue(job, context)
+
+    def _end(self, request: bytes, context: Any) -> bytes:
+        messages.parse("EndRequest", request)
+        return self._queue(lambda: self._worker.end(request), context)
 
     def _remember(self, digest: bytes, program: bytes) -> None:
         with self._lock:

@@ -16,6 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..hw.config import Config
 from ..hw.errors import BoardError, CapacityError, HangError, TilewrightError
 from ..runtime.device import Device, open_device
@@ -23,11 +25,12 @@ from ..runtime.executable import Executable
 from ..runtime.loader import Loaded
 from . import messages
 from .limits import Limits
+from .sessions import Sessions
 from .wipe import wipe
 
 DIGEST = 32  # bytes of a program's SHA-256
 KEPT = 4  # programs that stay in device memory
-_LOAD, _RUN = b"L", b"R"
+_LOAD, _RUN, _END_SESSION = b"L", b"R", b"E"
 _START = 900.0  # seconds that a device may take to open: a circuit is built first
 _END = 3.0  # seconds that a worker may take to stop its device
 
@@ -73,6 +76,10 @@ class Worker:
         """Execute a RunRequest; a RunReply."""
         return self._call(_RUN + request)
 
+    def end(self, request: bytes) -> bytes:
+        """Drop the state of an EndRequest's session; an EndReply."""
+        return self._call(_END_SESSION + request)
+
     def stop(self) -> None:
         """End the process; the device is stopped first."""
         process, self._process = self._process, None
@@ -108,12 +115,14 @@ class Jobs:
     """The work of the worker process: keeps programs in the memory of `device`, and runs them.
 
     A program finds nothing of others: the scratchpads are wiped when another one ran before it, and its memory starts
-    at zero. Raises `CapacityError` for a device whose memory does not even hold the wiping program.
+    at zero, its state at that of the client's session. Raises `CapacityError` for a device whose memory does not even
+    hold the wiping program.
     """
 
     def __init__(self, device: Device, limits: Limits):
         self._device, self._limits = device, limits
         self._placed: OrderedDict[bytes, Loaded] = OrderedDict()
+        self._sessions = Sessions(limits.max_bytes)
         self._wipe, self._last = Loaded(wipe(device.cfg), device), b""
 
     def load(self, digest: bytes, data: bytes) -> Any:
@@ -138,10 +147,30 @@ class Jobs:
             if request.digest != self._last:
                 self._wipe.run({})
                 self._last = request.digest
-            outputs = loaded.run(messages.arrays(request.inputs))
+            outputs = self._run(loaded, request)
         except TilewrightError as exc:
             return messages.make("RunReply", failure=[messages.failure(exc)])
         return messages.make("RunReply", outputs=messages.tensors(outputs), steps=messages.steps(loaded.reports))
+
+    def _run(self, loaded: Loaded, request: Any) -> dict[str, np.ndarray]:
+        """The outputs; a program with state starts from its session's, which gets what it leaves."""
+        inputs = messages.arrays(request.inputs)
+        if not loaded.executable.states:
+            return loaded.run(inputs)
+        key = request.session, request.digest
+        state = self._sessions.find(key, request.runs)
+        if state is None:
+            loaded.reset()
+        else:
+            loaded.state = state
+        outputs = loaded.run(inputs)
+        self._sessions.keep(key, request.runs + 1, loaded.state)
+        return outputs
+
+    def end(self, request: Any) -> Any:
+        """Drop the state of a session."""
+        self._sessions.end(request.session)
+        return messages.make("EndReply")
 
     def close(self) -> None:
         """Free the device's memory."""
@@ -193,4 +222,6 @@ def _answer(jobs: Jobs, request: bytes) -> Any:
     kind, body = request[:1], request[1:]
     if kind == _LOAD:
         return jobs.load(body[:DIGEST], body[DIGEST:])
+    if kind == _END_SESSION:
+        return jobs.end(messages.parse("EndRequest", body))
     return jobs.run(messages.parse("RunRequest", body))

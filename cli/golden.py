@@ -28,29 +28,36 @@ def check(
     where: Where,
     samples: Sequence[Mapping[str, np.ndarray]],
     results: Sequence[Mapping[str, np.ndarray]],
+    reset: bool = False,
 ) -> dict[str, object]:
     """Compare the `results` of a run on `samples` with the golden interpreter's.
 
     Then the network is compiled again with every tensor as an output and run on one sample, the first whose results
-    differ or the first of all; its operators are compared in order. `text` of the result is a summary for people.
+    differ or the first of all; its operators are compared in order. State is kept from sample to sample, unless they
+    were run with a `reset` before each. `text` of the result is a summary for people.
     """
     import numpy as np
 
     from ..compiler import reference
     from ..compiler.frontend import import_model
     from ..compiler.graph.compare import compare
+    from ..compiler.graph.reference import initial_state
     from ..compiler.network import compile_graph
 
     contract = contract or "double"
     graph = import_model(model)
-    wrong = []
+    wrong, state, found_state = [], initial_state(graph), []
     for k, (sample, result) in enumerate(zip(samples, results, strict=True)):
-        golden, _ = reference.run(graph, sample, contract)
+        state = initial_state(graph) if reset else state
+        found_state.append(dict(state))
+        golden, _ = reference.run(graph, sample, contract, state)
         if any(not np.array_equal(result[name].view(np.uint8), value.view(np.uint8)) for name, value in golden.items()):
             wrong.append(k)
     probe = wrong[0] if wrong else 0
     with where.open(compile_graph(graph, cfg, contract, every_value=True)) as loaded:
-        found = compare(graph, samples[probe], loaded.run(samples[probe]), contract)
+        for sample in samples[:probe] if graph.states and not reset else ():
+            loaded.run(sample)
+        found = compare(graph, samples[probe], loaded.run(samples[probe]), contract, found_state[probe])
     equal = not wrong and found.difference is None
     text = f"golden interpreter ({contract}): {len(samples) - len(wrong)} of {len(samples)} results equal; "
     text += f"on input {probe} "

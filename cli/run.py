@@ -27,8 +27,9 @@ SHOWN_LABELS = 20
 HELP = f"""Run MODEL, a .tw program or what `compile` takes, once per input of X.npz.
 
 X.npz holds `inputs` of shape (N, 1, ...), or one array per input tensor under the tensor's name, with or without the
-leading N. If it also holds `outputs` or `labels`, the results are compared with them. Y.npz gets `outputs`, or one
-array per output tensor if there are several.
+leading N. A network with state, as streaming ones have, keeps it from one input to the next, in their order. If X.npz
+also holds `outputs` or `labels`, the results are compared with them. Y.npz gets `outputs`, or one array per output
+tensor if there are several.
 
 {MODEL_HELP}"""
 
@@ -41,6 +42,7 @@ array per output tensor if there are several.
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @contract_option
 @tiles_option
+@click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
 @click.option("--counters", is_flag=True, help="Print the device's counters, and what the units wait for.")
@@ -53,6 +55,7 @@ def command(
     config: str | None,
     contract: str | None,
     tiles: str | None,
+    reset: bool,
     check: bool,
     trace: str | None,
     counters: bool,
@@ -81,6 +84,8 @@ def command(
         report.progress(f"running on {where.name}", len(samples)) as advance,
     ):
         for sample in samples:
+            if reset:
+                loaded.reset()
             results.append(loaded.run(sample))
             runs.append(loaded.reports)
             advance()
@@ -91,7 +96,7 @@ def command(
     result = {"program": model, "config": executable.cfg.name, "device": where.name, "inputs": len(samples)}
     result |= _compare(outputs, expected, arrays, stacked) | {"seconds": seconds, "output": output}
     if check:
-        result["check"] = golden.check(model, executable.cfg, contract, where, samples, results)
+        result["check"] = golden.check(model, executable.cfg, contract, where, samples, results, reset)
     rows = run_rows(executable, runs, where.clock_hz)
     if trace:
         _write_trace(trace, executable, runs[-1], where)

@@ -111,8 +111,19 @@ class Loaded:
 
     def reset(self) -> None:
         """Give every state its initial values."""
-        self._kept = {t.name: t.data for t in self.executable.states if t.data is not None}
-        self._kept_there = {}
+        self.state = {t.name: t.data for t in self.executable.states if t.data is not None}
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        """The values of every state, by name; what is assigned is what the next run finds.
+
+        Assignment raises `InputError` where a state is missing or unknown, or its values do not fit.
+        """
+        return {t.name: self._fetch(t.name, dict(self._kept), self._kept_there) for t in self.executable.states}
+
+    @state.setter
+    def state(self, values: Mapping[str, Any]) -> None:
+        self._kept, self._kept_there = _checked("state", self.executable.states, values), {}
 
     @property
     def stats(self) -> Stats:
@@ -122,7 +133,7 @@ class Loaded:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Outputs by name. Raises `InputError` for a missing or unknown name, a wrong shape or dtype."""
         host = {t.name: t.data for t in self.executable.tensors.values() if t.data is not None}
-        host |= self._checked(inputs) | self._kept
+        host |= _checked("input", self.executable.inputs, inputs) | self._kept
         self.reports = []
         on_device: dict[str, tuple[int, Buffer]] = dict(self._kept_there)
         for step, placed in zip(self.executable.steps, self._placed):
@@ -162,16 +173,6 @@ class Loaded:
         for here, data in moved.values():
             self.device.write(here[0], data)
         self._kept, self._kept_there = kept, {name: here for name, (here, _) in moved.items()}
-
-    def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        wanted = {t.name: t for t in self.executable.inputs}
-        for name in inputs:
-            if name not in wanted:
-                raise InputError(f"no input is named {name!r}; inputs are {', '.join(wanted)}")
-        for name in wanted:
-            if name not in inputs:
-                raise InputError(f"input {name!r} is missing; inputs are {', '.join(wanted)}")
-        return {name: checked_input(tensor, inputs[name]) for name, tensor in wanted.items()}
 
     def _fetch(self, name: str, host: dict, on_device: dict) -> np.ndarray:
         if name in on_device:
@@ -217,6 +218,19 @@ class Loaded:
         address = self._allocate(launch.insn_bytes, _INSN_ALIGN)
         self.device.write(address, words)
         return _Placed(address, len(launch.insn), bound)
+
+
+def _checked(what: str, tensors: list[Tensor], values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The `values` of `tensors` by name, which are the program's inputs or states."""
+    wanted = {t.name: t for t in tensors}
+    known = f"{what}s are {', '.join(wanted)}"
+    for name in values:
+        if name not in wanted:
+            raise InputError(f"no {what} is named {name!r}; {known}")
+    for name in wanted:
+        if name not in values:
+            raise InputError(f"{what} {name!r} is missing; {known}")
+    return {name: checked_input(tensor, values[name]) for name, tensor in wanted.items()}
 
 
 def _executable(program: Executable | Program | Launch) -> Executable:

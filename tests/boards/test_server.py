@@ -221,7 +221,7 @@ def tensor(**changes):
         ([tensor(shape=(-8, -1, 4))], "must have at most 8 dimensions, none negative"),
         ([tensor(shape=(1,) * 9)], "must have at most 8 dimensions, none negative"),
         ([tensor(data=b"")], "needs 128 bytes, but 0 were sent"),
-        ([tensor(dtype="object")], "dtype 'object' must be one of int8, uint8, int32, uint32, float32"),
+        ([tensor(dtype="object")], "dtype 'object' must be one of int8, uint8, int16, int32, uint32, float32"),
         ([tensor(), tensor()], "tensor 'x': is sent twice"),
         ([], "input 'x' is missing"),
         ([tensor(name="z")], "no input is named 'z'"),
@@ -361,6 +361,36 @@ def test_a_server_that_forgot_is_sent_the_program_again(served, address, double)
         np.testing.assert_array_equal(remote.run({"x": values()})["y"], 2 * values())
 
 
+def counting():
+    """y = x + total, total = y: a program of the host with state."""
+    attrs = {"zero_points": [0] * 3, "multipliers": [1 << 30] * 3, "exponents": [0, 0, -18], "sign": 1, "shift": 20}
+    tensors = [Tensor("x", (2,), "int8", "input"), Tensor("y", (2,), "int8", "output")]
+    tensors.append(Tensor("total", (2,), "int8", "state", np.zeros(2, np.int8), "y"))
+    step = HostStep("sum", "add", ["x", "total"], ["y"], attrs)
+    return Executable(TINY, "counting", {t.name: t for t in tensors}, [step])
+
+
+def test_state_belongs_to_one_client(address):
+    one = {"x": np.ones(2, np.int8)}
+    with RemoteProgram(counting(), address) as first, RemoteProgram(counting(), address) as second:
+        assert [int(first.run(one)["y"][0]) for _ in range(3)] == [1, 2, 3]
+        assert int(second.run(one)["y"][0]) == 1
+        assert int(first.run(one)["y"][0]) == 4
+        first.reset()
+        assert [int(each.run(one)["y"][0]) for each in (first, second)] == [1, 2]
+
+
+def test_state_that_is_lost_is_not_made_up(served, address):
+    one = {"x": np.ones(2, np.int8)}
+    with RemoteProgram(counting(), address) as remote:
+        remote.run(one)
+        served._worker.stop()
+        with pytest.raises(BoardError, match=r"does not have this session's state after 1 runs \(after none\): it was"):
+            remote.run(one)
+        remote.reset()
+        assert int(remote.run(one)["y"][0]) == 1
+
+
 def test_it_says_what_it_offers(address):
     info, cfg = Client(address).info()
     assert (info.device, cfg) == ("model", TINY)
@@ -370,11 +400,11 @@ def test_it_says_what_it_offers(address):
 @pytest.mark.parametrize("config", ["", "[]", "{}x", '{"name": 3}', '{"wings": 2}'])
 def test_a_server_of_another_kind(address, config, monkeypatch):
     client = Client(address)
-    monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=2, config=config).SerializeToString())
+    monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=3, config=config).SerializeToString())
     with pytest.raises(BoardError, match="the configuration that the server sent is not valid here"):
         client.info()
     monkeypatch.setattr(client, "call", lambda *_: messages.make("Info", version=1).SerializeToString())
-    with pytest.raises(BoardError, match="the server speaks protocol version 1, this client 2"):
+    with pytest.raises(BoardError, match="the server speaks protocol version 1, this client 3"):
         client.info()
 
 

@@ -86,3 +86,33 @@ def test_programs_have_no_golden_values(tilewright, double_tw, tmp_path):
     assert done.status == 5 and "--contract single is only for networks" in done.err
     with pytest.raises(UnsupportedError):
         golden.need_network("x.py:f")
+
+
+def test_state_is_kept_or_reset(tilewright, tmp_path, record_property):
+    """A sum that grows with every input, from a .tflite file's variable."""
+    pytest.importorskip("ai_edge_litert")
+    from tests.compiler.conftest import TfliteModel
+
+    m = TfliteModel(tmp_path)
+    x = m.input((1, 4), 0.05, 0)
+    handle = m.node("VAR_HANDLE", [], [m.tensor((), dtype="RESOURCE")], sharedName=b"total")
+    total = m.op("ADD", [x, m.node("READ_VARIABLE", [handle], [m.tensor((1, 4), 0.05)])], (1, 4), 0.05, 0)
+    m.node("ASSIGN_VARIABLE", [handle, total], [])
+    m.output(total)
+    np.savez(tmp_path / "x.npz", inputs=np.full((3, 1, 4), 5, np.int8))
+    for options, expected in (([], [5, 10, 15]), (["--reset"], [5, 5, 5])):
+        done = tilewright(
+            "run",
+            m.save(),
+            "--inputs",
+            tmp_path / "x.npz",
+            "--check",
+            "-o",
+            tmp_path / "y.npz",
+            "--on",
+            "model",
+            *options,
+        )
+        assert done.status == 0 and "3 of 3 results equal" in done.out, done.err
+        with np.load(tmp_path / "y.npz") as found:
+            assert found["outputs"][:, 0, 0].tolist() == expected

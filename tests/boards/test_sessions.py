@@ -1,0 +1,57 @@
+"""boards/sessions.py: each session finds what it left, and nobody else's."""
+
+import numpy as np
+import pytest
+
+from tilewright.boards.sessions import ID, MOST, Sessions
+from tilewright.hw.errors import BoardError, CapacityError, InputError
+
+PROGRAM = b"p"
+
+
+def session(k):
+    return k.to_bytes(ID, "little")
+
+
+def state(value, count=4):
+    return {"s": np.full(count, value, np.int8)}
+
+
+def test_a_session_finds_what_it_left():
+    sessions = Sessions(100)
+    key, other = (session(1), PROGRAM), (session(2), PROGRAM)
+    assert sessions.find(key, 0) is None
+    sessions.keep(key, 1, state(7))
+    assert sessions.find(key, 1)["s"].tolist() == [7] * 4 and sessions.find(key, 0) is None
+    for wrong, runs, before in ((key, 2, "1"), (other, 1, "none"), ((session(1), b"q"), 1, "none")):
+        with pytest.raises(BoardError, match=f"state after {runs} runs .after {before}.: .* reset the program"):
+            sessions.find(wrong, runs)
+    sessions.end(session(1))
+    with pytest.raises(BoardError):
+        sessions.find(key, 1)
+
+
+def test_those_used_last_stay():
+    sessions = Sessions(1 << 20)
+    for k in range(MOST + 1):
+        sessions.keep((session(k), PROGRAM), 1, state(k % 100))
+        assert sessions.find((session(0), PROGRAM), 1) if k < MOST else True
+    with pytest.raises(BoardError):
+        sessions.find((session(0), PROGRAM), 1)
+    assert sessions.find((session(MOST), PROGRAM), 1)
+
+
+def test_bytes_are_counted():
+    sessions = Sessions(10)
+    for k in range(3):
+        sessions.keep((session(k), PROGRAM), 1, state(k))
+    with pytest.raises(BoardError):
+        sessions.find((session(0), PROGRAM), 1)
+    assert sessions.find((session(1), PROGRAM), 1)
+    with pytest.raises(CapacityError, match="the program's state has 11 bytes; at most 10 are kept"):
+        sessions.keep((session(1), PROGRAM), 1, state(0, 11))
+
+
+def test_a_session_needs_a_name_that_nobody_guesses():
+    with pytest.raises(InputError, match="a session of 1 bytes; a program with state needs one of 16"):
+        Sessions(10).find((b"x", PROGRAM), 0)
