@@ -78,17 +78,8 @@ def command(
         executable = open_program(model, config, contract, tiles)
     samples, stacked = split(executable, arrays, inputs)
     expected = _expected(executable, arrays, len(samples) if stacked else None, inputs)
-    results, runs, start = [], [], time.perf_counter()
-    with (
-        where.open(executable) as loaded,
-        report.progress(f"running on {where.name}", len(samples)) as advance,
-    ):
-        for sample in samples:
-            if reset:
-                loaded.reset()
-            results.append(loaded.run(sample))
-            runs.append(loaded.reports)
-            advance()
+    start = time.perf_counter()
+    results, runs = _run(executable, where, samples, reset)
     seconds = time.perf_counter() - start
     outputs = _collect(executable, results, stacked)
     if output:
@@ -110,6 +101,24 @@ def command(
             report.table(["counter", "value"], [list(row.values()) for row in counter_rows(runs)])
         _print_summary(result)
     return int(check and not _all_equal(result))
+
+
+def _run(
+    executable: Executable, where: Where, samples: Sequence[Mapping[str, np.ndarray]], reset: bool
+) -> tuple[list[dict[str, np.ndarray]], list[list[StepReport]]]:
+    """(outputs, reports) of each sample; with `reset` each starts from the initial state."""
+    results, runs = [], []
+    with (
+        where.open(executable) as loaded,
+        report.progress(f"running on {where.name}", len(samples)) as advance,
+    ):
+        for sample in samples:
+            if reset:
+                loaded.reset()
+            results.append(loaded.run(sample))
+            runs.append(loaded.reports)
+            advance()
+    return results, runs
 
 
 def _write_trace(path: str, executable: Executable, reports: Sequence[StepReport], where: Where) -> None:

@@ -21,20 +21,22 @@ import numpy as np
 from ..hw.errors import InputError, ProgramError
 from ..hw.rounding import CONTRACTS
 from . import layout as layouts
-from . import operators
+from . import operators, recurrent
 from .hostshapes import (
     Operand,
     Rule,
     accumulated,
-    along_axis,
     as_dtype,
     averaged,
     concatenated,
     conv_transposed,
     convolved,
     dense,
+    dense_rows,
+    filtered,
     folded,
     looked_up,
+    lstm_steps,
     packed,
     padded,
     per_channel,
@@ -43,10 +45,11 @@ from .hostshapes import (
     reduced,
     reshaped,
     sliced,
+    softmaxed,
     together,
     transposed,
     unpacked,
-    unpacked_along_axis,
+    unpacked_softmaxed,
 )
 from .schema import MOST, SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real, check_fields
 from .softmax import softmax
@@ -115,10 +118,19 @@ def unpack(packed: np.ndarray, *, n: int, c: int, shape: Sequence[int]) -> np.nd
 
 
 def unpack_softmax(
-    packed: np.ndarray, *, n: int, c: int, shape: Sequence[int], axis: int, multiplier: int, exponent: int
+    packed: np.ndarray,
+    *,
+    n: int,
+    c: int,
+    shape: Sequence[int],
+    axis: int,
+    multiplier: int,
+    exponent: int,
+    bits: int = 8,
 ) -> np.ndarray:
     """`softmax` of what `unpack` gives, in one call."""
-    return softmax(unpack(packed, n=n, c=c, shape=shape), axis=axis, multiplier=multiplier, exponent=exponent)
+    x = unpack(packed, n=n, c=c, shape=shape)
+    return softmax(x, axis=axis, multiplier=multiplier, exponent=exponent, bits=bits)
 
 
 def accumulators(*planes: np.ndarray, n: int, c: int) -> np.ndarray:
@@ -128,6 +140,7 @@ def accumulators(*planes: np.ndarray, n: int, c: int) -> np.ndarray:
 
 _INT8, _COUNTED = Int(-128, 127), DTYPES
 _MULTIPLIER, _EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # of hw/rounding.py
+_INT32 = Int(-(1 << 31), (1 << 31) - 1)
 _CLAMP: dict[str, Kind] = {"low": _INT8, "high": _INT8}
 _CONTRACT: dict[str, Kind] = {"contract": OneOf(CONTRACTS)}
 _SCALE: dict[str, Kind] = {"multiplier": _MULTIPLIER, "exponent": _EXPONENT}
@@ -139,8 +152,9 @@ _POOL: dict[str, Kind] = {"kernel": ListOf(SIZE, 2), **_STRIDES, **_CLAMP}
 _THREE: dict[str, Kind] = {"zero_points": ListOf(_INT8, 3)}
 _LAYOUT: dict[str, Kind] = {"layout": OneOf(("NCHW", "NHWC"))}
 _BLOCKS: dict[str, Kind] = {"n": SIZE, "c": SIZE, "shape": SHAPE}
-_SOFTMAX: dict[str, Kind] = {"axis": Int(0), "multiplier": _MULTIPLIER, "exponent": Int(0, 31)}
+_SOFTMAX: dict[str, Kind] = {"axis": Int(0), "multiplier": _MULTIPLIER, "exponent": Int(0, 31), "bits": OneOf((8, 16))}
 _NUMBERS = ("int8", "int16", "int32", "int64")
+_MULTIPLIERS, _EXPONENTS = Array(1, _NUMBERS, 0, (1 << 31) - 1), Array(1, _NUMBERS, -32, 31)  # per channel
 
 
 def _weights(rank: int) -> dict[str, Kind]:
@@ -225,9 +239,9 @@ HOST_OPS: dict[str, HostOp] = {
             ranks=(4,),
         ),
         HostOp(unpack, unpacked, _BLOCKS, _COUNTED, (4, 6)),
-        HostOp(unpack_softmax, unpacked_along_axis, _BLOCKS | _SOFTMAX, ranks=(4, 6)),
+        HostOp(unpack_softmax, unpacked_softmaxed, _BLOCKS | _SOFTMAX, ranks=(4, 6)),
         HostOp(accumulators, accumulated, {"n": SIZE, "c": SIZE}, ranks=(4, 6), count=4),
-        HostOp(softmax, along_axis, _SOFTMAX),
+        HostOp(softmax, softmaxed, _SOFTMAX),
         HostOp(
             operators.conv2d_accumulators,
             convolved,
@@ -245,8 +259,8 @@ HOST_OPS: dict[str, HostOp] = {
             operators.requantise,
             per_channel,
             {
-                "multiplier": Array(1, _NUMBERS, 0, (1 << 31) - 1),
-                "exponent": Array(1, _NUMBERS, -32, 31),
+                "multiplier": _MULTIPLIERS,
+                "exponent": _EXPONENTS,
                 "zero_point": _INT8,
             }
             | _CLAMP
@@ -269,6 +283,37 @@ HOST_OPS: dict[str, HostOp] = {
         HostOp(operators.max_pool, pooled, _POOL | _PADS, ranks=(4,)),
         HostOp(operators.average_pool, pooled, _POOL | _POINTS | _SCALE | _CONTRACT, ranks=(4,)),
         HostOp(operators.exact_average_pool, averaged, _POOL | _PADS, ranks=(4,)),
+        HostOp(
+            recurrent.dense_int16,
+            dense_rows,
+            _weights(2) | {"multiplier": _MULTIPLIERS, "exponent": _EXPONENTS},
+            ranks=(2,),
+        ),
+        HostOp(
+            recurrent.filter_int16,
+            filtered,
+            {"weight": Array(2, ("int16",)), "bias": Array(1, ("int32",)), "zero_point": _INT8} | _SCALE,
+            ("int16",),
+            (3,),
+        ),
+        HostOp(recurrent.narrow, as_dtype("int8"), {}, ("int16", "int32")),
+        HostOp(
+            recurrent.rescale_integers,
+            lambda inputs, a: Operand(inputs[0].shape, a["dtype"]),
+            {"x_zero_point": _INT32, "zero_point": _INT32, "dtype": OneOf(("int8", "int16", "int32"))} | _SCALE,
+            ("int8", "int16", "int32"),
+        ),
+        HostOp(
+            recurrent.lstm,
+            lstm_steps,
+            {"weight": Array(2, ("int8",)), "bias": Array(1, ("int32",)), "zero_point": _INT8}
+            | {"gate_multiplier": _MULTIPLIERS, "gate_exponent": _EXPONENTS}
+            | {"cell_bits": Int(0, 6), "clip": Int(0, (1 << 15) - 1), "coupled": Flag()}
+            | _SCALE,
+            ("int8", "int16"),
+            (2, 3),
+            3,
+        ),
         HostOp(operators.mean, reduced, {"axes": ListOf(Int(0)), "shape": SHAPE} | _POINTS | _SCALE),
     )
 }

@@ -135,15 +135,15 @@ def accumulated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(_unpacked(inputs[0].shape, a["n"], a["c"]), "int32")
 
 
-def along_axis(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """As the input, which has the axis."""
+def softmaxed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """As the input, which has the axis, in so many bits."""
     _need(a["axis"] < len(inputs[0].shape), f"axis = {a['axis']}: its input has {len(inputs[0].shape)} dimensions")
-    return Operand(*inputs[0][:2])
+    return Operand(inputs[0].shape, f"int{a.get('bits', 8)}")
 
 
-def unpacked_along_axis(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+def unpacked_softmaxed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Images and channels out of blocks, in another shape, which has the axis."""
-    return along_axis([unpacked(inputs, a)], a)
+    return softmaxed([unpacked(inputs, a)], a)
 
 
 def _biased(a: dict[str, Any], weight: tuple[int, ...]) -> None:
@@ -193,6 +193,42 @@ def dense(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     _biased(a, weight)
     _need(weight[1] == features, f"weight {weight} needs {weight[1]} features, not {features}")
     return Operand((n, weight[0]), "int32")
+
+
+def dense_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int16, one per row of the weights."""
+    found = dense(inputs, a)
+    for name in ("multiplier", "exponent"):
+        _need(a[name].shape == found.shape[1:], f"{name} {a[name].shape}: weight {a['weight'].shape} needs one per row")
+    return Operand(found.shape, "int16")
+
+
+def filtered(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int8, one per unit."""
+    (n, *window), weight, units = inputs[0].shape, a["weight"].shape, len(a["bias"])
+    _need(weight == tuple(window), f"weight {weight} needs windows of its shape, not {tuple(window)}")
+    _need(weight[0] % units == 0, f"bias of {units} units: the {weight[0]} filters do not divide into them")
+    return Operand((n, units), "int8", math.prod(inputs[0].shape))
+
+
+def lstm_steps(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int16, a row per step and one for the cells."""
+    gates, hidden, cells = inputs
+    dtypes = [x.dtype for x in inputs]
+    _need(
+        dtypes == ["int16", "int8", "int16"], f"gates, hidden values and cells are {dtypes}: must be int16, int8, int16"
+    )
+    _need(len(gates.shape) == 3, f"gates {gates.shape}: must have 3 dimensions")
+    n, steps, rows = gates.shape
+    kinds = 3 if a.get("coupled") else 4
+    size = rows // kinds
+    _need(rows % kinds == 0, f"gates {gates.shape}: {rows} do not divide into {kinds} gates")
+    for what, x in (("hidden values", hidden), ("cells", cells)):
+        _need(x.shape == (n, size), f"{what} {x.shape}: gates {gates.shape} need {(n, size)}")
+    _need(a["weight"].shape == (rows, size), f"weight {a['weight'].shape}: gates {gates.shape} need {(rows, size)}")
+    for name in ("bias", "gate_multiplier", "gate_exponent"):
+        _need(a[name].shape == (rows,), f"{name} {a[name].shape}: gates {gates.shape} need {(rows,)}")
+    return Operand((n, steps + 1, size), "int16", n * rows)
 
 
 def per_channel(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:

@@ -1,55 +1,78 @@
-"""Softmax in the fixed-point arithmetic of TensorFlow Lite's int8 kernel.
+"""Exponentials and quotients in TensorFlow Lite's fixed-point arithmetic, and softmax, which is made of them.
 
-Numbers are int64 arrays of int32 values; Qa.b has b fractional bits. Every rounding is one of hw/rounding.py.
+Numbers are int64 arrays of int32 values, or with `bits` = 15 of int16 values; Qa.b has b fractional bits. Every
+rounding is one of hw/rounding.py.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..hw.rounding import divide_by_power, doubling_high_multiply
+from ..hw.rounding import divide_by_power
 
-ONE = (1 << 31) - 1  # the largest number of Q0.31 stands for 1
+BITS = 31  # of an int32 value, besides the sign
 _EXP_MINUS_EIGHTH, _THIRD = 1895147668, 715827883  # exp(-1/8) and 1/3 in Q0.31
 # exp(-2**k) in Q0.31 for k = -2 .. 4
 _POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
+_QUARTER = -2  # the first of these k
+_LARGEST = 5  # integer bits up to which they cover every input
 # 48/17 and -32/17 in Q2.29: the first guess of Newton's method for 1 / d, d in [1/2, 1)
 _GUESS, _SLOPE = 1515870810, -1010580540
 _ACCUMULATION_BITS = 12  # integer bits of the sum of exponentials
 
 
-def _scale(x: np.ndarray, exponent: int) -> np.ndarray:
+def high_product(a: np.ndarray | int, b: np.ndarray | int, bits: int = BITS) -> np.ndarray:
+    """`a * b / 2**bits` of values of `bits` besides the sign: to the nearest, ties up, below 2**bits."""
+    return np.minimum((np.asarray(a, np.int64) * b + (1 << bits - 1)) >> bits, (1 << bits) - 1)
+
+
+def shifted(x: np.ndarray, exponent: int, bits: int = BITS) -> np.ndarray:
     """`x * 2**exponent`: saturates to the left, rounds to the right."""
     if exponent < 0:
         return divide_by_power(x, -exponent)
-    return np.clip(np.asarray(x, np.int64) << exponent, -(1 << 31), ONE)
+    return np.clip(np.asarray(x, np.int64) << exponent, -(1 << bits), (1 << bits) - 1)
 
 
-def exp(a: np.ndarray) -> np.ndarray:
-    """exp(a) in Q0.31 of a <= 0 in Q5.26: a Taylor series within a quarter, times table entries."""
-    quarter = 1 << 24
+def _constant(value: int, bits: int) -> int:
+    return int(divide_by_power(value, BITS - bits))
+
+
+def exp(a: np.ndarray, integer_bits: int = 5, bits: int = BITS) -> np.ndarray:
+    """exp(a) in Q0.`bits` of a <= 0 with `integer_bits`: a Taylor series within a quarter, times table entries."""
+    fraction = bits - integer_bits
+    quarter = 1 << fraction + _QUARTER
     rest = (a & (quarter - 1)) - quarter  # in [-1/4, 0)
-    x = _scale(rest, 5) + (1 << 28)  # moved to [-1/8, 1/8), in Q0.31
-    x2 = doubling_high_multiply(x, x)
-    x3, x4 = doubling_high_multiply(x2, x), doubling_high_multiply(x2, x2)
-    tail = _scale(doubling_high_multiply(_scale(x4, -2) + x3, _THIRD) + x2, -1)
-    result = _EXP_MINUS_EIGHTH + doubling_high_multiply(_EXP_MINUS_EIGHTH, x + tail)
-    for bit, factor in enumerate(_POWERS, 24):
-        result = np.where((rest - a) & (1 << bit), doubling_high_multiply(result, factor), result)
-    return np.where(a == 0, ONE, result)
+    x = shifted(rest, integer_bits, bits) + (1 << bits - 3)  # moved to [-1/8, 1/8), in Q0
+    x2 = high_product(x, x, bits)
+    x3, x4 = high_product(x2, x, bits), high_product(x2, x2, bits)
+    third, eighth = _constant(_THIRD, bits), _constant(_EXP_MINUS_EIGHTH, bits)
+    tail = shifted(high_product(shifted(x4, -2) + x3, third, bits) + x2, -1)
+    result = np.minimum(eighth + high_product(eighth, x + tail, bits), (1 << bits) - 1)
+    for k, factor in zip(range(_QUARTER, integer_bits), _POWERS):
+        smaller = high_product(result, _constant(factor, bits), bits)
+        result = np.where((rest - a) & (1 << fraction + k), smaller, result)
+    if integer_bits > _LARGEST:
+        result = np.where(a < -(1 << fraction + _LARGEST), 0, result)
+    return np.where(a == 0, (1 << bits) - 1, result)
 
 
-def reciprocal(x: np.ndarray) -> np.ndarray:
-    """1 / (1 + x) in Q0.31 of x >= 0 in Q0.31, by three steps of Newton's method."""
-    half = (x + (1 << 31)) >> 1
-    y = _GUESS + doubling_high_multiply(half, _SLOPE)
+def half_reciprocal(x: np.ndarray, bits: int = BITS) -> np.ndarray:
+    """2 / (1 + x) with two integer bits, of x >= 0 in Q0.`bits`, by three steps of Newton's method."""
+    half = (x + (1 << bits)) >> 1
+    y = _constant(_GUESS, bits) + high_product(half, _constant(_SLOPE, bits), bits)
     for _ in range(3):
-        y = y + _scale(doubling_high_multiply(y, (1 << 29) - doubling_high_multiply(half, y)), 2)
-    return _scale(y, 1)
+        error = (1 << bits - 2) - high_product(half, y, bits)
+        y = y + shifted(high_product(y, error, bits), 2, bits)
+    return y
 
 
-def softmax(x: np.ndarray, *, axis: int, multiplier: int, exponent: int) -> np.ndarray:
-    """int8 softmax of int8 `x` along `axis`, with scale 1/256 and zero point -128.
+def reciprocal(x: np.ndarray, bits: int = BITS) -> np.ndarray:
+    """1 / (1 + x) in Q0.`bits` of x >= 0 in Q0.`bits`."""
+    return shifted(half_reciprocal(x, bits), 1, bits)
+
+
+def softmax(x: np.ndarray, *, axis: int, multiplier: int, exponent: int, bits: int = 8) -> np.ndarray:
+    """Softmax of int8 `x` along `axis`: int8 or int16 by `bits`, scale 2**-bits, the least value as zero point.
 
     `multiplier` and `exponent` scale a difference of two values to Q5.26. Differences whose exponential is below the
     last bit count as minus infinity.
@@ -57,11 +80,12 @@ def softmax(x: np.ndarray, *, axis: int, multiplier: int, exponent: int) -> np.n
     rows = np.moveaxis(x, axis, -1).astype(np.int64)
     difference = rows - rows.max(-1, keepdims=True)
     counts = difference >= -((31 << 26) >> exponent)
-    e = exp(doubling_high_multiply(np.where(counts, difference, 0) << exponent, multiplier))
+    e = exp(high_product(np.where(counts, difference, 0) << exponent, multiplier))
     total = np.where(counts, divide_by_power(e, _ACCUMULATION_BITS), 0).sum(-1, keepdims=True)
     headroom = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
-    inverse = reciprocal((total << headroom) - (1 << 31))
-    # the sum has _ACCUMULATION_BITS integer bits, the result eight bits after the point
-    q = divide_by_power(doubling_high_multiply(inverse, e), _ACCUMULATION_BITS + 31 - 8 - headroom)
-    result = np.where(counts, np.clip(q - 128, -128, 127), -128).astype(np.int8)
+    inverse = reciprocal((total << headroom) - (1 << BITS))
+    # the sum has _ACCUMULATION_BITS integer bits, the result `bits` bits after the point
+    q = divide_by_power(high_product(inverse, e), _ACCUMULATION_BITS + BITS - bits - headroom)
+    least, dtype = -(1 << bits - 1), np.int16 if bits > 8 else np.int8
+    result = np.where(counts, np.clip(q + least, least, -least - 1), least).astype(dtype)
     return np.ascontiguousarray(np.moveaxis(result, -1, axis))

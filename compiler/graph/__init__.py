@@ -12,6 +12,8 @@ integers.
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
 | windows and means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
+| recurrent layers (recurrent.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
+| wider integers (recurrent.py) | Rescale, Softmax16 |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice |
 """
 
@@ -36,6 +38,7 @@ from .operators import (
     Sub,
     Tensor,
 )
+from .recurrent import Dense16, Features, Filter16, Lstm, LstmCells, LstmOutputs, Rescale, Softmax16, TimeFilter
 from .state import State
 from .windows import AveragePool, ExactAveragePool, MaxPool, Mean, Pool
 
@@ -44,11 +47,17 @@ __all__ = [
     "AveragePool",
     "Binary",
     "Concat",
+    "Dense16",
     "Dequantize",
     "ExactAveragePool",
+    "Features",
+    "Filter16",
     "Graph",
     "Linear",
     "Lookup",
+    "Lstm",
+    "LstmCells",
+    "LstmOutputs",
     "MaxPool",
     "Mean",
     "Movement",
@@ -62,12 +71,15 @@ __all__ = [
     "Quantize",
     "Recode",
     "Requantize",
+    "Rescale",
     "Reshape",
     "Softmax",
+    "Softmax16",
     "State",
     "StridedSlice",
     "Sub",
     "Tensor",
+    "TimeFilter",
     "Transpose",
 ]
 

@@ -71,7 +71,7 @@ def _dequantize(op: g.Dequantize, contract: str) -> list[HostCall]:
     return [HostCall("dequantize", {"scale": op.x.scale, "zero_point": op.x.zero_point}, dtype="float32")]
 
 
-def _scale(op: g.Requantize | g.Mul | g.AveragePool | g.Mean | g.Softmax) -> dict:
+def _scale(op: g.Requantize | g.Mul | g.AveragePool | g.Mean | g.Softmax | g.Filter16 | g.Rescale) -> dict:
     multiplier, exponent = op.multipliers
     return {"multiplier": multiplier, "exponent": exponent}
 
@@ -104,6 +104,34 @@ def _average_pool(op: g.AveragePool, contract: str) -> list[HostCall]:
     return [HostCall("average_pool", _window(op) | _zero_points(op) | _scale(op) | {"contract": contract})]
 
 
+def _dense16(op: g.Dense16, contract: str) -> list[HostCall]:
+    multiplier, exponent = op.multipliers
+    constants = {"weight": op.weight, "bias": op.bias, "multiplier": multiplier, "exponent": exponent}
+    return [HostCall("dense_int16", {"x_zero_point": op.x.zero_point}, constants, "int16")]
+
+
+def _filter16(op: g.Filter16, contract: str) -> list[HostCall]:
+    attrs = {"zero_point": op.output.zero_point} | _scale(op)
+    return [HostCall("filter_int16", attrs, {"weight": op.weight, "bias": op.bias})]
+
+
+def _lstm(op: g.Lstm, contract: str) -> list[HostCall]:
+    (gates, exponents), (multiplier, exponent) = op.multipliers
+    constants = {"weight": op.weight, "bias": op.bias, "gate_multiplier": gates, "gate_exponent": exponents}
+    attrs = {"zero_point": op.output.zero_point, "cell_bits": op.cell_bits, "clip": op.clip, "coupled": op.coupled}
+    return [HostCall("lstm", attrs | {"multiplier": multiplier, "exponent": exponent}, constants, "int16")]
+
+
+def _rows(op: g.LstmOutputs | g.LstmCells, first: int, dtype: str) -> HostCall:
+    attrs = {"begin": [0, first, 0], "strides": [1, 1, 1], "shape": list(op.output.shape)}
+    return HostCall("strided_slice", attrs, dtype=dtype)
+
+
+def _softmax(op: g.Softmax, contract: str) -> list[HostCall]:
+    bits = {"bits": 16} if op.output.dtype == "int16" else {}
+    return [HostCall("softmax", {"axis": op.axis} | bits | _scale(op), dtype=op.output.dtype)]
+
+
 def _movement(name: str, attrs: Callable[..., dict]) -> Callable[..., list[HostCall]]:
     return lambda op, contract: [HostCall(name, attrs(op), dtype=op.output.dtype)]
 
@@ -117,7 +145,13 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Lookup: lambda op, contract: [HostCall("lookup", {}, {"table": op.table})],
     g.Add: _add,
     g.Mul: _multiply,
-    g.Softmax: lambda op, contract: [HostCall("softmax", {"axis": op.axis} | _scale(op))],
+    g.Softmax: _softmax,
+    g.Dense16: _dense16,
+    g.Filter16: _filter16,
+    g.Lstm: _lstm,
+    g.LstmOutputs: lambda op, contract: [_rows(op, 0, "int16"), HostCall("narrow", {})],
+    g.LstmCells: lambda op, contract: [_rows(op, op.x.shape[1] - 1, "int16")],
+    g.Rescale: _movement("rescale_integers", lambda op: {"dtype": op.output.dtype} | _zero_points(op) | _scale(op)),
     g.MaxPool: lambda op, contract: [HostCall("max_pool", _window(op) | {"pads": list(op.pads)})],
     g.AveragePool: _average_pool,
     g.ExactAveragePool: lambda op, contract: [HostCall("exact_average_pool", _window(op) | {"pads": list(op.pads)})],

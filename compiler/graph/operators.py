@@ -16,13 +16,15 @@ import numpy as np
 from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier
 
+_DTYPES = ("int8", "uint8", "int16", "int32", "float32")
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named activation: `int8` or `uint8` with scale and zero point, or `float32`. The first dimension is the batch.
+    """A named activation: integers with scale and zero point, or `float32`. The first dimension is the batch.
 
+    Most are int8; int16 are inside recurrent layers (recurrent.py), and int16 and int32 at the ends of their networks.
     Only inputs and outputs of a network may be uint8: see `Recode`. A tensor with `data` is a constant operand.
     """
 
@@ -34,22 +36,22 @@ class Tensor:
     data: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.dtype not in ("int8", "uint8", "float32"):
-            raise InputError(f"tensor {self.name!r}: dtype {self.dtype!r} must be int8, uint8 or float32")
+        if self.dtype not in _DTYPES:
+            raise InputError(f"tensor {self.name!r}: dtype {self.dtype!r} must be one of {', '.join(_DTYPES)}")
         if not self.shape or min(self.shape) < 1:
             raise InputError(f"tensor {self.name!r}: shape {self.shape}: every dimension must be at least 1")
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise InputError(f"tensor {self.name!r}: scale {self.scale} must be positive and finite")
-        low = 0 if self.dtype == "uint8" else -128
-        if not low <= self.zero_point <= low + 255:
-            raise InputError(f"tensor {self.name!r}: zero point {self.zero_point} is outside {low}..{low + 255}")
+        info = np.iinfo("int8" if self.dtype == "float32" else self.dtype)
+        if not info.min <= self.zero_point <= info.max:
+            raise InputError(f"tensor {self.name!r}: zero point {self.zero_point} is outside {info.min}..{info.max}")
         if self.data is not None and (self.data.shape, str(self.data.dtype)) != (self.shape, self.dtype):
             raise InputError(f"tensor {self.name!r}: data is {self.data.dtype} {self.data.shape}")
 
     @property
     def nbytes(self) -> int:
         """Bytes of the plain array."""
-        return math.prod(self.shape) * (4 if self.dtype == "float32" else 1)
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ import numpy as np
 from ...hw import rounding
 from .layers import Linear
 from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize, Tensor
+from .recurrent import Dense16
 from .windows import AveragePool, ExactAveragePool, Mean
 
 _INT32 = np.iinfo(np.int32)
@@ -40,7 +41,7 @@ def problem(op: Operator) -> str:
 
 def reach_of(op: Operator) -> Reach | None:
     """The accumulators of all int8 inputs of `op`; None of an operator without any."""
-    if isinstance(op, Linear):
+    if isinstance(op, (Linear, Dense16)):
         return Reach(*_linear(op), op.scales)
     if isinstance(op, Add):
         return _reach(_sum(op), op.factors[2])
@@ -73,7 +74,7 @@ def _ends(t: Tensor) -> tuple[int, int]:
     return low - t.zero_point, high - t.zero_point
 
 
-def _linear(op: Linear) -> tuple[np.ndarray, np.ndarray]:
+def _linear(op: Linear | Dense16) -> tuple[np.ndarray, np.ndarray]:
     """The sums of every channel: the padding of a convolution, which adds nothing, is between their ends."""
     weight = op.weight.reshape(len(op.weight), -1)
     rising, falling = (part.sum(1, dtype=np.int64) for part in (np.maximum(weight, 0), np.minimum(weight, 0)))

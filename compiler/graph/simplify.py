@@ -29,7 +29,7 @@ def _rewritten(op: g.Operator, producers: dict[str, g.Operator]) -> list[g.Opera
         return [g.Reshape(op.name, before.inputs, op.output)]  # `before` does not read another reshape: it was merged
     if isinstance(op, g.Transpose) and _keeps_order(op):
         return [g.Reshape(op.name, op.inputs, op.output)]
-    if isinstance(op, g.QDense) and isinstance(before, g.Reshape):
+    if isinstance(op, g.QDense) and not isinstance(op, g.Features) and isinstance(before, g.Reshape):
         return _flattened(op, before, producers)
     if isinstance(op, g.QConv2d) and isinstance(before, g.Pad) and _can_merge(op, before):
         pads = tuple(own + before.pads[2 + k % 2][k // 2] for k, own in enumerate(op.pads))

@@ -26,6 +26,12 @@ _KINDS = (
     g.Dequantize,
     g.Recode,
     g.Softmax,
+    g.Dense16,
+    g.Filter16,
+    g.Lstm,
+    g.LstmCells,
+    g.LstmOutputs,
+    g.Rescale,
     g.MaxPool,
     g.AveragePool,
     g.ExactAveragePool,
@@ -57,6 +63,9 @@ class HostModel:
             cycles = self.softmax_byte * nbytes
         elif isinstance(op, g.Movement):
             cycles = self.moved_byte * nbytes
+        elif isinstance(op, (g.Dense16, g.Filter16, g.Lstm)):
+            cycles = op.macs * self.mac + self.byte * nbytes
+            cycles += self.softmax_byte * op.functions if isinstance(op, g.Lstm) else 0
         elif isinstance(op, g.Linear):
             slow = isinstance(op, g.QConv2d) and op.depthwise
             cycles = op.macs * (self.depthwise_mac if slow else self.mac) + self.byte * op.output.nbytes

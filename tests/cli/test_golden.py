@@ -88,31 +88,22 @@ def test_programs_have_no_golden_values(tilewright, double_tw, tmp_path):
         golden.need_network("x.py:f")
 
 
-def test_state_is_kept_or_reset(tilewright, tmp_path, record_property):
-    """A sum that grows with every input, from a .tflite file's variable."""
-    pytest.importorskip("ai_edge_litert")
-    from tests.compiler.conftest import TfliteModel
+def growing():
+    """y = x + s, and s becomes y: a network, and what it gives for inputs of 5."""
+    from tilewright.compiler.graph import Add, Graph, State, Tensor
 
-    m = TfliteModel(tmp_path)
-    x = m.input((1, 4), 0.05, 0)
-    handle = m.node("VAR_HANDLE", [], [m.tensor((), dtype="RESOURCE")], sharedName=b"total")
-    total = m.op("ADD", [x, m.node("READ_VARIABLE", [handle], [m.tensor((1, 4), 0.05)])], (1, 4), 0.05, 0)
-    m.node("ASSIGN_VARIABLE", [handle, total], [])
-    m.output(total)
-    np.savez(tmp_path / "x.npz", inputs=np.full((3, 1, 4), 5, np.int8))
-    for options, expected in (([], [5, 10, 15]), (["--reset"], [5, 5, 5])):
-        done = tilewright(
-            "run",
-            m.save(),
-            "--inputs",
-            tmp_path / "x.npz",
-            "--check",
-            "-o",
-            tmp_path / "y.npz",
-            "--on",
-            "model",
-            *options,
-        )
-        assert done.status == 0 and "3 of 3 results equal" in done.out, done.err
-        with np.load(tmp_path / "y.npz") as found:
-            assert found["outputs"][:, 0, 0].tolist() == expected
+    x, state, y = (Tensor(name, (1, 4)) for name in ("x", "s", "y"))
+    first = np.zeros((1, 4), np.int8)
+    return Graph("growing", (x,), (y,), (Add("add", (x, state), y),), (State(state, first, y),))
+
+
+@pytest.mark.parametrize("reset, expected", [(False, [5, 10, 15]), (True, [5, 5, 5])])
+def test_state_is_kept_or_reset(monkeypatch, reset, expected):
+    cfg, samples = load_config("pynq_z1"), [{"x": np.full((1, 4), 5, np.int8)}] * 3
+    monkeypatch.setattr("tilewright.compiler.frontend.import_model", lambda model: growing())
+    where = Where("model", None, (), None, None, None, None, None, None)
+    results = [{"y": np.full((1, 4), value, np.int8)} for value in expected]
+    found = golden.check("x.tflite", cfg, None, where, samples, results, reset)
+    assert found["equal"], found["text"]
+    found = golden.check("x.tflite", cfg, None, where, samples, results, not reset)
+    assert (found["results_equal"], found["input"], found["difference"]) == (1, 1, None)

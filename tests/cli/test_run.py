@@ -130,3 +130,21 @@ def test_cycles_need_no_amaranth(double_tw, tmp_path, x):
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert '"cycles"' in done.stdout
+
+
+def test_state_lasts_from_input_to_input_unless_reset(tilewright, tmp_path):
+    from tilewright.hw.config import PRESETS
+    from tilewright.runtime.executable import Executable, HostStep, Tensor
+
+    attrs = {"zero_points": [0] * 3, "multipliers": [1 << 30] * 3, "exponents": [0, 0, -18], "sign": 1, "shift": 20}
+    tensors = [Tensor("x", (2,), "int8", "input"), Tensor("y", (2,), "int8", "output")]
+    tensors.append(Tensor("s", (2,), "int8", "state", np.zeros(2, np.int8), "y"))
+    step = HostStep("sum", "add", ["x", "s"], ["y"], attrs)
+    Executable(PRESETS["tiny"], "growing", {t.name: t for t in tensors}, [step]).save(tmp_path / "x.tw")
+    np.savez(tmp_path / "x.npz", inputs=np.full((3, 2), 5, np.int8))
+    files = tmp_path / "x.tw", "--inputs", tmp_path / "x.npz", "-o", tmp_path / "y.npz", "--on", "model"
+    for options, expected in (([], [5, 10, 15]), (["--reset"], [5, 5, 5])):
+        done = tilewright("run", *files, *options)
+        assert done.status == 0, done.err
+        with np.load(tmp_path / "y.npz") as found:
+            assert found["outputs"][:, 0].tolist() == expected

@@ -16,8 +16,9 @@ RNG = np.random.default_rng(5)
 # Programs in files name them: a name that changes makes every .tw file that has it useless.
 NAMES = set(
     """accumulators add average_pool concatenate conv2d_accumulators conv_transpose2d_accumulators dense_accumulators
-    dequantize exact_average_pool fold_windows lookup max_pool mean multiply pack pad quantize recode requantise rescale
-    reshape softmax strided_slice transpose unpack unpack_softmax""".split()
+    dense_int16 dequantize exact_average_pool filter_int16 fold_windows lookup lstm max_pool mean multiply narrow pack
+    pad quantize recode requantise rescale rescale_integers reshape softmax strided_slice transpose unpack
+    unpack_softmax""".split()
 )
 
 

@@ -21,7 +21,11 @@ BACK |= {"strides": [2, 3], "pads": [1, 0, -2, 1]}
 DENSE = {"weight": np.ones((5, 6), np.int8), "bias": np.zeros(5, np.int32), "x_zero_point": 1}
 PER_CHANNEL = {"multiplier": np.full(6, 1 << 30), "exponent": np.zeros(6, np.int64), "zero_point": 0}
 ADD = {"zero_points": [1, 2, 3], "multipliers": [1 << 30] * 3, "exponents": [0, 1, -20], "sign": -1, "shift": 20}
-# name -> ((shapes of the inputs, their dtype), attributes); the operator is run on them
+FIVE = np.full(5, 7, np.int32)
+FILTER = {"weight": np.ones((4, 3), np.int16), "bias": FIVE[:2], "zero_point": 5}
+LSTM = {"weight": np.ones((12, 3), np.int8), "zero_point": 5, "cell_bits": 4, "clip": 9}
+LSTM |= dict.fromkeys(("bias", "gate_multiplier", "gate_exponent"), np.full(12, 7, np.int32))
+# name -> ((shapes of the inputs, their dtype, or one for each), attributes); the operator is run on them
 GOOD = {
     "quantize": ([IMAGE], "float32", {"scale": 0.5, "zero_point": 3, "ties_away": True}),
     "dequantize": ([IMAGE], "int8", {"scale": 0.5, "zero_point": 3}),
@@ -53,11 +57,21 @@ GOOD = {
     "average_pool": ([IMAGE], "int8", POOL | POINTS | R),
     "exact_average_pool": ([IMAGE], "int8", POOL | {"pads": [1, 0, 1, 1]}),
     "mean": ([IMAGE], "int8", {"axes": [2, 3], "shape": [2, 6]} | POINTS | R),
+    "dense_int16": ([(2, 6)], "int8", DENSE | {"multiplier": FIVE, "exponent": FIVE}),
+    "filter_int16": ([(2, 4, 3)], "int16", FILTER | R),
+    "narrow": ([IMAGE], "int16", {}),
+    "rescale_integers": ([IMAGE], "int16", {"dtype": "int32", "x_zero_point": 300, "zero_point": -9} | R),
+    "lstm": ([(2, 4, 12), (2, 3), (2, 3)], "int16 int8 int16", LSTM | R),
 }
 
 
+def operands(shapes, dtype):
+    """A shape and dtype for each of the inputs."""
+    return [Operand(shape, one) for shape, one in zip(shapes, dtype.split() * len(shapes))]
+
+
 def declared(name, shapes, dtype, attrs):
-    return HOST_OPS[name].result([Operand(shape, dtype) for shape in shapes], attrs)
+    return HOST_OPS[name].result(operands(shapes, dtype), attrs)
 
 
 def test_every_operator_is_among_them():
@@ -67,7 +81,7 @@ def test_every_operator_is_among_them():
 @pytest.mark.parametrize("name", GOOD)
 def test_the_result_is_the_declared_one(name):
     shapes, dtype, attrs = GOOD[name]
-    arrays = [RNG.integers(0, 100, shape).astype(dtype) for shape in shapes]
+    arrays = [RNG.integers(0, 100, x.shape).astype(x.dtype) for x in operands(shapes, dtype)]
     (result,) = HOST_OPS[name](arrays, attrs)
     assert (result.shape, str(result.dtype)) == declared(*(name, *GOOD[name]))[:2]
 
@@ -91,7 +105,7 @@ STRANGE = [None, True, 1.5, "1", [], [[]], {}, float("nan"), -(1 << 62), 1 << 62
 def test_attributes_of_strange_types_and_sizes(name):
     """Refused by name, or harmless: then the operator gives what is declared."""
     shapes, dtype, attrs = GOOD[name]
-    arrays = [RNG.integers(0, 100, shape).astype(dtype) for shape in shapes]
+    arrays = [RNG.integers(0, 100, x.shape).astype(x.dtype) for x in operands(shapes, dtype)]
     with pytest.raises(ProgramError, match="^'wings' is unknown"):
         declared(name, shapes, dtype, attrs | {"wings": 2})
     for key in attrs:

@@ -23,6 +23,7 @@ from .file import FileNode, Info, ModelFile, read
 from .shapes import fold_constants
 from .variables import Variables
 
+WIDE = ("INT16", "INT32")  # integers at the ends of some networks, which QUANTIZE and SOFTMAX convert
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
@@ -103,7 +104,7 @@ class TfliteImporter:
                 shape = ", ".join("?" if size < 0 else str(size) for size in info.signature)
                 self.problems.append(f"input {info.name!r} has shape ({shape}); only the first size may be open")
             try:
-                self._plain[k] = self.described(info)
+                self._plain[k] = self.described(info, ("INT8", "UINT8", *WIDE))
                 self.inputs.append(self._plain[k])
             except (Refused, InputError) as exc:
                 self.problems.append(f"input {info.name!r}: {exc}")

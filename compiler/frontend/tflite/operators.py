@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from ... import graph as g
 from ...graph import tables
-from . import layers, movement, variables
+from . import layers, movement, recurrent, variables, wide
 from .file import FileNode
-from .importer import TO_NCHW, Refused, TfliteImporter
+from .importer import TO_NCHW, WIDE, Refused, TfliteImporter
 
 
 def _binary(cls: type[g.Binary]) -> Callable[[TfliteImporter, FileNode], None]:
@@ -52,6 +52,9 @@ def _mean(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def _softmax(imp: TfliteImporter, node: FileNode) -> None:
+    if imp.file.tensors[node.outputs[0]].type in WIDE:
+        wide.softmax(imp, node)
+        return
     x, y = imp.activation(node, 0), imp.result(node)
     axis = 1 if len(x.shape) == 4 else len(x.shape) - 1
     imp.emit(node, g.Softmax(node.name, (x,), y, axis, float(node.option("beta", 0.0))))
@@ -81,6 +84,9 @@ def _relu(low: float, high: float | None) -> Callable[[TfliteImporter, FileNode]
 
 def _quantize(imp: TfliteImporter, node: FileNode) -> None:
     """float32, int8 or uint8 -> int8 or uint8; uint8 is recoded as int8 for the arithmetic."""
+    if {imp.info(node, 0).type, imp.file.tensors[node.outputs[0]].type} & {*WIDE}:
+        wide.rescale(imp, node)
+        return
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
     if "uint8" not in (x.dtype, y.dtype):
         x, y = imp.activation(node, 0, dtype=None), imp.result(node)
@@ -145,9 +151,11 @@ _HANDLERS: dict[str, tuple[int | None, Callable[[TfliteImporter, FileNode], None
     "SQUEEZE": (1, movement.reshape),
     "STRIDED_SLICE": (4, movement.strided_slice),
     "SUB": (2, _binary(g.Sub)),
+    "SVDF": (5, recurrent.svdf),
     "TANH": (1, _lookup("tanh")),
     "TRANSPOSE": (2, movement.transpose),
     "TRANSPOSE_CONV": (4, layers.transpose_conv),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (24, recurrent.lstm),
     "UNPACK": (1, movement.unpack),
     "VAR_HANDLE": (0, variables.handle),
 }

@@ -1,0 +1,206 @@
+"""Recurrent operators of .tflite files: SVDF and UNIDIRECTIONAL_SEQUENCE_LSTM, whose variable tensors are states."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ... import graph as g
+from ...graph.recurrent import product_scale
+from .file import FileNode, Info, schema
+from .importer import Refused, TfliteImporter
+
+_GATE_SCALE = 2.0**-12  # of the sums before a gate's function
+_FUNCTION_SCALE = 2.0**-15  # of what it gives
+_TANH, _RELU = schema.ActivationFunctionType.TANH, schema.ActivationFunctionType.RELU
+_GATES = ("input", "forget", "cell", "output")
+
+
+def _matrix(imp: TfliteImporter, node: FileNode, position: int, kind: str = "INT8") -> tuple[np.ndarray, float]:
+    """(weights with two dimensions, their scale)."""
+    data, info = imp.constant(node, position), imp.info(node, position)
+    if info.type != kind or data.ndim != 2:
+        raise Refused(f"has weights {info.name!r}: {info.type.lower()} of shape {info.shape}, expected {kind.lower()}")
+    return data, _scale(info)
+
+
+def _scale(info: Info) -> float:
+    if info.scale.size != 1 or info.zero_point.any() or not 0 < float(info.scale[0]) < math.inf:
+        raise Refused(f"has {info.name!r} without one scale of its own and zero point 0")
+    return float(info.scale[0])
+
+
+def _biases(imp: TfliteImporter, node: FileNode, position: int, count: int) -> np.ndarray:
+    if not imp.given(node, position):
+        return np.zeros(count, np.int32)
+    data, info = imp.constant(node, position), imp.info(node, position)
+    if info.type != "INT32" or data.size != count:
+        raise Refused(f"has bias {info.name!r}: {info.type.lower()} of shape {info.shape}, expected int32 ({count},)")
+    return data.reshape(count)
+
+
+def _state(imp: TfliteImporter, node: FileNode, position: int, kinds: tuple[str, ...], size: int) -> g.Tensor:
+    """The variable tensor at a position, (N, size)."""
+    info = imp.info(node, position)
+    t = imp.described(info, kinds)
+    if not info.variable or t.dtype == "float32" or len(t.shape) != 2 or t.shape[1] != size:
+        allowed = " or ".join(kinds).lower()
+        raise Refused(f"has state {info.name!r}: {t.dtype} {t.shape}; it must be a variable of {allowed} (N, {size})")
+    return t
+
+
+class _Maker:
+    """Appends operators between new tensors whose names begin with the node's."""
+
+    def __init__(self, imp: TfliteImporter, node: FileNode):
+        self.imp, self.node = imp, node
+
+    def tensor(self, part: str, shape: tuple[int, ...], like: g.Tensor) -> g.Tensor:
+        """A new tensor in the quantisation of another."""
+        return replace(like, name=self.imp.unused(f"{self.node.name}.{part}"), shape=shape, data=None)
+
+    def add(self, op: g.Operator) -> g.Tensor:
+        """Append an operator, and return its output."""
+        self.imp.ops.append(op)
+        return op.output
+
+    def reshape(self, x: g.Tensor, part: str, shape: tuple[int, ...]) -> g.Tensor:
+        """`x` in another shape."""
+        y = self.tensor(part, shape, x)
+        return self.add(g.Reshape(y.name, (x,), y))
+
+    def cut(self, x: g.Tensor, part: str, begin: tuple[int, ...], shape: tuple[int, ...]) -> g.Tensor:
+        """The part of `x` of `shape` from `begin` on."""
+        y = self.tensor(part, shape, x)
+        return self.add(g.StridedSlice(y.name, (x,), y, begin, (1,) * len(begin)))
+
+
+def svdf(imp: TfliteImporter, node: FileNode) -> None:
+    """SVDF: features of the input enter a window in time, which each filter sums; the window is the state.
+
+    int8 state makes it a dense layer and a convolution along time; int16 state has operators of its own.
+    """
+    x, y, rank = imp.activation(node, 0), imp.result(node), node.option("rank", 0)
+    if node.option("fusedActivationFunction", 0) != _RELU:  # which the output's zero point says, as for other kernels
+        raise Refused("has a fused activation other than RELU, which integer kernels do not have")
+    kind = imp.info(node, 2).type
+    features, feature_scale = _matrix(imp, node, 1)
+    times, time_scale = _matrix(imp, node, 2, kind if kind in ("INT8", "INT16") else "INT8")
+    filters, memory = times.shape
+    if rank < 1 or filters % rank or len(features) != filters or len(x.shape) != 2:
+        raise Refused(f"has input {x.shape}, features {features.shape}, filters {times.shape} of rank {rank}")
+    state = _state(imp, node, 4, (kind,), filters * memory)
+    bias = _biases(imp, node, 3, filters // rank)
+    make = _Maker(imp, node)
+    window = (x.shape[0], filters, 1, memory)
+    new = make.tensor("features", (x.shape[0], filters), state)
+    facts = {"weight_scale": np.full(filters, feature_scale, np.float32), "bias": np.zeros(filters, np.int32)}
+    if kind == "INT8":
+        make.add(g.Features(new.name, (x,), new, features, **facts))
+    else:
+        scale = product_scale(x.scale, feature_scale, over=state.scale)
+        make.add(g.Dense16(new.name, (x,), new, features, facts["bias"], np.full(filters, scale)))
+    new = make.reshape(new, "newest", (*window[:3], 1))
+    if memory > 1:
+        before = make.reshape(state, "before", window)
+        kept = make.cut(before, "kept", (0, 0, 0, 1), (*window[:3], memory - 1))
+        whole = make.tensor("window", window, state)
+        new = make.add(g.Concat(whole.name, (kept, new), whole, 3))
+    imp.variables.keep(state, make.reshape(new, "state", state.shape))
+    if kind == "INT16":
+        factor = product_scale(state.scale, time_scale, over=y.scale)
+        rows = make.reshape(new, "rows", (x.shape[0], filters, memory))
+        imp.emit(node, g.Filter16(node.name, (rows,), y, times, bias, factor))
+        return
+    weight = np.ascontiguousarray(times.reshape(-1, rank, 1, memory))
+    sums = make.tensor("sums", (x.shape[0], filters // rank, 1, 1), y)
+    scales = np.full(filters // rank, time_scale, np.float32)
+    make.add(g.TimeFilter(sums.name, (new,), sums, weight, scales, bias, groups=filters // rank))
+    imp.emit(node, g.Reshape(node.name, (sums,), y))
+
+
+def lstm(imp: TfliteImporter, node: FileNode) -> None:
+    """UNIDIRECTIONAL_SEQUENCE_LSTM with int8 activations and int16 cells, without peepholes, projection and norm."""
+    x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
+    _check_lstm(imp, node, x)
+    coupled = not imp.given(node, 1)
+    kinds = range(1 if coupled else 0, 4)
+    inner = [_matrix(imp, node, 1 + k) for k in kinds]
+    own = [_matrix(imp, node, 5 + k) for k in kinds]
+    size = len(inner[0][0])
+    shapes = {w.shape for w, _ in inner}, {w.shape for w, _ in own}
+    if shapes != ({(size, x.shape[2])}, {(size, size)}):
+        raise Refused(f"has weights of shapes {sorted(shapes[0] | shapes[1])} on input {x.shape}")
+    hidden = _state(imp, node, 18, ("INT8",), size)
+    cells = _state(imp, node, 19, ("INT16",), size)
+    bias = np.concatenate([_biases(imp, node, 12 + k, size) for k in kinds])
+    make, (first, second) = _Maker(imp, node), ((1, 0) if node.option("timeMajor", False) else (0, 1))
+    n, steps, rows = x.shape[first], x.shape[second], len(kinds) * size
+    x = _swapped(make, x, "sequence") if first else x
+    flat = make.reshape(x, "inputs", (n * steps, x.shape[2]))
+    gates = g.Tensor(imp.unused(f"{node.name}.gates"), (n * steps, rows), "int16", _GATE_SCALE)
+    scales = [product_scale(s, x.scale, over=_GATE_SCALE) for _, s in inner]
+    weight = np.concatenate([w for w, _ in inner])
+    make.add(g.Dense16(gates.name, (flat,), gates, weight, bias, np.repeat(scales, size)))
+    gates = make.reshape(gates, "steps", (n, steps, rows))
+    weight = np.concatenate([w for w, _ in own])
+    less = (-hidden.zero_point * weight.sum(1, dtype=np.int64)).astype(np.int32)
+    scales = [product_scale(s, hidden.scale, over=_GATE_SCALE) for _, s in own]
+    inside = _inside(imp, node, hidden)
+    factor = float(np.float32(_FUNCTION_SCALE / inside.scale[0] * _FUNCTION_SCALE))
+    wide = replace(hidden, name=imp.unused(f"{node.name}.wide"), shape=(n, steps + 1, size), dtype="int16")
+    facts = {"factor": factor, "clip": _clip(node, cells), "coupled": coupled}
+    make.add(g.Lstm(wide.name, (gates, hidden, cells), wide, weight, less, np.repeat(scales, size), **facts))
+    y = _results(imp, make, (hidden, cells), wide, y, swapped=bool(first))
+    imp.alias(node.outputs[0], y)
+
+
+def _results(
+    imp: TfliteImporter, make: _Maker, states: tuple[g.Tensor, g.Tensor], wide: g.Tensor, y: g.Tensor, *, swapped: bool
+) -> g.Tensor:
+    """Take the outputs and the next states out of the result of an `Lstm`."""
+    (hidden, cells), (n, rows, size), name = states, wide.shape, make.node.name
+    outputs = make.tensor("outputs", (n, rows - 1, size), hidden) if swapped else y
+    make.add(g.LstmOutputs(f"{name}.outputs" if swapped else name, (wide,), outputs))
+    last = make.cut(outputs, "last", (0, rows - 2, 0), (n, 1, size))
+    imp.variables.keep(hidden, make.reshape(last, "state", hidden.shape))
+    end = make.tensor("cells", (n, 1, size), cells)
+    make.add(g.LstmCells(end.name, (wide,), end))
+    imp.variables.keep(cells, make.reshape(end, "cells.state", cells.shape))
+    return make.add(g.Transpose(name, (outputs,), y, (1, 0, 2))) if swapped else y
+
+
+def _swapped(make: _Maker, x: g.Tensor, part: str) -> g.Tensor:
+    y = make.tensor(part, (x.shape[1], x.shape[0], x.shape[2]), x)
+    return make.add(g.Transpose(y.name, (x,), y, (1, 0, 2)))
+
+
+def _clip(node: FileNode, cells: g.Tensor) -> int:
+    """The cells' clamp in their steps, 0 for none."""
+    clip = float(node.option("cellClip", 0.0))
+    return int(min(max(np.float32(clip) / np.float32(cells.scale), 0.0), 32767.0))
+
+
+def _inside(imp: TfliteImporter, node: FileNode, hidden: g.Tensor) -> Info:
+    """The intermediate tensor whose scale and zero point are those of the hidden values."""
+    if len(node.intermediates) != 5 or node.intermediates[4] < 0:
+        raise Refused(f"has {len(node.intermediates)} intermediate tensors; int8 ones of five are needed")
+    info = imp.file.tensors[node.intermediates[4]]
+    if info.scale.size != 1 or not 0 < float(info.scale[0]) < math.inf:
+        raise Refused(f"has intermediate tensor {info.name!r} without a scale")
+    if (float(info.scale[0]), int(info.zero_point[0])) != (hidden.scale, hidden.zero_point):
+        raise Refused(f"has hidden values {info.name!r} in another quantisation than their state {hidden.name!r}")
+    return info
+
+
+def _check_lstm(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> None:
+    """Raise `Refused` for what is not supported."""
+    for positions, what in (((9, 10, 11), "peepholes"), ((16, 17), "a projection"), ((20, 21, 22, 23), "a layer norm")):
+        if any(imp.given(node, k) for k in positions):
+            raise Refused(f"has {what}, which is not supported")
+    if node.option("fusedActivationFunction", 0) != _TANH or node.option("diagonalRecurrentTensors", False):
+        raise Refused("has an activation other than TANH, or diagonal weights, which are not supported")
+    if len(x.shape) != 3:
+        raise Refused(f"has input {x.name!r} of {len(x.shape)} dimensions; 3 are needed")

@@ -1,0 +1,251 @@
+"""Operators of recurrent layers, SVDF and LSTM, and the wider integers around them.
+
+They compute as TensorFlow Lite does: R is contract double, and factors are made of float32 products of the scales. What
+a layer keeps from one inference to the next is a `State` (state.py) beside these operators.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...hw.errors import InputError
+from ...hw.rounding import quantize_multiplier
+from .layers import QConv2d, QDense
+from .operators import Operator, Softmax, Tensor
+
+GATES = 5  # functions that a step of an LSTM takes of each cell
+
+
+def product_scale(*scales: float, over: float = 1.0) -> float:
+    """The product of `scales` over another, every step of it rounded to float32."""
+    found = np.float32(scales[0])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        for scale in scales[1:]:
+            found = found * np.float32(scale)
+        return float(found / np.float32(over))
+
+
+def _pairs(scales: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    pairs = np.array([quantize_multiplier(s) for s in scales], np.int64)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _float32_scales(op: QConv2d | QDense) -> np.ndarray:
+    return np.array([product_scale(op.x.scale, float(s), over=op.output.scale) for s in op.weight_scale])
+
+
+@dataclass(frozen=True, eq=False)
+class Features(QDense):
+    """The dense layer at the input of an SVDF with int8 state: one value per filter, in the state's quantisation."""
+
+    @property
+    def scales(self) -> np.ndarray:
+        """float64 (O,): the factor of R before it is rounded to a multiplier and an exponent."""
+        return _float32_scales(self)
+
+
+@dataclass(frozen=True, eq=False)
+class TimeFilter(QConv2d):
+    """The filter along time of an SVDF with int8 state: a convolution of windows (N, filters, 1, memory)."""
+
+    @property
+    def scales(self) -> np.ndarray:
+        """float64 (O,): the factor of R before it is rounded to a multiplier and an exponent."""
+        return _float32_scales(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Dense16(Operator):
+    """int8 (N, I) -> int16 (N, O): `clamp(R(bias + (x - x.zero_point) @ weight.T))`, R per row by `scales`.
+
+    `weight` is int8 (O, I), `bias` int32 (O,), `scales` float64 (O,).
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray
+    scales: np.ndarray
+
+    def check(self) -> None:
+        """Raise `InputError` if types and shapes are inconsistent."""
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int8", "int16"))
+        self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (2, 2))
+        rows, features = self.weight.shape
+        self.expect("the number of input features", features, self.x.shape[1])
+        self.expect("the shapes of biases and scales", (self.bias.shape, self.scales.shape), ((rows,), (rows,)))
+        self.expect("the output's shape", self.output.shape, (self.x.shape[0], rows))
+        self.expect("the output's zero point", self.output.zero_point, 0)
+
+    @property
+    def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
+        """(multipliers, exponents), int64 (O,), of R."""
+        return _pairs(self.scales)
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates."""
+        return self.x.shape[0] * self.weight.size
+
+
+@dataclass(frozen=True, eq=False)
+class Filter16(Operator):
+    """The filter along time of an SVDF with int16 state: int16 windows (N, F, M) -> int8 (N, U).
+
+    `clamp(zo + R(bias + sum(x * weight)))`, weights int16 (F, M), biases int32 (U,); unit u sums the F / U filters from
+    `u * F / U` on. The sum wraps at 32 bits.
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray
+    factor: float
+
+    def check(self) -> None:
+        """Raise `InputError` if types and shapes are inconsistent."""
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16", "int8"))
+        self.expect("the window", self.x.shape[1:], self.weight.shape)
+        self.expect("the window's zero point", self.x.zero_point, 0)
+        self.expect("the filters modulo the units", self.weight.shape[0] % len(self.bias), 0)
+        self.expect("the output's shape", self.output.shape, (self.x.shape[0], len(self.bias)))
+        self.expect("whether R is by less than 2**30", 0 <= self.factor < 2.0**30, True)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R."""
+        return quantize_multiplier(self.factor)
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates."""
+        return math.prod(self.x.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Lstm(Operator):
+    """T steps of an LSTM: inputs are gates, int16 (N, T, 4 * C), hidden values, int8 (N, C), and cells, int16 (N, C).
+
+    The gates are the inputs' part of the sums of input, forget, cell and output gate; without an input gate
+    (`coupled`) they are three. The result, int16 (N, T + 1, C), has the hidden values after each step, in the
+    quantisation of the output, and in its last row the cells. `weight`, int8 (4 * C, C), is that of the hidden values,
+    `bias` less their zero point times its sums, `scales` are factors of R, float64 (4 * C,). The cells' scale is a
+    power of two; they are clamped to +-`clip` unless it is 0.
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray
+    scales: np.ndarray
+    factor: float
+    clip: int = 0
+    coupled: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` if types and shapes are inconsistent."""
+        self.expect("the number of inputs", len(self.inputs), 3)
+        gates, hidden, cells = self.inputs
+        types = tuple(t.dtype for t in (*self.inputs, self.output))
+        self.expect("the conversion", types, ("int16", "int8", "int16", "int16"))
+        n, size = hidden.shape
+        rows = (3 if self.coupled else 4) * size
+        self.expect("the gates' number of dimensions", len(gates.shape), 3)
+        self.expect("the gates' shape", gates.shape, (n, gates.shape[1], rows))
+        self.expect("the cells' shape", cells.shape, (n, size))
+        self.expect("the weights' shape", self.weight.shape, (rows, size))
+        self.expect("the shapes of biases and scales", (self.bias.shape, self.scales.shape), ((rows,), (rows,)))
+        self.expect("the output's shape", self.output.shape, (n, gates.shape[1] + 1, size))
+        self.expect("the cells' scale", math.frexp(cells.scale)[0], 0.5)
+        self.expect("the number of integer bits of the cells, from 0 to 6", 0 <= self.cell_bits <= 6, True)
+        for factor in (*self.scales.tolist(), self.factor):
+            if not 0 <= factor < 2.0**30:
+                raise InputError(f"Lstm {self.name!r}: scales sums by {factor:g}; it must be at least 0, below 2**30")
+
+    @property
+    def cell_bits(self) -> int:
+        """Integer bits of the cells, besides the sign."""
+        return 15 + math.frexp(self.inputs[2].scale)[1] - 1
+
+    @property
+    def multipliers(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[int, int]]:
+        """(multipliers, exponents) of R of the gates' sums, and of the hidden values."""
+        return _pairs(self.scales), quantize_multiplier(self.factor)
+
+    @property
+    def functions(self) -> int:
+        """How many values of logistic and tanh it takes."""
+        gates, hidden, _ = self.inputs
+        return GATES * math.prod(hidden.shape) * gates.shape[1]
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates."""
+        gates, _, _ = self.inputs
+        return gates.shape[0] * gates.shape[1] * self.weight.size
+
+
+@dataclass(frozen=True, eq=False)
+class LstmOutputs(Operator):
+    """The hidden values of an `Lstm`, int8 (N, T, C), out of its result (N, T + 1, C)."""
+
+    def check(self) -> None:
+        """Raise `InputError` unless types, shapes and quantisation fit."""
+        (n, rows, size), y = self.x.shape, self.output
+        self.expect("the conversion", (self.x.dtype, y.dtype), ("int16", "int8"))
+        facts = (n, rows - 1, size), self.x.scale, self.x.zero_point
+        self.expect("the output's shape, scale and zero point", (y.shape, y.scale, y.zero_point), facts)
+
+
+@dataclass(frozen=True, eq=False)
+class LstmCells(Operator):
+    """The cells of an `Lstm` behind its last step, int16 (N, 1, C), out of its result (N, T + 1, C)."""
+
+    def check(self) -> None:
+        """Raise `InputError` unless types and shapes fit."""
+        n, _, size = self.x.shape
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16", "int16"))
+        self.expect("the output's shape", self.output.shape, (n, 1, size))
+
+
+@dataclass(frozen=True, eq=False)
+class Rescale(Operator):
+    """Integers in another quantisation and width: `clamp(y.zero_point + R(x - x.zero_point))`, contract double."""
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is of integers of one shape, and R does not shift them out of 32 bits."""
+        allowed = {"int8", "int16", "int32"}
+        self.expect("whether the types are int8, int16 or int32", {self.x.dtype, self.output.dtype} <= allowed, True)
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+        reach = _reach(self.x)
+        self.expect("whether R leaves 32 bits", reach * max(1.0, self.factor) >= 2.0**31, False)
+
+    @property
+    def factor(self) -> float:
+        """What R multiplies by: `x.scale / y.scale`."""
+        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R."""
+        return quantize_multiplier(self.factor)
+
+
+def _reach(t: Tensor) -> float:
+    info = np.iinfo(t.dtype)
+    return float(max(info.max - t.zero_point, t.zero_point - info.min))
+
+
+@dataclass(frozen=True, eq=False)
+class Softmax16(Softmax):
+    """Softmax of int8 with an int16 result, in steps of 2**-16 from zero point -2**15.
+
+    Files say 2**-16 or 1 / 65535; the arithmetic is the same.
+    """
+
+    def check(self) -> None:
+        """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
+        y = self.output
+        self.expect("the conversion", (self.x.dtype, y.dtype), ("int8", "int16"))
+        self.expect("the output's shape", y.shape, self.x.shape)
+        self.expect("the output's zero point", y.zero_point, -(1 << 15))
+        self.expect("the output's scale in units of 2**-16, to three digits", round(y.scale * 2.0**16, 3), 1.0)
+        self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
+        self.expect("whether beta times the input's scale is above 2**-26", self.beta * self.x.scale > 2**-26, True)

@@ -1,0 +1,180 @@
+"""SVDF and LSTM of .tflite files, run after run: the bytes of LiteRT's reference kernels, or of Micro's."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.compiler.network import compile_graph
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import UnsupportedError
+from tilewright.runtime.device import open_device
+from tilewright.runtime.loader import Loaded
+
+RELU, TANH = 1, 4
+FILTERS, FEATURES = 12, 10
+
+
+def svdf(m, kind="INT8", rank=1, memory=8, batch=1, zero_point=0, **options):
+    """A network of one SVDF, whose state has the type `kind`."""
+    limit = 127 if kind == "INT8" else 8191
+    times = m.rng.integers(-limit, limit + 1, (FILTERS, memory)).astype(kind.lower())
+    state_scale, time_scale = (0.05, 1 / 127) if kind == "INT8" else (6 / 32768, 1 / 32768)
+    bias = m.rng.integers(-2000, 2000, FILTERS // rank).astype(np.int32)
+    state = m.tensor((batch, FILTERS * memory), state_scale, zero_point, kind)
+    m.graph.tensors[state].isVariable = options.pop("variable", True)
+    inputs = [
+        m.input((batch, FEATURES), 0.05, -7),
+        m.const(m.rng.integers(-127, 128, (FILTERS, FEATURES)).astype(np.int8), 0.02),
+        m.const(times, time_scale),
+        m.const(bias, state_scale * time_scale),
+        state,
+    ]
+    options = {"rank": rank, "fusedActivationFunction": RELU} | options
+    m.output(m.op("SVDF", inputs, (batch, FILTERS // rank), 0.04, -11, **options))
+    return m
+
+
+def lstm(m, n=1, steps=5, size=6, cell_bits=3, clip=10.0, major=False, coupled=False, zero_point=-4, **more):
+    """A network of one LSTM; `more` are inputs by position, and options."""
+    features = 7
+
+    def gates(make):
+        return [-1 if coupled and k == 0 else make(0.004 * (k + 1)) for k in range(4)]
+
+    def matrix(columns):
+        return lambda scale: m.const(m.rng.integers(-127, 128, (size, columns)).astype(np.int8), scale)
+
+    x = m.input((steps, n, features) if major else (n, steps, features), 0.03, -7)
+    bias = gates(lambda scale: m.const(m.rng.integers(-3000, 3000, size).astype(np.int32), 0.03 * scale))
+    hidden = m.tensor((n, size), 0.0078, zero_point)
+    cells = m.tensor((n, size), 2.0 ** (cell_bits - 15), dtype="INT16")
+    for t in (hidden, cells):
+        m.graph.tensors[t].isVariable = True
+    inputs = [x, *gates(matrix(features)), *gates(matrix(size)), -1, -1, -1, *bias, -1, -1, hidden, cells, *[-1] * 4]
+    between = [m.tensor((0,), dtype="FLOAT32") for _ in range(4)] + [m.tensor((0,), 0.0078, zero_point)]
+    for position in [key for key in more if key.isdigit()]:
+        inputs[int(position)] = more.pop(position)
+    y = m.tensor((steps, n, size) if major else (n, steps, size), 0.0078, zero_point)
+    options = {"fusedActivationFunction": TANH, "cellClip": clip, "timeMajor": major} | more
+    m.output(m.node("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [y], intermediates=between, **options))
+    return m
+
+
+def inputs_of(m, runs=12):
+    shape = tuple(int(n) for n in m.graph.tensors[m.graph.inputs[0]].shape)
+    return np.random.default_rng(7).integers(-128, 128, (runs, *shape)).astype(np.int8)
+
+
+def check_device(path, inputs, expected):
+    """A compiled program gives the expected outputs, too."""
+    executable = compile_graph(import_tflite(path), PRESETS["pynq_z1"])
+    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
+        for x, y in zip(inputs, expected):
+            (found,) = loaded.run({executable.inputs[0].name: x}).values()
+            np.testing.assert_array_equal(found, y)
+
+
+@pytest.mark.parametrize("rank, memory, batch", [(1, 8, 1), (2, 5, 1), (1, 1, 1), (2, 4, 3)])
+def test_svdf_of_int16_state(tflite, sequence, litert_sequence, rank, memory, batch):
+    m = svdf(tflite(), "INT16", rank, memory, batch)
+    path = m.save()
+    (mine,), (theirs,) = sequence(path, inputs_of(m)), litert_sequence(path, inputs_of(m))
+    np.testing.assert_array_equal(mine, theirs)
+    assert len(np.unique(mine)) > 20
+    check_device(path, inputs_of(m), mine)
+
+
+@pytest.mark.parametrize("kind", ["INT8", "INT16"])
+@pytest.mark.parametrize("rank, memory, batch", [(1, 8, 1), (2, 5, 1), (1, 1, 1), (2, 4, 3)])
+def test_svdf_in_micro(tflite, sequence, kind, rank, memory, batch):
+    runtime = pytest.importorskip("tflite_micro.python.tflite_micro.runtime")
+    m = svdf(tflite(), kind, rank, memory, batch)
+    path = m.save()
+    interpreter, expected = runtime.Interpreter.from_file(str(path)), []
+    for x in inputs_of(m):
+        interpreter.set_input(x, 0)
+        interpreter.invoke()
+        expected.append(interpreter.get_output(0).copy())
+    np.testing.assert_array_equal(sequence(path, inputs_of(m))[0], np.stack(expected))
+
+
+@pytest.mark.parametrize("rank, memory, batch, zero_point", [(1, 8, 1, 0), (2, 5, 1, -50), (1, 1, 1, 9), (2, 4, 3, 9)])
+def test_svdf_of_int8_state(tflite, sequence, rank, memory, batch, zero_point):
+    """By its definition, in Python's integers; the device computes it as a dense layer and a convolution."""
+    m = svdf(tflite(), "INT8", rank, memory, batch, zero_point)
+    path = m.save()
+    (mine,) = sequence(path, inputs_of(m))
+    graph = import_tflite(path)
+    ops = {type(op).__name__: op for op in graph.ops}
+    features, times = ops["Features"], ops["TimeFilter"]
+    window = np.zeros((batch, FILTERS, memory), np.int64)
+    for x, found in zip(inputs_of(m), mine):
+        acc = (x.astype(np.int64) + 7) @ features.weight.T.astype(np.int64)
+        new = np.clip(rounded(acc, *features.multipliers) + zero_point, -128, 127) - zero_point
+        window = np.concatenate([window[:, :, 1:], new[:, :, None]], 2)
+        sums = (window * times.weight.reshape(FILTERS, memory)).sum(2).reshape(batch, -1, rank).sum(2) + times.bias
+        np.testing.assert_array_equal(found, np.clip(rounded(sums, *times.multipliers) - 11, -128, 127))
+    check_device(path, inputs_of(m), mine)
+
+
+def rounded(acc, multiplier, exponent):
+    """Both roundings, the first up at a tie, the second away from zero."""
+    high = (acc * multiplier + (1 << 30)) >> 31
+    half = np.where(exponent < 0, 1 << np.maximum(-exponent - 1, 0), 0)
+    return np.sign(high) * ((np.abs(high) + half) >> -exponent)
+
+
+LSTMS = [
+    {},
+    {"n": 2, "cell_bits": 4, "clip": 0.0, "zero_point": 3},
+    {"steps": 1, "clip": 2.0, "zero_point": 0},
+    {"n": 2, "steps": 3, "major": True, "zero_point": 11},
+    {"coupled": True},
+    {"size": 16, "cell_bits": 2, "clip": 0.0},
+    {"size": 16, "cell_bits": 6, "clip": 0.0, "zero_point": -128},
+]
+
+
+@pytest.mark.parametrize("options", LSTMS, ids=str)
+def test_lstm(tflite, sequence, litert_sequence, options):
+    m = lstm(tflite(), **options)
+    path = m.save()
+    (mine,), (theirs,) = sequence(path, inputs_of(m)), litert_sequence(path, inputs_of(m))
+    np.testing.assert_array_equal(mine, theirs)
+    assert len(np.unique(mine)) > 20
+    check_device(path, inputs_of(m)[:4], mine)
+
+
+def why(m):
+    with pytest.raises(UnsupportedError) as caught:
+        import_tflite(m.save())
+    return str(caught.value)
+
+
+def test_svdf_refusals(tflite):
+    assert "has a fused activation other than RELU" in why(svdf(tflite(), fusedActivationFunction=0))
+    assert "of rank 5" in why(svdf(tflite(), rank=5))
+    assert "must be a variable of int8 (N, 96)" in why(svdf(tflite(), variable=False))
+
+
+def test_lstm_refusals(tflite):
+    for position, what in (("9", "peepholes"), ("16", "a projection"), ("20", "a layer norm")):
+        m = tflite()
+        assert f"has {what}, which is not supported" in why(lstm(m, **{position: m.const(np.zeros(6, np.int16), 0.1)}))
+    assert "has an activation other than TANH" in why(lstm(tflite(), fusedActivationFunction=0))
+    m = tflite()
+    found = why(lstm(m, **{"6": m.const(np.zeros((5, 6), np.int8), 0.1)}))
+    assert "has weights of shapes [(5, 6), (6, 6), (6, 7)] on input (1, 5, 7)" in found
+    m = tflite()
+    assert "without one scale of its own and zero point 0" in why(
+        lstm(m, **{"6": m.const(np.zeros((6, 6), np.int8), 0.1, 3)})
+    )
+    m = lstm(tflite())
+    m.graph.operators[0].intermediates = None
+    assert "has 0 intermediate tensors" in why(m)
+    m = lstm(tflite())
+    m.graph.tensors[m.graph.operators[0].intermediates[4]].quantization.scale = np.array([0.5], np.float32)
+    assert "in another quantisation than their state" in why(m)
+    m = lstm(tflite())
+    m.graph.tensors[m.graph.operators[0].inputs[19]].quantization.scale = np.array([0.0003], np.float32)
+    assert "the cells' scale is" in why(m)
