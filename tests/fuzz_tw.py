@@ -50,7 +50,7 @@ STRANGE = [
     1 << 62,
     1 << 70,
 ]
-STRANGE += ["input", "output", "temp", "constant", "int8", "int32", "float32", "reshape", "pack", "max_pool"]
+STRANGE += ["input", "output", "temp", "constant", "state", "int8", "int32", "float32", "reshape", "pack", "max_pool"]
 
 
 class Archive:
