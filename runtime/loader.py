@@ -252,19 +252,21 @@ def _host(step: HostStep, arrays: list[np.ndarray]) -> list[np.ndarray]:
         raise CapacityError(f"step {step.name!r}: host operator {step.op!r} needs more memory ({text})") from None
 
 
+def _what(tensor: Tensor) -> str:
+    return f"{'state' if tensor.kind == 'state' else 'input'} {tensor.name!r}"
+
+
 def _as_numpy(tensor: Tensor, array: Any) -> np.ndarray:
     if isinstance(array, np.ndarray) or not hasattr(array, "__dlpack__"):
         try:
             return np.asarray(array)
         except ValueError as exc:  # nested lists of unequal lengths
-            raise InputError(
-                f"input {tensor.name!r}: is no array of shape {tensor.shape} ({one_line(exc)[:80]})"
-            ) from None
+            raise InputError(f"{_what(tensor)}: is no array of shape {tensor.shape} ({one_line(exc)[:80]})") from None
     try:
         return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError) as exc:  # on a GPU, or of a dtype that numpy does not have
         found = f"numpy cannot read this {type(array).__name__} ({one_line(exc)[:100]})"
-        raise InputError(f"input {tensor.name!r}: {found}; copy it to the CPU, as {tensor.dtype}") from None
+        raise InputError(f"{_what(tensor)}: {found}; copy it to the CPU, as {tensor.dtype}") from None
 
 
 def checked_input(tensor: Tensor, array: Any) -> np.ndarray:
@@ -274,15 +276,15 @@ def checked_input(tensor: Tensor, array: Any) -> np.ndarray:
     """
     array = _as_numpy(tensor, array)
     if array.shape != tensor.shape:
-        raise InputError(f"input {tensor.name!r}: shape {array.shape} given, {tensor.shape} expected")
+        raise InputError(f"{_what(tensor)}: shape {array.shape} given, {tensor.shape} expected")
     dtype = np.dtype(tensor.dtype)
     if np.can_cast(array.dtype, dtype, "safe"):
         return array.astype(dtype)
     if array.dtype.kind not in "iu" or dtype.kind not in "iu":
-        raise InputError(f"input {tensor.name!r}: dtype {array.dtype} given, {dtype} expected")
+        raise InputError(f"{_what(tensor)}: dtype {array.dtype} given, {dtype} expected")
     info = np.iinfo(dtype)
     if array.size and (array.min() < info.min or array.max() > info.max):
-        raise InputError(f"input {tensor.name!r}: values {array.min()}..{array.max()} do not fit {dtype}")
+        raise InputError(f"{_what(tensor)}: values {array.min()}..{array.max()} do not fit {dtype}")
     return array.astype(dtype)
 
 

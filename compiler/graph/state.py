@@ -15,7 +15,8 @@ class State:
     """A tensor that is there when an inference starts, and takes the values of `next` when it ends.
 
     The first inference finds the values `initial`. `next` is any tensor of the graph: one that an operator produces, an
-    input, a constant, or a state, also this one.
+    input, a constant, or a state, also this one. Integers are kept as they are: a file may say other scales for what is
+    read and what is assigned.
     """
 
     tensor: Tensor
@@ -24,11 +25,10 @@ class State:
 
     def __post_init__(self) -> None:
         t, y = self.tensor, self.next
-        facts = [(one.shape, one.dtype, one.scale, one.zero_point) for one in (t, y)]
-        if facts[0] != facts[1]:
+        if (t.shape, t.dtype) != (y.shape, y.dtype):
             raise InputError(
-                f"state {t.name!r} has shape, dtype, scale and zero point {facts[0]}, its next values, {y.name!r}, "
-                f"{facts[1]}; they must be equal"
+                f"state {t.name!r} is {t.dtype} {t.shape}, its next values, {y.name!r}, are {y.dtype} {y.shape}; they "
+                "must be equal"
             )
         if (self.initial.shape, str(self.initial.dtype)) != (t.shape, t.dtype):
             found = f"{self.initial.dtype} {self.initial.shape}"

@@ -315,6 +315,24 @@ def test_state_lasts_from_run_to_run(binds):
     assert "16 bytes of state" in repr(executable)
 
 
+@pytest.mark.parametrize("binds", [True, False])
+def test_state_is_read_and_assigned(binds):
+    x = {"x": np.zeros((1, 1, 16), np.int8)}
+    with Loaded(carried(binds), open_device("model", VTA)) as loaded:
+        assert loaded.state["s"].flat[0] == 3
+        loaded.run(x)
+        kept = loaded.state
+        assert kept["s"].flat[0] == (6 if binds else 3)
+        expected = loaded.run(x)["y"]
+        loaded.state = kept
+        np.testing.assert_array_equal(loaded.run(x)["y"], expected)
+        for wrong, text in (({}, "state 's' is missing; states are s"), ({"t": 1}, "no state is named 't'")):
+            with pytest.raises(InputError, match=text):
+                loaded.state = wrong
+        with pytest.raises(InputError, match="state 's': shape"):
+            loaded.state = {"s": np.zeros(3, np.int8)}
+
+
 def test_a_run_that_fails_leaves_the_state(monkeypatch):
     with Loaded(carried(True), open_device("model", VTA)) as loaded:
         loaded.run({"x": np.zeros((1, 1, 16), np.int8)})

@@ -127,26 +127,29 @@ def read(imp: TfliteImporter, node: FileNode) -> None:
     first = found.initial
     if first is not None and (first.shape, str(first.dtype)) != (y.shape, y.dtype):
         raise Refused(f"reads {y.dtype} {y.shape}; the variable starts as {first.dtype} {first.shape}")
-    _check_same(found, y)
+    _check_shape(found, y)
     found.tensor = found.tensor or replace(y, name=info.name)
-    imp.alias(node.outputs[0], found.now or found.tensor)
+    now = found.now or found.tensor
+    if (now.scale, now.zero_point) != (y.scale, y.zero_point):
+        raise Refused(
+            f"takes a variable of scale {now.scale:g} and zero point {now.zero_point} for {y.scale:g} and "
+            f"{y.zero_point}; they must be equal within an inference"
+        )
+    imp.alias(node.outputs[0], now)
 
 
-def _check_same(found: _Resource, y: g.Tensor) -> None:
-    """Raise `Refused` unless the resource is what `y` is, as far as it is known."""
+def _check_shape(found: _Resource, y: g.Tensor) -> None:
+    """Raise `Refused` unless the resource has the shape and type of `y`, as far as they are known."""
     from .importer import Refused
 
     for t in (found.tensor, found.now):
-        if t is not None and (t.shape, t.dtype, t.scale, t.zero_point) != (y.shape, y.dtype, y.scale, y.zero_point):
-            raise Refused(
-                f"takes a variable of {t.dtype} {t.shape}, scale {t.scale:g}, zero point {t.zero_point}, for "
-                f"{y.dtype} {y.shape}, {y.scale:g}, {y.zero_point}; they must be equal"
-            )
+        if t is not None and (t.shape, t.dtype) != (y.shape, y.dtype):
+            raise Refused(f"takes a variable of {t.dtype} {t.shape} for {y.dtype} {y.shape}; they must be equal")
 
 
 def assign(imp: TfliteImporter, node: FileNode) -> None:
     """ASSIGN_VARIABLE."""
     _, found = _named(imp, node)
     value = imp.activation(node, 1, plain=True, dtype=None)
-    _check_same(found, value)
+    _check_shape(found, value)
     found.now = value

@@ -75,8 +75,8 @@ def test_states_are_alive_at_every_step():
 
 
 def test_impossible_states():
-    with pytest.raises(InputError, match="state 's' has shape, dtype, scale and zero point"):
-        State(S, FIRST, Tensor("y", (1, 4), scale=2.0))
+    with pytest.raises(InputError, match=r"state 's' is int8 \(1, 4\), its next values, 'y', are int8 \(4, 1\)"):
+        State(S, FIRST, Tensor("y", (4, 1)))
     with pytest.raises(InputError, match=r"its initial values are int16 \(1, 4\), must be int8 \(1, 4\)"):
         State(S, FIRST.astype(np.int16), Y)
     with pytest.raises(InputError, match="no operator produces 'n', the next values of 's'"):

@@ -25,6 +25,10 @@ def test_times_follow_the_fields():
         g.Reshape("reshape", (X,), g.Tensor("r", (1, 128))): 256,
         g.Softmax("softmax", (X,), g.Tensor("s", X.shape, scale=1 / 256, zero_point=-128), 1): 25600,
     }
+    gates, cells = g.Tensor("g", (1, 3, 8), "int16"), g.Tensor("c", (1, 2), "int16", 2.0**-12)
+    facts = np.ones((8, 2), np.int8), np.zeros(8, np.int32), np.ones(8), 1.0
+    steps = g.Lstm("lstm", (gates, g.Tensor("h", (1, 2)), cells), g.Tensor("w", (1, 4, 2), "int16"), *facts)
+    cycles[steps] = 2 * 48 + 100 * 30 + 3 * (48 + 2 + 4 + 16)
     for op, expected in cycles.items():
         assert np.isclose(model.seconds(op), (expected + 10) / 1e6), op.name
     assert np.isclose(model.moved_seconds(90), 100e-6)
