@@ -10,7 +10,6 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem
 from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from tilewright.runtime.hostops import HOST_OPS
-from tilewright.runtime.hostshapes import Operand
 from tilewright.runtime.program import Program
 
 TINY = PRESETS["tiny"]
@@ -19,7 +18,7 @@ FUZZ = runpy.run_path(str(TESTS / "fuzz_tw.py"))
 
 
 def two_launches():
-    """A launch on constants and micro-ops, and one that reads on the device what the first wrote there."""
+    """A launch on constants, micro-ops and state, and one that reads on the device what the first wrote there."""
     first, second = Program(TINY, "first"), Program(TINY, "second")
     x, w = first.buffer("x", (2, 1, 4)), first.buffer("w", (2, 4, 4))
     y = first.buffer("y", (2, 1, 4), kind="output")
@@ -39,10 +38,11 @@ def two_launches():
     kinds = {"in": "input", "mid": "temp", "out": "output"}
     tensors = {name: Tensor(name, (2, 1, 4), "int8", kind) for name, kind in kinds.items()}
     tensors["w"] = Tensor("w", (2, 4, 4), "int8", "constant", np.ones((2, 4, 4), np.int8))
+    tensors["before"] = Tensor("before", (2, 1, 4), "int8", "state", np.ones((2, 1, 4), np.int8), "in")
     tensors["flat"] = Tensor("flat", (8,), "float32", "output")
     tensors["q"] = Tensor("q", (8,), "int8")
     steps = [
-        LaunchStep("first", first.finish(), {"x": "in", "w": "w", "y": "mid"}),
+        LaunchStep("first", first.finish(), {"x": "before", "w": "w", "y": "mid"}),
         LaunchStep("second", second.finish(), {"x": "mid", "y": "out"}),
         HostStep("flatten", "reshape", ["out"], ["q"], {"shape": [8]}),
         HostStep("scale", "dequantize", ["q"], ["flat"], {"scale": 0.5, "zero_point": 3}),
@@ -53,10 +53,12 @@ def two_launches():
 def every_operator():
     """A step of each host operator, each with inputs of its own."""
     tensors, steps = {}, []
-    for name, (shapes, dtype, attrs) in runpy.run_path(str(TESTS / "runtime" / "test_hostshapes.py"))["GOOD"].items():
-        found = HOST_OPS[name].result([Operand(shape, dtype) for shape in shapes], attrs)
-        names = [f"{name}.{k}" for k in range(len(shapes))]
-        tensors |= {n: Tensor(n, shape, dtype, "input") for n, shape in zip(names, shapes)}
+    known = runpy.run_path(str(TESTS / "runtime" / "test_hostshapes.py"))
+    for name, (shapes, dtype, attrs) in known["GOOD"].items():
+        inputs = known["operands"](shapes, dtype)
+        found = HOST_OPS[name].result(inputs, attrs)
+        names = [f"{name}.{k}" for k in range(len(inputs))]
+        tensors |= {n: Tensor(n, x.shape, x.dtype, "input") for n, x in zip(names, inputs)}
         tensors[name] = Tensor(name, found.shape, found.dtype, "output")
         constants = {key: value for key, value in attrs.items() if isinstance(value, np.ndarray)}
         plain = {key: value for key, value in attrs.items() if key not in constants}
