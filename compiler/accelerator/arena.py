@@ -45,7 +45,7 @@ def members(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, tuple[g.Conc
     computed = {op.output.name for op in ops if not is_view(op)} - {base[t.name] for t in wanted_from(graph, ops)}
     found: dict[str, tuple[g.Concat, int]] = {}
     for op in ops:
-        if isinstance(op, g.Concat):
+        if isinstance(op, g.Concat) and op.axis == 1:
             channel = 0
             for t in op.inputs:
                 if base[t.name] in computed - set(found):

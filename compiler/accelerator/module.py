@@ -9,12 +9,12 @@ from ...hw.config import Config
 from .. import cost
 from .. import graph as g
 from ..graph.pairs import pair_columns
-from ..graph.simplify import simplify
+from ..graph.simplify import moved_states, simplify
 from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
-from . import layers, layerwise
+from . import elementwise, layers, layerwise
 from .arena import is_view, packed_bytes
 from .direct import max_pool
 from .network_launch import LOWER, NetworkLaunch
@@ -40,7 +40,7 @@ class Accelerator(ExecModule):
 
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
-        self.memories, self.transformations = _memories(cfg), (simplify, self._pairs)
+        self.memories, self.transformations = _memories(cfg), (simplify, moved_states, self._pairs)
         kinds = (*LOWER, g.Reshape, g.Transpose)
         self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
 
@@ -54,7 +54,7 @@ class Accelerator(ExecModule):
         if is_view(op):
             return ""
         checks = {g.QConv2d: _refuses_conv, g.Binary: _refuses_binary, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
-        checks[g.Concat] = _refuses_concat
+        checks |= {g.Concat: _refuses_concat, g.StridedSlice: _refuses_slice}
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
         for kind, check in checks.items():
@@ -119,12 +119,35 @@ def _refuses_binary(op: g.Binary, cfg: Config) -> str:
 
 def _refuses_concat(op: g.Concat, cfg: Config) -> str:
     n, *_ = op.output.shape
-    if op.axis != 1 or len(op.output.shape) not in (2, 4) or n > cfg.batch or op.output.dtype != "int8":
+    known = (1, 2, 3) if len(op.output.shape) == 4 else (1,)
+    if op.axis not in known or len(op.output.shape) not in (2, 4) or n > cfg.batch or op.output.dtype != "int8":
         return f"{op.output.dtype} {op.output.shape} along axis {op.axis}"
+    if op.axis > 1:
+        if any(t.data is not None for t in op.inputs):
+            return "a constant part"
+        return _refuses_copies(sum(_copies(op.output, t, cfg) for t in op.inputs))
     parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % cfg.block_in]
     if parts or any(t.data is not None for t in op.inputs):
         return f"{parts[0]} channels are not whole blocks" if parts else "a constant part"
     return ""
+
+
+def _refuses_slice(op: g.StridedSlice, cfg: Config) -> str:
+    if len(op.x.shape) != 4 or op.x.dtype != "int8" or op.x.shape[0] > cfg.batch or op.output.shape[0] != op.x.shape[0]:
+        return f"{op.x.dtype} {op.x.shape} to {op.output.shape}"
+    if any(step != 1 and n > 1 for step, n in zip(op.strides, op.output.shape)):
+        return f"steps of {op.strides}"
+    if op.begin[1] % cfg.block_in:
+        return f"channels from {op.begin[1]} on: blocks have {cfg.block_in}"
+    return _refuses_copies(_copies(op.x, op.output, cfg))
+
+
+def _copies(whole: g.Tensor, part: g.Tensor, cfg: Config) -> int:
+    return len([*elementwise.pieces(whole.shape, (0,) * 4, part.shape, cfg)])
+
+
+def _refuses_copies(count: int) -> str:
+    return f"{count} copies: at most {elementwise.MOST_COPIES}" if count > elementwise.MOST_COPIES else ""
 
 
 def _refuses_pool(op: g.Pool, cfg: Config) -> str:

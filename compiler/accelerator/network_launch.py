@@ -25,6 +25,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Mul: elementwise.multiply,
     g.Requantize: elementwise.requantize,
     g.Concat: elementwise.concatenate,
+    g.StridedSlice: elementwise.cut,
     g.MaxPool: pooling.maximum,
     g.AveragePool: pooling.average,
     g.ExactAveragePool: pooling.exact_average,

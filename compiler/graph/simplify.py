@@ -5,6 +5,7 @@ Outputs of the graph and next values of its states stay; other tensors may be re
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -88,3 +89,50 @@ def _without_unread(ops: list[g.Operator], graph: g.Graph) -> tuple[g.Operator, 
             live.append(op)
             needed |= {t.name for t in op.inputs}
     return tuple(reversed(live))
+
+
+def moved_states(graph: g.Graph) -> g.Graph:
+    """States in the layout in which they are computed: movements on their way in and out are none any more.
+
+    That is possible where every operator that reads a state moves it alike, and its next values are moved back.
+    """
+    producers = {op.output.name: op for op in graph.ops}
+    outputs = {t.name for t in graph.outputs}
+    for k, state in enumerate(graph.states):
+        readers = [op for op in graph.ops if state.tensor in op.inputs]
+        back = producers.get(state.next.name)
+        if not readers or not isinstance(back, _MOVES) or not _undone(back, readers):
+            continue
+        if outputs & {op.output.name for op in readers} or any(s.next is state.tensor for s in graph.states):
+            continue
+        first = readers[0].output
+        tensor = replace(first, name=state.tensor.name)
+        states = list(graph.states)
+        states[k] = g.State(tensor, np.ascontiguousarray(_moved(readers[0], state.initial)), back.x)
+        same = {op.output.name: tensor for op in readers}
+        ops = [_on(op, same) for op in graph.ops if op not in readers]
+        states = [s if s.next.name not in same else replace(s, next=tensor) for s in states]
+        graph = replace(graph, ops=tuple(ops), states=tuple(states))
+        producers = {op.output.name: op for op in graph.ops}
+    return replace(graph, ops=_without_unread(list(graph.ops), graph))
+
+
+_MOVES = (g.Reshape, g.Transpose)
+
+
+def _undone(back: g.Operator, readers: list[g.Operator]) -> bool:
+    """True if every one of `readers` is a movement that undoes `back`."""
+    places = np.arange(math.prod(back.x.shape)).reshape(back.x.shape)
+    moved = _moved(back, places)
+    return all(isinstance(op, _MOVES) and np.array_equal(_moved(op, moved), places) for op in readers)
+
+
+def _moved(op: g.Operator, x: np.ndarray) -> np.ndarray:
+    return x.transpose(op.axes) if isinstance(op, g.Transpose) else x.reshape(op.output.shape)
+
+
+def _on(op: g.Operator, same: dict[str, g.Tensor]) -> g.Operator:
+    """`op` on other inputs, by their names."""
+    if not any(t.name in same for t in op.inputs):
+        return op
+    return replace(op, inputs=tuple(same.get(t.name, t) for t in op.inputs))

@@ -64,7 +64,14 @@ class Assignment:
         self.choices = [self._choice(unit) for unit in self._units]
 
     def parts(self) -> list[tuple[ExecModule, list[g.Operator]]]:
-        """(module, consecutive operators), in an executable order with few changes of module."""
+        """(module, consecutive operators), in an executable order with few changes of module.
+
+        The module that can run most begins, unless the order has fewer parts where another does.
+        """
+        return min((self._ordered(first) for first in (None, *self._modules)), key=len)
+
+    def _ordered(self, first: str | None) -> list[tuple[ExecModule, list[g.Operator]]]:
+        """The parts, of which the module `first` runs the first, if it is given and can."""
         graph, left = self.graph, list(self._units)
         ready = {t.name for t in (*graph.inputs, *graph.constants, *(s.tensor for s in graph.states))}
         found: list[tuple[ExecModule, list[g.Operator]]] = []
@@ -73,6 +80,8 @@ class Assignment:
             for module in self.target.modules:
                 options[module.name] = self._runnable(module, left, ready)
             name = max(options, key=lambda name: len(options[name]))
+            if not found and first and options[first]:
+                name = first
             if found and options[found[-1][0].name]:
                 name = found[-1][0].name
             units = options[name]

@@ -9,6 +9,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...runtime.executable import Executable, HostStep, LaunchStep, Tensor
+from ...runtime.hostops import HOST_OPS
 from .. import graph as g
 from ..graph.host_calls import host_calls
 
@@ -41,15 +42,37 @@ class Steps:
 
     def executable(self) -> Executable:
         """The executable of all steps so far, with the tensors that they use."""
+        self._keep_packed()
         self._drop_unread()
         used = {name for step in self.steps for name in _names(step)}
-        used |= {t.name for t in self.graph.wanted}
+        used |= {t.next for t in self.tensors.values() if t.next is not None}
         kept = {name: t for name, t in self.tensors.items() if name in used or t.kind in ("input", "output", "state")}
         return Executable(self.cfg, self.graph.name, kept, self.steps)
 
+    def _keep_packed(self) -> None:
+        """Keep states in the device's layout where host steps only pack them, and unpack their next values."""
+        for state in [t for t in self.tensors.values() if t.kind == "state"]:
+            readers = [s for s in self.steps if state.name in _reads(s)]
+            back = self._writer(state.next or "")
+            if not readers or back is None or back.op != "unpack":
+                continue
+            if any(t.next == state.name for t in self.tensors.values()):
+                continue
+            packs = [s for s in readers if isinstance(s, HostStep) and s.op == "pack" and "layout" not in s.attrs]
+            packed, (new,) = [s.outputs[0] for s in packs], back.inputs
+            shapes = {self.tensors[name].shape for name in packed}
+            if len(packs) < len(readers) or len(packed) > 1 or shapes != {self.tensors[new].shape}:
+                continue
+            (data,) = HOST_OPS["pack"]([np.asarray(state.data)], packs[0].attrs)
+            t = self.tensors[packed[0]]
+            self.tensors[t.name] = Tensor(t.name, t.shape, t.dtype, "state", data, new)
+            del self.tensors[state.name]
+            self.steps.remove(packs[0])
+
     def _drop_unread(self) -> None:
         """Drop host steps whose results nobody reads: their readers took over what they did."""
-        read = {t.name for t in self.graph.wanted} | {name for name, t in self.tensors.items() if t.kind == "output"}
+        read = {name for name, t in self.tensors.items() if t.kind == "output"}
+        read |= {t.next for t in self.tensors.values() if t.next is not None}
         kept = []
         for step in reversed(self.steps):
             if isinstance(step, LaunchStep) or not read.isdisjoint(step.outputs):
@@ -107,6 +130,10 @@ def wanted_from(graph: g.Graph, ops: Sequence[g.Operator]) -> list[g.Tensor]:
     """Tensors that `ops` compute and that others read, or for which `graph` is run, in order."""
     read = {t.name for op in graph.ops if op not in ops for t in op.inputs} | {t.name for t in graph.wanted}
     return [op.output for op in ops if op.output.name in read]
+
+
+def _reads(step: LaunchStep | HostStep) -> list[str]:
+    return [*step.bind.values()] if isinstance(step, LaunchStep) else step.inputs
 
 
 def _names(step: LaunchStep | HostStep) -> list[str]:

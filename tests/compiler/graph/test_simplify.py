@@ -5,7 +5,12 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler import reference
-from tilewright.compiler.graph.simplify import simplify
+from tilewright.compiler.graph.simplify import moved_states, simplify
+from tilewright.compiler.network import compile_for
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import HostStep
+from tilewright.runtime.loader import Loaded
 
 
 def tensor(name, *shape):
@@ -72,3 +77,53 @@ def test_padding_goes_into_the_convolution_that_reads_it():
     assert kinds == ["QConv2d"] and getattr(ops[0], "pads", None) == (2, 3, 3, 1)
     assert simplified((y,), g.Pad("pad", (x,), padded, pad, 0), conv)[0] == ["Pad", "QConv2d"]  # another value
     assert simplified((padded, y), g.Pad("pad", (x,), padded, pad, -9), conv)[0] == ["Pad", "QConv2d"]
+
+
+def windowed(axes=(0, 2, 3, 1), extra=()):
+    """A window (1, 3, 1, 2), NHWC, that takes a new row per inference: the state moves to NCHW, and back by `axes`."""
+    t = {name: g.Tensor(name, shape) for name, shape in (("s", (1, 3, 1, 2)), ("c", (1, 2, 3, 1)), ("x", (1, 2, 1, 1)))}
+    k, w, n = g.Tensor("k", (1, 2, 2, 1)), g.Tensor("w", (1, 2, 3, 1)), g.Tensor("n", (1, 3, 1, 2))
+    ops = (
+        g.Transpose("in", (t["s"],), t["c"], (0, 3, 1, 2), True),
+        g.StridedSlice("kept", (t["c"],), k, (0, 0, 1, 0), (1, 1, 1, 1)),
+        g.Concat("window", (k, t["x"]), w, 2),
+        g.Transpose("out", (w,), n, axes, True),
+    )
+    first = np.arange(6, dtype=np.int8).reshape(1, 3, 1, 2)
+    return g.Graph("g", (t["x"],), (w, *extra), ops, (g.State(t["s"], first, n),))
+
+
+def test_states_are_kept_as_they_are_computed():
+    before = windowed()
+    after = moved_states(before)
+    assert [op.name for op in after.ops] == ["kept", "window"]
+    (state,) = after.states
+    assert (state.tensor.name, state.tensor.shape, state.next.name) == ("s", (1, 2, 3, 1), "w")
+    x = {"x": np.random.default_rng(0).integers(-9, 9, (5, 2, 1, 1)).astype(np.int8)}
+    np.testing.assert_array_equal(reference.run(after, x)[0]["w"], reference.run(before, x)[0]["w"])
+
+
+def test_states_that_others_see_as_they_are_stay():
+    graph = windowed(extra=(g.Tensor("c", (1, 2, 3, 1)),))  # what the movement gives is an output
+    assert moved_states(graph).ops == graph.ops
+    s, y, z = g.Tensor("s", (1, 4)), g.Tensor("y", (2, 2)), g.Tensor("z", (4, 1))
+    ops = (g.Reshape("one", (s,), y), g.Reshape("other", (s,), z), g.Reshape("back", (y,), g.Tensor("n", (1, 4))))
+    state = g.State(s, np.zeros((1, 4), np.int8), ops[2].output)
+    assert moved_states(g.Graph("g", (), (ops[2].output,), ops, (state,))).states == (state,)  # they move it unalike
+
+
+def test_the_device_keeps_what_it_alone_reads():
+    """The window is in blocks of channels from run to run: the host packs the new row, and nothing else."""
+    graph = windowed()
+    host = {"host": dict.fromkeys(("kept", "window"), "the test wants the accelerator")}
+    executable = compile_for(graph, PRESETS["pynq_z1"], refused=host).executable
+    assert [s.op for s in executable.steps if isinstance(s, HostStep)] == ["pack", "unpack"]
+    (state,) = executable.states
+    assert state.shape == (1, 1, 3, 1, 1, 16) and state.next == "w.packed"
+    rows = np.random.default_rng(0).integers(-128, 128, (5, 1, 2, 1, 1)).astype(np.int8)
+    expected, _ = reference.run(graph, {"x": rows[:, 0]})
+    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
+        for _ in range(2):
+            found = [loaded.run({"x": x})["w"] for x in rows]
+            np.testing.assert_array_equal(np.concatenate(found), expected["w"])
+            loaded.reset()
