@@ -75,3 +75,19 @@ def test_parts_are_few_and_in_order():
         ("host", ["two", "four"]),
         ("a", ["five"]),
     ]
+
+
+def test_the_module_that_can_run_less_begins_where_that_makes_fewer_parts():
+    """Two sums of b could run at once, but the third waits for the host: so all of them do."""
+    x, y, z = (g.Tensor(name, (1, 4)) for name in ("x", "y", "z"))
+    a, b, c = (g.Tensor(name, (1, 4)) for name in "abc")
+    ops = (
+        g.Add("first", (y, y), a),
+        g.Add("second", (y, y), b),
+        g.Requantize("own", (x,), z),
+        g.Add("last", (z, a), c),
+    )
+    graph = g.Graph("g", (x, y), (b, c), ops)
+    parts = Assignment(graph, Target("t", (Unit("a", 0.0, Add=1), HOST))).parts()
+    names = [(module.name, [op.name for op in found]) for module, found in parts]
+    assert names == [("host", ["own"]), ("a", ["first", "second", "last"])]
