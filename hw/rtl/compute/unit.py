@@ -217,5 +217,9 @@ class Compute(wiring.Component):
 def _finished(m: Module, name: str, one: Value, taken: Value) -> Value:
     """1 when the oldest of the instructions that each end with `one` has ended; `taken` counts it off."""
     ended = Signal(_IN_FLIGHT_BITS, name=f"{name}_ended")
-    m.d.sync += ended.eq(ended + one - taken)
-    return one | (ended != 0)
+    some, several = Signal(name=f"{name}_some"), Signal(name=f"{name}_several")  # ended is more than 0, than 1
+    with m.If(one & ~taken):
+        m.d.sync += [ended.eq(ended + 1), some.eq(1), several.eq(some)]
+    with m.Elif(taken & ~one):
+        m.d.sync += [ended.eq(ended - 1), some.eq(several), several.eq(ended > 2)]
+    return one | some
