@@ -79,18 +79,20 @@ class Interlock(wiring.Component):
     def elaborate(self, platform) -> Module:
         """The loads in flight, the jobs that are older, and what follows for both."""
         m, stages = Module(), self.stages
-        newest, oldest = Signal(_SLOT_BITS), Signal(_SLOT_BITS)  # slots of the next load and of the next to be written
+        newest = Signal(_SLOT_BITS)  # slot of the next load
+        oldest, second = Signal(_SLOT_BITS), Signal(_SLOT_BITS, init=1)  # slots of the next ones to be written
         valid, uops, free = (Signal(LOADS_IN_FLIGHT, name=name) for name in ("valid", "uops", "free"))
         taken, done = Signal(LOADS_IN_FLIGHT), Signal(LOADS_IN_FLIGHT)
         m.d.comb += [
             self.room.eq(~valid.bit_select(newest, 1)),
             taken.eq(self.load << newest),
             done.eq(self.written << oldest),
-            self.hold.eq(~free.bit_select((oldest + self.written)[:_SLOT_BITS], 1)),
+            self.hold.eq(~Mux(self.written, free.bit_select(second, 1), free.bit_select(oldest, 1))),
         ]
         m.d.sync += [
             newest.eq(newest + self.load),
             oldest.eq(oldest + self.written),
+            second.eq(second + self.written),
             valid.eq((valid & ~done) | taken),
             uops.eq((uops & ~taken) | Mux(self.move.mem == Mem.UOP, taken, 0)),
         ]
@@ -150,23 +152,31 @@ class Interlock(wiring.Component):
         """The banks that each load writes; all of them until its entries are multiplied out."""
         cfg, move, bits = self.cfg, self.move, address_bits(self.cfg, Mem.ACC)
         banks = [Signal(cfg.acc_banks, name=f"banks_{k}") for k in range(LOADS_IN_FLIGHT)]
-        width, height = Signal(bits + 1), Signal(bits + 1)
-        product, entries, behind = Signal(2 * bits + 2), Signal(2 * bits + 2), Signal(2 * bits + 3)
+        width, height = (self._side(m, axis, bits) for axis in ("x", "y"))
+        product, behind = Signal(2 * bits + 2), Signal(2 * bits + 3)
+        slots, bases = _delayed(m, "slot", taken, 4), _delayed(m, "base", Value.cast(move.sram_base), 4)
         m.d.sync += [
-            width.eq(_capped(move.x_pad_0 + move.x_size + move.x_pad_1, bits)),
-            height.eq(_capped(move.y_pad_0 + move.y_size + move.y_pad_1, bits)),
             product.eq(width * height),
-            entries.eq(product),
+            behind.eq(product + bases[2]),  # with the product in one multiplier
         ]
-        slots = _delayed(m, "slot", taken, 4)
-        bases = _delayed(m, "base", Value.cast(move.sram_base), 4)
-        m.d.sync += behind.eq(bases[2] + entries)
         for k in range(LOADS_IN_FLIGHT):
             with m.If(taken[k]):
                 m.d.sync += banks[k].eq(~0)
             with m.Elif(slots[3][k]):
                 m.d.sync += banks[k].eq(banks_of(cfg, bank(cfg, bases[3][:bits]), behind > cfg.bank_depth))
         return banks
+
+    def _side(self, m: Module, axis: str, bits: int) -> Signal:
+        """Entries of the load in direction `axis` with its pads, two cycles ago."""
+        move = self.move
+        widths = {"size": 16, "pads": 5, "total": bits + 1}
+        size, pads, total = (Signal(n, name=f"{axis}_{name}") for name, n in widths.items())
+        m.d.sync += [
+            size.eq(move[f"{axis}_size"]),
+            pads.eq(move[f"{axis}_pad_0"] + move[f"{axis}_pad_1"]),
+            total.eq(_capped(size + pads, bits)),
+        ]
+        return total
 
     def _job_banks(self, m: Module) -> Value:
         """The banks that the executing job may touch."""

@@ -92,8 +92,8 @@ def issue_layout(cfg: Config) -> data.StructLayout:
     `tensor` and `imm` without. `clear` takes 0 for acc[dst], so that overwrite is 0 + dot and reset 0 + imm, which is 0
     then.
     `last` marks the end of the job. What follows from the others stands beside them, for whoever decides in the cycle
-    in which the issue is there: `banks` has one bit for each bank that holds acc[dst] or the acc[src] that is read, with
-    `twice` one bank holds both, with `multiply` the ALU multiplies.
+    in which the issue is there: `banks` has one bit for each bank that holds acc[dst] or the acc[src] that is read;
+    with `twice` one bank holds both, with `multiply` the ALU multiplies.
     """
     ahead = {"banks": cfg.acc_banks, "twice": 1, "multiply": 1}
     return data.StructLayout({**index_bits(cfg), **_operation(cfg), **ahead, "last": 1})
@@ -138,7 +138,8 @@ class Sequencer(wiring.Component):
             offsets["src_last"] = offsets["src"] + 1  # of the last tap
         of = {"now": self._control, "position": _POSITION}
         self._passed = data.StructLayout({**of, "offsets": data.StructLayout(offsets)})
-        self._made = data.StructLayout({"issue": issue_layout(cfg), "position": _POSITION})
+        # an index of the issue is beyond its scratchpad, or its job is `wrong`
+        self._made = data.StructLayout({"issue": issue_layout(cfg), "position": _POSITION, "beyond": 3})
 
     def elaborate(self, platform) -> Module:
         """Waiting job, executing job, and the stages behind it."""
@@ -184,12 +185,12 @@ class Sequencer(wiring.Component):
         held, word, fetched = Signal(), Signal(32, reset_less=True), Signal(self._passed, reset_less=True)
         spare, kept = Signal(), Signal(self._made, reset_less=True)
         made, last = Signal(self._made), Signal(self._made, reset_less=True)
-        fetch, room = Signal(), Signal()
+        fetch, full = Signal(), Signal()  # `full`: an issue is in each of these places
         m.d.comb += [
             fetch.eq(~held | ~spare),
-            room.eq(~reading | fetch),
             o.valid.eq(stages.issuing & self.may_issue),
             o.payload.eq(last.issue),
+            o.payload.bubble.eq(last.issue.bubble | last.beyond.any()),
             stages.reading.eq(reading & read.position.last),
             stages.fetch.eq(fetch),
             stages.word.eq(held & fetched.position.last),
@@ -201,7 +202,8 @@ class Sequencer(wiring.Component):
             stages.issue_ends.eq(last.position.ends),
             stages.issue_tag.eq(last.position.tag),
         ]
-        with m.If(room):
+        m.d.sync += full.eq(~stages.step & (full | (running & (spare | held) & Mux(fetch, reading, held))))
+        with m.If(~full):
             m.d.sync += [reading.eq(running), read.eq(first)]
         with m.If(fetch):
             m.d.sync += [held.eq(reading), fetched.eq(read), word.eq(self.uop.data)]
@@ -209,8 +211,11 @@ class Sequencer(wiring.Component):
             m.d.sync += [kept.eq(made), spare.eq(held & ~stages.step)]
         with m.If(stages.step):
             m.d.sync += [stages.issuing.eq(held | spare), last.eq(Mux(spare, kept, made)), spare.eq(0)]
-        self._issue(m, held & ~spare, fetched, word, made)
-        return room
+        self._issue(m, fetched, word, made)
+        beyond, index = Signal.like(made.beyond), Signal(INDEX_BITS)
+        m.d.sync += [beyond.eq(Mux(held & ~spare, made.beyond, 0)), index.eq(fetched.now.index)]
+        keep_first(m, self.fault, (beyond.any(), Error.RANGE, index))
+        return ~full
 
     def _decode(self, now, waiting) -> list:
         """The executing job, from the waiting one."""
@@ -304,8 +309,8 @@ class Sequencer(wiring.Component):
             m.d.sync += [outer.eq(gemm.iter_out), outer_last.eq(gemm.iter_out == 1), first.eq(1)]
         return uop_last, inner_last
 
-    def _issue(self, m: Module, moves: Value, fetched, word: Signal, made) -> None:
-        """What the stage before the output `made` of the micro-op `word`; keeps its fault when it `moves` on."""
+    def _issue(self, m: Module, fetched, word: Signal, made) -> None:
+        """What the stage before the output `made` of the micro-op `word`."""
         cfg, issue, control, offsets = self.cfg, made.issue, fetched.now, fetched.offsets
         uop = data.View(uop_layout(cfg), word)
         sums = {}
@@ -319,26 +324,19 @@ class Sequencer(wiring.Component):
             sums["wgt"] = Mux(several, group, sums["wgt"])
             last = uop.src + offsets.src_last
         weight = Mux(control.rows, sums["wgt"] >> row_bits(cfg), sums["wgt"])
-        beyond = (
-            sums["dst"][acc:].any()
-            | (control.dot & (last[inp:].any() | weight[wgt:].any()))
-            | (control.tensor & sums["src"][acc:].any())
-        )
-        wrong, faulty, index = Signal(), Signal(), Signal(INDEX_BITS)
         dst, src = (bank(cfg, sums[name][:acc]) for name in ("dst", "src"))
         m.d.comb += [
-            wrong.eq(control.wrong | (~control.bubble & beyond)),
             made.position.eq(fetched.position),
+            made.beyond[0].eq(~control.bubble & sums["dst"][acc:].any()),
+            made.beyond[1].eq(~control.bubble & control.dot & (last[inp:].any() | weight[wgt:].any())),
+            made.beyond[2].eq(control.wrong | (~control.bubble & control.tensor & sums["src"][acc:].any())),
             *[issue[name].eq(getattr(control, name)) for name in _operation(cfg)],
             *[issue[name].eq(value) for name, value in sums.items()],
-            issue.bubble.eq(control.bubble | wrong),
             issue.banks.eq(Mux(control.bubble, 0, banks_of(cfg, dst) | Mux(control.tensor, banks_of(cfg, src), 0))),
             issue.twice.eq(~control.bubble & control.tensor & (dst == src)),
             issue.multiply.eq(~control.bubble & multiplies(control.op)),
             issue.last.eq(fetched.position.last),
         ]
-        m.d.sync += [faulty.eq(moves & wrong), index.eq(control.index)]
-        keep_first(m, self.fault, (faulty, Error.RANGE, index))
 
 
 def _sticky(offset: Value, step: Value) -> Value:
