@@ -82,9 +82,10 @@ class Interlock(wiring.Component):
         newest = Signal(_SLOT_BITS)  # slot of the next load
         oldest, second = Signal(_SLOT_BITS), Signal(_SLOT_BITS, init=1)  # slots of the next ones to be written
         valid, uops, free = (Signal(LOADS_IN_FLIGHT, name=name) for name in ("valid", "uops", "free"))
-        taken, done = Signal(LOADS_IN_FLIGHT), Signal(LOADS_IN_FLIGHT)
+        taken, done, fill = (Signal(LOADS_IN_FLIGHT, name=name) for name in ("taken", "done", "fill"))
         m.d.comb += [
             self.room.eq(~valid.bit_select(newest, 1)),
+            fill.eq(Const(1) << newest & ~valid),  # the slot that would be taken, as `load` comes late
             taken.eq(self.load << newest),
             done.eq(self.written << oldest),
             self.hold.eq(~Mux(self.written, free.bit_select(second, 1), free.bit_select(oldest, 1))),
@@ -94,10 +95,10 @@ class Interlock(wiring.Component):
             oldest.eq(oldest + self.written),
             second.eq(second + self.written),
             valid.eq((valid & ~done) | taken),
-            uops.eq((uops & ~taken) | Mux(self.move.mem == Mem.UOP, taken, 0)),
+            uops.eq((uops & ~fill) | Mux(self.move.mem == Mem.UOP, fill, 0)),
         ]
-        older, banks = self._older(m, taken), self._load_banks(m, taken)
-        reads, touched = self._uops(m, taken, valid & uops), self._job_banks(m)
+        older, banks = self._older(m, taken), self._load_banks(m, fill, newest)
+        reads, touched = self._uops(m, fill, valid & uops), self._job_banks(m)
         recent = self._recent(m)
         inside = {"reading": stages.reading, "word": stages.word, "spare": stages.spare_last}
         inside["issuing"] = stages.issuing & stages.issue_last
@@ -129,7 +130,7 @@ class Interlock(wiring.Component):
             m.d.sync += older[name].eq(Mux(move, before, older[name]) | taken)
         return older
 
-    def _uops(self, m: Module, taken: Value, valid: Value) -> Value:
+    def _uops(self, m: Module, fill: Value, valid: Value) -> Value:
         """Makes `may_begin`; returns one bit per load, set where it writes micro-ops in the executing job's range."""
         job, new = (data.View(insn_layout(self.cfg, "GEMM"), insn) for insn in (self.stages.job, self.insn))
         begin, end = Signal.like(job.uop_bgn, name="begin"), Signal.like(job.uop_end, name="end")
@@ -138,7 +139,7 @@ class Interlock(wiring.Component):
             m.d.sync += [begin.eq(job.uop_bgn), end.eq(job.uop_end)]
         for k in range(LOADS_IN_FLIGHT):
             first, beyond = Signal(16, name=f"first_{k}"), Signal(17, name=f"beyond_{k}")
-            with m.If(taken[k]):
+            with m.If(fill[k]):
                 m.d.sync += [first.eq(self.move.sram_base), beyond.eq(self.move.sram_base + self.move.x_size)]
             m.d.comb += [
                 reads[k].eq((begin < beyond) & (first < end)),
@@ -148,22 +149,23 @@ class Interlock(wiring.Component):
         m.d.comb += self.may_begin.eq(waits == 0)
         return reads
 
-    def _load_banks(self, m: Module, taken: Value) -> list[Signal]:
+    def _load_banks(self, m: Module, fill: Value, newest: Signal) -> list[Signal]:
         """The banks that each load writes; all of them until its entries are multiplied out."""
         cfg, move, bits = self.cfg, self.move, address_bits(self.cfg, Mem.ACC)
         banks = [Signal(cfg.acc_banks, name=f"banks_{k}") for k in range(LOADS_IN_FLIGHT)]
         width, height = (self._side(m, axis, bits) for axis in ("x", "y"))
         product, behind = Signal(2 * bits + 2), Signal(2 * bits + 3)
-        slots, bases = _delayed(m, "slot", taken, 4), _delayed(m, "base", Value.cast(move.sram_base), 4)
+        loads, slots = _delayed(m, "load", self.load, 4), _delayed(m, "slot", newest, 4)
+        bases = _delayed(m, "base", Value.cast(move.sram_base), 4)
         m.d.sync += [
             product.eq(width * height),
-            behind.eq(product + bases[2]),  # with the product in one multiplier
+            behind.eq(product + bases[-2]),  # with the product in one multiplier
         ]
         for k in range(LOADS_IN_FLIGHT):
-            with m.If(taken[k]):
+            with m.If(fill[k]):
                 m.d.sync += banks[k].eq(~0)
-            with m.Elif(slots[3][k]):
-                m.d.sync += banks[k].eq(banks_of(cfg, bank(cfg, bases[3][:bits]), behind > cfg.bank_depth))
+            with m.Elif(loads[-1] & (slots[-1] == k)):
+                m.d.sync += banks[k].eq(banks_of(cfg, bank(cfg, bases[-1][:bits]), behind > cfg.bank_depth))
         return banks
 
     def _side(self, m: Module, axis: str, bits: int) -> Signal:
