@@ -57,17 +57,18 @@ NOTHING_LATENCY = TILE_LATENCY + ENTRY_LATENCY + WRITE_LATENCY  # from a command
 
 # The sequencer of micro-ops.
 BEGIN_LATENCY = 1  # from an instruction to the first cycle in which it begins
-FIRST_ISSUE_LATENCY = 3  # from there to its first micro-op issue
+FIRST_ISSUE_LATENCY = 4  # from there to its first micro-op issue
 SEQUENCER_LATENCY = BEGIN_LATENCY + FIRST_ISSUE_LATENCY  # from an instruction to its first micro-op issue
 JOB_INTERVAL = 2  # of instructions, however few micro-ops they have
-ISSUES_AHEAD = 2  # between the one whose micro-op is read and the one that is issued
+ISSUES_AHEAD = 4  # between the one whose micro-op is read and the one that is issued, where issues wait
+STEP_LATENCY = 1  # from an issue to the first cycle in which those that waited behind it step on
 
 # The compute queue, whose loads and jobs (GEMM and ALU) pass each other.
 ORDER_DEPTH = 32  # of the queue of instructions whose tokens are not given yet
 LOADS_IN_FLIGHT = 4
 CLEAR_LATENCY = 2  # from a load's last write to the first cycle in which a job that waits for it goes on
 HOLD_LATENCY = 1  # from the last condition to the first cycle in which a load may be written
-SPANS_LATENCY = 6  # from a job's begin to the reach of its loops: a product per cycle, their sums
+SPANS_LATENCY = 9  # from a job's begin to the reach of its loops: a product per cycle, their sums
 DRAIN_LATENCY = 2  # from the end of the latest job to the first cycle that is known to have none in flight
 
 # The pipeline of GEMM and ALU.

@@ -12,7 +12,7 @@ from ...config import Config
 from ...isa import AluOp, Mem
 from ..latencies import ACC_STAGES, dot_latency, groups, issue_interval, multipliers, multiply_interval, product_latency
 from ..ports import InputRead, Products, SramRead, address_bits
-from ..scratchpad import EntryWrite, bank
+from ..scratchpad import EntryWrite
 from . import alu, gemm
 from .sequencer import issue_layout, row_bits
 
@@ -109,18 +109,17 @@ class Execute(wiring.Component):
 
     def _issue(self, m: Module) -> _Stage:
         """The slot of the issue at the input; holds the issue while it needs more than one."""
-        cfg, issue = self.cfg, self.issues.payload
+        issue = self.issues.payload
         stage = self._stage(0)
         fetched, go, early, real = Signal(), Signal(), Signal(), Signal()
-        same = bank(cfg, issue.dst) == bank(cfg, self._source(issue))
-        multiply = stage.live.en & alu.multiplies(issue.op)
-        may = self._order(m, issue, multiply)
+        second = issue.twice & ~fetched  # the issue needs another slot before its own
+        may = self._order(m, issue, self.issues.valid & self.issues.ready & issue.multiply)
         m.d.comb += [
             real.eq(self.issues.valid & ~issue.bubble & may),
-            early.eq(real & issue.tensor & same & ~fetched),
-            go.eq(self.issues.valid & may & ~early),
-            self.issues.ready.eq(may & ~early),
-            stage.live.en.eq(real & ~early),
+            early.eq(self.issues.valid & second & may),
+            go.eq(self.issues.valid & self.issues.ready),
+            self.issues.ready.eq(may & ~second),
+            stage.live.en.eq(real & ~second),
             stage.live.early.eq(early),
             stage.live.last.eq(go & issue.last),
             stage.slot.late.eq(fetched),
@@ -138,7 +137,7 @@ class Execute(wiring.Component):
         """
         cfg = self.cfg
         cycles, spacing = multiply_interval(cfg), issue_interval(cfg, multiply=True)
-        wait, follows, conflict = Signal(range(cycles)), Signal(), Signal()
+        wait, free, follows, conflict = Signal(range(cycles)), Signal(init=1), Signal(), Signal()
         latest = [
             (Signal(name=f"multiplying_{k}"), Signal.like(issue.dst, name=f"product_{k}"))
             for k in range(-(-cycles // spacing))
@@ -146,17 +145,17 @@ class Execute(wiring.Component):
         for en, dst in latest:
             with m.If(en & ((dst == issue.dst) | (issue.tensor & (dst == self._source(issue))))):
                 m.d.comb += conflict.eq(1)
-        with m.If(wait != 0):
-            m.d.sync += wait.eq(wait - 1)
-        with m.Else():
+        with m.If(free):
             m.d.sync += [en.eq(0) for en, _ in latest]
+        with m.Else():
+            m.d.sync += [wait.eq(wait - 1), free.eq(wait == 1)]
         with m.If(multiply):
             before = [(C(1, 1), issue.dst), *latest]
-            m.d.sync += wait.eq(cycles - 1)
+            m.d.sync += [wait.eq(cycles - 1), free.eq(0)]
             m.d.sync += [a.eq(b) for pair in zip(latest, before) for a, b in zip(*pair)]
-        ours = self.issues.valid & ~self.issues.ready & ~issue.bubble & alu.multiplies(issue.op)
+        ours = self.issues.valid & ~self.issues.ready & issue.multiply
         m.d.sync += follows.eq(ours & ~conflict & (wait <= cycles - spacing + 1))
-        return (wait == 0) | follows
+        return free | follows
 
     def _source(self, issue) -> Value:
         """`src` of an ALU issue."""
