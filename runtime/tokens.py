@@ -18,7 +18,7 @@ from ..hw.units import Channel, Queue, between, channels, connected, queues, str
 from .access import Access, DramAccess
 from .buffer import Buffer
 
-AHEAD = 384  # cycles of loads that pass one that waits, about as many as it waits: more would delay it
+PASSING = 384  # beats of loads that pass one that waits, about as many as it waits for: more would delay it
 
 
 @dataclass(slots=True)
@@ -226,10 +226,10 @@ def ahead_of_waits(cfg: Config, rows: Sequence[Row], operator: Callable[[Row], o
     """`rows` in an order that computes the same, in which weights are loaded while activations are being stored.
 
     The first load of an operator that reads what a STORE writes waits for the operator before it, and all loads behind
-    it in the queue with it. Loads of what no STORE writes pass it, the first one and others up to `AHEAD` cycles of
+    it in the queue with it. Loads of what no STORE writes pass it, the first one and others up to `PASSING` beats of
     data, unless a row in between uses the same entries. `operator(row)` names what a row was recorded for.
     """
-    written, most = written_by_stores(rows), AHEAD * stripes(cfg) * cfg.axi_bits // 8
+    written, most = written_by_stores(rows), PASSING * stripes(cfg) * cfg.axi_bits // 8
     found: list[Row] = []
     present, gate, room = None, -1, 0
     for row in rows:

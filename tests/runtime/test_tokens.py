@@ -12,7 +12,7 @@ from tilewright.hw.units import channels, queues
 from tilewright.runtime.access import Access, DramAccess
 from tilewright.runtime.buffer import Buffer
 from tilewright.runtime.tokens import (
-    AHEAD,
+    PASSING,
     LastAccess,
     Row,
     ahead_of_waits,
@@ -315,7 +315,7 @@ def test_weights_stay_behind_loads_of_what_nobody_stores_and_within_their_operat
 
 def test_only_as_much_as_a_wait_hides_passes_but_the_first_in_any_case():
     b = Buffer("t", (64, 4), kind="temp")
-    most = AHEAD * TINY.axi_bits // 8
+    most = PASSING * TINY.axi_bits // 8
     head = [store(0, 4, **dram(b, True, 0, 16)), load(0, 1, **dram(b, False, 0, 4))]
 
     def passing(*sizes):
