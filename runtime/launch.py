@@ -56,7 +56,8 @@ class OriginStack:
         self._numbers: dict[tuple[str, ...], int] = {(): 0}
         self._macs: list[int | None] = [None]
         self._outermost = [""]
-        self._path, self.number = (), 0
+        self._path: tuple[str, ...] = ()
+        self.number = 0
 
     @contextmanager
     def inside(self, name: str, macs: int | None = None) -> Iterator[None]:
