@@ -24,6 +24,8 @@ ROW = 1  # cycles per row of a transfer: the mover plans one per cycle
 INSTRUCTION = SEQUENCER_LATENCY + array_latency(PRESETS["pynq_z1"])
 # Cycles of one memory access: a tile's first load waits for its first beat, its last store for the response.
 ROUND_TRIP = ZYNQ_HP.latency + ZYNQ_HP.response
+LATENCY = ZYNQ_HP.latency  # of a load that nothing hides
+KERNEL = 50  # cycles of a list of micro-ops that is loaded just before it is issued
 MAX_TILE = 60  # cycles of the about ten instructions of a tile of a maximum (accelerator/direct/max_pool.py)
 OPERATOR = 200  # cycles of a program beside its work: its first loads and its last store
 
@@ -41,7 +43,7 @@ def port_bytes(cfg: Config, dram: Dram | None = None) -> int:
 
 
 def moved(cfg: Config, nbytes: Any) -> Any:
-    """Cycles in which one port moves `nbytes`, a number or an array."""
+    """Cycles in which one port moves `nbytes`, a number or an array; the load unit's ports with `striped(cfg)`."""
     return nbytes / port_bytes(cfg)
 
 

@@ -6,6 +6,7 @@ import pytest
 from tilewright.compiler import cost
 from tilewright.hw.config import PRESETS
 from tilewright.hw.stages import stages
+from tilewright.hw.units import striped
 from tilewright.sim.dram import ZYNQ_HP
 
 PYNQ = PRESETS["pynq_z1"]
@@ -24,6 +25,7 @@ def test_what_instructions_cost_is_the_circuits():
 
 def test_a_port_moves_a_beat_per_cycle():
     assert cost.port_bytes(PYNQ) == 8 and cost.port_bytes(PYNQ.replace(axi_bits=128)) == 16
+    assert cost.moved(striped(PYNQ.replace(load_ports=2)), 100) == 6.25
     assert cost.moved(PYNQ, 100) == 12.5 and cost.moved(PYNQ, np.array([16, 8])).tolist() == [2, 1]
 
 
