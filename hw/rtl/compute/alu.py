@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import OPERATIONS, AluOp
-from ..latencies import groups, multipliers
+from ..latencies import MULTIPLIER_LATENCY, groups, multipliers
 from ..ports import Products
 
 OP_BITS = 3
@@ -21,11 +19,25 @@ def multiplies(op: Value) -> Value:
     return op.matches(*(row.op for row in OPERATIONS.values() if row.multiplies))
 
 
+# What `Alu` makes of its operands, one of the first three; `most` only with `extreme`.
+CHOICE = data.StructLayout({"add": 1, "extreme": 1, "shift": 1, "most": 1})
+
+
+def choice(op: Value) -> dict[str, Value]:
+    """The members of `CHOICE` for operation `op`; none where it multiplies."""
+    return {
+        "add": op == AluOp.ADD,
+        "extreme": op.matches(AluOp.MIN, AluOp.MAX),
+        "shift": op == AluOp.SHR,
+        "most": op == AluOp.MAX,
+    }
+
+
 class Alu(wiring.Component):
     """The operations without multipliers; combinational.
 
     Members:
-        op: in, an `AluOp` that does not multiply
+        choice: in, the operation as `choice` has it
         a, b: in, entries
         o: out, the entry of results
 
@@ -36,34 +48,32 @@ class Alu(wiring.Component):
     def __init__(self, cfg: Config):
         self.cfg = cfg
         entry = cfg.acc_entry_bits
-        super().__init__({"op": In(OP_BITS), "a": In(entry), "b": In(entry), "o": Out(entry)})
+        super().__init__({"choice": In(CHOICE), "a": In(entry), "b": In(entry), "o": Out(entry)})
 
     def elaborate(self, platform) -> Module:
-        """All lanes alike."""
-        m = Module()
+        """All lanes alike: every result, of which one is let through."""
+        m, made = Module(), self.choice
         a, b = ([value[32 * k : 32 * (k + 1)].as_signed() for k in range(self.cfg.lanes)] for value in (self.a, self.b))
-        with m.Switch(self.op):
-            for op, lane in _LANES.items():
-                with m.Case(op):
-                    m.d.comb += self.o.eq(Cat(lane(x, y)[:32] for x, y in zip(a, b)))
-            with m.Default():
-                m.d.comb += self.o.eq(Cat((x + y)[:32] for x, y in zip(a, b)))
+        for k, (x, y) in enumerate(zip(a, b)):
+            extreme = Mux((x < y) ^ made.most, x, y)
+            m.d.comb += self.o[32 * k : 32 * (k + 1)].eq(
+                _only(made.add, (x + y)[:32]) | _only(made.extreme, extreme) | _only(made.shift, _shifted(x, y))
+            )
         return m
+
+
+def _only(condition: Value, value: Value) -> Value:
+    """`value` where `condition` is 1, else 0."""
+    return Mux(condition, value, 0)
 
 
 def _shifted(a: Value, b: Value) -> Value:
     """SHR of one lane, by one shifter: to the left by n is `a * 2**32` to the right by 32 - n, whose low five bits
-    are those of b = -n."""
+    are those of b = -n. Whether b is beyond those is found beside the shifter."""
     left, high = b[31], b[5:31]
-    amount = Mux(~left & high.any(), 31, b[:5])
-    return Mux(left & ~high.all(), 0, Mux(left, Cat(C(0, 32), a), Cat(a, a[31].replicate(32))) >> amount)
-
-
-_LANES: dict[AluOp, Callable[[Value, Value], Value]] = {
-    AluOp.MIN: lambda a, b: Mux(a < b, a, b),
-    AluOp.MAX: lambda a, b: Mux(a < b, b, a),
-    AluOp.SHR: _shifted,
-}
+    within = Mux(left, high.all(), ~high.any())
+    shifted = Mux(left, Cat(C(0, 32), a), Cat(a, a[31].replicate(32))) >> b[:5]
+    return Mux(within, shifted[:32], (a[31] & ~left).replicate(32))
 
 
 class Multiplier(wiring.Component):
@@ -81,19 +91,29 @@ class Multiplier(wiring.Component):
         super().__init__({"alu": In(Products(cfg))})
 
     def elaborate(self, platform) -> Module:
-        """Operand registers, partial products in registers, their sum."""
+        """Operand registers, partial products in registers, their sum, so that a DSP holds the first three stages."""
         m, bits, alu = Module(), 32 * multipliers(self.cfg), self.alu
-        a, b, en = Signal(bits, reset_less=True), Signal(bits, reset_less=True), Signal()
-        m.d.sync += en.eq(alu.en)
+        a, b = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
+        enables = [Signal(name=f"en_{k + 1}") for k in range(MULTIPLIER_LATENCY - 1)]
+        for enable, before in zip(enables, [alu.en, *enables]):
+            m.d.sync += enable.eq(before)
         for k in range(groups(self.cfg)):
             part = slice(k * bits, (k + 1) * bits)
             with m.If(alu.en & (alu.group == k)):
                 m.d.sync += [a.eq(alu.a[part]), b.eq(alu.b[part])]
         for k in range(multipliers(self.cfg)):
             (a0, a1), (b0, b1) = ((v[32 * k : 32 * k + 16], v[32 * k + 16 : 32 * k + 32]) for v in (a, b))
-            parts = [Signal(32, name=f"part_{k}_{name}", reset_less=True) for name in ("low", "ab", "ba")]
-            with m.If(en):
-                m.d.sync += [part.eq(u * v) for part, u, v in zip(parts, (a0, a1, a0), (b0, b0, b1))]
-            low, ab, ba = parts
-            m.d.comb += alu.o[32 * k : 32 * (k + 1)].eq(low + (ab + ba).shift_left(16))
+            parts = {"low": a0 * b0, "ab": a1 * b0, "ba": a0 * b1}
+            for stage in (0, 1):
+                parts = {name: _register(m, enables[stage], v, f"{name}_{stage}_{k}") for name, v in parts.items()}
+            low = _register(m, enables[2], parts["low"], f"low_2_{k}")
+            high = _register(m, enables[2], (parts["ab"] + parts["ba"])[:16], f"high_2_{k}")
+            m.d.comb += alu.o[32 * k : 32 * (k + 1)].eq(low + high.shift_left(16))
         return m
+
+
+def _register(m: Module, enable: Value, value: Value, name: str) -> Signal:
+    out = Signal(value.shape(), name=name, reset_less=True)
+    with m.If(enable):
+        m.d.sync += out.eq(value)
+    return out

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from amaranth.hdl import C
 from amaranth.sim import Simulator
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp
-from tilewright.hw.rtl.compute.alu import Alu, Multiplier
+from tilewright.hw.rtl.compute.alu import OP_BITS, Alu, Multiplier, choice
 from tilewright.hw.rtl.latencies import MULTIPLIER_LATENCY, groups, multipliers
 from tilewright.sim.model.alu import shift_right
 
@@ -44,7 +45,7 @@ def test_lanes(op):
     sim = Simulator(alu)
 
     async def drive(ctx):
-        ctx.set(alu.op, op)
+        ctx.set(alu.choice, {name: ctx.get(value) for name, value in choice(C(op, OP_BITS)).items()})
         for a, b in zip(*operands(count)):
             ctx.set(alu.a, word(a))
             ctx.set(alu.b, word(b))
