@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Callable
+
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -19,25 +23,21 @@ def multiplies(op: Value) -> Value:
     return op.matches(*(row.op for row in OPERATIONS.values() if row.multiplies))
 
 
-# What `Alu` makes of its operands, one of the first three; `most` only with `extreme`.
-CHOICE = data.StructLayout({"add": 1, "extreme": 1, "shift": 1, "most": 1})
+def choice_layout() -> data.StructLayout:
+    """An operation of `Alu`, one bit for each; none where it multiplies."""
+    return data.StructLayout({op.name: 1 for op in _LANES})
 
 
-def choice(op: Value) -> dict[str, Value]:
-    """The members of `CHOICE` for operation `op`; none where it multiplies."""
-    return {
-        "add": op == AluOp.ADD,
-        "extreme": op.matches(AluOp.MIN, AluOp.MAX),
-        "shift": op == AluOp.SHR,
-        "most": op == AluOp.MAX,
-    }
+def chosen(op: Value) -> dict[str, Value]:
+    """The bits of `choice_layout` for operation `op`."""
+    return {known.name: op == known for known in _LANES}
 
 
 class Alu(wiring.Component):
     """The operations without multipliers; combinational.
 
     Members:
-        choice: in, the operation as `choice` has it
+        choice: in, the operation
         a, b: in, entries
         o: out, the entry of results
 
@@ -48,23 +48,16 @@ class Alu(wiring.Component):
     def __init__(self, cfg: Config):
         self.cfg = cfg
         entry = cfg.acc_entry_bits
-        super().__init__({"choice": In(CHOICE), "a": In(entry), "b": In(entry), "o": Out(entry)})
+        super().__init__({"choice": In(choice_layout()), "a": In(entry), "b": In(entry), "o": Out(entry)})
 
     def elaborate(self, platform) -> Module:
         """All lanes alike: every result, of which one is let through."""
-        m, made = Module(), self.choice
+        m = Module()
         a, b = ([value[32 * k : 32 * (k + 1)].as_signed() for k in range(self.cfg.lanes)] for value in (self.a, self.b))
         for k, (x, y) in enumerate(zip(a, b)):
-            extreme = Mux((x < y) ^ made.most, x, y)
-            m.d.comb += self.o[32 * k : 32 * (k + 1)].eq(
-                _only(made.add, (x + y)[:32]) | _only(made.extreme, extreme) | _only(made.shift, _shifted(x, y))
-            )
+            results = [Mux(self.choice[op.name], lane(x, y)[:32], 0) for op, lane in _LANES.items()]
+            m.d.comb += self.o[32 * k : 32 * (k + 1)].eq(functools.reduce(operator.or_, results))
         return m
-
-
-def _only(condition: Value, value: Value) -> Value:
-    """`value` where `condition` is 1, else 0."""
-    return Mux(condition, value, 0)
 
 
 def _shifted(a: Value, b: Value) -> Value:
@@ -74,6 +67,14 @@ def _shifted(a: Value, b: Value) -> Value:
     within = Mux(left, high.all(), ~high.any())
     shifted = Mux(left, Cat(C(0, 32), a), Cat(a, a[31].replicate(32))) >> b[:5]
     return Mux(within, shifted[:32], (a[31] & ~left).replicate(32))
+
+
+_LANES: dict[AluOp, Callable[[Value, Value], Value]] = {
+    AluOp.MIN: lambda a, b: Mux(a < b, a, b),
+    AluOp.MAX: lambda a, b: Mux(a < b, b, a),
+    AluOp.ADD: lambda a, b: a + b,
+    AluOp.SHR: _shifted,
+}
 
 
 class Multiplier(wiring.Component):

@@ -222,10 +222,10 @@ class Execute(wiring.Component):
         m.submodules.alu = lanes = alu.Alu(cfg)
         dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(cfg.lanes))
         multiplies, multiply, now, dot = Signal(), Signal(), Signal(), Signal()
-        chosen = Signal(alu.CHOICE)
+        choice = Signal(alu.choice_layout())
         m.d.comb += [
             multiplies.eq(alu.multiplies(choose.slot.op)),
-            lanes.choice.eq(chosen),
+            lanes.choice.eq(choice),
             lanes.a.eq(a),
             lanes.b.eq(Mux(dot, dots, b)),
         ]
@@ -233,7 +233,7 @@ class Execute(wiring.Component):
             multiply.eq(choose.live.en & multiplies),
             now.eq(choose.live.en & ~multiplies),
             dot.eq(choose.slot.dot),
-            *[chosen[name].eq(value) for name, value in alu.choice(choose.slot.op).items()],
+            *[choice[name].eq(value) for name, value in alu.chosen(choose.slot.op).items()],
         ]
         products = self._multiply(m, multiply, execute, a, b)
         end = products[-1]

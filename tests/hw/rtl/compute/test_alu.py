@@ -7,7 +7,7 @@ from amaranth.sim import Simulator
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp
-from tilewright.hw.rtl.compute.alu import OP_BITS, Alu, Multiplier, choice
+from tilewright.hw.rtl.compute.alu import OP_BITS, Alu, Multiplier, chosen
 from tilewright.hw.rtl.latencies import MULTIPLIER_LATENCY, groups, multipliers
 from tilewright.sim.model.alu import shift_right
 
@@ -45,7 +45,7 @@ def test_lanes(op):
     sim = Simulator(alu)
 
     async def drive(ctx):
-        ctx.set(alu.choice, {name: ctx.get(value) for name, value in choice(C(op, OP_BITS)).items()})
+        ctx.set(alu.choice, {name: ctx.get(value) for name, value in chosen(C(op, OP_BITS)).items()})
         for a, b in zip(*operands(count)):
             ctx.set(alu.a, word(a))
             ctx.set(alu.b, word(b))
