@@ -39,7 +39,7 @@ class Alu(wiring.Component):
     Members:
         choice: in, the operation
         a, b: in, entries
-        o: out, the entry of results
+        o: out, the entry of results; 0 without an operation
 
     SHR shifts right with the sign, a
     negative amount to the left: from 31 on only the sign is left, from -32 on nothing.
@@ -60,6 +60,11 @@ class Alu(wiring.Component):
         return m
 
 
+def _less(a: Value, b: Value) -> Value:
+    """`a < b`, as of numbers without sign that are as far apart: then the last carry tells, and nothing follows it."""
+    return Cat(a[:31], ~a[31]) < Cat(b[:31], ~b[31])
+
+
 def _shifted(a: Value, b: Value) -> Value:
     """SHR of one lane, by one shifter: to the left by n is `a * 2**32` to the right by 32 - n, whose low five bits
     are those of b = -n. Whether b is beyond those is found beside the shifter."""
@@ -70,8 +75,8 @@ def _shifted(a: Value, b: Value) -> Value:
 
 
 _LANES: dict[AluOp, Callable[[Value, Value], Value]] = {
-    AluOp.MIN: lambda a, b: Mux(a < b, a, b),
-    AluOp.MAX: lambda a, b: Mux(a < b, b, a),
+    AluOp.MIN: lambda a, b: Mux(_less(a, b), a, b),
+    AluOp.MAX: lambda a, b: Mux(_less(a, b), b, a),
     AluOp.ADD: lambda a, b: a + b,
     AluOp.SHR: _shifted,
 }

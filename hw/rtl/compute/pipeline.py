@@ -233,14 +233,15 @@ class Execute(wiring.Component):
             multiply.eq(choose.live.en & multiplies),
             now.eq(choose.live.en & ~multiplies),
             dot.eq(choose.slot.dot),
-            *[choice[name].eq(value) for name, value in alu.chosen(choose.slot.op).items()],
+            *[choice[name].eq(choose.live.en & value) for name, value in alu.chosen(choose.slot.op).items()],
         ]
         products = self._multiply(m, multiply, execute, a, b)
         end = products[-1]
-        for k in range(count):  # operands wait in their registers; a group's result comes after it entered
+        # operands wait in their registers; a group's result comes after it entered, while the ALU has no operation
+        for k in range(count):
             part, done = slice(k * width, (k + 1) * width), products[k - count].en
             with m.If(now | done):
-                m.d.sync += result[part].eq(Mux(done, self.multiplier.o, lanes.o[part]))
+                m.d.sync += result[part].eq(Mux(done, self.multiplier.o, 0) | lanes.o[part])
         m.d.sync += [
             written.eq(now | end.en),
             writing.eq(Mux(end.en, end.dst, execute.slot.dst)),
