@@ -39,6 +39,8 @@ class Alu(wiring.Component):
     Members:
         choice: in, the operation
         a, b: in, entries
+        dot: in, ADD adds `dots` instead of `b`
+        dots: in, an entry
         o: out, the entry of results; 0 without an operation
 
     SHR shifts right with the sign, a
@@ -48,14 +50,20 @@ class Alu(wiring.Component):
     def __init__(self, cfg: Config):
         self.cfg = cfg
         entry = cfg.acc_entry_bits
-        super().__init__({"choice": In(choice_layout()), "a": In(entry), "b": In(entry), "o": Out(entry)})
+        operands = {"a": In(entry), "b": In(entry), "dot": In(1), "dots": In(entry)}
+        super().__init__({"choice": In(choice_layout()), **operands, "o": Out(entry)})
 
     def elaborate(self, platform) -> Module:
         """All lanes alike: every result, of which one is let through."""
         m = Module()
-        a, b = ([value[32 * k : 32 * (k + 1)].as_signed() for k in range(self.cfg.lanes)] for value in (self.a, self.b))
-        for k, (x, y) in enumerate(zip(a, b)):
-            results = [Mux(self.choice[op.name], lane(x, y)[:32], 0) for op, lane in _LANES.items()]
+        for k in range(self.cfg.lanes):
+            a, b, dots = (entry[32 * k : 32 * (k + 1)].as_signed() for entry in (self.a, self.b, self.dots))
+            # the dot products apart, for they are in the way of no other operation
+            addend = Mux(self.dot, dots, b)
+            results = [
+                Mux(self.choice[op.name], lane(a, addend if op == AluOp.ADD else b)[:32], 0)
+                for op, lane in _LANES.items()
+            ]
             m.d.comb += self.o[32 * k : 32 * (k + 1)].eq(functools.reduce(operator.or_, results))
         return m
 
@@ -66,12 +74,15 @@ def _less(a: Value, b: Value) -> Value:
 
 
 def _shifted(a: Value, b: Value) -> Value:
-    """SHR of one lane, by one shifter: to the left by n is `a * 2**32` to the right by 32 - n, whose low five bits
-    are those of b = -n. Whether b is beyond those is found beside the shifter."""
+    """SHR of one lane, by one rotation to the right: by n = b mod 32, which to the left by -b is the same. Bit k comes
+    from bit k + n for a shift to the right where that is below 32, for one to the left where it is not; the others are
+    filled, and all of them where b is beyond 31 or -32. Which ones is found beside the rotation.
+    """
     left, high = b[31], b[5:31]
     within = Mux(left, high.all(), ~high.any())
-    shifted = Mux(left, Cat(C(0, 32), a), Cat(a, a[31].replicate(32))) >> b[:5]
-    return Mux(within, shifted[:32], (a[31] & ~left).replicate(32))
+    turned = (Cat(a, a) >> b[:5])[:32]
+    from_a = ((C((1 << 32) - 1, 32) >> b[:5]) ^ left.replicate(32)) & within.replicate(32)
+    return (turned & from_a) | ((a[31] & ~left).replicate(32) & ~from_a)
 
 
 _LANES: dict[AluOp, Callable[[Value, Value], Value]] = {

@@ -227,7 +227,9 @@ class Execute(wiring.Component):
             multiplies.eq(alu.multiplies(choose.slot.op)),
             lanes.choice.eq(choice),
             lanes.a.eq(a),
-            lanes.b.eq(Mux(dot, dots, b)),
+            lanes.b.eq(b),
+            lanes.dot.eq(dot),
+            lanes.dots.eq(dots),
         ]
         m.d.sync += [
             multiply.eq(choose.live.en & multiplies),
