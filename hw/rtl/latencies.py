@@ -22,6 +22,7 @@ FINISH_LATENCY = 1  # from the first cycle in which every unit is idle to the en
 FIFO_LATENCY = 1  # of a queue in which nothing waits
 TOKEN_LATENCY = 1  # from the push of a token to the first cycle in which it can be taken
 SCRATCHPAD_LATENCY = 1  # from an address to its entry
+OPERAND_LATENCY = 2  # the same for inputs and weights, whose memories have an output register
 
 
 def capacity(depth: int) -> int:
@@ -72,13 +73,13 @@ SPANS_LATENCY = 9  # from a job's begin to the reach of its loops: a product per
 DRAIN_LATENCY = 2  # from the end of the latest job to the first cycle that is known to have none in flight
 
 # The pipeline of GEMM and ALU.
-OPERAND_STAGES = 1  # registers between the scratchpads and the multipliers
-PRODUCT_STAGES = 1  # registers behind the multipliers
-LEVELS_PER_STAGE = 2  # of the adder tree between registers
+OPERAND_STAGES = 2  # registers between the scratchpads and the multipliers: rows chosen, then a DSP's operands
+PRODUCT_STAGES = 2  # registers behind the multipliers: a DSP's product and its output
+LEVELS_PER_STAGE = 1  # of the adder tree between registers
 ACC_STAGES = 2  # from the address of an accumulator to its use: read, then choose between memory and results
-MULTIPLIER_LATENCY = 2  # from operands to products, where there is no RESCALE
-RESCALE_LATENCY = 8  # from the operands of MUL and RESCALE to their results
-REQUANTISE_LATENCY = RESCALE_LATENCY + 1  # from accumulators to int8
+MULTIPLIER_LATENCY = 4  # from operands to products, where there is no RESCALE
+RESCALE_LATENCY = 10  # from the operands of MUL and RESCALE to their results
+REQUANTISE_LATENCY = RESCALE_LATENCY + 2  # from accumulators to int8
 
 # Stores.
 ROW_LATENCY = 2  # from an instruction to its first row
@@ -115,7 +116,7 @@ def array_latency(cfg: Config) -> int:
 
 def dot_latency(cfg: Config) -> int:
     """Cycles from a micro-op issue to its sums."""
-    return SCRATCHPAD_LATENCY + array_latency(cfg)
+    return OPERAND_LATENCY + array_latency(cfg)
 
 
 def issue_latency(cfg: Config) -> int:
@@ -126,6 +127,11 @@ def issue_latency(cfg: Config) -> int:
 def accumulator_latency(cfg: Config) -> int:
     """Cycles from a micro-op issue to the addresses of its accumulators, which are read as late as possible."""
     return dot_latency(cfg) - ACC_STAGES
+
+
+def multiply_read(cfg: Config) -> int:
+    """Cycles from a MUL or RESCALE to that in which STORE's read would bring an entry just as its operands enter."""
+    return dot_latency(cfg) - SCRATCHPAD_LATENCY
 
 
 def product_latency(cfg: Config) -> int:

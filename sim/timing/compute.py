@@ -70,7 +70,7 @@ class Compute(Unit):
         self._wait = self._interval - lat.issue_interval(cfg, multiply=True)  # that those wait less
         self._groups = lat.groups(cfg)
         self._product = lat.product_latency(cfg) + self._groups - 1
-        self._entered = lat.array_latency(cfg)  # cycles to the read whose entry is next
+        self._entered = lat.multiply_read(cfg)
         self._retired = self._epoch = -1
         self._last = [-NEVER] * cfg.acc_banks  # latest micro-op issue of each bank
         self.finished = NEVER

@@ -19,7 +19,8 @@ def latency(block, what):
 
 def test_what_instructions_cost_is_the_circuits():
     assert cost.TRANSFER == 6 == latency("mover", "command to its token, nothing to move") + 1  # a token's cycle
-    assert cost.INSTRUCTION == 8 and cost.INSTRUCTION - 4 == latency("gemm", "operands to sums")
+    first_sums = latency("sequencer", "instruction to its first micro-op issue") + latency("gemm", "operands to sums")
+    assert cost.INSTRUCTION == 8 < first_sums  # most of which passes beside the instruction before
     assert cost.ROUND_TRIP == 60 == ZYNQ_HP.latency + 20
 
 
