@@ -117,14 +117,14 @@ class Engine(wiring.Component):
         return m
 
     def _tokens(self, m: Module, blocks: dict) -> None:
-        levels = []
+        some = []
         for channel in channels(self.cfg):
             source, target = (units(self.cfg)[queue].name for queue in channel)
             m.submodules[f"tokens_{source}_{target}"] = tokens = TokenChannel(self.cfg)
             wiring.connect(m, getattr(blocks[source], f"to_{target}"), tokens.push)
             wiring.connect(m, tokens.pop, getattr(blocks[target], f"from_{source}"))
-            levels.append(tokens.level)
-        m.d.sync += self.tokens_left.eq(Cat(levels).any())
+            some.append(tokens.pop.valid)
+        m.d.sync += self.tokens_left.eq(Cat(some).any())
 
     def _queues(self, m: Module, fetch: Fetch, blocks: dict) -> list[Fifo]:
         queues = []

@@ -9,7 +9,7 @@ from amaranth.lib.wiring import In, Out
 from ...config import Config
 from ...isa import Mem, depth, entry_bytes
 from ...regs import Error
-from ..faults import keep_first
+from ..faults import keep_first_seen
 from ..ports import BYTES_BITS, Fault, SramWrite, beat_signature, push_signature
 from .beats import beat_shift, loaded_as, units
 from .walker import step_layout
@@ -114,7 +114,7 @@ class Writer(wiring.Component):
             with m.If(step.mem == name):
                 m.d.comb += beyond.eq(step.addr >= depth(self.cfg, name))
         writes, broken = go & ~step.empty, read & self.beats.payload.error
-        keep_first(
+        keep_first_seen(
             m,
             self.fault,
             (writes & broken, Error.READ_RESPONSE, step.index),

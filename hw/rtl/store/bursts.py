@@ -69,7 +69,6 @@ class StoreBursts(wiring.Component):
             splitter.i.payload.addr.eq(payload.addr),
             splitter.i.payload.beats.eq(payload.beats),
             self.row.ready.eq(splitter.i.ready),
-            empty.eq(row.entries == 0),
             room.eq(addresses.i.ready & lengths.i.ready & (flying != OUTSTANDING)),
             go.eq(splitter.valid & ~self.halt & answers.i.ready & (empty | room)),
             splitter.take.eq(go),
@@ -90,7 +89,7 @@ class StoreBursts(wiring.Component):
             axi.awburst.eq(INCR),
         ]
         with m.If(self.row.ready):
-            m.d.sync += row.eq(payload)
+            m.d.sync += [row.eq(payload), empty.eq(payload.entries == 0)]
         m.d.sync += flying.eq(flying + (go & ~empty) - (axi.bvalid & axi.bready))
         m.d.comb += [self.idle.eq(flying == 0), self.done.eq(~splitter.valid & ~addresses.o.valid)]
         self._data(m, lengths)

@@ -18,7 +18,7 @@ class StoreOrder(wiring.Component):
         stored: in, a STORE is taken
         row: in, a row of it leaves for the bus
         addr, beats: in, the beats of that row, from beat address `addr` on
-        sending: in, rows or data of a STORE wait to be sent
+        sending: in, rows or data of a STORE wait to be sent; stays high in the cycle after `row`
         answered: in, nothing is sent or in flight: every write is in memory
         first: in, beat address of the LOAD at the head of the queue
         may: out, that LOAD may be taken
@@ -46,15 +46,13 @@ class StoreOrder(wiring.Component):
         """Where the rows end that are not answered."""
         m = Module()
         unanswered, end = Signal(), Signal(max(len(self.addr), len(self.beats)) + 1)
-        behind = Signal.like(end)
-        m.d.comb += [
-            behind.eq(self.addr + self.beats),
-            self.may.eq(~unanswered | (~self.sending & (self.first >= end))),
-        ]
+        behind, came = Signal.like(end, reset_less=True), Signal()
+        m.d.sync += [behind.eq(self.addr + self.beats), came.eq(self.row)]  # in time, as the row is still being sent
+        m.d.comb += self.may.eq(~unanswered | (~self.sending & (self.first >= end)))
         with m.If(self.stored):
             m.d.sync += unanswered.eq(1)
         with m.Elif(self.answered):
             m.d.sync += [unanswered.eq(0), end.eq(0)]
-        with m.If(self.row & (behind > end)):
+        with m.If(came & (behind > end)):
             m.d.sync += end.eq(behind)
         return m

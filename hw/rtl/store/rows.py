@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -56,34 +56,37 @@ class StoreRows(wiring.Component):
         )
 
     def elaborate(self, platform):
-        """First stage: the instruction; second: its rows."""
+        """First stage: the instruction; second: its rows. Neither has comparisons before its product or `ready`."""
         m, row = Module(), self.row.payload
         taken, word, number = Signal(), Signal(128, reset_less=True), Signal(INDEX_BITS, reset_less=True)
         push, index, base, entries = (Signal(n, reset_less=True) for n in (1, INDEX_BITS, 33, 32))
         insn = data.View(insn_layout(self.cfg, "STORE"), word)
         left, at, stride, size = (Signal(n, reset_less=True) for n in (16, 34, 16, 16))
-        ended, last = Signal(), Signal()
+        # of the first stage: it has a single row, and the factor of `x_size` to that row's entries; of the second stage
+        single, factor, last = Signal(), Signal(16, reset_less=True), Signal()
+        ended = Signal()
         m.d.comb += [
             ended.eq(~self.row.valid | (self.row.ready & last)),
             self.cmd.ready.eq(~taken | ended),
-            last.eq(left == 0),
             self.idle.eq(~taken & ~self.row.valid),
         ]
+        new = data.View(insn_layout(self.cfg, "STORE"), Value.cast(self.cmd.payload.insn))
+        dense, some = new.x_stride == new.x_size, new.y_size != 0
         with m.If(self.cmd.ready):
             m.d.sync += [taken.eq(self.cmd.valid), word.eq(self.cmd.payload.insn)]
             m.d.sync += number.eq(self.cmd.payload.index)
+            m.d.sync += [single.eq(dense | (new.x_size == 0) | ~some), factor.eq(Mux(dense, new.y_size, some))]
         with m.If(self.row.ready):
-            m.d.sync += [left.eq(left - 1), at.eq(at + stride), base.eq(base + size)]
-        dense = insn.x_stride == insn.x_size
-        nothing = (insn.x_size == 0) | (insn.y_size == 0)
+            m.d.sync += [left.eq(left - 1), last.eq(left == 2), at.eq(at + stride), base.eq(base + size)]
         with m.If(ended):
             m.d.sync += [
                 self.row.valid.eq(taken),
                 base.eq(insn.sram_base),
-                entries.eq(Mux(nothing, 0, insn.x_size * Mux(dense, insn.y_size, 1))),
+                entries.eq(insn.x_size * factor),
                 push.eq(insn.push_prev),
                 index.eq(number),
-                left.eq(Mux(dense | nothing, 0, insn.y_size - 1)),
+                left.eq(insn.y_size),
+                last.eq(single | (insn.y_size == 1)),
                 at.eq(insn.dram_base),
                 stride.eq(insn.x_stride),
                 size.eq(insn.x_size),

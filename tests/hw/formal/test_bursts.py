@@ -258,6 +258,7 @@ def store(spec, bursts):
     splitter, entries = inside.splitter, inside.row.entries
     rest = (splitter.valid & (entries != 0), splitter.left.addr, splitter.left.beats)
     spec.invariant(~splitter.valid | ((entries == 0) == (splitter.left.beats == 0)), "a NOP has no beats")
+    spec.invariant(~splitter.valid | (inside.empty == (entries == 0)), "a NOP is known")
     last_is_known(spec, splitter)
     bus = (axi.awvalid, axi.awaddr[2:], axi.awlen + 1)
     passes = (dut.row.valid & dut.row.ready & (row.entries != 0), row.addr, row.beats)
