@@ -89,6 +89,7 @@ ACCUMULATOR_LATENCY = FIFO_LATENCY  # from a row to its first accumulator's addr
 STORE_ADDRESS_LATENCY = FIFO_LATENCY + SPLIT_LATENCY + ADDRESS_LATENCY  # from a row to its first burst on the bus
 STORE_DATA_LATENCY = 3  # from a row to its first beat on the bus, where the accumulators are free
 ANSWER_LATENCY = FIFO_LATENCY  # from a burst to the first cycle in which its answer is awaited
+BEHIND_LATENCY = 1  # from a LOAD of PAR at the head of its queue to the first cycle in which it may pass open writes
 ANSWERED_LATENCY = 2  # from the last answer to the first cycle in which a LOAD that waits for it is taken
 
 

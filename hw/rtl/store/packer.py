@@ -89,7 +89,7 @@ class StorePack(wiring.Component):
             m.d.sync += [row.entries.eq(row.entries - 1), final.eq(row.entries == 2)]
         new = self._next_row(m, active, begins)
         with m.If(begins):
-            m.d.sync += [row.eq(new), final.eq(new.entries == 1)]
+            m.d.sync += [row.eq(new), final.eq(new.single)]
         keep_first_seen(m, self.fault, (asked & ((row.base >= cfg.acc_depth) | beyond), Error.RANGE, row.index))
         entries, busy = self._results(m, row, new, reading)
         m.d.comb += self.idle.eq(~have & ~active & ~out.o.valid & ~busy)

@@ -19,12 +19,15 @@ PAR_ROW_BITS = 23  # of the PAR index of any row that an instruction can name
 def row_layout(cfg: Config) -> data.StructLayout:
     """`entries` accumulators from `base` on, which go to `beats` beats from beat address `addr`, part `part`.
 
+    `empty` where there are none, `single` where there is one; both are known before `entries`.
     With `quant` they are requantised with PAR entry `par`, and after every `width` of them with one `par_step` further.
     """
     return data.StructLayout(
         {
             "base": 33,
             "entries": 32,
+            "empty": 1,
+            "single": 1,
             "addr": ADDRESS_BITS - beat_size(cfg),
             "beats": BEATS_BITS,
             "part": 6,
@@ -61,6 +64,7 @@ class StoreRows(wiring.Component):
         taken, word, number = Signal(), Signal(128, reset_less=True), Signal(INDEX_BITS, reset_less=True)
         push, index, base, entries = (Signal(n, reset_less=True) for n in (1, INDEX_BITS, 33, 32))
         insn = data.View(insn_layout(self.cfg, "STORE"), word)
+        empty, one = Signal(reset_less=True), Signal(reset_less=True)
         left, at, stride, size = (Signal(n, reset_less=True) for n in (16, 34, 16, 16))
         # of the first stage: it has a single row, and the factor of `x_size` to that row's entries; of the second stage
         single, factor, last = Signal(), Signal(16, reset_less=True), Signal()
@@ -83,6 +87,8 @@ class StoreRows(wiring.Component):
                 self.row.valid.eq(taken),
                 base.eq(insn.sram_base),
                 entries.eq(insn.x_size * factor),
+                empty.eq((insn.x_size == 0) | (factor == 0)),
+                one.eq((insn.x_size == 1) & (factor == 1)),
                 push.eq(insn.push_prev),
                 index.eq(number),
                 left.eq(insn.y_size),
@@ -95,7 +101,7 @@ class StoreRows(wiring.Component):
             self._parameters(m, word, ended)
         shift = beat_shift(self.cfg, Mem.OUT)
         m.d.comb += [row.base.eq(base), row.entries.eq(entries), row.push.eq(push), row.index.eq(index)]
-        m.d.comb += row.last.eq(last)
+        m.d.comb += [row.last.eq(last), row.empty.eq(empty), row.single.eq(one)]
         if shift >= 0:
             m.d.comb += [row.addr.eq(at << shift), row.beats.eq(entries << shift)]
         else:

@@ -244,7 +244,7 @@ def free_store(spec, bursts):
     spec.drive("row", dut.row.valid, row, beats.valid, beats.payload, dut.to_compute.ready, dut.halt)
     spec.drive("bus", axi.awready, axi.wready, axi.bvalid, axi.bresp)
     spec.takes(spec.steady(beats.valid, beats.ready, beats.payload))
-    spec.takes((row.entries == 0) == (row.beats == 0))
+    spec.takes(((row.entries == 0) == (row.beats == 0)) & (row.empty == (row.entries == 0)))
     return dut, inside
 
 
@@ -258,7 +258,7 @@ def store(spec, bursts):
     splitter, entries = inside.splitter, inside.row.entries
     rest = (splitter.valid & (entries != 0), splitter.left.addr, splitter.left.beats)
     spec.invariant(~splitter.valid | ((entries == 0) == (splitter.left.beats == 0)), "a NOP has no beats")
-    spec.invariant(~splitter.valid | (inside.empty == (entries == 0)), "a NOP is known")
+    spec.invariant(~splitter.valid | (inside.row.empty == (entries == 0)), "a NOP is known")
     last_is_known(spec, splitter)
     bus = (axi.awvalid, axi.awaddr[2:], axi.awlen + 1)
     passes = (dut.row.valid & dut.row.ready & (row.entries != 0), row.addr, row.beats)
