@@ -82,7 +82,7 @@ REQUANTISE_LATENCY = RESCALE_LATENCY + 1  # from accumulators to int8
 # Stores.
 ROW_LATENCY = 2  # from an instruction to its first row
 ROW_DEPTH = 1  # of the queue of rows between the planner of rows and the splitter
-PACKER_ROWS = 4  # depth of the queue of rows whose data may come after their addresses
+PACKER_ROWS = 4  # depth of the queue of rows whose data may come after their addresses; the first is being read
 PACKER_BEATS = 16  # depth of the queue of data that may wait for the bus
 PPU_ENTRIES = 16  # in the post-processing unit: as many as enter in its latency, with one group per entry
 ACCUMULATOR_LATENCY = FIFO_LATENCY  # from a row to its first accumulator's address
