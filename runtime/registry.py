@@ -40,6 +40,9 @@ _DEVICES = {
         "tilewright.sim.timing.device", "TimingDevice", "the behavioural model, with predicted cycles", True
     ),
     "rtl": Entry("tilewright.sim.rtl.device", "RtlDevice", "the circuit, simulated cycle by cycle", True),
+    "rtl-fast": Entry(
+        "tilewright.sim.rtl.device", "FastRtlDevice", "the same with the multiplier array as a C function", True
+    ),
     "board": Entry("tilewright.boards.pynq_z1.driver", "PynqDevice", "a PYNQ-Z1"),
 }
 

@@ -11,7 +11,7 @@ import click
 
 from .. import report
 from ..main import THREAD_VARIABLES
-from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
+from ..options import CIRCUITS, config_option, device_option, device_options, dram_option, json_option, skip_option
 from . import rows as bench_rows
 
 if TYPE_CHECKING:
@@ -97,10 +97,10 @@ def command(
     if device == "model":
         shares = {part: seconds / sum(profile.values()) for part, seconds in profile.items()}
         facts |= {"threads": threads, "runs": RUNS, "time_share": shares}
-    elif device == "rtl":
+    elif device in CIRCUITS:
         from ...sim.rtl.device import describe_build
 
-        facts["build"] = describe_build(cfg)
+        facts["build"] = describe_build(cfg, fast=device == "rtl-fast")
     if as_json:
         bench_rows.emit(facts, rows, {"total": total})
     else:
