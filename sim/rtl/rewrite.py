@@ -111,7 +111,8 @@ def _short_sums(module: str) -> str:
         for m in _USE.finditer(module)
         if m["name"] in sums and m["low"] == "1" and m["top"] == str(tops.get(m["name"]))
     )
-    short = {name for name in sums if name in tops and used[name] == above[name] + 2}
+    bits = set(re.findall(rf"^  (?:wire|reg) ({_NAME}) ", module, re.M))
+    short = {name for name in sums if name in tops and used[name] == above[name] + 2 and _is_bit(sums[name]["c"], bits)}
 
     def made(found: re.Match[str]) -> str:
         if found["name"] not in short:
@@ -131,3 +132,8 @@ def _short_sums(module: str) -> str:
         module,
         flags=re.M,
     )
+
+
+def _is_bit(text: str | None, bits: set[str]) -> bool:
+    """True for a bit of a signal, a name in `bits`, the signals of one bit, and None, the lowest bit of several."""
+    return text is None or text.strip() in bits or bool(re.fullmatch(rf"{_NAME} ?\[\d+\] ?", text))
