@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import click
 
-from ..runtime.registry import describe_devices, device_entry
+from ..runtime.registry import CIRCUITS, describe_devices, device_entry
 
 DEFAULT_CONFIG = "pynq_z1"
-CIRCUITS = ("rtl", "rtl-fast")  # devices that simulate the circuit
 TIMED = ("timing", *CIRCUITS)  # devices whose memory `--dram` describes
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")

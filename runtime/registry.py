@@ -15,6 +15,7 @@ from ..hw.needs import need
 if TYPE_CHECKING:
     from .executable import Executable
 
+CIRCUITS = ("rtl", "rtl-fast")  # devices that simulate the circuit
 _CLIENT = "tilewright.boards.client"
 
 

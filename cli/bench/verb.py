@@ -11,7 +11,8 @@ import click
 
 from .. import report
 from ..main import THREAD_VARIABLES
-from ..options import CIRCUITS, config_option, device_option, device_options, dram_option, json_option, skip_option
+from ...runtime.registry import CIRCUITS
+from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
 from . import rows as bench_rows
 
 if TYPE_CHECKING:

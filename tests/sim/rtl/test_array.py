@@ -2,8 +2,10 @@
 
 import ctypes
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from amaranth.back import verilog
 from amaranth.hdl import Cat, ClockDomain, Fragment, Module, Signal, Value
@@ -89,4 +91,8 @@ def test_golden_programs_leave_equal_memory_after_equal_cycles(path):
     plain, fast = replay_case(path, "rtl"), replay_case(path, "rtl-fast")
     assert plain.passed, plain.detail
     assert fast.passed, fast.detail
-    assert fast.stats == plain.stats
+    assert replace(fast.stats, timeline=None) == replace(plain.stats, timeline=None)
+    assert fast.stats.timeline and plain.stats.timeline
+    got, want = fast.stats.timeline(), plain.stats.timeline()
+    for name in ("queue", "issue", "start", "end"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(want, name))
