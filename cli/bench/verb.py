@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...runtime.registry import CIRCUITS
 from .. import report
 from ..main import THREAD_VARIABLES
-from ...runtime.registry import CIRCUITS
 from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
 from . import rows as bench_rows
 
