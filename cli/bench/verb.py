@@ -101,7 +101,7 @@ def command(
     elif device in CIRCUITS:
         from ...sim.rtl.device import describe_build
 
-        facts["build"] = describe_build(cfg, fast=device == "rtl-fast")
+        facts["build"] = describe_build(cfg, fast=device == "rtl_fast")
     if as_json:
         bench_rows.emit(facts, rows, {"total": total})
     else:

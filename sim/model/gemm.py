@@ -15,7 +15,7 @@ summed over the loops that keep the accumulator. With several taps these are a l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -46,6 +46,7 @@ def exact_products(cfg: Config) -> int:
 def _reset(state: State, nest: Nest) -> Iterator[Action]:
     low, high = nest.limits(DST)
     state.check(Mem.ACC, low, high)
+    yield partial(state.sums.settle, low, high)
     touched = np.flatnonzero(uses(nest.axes, DST)) + low
     if len(touched) == high - low + 1:
         block = state.acc[low : high + 1]
@@ -101,7 +102,7 @@ def _piece(state: State, piece: Nest, times: int, product: type[Product | Depthw
     plan = state.plans.get(
         (product, piece.axes, overwrite), lambda: product(state.cfg, piece.axes, overwrite), lambda p: p.nbytes
     )
-    return plan.action(state, piece.base, times * more)
+    return plan.action(state, piece, times * more)
 
 
 def _kind(axis: Axis) -> str:
@@ -142,25 +143,32 @@ class Product:
         rows, columns, depth = m * cfg.batch, n * cfg.block_out, k * cfg.block_in
         return b * max(rows * depth, columns * depth, rows * columns)
 
-    def action(self, state: State, base: Triple, times: int) -> Action:
-        """Add `times` times the product to the accumulators (or overwrite them).
+    def action(self, state: State, piece: Nest, times: int) -> Action:
+        """Add `times` times the product of `piece` to the accumulators (or overwrite them).
 
         Everything that the operands' values do not change is made here, once: instructions are short.
         """
-        cfg, cut = state.cfg, self.cut
+        cfg, cut, sums, base, limits = state.cfg, self.cut, state.sums, piece.base, piece.limits(DST)
         b, m, n, k = self.shape
         inp, inp_rows = state.inp[(base[SRC] + self.inp_low) * cfg.batch :], self.inp_rows
         wgt, wgt_rows = state.wgt[(base[WGT] + self.wgt_low) * cfg.block_out :], self.wgt_rows
         depth, batches = k * cfg.block_in, (b,) if b > 1 else ()
         left_shape, right_shape = (*batches, m * cfg.batch, depth), (*batches, n * cfg.block_out, depth)
-        put = self.target.action(state.acc, base[DST], times)
+        put, key = self.target.action(state.acc, base[DST], times), (base[DST], left_shape[:-1], self.target.key)
 
-        def multiply() -> None:
+        def product() -> np.ndarray:
             left = _gather(inp, inp_rows).reshape(left_shape)
             right = _gather(wgt, wgt_rows).reshape(right_shape).swapaxes(-1, -2)
-            put(np.matmul(left, right) if depth <= cut else _long_product(left, right, cut))
+            return np.matmul(left, right) if depth <= cut else _long_product(left, right, cut)
 
-        return multiply
+        def add() -> None:
+            sums.add(key, limits, put, product(), depth=depth, most=cut)
+
+        def settle_and_put() -> None:
+            sums.settle(*limits)
+            put(product())
+
+        return add if times == 1 and 2 * depth <= cut and self.target.adds else settle_and_put
 
 
 def _long_product(left: np.ndarray, right: np.ndarray, cut: int) -> np.ndarray:
@@ -199,14 +207,16 @@ class Depthwise:
         """Products over `axes`."""
         return trips(axes) * cls.taps * cfg.batch * cfg.block_in
 
-    def action(self, state: State, base: Triple, times: int) -> Action:
-        """Add `times` times the products to the accumulators (or overwrite them)."""
+    def action(self, state: State, piece: Nest, times: int) -> Action:
+        """Add `times` times the products of `piece` to the accumulators (or overwrite them)."""
+        base, limits = piece.base, piece.limits(DST)
         n, k, batch, block = self.shape
         entries = state.inp.reshape(-1, batch * block)[base[SRC] + self.inp_low :]
         rows = state.wgt[base[WGT] + self.wgt_low :]
         put = self.target.action(state.acc, base[DST], times)
 
         def multiply() -> None:
+            state.sums.settle(*limits)
             inp = entries.take(self.inp_rows, axis=0, mode="clip").reshape(n, k, batch, block)
             wgt = rows.take(self.wgt_rows, axis=0, mode="clip").reshape(n, k, 1, block)
             products = np.multiply(inp, wgt, dtype=np.int16)  # 128 * 128 fits
@@ -258,6 +268,7 @@ class _Strided:
         self.order = [*(i for _, i in by_step), dims.index(None), len(dims)]
         self.dims = (*(axis.n for axis, _ in by_step), cfg.batch, cfg.block_out)
         self.strides = (*(4 * self.lanes * axis.step[DST] for axis, _ in by_step), 4 * cfg.block_out, 4)
+        self.adds, self.key = not overwrite, (*self.result, *self.order, *self.strides)
 
     def action(self, acc: np.ndarray, base: int, times: int) -> Callable[[np.ndarray], None]:
         """A function that adds `times` times a result to the accumulators from `base` on, or overwrites them."""
@@ -278,6 +289,8 @@ class _Strided:
 
 class _Scattered:
     """Accumulators in any order, possibly repeated: the result is first sorted by accumulator."""
+
+    adds, key = False, ()  # its sums are not kept
 
     def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
         self.overwrite, self.batch, self.block = overwrite, cfg.batch, cfg.block_out

@@ -1,6 +1,6 @@
 """The multiplier array of the simulated circuit as a C function (array.cpp), with the latency of the circuit.
 
-Most of the time of a simulation goes to the products and sums of GEMM. The device `rtl-fast` has everything else as the
+Most of the time of a simulation goes to the products and sums of GEMM. The device `rtl_fast` has everything else as the
 circuit has it.
 """
 

@@ -77,14 +77,15 @@ def _narrow(module: str) -> str:
     for line in module.splitlines() if wide else ():
         if _WIDE.match(line + "\n"):
             continue
-        copy, product = _COPY.match(line), _PRODUCT.match(line)
+        copy = _COPY.match(line)
+        made = copy if copy and copy["clocked"] else _PRODUCT.match(line)
         for use in _USE.finditer(line):
             name = use["name"]
             if name not in wide or (use["top"] and int(use["top"]) < _WORD):
                 continue
             if copy and use.start("name") == copy.start("value"):
                 copies[name].add(copy["to"])
-            elif not ((copy and copy["clocked"]) or product) or use.start("name") != (copy or product).start("to"):
+            elif not made or use.start("name") != made.start("to"):
                 whole.add(name)
     narrow = wide.keys() - whole
     while more := {name for name in narrow if not copies[name] <= narrow}:

@@ -88,7 +88,7 @@ def slow_but(name):
 
 @pytest.mark.parametrize("path", [pytest.param(p, id=p.stem, marks=slow_but(p.stem)) for p in PROGRAMS])
 def test_golden_programs_leave_equal_memory_after_equal_cycles(path):
-    plain, fast = replay_case(path, "rtl"), replay_case(path, "rtl-fast")
+    plain, fast = replay_case(path, "rtl"), replay_case(path, "rtl_fast")
     assert plain.passed, plain.detail
     assert fast.passed, fast.detail
     assert replace(fast.stats, timeline=None) == replace(plain.stats, timeline=None)
