@@ -12,6 +12,7 @@ from ...hw.config import Config
 from ..synthesis import Resources, count
 from ..tools import Report, emit_core, need_tools, quiet, yosys
 from .netlist import read
+from .routing import TYPICAL
 from .summary import Timing, summarise
 
 NETLIST = "core.json"  # in the folder of a run
@@ -37,7 +38,9 @@ def time_core(cfg: Config, *, report: Report = quiet) -> TimedCore:
         folder = Path(name)
         top = emit_core(cfg, folder, report, lines=True)
         report("synthesising for the 7 series, flattened")
-        yosys(folder, f"synth_xilinx -family xc7 -abc9 -flatten -noiopad -top {top}; write_json {NETLIST}")
+        # ABC9 weighs levels of LUTs by the delay of a wire: its own 300 ps prefer long chains of small, fast LUTs
+        wires = f"scratchpad -set synth_xilinx.abc9.W {TYPICAL}"
+        yosys(folder, f"{wires}; synth_xilinx -family xc7 -abc9 -flatten -noiopad -top {top}; write_json {NETLIST}")
         report("analysing paths")
         return timed(cfg.name, json.loads((folder / NETLIST).read_text()), top)
 

@@ -13,6 +13,7 @@ import math
 from .netlist import Netlist, Pin
 
 BASE, PER_DOUBLING, COLUMN, CASCADE = 500, 70, 350, 55
+TYPICAL = BASE + 3 * PER_DOUBLING  # of a wire with eight ends: what the mapper counts for every wire
 SKEW = 250  # of the clock, with its jitter: part of every period
 COLUMNS = ("DSP48E1", "RAMB18E1", "RAMB36E1")
 CASCADES = ("PCIN", "ACIN", "BCIN")
