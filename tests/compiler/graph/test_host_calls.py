@@ -20,6 +20,7 @@ def weights(*shape):
     return np.ones(shape, np.int8), np.ones(shape[0], np.float32), np.zeros(shape[0], np.int32)
 
 
+W, CELLS = t(2, 3, 4, dtype="int16", zero_point=0), t(2, 1, scale=2**-12, zero_point=0, dtype="int16")
 OPERATORS = [
     g.QConv2d("op", (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)),
     g.QConvTranspose2d("op", (X,), t(1, 3, 5, 5), *weights(3, 2, 2, 2)),
@@ -42,6 +43,15 @@ OPERATORS = [
     g.Concat("op", (X, X), t(1, 4, 4, 4), 1),
     g.Pad("op", (X,), t(1, 2, 5, 4), ((0, 0), (0, 0), (1, 0), (0, 0)), 7),
     g.StridedSlice("op", (X,), t(1, 2, 2, 4), (0, 0, 3, 0), (1, 1, -2, 1)),
+    g.Features("op", (t(2, 5),), t(2, 3), *weights(3, 5)),
+    g.TimeFilter("op", (X,), t(1, 2, 1, 1), *weights(2, 1, 4, 4), groups=2),
+    g.Dense16("op", (t(2, 5),), t(2, 3, dtype="int16", zero_point=0), *weights(3, 5)[::2], np.ones(3)),
+    g.Filter16("op", (W,), t(2, 3), np.ones((3, 4), np.int16), np.zeros(3, np.int32), 0.5),
+    g.Lstm("op", (W, t(2, 1), CELLS), t(2, 4, 1, dtype="int16"), *weights(4, 1)[::2], np.ones(4), 0.5),
+    g.LstmOutputs("op", (t(2, 4, 1, dtype="int16"),), t(2, 3, 1)),
+    g.LstmCells("op", (W,), t(2, 1, 4, dtype="int16")),
+    g.Rescale("op", (W,), t(2, 3, 4, dtype="int32", zero_point=-300)),
+    g.Softmax16("op", (X,), t(1, 2, 4, 4, scale=2**-16, zero_point=-(1 << 15), dtype="int16"), 1),
 ]
 
 
