@@ -22,7 +22,8 @@ def test_a_session_finds_what_it_left():
     key, other = (session(1), PROGRAM), (session(2), PROGRAM)
     assert sessions.find(key, 0) is None
     sessions.keep(key, 1, state(7))
-    assert sessions.find(key, 1)["s"].tolist() == [7] * 4 and sessions.find(key, 0) is None
+    found = sessions.find(key, 1)
+    assert found is not None and found["s"].tolist() == [7] * 4 and sessions.find(key, 0) is None
     for wrong, runs, before in ((key, 2, "1"), (other, 1, "none"), ((session(1), b"q"), 1, "none")):
         with pytest.raises(BoardError, match=f"state after {runs} runs .after {before}.: .* reset the program"):
             sessions.find(wrong, runs)

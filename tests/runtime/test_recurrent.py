@@ -25,14 +25,16 @@ def test_functions_are_close_to_the_real_ones_and_odd(integer_bits):
 
 def test_a_filter_sums_its_ranks_and_wraps():
     window = np.full((1, 2, 3), 1 << 14, np.int16)
-    facts = {"bias": np.array([5], np.int32), "multiplier": 1 << 30, "exponent": -8, "zero_point": 3}
-    found = filter_int16(window, weight=np.full((2, 3), 1, np.int16), **facts)
-    assert found.tolist() == [[127]]
-    weight, facts = np.full((2, 6), 1 << 14, np.int16), facts | {"exponent": -25}
-    fits = filter_int16(window, weight=weight[:, :3], **facts)
-    assert fits.tolist() == [[3 + 24]]  # 6 * 2**28 + 5 is below 2**31
-    wraps = filter_int16(np.tile(window, (1, 1, 2)), weight=weight, **facts)
-    assert wraps.tolist() == [[3 - 16]]  # 12 * 2**28 is not
+
+    def filtered(window, weight, exponent):
+        bias = np.array([5], np.int32)
+        found = filter_int16(window, weight=weight, bias=bias, multiplier=1 << 30, exponent=exponent, zero_point=3)
+        return found.tolist()
+
+    assert filtered(window, np.full((2, 3), 1, np.int16), -8) == [[127]]
+    weight = np.full((2, 6), 1 << 14, np.int16)
+    assert filtered(window, weight[:, :3], -25) == [[3 + 24]]  # 6 * 2**28 + 5 is below 2**31
+    assert filtered(np.tile(window, (1, 1, 2)), weight, -25) == [[3 - 16]]  # 12 * 2**28 is not
 
 
 def test_narrow_and_rescale_clamp():

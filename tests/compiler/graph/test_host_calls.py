@@ -21,6 +21,7 @@ def weights(*shape):
 
 
 W, CELLS = t(2, 3, 4, dtype="int16", zero_point=0), t(2, 1, scale=2**-12, zero_point=0, dtype="int16")
+ROWS, BIAS, FOUR = np.ones((3, 5), np.int8), np.zeros(3, np.int32), (np.zeros(4, np.int32), np.ones(4))
 OPERATORS = [
     g.QConv2d("op", (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)),
     g.QConvTranspose2d("op", (X,), t(1, 3, 5, 5), *weights(3, 2, 2, 2)),
@@ -45,9 +46,9 @@ OPERATORS = [
     g.StridedSlice("op", (X,), t(1, 2, 2, 4), (0, 0, 3, 0), (1, 1, -2, 1)),
     g.Features("op", (t(2, 5),), t(2, 3), *weights(3, 5)),
     g.TimeFilter("op", (X,), t(1, 2, 1, 1), *weights(2, 1, 4, 4), groups=2),
-    g.Dense16("op", (t(2, 5),), t(2, 3, dtype="int16", zero_point=0), *weights(3, 5)[::2], np.ones(3)),
-    g.Filter16("op", (W,), t(2, 3), np.ones((3, 4), np.int16), np.zeros(3, np.int32), 0.5),
-    g.Lstm("op", (W, t(2, 1), CELLS), t(2, 4, 1, dtype="int16"), *weights(4, 1)[::2], np.ones(4), 0.5),
+    g.Dense16("op", (t(2, 5),), t(2, 3, dtype="int16", zero_point=0), ROWS, BIAS, np.ones(3)),
+    g.Filter16("op", (W,), t(2, 3), np.ones((3, 4), np.int16), BIAS, 0.5),
+    g.Lstm("op", (W, t(2, 1), CELLS), t(2, 4, 1, dtype="int16"), np.ones((4, 1), np.int8), FOUR[0], FOUR[1], 0.5),
     g.LstmOutputs("op", (t(2, 4, 1, dtype="int16"),), t(2, 3, 1)),
     g.LstmCells("op", (W,), t(2, 1, 4, dtype="int16")),
     g.Rescale("op", (W,), t(2, 3, 4, dtype="int32", zero_point=-300)),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.compiler.graph import Features, TimeFilter
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
@@ -105,8 +106,8 @@ def test_svdf_of_int8_state(tflite, sequence, rank, memory, batch, zero_point):
     path = m.save()
     (mine,) = sequence(path, inputs_of(m))
     graph = import_tflite(path)
-    ops = {type(op).__name__: op for op in graph.ops}
-    features, times = ops["Features"], ops["TimeFilter"]
+    (features,) = (op for op in graph.ops if isinstance(op, Features))
+    (times,) = (op for op in graph.ops if isinstance(op, TimeFilter))
     window = np.zeros((batch, FILTERS, memory), np.int64)
     for x, found in zip(inputs_of(m), mine):
         acc = (x.astype(np.int64) + 7) @ features.weight.T.astype(np.int64)
