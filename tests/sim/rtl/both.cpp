@@ -16,6 +16,11 @@ struct Both {
     std::mt19937_64 random{1};
     uint64_t cycles = 0;
 
+    Both() {  // what stands in the registers before the first operands is no sum
+        core.port_en = 1;
+        tick();
+        drain();
+    }
     template <class Port>
     static void put(Port& port, unsigned byte, uint8_t value) {
         reinterpret_cast<uint8_t*>(&port)[byte] = value;
@@ -33,9 +38,9 @@ struct Both {
     }
     bool drain() {
         core.port_en = 0;
-        for (int k = 0; k < 40; k++)
-            if (!tick()) return false;
-        return true;
+        bool equal = true;
+        for (int k = 0; k < 40; k++) equal &= tick();
+        return equal;
     }
 };
 
