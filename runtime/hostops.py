@@ -22,6 +22,7 @@ from ..hw.errors import InputError, ProgramError
 from ..hw.rounding import CONTRACTS
 from . import layout as layouts
 from . import operators
+from .floats.rows import FLOAT_ROWS
 from .hostshapes import (
     Operand,
     Rule,
@@ -269,5 +270,6 @@ HOST_OPS: dict[str, HostOp] = {
         HostOp(operators.average_pool, pooled, _POOL | _POINTS | _SCALE | _CONTRACT, ranks=(4,)),
         HostOp(operators.exact_average_pool, averaged, _POOL | _PADS, ranks=(4,)),
         HostOp(operators.mean, reduced, {"axes": ListOf(Int(0)), "shape": SHAPE} | _POINTS | _SCALE),
+        *(HostOp(*row) for row in FLOAT_ROWS),
     )
 }

@@ -1,6 +1,6 @@
 """Quantised networks: operators, and their graph.
 
-One set of operators for every file format. The front ends (compiler/frontend/onnx.py for QDQ ONNX,
+One set of operators for every file format. The front ends (compiler/frontend/onnx/importer.py for QDQ ONNX,
 compiler/frontend/tflite/importer.py) make a `Graph` of them, reference.py computes it, compiler/network.py
 makes executables of it. An operator is a dataclass of its inputs, its output and its constants; values derived from
 them (multipliers, corrected biases, shapes) are properties, so that every user of an operator computes with the same
@@ -13,6 +13,7 @@ integers.
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
 | windows and means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice |
+| float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
 
 from __future__ import annotations
@@ -20,6 +21,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
+from .floats import (
+    FloatAveragePool,
+    FloatBinary,
+    FloatConv2d,
+    FloatConvTranspose2d,
+    FloatFunction,
+    FloatMatMul,
+    FloatMaxPool,
+    FloatOperator,
+    FloatReduce,
+    FloatSoftmax,
+)
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense
 from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Transpose
 from .operators import (
@@ -45,6 +58,16 @@ __all__ = [
     "Concat",
     "Dequantize",
     "ExactAveragePool",
+    "FloatAveragePool",
+    "FloatBinary",
+    "FloatConv2d",
+    "FloatConvTranspose2d",
+    "FloatFunction",
+    "FloatMatMul",
+    "FloatMaxPool",
+    "FloatOperator",
+    "FloatReduce",
+    "FloatSoftmax",
     "Graph",
     "Linear",
     "Lookup",

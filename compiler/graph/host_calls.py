@@ -108,6 +108,25 @@ def _movement(name: str, attrs: Callable[..., dict]) -> Callable[..., list[HostC
     return lambda op, contract: [HostCall(name, attrs(op), dtype=op.output.dtype)]
 
 
+def _float(
+    name: str, attrs: Callable[..., dict], constants: Callable[..., dict] = lambda op: {}
+) -> Callable[..., list[HostCall]]:
+    return lambda op, contract: [HostCall(name, attrs(op), constants(op), "float32")]
+
+
+def _geometry(op: g.FloatConv2d | g.FloatConvTranspose2d) -> dict:
+    pairs = {"strides": op.strides, "pads": op.pads, "dilations": op.dilations}
+    return {key: list(value) for key, value in pairs.items()} | {"groups": op.groups}
+
+
+def _weights(op: g.FloatConv2d | g.FloatConvTranspose2d) -> dict:
+    return {"weight": op.weight, "bias": op.bias}
+
+
+def _float_window(op: g.FloatMaxPool | g.FloatAveragePool) -> dict:
+    return {"kernel": list(op.kernel), "strides": list(op.strides), "pads": list(op.pads)}
+
+
 _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Linear: _linear,
     g.Quantize: _quantize,
@@ -131,5 +150,18 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.StridedSlice: _movement(
         "strided_slice",
         lambda op: {"begin": list(op.begin), "strides": list(op.strides), "shape": list(op.output.shape)},
+    ),
+    g.FloatFunction: _float("float_function", lambda op: {"function": op.function, "alpha": op.alpha, "beta": op.beta}),
+    g.FloatBinary: _float("float_binary", lambda op: {"function": op.function}),
+    g.FloatReduce: _float(
+        "float_reduce", lambda op: {"function": op.function, "axes": list(op.axes), "shape": list(op.output.shape)}
+    ),
+    g.FloatSoftmax: _float("float_softmax", lambda op: {"axis": op.axis, "logarithm": op.logarithm}),
+    g.FloatMatMul: _float("float_matmul", lambda op: {}),
+    g.FloatConv2d: _float("float_conv2d", _geometry, _weights),
+    g.FloatConvTranspose2d: _float("float_conv_transpose2d", _geometry, _weights),
+    g.FloatMaxPool: _float("float_max_pool", _float_window),
+    g.FloatAveragePool: _float(
+        "float_average_pool", lambda op: _float_window(op) | {"padding_counts": op.padding_counts}
     ),
 }

@@ -35,6 +35,7 @@ _KINDS = (
     g.Concat,
     g.Pad,
     g.StridedSlice,
+    g.FloatOperator,
 )
 
 
@@ -48,6 +49,8 @@ class HostModel:
     byte: float = 4.0  # assumed: element-wise integer arithmetic, widened to 32 bits
     moved_byte: float = 1.5  # assumed: change of layout
     softmax_byte: float = 150.0  # assumed: exponential and division in fixed point
+    float_mac: float = 4.0  # assumed: the VFP issues one float32 multiply-accumulate in two cycles, operands loaded
+    float_value: float = 60.0  # assumed: a function of one float32 value
     dispatch: float = 3000.0  # assumed: call of one operator
 
     def seconds(self, op: g.Operator) -> float:
@@ -60,6 +63,8 @@ class HostModel:
         elif isinstance(op, g.Linear):
             slow = isinstance(op, g.QConv2d) and op.depthwise
             cycles = op.macs * (self.depthwise_mac if slow else self.mac) + self.byte * op.output.nbytes
+        elif isinstance(op, g.FloatOperator):
+            cycles = self.float_mac * op.macs + self.float_value * op.output.nbytes / 4
         else:
             cycles = self.byte * nbytes
         return (cycles + self.dispatch) / self.clock

@@ -61,7 +61,8 @@ def declared(name, shapes, dtype, attrs):
 
 
 def test_every_operator_is_among_them():
-    assert set(GOOD) == set(HOST_OPS)
+    floats = {name for name in HOST_OPS if name.startswith("float_")}  # tests/runtime/floats has those
+    assert set(GOOD) == set(HOST_OPS) - floats
 
 
 @pytest.mark.parametrize("name", GOOD)

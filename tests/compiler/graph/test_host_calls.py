@@ -20,6 +20,15 @@ def weights(*shape):
     return np.ones(shape, np.int8), np.ones(shape[0], np.float32), np.zeros(shape[0], np.int32)
 
 
+def f(*shape):
+    return t(*shape, dtype="float32")
+
+
+def real_weights(*shape):
+    return np.ones(shape, np.float32), np.zeros(shape[0], np.float32)
+
+
+F = g.Tensor("f", (1, 2, 4, 4), "float32")
 OPERATORS = [
     g.QConv2d("op", (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)),
     g.QConvTranspose2d("op", (X,), t(1, 3, 5, 5), *weights(3, 2, 2, 2)),
@@ -42,6 +51,15 @@ OPERATORS = [
     g.Concat("op", (X, X), t(1, 4, 4, 4), 1),
     g.Pad("op", (X,), t(1, 2, 5, 4), ((0, 0), (0, 0), (1, 0), (0, 0)), 7),
     g.StridedSlice("op", (X,), t(1, 2, 2, 4), (0, 0, 3, 0), (1, 1, -2, 1)),
+    g.FloatFunction("op", (F,), f(1, 2, 4, 4), "Elu", 0.5),
+    g.FloatBinary("op", (F, f(2, 1, 1)), f(1, 2, 4, 4), "Div"),
+    g.FloatReduce("op", (F,), f(1, 2), "ReduceMax", (2, 3)),
+    g.FloatSoftmax("op", (F,), f(1, 2, 4, 4), 1, True),
+    g.FloatMatMul("op", (F, f(4, 3)), f(1, 2, 4, 3)),
+    g.FloatConv2d("op", (F,), f(1, 3, 4, 4), *real_weights(3, 2, 1, 1)),
+    g.FloatConvTranspose2d("op", (F,), f(1, 2, 5, 5), *real_weights(2, 2, 2, 2)),
+    g.FloatMaxPool("op", (F,), f(1, 2, 3, 3), (2, 2)),
+    g.FloatAveragePool("op", (F,), f(1, 2, 4, 4), (2, 2), (1, 1), (0, 0, 1, 1), True),
 ]
 
 
@@ -57,7 +75,7 @@ def test_calls_compute_the_declared_output(op):
 
 
 def test_every_operator_is_tested_here():
-    abstract = {g.Operator, g.Linear, g.Binary, g.Pool, g.Movement}
+    abstract = {g.Operator, g.Linear, g.Binary, g.Pool, g.Movement, g.FloatOperator}
     operators = {v for v in vars(g).values() if isinstance(v, type) and issubclass(v, g.Operator)} - abstract
     assert {type(op) for op in OPERATORS} == operators
 
