@@ -38,7 +38,7 @@ from .values import Broken, Expr, Fixed, Problem, Real, Value, View, Weights, co
 _EXACT = 1e-5  # of a step: what a bound may be away from an integer
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
 OPERATORS = frozenset((*FLOATS, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
-_NUMBERS = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
+_NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
 
 
 def import_onnx(model: str | Path | Source) -> g.Graph:

@@ -164,7 +164,7 @@ def _doubled(imp: Importer, name: str, x: g.Tensor, groups: int) -> g.Tensor:
 
 def _parameters(
     imp: Importer, name: str, x: g.Tensor, layer: _Layer, bias: np.ndarray, clamp: tuple[int, int], groups: int
-) -> tuple:
+) -> tuple[g.Tensor, tuple[np.ndarray, np.ndarray, np.ndarray, int, int]]:
     """The input and the constants of a layer."""
     parts = _halves(layer.weight)
     if len(parts) > 1:

@@ -191,7 +191,8 @@ class Reader:
         graph = helper.make_graph([node.proto()], "node", inputs, outputs)
         opset = max(self.opset, _REFERENCE_OPSET if node.op in ("QuantizeLinear", "DequantizeLinear") else 0)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-        return ReferenceEvaluator(model).run(None, dict(zip(names, arrays)))
+        found: Any = ReferenceEvaluator(model).run(None, dict(zip(names, arrays)))
+        return found
 
     def _infer(self, node: Node) -> None:
         """Shapes and types of a node's outputs."""

@@ -96,7 +96,7 @@ def _unary(op: str) -> Rewrite:
 def _concat(reader: Reader, node: Node) -> list[Node]:
     ys, yz, *rest = node.inputs
     around = _Around(reader, node)
-    inputs = [around.dequantised(*rest[k : k + 3]) for k in range(0, len(rest), 3)]
+    inputs = [around.dequantised(x, scale, zero) for x, scale, zero in zip(*(rest[k::3] for k in range(3)))]
     return around.quantised("Concat", inputs, node.attrs, ys, yz)
 
 
@@ -105,7 +105,7 @@ def _integer(op: str) -> Rewrite:
 
     def rewrite(reader: Reader, node: Node) -> list[Node]:
         around = _Around(reader, node)
-        one = reader.constant(np.float32(1), f"{node.name}.one")
+        one = reader.constant(np.ones((), np.float32), f"{node.name}.one")
         inputs = []
         for k, axis in ((0, 1), (1, 0 if op == "Conv" else 1)):
             x, zero = node.inputs[k], node.input(2 + k)

@@ -1,9 +1,10 @@
 """Relax functions, made of ONNX files by TVM's importer."""
 
+import importlib
+
 import numpy as np
 import onnx
 import pytest
-from tvm.relax.frontend.onnx import from_onnx
 
 from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
@@ -16,7 +17,9 @@ def relax_graph():
 
     def run(path):
         model = onnx.load(path)
-        function = from_onnx(model, keep_params_in_input=False)["main"]
+        function = importlib.import_module("tvm.relax.frontend.onnx").from_onnx(model, keep_params_in_input=False)[
+            "main"
+        ]
         return RelaxImporter(function, [v.name for v in model.graph.output]).graph("relax")
 
     return run

@@ -40,8 +40,8 @@ def test_parameters():
 
 def test_two_values_broadcast():
     assert f.binary(X[:2], X[:, None], "Sub").shape == (7, 2)
-    assert f.binary(X, np.float32(0), "Div")[3:5].tolist()[1] == np.inf
-    assert f.binary(X[:2], np.float32(0.5), "PRelu").tolist() == [-1.5, -0.5]
+    assert f.binary(X, np.zeros(1, np.float32), "Div")[3:5].tolist()[1] == np.inf
+    assert f.binary(X[:2], np.full(1, 0.5, np.float32), "PRelu").tolist() == [-1.5, -0.5]
 
 
 @pytest.mark.parametrize("name, value", [("ReduceL2", math.sqrt(20.5)), ("ReduceMax", 3), ("ReduceProd", 0)])

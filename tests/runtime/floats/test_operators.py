@@ -1,5 +1,7 @@
 """Operators in float32 against their definitions; onnxruntime judges them in tests/compiler/frontend/onnx."""
 
+from typing import Any
+
 import numpy as np
 
 from tilewright.runtime.floats import operators as f
@@ -22,7 +24,7 @@ def test_a_convolution_is_a_sum_of_products():
 
 def test_a_transposed_convolution_is_the_convolutions_gradient():
     x, y, w = image(1, 3, 5, 5), image(1, 4, 3, 3), image(4, 3, 3, 3)
-    options = {
+    options: dict[str, Any] = {
         "bias": np.zeros(4, np.float32),
         "strides": [2, 2],
         "pads": [1, 1, 1, 1],
@@ -30,13 +32,14 @@ def test_a_transposed_convolution_is_the_convolutions_gradient():
         "groups": 1,
     }
     forward = f.float_conv2d(x, weight=w, **options)
-    back = f.float_conv_transpose2d(y, weight=w, **options | {"bias": np.zeros(3, np.float32)})
+    options["bias"] = np.zeros(3, np.float32)
+    back = f.float_conv_transpose2d(y, weight=w, **options)
     assert np.isclose((forward * y).sum(), (back * x).sum(), rtol=1e-4)
 
 
 def test_padding_of_a_pool_counts_or_does_not():
     x = np.ones((1, 1, 2, 2), np.float32)
-    pool = {"kernel": [2, 2], "strides": [1, 1], "pads": [1, 1, 0, 0]}
+    pool: dict[str, Any] = {"kernel": [2, 2], "strides": [1, 1], "pads": [1, 1, 0, 0]}
     assert f.float_average_pool(x, **pool).tolist() == [[[[1, 1], [1, 1]]]]
     assert f.float_average_pool(x, **pool, padding_counts=True).tolist() == [[[[0.25, 0.5], [0.5, 1]]]]
     assert f.float_max_pool(-x, **pool).tolist() == [[[[-1, -1], [-1, -1]]]]

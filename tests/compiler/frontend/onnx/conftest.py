@@ -1,6 +1,7 @@
 """Small versions of well-known networks in float32, and onnxruntime's quantiser."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -27,11 +28,18 @@ class Net:
     def ints(self, *values):
         return self.const(np.array(values, np.int64))
 
-    def node(self, kind, *inputs, outputs=1, **attrs):
+    def node(self, kind, *inputs, **attrs):
         name = f"{kind}_{len(self.nodes)}"
-        found = [name if k == 0 else f"{name}_{k}" for k in range(outputs)]
-        self.nodes.append(onnx.helper.make_node(kind, list(inputs), found, name=name, **attrs))
-        return found[0] if outputs == 1 else found
+        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [name], name=name, **attrs))
+        return name
+
+    def parts(self, x, axis, *sizes):
+        """The results of a Split, whose sizes were an attribute once."""
+        found = [f"Split_{len(self.nodes)}_{k}" for k in range(len(sizes))]
+        given = [self.ints(*sizes)] if self.opset >= 13 else []
+        attrs: dict[str, Any] = {} if given else {"split": sizes}
+        self.nodes.append(onnx.helper.make_node("Split", [x, *given], found, name=found[0], axis=axis, **attrs))
+        return found
 
     def weights(self, *shape):
         fan = max(1, int(np.prod(shape[1:])))
@@ -173,8 +181,7 @@ def shufflenet(opset):
     m = Net((1, 3, 16, 16), opset, "batch")
     x = m.keep(m.conv("x", 16, 3, 2), "Relu")
     for _ in range(2):
-        given = [m.ints(8, 8)] if opset >= 13 else []
-        a, b = m.node("Split", x, *given, outputs=2, axis=1, **({} if given else {"split": [8, 8]}))
+        a, b = m.parts(x, 1, 8, 8)
         m.channels |= {a: 8, b: 8}
         b = m.keep(m.conv(m.conv(m.keep(m.conv(b, 8, 1), "Relu"), 8, 3, 1, 8), 8, 1), "Relu")
         y = m.node("Concat", a, b, axis=1)
@@ -235,8 +242,7 @@ def yolo(opset):
     for x, size in ((m.silu(m.conv(p, 16)), 8), (c, 4)):
         y = m.node("Reshape", m.conv(x, 14, 1), m.ints(1, 2, 7, size, size))
         y = m.node("Sigmoid", m.node("Transpose", y, perm=[0, 1, 3, 4, 2]))
-        given = [m.ints(2, 2, 3)] if opset >= 13 else []
-        parts = m.node("Split", y, *given, outputs=3, axis=4, **({} if given else {"split": [2, 2, 3]}))
+        parts = m.parts(y, 4, 2, 2, 3)
         two = m.const(np.float32(2))
         grid = m.const(
             np.stack(np.meshgrid(*[np.arange(size)] * 2), -1).astype(np.float32).reshape(1, 1, size, size, 2)
@@ -406,8 +412,10 @@ def quantised(folder, name, opset=17, qdq=True, activations="QInt8", weights="QI
         def get_next(self):
             return next(samples, None)
 
-    types = {"activation_type": activations, "weight_type": weights}
-    types = {key: quantization.QuantType[value] for key, value in types.items()}
+    types: dict[str, Any] = {
+        "activation_type": quantization.QuantType[activations],
+        "weight_type": quantization.QuantType[weights],
+    }
     kind = quantization.QuantFormat.QDQ if qdq else quantization.QuantFormat.QOperator
     quantization.quantize_static(plain, path, Reader(), quant_format=kind, per_channel=per_channel, **types)
     return path, m.shape

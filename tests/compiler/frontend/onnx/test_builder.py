@@ -30,7 +30,7 @@ def test_rows_are_images():
 
 def test_constants():
     builder = Builder(set())
-    assert builder.constant("k", np.float64(2)).shape == (1,)
+    assert builder.constant("k", np.array(2.0)).shape == (1,)
     named = builder.constant("k", np.ones((2, 1), np.int8), X)
     assert (named.name, named.dtype, named.scale) == ("k'", "int8", 0.5)
 

@@ -48,7 +48,7 @@ def test_real_constants(qdq):
     y = m.node("DequantizeLinear", *p)
     m.output(m.node("Add", m.input("x", [2]), y))
     reader = read(m)
-    assert reader.real(y).tolist() == [0, 0.5] and reader.real("x") is None and reader.value(y) is None
+    assert np.array_equal(np.array(reader.real(y)), [0, 0.5]) and reader.real("x") is None and reader.value(y) is None
 
 
 @pytest.mark.parametrize("keep", [0, 1])
@@ -62,6 +62,6 @@ def test_reductions_have_shapes_of_their_own(qdq, keep):
 def test_contradictions_are_damage(qdq):
     m = qdq()
     m.output(m.node("MatMul", m.input("x", [2, 3]), m.const(np.ones((4, 5), np.float32)), name="it"))
-    model = m.folder / "model.onnx"
+    model = m.save()
     with pytest.raises(FileError, match="shapes or types are inconsistent .MatMul 'it'"):
-        m.save(), import_onnx(model)
+        import_onnx(model)
