@@ -61,7 +61,7 @@ def command(
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
     from ..runtime.files import read_npz
     from . import golden
-    from .layers import counter_rows, print_run, run_rows
+    from .layers import counter_rows, print_run, run_rows, say_float_steps
 
     where.check()
     if check:
@@ -101,6 +101,7 @@ def command(
         report.emit_json(result | {"clock_mhz": where.clock_hz / 1e6, "layers": rows} | counted)
     else:
         print_run(rows, counters)
+        say_float_steps(executable)
         if counters:
             report.table(["counter", "value"], [list(row.values()) for row in counter_rows(runs)])
         _print_summary(result)
