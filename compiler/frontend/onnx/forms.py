@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _BINARY: dict[str, type[g.Binary]] = {"Add": g.Add, "Sub": g.Sub, "Mul": g.Mul}
 _FUNCTIONS = {"Sigmoid": "logistic", "Tanh": "tanh", "LeakyRelu": "leaky_relu"}  # names as those of other formats
 _SOFTMAX_SCALE, _SOFTMAX_ZERO = 1 / 256, -128  # of the fixed-point softmax
+_FINEST = 0.75  # of its steps: where an output has finer ones, its own rounding would cost more than one of them
 
 
 def _operand(imp: Importer, node: Node, value: Value | None) -> g.Tensor | None:
@@ -74,7 +75,8 @@ def _concat(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
 
 def _softmax(imp: Importer, value: Expr, result: Result) -> g.Tensor | None:
     node, y = value.node, result.y
-    x = imp.as_view(value.args[0]) if node.op == "Softmax" else None
+    fine = y.scale < _FINEST * _SOFTMAX_SCALE
+    x = imp.as_view(value.args[0]) if node.op == "Softmax" and not fine else None
     if x is None or x.tensor.scale <= 2.0**-26:
         return None
     axis = node.attrs["axis"]

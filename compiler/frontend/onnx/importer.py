@@ -204,10 +204,10 @@ class Importer(Builder):
             return [
                 View(x.shape, self.quantise(x, y, node, node.outputs[0] if node.outputs[0] in self.outputs else ""))
             ]
-        if node.op in ALIASES and x is not None and not any(node.outputs[1:]):
+        if node.op in ALIASES and x is not None:
             if node.op == "Cast" and not self._is_float(node.outputs[0]):
                 raise Problem(node, "converts to another type, which is not supported")
-            return [x]
+            return [x, *(Broken(()) for _ in node.outputs[1:])]
         if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":
             raise Problem(node, "is not supported")
         shapes = [self.shape(node, t) if t else () for t in node.outputs]

@@ -138,6 +138,33 @@ def _softmax(reader: Reader, node: Node) -> list[Node] | None:
     return chain.finish()
 
 
+def _local_response(reader: Reader, node: Node) -> list[Node]:
+    """Values over (bias + alpha * mean of squares over neighbouring channels) ** beta: channels are rows of an image."""
+    x, size, shape = node.inputs[0], node.attrs["size"], reader.shapes[node.inputs[0]]
+    chain = Chain(reader, node)
+    rows = chain.add("Reshape", chain.add("Mul", x, x), np.array([shape[0], 1, shape[1], -1], np.int64))
+    window = {"kernel_shape": [size, 1], "pads": [(size - 1) // 2, 0, size // 2, 0], "count_include_pad": 1}
+    mean = chain.add("Reshape", chain.add("AveragePool", rows, **window), np.array(shape, np.int64))
+    scaled = chain.add("Mul", mean, _float([node.attrs.get("alpha", 1e-4)]))
+    root = chain.add(
+        "Pow", chain.add("Add", scaled, _float([node.attrs.get("bias", 1.0)])), _float([node.attrs.get("beta", 0.75)])
+    )
+    chain.add("Div", x, root)
+    return chain.finish()
+
+
+def _where(reader: Reader, node: Node) -> list[Node] | None:
+    """A choice that is known when the file is read, between values and constants."""
+    condition, x, y = (reader.real(t) for t in node.inputs)
+    if condition is None or (x is None) == (y is None):
+        return None
+    known, other, taken = (y, node.inputs[1], condition) if x is None else (x, node.inputs[2], ~condition)
+    chain = Chain(reader, node)
+    kept = chain.add("Mul", other, _float(taken))
+    chain.add("Add", kept, _float(np.where(taken, 0, known)))
+    return chain.finish()
+
+
 def _expand(reader: Reader, node: Node) -> list[Node] | None:
     shape = reader.value(node.inputs[1])
     if shape is None:
@@ -228,6 +255,7 @@ REWRITES: dict[str, Rewrite] = {
     "GlobalMaxPool": _global_pool("ReduceMax"),
     "InstanceNormalization": _instance_normalization,
     "LayerNormalization": _layer_normalization,
+    "LRN": _local_response,
     "LogSoftmax": _softmax,
     "Max": _chain_of("Max"),
     "Min": _chain_of("Min"),
@@ -236,5 +264,6 @@ REWRITES: dict[str, Rewrite] = {
     "SpaceToDepth": _space_to_depth,
     "Sum": _chain_of("Add"),
     "Tile": _tile,
+    "Where": _where,
     **QLINEAR,
 }

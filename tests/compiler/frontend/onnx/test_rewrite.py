@@ -99,3 +99,32 @@ def test_integers_that_are_computed_when_the_network_runs(qdq, compared):
     sums = m.node("Cast", m.node("MatMulInteger", y, w, zero, m.const(np.int8(3))), to=1)
     m.output(m.node("Mul", sums, m.node("Mul", scale, m.const(np.float32(0.01)))))
     compared(m, 1e-3)
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_local_response_normalisation(qdq, compared, size):
+    m = qdq()
+    m.output(m.node("LRN", m.input("x", [2, 6, 3, 4]), size=size, alpha=0.3, beta=0.6, bias=2.0))
+    compared(m, 1e-5)
+
+
+@pytest.mark.parametrize("swapped", [True, False])
+def test_choices_that_are_known(qdq, compared, swapped):
+    m = qdq()
+    mask = m.const(np.tril(np.ones((4, 4), bool)))
+    parts = [m.input("x", [2, 4, 4]), m.const(np.float32(-1e9))]
+    m.output(m.node("Softmax", m.node("Where", mask, *(parts[::-1] if swapped else parts)), axis=-1))
+    compared(m, 1e-5)
+
+
+def test_a_dropout_of_two_results(qdq, compared):
+    m = qdq()
+    y, _ = m.nodes_of("Dropout", [m.input("x", [2, 4])], ["y", "mask"], "dropout")
+    m.output(m.node("Neg", y))
+    compared(m)
+
+
+def test_a_softmax_of_fine_steps_is_not_in_fixed_point(qdq, compared):
+    m = qdq()
+    m.output(m.quantise(m.node("Softmax", m.quantise(m.input("x", [2, 100])), axis=-1), 0.0005, -128))
+    compared(m, 1.001, 0.01, 0.0005)
