@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ....hw.errors import FileError, InputError, UnsupportedError
+from ....runtime.schema import MOST
 from ... import graph as g
 from ..source import Source, as_source, one_line
 
@@ -23,7 +24,7 @@ try:
     from onnx import ModelProto, TensorProto
 
     from .file import checked, named_nodes, unsupported
-    from .nodes import ALIASES, LIKE, REAL, Inconsistent, Node, Reader
+    from .nodes import ALIASES, LIKE, MISFITS, REAL, Inconsistent, Node, Reader
 except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
 from .builder import Builder
@@ -110,7 +111,10 @@ class Importer(Builder):
         """The shape of a tensor of the file. Raises `Problem`, which names `node`, where it is unknown."""
         if tensor not in self.reader.shapes:
             raise Problem(node, "has a shape that depends on values, which is not supported")
-        return self.reader.shapes[tensor]
+        shape = self.reader.shapes[tensor]
+        if math.prod(shape) > MOST:
+            raise Problem(node, f"has {math.prod(shape):,} elements; at most {MOST:,} are supported")
+        return shape
 
     def integers(self, node: Node, tensor: str, what: str) -> list[int]:
         """The value of a constant of integers. Raises `Problem`."""
@@ -181,6 +185,8 @@ class Importer(Builder):
             self._refuse(exc.node, exc.why, node)
         except InputError as exc:
             self._refuse(node, str(exc), node)
+        except MISFITS as exc:
+            self._refuse(node, f"has inputs or attributes that do not fit together ({one_line(exc)})", node)
 
     def _refuse(self, node: Node, why: str, where: Node) -> None:
         self.problems.append((node.kind, node.name, why))

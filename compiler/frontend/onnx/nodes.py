@@ -11,12 +11,14 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from ....hw.errors import InputError
+from ....hw.errors import InputError, UnsupportedError
 from ....runtime.floats.functions import UNARY
 
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
 # Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
 REAL, LIKE = "RealValues", "QuantizeLike"
+# What Python, numpy and onnx's reference raise for inputs and attributes that contradict each other, or are not there
+MISFITS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 _REFERENCE_OPSET = 19  # the first whose quantisation onnx's reference computes; it means the same before
 _MOST_FOLDED = 1 << 26  # elements of a constant that is evaluated
 _DATA_ELEMENTS = 4096  # of a constant whose values a shape may depend on
@@ -86,7 +88,7 @@ class Reader:
         self.producers: dict[str, Node] = {}
 
     def read(self, nodes: Iterable[Node]) -> None:
-        """Read nodes in order. Raises `Inconsistent` and `InputError`."""
+        """Read nodes in order. Raises `Inconsistent` and `UnsupportedError`."""
         for node in nodes:
             self._read(node)
 
@@ -129,7 +131,12 @@ class Reader:
                 part.of = node.kind if part.op != node.kind else ""
             self.read(found)
             return
-        self._infer(node)
+        try:
+            self._infer(node)
+        except InputError:
+            pass  # the shape depends on values: the node is refused by name
+        except MISFITS as exc:
+            raise Inconsistent(f"{node}: {type(exc).__name__} {exc}") from None
         self.nodes.append(node)
         for tensor in node.outputs:
             self.producers[tensor] = node
@@ -138,7 +145,7 @@ class Reader:
         rewrite = self.rewrites.get(node.op)
         try:
             return rewrite(self, node) if rewrite else None
-        except (IndexError, KeyError, TypeError, ValueError):
+        except MISFITS:
             return None  # an input that the operator needs, or its shape, is not there: it is refused by name
 
     def _fold(self, node: Node) -> bool:
@@ -164,7 +171,9 @@ class Reader:
 
     def _fix(self, name: str, value: np.ndarray) -> None:
         if value.size > _MOST_FOLDED:
-            raise InputError(f"constant {name!r} has {value.size:,} elements; at most {_MOST_FOLDED:,} are allowed")
+            raise UnsupportedError(
+                f"constant {name!r} has {value.size:,} elements; at most {_MOST_FOLDED:,} are allowed"
+            )
         self.constants[name] = value
         self._constant_type(name, value)
 
@@ -191,7 +200,8 @@ class Reader:
         graph = helper.make_graph([node.proto()], "node", inputs, outputs)
         opset = max(self.opset, _REFERENCE_OPSET if node.op in ("QuantizeLinear", "DequantizeLinear") else 0)
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-        found: Any = ReferenceEvaluator(model).run(None, dict(zip(names, arrays)))
+        with np.errstate(all="ignore"):
+            found: Any = ReferenceEvaluator(model).run(None, dict(zip(names, arrays)))
         return found
 
     def _infer(self, node: Node) -> None:

@@ -44,6 +44,8 @@ def _batch_normalization(reader: Reader, node: Node) -> list[Node] | None:
     if len(parameters) < 4 or any(p is None for p in parameters) or node.attrs.get("training_mode", 0):
         return None
     gamma, beta, mean, variance = (np.asarray(p, np.float64) for p in parameters)
+    if (variance < 0).any():
+        return None
     factor = gamma / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
     shape = (-1,) + (1,) * (len(reader.shapes[node.inputs[0]]) - 2)
     chain = Chain(reader, node)
@@ -139,7 +141,7 @@ def _softmax(reader: Reader, node: Node) -> list[Node] | None:
 
 
 def _local_response(reader: Reader, node: Node) -> list[Node]:
-    """Values over (bias + alpha * mean of squares over neighbouring channels) ** beta: channels are rows of an image."""
+    """Values over (bias + alpha * mean of squares of neighbouring channels) ** beta: channels are rows of an image."""
     x, size, shape = node.inputs[0], node.attrs["size"], reader.shapes[node.inputs[0]]
     chain = Chain(reader, node)
     rows = chain.add("Reshape", chain.add("Mul", x, x), np.array([shape[0], 1, shape[1], -1], np.int64))

@@ -200,6 +200,17 @@ PROBLEMS = {
     "QGemm 'bad' of domain 'com.microsoft' is not supported": lambda m: m.output(
         m.node("QGemm", m.input("x", [1, 4]), name="bad", domain="com.microsoft")
     ),
+    "Conv 'bad' has inputs or attributes that do not fit together": lambda m: m.output(
+        m.node(
+            "Conv",
+            m.input("x", [1, 2, 4, 4]),
+            *(m.const(np.ones(n, np.float32)) for n in ((2, 2, 1, 1), 3)),
+            name="bad",
+        )
+    ),
+    "Pad 'bad' has 4,294,967,297 elements; at most 2,147,483,648 are supported": lambda m: m.output(
+        m.node("Pad", m.input("x", [1, 1]), m.const(np.array([0, 1 << 32, 0, 0])), name="bad")
+    ),
     "MatMul 'bad' has an operand of one dimension": lambda m: m.output(
         m.node("MatMul", m.input("x", [1, 4]), m.const(np.ones(4, np.float32)), name="bad")
     ),
