@@ -37,13 +37,17 @@ def share_on_device(executable: Executable) -> float | None:
     return sum(s.macs for s in executable.steps if isinstance(s, LaunchStep)) / total if total else None
 
 
-def say_float_steps(executable: Executable) -> None:
-    """Print which operators the host computes in float32, if any: those without an integer form."""
-    import click
-
+def float_steps(executable: Executable) -> list[str]:
+    """Names of the operators that the host computes in float32: those without an integer form."""
     from ..runtime.executable import HostStep
 
-    names = [s.name for s in executable.steps if isinstance(s, HostStep) and s.op.startswith("float_")]
+    return [s.name for s in executable.steps if isinstance(s, HostStep) and s.op.startswith("float_")]
+
+
+def say_float_steps(names: Sequence[str]) -> None:
+    """Print how many operators run in float32, and which, if any do."""
+    import click
+
     if names:
         more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
         many = "operators run" if len(names) > 1 else "operator runs"
@@ -176,4 +180,4 @@ def print_compiled(executable: Executable) -> None:
     share = share_on_device(executable)
     if share is not None:
         click.echo(f"{100 * share:.1f} % of the multiply-accumulates run on the device")
-    say_float_steps(executable)
+    say_float_steps(float_steps(executable))

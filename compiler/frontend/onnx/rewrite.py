@@ -160,7 +160,10 @@ def _where(reader: Reader, node: Node) -> list[Node] | None:
     condition, x, y = (reader.real(t) for t in node.inputs)
     if condition is None or (x is None) == (y is None):
         return None
-    known, other, taken = (y, node.inputs[1], condition) if x is None else (x, node.inputs[2], ~condition)
+    if y is not None:
+        known, other, taken = y, node.inputs[1], condition
+    else:
+        known, other, taken = np.asarray(x), node.inputs[2], ~condition
     chain = Chain(reader, node)
     kept = chain.add("Mul", other, _float(taken))
     chain.add("Add", kept, _float(np.where(taken, 0, known)))
