@@ -10,9 +10,12 @@ integers.
 |---|---|
 | with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
+| element-wise (elementwise.py) | Maximum, Minimum, Prelu, SquaredDifference |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
-| windows and means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
-| movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice |
+| windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
+| images (windows.py) | ResizeBilinear |
+| along axes (reductions.py) | ReduceMax, ReduceMin, ArgMax |
+| movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
+from .elementwise import Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense
-from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Transpose
+from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
 from .operators import (
     Add,
     Binary,
@@ -36,10 +40,12 @@ from .operators import (
     Sub,
     Tensor,
 )
-from .windows import AveragePool, ExactAveragePool, MaxPool, Mean, Pool
+from .reductions import ArgMax, ReduceMax, ReduceMin
+from .windows import AveragePool, ExactAveragePool, MaxPool, Mean, Pool, ResizeBilinear
 
 __all__ = [
     "Add",
+    "ArgMax",
     "AveragePool",
     "Binary",
     "Concat",
@@ -49,22 +55,31 @@ __all__ = [
     "Linear",
     "Lookup",
     "MaxPool",
+    "Maximum",
     "Mean",
+    "Minimum",
     "Movement",
     "Mul",
     "Operator",
     "Pad",
+    "Pairwise",
     "Pool",
+    "Prelu",
     "QConv2d",
     "QConvTranspose2d",
     "QDense",
     "Quantize",
     "Recode",
+    "ReduceMax",
+    "ReduceMin",
     "Requantize",
     "Reshape",
+    "ResizeBilinear",
     "Softmax",
+    "SquaredDifference",
     "StridedSlice",
     "Sub",
+    "Take",
     "Tensor",
     "Transpose",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 from ...hw.errors import UnsupportedError
 from ...runtime.hostops import HOST_OPS
 from .. import graph as g
+from .elementwise import SQUARE_SHIFT
 from .operators import ADD_SHIFT
 
 
@@ -108,6 +109,26 @@ def _movement(name: str, attrs: Callable[..., dict]) -> Callable[..., list[HostC
     return lambda op, contract: [HostCall(name, attrs(op), dtype=op.output.dtype)]
 
 
+def _scaled(op: g.Prelu | g.SquaredDifference) -> dict:
+    multipliers, exponents = zip(*op.multipliers)
+    zero_points = [t.zero_point for t in (*op.inputs, op.output)]
+    return {"zero_points": zero_points, "multipliers": list(multipliers), "exponents": list(exponents)}
+
+
+def _resize(op: g.ResizeBilinear) -> dict:
+    attrs: dict = {"size": list(op.output.shape[2:])}
+    attrs |= {"align_corners": op.align_corners, "half_pixel_centers": op.half_pixel_centers}
+    return attrs if op.offset is None else attrs | {"offset": op.offset}
+
+
+def _axes(op: g.Mean | g.ReduceMax) -> dict:
+    return {"axes": list(op.axes), "shape": list(op.output.shape)}
+
+
+def _arg_max(op: g.ArgMax) -> dict:
+    return {"axis": op.axis, "shape": list(op.output.shape), "dtype": op.output.dtype, "smallest": op.smallest}
+
+
 _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Linear: _linear,
     g.Quantize: _quantize,
@@ -121,9 +142,15 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.MaxPool: lambda op, contract: [HostCall("max_pool", _window(op) | {"pads": list(op.pads)})],
     g.AveragePool: _average_pool,
     g.ExactAveragePool: lambda op, contract: [HostCall("exact_average_pool", _window(op) | {"pads": list(op.pads)})],
-    g.Mean: _movement(
-        "mean", lambda op: {"axes": list(op.axes), "shape": list(op.output.shape)} | _zero_points(op) | _scale(op)
-    ),
+    g.Mean: _movement("mean", lambda op: _axes(op) | _zero_points(op) | _scale(op)),
+    g.ResizeBilinear: _movement("resize_bilinear", _resize),
+    g.Minimum: _movement("minimum", lambda op: {}),  # before the class that it derives from
+    g.Maximum: _movement("maximum", lambda op: {}),
+    g.Prelu: _movement("prelu", _scaled),
+    g.SquaredDifference: _movement("squared_difference", lambda op: _scaled(op) | {"shift": SQUARE_SHIFT}),
+    g.ReduceMin: _movement("reduce_min", _axes),
+    g.ReduceMax: _movement("reduce_max", _axes),
+    g.ArgMax: _movement("arg_max", _arg_max),
     g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
     g.Transpose: _movement("transpose", lambda op: {"axes": list(op.axes)}),
     g.Concat: _movement("concatenate", lambda op: {"axis": op.axis}),
@@ -132,4 +159,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
         "strided_slice",
         lambda op: {"begin": list(op.begin), "strides": list(op.strides), "shape": list(op.output.shape)},
     ),
+    g.Take: _movement("take", lambda op: {"indices": [list(found) for found in op.indices]}),
 }
+
+KINDS = tuple(_MAKERS)  # the operators that have kernels, with those that derive from them

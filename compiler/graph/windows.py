@@ -96,11 +96,7 @@ class Mean(Operator):
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
-        shape = self.x.shape
-        kept = tuple(1 if k in self.axes else n for k, n in enumerate(shape))
-        dropped = tuple(n for k, n in enumerate(shape) if k not in self.axes)
-        if self.output.shape != kept:
-            self.expect("the output's shape", self.output.shape, dropped)
+        self.expect_reduced(self.axes)
 
     @property
     def count(self) -> int:
@@ -118,3 +114,23 @@ class Mean(Operator):
         multiplier, exponent = quantize_multiplier(self.factor)
         shift = min(self.count.bit_length() - 1, 32, 31 + exponent)
         return (multiplier << shift) // self.count, exponent - shift
+
+
+@dataclass(frozen=True, eq=False)
+class ResizeBilinear(Operator):
+    """NCHW images of another size, each pixel a mean of its four neighbours, weighted by distance.
+
+    Positions have ten bits after the point and sums twenty, rounded with ties away from zero: runtime/kernels/resize.py
+    is the definition. With `offset`, that of a uint8 file, the arithmetic is float32 on `x + offset`.
+    """
+
+    align_corners: bool = False
+    half_pixel_centers: bool = False
+    offset: int | None = None
+
+    def check(self) -> None:
+        """Raise `InputError` if shapes or scales are inconsistent."""
+        self.expect_int8()
+        self.expect_same_scale()
+        self.expect("the number of dimensions", (len(self.x.shape), len(self.output.shape)), (4, 4))
+        self.expect("the output's images and channels", self.output.shape[:2], self.x.shape[:2])

@@ -15,9 +15,10 @@ from tilewright.runtime.layout import pack_activations, pack_dense_activations
 RNG = np.random.default_rng(5)
 # Programs in files name them: a name that changes makes every .tw file that has it useless.
 NAMES = set(
-    """accumulators add average_pool concatenate conv2d_accumulators conv_transpose2d_accumulators dense_accumulators
-    dequantize exact_average_pool fold_windows lookup max_pool mean multiply pack pad quantize recode requantise rescale
-    reshape softmax strided_slice transpose unpack unpack_softmax""".split()
+    """accumulators add arg_max average_pool concatenate conv2d_accumulators conv_transpose2d_accumulators
+    dense_accumulators dequantize exact_average_pool fold_windows lookup max_pool maximum mean minimum multiply pack
+    pad prelu quantize recode reduce_max reduce_min requantise rescale reshape resize_bilinear softmax
+    squared_difference strided_slice take transpose unpack unpack_softmax""".split()
 )
 
 

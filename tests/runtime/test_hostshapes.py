@@ -53,6 +53,23 @@ GOOD = {
     "average_pool": ([IMAGE], "int8", POOL | POINTS | R),
     "exact_average_pool": ([IMAGE], "int8", POOL | {"pads": [1, 0, 1, 1]}),
     "mean": ([IMAGE], "int8", {"axes": [2, 3], "shape": [2, 6]} | POINTS | R),
+    "take": ([IMAGE], "float32", {"indices": [[1], [], [6, 0, 0], [8, 8]]}),
+    "resize_bilinear": ([IMAGE], "int8", {"size": [4, 18], "align_corners": False, "half_pixel_centers": True}),
+    "maximum": ([IMAGE, (6, 1, 1)], "int8", {}),
+    "minimum": ([(6, 1), (1, 4)], "int8", {}),
+    "prelu": (
+        [IMAGE, (6, 1, 1)],
+        "int8",
+        {"zero_points": [1, 2, 3], "multipliers": [1 << 30] * 2, "exponents": [0, -9]},
+    ),
+    "squared_difference": (
+        [IMAGE, (6, 1, 1)],
+        "int8",
+        {"zero_points": [1, 2, 3], "multipliers": [1 << 30] * 3, "exponents": [0, 0, -9], "shift": 7},
+    ),
+    "reduce_max": ([IMAGE], "int8", {"axes": [2, 3], "shape": [2, 6]}),
+    "reduce_min": ([IMAGE], "int8", {"axes": [0], "shape": [1, 6, 7, 9]}),
+    "arg_max": ([IMAGE], "int8", {"axis": 1, "shape": [2, 7, 9], "dtype": "int64", "smallest": True}),
 }
 
 
@@ -147,6 +164,11 @@ LIES = [
     ("mean", {"axes": [2, 2]}, "are not those of"),
     ("mean", {"axes": [2, 4]}, "are not those of"),
     ("mean", {"shape": [2, 5]}, "has not the 12 elements"),
+    ("take", {"indices": [[1]]}, "indices of 1 dimensions: its input"),
+    ("take", {"indices": [[1], [], [7], []]}, "indices: 7 is not in dimension 2"),
+    ("arg_max", {"axis": 4}, "are not those of"),
+    ("arg_max", {"shape": [2, 7]}, "has not the 126 elements"),
+    ("reduce_max", {"axes": [2, 2]}, "are not those of"),
 ]
 
 

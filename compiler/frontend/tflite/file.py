@@ -40,7 +40,8 @@ class Info:
     """A tensor of the file, in the file's layout.
 
     `type` is the schema's name, `signature` the shape with -1 for open sizes, `scale` and `zero_point` float32 and
-    int64 arrays that are empty without quantisation, `axis` their dimension, `data` the value of a constant.
+    int64 arrays that are empty without quantisation, `axis` their dimension, `data` the value of a constant. What the
+    file has in uint8 and is relabelled as int8 (unsigned.py) is `unsigned`.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Info:
     zero_point: np.ndarray
     axis: int
     data: np.ndarray | None
+    unsigned: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -123,8 +123,14 @@ class TfliteImporter:
 
     def _described(self, info: Info) -> g.Tensor:
         """The activation `info` in the file's layout. Raises `Refused`."""
-        if info.type == "FLOAT32":
-            return g.Tensor(info.name, info.shape, "float32")
+        shape = info.shape or (1,)  # a scalar is a vector of one element
+        if info.type in ("FLOAT32", "INT32", "INT64"):
+            return g.Tensor(info.name, shape, info.type.lower())
+        if info.type == "INT16":
+            raise Refused(
+                f"has tensor {info.name!r} of 16 bits; only activations of 8 bits are supported: convert the model "
+                "with int8 activations instead of 16x8"
+            )
         if info.type not in ("INT8", "UINT8"):
             raise Refused(
                 f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and as network "
@@ -133,7 +139,7 @@ class TfliteImporter:
         if info.scale.size != 1:
             what = f"{info.scale.size} scales" if info.scale.size else "no quantisation parameters"
             raise Refused(f"has tensor {info.name!r} with {what}; activations have one scale and zero point")
-        return g.Tensor(info.name, info.shape, info.type.lower(), float(info.scale[0]), int(info.zero_point[0]))
+        return g.Tensor(info.name, shape, info.type.lower(), float(info.scale[0]), int(info.zero_point[0]))
 
     def _assume(self, k: int) -> None:
         """Substitute a tensor that cannot be imported."""
@@ -142,8 +148,8 @@ class TfliteImporter:
             self._plain[k] = self._described(info)
         except (Refused, InputError):
             self.doubtful.add(k)
-            if info.shape and min(info.shape) > 0:
-                self._plain[k] = g.Tensor(info.name, info.shape)
+            if min(info.shape, default=1) > 0:
+                self._plain[k] = g.Tensor(info.name, info.shape or (1,))
 
     def assume_outputs(self, node: FileNode) -> None:
         """Substitute the outputs of a refused operator, so that the operators behind it are checked, too."""
@@ -208,13 +214,22 @@ class TfliteImporter:
         info, k = self.info(node, position), node.inputs[position]
         t = self.view(k, plain=plain)
         if t is None and info.data is not None:
-            self._plain[k] = replace(self._described(info), data=info.data)
+            known = self._described(info)
+            self._plain[k] = replace(known, data=info.data.reshape(known.shape))
             t = self.view(k, plain=plain)
         if t is None:
             raise Refused(f"reads {info.name!r} before an operator produces it")
         if dtype and t.dtype != dtype:
             raise Refused(f"has {t.dtype} input {info.name!r}; quantise the whole model to int8")
         return t
+
+    def canonical(self, x: g.Tensor, node: FileNode, position: int) -> g.Tensor:
+        """The NCHW view of `x`, which is the input at a position in the file's layout, or that in another shape."""
+        if self.view(node.inputs[position], plain=True) is x:
+            t = self.view(node.inputs[position])
+            assert t is not None
+            return t
+        return self.relayout(x, self.unused(f"{x.name}.nchw"), TO_NCHW)
 
     def result(self, node: FileNode, position: int = 0, *, plain: bool = False) -> g.Tensor:
         """The tensor at an output position, canonical or as in the file, for the operator that produces it."""

@@ -41,6 +41,16 @@ OPERATORS = [
     g.Transpose("op", (X,), t(1, 4, 4, 2), (0, 2, 3, 1)),
     g.Concat("op", (X, X), t(1, 4, 4, 4), 1),
     g.Pad("op", (X,), t(1, 2, 5, 4), ((0, 0), (0, 0), (1, 0), (0, 0)), 7),
+    g.Take("op", (X,), t(1, 2, 8, 4), ((), (), (0, 0, 1, 1, 2, 2, 3, 3), ())),
+    g.ResizeBilinear("op", (X,), t(1, 2, 8, 3)),
+    g.ResizeBilinear("op", (X,), t(1, 2, 8, 3), half_pixel_centers=True, offset=128),
+    g.Maximum("op", (X, X), t(1, 2, 4, 4)),
+    g.Minimum("op", (X, X), t(1, 2, 4, 4)),
+    g.Prelu("op", (X, t(2, 1, 1)), t(1, 2, 4, 4)),
+    g.SquaredDifference("op", (X, X), t(1, 2, 4, 4)),
+    g.ReduceMax("op", (X,), t(1, 2), (2, 3)),
+    g.ReduceMin("op", (X,), t(1, 2, 1, 4), (2,)),
+    g.ArgMax("op", (X,), t(1, 2, 4, dtype="int32"), 3),
     g.StridedSlice("op", (X,), t(1, 2, 2, 4), (0, 0, 3, 0), (1, 1, -2, 1)),
 ]
 
@@ -57,7 +67,7 @@ def test_calls_compute_the_declared_output(op):
 
 
 def test_every_operator_is_tested_here():
-    abstract = {g.Operator, g.Linear, g.Binary, g.Pool, g.Movement}
+    abstract = {g.Operator, g.Linear, g.Binary, g.Pairwise, g.Pool, g.Movement}
     operators = {v for v in vars(g).values() if isinstance(v, type) and issubclass(v, g.Operator)} - abstract
     assert {type(op) for op in OPERATORS} == operators
 

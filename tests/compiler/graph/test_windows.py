@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.compiler.graph.operators import Tensor
-from tilewright.compiler.graph.windows import AveragePool, ExactAveragePool, MaxPool, Mean
+from tilewright.compiler.graph.windows import AveragePool, ExactAveragePool, MaxPool, Mean, ResizeBilinear
 from tilewright.hw.errors import InputError
 
 
@@ -41,6 +41,11 @@ def test_windows_are_those_of_a_convolution_of_each_channel():
         ("ExactAveragePool 'pool': the output's quantisation", lambda: pool(ExactAveragePool, scale=2.0)),
         ("AveragePool 'pool': the padding", lambda: pool(AveragePool, (1, 2, 4, 4), pads=(1, 1, 1, 1))),
         ("MaxPool 'pool': clamp 1..0", lambda: pool(MaxPool, low=1, high=0)),
+        (
+            "ResizeBilinear 'r': the output's images",
+            lambda: ResizeBilinear("r", (t("x", 1, 2, 4, 4),), t("y", 1, 3, 8, 8)),
+        ),
+        ("ResizeBilinear 'r': the number of dim", lambda: ResizeBilinear("r", (t("x", 1, 2, 4),), t("y", 1, 2, 8, 8))),
         ("Mean 'm': the output's shape is (4, 1)", lambda: Mean("m", (t("x", 4, 3, 2),), t("y", 4, 1), (1,))),
     ],
 )

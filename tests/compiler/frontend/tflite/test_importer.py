@@ -187,7 +187,7 @@ PROBLEMS = {
     "has fused activation 4; only none": change("fusedActivationFunction", 4),
     "input 'image': has tensor 'image' with no quantisation parameters": without_scale,
     "input 'image': has tensor 'image' with 2 scales": two_scales,
-    "has tensor 'image' of type int16; only int8 is supported, and as network": int16,
+    "has tensor 'image' of 16 bits; only activations of 8 bits are supported: convert the model": int16,
     "CONV_2D 'conv_2d_0' (output 't3') has uint8 input 'image'; quantise the whole model to int8": uint8,
     "input 'image' has shape (?, ?, 5, 3); only the first size may be open": open_size,
     "has weights 't1' with a zero point other than 0": shifted_weights,

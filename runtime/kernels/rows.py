@@ -1,0 +1,34 @@
+"""The rows that the operators of this folder have in `HOST_OPS`.
+
+Each is function, rule, attributes, dtypes, ranks, number of inputs; see `runtime.hostops.HostOp`.
+"""
+
+from __future__ import annotations
+
+from ..hostshapes import reduced, together
+from ..schema import SHAPE, SIZE, Flag, Int, Kind, ListOf, OneOf
+from . import elementwise, reductions, resize, shapes
+
+_INT8 = ("int8",)
+_ANY = ("int8", "uint8", "int32", "int64", "float32")
+_POINTS: dict[str, Kind] = {"zero_points": ListOf(Int(-128, 127), 3)}
+_AXES: dict[str, Kind] = {"axes": ListOf(Int(0)), "shape": SHAPE}
+_RESIZE: dict[str, Kind] = {"size": ListOf(SIZE, 2), "align_corners": Flag(), "half_pixel_centers": Flag()}
+_ARG_MAX: dict[str, Kind] = {"axis": Int(0), "shape": SHAPE, "dtype": OneOf(("int32", "int64")), "smallest": Flag()}
+
+
+def _scales(count: int) -> dict[str, Kind]:
+    return {"multipliers": ListOf(Int(0, (1 << 31) - 1), count), "exponents": ListOf(Int(-32, 31), count)}
+
+
+KERNEL_ROWS = (
+    (resize.take, shapes.taken, {"indices": ListOf(ListOf(Int(0)))}, _ANY, (), 1),
+    (resize.resize_bilinear, shapes.resized, _RESIZE | {"offset": Int(0, 128)}, _INT8, (4,), 1),
+    (elementwise.maximum, together, {}, _INT8, (), 2),
+    (elementwise.minimum, together, {}, _INT8, (), 2),
+    (elementwise.prelu, together, _POINTS | _scales(2), _INT8, (), 2),
+    (elementwise.squared_difference, together, _POINTS | _scales(3) | {"shift": Int(0, 7)}, _INT8, (), 2),
+    (reductions.reduce_max, reduced, _AXES, _INT8, (), 1),
+    (reductions.reduce_min, reduced, _AXES, _INT8, (), 1),
+    (reductions.arg_max, shapes.chosen, _ARG_MAX, _INT8, (), 1),
+)
