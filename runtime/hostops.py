@@ -144,7 +144,7 @@ _NUMBERS = ("int8", "int16", "int32", "int64")
 
 
 def _weights(rank: int) -> dict[str, Kind]:
-    return {"weight": Array(rank, ("int8",)), "bias": Array(1, ("int32",)), "x_zero_point": _INT8}
+    return {"weight": Array(rank, ("int8", "int16"), -255, 255), "bias": Array(1, ("int32",)), "x_zero_point": _INT8}
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,7 @@ HOST_OPS: dict[str, HostOp] = {
         HostOp(operators.lookup, looked_up, {"table": Array(1, ("int8",))}),
         HostOp(operators.max_pool, pooled, _POOL | _PADS, ranks=(4,)),
         HostOp(operators.average_pool, pooled, _POOL | _POINTS | _SCALE | _CONTRACT, ranks=(4,)),
-        HostOp(operators.exact_average_pool, averaged, _POOL | _PADS, ranks=(4,)),
+        HostOp(operators.exact_average_pool, averaged, _POOL | _PADS | {"ties_up": Flag()}, ranks=(4,)),
         HostOp(operators.mean, reduced, {"axes": ListOf(Int(0)), "shape": SHAPE} | _POINTS | _SCALE),
         *(HostOp(*row) for row in KERNEL_ROWS),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...hw.config import Config
 from .. import cost
 from .. import graph as g
@@ -53,6 +55,8 @@ class Accelerator(ExecModule):
         """Reason why the module cannot run the operator; empty if it can."""
         if is_view(op):
             return ""
+        if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
+            return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
         checks = {g.QConv2d: _refuses_conv, g.Binary: _refuses_binary, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
         checks[g.Concat] = _refuses_concat
         if isinstance(op, (g.Reshape, g.Transpose)):

@@ -10,11 +10,11 @@ integers.
 |---|---|
 | with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
-| element-wise (elementwise.py) | Maximum, Minimum, Prelu, SquaredDifference |
+| element-wise (elementwise.py) | Div, Maximum, Minimum, Prelu, SquaredDifference |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
 | windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
 | images (windows.py) | ResizeBilinear |
-| along axes (reductions.py) | ReduceMax, ReduceMin, ArgMax |
+| along axes (reductions.py) | ReduceMax, ReduceMin, ArgMax, L2Normalization, LogSoftmax |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
 """
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
-from .elementwise import Maximum, Minimum, Pairwise, Prelu, SquaredDifference
+from .elementwise import Div, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense
 from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
 from .operators import (
@@ -40,7 +40,7 @@ from .operators import (
     Sub,
     Tensor,
 )
-from .reductions import ArgMax, ReduceMax, ReduceMin
+from .reductions import ArgMax, L2Normalization, LogSoftmax, ReduceMax, ReduceMin
 from .windows import AveragePool, ExactAveragePool, MaxPool, Mean, Pool, ResizeBilinear
 
 __all__ = [
@@ -50,9 +50,12 @@ __all__ = [
     "Binary",
     "Concat",
     "Dequantize",
+    "Div",
     "ExactAveragePool",
     "Graph",
+    "L2Normalization",
     "Linear",
+    "LogSoftmax",
     "Lookup",
     "MaxPool",
     "Maximum",

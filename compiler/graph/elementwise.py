@@ -8,7 +8,7 @@ import numpy as np
 
 from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier
-from .operators import Operator
+from .operators import Binary, Operator
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
 
@@ -80,3 +80,19 @@ class SquaredDifference(Pairwise):
     def multipliers(self) -> Scales:
         """(multiplier, exponent) of R_x, R_y and R_out."""
         return tuple(quantize_multiplier(factor) for factor in self.factors)
+
+
+@dataclass(frozen=True, eq=False)
+class Div(Binary):
+    """`clamp(zo + R((x - zx) / (y - zy)), low, high)`; runtime/kernels/fixed_point.py defines how quotients round."""
+
+    @property
+    def factor(self) -> float:
+        """What R multiplies by: `x.scale / (y.scale * output.scale)`, in float32."""
+        sx, sy, so = (np.float32(t.scale) for t in (*self.inputs, self.output))
+        return float(sx / (sy * so))
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R."""
+        return quantize_multiplier(self.factor)

@@ -72,7 +72,7 @@ def _dequantize(op: g.Dequantize, contract: str) -> list[HostCall]:
     return [HostCall("dequantize", {"scale": op.x.scale, "zero_point": op.x.zero_point}, dtype="float32")]
 
 
-def _scale(op: g.Requantize | g.Mul | g.AveragePool | g.Mean | g.Softmax) -> dict:
+def _scale(op: g.Requantize | g.Mul | g.Div | g.AveragePool | g.Mean | g.Softmax) -> dict:
     multiplier, exponent = op.multipliers
     return {"multiplier": multiplier, "exponent": exponent}
 
@@ -93,8 +93,11 @@ def _add(op: g.Add, contract: str) -> list[HostCall]:
 
 
 def _multiply(op: g.Mul, contract: str) -> list[HostCall]:
-    attrs = {"zero_points": [t.zero_point for t in (*op.inputs, op.output)], "low": op.low, "high": op.high}
-    return [HostCall("multiply", attrs | _scale(op))]
+    return [HostCall("multiply", _operands(op) | _scale(op))]
+
+
+def _operands(op: g.Binary) -> dict:
+    return {"zero_points": [t.zero_point for t in (*op.inputs, op.output)], "low": op.low, "high": op.high}
 
 
 def _window(op: g.Pool) -> dict:
@@ -103,6 +106,10 @@ def _window(op: g.Pool) -> dict:
 
 def _average_pool(op: g.AveragePool, contract: str) -> list[HostCall]:
     return [HostCall("average_pool", _window(op) | _zero_points(op) | _scale(op) | {"contract": contract})]
+
+
+def _exact_average_pool(op: g.ExactAveragePool) -> dict:
+    return _window(op) | {"pads": list(op.pads)} | ({"ties_up": True} if op.ties_up else {})
 
 
 def _movement(name: str, attrs: Callable[..., dict]) -> Callable[..., list[HostCall]]:
@@ -119,6 +126,15 @@ def _resize(op: g.ResizeBilinear) -> dict:
     attrs: dict = {"size": list(op.output.shape[2:])}
     attrs |= {"align_corners": op.align_corners, "half_pixel_centers": op.half_pixel_centers}
     return attrs if op.offset is None else attrs | {"offset": op.offset}
+
+
+def _l2_normalize(op: g.L2Normalization) -> dict:
+    return {"axis": op.axis, "x_zero_point": op.x.zero_point, "scaled_first": op.scaled_first}
+
+
+def _log_softmax(op: g.LogSoftmax) -> dict:
+    y = op.output
+    return {"axis": op.axis, "scale": op.x.scale, "output_scale": y.scale, "zero_point": y.zero_point}
 
 
 def _axes(op: g.Mean | g.ReduceMax) -> dict:
@@ -141,13 +157,16 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Softmax: lambda op, contract: [HostCall("softmax", {"axis": op.axis} | _scale(op))],
     g.MaxPool: lambda op, contract: [HostCall("max_pool", _window(op) | {"pads": list(op.pads)})],
     g.AveragePool: _average_pool,
-    g.ExactAveragePool: lambda op, contract: [HostCall("exact_average_pool", _window(op) | {"pads": list(op.pads)})],
+    g.ExactAveragePool: _movement("exact_average_pool", _exact_average_pool),
     g.Mean: _movement("mean", lambda op: _axes(op) | _zero_points(op) | _scale(op)),
     g.ResizeBilinear: _movement("resize_bilinear", _resize),
     g.Minimum: _movement("minimum", lambda op: {}),  # before the class that it derives from
     g.Maximum: _movement("maximum", lambda op: {}),
     g.Prelu: _movement("prelu", _scaled),
     g.SquaredDifference: _movement("squared_difference", lambda op: _scaled(op) | {"shift": SQUARE_SHIFT}),
+    g.Div: _movement("divide", lambda op: _operands(op) | _scale(op)),
+    g.L2Normalization: _movement("l2_normalize", _l2_normalize),
+    g.LogSoftmax: _movement("log_softmax", _log_softmax),
     g.ReduceMin: _movement("reduce_min", _axes),
     g.ReduceMax: _movement("reduce_max", _axes),
     g.ArgMax: _movement("arg_max", _arg_max),

@@ -90,6 +90,16 @@ def nearest_even(function: str, x: Tensor, y: Tensor, alpha: float = 0.0) -> np.
     return np.clip(steps + y.zero_point, -128, 127).astype(np.int8)
 
 
+def copied(x: Tensor, y: Tensor) -> np.ndarray:
+    """int8 (256,): the same real value in another quantisation, as a uint8 file's CONCATENATION computes it.
+
+    In float32, by values and zero points as the file has them: `round(q * s - z * s)`, s the ratio of the scales.
+    """
+    ratio = _F(x.scale) * (_F(1) / _F(y.scale))
+    steps = np.arange(256, dtype=_F) * ratio + _F(-(x.zero_point + 128)) * ratio
+    return np.clip(round_away(steps) + y.zero_point, -128, 127).astype(np.int8)
+
+
 def absolute(x: Tensor, y: Tensor) -> np.ndarray:
     """int8 (256,): `clamp(y.zero_point + R(|q - x.zero_point|))`, R by x.scale / y.scale where these differ."""
     d = np.abs(np.arange(-128, 128) - x.zero_point)

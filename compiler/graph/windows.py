@@ -75,8 +75,11 @@ class ExactAveragePool(Pool):
     """TensorFlow Lite's mean of each window: `clamp(sum(x) / n)`, ties away from zero; scale and zero point stay.
 
     n counts the elements of the window that are not padding. `x` are the int8 values as they are: for a sum of values
-    without their zero point, ties would fall elsewhere.
+    without their zero point, ties would fall elsewhere. With `ties_up` they go up, as in a uint8 file, whose values are
+    not negative.
     """
+
+    ties_up: bool = False
 
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""

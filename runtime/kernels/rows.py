@@ -5,16 +5,20 @@ Each is function, rule, attributes, dtypes, ranks, number of inputs; see `runtim
 
 from __future__ import annotations
 
-from ..hostshapes import reduced, together
-from ..schema import SHAPE, SIZE, Flag, Int, Kind, ListOf, OneOf
-from . import elementwise, reductions, resize, shapes
+from ..hostshapes import along_axis, reduced, together
+from ..schema import SHAPE, SIZE, Flag, Int, Kind, ListOf, OneOf, Real
+from . import elementwise, fixed_point, reductions, resize, shapes
 
 _INT8 = ("int8",)
 _ANY = ("int8", "uint8", "int32", "int64", "float32")
 _POINTS: dict[str, Kind] = {"zero_points": ListOf(Int(-128, 127), 3)}
 _AXES: dict[str, Kind] = {"axes": ListOf(Int(0)), "shape": SHAPE}
+_UNIT = Real(2.0**-126, 2.0**127)
+_LOG_SOFTMAX: dict[str, Kind] = {"axis": Int(0), "scale": _UNIT, "output_scale": _UNIT, "zero_point": Int(-128, 127)}
 _RESIZE: dict[str, Kind] = {"size": ListOf(SIZE, 2), "align_corners": Flag(), "half_pixel_centers": Flag()}
 _ARG_MAX: dict[str, Kind] = {"axis": Int(0), "shape": SHAPE, "dtype": OneOf(("int32", "int64")), "smallest": Flag()}
+_DIVIDE: dict[str, Kind] = {"multiplier": Int(0, (1 << 31) - 1), "exponent": Int(-32, 31), **_POINTS}
+_DIVIDE |= {"low": Int(-128, 127), "high": Int(-128, 127)}
 
 
 def _scales(count: int) -> dict[str, Kind]:
@@ -28,7 +32,17 @@ KERNEL_ROWS = (
     (elementwise.minimum, together, {}, _INT8, (), 2),
     (elementwise.prelu, together, _POINTS | _scales(2), _INT8, (), 2),
     (elementwise.squared_difference, together, _POINTS | _scales(3) | {"shift": Int(0, 7)}, _INT8, (), 2),
+    (fixed_point.divide, together, _DIVIDE, _INT8, (), 2),
+    (
+        fixed_point.l2_normalize,
+        along_axis,
+        {"axis": Int(0), "x_zero_point": Int(-128, 127), "scaled_first": Flag()},
+        _INT8,
+        (),
+        1,
+    ),
     (reductions.reduce_max, reduced, _AXES, _INT8, (), 1),
     (reductions.reduce_min, reduced, _AXES, _INT8, (), 1),
+    (reductions.log_softmax, along_axis, _LOG_SOFTMAX, _INT8, (), 1),
     (reductions.arg_max, shapes.chosen, _ARG_MAX, _INT8, (), 1),
 )

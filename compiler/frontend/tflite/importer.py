@@ -21,6 +21,7 @@ from ...graph import ranges
 from ..source import Source
 from .file import FileNode, Info, ModelFile, read
 from .shapes import fold_constants
+from .unsigned import relabelled
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
@@ -44,6 +45,7 @@ def import_tflite(model: str | Path | Source) -> g.Graph:
 
     file = read(model)
     importer = TfliteImporter(file)
+    file = importer.file
     importer.add_inputs()
     for node in file.nodes:
         if (value := fold_constants(node, file.tensors)) is not None:
@@ -75,7 +77,8 @@ class TfliteImporter:
     """
 
     def __init__(self, file: ModelFile):
-        self.file = file
+        self.file, self._unsigned = relabelled(file)
+        self._outside: dict[int, g.Tensor] = {}  # uint8 inputs of the network
         self.inputs: list[g.Tensor] = []
         self.outputs: list[g.Tensor] = []
         self.ops: list[g.Operator] = []
@@ -84,7 +87,7 @@ class TfliteImporter:
         self.doubtful: set[int] = set()
         self._canonical: dict[int, g.Tensor] = {}
         self._plain: dict[int, g.Tensor] = {}
-        self._names = {t.name for t in file.tensors}
+        self._names = {t.name for t in (*file.tensors, *self.file.tensors)}
         kinds = {t.type for t in file.tensors}
         if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
             raise UnsupportedError(
@@ -100,8 +103,12 @@ class TfliteImporter:
                 shape = ", ".join("?" if size < 0 else str(size) for size in info.signature)
                 self.problems.append(f"input {info.name!r} has shape ({shape}); only the first size may be open")
             try:
-                self._plain[k] = self._described(info)
-                self.inputs.append(self._plain[k])
+                t = self._described(info)
+                if k in self._unsigned:
+                    self._outside[k] = self._uint8(t, self._unsigned[k])
+                else:
+                    self._plain[k] = t
+                self.inputs.append(self._outside.get(k, t))
             except (Refused, InputError) as exc:
                 self.problems.append(f"input {info.name!r}: {exc}")
                 self._assume(k)
@@ -116,6 +123,10 @@ class TfliteImporter:
         """The graph's outputs, in the file's layout and under the file's names."""
         for k in self.file.outputs:
             t = self.view(k, plain=True)
+            if t is not None and k in self._unsigned and k not in self.file.inputs:
+                y = self._uint8(t, self._unsigned[k])
+                self.ops.append(g.Recode(f"{y.name}.recode", (t,), y))
+                t = y
             if t is None or k in self.file.inputs or t.data is not None:
                 self.problems.append(f"output {self.file.tensors[k].name!r} has no operator that produces it")
             else:
@@ -136,6 +147,8 @@ class TfliteImporter:
                 f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and as network "
                 "input or output uint8 and float32"
             )
+        if info.type == "UINT8" and not info.scale.size:
+            return g.Tensor(info.name, shape, "uint8")
         if info.scale.size != 1:
             what = f"{info.scale.size} scales" if info.scale.size else "no quantisation parameters"
             raise Refused(f"has tensor {info.name!r} with {what}; activations have one scale and zero point")
@@ -154,11 +167,22 @@ class TfliteImporter:
     def assume_outputs(self, node: FileNode) -> None:
         """Substitute the outputs of a refused operator, so that the operators behind it are checked, too."""
         for k in node.outputs:
-            if k not in self._plain and k not in self._canonical:
+            if k not in self._plain and k not in self._canonical and k not in self._outside:
                 self._assume(k)
+
+    def _uint8(self, t: g.Tensor, name: str) -> g.Tensor:
+        """`t` as the file has it."""
+        return replace(t, name=name, dtype="uint8", zero_point=t.zero_point + 128)
+
+    def outside(self, k: int) -> g.Tensor | None:
+        """The network's uint8 input `k`, as long as nothing has read it as int8."""
+        return None if k in self._plain else self._outside.get(k)
 
     def view(self, k: int, *, plain: bool = False) -> g.Tensor | None:
         """Tensor `k`, canonical or as in the file; None before an operator produces it."""
+        if (raw := self.outside(k)) is not None:
+            self._plain[k] = self._described(self.file.tensors[k])
+            self.ops.append(g.Recode(f"{raw.name}.recode", (raw,), self._plain[k]))
         here, there = (self._plain, self._canonical) if plain else (self._canonical, self._plain)
         if k not in here and k in there:
             t = there[k]

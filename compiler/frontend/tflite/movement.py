@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ....runtime.kernels.resize import nearest
 from ... import graph as g
+from ...graph import tables
 from . import layers
 from .file import FileNode
 from .importer import TO_NCHW, TO_NHWC, Refused, TfliteImporter
@@ -22,8 +23,21 @@ def concatenation(imp: TfliteImporter, node: FileNode) -> None:
     axis = node.option("axis", 0) % rank
     if y.dtype == "int8" and layers.clamp(node, y) != (-128, 127):
         raise Refused("has a fused activation, which is not supported")
-    inputs = tuple(imp.activation(node, k, dtype=None) for k in range(len(node.inputs)))
+    inputs = tuple(_copied(imp, node, k, y) for k in range(len(node.inputs)))
     imp.emit(node, g.Concat(node.name, inputs, y, CANONICAL_AXIS[axis] if rank == 4 else axis))
+
+
+def _copied(imp: TfliteImporter, node: FileNode, position: int, y: g.Tensor) -> g.Tensor:
+    """An input in the quantisation of the output, which only uint8 files may change."""
+    x = imp.activation(node, position, dtype=None)
+    if (x.scale, x.zero_point) == (y.scale, y.zero_point) or not imp.info(node, position).unsigned:
+        return x
+    name, table = imp.unused(f"{node.name}.{position}"), tables.copied(x, y)
+    part = replace(x, name=name, scale=y.scale, zero_point=y.zero_point, data=None)
+    if x.data is not None:
+        return replace(part, data=table[x.data.astype(int) + 128])
+    imp.ops.append(g.Lookup(name, (x,), part, "copy", table))
+    return part
 
 
 def pad(imp: TfliteImporter, node: FileNode) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ... import graph as g
 from ...graph import tables
 from . import blocks, elementwise, layers, movement
@@ -17,7 +19,10 @@ def _pool(cls: type[g.Pool]) -> Handler:
         if min(kernel) < 1:
             raise Refused(f"has windows of {kernel}; they must be at least 1")
         pads = layers.padding(node, layers.image(x), kernel, strides)
-        imp.emit(node, cls(node.name, (x,), y, kernel, strides, pads, *layers.clamp(node, y)))
+        op = cls(node.name, (x,), y, kernel, strides, pads, *layers.clamp(node, y))
+        if isinstance(op, g.ExactAveragePool) and imp.info(node, 0).unsigned:
+            op = replace(op, ties_up=True)
+        imp.emit(node, op)
 
     return convert
 
@@ -57,6 +62,19 @@ def _arg_max(imp: TfliteImporter, node: FileNode) -> None:
     imp.emit(node, g.ArgMax(node.name, (x,), y, axis, node.kind == "ARG_MIN"), plain=True)
 
 
+def _log_softmax(imp: TfliteImporter, node: FileNode) -> None:
+    x, y = imp.activation(node, 0), imp.result(node)
+    imp.emit(node, g.LogSoftmax(node.name, (x,), y, 1 if len(x.shape) == 4 else len(x.shape) - 1))
+
+
+def _l2_normalization(imp: TfliteImporter, node: FileNode) -> None:
+    x, y, unsigned = imp.activation(node, 0), imp.result(node), imp.info(node, 0).unsigned
+    if layers.clamp(node, y) != (-128, 127):
+        raise Refused("has a fused activation, which is not supported")
+    axis = 1 if len(x.shape) == 4 else len(x.shape) - 1
+    imp.emit(node, g.L2Normalization(node.name, (x,), y, axis, unsigned))
+
+
 def _resize_bilinear(imp: TfliteImporter, node: FileNode) -> None:
     x, y, flags = imp.activation(node, 0), imp.result(node), movement.resize_flags(imp, node)
     offset = 128 if imp.info(node, 0).unsigned else None
@@ -64,32 +82,14 @@ def _resize_bilinear(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def _quantize(imp: TfliteImporter, node: FileNode) -> None:
-    """float32, int8 or uint8 -> int8 or uint8; uint8 is recoded as int8 for the arithmetic."""
-    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    if "uint8" not in (x.dtype, y.dtype):
-        x, y = imp.activation(node, 0, dtype=None), imp.result(node)
-        imp.emit(node, _to_int8(node, x, y))
+    """float32 or int8 -> int8; a uint8 input of the network is recoded on the way."""
+    raw, y = imp.outside(node.inputs[0]), imp.result(node, plain=True)
+    if raw is not None and (raw.scale, raw.zero_point - 128) == (y.scale, y.zero_point):
+        imp.emit(node, g.Recode(f"{node.name}.recode", (raw,), y), plain=True)
         return
-    inside = y if y.dtype == "int8" else _signed(imp, y)
-    if x.dtype == "uint8":
-        same = (x.scale, x.zero_point - 128) == (inside.scale, inside.zero_point)
-        signed = inside if same else _signed(imp, x)
-        imp.ops.append(g.Recode(f"{node.name}.recode", (x,), signed))
-        x = signed
-    if x is not inside:
-        imp.ops.append(_to_int8(node, x, inside))
-    if y is not inside:
-        imp.ops.append(g.Recode(f"{node.name}.uint8", (inside,), y))
-    imp.emit(node, imp.ops.pop(), plain=True)
-
-
-def _to_int8(node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
-    return g.Quantize(node.name, (x,), y, True) if x.dtype == "float32" else g.Requantize(node.name, (x,), y)
-
-
-def _signed(imp: TfliteImporter, t: g.Tensor) -> g.Tensor:
-    """A new int8 tensor of the values of a uint8 one."""
-    return g.Tensor(imp.unused(f"{t.name}.int8"), t.shape, "int8", t.scale, t.zero_point - 128)
+    x, y = imp.activation(node, 0, dtype=None), imp.result(node)
+    kind = g.Quantize(node.name, (x,), y, True) if x.dtype == "float32" else g.Requantize(node.name, (x,), y)
+    imp.emit(node, kind)
 
 
 def _dequantize(imp: TfliteImporter, node: FileNode) -> None:
@@ -110,6 +110,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "DEPTHWISE_CONV_2D": (3, layers.depthwise),
     "DEPTH_TO_SPACE": (1, blocks.depth_to_space),
     "DEQUANTIZE": (1, _dequantize),
+    "DIV": (2, elementwise.binary(g.Div)),
     "ELU": (1, elementwise.real("elu")),
     "EXP": (1, elementwise.real("exp")),
     "EXPAND_DIMS": (2, movement.reshape),
@@ -117,8 +118,10 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "GATHER": (2, movement.gather),
     "GELU": (1, elementwise.gelu),
     "HARD_SWISH": (1, elementwise.function("hard_swish", tables.hard_swish)),
+    "L2_NORMALIZATION": (1, _l2_normalization),
     "LEAKY_RELU": (1, elementwise.leaky_relu),
     "LOG": (1, elementwise.real("log")),
+    "LOG_SOFTMAX": (1, _log_softmax),
     "LOGISTIC": (1, elementwise.real("logistic")),
     "MAXIMUM": (2, elementwise.pairwise(g.Maximum)),
     "MAX_POOL_2D": (1, _pool(g.MaxPool)),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.compiler.graph.elementwise import Maximum, Minimum, Prelu, SquaredDifference
+from tilewright.compiler.graph.elementwise import Div, Maximum, Minimum, Prelu, SquaredDifference
 from tilewright.compiler.graph.operators import Tensor
 from tilewright.compiler.graph.ranges import problem
 from tilewright.hw.errors import InputError
@@ -22,6 +22,11 @@ def test_multipliers_stand_for_ratios_of_scales():
     assert [real(m) for m in Prelu("p", (x, y), z).multipliers] == pytest.approx([0.3 / 0.9, 0.15 / 0.9], rel=1e-9)
     found = [real(m) for m in SquaredDifference("s", (x, y), z).multipliers]
     assert found == pytest.approx([0.3, 0.5, 1 / (2**14 * 0.9)], rel=1e-9)
+
+
+def test_a_quotient_has_the_ratio_of_scales():
+    x, y, z = t("x", 1, 4, scale=0.3), t("y", 1, 4, scale=0.5), t("z", 1, 4, scale=0.9)
+    assert real(Div("d", (x, y), z).multipliers) == pytest.approx(0.3 / 0.45, rel=1e-6)
 
 
 def test_integers_stay_within_int32():

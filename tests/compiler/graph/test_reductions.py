@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.compiler.graph.operators import Tensor
-from tilewright.compiler.graph.reductions import ArgMax, ReduceMax, ReduceMin
+from tilewright.compiler.graph.reductions import ArgMax, L2Normalization, LogSoftmax, ReduceMax, ReduceMin
 from tilewright.hw.errors import InputError
 
 
@@ -27,6 +27,9 @@ def test_reduced_axes_are_kept_or_dropped():
             "ArgMax 'a': the input's dtype",
             lambda: ArgMax("a", (t("x", 2, dtype="int32"),), t("y", 1, dtype="int32"), 0),
         ),
+        ("L2Normalization 'n': the output's scale", lambda: L2Normalization("n", (t("x", 2, 3),), t("y", 2, 3), 1)),
+        ("L2Normalization 'n': the output's shape", lambda: L2Normalization("n", (t("x", 2, 3),), t("y", 3), 1)),
+        ("LogSoftmax 'n': whether the axis", lambda: LogSoftmax("n", (t("x", 2, 3),), t("y", 2, 3), 2)),
         ("ArgMax 'a': the output's shape", lambda: ArgMax("a", (t("x", 2, 3),), t("y", 3, dtype="int32"), 1)),
     ],
 )

@@ -147,3 +147,12 @@ def test_positions_of_extremes(tflite, equals_litert, kind, axis):
     x, where = m.input((2, 9, 5, 60)), m.const(np.array(axis, np.int32))
     m.output(m.node(kind, [x, where], [y], outputType=2))
     equals_litert(m)
+
+
+@pytest.mark.parametrize("shape", [(4, 9), (2, 3, 4, 5), (3, 200)])
+@pytest.mark.parametrize("scale, zero_point", [(0.05, 3), (0.01, -100), (0.3, 50)])
+def test_normalised_rows(tflite, equals_litert, shape, scale, zero_point):
+    for kind, y in (("L2_NORMALIZATION", (1 / 128, 0)), ("LOG_SOFTMAX", (16 / 256, 127))):
+        m = tflite()
+        m.output(m.op(kind, [m.input(shape, scale, zero_point)], shape, *y))
+        equals_litert(m)
