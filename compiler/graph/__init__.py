@@ -16,6 +16,7 @@ integers.
 | images (windows.py) | ResizeBilinear |
 | along axes (reductions.py) | ReduceMax, ReduceMin, ArgMax, L2Normalization, LogSoftmax |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
+| numbers (numbers.py) | NumberFunction, NumberBinary, Cast, Gather, GatherNd: float32 and integers, on the host |
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ...hw.errors import InputError
 from .elementwise import Div, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense
 from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
+from .numbers import Cast, Gather, GatherNd, NumberBinary, NumberFunction
 from .operators import (
     Add,
     Binary,
@@ -48,10 +50,13 @@ __all__ = [
     "ArgMax",
     "AveragePool",
     "Binary",
+    "Cast",
     "Concat",
     "Dequantize",
     "Div",
     "ExactAveragePool",
+    "Gather",
+    "GatherNd",
     "Graph",
     "L2Normalization",
     "Linear",
@@ -63,6 +68,8 @@ __all__ = [
     "Minimum",
     "Movement",
     "Mul",
+    "NumberBinary",
+    "NumberFunction",
     "Operator",
     "Pad",
     "Pairwise",

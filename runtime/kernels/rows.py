@@ -5,12 +5,13 @@ Each is function, rule, attributes, dtypes, ranks, number of inputs; see `runtim
 
 from __future__ import annotations
 
-from ..hostshapes import along_axis, reduced, together
+from ..hostshapes import along_axis, reduced, same, together
 from ..schema import SHAPE, SIZE, Flag, Int, Kind, ListOf, OneOf, Real
-from . import elementwise, fixed_point, reductions, resize, shapes
+from . import elementwise, fixed_point, numbers, reductions, resize, shapes
 
 _INT8 = ("int8",)
 _ANY = ("int8", "uint8", "int32", "int64", "float32")
+_NUMBERS = ("float32", "int32", "int64")
 _POINTS: dict[str, Kind] = {"zero_points": ListOf(Int(-128, 127), 3)}
 _AXES: dict[str, Kind] = {"axes": ListOf(Int(0)), "shape": SHAPE}
 _UNIT = Real(2.0**-126, 2.0**127)
@@ -41,6 +42,11 @@ KERNEL_ROWS = (
         (),
         1,
     ),
+    (numbers.number_function, same, {"function": OneOf(tuple(numbers.UNARY))}, _NUMBERS, (), 1),
+    (numbers.number_binary, shapes.one_type, {"function": OneOf(tuple(numbers.BINARY))}, _NUMBERS, (), 2),
+    (numbers.cast, shapes.cast_to, {"dtype": OneOf(_ANY)}, _ANY, (), 1),
+    (numbers.gather, shapes.gathered, {"axis": Int(0)}, _ANY, (), 2),
+    (numbers.gather_nd, shapes.gathered_nd, {}, _ANY, (), 2),
     (reductions.reduce_max, reduced, _AXES, _INT8, (), 1),
     (reductions.reduce_min, reduced, _AXES, _INT8, (), 1),
     (reductions.log_softmax, along_axis, _LOG_SOFTMAX, _INT8, (), 1),

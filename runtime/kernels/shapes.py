@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...hw.errors import ProgramError
-from ..hostshapes import Operand, reduced
+from ..hostshapes import Operand, reduced, together
 
 
 def need(holds: bool, text: str) -> None:
@@ -25,6 +25,39 @@ def taken(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     for k, (n, found) in enumerate(zip(shape, indices)):
         need(max(found, default=0) < n, f"indices: {max(found, default=0)} is not in dimension {k} of {shape}")
     return Operand(tuple(len(found) or n for n, found in zip(shape, indices)), dtype)
+
+
+def cast_to(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape in another type."""
+    return Operand(inputs[0].shape, a["dtype"])
+
+
+def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape to which both broadcast, in their type."""
+    need(inputs[0].dtype == inputs[1].dtype, f"inputs differ in dtype: {inputs[0].dtype} and {inputs[1].dtype}")
+    return together(inputs, a)._replace(dtype=inputs[0].dtype)
+
+
+def _positions(where: Operand) -> None:
+    need(where.dtype in ("int32", "int64"), f"positions of dtype {where.dtype}: must be int32 or int64")
+
+
+def gathered(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The positions' dimensions in place of the axis."""
+    (shape, dtype, _), where, axis = inputs[0], inputs[1], a["axis"]
+    _positions(where)
+    need(axis < len(shape), f"axis = {axis}: its input has {len(shape)} dimensions")
+    return Operand((*shape[:axis], *where.shape, *shape[axis + 1 :]), dtype)
+
+
+def gathered_nd(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The positions' dimensions but the last, then those that they leave."""
+    (shape, dtype, _), where = inputs
+    _positions(where)
+    need(0 < len(where.shape), "positions have no dimensions")
+    count = where.shape[-1]
+    need(count <= len(shape), f"positions of {count} dimensions: their input {shape} has {len(shape)}")
+    return Operand((*where.shape[:-1], *shape[count:]), dtype)
 
 
 def resized(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:

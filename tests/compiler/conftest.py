@@ -251,7 +251,7 @@ class TfliteModel:
 
     def const(self, array, scale=None, zero_point=0, axis=0):
         array = np.asarray(array)
-        dtype = {"i1": "INT8", "u1": "UINT8", "i4": "INT32", "f4": "FLOAT32"}[array.dtype.str[1:]]
+        dtype = {"i1": "INT8", "u1": "UINT8", "i4": "INT32", "i8": "INT64", "f4": "FLOAT32"}[array.dtype.str[1:]]
         return self.tensor(array.shape, scale, zero_point, dtype, None, array, axis)
 
     def weights(self, shape, axis=0, per_channel=True, bias=True):

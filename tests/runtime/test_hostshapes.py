@@ -70,6 +70,11 @@ GOOD = {
     "divide": ([IMAGE, (6, 1, 1)], "int8", {"zero_points": [1, 2, 3], "low": -5} | R),
     "l2_normalize": ([IMAGE], "int8", {"axis": 1, "x_zero_point": 3, "scaled_first": True}),
     "log_softmax": ([IMAGE], "int8", {"axis": 1, "scale": 0.5, "output_scale": 0.0625, "zero_point": 127}),
+    "number_function": ([IMAGE], "float32", {"function": "sqrt"}),
+    "number_binary": ([IMAGE, (6, 1, 1)], "int32", {"function": "floor_div"}),
+    "cast": ([IMAGE], "uint8", {"dtype": "float32"}),
+    "gather": ([(200, 3), (2, 4)], "int32", {"axis": 0}),
+    "gather_nd": ([(200, 150, 3), (4, 2)], "int64", {}),
     "reduce_max": ([IMAGE], "int8", {"axes": [2, 3], "shape": [2, 6]}),
     "reduce_min": ([IMAGE], "int8", {"axes": [0], "shape": [1, 6, 7, 9]}),
     "arg_max": ([IMAGE], "int8", {"axis": 1, "shape": [2, 7, 9], "dtype": "int64", "smallest": True}),
@@ -171,6 +176,7 @@ LIES = [
     ("take", {"indices": [[1], [], [7], []]}, "indices: 7 is not in dimension 2"),
     ("arg_max", {"axis": 4}, "are not those of"),
     ("arg_max", {"shape": [2, 7]}, "has not the 126 elements"),
+    ("gather", {"axis": 2}, "axis = 2: its input has 2 dimensions"),
     ("reduce_max", {"axes": [2, 2]}, "are not those of"),
 ]
 
@@ -187,6 +193,9 @@ def test_what_does_not_fit_together(name, change, text):
     [
         ("concatenate", [((2, 3), "int8"), ((2, 5), "float32")], "differ in dtype"),
         ("accumulators", [((1, 2, 4, 4), "int8")] * 3 + [((1, 1, 4, 4), "int8")], "differ in shape"),
+        ("number_binary", [((6, 2), "int32"), ((6, 2), "float32")], "inputs differ in dtype: int32 and float32"),
+        ("gather", [((6, 2), "int8"), ((1,), "float32")], "positions of dtype float32: must be int32 or int64"),
+        ("gather_nd", [((6, 2), "int8"), ((4, 3), "int32")], "positions of 3 dimensions: their input"),
         ("multiply", [((6, 2), "int8"), ((1, 4), "int8")], "do not broadcast"),
     ],
 )

@@ -15,9 +15,9 @@ from .importer import TO_NCHW, TfliteImporter
 Handler = Callable[[TfliteImporter, FileNode], None]
 
 
-def operand(imp: TfliteImporter, node: FileNode, position: int, rank: int) -> g.Tensor:
+def operand(imp: TfliteImporter, node: FileNode, position: int, rank: int, dtype: str | None = "int8") -> g.Tensor:
     """An operand that broadcasts against tensors of `rank` dimensions, in their layout."""
-    x = imp.activation(node, position)
+    x = imp.activation(node, position, dtype=dtype)
     if rank != 4 or len(x.shape) == 4:
         return x
     x = imp.reshape(f"{node.name}.{position}", x, (1,) * (4 - len(x.shape)) + x.shape)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ....runtime.kernels.resize import nearest
 from ... import graph as g
 from ...graph import tables
-from . import layers
+from . import layers, numbers
 from .file import FileNode
 from .importer import TO_NCHW, TO_NHWC, Refused, TfliteImporter
 from .shapes import ranges
@@ -199,10 +199,13 @@ def mirror_pad(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def gather(imp: TfliteImporter, node: FileNode) -> None:
-    """GATHER of constant positions along one axis."""
+    """GATHER along one axis."""
     if node.option("batchDims", 0):
         raise Refused(f"has batch_dims {node.option('batchDims', 0)}, which is not supported")
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
+    if imp.info(node, 1).data is None:
+        numbers.gather(imp, node)
+        return
     where, axis = imp.constant(node, 1), node.option("axis", 0) % len(x.shape)
     found = tuple(int(i) for i in where.reshape(-1))
     shape = (*x.shape[:axis], len(found), *x.shape[axis + 1 :])

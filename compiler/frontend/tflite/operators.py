@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ... import graph as g
 from ...graph import tables
-from . import blocks, elementwise, layers, movement
+from . import blocks, elementwise, layers, movement, numbers
 from .elementwise import Handler
 from .file import FileNode
 from .importer import Refused, TfliteImporter
@@ -105,6 +105,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "AVERAGE_POOL_2D": (1, _pool(g.ExactAveragePool)),
     "BATCH_TO_SPACE_ND": (3, blocks.batch_to_space),
     "BROADCAST_TO": (2, movement.broadcast_to),
+    "CAST": (1, numbers.cast),
     "CONCATENATION": (None, movement.concatenation),
     "CONV_2D": (3, layers.conv_2d),
     "DEPTHWISE_CONV_2D": (3, layers.depthwise),
@@ -114,8 +115,10 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "ELU": (1, elementwise.real("elu")),
     "EXP": (1, elementwise.real("exp")),
     "EXPAND_DIMS": (2, movement.reshape),
+    "FLOOR_DIV": (2, numbers.binary("floor_div")),
     "FULLY_CONNECTED": (3, layers.fully_connected),
     "GATHER": (2, movement.gather),
+    "GATHER_ND": (2, numbers.gather_nd),
     "GELU": (1, elementwise.gelu),
     "HARD_SWISH": (1, elementwise.function("hard_swish", tables.hard_swish)),
     "L2_NORMALIZATION": (1, _l2_normalization),
@@ -162,13 +165,22 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "TRANSPOSE_CONV": (4, layers.transpose_conv),
     "UNPACK": (1, movement.unpack),
 }
+# of float32 and integers, where an operator is another than on quantised values
+_NUMBERS: dict[str, Handler] = {
+    **{kind: numbers.binary(kind.lower()) for kind in ("ADD", "DIV", "MAXIMUM", "MINIMUM", "MUL", "SUB")},
+    **{kind: numbers.function(kind.lower()) for kind in ("ABS", "FLOOR", "NEG", "RELU", "RELU6", "SQRT", "SQUARE")},
+    "SQUARED_DIFFERENCE": numbers.binary("squared_difference"),
+}
 _SEVERAL_OUTPUTS = ("SPLIT", "SPLIT_V", "UNPACK")
 
-OPERATORS = tuple(_HANDLERS)
+OPERATORS = tuple(sorted({*_HANDLERS, *_NUMBERS}))
 
 
 def convert(imp: TfliteImporter, node: FileNode) -> None:
     """Append the node's operators. Raises `Refused`, or `InputError` if its parameters and shapes are inconsistent."""
+    if node.kind in _NUMBERS and numbers.are_numbers(imp, node):
+        _NUMBERS[node.kind](imp, node)
+        return
     if node.kind not in _HANDLERS:
         raise Refused("is not supported")
     most, handler = _HANDLERS[node.kind]
