@@ -14,9 +14,9 @@ integers.
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
 | windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
 | images (windows.py) | ResizeBilinear |
-| along axes (reductions.py) | ReduceMax, ReduceMin, ArgMax, L2Normalization, LogSoftmax |
+| along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, L2Normalization, LogSoftmax |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
-| numbers (numbers.py) | NumberFunction, NumberBinary, Cast, Gather, GatherNd: float32 and integers, on the host |
+| numbers (numbers.py) | NumberFunction, NumberBinary, Cast, Gather, GatherNd, Detections, on the host |
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ...hw.errors import InputError
 from .elementwise import Div, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense
 from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
-from .numbers import Cast, Gather, GatherNd, NumberBinary, NumberFunction
+from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberFunction
 from .operators import (
     Add,
     Binary,
@@ -42,8 +42,19 @@ from .operators import (
     Sub,
     Tensor,
 )
-from .reductions import ArgMax, L2Normalization, LogSoftmax, ReduceMax, ReduceMin
-from .windows import AveragePool, ExactAveragePool, MaxPool, Mean, Pool, ResizeBilinear
+from .windows import (
+    ArgMax,
+    AveragePool,
+    ExactAveragePool,
+    L2Normalization,
+    LogSoftmax,
+    MaxPool,
+    Mean,
+    Pool,
+    ReduceMax,
+    ReduceMin,
+    ResizeBilinear,
+)
 
 __all__ = [
     "Add",
@@ -53,6 +64,7 @@ __all__ = [
     "Cast",
     "Concat",
     "Dequantize",
+    "Detections",
     "Div",
     "ExactAveragePool",
     "Gather",

@@ -137,6 +137,11 @@ def _log_softmax(op: g.LogSoftmax) -> dict:
     return {"axis": op.axis, "scale": op.x.scale, "output_scale": y.scale, "zero_point": y.zero_point}
 
 
+def _detections(op: g.Detections) -> dict:
+    names = ("most", "classes", "classes_per_box", "per_class", "each_class", "score", "overlap")
+    return {name: getattr(op, name) for name in names} | {"scales": list(op.scales)}
+
+
 def _axes(op: g.Mean | g.ReduceMax) -> dict:
     return {"axes": list(op.axes), "shape": list(op.output.shape)}
 
@@ -175,6 +180,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Cast: _movement("cast", lambda op: {"dtype": op.output.dtype}),
     g.Gather: _movement("gather", lambda op: {"axis": op.axis}),
     g.GatherNd: _movement("gather_nd", lambda op: {}),
+    g.Detections: lambda op, contract: [HostCall("detections", _detections(op), {"anchors": op.anchors}, "float32")],
     g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
     g.Transpose: _movement("transpose", lambda op: {"axes": list(op.axes)}),
     g.Concat: _movement("concatenate", lambda op: {"axis": op.axis}),

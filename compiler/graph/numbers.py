@@ -1,6 +1,6 @@
 """Operators on plain numbers, float32 and integers, beside the quantised ones; kernels: runtime/kernels/numbers.py.
 
-Networks decode positions with them: the largest value's index, its row and column, what lies there.
+Networks decode positions with them: the largest value's index, its row and column, what lies there; and detections.
 """
 
 from __future__ import annotations
@@ -83,6 +83,43 @@ class GatherNd(Operator):
         shape = (*where.shape[:-1], *x.shape[where.shape[-1] :]) or (1,)
         facts = (x.dtype, x.scale, x.zero_point, shape)
         self.expect("the output", (*_kind(self), self.output.shape), facts)
+
+
+@dataclass(frozen=True, eq=False)
+class Detections(Operator):
+    """Detections of boxes and scores, float32, with `anchors` (N, 4): runtime/kernels/detection.py is the definition.
+
+    The output is (1, rows + 1, 6): ymin, xmin, ymax, xmax, class, score; the last row begins with their number.
+    """
+
+    anchors: np.ndarray
+    scales: tuple[float, ...]
+    most: int
+    classes: int
+    classes_per_box: int
+    per_class: int
+    each_class: bool
+    score: float
+    overlap: float
+
+    @property
+    def rows(self) -> int:
+        """The most detections."""
+        return self.most * (1 if self.each_class else min(self.classes_per_box, self.classes))
+
+    def check(self) -> None:
+        """Raise `InputError` if shapes or numbers are inconsistent."""
+        boxes, scores = self.inputs
+        self.expect("the types", {t.dtype for t in (*self.inputs, self.output)}, {"float32"})
+        self.expect("the smallest count", min(1, self.most, self.classes, self.classes_per_box, self.per_class), 1)
+        count = boxes.shape[1] if len(boxes.shape) == 3 else 0
+        self.expect("the boxes' shape", boxes.shape, (1, count, 4))
+        self.expect("the anchors", (str(self.anchors.dtype), self.anchors.shape), ("float32", (count, 4)))
+        self.expect("the scores' shape", scores.shape[:-1], (1, count))
+        self.expect("whether there are scores of all classes", scores.shape[-1] >= self.classes, True)
+        finite = np.isfinite([*self.scales, self.score, self.overlap]).all() and min(map(abs, self.scales)) > 0
+        self.expect("whether scales and thresholds are finite, and scales not 0", bool(finite), True)
+        self.expect("the output's shape", self.output.shape, (1, self.rows + 1, 6))
 
 
 def _kind(op: Operator) -> tuple[str, float, int]:

@@ -6,12 +6,16 @@ Each is function, rule, attributes, dtypes, ranks, number of inputs; see `runtim
 from __future__ import annotations
 
 from ..hostshapes import along_axis, reduced, same, together
-from ..schema import SHAPE, SIZE, Flag, Int, Kind, ListOf, OneOf, Real
-from . import elementwise, fixed_point, numbers, reductions, resize, shapes
+from ..schema import SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real
+from . import detection, elementwise, fixed_point, numbers, reductions, resize, shapes
 
 _INT8 = ("int8",)
 _ANY = ("int8", "uint8", "int32", "int64", "float32")
 _NUMBERS = ("float32", "int32", "int64")
+_REAL = Real(-3.4e38, 3.4e38)
+_DETECTION: dict[str, Kind] = {"anchors": Array(2, ("float32",)), "scales": ListOf(_REAL, 4), "each_class": Flag()}
+_DETECTION |= dict.fromkeys(("most", "classes", "classes_per_box", "per_class"), SIZE)
+_DETECTION |= {"score": _REAL, "overlap": _REAL}
 _POINTS: dict[str, Kind] = {"zero_points": ListOf(Int(-128, 127), 3)}
 _AXES: dict[str, Kind] = {"axes": ListOf(Int(0)), "shape": SHAPE}
 _UNIT = Real(2.0**-126, 2.0**127)
@@ -47,6 +51,7 @@ KERNEL_ROWS = (
     (numbers.cast, shapes.cast_to, {"dtype": OneOf(_ANY)}, _ANY, (), 1),
     (numbers.gather, shapes.gathered, {"axis": Int(0)}, _ANY, (), 2),
     (numbers.gather_nd, shapes.gathered_nd, {}, _ANY, (), 2),
+    (detection.detections, shapes.detected, _DETECTION, ("float32",), (3,), 2),
     (reductions.reduce_max, reduced, _AXES, _INT8, (), 1),
     (reductions.reduce_min, reduced, _AXES, _INT8, (), 1),
     (reductions.log_softmax, along_axis, _LOG_SOFTMAX, _INT8, (), 1),

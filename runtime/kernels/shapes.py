@@ -11,6 +11,8 @@ from typing import Any
 from ...hw.errors import ProgramError
 from ..hostshapes import Operand, reduced, together
 
+MOST_ROWS = 1 << 20  # of detections
+
 
 def need(holds: bool, text: str) -> None:
     """Raise `ProgramError` with `text` unless it holds."""
@@ -58,6 +60,20 @@ def gathered_nd(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     count = where.shape[-1]
     need(count <= len(shape), f"positions of {count} dimensions: their input {shape} has {len(shape)}")
     return Operand((*where.shape[:-1], *shape[count:]), dtype)
+
+
+def detected(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """A row per detection, and one for their number."""
+    (boxes, _, _), (scores, _, _) = inputs
+    count = boxes[1]
+    need(boxes == (1, count, 4), f"boxes {boxes}: must be (1, N, 4)")
+    need(scores[:2] == (1, count), f"scores {scores}: must be of {count} boxes")
+    need(a["anchors"].shape == (count, 4), f"anchors {a['anchors'].shape}: must be {(count, 4)}")
+    need(a["classes"] <= scores[2], f"classes = {a['classes']}: the scores have {scores[2]}")
+    need(min(map(abs, a["scales"])) > 0, f"scales = {a['scales']}: must not be 0")
+    rows = a["most"] * (1 if a["each_class"] else min(a["classes_per_box"], a["classes"]))
+    need(rows <= MOST_ROWS, f"most = {a['most']}: {rows} rows, at most {MOST_ROWS} are allowed")
+    return Operand((1, rows + 1, 6), "float32")
 
 
 def resized(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:

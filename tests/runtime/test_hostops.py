@@ -16,10 +16,10 @@ RNG = np.random.default_rng(5)
 # Programs in files name them: a name that changes makes every .tw file that has it useless.
 NAMES = set(
     """accumulators add arg_max average_pool cast concatenate conv2d_accumulators conv_transpose2d_accumulators
-    dense_accumulators dequantize divide exact_average_pool fold_windows gather gather_nd l2_normalize log_softmax
-    lookup max_pool maximum mean minimum multiply number_binary number_function pack pad prelu quantize recode
-    reduce_max reduce_min requantise rescale reshape resize_bilinear softmax squared_difference strided_slice take
-    transpose unpack unpack_softmax""".split()
+    dense_accumulators dequantize detections divide exact_average_pool fold_windows gather gather_nd l2_normalize
+    log_softmax lookup max_pool maximum mean minimum multiply number_binary number_function pack pad prelu quantize
+    recode reduce_max reduce_min requantise rescale reshape resize_bilinear softmax squared_difference strided_slice
+    take transpose unpack unpack_softmax""".split()
 )
 
 

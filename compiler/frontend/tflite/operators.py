@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ... import graph as g
 from ...graph import tables
-from . import blocks, elementwise, layers, movement, numbers
+from . import blocks, detection, elementwise, layers, movement, numbers
 from .elementwise import Handler
 from .file import FileNode
 from .importer import Refused, TfliteImporter
@@ -108,6 +108,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "CAST": (1, numbers.cast),
     "CONCATENATION": (None, movement.concatenation),
     "CONV_2D": (3, layers.conv_2d),
+    detection.KIND: (3, detection.post_process),
     "DEPTHWISE_CONV_2D": (3, layers.depthwise),
     "DEPTH_TO_SPACE": (1, blocks.depth_to_space),
     "DEQUANTIZE": (1, _dequantize),
@@ -171,7 +172,7 @@ _NUMBERS: dict[str, Handler] = {
     **{kind: numbers.function(kind.lower()) for kind in ("ABS", "FLOOR", "NEG", "RELU", "RELU6", "SQRT", "SQUARE")},
     "SQUARED_DIFFERENCE": numbers.binary("squared_difference"),
 }
-_SEVERAL_OUTPUTS = ("SPLIT", "SPLIT_V", "UNPACK")
+_SEVERAL_OUTPUTS = (detection.KIND, "SPLIT", "SPLIT_V", "UNPACK")
 
 OPERATORS = tuple(sorted({*_HANDLERS, *_NUMBERS}))
 

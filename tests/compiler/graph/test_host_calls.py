@@ -20,6 +20,8 @@ def weights(*shape):
     return np.ones(shape, np.int8), np.ones(shape[0], np.float32), np.zeros(shape[0], np.int32)
 
 
+FOUND = {"scales": (10.0, 10.0, 5.0, 5.0), "most": 5, "classes": 3, "classes_per_box": 2, "per_class": 4}
+FOUND |= {"each_class": False, "score": 0.3, "overlap": 0.5}
 OPERATORS = [
     g.QConv2d("op", (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)),
     g.QConvTranspose2d("op", (X,), t(1, 3, 5, 5), *weights(3, 2, 2, 2)),
@@ -53,6 +55,13 @@ OPERATORS = [
     g.Cast("op", (t(2, 3, dtype="int64"),), t(2, 3, dtype="float32")),
     g.Gather("op", (t(9, 3), t(2, dtype="int32")), t(2, 3), 0),
     g.GatherNd("op", (t(9, 6, 3), t(2, 2, dtype="int64")), t(2, 3)),
+    g.Detections(
+        "op",
+        (t(1, 9, 4, dtype="float32"), t(1, 9, 4, dtype="float32")),
+        t(1, 11, 6, dtype="float32"),
+        np.ones((9, 4), np.float32),
+        **FOUND,
+    ),
     g.Maximum("op", (X, X), t(1, 2, 4, 4)),
     g.Minimum("op", (X, X), t(1, 2, 4, 4)),
     g.Prelu("op", (X, t(2, 1, 1)), t(1, 2, 4, 4)),
