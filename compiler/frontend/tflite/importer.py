@@ -20,6 +20,7 @@ from ... import graph as g
 from ...graph import ranges
 from ..source import Source
 from .file import FileNode, Info, ModelFile, read
+from .refusals import Refusal, summary
 from .shapes import fold_constants
 from .unsigned import relabelled
 
@@ -38,8 +39,8 @@ def import_tflite(model: str | Path | Source) -> g.Graph:
     """Read an int8 .tflite file; an open batch dimension gets the size that the file suggests.
 
     Operators are named after their kind and position (`conv_2d_0`), tensors as in the file. Raises `FileError` where
-    the file is missing, damaged or inconsistent, `UnsupportedError` that lists every unsupported operator
-    with the reason.
+    the file is missing, damaged or inconsistent, `UnsupportedError` that lists the unsupported operators
+    with their reasons, those of one kind together.
     """
     from .operators import convert
 
@@ -57,15 +58,14 @@ def import_tflite(model: str | Path | Source) -> g.Graph:
             importer.check_numbers(before)
         except Refused as exc:
             if not (isinstance(exc, Misfit) and importer.doubtful.intersection(node.inputs)):
-                importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) {exc}")
+                importer.problems.append(Refusal(str(exc), node.kind, node.name, node.tensor))
         except InputError as exc:
             if not importer.doubtful.intersection(node.inputs):
-                importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) does not fit: {exc}")
+                importer.problems.append(Refusal(f"does not fit: {exc}", node.kind, node.name, node.tensor))
         importer.assume_outputs(node)
     importer.add_outputs()
     if importer.problems:
-        count = f"{len(importer.problems)} unsupported construct{'s' * (len(importer.problems) > 1)}"
-        raise UnsupportedError(f"{file.path}: {count}: {'; '.join(importer.problems)}")
+        raise UnsupportedError(f"{file.path}: {summary(importer.problems)}")
     return g.Graph(file.path.stem, tuple(importer.inputs), tuple(importer.outputs), tuple(importer.ops))
 
 
@@ -82,7 +82,7 @@ class TfliteImporter:
         self.inputs: list[g.Tensor] = []
         self.outputs: list[g.Tensor] = []
         self.ops: list[g.Operator] = []
-        self.problems: list[str] = []
+        self.problems: list[Refusal] = []
         # Tensors that cannot be described; errors that follow from them are not reported.
         self.doubtful: set[int] = set()
         self._canonical: dict[int, g.Tensor] = {}
@@ -101,7 +101,9 @@ class TfliteImporter:
             info = self.file.tensors[k]
             if any(size < 0 for size in info.signature[1:]):
                 shape = ", ".join("?" if size < 0 else str(size) for size in info.signature)
-                self.problems.append(f"input {info.name!r} has shape ({shape}); only the first size may be open")
+                self.problems.append(
+                    Refusal(f"input {info.name!r} has shape ({shape}); only the first size may be open")
+                )
             try:
                 t = self._described(info)
                 if k in self._unsigned:
@@ -110,7 +112,7 @@ class TfliteImporter:
                     self._plain[k] = t
                 self.inputs.append(self._outside.get(k, t))
             except (Refused, InputError) as exc:
-                self.problems.append(f"input {info.name!r}: {exc}")
+                self.problems.append(Refusal(f"input {info.name!r}: {exc}"))
                 self._assume(k)
 
     def check_numbers(self, before: int) -> None:
@@ -128,7 +130,8 @@ class TfliteImporter:
                 self.ops.append(g.Recode(f"{y.name}.recode", (t,), y))
                 t = y
             if t is None or k in self.file.inputs or t.data is not None:
-                self.problems.append(f"output {self.file.tensors[k].name!r} has no operator that produces it")
+                name = self.file.tensors[k].name
+                self.problems.append(Refusal(f"output {name!r} has no operator that produces it"))
             else:
                 self.outputs.append(t)
 

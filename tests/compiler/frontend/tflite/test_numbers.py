@@ -34,7 +34,7 @@ def test_functions_of_floats(tflite, equals_litert):
         x = m.node(kind, [x], [m.tensor(SHAPE, dtype="FLOAT32")])
         m.output(x)
         if kind == "NEG":
-            x = m.node("ADD", [x, m.const(np.float32([7.3]))], [m.tensor(SHAPE, dtype="FLOAT32")])
+            x = m.node("ADD", [x, m.const(np.array([7.3], np.float32))], [m.tensor(SHAPE, dtype="FLOAT32")])
     m.output(quantised(m, x, SHAPE))
     equals_litert(m)
 
