@@ -57,8 +57,8 @@ class Accelerator(ExecModule):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
-        checks = {g.QConv2d: _refuses_conv, g.Binary: _refuses_binary, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
-        checks[g.Concat] = _refuses_concat
+        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
+        checks |= {g.Concat: _refuses_concat, g.Binary: _refuses_binary, g.Pairwise: _refuses_binary}
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
         for kind, check in checks.items():
@@ -88,7 +88,7 @@ class Accelerator(ExecModule):
             micro_ops = tiles.cycles
         elif isinstance(op, g.Pool):
             micro_ops *= cost.TAP * op.shape.taps
-        elif isinstance(op, g.Mul):
+        elif isinstance(op, (g.Mul, g.Prelu)):
             micro_ops *= cost.PRODUCT
         else:
             micro_ops *= cost.ELEMENTWISE
@@ -114,7 +114,7 @@ def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
     return ""
 
 
-def _refuses_binary(op: g.Binary, cfg: Config) -> str:
+def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
     if len(op.output.shape) not in (2, 4):
         return f"{len(op.output.shape)} dimensions"
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]

@@ -23,6 +23,8 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.QDense: layers.lower,
     g.Add: elementwise.add,
     g.Mul: elementwise.multiply,
+    g.Maximum: elementwise.extreme,
+    g.Prelu: elementwise.prelu,
     g.Requantize: elementwise.requantize,
     g.Concat: elementwise.concatenate,
     g.MaxPool: pooling.maximum,
