@@ -18,7 +18,7 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import layers, layerwise
 from .arena import is_view, packed_bytes
-from .direct import max_pool
+from .direct import max_pool, repeat
 from .network_launch import LOWER, NetworkLaunch
 
 
@@ -58,7 +58,12 @@ class Accelerator(ExecModule):
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
         checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
-        checks |= {g.Concat: _refuses_concat, g.Binary: _refuses_binary, g.Pairwise: _refuses_binary}
+        checks |= {
+            g.Concat: _refuses_concat,
+            g.Binary: _refuses_binary,
+            g.Pairwise: _refuses_binary,
+            g.Take: repeat.refusal,
+        }
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
         for kind, check in checks.items():
