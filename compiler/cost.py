@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..hw.config import PRESETS, Config
-from ..hw.rtl.latencies import NOTHING_LATENCY, SEQUENCER_LATENCY, TOKEN_LATENCY, array_latency
+from ..hw.config import Config
+from ..hw.rtl.latencies import NOTHING_LATENCY, TOKEN_LATENCY
 from ..sim.dram import ZYNQ_HP, Dram
 
 CLOCK = 100e6  # Hz, accelerator on the PYNQ-Z1
@@ -20,10 +20,13 @@ LAUNCH_SECONDS = 2e-6  # assumed: registers written and polled for one launch
 # Cycles of a LOAD or STORE beside its data: those of one without data, until its token can be popped.
 TRANSFER = NOTHING_LATENCY + TOKEN_LATENCY
 ROW = 1  # cycles per row of a transfer: the mover plans one per cycle
-# Cycles of a GEMM or ALU instruction beside its micro-ops: the latency of its first sums in an array of 16 x 16.
-INSTRUCTION = SEQUENCER_LATENCY + array_latency(PRESETS["pynq_z1"])
+# Cycles of a GEMM or ALU instruction beside its micro-ops, an estimate: its latency is more, but most of it passes
+# beside the micro-ops of the instruction before, and those of tiles that loads and stores wait for count in full.
+INSTRUCTION = 8
 # Cycles of one memory access: a tile's first load waits for its first beat, its last store for the response.
 ROUND_TRIP = ZYNQ_HP.latency + ZYNQ_HP.response
+LATENCY = ZYNQ_HP.latency  # of a load that nothing hides
+KERNEL = 50  # cycles of a list of micro-ops that is loaded just before it is issued
 MAX_TILE = 60  # cycles of the about ten instructions of a tile of a maximum (accelerator/direct/max_pool.py)
 OPERATOR = 200  # cycles of a program beside its work: its first loads and its last store
 
@@ -41,7 +44,7 @@ def port_bytes(cfg: Config, dram: Dram | None = None) -> int:
 
 
 def moved(cfg: Config, nbytes: Any) -> Any:
-    """Cycles in which one port moves `nbytes`, a number or an array."""
+    """Cycles in which one port moves `nbytes`, a number or an array; the load unit's ports with `striped(cfg)`."""
     return nbytes / port_bytes(cfg)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .errors import UnsupportedError
-from .units import LOAD_PORTS
+from .units import WIDEST, stripes
 
 if TYPE_CHECKING:
     from .config import Config
@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 def check_ports(cfg: Config) -> None:
     """Raises `UnsupportedError` for numbers and widths of ports that the core is not made for."""
-    if cfg.load_ports > LOAD_PORTS:
-        raise UnsupportedError(f"Config.load_ports = {cfg.load_ports}: the core has 1 or 2; use one of those")
+    if cfg.load_ports > 2 and stripes(cfg) == 1:
+        raise UnsupportedError(
+            f"Config.load_ports = {cfg.load_ports}: the load unit takes {WIDEST} bits at once, and with axi_bits = "
+            f"{cfg.axi_bits} its ports give {cfg.load_ports * cfg.axi_bits}; use 1 or 2"
+        )
     if cfg.store_ports != 1:
         raise UnsupportedError(f"Config.store_ports = {cfg.store_ports}: the core has 1; use that")
     bits = 8 * cfg.par_entry_bytes

@@ -119,8 +119,8 @@ class Fields:
         1,
         (1, 4),
         Part.CIRCUIT,
-        "memory ports that load; the circuit has 1 or 2",
-        "a read port in LUT; inputs and weights at twice the bytes per cycle, beside the loads of other units",
+        "memory ports that load",
+        "a read port in LUT; inputs and weights at the bytes per cycle of all ports, beside the loads of other units",
     )
     store_ports: int = power(
         1, (1, 4), Part.CIRCUIT, "memory ports that store; the circuit has 1", "one value in the circuit, so no choice"

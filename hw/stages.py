@@ -47,6 +47,7 @@ def stages(cfg: Config) -> list[Stage]:
         ("mover", "command to its token, nothing to move", lat.NOTHING_LATENCY, 1, "command"),
         ("mover", "beat to the scratchpad's write port", lat.WRITE_LATENCY, 1, "beat"),
         ("scratchpad", "address to entry", lat.SCRATCHPAD_LATENCY, 1, "entry"),
+        ("scratchpad", "... of inputs and weights", lat.OPERAND_LATENCY, 1, "entry"),
         ("sequencer", "instruction to its first micro-op issue", lat.SEQUENCER_LATENCY, 1, "micro-op"),
         ("sequencer", "... instructions of one micro-op", lat.SEQUENCER_LATENCY, lat.JOB_INTERVAL, "instruction"),
         ("gemm", "operands to sums", lat.array_latency(cfg), 1, "micro-op"),

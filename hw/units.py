@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 RING = 4  # an instruction's flags name two neighbours, so a queue has no more
 POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = "pop_prev", "pop_next", "push_prev", "push_next"
 FLAGS = (POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT)  # of an instruction, in the order of its bits
-LOAD_PORTS = 2  # that readers can be spread over
 WIDEST = 512  # bits that the load unit takes at once, from all load ports together
 # what every unit counts
 COUNTERS = {

@@ -55,7 +55,9 @@ class OriginStack:
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {(): 0}
         self._macs: list[int | None] = [None]
-        self._path, self.number = (), 0
+        self._outermost = [""]
+        self._path: tuple[str, ...] = ()
+        self.number = 0
 
     @contextmanager
     def inside(self, name: str, macs: int | None = None) -> Iterator[None]:
@@ -67,6 +69,7 @@ class OriginStack:
         number = self._numbers.setdefault(path, len(self._numbers))
         if number == len(self._macs):
             self._macs.append(None)
+            self._outermost.append(path[0])
         if macs is not None:
             self._macs[number] = macs + (self._macs[number] or 0)
         self._path, self.number = path, number
@@ -74,6 +77,10 @@ class OriginStack:
             yield
         finally:
             self._path, self.number = before
+
+    def outermost(self, row: Row) -> str:
+        """The outermost name of what `row` was recorded for, empty where nothing was named."""
+        return self._outermost[row.origin]
 
     def of(self, rows: Sequence[Row]) -> Origins:
         """The origins of `rows`."""

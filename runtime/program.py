@@ -253,7 +253,8 @@ class Program:
         """Encode: tokens, drain, FINISH, relocations, micro-ops. Later calls return the same launch."""
         if self._launch is None:
             last = Row("FINISH", queue_of(Op.FINISH), {"op": Op.FINISH})
-            rows = self._drained(last) if self.tokens == "explicit" else insert_tokens(self.cfg, self._rows, last)
+            recorded = self._rows, last, self._origins.outermost
+            rows = self._drained(last) if self.tokens == "explicit" else insert_tokens(self.cfg, *recorded)
             buffers = [*self.buffers.values(), *self._uop_buffers()]
             self._launch = encode(self._isa, self.name, rows, buffers, self._origins.of(rows))
         return self._launch
@@ -287,8 +288,7 @@ class Program:
 
     def _append(self, row: Row) -> None:
         self._check_open()
-        for flag in self._pending[row.queue]:
-            row.fields[flag] = 1
+        row.fields |= dict.fromkeys(self._pending[row.queue], 1)
         self._pending[row.queue].clear()
         self._last[row.queue] = row
         self._rows.append(row)

@@ -1,4 +1,7 @@
-"""Dependence tokens from a recorded trace: every conflict between two queues becomes one push and one pop."""
+"""Dependence tokens from a recorded trace: every conflict between two queues becomes one push and one pop.
+
+Before that, loads of weights pass a load that waits for the operator before (`ahead_of_waits`).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.isa import Mem, depth, entry_bytes, nop_of
-from ..hw.units import Channel, Queue, between, channels, connected, queues
+from ..hw.units import Channel, Queue, between, channels, connected, queues, stripes
 from .access import Access, DramAccess
 from .buffer import Buffer
+
+PASSING = 384  # beats of loads that pass one that waits, about as many as it waits for: more would delay it
 
 
 @dataclass(slots=True)
@@ -212,11 +217,60 @@ class TokenPass:
         return position
 
 
-def insert_tokens(cfg: Config, rows: list[Row], finish: Row) -> list[Row]:
-    """`rows` and `finish` in program order with the tokens, and the NOPs that carry some of them."""
-    written = {id(row.buffer) for row in rows if row.dram is not None and row.dram.write}
-    walk = TokenPass(cfg, written)
+def written_by_stores(rows: Iterable[Row]) -> set[int]:
+    """The ids of the buffers that a STORE among `rows` writes."""
+    return {id(row.buffer) for row in rows if row.dram is not None and row.dram.write}
+
+
+def ahead_of_waits(cfg: Config, rows: Sequence[Row], operator: Callable[[Row], object]) -> list[Row]:
+    """`rows` in an order that computes the same, in which weights are loaded while activations are being stored.
+
+    The first load of an operator that reads what a STORE writes waits for the operator before it, and all loads behind
+    it in the queue with it. Loads of what no STORE writes pass it, the first one and others up to `PASSING` beats of
+    data, unless a row in between uses the same entries. `operator(row)` names what a row was recorded for.
+    """
+    written, most = written_by_stores(rows), PASSING * stripes(cfg) * cfg.axi_bits // 8
+    found: list[Row] = []
+    present, gate, room = None, -1, 0
     for row in rows:
+        if operator(row) != present:
+            present, gate = operator(row), -1
+        if row.queue == Queue.LOAD and row.dram is not None:
+            size = row.dram.rows * row.dram.nbytes
+            if id(row.buffer) in written:
+                gate, room = (len(found), most) if gate < 0 else (gate, room)
+            elif gate >= 0 and (size <= room or room == most) and not any(_share(row, other) for other in found[gate:]):
+                found.insert(gate, row)
+                gate, room = gate + 1, room - size
+                continue
+        found.append(row)
+    return found
+
+
+def _share(row: Row, other: Row) -> bool:
+    """True if both may use an entry that one of them writes."""
+    for a in row.accesses:
+        for b in other.accesses:
+            if a.mem == b.mem and (a.write or b.write):
+                (first, end), (begin, last) = _reach(a.entries), _reach(b.entries)
+                if first < last and begin < end:
+                    return True
+    return False
+
+
+def _reach(entries: slice | np.ndarray) -> tuple[int, int]:
+    """The first of `entries`, and the one behind the last."""
+    if isinstance(entries, slice):
+        return entries.start, entries.stop
+    return (int(entries[0]), int(entries[-1]) + 1) if len(entries) else (0, 0)
+
+
+def insert_tokens(
+    cfg: Config, rows: Sequence[Row], finish: Row, operator: Callable[[Row], object] = lambda row: None
+) -> list[Row]:
+    """`rows`, in the order of `ahead_of_waits`, and `finish` with the tokens, and the NOPs that carry some of them."""
+    walk = TokenPass(cfg, written_by_stores(rows))
+    for row in ahead_of_waits(cfg, rows, operator):
         walk.add(row)
     walk.finish(finish)
     return walk.rows

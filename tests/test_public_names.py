@@ -50,6 +50,7 @@ STABLE = {
     "runtime.loader": "Loaded StepReport run",
     "runtime.program": "Program",
     "runtime.verify": "verify",
+    "sim.dram": "load_dram",
     "sim.rtl": "RtlDevice",
     "sim.timing": "Timing predict",
     "sim.trace": "Event of_timing of_trace write_chrome",

@@ -17,7 +17,8 @@ SPAN = 4096  # bytes of the register window
 NOWHERE = 0x8000_0000  # the memory ports of the processing system answer this address with an error
 FCLK_MHZ = (1.0, 250.0)
 MEMORIES = ("HP", "ACP")
-LOAD_PORTS = {"HP": ("SAXIHP0", "SAXIHP2"), "ACP": ("SAXIACP",)}  # PS7 ports of load ports 0, 1, by `memory`
+# PS7 ports of the load ports, by `memory`; HP0 and HP1 share a port of the DRAM controller, as do HP2 and HP3
+LOAD_PORTS = {"HP": ("SAXIHP0", "SAXIHP2", "SAXIHP1", "SAXIHP3"), "ACP": ("SAXIACP",)}
 LEDS = {"alive": "R14", "done": "P14", "error": "N16"}  # LD0, LD1, LD2 and their pins
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...hw.config import Config
+from ...hw.units import striped
 from .. import cost
 from .. import graph as g
 from ..graph.pairs import pair_columns
@@ -97,7 +98,7 @@ class Accelerator(ExecModule):
             micro_ops *= cost.PRODUCT
         else:
             micro_ops *= cost.ELEMENTWISE
-        return cost.roofline(cfg, micro_ops, nbytes) + cost.OPERATOR
+        return cost.roofline(striped(cfg), micro_ops, nbytes) + cost.OPERATOR
 
     def transfer_seconds(self, t: g.Tensor) -> float:
         """The host's change of layout, and its share in starting a launch."""
@@ -170,7 +171,7 @@ class LayerAccelerator(ExecModule):
             micro_ops = op.macs / self.cfg.macs_per_cycle
             weights = op.weight.nbytes if isinstance(op, g.Linear) else 0
             moved = 4 * values + weights + sum(t.nbytes for t in op.inputs)
-            cycles = cost.roofline(self.cfg, micro_ops, moved) + cost.OPERATOR
+            cycles = cost.roofline(striped(self.cfg), micro_ops, moved) + cost.OPERATOR
             host = (self.host.byte * values + self.host.dispatch) / self.host.clock
             total += cycles / cost.CLOCK + host + cost.LAUNCH_SECONDS
         return total

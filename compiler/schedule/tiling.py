@@ -16,10 +16,12 @@ import numpy as np
 from ...hw.config import Config
 from ...hw.errors import CapacityError
 from ...hw.isa import Mem, depth
+from ...hw.units import striped
 from .. import cost
 from ..tile import ORDERS, OUTPUT_DIMS, Tile
 from .work import Work
 
+_PASSES = 2  # kernels of a tile: products that replace accumulators, then those that add to them
 SLACK = 0.002  # among tiles this close to the best in cycles, the fewest instructions win
 
 
@@ -155,6 +157,11 @@ class _Operand:
         self.waits = (tile.vthreads > 1) & (self.slots < 2) & (reached > 1)
 
 
+def _turn(step: np.ndarray, load: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """Cycles of a step beside a load into one of `slots`, which waits for the step that used that slot."""
+    return np.maximum(np.maximum(step, load), (step + load + cost.LATENCY) / slots)
+
+
 class _Candidates:
     """Every tile of extents `t` (arrays) with the loop order and threads of `tile`."""
 
@@ -173,7 +180,14 @@ class _Candidates:
         if work.depthwise:
             wgt = np.full_like(wgt, -(-work.co * work.weight_rows // cfg.block_in))
         self.wgt = _Operand(tile, share, wgt, () if work.depthwise else ("co", "ci"), cfg.wgt_depth)
+        self.par = _Operand(tile, share, t["co"], ("co",), depth(cfg, Mem.PAR))
+        self.kernels = self._kernels(trips)
         self.full_row = t["ox"] == work.ox
+
+    def _kernels(self, trips: dict[str, np.ndarray]) -> np.ndarray:
+        """Lists of micro-ops that are loaded: for every block of rows of weights, as these are in no loop's steps."""
+        each = trips["co"] if self.work.depthwise else np.ones_like(trips["co"])
+        return _PASSES * each * (1 if self.work.depthwise and self.tile.thread == "co" else self.tile.vthreads)
 
     def tile_at(self, k: int) -> Tile:
         """Candidate `k`."""
@@ -195,16 +209,17 @@ class _Candidates:
         work, cfg, t = self.work, self.cfg, self.t
         inp_rows = inp_loads * np.where(self.full_row, 1, self.rows)
         out_rows = work.planes * t["n"] * t["co"] * np.where(self.full_row, 1, t["oy"])
-        inp = cost.transfer(cfg, self.inp.size * cfg.inp_entry_bytes, inp_loads, inp_rows)
-        wgt = cost.transfer(cfg, self.wgt.size * cfg.wgt_entry_bytes, 1, t["co"])
+        inp = cost.transfer(striped(cfg), self.inp.size * cfg.inp_entry_bytes, inp_loads, inp_rows)
+        wgt = cost.transfer(striped(cfg), self.wgt.size * cfg.wgt_entry_bytes, 1, t["co"])
         out = cost.transfer(cfg, self.out * work.planes * cfg.out_entry_bytes, stores, out_rows)
         parameters = cost.moved(cfg, work.co * cfg.par_entry_bytes * work.operands)
         micro_ops = work.n * work.co * work.oy * work.ox * (work.ci * work.issues + work.alu_ops)
         step = cost.computed(micro_ops / self.steps)
+        kernels = self.kernels * np.maximum(cost.KERNEL - step / _PASSES, 0)  # hidden behind the kernel before
         if self.tile.vthreads > 1:
-            return self._overlapped(inp, wgt, out, parameters, step)
+            return self._overlapped(inp, wgt, out, parameters, step) + kernels
         loads = self.inp.fetches * (inp + cost.ROUND_TRIP) + self.wgt.fetches * (wgt + cost.ROUND_TRIP) + parameters
-        return self.steps * step + loads + self.tiles * (out + cost.ROUND_TRIP)
+        return self.steps * step + loads + self.tiles * (out + cost.ROUND_TRIP) + kernels
 
     def _overlapped(
         self, inp: np.ndarray, wgt: np.ndarray, out: np.ndarray, parameters: float, step: np.ndarray
@@ -215,12 +230,24 @@ class _Candidates:
         x, w = self.inp.fetches - self.inp.copies, self.wgt.fetches - 1
         both, count = np.minimum(x, w), np.abs(x - w)
         rest = np.maximum(self.steps - both - count, 0)
-        cycles = both * np.maximum(step, inp + wgt) + count * np.maximum(step, np.where(x > w, inp, wgt)) + rest * step
-        cycles = np.maximum(cycles, self.tiles * out) + first + last + parameters
+        more = np.where(x > w, inp, wgt)
+        slots = np.minimum(self.inp.slots, self.wgt.slots), np.where(x > w, self.inp.slots, self.wgt.slots)
+        cycles = both * _turn(step, inp + wgt, slots[0]) + count * _turn(step, more, slots[1]) + rest * step
+        stores = self.tiles * out + self._parameters()
+        computed = step * self.steps / self.tiles
+        cycles = np.maximum(cycles, np.maximum(stores, self.tiles * (computed + out + cost.LATENCY) / threads))
+        cycles = cycles + first + last + parameters
         # Threads end their tiles shortly after each other: stores overlap the last steps and the next first ones.
         hidden = 2 * (threads - 1) / threads * step
         cycles += np.where(self.steps > self.tiles, self.tiles * np.maximum(out - hidden, 0), 0)
         return cycles + np.where(self.inp.waits, x * inp, 0) + np.where(self.wgt.waits, w * wgt, 0)
+
+    def _parameters(self) -> np.ndarray | float:
+        """Cycles in which the store unit loads parameters into PAR."""
+        if not self.work.packed:
+            return 0.0
+        each = cost.transfer(self.cfg, self.work.packed * self.t["co"] * self.cfg.par_entry_bytes) + cost.LATENCY
+        return self.par.fetches * each
 
     def _fits(self) -> np.ndarray:
         cfg, tile = self.cfg, self.tile

@@ -56,12 +56,12 @@ class Network:
         return weight, bias, float(scale.mean())
 
     def conv(
-        self, name: str, x: tuple[str, float], shape: tuple[int, ...], stride: int, relu: bool
+        self, name: str, x: tuple[str, float], shape: tuple[int, ...], stride: int, relu: bool, groups: int = 1
     ) -> tuple[str, float]:
         """A convolution that keeps the size, divided by the stride; with `relu` nothing below zero is left."""
         weight, bias, w_scale = self.weights(shape, x[1])
-        pads = [shape[2] // 2] * 4
-        y = self.node("Conv", x[0], weight, bias, name=name, strides=[stride] * 2, pads=pads)
+        attrs = {"strides": [stride] * 2, "pads": [shape[2] // 2] * 4} | ({"group": groups} if groups > 1 else {})
+        y = self.node("Conv", x[0], weight, bias, name=name, **attrs)
         scale = x[1] * w_scale * SPREAD * LEFT * math.sqrt(math.prod(shape[1:]))
         if relu:
             return self.quantise(self.node("Relu", y), scale, -128), scale
@@ -76,6 +76,19 @@ class Network:
         scale = 1.3 * max(y[1], short[1])
         return self.quantise(total, scale, -128), scale
 
+    def classifier(self, name: str, x: tuple[str, float], channels: int, classes: int, size: int) -> onnx.ModelProto:
+        """The model `name`: the mean of `x` over the image and a dense layer; images have `size` rows and columns."""
+        mean = self.quantise(self.node("GlobalAveragePool", x[0]), x[1] / 4, -128)
+        weight, bias, w_scale = self.weights((classes, channels), x[1] / 4)
+        logits = self.node("Gemm", self.node("Flatten", mean), weight, bias, name="fc", transB=1)
+        self.quantise(logits, x[1] / 4 * w_scale * SPREAD * math.sqrt(channels), 0)
+        inputs = [onnx.helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, [1, 3, size, size])]
+        output = self.nodes[-1].output[0]
+        outputs = [onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, [1, classes])]
+        graph = onnx.helper.make_graph(self.nodes, name, inputs, outputs, self.constants)
+        opset = [onnx.helper.make_opsetid("", 17)]
+        return onnx.shape_inference.infer_shapes(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9))
+
 
 def resnet18(size: int = 224, width: int = 64, classes: int = 1000, seed: int = 0) -> onnx.ModelProto:
     """The model; images are float32 (1, 3, size, size), the first stage has `width` channels."""
@@ -89,16 +102,16 @@ def resnet18(size: int = 224, width: int = 64, classes: int = 1000, seed: int = 
         for part in range(2):
             x = net.block(f"stage{k + 1}.{part}", x, channels, factor * width, stride if part == 0 else 1)
             channels = factor * width
-    mean = net.quantise(net.node("GlobalAveragePool", x[0]), x[1] / 4, -128)
-    weight, bias, w_scale = net.weights((classes, channels), x[1] / 4)
-    logits = net.node("Gemm", net.node("Flatten", mean), weight, bias, name="fc", transB=1)
-    net.quantise(logits, x[1] / 4 * w_scale * SPREAD * math.sqrt(channels), 0)
-    inputs = [onnx.helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, [1, 3, size, size])]
-    output = net.nodes[-1].output[0]
-    outputs = [onnx.helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, [1, classes])]
-    graph = onnx.helper.make_graph(net.nodes, "resnet18", inputs, outputs, net.constants)
-    opset = [onnx.helper.make_opsetid("", 17)]
-    return onnx.shape_inference.infer_shapes(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9))
+    return net.classifier("resnet18", x, channels, classes, size)
+
+
+def write(path: str, model: onnx.ModelProto, inputs: str | None) -> None:
+    """Write the model, and with `inputs` a file of one random image for it."""
+    onnx.save(model, path)
+    if inputs:
+        size = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
+        image = np.random.default_rng(1).normal(0, 1, (1, *size)).astype(np.float32)
+        np.savez(inputs, inputs=image)
 
 
 def main() -> None:
@@ -109,10 +122,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=64, help="channels of the first stage (default: %(default)s)")
     parser.add_argument("--inputs", metavar="X.npz", help="also write one random image, for `tilewright run`")
     options = parser.parse_args()
-    onnx.save(resnet18(options.size, options.width), options.path)
-    if options.inputs:
-        image = np.random.default_rng(1).normal(0, 1, (1, 1, 3, options.size, options.size)).astype(np.float32)
-        np.savez(options.inputs, inputs=image)
+    write(options.path, resnet18(options.size, options.width), options.inputs)
 
 
 if __name__ == "__main__":

@@ -105,26 +105,28 @@ class Engine(wiring.Component):
             wiring.connect(m, store.requantise, compute.requantise)
             wiring.connect(m, store.write_par, compute.write_par)
         wiring.connect(m, store.axi, wiring.flipped(self.m.store0))
-        ports = self._read_ports(m, {**blocks, "fetch": fetch})
+        halt = Signal()  # one cycle late everywhere, so that it is in nobody's way
+        m.d.sync += halt.eq(self.halt)
+        ports = self._read_ports(m, {**blocks, "fetch": fetch}, halt)
         for k, block in enumerate((fetch, *blocks.values())):
             wiring.connect(m, block.fault, wiring.flipped(self.faults[k]))
-            m.d.comb += block.halt.eq(self.halt)
+            m.d.comb += block.halt.eq(halt)
         for name, block in blocks.items():
             wiring.connect(m, block.activity, wiring.flipped(getattr(self, name)))
         m.d.comb += [fetch.start.eq(self.go), fetch.addr.eq(self.addr), fetch.count.eq(self.count)]
         m.d.comb += [self.product.eq(compute.product), self.bank_wait.eq(denied)]
-        self._status(m, fetch, blocks, queues, ports)
+        self._status(m, fetch, blocks, queues, ports, halt)
         return m
 
     def _tokens(self, m: Module, blocks: dict) -> None:
-        levels = []
+        some = []
         for channel in channels(self.cfg):
             source, target = (units(self.cfg)[queue].name for queue in channel)
             m.submodules[f"tokens_{source}_{target}"] = tokens = TokenChannel(self.cfg)
             wiring.connect(m, getattr(blocks[source], f"to_{target}"), tokens.push)
             wiring.connect(m, tokens.pop, getattr(blocks[target], f"from_{source}"))
-            levels.append(tokens.level)
-        m.d.sync += self.tokens_left.eq(Cat(levels).any())
+            some.append(tokens.pop.valid)
+        m.d.sync += self.tokens_left.eq(Cat(some).any())
 
     def _queues(self, m: Module, fetch: Fetch, blocks: dict) -> list[Fifo]:
         queues = []
@@ -137,7 +139,7 @@ class Engine(wiring.Component):
             queues.append(queue)
         return queues
 
-    def _read_ports(self, m: Module, clients: dict) -> list[ReadPort]:
+    def _read_ports(self, m: Module, clients: dict, halt: Signal) -> list[ReadPort]:
         ports, width = [], stripes(self.cfg)
         if width > 1:
             m.submodules.stripes = spread = Stripes(self.cfg)
@@ -148,7 +150,7 @@ class Engine(wiring.Component):
             port = ReadPort(self.cfg, buffers=tuple(reader.buffer for reader in here), width=width)
             m.submodules[f"read_port_{k}"] = port
             wiring.connect(m, port.axi, wiring.flipped(getattr(self.m, f"load{k}")))
-            m.d.comb += port.halt.eq(self.halt)
+            m.d.comb += port.halt.eq(halt)
             if width > 1:
                 wiring.connect(m, spread.burst[k], port.req[-1])
                 wiring.connect(m, port.words, spread.words[k])
@@ -159,22 +161,23 @@ class Engine(wiring.Component):
             ports.append(port)
         return ports
 
-    def _status(self, m: Module, fetch: Fetch, blocks: dict, queues: list[Fifo], ports: list[ReadPort]) -> None:
-        """Registered summaries of all blocks."""
+    def _status(self, m: Module, fetch: Fetch, blocks: dict, queues: list, ports: list, halt: Signal) -> None:
+        """Registered summaries of all blocks; the progress of each is registered first, as it comes late."""
         finish, idle, drained = Signal(), Signal(), Signal()
         with m.If(blocks["compute"].finish):
             m.d.sync += finish.eq(1)
-        idle_all, progress, on_bus = fetch.idle, fetch.progress, ~blocks["store"].idle
+        idle_all, on_bus = fetch.idle, ~blocks["store"].idle
         for block in blocks.values():
             idle_all &= block.idle
         for port in ports:
-            idle_all, progress, on_bus = idle_all & port.idle, progress | port.progress, on_bus | ~port.idle
+            idle_all, on_bus = idle_all & port.idle, on_bus | ~port.idle
         for queue in queues:
             idle_all &= ~queue.o.valid
-        for block in blocks.values():
-            progress |= block.activity.progress
+        events = (fetch.progress, *(port.progress for port in ports), *(b.activity.progress for b in blocks.values()))
+        progress = Signal(len(events))
         m.d.comb += [self.finished.eq(finish & idle), self.drained.eq(drained)]
-        m.d.sync += [idle.eq(idle_all), self.progress.eq(progress), drained.eq(self.halt & ~on_bus)]
+        m.d.sync += [idle.eq(idle_all), drained.eq(halt & ~on_bus)]
+        m.d.sync += [progress.eq(Cat(events)), self.progress.eq(progress.any())]
 
 
 class Core(wiring.Component):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, ValueLike
+from amaranth.hdl import Module, Signal, ValueLike
 from amaranth.lib.wiring import PureInterface
 
 from ..regs import Error
@@ -19,6 +19,17 @@ def keep_first(m: Module, fault: PureInterface, *events: Event) -> None:
         for happens, code, index in reversed(events):
             with m.If(happens):
                 m.d.sync += [fault.code.eq(code), fault.index.eq(index)]
+
+
+def keep_first_seen(m: Module, fault: PureInterface, *events: Event) -> None:
+    """`keep_first` one cycle later: it keeps a register of the events, so that no comparison delays what it enables."""
+    seen, code, index = Signal(), Signal.like(fault.code), Signal.like(fault.index)
+    *earlier, (happens, its_code, its_index) = events
+    m.d.sync += [seen.eq(happens), code.eq(its_code), index.eq(its_index)]
+    for happens, its_code, its_index in reversed(earlier):
+        with m.If(happens):
+            m.d.sync += [seen.eq(1), code.eq(its_code), index.eq(its_index)]
+    keep_first(m, fault, (seen, code, index))
 
 
 def fault_of(fault: PureInterface) -> Event:

@@ -10,7 +10,7 @@ from ..config import Config
 from ..isa import OPERATIONS, Instruction, Isa, Op, rows_of
 from ..regs import Error
 from ..units import Queue, absent_flags, queues, units
-from .faults import keep_first
+from .faults import keep_first_seen
 from .layouts import INDEX_BITS, insn_layout
 from .ports import ADDRESS_BITS, Fault, beat_signature, command_signature, request_signature
 
@@ -56,26 +56,32 @@ class Fetch(wiring.Component):
         )
 
     def elaborate(self, platform):
-        """Request, then words from beats, then check and route."""
+        """Request, then words from beats, which are checked on their way into the register, then routed."""
         m = Module()
         word, broken, have, take = Signal(INSN_BITS, reset_less=True), Signal(), Signal(), Signal()
         index, left = Signal(INDEX_BITS), Signal(INDEX_BITS)
         asking, between = Signal(), self.addr[:4].any()  # the program begins between two instructions
-        bad, queue = decode(m, self.cfg, word, left == 1)
+        last, none = Signal(), Signal(init=1)  # `left` is 1, or 0; known ahead
+        refused, finish, queue = Signal(), Signal(), Signal(range(len(queues(self.cfg))))  # of `word`
         error = Signal(Error, init=Error.NONE)
-        m.d.comb += [self.req.valid.eq(asking), self.idle.eq((left == 0) & ~asking)]
+        m.d.comb += [self.req.valid.eq(asking), self.idle.eq(none & ~asking)]
         self._request(m)
         with m.If(self.start):
-            m.d.sync += [asking.eq(self.count != 0), left.eq(self.count), index.eq(0)]
+            m.d.sync += [left.eq(self.count), last.eq(self.count == 1), index.eq(0)]
+            m.d.sync += [asking.eq(self.count != 0), none.eq(self.count == 0)]
             with m.If(between):
-                m.d.sync += [asking.eq(0), left.eq(0)]
+                m.d.sync += [asking.eq(0), left.eq(0), last.eq(0), none.eq(1)]
         with m.Elif(self.req.ready):
             m.d.sync += asking.eq(0)
-        self._words(m, word, broken, have, take, left)
-        going = have & ~self.halt & (self.fault.code == Error.NONE)
+        fill, new = self._words(m, word, broken, have, take, left)
+        final = new[: Op.FINISH.bit_length()] == Op.FINISH
+        bad, its_queue = decode(m, self.cfg, new, final)
+        with m.If(fill):
+            m.d.sync += [refused.eq(bad), finish.eq(final), queue.eq(its_queue)]
+        going = have & ~self.halt
         with m.If(broken):
             m.d.comb += error.eq(Error.READ_RESPONSE)
-        with m.Elif(bad):
+        with m.Elif(refused | (finish != last)):
             m.d.comb += error.eq(Error.UNDECODABLE)
         for unit in units(self.cfg):
             port = getattr(self, unit.name)
@@ -86,7 +92,7 @@ class Fetch(wiring.Component):
             ]
             with m.If(port.valid & port.ready):
                 m.d.comb += take.eq(1)
-        keep_first(
+        keep_first_seen(
             m,
             self.fault,
             (self.start & (self.count == 0), Error.UNDECODABLE, 0),
@@ -94,7 +100,7 @@ class Fetch(wiring.Component):
             (going & (error != Error.NONE), error, index),
         )
         with m.If(take):
-            m.d.sync += [index.eq(index + 1), left.eq(left - 1)]
+            m.d.sync += [index.eq(index + 1), left.eq(left - 1), last.eq(left == 2), none.eq(last)]
         m.d.comb += self.progress.eq(take)
         return m
 
@@ -108,8 +114,9 @@ class Fetch(wiring.Component):
             first = self.addr[4:low]
             m.d.comb += req.beats.eq((first + self.count + (bits // INSN_BITS - 1)) >> (low - 4))
 
-    def _words(self, m: Module, word, broken, have, take, left) -> None:
-        """Collects beats into a word, or takes a word from a beat; `have` until `take`."""
+    def _words(self, m: Module, word, broken, have, take, left) -> tuple[Value, Value]:
+        """Collects beats into a word, or takes a word from a beat; `have` until `take`. Returns whether, and what, is
+        put into `word`."""
         bits, beat = self.cfg.axi_bits, self.beats.payload
         room = ~have | take
         parts = max(bits, INSN_BITS) // min(bits, INSN_BITS)
@@ -121,21 +128,22 @@ class Fetch(wiring.Component):
             m.d.sync += have.eq(0)
         if bits <= INSN_BITS:
             m.d.comb += self.beats.ready.eq(room)
+            new = Cat(word, beat.data)[bits:]
             with m.If(fill):
-                m.d.sync += [
-                    word.eq(Cat(word, beat.data)[bits:]),
-                    broken.eq(beat.error | (broken & (part != 0))),
-                    have.eq(final),
-                ]
+                m.d.sync += [broken.eq(beat.error | (broken & (part != 0))), have.eq(final)]
         else:
             m.d.comb += self.beats.ready.eq(room & (final | (left == Mux(take, 2, 1))))
+            new = beat.data.word_select(part, INSN_BITS)
             with m.If(fill):
-                m.d.sync += [word.eq(beat.data.word_select(part, INSN_BITS)), broken.eq(beat.error), have.eq(1)]
+                m.d.sync += [broken.eq(beat.error), have.eq(1)]
+        with m.If(fill):
+            m.d.sync += word.eq(new)
         if parts > 1:
             with m.If(fill):
                 m.d.sync += part.eq(part + 1)
             with m.If(self.start):
                 m.d.sync += part.eq(self.addr[4 : 4 + (parts - 1).bit_length()] if bits > INSN_BITS else 0)
+        return fill, new
 
 
 def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
@@ -37,28 +37,29 @@ class Fifo(wiring.Component):
         m.submodules.memory = memory = Memory(shape=bits, depth=self.depth, init=[])
         write, read = memory.write_port(), memory.read_port(domain="comb")
         head, tail, stored = Signal(range(self.depth)), Signal(range(self.depth)), Signal(range(self.depth + 1))
+        full, empty = Signal(), Signal(init=1)  # of the memory; known ahead, so that no comparison delays the ends
         put, get, bypass, fill = Signal(), Signal(), Signal(), Signal()
         out = Signal(bits, reset_less=True)
         m.d.comb += [
-            self.i.ready.eq(stored != self.depth),
+            self.i.ready.eq(~full),
             self.level.eq(stored + self.o.valid),
             fill.eq(~self.o.valid | self.o.ready),
-            get.eq(fill & (stored != 0)),
-            bypass.eq(fill & (stored == 0)),
-            put.eq(self.i.valid & self.i.ready & ~bypass),
+            get.eq(fill & ~empty),
+            bypass.eq(fill & empty),
+            put.eq(self.i.valid & ~full & ~bypass),
             write.addr.eq(tail),
             write.data.eq(Value.cast(self.i.payload)),
-            write.en.eq(put),
+            write.en.eq(~full),  # the place behind the last word holds anything
             read.addr.eq(head),
             Value.cast(self.o.payload).eq(out),
         ]
         with m.If(fill):
-            m.d.sync += self.o.valid.eq((stored != 0) | self.i.valid)
-        with m.If(get):
-            m.d.sync += out.eq(read.data)
-        with m.Elif(bypass):
-            m.d.sync += out.eq(Value.cast(self.i.payload))
-        m.d.sync += stored.eq(stored + put - get)
+            m.d.sync += self.o.valid.eq(~empty | self.i.valid)
+            m.d.sync += out.eq(Mux(empty, Value.cast(self.i.payload), read.data))
+        with m.If(put & ~get):
+            m.d.sync += [stored.eq(stored + 1), full.eq(stored == self.depth - 1), empty.eq(0)]
+        with m.Elif(get & ~put):
+            m.d.sync += [stored.eq(stored - 1), full.eq(0), empty.eq(stored == 1)]
         for pointer, step in ((head, get), (tail, put)):
             with m.If(step):
                 m.d.sync += pointer.eq(0 if self.depth == 1 else pointer + 1)

@@ -22,6 +22,7 @@ FINISH_LATENCY = 1  # from the first cycle in which every unit is idle to the en
 FIFO_LATENCY = 1  # of a queue in which nothing waits
 TOKEN_LATENCY = 1  # from the push of a token to the first cycle in which it can be taken
 SCRATCHPAD_LATENCY = 1  # from an address to its entry
+OPERAND_LATENCY = 2  # the same for inputs and weights, whose memories have an output register
 
 
 def capacity(depth: int) -> int:
@@ -57,38 +58,40 @@ NOTHING_LATENCY = TILE_LATENCY + ENTRY_LATENCY + WRITE_LATENCY  # from a command
 
 # The sequencer of micro-ops.
 BEGIN_LATENCY = 1  # from an instruction to the first cycle in which it begins
-FIRST_ISSUE_LATENCY = 3  # from there to its first micro-op issue
+FIRST_ISSUE_LATENCY = 4  # from there to its first micro-op issue
 SEQUENCER_LATENCY = BEGIN_LATENCY + FIRST_ISSUE_LATENCY  # from an instruction to its first micro-op issue
 JOB_INTERVAL = 2  # of instructions, however few micro-ops they have
-ISSUES_AHEAD = 2  # between the one whose micro-op is read and the one that is issued
+ISSUES_AHEAD = 4  # between the one whose micro-op is read and the one that is issued, where issues wait
+STEP_LATENCY = 1  # from an issue to the first cycle in which those that waited behind it step on
 
 # The compute queue, whose loads and jobs (GEMM and ALU) pass each other.
 ORDER_DEPTH = 32  # of the queue of instructions whose tokens are not given yet
 LOADS_IN_FLIGHT = 4
 CLEAR_LATENCY = 2  # from a load's last write to the first cycle in which a job that waits for it goes on
 HOLD_LATENCY = 1  # from the last condition to the first cycle in which a load may be written
-SPANS_LATENCY = 6  # from a job's begin to the reach of its loops: a product per cycle, their sums
+SPANS_LATENCY = 9  # from a job's begin to the reach of its loops: a product per cycle, their sums
 DRAIN_LATENCY = 2  # from the end of the latest job to the first cycle that is known to have none in flight
 
 # The pipeline of GEMM and ALU.
-OPERAND_STAGES = 1  # registers between the scratchpads and the multipliers
-PRODUCT_STAGES = 1  # registers behind the multipliers
-LEVELS_PER_STAGE = 2  # of the adder tree between registers
+OPERAND_STAGES = 2  # registers between the scratchpads and the multipliers: rows chosen, then a DSP's operands
+PRODUCT_STAGES = 2  # registers behind the multipliers: a DSP's product and its output
+LEVELS_PER_STAGE = 1  # of the adder tree between registers
 ACC_STAGES = 2  # from the address of an accumulator to its use: read, then choose between memory and results
-MULTIPLIER_LATENCY = 2  # from operands to products, where there is no RESCALE
-RESCALE_LATENCY = 8  # from the operands of MUL and RESCALE to their results
-REQUANTISE_LATENCY = RESCALE_LATENCY + 1  # from accumulators to int8
+MULTIPLIER_LATENCY = 4  # from operands to products, where there is no RESCALE
+RESCALE_LATENCY = 10  # from the operands of MUL and RESCALE to their results
+REQUANTISE_LATENCY = RESCALE_LATENCY + 2  # from accumulators to int8
 
 # Stores.
 ROW_LATENCY = 2  # from an instruction to its first row
 ROW_DEPTH = 1  # of the queue of rows between the planner of rows and the splitter
-PACKER_ROWS = 4  # depth of the queue of rows whose data may come after their addresses
+PACKER_ROWS = 4  # depth of the queue of rows whose data may come after their addresses; the first is being read
 PACKER_BEATS = 16  # depth of the queue of data that may wait for the bus
 PPU_ENTRIES = 16  # in the post-processing unit: as many as enter in its latency, with one group per entry
 ACCUMULATOR_LATENCY = FIFO_LATENCY  # from a row to its first accumulator's address
 STORE_ADDRESS_LATENCY = FIFO_LATENCY + SPLIT_LATENCY + ADDRESS_LATENCY  # from a row to its first burst on the bus
 STORE_DATA_LATENCY = 3  # from a row to its first beat on the bus, where the accumulators are free
 ANSWER_LATENCY = FIFO_LATENCY  # from a burst to the first cycle in which its answer is awaited
+BEHIND_LATENCY = 1  # from a LOAD of PAR at the head of its queue to the first cycle in which it may pass open writes
 ANSWERED_LATENCY = 2  # from the last answer to the first cycle in which a LOAD that waits for it is taken
 
 
@@ -114,7 +117,7 @@ def array_latency(cfg: Config) -> int:
 
 def dot_latency(cfg: Config) -> int:
     """Cycles from a micro-op issue to its sums."""
-    return SCRATCHPAD_LATENCY + array_latency(cfg)
+    return OPERAND_LATENCY + array_latency(cfg)
 
 
 def issue_latency(cfg: Config) -> int:
@@ -125,6 +128,11 @@ def issue_latency(cfg: Config) -> int:
 def accumulator_latency(cfg: Config) -> int:
     """Cycles from a micro-op issue to the addresses of its accumulators, which are read as late as possible."""
     return dot_latency(cfg) - ACC_STAGES
+
+
+def multiply_read(cfg: Config) -> int:
+    """Cycles from a MUL or RESCALE to that in which STORE's read would bring an entry just as its operands enter."""
+    return dot_latency(cfg) - SCRATCHPAD_LATENCY
 
 
 def product_latency(cfg: Config) -> int:

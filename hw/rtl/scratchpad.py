@@ -31,7 +31,8 @@ class Scratchpad(wiring.Component):
         read: in, the read port
 
     A read in the cycle of a write to the same entry gives the old contents.
-    Latency `SCRATCHPAD_LATENCY`, one read and one write per cycle, no back-pressure.
+    Latency `OPERAND_LATENCY` for inputs and weights, with a register that block RAMs have at their output,
+    `SCRATCHPAD_LATENCY` for others; one read and one write per cycle, no back-pressure.
     """
 
     def __init__(self, cfg: Config, *, mem: Mem):
@@ -50,9 +51,26 @@ class Scratchpad(wiring.Component):
             write.data.eq(repeated(cfg, mem, self.write.data)),
             read.en.eq(self.read.en),
             read.addr.eq(self.read.addr),
-            self.read.data.eq(read.data),
         ]
+        fresh = _delayed(m, self.read.en, "fresh")
+        held = mem in (Mem.INP, Mem.WGT)
+        m.d.comb += self.read.data.eq(_held(m, fresh, read.data, "held") if held else read.data)
         return m
+
+
+def _delayed(m: Module, en: Value, name: str) -> Value:
+    """`en`, one cycle later."""
+    later = Signal(name=name)
+    m.d.sync += later.eq(en)
+    return later
+
+
+def _held(m: Module, fresh: Value, value: Value, name: str) -> Value:
+    """What was read in the cycle before, in a register that a block RAM can take for its own."""
+    held = Signal.like(value, name=name, reset_less=True)
+    with m.If(fresh):
+        m.d.sync += held.eq(value)
+    return held
 
 
 class Inputs(wiring.Component):
@@ -74,9 +92,12 @@ class Inputs(wiring.Component):
         m, cfg, write, read = Module(), self.cfg, self.write, self.read
         count, low = cfg.row_taps, (cfg.row_taps - 1).bit_length()
         depth = (1 << address_bits(cfg, Mem.INP)) // count
-        found, first = [], Signal(range(count))
+        found, asked, first = [], Signal(range(count)), Signal(range(count))
+        fresh = _delayed(m, read.en, "fresh")
         with m.If(read.en):
-            m.d.sync += first.eq(read.addr)
+            m.d.sync += asked.eq(read.addr)
+        with m.If(fresh):
+            m.d.sync += first.eq(asked)
         for k in range(count):
             m.submodules[f"bank_{k}"] = memory = Memory(shape=entry_bits(cfg, Mem.INP), depth=depth, init=[])
             writes, reads = memory.write_port(granularity=lane_bits(cfg, Mem.INP)), memory.read_port()
@@ -87,7 +108,7 @@ class Inputs(wiring.Component):
                 reads.en.eq(read.en),
                 reads.addr.eq(read.addr[low:] + (read.addr[:low] > k)),
             ]
-            found.append(reads.data)
+            found.append(_held(m, fresh, reads.data, f"held_{k}"))
         entries = [Signal.like(read.data, name=f"entry_{t}") for t in range(count)]
         with m.Switch(first):
             for at in range(count):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -17,6 +17,12 @@ _OFFSET_BITS = (BURST_BEATS - 1).bit_length()  # of a beat address: the beat's n
 def burst_layout(cfg: Config) -> data.StructLayout:
     """The address of a burst as its bus wants it: beat address, and number of beats less one."""
     return data.StructLayout({"addr": ADDRESS_BITS - beat_size(cfg), "len": _OFFSET_BITS})
+
+
+def _ends(transfer: data.View, beats: int) -> Value:
+    """`transfer` ends within `beats` beats, one or two bursts, from the boundary before it; no carry over all bits."""
+    low = (2 * BURST_BEATS).bit_length()
+    return ~transfer.beats[low:].any() & (transfer.beats[:low] + transfer.addr[:_OFFSET_BITS] <= beats)
 
 
 class Splitter(wiring.Component):
@@ -65,9 +71,9 @@ class Splitter(wiring.Component):
         ]
         with m.If(self.i.ready):
             m.d.sync += [self.valid.eq(self.i.valid), left.eq(new)]
-            m.d.sync += self.final.eq(new.beats + new.addr[:_OFFSET_BITS] <= BURST_BEATS)
+            m.d.sync += self.final.eq(_ends(new, BURST_BEATS))
         with m.Elif(self.take):
-            m.d.sync += self.final.eq(left.beats <= to_boundary + BURST_BEATS)
+            m.d.sync += self.final.eq(_ends(left, 2 * BURST_BEATS))
             m.d.sync += left.addr.eq(((left.addr >> _OFFSET_BITS) + 1) << _OFFSET_BITS)
             m.d.sync += left.beats.eq(left.beats - self.length)
         return m

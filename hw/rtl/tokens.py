@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module
+from amaranth.hdl import Module, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
@@ -27,12 +27,13 @@ class TokenChannel(wiring.Component):
         super().__init__({"push": In(Token()), "pop": Out(Token()), "level": Out(range(self.depth + 1))})
 
     def elaborate(self, platform):
-        """The counter."""
+        """The counter; that it is at one of its ends is known ahead."""
         m = Module()
-        m.d.comb += [self.push.ready.eq(self.level != self.depth), self.pop.valid.eq(self.level != 0)]
+        room, some = Signal(init=1), Signal()
+        m.d.comb += [self.push.ready.eq(room), self.pop.valid.eq(some)]
         push, pop = self.push.valid & self.push.ready, self.pop.valid & self.pop.ready
         with m.If(push & ~pop):
-            m.d.sync += self.level.eq(self.level + 1)
+            m.d.sync += [self.level.eq(self.level + 1), room.eq(self.level != self.depth - 1), some.eq(1)]
         with m.Elif(pop & ~push):
-            m.d.sync += self.level.eq(self.level - 1)
+            m.d.sync += [self.level.eq(self.level - 1), room.eq(1), some.eq(self.level != 1)]
         return m

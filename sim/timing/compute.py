@@ -64,12 +64,13 @@ class Compute(Unit):
         self._jobs = 0
         self._latest = _Begun(PLACE, -1, -1, -1)
         self._issue = -1  # first cycle in which another micro-op can be issued
+        self._gone: deque[int] = deque([-NEVER] * lat.ISSUES_AHEAD, lat.ISSUES_AHEAD)  # cycles of the latest issues
         self._products = -1  # the same for one that does not multiply, after those that do
         self._interval = lat.multiply_interval(cfg)
         self._wait = self._interval - lat.issue_interval(cfg, multiply=True)  # that those wait less
         self._groups = lat.groups(cfg)
         self._product = lat.product_latency(cfg) + self._groups - 1
-        self._entered = lat.array_latency(cfg)  # cycles to the read whose entry is next
+        self._entered = lat.multiply_read(cfg)
         self._retired = self._epoch = -1
         self._last = [-NEVER] * cfg.acc_banks  # latest micro-op issue of each bank
         self.finished = NEVER
@@ -90,13 +91,15 @@ class Compute(Unit):
     def _sums(self) -> tuple[list[int], list[int]]:
         """Cycles of the jobs before each position, and at least of those that must end before it can be taken."""
         sums, before = [0], [0]
-        ended, latest, third = 0, PLACE, PLACE  # `third`: the job before the latest, which is the third one soon
+        ended, latest = 0, Job(0, 0, 0, False, 0, 0, (0, -1))
+        ahead: deque[int] = deque(maxlen=lat.ISSUES_AHEAD)  # cycles of the last micro-op issues before the latest job
         for k in self.order:
             job = self.work[k]
             if type(job) is Job and k != self._finish:
                 # the latest is dispatched when the one before has begun, which reads `ISSUES_AHEAD` micro-ops ahead
-                ended = sums[-1] - latest.cycles - lat.ISSUES_AHEAD * (third.cycles // third.issues)
-                latest, third = job, latest
+                ended = sums[-1] - latest.cycles - sum(ahead)
+                ahead.extend([latest.cycles // max(latest.issues, 1)] * min(latest.issues, lat.ISSUES_AHEAD))
+                latest = job
                 sums.append(sums[-1] + job.cycles)
             else:
                 sums.append(sums[-1])
@@ -205,7 +208,10 @@ class Compute(Unit):
             issue = begin + lat.FIRST_ISSUE_LATENCY
         first = issue + interval - 1
         last = issue + total - 1
-        read_last = last - lat.ISSUES_AHEAD * (total // issues)
+        each, gone = total // issues, self._gone
+        before = last - lat.ISSUES_AHEAD * each if issues > lat.ISSUES_AHEAD else gone[issues - 1]
+        gone.extend(range(last - each * (min(issues, lat.ISSUES_AHEAD) - 1), last + 1, each))
+        read_last = before + lat.STEP_LATENCY
         if read_last < begin + issues:
             read_last = begin + issues
         self._latest = _Begun(job, begin, read_last, first)

@@ -87,7 +87,10 @@ class Store(Unit):
             return NEVER
         writer = self.writer
         sent = max(self.mover.begun - 1, writer.word + 1, writer.row + 1)
-        return sent if work.first >= self._end * work.per_beat else max(sent, self._answered_by)
+        answered = max(sent, self._answered_by)
+        if work.first < self._end * work.per_beat:
+            return answered
+        return min(answered, max(sent, self.arrivals[self.at] + lat.BEHIND_LATENCY))
 
     def step(self) -> None:
         """Take an instruction, or go on with the one that was left."""

@@ -33,7 +33,7 @@ def test_a_configuration_is_not_overwritten(tilewright, tmp_path):
 
 def test_a_configuration_without_a_circuit(tilewright, tmp_path):
     path = tmp_path / "many.json"
-    path.write_text(json.dumps({"load_ports": 4}))
+    path.write_text(json.dumps({"load_ports": 4, "axi_bits": 512}))
     done = tilewright("rtl", "--config", str(path), "-o", str(tmp_path / "core.v"))
     assert done.status == 5 and done.err.count("\n") == 1 and "load_ports" in done.err
     assert not (tmp_path / "core.v").exists()

@@ -1,8 +1,5 @@
 """examples/resnet18: the whole network is one program, and exact."""
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -19,16 +16,11 @@ from tilewright.runtime.verify import verify
 from tilewright.sim.timing import predict
 
 CFG = PRESETS["pynq_z1"]
-SCRIPT = Path(__file__).parents[2] / "examples" / "resnet18" / "make_model.py"
 
 
 @pytest.fixture(scope="module")
-def maker():
-    spec = importlib.util.spec_from_file_location("make_model", SCRIPT)
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def maker(script):
+    return script("resnet18/make_model.py")
 
 
 def compiled(maker, folder, **shape):

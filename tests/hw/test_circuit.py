@@ -14,7 +14,10 @@ TINY = PRESETS["tiny"]
 @pytest.mark.parametrize(
     "changes, text",
     [
-        ({"load_ports": 4}, "Config.load_ports = 4: the core has 1 or 2; use one of those"),
+        (
+            {"load_ports": 4, "axi_bits": 256},
+            "Config.load_ports = 4: the load unit takes 512 bits at once, and with axi_bits = 256 its ports give 1024",
+        ),
         ({"store_ports": 2}, "Config.store_ports = 2: the core has 1; use that"),
         ({"axi_bits": 256}, "Config.axi_bits = 256: extension requant needs entries of PAR that are whole beats, and "),
     ],
@@ -24,7 +27,8 @@ def test_ports_that_the_core_does_not_have(changes, text):
         check_ports(TINY.replace(**changes))
 
 
-def test_presets_and_two_load_ports_are_fine():
+def test_presets_and_several_load_ports_are_fine():
     for cfg in PRESETS.values():
         check_ports(cfg)
         check_ports(cfg.replace(load_ports=2))
+        check_ports(cfg.replace(load_ports=4))

@@ -96,8 +96,9 @@ def test_readers_of_the_load_ports():
         return [[(reader.name, reader.buffer) for reader in port] for port in readers(cfg)]
 
     assert of(TINY) == [[("load", 128), ("compute", 128), ("fetch", 64), ("store", 64)]]
-    others = [("compute", 128), ("fetch", 64), ("store", 64)]
+    others, load = [("compute", 128), ("fetch", 64), ("store", 64)], ("load", 128)
     assert of(TINY.replace(load_ports=2)) == [[("load", 128)], [*others, ("load", 128)]]
+    assert of(TINY.replace(load_ports=4)) == [[load], [*others, load], [load], [load]]
     assert of(TINY.replace(load_ports=2, axi_bits=512)) == [[("load", 128)], others]
 
 

@@ -12,8 +12,10 @@ from tilewright.hw.units import channels, queues
 from tilewright.runtime.access import Access, DramAccess
 from tilewright.runtime.buffer import Buffer
 from tilewright.runtime.tokens import (
+    PASSING,
     LastAccess,
     Row,
+    ahead_of_waits,
     deadlock_text,
     dram_cells,
     dram_granule,
@@ -277,3 +279,65 @@ def test_the_granule_divides_every_entry():
         sizes = [entry_bytes(cfg, mem) for mem in Mem]
         assert dram_granule(cfg) == max(g for g in range(1, 5) if all(size % g == 0 for size in sizes))
         assert math.gcd(*sizes) == dram_granule(cfg)
+
+
+def weights(start, stop, nbytes=64):
+    buffer = Buffer("w", (nbytes,), kind="constant", data=np.zeros(nbytes, np.uint8))
+    return load(start, stop, Mem.WGT, **dram(buffer, False, 0, nbytes))
+
+
+def product(inp, wgt):
+    row = gemm(inp=inp)
+    row.accesses.append(Access(Mem.WGT, False, slice(*wgt)))
+    return row
+
+
+def test_weights_pass_the_load_that_waits_for_the_operator_before():
+    b = Buffer("t", (64, 4), kind="temp")
+    stored, image = store(0, 4, **dram(b, True, 0, 16)), load(0, 1, **dram(b, False, 0, 4))
+    first, second, again = weights(0, 2), weights(2, 4), weights(0, 2)
+    rows = [stored, image, first, second, product((0, 1), (0, 2)), again, product((1, 2), (0, 2))]
+    found = ahead_of_waits(TINY, rows, lambda row: "all")
+    # `again` replaces weights that the first product reads
+    assert [rows.index(row) for row in found] == [0, 2, 3, 1, 4, 5, 6]
+
+
+def test_weights_stay_behind_loads_of_what_nobody_stores_and_within_their_operator():
+    b = Buffer("t", (64, 4), kind="temp")
+    image = load(0, 1, **dram(b, False, 0, 4))
+    rows = [image, weights(0, 2), product((0, 1), (0, 2))]
+    assert ahead_of_waits(TINY, rows, lambda row: None) == rows
+    rows.insert(0, store(0, 4, **dram(b, True, 0, 16)))
+    names = {id(row): k // 2 for k, row in enumerate(rows)}  # the weights belong to the next one
+    assert ahead_of_waits(TINY, rows, lambda row: names[id(row)]) == rows
+    assert ahead_of_waits(TINY, rows, lambda row: None) != rows
+
+
+def test_only_as_much_as_a_wait_hides_passes_but_the_first_in_any_case():
+    b = Buffer("t", (64, 4), kind="temp")
+    most = PASSING * TINY.axi_bits // 8
+    head = [store(0, 4, **dram(b, True, 0, 16)), load(0, 1, **dram(b, False, 0, 4))]
+
+    def passing(*sizes):
+        rows = [*head, *(weights(2 * k, 2 * k + 2, size) for k, size in enumerate(sizes))]
+        return [rows.index(row) - 2 for row in ahead_of_waits(TINY, rows, lambda row: None)[1 : 1 + len(sizes)]]
+
+    assert passing(most - 64, 64, 64) == [0, 1, -1]
+    assert passing(2 * most, 64) == [0, -1]
+
+
+def test_the_order_of_loads_changes_no_result():
+    """Every row behind those that it depends on in the order that was recorded: so all conflicts have one outcome."""
+    constant, moved = Buffer("w", (64, 4), kind="constant", data=np.zeros(256, np.uint8)), 0
+    for seed in range(20):
+        rows = []
+        for k, row in enumerate(random_trace(seed)):
+            rows += [row] if k % 2 else [row, load(k % 12, k % 12 + 2, **dram(constant, False, 0, 8))]
+        found = ahead_of_waits(TINY, rows, lambda row: None)
+        at = {id(row): k for k, row in enumerate(found)}
+        assert sorted(map(id, found)) == sorted(map(id, rows))
+        moved += found != rows
+        for i, j in itertools.combinations(range(len(rows)), 2):
+            if conflict(rows[i], rows[j]):
+                assert at[id(rows[i])] < at[id(rows[j])]
+    assert moved > 10

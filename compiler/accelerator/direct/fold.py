@@ -18,6 +18,7 @@ import numpy as np
 
 from ....hw.config import Config
 from ....hw.isa import Mem, depth
+from ....hw.units import striped
 from ... import cost
 from ... import graph as g
 from ...conv_shape import ConvShape
@@ -94,7 +95,7 @@ class FoldTiles:
     def _first_rows(self, cfg: Config) -> int:
         """As many rows as take as long as the weights, at most what fits."""
         products = self.co * sum(self.fold.columns(phase, self.columns) for phase, *_ in self.fold.terms)
-        wanted = math.ceil(cost.moved(cfg, self.weights * cfg.wgt_entry_bytes) / products)
+        wanted = math.ceil(cost.moved(striped(cfg), self.weights * cfg.wgt_entry_bytes) / products)
         rows = max(self.rows, min(wanted, self.oy, self.half // (self.co * self.columns)))
         while rows > self.rows and 2 * self.entries(rows, self.columns) > cfg.inp_depth:
             rows -= 1
@@ -128,11 +129,12 @@ class FoldTiles:
         loads = strips * sum(self.width(min(self.columns, self.ox - x)) for x in range(0, self.ox, self.columns))
         last = products * min(self.rows, self.oy) / self.oy * self.columns / self.ox
         first = self.entries(min(self.rows, self.oy), self.columns)
-        weights = cost.moved(cfg, self.weights * cfg.wgt_entry_bytes)
+        weights = cost.moved(striped(cfg), self.weights * cfg.wgt_entry_bytes)
         hidden = 0.0  # those of a layout by the host are few
         if self.fold.in_place and self.late:
             hidden = min(weights * (1 - 1 / PARTS), products * self.first / self.oy)
-        return weights + max(cost.moved(cfg, entry * first) + products - hidden, cost.moved(cfg, entry * loads) + last)
+        tile, all_tiles = (cost.moved(striped(cfg), entry * n) for n in (first, loads))
+        return weights + max(tile + products - hidden, all_tiles + last)
 
     @property
     def late(self) -> bool:
@@ -204,8 +206,8 @@ def _unfolded(shape: ConvShape, cfg: Config) -> float:
     """Estimated cycles without a fold: one block of channels, of which most lanes are empty."""
     weights = -(-shape.o // cfg.block_out) * shape.taps
     inputs = math.prod(shape.size) * cfg.inp_entry_bytes
-    steps = cost.roofline(cfg, weights * math.prod(shape.output), inputs)
-    return steps + cost.moved(cfg, weights * cfg.wgt_entry_bytes)
+    steps = cost.roofline(striped(cfg), weights * math.prod(shape.output), inputs)
+    return steps + cost.moved(striped(cfg), weights * cfg.wgt_entry_bytes)
 
 
 def folds(shape: ConvShape, cfg: Config) -> Iterator[Fold]:

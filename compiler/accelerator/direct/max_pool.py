@@ -17,6 +17,7 @@ import numpy as np
 
 from ....hw.config import Config
 from ....hw.isa import AluOp, Mem
+from ....hw.units import striped
 from ... import cost
 from ... import graph as g
 from ...graph.integer_forms import Requant
@@ -95,8 +96,8 @@ class MaxTiles:
         micro_ops += sum(rows * x.count(columns) * len(y.shifts) for y, x in product(self.y, self.x))
         micro_ops += sum(rows * columns * len(x.shifts) for x in self.x)
         tiles = self.images * -(-self.oy // rows) * -(-self.ox // columns)
-        each = cost.roofline(self.cfg, micro_ops, loaded) + cost.MAX_TILE
-        return tiles * each + cost.moved(self.cfg, loaded)
+        each = cost.roofline(striped(self.cfg), micro_ops, loaded) + cost.MAX_TILE
+        return tiles * each + cost.moved(striped(self.cfg), loaded)
 
     def __iter__(self) -> Iterator[tuple[int, int, int, int]]:
         """(first row, first column, rows, columns) of each tile's results."""

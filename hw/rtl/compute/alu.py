@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
-from amaranth.lib import wiring
+from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import OPERATIONS, AluOp
-from ..latencies import groups, multipliers
+from ..latencies import MULTIPLIER_LATENCY, groups, multipliers
 from ..ports import Products
 
 OP_BITS = 3
@@ -21,13 +23,25 @@ def multiplies(op: Value) -> Value:
     return op.matches(*(row.op for row in OPERATIONS.values() if row.multiplies))
 
 
+def choice_layout() -> data.StructLayout:
+    """An operation of `Alu`, one bit for each; none where it multiplies."""
+    return data.StructLayout({op.name: 1 for op in _LANES})
+
+
+def chosen(op: Value) -> dict[str, Value]:
+    """The bits of `choice_layout` for operation `op`."""
+    return {known.name: op == known for known in _LANES}
+
+
 class Alu(wiring.Component):
     """The operations without multipliers; combinational.
 
     Members:
-        op: in, an `AluOp` that does not multiply
+        choice: in, the operation
         a, b: in, entries
-        o: out, the entry of results
+        dot: in, ADD adds `dots` instead of `b`
+        dots: in, an entry
+        o: out, the entry of results; 0 without an operation
 
     SHR shifts right with the sign, a
     negative amount to the left: from 31 on only the sign is left, from -32 on nothing.
@@ -36,32 +50,45 @@ class Alu(wiring.Component):
     def __init__(self, cfg: Config):
         self.cfg = cfg
         entry = cfg.acc_entry_bits
-        super().__init__({"op": In(OP_BITS), "a": In(entry), "b": In(entry), "o": Out(entry)})
+        operands = {"a": In(entry), "b": In(entry), "dot": In(1), "dots": In(entry)}
+        super().__init__({"choice": In(choice_layout()), **operands, "o": Out(entry)})
 
     def elaborate(self, platform) -> Module:
-        """All lanes alike."""
+        """All lanes alike: every result, of which one is let through."""
         m = Module()
-        a, b = ([value[32 * k : 32 * (k + 1)].as_signed() for k in range(self.cfg.lanes)] for value in (self.a, self.b))
-        with m.Switch(self.op):
-            for op, lane in _LANES.items():
-                with m.Case(op):
-                    m.d.comb += self.o.eq(Cat(lane(x, y)[:32] for x, y in zip(a, b)))
-            with m.Default():
-                m.d.comb += self.o.eq(Cat((x + y)[:32] for x, y in zip(a, b)))
+        for k in range(self.cfg.lanes):
+            a, b, dots = (entry[32 * k : 32 * (k + 1)].as_signed() for entry in (self.a, self.b, self.dots))
+            # the dot products apart, for they are in the way of no other operation
+            addend = Mux(self.dot, dots, b)
+            results = [
+                Mux(self.choice[op.name], lane(a, addend if op == AluOp.ADD else b)[:32], 0)
+                for op, lane in _LANES.items()
+            ]
+            m.d.comb += self.o[32 * k : 32 * (k + 1)].eq(functools.reduce(operator.or_, results))
         return m
 
 
+def _less(a: Value, b: Value) -> Value:
+    """`a < b`, as of numbers without sign that are as far apart: then the last carry tells, and nothing follows it."""
+    return Cat(a[:31], ~a[31]) < Cat(b[:31], ~b[31])
+
+
 def _shifted(a: Value, b: Value) -> Value:
-    """SHR of one lane, by one shifter: to the left by n is `a * 2**32` to the right by 32 - n, whose low five bits
-    are those of b = -n."""
+    """SHR of one lane, by one rotation to the right: by n = b mod 32, which to the left by -b is the same. Bit k comes
+    from bit k + n for a shift to the right where that is below 32, for one to the left where it is not; the others are
+    filled, and all of them where b is beyond 31 or -32. Which ones is found beside the rotation.
+    """
     left, high = b[31], b[5:31]
-    amount = Mux(~left & high.any(), 31, b[:5])
-    return Mux(left & ~high.all(), 0, Mux(left, Cat(C(0, 32), a), Cat(a, a[31].replicate(32))) >> amount)
+    within = Mux(left, high.all(), ~high.any())
+    turned = (Cat(a, a) >> b[:5])[:32]
+    from_a = ((C((1 << 32) - 1, 32) >> b[:5]) ^ left.replicate(32)) & within.replicate(32)
+    return (turned & from_a) | ((a[31] & ~left).replicate(32) & ~from_a)
 
 
 _LANES: dict[AluOp, Callable[[Value, Value], Value]] = {
-    AluOp.MIN: lambda a, b: Mux(a < b, a, b),
-    AluOp.MAX: lambda a, b: Mux(a < b, b, a),
+    AluOp.MIN: lambda a, b: Mux(_less(a, b), a, b),
+    AluOp.MAX: lambda a, b: Mux(_less(a, b), b, a),
+    AluOp.ADD: lambda a, b: a + b,
     AluOp.SHR: _shifted,
 }
 
@@ -81,19 +108,29 @@ class Multiplier(wiring.Component):
         super().__init__({"alu": In(Products(cfg))})
 
     def elaborate(self, platform) -> Module:
-        """Operand registers, partial products in registers, their sum."""
+        """Operand registers, partial products in registers, their sum, so that a DSP holds the first three stages."""
         m, bits, alu = Module(), 32 * multipliers(self.cfg), self.alu
-        a, b, en = Signal(bits, reset_less=True), Signal(bits, reset_less=True), Signal()
-        m.d.sync += en.eq(alu.en)
+        a, b = Signal(bits, reset_less=True), Signal(bits, reset_less=True)
+        enables = [Signal(name=f"en_{k + 1}") for k in range(MULTIPLIER_LATENCY - 1)]
+        for enable, before in zip(enables, [alu.en, *enables]):
+            m.d.sync += enable.eq(before)
         for k in range(groups(self.cfg)):
             part = slice(k * bits, (k + 1) * bits)
             with m.If(alu.en & (alu.group == k)):
                 m.d.sync += [a.eq(alu.a[part]), b.eq(alu.b[part])]
         for k in range(multipliers(self.cfg)):
             (a0, a1), (b0, b1) = ((v[32 * k : 32 * k + 16], v[32 * k + 16 : 32 * k + 32]) for v in (a, b))
-            parts = [Signal(32, name=f"part_{k}_{name}", reset_less=True) for name in ("low", "ab", "ba")]
-            with m.If(en):
-                m.d.sync += [part.eq(u * v) for part, u, v in zip(parts, (a0, a1, a0), (b0, b0, b1))]
-            low, ab, ba = parts
-            m.d.comb += alu.o[32 * k : 32 * (k + 1)].eq(low + (ab + ba).shift_left(16))
+            parts = {"low": a0 * b0, "ab": a1 * b0, "ba": a0 * b1}
+            for stage in (0, 1):
+                parts = {name: _register(m, enables[stage], v, f"{name}_{stage}_{k}") for name, v in parts.items()}
+            low = _register(m, enables[2], parts["low"], f"low_2_{k}")
+            high = _register(m, enables[2], (parts["ab"] + parts["ba"])[:16], f"high_2_{k}")
+            m.d.comb += alu.o[32 * k : 32 * (k + 1)].eq(low + high.shift_left(16))
         return m
+
+
+def _register(m: Module, enable: Value, value: Value, name: str) -> Signal:
+    out = Signal(value.shape(), name=name, reset_less=True)
+    with m.If(enable):
+        m.d.sync += out.eq(value)
+    return out

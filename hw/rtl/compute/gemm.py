@@ -7,14 +7,16 @@ taps add products with the neighbours of both: those of tap t are 2 t multiplier
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem
-from ..latencies import LEVELS_PER_STAGE, array_latency
+from ..latencies import LEVELS_PER_STAGE, PRODUCT_STAGES, array_latency
 from ..ports import entry_bits
+
+_HALF = 1 << 15  # added to a pair of products: the lower one stays within its 16 bits
 
 
 def sum_bits(cfg: Config) -> int:
@@ -43,12 +45,14 @@ class Dot(wiring.Component):
     Latency `array_latency(cfg)`, interval 1, no back-pressure; stages without operands keep their contents.
 
     With `cfg.dsp_packing` the products of two output channels come from one 25 x 18 bit multiplier: with
-    k = (w1 << 16) + w0, k * x holds w0 * x in its low 16 bits and, less the borrow of that, w1 * x above. The
-    borrow is bit 15; the adders of the tree take it as their carry.
+    k = (w1 << 16) + w0, k * x + 2**15 holds w1 * x above its low 16 bits, and w0 * x + 2**15, which is not negative, in
+    these: so nothing is borrowed, and the low sum is too large by 2**15 for each product, which its top bit shows.
+    Operands, products and their sums with 2**15 have registers, so that a DSP holds all of it.
     """
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
+        self._channels = 2 if packs(cfg) else 1  # that share a multiplier
         near = {"near": In((cfg.row_taps - 1) * entry_bits(cfg, Mem.INP)), "extra": In(range(cfg.row_taps))}
         super().__init__(
             {
@@ -69,23 +73,23 @@ class Dot(wiring.Component):
         enables = [Signal(name=f"en_{k + 1}") for k in range(stages)]
         for enable, before in zip(enables, [self.en, *enables]):
             m.d.sync += enable.eq(before)
-        inp, wgt = (
-            Signal(len(v), name=name, reset_less=True) for name, v in (("inp_held", self.inp), ("wgt_held", self.wgt))
-        )
+        chosen, inp = (Signal(len(self.inp), name=name, reset_less=True) for name in ("inp_chosen", "inp_held"))
+        wgt = Signal(len(self.wgt), name="wgt_chosen", reset_less=True)
         with m.If(self.en):
-            m.d.sync += [inp.eq(self.inp), wgt.eq(self._weights(m))]
+            m.d.sync += [chosen.eq(self.inp), wgt.eq(self._weights(m))]
+        with m.If(enables[0]):
+            m.d.sync += inp.eq(chosen)
         block = cfg.block_in
         x = [[_element(inp, b * block + i, cfg.inp_bits) for i in range(block)] for b in range(cfg.batch)]
         w = [[_element(wgt, o * block + i, cfg.wgt_bits) for i in range(block)] for o in range(cfg.block_out)]
+        make = self._pairs if packs(cfg) else self._singles
+        w = [make(m, enables[0], o, w) for o in range(0, cfg.block_out, self._channels)]
         for b in range(cfg.batch):
-            for o in range(0, cfg.block_out, 2 if packs(cfg) else 1):
+            for k, weights in enumerate(w):
+                o = k * self._channels
                 at, name = b * cfg.block_out + o, f"b{b}_o{o}"
-                mine = self._inputs(m, b, o, x[b])
-                if packs(cfg):
-                    low, high = self._pair(m, enables, mine, w[o], w[o + 1], name)
-                    m.d.comb += [self.sums[at].eq(low), self.sums[at + 1].eq(high)]
-                else:
-                    m.d.comb += self.sums[at].eq(self._single(m, enables, mine, w[o], name))
+                sums = self._sums(m, enables[1:], self._inputs(m, enables[0], b, o, x[b]), weights, name)
+                m.d.comb += [self.sums[at + c].eq(value) for c, value in enumerate(sums)]
         return m
 
     def _weights(self, m: Module) -> Value:
@@ -111,37 +115,41 @@ class Dot(wiring.Component):
                 weights[k] = Mux(self.rows, tap[o * bits : (o + 1) * bits], self.wgt[k * bits : (k + 1) * bits])
         return Cat(weights)
 
-    def _inputs(self, m: Module, b: int, o: int, x: list[Value]) -> list[Value]:
+    def _inputs(self, m: Module, enable: Value, b: int, o: int, x: list[Value]) -> list[Value]:
         """The inputs of the multipliers of channel `o`, and of the next where they are packed, from those of all."""
         cfg, bits = self.cfg, self.cfg.inp_bits
         mine = [*x]
         for t in range(1, cfg.row_taps):
-            for c in range(o, o + (2 if packs(cfg) else 1)):
-                i = _beside(cfg, c, t)
+            for c in range(o, o + self._channels):
+                i, name = _beside(cfg, c, t), f"b{b}_c{c}_t{t}"
                 tap = _element(self.near, ((t - 1) * cfg.batch + b) * cfg.block_in + c, bits)
                 whole = _element(self.inp, b * cfg.block_in + i, bits)
-                mine[i] = _register(m, self.en, Mux(self.rows, tap, whole), f"x_b{b}_c{c}_t{t}")
+                chosen = _register(m, self.en, Mux(self.rows, tap, whole), f"x_chosen_{name}")
+                mine[i] = _register(m, enable, chosen, f"x_{name}")
         return mine
 
-    def _single(self, m: Module, enables: list[Signal], x: list[Value], w: list[Value], name: str) -> Value:
-        products = [_register(m, enables[0], a * b, f"p_{name}_{i}") for i, (a, b) in enumerate(zip(x, w))]
-        return _tree(m, enables[1:], products, [], f"t_{name}")
+    def _singles(self, m: Module, enable: Value, o: int, w: list[list[Value]]) -> list[Value]:
+        """The weights of channel `o`, held."""
+        return [_register(m, enable, value, f"w_o{o}_{i}") for i, value in enumerate(w[o])]
 
-    def _pair(
-        self, m: Module, enables: list[Signal], x: list[Value], w0: list[Value], w1: list[Value], name: str
-    ) -> tuple[Value, Value]:
-        low, high, borrows = [], [], []
-        for i, (a, b0, b1) in enumerate(zip(x, w0, w1)):
-            k = Signal(signed(25), name=f"k_{name}_{i}")  # -128 * 2**16 - 128 needs 25 bits
-            m.d.comb += k.eq(b1.shift_left(16) + b0)
-            p = _register(m, enables[0], k * a, f"p_{name}_{i}", 33)
-            low.append(p[:16].as_signed())
-            high.append(p[16:32].as_signed())
-            borrows.append(p[15])
-        return (
-            _tree(m, enables[1:], low, [], f"t_{name}_low"),
-            _tree(m, enables[1:], high, borrows, f"t_{name}_high"),
-        )
+    def _pairs(self, m: Module, enable: Value, o: int, w: list[list[Value]]) -> list[Value]:
+        """The multiplicands (w1 << 16) + w0 of channels `o` and `o + 1`, held: w1 is one less where w0 is negative."""
+        pairs = []
+        for i, (w0, w1) in enumerate(zip(w[o], w[o + 1])):
+            high = (w1 + w0[-1].as_signed())[:9]  # -128 * 2**16 - 128 needs 25 bits
+            pairs.append(_register(m, enable, Cat(w0, w0[-1].replicate(16 - len(w0)), high).as_signed(), f"k_o{o}_{i}"))
+        return pairs
+
+    def _sums(self, m: Module, enables: list[Signal], x: list[Value], w: list[Value], name: str) -> list[Value]:
+        """The sums of a channel or of two, from operands that are held."""
+        products = [_register(m, enables[0], a * b, f"m_{name}_{i}") for i, (a, b) in enumerate(zip(x, w))]
+        if not packs(self.cfg):
+            products = [_register(m, enables[1], p, f"p_{name}_{i}") for i, p in enumerate(products)]
+            return [_tree(m, enables[PRODUCT_STAGES:], products, f"t_{name}")]
+        products = [_register(m, enables[1], (p + _HALF)[:32], f"p_{name}_{i}") for i, p in enumerate(products)]
+        low = _tree(m, enables[PRODUCT_STAGES:], [p[:16] for p in products], f"t_{name}_low")
+        high = _tree(m, enables[PRODUCT_STAGES:], [p[16:].as_signed() for p in products], f"t_{name}_high")
+        return [Cat(low[:-1], ~low[-1]).as_signed(), high]
 
 
 def _beside(cfg: Config, channel: int, tap: int) -> int:
@@ -153,41 +161,21 @@ def _element(entry: Value, k: int, bits: int) -> Value:
     return entry[k * bits : (k + 1) * bits].as_signed()
 
 
-def _register(m: Module, enable: Value, value: Value, name: str, bits: int | None = None) -> Signal:
-    out = Signal(signed(bits or len(value)), name=name, reset_less=True)
+def _register(m: Module, enable: Value, value: Value, name: str) -> Signal:
+    out = Signal(value.shape(), name=name, reset_less=True)
     with m.If(enable):
         m.d.sync += out.eq(value)
     return out
 
 
-def _tree(m: Module, enables: list[Signal], values: list[Value], carries: list[Value], name: str) -> Value:
-    """The sum of `values` and of the one-bit `carries`, of which there are as many as values, or none.
-
-    n values have n - 1 adders, each with room for one carry; the carry left over is added to the first value. Stage
-    `s` has `LEVELS_PER_STAGE` levels of adders and registers enabled by `enables[s]`. The carries of a level
-    are used in that level, so that none needs a register: a level of n values takes n / 2 of them in its adders and
-    hands the rest, one bit each, to the levels behind it with its results.
-    """
-    if carries:
-        values = [values[0] + carries[0], *values[1:]]
-        carries = carries[1:]
+def _tree(m: Module, enables: list[Signal], values: list[Value], name: str) -> Value:
+    """The sum of `values`, signed or not; `LEVELS_PER_STAGE` levels of adders before each register, whose enables are
+    `enables`."""
     level = 0
     while len(values) > 1:
-        used, carries = carries[: len(values) // 2], carries[len(values) // 2 :]
-        pairs = zip(values[::2], values[1::2])
-        values = [_add(a, b, used[k] if used else None) for k, (a, b) in enumerate(pairs)]
+        values = [a + b for a, b in zip(values[::2], values[1::2])]
         level += 1
         if level % LEVELS_PER_STAGE == 0 or len(values) == 1:
             stage = (level - 1) // LEVELS_PER_STAGE
             values = [_register(m, enables[stage], v, f"{name}_{stage}_{k}") for k, v in enumerate(values)]
-            carries = [_register(m, enables[stage], c, f"{name}_{stage}_c{k}", 1) for k, c in enumerate(carries)]
-            carries = [c[0] for c in carries]
     return values[0]
-
-
-def _add(a: Value, b: Value, carry: Value | None) -> Value:
-    """`a + b + carry`, written so that the carry enters the carry chain: 2a + 1 and 2b + carry, less their last bit."""
-    if carry is None:
-        return a + b
-    total = Cat(C(1, 1), a).as_signed() + Cat(carry, b).as_signed()
-    return total[1:].as_signed()

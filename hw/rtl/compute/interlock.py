@@ -20,7 +20,7 @@ from ..latencies import LOADS_IN_FLIGHT, SPANS_LATENCY, memory_cycles
 from ..layouts import insn_layout, move_layout
 from ..ports import address_bits
 from ..scratchpad import bank
-from .sequencer import Stages, elementwise, issue_layout
+from .sequencer import Stages, banks_of, elementwise, issue_layout
 
 _SLOT_BITS = (LOADS_IN_FLIGHT - 1).bit_length()
 
@@ -79,33 +79,34 @@ class Interlock(wiring.Component):
     def elaborate(self, platform) -> Module:
         """The loads in flight, the jobs that are older, and what follows for both."""
         m, stages = Module(), self.stages
-        newest, oldest = Signal(_SLOT_BITS), Signal(_SLOT_BITS)  # slots of the next load and of the next to be written
+        newest = Signal(_SLOT_BITS)  # slot of the next load
+        oldest, second = Signal(_SLOT_BITS), Signal(_SLOT_BITS, init=1)  # slots of the next ones to be written
         valid, uops, free = (Signal(LOADS_IN_FLIGHT, name=name) for name in ("valid", "uops", "free"))
-        taken, done = Signal(LOADS_IN_FLIGHT), Signal(LOADS_IN_FLIGHT)
+        taken, done, fill = (Signal(LOADS_IN_FLIGHT, name=name) for name in ("taken", "done", "fill"))
         m.d.comb += [
             self.room.eq(~valid.bit_select(newest, 1)),
+            fill.eq(Const(1) << newest & ~valid),  # the slot that would be taken, as `load` comes late
             taken.eq(self.load << newest),
             done.eq(self.written << oldest),
-            self.hold.eq(~free.bit_select((oldest + self.written)[:_SLOT_BITS], 1)),
+            self.hold.eq(~Mux(self.written, free.bit_select(second, 1), free.bit_select(oldest, 1))),
         ]
         m.d.sync += [
             newest.eq(newest + self.load),
             oldest.eq(oldest + self.written),
+            second.eq(second + self.written),
             valid.eq((valid & ~done) | taken),
-            uops.eq((uops & ~taken) | Mux(self.move.mem == Mem.UOP, taken, 0)),
+            uops.eq((uops & ~fill) | Mux(self.move.mem == Mem.UOP, fill, 0)),
         ]
-        older, banks = self._older(m, taken), self._load_banks(m, taken)
-        reads, touched = self._uops(m, taken, valid & uops), self._job_banks(m)
+        older, banks = self._older(m, taken), self._load_banks(m, fill, newest)
+        reads, touched = self._uops(m, fill, valid & uops), self._job_banks(m)
         recent = self._recent(m)
+        inside = {"reading": stages.reading, "word": stages.word, "spare": stages.spare_last}
+        inside["issuing"] = stages.issuing & stages.issue_last
         for k in range(LOADS_IN_FLIGHT):
             begun = ~(older["occupied"][k] & stages.occupied)
             shown = ~(older["running"][k] & stages.running & Mux(uops[k], reads[k], (touched & banks[k]).any()))
-            left = ~(
-                (older["reading"][k] & stages.reading & stages.read_last)
-                | (older["issuing"][k] & stages.issuing & stages.issue_last)
-                | (recent & banks[k]).any()
-            )
-            with m.If(taken[k]):
+            left = ~(_any(older[name][k] & last for name, last in inside.items()) | (recent & banks[k]).any())
+            with m.If(done[k]):  # the next one there begins anew
                 m.d.sync += free[k].eq(0)
             with m.Elif(valid[k] & begun & shown & (uops[k] | left)):
                 m.d.sync += free[k].eq(1)
@@ -113,15 +114,23 @@ class Interlock(wiring.Component):
         return m
 
     def _older(self, m: Module, taken: Value) -> dict[str, Signal]:
-        """By position of a job: one bit per load, set where the job there is older than the load."""
-        stages, names = self.stages, ("occupied", "running", "reading", "issuing")
+        """By position of a job or an issue: one bit per load, set where the job there is older than the load."""
+        stages = self.stages
+        names = ("occupied", "running", "reading", "word", "spare", "issuing")
         older = {name: Signal(LOADS_IN_FLIGHT, name=f"older_{name}") for name in names}
-        moves = (self.dispatch, stages.begin, stages.advance, stages.step)
-        for before, name, move in zip((Const(0, LOADS_IN_FLIGHT), *older.values()), names, moves):
+        moves = {
+            "occupied": (self.dispatch, Const(0, LOADS_IN_FLIGHT)),
+            "running": (stages.begin, older["occupied"]),
+            "reading": (stages.advance, older["running"]),
+            "word": (stages.fetch, older["reading"]),
+            "spare": (~stages.spare, older["word"]),
+            "issuing": (stages.step, Mux(stages.spare, older["spare"], older["word"])),
+        }
+        for name, (move, before) in moves.items():
             m.d.sync += older[name].eq(Mux(move, before, older[name]) | taken)
         return older
 
-    def _uops(self, m: Module, taken: Value, valid: Value) -> Value:
+    def _uops(self, m: Module, fill: Value, valid: Value) -> Value:
         """Makes `may_begin`; returns one bit per load, set where it writes micro-ops in the executing job's range."""
         job, new = (data.View(insn_layout(self.cfg, "GEMM"), insn) for insn in (self.stages.job, self.insn))
         begin, end = Signal.like(job.uop_bgn, name="begin"), Signal.like(job.uop_end, name="end")
@@ -130,7 +139,7 @@ class Interlock(wiring.Component):
             m.d.sync += [begin.eq(job.uop_bgn), end.eq(job.uop_end)]
         for k in range(LOADS_IN_FLIGHT):
             first, beyond = Signal(16, name=f"first_{k}"), Signal(17, name=f"beyond_{k}")
-            with m.If(taken[k]):
+            with m.If(fill[k]):
                 m.d.sync += [first.eq(self.move.sram_base), beyond.eq(self.move.sram_base + self.move.x_size)]
             m.d.comb += [
                 reads[k].eq((begin < beyond) & (first < end)),
@@ -140,28 +149,36 @@ class Interlock(wiring.Component):
         m.d.comb += self.may_begin.eq(waits == 0)
         return reads
 
-    def _load_banks(self, m: Module, taken: Value) -> list[Signal]:
+    def _load_banks(self, m: Module, fill: Value, newest: Signal) -> list[Signal]:
         """The banks that each load writes; all of them until its entries are multiplied out."""
         cfg, move, bits = self.cfg, self.move, address_bits(self.cfg, Mem.ACC)
         banks = [Signal(cfg.acc_banks, name=f"banks_{k}") for k in range(LOADS_IN_FLIGHT)]
-        base, width, height, slot = Signal(16), Signal(bits + 1), Signal(bits + 1), Signal(LOADS_IN_FLIGHT)
-        end, counted, product = Signal(2 * bits + 3), Signal(LOADS_IN_FLIGHT), Signal(2 * bits + 2)
+        width, height = (self._side(m, axis, bits) for axis in ("x", "y"))
+        product, behind = Signal(2 * bits + 2), Signal(2 * bits + 3)
+        loads, slots = _delayed(m, "load", self.load, 4), _delayed(m, "slot", newest, 4)
+        bases = _delayed(m, "base", Value.cast(move.sram_base), 4)
         m.d.sync += [
-            slot.eq(taken),
-            base.eq(move.sram_base),
-            width.eq(_capped(move.x_pad_0 + move.x_size + move.x_pad_1, bits)),
-            height.eq(_capped(move.y_pad_0 + move.y_size + move.y_pad_1, bits)),
-            counted.eq(slot),
             product.eq(width * height),
-            end.eq(base),
+            behind.eq(product + bases[-2]),  # with the product in one multiplier
         ]
-        beyond = end + product > cfg.bank_depth
         for k in range(LOADS_IN_FLIGHT):
-            with m.If(taken[k]):
+            with m.If(fill[k]):
                 m.d.sync += banks[k].eq(~0)
-            with m.Elif(counted[k]):
-                m.d.sync += banks[k].eq(_banks(cfg, end[:bits], beyond))
+            with m.Elif(loads[-1] & (slots[-1] == k)):
+                m.d.sync += banks[k].eq(banks_of(cfg, bank(cfg, bases[-1][:bits]), behind > cfg.bank_depth))
         return banks
+
+    def _side(self, m: Module, axis: str, bits: int) -> Signal:
+        """Entries of the load in direction `axis` with its pads, two cycles ago."""
+        move = self.move
+        widths = {"size": 16, "pads": 5, "total": bits + 1}
+        size, pads, total = (Signal(n, name=f"{axis}_{name}") for name, n in widths.items())
+        m.d.sync += [
+            size.eq(move[f"{axis}_size"]),
+            pads.eq(move[f"{axis}_pad_0"] + move[f"{axis}_pad_1"]),
+            total.eq(_capped(size + pads, bits)),
+        ]
+        return total
 
     def _job_banks(self, m: Module) -> Value:
         """The banks that the executing job may touch."""
@@ -169,56 +186,56 @@ class Interlock(wiring.Component):
         gemm, alu = (data.View(insn_layout(cfg, name), stages.job) for name in ("GEMM", "ALU"))
         if cfg.acc_banks == 1:
             return Const(1, 1)
-        reading, issuing = Signal(), Signal()  # the issues there belong to the executing job
-        m.d.sync += [
-            reading.eq(~stages.begin & (reading | stages.advance)),
-            issuing.eq(~stages.begin & Mux(stages.step, reading, issuing)),
-        ]
-        tensor, shown = Signal(), Signal()
-        first = issuing & stages.issuing & stages.issue_first & ~self.issue.bubble
-        with m.If(stages.begin):
+        begun, tensor, shown = Signal(), Signal(), Signal()
+        m.d.sync += begun.eq(stages.begin)  # `begin` comes late in its cycle
+        first = stages.issuing & stages.issue_first & (stages.issue_tag == stages.tag) & ~self.issue.bubble
+        with m.If(begun):
             m.d.sync += [tensor.eq(elementwise(gemm.op) & ~alu.use_imm), shown.eq(0)]
         with m.Elif(first & stages.issue_ends):
             m.d.sync += shown.eq(1)
-        spans, ready = self._spans(m)
+        spans, ready = self._spans(m, begun)
         touched = Const(0, 2)
         for name, span, used in zip(("dst", "src"), spans, (Const(1, 1), tensor)):
             index, low, top = self.issue[name][:bits], Signal(name=f"{name}_low"), Signal(bits, name=f"{name}_top")
-            with m.If(stages.begin):
+            reach = Signal(bits + 2, name=f"{name}_reach")
+            m.d.comb += reach.eq(top + span)
+            with m.If(begun):
                 m.d.sync += [low.eq(0), top.eq(0)]
             with m.Elif(first):
                 m.d.sync += [low.eq(low | ~index[-1]), top.eq(Mux(index > top, index, top))]
-            touched |= Mux(used, Cat(low, (top + span)[bits - 1 :].any()), 0)
-        return Mux(shown & ready, touched, 3)
+            touched |= Mux(used, Cat(low, reach[bits - 1 :].any()), 0)
+        return Mux(shown & ready & ~begun, touched, 3)
 
-    def _spans(self, m: Module) -> tuple[list[Signal], Value]:
+    def _spans(self, m: Module, begun: Value) -> tuple[list[Signal], Value]:
         """Distances that the executing job's trips take `dst` and `src`, one product per cycle; 1 when known."""
         bits = address_bits(self.cfg, Mem.ACC)
         gemm, alu = (data.View(insn_layout(self.cfg, name), self.stages.job) for name in ("GEMM", "ALU"))
         spans = [Signal(bits + 1, name=f"{name}_span") for name in ("dst", "src")]
         steps = [Signal(bits, name=f"{name}_{loop}") for name in ("dst", "src") for loop in ("out", "in")]
         trips = [Signal(ITER_BITS, name=f"trips_{loop}") for loop in ("out", "in")]
-        product, phase = Signal(ITER_BITS + bits), Signal(range(SPANS_LATENCY))
-        with m.If(self.stages.begin):
-            m.d.sync += [span.eq(0) for span in spans]
+        product, result = Signal(ITER_BITS + bits), Signal(ITER_BITS + bits)
+        distance, ready, phases = Signal(bits + 1), Signal(), Signal(SPANS_LATENCY - 2)
+        m.d.sync += [product.eq(trips[0] * steps[0]), result.eq(product), distance.eq(_capped(result, bits))]
+        with m.If(begun):
             m.d.sync += [trip.eq(gemm[f"iter_{loop}"] - 1) for trip, loop in zip(trips, ("out", "in"))]
             m.d.sync += [step.eq(Mux(elementwise(gemm.op), alu[step.name], gemm[step.name])) for step in steps]
-            m.d.sync += phase.eq(0)
-        with m.Elif(phase != SPANS_LATENCY - 1):
-            m.d.sync += [trips[0].eq(trips[1]), trips[1].eq(trips[0]), phase.eq(phase + 1)]
+        with m.Else():
+            m.d.sync += [trips[0].eq(trips[1]), trips[1].eq(trips[0])]
             m.d.sync += [step.eq(after) for step, after in zip(steps, steps[1:])]
-            m.d.sync += product.eq(trips[0] * steps[0])
-            for span, phases in zip(spans, ((1, 2), (3, 4))):
-                with m.If((phase == phases[0]) | (phase == phases[1])):
-                    m.d.sync += span.eq(_capped(span + product, bits))
-        return spans, phase == SPANS_LATENCY - 1
+        m.d.sync += [phases.eq(Mux(begun, 1, phases << 1)), ready.eq(~begun & (ready | phases[-1]))]
+        for span, both in zip(spans, (phases[-4:-2], phases[-2:])):
+            with m.If(begun):
+                m.d.sync += span.eq(0)
+            with m.Elif(both.any()):
+                m.d.sync += span.eq(_capped(span + distance, bits))
+        return spans, ready
 
     def _recent(self, m: Module) -> Value:
         """The banks of the issues that may not have read and written yet."""
         cfg, passed = self.cfg, Signal(self.cfg.acc_banks)
         period = memory_cycles(cfg)
         new, old, timer = Signal(cfg.acc_banks), Signal(cfg.acc_banks), Signal(range(period))
-        m.d.comb += passed.eq(Mux(self.passes & ~self.issue.bubble, self._issued(), 0))
+        m.d.comb += passed.eq(Mux(self.passes, self.issue.banks, 0))
         with m.If(self.drained):
             m.d.sync += [new.eq(0), old.eq(0), timer.eq(0)]
         with m.Else():
@@ -227,25 +244,16 @@ class Interlock(wiring.Component):
                 m.d.sync += [new.eq(passed), old.eq(new)]
         return new | old
 
-    def _issued(self) -> Value:
-        """The banks of the issue at the output."""
-        cfg, issue, bits = self.cfg, self.issue, address_bits(self.cfg, Mem.ACC)
-        return _banks(cfg, issue.dst) | Mux(issue.tensor, _banks(cfg, issue.src[:bits]), 0)
-
     def _issues(self, m: Module, valid: Value, older: dict[str, Signal], banks: list[Signal]) -> None:
         """Makes `may_issue`, from the banks that older loads write."""
-        pending = Signal(self.cfg.acc_banks)
+        pending, stages = Signal(self.cfg.acc_banks), self.stages
 
         def of(position: str) -> Value:
             return _any(Mux(valid[k] & ~older[position][k], banks[k], 0) for k in range(LOADS_IN_FLIGHT))
 
-        m.d.sync += pending.eq(Mux(self.stages.step, of("reading"), of("issuing")))
-        m.d.comb += self.may_issue.eq(self.issue.bubble | ~(pending & self._issued()).any())
-
-
-def _banks(cfg: Config, index: Value, beyond: Value | int = 0) -> Value:
-    """One bit per bank: that of accumulator `index`, and with `beyond` those behind it."""
-    return Const(1, 1) if cfg.acc_banks == 1 else Cat(~bank(cfg, index), bank(cfg, index) | beyond)
+        following = Mux(stages.spare, of("spare"), of("word"))
+        m.d.sync += pending.eq(Mux(stages.step, following, of("issuing")))
+        m.d.comb += self.may_issue.eq(~(pending & self.issue.banks).any())
 
 
 def _any(values: Iterable[Value]) -> Value:
@@ -255,3 +263,10 @@ def _any(values: Iterable[Value]) -> Value:
 def _capped(value: Value, bits: int) -> Value:
     """`value`, or 1 << bits where that is less."""
     return Mux(value[bits:].any(), 1 << bits, value)
+
+
+def _delayed(m: Module, name: str, value: Value, cycles: int) -> list[Signal]:
+    """`value` one to `cycles` cycles ago."""
+    later = [Signal.like(value, name=f"{name}_{k + 1}") for k in range(cycles)]
+    m.d.sync += [after.eq(before) for after, before in zip(later, (value, *later))]
+    return later

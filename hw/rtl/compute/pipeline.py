@@ -10,9 +10,18 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import AluOp, Mem
-from ..latencies import ACC_STAGES, dot_latency, groups, issue_interval, multipliers, multiply_interval, product_latency
+from ..latencies import (
+    ACC_STAGES,
+    OPERAND_LATENCY,
+    dot_latency,
+    groups,
+    issue_interval,
+    multipliers,
+    multiply_interval,
+    product_latency,
+)
 from ..ports import InputRead, Products, SramRead, address_bits
-from ..scratchpad import EntryWrite, bank
+from ..scratchpad import EntryWrite
 from . import alu, gemm
 from .sequencer import issue_layout, row_bits
 
@@ -91,15 +100,20 @@ class Execute(wiring.Component):
             dot.inp.eq(self.inp.data),
             dot.wgt.eq(self.wgt.data),
         ]
-        if cfg.row_taps > 1:
-            m.d.comb += dot.near.eq(self.inp.near)
-            m.d.sync += dot.extra.eq(first.slot.extra)
-        m.d.sync += [dot.en.eq(reads), dot.rows.eq(first.slot.rows), dot.row.eq(first.slot.wgt)]
         stages = [first]
         for k in range(dot_latency(cfg)):
             later = self._stage(k + 1)
             m.d.sync += [later.live.eq(stages[-1].live), later.slot.eq(stages[-1].slot)]
             stages.append(later)
+        before = stages[OPERAND_LATENCY - 1]
+        m.d.sync += [
+            dot.en.eq(before.live.en & before.slot.dot),
+            dot.rows.eq(before.slot.rows),
+            dot.row.eq(before.slot.wgt),
+        ]
+        if cfg.row_taps > 1:
+            m.d.comb += dot.near.eq(self.inp.near)
+            m.d.sync += dot.extra.eq(before.slot.extra)
         address, choose, execute = stages[-1 - ACC_STAGES :]
         self._accumulate(m, address, choose, execute, dot.sums)
         return m
@@ -109,18 +123,17 @@ class Execute(wiring.Component):
 
     def _issue(self, m: Module) -> _Stage:
         """The slot of the issue at the input; holds the issue while it needs more than one."""
-        cfg, issue = self.cfg, self.issues.payload
+        issue = self.issues.payload
         stage = self._stage(0)
         fetched, go, early, real = Signal(), Signal(), Signal(), Signal()
-        same = bank(cfg, issue.dst) == bank(cfg, self._source(issue))
-        multiply = stage.live.en & alu.multiplies(issue.op)
-        may = self._order(m, issue, multiply)
+        second = issue.twice & ~fetched  # the issue needs another slot before its own
+        may = self._order(m, issue, self.issues.valid & self.issues.ready & issue.multiply)
         m.d.comb += [
             real.eq(self.issues.valid & ~issue.bubble & may),
-            early.eq(real & issue.tensor & same & ~fetched),
-            go.eq(self.issues.valid & may & ~early),
-            self.issues.ready.eq(may & ~early),
-            stage.live.en.eq(real & ~early),
+            early.eq(self.issues.valid & second & may),
+            go.eq(self.issues.valid & self.issues.ready),
+            self.issues.ready.eq(may & ~second),
+            stage.live.en.eq(real & ~second),
             stage.live.early.eq(early),
             stage.live.last.eq(go & issue.last),
             stage.slot.late.eq(fetched),
@@ -138,7 +151,7 @@ class Execute(wiring.Component):
         """
         cfg = self.cfg
         cycles, spacing = multiply_interval(cfg), issue_interval(cfg, multiply=True)
-        wait, follows, conflict = Signal(range(cycles)), Signal(), Signal()
+        wait, free, follows, conflict = Signal(range(cycles)), Signal(init=1), Signal(), Signal()
         latest = [
             (Signal(name=f"multiplying_{k}"), Signal.like(issue.dst, name=f"product_{k}"))
             for k in range(-(-cycles // spacing))
@@ -146,17 +159,17 @@ class Execute(wiring.Component):
         for en, dst in latest:
             with m.If(en & ((dst == issue.dst) | (issue.tensor & (dst == self._source(issue))))):
                 m.d.comb += conflict.eq(1)
-        with m.If(wait != 0):
-            m.d.sync += wait.eq(wait - 1)
-        with m.Else():
+        with m.If(free):
             m.d.sync += [en.eq(0) for en, _ in latest]
+        with m.Else():
+            m.d.sync += [wait.eq(wait - 1), free.eq(wait == 1)]
         with m.If(multiply):
             before = [(C(1, 1), issue.dst), *latest]
-            m.d.sync += wait.eq(cycles - 1)
+            m.d.sync += [wait.eq(cycles - 1), free.eq(0)]
             m.d.sync += [a.eq(b) for pair in zip(latest, before) for a, b in zip(*pair)]
-        ours = self.issues.valid & ~self.issues.ready & ~issue.bubble & alu.multiplies(issue.op)
+        ours = self.issues.valid & ~self.issues.ready & issue.multiply
         m.d.sync += follows.eq(ours & ~conflict & (wait <= cycles - spacing + 1))
-        return (wait == 0) | follows
+        return free | follows
 
     def _source(self, issue) -> Value:
         """`src` of an ALU issue."""
@@ -187,39 +200,49 @@ class Execute(wiring.Component):
         a, b, a_used, b_used = (Signal(entry, name=name, reset_less=True) for name in ("a", "b", "a_used", "b_used"))
         a_next, b_next = Signal(), Signal()  # the issue right before makes the operand just now
         m.d.comb += [a_used.eq(Mux(a_next, result, a)), b_used.eq(Mux(b_next, result, b))]
-        imm = Cat(choose.slot.imm, choose.slot.imm[-1].replicate(16)).replicate(cfg.lanes)
         with m.If(choose.live.en):
-            chosen = _choose(a_match, self.dst.data, result, older)
+            chosen = Mux(a_match[1], result, older)
+            chosen = Mux(a_match[1] | a_match[2], chosen, self.dst.data)
             m.d.sync += [a.eq(Mux(choose.slot.clear, 0, chosen)), a_next.eq(a_match[0])]
-        with m.If(choose.live.en | choose.live.early):
-            chosen = _choose(b_match, self.src.data, result, older)
-            m.d.sync += b.eq(Mux(choose.slot.late, b_used, Mux(choose.slot.tensor, chosen, imm)))
-            m.d.sync += b_next.eq(b_match[0])
-        self._compute(m, execute, (a_used, b_used, sums), result, written, writing)
+        imm = Cat(choose.slot.imm, choose.slot.imm[-1].replicate(16)).replicate(cfg.lanes)
+        # apart from a word of memory everything is known early, so that one choice is behind the block RAM
+        from_memory, known = Signal(), Signal(entry)
+        m.d.sync += from_memory.eq(read_src & ~_any_match(latest, self._source(address.slot)))
+        m.d.comb += known.eq(Mux(choose.slot.tensor, Mux(b_match[1] | choose.slot.late, result, older), imm))
+        with m.If(choose.live.early | (choose.live.en & (~choose.slot.late | b_next))):
+            m.d.sync += [b.eq(Mux(from_memory, self.src.data, known)), b_next.eq(b_match[0])]
+        self._compute(m, choose, execute, (a_used, b_used, sums), result, written, writing)
 
-    def _compute(self, m: Module, execute, operands, result: Signal, written: Signal, writing: Signal) -> None:
-        """Execute: the result register, and the end of the instruction."""
+    def _compute(self, m: Module, choose, execute, operands, result: Signal, written: Signal, writing: Signal) -> None:
+        """Execute: the result register, and the end of the instruction. What it does is decoded in `choose`."""
         cfg = self.cfg
         a, b, sums = operands
         count, width = groups(cfg), 32 * multipliers(cfg)
         m.submodules.alu = lanes = alu.Alu(cfg)
         dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(cfg.lanes))
-        multiply, now = Signal(), Signal()
+        multiplies, multiply, now, dot = Signal(), Signal(), Signal(), Signal()
+        choice = Signal(alu.choice_layout())
         m.d.comb += [
-            lanes.op.eq(execute.slot.op),
+            multiplies.eq(alu.multiplies(choose.slot.op)),
+            lanes.choice.eq(choice),
             lanes.a.eq(a),
-            lanes.b.eq(Mux(execute.slot.dot, dots, b)),
-            multiply.eq(execute.live.en & alu.multiplies(execute.slot.op)),
-            now.eq(execute.live.en & ~multiply),
+            lanes.b.eq(b),
+            lanes.dot.eq(dot),
+            lanes.dots.eq(dots),
+        ]
+        m.d.sync += [
+            multiply.eq(choose.live.en & multiplies),
+            now.eq(choose.live.en & ~multiplies),
+            dot.eq(choose.slot.dot),
+            *[choice[name].eq(choose.live.en & value) for name, value in alu.chosen(choose.slot.op).items()],
         ]
         products = self._multiply(m, multiply, execute, a, b)
         end = products[-1]
-        for k in range(count):  # operands wait in their registers; a group's result comes after it entered
-            part = slice(k * width, (k + 1) * width)
-            with m.If(products[k - count].en):
-                m.d.sync += result[part].eq(self.multiplier.o)
-            with m.Elif(now):
-                m.d.sync += result[part].eq(lanes.o[part])
+        # operands wait in their registers; a group's result comes after it entered, while the ALU has no operation
+        for k in range(count):
+            part, done = slice(k * width, (k + 1) * width), products[k - count].en
+            with m.If(now | done):
+                m.d.sync += result[part].eq(Mux(done, self.multiplier.o, 0) | lanes.o[part])
         m.d.sync += [
             written.eq(now | end.en),
             writing.eq(Mux(end.en, end.dst, execute.slot.dst)),
@@ -258,6 +281,6 @@ def _matches(m: Module, latest: tuple, addr: Value, wanted: Value, name: str) ->
     return matches
 
 
-def _choose(match: tuple[Signal, ...], memory: Value, result: Value, older: Value) -> Value:
-    """The newest value, but for one that is still to come."""
-    return Mux(match[1], result, Mux(match[2], older, memory))
+def _any_match(latest: tuple, addr: Value) -> Value:
+    """One of the writers `latest` but the first writes what is read at `addr`."""
+    return Cat(en & (dst == addr) for en, dst in latest[1:]).any()

@@ -85,19 +85,23 @@ def _part(entry: Value, group: Value, bits: int) -> Value:
 
 
 class _Pipeline:
-    """Registers between stages; those of a stage hold while nothing is in it."""
+    """Registers between stages; those of a stage hold while nothing is in it, those of a delay while nothing moves."""
 
     def __init__(self, m: Module, enters: Value):
         self.m, self.busy = m, [enters]
         for k in range(REQUANTISE_LATENCY):
             self.busy.append(Signal(name=f"busy_{k + 1}"))
             m.d.sync += self.busy[k + 1].eq(self.busy[k])
+        self.moves = Signal(name="moves")
+        m.d.comb += self.moves.eq(Cat(self.busy[1:]).any())
 
     def register(self, stage: int, value: Value, name: str, *, until: int | None = None) -> Signal:
-        """`value`, which is computed in `stage`, for the stage after it, or in stage `until`."""
-        for k in range(stage, stage + 1 if until is None else until):
+        """`value`, which is computed in `stage`, for the stage after it, or in stage `until`, out of a delay: registers
+        with one enable, which may be a shift register, and one more, whose output is early."""
+        until = stage + 1 if until is None else until
+        for k in range(stage, until):
             out = Signal(value.shape(), name=f"{name}_{k + 1}", reset_less=True)
-            with self.m.If(self.busy[k]):
+            with self.m.If(self.busy[k] if k == until - 1 else self.moves):
                 self.m.d.sync += out.eq(value)
             value = out
         return value
@@ -114,53 +118,72 @@ class _Lane:
 
     def results(self, a: Value, b: Value) -> tuple[Value, Value]:
         """R in stage `RESCALE_LATENCY`, int8 in stage `REQUANTISE_LATENCY`, of the operands in stage 1."""
-        par = self.par
-        biased = self._register(1, (a + Mux(self.kinds[1][0], par.bias, 0))[:32], "biased")
-        b = self._register(1, b, "b")
-        multiplier, exponent, single = (
+        a, b = self._register(1, a, "a"), self._register(1, b, "b", until=3)
+        bias, multiplier, exponent, single = (
             self._register(1, value, name)
-            for value, name in ((par.multiplier, "multiplier"), (par.exponent, "exponent"), (par.mode, "single"))
+            for value, name in (
+                (self.par.bias, "bias"),
+                (self.par.multiplier, "multiplier"),
+                (self.par.exponent, "exponent"),
+                (self.par.mode, "single"),
+            )
         )
+        biased = self._register(2, (a + Mux(self.kinds[2][0], bias, 0))[:32], "biased")
         product = self.kinds[2][1]
         double = ~single & ~product
         to_left = double & ~exponent[5]
-        x = self._register(2, (biased << Mux(to_left, exponent[:5], 0))[:32].as_signed(), "x")
-        y = self._register(2, Mux(product, b, Cat(multiplier, C(0, 1)))[:32].as_signed(), "y")
+        left = self._register(2, Mux(to_left, exponent[:5], 0), "left")
         # 31 - exponent, whose bits are those of exponent inverted but for the sign
         shift = Mux(product, 0, Mux(to_left, 31, Cat(~exponent[:5], exponent[5])))
-        shift = self._register(2, shift, "shift", until=7)
+        shift = self._register(2, shift, "shift", until=9)
         double, twice = (
-            self._register(2, v, name, until=6) for v, name in ((double, "double"), (double & exponent[5], "twice"))
+            self._register(2, v, name, until=8) for v, name in ((double, "double"), (double & exponent[5], "twice"))
         )
+        multiplier = self._register(2, multiplier, "multiplier")
+        x = self._register(3, (biased << left)[:32].as_signed(), "x")
+        # the top bit apart from a choice with 0: as a reset it would have a register of its own, outside of the DSP
+        y = Cat(Mux(self.kinds[3][1], b[:31], multiplier), self.kinds[3][1] & b[31])
+        y = self._register(3, y.as_signed(), "y")
         return self._round(self._multiply(x, y), double, twice, shift)
 
     def _multiply(self, x: Value, y: Value) -> Value:
-        """The product in stage 6 of the operands in stage 3."""
+        """The product in stage 8 of the operands in stage 4."""
         (x0, x1), (y0, y1) = ((v[:16], v[16:32].as_signed()) for v in (x, y))
         low, middle, other, high = (
-            self._register(3, u * v, name)
+            self._register(5, self._register(4, u * v, f"{name}_made"), name)
             for u, v, name in ((x0, y0, "p_low"), (x1, y0, "p_middle"), (x0, y1, "p_other"), (x1, y1, "p_high"))
         )
-        middle = self._register(4, middle + other, "middles")
-        outer = self._register(4, Cat(low[:32], high[:32]).as_signed(), "outer")
-        return self._register(5, (outer + middle.shift_left(16))[:64].as_signed(), "product")
+        middle = self._register(6, middle + other, "middles")
+        outer = self._register(6, Cat(low[:32], high[:32]).as_signed(), "outer")
+        return self._register(7, (outer + middle.shift_left(16))[:64].as_signed(), "product")
 
     def _round(self, product: Value, double: Value, twice: Value, shift: Value) -> tuple[Value, Value]:
-        par, high = self.par, product[31:64].as_signed()
+        high = product[31:64].as_signed()
         minus = twice & product[63]  # such a tie goes away from zero when r rounds up to the nearest
-        up = Mux(product[30], Mux(minus, 0, 1), Mux(minus, -1, 0))
-        once = self._register(6, Mux(double, Cat(C(0, 31), (high + up)[:33]), product)[:64].as_signed(), "once")
-        shifted = Cat(C(0, 1), once).as_signed() >> shift
-        rest, sign = shifted[_ENOUGH:65], once[63]
-        low = self._register(7, shifted[1:33], "shifted")
-        last = self._register(7, shifted[0], "last")
-        beyond = self._register(7, Mux(sign, ~rest.all(), rest.any()), "beyond")
-        sign = self._register(7, sign, "sign")
-        scaled = (low + last)[:32]
-        near = low[:_ENOUGH].as_signed()
-        far = Mux(sign, C(-(1 << _ENOUGH - 1), _ENOUGH), C((1 << _ENOUGH - 1) - 1, _ENOUGH)).as_signed()
-        zero = self._register(1, par.zero_point, "zero_point", until=8)
-        total = self._register(8, Mux(beyond, far, near) + zero + last, "total")
-        least, most = (self._register(1, par[name], name, until=9) for name in ("low", "high"))
-        raised = Mux(total < least, least, total)
-        return scaled, Mux(raised > most, most, raised)[:8]
+        once = _plus(high, minus.replicate(33).as_signed(), product[30])[:33]
+        once = self._register(8, Mux(double, Cat(C(0, 31), once), product)[:64].as_signed(), "once")
+        shifted = self._register(9, (Cat(C(0, 1), once).as_signed() >> shift)[:65], "shifted")
+        last, low, rest = shifted[0], shifted[1:33], shifted[_ENOUGH:65]
+        return (low + last)[:32], self._stored(low[:_ENOUGH].as_signed(), last, rest)
+
+    def _stored(self, near: Value, last: Value, rest: Value) -> Value:
+        """int8 in stage `REQUANTISE_LATENCY`, of r in stage `RESCALE_LATENCY`: its low bits, where `rest`, all above,
+        are their sign."""
+        end = REQUANTISE_LATENCY
+        sign = rest[-1]
+        far = Cat((~sign).replicate(_ENOUGH - 1), sign).as_signed()
+        beyond = Mux(sign, ~rest.all(), rest.any())
+        near, last = self._register(end - 2, Mux(beyond, far, near), "near"), self._register(end - 2, last, "last")
+        zero = self._register(1, self.par.zero_point, "zero_point", until=end - 1)
+        total = self._register(end - 1, _plus(near, zero, last), "total")
+        least, most = (self._register(1, self.par[name], name, until=end - 1) for name in ("low", "high"))
+        crossed = self._register(end - 1, least > most, "crossed")  # then `most` holds for all
+        least, most = self._register(end - 1, least, "low"), self._register(end - 1, most, "high")
+        under, over = total < least, total > most
+        return Mux(Mux(under, crossed, over), most, Mux(under, least, total))[:8]
+
+
+def _plus(a: Value, b: Value, carry: Value) -> Value:
+    """`a + b + carry`, written so that the carry enters the carry chain: 2a + 1 and 2b + carry, less their last bit."""
+    total = Cat(C(1, 1), a).as_signed() + Cat(carry, b).as_signed()
+    return total[1:].as_signed()

@@ -6,7 +6,7 @@ for i in range(iter_out): for j in range(iter_in): for u in uop[uop_bgn:uop_end]
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -16,35 +16,46 @@ from ...regs import Error
 from ..faults import keep_first
 from ..layouts import INDEX_BITS, command_layout, insn_layout, uop_layout
 from ..ports import Fault, SramRead, address_bits, command_signature
+from ..scratchpad import bank
+from .alu import multiplies
 
-_POSITION = data.StructLayout({"last": 1, "first": 1, "ends": 1})  # in the loops: see `Stages`
+_TAG_BITS = 3  # more jobs than have issues inside at the same time
+
+# in the loops, and which job's issue: see `Stages`
+_POSITION = data.StructLayout({"last": 1, "first": 1, "ends": 1, "tag": _TAG_BITS})
 
 
 class Stages(wiring.Signature):
     """Positions of the jobs in a sequencer, for hw/rtl/compute/interlock.py.
 
-    A job waits, begins, executes; its issues advance to the stage that reads their micro-op, and from there they step
-    to the output.
+    A job waits, begins, executes; its issues advance to the stage that reads their micro-op, and from there to the one
+    that has it, and to the output. An issue that cannot enter there, because another one waits, goes to a spare place.
 
     Members:
         occupied: out, a job waits
-        job: out, that job
+        job: out, that job, until the cycle behind its begin
         begin: out, it begins
         running: out, a job executes
+        tag: out, a number for it
         advance: out, its next issue goes on to the reading stage
-        reading: out, an issue is there
-        read_last: out, it is the last of its job
-        step: out, it goes on to the output
+        reading: out, the last issue of a job is there
+        fetch: out, the stage behind takes what is there
+        word: out, the last issue of a job is in that stage
+        spare: out, the spare place is taken; if not, what has its micro-op goes there or to the output
+        spare_last: out, by the last issue of a job
+        step: out, the output takes from the spare place if that is taken, from the stage before otherwise
         issuing: out, an issue is at the output
         issue_last: out, it is the last of its job
         issue_first: out, it is in the first trip of its job
         issue_ends: out, it is the last of a trip
+        issue_tag: out, the number of its job
     """
 
     def __init__(self):
-        names = ("occupied", "begin", "running", "advance", "reading", "read_last", "step", "issuing")
-        names += ("issue_last", "issue_first", "issue_ends")
-        super().__init__({**{name: Out(1) for name in names}, "job": Out(128)})
+        names = ("occupied", "begin", "running", "advance", "reading", "fetch", "word", "spare", "spare_last", "step")
+        names += ("issuing", "issue_last", "issue_first", "issue_ends")
+        tags = dict.fromkeys(("tag", "issue_tag"), Out(_TAG_BITS))
+        super().__init__({**{name: Out(1) for name in names}, **tags, "job": Out(128)})
 
 
 def index_bits(cfg: Config) -> dict[str, int]:
@@ -56,6 +67,11 @@ def index_bits(cfg: Config) -> dict[str, int]:
 def row_bits(cfg: Config) -> int:
     """Bits of the number of a row in its tile, where DWGEMM counts rows."""
     return cfg.block_in.bit_length() - 1 if "depthwise" in cfg.extensions else 0
+
+
+def banks_of(cfg: Config, one: Value, beyond: Value | int = 0) -> Value:
+    """One bit per bank of accumulators: bank `one`, and with `beyond` those behind it."""
+    return C(1, 1) if cfg.acc_banks == 1 else Cat(~one, one | beyond)
 
 
 def elementwise(op: Value) -> Value:
@@ -75,9 +91,12 @@ def issue_layout(cfg: Config) -> data.StructLayout:
     element, and the products of `extra` neighbours of both; else acc[dst] = op(acc[dst], b), where b is acc[src] with
     `tensor` and `imm` without. `clear` takes 0 for acc[dst], so that overwrite is 0 + dot and reset 0 + imm, which is 0
     then.
-    `last` marks the end of the job.
+    `last` marks the end of the job. What follows from the others stands beside them, for whoever decides in the cycle
+    in which the issue is there: `banks` has one bit for each bank that holds acc[dst] or the acc[src] that is read;
+    with `twice` one bank holds both, with `multiply` the ALU multiplies.
     """
-    return data.StructLayout({**index_bits(cfg), **_operation(cfg), "last": 1})
+    ahead = {"banks": cfg.acc_banks, "twice": 1, "multiply": 1}
+    return data.StructLayout({**index_bits(cfg), **_operation(cfg), **ahead, "last": 1})
 
 
 class Sequencer(wiring.Component):
@@ -88,14 +107,15 @@ class Sequencer(wiring.Component):
         uop: out, read port of the micro-ops
         o: out, issues
         halt: in, let the executing job end with its next issue
-        fault: out, an index beyond its scratchpad, whose issue becomes a bubble
+        fault: out, an index beyond its scratchpad, whose issue becomes a bubble; a cycle behind that
         stages: out, positions of the jobs
         may_begin: in, the job that waits may begin
         may_issue: in, the issue at the output may go on
 
     Latency `SEQUENCER_LATENCY`, interval 1, for jobs `JOB_INTERVAL`; a job without issues counts as one of a single
-    issue. Back-pressure: everything waits while `o` does; one job waits inside while another executes. Whether there
-    is room for a job does not depend on `o` in the same cycle, which keeps the path from pipeline to queue short.
+    issue. Back-pressure: where `o` waits, `ISSUES_AHEAD` issues behind the executing job do, too, and one job inside
+    while another executes. What is in front of the output does not depend on `o` in the same cycle, thanks to the
+    spare place beside it: the next one steps on `STEP_LATENCY` later.
     """
 
     def __init__(self, cfg: Config):
@@ -113,57 +133,89 @@ class Sequencer(wiring.Component):
             }
         )
         self._control = data.StructLayout({**_operation(cfg), "index": INDEX_BITS, "wrong": 1})
+        offsets = {name: bits + 1 for name, bits in index_bits(cfg).items()}
+        if cfg.row_taps > 1:
+            offsets["src_last"] = offsets["src"] + 1  # of the last tap
+        of = {"now": self._control, "position": _POSITION}
+        self._passed = data.StructLayout({**of, "offsets": data.StructLayout(offsets)})
+        # an index of the issue is beyond its scratchpad, or its job is `wrong`
+        self._made = data.StructLayout({"issue": issue_layout(cfg), "position": _POSITION, "beyond": 3})
 
     def elaborate(self, platform) -> Module:
-        """Waiting job, executing job, the issue whose micro-op is read, the issue at the output."""
+        """Waiting job, executing job, and the stages behind it."""
         m, stages = Module(), self.stages
         waiting, occupied = Signal(command_layout()), Signal()
-        now, running = Signal(self._control), Signal()
-        read, reading = Signal(self._control), Signal()
-        issuing = Signal()
-        position, read_position = Signal(_POSITION), Signal(_POSITION)
-        step, advance, load = Signal(), Signal(), Signal()
+        first, running = Signal(self._passed), Signal()
+        now, position, tag = Signal(self._control), first.position, Signal(_TAG_BITS)
+        room, advance, load = Signal(), Signal(), Signal()
         m.d.comb += [
-            self.o.valid.eq(issuing & self.may_issue),
-            step.eq(~issuing | (self.may_issue & self.o.ready)),
-            advance.eq(running & (~reading | step)),
+            advance.eq(running & room),
             load.eq(occupied & self.may_begin & (~running | (advance & position.last))),
             self.jobs.ready.eq(~occupied),
+            first.now.eq(now),
+            position.tag.eq(tag),
             stages.occupied.eq(occupied),
             stages.job.eq(waiting.insn),
             stages.begin.eq(load),
             stages.running.eq(running),
+            stages.tag.eq(tag),
             stages.advance.eq(advance),
-            stages.reading.eq(reading),
-            stages.read_last.eq(read_position.last),
-            stages.step.eq(step),
-            stages.issuing.eq(issuing),
-            stages.issue_last.eq(self.o.payload.last),
         ]
         with m.If(self.jobs.ready):
             m.d.sync += [waiting.eq(self.jobs.payload), occupied.eq(self.jobs.valid)]
         with m.Elif(load):
             m.d.sync += occupied.eq(0)
         with m.If(load):
-            m.d.sync += [running.eq(1), *self._decode(now, waiting)]
+            m.d.sync += [running.eq(1), tag.eq(tag + 1), *self._decode(now, waiting)]
         with m.Elif(advance & position.last):
             m.d.sync += running.eq(0)
         with m.If(self.halt):
             m.d.sync += now.bubble.eq(1)
-        offsets = self._loops(m, waiting, load, advance, now.bubble, position)
-        read_offsets = {name: Signal.like(value, name=f"{name}_read") for name, value in offsets.items()}
-        with m.If(advance):
-            m.d.sync += [read.eq(now), read_position.eq(position), reading.eq(1)]
-            m.d.sync += [read_offsets[name].eq(value) for name, value in offsets.items()]
-        with m.Elif(step):
-            m.d.sync += reading.eq(0)
-        with m.If(step):
-            m.d.sync += issuing.eq(reading)
-            with m.If(reading):
-                self._issue(m, read, read_offsets)
-                m.d.sync += self.o.payload.last.eq(read_position.last)
-                m.d.sync += [stages.issue_first.eq(read_position.first), stages.issue_ends.eq(read_position.ends)]
+        self._loops(m, waiting, load, advance, now, position, first.offsets)
+        m.d.comb += room.eq(self._stages(m, running, first))
         return m
+
+    def _stages(self, m: Module, running: Value, first) -> Value:
+        """The stages behind the executing job, whose next issue is `first`; returns whether the first of them has room.
+
+        The micro-op arrives in the first one, is a register in the second one, and is added to the offsets there.
+        """
+        stages, o = self.stages, self.o
+        reading, read = Signal(), Signal(self._passed, reset_less=True)
+        held, word, fetched = Signal(), Signal(32, reset_less=True), Signal(self._passed, reset_less=True)
+        spare, kept = Signal(), Signal(self._made, reset_less=True)
+        made, last = Signal(self._made), Signal(self._made, reset_less=True)
+        fetch, full = Signal(), Signal()  # `full`: an issue is in each of these places
+        m.d.comb += [
+            fetch.eq(~held | ~spare),
+            o.valid.eq(stages.issuing & self.may_issue),
+            o.payload.eq(last.issue),
+            o.payload.bubble.eq(last.issue.bubble | last.beyond.any()),
+            stages.reading.eq(reading & read.position.last),
+            stages.fetch.eq(fetch),
+            stages.word.eq(held & fetched.position.last),
+            stages.spare.eq(spare),
+            stages.spare_last.eq(spare & kept.issue.last),
+            stages.step.eq(~stages.issuing | (self.may_issue & o.ready)),
+            stages.issue_last.eq(last.issue.last),
+            stages.issue_first.eq(last.position.first),
+            stages.issue_ends.eq(last.position.ends),
+            stages.issue_tag.eq(last.position.tag),
+        ]
+        m.d.sync += full.eq(~stages.step & (full | (running & (spare | held) & Mux(fetch, reading, held))))
+        with m.If(~full):
+            m.d.sync += [reading.eq(running), read.eq(first)]
+        with m.If(fetch):
+            m.d.sync += [held.eq(reading), fetched.eq(read), word.eq(self.uop.data)]
+        with m.If(~spare):
+            m.d.sync += [kept.eq(made), spare.eq(held & ~stages.step)]
+        with m.If(stages.step):
+            m.d.sync += [stages.issuing.eq(held | spare), last.eq(Mux(spare, kept, made)), spare.eq(0)]
+        self._issue(m, fetched, word, made)
+        beyond, index = Signal.like(made.beyond), Signal(INDEX_BITS)
+        m.d.sync += [beyond.eq(Mux(held & ~spare, made.beyond, 0)), index.eq(fetched.now.index)]
+        keep_first(m, self.fault, (beyond.any(), Error.RANGE, index))
+        return ~full
 
     def _decode(self, now, waiting) -> list:
         """The executing job, from the waiting one."""
@@ -201,34 +253,15 @@ class Sequencer(wiring.Component):
         insn = data.View(insn_layout(self.cfg, "DWGEMM"), waiting.insn)
         return [now.extra.eq(Mux(insn.op == Op.DWGEMM, insn.extra_taps, 0))]
 
-    def _loops(self, m: Module, waiting, load: Value, advance: Value, bubble: Value, position) -> dict[str, Signal]:
-        """Counters of the three loops and the `position` in them; returns offsets to add to the micro-op's indices.
+    def _loops(self, m: Module, waiting, load: Value, advance: Value, now, position, offsets) -> None:
+        """Counters of the three loops, the `position` in them, and `offsets` to add to the micro-op's indices.
 
         An offset has one bit more than its index, which stays once it is set: the index is beyond its scratchpad then.
         """
         cfg = self.cfg
         gemm, alu = (data.View(insn_layout(cfg, name), waiting.insn) for name in ("GEMM", "ALU"))
-        uop_bits = address_bits(cfg, Mem.UOP)
-        begin, end, at = (Signal(uop_bits, name=name) for name in ("uop_begin", "uop_last", "uop_at"))
-        trips, inner, outer = (Signal(ITER_BITS, name=name) for name in ("trips", "inner_left", "outer_left"))
-        uop_last, inner_last, outer_last, first = Signal(), Signal(), Signal(), Signal()
-        m.d.comb += [
-            uop_last.eq(at == end),
-            inner_last.eq(inner == 1),
-            outer_last.eq(outer == 1),
-            position.last.eq(bubble | (uop_last & inner_last & outer_last)),
-            position.first.eq(first),
-            position.ends.eq(uop_last),
-            self.uop.en.eq(advance),
-            self.uop.addr.eq(at),
-        ]
-        offsets, of_alu = {}, elementwise(gemm.op)
-        with m.If(advance):
-            m.d.sync += at.eq(Mux(uop_last, begin, at + 1))
-            with m.If(uop_last):
-                m.d.sync += [first.eq(0), inner.eq(Mux(inner_last, trips, inner - 1))]
-                with m.If(inner_last):
-                    m.d.sync += outer.eq(outer - 1)
+        of_alu = elementwise(gemm.op)
+        uop_last, inner_last = self._counters(m, gemm, load, advance, now.bubble, position)
         for name, bits in index_bits(cfg).items():
             rows, offset = (Signal(bits + 1, name=f"{name}_{which}") for which in ("outer", "offset"))
             by_row, by_column = (Signal(bits, name=f"{name}_by_{which}") for which in ("outer", "inner"))
@@ -240,38 +273,70 @@ class Sequencer(wiring.Component):
                 m.d.sync += [offset.eq(0), rows.eq(0)]
                 for by, field in ((by_row, f"{name}_out"), (by_column, f"{name}_in")):
                     m.d.sync += by.eq(gemm[field] if name == "wgt" else Mux(of_alu, alu[field], gemm[field]))
-            offsets[name] = offset
-        with m.If(load):
-            m.d.sync += [begin.eq(gemm.uop_bgn), end.eq(gemm.uop_end - 1), at.eq(gemm.uop_bgn)]
-            m.d.sync += [trips.eq(gemm.iter_in), inner.eq(gemm.iter_in), outer.eq(gemm.iter_out), first.eq(1)]
-        return offsets
+            m.d.comb += offsets[name].eq(offset)
+        if cfg.row_taps > 1:
+            m.d.comb += offsets.src_last.eq(offsets.src + now.extra)
 
-    def _issue(self, m: Module, read, offsets: dict[str, Signal]) -> None:
-        """The issue at the output, from the micro-op that was read and the offsets."""
-        cfg, issue = self.cfg, self.o.payload
-        uop = data.View(uop_layout(cfg), self.uop.data)
+    def _counters(self, m: Module, gemm, load: Value, advance: Value, bubble: Value, position) -> tuple[Signal, Signal]:
+        """Counters of the three loops; returns whether the micro-op is the last one, and the trip around them.
+
+        That is found one cycle ahead, so that no comparison is in the way of what begins then.
+        """
+        uop_bits = address_bits(self.cfg, Mem.UOP)
+        begin, before, at = (Signal(uop_bits, name=name) for name in ("uop_begin", "uop_before_last", "uop_at"))
+        trips, inner, outer = (Signal(ITER_BITS, name=name) for name in ("trips", "inner_left", "outer_left"))
+        uop_last, inner_last, outer_last, first = Signal(), Signal(), Signal(), Signal()
+        one_uop, one_trip = Signal(), Signal()
+        m.d.comb += [
+            position.last.eq(bubble | (uop_last & inner_last & outer_last)),
+            position.first.eq(first),
+            position.ends.eq(uop_last),
+            self.uop.en.eq(advance),
+            self.uop.addr.eq(at),
+        ]
+        with m.If(advance):
+            m.d.sync += [at.eq(Mux(uop_last, begin, at + 1)), uop_last.eq(Mux(uop_last, one_uop, at == before))]
+            with m.If(uop_last):
+                m.d.sync += [first.eq(0), inner.eq(Mux(inner_last, trips, inner - 1))]
+                m.d.sync += inner_last.eq(Mux(inner_last, one_trip, inner == 2))
+                with m.If(inner_last):
+                    m.d.sync += [outer.eq(outer - 1), outer_last.eq(outer == 2)]
+        with m.If(load):
+            m.d.sync += [begin.eq(gemm.uop_bgn), before.eq(gemm.uop_end - 2), at.eq(gemm.uop_bgn)]
+            m.d.sync += [flag.eq(gemm.uop_bgn + 1 == gemm.uop_end) for flag in (one_uop, uop_last)]
+            m.d.sync += [count.eq(gemm.iter_in) for count in (trips, inner)]
+            m.d.sync += [flag.eq(gemm.iter_in == 1) for flag in (one_trip, inner_last)]
+            m.d.sync += [outer.eq(gemm.iter_out), outer_last.eq(gemm.iter_out == 1), first.eq(1)]
+        return uop_last, inner_last
+
+    def _issue(self, m: Module, fetched, word: Signal, made) -> None:
+        """What the stage before the output `made` of the micro-op `word`."""
+        cfg, issue, control, offsets = self.cfg, made.issue, fetched.now, fetched.offsets
+        uop = data.View(uop_layout(cfg), word)
         sums = {}
-        for name, offset in offsets.items():
-            sums[name] = Signal(len(offset) + 1, name=f"{name}_sum")
-            m.d.comb += sums[name].eq(uop[name] + offset)
+        for name in index_bits(cfg):
+            sums[name] = Signal(len(offsets[name]) + 1, name=f"{name}_sum")
+            m.d.comb += sums[name].eq(uop[name] + offsets[name])
         acc, inp, wgt = (address_bits(cfg, mem) for mem in (Mem.ACC, Mem.INP, Mem.WGT))
         last = sums["src"]
         if cfg.row_taps > 1:  # the weight index counts groups of rows
-            several, group = read.extra != 0, sums["wgt"] << (cfg.row_taps - 1).bit_length()
+            several, group = control.extra != 0, sums["wgt"] << (cfg.row_taps - 1).bit_length()
             sums["wgt"] = Mux(several, group, sums["wgt"])
-            last = last + read.extra
-        weight = Mux(read.rows, sums["wgt"] >> row_bits(cfg), sums["wgt"])
-        beyond = (
-            sums["dst"][acc:].any()
-            | (read.dot & (last[inp:].any() | weight[wgt:].any()))
-            | (read.tensor & sums["src"][acc:].any())
-        )
-        wrong = Signal()
-        m.d.comb += wrong.eq(read.wrong | (~read.bubble & beyond))
-        m.d.sync += [issue[name].eq(getattr(read, name)) for name in _operation(cfg)]
-        m.d.sync += [issue[name].eq(value) for name, value in sums.items()]
-        m.d.sync += issue.bubble.eq(read.bubble | wrong)
-        keep_first(m, self.fault, (wrong, Error.RANGE, read.index))
+            last = uop.src + offsets.src_last
+        weight = Mux(control.rows, sums["wgt"] >> row_bits(cfg), sums["wgt"])
+        dst, src = (bank(cfg, sums[name][:acc]) for name in ("dst", "src"))
+        m.d.comb += [
+            made.position.eq(fetched.position),
+            made.beyond[0].eq(~control.bubble & sums["dst"][acc:].any()),
+            made.beyond[1].eq(~control.bubble & control.dot & (last[inp:].any() | weight[wgt:].any())),
+            made.beyond[2].eq(control.wrong | (~control.bubble & control.tensor & sums["src"][acc:].any())),
+            *[issue[name].eq(getattr(control, name)) for name in _operation(cfg)],
+            *[issue[name].eq(value) for name, value in sums.items()],
+            issue.banks.eq(Mux(control.bubble, 0, banks_of(cfg, dst) | Mux(control.tensor, banks_of(cfg, src), 0))),
+            issue.twice.eq(~control.bubble & control.tensor & (dst == src)),
+            issue.multiply.eq(~control.bubble & multiplies(control.op)),
+            issue.last.eq(fetched.position.last),
+        ]
 
 
 def _sticky(offset: Value, step: Value) -> Value:

@@ -162,7 +162,8 @@ class Compute(wiring.Component):
         """Sends the first instruction to the sequencer, to the mover, or, where it moves and computes nothing, just on;
         returns whether it has its tokens, and whether it goes as a job or a load."""
         command, move = self.cmd.payload, mover.cmd.payload
-        flags = data.View(insn_layout(self.cfg, "FINISH"), Value.cast(command.insn))
+        insn = Value.cast(command.insn)
+        flags, plain, padded = (data.View(insn_layout(self.cfg, name), insn) for name in ("FINISH", "LOAD", "LOADP"))
         permitted, may, loads, moving, nothing = Signal(), Signal(), Signal(), Signal(), Signal()
         job, load = Signal(), Signal()
         m.d.comb += [
@@ -170,7 +171,7 @@ class Compute(wiring.Component):
             may.eq(self.cmd.valid & permitted & ~self.halt & order.i.ready),
             *move_of(self.cfg, command, move),
             loads.eq((flags.op == Op.LOAD) | (flags.op == Op.LOADP)),
-            moving.eq(loads & (move.x_size != 0)),
+            moving.eq(loads & Mux(flags.op == Op.LOADP, padded.x_size.any(), plain.x_size.any())),
             nothing.eq((loads & ~moving) | (flags.op == Op.FINISH)),
             mover.cmd.valid.eq(may & moving & room),
             sequencer.jobs.valid.eq(may & ~moving & ~nothing),
@@ -217,5 +218,9 @@ class Compute(wiring.Component):
 def _finished(m: Module, name: str, one: Value, taken: Value) -> Value:
     """1 when the oldest of the instructions that each end with `one` has ended; `taken` counts it off."""
     ended = Signal(_IN_FLIGHT_BITS, name=f"{name}_ended")
-    m.d.sync += ended.eq(ended + one - taken)
-    return one | (ended != 0)
+    some, several = Signal(name=f"{name}_some"), Signal(name=f"{name}_several")  # ended is more than 0, than 1
+    with m.If(one & ~taken):
+        m.d.sync += [ended.eq(ended + 1), some.eq(1), several.eq(some)]
+    with m.Elif(taken & ~one):
+        m.d.sync += [ended.eq(ended - 1), some.eq(several), several.eq(ended > 2)]
+    return one | some

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Const, Module, Mux, Signal
+from amaranth.hdl import C, Const, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -63,43 +63,49 @@ class Planner(wiring.Component):
     def elaborate(self, platform):
         """First stage: the command; second: its sums and products, then its rows."""
         m = Module()
-        taken, cmd = Signal(), Signal.like(self.cmd.payload, reset_less=True)
+        new, taken, cmd = self.cmd.payload, Signal(), Signal.like(self.cmd.payload, reset_less=True)
         active, described = Signal(), Signal()  # second stage; its tile is in the FIFO
         rows, entries, at = Signal(16), Signal(32), Signal(34)
         tile, mem, stride = Signal(tile_layout(), reset_less=True), Signal(3), Signal(16)
-        ended, load = Signal(), Signal()
+        ended, load, dense, none, one = (Signal() for _ in range(5))  # `none`, `one`: so many rows are left
         m.d.comb += [
-            ended.eq(~active | (((rows == 0) | ((rows == 1) & self.req.ready)) & (described | self.tile.ready))),
+            ended.eq(~active | ((none | (one & self.req.ready)) & (described | self.tile.ready))),
             load.eq(taken & ended),
             self.cmd.ready.eq(~taken | load),
-            self.req.valid.eq(active & (rows != 0)),
+            self.req.valid.eq(active & ~none),
             self.tile.valid.eq(active & ~described),
             self.tile.payload.eq(tile),
             self.idle.eq(~taken & ~active),
         ]
         with m.If(self.cmd.ready):
             m.d.sync += [taken.eq(self.cmd.valid), cmd.eq(self.cmd.payload)]
+            m.d.sync += dense.eq(self._flat(new) | (new.x_stride == new.x_size))
         with m.If(ended):
             m.d.sync += [active.eq(taken), described.eq(0)]
         with m.Elif(self.tile.ready):
             m.d.sync += described.eq(1)
         with m.If(self.req.valid & self.req.ready):
-            m.d.sync += [rows.eq(rows - 1), at.eq(at + stride)]
-        flat = cmd.mem == Mem.UOP if Mem.UOP in self.mems else Const(0, 1)
-        dense = Signal()
-        m.d.comb += dense.eq(flat | (cmd.x_stride == cmd.x_size))
+            m.d.sync += [rows.eq(rows - 1), none.eq(one), one.eq(rows == 2), at.eq(at + stride)]
+        flat = self._flat(cmd)
         with m.If(load):
             count = Mux(flat, 1, cmd.y_size)
+            nothing = (cmd.x_size == 0) | (count == 0)
             m.d.sync += [
                 mem.eq(cmd.mem),
                 stride.eq(cmd.x_stride),
                 at.eq(cmd.dram_base),
-                rows.eq(Mux(cmd.x_size == 0, 0, Mux(dense, count != 0, count))),
+                rows.eq(count),
+                none.eq(nothing),
+                one.eq(~nothing & (dense | (count == 1))),
                 entries.eq(cmd.x_size * Mux(dense, count, 1)),
             ]
             m.d.sync += self._describe(tile, cmd, flat, dense)
         self._request(m, mem, at, entries)
         return m
+
+    def _flat(self, cmd) -> Value:
+        """`cmd` loads micro-ops, which are one row."""
+        return cmd.mem == Mem.UOP if Mem.UOP in self.mems else Const(0, 1)
 
     def _describe(self, tile, cmd, flat, dense) -> list:
         bare = C(1, 1) if self.mems == (Mem.PAR,) else flat

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem, depth, entry_bytes
 from ...regs import Error
-from ..faults import keep_first
+from ..faults import keep_first_seen
 from ..ports import BYTES_BITS, Fault, SramWrite, beat_signature, push_signature
 from .beats import beat_shift, loaded_as, units
 from .walker import step_layout
@@ -57,6 +57,7 @@ class Writer(wiring.Component):
             self.beats.ready.eq(go & read & (step.leave | ~final)),
             self.idle.eq(~self.step.valid & ~self.done.valid),
         ]
+        ends = {name: self._ends(m, name, go & read, chunk, final) for name in loaded_as(self.cfg, self.mems)}
         with m.If(go & read):
             m.d.sync += chunk.eq(Mux(final, 0, chunk + 1))
         with m.If(self.done.ready):
@@ -64,11 +65,25 @@ class Writer(wiring.Component):
         with m.If(go & step.last & self.step.ready):
             m.d.sync += [self.done.valid.eq(1), self.done.payload.eq(step.push)]
         for mem in self.mems:
-            self._write(m, mem, go & ~step.empty, read, chunk, final)
+            self._write(m, mem, go & ~step.empty, read, chunk, final, ends)
         self._check(m, go, read)
         return m
 
-    def _write(self, m: Module, mem: Mem, go, read, chunk, final) -> None:
+    def _chunks(self, name: Mem) -> int:
+        """Beats of an entry, or 1."""
+        return units(name) << max(beat_shift(self.cfg, name), 0)
+
+    def _ends(self, m: Module, name: Mem, moves, chunk, final) -> Value:
+        """1 while `chunk` is the last of an entry of `name`; known ahead."""
+        chunks = self._chunks(name)
+        if chunks == 1:
+            return Const(1)
+        ends = Signal(name=f"ends_{name.name.lower()}")
+        with m.If(moves):
+            m.d.sync += ends.eq(~final & (chunk == chunks - 2))
+        return ends
+
+    def _write(self, m: Module, mem: Mem, go, read, chunk, final, ends: dict[Mem, Value]) -> None:
         """The registered write port of `mem`."""
         step, port = self.step.payload, getattr(self, f"write_{mem.name.lower()}")
         lanes, word = len(port.en), len(port.data)
@@ -79,10 +94,10 @@ class Writer(wiring.Component):
         m.d.sync += port.en.eq(0)
         for name in loaded_as(self.cfg, (mem,)):
             shift = beat_shift(self.cfg, name)
-            chunks = units(name) << max(shift, 0)
+            chunks = self._chunks(name)
             en = Const((1 << lanes) - 1, lanes) if chunks == 1 else self._lanes(chunk, chunks, lanes)
             with m.If(step.mem == name):
-                m.d.comb += final.eq(chunk == chunks - 1)
+                m.d.comb += final.eq(ends[name])
                 m.d.sync += [
                     addr.eq(step.addr),
                     datum.eq(Mux(step.pad, padding.replicate(word // bits), self._datum(name, -shift, word))),
@@ -114,7 +129,7 @@ class Writer(wiring.Component):
             with m.If(step.mem == name):
                 m.d.comb += beyond.eq(step.addr >= depth(self.cfg, name))
         writes, broken = go & ~step.empty, read & self.beats.payload.error
-        keep_first(
+        keep_first_seen(
             m,
             self.fault,
             (writes & broken, Error.READ_RESPONSE, step.index),

@@ -63,14 +63,15 @@ class StoreBursts(wiring.Component):
         m.submodules.answers = answers = Fifo(shape=answer, depth=OUTSTANDING)
         m.submodules.addresses = addresses = Fifo(shape=burst_layout(self.cfg), depth=ADDRESS_DEPTH)
         row = Signal.like(payload, reset_less=True)  # the splitter's
-        go, empty, room, flying = Signal(), Signal(), Signal(), Signal(range(OUTSTANDING + 1))
+        go, empty, room = Signal(), Signal(), Signal()
+        flying, more, idle = Signal(range(OUTSTANDING + 1)), Signal(init=1), Signal(init=1)
         m.d.comb += [
             splitter.i.valid.eq(self.row.valid),
             splitter.i.payload.addr.eq(payload.addr),
             splitter.i.payload.beats.eq(payload.beats),
             self.row.ready.eq(splitter.i.ready),
-            empty.eq(row.entries == 0),
-            room.eq(addresses.i.ready & lengths.i.ready & (flying != OUTSTANDING)),
+            empty.eq(row.empty),
+            room.eq(addresses.i.ready & lengths.i.ready & more),
             go.eq(splitter.valid & ~self.halt & answers.i.ready & (empty | room)),
             splitter.take.eq(go),
             answers.i.valid.eq(go),
@@ -91,8 +92,12 @@ class StoreBursts(wiring.Component):
         ]
         with m.If(self.row.ready):
             m.d.sync += row.eq(payload)
-        m.d.sync += flying.eq(flying + (go & ~empty) - (axi.bvalid & axi.bready))
-        m.d.comb += [self.idle.eq(flying == 0), self.done.eq(~splitter.valid & ~addresses.o.valid)]
+        goes, comes = go & ~empty, axi.bvalid & axi.bready
+        with m.If(goes & ~comes):
+            m.d.sync += [flying.eq(flying + 1), more.eq(flying != OUTSTANDING - 1), idle.eq(0)]
+        with m.Elif(comes & ~goes):
+            m.d.sync += [flying.eq(flying - 1), more.eq(1), idle.eq(flying == 1)]
+        m.d.comb += [self.idle.eq(idle), self.done.eq(~splitter.valid & ~addresses.o.valid)]
         self._data(m, lengths)
         self._answers(m, answers)
         m.d.comb += [

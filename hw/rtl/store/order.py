@@ -18,13 +18,14 @@ class StoreOrder(wiring.Component):
         stored: in, a STORE is taken
         row: in, a row of it leaves for the bus
         addr, beats: in, the beats of that row, from beat address `addr` on
-        sending: in, rows or data of a STORE wait to be sent
+        sending: in, rows or data of a STORE wait to be sent; stays high in the three cycles after `row`
         answered: in, nothing is sent or in flight: every write is in memory
         first: in, beat address of the LOAD at the head of the queue
+        waits: in, it was there in the cycle before, too
         may: out, that LOAD may be taken
 
     A LOAD waits until all data are sent; then it may be taken if it begins behind the last beat of every row that
-    is not known to be answered, else when every write is answered. No latency.
+    is not known to be answered, else when every write is answered. Latency `BEHIND_LATENCY` for the former.
     """
 
     def __init__(self, cfg: Config):
@@ -38,6 +39,7 @@ class StoreOrder(wiring.Component):
                 "sending": In(1),
                 "answered": In(1),
                 "first": In(bits),
+                "waits": In(1),
                 "may": Out(1),
             }
         )
@@ -46,15 +48,18 @@ class StoreOrder(wiring.Component):
         """Where the rows end that are not answered."""
         m = Module()
         unanswered, end = Signal(), Signal(max(len(self.addr), len(self.beats)) + 1)
-        behind = Signal.like(end)
-        m.d.comb += [
-            behind.eq(self.addr + self.beats),
-            self.may.eq(~unanswered | (~self.sending & (self.first >= end))),
-        ]
+        addr, beats, behind = (Signal.like(s, reset_less=True) for s in (self.addr, self.beats, end))
+        row, came = Signal(), Signal()
+        # in time, as the row is still being sent
+        m.d.sync += [row.eq(self.row), addr.eq(self.addr), beats.eq(self.beats)]
+        m.d.sync += [came.eq(row), behind.eq(addr + beats)]
+        beyond = Signal()
+        m.d.sync += beyond.eq(self.first >= end)
+        m.d.comb += self.may.eq(~unanswered | (~self.sending & self.waits & beyond))
         with m.If(self.stored):
             m.d.sync += unanswered.eq(1)
         with m.Elif(self.answered):
             m.d.sync += [unanswered.eq(0), end.eq(0)]
-        with m.If(self.row & (behind > end)):
+        with m.If(came & (behind > end)):
             m.d.sync += end.eq(behind)
         return m

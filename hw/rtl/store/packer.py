@@ -11,18 +11,19 @@ from amaranth.lib.wiring import In, Out, PureInterface
 from ...config import Config
 from ...isa import Mem
 from ...regs import Error
-from ..faults import keep_first
+from ..faults import keep_first_seen
 from ..fifo import Fifo
 from ..latencies import PACKER_BEATS, PACKER_ROWS
 from ..load.beats import beat_shift
 from ..ports import BYTES_BITS, Fault, Requantise, StoreRead, address_bits
 from .ppu import Ppu
-from .rows import PAR_ROW_BITS, row_layout
+from .rows import row_layout
 
 
 class _Reading(NamedTuple):
     """The accumulators of a row, one after the other: the read that is asked for, and the entry that it gave."""
 
+    begins: Signal  # the next row is the one to be read, from the next cycle on
     asked: Signal  # the next accumulator is read in this cycle
     final: Signal  # it is the last of its row
     beyond: Signal  # its parameters are beyond PAR
@@ -68,37 +69,54 @@ class StorePack(wiring.Component):
     def elaborate(self, platform):
         """Reads ahead by one entry; a FIFO evens out what the accumulators' other users leave."""
         m, cfg = Module(), self.cfg
-        m.submodules.rows = rows = Fifo(shape=self.row.payload.shape(), depth=PACKER_ROWS)
         m.submodules.out = out = Fifo(shape=self.beats.payload.shape(), depth=PACKER_BEATS)
-        wiring.connect(m, wiring.flipped(self.row), rows.i)
         wiring.connect(m, out.o, wiring.flipped(self.beats))
-        row, count, entry = rows.o.payload, Signal(32), Signal(33)
+        row, active, begins = Signal(row_layout(cfg)), Signal(), Signal()  # the row that is read: what is left of it
         asked, final, beyond, have, leaves = (Signal() for _ in range(5))
-        reading = _Reading(asked, final, beyond, have, Signal(self._position), leaves)
+        reading = _Reading(begins, asked, final, beyond, have, Signal(self._position), leaves)
         m.d.comb += [
-            entry.eq(row.base + count),
-            self.acc.en.eq(rows.o.valid & (~have | leaves)),
-            self.acc.addr.eq(entry),
+            self.acc.en.eq(active & (~have | leaves)),
+            self.acc.addr.eq(row.base),
             asked.eq(self.acc.en & self.acc.ready),
-            final.eq(count + 1 == row.entries),
-            rows.o.ready.eq(asked & final),
+            begins.eq(~active | (asked & final)),
             self.progress.eq(asked),
         ]
         with m.If(have & leaves):
             m.d.sync += have.eq(0)
         with m.If(asked):
-            m.d.sync += [have.eq(1), count.eq(Mux(final, 0, count + 1)), reading.position.ends.eq(final)]
-            m.d.sync += reading.position.part.eq(row.part + count)
-            keep_first(m, self.fault, ((entry >= cfg.acc_depth) | beyond, Error.RANGE, row.index))
-        entries, busy = self._results(m, row, reading)
-        m.d.comb += self.idle.eq(~have & ~rows.o.valid & ~out.o.valid & ~busy)
+            m.d.sync += [have.eq(1), reading.position.ends.eq(final), reading.position.part.eq(row.part)]
+            m.d.sync += [row.base.eq(row.base + 1), row.part.eq(row.part + 1)]
+            m.d.sync += [row.entries.eq(row.entries - 1), final.eq(row.entries == 2)]
+        new = self._next_row(m, active, begins)
+        with m.If(begins):
+            m.d.sync += [row.eq(new), final.eq(new.single)]
+        keep_first_seen(m, self.fault, (asked & ((row.base >= cfg.acc_depth) | beyond), Error.RANGE, row.index))
+        entries, busy = self._results(m, row, new, reading)
+        m.d.comb += self.idle.eq(~have & ~active & ~out.o.valid & ~busy)
         if beat_shift(cfg, Mem.OUT) >= 0:
             self._cut(m, entries, out)
         else:
             self._gather(m, entries, out)
         return m
 
-    def _results(self, m: Module, row, reading: _Reading) -> tuple[PureInterface, Value]:
+    def _next_row(self, m: Module, active, begins) -> data.View:
+        """The row that is read when the latest one `begins` to be over: it comes from the queue, past which it goes
+        where nothing waits."""
+        m.submodules.rows = rows = Fifo(shape=self.row.payload.shape(), depth=PACKER_ROWS - 1)
+        past = begins & ~rows.o.valid
+        m.d.comb += [
+            rows.i.valid.eq(self.row.valid & ~past),
+            rows.i.payload.eq(self.row.payload),
+            self.row.ready.eq(rows.i.ready),
+            rows.o.ready.eq(begins),
+        ]
+        with m.If(begins):
+            m.d.sync += active.eq(rows.o.valid | self.row.valid)
+        new = Signal.like(self.row.payload)
+        m.d.comb += new.eq(Mux(rows.o.valid, rows.o.payload, self.row.payload))
+        return new
+
+    def _results(self, m: Module, row, new, reading: _Reading) -> tuple[PureInterface, Value]:
         """A stream of what becomes of the entries that were read; whether some are still inside.
 
         A plain entry waits until the post-processing unit is empty, so that the order stays.
@@ -112,7 +130,7 @@ class StorePack(wiring.Component):
             return entries, Const(0)
         m.submodules.ppu = ppu = Ppu(cfg, tag=self._position)
         wiring.connect(m, ppu.port, wiring.flipped(self.requantise))
-        quant, par = self._parameters(m, row, reading)
+        quant, par = self._parameters(m, row, new, reading)
         m.d.comb += [
             ppu.i.valid.eq(reading.have & quant),
             ppu.i.payload.data.eq(self.acc.data),
@@ -126,17 +144,19 @@ class StorePack(wiring.Component):
         ]
         return entries, ~ppu.idle
 
-    def _parameters(self, m: Module, row, reading: _Reading) -> tuple[Value, Value]:
+    def _parameters(self, m: Module, row, new, reading: _Reading) -> tuple[Value, Value]:
         """Of the entry that was read: whether it is requantised, and the index of its parameters."""
         cfg = self.cfg
-        column, offset, index = Signal(16), Signal(PAR_ROW_BITS), Signal(PAR_ROW_BITS)
+        left, last = Signal(16), Signal()  # entries that have the parameters `row.par`
         quant, par = Signal(), Signal(address_bits(cfg, Mem.PAR))
-        ends = reading.final | (column + 1 == row.width)
-        m.d.comb += [index.eq(row.par + offset), reading.beyond.eq(row.quant & (index >= cfg.par_entries))]
+        m.d.comb += reading.beyond.eq(row.quant & (row.par >= cfg.par_entries))
         with m.If(reading.asked):
-            m.d.sync += [quant.eq(row.quant), par.eq(index), column.eq(Mux(ends, 0, column + 1))]
-            with m.If(ends):
-                m.d.sync += offset.eq(Mux(reading.final, 0, offset + row.par_step))
+            m.d.sync += [quant.eq(row.quant), par.eq(row.par)]
+            m.d.sync += [left.eq(Mux(last, row.width, left - 1)), last.eq(Mux(last, row.width == 1, left == 2))]
+            with m.If(last):
+                m.d.sync += row.par.eq(row.par + row.par_step)
+        with m.If(reading.begins):
+            m.d.sync += [left.eq(new.width), last.eq(new.width == 1), row.par.eq(new.par)]
         return quant, par
 
     def _cut(self, m: Module, entries, out) -> None:

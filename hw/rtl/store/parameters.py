@@ -59,17 +59,18 @@ class StoreLoads(wiring.Component):
             wiring.connect(m, inner, wiring.flipped(outer))
         insn = Value.cast(self.cmd.payload.insn)
         entry = data.View(insn_layout(cfg, "LOAD"), insn).dram_base
-        loads, loading, index = Signal(), Signal(), Signal(INDEX_BITS, reset_less=True)
-        done = Signal(128)
+        loads, loading, index, push = Signal(), Signal(), Signal(INDEX_BITS, reset_less=True), Signal(reset_less=True)
+        done, ended, waits = Signal(128), Signal(), Signal()  # the LOAD has ended; what stands for it waits
         m.d.comb += [
             loads.eq(data.View(insn_layout(cfg, "FINISH"), insn).op == Op.LOAD),
             *move_of(cfg, self.cmd.payload, mover.cmd.payload),
             mover.cmd.valid.eq(self.cmd.valid & loads & ~loading & self.may),
             self.first.eq(in_units(Mem.PAR, entry) << beat_shift(cfg, Mem.PAR)),
             self.stored.eq(self.o.valid & self.o.ready & ~loading),
-            mover.done.ready.eq(self.o.ready),
-            data.View(insn_layout(cfg, "STORE"), done).push_prev.eq(mover.done.payload.push_prev),
-            self.o.valid.eq(Mux(loading, mover.done.valid, self.cmd.valid & ~loads)),
+            mover.done.ready.eq(1),
+            ended.eq(mover.done.valid | waits),
+            data.View(insn_layout(cfg, "STORE"), done).push_prev.eq(push),
+            self.o.valid.eq(Mux(loading, ended, self.cmd.valid & ~loads)),
             self.o.payload.insn.eq(Mux(loading, done, insn)),
             self.o.payload.index.eq(Mux(loading, index, self.cmd.payload.index)),
             self.cmd.ready.eq(~loading & Mux(loads, mover.cmd.ready & self.may, self.o.ready)),
@@ -78,8 +79,10 @@ class StoreLoads(wiring.Component):
             self.memory_wait.eq(mover.memory_wait),
             self.progress.eq(mover.progress),
         ]
+        m.d.sync += waits.eq(ended & ~self.o.ready)
         with m.If(loading):
-            m.d.sync += loading.eq(~(mover.done.valid & self.o.ready))
+            m.d.sync += loading.eq(~(ended & self.o.ready))
         with m.Else():
             m.d.sync += [loading.eq(mover.cmd.valid & mover.cmd.ready), index.eq(self.cmd.payload.index)]
+            m.d.sync += push.eq(mover.cmd.payload.push.push_prev)
         return m

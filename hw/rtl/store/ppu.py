@@ -45,9 +45,10 @@ class Ppu(wiring.Component):
         last = groups(cfg) - 1
         m.submodules.tags = tags = Fifo(shape=self.tag, depth=PPU_ENTRIES)
         room = Signal(range(PPU_ENTRIES + 1), init=PPU_ENTRIES)
+        some, idle = Signal(init=1), Signal(init=1)  # of that room, and all of it
         group, enters, begins, leaves = Signal(group_bits(cfg)), Signal(), Signal(), Signal()
         m.d.comb += [
-            port.en.eq(self.i.valid & ((group != 0) | (room != 0))),
+            port.en.eq(self.i.valid & ((group != 0) | some)),
             port.group.eq(group),
             port.par.eq(self.i.payload.par),
             port.a.eq(self.i.payload.data),
@@ -59,11 +60,14 @@ class Ppu(wiring.Component):
             tags.o.ready.eq(leaves),
             leaves.eq(self.o.valid & self.o.ready),
             self.o.payload.tag.eq(tags.o.payload),
-            self.idle.eq(room == PPU_ENTRIES),
+            self.idle.eq(idle),
         ]
         with m.If(enters):
             m.d.sync += group.eq(group + 1)
-        m.d.sync += room.eq(room - begins + leaves)
+        with m.If(begins & ~leaves):
+            m.d.sync += [room.eq(room - 1), some.eq(room != 1), idle.eq(0)]
+        with m.Elif(leaves & ~begins):
+            m.d.sync += [room.eq(room + 1), some.eq(1), idle.eq(room == PPU_ENTRIES - 1)]
         self._collect(m, last)
         return m
 

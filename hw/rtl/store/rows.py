@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -19,12 +19,15 @@ PAR_ROW_BITS = 23  # of the PAR index of any row that an instruction can name
 def row_layout(cfg: Config) -> data.StructLayout:
     """`entries` accumulators from `base` on, which go to `beats` beats from beat address `addr`, part `part`.
 
+    `empty` where there are none, `single` where there is one; both are known before `entries`.
     With `quant` they are requantised with PAR entry `par`, and after every `width` of them with one `par_step` further.
     """
     return data.StructLayout(
         {
             "base": 33,
             "entries": 32,
+            "empty": 1,
+            "single": 1,
             "addr": ADDRESS_BITS - beat_size(cfg),
             "beats": BEATS_BITS,
             "part": 6,
@@ -56,34 +59,40 @@ class StoreRows(wiring.Component):
         )
 
     def elaborate(self, platform):
-        """First stage: the instruction; second: its rows."""
+        """First stage: the instruction; second: its rows. Neither has comparisons before its product or `ready`."""
         m, row = Module(), self.row.payload
         taken, word, number = Signal(), Signal(128, reset_less=True), Signal(INDEX_BITS, reset_less=True)
         push, index, base, entries = (Signal(n, reset_less=True) for n in (1, INDEX_BITS, 33, 32))
         insn = data.View(insn_layout(self.cfg, "STORE"), word)
+        empty, one = Signal(reset_less=True), Signal(reset_less=True)
         left, at, stride, size = (Signal(n, reset_less=True) for n in (16, 34, 16, 16))
-        ended, last = Signal(), Signal()
+        # of the first stage: it has a single row, and the factor of `x_size` to that row's entries; of the second stage
+        single, factor, last = Signal(), Signal(16, reset_less=True), Signal()
+        ended = Signal()
         m.d.comb += [
             ended.eq(~self.row.valid | (self.row.ready & last)),
             self.cmd.ready.eq(~taken | ended),
-            last.eq(left == 0),
             self.idle.eq(~taken & ~self.row.valid),
         ]
+        new = data.View(insn_layout(self.cfg, "STORE"), Value.cast(self.cmd.payload.insn))
+        dense, some = new.x_stride == new.x_size, new.y_size != 0
         with m.If(self.cmd.ready):
             m.d.sync += [taken.eq(self.cmd.valid), word.eq(self.cmd.payload.insn)]
             m.d.sync += number.eq(self.cmd.payload.index)
+            m.d.sync += [single.eq(dense | (new.x_size == 0) | ~some), factor.eq(Mux(dense, new.y_size, some))]
         with m.If(self.row.ready):
-            m.d.sync += [left.eq(left - 1), at.eq(at + stride), base.eq(base + size)]
-        dense = insn.x_stride == insn.x_size
-        nothing = (insn.x_size == 0) | (insn.y_size == 0)
+            m.d.sync += [left.eq(left - 1), last.eq(left == 2), at.eq(at + stride), base.eq(base + size)]
         with m.If(ended):
             m.d.sync += [
                 self.row.valid.eq(taken),
                 base.eq(insn.sram_base),
-                entries.eq(Mux(nothing, 0, insn.x_size * Mux(dense, insn.y_size, 1))),
+                entries.eq(insn.x_size * factor),
+                empty.eq((insn.x_size == 0) | (factor == 0)),
+                one.eq((insn.x_size == 1) & (factor == 1)),
                 push.eq(insn.push_prev),
                 index.eq(number),
-                left.eq(Mux(dense | nothing, 0, insn.y_size - 1)),
+                left.eq(insn.y_size),
+                last.eq(single | (insn.y_size == 1)),
                 at.eq(insn.dram_base),
                 stride.eq(insn.x_stride),
                 size.eq(insn.x_size),
@@ -92,7 +101,7 @@ class StoreRows(wiring.Component):
             self._parameters(m, word, ended)
         shift = beat_shift(self.cfg, Mem.OUT)
         m.d.comb += [row.base.eq(base), row.entries.eq(entries), row.push.eq(push), row.index.eq(index)]
-        m.d.comb += row.last.eq(last)
+        m.d.comb += [row.last.eq(last), row.empty.eq(empty), row.single.eq(one)]
         if shift >= 0:
             m.d.comb += [row.addr.eq(at << shift), row.beats.eq(entries << shift)]
         else:

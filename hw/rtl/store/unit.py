@@ -98,7 +98,7 @@ class Store(wiring.Component):
             rows.row.ready.eq(both),
             waiting.i.valid.eq(rows.row.valid & both),
             waiting.i.payload.eq(rows.row.payload),
-            pack.row.valid.eq(rows.row.valid & both & (rows.row.payload.entries != 0)),
+            pack.row.valid.eq(rows.row.valid & both & ~rows.row.payload.empty),
             pack.row.payload.eq(rows.row.payload),
             bursts.halt.eq(self.halt),
         ]
@@ -137,6 +137,8 @@ class Store(wiring.Component):
     def _order(self, m: Module, loads: StoreLoads, row, sending: Value, answered: Value) -> None:
         """LOADs wait for what they read; `row` passes where it is valid; `sending`, `answered`: see `StoreOrder`."""
         m.submodules.order = order = StoreOrder(self.cfg)
+        waits = Signal()
+        m.d.sync += waits.eq(self.cmd.valid & ~self.cmd.ready)
         m.d.comb += [
             order.stored.eq(loads.stored),
             order.row.eq(row.valid),
@@ -145,5 +147,6 @@ class Store(wiring.Component):
             order.sending.eq(sending),
             order.answered.eq(answered),
             order.first.eq(loads.first),
+            order.waits.eq(waits),
             loads.may.eq(order.may),
         ]

@@ -40,7 +40,7 @@ def test_the_table_names_the_values_in_use():
     "changes, memory, text",
     [
         ({"axi_bits": 32}, "HP", "Config.axi_bits = 32: must be 64, as the board's memory ports"),
-        ({"load_ports": 4}, "HP", "Config.load_ports = 4: the core has 1 or 2"),
+        ({"load_ports": 4, "axi_bits": 256}, "HP", "Config.load_ports = 4: the load unit takes 512 bits"),
         ({"load_ports": 2}, "ACP", "Config.load_ports = 2: ACP has 1; use that number or memory HP"),
         ({}, "ACP", "an output entry of 32 bits is stored with partial strobes, which the ACP does not support"),
     ],
@@ -56,3 +56,4 @@ def test_configurations_that_can():
         check_board(cfg, Board())
     check_board(PRESETS["pynq_z1"], Board(memory="ACP"))
     check_board(TINY.replace(load_ports=2), Board())
+    check_board(TINY.replace(load_ports=4), Board())

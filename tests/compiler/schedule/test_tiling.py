@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 
 from tilewright.cli.bench.layers import resnet18_layers
+from tilewright.compiler.api import build
 from tilewright.compiler.conv_shape import ConvShape
+from tilewright.compiler.schedule.depthwise import depthwise
+from tilewright.compiler.schedule.layer import layer_of
 from tilewright.compiler.schedule.tiling import SLACK, _Candidates, best_tile, best_tiles, largest_tile, sizes
 from tilewright.compiler.schedule.work import Work
 from tilewright.compiler.tile import OUTPUT_DIMS
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ScheduleError
+from tilewright.sim.timing import predict
 
 VTA = PRESETS["vta"]
 
@@ -95,6 +99,24 @@ def test_the_heuristic_takes_fewer_threads_where_two_do_not_fit():
     assert largest_tile(blocks(o=4, kernel=(7, 7)), small).vthreads == 1
     with pytest.raises(CapacityError, match="no tile fits small: .* 81 of weights; it has 2048 and 64"):
         largest_tile(blocks(o=4, kernel=(9, 9)), small)
+
+
+def test_channels_are_put_together_where_each_block_would_load_parameters_and_micro_ops_of_its_own():
+    plus = PRESETS["pynq_z1_plus"]
+    layer = layer_of(depthwise, plus, 1, 3, 3, 256, 3, 3, pad=(1, 1, 1, 1), epilogue=[("requant", "par")])
+    tile = layer.best(2)
+    alone = dataclasses.replace(tile, co=1)
+    assert tile.co > 1 and cost(layer.work, plus, alone)[0] > 1.2 * cost(layer.work, plus, tile)[0]
+    measured = [predict(build(layer.scheduled(each), plus).finish()).cycles for each in (tile, alone)]
+    assert measured[0] < 0.8 * measured[1]
+
+
+def test_two_load_ports_bring_a_tile_in_half_the_time():
+    one = PRESETS["pynq_z1"]
+    work = Work.of(ConvShape(1, 1024, 1, 1, 1024), one)
+    two = one.replace(load_ports=2)
+    cycles = [cost(work, cfg, best_tile(work, cfg))[0] for cfg in (one, two)]
+    assert cycles[0] > (1 << 20) / 8 and (1 << 20) / 16 < cycles[1] < 0.53 * cycles[0]
 
 
 def test_mistakes_are_named():

@@ -75,7 +75,12 @@ class Spec:
             self.m.d.comb += target.eq(self.free(f"{prefix}_{k}", len(target)))
 
     def add(self, name, component):
-        """Make `component` a part; returns the variables of its methods, the signals inside, by method and name.
+        """Make `component` a part; returns what is in it, as `open` does."""
+        self.m.submodules[name] = component
+        return self.open(component)
+
+    def open(self, component):
+        """The variables of the methods of `component`, a part or one in it: the signals inside, by method and name.
 
         A method that was called several times has one entry for each call.
         """
@@ -92,8 +97,14 @@ class Spec:
         finally:
             sys.setprofile(before)
         component.elaborate = lambda platform: made
-        self.m.submodules[name] = component
         return calls
+
+    def queue(self, fifo):
+        """The flags of the queue `fifo` are those of the words in its memory; returns what is inside."""
+        (inside,) = self.open(fifo)["elaborate"]
+        self.invariant(inside.full == (inside.stored == fifo.depth), "a full queue is known")
+        self.invariant(inside.empty == (inside.stored == 0), "an empty queue is known")
+        return inside
 
     def memory(self, path, shape, depth):
         """The words of the memory `path` ("component.memory")."""

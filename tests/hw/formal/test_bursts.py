@@ -54,6 +54,7 @@ def asked_once(spec, request, held, bus):
 def waiting(spec, path, fifo):
     """The one address in the memory of `fifo`, and whether it is there."""
     (word,) = spec.memory(path, 42, 1)
+    spec.queue(fifo)
     there = fifo.level != fifo.o.valid
     spec.invariant(~there | fifo.o.valid, "the output is filled first")
     spec.invariant(~there | (word[:4] + word[38:42] < 16), "a burst that waits stays in its 16 beats")
@@ -120,6 +121,8 @@ def answers(spec, dut, calls, wait, width):
     spec.takes(~axi.rvalid | ((beats != 0) & (~axi.rlast | (bursts != 0))))
     packed = calls["_words"][0] if width > 1 else inside
     buffer, route = packed.buffer, inside.route
+    spec.queue(buffer)
+    spec.queue(route)
     part = packed.count if width > 1 else Const(0, 1)  # beats of a word that is not whole
     spec.sees(axi.rready & (~buffer.i.valid | buffer.i.ready) & (~route.i.valid | route.i.ready), ROOM)
     spec.sees(buffer.i.valid == (inside.came & (part == width - 1)), OWN)
@@ -241,7 +244,7 @@ def free_store(spec, bursts):
     spec.drive("row", dut.row.valid, row, beats.valid, beats.payload, dut.to_compute.ready, dut.halt)
     spec.drive("bus", axi.awready, axi.wready, axi.bvalid, axi.bresp)
     spec.takes(spec.steady(beats.valid, beats.ready, beats.payload))
-    spec.takes((row.entries == 0) == (row.beats == 0))
+    spec.takes(((row.entries == 0) == (row.beats == 0)) & (row.empty == (row.entries == 0)))
     return dut, inside
 
 
@@ -255,6 +258,7 @@ def store(spec, bursts):
     splitter, entries = inside.splitter, inside.row.entries
     rest = (splitter.valid & (entries != 0), splitter.left.addr, splitter.left.beats)
     spec.invariant(~splitter.valid | ((entries == 0) == (splitter.left.beats == 0)), "a NOP has no beats")
+    spec.invariant(~splitter.valid | (inside.row.empty == (entries == 0)), "a NOP is known")
     last_is_known(spec, splitter)
     bus = (axi.awvalid, axi.awaddr[2:], axi.awlen + 1)
     passes = (dut.row.valid & dut.row.ready & (row.entries != 0), row.addr, row.beats)

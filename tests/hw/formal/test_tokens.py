@@ -12,7 +12,8 @@ def tokens(spec, channel, depth):
     """`channel` between free ends; counted outside, modulo 2**16, which is more than any depth."""
     from amaranth.hdl import Signal
 
-    spec.m.submodules.channel = dut = channel(PRESETS["tiny"].replace(token_depth=depth))
+    dut = channel(PRESETS["tiny"].replace(token_depth=depth))
+    (inside,) = spec.add("channel", dut)["elaborate"]
     pushed, popped = Signal(16), Signal(16)
     spec.drive("end", dut.push.valid, dut.pop.ready)
     spec.m.d.sync += [
@@ -21,6 +22,8 @@ def tokens(spec, channel, depth):
     ]
     spec.sees((pushed - popped)[:16] == dut.level, LOST)
     spec.sees(dut.level <= depth, FULL)
+    spec.invariant(inside.room == (dut.level != depth), "a full channel is known")
+    spec.invariant(inside.some == (dut.level != 0), "an empty channel is known")
     spec.reaches(dut.level == min(depth, 5))
     return spec
 
@@ -41,10 +44,10 @@ def test_a_channel_fills(solver, new_spec):
 @pytest.mark.parametrize(
     "before, after, text",
     [
-        ("self.level != self.depth", "1", FULL),
+        ("self.level != self.depth - 1", "1", FULL),
         ("with m.If(push & ~pop)", "with m.If(push)", LOST),
         ("with m.Elif(pop & ~push)", "with m.Elif(pop)", LOST),
-        ("self.level != 0", "1", LOST),
+        ("self.level != 1", "1", LOST),
         ("self.level.eq(self.level - 1)", "self.level.eq(0)", LOST),
     ],
 )

@@ -59,7 +59,7 @@ def test_odd_configurations_elaborate(cfg):
 @pytest.mark.parametrize(
     ("ports", "text"),
     [
-        ({"load_ports": 4}, "load_ports = 4"),
+        ({"load_ports": 4, "axi_bits": 512}, "load_ports = 4"),
         ({"store_ports": 2}, "store_ports"),
         (
             {"axi_bits": 256},

@@ -4,6 +4,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem
+from tilewright.hw.rtl.latencies import OPERAND_LATENCY, SCRATCHPAD_LATENCY
 from tilewright.hw.rtl.ports import address_bits, entry_bits, lane_bits, word_bits
 from tilewright.hw.rtl.scratchpad import Accumulators, Inputs, Scratchpad
 
@@ -30,10 +31,11 @@ def written(cfg, mem, old, en, word):
 @pytest.mark.parametrize("mem", [Mem.UOP, Mem.INP, Mem.WGT])
 def test_scratchpad(simulate, rng, cfg, mem):
     pad = Scratchpad(cfg, mem=mem)
+    latency = SCRATCHPAD_LATENCY if mem == Mem.UOP else OPERAND_LATENCY
     memory, depth = {}, min(4, 1 << address_bits(cfg, mem))
 
     async def bench(ctx):
-        shown, lanes = None, len(pad.write.en)
+        shown, lanes = [None] * latency, len(pad.write.en)
         for _ in range(200):
             at, en, word = int(rng.integers(depth)), random_bits(rng, lanes), random_bits(rng, word_bits(cfg, mem))
             addr, read = int(rng.integers(depth)), int(rng.random() < 0.7)
@@ -43,11 +45,11 @@ def test_scratchpad(simulate, rng, cfg, mem):
             ):
                 for name, value in values.items():
                     ctx.set(getattr(port, name), value)
-            shown = memory.get(addr, 0) if read else shown
+            shown = [memory.get(addr, 0) if read else shown[0], *shown[:-1]]
             memory[at] = written(cfg, mem, memory.get(at, 0), en, word)
             await ctx.tick()
-            if shown is not None:
-                assert ctx.get(pad.read.data) == shown
+            if shown[-1] is not None:
+                assert ctx.get(pad.read.data) == shown[-1]
 
     simulate(pad, bench, cycles=300)
 
@@ -63,7 +65,7 @@ def test_inputs_with_their_neighbours(simulate, rng, block):
     memory = [0] * depth
 
     async def bench(ctx):
-        shown = None
+        shown = [None] * OPERAND_LATENCY
         for _ in range(300):
             at, en, data = int(rng.integers(depth)), random_bits(rng, len(pad.write.en)), random_bits(rng, 32)
             addr, read = int(rng.integers(depth)), int(rng.random() < 0.7)
@@ -73,14 +75,14 @@ def test_inputs_with_their_neighbours(simulate, rng, block):
             ):
                 for name, value in values.items():
                     ctx.set(getattr(port, name), value)
-            if read:
-                shown = [memory[(addr + t) % depth] for t in range(cfg.row_taps)]
+            entries = [memory[(addr + t) % depth] for t in range(cfg.row_taps)]
+            shown = [entries if read else shown[0], *shown[:-1]]
             memory[at] = written(cfg, Mem.INP, memory[at], en, data)
             await ctx.tick()
-            if shown is not None:
+            if shown[-1] is not None:
                 near = ctx.get(pad.read.near)
                 found = [near >> t * bits & (1 << bits) - 1 for t in range(cfg.row_taps - 1)]
-                assert [ctx.get(pad.read.data), *found] == shown
+                assert [ctx.get(pad.read.data), *found] == shown[-1]
 
     simulate(pad, bench, cycles=400)
 

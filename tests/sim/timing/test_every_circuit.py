@@ -30,6 +30,7 @@ SLOW += [BLOCK16.replace(axi_bits=bits) for bits in (256, 512)]
 # Two ports: loads spread over both, but for 512 bits, where the load unit has one of its own.
 SLOW += [TINY.replace(load_ports=2), *(PLAIN.replace(load_ports=2, axi_bits=bits) for bits in (128, 256, 512))]
 SLOW += [BLOCK16.replace(load_ports=2, axi_bits=bits) for bits in (64, 256)]
+SLOW += [TINY.replace(axi_bits=32, load_ports=4), PLAIN.replace(load_ports=4), BLOCK16.replace(load_ports=4)]
 SLOW += [TINY.replace(queue_depth=depth) for depth in (4, 8, 1024)]
 SLOW += [TINY.replace(token_depth=depth) for depth in (1, 2, 3, 65535)]
 SLOW += [TINY.replace(acc_banks=banks) for banks in (1, 2)]
@@ -119,7 +120,7 @@ def test_a_beat_brings_its_instructions_one_per_cycle(bits):
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"load_ports": 4}, "Config.load_ports = 4: the core has 1 or 2; use one of those"),
+        ({"load_ports": 4, "axi_bits": 256}, "Config.load_ports = 4: the load unit takes 512 bits at once"),
         ({"store_ports": 2}, "Config.store_ports = 2: the core has 1; use that"),
         ({"store_ports": 4}, "Config.store_ports = 4: the core has 1; use that"),
         ({"axi_bits": 256}, "Config.axi_bits = 256: extension requant needs entries of PAR that are whole beats"),

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from amaranth.hdl import C
 from amaranth.sim import Simulator
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp
-from tilewright.hw.rtl.compute.alu import Alu, Multiplier
+from tilewright.hw.rtl.compute.alu import OP_BITS, Alu, Multiplier, chosen
 from tilewright.hw.rtl.latencies import MULTIPLIER_LATENCY, groups, multipliers
 from tilewright.sim.model.alu import shift_right
 
@@ -44,11 +45,31 @@ def test_lanes(op):
     sim = Simulator(alu)
 
     async def drive(ctx):
-        ctx.set(alu.op, op)
+        ctx.set(alu.choice, {name: ctx.get(value) for name, value in chosen(C(op, OP_BITS)).items()})
         for a, b in zip(*operands(count)):
             ctx.set(alu.a, word(a))
             ctx.set(alu.b, word(b))
             np.testing.assert_array_equal(entry(ctx.get(alu.o), count), MODEL[op](a, b), str((a, b)))
+
+    sim.add_testbench(drive)
+    sim.run()
+
+
+def test_add_takes_dot_products_instead_of_its_operand_and_nothing_is_0():
+    alu, count = Alu(TINY), TINY.lanes
+    sim = Simulator(alu)
+
+    async def drive(ctx):
+        for a, dots in zip(*operands(count)):
+            for name, value in (("a", a), ("b", a[::-1]), ("dots", dots)):
+                ctx.set(getattr(alu, name), word(value))
+            ctx.set(alu.choice, {"ADD": 1})
+            ctx.set(alu.dot, 1)
+            np.testing.assert_array_equal(entry(ctx.get(alu.o), count), a + dots)
+            ctx.set(alu.dot, 0)
+            np.testing.assert_array_equal(entry(ctx.get(alu.o), count), a + a[::-1])
+            ctx.set(alu.choice, {"ADD": 0})
+            assert ctx.get(alu.o) == 0
 
     sim.add_testbench(drive)
     sim.run()

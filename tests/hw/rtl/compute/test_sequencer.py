@@ -9,7 +9,7 @@ from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.hw.rtl.compute.sequencer import Sequencer
-from tilewright.hw.rtl.latencies import JOB_INTERVAL, SEQUENCER_LATENCY
+from tilewright.hw.rtl.latencies import ISSUES_AHEAD, JOB_INTERVAL, SEQUENCER_LATENCY, STEP_LATENCY
 from tilewright.hw.rtl.scratchpad import Scratchpad
 from tilewright.sim.random_programs import ROWS
 
@@ -138,6 +138,37 @@ def test_latency(simulate):
 
     simulate(bench.module, main, background=[watch], cycles=40)
     assert taken == [taken[0], taken[0] + SEQUENCER_LATENCY]
+
+
+def test_issues_wait_behind_the_output(simulate):
+    """While the first one waits; the next micro-op is read when it has gone on, and then one in every cycle again."""
+    bench = Bench(TINY, [(k, 0, 0) for k in range(12)])
+    dut, reads, gone = bench.dut, [], []
+
+    async def watch(ctx):
+        cycle = 0
+        while True:
+            _, _, read, valid, ready, dst = await ctx.tick().sample(
+                dut.uop.en, dut.o.valid, dut.o.ready, dut.o.payload.dst
+            )
+            cycle += 1
+            if read:
+                reads.append(cycle)
+            if valid and ready:
+                gone.append((cycle, dst))
+
+    async def main(ctx):
+        await bench.fill(ctx)
+        await simulate.put(ctx, dut.jobs, [bench.job(Op.GEMM, **LOOPS | {"uop_end": 12})])
+        await ctx.tick().repeat(20)
+        assert len(reads) == ISSUES_AHEAD and not gone
+        ctx.set(dut.o.ready, 1)
+        await ctx.tick().repeat(20)
+
+    simulate(bench.module, main, background=[watch], cycles=80)
+    first = gone[0][0]
+    assert gone == [(first + k, k) for k in range(12)]
+    assert reads[ISSUES_AHEAD:] == [first + STEP_LATENCY + k for k in range(12 - ISSUES_AHEAD)]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ from tilewright.hw.regs import Error
 from tilewright.hw.rounding import requantise
 from tilewright.hw.rtl.compute.rescale import Rescale
 from tilewright.hw.rtl.latencies import (
+    BEHIND_LATENCY,
     BURST_BEATS,
     ROW_LATENCY,
     STORE_ADDRESS_LATENCY,
     STORE_DATA_LATENCY,
     quantised_data_latency,
 )
+from tilewright.hw.rtl.store.order import StoreOrder
 from tilewright.hw.rtl.store.unit import Store
 from tilewright.sim.random_programs import random_parameters
 
@@ -239,6 +241,33 @@ def test_one_beat_per_cycle_from_instruction_to_instruction(simulate):
     assert log[0] == ROW_LATENCY + STORE_DATA_LATENCY
     assert STORE_ADDRESS_LATENCY <= STORE_DATA_LATENCY
     assert log[-1] - log[0] == len(log) - 1
+
+
+def test_a_load_behind_open_writes_is_known_a_cycle_late(simulate):
+    dut = StoreOrder(TINY)
+
+    async def bench(ctx):
+        for signal in (dut.stored, dut.row, dut.sending):
+            ctx.set(signal, 1)
+        ctx.set(dut.addr, 8)
+        ctx.set(dut.beats, 4)
+        await ctx.tick()
+        ctx.set(dut.stored, 0)
+        ctx.set(dut.row, 0)
+        await ctx.tick().repeat(3)
+        ctx.set(dut.sending, 0)
+        for first, may in ((11, 0), (12, 1), (11, 0)):
+            ctx.set(dut.first, first)
+            ctx.set(dut.waits, 0)
+            assert not ctx.get(dut.may)
+            await ctx.tick().repeat(BEHIND_LATENCY)
+            ctx.set(dut.waits, 1)
+            assert ctx.get(dut.may) == may
+        ctx.set(dut.answered, 1)
+        await ctx.tick()
+        assert ctx.get(dut.may)
+
+    simulate(dut, bench)
 
 
 def test_requantising_takes_no_longer(simulate):
