@@ -21,6 +21,7 @@ from . import layers, layerwise
 from .arena import is_view, packed_bytes
 from .direct import max_pool, repeat
 from .network_launch import LOWER, NetworkLaunch
+from .wide import split_weights
 
 
 def _memories(cfg: Config) -> tuple[Memory, ...]:
@@ -43,9 +44,12 @@ class Accelerator(ExecModule):
 
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
-        self.memories, self.transformations = _memories(cfg), (simplify, self._pairs)
+        self.memories, self.transformations = _memories(cfg), (simplify, self._narrow, self._pairs)
         kinds = (*LOWER, g.Reshape, g.Transpose)
         self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
+
+    def _narrow(self, graph: g.Graph) -> g.Graph:
+        return split_weights(graph, self.cfg)
 
     def _pairs(self, graph: g.Graph) -> g.Graph:
         cfg = self.cfg
