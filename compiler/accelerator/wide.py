@@ -34,8 +34,10 @@ def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with such convolutions in two int8 parts, where `cfg` can repeat rows and pad twice as many."""
     ops: list[g.Operator] = []
     for op in graph.ops:
-        wide = isinstance(op, g.QConv2d) and op.weight.dtype == np.int16
-        ops += _split(op, cfg) if wide else [op]
+        if isinstance(op, g.QConv2d) and op.weight.dtype == np.int16:
+            ops += _split(op, cfg)
+        else:
+            ops.append(op)
     return replace(graph, ops=tuple(ops))
 
 
