@@ -1,4 +1,4 @@
-"""Convolutions whose weights need more than int8: two int8 parts of every weight, each on a copy of its row.
+"""Layers whose weights need more than int8: two int8 parts of every weight, each on a copy of its row.
 
 Weights of uint8 files, less their zero point, are -255..255. With every row of the image twice, and two rows of the
 kernel for one, the first holds what int8 can hold of a weight, the second the rest.
@@ -36,9 +36,22 @@ def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
     for op in graph.ops:
         if isinstance(op, g.QConv2d) and op.weight.dtype == np.int16:
             ops += _split(op, cfg)
+        elif isinstance(op, g.QDense) and op.weight.dtype == np.int16:
+            ops += _split_dense(op, cfg)
         else:
             ops.append(op)
     return replace(graph, ops=tuple(ops))
+
+
+def _split_dense(op: g.QDense, cfg: Config) -> list[g.Operator]:
+    """A dense layer as a convolution of images of one pixel."""
+    x, y = (replace(t, name=f"{op.name}.{k}", shape=(*t.shape, 1, 1)) for k, t in enumerate((op.x, op.output)))
+    facts = {"low": op.low, "high": op.high, "float32_scale": op.float32_scale}
+    parameters = op.weight[..., None, None], op.weight_scale, op.bias
+    found = _split(g.QConv2d(f"{op.name}.image", (x,), y, *parameters, **facts), cfg)
+    if len(found) == 1:
+        return [op]
+    return [g.Reshape(x.name, (op.x,), x), *found, g.Reshape(op.name, (y,), op.output)]
 
 
 def _split(op: g.QConv2d, cfg: Config) -> list[g.Operator]:

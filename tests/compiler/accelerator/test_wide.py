@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from tilewright.compiler import reference
 from tilewright.compiler.accelerator.wide import WideConv, split_weights
 from tilewright.compiler.conv_shape import output_size
-from tilewright.compiler.graph import Graph, QConv2d, Take, Tensor
+from tilewright.compiler.graph import Graph, QConv2d, QDense, Reshape, Take, Tensor
+from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 
 CFG = PRESETS["pynq_z1"]
@@ -27,6 +29,26 @@ def wide(kernel=(3, 3), groups=1, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(
 @pytest.mark.parametrize("groups", [1, 32])
 def test_both_parts_of_every_weight_count(exact, kernel, pads, strides, groups):
     exact(wide(kernel, groups, strides, pads))
+
+
+def dense():
+    rng = np.random.default_rng(1)
+    x, y = Tensor("x", (1, 40), scale=0.05, zero_point=-7), Tensor("y", (1, 33), scale=3.0, zero_point=9)
+    weight = rng.integers(-255, 255, (33, 40)).astype(np.int16)
+    return QDense("fc", (x,), y, weight, np.full(33, 0.01, np.float32), np.arange(33, dtype=np.int32))
+
+
+def test_dense_layers_are_convolutions_of_one_pixel(exact):
+    op = dense()
+    ops = split_weights(Graph("g", op.inputs, (op.output,), (op,)), CFG).ops
+    assert [type(each) for each in ops] == [Reshape, Take, WideConv, Reshape]
+    x = np.random.default_rng(2).integers(-128, 128, (1, 40)).astype(np.int8)
+    values = {"x": x}
+    for each in ops:
+        values[each.output.name] = reference.apply(each, *(values[t.name] for t in each.inputs))
+    assert np.array_equal(values["y"], reference.apply(op, x))
+    executable = compile_graph(Graph("g", op.inputs, (op.output,), (op,)), CFG)
+    assert np.array_equal(executable.run({"x": x})[0]["y"], values["y"])
 
 
 def test_work_is_that_of_the_original():
