@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import click
 
-from ..runtime.registry import describe_devices, device_entry
+from ..runtime.registry import CIRCUITS, describe_devices, device_entry
 
 DEFAULT_CONFIG = "pynq_z1"
-TIMED = ("timing", "rtl")  # devices whose memory `--dram` describes
+TIMED = ("timing", *CIRCUITS)  # devices whose memory `--dram` describes
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead of text.")
 contract_option = click.option(
@@ -51,7 +51,7 @@ def device_options(
     device_entry(device)
     if skip and device != "timing":
         raise UnsupportedError(f"--skip {skip[0]}: device {device!r} executes everything; use --on timing")
-    if waves is not None and device != "rtl":
+    if waves is not None and device not in CIRCUITS:
         raise UnsupportedError(f"--waves {waves}: device {device!r} has no waveforms; use --on rtl")
     options: dict[str, object] = {"skip": frozenset(skip)} if skip else {}
     if waves is not None:

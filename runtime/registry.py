@@ -15,6 +15,7 @@ from ..hw.needs import need
 if TYPE_CHECKING:
     from .executable import Executable
 
+CIRCUITS = ("rtl", "rtl_fast")  # devices that simulate the circuit
 _CLIENT = "tilewright.boards.client"
 
 
@@ -40,6 +41,9 @@ _DEVICES = {
         "tilewright.sim.timing.device", "TimingDevice", "the behavioural model, with predicted cycles", True
     ),
     "rtl": Entry("tilewright.sim.rtl.device", "RtlDevice", "the circuit, simulated cycle by cycle", True),
+    "rtl_fast": Entry(
+        "tilewright.sim.rtl.device", "FastRtlDevice", "the same with the multiplier array as a C function", True
+    ),
     "board": Entry("tilewright.boards.pynq_z1.driver", "PynqDevice", "a PYNQ-Z1"),
 }
 

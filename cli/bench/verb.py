@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ...runtime.registry import CIRCUITS
 from .. import report
 from ..main import THREAD_VARIABLES
 from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
@@ -97,10 +98,10 @@ def command(
     if device == "model":
         shares = {part: seconds / sum(profile.values()) for part, seconds in profile.items()}
         facts |= {"threads": threads, "runs": RUNS, "time_share": shares}
-    elif device == "rtl":
+    elif device in CIRCUITS:
         from ...sim.rtl.device import describe_build
 
-        facts["build"] = describe_build(cfg)
+        facts["build"] = describe_build(cfg, fast=device == "rtl_fast")
     if as_json:
         bench_rows.emit(facts, rows, {"total": total})
     else:

@@ -14,7 +14,7 @@ from ...runtime.device import open_device
 from ...runtime.executable import Executable, LaunchStep
 from ...runtime.launch import Launch
 from ...runtime.loader import run
-from ...runtime.registry import device_names, open_remote
+from ...runtime.registry import CIRCUITS, device_names, open_remote
 from ...sim.dram import Dram, unshared
 from ..api import build
 
@@ -100,7 +100,7 @@ def cycles_of(launch: Launch, on: str, dram: Dram | None = None) -> int:
             remote.run(zeros)
             cycles = remote.stats.cycles
     else:
-        options = {"dram": dram} if on == "rtl" and dram is not None else {}
+        options = {"dram": dram} if on in CIRCUITS and dram is not None else {}
         cycles = run(launch, zeros, open_device(on, launch.cfg, **options))[1].cycles
     if cycles is None:
         raise BoardError(f"{on}: its device counts no cycles; serve one that does, as rtl, timing or a board")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from amaranth.back import verilog
-from amaranth.hdl import ClockDomain, Module, Signal, Value
+from amaranth.hdl import ClockDomain, Fragment, Module, Signal, Value
 
 from ..circuit import check_ports
 from ..config import Config
@@ -18,18 +19,23 @@ def top_name(cfg: Config) -> str:
     return "tilewright_" + (re.sub(r"\W", "_", cfg.name) or "custom")
 
 
-def to_verilog(cfg: Config, *, name: str = "", lines: bool = False) -> str:
+Change = Callable[[Fragment], None]
+
+
+def to_verilog(cfg: Config, *, name: str = "", lines: bool = False, change: Change | None = None) -> str:
     """The core of `cfg` as Verilog text; its top module is `name`, or `top_name(cfg)`.
 
     Ports are flat and joined by `_`: `m_load0_araddr`, `s_axil_awaddr`, `clk`, `rst`. With `lines`, attributes `src`
-    name the line of hw/ behind every wire, register and operation.
+    name the line of hw/ behind every wire, register and operation. `change` may alter the elaborated core.
     Raises `UnsupportedError` for a configuration that the core is not made for.
     """
     check_ports(cfg)
     core, clk, rst = Core(cfg), Signal(), Signal()
     signals = {"_".join(map(str, path)): value for path, _, value in core.signature.flatten(core)}
     ports = {name: (Value.cast(value), None) for name, value in {"clk": clk, "rst": rst, **signals}.items()}
-    top = _clocked(core, clk, rst)
+    top = Fragment.get(_clocked(core, clk, rst), None)
+    if change:
+        change(top)
     module = name or top_name(cfg)
     return verilog.convert(top, name=module, ports=ports, strip_internal_attrs=not lines, emit_src=lines)
 

@@ -13,6 +13,7 @@ RESCALE has parameters instead of an operand: r uses of an accumulator are r ope
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,7 @@ def _into(op: AluOp, target: np.ndarray, operand: np.ndarray) -> None:
 def _immediate(state: State, nest: Nest, op: AluOp, imm: int) -> Iterator[Action]:
     low, high = nest.limits(DST)
     state.check(Mem.ACC, low, high)
+    yield partial(state.sums.settle, low, high)
     if op not in _REPEATED:
         operand = np.int32(imm)
         yield _passes(state, nest, low, lambda before: _FUNCTIONS[op](before, operand))
@@ -125,6 +127,7 @@ _REPEATED: dict[AluOp, Callable[[int, np.ndarray], np.ndarray]] = {
 def _rescale(state: State, nest: Nest, entry: int) -> Iterator[Action]:
     low, high = nest.limits(DST)
     state.check(Mem.ACC, low, high)
+    yield partial(state.sums.settle, low, high)
     state.check(Mem.PAR, entry, entry)
 
     def once(before: np.ndarray) -> np.ndarray:
@@ -161,6 +164,8 @@ def _tensor(state: State, nest: Nest, op: AluOp) -> Iterator[Action]:
     written, read = nest.limits(DST), nest.limits(SRC)
     state.check(Mem.ACC, *written)
     state.check(Mem.ACC, *read)
+    yield partial(state.sums.settle, *written)
+    yield partial(state.sums.settle, *read)
     if written[1] < read[0] or read[1] < written[0]:
         outer = [axis for axis in nest.axes if axis.varies(DST)]
         inner = [axis for axis in nest.axes if not axis.varies(DST)]

@@ -14,8 +14,8 @@ summed over the loops that keep the accumulator. With several taps these are a l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -46,6 +46,7 @@ def exact_products(cfg: Config) -> int:
 def _reset(state: State, nest: Nest) -> Iterator[Action]:
     low, high = nest.limits(DST)
     state.check(Mem.ACC, low, high)
+    yield partial(state.sums.settle, low, high)
     touched = np.flatnonzero(uses(nest.axes, DST)) + low
     if len(touched) == high - low + 1:
         block = state.acc[low : high + 1]
@@ -101,7 +102,7 @@ def _piece(state: State, piece: Nest, times: int, product: type[Product | Depthw
     plan = state.plans.get(
         (product, piece.axes, overwrite), lambda: product(state.cfg, piece.axes, overwrite), lambda p: p.nbytes
     )
-    return lambda: plan.run(state, piece.base, times * more)
+    return plan.action(state, piece, times * more)
 
 
 def _kind(axis: Axis) -> str:
@@ -142,23 +143,40 @@ class Product:
         rows, columns, depth = m * cfg.batch, n * cfg.block_out, k * cfg.block_in
         return b * max(rows * depth, columns * depth, rows * columns)
 
-    def run(self, state: State, base: Triple, times: int) -> None:
-        """Add `times` times the product to the accumulators (or overwrite them)."""
-        cfg = state.cfg
+    def action(self, state: State, piece: Nest, times: int) -> Action:
+        """Add `times` times the product of `piece` to the accumulators (or overwrite them).
+
+        Everything that the operands' values do not change is made here, once: instructions are short.
+        """
+        cfg, cut, sums, base, limits = state.cfg, self.cut, state.sums, piece.base, piece.limits(DST)
         b, m, n, k = self.shape
-        inp = _gather(state.inp, (base[SRC] + self.inp_low) * cfg.batch, self.inp_rows)
-        wgt = _gather(state.wgt, (base[WGT] + self.wgt_low) * cfg.block_out, self.wgt_rows)
-        depth = k * cfg.block_in
-        inp = inp.reshape((b, m * cfg.batch, depth) if b > 1 else (m * cfg.batch, depth))
-        wgt = wgt.reshape((b, n * cfg.block_out, depth) if b > 1 else (n * cfg.block_out, depth)).swapaxes(-1, -2)
-        if depth <= self.cut:
-            self.target.put(state.acc, base[DST], np.matmul(inp, wgt), times)
-            return
-        total = np.zeros(inp.shape[:-1] + wgt.shape[-1:], np.int32)
-        for at in range(0, depth, self.cut):
-            part = np.matmul(inp[..., at : at + self.cut], wgt[..., at : at + self.cut, :])
-            total += part.astype(np.int32)
-        self.target.put(state.acc, base[DST], total, times)
+        inp, inp_rows = state.inp[(base[SRC] + self.inp_low) * cfg.batch :], self.inp_rows
+        wgt, wgt_rows = state.wgt[(base[WGT] + self.wgt_low) * cfg.block_out :], self.wgt_rows
+        depth, batches = k * cfg.block_in, (b,) if b > 1 else ()
+        left_shape, right_shape = (*batches, m * cfg.batch, depth), (*batches, n * cfg.block_out, depth)
+        put, key = self.target.action(state.acc, base[DST], times), (base[DST], left_shape[:-1], self.target.key)
+
+        def product() -> np.ndarray:
+            left = _gather(inp, inp_rows).reshape(left_shape)
+            right = _gather(wgt, wgt_rows).reshape(right_shape).swapaxes(-1, -2)
+            return np.matmul(left, right) if depth <= cut else _long_product(left, right, cut)
+
+        def add() -> None:
+            sums.add(key, limits, put, product(), depth=depth, most=cut)
+
+        def settle_and_put() -> None:
+            sums.settle(*limits)
+            put(product())
+
+        return add if times == 1 and 2 * depth <= cut and self.target.adds else settle_and_put
+
+
+def _long_product(left: np.ndarray, right: np.ndarray, cut: int) -> np.ndarray:
+    """The product as int32, of parts of `cut` along the reduction."""
+    total = np.zeros(left.shape[:-1] + right.shape[-1:], np.int32)
+    for at in range(0, left.shape[-1], cut):
+        total += np.matmul(left[..., at : at + cut], right[..., at : at + cut, :]).astype(np.int32)
+    return total
 
 
 class Depthwise:
@@ -189,15 +207,22 @@ class Depthwise:
         """Products over `axes`."""
         return trips(axes) * cls.taps * cfg.batch * cfg.block_in
 
-    def run(self, state: State, base: Triple, times: int) -> None:
-        """Add `times` times the products to the accumulators (or overwrite them)."""
+    def action(self, state: State, piece: Nest, times: int) -> Action:
+        """Add `times` times the products of `piece` to the accumulators (or overwrite them)."""
+        base, limits = piece.base, piece.limits(DST)
         n, k, batch, block = self.shape
         entries = state.inp.reshape(-1, batch * block)[base[SRC] + self.inp_low :]
-        inp = entries.take(self.inp_rows, axis=0, mode="clip").reshape(n, k, batch, block)
         rows = state.wgt[base[WGT] + self.wgt_low :]
-        wgt = rows.take(self.wgt_rows, axis=0, mode="clip").reshape(n, k, 1, block)
-        products = np.multiply(inp, wgt, dtype=np.int16)  # 128 * 128 fits
-        self.target.put(state.acc, base[DST], products.sum(axis=1, dtype=np.int32), times)
+        put = self.target.action(state.acc, base[DST], times)
+
+        def multiply() -> None:
+            state.sums.settle(*limits)
+            inp = entries.take(self.inp_rows, axis=0, mode="clip").reshape(n, k, batch, block)
+            wgt = rows.take(self.wgt_rows, axis=0, mode="clip").reshape(n, k, 1, block)
+            products = np.multiply(inp, wgt, dtype=np.int16)  # 128 * 128 fits
+            put(products.sum(axis=1, dtype=np.int32))
+
+        return multiply
 
 
 @lru_cache(maxsize=8)
@@ -223,9 +248,9 @@ def _rows(outer: list[Axis], k: list[Axis], column: int, vectors: int) -> tuple[
     return low, np.ascontiguousarray(rows, np.intp).reshape(-1)
 
 
-def _gather(memory: np.ndarray, first: int, rows: np.ndarray) -> np.ndarray:
+def _gather(memory: np.ndarray, rows: np.ndarray) -> np.ndarray:
     # every index was checked before: "clip" saves the check of the default
-    return memory[first:].take(rows, axis=0, mode="clip").astype(np.float32)
+    return memory.take(rows, 0, None, "clip").astype(np.float32)
 
 
 class _Strided:
@@ -241,24 +266,31 @@ class _Strided:
         self.result = [axis.n if axis else cfg.batch for axis in dims] + [cfg.block_out]
         by_step = sorted(((axis, i) for i, axis in enumerate(dims) if axis), key=lambda d: -abs(d[0].step[DST]))
         self.order = [*(i for _, i in by_step), dims.index(None), len(dims)]
-        self.dims = tuple(axis.n for axis, _ in by_step)
-        self.strides = tuple(4 * self.lanes * axis.step[DST] for axis, _ in by_step)
+        self.dims = (*(axis.n for axis, _ in by_step), cfg.batch, cfg.block_out)
+        self.strides = (*(4 * self.lanes * axis.step[DST] for axis, _ in by_step), 4 * cfg.block_out, 4)
+        self.adds, self.key = not overwrite, (*self.result, *self.order, *self.strides)
 
-    def put(self, acc: np.ndarray, base: int, result: np.ndarray, times: int) -> None:
-        """Add `result` to the accumulators from `base` on, or overwrite them."""
-        rows = result.reshape(self.result).transpose(self.order).astype(np.int32, order="C")
-        rows = rows.reshape(*self.dims, self.lanes)
-        if times != 1:
-            rows *= _int32(times)
-        view = np.ndarray(rows.shape, np.int32, acc, 4 * self.lanes * base, (*self.strides, 4))
-        if self.overwrite:
-            view[...] = rows
-        else:
-            view += rows
+    def action(self, acc: np.ndarray, base: int, times: int) -> Callable[[np.ndarray], None]:
+        """A function that adds `times` times a result to the accumulators from `base` on, or overwrites them."""
+        view = np.ndarray(self.dims, np.int32, acc, 4 * self.lanes * base, self.strides)
+        shape, order, overwrite, factor = self.result, self.order, self.overwrite, _int32(times)
+
+        def put(result: np.ndarray) -> None:
+            rows = result.reshape(shape).transpose(order).astype(np.int32, "C")
+            if times != 1:
+                rows *= factor
+            if overwrite:
+                view[...] = rows
+            else:
+                np.add(view, rows, view)
+
+        return put
 
 
 class _Scattered:
     """Accumulators in any order, possibly repeated: the result is first sorted by accumulator."""
+
+    adds, key = False, ()  # its sums are not kept
 
     def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
         self.overwrite, self.batch, self.block = overwrite, cfg.batch, cfg.block_out
@@ -277,18 +309,23 @@ class _Scattered:
         self.shape = b * m, self.batch, n, self.block
         self.nbytes = 8 * (3 * len(index) + 2 * len(self.index))
 
-    def put(self, acc: np.ndarray, base: int, result: np.ndarray, times: int) -> None:
-        """Add `result` to the accumulators around `base`, or overwrite each with its latest row."""
-        rows = result.reshape(self.shape).transpose(0, 2, 1, 3).astype(np.int32, order="C")
-        rows = rows.reshape(-1, self.batch * self.block)
-        if times != 1:
-            rows *= _int32(times)
-        if self.overwrite:
-            acc[self.index + base] = rows[self.latest]
-        elif len(self.index) == len(rows):
-            acc[self.index + base] += rows[self.sorted]
-        else:
-            acc[self.index + base] += np.add.reduceat(rows[self.sorted], self.starts, axis=0, dtype=np.int32)
+    def action(self, acc: np.ndarray, base: int, times: int) -> Callable[[np.ndarray], None]:
+        """A function that adds a result to the accumulators around `base`, or overwrites each with its latest row."""
+
+        def put(result: np.ndarray) -> None:
+            index = self.index + base
+            rows = result.reshape(self.shape).transpose(0, 2, 1, 3).astype(np.int32, order="C")
+            rows = rows.reshape(-1, self.batch * self.block)
+            if times != 1:
+                rows *= _int32(times)
+            if self.overwrite:
+                acc[index] = rows[self.latest]
+            elif len(index) == len(rows):
+                acc[index] += rows[self.sorted]
+            else:
+                acc[index] += np.add.reduceat(rows[self.sorted], self.starts, axis=0, dtype=np.int32)
+
+        return put
 
 
 def _int32(value: int) -> np.int32:

@@ -89,6 +89,8 @@ class Model:
                 action()
         except AccessError as exc:
             raise AccessError(f"{program.at(k)}: {exc}", k) from None
+        finally:
+            self.state.sums.settle_all()
 
     def _action(self, f: dict[str, int]) -> Action:
         return _ACTIONS[f["op"]](self.state, f)

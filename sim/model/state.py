@@ -16,6 +16,7 @@ from ...hw.errors import AccessError
 from ...hw.isa import PAR, Isa, Mem, depth, entry_bytes
 from ..lru import Lru
 from .loops import Nest, factor
+from .sums import Sums
 
 Action = Callable[[], object]  # executes; its result is ignored
 
@@ -29,8 +30,8 @@ class State:
 
     Narrow values are held as int8, whatever their width in DRAM, one row per vector that a product reads: `inp`
     (entries * batch, block_in), `wgt` (entries * block_out, block_in). `acc` is int32 (entries, batch * block_out),
-    `uop` the micro-op words, `dram` uint8 bytes. `par` has the decoded fields of the post-processing parameters, int64
-    (entries, block_out) each.
+    without what `sums` still holds; `uop` the micro-op words, `dram` uint8 bytes. `par` has the decoded fields of the
+    post-processing parameters, int64 (entries, block_out) each.
     """
 
     def __init__(self, cfg: Config, dram: np.ndarray):
@@ -40,6 +41,7 @@ class State:
         self.inp = np.zeros((cfg.inp_depth * cfg.batch, cfg.block_in), np.int8)
         self.wgt = np.zeros((cfg.wgt_depth * cfg.block_out, cfg.block_in), np.int8)
         self.acc = np.zeros((cfg.acc_depth, cfg.lanes), np.int32)
+        self.sums = Sums()
         self.uop = np.zeros(cfg.uop_depth, np.uint32)
         self.par = {name: np.zeros((cfg.par_entries, cfg.block_out), np.int64) for name in PAR.fields}
         self.plans: Lru = Lru(_PLAN_BYTES)

@@ -43,9 +43,11 @@ def load_action(state: State, f: dict[str, int]) -> Action:
     tile = memory.reshape(-1)[first * lanes : (first + width * height) * lanes].reshape(height, width * lanes)
     left, top = f["x_pad_0"] * lanes, f["y_pad_0"]
     inner = tile[top : top + rows, left : left + columns * lanes]
-    padded = inner.size < tile.size
+    padded, sums = inner.size < tile.size, memory is state.acc
 
     def execute() -> None:
+        if sums:
+            state.sums.settle(first, first + width * height - 1)
         if padded:
             tile.fill(pad)
         np.copyto(inner, unpack_bits(source.reshape(-1), bits).reshape(inner.shape) if bits < 8 else source)
@@ -66,6 +68,7 @@ def store_action(state: State, f: dict[str, int]) -> Action:
     overlap = f["x_stride"] < columns  # of rows: the later one stays
 
     def execute() -> None:
+        state.sums.settle(first, first + rows * columns - 1)
         values = convert(source)
         for out, low in zip(target, values) if overlap else [(target, values)]:
             np.copyto(out, low, casting="unsafe")

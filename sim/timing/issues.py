@@ -124,7 +124,7 @@ class Kernels:
         dst = self._indices(f, 0)
         uses = (dst,) if f["use_imm"] else (dst, self._indices(f, 1))
         latest = np.full(issues, -1)  # the micro-op issue whose accumulator each uses again
-        for back in range(min(issues - 1, -(-self._conflict // self._spacing)), 0, -1):
+        for back in range(min(issues - 1, (self._conflict - 1) // self._spacing), 0, -1):
             for used in uses:
                 again = np.flatnonzero(used[back:] == dst[:-back]) + back
                 latest[again] = again - back

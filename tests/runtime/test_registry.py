@@ -51,7 +51,7 @@ def test_an_unknown_device_is_named_with_the_known_ones(module):
     register_device("aboard", module, "Recorder")
     with pytest.raises(UnsupportedError) as caught:
         device_entry("nowhere")
-    assert str(caught.value) == "unknown device 'nowhere'; known are aboard, board, model, rtl, spec, timing"
+    assert str(caught.value) == "unknown device 'nowhere'; known are aboard, board, model, rtl, rtl_fast, spec, timing"
 
 
 def test_every_device_is_described(module):

@@ -7,7 +7,7 @@ taps add products with the neighbours of both: those of tap t are 2 t multiplier
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, Value, signed
+from amaranth.hdl import C, Cat, Module, Mux, Signal, Value, signed
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -103,17 +103,15 @@ class Dot(wiring.Component):
             for k in range(cfg.block_in):
                 with m.Case(k):
                     m.d.comb += row.eq(self.wgt[k * size : (k + 1) * size])
-        weights = [self.wgt[k : k + bits] for k in range(0, len(self.wgt), bits)]
-        for k, weight in enumerate(weights):
-            o, i = divmod(k, cfg.block_in)
-            weights[k] = Mux(self.rows, row[o * bits : (o + 1) * bits] if o == i else 0, weight)
+        diagonal: list[Value] = [C(0, bits)] * (cfg.block_in * cfg.block_out)
+        for o in range(cfg.block_out):
+            diagonal[o * cfg.block_in + o] = row[o * bits : (o + 1) * bits]
         group = self.wgt.word_select(self.row[(cfg.row_taps - 1).bit_length() :], cfg.row_taps * size)
         for t in range(1, cfg.row_taps):
             tap = Mux(self.extra >= t, group[t * size : (t + 1) * size], 0)
             for o in range(cfg.block_out):
-                k = o * cfg.block_in + _beside(cfg, o, t)
-                weights[k] = Mux(self.rows, tap[o * bits : (o + 1) * bits], self.wgt[k * bits : (k + 1) * bits])
-        return Cat(weights)
+                diagonal[o * cfg.block_in + _beside(cfg, o, t)] = tap[o * bits : (o + 1) * bits]
+        return Mux(self.rows, Cat(diagonal), self.wgt)
 
     def _inputs(self, m: Module, enable: Value, b: int, o: int, x: list[Value]) -> list[Value]:
         """The inputs of the multipliers of channel `o`, and of the next where they are packed, from those of all."""

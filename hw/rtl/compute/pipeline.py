@@ -154,7 +154,7 @@ class Execute(wiring.Component):
         wait, free, follows, conflict = Signal(range(cycles)), Signal(init=1), Signal(), Signal()
         latest = [
             (Signal(name=f"multiplying_{k}"), Signal.like(issue.dst, name=f"product_{k}"))
-            for k in range(-(-cycles // spacing))
+            for k in range((cycles - 1) // spacing)  # one before these was issued so long ago that it is written
         ]
         for en, dst in latest:
             with m.If(en & ((dst == issue.dst) | (issue.tensor & (dst == self._source(issue))))):

@@ -45,10 +45,12 @@ def test_the_timing_model_counts_nearly_what_the_circuit_does(schedule):
 
 
 def test_what_counts_cycles_is_a_device_or_a_server():
-    for on in ("timing", "rtl", "board", "localhost:50177"):
+    for on in ("timing", "rtl", "rtl_fast", "board", "localhost:50177"):
         check_device(on)
     for on in ("model", "spec", "nothing", "host:", ":50177"):
-        with pytest.raises(ScheduleError, match=f"on = '{on}': must be one of board, rtl, timing, or a server"):
+        with pytest.raises(
+            ScheduleError, match=f"on = '{on}': must be one of board, rtl, rtl_fast, timing, or a server"
+        ):
             check_device(on)
     assert is_server("pynq:50177") and not is_server("pynq")
 
