@@ -49,6 +49,7 @@ from .hostshapes import (
     unpacked,
     unpacked_along_axis,
 )
+from .kernels.rows import KERNEL_ROWS
 from .schema import MOST, SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real, check_fields
 from .softmax import softmax
 
@@ -126,7 +127,7 @@ def accumulators(*planes: np.ndarray, n: int, c: int) -> np.ndarray:
     return layouts.unpack_blocks(layouts.planes_to_int32(planes), c, n)
 
 
-_INT8, _COUNTED = Int(-128, 127), ("int8", "uint8", "int32", "uint32", "float32")
+_INT8, _COUNTED = Int(-128, 127), ("int8", "uint8", "int32", "uint32", "int64", "float32")
 _MULTIPLIER, _EXPONENT = Int(0, (1 << 31) - 1), Int(-32, 31)  # of hw/rounding.py
 _CLAMP: dict[str, Kind] = {"low": _INT8, "high": _INT8}
 _CONTRACT: dict[str, Kind] = {"contract": OneOf(CONTRACTS)}
@@ -144,7 +145,7 @@ _NUMBERS = ("int8", "int16", "int32", "int64")
 
 
 def _weights(rank: int) -> dict[str, Kind]:
-    return {"weight": Array(rank, ("int8",)), "bias": Array(1, ("int32",)), "x_zero_point": _INT8}
+    return {"weight": Array(rank, ("int8", "int16"), -255, 255), "bias": Array(1, ("int32",)), "x_zero_point": _INT8}
 
 
 @dataclass(frozen=True)
@@ -268,8 +269,9 @@ HOST_OPS: dict[str, HostOp] = {
         HostOp(operators.lookup, looked_up, {"table": Array(1, ("int8",))}),
         HostOp(operators.max_pool, pooled, _POOL | _PADS, ranks=(4,)),
         HostOp(operators.average_pool, pooled, _POOL | _POINTS | _SCALE | _CONTRACT, ranks=(4,)),
-        HostOp(operators.exact_average_pool, averaged, _POOL | _PADS, ranks=(4,)),
+        HostOp(operators.exact_average_pool, averaged, _POOL | _PADS | {"ties_up": Flag()}, ranks=(4,)),
         HostOp(operators.mean, reduced, {"axes": ListOf(Int(0)), "shape": SHAPE} | _POINTS | _SCALE),
         *(HostOp(*row) for row in FLOAT_ROWS),
+        *(HostOp(*row) for row in KERNEL_ROWS),
     )
 }

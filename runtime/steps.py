@@ -11,7 +11,7 @@ from ..hw.errors import ProgramError
 from .buffer import KINDS, MOST_BYTES, whole
 from .launch import Launch
 
-DTYPES = ("int8", "uint8", "int32", "uint32", "float32")
+DTYPES = ("int8", "uint8", "int32", "uint32", "int64", "float32")
 
 
 @dataclass(eq=False)

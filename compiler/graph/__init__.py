@@ -10,9 +10,13 @@ integers.
 |---|---|
 | with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
+| element-wise (elementwise.py) | Div, Maximum, Minimum, Prelu, SquaredDifference |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
-| windows and means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
-| movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice |
+| windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
+| images (windows.py) | ResizeBilinear |
+| along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, L2Normalization, LogSoftmax |
+| movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
+| numbers (numbers.py) | NumberFunction, NumberBinary, Cast, Gather, GatherNd, Detections, on the host |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
 
@@ -21,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
+from .elementwise import Div, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
     FloatBinary,
@@ -34,7 +39,8 @@ from .floats import (
     FloatSoftmax,
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense
-from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Transpose
+from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
+from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberFunction
 from .operators import (
     Add,
     Binary,
@@ -49,14 +55,30 @@ from .operators import (
     Sub,
     Tensor,
 )
-from .windows import AveragePool, ExactAveragePool, MaxPool, Mean, Pool
+from .windows import (
+    ArgMax,
+    AveragePool,
+    ExactAveragePool,
+    L2Normalization,
+    LogSoftmax,
+    MaxPool,
+    Mean,
+    Pool,
+    ReduceMax,
+    ReduceMin,
+    ResizeBilinear,
+)
 
 __all__ = [
     "Add",
+    "ArgMax",
     "AveragePool",
     "Binary",
+    "Cast",
     "Concat",
     "Dequantize",
+    "Detections",
+    "Div",
     "ExactAveragePool",
     "FloatAveragePool",
     "FloatBinary",
@@ -68,26 +90,41 @@ __all__ = [
     "FloatOperator",
     "FloatReduce",
     "FloatSoftmax",
+    "Gather",
+    "GatherNd",
     "Graph",
+    "L2Normalization",
     "Linear",
+    "LogSoftmax",
     "Lookup",
     "MaxPool",
+    "Maximum",
     "Mean",
+    "Minimum",
     "Movement",
     "Mul",
+    "NumberBinary",
+    "NumberFunction",
     "Operator",
     "Pad",
+    "Pairwise",
     "Pool",
+    "Prelu",
     "QConv2d",
     "QConvTranspose2d",
     "QDense",
     "Quantize",
     "Recode",
+    "ReduceMax",
+    "ReduceMin",
     "Requantize",
     "Reshape",
+    "ResizeBilinear",
     "Softmax",
+    "SquaredDifference",
     "StridedSlice",
     "Sub",
+    "Take",
     "Tensor",
     "Transpose",
 ]

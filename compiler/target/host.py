@@ -11,32 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import graph as g
+from ..graph.host_calls import KINDS
 from .module import ExecModule, Memory, Pattern
 from .steps import Steps
-
-_KINDS = (
-    g.QConv2d,
-    g.QConvTranspose2d,
-    g.QDense,
-    g.Add,
-    g.Mul,
-    g.Requantize,
-    g.Lookup,
-    g.Quantize,
-    g.Dequantize,
-    g.Recode,
-    g.Softmax,
-    g.MaxPool,
-    g.AveragePool,
-    g.ExactAveragePool,
-    g.Mean,
-    g.Reshape,
-    g.Transpose,
-    g.Concat,
-    g.Pad,
-    g.StridedSlice,
-    g.FloatOperator,
-)
 
 
 @dataclass(frozen=True)
@@ -78,7 +55,7 @@ class HostCpu(ExecModule):
     """The CPU beside the accelerator. It runs every operator that has a kernel (compiler/graph/host_calls.py)."""
 
     name = "host"
-    patterns = tuple(Pattern(kind.__name__, (kind,)) for kind in _KINDS)
+    patterns = tuple(Pattern(kind.__name__, (kind,)) for kind in KINDS)
     memories = (Memory("DRAM", 512 << 20, 8.0, ("activations", "weights")),)
 
     def __init__(self, model: HostModel | None = None):

@@ -15,9 +15,11 @@ from tilewright.runtime.layout import pack_activations, pack_dense_activations
 RNG = np.random.default_rng(5)
 # Programs in files name them: a name that changes makes every .tw file that has it useless.
 NAMES = set(
-    """accumulators add average_pool concatenate conv2d_accumulators conv_transpose2d_accumulators dense_accumulators
-    dequantize exact_average_pool fold_windows lookup max_pool mean multiply pack pad quantize recode requantise rescale
-    reshape softmax strided_slice transpose unpack unpack_softmax""".split()
+    """accumulators add arg_max average_pool cast concatenate conv2d_accumulators conv_transpose2d_accumulators
+    dense_accumulators dequantize detections divide exact_average_pool fold_windows gather gather_nd l2_normalize
+    log_softmax lookup max_pool maximum mean minimum multiply number_binary number_function pack pad prelu quantize
+    recode reduce_max reduce_min requantise rescale reshape resize_bilinear softmax squared_difference strided_slice
+    take transpose unpack unpack_softmax""".split()
 )
 FLOAT_NAMES = set(
     """float_average_pool float_binary float_conv2d float_conv_transpose2d float_function float_matmul float_max_pool

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from flatbuffers import flexbuffers
 
 from ....hw.errors import FileError, UnsupportedError
 from ..source import Source, as_source
@@ -40,7 +42,8 @@ class Info:
     """A tensor of the file, in the file's layout.
 
     `type` is the schema's name, `signature` the shape with -1 for open sizes, `scale` and `zero_point` float32 and
-    int64 arrays that are empty without quantisation, `axis` their dimension, `data` the value of a constant.
+    int64 arrays that are empty without quantisation, `axis` their dimension, `data` the value of a constant. What the
+    file has in uint8 and is relabelled as int8 (unsigned.py) is `unsigned`.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Info:
     zero_point: np.ndarray
     axis: int
     data: np.ndarray | None
+    unsigned: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +116,12 @@ def _parse(path: Path, model: Any) -> ModelFile:
         known = range(len(tensors))
         if not outputs or not all(k in known for k in outputs) or not all(k == -1 or k in known for k in inputs):
             raise FileError(f"{path}: operator {number} ({kind}) names tensors that the file does not have")
-        options = op.builtinOptions
-        nodes.append(FileNode(kind, f"{kind.lower()}_{number}", tensors[outputs[0]].name, inputs, outputs, options))
+        options = _custom(op.customOptions) if kind.startswith("CUSTOM") else op.builtinOptions
+        nodes.append(
+            FileNode(
+                kind, f"{kind.lower().replace(' ', '_')}_{number}", tensors[outputs[0]].name, inputs, outputs, options
+            )
+        )
     inputs, outputs = _ints(graph.inputs), _ints(graph.outputs)
     if not outputs or not all(0 <= k < len(tensors) for k in inputs + outputs):
         raise FileError(f"{path}: the model's inputs or outputs are tensors that the file does not have")
@@ -137,6 +145,15 @@ def _unique(names: list[str]) -> list[str]:
             name = name if name not in taken else f"{name}'"
         found.append(name)
     return found
+
+
+def _custom(data: Any) -> Any:
+    """The options of a custom operator, by name; None where they are not a map."""
+    try:
+        values = flexbuffers.Loads(bytes(bytearray(data)))
+    except Exception:  # what they are is for each operator to say
+        return None
+    return SimpleNamespace(**values) if isinstance(values, dict) else None
 
 
 def _kind(code: Any) -> str:

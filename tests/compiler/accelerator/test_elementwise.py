@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.graph import Add, Mul, Requantize, Sub, Tensor
+from tilewright.compiler.graph import Add, Maximum, Minimum, Mul, Prelu, Requantize, Sub, Tensor
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
 
@@ -44,3 +44,21 @@ def test_products(exact, name):
     x, y, z = tensors(0.05, 0.08, 0.02)
     exact(Mul("op", (x, y), z), cfg=PRESETS[name])
     exact(Mul("op", (x, x), z, low=-20, high=100), cfg=PRESETS[name])
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+@pytest.mark.parametrize("kind", [Maximum, Minimum])
+def test_extremes(exact, name, kind):
+    x, y, z = (Tensor(t, (1, 20, 5, 7), scale=0.1, zero_point=5) for t in "xyz")
+    exact(kind("op", (x, y), z), cfg=PRESETS[name])
+    data = np.random.default_rng(0).integers(-128, 128, (20, 1, 1)).astype(np.int8)
+    exact(kind("op", (x, Tensor("c", data.shape, scale=0.1, zero_point=5, data=data)), z), cfg=PRESETS[name])
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+@pytest.mark.parametrize("scales", [(0.05, 0.01, 0.06), (0.05, 0.08, 0.02)])
+def test_rectifiers_with_slopes(exact, name, scales):
+    x, _, z = tensors(*scales)
+    data = np.random.default_rng(0).integers(-128, 128, (20, 1, 1)).astype(np.int8)
+    alpha = Tensor("c", data.shape, scale=scales[1], zero_point=-9, data=data)
+    exact(Prelu("op", (x, alpha), z), cfg=PRESETS[name])
