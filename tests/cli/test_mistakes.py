@@ -166,7 +166,8 @@ def test_missing_files(mistake, double_tw, tmp_path):
     mistake(6, text, "run", double_tw, "--inputs", tmp_path / "missing.npz")
     mistake(6, text, "verify", tmp_path / "missing.tw")
     mistake(6, text, "disasm", tmp_path / "missing.npz")
-    mistake(6, r".*missing\.json: no such configuration file; give a preset .*", "compile", DIGITS, "-o", out, "--config", "missing.json")
+    text = r".*missing\.json: no such configuration file; give a preset .*"
+    mistake(6, text, "compile", DIGITS, "-o", out, "--config", "missing.json")
 
 
 def test_a_folder_in_place_of_a_file(mistake, double_tw, tmp_path):
