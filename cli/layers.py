@@ -24,6 +24,7 @@ _RUN = {
 }
 _CLOCKED = {"cycles": "cycles", "gemm_use": "GEMM use", "device_ms": "device ms"}
 _SECONDS = {"wall_ms": "wall ms"}
+_SHOWN_NAMES = 8  # of operators in a sentence
 INDENT = "  "  # of an operator below its launch
 _INDICES = re.compile(r"\[[^\[\]]+\]")
 
@@ -34,6 +35,23 @@ def share_on_device(executable: Executable) -> float | None:
 
     total = sum(step.macs for step in executable.steps)
     return sum(s.macs for s in executable.steps if isinstance(s, LaunchStep)) / total if total else None
+
+
+def float_steps(executable: Executable) -> list[str]:
+    """Names of the operators that the host computes in float32: those without an integer form."""
+    from ..runtime.executable import HostStep
+
+    return [s.name for s in executable.steps if isinstance(s, HostStep) and s.op.startswith("float_")]
+
+
+def say_float_steps(names: Sequence[str]) -> None:
+    """Print how many operators run in float32, and which, if any do."""
+    import click
+
+    if names:
+        more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+        many = "operators run" if len(names) > 1 else "operator runs"
+        click.echo(f"{len(names)} {many} in float32 on the host: {', '.join(names[:_SHOWN_NAMES])}{more}")
 
 
 def compiled_rows(executable: Executable) -> list[dict[str, Any]]:
@@ -162,3 +180,4 @@ def print_compiled(executable: Executable) -> None:
     share = share_on_device(executable)
     if share is not None:
         click.echo(f"{100 * share:.1f} % of the multiply-accumulates run on the device")
+    say_float_steps(float_steps(executable))

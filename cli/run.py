@@ -64,7 +64,7 @@ def command(
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
     from ..runtime.files import read_npz
     from . import golden
-    from .layers import counter_rows, print_run, run_rows
+    from .layers import counter_rows, float_steps, print_run, run_rows
 
     where.check()
     if check:
@@ -86,12 +86,12 @@ def command(
         write_npz(output, outputs)
     result = {"program": model, "config": executable.cfg.name, "device": where.name, "inputs": len(samples)}
     result |= _compare(outputs, expected, arrays, stacked) | {"seconds": seconds, "output": output}
+    result |= {"float32_on_host": float_steps(executable)}
     if check:
         result["check"] = golden.check(model, executable.cfg, contract, where, samples, results, reset)
     rows = run_rows(executable, runs, where.clock_hz)
     if trace:
-        _write_trace(trace, executable, runs[-1], where)
-        result["trace"] = trace
+        result |= _write_trace(trace, executable, runs[-1], where)
     if as_json:
         counted = {"counters": {row["counter"]: row["value"] for row in counter_rows(runs)}} if counters else {}
         report.emit_json(result | {"clock_mhz": where.clock_hz / 1e6, "layers": rows} | counted)
@@ -121,8 +121,8 @@ def _run(
     return results, runs
 
 
-def _write_trace(path: str, executable: Executable, reports: Sequence[StepReport], where: Where) -> None:
-    """Write the launches of one run, one behind the other."""
+def _write_trace(path: str, executable: Executable, reports: Sequence[StepReport], where: Where) -> dict:
+    """Write the launches of one run, one behind the other; gives the result's entry."""
     from dataclasses import replace
 
     from ..runtime.executable import LaunchStep
@@ -138,6 +138,7 @@ def _write_trace(path: str, executable: Executable, reports: Sequence[StepReport
         events += [replace(event, start=event.start + now, end=event.end + now) for event in found]
         now += done.stats.cycles or 0
     write_chrome(path, events, executable.name)
+    return {"trace": path}
 
 
 def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -235,7 +236,10 @@ def _all_equal(result: dict) -> bool:
 
 
 def _print_summary(result: dict) -> None:
+    from .layers import say_float_steps
+
     n = result["inputs"]
+    say_float_steps(result["float32_on_host"])
     if "labels" in result:
         shown = " ".join(map(str, result["labels"][:SHOWN_LABELS]))
         click.echo(f"labels: {shown}{' ...' if n > SHOWN_LABELS else ''}")

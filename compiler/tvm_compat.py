@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # TVM's annotations lack the fields of its nodes: type checke
     te: Any
     tirx: Any
     Sequential: Any
-    from_onnx: Any
     is_const: Any
     is_op: Any
     structural_equal: Any
@@ -50,7 +49,6 @@ else:
         from tvm.relax import Function, Var
         from tvm.relax.dpl import is_const, is_op, wildcard
         from tvm.relax.dpl.pattern import DFPattern
-        from tvm.relax.frontend.onnx import from_onnx
         from tvm.s_tir import Schedule, TensorIntrin
         from tvm.script import tirx as T
         from tvm.tirx import PrimFunc
@@ -70,7 +68,6 @@ __all__ = [
     "TensorIntrin",
     "Var",
     "check_versions",
-    "from_onnx",
     "ir",
     "is_const",
     "is_op",

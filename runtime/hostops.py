@@ -21,7 +21,8 @@ import numpy as np
 from ..hw.errors import InputError, ProgramError
 from ..hw.rounding import CONTRACTS
 from . import layout as layouts
-from . import operators, recurrent
+from . import operators
+from .floats.rows import FLOAT_ROWS
 from .hostshapes import (
     Operand,
     Rule,
@@ -51,6 +52,8 @@ from .hostshapes import (
     unpacked,
     unpacked_softmaxed,
 )
+from .kernels import recurrent
+from .kernels.rows import KERNEL_ROWS
 from .schema import MOST, SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real, check_fields
 from .softmax import softmax
 from .steps import DTYPES
@@ -158,7 +161,7 @@ _MULTIPLIERS, _EXPONENTS = Array(1, _NUMBERS, 0, (1 << 31) - 1), Array(1, _NUMBE
 
 
 def _weights(rank: int) -> dict[str, Kind]:
-    return {"weight": Array(rank, ("int8",)), "bias": Array(1, ("int32",)), "x_zero_point": _INT8}
+    return {"weight": Array(rank, ("int8", "int16"), -255, 255), "bias": Array(1, ("int32",)), "x_zero_point": _INT8}
 
 
 @dataclass(frozen=True)
@@ -282,7 +285,7 @@ HOST_OPS: dict[str, HostOp] = {
         HostOp(operators.lookup, looked_up, {"table": Array(1, ("int8",))}),
         HostOp(operators.max_pool, pooled, _POOL | _PADS, ranks=(4,)),
         HostOp(operators.average_pool, pooled, _POOL | _POINTS | _SCALE | _CONTRACT, ranks=(4,)),
-        HostOp(operators.exact_average_pool, averaged, _POOL | _PADS, ranks=(4,)),
+        HostOp(operators.exact_average_pool, averaged, _POOL | _PADS | {"ties_up": Flag()}, ranks=(4,)),
         HostOp(
             recurrent.dense_int16,
             dense_rows,
@@ -315,5 +318,7 @@ HOST_OPS: dict[str, HostOp] = {
             3,
         ),
         HostOp(operators.mean, reduced, {"axes": ListOf(Int(0)), "shape": SHAPE} | _POINTS | _SCALE),
+        *(HostOp(*row) for row in FLOAT_ROWS),
+        *(HostOp(*row) for row in KERNEL_ROWS),
     )
 }

@@ -135,10 +135,15 @@ def accumulated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(_unpacked(inputs[0].shape, a["n"], a["c"]), "int32")
 
 
+def along_axis(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """As the input, which has the axis."""
+    _need(a["axis"] < len(inputs[0].shape), f"axis = {a['axis']}: its input has {len(inputs[0].shape)} dimensions")
+    return Operand(*inputs[0][:2])
+
+
 def softmaxed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """As the input, which has the axis, in so many bits."""
-    _need(a["axis"] < len(inputs[0].shape), f"axis = {a['axis']}: its input has {len(inputs[0].shape)} dimensions")
-    return Operand(inputs[0].shape, f"int{a.get('bits', 8)}")
+    return Operand(along_axis(inputs, a).shape, f"int{a.get('bits', 8)}")
 
 
 def unpacked_softmaxed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:

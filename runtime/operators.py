@@ -200,13 +200,14 @@ def exact_average_pool(
     pads: Sequence[int],
     low: int = -128,
     high: int = 127,
+    ties_up: bool = False,
 ) -> np.ndarray:
-    """int8 `sum(x) / n` over each window of NCHW `x`, ties away from zero; padding counts neither in sum nor in n."""
+    """int8 `sum(x) / n` over each window of NCHW `x`, ties away from zero or up; padding does not count."""
     total, count = (
         _windows(pad_image(t, pads, 0), kernel, strides).sum((4, 5), dtype=np.int64)
         for t in (x, np.ones_like(x[:1, :1]))
     )
-    rounded = np.where(total > 0, (total + count // 2) // count, -((count // 2 - total) // count))
+    rounded = np.where((total > 0) | ties_up, (total + count // 2) // count, -((count // 2 - total) // count))
     return np.clip(rounded, low, high).astype(np.int8)
 
 

@@ -156,7 +156,7 @@ class Anything(Kind):
 
 @dataclass(frozen=True)
 class Array(Kind):
-    """Arrays of `rank` dimensions of one of `dtypes`, with values from `low` to `high`."""
+    """Arrays of `rank` dimensions of one of `dtypes`, with values from `low` to `high`; floats are finite."""
 
     rank: int
     dtypes: tuple[str, ...]
@@ -167,6 +167,8 @@ class Array(Kind):
         """Whether `value` is such an array, with at least one element."""
         if not isinstance(value, np.ndarray) or value.ndim != self.rank or str(value.dtype) not in self.dtypes:
             return False
+        if value.dtype.kind == "f":
+            return value.size > 0 and bool(np.isfinite(value).all())
         return value.size > 0 and self.low <= int(value.min()) and int(value.max()) <= self.high
 
     def __str__(self) -> str:

@@ -32,6 +32,8 @@ BOARD += [p for p in MODULES if p.parent == Path("hw/isa")]
 BOARD += [
     p for p in (Path("sim/__init__.py"), Path("sim/model/machine.py"), Path("sim/model/device.py")) if p in MODULES
 ]
+# an executable runs itself: the two are one room
+SHARED_ROOMS = {Path("runtime/loader.py"): Path("runtime/executable.py")}
 
 
 def name_of(path: Path) -> str:
@@ -70,6 +72,7 @@ def imports(path: Path, members: bool = False) -> set[str]:
 
 def room(path: Path) -> str:
     """Where a module lies; one beside subfolders (what these share, or what is made of them) is a room of its own."""
+    path = SHARED_ROOMS.get(path, path)
     beside = any(other.parent.parent == path.parent for other in MODULES)
     return path.as_posix() if beside and path.name != "__init__.py" else path.parent.as_posix()
 
@@ -98,7 +101,7 @@ def test_no_two_rooms_import_each_other_by_any_way():
 
 def test_a_room_has_few_modules():
     count = Counter(path.parent.as_posix() for path in MODULES if path.name != "__init__.py")
-    assert not {name: n for name, n in count.items() if n > {"runtime": 26, "cli": 25}.get(name, 15)}
+    assert not {name: n for name, n in count.items() if n > {"runtime": 25, "cli": 25}.get(name, 15)}
 
 
 def test_stable_names_are_no_code():

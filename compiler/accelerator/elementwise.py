@@ -1,4 +1,4 @@
-"""Sums and products of two tensors, changes of quantisation, concatenations and slices."""
+"""Sums, products and extremes of two tensors, rectifiers, changes of quantisation, concatenations and slices."""
 
 from __future__ import annotations
 
@@ -29,17 +29,7 @@ def add(rec: Recording, op: g.Add) -> None:
     for name, operand in (("x", form.x), ("y", form.y)):
         chains[name] = _chain(operand, f"scale_{name}")
         if operand.scale is not None:
-            multiplier, exponent = operand.scale
-            buffers[f"scale_{name}"] = rec.parameters(
-                f"{op.name}.scale_{name}",
-                bias=0,
-                multiplier=multiplier,
-                exponent=exponent,
-                zero_point=0,
-                low=-128,
-                high=127,
-                contract="double",
-            )
+            buffers[f"scale_{name}"] = _scale(rec, op, name, operand.scale)
     buffers["par"] = store_parameters(rec, op, form.store)
     last = [("add" if form.sign > 0 else "sub", "y"), ("requant", "par")]
     rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
@@ -54,6 +44,30 @@ def multiply(rec: Recording, op: g.Mul) -> None:
     scheduled = rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8")
     buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 1), "par": store_parameters(rec, op, store)}
     rec.append(op, scheduled, buffers)
+
+
+def extreme(rec: Recording, op: g.Maximum) -> None:
+    """Append the larger or the smaller value of each pair, int8 as they are."""
+    last = [("min" if isinstance(op, g.Minimum) else "max", "y")]
+    buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 1)}
+    rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, dtype="int8"), buffers)
+
+
+def prelu(rec: Recording, op: g.Prelu) -> None:
+    """Append a rectifier with slopes: what is above the zero point, and the product of what is below it, each rescaled.
+
+    One of the two is 0, and stays 0: their sum is the other.
+    """
+    x, alpha = op.inputs
+    buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 0), "slope": rec.operand(op, 1)}
+    chains: dict[str, list[Stage]] = {"slope": _chain(OperandForm(-alpha.zero_point), "")}
+    chains["x"] = [*_chain(OperandForm(-x.zero_point), ""), ("max", 0), ("rescale", "scale_x")]
+    chains["y"] = [*_chain(OperandForm(-x.zero_point), ""), ("min", 0), ("mul", "slope"), ("rescale", "scale_y")]
+    for name, scale in zip("xy", op.multipliers):
+        buffers[f"scale_{name}"] = _scale(rec, op, name, scale)
+    buffers["par"] = store_parameters(rec, op, Requant(0, 1 << 30, 1, op.output.zero_point))
+    last = [("add", "y"), ("requant", "par")]
+    rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
 
 
 def requantize(rec: Recording, op: g.Requantize) -> None:
@@ -123,6 +137,12 @@ def _region(rec: Recording, name: str, buffer: Buffer, first: int, count: int) -
     whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
     entry = rec.cfg.batch, rec.cfg.block_in
     return Region(name, (count, *entry), whole=whole, start=start + first * math.prod(entry))
+
+
+def _scale(rec: Recording, op: g.Operator, name: str, scale: tuple[int, int]) -> Buffer:
+    """The parameters of RESCALE by (multiplier, exponent), for every channel."""
+    facts = {"bias": 0, "zero_point": 0, "low": -128, "high": 127, "contract": "double"}
+    return rec.parameters(f"{op.name}.scale_{name}", multiplier=scale[0], exponent=scale[1], **facts)
 
 
 def _chain(operand: OperandForm, scale: str) -> list[Stage]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from ...hw.config import Config
 from ...hw.units import striped
 from .. import cost
@@ -17,8 +19,9 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import elementwise, layers, layerwise
 from .arena import is_view, packed_bytes
-from .direct import max_pool
+from .direct import max_pool, repeat
 from .network_launch import LOWER, NetworkLaunch
+from .wide import split_weights
 
 
 def _memories(cfg: Config) -> tuple[Memory, ...]:
@@ -41,9 +44,13 @@ class Accelerator(ExecModule):
 
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
-        self.memories, self.transformations = _memories(cfg), (simplify, moved_states, self._pairs)
+        self.memories = _memories(cfg)
+        self.transformations = simplify, moved_states, self._narrow, self._pairs
         kinds = (*LOWER, g.Reshape, g.Transpose)
         self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
+
+    def _narrow(self, graph: g.Graph) -> g.Graph:
+        return split_weights(graph, self.cfg)
 
     def _pairs(self, graph: g.Graph) -> g.Graph:
         cfg = self.cfg
@@ -54,8 +61,16 @@ class Accelerator(ExecModule):
         """Reason why the module cannot run the operator; empty if it can."""
         if is_view(op):
             return ""
-        checks = {g.QConv2d: _refuses_conv, g.Binary: _refuses_binary, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
-        checks |= {g.Concat: _refuses_concat, g.StridedSlice: _refuses_slice}
+        if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
+            return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
+        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
+        checks |= {
+            g.Concat: _refuses_concat,
+            g.StridedSlice: _refuses_slice,
+            g.Binary: _refuses_binary,
+            g.Pairwise: _refuses_binary,
+            g.Take: repeat.refusal,
+        }
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
         for kind, check in checks.items():
@@ -85,7 +100,7 @@ class Accelerator(ExecModule):
             micro_ops = tiles.cycles
         elif isinstance(op, g.Pool):
             micro_ops *= cost.TAP * op.shape.taps
-        elif isinstance(op, g.Mul):
+        elif isinstance(op, (g.Mul, g.Prelu)):
             micro_ops *= cost.PRODUCT
         else:
             micro_ops *= cost.ELEMENTWISE
@@ -111,7 +126,7 @@ def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
     return ""
 
 
-def _refuses_binary(op: g.Binary, cfg: Config) -> str:
+def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
     if len(op.output.shape) not in (2, 4):
         return f"{len(op.output.shape)} dimensions"
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]

@@ -12,7 +12,7 @@ from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import elementwise, layers, pooling
 from .arena import arena_plan, bases, is_view, members
-from .direct import transposed_conv
+from .direct import repeat, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .recording import Recording, packed_shape
@@ -23,6 +23,8 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.QDense: layers.lower,
     g.Add: elementwise.add,
     g.Mul: elementwise.multiply,
+    g.Maximum: elementwise.extreme,
+    g.Prelu: elementwise.prelu,
     g.Requantize: elementwise.requantize,
     g.Concat: elementwise.concatenate,
     g.StridedSlice: elementwise.cut,
@@ -30,6 +32,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.AveragePool: pooling.average,
     g.ExactAveragePool: pooling.exact_average,
     g.Mean: pooling.mean,
+    g.Take: repeat.lower,
 }
 
 

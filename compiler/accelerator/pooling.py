@@ -20,8 +20,8 @@ def maximum(rec: Recording, op: g.MaxPool) -> None:
 
 
 def exact_average(rec: Recording, op: g.ExactAveragePool) -> None:
-    """Append a mean of windows without padding, ties away from zero."""
-    _pool(rec, op, op.shape, "sum", mean_store(op.shape.taps, op.low, op.high))
+    """Append a mean of windows without padding, ties away from zero or up."""
+    _pool(rec, op, op.shape, "sum", mean_store(op.shape.taps, op.low, op.high, op.ties_up))
 
 
 def average(rec: Recording, op: g.AveragePool) -> None:

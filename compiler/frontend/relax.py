@@ -1,4 +1,4 @@
-"""Relax with quantize/dequantize pairs -> compiler/graph/.
+"""Relax with quantize/dequantize pairs, as TVM's importers make it -> compiler/graph/.
 
 Constants are not folded before: that would convert the int8 weights to float32. A quantize ends a float expression,
 which becomes one operator, a relu or clip on top included (compiler/frontend/relax_layers.py by dataflow patterns,
@@ -7,8 +7,6 @@ compiler/frontend/relax_operators.py by the operator's name). Operators that onl
 
 from __future__ import annotations
 
-import contextlib
-import io
 import itertools
 import math
 import re
@@ -19,39 +17,12 @@ import numpy as np
 
 from ...hw.errors import InputError, UnsupportedError
 from .. import graph as g
-from ..advice.sentences import shortened
 from ..graph import ranges
-from ..tvm_compat import from_onnx, ir
-from .relax_layers import LAYERS, array, linear
+from ..tvm_compat import ir
+from .relax_layers import array, linear
 from .relax_operators import COMPUTE, MOVE, split, unused
 
-# Relax operator -> the ONNX operators that it can stem from, for names; others are named after the Relax operator
-_SOURCES = {
-    "relax.nn.conv2d": ("Conv",),
-    "relax.nn.conv2d_transpose": ("ConvTranspose",),
-    "relax.matmul": ("Gemm", "MatMul"),
-    "relax.nn.max_pool2d": ("MaxPool",),
-    "relax.nn.avg_pool2d": ("AveragePool",),
-    "relax.mean": ("GlobalAveragePool", "ReduceMean"),
-    "relax.quantize": ("QuantizeLinear",),
-    "relax.dequantize": ("DequantizeLinear",),
-    "relax.add": ("Add",),
-    "relax.subtract": ("Sub",),
-    "relax.multiply": ("Mul",),
-    "relax.concat": ("Concat",),
-    "relax.nn.softmax": ("Softmax",),
-    "relax.nn.relu": ("Relu",),
-    "minimum": ("Clip",),
-    "relax.nn.leakyrelu": ("LeakyRelu",),
-    "relax.sigmoid": ("Sigmoid",),
-    "relax.tanh": ("Tanh",),
-    "relax.strided_slice": ("Slice",),
-    "relax.split": ("Split",),
-    "pad": ("Pad",),
-}
-_LOWERED = re.compile(r"(pad|maximum|minimum)\d*")  # functions that TVM's importer writes in TIR
-
-Pads = tuple[tuple[tuple[int, int], ...], float]  # (before, after) per dimension, and the value
+_LOWERED = re.compile(r"(maximum|minimum)\d*")  # functions that TVM's importers write in TIR
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,20 +39,6 @@ class Result:
     clamp: tuple[int, int]
 
 
-def import_relax(model: Any, name: str, nodes: list[tuple[str, str]], pads: list[Pads]) -> g.Graph:
-    """Import an ONNX `model`; `nodes` are (operator, name) of its nodes, in order, `pads` of its Pad nodes.
-
-    Raises `UnsupportedError` that lists everything that is not supported.
-    """
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):  # it prints its errors, too
-            function = from_onnx(model, keep_params_in_input=False)["main"]
-    except Exception as exc:  # the importer raises errors of many kinds
-        text = next((line.strip() for line in reversed(str(exc).splitlines()) if line.strip()), type(exc).__name__)
-        raise UnsupportedError(f"{name}: TVM's ONNX importer refuses the model: {shortened(text)}") from None
-    return RelaxImporter(function, [v.name for v in model.graph.output], nodes, pads).graph(name)
-
-
 class RelaxImporter:
     """Walks the bindings of a Relax function in order and builds operators.
 
@@ -89,44 +46,24 @@ class RelaxImporter:
     view of the tensor that it was dequantised from. Floats between a convolution and its quantize have no view.
     """
 
-    def __init__(self, function: Any, outputs: list[str], nodes: list[tuple[str, str]], pads: list[Pads]):
+    def __init__(self, function: Any, outputs: list[str]):
         self.bindings: list[Any] = [b for block in function.body.blocks for b in block.bindings]
         self.calls: dict[Any, Any] = {b.var: b.value for b in self.bindings}
         self.params = list(function.params)
         body = function.body.body
         body = self.calls.get(body, body)
         self.results = list(zip(outputs, body.fields if isinstance(body, ir.Tuple) else [function.body.body]))
-        self.nodes = self._assign_nodes(nodes)
-        # in Relax the amounts are in TIR; they are read from the file instead
-        self.pads = dict(zip((b.var for b in self.bindings if kind_of(b.value) == "pad"), pads))
         self.inputs: list[g.Tensor] = []
         self.views: dict[Any, g.Tensor] = {}
         self.ops: list[g.Operator] = []
         self.problems: list[str] = []
 
-    def _assign_nodes(self, nodes: list[tuple[str, str]]) -> dict[Any, tuple[str, str]]:
-        """ONNX nodes (operator, name) by variable, of operators that correspond one to one to nodes."""
-        found: dict[Any, tuple[str, str]] = {}
-        for op, sources in _SOURCES.items():
-            here = [b.var for b in self.bindings if kind_of(b.value) == op and not self._biases(b.value)]
-            given = [node for node in nodes if node[0] in sources]
-            if len(given) == len(here):
-                found |= dict(zip(here, given))
-        return found
-
-    def _biases(self, call: Any) -> bool:
-        """True if the call adds biases to a layer's sums."""
-        return kind_of(call) == "relax.add" and any(kind_of(self.calls.get(arg)) in LAYERS for arg in call.args)
-
     def node(self, var: Any) -> str:
         """The operator behind `var`, as errors name it."""
-        kind = kind_of(self.calls[var]).rsplit(".", 1)[-1]
-        return f"{self.nodes[var][0] if var in self.nodes else kind} {self.name(var)!r}"
+        return f"{kind_of(self.calls[var]).rsplit('.', 1)[-1]} {self.name(var)!r}"
 
     def name(self, var: Any) -> str:
-        """The name of the operator behind `var`: its ONNX node's, if that is known."""
-        if var in self.nodes:
-            return self.nodes[var][1]
+        """A name for the operator behind `var`: its kind and a number."""
         kind, taken = kind_of(self.calls[var]).rsplit(".", 1)[-1] or "part", {op.name for op in self.ops}
         return next(name for k in itertools.count() if (name := f"{kind}{k}") not in taken)
 
@@ -341,7 +278,7 @@ def kind_of(value: Any) -> str:
 
 def _operands(call: Any) -> tuple:
     """The tensors that a call takes."""
-    return tuple(call.args[1].fields) if kind_of(call) in ("pad", "maximum", "minimum") else tuple(call.args)
+    return tuple(call.args[1].fields) if kind_of(call) in ("maximum", "minimum") else tuple(call.args)
 
 
 def _shape(var: Any) -> tuple[int, ...]:

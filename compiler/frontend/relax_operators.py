@@ -141,14 +141,6 @@ def _slice(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
     imp.move(g.StridedSlice, var, x, tuple(r[0] for r in indices), steps)
 
 
-def _pad(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
-    pads, value = imp.pads[var]
-    if math.isnan(value):
-        raise InputError(f"{imp.node(var)} pads with {value}, which is no number")
-    steps = np.rint(value / x.scale) + x.zero_point  # ties to even, as ONNX has it
-    imp.move(g.Pad, var, x, pads, int(min(max(steps, -128), 127)))
-
-
 # operator that moves dequantised values -> its handler: the int8 values move, their scale stays
 MOVE: dict[str, Callable[[RelaxImporter, Any, Any, g.Tensor], None]] = {
     "relax.nn.max_pool2d": _max_pool,
@@ -158,7 +150,6 @@ MOVE: dict[str, Callable[[RelaxImporter, Any, Any, g.Tensor], None]] = {
     "relax.flatten": _reshape,
     "relax.permute_dims": _transpose,
     "relax.strided_slice": _slice,
-    "pad": _pad,
 }
 
 

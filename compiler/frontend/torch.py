@@ -1,6 +1,7 @@
 """Reads quantised networks of PyTorch: torch.export programs with quantized_decomposed operators -> compiler/graph/.
 
-The program goes through TVM's Relax, with converters for those operators added, and from there on as QDQ ONNX does.
+The program goes through TVM's Relax, with converters for those operators added, and from there on through
+compiler/frontend/relax.py.
 This module imports torch, which slows the import of TVM: no other module of tilewright does.
 """
 
@@ -54,7 +55,7 @@ def import_torch(program: Any, name: str = "") -> g.Graph:
         text = next((line.strip() for line in reversed(str(exc).splitlines()) if line.strip()), type(exc).__name__)
         raise UnsupportedError(f"{name or 'program'}: TVM's importer refuses the program: {shortened(text)}") from None
     outputs = [str(output) for output in program.graph_signature.user_outputs]
-    return RelaxImporter(function, outputs, [], []).graph(name or "program")
+    return RelaxImporter(function, outputs).graph(name or "program")
 
 
 def _load(source: Source) -> Any:

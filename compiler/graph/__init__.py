@@ -1,6 +1,6 @@
 """Quantised networks: operators, and their graph.
 
-One set of operators for every file format. The front ends (compiler/frontend/onnx.py for QDQ ONNX,
+One set of operators for every file format. The front ends (compiler/frontend/onnx/importer.py for QDQ ONNX,
 compiler/frontend/tflite/importer.py) make a `Graph` of them, reference.py computes it, compiler/network.py
 makes executables of it. An operator is a dataclass of its inputs, its output and its constants; values derived from
 them (multipliers, corrected biases, shapes) are properties, so that every user of an operator computes with the same
@@ -10,11 +10,16 @@ integers.
 |---|---|
 | with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
+| element-wise (elementwise.py) | Div, Maximum, Minimum, Prelu, SquaredDifference |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
-| windows and means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
-| recurrent layers (recurrent.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
-| wider integers (recurrent.py) | Rescale, Softmax16 |
-| movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice |
+| windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
+| images (windows.py) | ResizeBilinear |
+| along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, L2Normalization, LogSoftmax |
+| recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
+| wider integers (recurrent/layers.py) | Rescale, Softmax16 |
+| movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
+| numbers (numbers.py) | NumberFunction, NumberBinary, Cast, Gather, GatherNd, Detections, on the host |
+| float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
 
 from __future__ import annotations
@@ -22,8 +27,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
+from .elementwise import Div, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
+from .floats import (
+    FloatAveragePool,
+    FloatBinary,
+    FloatConv2d,
+    FloatConvTranspose2d,
+    FloatFunction,
+    FloatMatMul,
+    FloatMaxPool,
+    FloatOperator,
+    FloatReduce,
+    FloatSoftmax,
+)
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense
-from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Transpose
+from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
+from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberFunction
 from .operators import (
     Add,
     Binary,
@@ -38,46 +57,87 @@ from .operators import (
     Sub,
     Tensor,
 )
-from .recurrent import Dense16, Features, Filter16, Lstm, LstmCells, LstmOutputs, Rescale, Softmax16, TimeFilter
-from .state import State
-from .windows import AveragePool, ExactAveragePool, MaxPool, Mean, Pool
+from .recurrent.layers import Dense16, Features, Filter16, Lstm, LstmCells, LstmOutputs, Rescale, Softmax16, TimeFilter
+from .recurrent.state import State
+from .windows import (
+    ArgMax,
+    AveragePool,
+    ExactAveragePool,
+    L2Normalization,
+    LogSoftmax,
+    MaxPool,
+    Mean,
+    Pool,
+    ReduceMax,
+    ReduceMin,
+    ResizeBilinear,
+)
 
 __all__ = [
     "Add",
+    "ArgMax",
     "AveragePool",
     "Binary",
+    "Cast",
     "Concat",
     "Dense16",
     "Dequantize",
+    "Detections",
+    "Div",
     "ExactAveragePool",
     "Features",
     "Filter16",
+    "FloatAveragePool",
+    "FloatBinary",
+    "FloatConv2d",
+    "FloatConvTranspose2d",
+    "FloatFunction",
+    "FloatMatMul",
+    "FloatMaxPool",
+    "FloatOperator",
+    "FloatReduce",
+    "FloatSoftmax",
+    "Gather",
+    "GatherNd",
     "Graph",
+    "L2Normalization",
     "Linear",
+    "LogSoftmax",
     "Lookup",
     "Lstm",
     "LstmCells",
     "LstmOutputs",
     "MaxPool",
+    "Maximum",
     "Mean",
+    "Minimum",
     "Movement",
     "Mul",
+    "NumberBinary",
+    "NumberFunction",
     "Operator",
     "Pad",
+    "Pairwise",
     "Pool",
+    "Prelu",
     "QConv2d",
     "QConvTranspose2d",
     "QDense",
     "Quantize",
     "Recode",
+    "ReduceMax",
+    "ReduceMin",
     "Requantize",
     "Rescale",
     "Reshape",
+    "ResizeBilinear",
     "Softmax",
     "Softmax16",
+    "SquaredDifference",
     "State",
     "StridedSlice",
     "Sub",
+    "Take",
     "Tensor",
     "TimeFilter",
     "Transpose",
@@ -86,7 +146,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A network: operators in an order in which they can run, and what it keeps between inferences (state.py).
+    """A network: operators in an order in which they can run, and what it keeps between inferences (states).
 
     Raises `InputError` if a tensor is used before an operator produces it, or a name is used twice.
     """

@@ -10,6 +10,7 @@ import numpy as np
 from ...hw.errors import UnsupportedError
 from ...runtime.hostops import HOST_OPS
 from .. import graph as g
+from .elementwise import SQUARE_SHIFT
 from .operators import ADD_SHIFT
 
 
@@ -71,7 +72,7 @@ def _dequantize(op: g.Dequantize, contract: str) -> list[HostCall]:
     return [HostCall("dequantize", {"scale": op.x.scale, "zero_point": op.x.zero_point}, dtype="float32")]
 
 
-def _scale(op: g.Requantize | g.Mul | g.AveragePool | g.Mean | g.Softmax | g.Filter16 | g.Rescale) -> dict:
+def _scale(op: g.Requantize | g.Mul | g.Div | g.AveragePool | g.Mean | g.Softmax | g.Filter16 | g.Rescale) -> dict:
     multiplier, exponent = op.multipliers
     return {"multiplier": multiplier, "exponent": exponent}
 
@@ -92,8 +93,11 @@ def _add(op: g.Add, contract: str) -> list[HostCall]:
 
 
 def _multiply(op: g.Mul, contract: str) -> list[HostCall]:
-    attrs = {"zero_points": [t.zero_point for t in (*op.inputs, op.output)], "low": op.low, "high": op.high}
-    return [HostCall("multiply", attrs | _scale(op))]
+    return [HostCall("multiply", _operands(op) | _scale(op))]
+
+
+def _operands(op: g.Binary) -> dict:
+    return {"zero_points": [t.zero_point for t in (*op.inputs, op.output)], "low": op.low, "high": op.high}
 
 
 def _window(op: g.Pool) -> dict:
@@ -132,8 +136,65 @@ def _softmax(op: g.Softmax, contract: str) -> list[HostCall]:
     return [HostCall("softmax", {"axis": op.axis} | bits | _scale(op), dtype=op.output.dtype)]
 
 
+def _exact_average_pool(op: g.ExactAveragePool) -> dict:
+    return _window(op) | {"pads": list(op.pads)} | ({"ties_up": True} if op.ties_up else {})
+
+
 def _movement(name: str, attrs: Callable[..., dict]) -> Callable[..., list[HostCall]]:
     return lambda op, contract: [HostCall(name, attrs(op), dtype=op.output.dtype)]
+
+
+def _float(
+    name: str, attrs: Callable[..., dict], constants: Callable[..., dict] = lambda op: {}
+) -> Callable[..., list[HostCall]]:
+    return lambda op, contract: [HostCall(name, attrs(op), constants(op), "float32")]
+
+
+def _geometry(op: g.FloatConv2d | g.FloatConvTranspose2d) -> dict:
+    pairs = {"strides": op.strides, "pads": op.pads, "dilations": op.dilations}
+    return {key: list(value) for key, value in pairs.items()} | {"groups": op.groups}
+
+
+def _weights(op: g.FloatConv2d | g.FloatConvTranspose2d) -> dict:
+    return {"weight": op.weight, "bias": op.bias}
+
+
+def _float_window(op: g.FloatMaxPool | g.FloatAveragePool) -> dict:
+    return {"kernel": list(op.kernel), "strides": list(op.strides), "pads": list(op.pads)}
+
+
+def _scaled(op: g.Prelu | g.SquaredDifference) -> dict:
+    multipliers, exponents = zip(*op.multipliers)
+    zero_points = [t.zero_point for t in (*op.inputs, op.output)]
+    return {"zero_points": zero_points, "multipliers": list(multipliers), "exponents": list(exponents)}
+
+
+def _resize(op: g.ResizeBilinear) -> dict:
+    attrs: dict = {"size": list(op.output.shape[2:])}
+    attrs |= {"align_corners": op.align_corners, "half_pixel_centers": op.half_pixel_centers}
+    return attrs if op.offset is None else attrs | {"offset": op.offset}
+
+
+def _l2_normalize(op: g.L2Normalization) -> dict:
+    return {"axis": op.axis, "x_zero_point": op.x.zero_point, "scaled_first": op.scaled_first}
+
+
+def _log_softmax(op: g.LogSoftmax) -> dict:
+    y = op.output
+    return {"axis": op.axis, "scale": op.x.scale, "output_scale": y.scale, "zero_point": y.zero_point}
+
+
+def _detections(op: g.Detections) -> dict:
+    names = ("most", "classes", "classes_per_box", "per_class", "each_class", "score", "overlap")
+    return {name: getattr(op, name) for name in names} | {"scales": list(op.scales)}
+
+
+def _axes(op: g.Mean | g.ReduceMax) -> dict:
+    return {"axes": list(op.axes), "shape": list(op.output.shape)}
+
+
+def _arg_max(op: g.ArgMax) -> dict:
+    return {"axis": op.axis, "shape": list(op.output.shape), "dtype": op.output.dtype, "smallest": op.smallest}
 
 
 _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
@@ -154,10 +215,25 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Rescale: _movement("rescale_integers", lambda op: {"dtype": op.output.dtype} | _zero_points(op) | _scale(op)),
     g.MaxPool: lambda op, contract: [HostCall("max_pool", _window(op) | {"pads": list(op.pads)})],
     g.AveragePool: _average_pool,
-    g.ExactAveragePool: lambda op, contract: [HostCall("exact_average_pool", _window(op) | {"pads": list(op.pads)})],
-    g.Mean: _movement(
-        "mean", lambda op: {"axes": list(op.axes), "shape": list(op.output.shape)} | _zero_points(op) | _scale(op)
-    ),
+    g.ExactAveragePool: _movement("exact_average_pool", _exact_average_pool),
+    g.Mean: _movement("mean", lambda op: _axes(op) | _zero_points(op) | _scale(op)),
+    g.ResizeBilinear: _movement("resize_bilinear", _resize),
+    g.Minimum: _movement("minimum", lambda op: {}),  # before the class that it derives from
+    g.Maximum: _movement("maximum", lambda op: {}),
+    g.Prelu: _movement("prelu", _scaled),
+    g.SquaredDifference: _movement("squared_difference", lambda op: _scaled(op) | {"shift": SQUARE_SHIFT}),
+    g.Div: _movement("divide", lambda op: _operands(op) | _scale(op)),
+    g.L2Normalization: _movement("l2_normalize", _l2_normalize),
+    g.LogSoftmax: _movement("log_softmax", _log_softmax),
+    g.ReduceMin: _movement("reduce_min", _axes),
+    g.ReduceMax: _movement("reduce_max", _axes),
+    g.ArgMax: _movement("arg_max", _arg_max),
+    g.NumberFunction: _movement("number_function", lambda op: {"function": op.function}),
+    g.NumberBinary: _movement("number_binary", lambda op: {"function": op.function}),
+    g.Cast: _movement("cast", lambda op: {"dtype": op.output.dtype}),
+    g.Gather: _movement("gather", lambda op: {"axis": op.axis}),
+    g.GatherNd: _movement("gather_nd", lambda op: {}),
+    g.Detections: lambda op, contract: [HostCall("detections", _detections(op), {"anchors": op.anchors}, "float32")],
     g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
     g.Transpose: _movement("transpose", lambda op: {"axes": list(op.axes)}),
     g.Concat: _movement("concatenate", lambda op: {"axis": op.axis}),
@@ -166,4 +242,20 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
         "strided_slice",
         lambda op: {"begin": list(op.begin), "strides": list(op.strides), "shape": list(op.output.shape)},
     ),
+    g.Take: _movement("take", lambda op: {"indices": [list(found) for found in op.indices]}),
+    g.FloatFunction: _float("float_function", lambda op: {"function": op.function, "alpha": op.alpha, "beta": op.beta}),
+    g.FloatBinary: _float("float_binary", lambda op: {"function": op.function}),
+    g.FloatReduce: _float(
+        "float_reduce", lambda op: {"function": op.function, "axes": list(op.axes), "shape": list(op.output.shape)}
+    ),
+    g.FloatSoftmax: _float("float_softmax", lambda op: {"axis": op.axis, "logarithm": op.logarithm}),
+    g.FloatMatMul: _float("float_matmul", lambda op: {}),
+    g.FloatConv2d: _float("float_conv2d", _geometry, _weights),
+    g.FloatConvTranspose2d: _float("float_conv_transpose2d", _geometry, _weights),
+    g.FloatMaxPool: _float("float_max_pool", _float_window),
+    g.FloatAveragePool: _float(
+        "float_average_pool", lambda op: _float_window(op) | {"padding_counts": op.padding_counts}
+    ),
 }
+
+KINDS = tuple(_MAKERS)  # the operators that have kernels, with those that derive from them

@@ -185,11 +185,14 @@ def weighted_form(op: Add) -> WeightedSum | None:
     return _weighted(points, op.multipliers, scales, op.sign, (op.low, op.high))
 
 
-def mean_store(count: int, low: int = -128, high: int = 127) -> Requant:
+def mean_store(count: int, low: int = -128, high: int = 127, ties_up: bool = False) -> Requant:
     """The store that divides a sum of `count` int8 values, at most 2**16, by it, ties away from zero, and clamps.
+
+    With `ties_up` the values are made positive first, so that ties away from zero go up.
 
     A multiplier a little above `2**k / count`, rounded once: the excess is too small to change a quotient
     that is not a tie, but rounds ties away from zero.
     """
     bits = (count - 1).bit_length()  # shift that brings the multiplier into [2**30, 2**31)
-    return Requant(0, (1 << 30 + bits) // count + 1, 1 - bits, 0, low, high, "single")
+    above = 128 if ties_up else 0
+    return Requant(above * count, (1 << 30 + bits) // count + 1, 1 - bits, -above, low, high, "single")

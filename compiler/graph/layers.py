@@ -7,7 +7,7 @@ All compute `clamp(y.zero_point + R(acc), low, high)` with `acc = bias + sum((x 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -20,7 +20,11 @@ from .operators import Operator
 class Linear(Operator):
     """Base of convolutions and dense layers: int8 weights, int32 biases, requantisation and clamp.
 
-    `weight` is int8 with the output channel first, `weight_scale` float32 (O,), `bias` int32 (O,).
+    `weight` is int8 with the output channel first, `weight_scale` float32 (O,), `bias` int32 (O,). Weights less their
+    zero point may need int16; they are -255..255.
+
+    With `float32_scale` the product of the scales of input and weights is rounded to float32, as TensorFlow Lite does
+    for dense layers with one weight scale, and in uint8 for all layers.
     """
 
     weight: np.ndarray
@@ -28,11 +32,14 @@ class Linear(Operator):
     bias: np.ndarray
     low: int = -128
     high: int = 127
+    float32_scale: bool = field(default=False, kw_only=True)
 
     def check(self) -> None:
         """Raise `InputError` if weights, scales and biases are inconsistent."""
         channels = self.weight.shape[0]
-        self.expect("the weights' dtype", str(self.weight.dtype), "int8")
+        wide = self.weight.dtype == np.int16
+        self.expect("the weights' dtype", str(self.weight.dtype), "int16" if wide else "int8")
+        self.expect("whether the weights are -255..255", bool((np.abs(self.weight.astype(int)) <= 255).all()), True)
         self.expect("the biases' dtype", str(self.bias.dtype), "int32")
         self.expect("the scales' shape", self.weight_scale.shape, (channels,))
         self.expect("the biases' shape", self.bias.shape, (channels,))
@@ -51,7 +58,11 @@ class Linear(Operator):
     @property
     def scales(self) -> np.ndarray:
         """float64 (O,): the factor of R before it is rounded to a multiplier and an exponent."""
-        return np.float64(self.x.scale) * self.weight_scale.astype(np.float64) / np.float64(self.output.scale)
+        if not self.float32_scale:
+            return np.float64(self.x.scale) * self.weight_scale.astype(np.float64) / np.float64(self.output.scale)
+        with np.errstate(over="ignore"):  # compiler/graph/ranges.py refuses infinite ones
+            product = np.float32(self.x.scale) * self.weight_scale
+        return product.astype(np.float64) / np.float64(self.output.scale)
 
     @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
@@ -132,13 +143,7 @@ class QConvTranspose2d(Linear):
 
 @dataclass(frozen=True, eq=False)
 class QDense(Linear):
-    """Dense layer on (N, I), weights (O, I).
-
-    With `float32_scale` the product of the scales of input and weights is rounded to float32, as TensorFlow Lite does
-    for dense layers with one weight scale.
-    """
-
-    float32_scale: bool = False
+    """Dense layer on (N, I), weights (O, I)."""
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
@@ -146,15 +151,6 @@ class QDense(Linear):
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (2, 2))
         self.expect("the number of input features", self.weight.shape[1], self.x.shape[1])
         self.expect("the output's shape", self.output.shape, (self.x.shape[0], self.weight.shape[0]))
-
-    @property
-    def scales(self) -> np.ndarray:
-        """float64 (O,): the factor of R before it is rounded to a multiplier and an exponent."""
-        if not self.float32_scale:
-            return super().scales
-        with np.errstate(over="ignore"):  # compiler/graph/ranges.py refuses infinite ones
-            product = np.float32(self.x.scale) * self.weight_scale
-        return product.astype(np.float64) / np.float64(self.output.scale)
 
     @property
     def macs(self) -> int:

@@ -92,3 +92,23 @@ class StridedSlice(Movement):
         for k, (first, step, n) in enumerate(zip(self.begin, self.strides, self.output.shape)):
             inside = all(0 <= i < self.x.shape[k] for i in (first, first + (n - 1) * step))
             self.expect(f"whether dimension {k} lies within the input", inside and step != 0, True)
+
+
+@dataclass(frozen=True, eq=False)
+class Take(Movement):
+    """`output[i, j, ...] = x[indices[0][i], indices[1][j], ...]`; empty indices keep the whole dimension.
+
+    Nearest neighbours, repeated and reflected parts, and gathered rows are of this kind.
+    """
+
+    indices: tuple[tuple[int, ...], ...]
+
+    def check(self) -> None:
+        """Raise `InputError` if an element lies outside the input, or the shapes are inconsistent."""
+        super().check()
+        self.expect("the number of dimensions of the indices", len(self.indices), len(self.x.shape))
+        for k, (found, n) in enumerate(zip(self.indices, self.x.shape)):
+            inside = all(0 <= i < n for i in found)
+            self.expect(f"whether the indices lie within dimension {k}", inside, True)
+        shape = tuple(len(found) or n for found, n in zip(self.indices, self.x.shape))
+        self.expect("the output's shape", self.output.shape, shape)

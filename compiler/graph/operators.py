@@ -16,16 +16,17 @@ import numpy as np
 from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier
 
-_DTYPES = ("int8", "uint8", "int16", "int32", "float32")
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
+DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32")
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named activation: integers with scale and zero point, or `float32`. The first dimension is the batch.
+    """A named activation: integers with scale and zero point, or plain numbers: `float32`, `int32`, `int64`.
 
-    Most are int8; int16 are inside recurrent layers (recurrent.py), and int16 and int32 at the ends of their networks.
-    Only inputs and outputs of a network may be uint8: see `Recode`. A tensor with `data` is a constant operand.
+    Most are int8; int16 are inside recurrent layers (recurrent/layers.py), and int16 and int32 with a scale at the ends
+    of their networks. The first dimension is the batch. Only inputs and outputs of a network may be uint8: see
+    `Recode`. A tensor with `data` is a constant operand.
     """
 
     name: str
@@ -36,8 +37,8 @@ class Tensor:
     data: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.dtype not in _DTYPES:
-            raise InputError(f"tensor {self.name!r}: dtype {self.dtype!r} must be one of {', '.join(_DTYPES)}")
+        if self.dtype not in DTYPES:
+            raise InputError(f"tensor {self.name!r}: dtype {self.dtype!r} must be one of {', '.join(DTYPES)}")
         if not self.shape or min(self.shape) < 1:
             raise InputError(f"tensor {self.name!r}: shape {self.shape}: every dimension must be at least 1")
         if not (math.isfinite(self.scale) and self.scale > 0):
@@ -86,6 +87,13 @@ class Operator:
     def expect_int8(self) -> None:
         """Raise `InputError` unless inputs and output are int8."""
         self.expect("the conversion", {t.dtype for t in (*self.inputs, self.output)}, {"int8"})
+
+    def expect_reduced(self, axes: tuple[int, ...]) -> None:
+        """Raise `InputError` unless the output has the input's shape with `axes` of size 1, or without them."""
+        kept = tuple(1 if k in axes else n for k, n in enumerate(self.x.shape))
+        if self.output.shape != kept:
+            dropped = tuple(n for k, n in enumerate(self.x.shape) if k not in axes)
+            self.expect("the output's shape", self.output.shape, dropped or (1,))
 
     def expect_clamp(self, low: int, high: int) -> None:
         """Raise `InputError` unless `low`..`high` is a range of int8 values."""

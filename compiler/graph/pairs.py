@@ -69,7 +69,8 @@ def _pairable(first: g.QConv2d, middle: g.QConv2d, last: g.QConv2d, block: int) 
     even = not any(op.output.shape[3] % 2 for op in (first, middle))
     steady = middle.strides[1] == 1 and middle.output.shape[3] == first.output.shape[3]
     dilated = first.dilations[1] > 1 or middle.dilations[1] > 1
-    fits = first.groups == last.groups == 1 and 2 * o <= block and len(first.weight[0]) < block
+    narrow = all(op.weight.dtype == np.int8 for op in (first, middle, last))
+    fits = narrow and first.groups == last.groups == 1 and 2 * o <= block and len(first.weight[0]) < block
     kinds = depthwise and pointwise and fits
     return kinds and even and steady and not dilated and min(_right(first), _reach(middle)[1]) >= 0
 
@@ -99,7 +100,12 @@ def _into(op: g.QConv2d) -> PairedConv:
     weight = np.zeros((2, o, c, kh, kw + step), np.int8)
     for k in range(2):
         weight[k, ..., k * step : k * step + kw] = op.weight
-    facts = {"strides": (op.strides[0], 2 * step), "pads": (*op.pads[:3], _right(op)), "dilations": op.dilations}
+    facts = {
+        "float32_scale": op.float32_scale,
+        "strides": (op.strides[0], 2 * step),
+        "pads": (*op.pads[:3], _right(op)),
+        "dilations": op.dilations,
+    }
     whole = weight.reshape(2 * o, c, kh, kw + step)
     return PairedConv(
         op.name, op.inputs, _paired(op.output), whole, **_twice(op), low=op.low, high=op.high, **facts, work=op.macs
@@ -115,7 +121,12 @@ def _between(op: g.QConv2d) -> PairedConv:
         for tap in range(kw):
             pair, column = divmod(k + tap - op.pads[1], 2)
             weight[k, channel, column, channel, :, pair - low] = op.weight[:, 0, :, tap]
-    facts = {"strides": op.strides, "pads": (op.pads[0], -low, op.pads[2], high), "dilations": op.dilations}
+    facts = {
+        "float32_scale": op.float32_scale,
+        "strides": op.strides,
+        "pads": (op.pads[0], -low, op.pads[2], high),
+        "dilations": op.dilations,
+    }
     x, whole = _paired(op.x), weight.reshape(2 * o, 2 * o, kh, high - low + 1)
     return PairedConv(
         op.name, (x,), _paired(op.output), whole, **_twice(op), low=op.low, high=op.high, **facts, work=op.macs
@@ -128,5 +139,6 @@ def _out_of(op: g.QConv2d) -> UnpairedConv:
     for k in range(2):
         weight[:, k, :, :, k] = op.weight[..., 0]
     facts = {"weight_scale": op.weight_scale, "bias": op.bias, "low": op.low, "high": op.high, "strides": (1, 2)}
+    facts["float32_scale"] = op.float32_scale
     whole = weight.reshape(o, 2 * c, 1, 2)
     return UnpairedConv(op.name, (_paired(op.x),), op.output, whole, **facts, work=op.macs)

@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...hw import rounding
+from .elementwise import SQUARE_SHIFT, Prelu, SquaredDifference
 from .layers import Linear
 from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize, Tensor
-from .recurrent import Dense16
+from .recurrent.layers import Dense16
 from .windows import AveragePool, ExactAveragePool, Mean
 
 _INT32 = np.iinfo(np.int32)
@@ -49,6 +50,15 @@ def reach_of(op: Operator) -> Reach | None:
         x, y = _ends(op.inputs[0]), _ends(op.inputs[1])
         products = [a * b for a in x for b in y]
         return _reach((min(products), max(products)), op.factor)
+    if isinstance(op, Prelu):
+        x, alpha = _ends(op.inputs[0]), _ends(op.inputs[1])
+        products = [a * b for a in x for b in alpha]
+        ends = np.array([x, (min(products), max(products))], np.int64)
+        return Reach(ends[:, 0], ends[:, 1], np.array(op.factors))
+    if isinstance(op, SquaredDifference):
+        first, second = (_rescaled(op, k, SQUARE_SHIFT) for k in (0, 1))
+        furthest = max(abs(first[1] - second[0]), abs(first[0] - second[1]))
+        return _reach((0, furthest * furthest), op.factors[2])
     if isinstance(op, Requantize):
         return _reach(_ends(op.x), op.factor)
     if isinstance(op, AveragePool):
@@ -84,12 +94,15 @@ def _linear(op: Linear | Dense16) -> tuple[np.ndarray, np.ndarray]:
 
 def _sum(op: Add) -> tuple[int, int]:
     """What the output's rescaling gets: both operands are rescaled before."""
-    first, second = (
-        tuple(int(rounding.rescale(end << ADD_SHIFT, *op.multipliers[k])) for end in _ends(op.inputs[k]))
-        for k in (0, 1)
-    )
+    first, second = (_rescaled(op, k, ADD_SHIFT) for k in (0, 1))
     ends = sorted(op.sign * end for end in second)
     return first[0] + ends[0], first[1] + ends[1]
+
+
+def _rescaled(op: Add | SquaredDifference, k: int, shift: int) -> tuple[int, int]:
+    """The ends of operand `k`, shifted left and rescaled."""
+    low, high = (int(rounding.rescale(end << shift, *op.multipliers[k])) for end in _ends(op.inputs[k]))
+    return low, high
 
 
 def _channel(op: Operator, k: int) -> str:

@@ -54,15 +54,6 @@ def _can_merge(op: g.QConv2d, pad: g.Pad) -> bool:
 class WholeImage(g.QConv2d):
     """A dense layer on flattened images, as a convolution whose kernel is as large as the image."""
 
-    float32_scale: bool = False
-
-    @property
-    def scales(self) -> np.ndarray:
-        """float64 (O,): those of the dense layer."""
-        if not self.float32_scale:
-            return super().scales
-        return (np.float32(self.x.scale) * self.weight_scale).astype(np.float64) / np.float64(self.output.scale)
-
 
 def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) -> list[g.Operator]:
     """The dense layer `op` on the output of `flat`, as a convolution if `flat` flattens an image of several pixels."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from ...hw.errors import InputError
-from ...hw.rounding import quantize_multiplier, rescale
+from ...hw.rounding import divide_by_power, quantize_multiplier, rescale
 from .operators import Tensor
 
 _F = np.float32
@@ -19,7 +20,34 @@ def _logistic(x: np.ndarray) -> np.ndarray:
         return _F(1) / (_F(1) + np.exp(-x))
 
 
-FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"logistic": _logistic, "tanh": np.tanh}
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return _F(0.5) * x * np.array([math.erfc(-float(v) * math.sqrt(0.5)) for v in x], _F)
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    return _F(0.5) * x * (_F(1) + np.tanh(_F(math.sqrt(2 / math.pi)) * (x + _F(0.044715) * x * x * x)))
+
+
+def _quiet(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    """`function` with infinities where it has none; where it has no value, 0."""
+
+    def compute(x: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.nan_to_num(function(x), nan=0.0, posinf=np.inf, neginf=-np.inf)
+
+    return compute
+
+
+FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "logistic": _logistic,
+    "tanh": np.tanh,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "elu": lambda x: np.where(x < 0, np.expm1(np.minimum(x, 0)), x),
+    "exp": _quiet(np.exp),
+    "log": _quiet(np.log),
+    "rsqrt": _quiet(lambda x: _F(1) / np.sqrt(x)),
+}
 
 
 def round_away(x: np.ndarray) -> np.ndarray:
@@ -60,3 +88,71 @@ def nearest_even(function: str, x: Tensor, y: Tensor, alpha: float = 0.0) -> np.
     if np.isnan(steps).any():
         raise InputError(f"{function} of input scale {x.scale:g} and slope {alpha:g} below zero gives no number")
     return np.clip(steps + y.zero_point, -128, 127).astype(np.int8)
+
+
+def copied(x: Tensor, y: Tensor) -> np.ndarray:
+    """int8 (256,): the same real value in another quantisation, as a uint8 file's CONCATENATION computes it.
+
+    In float32, by values and zero points as the file has them: `round(q * s - z * s)`, s the ratio of the scales.
+    """
+    ratio = _F(x.scale) * (_F(1) / _F(y.scale))
+    steps = np.arange(256, dtype=_F) * ratio + _F(-(x.zero_point + 128)) * ratio
+    return np.clip(round_away(steps) + y.zero_point, -128, 127).astype(np.int8)
+
+
+def absolute(x: Tensor, y: Tensor) -> np.ndarray:
+    """int8 (256,): `clamp(y.zero_point + R(|q - x.zero_point|))`, R by x.scale / y.scale where these differ."""
+    d = np.abs(np.arange(-128, 128) - x.zero_point)
+    if x.scale != y.scale:
+        d = rescale(d, *quantize_multiplier(float(np.float64(x.scale) / np.float64(y.scale))))
+    return np.clip(d + y.zero_point, -128, 127).astype(np.int8)
+
+
+def negative(x: Tensor, y: Tensor) -> np.ndarray:
+    """int8 (256,): `-q`, where -128 stays.
+
+    Raises `InputError` unless both zero points are 0 and the scales are equal: TensorFlow Lite's kernel ignores them.
+    """
+    if (x.scale, x.zero_point, y.zero_point) != (y.scale, 0, 0):
+        raise InputError(
+            f"neg of scale {x.scale:g} and zero point {x.zero_point} to {y.scale:g} and {y.zero_point}; the kernel "
+            "negates the bytes: scales must be equal and zero points 0"
+        )
+    return (-np.arange(-128, 128)).astype(np.int8)
+
+
+def _short_multiplier(factor: float) -> tuple[int, int]:
+    """(multiplier of 15 bits after the point, exponent)."""
+    multiplier, exponent = quantize_multiplier(factor)
+    return min((multiplier + (1 << 15)) >> 16, (1 << 15) - 1), exponent
+
+
+def _short_product(a: np.ndarray, b: np.ndarray | int, nudge: bool) -> np.ndarray:
+    """`a * b / 2**15` of 16-bit values, towards zero, or with `nudge` to the nearest, ties away from zero."""
+    product = np.asarray(a, np.int64) * b
+    whole = np.abs(product) + ((1 << 14) - (product < 0) if nudge else 0)
+    return np.clip(np.sign(product) * (whole >> 15), -(1 << 15), (1 << 15) - 1)
+
+
+def hard_swish(x: Tensor, y: Tensor) -> np.ndarray:
+    """int8 (256,): `x * clamp(x + 3, 0, 6) / 6` in the 16-bit fixed point of TensorFlow Lite's reference kernel.
+
+    Raises `InputError` where the output's scale is below the input's by 128 times or more.
+    """
+    fine = _F(1 / 128) * _F(x.scale)
+    by_output, by_slope = _short_multiplier(fine / _F(y.scale)), _short_multiplier(fine / _F(3 / 32768))
+    if by_output[1] > 0:
+        raise InputError(f"hard_swish of input scale {x.scale:g} to output scale {y.scale:g}: too small")
+    value = (np.arange(-128, 128) - x.zero_point) << 7
+    scaled, slope = _short_product(value, by_output[0], True), value
+    low, high = -(1 << 15), (1 << 15) - 1
+    if by_slope[1] > 0:
+        slope = np.clip(slope << by_slope[1] - 1, low, high)
+    slope = _short_product(slope, by_slope[0], True)
+    if by_slope[1] > 0:
+        slope = np.clip(slope << 1, low, high)
+    if by_slope[1] < 0:
+        slope = divide_by_power(slope, -by_slope[1])
+    slope = (slope + (1 << 15)) >> 1
+    result = divide_by_power(_short_product(slope, scaled, False), -by_output[1])
+    return np.clip(result + y.zero_point, -128, 127).astype(np.int8)

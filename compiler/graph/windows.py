@@ -1,4 +1,4 @@
-"""The quantised operators over windows and whole axes: pooling and means."""
+"""The quantised operators over windows and whole axes: pooling, means, extremes, normalisation; images resized."""
 
 from __future__ import annotations
 
@@ -75,8 +75,11 @@ class ExactAveragePool(Pool):
     """TensorFlow Lite's mean of each window: `clamp(sum(x) / n)`, ties away from zero; scale and zero point stay.
 
     n counts the elements of the window that are not padding. `x` are the int8 values as they are: for a sum of values
-    without their zero point, ties would fall elsewhere.
+    without their zero point, ties would fall elsewhere. With `ties_up` they go up, as in a uint8 file, whose values are
+    not negative.
     """
+
+    ties_up: bool = False
 
     def check(self) -> None:
         """Raise `InputError` if shapes or scales are inconsistent."""
@@ -96,11 +99,7 @@ class Mean(Operator):
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
         self.expect_int8()
-        shape = self.x.shape
-        kept = tuple(1 if k in self.axes else n for k, n in enumerate(shape))
-        dropped = tuple(n for k, n in enumerate(shape) if k not in self.axes)
-        if self.output.shape != kept:
-            self.expect("the output's shape", self.output.shape, dropped)
+        self.expect_reduced(self.axes)
 
     @property
     def count(self) -> int:
@@ -118,3 +117,90 @@ class Mean(Operator):
         multiplier, exponent = quantize_multiplier(self.factor)
         shift = min(self.count.bit_length() - 1, 32, 31 + exponent)
         return (multiplier << shift) // self.count, exponent - shift
+
+
+@dataclass(frozen=True, eq=False)
+class ResizeBilinear(Operator):
+    """NCHW images of another size, each pixel a mean of its four neighbours, weighted by distance.
+
+    Positions have ten bits after the point and sums twenty, rounded with ties away from zero: runtime/kernels/resize.py
+    is the definition. With `offset`, that of a uint8 file, the arithmetic is float32 on `x + offset`.
+    """
+
+    align_corners: bool = False
+    half_pixel_centers: bool = False
+    offset: int | None = None
+
+    def check(self) -> None:
+        """Raise `InputError` if shapes or scales are inconsistent."""
+        self.expect_int8()
+        self.expect_same_scale()
+        self.expect("the number of dimensions", (len(self.x.shape), len(self.output.shape)), (4, 4))
+        self.expect("the output's images and channels", self.output.shape[:2], self.x.shape[:2])
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceMax(Operator):
+    """The largest value over `axes`; scale and zero point stay. In the output's shape the axes are 1 or omitted."""
+
+    axes: tuple[int, ...]
+
+    def check(self) -> None:
+        """Raise `InputError` if shapes or scales are inconsistent."""
+        self.expect_int8()
+        self.expect_same_scale()
+        self.expect_reduced(self.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceMin(ReduceMax):
+    """The smallest value over `axes`; scale and zero point stay."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArgMax(Operator):
+    """The position of the largest value along `axis`, of several the first, as int32 or int64.
+
+    With `smallest` that of the smallest value. In the output's shape the axis is 1 or omitted.
+    """
+
+    axis: int
+    smallest: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` if shapes or dtypes are inconsistent."""
+        self.expect("the output's dtype", self.output.dtype in ("int32", "int64"), True)
+        self.expect("the input's dtype", self.x.dtype, "int8")
+        self.expect_reduced((self.axis,))
+
+
+@dataclass(frozen=True, eq=False)
+class L2Normalization(Operator):
+    """`(x - zx) / sqrt(sum((x - zx) ** 2))` along `axis`, in TensorFlow Lite's fixed-point arithmetic.
+
+    The output has scale 1/128 and zero point 0. With `scaled_first`, that of uint8 files, the differences are scaled
+    before the quotient is rounded.
+    """
+
+    axis: int
+    scaled_first: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` if the output is quantised otherwise, or the axis does not exist."""
+        self.expect_int8()
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+        self.expect("the output's scale and zero point", (self.output.scale, self.output.zero_point), (1 / 128, 0))
+        self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)
+
+
+@dataclass(frozen=True, eq=False)
+class LogSoftmax(Operator):
+    """`log(exp(x) / sum(exp(x)))` along `axis`, in float32: runtime/kernels/reductions.py is the definition."""
+
+    axis: int
+
+    def check(self) -> None:
+        """Raise `InputError` if shapes are inconsistent, or the axis does not exist."""
+        self.expect_int8()
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+        self.expect("whether the axis exists", 0 <= self.axis < len(self.x.shape), True)

@@ -11,37 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import graph as g
+from ..graph.host_calls import KINDS
 from .module import ExecModule, Memory, Pattern
 from .steps import Steps
-
-_KINDS = (
-    g.QConv2d,
-    g.QConvTranspose2d,
-    g.QDense,
-    g.Add,
-    g.Mul,
-    g.Requantize,
-    g.Lookup,
-    g.Quantize,
-    g.Dequantize,
-    g.Recode,
-    g.Softmax,
-    g.Dense16,
-    g.Filter16,
-    g.Lstm,
-    g.LstmCells,
-    g.LstmOutputs,
-    g.Rescale,
-    g.MaxPool,
-    g.AveragePool,
-    g.ExactAveragePool,
-    g.Mean,
-    g.Reshape,
-    g.Transpose,
-    g.Concat,
-    g.Pad,
-    g.StridedSlice,
-)
 
 
 @dataclass(frozen=True)
@@ -54,6 +26,8 @@ class HostModel:
     byte: float = 4.0  # assumed: element-wise integer arithmetic, widened to 32 bits
     moved_byte: float = 1.5  # assumed: change of layout
     softmax_byte: float = 150.0  # assumed: exponential and division in fixed point
+    float_mac: float = 4.0  # assumed: the VFP issues one float32 multiply-accumulate in two cycles, operands loaded
+    float_value: float = 60.0  # assumed: a function of one float32 value
     dispatch: float = 3000.0  # assumed: call of one operator
 
     def seconds(self, op: g.Operator) -> float:
@@ -69,6 +43,8 @@ class HostModel:
         elif isinstance(op, g.Linear):
             slow = isinstance(op, g.QConv2d) and op.depthwise
             cycles = op.macs * (self.depthwise_mac if slow else self.mac) + self.byte * op.output.nbytes
+        elif isinstance(op, g.FloatOperator):
+            cycles = self.float_mac * op.macs + self.float_value * op.output.nbytes / 4
         else:
             cycles = self.byte * nbytes
         return (cycles + self.dispatch) / self.clock
@@ -82,7 +58,7 @@ class HostCpu(ExecModule):
     """The CPU beside the accelerator. It runs every operator that has a kernel (compiler/graph/host_calls.py)."""
 
     name = "host"
-    patterns = tuple(Pattern(kind.__name__, (kind,)) for kind in _KINDS)
+    patterns = tuple(Pattern(kind.__name__, (kind,)) for kind in KINDS)
     memories = (Memory("DRAM", 512 << 20, 8.0, ("activations", "weights")),)
 
     def __init__(self, model: HostModel | None = None):

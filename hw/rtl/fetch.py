@@ -74,7 +74,7 @@ class Fetch(wiring.Component):
         with m.Elif(self.req.ready):
             m.d.sync += asking.eq(0)
         fill, new = self._words(m, word, broken, have, take, left)
-        final = new[: Op.FINISH.bit_length()] == Op.FINISH
+        final = data.View(insn_layout(self.cfg, "FINISH"), new).op == Op.FINISH
         bad, its_queue = decode(m, self.cfg, new, final)
         with m.If(fill):
             m.d.sync += [refused.eq(bad), finish.eq(final), queue.eq(its_queue)]

@@ -34,6 +34,16 @@ def test_the_share_counts_useful_work():
     assert layers.share_on_device(executable(0, 0)) is None
 
 
+def test_operators_in_float32_are_said(capsys):
+    found = executable(30, 10)
+    layers.say_float_steps(layers.float_steps(found))
+    assert capsys.readouterr().out == ""
+    found.steps += [HostStep(f"top{k}", "float_softmax", ["z"], ["z"], {"axis": 0}) for k in range(9)]
+    layers.say_float_steps(layers.float_steps(found))
+    names = ", ".join(f"top{k}" for k in range(8))
+    assert capsys.readouterr().out == f"9 operators run in float32 on the host: {names} and 1 more\n"
+
+
 def test_compiled_rows():
     found = executable(30, 10)
     step = found.steps[0]

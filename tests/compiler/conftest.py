@@ -162,48 +162,63 @@ schema: Any = schema_py_generated  # whose own types leave arrays out
 
 # operator -> its options table
 TFLITE_OPTIONS = {
+    "ABS": "AbsOptions",
     "ADD": "AddOptions",
+    "ARG_MAX": "ArgMaxOptions",
+    "ARG_MIN": "ArgMinOptions",
     "ASSIGN_VARIABLE": "AssignVariableOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
+    "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
+    "BROADCAST_TO": "BroadcastToOptions",
     "CALL_ONCE": "CallOnceOptions",
+    "CAST": "CastOptions",
     "CONCATENATION": "ConcatenationOptions",
     "CONV_2D": "Conv2DOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
+    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
+    "DIV": "DivOptions",
+    "EXP": "ExpOptions",
+    "FLOOR_DIV": "FloorDivOptions",
     "FULLY_CONNECTED": "FullyConnectedOptions",
     "GATHER": "GatherOptions",
+    "GATHER_ND": "GatherNdOptions",
+    "GELU": "GeluOptions",
+    "HARD_SWISH": "HardSwishOptions",
+    "L2_NORMALIZATION": "L2NormOptions",
     "LEAKY_RELU": "LeakyReluOptions",
+    "LOG_SOFTMAX": "LogSoftmaxOptions",
+    "MAXIMUM": "MaximumMinimumOptions",
     "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
+    "MINIMUM": "MaximumMinimumOptions",
+    "MIRROR_PAD": "MirrorPadOptions",
     "MUL": "MulOptions",
+    "NEG": "NegOptions",
     "PACK": "PackOptions",
     "READ_VARIABLE": "ReadVariableOptions",
+    "REDUCE_MAX": "ReducerOptions",
+    "REDUCE_MIN": "ReducerOptions",
     "REDUCE_PROD": "ReducerOptions",
+    "RESIZE_BILINEAR": "ResizeBilinearOptions",
+    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
+    "REVERSE_V2": "ReverseV2Options",
     "SHAPE": "ShapeOptions",
     "SOFTMAX": "SoftmaxOptions",
+    "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
+    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
     "SPLIT": "SplitOptions",
+    "SPLIT_V": "SplitVOptions",
+    "SQUARED_DIFFERENCE": "SquaredDifferenceOptions",
     "STRIDED_SLICE": "StridedSliceOptions",
     "SUB": "SubOptions",
+    "SUM": "ReducerOptions",
+    "TILE": "TileOptions",
     "TRANSPOSE_CONV": "TransposeConvOptions",
     "SVDF": "SVDFOptions",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
     "UNPACK": "UnpackOptions",
     "VAR_HANDLE": "VarHandleOptions",
 }
-
-TFLITE_VERSIONS = {
-    "PACK": 2,
-    "SPLIT": 2,
-    "UNPACK": 2,
-    "RESHAPE": 1,
-    "SHAPE": 1,
-    "LEAKY_RELU": 2,
-    "ASSIGN_VARIABLE": 1,
-    "CALL_ONCE": 1,
-    "READ_VARIABLE": 1,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": 1,
-    "VAR_HANDLE": 1,
-    "RELU_N1_TO_1": 1,
-}  # of the others version 3 has int8
 
 
 class TfliteModel:
@@ -242,7 +257,8 @@ class TfliteModel:
 
     def const(self, array, scale=None, zero_point=0, axis=0):
         array = np.asarray(array)
-        dtype = {"i1": "INT8", "i2": "INT16", "i4": "INT32", "f4": "FLOAT32"}[array.dtype.str[1:]]
+        dtypes = {"i1": "INT8", "u1": "UINT8", "i2": "INT16", "i4": "INT32", "i8": "INT64", "f4": "FLOAT32"}
+        dtype = dtypes[array.dtype.str[1:]]
         return self.tensor(array.shape, scale, zero_point, dtype, None, array, axis)
 
     def weights(self, shape, axis=0, per_channel=True, bias=True):
@@ -256,7 +272,7 @@ class TfliteModel:
         code = schema.OperatorCodeT()
         number = getattr(schema.BuiltinOperator, kind)
         code.deprecatedBuiltinCode, code.builtinCode = min(number, 127), 0 if deprecated else number
-        code.version = TFLITE_VERSIONS.get(kind, 3)
+        code.version = 2 if kind == "BROADCAST_TO" else 1  # the oldest
         self.model.operatorCodes.append(code)
         op = schema.OperatorT()
         op.opcodeIndex = len(self.model.operatorCodes) - 1

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from flatbuffers import flexbuffers
 
 from ....hw.errors import FileError, UnsupportedError
 from ..source import Source, as_source
@@ -42,7 +44,8 @@ class Info:
 
     `type` is the schema's name, `signature` the shape with -1 for open sizes, `scale` and `zero_point` float32 and
     int64 arrays that are empty without quantisation, `axis` their dimension, `data` the value of a constant. A
-    `variable` keeps its values from one inference to the next.
+    `variable` keeps its values from one inference to the next. What the file has in uint8 and is relabelled as int8
+    (unsigned.py) is `unsigned`.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Info:
     axis: int
     data: np.ndarray | None
     variable: bool = False
+    unsigned: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,9 +137,10 @@ def _subgraph(path: Path, model: Any, graph: Any) -> Subgraph:
         there = all(k in known for k in outputs) and all(k == -1 or k in known for k in inputs + between)
         if not there or (not outputs and kind not in WITHOUT_OUTPUT):
             raise FileError(f"{path}: operator {number} ({kind}) names tensors that the file does not have")
+        options = _custom(op.customOptions) if kind.startswith("CUSTOM") else op.builtinOptions
         tensor = next((tensors[k].name for k in outputs + inputs if k >= 0), "")
-        name = f"{kind.lower()}_{number}"
-        nodes.append(FileNode(kind, name, tensor, inputs, outputs, op.builtinOptions, between))
+        name = f"{kind.lower().replace(' ', '_')}_{number}"
+        nodes.append(FileNode(kind, name, tensor, inputs, outputs, options, between))
     return Subgraph(tensors, nodes)
 
 
@@ -156,6 +161,15 @@ def _unique(names: list[str]) -> list[str]:
             name = name if name not in taken else f"{name}'"
         found.append(name)
     return found
+
+
+def _custom(data: Any) -> Any:
+    """The options of a custom operator, by name; None where they are not a map."""
+    try:
+        values = flexbuffers.Loads(bytes(bytearray(data)))
+    except Exception:  # what they are is for each operator to say
+        return None
+    return SimpleNamespace(**values) if isinstance(values, dict) else None
 
 
 def _kind(code: Any) -> str:

@@ -20,7 +20,9 @@ from ... import graph as g
 from ...graph import ranges
 from ..source import Source
 from .file import FileNode, Info, ModelFile, read
+from .refusals import Refusal, summary
 from .shapes import fold_constants
+from .unsigned import relabelled
 from .variables import Variables
 
 WIDE = ("INT16", "INT32")  # integers at the ends of some networks, which QUANTIZE and SOFTMAX convert
@@ -39,13 +41,14 @@ def import_tflite(model: str | Path | Source) -> g.Graph:
     """Read an int8 .tflite file; an open batch dimension gets the size that the file suggests.
 
     Operators are named after their kind and position (`conv_2d_0`), tensors as in the file. Raises `FileError` where
-    the file is missing, damaged or inconsistent, `UnsupportedError` that lists every unsupported operator
-    with the reason.
+    the file is missing, damaged or inconsistent, `UnsupportedError` that lists the unsupported operators
+    with their reasons, those of one kind together.
     """
     from .operators import convert
 
     file = read(model)
     importer = TfliteImporter(file)
+    file = importer.file
     importer.add_inputs()
     for node in file.nodes:
         if (value := fold_constants(node, file.tensors)) is not None:
@@ -57,17 +60,23 @@ def import_tflite(model: str | Path | Source) -> g.Graph:
             importer.check_numbers(before)
         except Refused as exc:
             if not (isinstance(exc, Misfit) and importer.doubtful.intersection(node.inputs)):
-                importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) {exc}")
+                importer.problems.append(Refusal(str(exc), node.kind, node.name, node.tensor))
         except InputError as exc:
             if not importer.doubtful.intersection(node.inputs):
-                importer.problems.append(f"{node.kind} {node.name!r} (output {node.tensor!r}) does not fit: {exc}")
+                importer.problems.append(Refusal(f"does not fit: {exc}", node.kind, node.name, node.tensor))
         importer.assume_outputs(node)
     importer.add_outputs()
     if importer.problems:
-        count = f"{len(importer.problems)} unsupported construct{'s' * (len(importer.problems) > 1)}"
-        raise UnsupportedError(f"{file.path}: {count}: {'; '.join(importer.problems)}")
+        raise UnsupportedError(f"{file.path}: {summary(importer.problems)}")
     graph = tuple(importer.inputs), tuple(importer.outputs), tuple(importer.ops), importer.variables.states()
     return g.Graph(file.path.stem, *graph)
+
+
+def _of_16_bits(name: str) -> str:
+    return (
+        f"has tensor {name!r} of 16 bits; only activations of 8 bits are supported: convert the model with int8 "
+        "activations instead of 16x8"
+    )
 
 
 class TfliteImporter:
@@ -78,17 +87,18 @@ class TfliteImporter:
     """
 
     def __init__(self, file: ModelFile):
-        self.file = file
+        self.file, self._unsigned = relabelled(file)
+        self._outside: dict[int, g.Tensor] = {}  # uint8 inputs of the network
         self.inputs: list[g.Tensor] = []
         self.outputs: list[g.Tensor] = []
         self.ops: list[g.Operator] = []
-        self.problems: list[str] = []
+        self.problems: list[Refusal] = []
         # Tensors that cannot be described; errors that follow from them are not reported.
         self.doubtful: set[int] = set()
         self._canonical: dict[int, g.Tensor] = {}
         self._plain: dict[int, g.Tensor] = {}
         self.variables = Variables()
-        self._names = {t.name for t in file.tensors}
+        self._names = {t.name for t in (*file.tensors, *self.file.tensors)}
         kinds = {t.type for t in file.tensors}
         if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
             raise UnsupportedError(
@@ -102,12 +112,18 @@ class TfliteImporter:
             info = self.file.tensors[k]
             if any(size < 0 for size in info.signature[1:]):
                 shape = ", ".join("?" if size < 0 else str(size) for size in info.signature)
-                self.problems.append(f"input {info.name!r} has shape ({shape}); only the first size may be open")
+                self.problems.append(
+                    Refusal(f"input {info.name!r} has shape ({shape}); only the first size may be open")
+                )
             try:
-                self._plain[k] = self.described(info, ("INT8", "UINT8", *WIDE))
-                self.inputs.append(self._plain[k])
+                t = self.described(info, wide=True)
+                if k in self._unsigned:
+                    self._outside[k] = self._uint8(t, self._unsigned[k])
+                else:
+                    self._plain[k] = t
+                self.inputs.append(self._outside.get(k, t))
             except (Refused, InputError) as exc:
-                self.problems.append(f"input {info.name!r}: {exc}")
+                self.problems.append(Refusal(f"input {info.name!r}: {exc}"))
                 self._assume(k)
 
     def check_numbers(self, before: int) -> None:
@@ -120,24 +136,34 @@ class TfliteImporter:
         """The graph's outputs, in the file's layout and under the file's names."""
         for k in self.file.outputs:
             t = self.view(k, plain=True)
+            if t is not None and k in self._unsigned and k not in self.file.inputs:
+                y = self._uint8(t, self._unsigned[k])
+                self.ops.append(g.Recode(f"{y.name}.recode", (t,), y))
+                t = y
             if t is None or k in self.file.inputs or t.data is not None:
-                self.problems.append(f"output {self.file.tensors[k].name!r} has no operator that produces it")
+                name = self.file.tensors[k].name
+                self.problems.append(Refusal(f"output {name!r} has no operator that produces it"))
             else:
                 self.outputs.append(t)
 
-    def described(self, info: Info, types: tuple[str, ...] = ("INT8", "UINT8")) -> g.Tensor:
-        """The activation `info`, of float32 or one of `types`, in the file's layout. Raises `Refused`."""
-        if info.type == "FLOAT32":
-            return g.Tensor(info.name, info.shape, "float32")
-        if info.type not in types:
+    def described(self, info: Info, *, wide: bool = False) -> g.Tensor:
+        """The activation `info` in the file's layout; int16 if `wide` allows it. Raises `Refused`."""
+        shape = info.shape or (1,)  # a scalar is a vector of one element
+        if info.type in ("FLOAT32", "INT64") or (info.type == "INT32" and info.scale.size != 1):
+            return g.Tensor(info.name, shape, info.type.lower())
+        if info.type == "INT16" and not wide:
+            raise Refused(_of_16_bits(info.name))
+        if info.type not in ("INT8", "UINT8", *WIDE):
             raise Refused(
                 f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and as network "
                 "input or output uint8 and float32"
             )
+        if info.type == "UINT8" and not info.scale.size:
+            return g.Tensor(info.name, shape, "uint8")
         if info.scale.size != 1:
             what = f"{info.scale.size} scales" if info.scale.size else "no quantisation parameters"
             raise Refused(f"has tensor {info.name!r} with {what}; activations have one scale and zero point")
-        return g.Tensor(info.name, info.shape, info.type.lower(), float(info.scale[0]), int(info.zero_point[0]))
+        return g.Tensor(info.name, shape, info.type.lower(), float(info.scale[0]), int(info.zero_point[0]))
 
     def _assume(self, k: int) -> None:
         """Substitute a tensor that cannot be imported."""
@@ -146,17 +172,29 @@ class TfliteImporter:
             self._plain[k] = self.described(info)
         except (Refused, InputError):
             self.doubtful.add(k)
-            if info.shape and min(info.shape) > 0:
-                self._plain[k] = g.Tensor(info.name, info.shape)
+            if min(info.shape, default=1) > 0:
+                self._plain[k] = g.Tensor(info.name, info.shape or (1,))
 
     def assume_outputs(self, node: FileNode) -> None:
         """Substitute the outputs of a refused operator, so that the operators behind it are checked, too."""
         for k in node.outputs:
-            if k not in self._plain and k not in self._canonical and self.variables.resource(k) is None:
+            known = self._plain.keys() | self._canonical.keys() | self._outside.keys()
+            if k not in known and self.variables.resource(k) is None:
                 self._assume(k)
+
+    def _uint8(self, t: g.Tensor, name: str) -> g.Tensor:
+        """`t` as the file has it."""
+        return replace(t, name=name, dtype="uint8", zero_point=t.zero_point + 128)
+
+    def outside(self, k: int) -> g.Tensor | None:
+        """The network's uint8 input `k`, as long as nothing has read it as int8."""
+        return None if k in self._plain else self._outside.get(k)
 
     def view(self, k: int, *, plain: bool = False) -> g.Tensor | None:
         """Tensor `k`, canonical or as in the file; None before an operator produces it."""
+        if (raw := self.outside(k)) is not None:
+            self._plain[k] = self.described(self.file.tensors[k])
+            self.ops.append(g.Recode(f"{raw.name}.recode", (raw,), self._plain[k]))
         here, there = (self._plain, self._canonical) if plain else (self._canonical, self._plain)
         if k not in here and k in there:
             t = there[k]
@@ -212,13 +250,24 @@ class TfliteImporter:
         info, k = self.info(node, position), node.inputs[position]
         t = self.view(k, plain=plain)
         if t is None and info.data is not None:
-            self._plain[k] = replace(self.described(info), data=info.data)
+            known = self.described(info)
+            self._plain[k] = replace(known, data=info.data.reshape(known.shape))
             t = self.view(k, plain=plain)
         if t is None:
             raise Refused(f"reads {info.name!r} before an operator produces it")
+        if dtype and t.dtype == "int16":
+            raise Refused(_of_16_bits(info.name))
         if dtype and t.dtype != dtype:
             raise Refused(f"has {t.dtype} input {info.name!r}; quantise the whole model to int8")
         return t
+
+    def canonical(self, x: g.Tensor, node: FileNode, position: int) -> g.Tensor:
+        """The NCHW view of `x`, which is the input at a position in the file's layout, or that in another shape."""
+        if self.view(node.inputs[position], plain=True) is x:
+            t = self.view(node.inputs[position])
+            assert t is not None
+            return t
+        return self.relayout(x, self.unused(f"{x.name}.nchw"), TO_NCHW)
 
     def result(self, node: FileNode, position: int = 0, *, plain: bool = False) -> g.Tensor:
         """The tensor at an output position, canonical or as in the file, for the operator that produces it."""

@@ -47,7 +47,10 @@ def limits(y: g.Tensor, low: float | None, high: float | None) -> tuple[int, int
 
 
 def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """(int8 weights in the file's layout, one float32 scale per index of `axis`, or one alone)."""
+    """(weights in the file's layout less their zero point, one float32 scale per index of `axis`, or one alone).
+
+    They are int8, or int16 where the difference from the zero point is not.
+    """
     data, info = imp.constant(node, position), imp.info(node, position)
     if info.type != "INT8":
         raise Refused(f"has weights {info.name!r} of type {info.type.lower()}; only int8 is supported")
@@ -55,7 +58,7 @@ def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> t
         raise Refused(f"has weights {info.name!r} of shape {info.shape}")
     if not info.scale.size:
         raise Refused(f"has weights {info.name!r} without quantisation parameters")
-    if info.zero_point.any():
+    if info.zero_point.any() and not (info.scale.size == 1 and (info.unsigned or node.kind == "FULLY_CONNECTED")):
         raise Refused(f"has weights {info.name!r} with a zero point other than 0")
     if info.scale.size > 1 and (info.axis != axis or info.scale.size != data.shape[axis]):
         raise Refused(
@@ -64,6 +67,9 @@ def _weights(imp: TfliteImporter, node: FileNode, position: int, axis: int) -> t
         )
     if not (np.isfinite(info.scale).all() and (info.scale >= 0).all()):
         raise Refused(f"has weights {info.name!r} with a scale that is negative or not finite")
+    if info.zero_point.any():
+        centred = data.astype(np.int16) - np.int16(info.zero_point[0])
+        data = centred if max(-int(centred.min()) - 1, int(centred.max())) > 127 else centred.astype(np.int8)
     return data, info.scale
 
 
@@ -148,7 +154,9 @@ def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale:
     pads = padding(node, image(x), reach, strides)
     scales = _per_channel(scale, len(weight))
     parameters = np.ascontiguousarray(weight), scales, _bias(imp, node, 2, x, scales)
-    imp.emit(node, g.QConv2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, dilations, groups))
+    facts = {"float32_scale": imp.info(node, 0).unsigned}
+    op = g.QConv2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, dilations, groups, **facts)
+    imp.emit(node, op)
 
 
 def conv_2d(imp: TfliteImporter, node: FileNode) -> None:
@@ -184,7 +192,8 @@ def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
     scales = _per_channel(scale, len(weight))
     parameters = np.ascontiguousarray(weight.transpose(TO_NCHW)), scales, _bias(imp, node, 3, x, scales)
     pads = top, left, bottom, right
-    imp.emit(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads))
+    facts = {"float32_scale": imp.info(node, 2).unsigned}
+    imp.emit(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, **facts))
 
 
 def fully_connected(imp: TfliteImporter, node: FileNode) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ....runtime.kernels.resize import nearest
 from ... import graph as g
-from . import layers
+from ...graph import tables
+from . import layers, numbers
 from .file import FileNode
 from .importer import TO_NCHW, TO_NHWC, Refused, TfliteImporter
 from .shapes import ranges
@@ -16,10 +21,23 @@ def concatenation(imp: TfliteImporter, node: FileNode) -> None:
     y = imp.result(node)
     rank = len(y.shape)
     axis = node.option("axis", 0) % rank
-    if layers.clamp(node, y) != (-128, 127):
+    if y.dtype == "int8" and layers.clamp(node, y) != (-128, 127):
         raise Refused("has a fused activation, which is not supported")
-    inputs = tuple(imp.activation(node, k) for k in range(len(node.inputs)))
+    inputs = tuple(_copied(imp, node, k, y) for k in range(len(node.inputs)))
     imp.emit(node, g.Concat(node.name, inputs, y, CANONICAL_AXIS[axis] if rank == 4 else axis))
+
+
+def _copied(imp: TfliteImporter, node: FileNode, position: int, y: g.Tensor) -> g.Tensor:
+    """An input in the quantisation of the output, which only uint8 files may change."""
+    x = imp.activation(node, position, dtype=None)
+    if (x.scale, x.zero_point) == (y.scale, y.zero_point) or not imp.info(node, position).unsigned:
+        return x
+    name, table = imp.unused(f"{node.name}.{position}"), tables.copied(x, y)
+    part = replace(x, name=name, scale=y.scale, zero_point=y.zero_point, data=None)
+    if x.data is not None:
+        return replace(part, data=table[x.data.astype(int) + 128])
+    imp.ops.append(g.Lookup(name, (x,), part, "copy", table))
+    return part
 
 
 def pad(imp: TfliteImporter, node: FileNode) -> None:
@@ -49,45 +67,44 @@ def transpose(imp: TfliteImporter, node: FileNode) -> None:
 
 def take(imp: TfliteImporter, node: FileNode) -> None:
     """SLICE: sizes are those of the output."""
-    x, y = imp.activation(node, 0), imp.result(node)
+    x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     begin = [int(b) for b in imp.constant(node, 1).reshape(-1)]
     begin = [begin[k] for k in TO_NCHW] if len(begin) == 4 else begin
     imp.emit(node, g.StridedSlice(node.name, (x,), y, tuple(begin), (1,) * len(begin)))
 
 
 def strided_slice(imp: TfliteImporter, node: FileNode) -> None:
-    """STRIDED_SLICE with begin, end and shrink-axis masks."""
-    masks = {name: node.option(f"{name}Mask", 0) for name in ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")}
-    if masks["ellipsis"] or masks["newAxis"] or node.option("offset", False):
-        raise Refused("has an ellipsis mask, a new-axis mask or an end that is an offset, which are not supported")
-    x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
+    """STRIDED_SLICE with all its masks."""
+    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
     given = [[int(v) for v in imp.constant(node, k).reshape(-1)] for k in (1, 2, 3)]
-    if {len(values) for values in given} != {len(x.shape)} or 0 in given[2]:
-        raise Refused(f"slices {len(given[0])} dimensions of input {x.name!r}, which has {len(x.shape)}")
-    found = ranges(node, x.shape, *given)
+    if len({*map(len, given)}) > 1 or 0 in given[2]:
+        raise Refused(f"has begin, end and strides {given}")
+    try:
+        found = ranges(node, x.shape, *given)
+    except ValueError as exc:
+        raise Refused(f"slices input {x.name!r} by {exc}") from None
     if not all(found):
         raise Refused(f"selects no element along dimension {[bool(indices) for indices in found].index(False)}")
-    begin, sizes = [indices[0] for indices in found], [len(indices) for indices in found]
-    steps = tuple(step if n > 1 else 1 for step, n in zip(given[2], sizes))
-    if not masks["shrinkAxis"] and len(sizes) == 4:
-        x, y = imp.activation(node, 0), imp.result(node)
+    begin, sizes = tuple(indices[0] for indices in found), tuple(len(indices) for indices in found)
+    steps = tuple(indices.step if len(indices) > 1 else 1 for indices in found)
+    if sizes == y.shape and len(sizes) == 4:
+        x, y = imp.canonical(x, node, 0), imp.result(node)
         begin, steps = (tuple(values[k] for k in TO_NCHW) for values in (begin, steps))
         imp.emit(node, g.StridedSlice(node.name, (x,), y, begin, steps))
         return
-    part = y
-    if masks["shrinkAxis"]:
-        part = g.Tensor(imp.unused(f"{y.name}.slice"), tuple(sizes), y.dtype, y.scale, y.zero_point)
-    op = g.StridedSlice(node.name, (x,), part, tuple(begin), steps)
-    if masks["shrinkAxis"]:
+    part = y if sizes == y.shape else replace(y, name=imp.unused(f"{y.name}.slice"), shape=sizes)
+    op: g.Operator = g.StridedSlice(node.name, (x,), part, begin, steps)
+    if part is not y:
         imp.ops.append(op)
         op = g.Reshape(f"{node.name}.reshape", (part,), y)
     imp.emit(node, op, plain=True)
 
 
 def split(imp: TfliteImporter, node: FileNode) -> None:
-    """SPLIT into equal parts."""
-    x, rank = imp.activation(node, 1), len(imp.info(node, 1).shape)
-    axis = int(imp.constant(node, 0).item()) % rank
+    """SPLIT into equal parts, SPLIT_V into parts of given sizes: the sizes are those of the outputs."""
+    position, along = (0, 2) if node.kind == "SPLIT_V" else (1, 0)
+    x, rank = imp.activation(node, position, dtype=None), len(imp.info(node, position).shape)
+    axis = int(imp.constant(node, along).item()) % rank
     axis, start = CANONICAL_AXIS[axis] if rank == 4 else axis, 0
     for k in range(len(node.outputs)):
         y = imp.result(node, k)
@@ -101,14 +118,14 @@ def pack(imp: TfliteImporter, node: FileNode) -> None:
     y, rank = imp.result(node, plain=True), len(imp.file.tensors[node.outputs[0]].shape)
     axis = node.option("axis", 0) % rank
     part = tuple(1 if a == axis else n for a, n in enumerate(y.shape))
-    given = [imp.activation(node, k, plain=True) for k in range(len(node.inputs))]
+    given = [imp.activation(node, k, plain=True, dtype=None) for k in range(len(node.inputs))]
     parts = tuple(imp.reshape(f"{node.name}.{k}", x, part) for k, x in enumerate(given))
     imp.emit(node, g.Concat(node.name, parts, y, axis), plain=True)
 
 
 def unpack(imp: TfliteImporter, node: FileNode) -> None:
     """UNPACK: split along an axis, and drop it."""
-    x = imp.activation(node, 0, plain=True)
+    x = imp.activation(node, 0, plain=True, dtype=None)
     rank = len(x.shape)
     axis = node.option("axis", 0) % rank
     shape = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
@@ -118,3 +135,84 @@ def unpack(imp: TfliteImporter, node: FileNode) -> None:
         begin = tuple(k if a == axis else 0 for a in range(rank))
         imp.ops.append(g.StridedSlice(part.name, (x,), part, begin, (1,) * rank))
         imp.emit(node, g.Reshape(f"{part.name}.reshape", (part,), y), k, plain=True)
+
+
+def resize_flags(imp: TfliteImporter, node: FileNode) -> tuple[bool, bool]:
+    """(align_corners, half_pixel_centers) of a resize, whose size is that of the output."""
+    imp.constant(node, 1)
+    layers.image(imp.activation(node, 0))
+    return bool(node.option("alignCorners", False)), bool(node.option("halfPixelCenters", False))
+
+
+def resize_nearest(imp: TfliteImporter, node: FileNode) -> None:
+    """RESIZE_NEAREST_NEIGHBOR."""
+    x, y, flags = imp.activation(node, 0), imp.result(node), resize_flags(imp, node)
+    rows, columns = (tuple(nearest(x.shape[k], y.shape[k], *flags)) for k in (2, 3))
+    imp.emit(node, g.Take(node.name, (x,), y, ((), (), rows, columns)))
+
+
+def _taken(imp: TfliteImporter, node: FileNode, indices: Callable[[int, int, int], Sequence[int]]) -> None:
+    """Append a `Take` of `indices(dimension, size, output's size)`, in the file's layout."""
+    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
+    if len(x.shape) != len(y.shape):
+        x = imp.reshape(f"{node.name}.rank", x, (1,) * (len(y.shape) - len(x.shape)) + x.shape)
+    found = [indices(k, n, y.shape[k]) for k, n in enumerate(x.shape)]
+    kept = tuple(() if list(i) == [*range(n)] else tuple(int(v) for v in i) for i, n in zip(found, x.shape))
+    if len(kept) != 4:
+        imp.emit(node, g.Take(node.name, (x,), y, kept), plain=True)
+        return
+    x, y = imp.canonical(x, node, 0), imp.result(node)
+    imp.emit(node, g.Take(node.name, (x,), y, tuple(kept[k] for k in TO_NCHW)))
+
+
+def tile(imp: TfliteImporter, node: FileNode) -> None:
+    """TILE: the input repeated along every dimension."""
+    imp.constant(node, 1)
+    _taken(imp, node, lambda k, n, out: [i % n for i in range(out)])
+
+
+def broadcast_to(imp: TfliteImporter, node: FileNode) -> None:
+    """BROADCAST_TO: dimensions of 1 repeated."""
+    imp.constant(node, 1)
+    _taken(imp, node, lambda k, n, out: [i % n for i in range(out)])
+
+
+def reverse(imp: TfliteImporter, node: FileNode) -> None:
+    """REVERSE_V2: the dimensions of the list from last to first."""
+    rank = len(imp.info(node, 0).shape)
+    axes = {int(a) % rank for a in imp.constant(node, 1).reshape(-1)}
+    _taken(imp, node, lambda k, n, out: range(n)[::-1] if k in axes else range(n))
+
+
+def mirror_pad(imp: TfliteImporter, node: FileNode) -> None:
+    """MIRROR_PAD: the input reflected at its edges, which with mode 1 (SYMMETRIC) are repeated."""
+    rows, edge = imp.constant(node, 1).reshape(-1, 2).tolist(), node.option("mode", 0)
+
+    def mirrored(k: int, n: int, out: int) -> list[int]:
+        before, after = rows[k]
+        if max(before, after) > n - 1 + edge:
+            raise Refused(f"reflects {max(before, after)} elements of {n}")
+        left, right = range(before - 1 + (1 - edge), -edge, -1), range(n - 2 + edge, n - 2 + edge - after, -1)
+        return [*left, *range(n), *right]
+
+    _taken(imp, node, mirrored)
+
+
+def gather(imp: TfliteImporter, node: FileNode) -> None:
+    """GATHER along one axis."""
+    if node.option("batchDims", 0):
+        raise Refused(f"has batch_dims {node.option('batchDims', 0)}, which is not supported")
+    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
+    if imp.info(node, 1).data is None:
+        numbers.gather(imp, node)
+        return
+    where, axis = imp.constant(node, 1), node.option("axis", 0) % len(x.shape)
+    found = tuple(int(i) for i in where.reshape(-1))
+    shape = (*x.shape[:axis], len(found), *x.shape[axis + 1 :])
+    indices = tuple(found if k == axis else () for k in range(len(x.shape)))
+    part = y if y.shape == shape else replace(y, name=imp.unused(f"{y.name}.rows"), shape=shape)
+    op: g.Operator = g.Take(node.name, (x,), part, indices)
+    if part is not y:
+        imp.ops.append(op)
+        op = g.Reshape(f"{node.name}.reshape", (part,), y)
+    imp.emit(node, op, plain=True)

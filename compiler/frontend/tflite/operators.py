@@ -2,48 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 
 from ... import graph as g
 from ...graph import tables
-from . import layers, movement, recurrent, variables, wide
+from . import blocks, detection, elementwise, layers, movement, numbers, recurrent, variables, wide
+from .elementwise import Handler
 from .file import FileNode
-from .importer import TO_NCHW, WIDE, Refused, TfliteImporter
+from .importer import WIDE, Refused, TfliteImporter
 
 
-def _binary(cls: type[g.Binary]) -> Callable[[TfliteImporter, FileNode], None]:
-    def convert(imp: TfliteImporter, node: FileNode) -> None:
-        y = imp.result(node)
-        operands = tuple(_operand(imp, node, k, len(y.shape)) for k in (0, 1))
-        imp.emit(node, cls(node.name, operands, y, *layers.clamp(node, y)))
-
-    return convert
-
-
-def _operand(imp: TfliteImporter, node: FileNode, position: int, rank: int) -> g.Tensor:
-    """An operand that broadcasts against tensors of `rank` dimensions, in their layout."""
-    x = imp.activation(node, position)
-    if rank != 4 or len(x.shape) == 4:
-        return x
-    x = imp.reshape(f"{node.name}.{position}", x, (1,) * (4 - len(x.shape)) + x.shape)
-    return imp.relayout(x, imp.unused(f"{x.name}.nchw"), TO_NCHW)
-
-
-def _pool(cls: type[g.Pool]) -> Callable[[TfliteImporter, FileNode], None]:
+def _pool(cls: type[g.Pool]) -> Handler:
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x, y, strides = imp.activation(node, 0), imp.result(node), layers.strides_of(node)
         kernel = node.option("filterHeight", 0), node.option("filterWidth", 0)
         if min(kernel) < 1:
             raise Refused(f"has windows of {kernel}; they must be at least 1")
         pads = layers.padding(node, layers.image(x), kernel, strides)
-        imp.emit(node, cls(node.name, (x,), y, kernel, strides, pads, *layers.clamp(node, y)))
+        op = cls(node.name, (x,), y, kernel, strides, pads, *layers.clamp(node, y))
+        if isinstance(op, g.ExactAveragePool) and imp.info(node, 0).unsigned:
+            op = replace(op, ties_up=True)
+        imp.emit(node, op)
 
     return convert
 
 
 def _mean(imp: TfliteImporter, node: FileNode) -> None:
     x = imp.activation(node, 0, plain=True)
-    axes = tuple(sorted({int(a) % len(x.shape) for a in imp.constant(node, 1).reshape(-1)}))
+    axes = axes_of(imp, node, x)
     if len(x.shape) == 4 and (node.option("keepDims", False) or axes in ((1, 2), (1, 2, 3))):
         axes = tuple(sorted(movement.CANONICAL_AXIS[a] for a in axes))
         imp.emit(node, g.Mean(node.name, (imp.activation(node, 0),), imp.result(node), axes))
@@ -60,58 +46,56 @@ def _softmax(imp: TfliteImporter, node: FileNode) -> None:
     imp.emit(node, g.Softmax(node.name, (x,), y, axis, float(node.option("beta", 0.0))))
 
 
-def _lookup(function: str) -> Callable[[TfliteImporter, FileNode], None]:
+def _reduce(cls: type[g.ReduceMax]) -> Handler:
     def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x, y = imp.activation(node, 0), imp.result(node)
-        imp.emit(node, g.Lookup(node.name, (x,), y, function, tables.table(function, x, y)))
+        x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
+        imp.emit(node, cls(node.name, (x,), y, axes_of(imp, node, x)), plain=True)
 
     return convert
 
 
-def _leaky_relu(imp: TfliteImporter, node: FileNode) -> None:
+def axes_of(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> tuple[int, ...]:
+    """The axes at input 1, counted from the first, each once."""
+    return tuple(sorted({int(a) % len(x.shape) for a in imp.constant(node, 1).reshape(-1)}))
+
+
+def _arg_max(imp: TfliteImporter, node: FileNode) -> None:
+    x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
+    (axis,) = axes_of(imp, node, x)
+    imp.emit(node, g.ArgMax(node.name, (x,), y, axis, node.kind == "ARG_MIN"), plain=True)
+
+
+def _log_softmax(imp: TfliteImporter, node: FileNode) -> None:
     x, y = imp.activation(node, 0), imp.result(node)
-    table = tables.leaky_relu(node.option("alpha", 0.0), x, y)
-    imp.emit(node, g.Lookup(node.name, (x,), y, "leaky_relu", table))
+    imp.emit(node, g.LogSoftmax(node.name, (x,), y, 1 if len(x.shape) == 4 else len(x.shape) - 1))
 
 
-def _relu(low: float, high: float | None) -> Callable[[TfliteImporter, FileNode], None]:
-    def convert(imp: TfliteImporter, node: FileNode) -> None:
-        x, y = imp.activation(node, 0), imp.result(node)
-        imp.emit(node, g.Requantize(node.name, (x,), y, *layers.limits(y, low, high)))
+def _l2_normalization(imp: TfliteImporter, node: FileNode) -> None:
+    x, y, unsigned = imp.activation(node, 0), imp.result(node), imp.info(node, 0).unsigned
+    if layers.clamp(node, y) != (-128, 127):
+        raise Refused("has a fused activation, which is not supported")
+    axis = 1 if len(x.shape) == 4 else len(x.shape) - 1
+    imp.emit(node, g.L2Normalization(node.name, (x,), y, axis, unsigned))
 
-    return convert
+
+def _resize_bilinear(imp: TfliteImporter, node: FileNode) -> None:
+    x, y, flags = imp.activation(node, 0), imp.result(node), movement.resize_flags(imp, node)
+    offset = 128 if imp.info(node, 0).unsigned else None
+    imp.emit(node, g.ResizeBilinear(node.name, (x,), y, *flags, offset))
 
 
 def _quantize(imp: TfliteImporter, node: FileNode) -> None:
-    """float32, int8 or uint8 -> int8 or uint8; uint8 is recoded as int8 for the arithmetic."""
+    """float32 or int8 -> int8, or wider integers; a uint8 input of the network is recoded on the way."""
     if {imp.info(node, 0).type, imp.file.tensors[node.outputs[0]].type} & {*WIDE}:
         wide.rescale(imp, node)
         return
-    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    if "uint8" not in (x.dtype, y.dtype):
-        x, y = imp.activation(node, 0, dtype=None), imp.result(node)
-        imp.emit(node, _to_int8(node, x, y))
+    raw, y = imp.outside(node.inputs[0]), imp.result(node, plain=True)
+    if raw is not None and (raw.scale, raw.zero_point - 128) == (y.scale, y.zero_point):
+        imp.emit(node, g.Recode(f"{node.name}.recode", (raw,), y), plain=True)
         return
-    inside = y if y.dtype == "int8" else _signed(imp, y)
-    if x.dtype == "uint8":
-        same = (x.scale, x.zero_point - 128) == (inside.scale, inside.zero_point)
-        signed = inside if same else _signed(imp, x)
-        imp.ops.append(g.Recode(f"{node.name}.recode", (x,), signed))
-        x = signed
-    if x is not inside:
-        imp.ops.append(_to_int8(node, x, inside))
-    if y is not inside:
-        imp.ops.append(g.Recode(f"{node.name}.uint8", (inside,), y))
-    imp.emit(node, imp.ops.pop(), plain=True)
-
-
-def _to_int8(node: FileNode, x: g.Tensor, y: g.Tensor) -> g.Operator:
-    return g.Quantize(node.name, (x,), y, True) if x.dtype == "float32" else g.Requantize(node.name, (x,), y)
-
-
-def _signed(imp: TfliteImporter, t: g.Tensor) -> g.Tensor:
-    """A new int8 tensor of the values of a uint8 one."""
-    return g.Tensor(imp.unused(f"{t.name}.int8"), t.shape, "int8", t.scale, t.zero_point - 128)
+    x, y = imp.activation(node, 0, dtype=None), imp.result(node)
+    kind = g.Quantize(node.name, (x,), y, True) if x.dtype == "float32" else g.Requantize(node.name, (x,), y)
+    imp.emit(node, kind)
 
 
 def _dequantize(imp: TfliteImporter, node: FileNode) -> None:
@@ -119,53 +103,97 @@ def _dequantize(imp: TfliteImporter, node: FileNode) -> None:
 
 
 # operator -> (its maximum number of inputs, None: any; its handler)
-_HANDLERS: dict[str, tuple[int | None, Callable[[TfliteImporter, FileNode], None]]] = {
-    "ADD": (2, _binary(g.Add)),
+_HANDLERS: dict[str, tuple[int | None, Handler]] = {
+    "ABS": (1, elementwise.function("abs", tables.absolute)),
+    "ADD": (2, elementwise.binary(g.Add)),
+    "ARG_MAX": (2, _arg_max),
+    "ARG_MIN": (2, _arg_max),
     "ASSIGN_VARIABLE": (2, variables.assign),
     "AVERAGE_POOL_2D": (1, _pool(g.ExactAveragePool)),
+    "BATCH_TO_SPACE_ND": (3, blocks.batch_to_space),
+    "BROADCAST_TO": (2, movement.broadcast_to),
     "CALL_ONCE": (0, variables.call_once),
+    "CAST": (1, numbers.cast),
     "CONCATENATION": (None, movement.concatenation),
     "CONV_2D": (3, layers.conv_2d),
+    detection.KIND: (3, detection.post_process),
     "DEPTHWISE_CONV_2D": (3, layers.depthwise),
+    "DEPTH_TO_SPACE": (1, blocks.depth_to_space),
     "DEQUANTIZE": (1, _dequantize),
+    "DIV": (2, elementwise.binary(g.Div)),
+    "ELU": (1, elementwise.real("elu")),
+    "EXP": (1, elementwise.real("exp")),
     "EXPAND_DIMS": (2, movement.reshape),
+    "FLOOR_DIV": (2, numbers.binary("floor_div")),
     "FULLY_CONNECTED": (3, layers.fully_connected),
-    "LEAKY_RELU": (1, _leaky_relu),
-    "LOGISTIC": (1, _lookup("logistic")),
+    "GATHER": (2, movement.gather),
+    "GATHER_ND": (2, numbers.gather_nd),
+    "GELU": (1, elementwise.gelu),
+    "HARD_SWISH": (1, elementwise.function("hard_swish", tables.hard_swish)),
+    "L2_NORMALIZATION": (1, _l2_normalization),
+    "LEAKY_RELU": (1, elementwise.leaky_relu),
+    "LOG": (1, elementwise.real("log")),
+    "LOG_SOFTMAX": (1, _log_softmax),
+    "LOGISTIC": (1, elementwise.real("logistic")),
+    "MAXIMUM": (2, elementwise.pairwise(g.Maximum)),
     "MAX_POOL_2D": (1, _pool(g.MaxPool)),
     "MEAN": (2, _mean),
-    "MUL": (2, _binary(g.Mul)),
+    "MINIMUM": (2, elementwise.pairwise(g.Minimum)),
+    "MIRROR_PAD": (2, movement.mirror_pad),
+    "MUL": (2, elementwise.binary(g.Mul)),
+    "NEG": (1, elementwise.function("neg", tables.negative)),
     "PACK": (None, movement.pack),
     "PAD": (2, movement.pad),
     "PADV2": (3, movement.pad),
+    "PRELU": (2, elementwise.pairwise(g.Prelu)),
     "QUANTIZE": (1, _quantize),
     "READ_VARIABLE": (1, variables.read),
-    "RELU": (1, _relu(0.0, None)),
-    "RELU6": (1, _relu(0.0, 6.0)),
-    "RELU_0_TO_1": (1, _relu(0.0, 1.0)),
-    "RELU_N1_TO_1": (1, _relu(-1.0, 1.0)),
+    "REDUCE_MAX": (2, _reduce(g.ReduceMax)),
+    "REDUCE_MIN": (2, _reduce(g.ReduceMin)),
+    "RELU": (1, elementwise.relu(0.0, None)),
+    "RELU6": (1, elementwise.relu(0.0, 6.0)),
+    "RELU_0_TO_1": (1, elementwise.relu(0.0, 1.0)),
+    "RELU_N1_TO_1": (1, elementwise.relu(-1.0, 1.0)),
     "RESHAPE": (2, movement.reshape),
+    "RESIZE_BILINEAR": (2, _resize_bilinear),
+    "RESIZE_NEAREST_NEIGHBOR": (2, movement.resize_nearest),
+    "REVERSE_V2": (2, movement.reverse),
+    "RSQRT": (1, elementwise.real("rsqrt")),
     "SLICE": (3, movement.take),
     "SOFTMAX": (1, _softmax),
+    "SPACE_TO_BATCH_ND": (3, blocks.space_to_batch),
+    "SPACE_TO_DEPTH": (1, blocks.space_to_depth),
     "SPLIT": (2, movement.split),
+    "SPLIT_V": (3, movement.split),
+    "SQUARED_DIFFERENCE": (2, elementwise.pairwise(g.SquaredDifference)),
     "SQUEEZE": (1, movement.reshape),
     "STRIDED_SLICE": (4, movement.strided_slice),
-    "SUB": (2, _binary(g.Sub)),
+    "SUB": (2, elementwise.binary(g.Sub)),
     "SVDF": (5, recurrent.svdf),
-    "TANH": (1, _lookup("tanh")),
+    "TANH": (1, elementwise.real("tanh")),
+    "TILE": (2, movement.tile),
     "TRANSPOSE": (2, movement.transpose),
     "TRANSPOSE_CONV": (4, layers.transpose_conv),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (24, recurrent.lstm),
     "UNPACK": (1, movement.unpack),
     "VAR_HANDLE": (0, variables.handle),
 }
-_SEVERAL_OUTPUTS = ("SPLIT", "UNPACK")
+# of float32 and integers, where an operator is another than on quantised values
+_NUMBERS: dict[str, Handler] = {
+    **{kind: numbers.binary(kind.lower()) for kind in ("ADD", "DIV", "MAXIMUM", "MINIMUM", "MUL", "SUB")},
+    **{kind: numbers.function(kind.lower()) for kind in ("ABS", "FLOOR", "NEG", "RELU", "RELU6", "SQRT", "SQUARE")},
+    "SQUARED_DIFFERENCE": numbers.binary("squared_difference"),
+}
+_SEVERAL_OUTPUTS = (detection.KIND, "SPLIT", "SPLIT_V", "UNPACK")
 
-OPERATORS = tuple(_HANDLERS)
+OPERATORS = tuple(sorted({*_HANDLERS, *_NUMBERS}))
 
 
 def convert(imp: TfliteImporter, node: FileNode) -> None:
     """Append the node's operators. Raises `Refused`, or `InputError` if its parameters and shapes are inconsistent."""
+    if node.kind in _NUMBERS and numbers.are_numbers(imp, node):
+        _NUMBERS[node.kind](imp, node)
+        return
     if node.kind not in _HANDLERS:
         raise Refused("is not supported")
     most, handler = _HANDLERS[node.kind]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ... import graph as g
-from ...graph.recurrent import product_scale
+from ...graph.recurrent.layers import product_scale
 from .file import FileNode, Info, schema
 from .importer import Refused, TfliteImporter
 
@@ -44,8 +44,8 @@ def _biases(imp: TfliteImporter, node: FileNode, position: int, count: int) -> n
 def _state(imp: TfliteImporter, node: FileNode, position: int, kinds: tuple[str, ...], size: int) -> g.Tensor:
     """The variable tensor at a position, (N, size)."""
     info = imp.info(node, position)
-    t = imp.described(info, kinds)
-    if not info.variable or t.dtype == "float32" or len(t.shape) != 2 or t.shape[1] != size:
+    t = imp.described(info, wide=True)
+    if not info.variable or t.dtype.upper() not in kinds or len(t.shape) != 2 or t.shape[1] != size:
         allowed = " or ".join(kinds).lower()
         raise Refused(f"has state {info.name!r}: {t.dtype} {t.shape}; it must be a variable of {allowed} (N, {size})")
     return t

@@ -5,7 +5,7 @@ Networks exported with an open batch size have them before reshapes and transpos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,20 +15,32 @@ INTEGERS = ("INT32", "INT64")
 
 
 def ranges(
-    node: FileNode, shape: Sequence[int], begin: Iterable[int], end: Iterable[int], strides: Iterable[int]
+    node: FileNode, shape: Sequence[int], begin: Sequence[int], end: Sequence[int], strides: Sequence[int]
 ) -> list[range]:
-    """The indices that a STRIDED_SLICE takes of each dimension, by its begin, end and shrink-axis masks."""
-    masks = {name: node.option(f"{name}Mask", 0) for name in ("begin", "end", "shrinkAxis")}
-    found = []
-    for k, (first, last, step) in enumerate(zip(begin, end, strides)):
-        n, first, last, step = shape[k], int(first), int(last), int(step)
+    """The indices that a STRIDED_SLICE takes of each dimension, by its five masks.
+
+    A new axis takes none; an ellipsis, and what follows the last entry, takes whole dimensions. Raises `ValueError`
+    where there are more entries than dimensions.
+    """
+    masks = {name: node.option(f"{name}Mask", 0) for name in ("begin", "end", "ellipsis", "newAxis", "shrinkAxis")}
+    entries = [k for k in range(len(begin)) if not masks["newAxis"] >> k & 1 or masks["ellipsis"] >> k & 1]
+    whole = len(shape) - sum(not masks["ellipsis"] >> k & 1 for k in entries)
+    if whole < 0:
+        raise ValueError(f"{len(begin)} entries for {len(shape)} dimensions")
+    found: list[range] = []
+    for k in entries:
+        if masks["ellipsis"] >> k & 1:
+            found += map(range, shape[len(found) : len(found) + whole])
+            continue
+        n, first, last, step = shape[len(found)], int(begin[k]), int(end[k]), int(strides[k])
+        last += first if node.option("offset", False) else 0
         if masks["shrinkAxis"] >> k & 1:
             first += n if first < 0 else 0
             found.append(range(first, first + 1))
             continue
         limits = None if masks["begin"] >> k & 1 else first, None if masks["end"] >> k & 1 else last
         found.append(range(n)[slice(*limits, step)])
-    return found
+    return found + [range(n) for n in shape[len(found) :]]
 
 
 def fold_constants(node: FileNode, tensors: Sequence[Info]) -> np.ndarray | None:
@@ -53,7 +65,7 @@ def fold_constants(node: FileNode, tensors: Sequence[Info]) -> np.ndarray | None
 
 def _strided_slice(node: FileNode, arrays: list[np.ndarray]) -> np.ndarray:
     x, begin, end, strides = arrays
-    found = ranges(node, x.shape, begin, end, strides)
+    found = ranges(node, x.shape, begin.tolist(), end.tolist(), strides.tolist())
     return x[np.ix_(*found)] if found else x
 
 

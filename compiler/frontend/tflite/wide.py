@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from ... import graph as g
 from .file import FileNode
-from .importer import WIDE, TfliteImporter
+from .importer import WIDE, Refused, TfliteImporter
 
 
 def _ends(imp: TfliteImporter, node: FileNode) -> tuple[g.Tensor, g.Tensor]:
     """The input and the output, in the file's layout."""
-    y = imp.described(imp.file.tensors[node.outputs[0]], ("INT8", *WIDE))
+    ends = imp.info(node, 0), imp.file.tensors[node.outputs[0]]
+    for info in ends:
+        if info.type in WIDE and info.scale.size != 1:
+            raise Refused(f"has {info.type.lower()} tensor {info.name!r} with {info.scale.size} scales; it needs one")
+    y = imp.described(ends[1], wide=True)
     return imp.activation(node, 0, plain=True, dtype=None), y
 
 

@@ -5,7 +5,18 @@ import pytest
 
 from tilewright.compiler.accelerator.elementwise import pieces
 from tilewright.compiler.accelerator.module import Accelerator
-from tilewright.compiler.graph import Add, Concat, Mul, Requantize, StridedSlice, Sub, Tensor
+from tilewright.compiler.graph import (
+    Add,
+    Concat,
+    Maximum,
+    Minimum,
+    Mul,
+    Prelu,
+    Requantize,
+    StridedSlice,
+    Sub,
+    Tensor,
+)
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
 
@@ -90,3 +101,21 @@ def test_refused_copies():
     assert module.refusal(Concat("op", (x, k), Tensor("y", (1, 64, 81, 7)), 2)) == "a constant part"
     wide = tuple(Tensor(f"x{k}", (1, 16, 80, 7)) for k in range(2))
     assert module.refusal(Concat("op", wide, Tensor("y", (1, 16, 80, 14)), 3)) == "160 copies: at most 64"
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+@pytest.mark.parametrize("kind", [Maximum, Minimum])
+def test_extremes(exact, name, kind):
+    x, y, z = (Tensor(t, (1, 20, 5, 7), scale=0.1, zero_point=5) for t in "xyz")
+    exact(kind("op", (x, y), z), cfg=PRESETS[name])
+    data = np.random.default_rng(0).integers(-128, 128, (20, 1, 1)).astype(np.int8)
+    exact(kind("op", (x, Tensor("c", data.shape, scale=0.1, zero_point=5, data=data)), z), cfg=PRESETS[name])
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+@pytest.mark.parametrize("scales", [(0.05, 0.01, 0.06), (0.05, 0.08, 0.02)])
+def test_rectifiers_with_slopes(exact, name, scales):
+    x, _, z = tensors(*scales)
+    data = np.random.default_rng(0).integers(-128, 128, (20, 1, 1)).astype(np.int8)
+    alpha = Tensor("c", data.shape, scale=scales[1], zero_point=-9, data=data)
+    exact(Prelu("op", (x, alpha), z), cfg=PRESETS[name])

@@ -22,6 +22,19 @@ def weights(*shape):
 
 W, CELLS = t(2, 3, 4, dtype="int16", zero_point=0), t(2, 1, scale=2**-12, zero_point=0, dtype="int16")
 ROWS, BIAS, FOUR = np.ones((3, 5), np.int8), np.zeros(3, np.int32), (np.zeros(4, np.int32), np.ones(4))
+
+
+def f(*shape):
+    return t(*shape, dtype="float32")
+
+
+def real_weights(*shape):
+    return np.ones(shape, np.float32), np.zeros(shape[0], np.float32)
+
+
+F = g.Tensor("f", (1, 2, 4, 4), "float32")
+FOUND = {"scales": (10.0, 10.0, 5.0, 5.0), "most": 5, "classes": 3, "classes_per_box": 2, "per_class": 4}
+FOUND |= {"each_class": False, "score": 0.3, "overlap": 0.5}
 OPERATORS = [
     g.QConv2d("op", (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)),
     g.QConvTranspose2d("op", (X,), t(1, 3, 5, 5), *weights(3, 2, 2, 2)),
@@ -43,6 +56,32 @@ OPERATORS = [
     g.Transpose("op", (X,), t(1, 4, 4, 2), (0, 2, 3, 1)),
     g.Concat("op", (X, X), t(1, 4, 4, 4), 1),
     g.Pad("op", (X,), t(1, 2, 5, 4), ((0, 0), (0, 0), (1, 0), (0, 0)), 7),
+    g.Take("op", (X,), t(1, 2, 8, 4), ((), (), (0, 0, 1, 1, 2, 2, 3, 3), ())),
+    g.ResizeBilinear("op", (X,), t(1, 2, 8, 3)),
+    g.ResizeBilinear("op", (X,), t(1, 2, 8, 3), half_pixel_centers=True, offset=128),
+    g.Div("op", (X, X), t(1, 2, 4, 4)),
+    g.L2Normalization("op", (X,), t(1, 2, 4, 4, scale=1 / 128, zero_point=0), 1),
+    g.LogSoftmax("op", (X,), t(1, 2, 4, 4), 1),
+    g.ExactAveragePool("op", (X,), t(1, 2, 3, 3), (2, 2), ties_up=True),
+    g.NumberFunction("op", (t(2, 3, dtype="float32"),), t(2, 3, dtype="float32"), "sqrt"),
+    g.NumberBinary("op", (t(2, 3, dtype="int32"), t(3, dtype="int32")), t(2, 3, dtype="int32"), "floor_div"),
+    g.Cast("op", (t(2, 3, dtype="int64"),), t(2, 3, dtype="float32")),
+    g.Gather("op", (t(9, 3), t(2, dtype="int32")), t(2, 3), 0),
+    g.GatherNd("op", (t(9, 6, 3), t(2, 2, dtype="int64")), t(2, 3)),
+    g.Detections(
+        "op",
+        (t(1, 9, 4, dtype="float32"), t(1, 9, 4, dtype="float32")),
+        t(1, 11, 6, dtype="float32"),
+        np.ones((9, 4), np.float32),
+        **FOUND,
+    ),
+    g.Maximum("op", (X, X), t(1, 2, 4, 4)),
+    g.Minimum("op", (X, X), t(1, 2, 4, 4)),
+    g.Prelu("op", (X, t(2, 1, 1)), t(1, 2, 4, 4)),
+    g.SquaredDifference("op", (X, X), t(1, 2, 4, 4)),
+    g.ReduceMax("op", (X,), t(1, 2), (2, 3)),
+    g.ReduceMin("op", (X,), t(1, 2, 1, 4), (2,)),
+    g.ArgMax("op", (X,), t(1, 2, 4, dtype="int32"), 3),
     g.StridedSlice("op", (X,), t(1, 2, 2, 4), (0, 0, 3, 0), (1, 1, -2, 1)),
     g.Features("op", (t(2, 5),), t(2, 3), *weights(3, 5)),
     g.TimeFilter("op", (X,), t(1, 2, 1, 1), *weights(2, 1, 4, 4), groups=2),
@@ -53,6 +92,15 @@ OPERATORS = [
     g.LstmCells("op", (W,), t(2, 1, 4, dtype="int16")),
     g.Rescale("op", (W,), t(2, 3, 4, dtype="int32", zero_point=-300)),
     g.Softmax16("op", (X,), t(1, 2, 4, 4, scale=2**-16, zero_point=-(1 << 15), dtype="int16"), 1),
+    g.FloatFunction("op", (F,), f(1, 2, 4, 4), "Elu", 0.5),
+    g.FloatBinary("op", (F, f(2, 1, 1)), f(1, 2, 4, 4), "Div"),
+    g.FloatReduce("op", (F,), f(1, 2), "ReduceMax", (2, 3)),
+    g.FloatSoftmax("op", (F,), f(1, 2, 4, 4), 1, True),
+    g.FloatMatMul("op", (F, f(4, 3)), f(1, 2, 4, 3)),
+    g.FloatConv2d("op", (F,), f(1, 3, 4, 4), *real_weights(3, 2, 1, 1)),
+    g.FloatConvTranspose2d("op", (F,), f(1, 2, 5, 5), *real_weights(2, 2, 2, 2)),
+    g.FloatMaxPool("op", (F,), f(1, 2, 3, 3), (2, 2)),
+    g.FloatAveragePool("op", (F,), f(1, 2, 4, 4), (2, 2), (1, 1), (0, 0, 1, 1), True),
 ]
 
 
@@ -68,7 +116,7 @@ def test_calls_compute_the_declared_output(op):
 
 
 def test_every_operator_is_tested_here():
-    abstract = {g.Operator, g.Linear, g.Binary, g.Pool, g.Movement}
+    abstract = {g.Operator, g.Linear, g.Binary, g.Pairwise, g.Pool, g.Movement, g.FloatOperator}
     operators = {v for v in vars(g).values() if isinstance(v, type) and issubclass(v, g.Operator)} - abstract
     assert {type(op) for op in OPERATORS} == operators
 

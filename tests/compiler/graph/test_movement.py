@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.compiler.graph.movement import Concat, Pad, Reshape, StridedSlice, Transpose
+from tilewright.compiler.graph.movement import Concat, Pad, Reshape, StridedSlice, Take, Transpose
 from tilewright.compiler.graph.operators import Tensor
 from tilewright.hw.errors import InputError
 
@@ -23,6 +23,9 @@ def t(name, *shape, **quantisation):
         ("Pad 'p': the smallest padding", lambda: Pad("p", (t("x", 2),), t("y", 1), ((-1, 0),), 0)),
         ("Pad 'p': clamp 128..128", lambda: Pad("p", (t("x", 2),), t("y", 3), ((1, 0),), 128)),
         ("StridedSlice 's': whether dim", lambda: StridedSlice("s", (t("x", 5),), t("y", 3), (1,), (2,))),
+        ("Take 't': whether the indices lie within dim", lambda: Take("t", (t("x", 5),), t("y", 1), ((5,),))),
+        ("Take 't': the number of dimensions", lambda: Take("t", (t("x", 5),), t("y", 5), ((), ()))),
+        ("Take 't': the output's shape", lambda: Take("t", (t("x", 5),), t("y", 3), ((1, 2),))),
         ("StridedSlice 's': the ranks", lambda: StridedSlice("s", (t("x", 5),), t("y", 3), (1, 0), (2,))),
     ],
 )

@@ -37,7 +37,10 @@ def test_multipliers_stand_for_ratios_of_scales():
 @pytest.mark.parametrize(
     "text, make",
     [
-        ("tensor 't': dtype 'int4' must be one of int8, uint8, int16, int32, float32", lambda: t("t", 1, dtype="int4")),
+        (
+            "tensor 't': dtype 'int4' must be one of int8, uint8, int16, int32, int64, float32",
+            lambda: t("t", 1, dtype="int4"),
+        ),
         ("tensor 't': shape (1, 0): every dimension must be at least 1", lambda: t("t", 1, 0)),
         ("tensor 't': scale 0.0 must be positive", lambda: t("t", 1, scale=0.0)),
         ("tensor 't': scale inf must be positive", lambda: t("t", 1, scale=math.inf)),

@@ -6,10 +6,18 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.graph.operators import Tensor
-from tilewright.compiler.graph.tables import leaky_relu, nearest_even, round_away, table
+from tilewright.compiler.graph.tables import absolute, hard_swish, leaky_relu, nearest_even, negative, round_away, table
 from tilewright.hw.errors import InputError
 
 REAL = {"logistic": lambda x: 1 / (1 + math.exp(-x)), "tanh": math.tanh}
+OTHERS = {
+    "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2,
+    "elu": lambda x: x if x > 0 else math.expm1(x),
+    "exp": math.exp,
+    "log": lambda x: math.log(x) if x > 0 else 0.0 if x < 0 else -1e9,
+    "rsqrt": lambda x: 1 / math.sqrt(x) if x > 0 else 1e9 * (x == 0),
+}
 
 
 def test_ties_go_away_from_zero():
@@ -32,6 +40,31 @@ def test_functions(function, scale):
     assert nearest(
         found, [REAL[function](scale * (q - 11)) if scale * (q - 11) > -700 else 0.0 for q in range(-128, 128)], y
     )
+
+
+@pytest.mark.parametrize("function", OTHERS)
+def test_functions_without_a_fixed_output(function):
+    x, y = Tensor("x", (1,), scale=0.03, zero_point=-20), Tensor("y", (1,), scale=0.021, zero_point=-60)
+    found = table(function, x, y)
+    assert nearest(found, [OTHERS[function](0.03 * (q + 20)) for q in range(-128, 128)], y, 0.501)
+
+
+def test_hard_swish_is_near_the_real_function():
+    x, y = Tensor("x", (1,), scale=0.05, zero_point=11), Tensor("y", (1,), scale=0.04, zero_point=-100)
+    real = [v * min(max(v + 3, 0), 6) / 6 for v in (0.05 * (q - 11) for q in range(-128, 128))]
+    assert nearest(hard_swish(x, y), real, y, 1.0)
+    with pytest.raises(InputError, match="hard_swish of input scale 1 to output scale 0.001: too small"):
+        hard_swish(Tensor("x", (1,), scale=1.0), Tensor("y", (1,), scale=0.001))
+
+
+def test_sizes_and_opposites():
+    x, y = Tensor("x", (1,), scale=0.05, zero_point=11), Tensor("y", (1,), scale=0.04, zero_point=-100)
+    assert nearest(absolute(x, y), [abs(0.05 * (q - 11)) for q in range(-128, 128)], y, 0.76)
+    assert absolute(x, x)[[0, 138, 139, 140]].tolist() == [127, 12, 11, 12]
+    centred = Tensor("x", (1,))
+    assert negative(centred, centred)[[0, 1, 128, 255]].tolist() == [-128, 127, 0, -127]
+    with pytest.raises(InputError, match="the kernel negates the bytes"):
+        negative(x, x)
 
 
 def test_leaky_relu():

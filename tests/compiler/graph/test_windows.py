@@ -3,7 +3,18 @@
 import pytest
 
 from tilewright.compiler.graph.operators import Tensor
-from tilewright.compiler.graph.windows import AveragePool, ExactAveragePool, MaxPool, Mean
+from tilewright.compiler.graph.windows import (
+    ArgMax,
+    AveragePool,
+    ExactAveragePool,
+    L2Normalization,
+    LogSoftmax,
+    MaxPool,
+    Mean,
+    ReduceMax,
+    ReduceMin,
+    ResizeBilinear,
+)
 from tilewright.hw.errors import InputError
 
 
@@ -28,6 +39,12 @@ def test_a_mean_divides_by_its_count():
     assert op.multipliers[0] < 2**31
 
 
+def test_reduced_axes_are_kept_or_dropped():
+    for shape in ((2, 1, 4), (2, 4)):
+        assert ReduceMax("r", (t("x", 2, 3, 4),), t("y", *shape), (1,)).axes == (1,)
+        assert ArgMax("a", (t("x", 2, 3, 4),), t("y", *shape, dtype="int64"), 1).axis == 1
+
+
 def test_windows_are_those_of_a_convolution_of_each_channel():
     shape = pool(MaxPool, (1, 2, 4, 4), pads=(1, 1, 1, 1)).shape
     assert (shape.c, shape.o, shape.groups) == (2, 2, 2) and shape.size == (6, 6) and shape.output == (4, 4)
@@ -41,6 +58,22 @@ def test_windows_are_those_of_a_convolution_of_each_channel():
         ("ExactAveragePool 'pool': the output's quantisation", lambda: pool(ExactAveragePool, scale=2.0)),
         ("AveragePool 'pool': the padding", lambda: pool(AveragePool, (1, 2, 4, 4), pads=(1, 1, 1, 1))),
         ("MaxPool 'pool': clamp 1..0", lambda: pool(MaxPool, low=1, high=0)),
+        (
+            "ResizeBilinear 'r': the output's images",
+            lambda: ResizeBilinear("r", (t("x", 1, 2, 4, 4),), t("y", 1, 3, 8, 8)),
+        ),
+        ("ResizeBilinear 'r': the number of dim", lambda: ResizeBilinear("r", (t("x", 1, 2, 4),), t("y", 1, 2, 8, 8))),
+        ("ReduceMax 'r': the output's shape", lambda: ReduceMax("r", (t("x", 2, 3),), t("y", 3), (1,))),
+        ("ReduceMin 'r': the output's quantis", lambda: ReduceMin("r", (t("x", 2, 3),), t("y", 2, scale=2.0), (1,))),
+        ("ArgMax 'a': the output's dtype", lambda: ArgMax("a", (t("x", 2, 3),), t("y", 2), 1)),
+        (
+            "ArgMax 'a': the input's dtype",
+            lambda: ArgMax("a", (t("x", 2, dtype="int32"),), t("y", 1, dtype="int32"), 0),
+        ),
+        ("L2Normalization 'n': the output's scale", lambda: L2Normalization("n", (t("x", 2, 3),), t("y", 2, 3), 1)),
+        ("L2Normalization 'n': the output's shape", lambda: L2Normalization("n", (t("x", 2, 3),), t("y", 3), 1)),
+        ("LogSoftmax 'n': whether the axis", lambda: LogSoftmax("n", (t("x", 2, 3),), t("y", 2, 3), 2)),
+        ("ArgMax 'a': the output's shape", lambda: ArgMax("a", (t("x", 2, 3),), t("y", 3, dtype="int32"), 1)),
         ("Mean 'm': the output's shape is (4, 1)", lambda: Mean("m", (t("x", 4, 3, 2),), t("y", 4, 1), (1,))),
     ],
 )

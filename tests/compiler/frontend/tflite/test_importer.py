@@ -131,10 +131,6 @@ def two_scales(m):
     m.graph.tensors[0].quantization.scale = np.ones(2, np.float32)
 
 
-def uint8(m):
-    m.graph.tensors[0].type, m.graph.tensors[0].quantization.zeroPoint[0] = 3, 128
-
-
 def int16(m):
     m.graph.tensors[0].type = 7
 
@@ -187,8 +183,7 @@ PROBLEMS = {
     "has fused activation 4; only none": change("fusedActivationFunction", 4),
     "input 'image': has tensor 'image' with no quantisation parameters": without_scale,
     "input 'image': has tensor 'image' with 2 scales": two_scales,
-    "CONV_2D 'conv_2d_0' (output 't3') has int16 input 'image'; quantise the whole model to int8": int16,
-    "CONV_2D 'conv_2d_0' (output 't3') has uint8 input 'image'; quantise the whole model to int8": uint8,
+    "has tensor 'image' of 16 bits; only activations of 8 bits are supported: convert the model": int16,
     "input 'image' has shape (?, ?, 5, 3); only the first size may be open": open_size,
     "has weights 't1' with a zero point other than 0": shifted_weights,
     "has weights 't1' of shape (4, 3, 3, 3) with 4 scales along dimension 3": other_axis,

@@ -3,6 +3,9 @@
 import numpy as np
 import pytest
 
+from tilewright.compiler.frontend.tflite.importer import import_tflite
+from tilewright.hw.errors import UnsupportedError
+
 
 @pytest.mark.parametrize("axis", [1, 2, -1])
 def test_concatenation(tflite, equals_litert, axis):
@@ -71,3 +74,103 @@ def test_stacks(tflite, equals_litert, shape, axis):
     for part in parts:
         m.output(part)
     equals_litert(m)
+
+
+def ints(m, *values):
+    return [m.const(np.array(v, np.int32)) for v in values]
+
+
+@pytest.mark.parametrize("shape, axis", [([1, 4, 6, 8], 3), ([1, 4, 6, 8], -3), ([2, 8], 1)])
+def test_splits_of_given_sizes(tflite, equals_litert, shape, axis):
+    m = tflite()
+    sizes = [1, shape[axis] - 3, 2]
+    parts = [[n if k != axis % len(shape) else size for k, n in enumerate(shape)] for size in sizes]
+    tensors = [m.tensor(part, 0.05, -3) for part in parts]
+    m.node("SPLIT_V", [m.input(shape), *ints(m, sizes, axis)], tensors, numSplits=3)
+    for part, t in zip(parts, tensors):
+        m.output(m.op("RELU", [t], part, 0.05, -3))
+    equals_litert(m)
+
+
+Q = {"scale": 0.05, "zero_point": -3}
+REFLECT, SYMMETRIC = 0, 1
+
+
+@pytest.mark.parametrize(
+    "kind, shape, constants, result, options",
+    [
+        ("TILE", (1, 2, 3, 4), [[1, 3, 2, 2]], (1, 6, 6, 8), {}),
+        ("TILE", (2, 5), [[3, 1]], (6, 5), {}),
+        ("BROADCAST_TO", (1, 3, 1, 4), [[2, 3, 5, 4]], (2, 3, 5, 4), {}),
+        ("BROADCAST_TO", (3, 1), [[2, 3, 4]], (2, 3, 4), {}),
+        ("GATHER", (1, 4, 5, 3), [[2, 0, 0, 3]], (1, 4, 4, 3), {"axis": 2}),
+        ("GATHER", (7, 6), [[[1, 6], [0, 1]]], (2, 2, 6), {"axis": 0}),
+        ("GATHER", (3, 5), [2], (3,), {"axis": -1}),
+        ("REVERSE_V2", (1, 4, 5, 3), [[2]], (1, 4, 5, 3), {}),
+        ("MIRROR_PAD", (1, 4, 5, 3), [[[0, 0], [1, 2], [3, 0], [0, 1]]], (1, 7, 8, 4), {"mode": REFLECT}),
+        ("MIRROR_PAD", (1, 4, 5, 3), [[[0, 0], [1, 2], [3, 0], [0, 1]]], (1, 7, 8, 4), {"mode": SYMMETRIC}),
+        ("DEPTH_TO_SPACE", (2, 3, 4, 12), [], (2, 6, 8, 3), {"blockSize": 2}),
+        ("SPACE_TO_DEPTH", (2, 6, 9, 5), [], (2, 2, 3, 45), {"blockSize": 3}),
+        ("SPACE_TO_BATCH_ND", (1, 5, 7, 3), [[2, 3], [[1, 0], [1, 1]]], (6, 3, 3, 3), {}),
+        ("SPACE_TO_BATCH_ND", (2, 6, 5), [[2], [[0, 2]]], (4, 4, 5), {}),
+        ("BATCH_TO_SPACE_ND", (6, 3, 3, 4), [[2, 3], [[1, 0], [1, 1]]], (1, 5, 7, 4), {}),
+        ("BATCH_TO_SPACE_ND", (4, 3, 2), [[2], [[0, 0]]], (2, 6, 2), {}),
+        ("STRIDED_SLICE", (2, 3, 4, 5), [[0, 1], [0, 4], [1, 2]], (2, 3, 4, 2), {"ellipsisMask": 1}),
+        ("STRIDED_SLICE", (3, 4), [[0, 0, 1], [3, 1, 4], [2, 1, 1]], (2, 1, 3), {"newAxisMask": 2}),
+        ("STRIDED_SLICE", (2, 3, 4), [[1], [2], [1]], (1, 3, 4), {}),
+        ("STRIDED_SLICE", (2, 3, 4), [[1], [2], [1]], (3, 4), {"shrinkAxisMask": 1}),
+    ],
+)
+def test_elements_in_other_places(tflite, equals_litert, kind, shape, constants, result, options):
+    m = tflite()
+    m.output(m.op(kind, [m.input(shape), *ints(m, *constants)], result, **Q, **options))
+    equals_litert(m)
+
+
+def test_dilated_convolutions_between_batch_and_space(tflite, equals_litert):
+    m = tflite()
+    edges = [[2, 2], [2, 2]]
+    y = m.op("SPACE_TO_BATCH_ND", [m.input((1, 8, 8, 3)), *ints(m, [2, 2], edges)], (4, 6, 6, 3), **Q)
+    y = m.op("CONV_2D", [y, *m.weights((4, 3, 3, 3))], (4, 4, 4, 4), padding=1, strideH=1, strideW=1)
+    m.output(m.op("BATCH_TO_SPACE_ND", [y, *ints(m, [2, 2], [[0, 0], [0, 0]])], (1, 8, 8, 4)))
+    equals_litert(m)
+
+
+def test_scalars_among_the_operands(tflite, equals_litert):
+    m = tflite()
+    y = m.op("MUL", [m.input((1, 3, 4, 5)), m.const(np.array(77, np.int8), 0.01, 3)], (1, 3, 4, 5), 0.03, 9)
+    y = m.op("ADD", [m.const(np.array(-5, np.int8), 0.07, 3), y], (1, 3, 4, 5), 0.05, -3)
+    m.output(y)
+    m.output(
+        m.op(
+            "PADV2",
+            [y, *ints(m, [[0, 0], [1, 0], [0, 1], [0, 0]]), m.const(np.array(7, np.int8), **Q)],
+            (1, 4, 5, 5),
+            **Q,
+        )
+    )
+    equals_litert(m)
+
+
+@pytest.mark.parametrize(
+    "kind, shape, constants, result, options, text",
+    [
+        ("DEPTH_TO_SPACE", (1, 3, 4, 5), [], (1, 6, 8, 1), {"blockSize": 2}, "has 5 channels, which are not whole"),
+        ("SPACE_TO_DEPTH", (1, 3, 4, 5), [], (1, 1, 2, 20), {"blockSize": 2}, "has an image of 3 x 4, which is not"),
+        ("SPACE_TO_DEPTH", (3, 4), [], (1, 8), {"blockSize": 2}, "of 2 dimensions; only 4 are supported"),
+        ("SPACE_TO_BATCH_ND", (1, 3, 4, 5), [[2, 2], [[0, 0], [0, 0]]], (4, 2, 2, 5), {}, "which is not whole blocks"),
+        ("SPACE_TO_BATCH_ND", (1, 3, 4, 5), [[2, 2], [[0, 0]]], (4, 2, 2, 5), {}, r"has blocks \[2, 2\] and edges"),
+        ("BATCH_TO_SPACE_ND", (3, 3, 4, 5), [[2, 2], [[0, 0], [0, 0]]], (1, 6, 8, 5), {}, "has 3 images, which are"),
+        ("MIRROR_PAD", (2, 3), [[[2, 0], [0, 0]]], (4, 3), {}, "reflects 2 elements of 2"),
+        ("GATHER", (2, 3), [[0]], (1, 3), {"batchDims": 1}, "has batch_dims 1, which is not supported"),
+        ("GATHER", (2, 3), [[2]], (1, 3), {}, "whether the indices lie within dimension 0 is False"),
+        ("STRIDED_SLICE", (2, 3), [[0, 0, 0], [1, 1, 1], [1, 1, 1]], (1, 1), {}, "3 entries for 2 dimensions"),
+        ("STRIDED_SLICE", (2, 3), [[0, 0], [1, 1], [1, 0]], (1, 1), {}, "has begin, end and strides"),
+        ("STRIDED_SLICE", (2, 3), [[1, 0], [1, 1], [1, 1]], (1, 1), {}, "selects no element along dimension 0"),
+    ],
+)
+def test_movement_that_does_not_fit(tflite, kind, shape, constants, result, options, text):
+    m = tflite()
+    m.output(m.op(kind, [m.input(shape), *ints(m, *constants)], result, **Q, **options))
+    with pytest.raises(UnsupportedError, match=text):
+        import_tflite(m.save())

@@ -113,3 +113,46 @@ def test_uint8_ends(tflite, equals_litert, scale, zero_point):
     m.output(m.node("QUANTIZE", [y], [m.tensor((1, 4, 3, 50), 0.05, 131, dtype="UINT8")]))
     m.output(y)
     equals_litert(m)
+
+
+@pytest.mark.parametrize("kind", ["RESIZE_NEAREST_NEIGHBOR", "RESIZE_BILINEAR"])
+@pytest.mark.parametrize("flags", [{}, {"alignCorners": True}, {"halfPixelCenters": True}])
+@pytest.mark.parametrize("size", [(8, 10), (7, 3), (2, 13), (1, 1), (12, 5), (33, 31)])
+def test_images_of_another_size(tflite, equals_litert, kind, flags, size):
+    m = tflite()
+    y = m.op(kind, [m.input((2, 4, 5, 3)), m.const(np.array(size, np.int32))], (2, *size, 3), 0.05, -3, **flags)
+    m.output(y)
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("kind", ["REDUCE_MAX", "REDUCE_MIN"])
+@pytest.mark.parametrize(
+    "shape, axes", [((2, 3, 4, 5), (1, 2)), ((2, 3, 4, 5), (3,)), ((2, 9), (-1,)), ((3, 2, 4), (0,))]
+)
+@pytest.mark.parametrize("keep", [True, False])
+def test_extremes_along_axes(tflite, equals_litert, kind, shape, axes, keep):
+    m = tflite()
+    positive = {a % len(shape) for a in axes}
+    result = [1 if k in positive else n for k, n in enumerate(shape) if keep or k not in positive]
+    m.output(m.op(kind, [m.input(shape), m.const(np.array(axes, np.int32))], result, 0.05, -3, keepDims=keep))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("kind", ["ARG_MAX", "ARG_MIN"])
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_positions_of_extremes(tflite, equals_litert, kind, axis):
+    m = tflite()
+    shape = tuple(n for k, n in enumerate((2, 9, 5, 60)) if k != axis % 4)
+    y = m.tensor(shape, dtype="INT32")
+    x, where = m.input((2, 9, 5, 60)), m.const(np.array(axis, np.int32))
+    m.output(m.node(kind, [x, where], [y], outputType=2))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("shape", [(4, 9), (2, 3, 4, 5), (3, 200)])
+@pytest.mark.parametrize("scale, zero_point", [(0.05, 3), (0.01, -100), (0.3, 50)])
+def test_normalised_rows(tflite, equals_litert, shape, scale, zero_point):
+    for kind, y in (("L2_NORMALIZATION", (1 / 128, 0)), ("LOG_SOFTMAX", (16 / 256, 127))):
+        m = tflite()
+        m.output(m.op(kind, [m.input(shape, scale, zero_point)], shape, *y))
+        equals_litert(m)

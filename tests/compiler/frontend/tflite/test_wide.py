@@ -36,7 +36,12 @@ def test_int16_elsewhere_is_refused(tflite):
     m = tflite()
     x = m.input(SHAPE, 0.0004, 0, dtype="INT16")
     m.output(m.node("RELU", [x], [m.tensor(SHAPE, 0.0004, 0, "INT16")]))
-    with pytest.raises(UnsupportedError, match="has int16 input 't0'; quantise the whole model to int8"):
+    with pytest.raises(UnsupportedError, match="has tensor 't0' of 16 bits; only activations of 8 bits are supported"):
+        import_tflite(m.save())
+    m = tflite()
+    x = m.input(SHAPE, None, dtype="INT32")
+    m.output(m.node("QUANTIZE", [x], [m.tensor(SHAPE, 0.5, 0)]))
+    with pytest.raises(UnsupportedError, match="has int32 tensor 't0' with 0 scales; it needs one"):
         import_tflite(m.save())
     m = tflite()
     x = m.input(SHAPE, 1.0, 0, dtype="INT32")

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...hw.errors import InputError
-from .operators import Tensor
+from ....hw.errors import InputError
+from ..operators import Tensor
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.errors import InputError
-from ...hw.rounding import quantize_multiplier
-from .layers import QConv2d, QDense
-from .operators import Operator, Softmax, Tensor
+from ....hw.errors import InputError
+from ....hw.rounding import quantize_multiplier
+from ..layers import QConv2d, QDense
+from ..operators import Operator, Softmax, Tensor
 
 GATES = 5  # functions that a step of an LSTM takes of each cell
 

@@ -6,7 +6,7 @@ import pytest
 from tilewright.hw.errors import ProgramError
 from tilewright.runtime.hostops import HOST_OPS
 from tilewright.runtime.hostshapes import Operand
-from tilewright.runtime.recurrent import filter_int16, logistic, narrow, rescale_integers, tanh
+from tilewright.runtime.kernels.recurrent import filter_int16, logistic, narrow, rescale_integers, tanh
 
 ALL = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
 HALF = (1 << 30, 0)  # multiplier and exponent

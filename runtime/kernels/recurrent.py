@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..hw.rounding import divide_by_power, rescale
-from .operators import dense_accumulators
-from .softmax import exp, half_reciprocal, reciprocal, shifted
+from ...hw.rounding import divide_by_power, rescale
+from ..operators import dense_accumulators
+from ..softmax import exp, half_reciprocal, reciprocal, shifted
 
 BITS = 15  # of an int16 value, besides the sign
 GATE_INTEGER_BITS = 3  # of the sums that gates take

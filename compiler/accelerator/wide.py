@@ -1,0 +1,86 @@
+"""Layers whose weights need more than int8: two int8 parts of every weight, each on a copy of its row.
+
+Weights of uint8 files, less their zero point, are -255..255. With every row of the image twice, and two rows of the
+kernel for one, the first holds what int8 can hold of a weight, the second the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...hw.config import Config
+from .. import graph as g
+from ..limits import most_padding
+from .direct.repeat import repetition
+
+_LARGEST = 2 * 127  # of two parts
+
+
+@dataclass(frozen=True, eq=False)
+class WideConv(g.QConv2d):
+    """A convolution of rows that are there twice; `work` are the multiply-accumulates of the original."""
+
+    work: int = 0
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates: each weight counts once."""
+        return self.work
+
+
+def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
+    """`graph` with such convolutions in two int8 parts, where `cfg` can repeat rows and pad twice as many."""
+    ops: list[g.Operator] = []
+    for op in graph.ops:
+        if isinstance(op, g.QConv2d) and op.weight.dtype == np.int16:
+            ops += _split(op, cfg)
+        elif isinstance(op, g.QDense) and op.weight.dtype == np.int16:
+            ops += _split_dense(op, cfg)
+        else:
+            ops.append(op)
+    return replace(graph, ops=tuple(ops))
+
+
+def _split_dense(op: g.QDense, cfg: Config) -> list[g.Operator]:
+    """A dense layer as a convolution of images of one pixel."""
+    x, y = (replace(t, name=f"{op.name}.{k}", shape=(*t.shape, 1, 1)) for k, t in enumerate((op.x, op.output)))
+    facts = {"low": op.low, "high": op.high, "float32_scale": op.float32_scale}
+    parameters = op.weight[..., None, None], op.weight_scale, op.bias
+    found = _split(g.QConv2d(f"{op.name}.image", (x,), y, *parameters, **facts), cfg)
+    if len(found) == 1:
+        return [op]
+    return [g.Reshape(x.name, (op.x,), x), *found, g.Reshape(op.name, (y,), op.output)]
+
+
+def _split(op: g.QConv2d, cfg: Config) -> list[g.Operator]:
+    n, c, h, w = op.x.shape
+    top, left, bottom, right = op.pads
+    twice = replace(op.x, name=f"{op.name}.rows", shape=(n, c, 2 * h, w), data=None)
+    rows = tuple(np.repeat(np.arange(h), 2).tolist())
+    take = g.Take(twice.name, (op.x,), twice, ((), (), rows, ()))
+    if op.dilations[0] > 1 or 2 * max(top, bottom) > most_padding(cfg) or repetition(take, cfg) is None:
+        return [op]
+    if op.weight.max() > _LARGEST:
+        return [op]
+    o, i, kh, kw = op.weight.shape
+    first = np.clip(op.weight, -128, 127)
+    weight = np.stack([first, op.weight - first], 3).reshape(o, i, 2 * kh, kw).astype(np.int8)
+    conv = WideConv(
+        op.name,
+        (twice,),
+        op.output,
+        weight,
+        op.weight_scale,
+        op.bias,
+        op.low,
+        op.high,
+        (2 * op.strides[0], op.strides[1]),
+        (2 * top, left, 2 * bottom, right),
+        op.dilations,
+        op.groups,
+        work=op.macs,
+        float32_scale=op.float32_scale,
+    )
+    return [take, conv]

@@ -1,0 +1,174 @@
+"""Float expressions as float32 operators of the graph: what has no integer form, or is not quantised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ....runtime.floats import functions
+from ... import graph as g
+from . import geometry
+from .expressions import clip_bounds, parameters
+from .moves import MOVES, moved
+from .values import Expr, Fixed, Problem, Real, Value, View, Weights, constant
+
+if TYPE_CHECKING:
+    from .importer import Importer
+
+Make = Callable[["Importer", Expr, str], g.Tensor]
+
+
+def realised(imp: Importer, value: Value, wanted: str = "") -> g.Tensor:
+    """The float32 tensor of a value; `wanted` is its name where it is an output of the graph."""
+    known = imp.floats.get(id(value))
+    if known is None:
+        t = _made(imp, value, wanted)
+        imp.floats[id(value)] = value, t
+        return t
+    return known[1] if not wanted else imp.reshape(f"{wanted}.copy", known[1], known[1].shape, wanted)
+
+
+def _made(imp: Importer, value: Value, wanted: str) -> g.Tensor:
+    if isinstance(value, Real):
+        return value.tensor if not wanted else imp.reshape(f"{wanted}.copy", value.tensor, value.shape, wanted)
+    if isinstance(value, View):
+        y = g.Tensor("", value.shape, "float32")
+        return imp.append(g.Dequantize(value.name or f"{value.tensor.name}.float", (value.tensor,), y), wanted)
+    if isinstance(value, (Fixed, Weights)):
+        t = imp.constant("constant", np.asarray(constant(value)))
+        return t if not wanted else imp.reshape(f"{wanted}.copy", t, t.shape, wanted)
+    assert isinstance(value, Expr)
+    if value.node.op in MOVES:
+        (x, *_) = value.args
+        assert x is not None
+        return moved(imp, value.node, value.index, realised(imp, x), wanted)
+    return FLOATS[value.node.op](imp, value, wanted)
+
+
+def _y(value: Expr) -> g.Tensor:
+    return g.Tensor("", value.shape, "float32")
+
+
+def _operands(imp: Importer, value: Expr) -> tuple[g.Tensor, ...]:
+    return tuple(realised(imp, arg) for arg in value.args if arg is not None)
+
+
+def _unary(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+    if value.node.op == "Clip" and clip_bounds(value) is None:
+        raise Problem(value.node, "has bounds that are not constant")
+    x = _operands(imp, value)[0]
+    return imp.append(g.FloatFunction(value.node.name, (x,), _y(value), *parameters(value)), wanted)
+
+
+def _binary(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+    return imp.append(g.FloatBinary(value.node.name, _operands(imp, value), _y(value), value.node.op), wanted)
+
+
+def _reduce(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+    op = g.FloatReduce(value.node.name, _operands(imp, value)[:1], _y(value), value.node.op, imp.axes(value.node))
+    return imp.append(op, wanted)
+
+
+def _softmax(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+    node = value.node
+    op = g.FloatSoftmax(node.name, _operands(imp, value), _y(value), node.attrs["axis"], node.op == "LogSoftmax")
+    return imp.append(op, wanted)
+
+
+def _concat(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+    axis = value.node.attrs["axis"] % len(value.shape)
+    return imp.append(g.Concat(value.node.name, _operands(imp, value), _y(value), axis), wanted)
+
+
+def _matmul(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+    a, b = _operands(imp, value)[:2]
+    if min(len(a.shape), len(b.shape)) < 2:
+        raise Problem(value.node, "has an operand of one dimension, which is not supported")
+    return imp.append(g.FloatMatMul(value.node.name, (a, b), _y(value)), wanted)
+
+
+def _gemm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+    node, (a, b, *c) = value.node, value.args
+    assert a is not None and b is not None
+    x, w = realised(imp, a), realised(imp, b)
+    if node.attrs.get("transA", 0):
+        x = imp.append(g.Transpose(f"{node.name}.a", (x,), g.Tensor("", x.shape[::-1], "float32"), (1, 0)))
+    if node.attrs.get("transB", 0):
+        w = imp.append(g.Transpose(f"{node.name}.b", (w,), g.Tensor("", w.shape[::-1], "float32"), (1, 0)))
+    alpha, beta = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0)
+    added = c[0] if c and c[0] is not None and beta else None
+    if alpha == 1 and added is None:
+        return imp.append(g.FloatMatMul(node.name, (x, w), _y(value)), wanted)
+    y = imp.append(g.FloatMatMul(f"{node.name}.product", (x, w), _y(value)))
+    if alpha != 1:
+        factor = imp.constant(f"{node.name}.alpha", np.array(alpha))
+        y = imp.append(
+            g.FloatBinary(f"{node.name}.scaled", (y, factor), _y(value), "Mul"), wanted if added is None else ""
+        )
+    if added is None:
+        return y
+    z = realised(imp, added)
+    if beta != 1:
+        factor = imp.constant(f"{node.name}.beta", np.array(beta))
+        z = imp.append(g.FloatBinary(f"{node.name}.biases", (z, factor), g.Tensor("", z.shape, "float32"), "Mul"))
+    return imp.append(g.FloatBinary(node.name, (y, z), _y(value), "Add"), wanted)
+
+
+def _weights(imp: Importer, value: Expr) -> tuple[np.ndarray, np.ndarray]:
+    """(weights, biases) of a convolution, float32."""
+    node, weight = value.node, constant(value.args[1])
+    bias = constant(value.args[2]) if len(value.args) > 2 and value.args[2] is not None else np.zeros(1)
+    if weight is None or bias is None:
+        raise Problem(node, "has weights or biases that are not constant")
+    if weight.ndim not in (3, 4) or weight.ndim != len(value.shape):
+        raise Problem(node, f"has weights of {weight.ndim} dimensions; only 3 and 4 are supported")
+    if not (np.isfinite(weight).all() and np.isfinite(bias).all()):
+        raise Problem(node, "has weights or biases that are not finite")
+    channels = value.shape[1]
+    return (
+        np.ascontiguousarray(weight.reshape(imp.image_shape(weight.shape)), np.float32),
+        np.ascontiguousarray(np.broadcast_to(bias, (channels,)), np.float32),
+    )
+
+
+def _conv(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+    node, (first, second, *_) = value.node, value.args
+    assert first is not None and second is not None
+    weight, bias = _weights(imp, value)
+    find = geometry.convolution if node.op == "Conv" else geometry.transposed
+    shape = find(imp, node, first.shape, second.shape)
+    if node.op == "Conv" and first.shape[1] != weight.shape[1] * shape.groups:
+        raise Problem(node, f"has {first.shape[1]} input channels, its weights have {weight.shape[1] * shape.groups}")
+    cls = g.FloatConv2d if node.op == "Conv" else g.FloatConvTranspose2d
+    y = g.Tensor("", imp.image_shape(value.shape), "float32")
+    image = imp.image(node.name, realised(imp, first))
+    return imp.plain(cls(node.name, (image,), y, weight, bias, *shape), value.shape, wanted)
+
+
+def _average_pool(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+    node, x = value.node, value.args[0]
+    assert x is not None
+    counts = bool(node.attrs.get("count_include_pad", 0))
+    if max(node.attrs.get("dilations", [1])) > 1 or (counts and node.attrs.get("ceil_mode", 0)):
+        raise Problem(node, "has dilations, or ceil_mode with padding that counts, which are not supported")
+    y = g.Tensor("", imp.image_shape(value.shape), "float32")
+    image = imp.image(node.name, realised(imp, x))
+    op = g.FloatAveragePool(node.name, (image,), y, *geometry.window(imp, node, x.shape), counts)
+    return imp.plain(op, value.shape, wanted)
+
+
+FLOATS: dict[str, Make] = {
+    **dict.fromkeys((name for name in functions.UNARY if name != "GeluTanh"), _unary),
+    **dict.fromkeys(functions.BINARY, _binary),
+    **dict.fromkeys(functions.REDUCTIONS, _reduce),
+    "AveragePool": _average_pool,
+    "Concat": _concat,
+    "Conv": _conv,
+    "ConvTranspose": _conv,
+    "Gemm": _gemm,
+    "LogSoftmax": _softmax,
+    "MatMul": _matmul,
+    "Softmax": _softmax,
+}

@@ -1,0 +1,370 @@
+"""Reads QDQ and QOperator ONNX files: nodes to operators of compiler/graph/.
+
+Between a DequantizeLinear and a QuantizeLinear an ONNX file computes in float32. The importer keeps such nodes as
+expressions (values.py) until a QuantizeLinear, or an output, takes them: one that has an integer form (layers.py,
+forms.py) becomes that, all others are float32 operators on the host (floats.py). Operators that only move values do
+so with the int8 ones (moves.py). QOperator files are rewritten to QDQ before (qlinear.py), composed operators to
+elementary ones (rewrite.py).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ....hw.errors import FileError, InputError, UnsupportedError
+from ....runtime.schema import MOST
+from ... import graph as g
+from ..source import Source, as_source, one_line
+
+try:
+    from onnx import ModelProto, TensorProto
+
+    from .file import checked, named_nodes, unsupported
+    from .nodes import ALIASES, LIKE, MISFITS, REAL, Inconsistent, Node, Reader
+except ImportError as exc:
+    raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
+from .builder import Builder
+from .expressions import affine, clip_bounds
+from .floats import FLOATS, realised
+from .forms import FORMS
+from .moves import MOVES, moved
+from .quantisation import activation, parameters, weights
+from .rewrite import REWRITES
+from .values import Broken, Expr, Fixed, Problem, Real, Value, View, Weights, constant
+
+_EXACT = 1e-5  # of a step: what a bound may be away from an integer
+_ENDS = ("QuantizeLinear", "DequantizeLinear")
+OPERATORS = frozenset((*FLOATS, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
+_NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
+
+
+def import_onnx(model: str | Path | Source) -> g.Graph:
+    """Read an ONNX file; an open batch dimension becomes 1.
+
+    Raises `FileError` if the file is missing, damaged or inconsistent, `UnsupportedError` that lists every node
+    that the compiler does not support.
+    """
+    source = as_source(model)
+    proto = checked(source)
+    importer = Importer(proto)
+    try:
+        graph = importer.graph(source.path.stem)
+    except Inconsistent as exc:
+        raise FileError(f"{source.path}: the model's shapes or types are inconsistent ({one_line(exc)})") from None
+    if importer.problems:
+        raise unsupported(source.path, importer.problems)
+    if graph is None:
+        raise UnsupportedError(f"{source.path}: {'; '.join(importer.ends)}")
+    return graph
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a QuantizeLinear makes of a float expression: a tensor quantised as `y`, clamped to `clamp`.
+
+    `wanted` is the tensor's name where it is an output of the graph; `top` is the last node before quantisation.
+    """
+
+    y: g.Tensor
+    clamp: tuple[int, int]
+    wanted: str
+    top: Node
+
+    @property
+    def whole(self) -> bool:
+        """True if nothing is clamped."""
+        return self.clamp == (-128, 127)
+
+
+class Importer(Builder):
+    """Walks the nodes of a model in order. `problems` are (operator, name, why) of nodes, `ends` those of inputs and
+    outputs."""
+
+    def __init__(self, model: ModelProto):
+        super().__init__({v.name for v in model.graph.output})
+        self.model, self.reader = model, Reader(model, REWRITES)
+        self.outputs = [v.name for v in model.graph.output]
+        self.values: dict[str, Value] = {}
+        self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
+        self.floats: dict[int, tuple[Value, g.Tensor]] = {}  # realised, by id
+        self.problems: list[tuple[str, str, str]] = []
+        self.ends: list[str] = []
+
+    def graph(self, name: str) -> g.Graph | None:
+        """The whole model; None if there are problems."""
+        self.reader.read(named_nodes(self.model))
+        for value in self.model.graph.input:
+            if value.name not in self.reader.constants:
+                self._input(value.name)
+        for node in self.reader.nodes:
+            self._node(node)
+        found = [self._output(name) for name in self.outputs]
+        if self.problems or self.ends or None in found:
+            return None
+        return g.Graph(name, tuple(self.inputs), tuple(t for t in found if t), tuple(self.ops))
+
+    def shape(self, node: Node, tensor: str) -> tuple[int, ...]:
+        """The shape of a tensor of the file. Raises `Problem`, which names `node`, where it is unknown."""
+        if tensor not in self.reader.shapes:
+            raise Problem(node, "has a shape that depends on values, which is not supported")
+        shape = self.reader.shapes[tensor]
+        if math.prod(shape) > MOST:
+            raise Problem(node, f"has {math.prod(shape):,} elements; at most {MOST:,} are supported")
+        return shape
+
+    def integers(self, node: Node, tensor: str, what: str) -> list[int]:
+        """The value of a constant of integers. Raises `Problem`."""
+        array = self.reader.value(tensor)
+        if array is None or array.dtype.kind not in "iu":
+            raise Problem(node, f"has {what} that are not constant")
+        return [int(v) for v in array.reshape(-1)]
+
+    def axes(self, node: Node) -> tuple[int, ...]:
+        """The axes of a reduction, sorted. Raises `InputError`."""
+        return self.reader.axes(node)
+
+    def number(self, node: Node, tensor: str) -> float:
+        """The value of a constant of one number, dequantised or not. Raises `Problem`."""
+        array = constant(self.value(tensor))
+        if array is None or array.size != 1:
+            raise Problem(node, "has a value that is not constant")
+        return float(array.reshape(-1)[0])
+
+    def value(self, tensor: str) -> Value | None:
+        """What a tensor of the file stands for; None of one that is left out."""
+        if not tensor:
+            return None
+        if tensor not in self.values:
+            array = self.reader.value(tensor)
+            self.values[tensor] = Broken(()) if array is None else Fixed(array.shape, array)
+        return self.values[tensor]
+
+    def _input(self, name: str) -> None:
+        shape, kind = self.reader.shapes[name], _NUMBERS.get(self.reader.types[name])
+        if kind is None:
+            type_name = TensorProto.DataType.Name(self.reader.types[name]).lower()
+            self.ends.append(f"input {name!r} is of type {type_name}; only float32, int8 and uint8 are supported")
+            return
+        self._tensors.add(name)
+        if kind == "float32":
+            self.inputs.append(g.Tensor(name, shape, "float32"))
+            self.values[name] = Real(shape, self.inputs[-1])
+            return
+        reads = (n for n in self.reader.nodes if n.op == "DequantizeLinear" and n.inputs[0] == name)
+        first = next(reads, None)
+        if first is None:
+            self.ends.append(f"input {name!r} is {kind}, but nothing dequantises it")
+            return
+        try:
+            scale, zero = activation(self, first)
+        except Problem:
+            return  # the node is refused later
+        plain = g.Tensor(name, shape, kind, scale, zero + (128 if kind == "uint8" else 0))
+        self.inputs.append(plain)
+        t = plain
+        if kind == "uint8":
+            t = self.append(g.Recode(f"{name}.int8", (plain,), g.Tensor("", shape, "int8", scale, zero)))
+        self.values[name] = View(shape, t)
+
+    def _node(self, node: Node) -> None:
+        try:
+            args = [self.value(t) for t in node.inputs]
+            if any(isinstance(arg, Broken) for arg in args):
+                found: list[Value] = [Broken(()) for _ in node.outputs]
+            else:
+                found = self._values(node, args)
+            for tensor, value in zip(node.outputs, found):
+                self.values[tensor] = value
+                if tensor in self.outputs and not isinstance(value, Broken) and self._is_float(tensor):
+                    self.values[tensor] = Real(value.shape, realised(self, value, tensor))
+        except Problem as exc:
+            self._refuse(exc.node, exc.why, node)
+        except InputError as exc:
+            self._refuse(node, str(exc), node)
+        except MISFITS as exc:
+            self._refuse(node, f"has inputs or attributes that do not fit together ({one_line(exc)})", node)
+
+    def _refuse(self, node: Node, why: str, where: Node) -> None:
+        self.problems.append((node.kind, node.name, why))
+        self.values |= {t: Broken(()) for t in where.outputs}
+
+    def _is_float(self, tensor: str) -> bool:
+        return self.reader.types.get(tensor) == TensorProto.FLOAT
+
+    def _values(self, node: Node, args: list[Value | None]) -> list[Value]:
+        x = args[0] if args else None
+        if node.domain:
+            raise Problem(node, f"of domain {node.domain!r} is not supported")
+        if node.op == "QuantizeLinear" and x is not None:
+            return [self._quantize(node, x)]
+        if node.op == "DequantizeLinear" and x is not None:
+            return [self._dequantize(node, x)]
+        if node.op == REAL and isinstance(x, View):
+            return [View(x.shape, x.tensor, node.name)]
+        if node.op == LIKE and x is not None and isinstance(args[1], View):
+            y = replace(args[1].tensor, name="", shape=x.shape, data=None)
+            return [
+                View(x.shape, self.quantise(x, y, node, node.outputs[0] if node.outputs[0] in self.outputs else ""))
+            ]
+        if node.op in ALIASES and x is not None:
+            if node.op == "Cast" and not self._is_float(node.outputs[0]):
+                raise Problem(node, "converts to another type, which is not supported")
+            return [x, *(Broken(()) for _ in node.outputs[1:])]
+        if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":
+            raise Problem(node, "is not supported")
+        shapes = [self.shape(node, t) if t else () for t in node.outputs]
+        if all(arg is None or isinstance(arg, (Fixed, Weights)) for arg in args):
+            return self._evaluated(node, args)
+        if node.op in MOVES and isinstance(x, View):
+            return [self._view(node, k, x, t) for k, t in enumerate(node.outputs)]
+        if node.op == "Concat" and not self._is_float(node.outputs[0]):
+            return [self._joined(node, args)]
+        if any(self.reader.types.get(t) != TensorProto.FLOAT for t in (*node.inputs[:1], *node.outputs[:1])):
+            raise Problem(node, "is not on float32 values, which is not supported")
+        return [Expr(shape, node, tuple(args), k) for k, shape in enumerate(shapes)]
+
+    def _evaluated(self, node: Node, args: list[Value | None]) -> list[Value]:
+        """A node on constants, some of them dequantised."""
+        x = args[0]
+        if isinstance(x, Weights) and node.op == "Transpose":
+            perm = node.attrs.get("perm", [*reversed(range(x.integers.ndim))])
+            return [weights(x.integers.transpose(perm), x.scale, x.zero, perm.index(x.axis))]
+        if isinstance(x, Weights) and x.scale.size == 1 and node.op in ("Reshape", "Flatten", "Squeeze", "Unsqueeze"):
+            return [weights(x.integers.reshape(self.shape(node, node.outputs[0])), x.scale, x.zero, 0)]
+        arrays = [array for arg in args if (array := constant(arg)) is not None]
+        return [Fixed(array.shape, array) for array in self.reader.evaluate(node, arrays)]
+
+    def _view(self, node: Node, index: int, x: View, tensor: str) -> View:
+        wanted = tensor if tensor in self.outputs and not self._is_float(tensor) else ""
+        return View(self.shape(node, tensor), moved(self, node, index, x.tensor, wanted), x.name)
+
+    def _joined(self, node: Node, args: list[Value | None]) -> View:
+        """Integers one after the other; all must be quantised alike."""
+        tensors = [arg.tensor for arg in args if isinstance(arg, View)]
+        kinds = {(t.scale, t.zero_point) for t in tensors}
+        if len(tensors) < len(args) or len(kinds) > 1:
+            raise Problem(node, "joins integers of different scales, which is not supported")
+        shape = self.shape(node, node.outputs[0])
+        y = replace(tensors[0], name="", shape=shape, data=None)
+        op = g.Concat(node.name, tuple(tensors), y, node.attrs["axis"] % len(shape))
+        return View(shape, self.append(op, node.outputs[0] if node.outputs[0] in self.outputs else ""))
+
+    def _dequantize(self, node: Node, x: Value) -> Value:
+        if isinstance(x, Fixed):
+            return parameters(self, node, x)
+        if not isinstance(x, View):
+            raise Problem(node, "has an input that is not quantised")
+        scale, zero = activation(self, node)
+        t = x.tensor
+        if (t.scale, t.zero_point) != (scale, zero):
+            t = self.relabelled(node, t, g.Tensor("", t.shape, "int8", scale, zero))
+        return View(x.shape, t, node.name)
+
+    def _quantize(self, node: Node, x: Value) -> View:
+        scale, zero = activation(self, node)
+        tensor = node.outputs[0]
+        wanted = tensor if tensor in self.outputs and self.reader.types[tensor] == TensorProto.INT8 else ""
+        return View(x.shape, self.quantise(x, g.Tensor("", x.shape, "int8", scale, zero), node, wanted))
+
+    def quantise(self, value: Value, y: g.Tensor, node: Node, wanted: str = "") -> g.Tensor:
+        """`value` as an int8 tensor quantised as `y`; `node` names an operator that only quantises.
+
+        Movements and clamps of a float expression are taken off: they come after quantisation, and with it.
+        """
+        low, high, moves, top = -math.inf, math.inf, [], node
+        while isinstance(value, Expr):
+            bounds = clip_bounds(value)
+            if bounds is not None:
+                if math.isnan(bounds[0]) or math.isnan(bounds[1]):
+                    raise Problem(value.node, f"clamps to {bounds[0]:g}..{bounds[1]:g}, which are no numbers")
+                low, high = max(low, min(bounds[0], high)), min(high, max(bounds[1], low))
+                top = value.node if top is node else top
+            elif value.node.op in MOVES and (value.node.op != "Pad" or (low, high) == (-math.inf, math.inf)):
+                moves.append(value)
+            else:
+                break
+            inner = value.args[0]
+            assert inner is not None
+            value = inner
+        clamp = _steps(low, y), _steps(high, y)
+        result = Result(replace(y, shape=value.shape), clamp, "" if moves else wanted, top)
+        t = self._quantised(value, result, node.name)
+        for k, move in enumerate(reversed(moves)):
+            t = moved(self, move.node, move.index, t, wanted if k == len(moves) - 1 else "")
+        return t
+
+    def as_view(self, value: Value | None) -> View | None:
+        """An int8 tensor of exactly the values of `value`, which may be clamped or multiplied, if there is one."""
+        if not isinstance(value, Expr):
+            return value if isinstance(value, View) else None
+        if id(value) not in self.views:
+            self.views[id(value)] = value, self._exact(value)
+        return self.views[id(value)][1]
+
+    def _exact(self, value: Expr) -> View | None:
+        node, bounds = value.node, clip_bounds(value)
+        if bounds is not None and (x := self.as_view(value.args[0])) is not None:
+            t = x.tensor
+            real = [(np.float64(_steps(b, t)) - t.zero_point) * t.scale for b in bounds]
+            if any(np.isfinite(b) and abs(b - r) > _EXACT * t.scale for b, r in zip(bounds, real)):
+                return None
+            y = replace(t, name="", data=None)
+            op = g.Requantize(node.name, (t,), y, *(_steps(b, t) for b in bounds))
+            return View(value.shape, self.append(op), node.name)
+        core, factor, offset = affine(value)
+        if isinstance(core, View) and factor.size == 1 and factor.item() > 0 and not offset.any():
+            t = core.tensor
+            y = g.Tensor("", t.shape, "int8", t.scale * factor.item(), t.zero_point)
+            return View(value.shape, self.relabelled(node, t, y), node.name)
+        return None
+
+    def relabelled(self, node: Node, t: g.Tensor, y: g.Tensor) -> g.Tensor:
+        """The same integers, taken for other numbers."""
+        same = np.arange(-128, 128).astype(np.int8)
+        return self.append(g.Lookup(f"{node.name}.rescaled", (t,), y, "identity", same))
+
+    def _quantised(self, value: Value, result: Result, name: str) -> g.Tensor:
+        y = result.y
+        if isinstance(value, View):
+            x = value.tensor
+            if (x.scale, x.zero_point) == (y.scale, y.zero_point) and result.whole:
+                return x
+            return self.checked(result.top, g.Requantize(result.top.name, (x,), y, *result.clamp), result.wanted)
+        if isinstance(value, (Fixed, Weights)):
+            real = np.asarray(constant(value), np.float32)
+            steps = np.clip(np.rint(real / np.float32(y.scale)) + y.zero_point, *result.clamp)
+            return self.constant(f"{name}.constant", steps.astype(np.int8), y)
+        if isinstance(value, Expr):
+            for form in FORMS:
+                if (found := form(self, value, result)) is not None:
+                    return found
+        t = g.Quantize(name, (realised(self, value),), replace(y, shape=value.shape))
+        if result.whole:
+            return self.append(t, result.wanted)
+        x = self.append(t)
+        return self.append(g.Requantize(result.top.name, (x,), y, *result.clamp), result.wanted)
+
+    def _output(self, name: str) -> g.Tensor | None:
+        value = self.value(name)
+        if isinstance(value, (Fixed, Weights)) and self._is_float(name):
+            value = Real(value.shape, realised(self, value, name))
+        t = value.tensor if isinstance(value, (Real, View)) else None
+        if t is None or isinstance(value, Broken):
+            if not self.problems and not self.ends:
+                self.ends.append(f"output {name!r} does not come from operators on float32 or int8")
+            return None
+        if self._is_float(name):
+            return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
+        if self.reader.types[name] == TensorProto.UINT8:
+            y = replace(t, name=name, dtype="uint8", zero_point=t.zero_point + 128, data=None)
+            return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
+        return t if t.name == name else self.reshape(f"{name}.copy", t, t.shape, name)
+
+
+def _steps(value: float, y: g.Tensor) -> int:
+    """The int8 value of a real one."""
+    return int(np.clip(np.rint(np.float32(value) / np.float32(y.scale)) + y.zero_point, -128, 127))

@@ -1,0 +1,98 @@
+"""Element-wise quantised operators beside sums and products; their kernels are runtime/kernels/elementwise.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...hw.errors import InputError
+from ...hw.rounding import quantize_multiplier
+from .operators import Binary, Operator
+
+SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
+
+Scales = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Pairwise(Operator):
+    """Base of operators on two int8 operands whose shapes broadcast as numpy's do; either may be a constant."""
+
+    def check(self) -> None:
+        """Raise `InputError` if the shapes do not broadcast to the output's."""
+        self.expect("the number of operands", len(self.inputs), 2)
+        self.expect_int8()
+        shapes = [t.shape for t in self.inputs]
+        try:
+            together = np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {shapes} do not broadcast") from None
+        self.expect("the output's shape", self.output.shape, together)
+
+
+@dataclass(frozen=True, eq=False)
+class Maximum(Pairwise):
+    """`max(x, y)` of the int8 values as they are; scale and zero point stay."""
+
+    def check(self) -> None:
+        """Raise `InputError` if shapes or scales are inconsistent."""
+        super().check()
+        self.expect_same_scale()
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum(Maximum):
+    """`min(x, y)` of the int8 values as they are; scale and zero point stay."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prelu(Pairwise):
+    """`clamp(zo + R_0(x - zx))` where `x >= zx`, else `clamp(zo + R_1((x - zx) * (alpha - za)))`, contract double.
+
+    The inputs are x and alpha; R_0 and R_1 are given by `multipliers`.
+    """
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """What R_0 and R_1 multiply by: `x.scale / y.scale`, and that times `alpha.scale`."""
+        (sx, sa), so = (np.float64(t.scale) for t in self.inputs), np.float64(self.output.scale)
+        return float(sx / so), float(sx * sa / so)
+
+    @property
+    def multipliers(self) -> Scales:
+        """(multiplier, exponent) of R_0 and R_1."""
+        return tuple(quantize_multiplier(factor) for factor in self.factors)
+
+
+@dataclass(frozen=True, eq=False)
+class SquaredDifference(Pairwise):
+    """`clamp(zo + R_out((R_x((x - zx) << 7) - R_y((y - zy) << 7)) ** 2))`, contract double."""
+
+    @property
+    def factors(self) -> tuple[float, float, float]:
+        """What R_x, R_y and R_out multiply by; the first two by at most 1/2."""
+        sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
+        twice = 2 * max(sx, sy)
+        return float(sx / twice), float(sy / twice), float(twice * twice / ((1 << 2 * SQUARE_SHIFT) * so))
+
+    @property
+    def multipliers(self) -> Scales:
+        """(multiplier, exponent) of R_x, R_y and R_out."""
+        return tuple(quantize_multiplier(factor) for factor in self.factors)
+
+
+@dataclass(frozen=True, eq=False)
+class Div(Binary):
+    """`clamp(zo + R((x - zx) / (y - zy)), low, high)`; runtime/kernels/fixed_point.py defines how quotients round."""
+
+    @property
+    def factor(self) -> float:
+        """What R multiplies by: `x.scale / (y.scale * output.scale)`, in float32."""
+        sx, sy, so = (np.float32(t.scale) for t in (*self.inputs, self.output))
+        return float(sx / (sy * so))
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R."""
+        return quantize_multiplier(self.factor)

@@ -1,0 +1,126 @@
+"""Operators on plain numbers, float32 and integers, beside the quantised ones; kernels: runtime/kernels/numbers.py.
+
+Networks decode positions with them: the largest value's index, its row and column, what lies there; and detections.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...hw.errors import InputError
+from .operators import Operator
+
+NUMBERS = ("float32", "int32", "int64")
+
+
+@dataclass(frozen=True, eq=False)
+class NumberFunction(Operator):
+    """A `function` of `runtime.kernels.numbers.UNARY` of each value, in the input's type."""
+
+    function: str
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is one shape and type of numbers."""
+        self.expect("whether the input holds numbers", self.x.dtype in NUMBERS, True)
+        self.expect("the output", (self.output.dtype, self.output.shape), (self.x.dtype, self.x.shape))
+
+
+@dataclass(frozen=True, eq=False)
+class NumberBinary(Operator):
+    """A `function` of `runtime.kernels.numbers.BINARY` of two operands of one type whose shapes broadcast."""
+
+    function: str
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is one type of numbers, and the shapes broadcast to the output's."""
+        self.expect("the number of operands", len(self.inputs), 2)
+        self.expect("whether the input holds numbers", self.x.dtype in NUMBERS, True)
+        self.expect("the types", {t.dtype for t in (*self.inputs, self.output)}, {self.x.dtype})
+        shapes = [t.shape for t in self.inputs]
+        try:
+            together = np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {shapes} do not broadcast") from None
+        self.expect("the output's shape", self.output.shape, together)
+
+
+@dataclass(frozen=True, eq=False)
+class Cast(Operator):
+    """The stored values in another type: fractions are cut off, integers wrap."""
+
+    def check(self) -> None:
+        """Raise `InputError` unless the shape stays."""
+        self.expect("the output's shape", self.output.shape, self.x.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Gather(Operator):
+    """The elements of the first input at the positions in the second, integers, along `axis`."""
+
+    axis: int
+
+    def check(self) -> None:
+        """Raise `InputError` if shapes or types are inconsistent."""
+        x, where = self.inputs
+        self.expect("whether positions are integers", where.dtype in ("int32", "int64"), True)
+        self.expect("whether the axis exists", 0 <= self.axis < len(x.shape), True)
+        shape = (*x.shape[: self.axis], *where.shape, *x.shape[self.axis + 1 :])
+        facts = (x.dtype, x.scale, x.zero_point, shape)
+        self.expect("the output", (*_kind(self), self.output.shape), facts)
+
+
+@dataclass(frozen=True, eq=False)
+class GatherNd(Operator):
+    """The parts of the first input at the positions that are the last dimension of the second, integers."""
+
+    def check(self) -> None:
+        """Raise `InputError` if shapes or types are inconsistent."""
+        x, where = self.inputs
+        self.expect("whether positions are integers", where.dtype in ("int32", "int64"), True)
+        self.expect("whether positions fit the input", where.shape[-1] <= len(x.shape), True)
+        shape = (*where.shape[:-1], *x.shape[where.shape[-1] :]) or (1,)
+        facts = (x.dtype, x.scale, x.zero_point, shape)
+        self.expect("the output", (*_kind(self), self.output.shape), facts)
+
+
+@dataclass(frozen=True, eq=False)
+class Detections(Operator):
+    """Detections of boxes and scores, float32, with `anchors` (N, 4): runtime/kernels/detection.py is the definition.
+
+    The output is (1, rows + 1, 6): ymin, xmin, ymax, xmax, class, score; the last row begins with their number.
+    """
+
+    anchors: np.ndarray
+    scales: tuple[float, ...]
+    most: int
+    classes: int
+    classes_per_box: int
+    per_class: int
+    each_class: bool
+    score: float
+    overlap: float
+
+    @property
+    def rows(self) -> int:
+        """The most detections."""
+        return self.most * (1 if self.each_class else min(self.classes_per_box, self.classes))
+
+    def check(self) -> None:
+        """Raise `InputError` if shapes or numbers are inconsistent."""
+        boxes, scores = self.inputs
+        self.expect("the types", {t.dtype for t in (*self.inputs, self.output)}, {"float32"})
+        self.expect("the smallest count", min(1, self.most, self.classes, self.classes_per_box, self.per_class), 1)
+        count = boxes.shape[1] if len(boxes.shape) == 3 else 0
+        self.expect("the boxes' shape", boxes.shape, (1, count, 4))
+        self.expect("the anchors", (str(self.anchors.dtype), self.anchors.shape), ("float32", (count, 4)))
+        self.expect("the scores' shape", scores.shape[:-1], (1, count))
+        self.expect("whether there are scores of all classes", scores.shape[-1] >= self.classes, True)
+        finite = np.isfinite([*self.scales, self.score, self.overlap]).all() and min(map(abs, self.scales)) > 0
+        self.expect("whether scales and thresholds are finite, and scales not 0", bool(finite), True)
+        self.expect("the output's shape", self.output.shape, (1, self.rows + 1, 6))
+
+
+def _kind(op: Operator) -> tuple[str, float, int]:
+    return op.output.dtype, op.output.scale, op.output.zero_point

@@ -1,0 +1,1 @@
+"""Host operators in float32: the parts of a network between its quantised ones."""

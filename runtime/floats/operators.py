@@ -1,0 +1,121 @@
+"""float32 operators on numpy arrays. Arrays are positional arguments, attributes keyword arguments; images are NCHW."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from . import functions
+
+
+def float_function(x: np.ndarray, *, function: str, alpha: float = 0.0, beta: float = 0.0) -> np.ndarray:
+    """A function of each value; `alpha` and `beta` are its parameters, of Clip the bounds."""
+    return functions.unary(x, function, alpha, beta)
+
+
+def float_binary(x: np.ndarray, y: np.ndarray, *, function: str) -> np.ndarray:
+    """A function of two arrays that broadcast."""
+    return functions.binary(x, y, function)
+
+
+def float_reduce(x: np.ndarray, *, function: str, axes: Sequence[int], shape: Sequence[int]) -> np.ndarray:
+    """A reduction over `axes`; the result has `shape`."""
+    return functions.reduced(x, function, tuple(axes)).reshape(shape)
+
+
+def float_softmax(x: np.ndarray, *, axis: int, logarithm: bool = False) -> np.ndarray:
+    """`exp(x) / sum(exp(x))` along `axis`, or its logarithm."""
+    with np.errstate(all="ignore"):
+        shifted = x - x.max(axis, keepdims=True)
+        total = np.exp(shifted).sum(axis, keepdims=True)
+        return shifted - np.log(total) if logarithm else np.exp(shifted) / total
+
+
+def float_matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Matrix products over the last two dimensions; those before them broadcast."""
+    with np.errstate(all="ignore"):
+        return x @ y
+
+
+def _padded(x: np.ndarray, pads: Sequence[int], value: float) -> np.ndarray:
+    top, left, bottom, right = pads
+    return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+
+
+def float_conv2d(
+    x: np.ndarray,
+    *,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+) -> np.ndarray:
+    """Convolution, weights (O, C / groups, KH, KW); `pads` is (top, left, bottom, right)."""
+    padded = _padded(x, pads, 0.0)
+    n, _, height, width = padded.shape
+    o, per_group, kh, kw = weight.shape
+    reach = [(k - 1) * d + 1 for k, d in zip((kh, kw), dilations)]
+    oh, ow = ((size - r) // s + 1 for size, r, s in zip((height, width), reach, strides))
+    taps = weight.reshape(groups, o // groups, per_group, kh, kw)
+    sums = np.zeros((n, groups, o // groups, oh * ow), np.float32)
+    with np.errstate(all="ignore"):
+        for i, j in np.ndindex(kh, kw):
+            top, left = i * dilations[0], j * dilations[1]
+            seen = padded[:, :, top : top + (oh - 1) * strides[0] + 1 : strides[0]]
+            seen = seen[..., left : left + (ow - 1) * strides[1] + 1 : strides[1]]
+            sums += taps[..., i, j] @ seen.reshape(n, groups, per_group, oh * ow)
+        return sums.reshape(n, o, oh, ow) + bias.reshape(-1, 1, 1)
+
+
+def float_conv_transpose2d(
+    x: np.ndarray,
+    *,
+    weight: np.ndarray,
+    bias: np.ndarray,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+) -> np.ndarray:
+    """Transposed convolution, weights (C, O / groups, KH, KW); `pads` is cut off, or added where negative."""
+    n, c, height, width = x.shape
+    _, per_group, kh, kw = weight.shape
+    reach = [(size - 1) * s + (k - 1) * d + 1 for size, s, k, d in zip((height, width), strides, (kh, kw), dilations)]
+    canvas = np.zeros((n, groups, per_group, *reach), np.float32)
+    taps = weight.reshape(groups, c // groups, per_group, kh, kw)
+    grouped = x.reshape(n, groups, c // groups, height * width)
+    with np.errstate(all="ignore"):
+        for i, j in np.ndindex(kh, kw):
+            top, left = i * dilations[0], j * dilations[1]
+            rows = slice(top, top + (height - 1) * strides[0] + 1, strides[0])
+            columns = slice(left, left + (width - 1) * strides[1] + 1, strides[1])
+            product = taps[..., i, j].transpose(0, 2, 1) @ grouped
+            canvas[..., rows, columns] += product.reshape(n, groups, per_group, height, width)
+        top, left, bottom, right = pads
+        whole = canvas.reshape(n, groups * per_group, *reach)
+        whole = _padded(whole, (0, 0, max(0, -bottom), max(0, -right)), 0.0)
+        cut = whole[:, :, top : whole.shape[2] - max(0, bottom), left : whole.shape[3] - max(0, right)]
+        return cut + bias.reshape(-1, 1, 1)
+
+
+def _windows(x: np.ndarray, kernel: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    view = np.lib.stride_tricks.sliding_window_view(x, tuple(kernel), (2, 3))
+    return view[:, :, :: strides[0], :: strides[1]]
+
+
+def float_max_pool(x: np.ndarray, *, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> np.ndarray:
+    """The largest element of each window; padding never wins."""
+    return _windows(_padded(x, pads, -np.inf), kernel, strides).max((4, 5))
+
+
+def float_average_pool(
+    x: np.ndarray, *, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], padding_counts: bool = False
+) -> np.ndarray:
+    """Mean of each window; padding is 0 and counts, or does not."""
+    with np.errstate(all="ignore"):
+        total = _windows(_padded(x, pads, 0.0), kernel, strides).sum((4, 5), dtype=np.float32)
+        ones = _padded(np.ones_like(x[:1, :1]), pads, float(padding_counts))
+        return total / _windows(ones, kernel, strides).sum((4, 5), dtype=np.float32)

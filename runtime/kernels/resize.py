@@ -1,0 +1,77 @@
+"""Elements taken by index, and images of another size, in the arithmetic of TensorFlow Lite's reference kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+_ONE = 1 << 10  # positions have ten bits after the point
+_F = np.float32
+
+
+def take(x: np.ndarray, *, indices: Sequence[Sequence[int]]) -> np.ndarray:
+    """`result[i, j, ...] = x[indices[0][i], indices[1][j], ...]`; an empty list keeps the whole dimension."""
+    full = [np.asarray(found if len(found) else range(n), np.int64) for found, n in zip(indices, x.shape)]
+    return x[np.ix_(*full)]
+
+
+def nearest(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> list[int]:
+    """The index, of `size`, that each of `out` elements takes; in float32."""
+    aligned = align_corners and out > 1
+    step = _F(size - 1) / _F(out - 1) if aligned else _F(size) / _F(out)
+    place = (np.arange(out, dtype=_F) + _F(0.5 if half_pixel_centers else 0)) * step
+    index = np.floor(place + _F(0.5)) if align_corners else np.floor(place)
+    return np.clip(index, 0, size - 1).astype(int).tolist()
+
+
+def _integer_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[np.ndarray, ...]:
+    """(lower index, upper index, weight of the upper one), int64, the weight in 1 / `_ONE`."""
+    step = (_ONE * size + out // 2) // out
+    if align_corners and out > 1:
+        step = (_ONE * (size - 1) + (out - 1) // 2) // (out - 1)
+    place = np.arange(out, dtype=np.int64) * step
+    if half_pixel_centers:
+        place += step // 2 - _ONE // 2
+    low, high = np.maximum(place, 0) // _ONE, np.minimum((place + _ONE - 1) // _ONE, size - 1)
+    return np.minimum(low, size - 1), high, place - _ONE * low
+
+
+def _real_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[np.ndarray, ...]:
+    """(lower index, upper index, weight of the upper one), the weight in float32."""
+    step = _F(size - 1) / _F(out - 1) if align_corners and out > 1 else _F(size) / _F(out)
+    place = np.arange(out, dtype=_F)
+    place = (place + _F(0.5)) * step - _F(0.5) if half_pixel_centers else place * step
+    low = np.maximum(np.floor(place).astype(np.int64), 0)
+    high = np.minimum(np.ceil(place).astype(np.int64), size - 1)
+    return np.minimum(low, size - 1), high, place - low.astype(_F)
+
+
+def resize_bilinear(
+    x: np.ndarray,
+    *,
+    size: Sequence[int],
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
+    offset: int | None = None,
+) -> np.ndarray:
+    """NCHW int8 `x` as images of `size` (h, w), each pixel a mean of its four neighbours, weighted by distance.
+
+    Positions have ten bits after the point, sums twenty; they are rounded with ties away from zero. With `offset` the
+    values are `x + offset`, all at least 0, and the arithmetic is float32, rounded by adding one half.
+    """
+    place = _integer_positions if offset is None else _real_positions
+    (top, bottom, down), (left, right, across) = (
+        place(x.shape[2 + k], size[k], align_corners, half_pixel_centers) for k in (0, 1)
+    )
+    down, one = down[:, None], _ONE if offset is None else _F(1)
+    values = x.astype(np.int64) if offset is None else (x.astype(np.int64) + offset).astype(_F)
+    upper, lower = values[:, :, top], values[:, :, bottom]
+    total = upper[..., left] * (one - down) * (one - across)
+    total = total + lower[..., left] * down * (one - across)
+    total = total + upper[..., right] * (one - down) * across
+    total = total + lower[..., right] * down * across
+    if offset is not None:
+        return (np.trunc(total + _F(0.5)).astype(np.int64) - offset).astype(np.int8)
+    total, half = total.astype(np.int64), 1 << 19
+    return np.where(total > 0, (total + half) >> 20, -((half - total) >> 20)).astype(np.int8)

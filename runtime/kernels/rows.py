@@ -1,0 +1,59 @@
+"""The rows that the operators of this folder have in `HOST_OPS`.
+
+Each is function, rule, attributes, dtypes, ranks, number of inputs; see `runtime.hostops.HostOp`.
+"""
+
+from __future__ import annotations
+
+from ..hostshapes import along_axis, reduced, same, together
+from ..schema import SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real
+from . import detection, elementwise, fixed_point, numbers, reductions, resize, shapes
+
+_INT8 = ("int8",)
+_ANY = ("int8", "uint8", "int16", "int32", "int64", "float32")
+_NUMBERS = ("float32", "int32", "int64")
+_REAL = Real(-3.4e38, 3.4e38)
+_DETECTION: dict[str, Kind] = {"anchors": Array(2, ("float32",)), "scales": ListOf(_REAL, 4), "each_class": Flag()}
+_DETECTION |= dict.fromkeys(("most", "classes", "classes_per_box", "per_class"), SIZE)
+_DETECTION |= {"score": _REAL, "overlap": _REAL}
+_POINTS: dict[str, Kind] = {"zero_points": ListOf(Int(-128, 127), 3)}
+_AXES: dict[str, Kind] = {"axes": ListOf(Int(0)), "shape": SHAPE}
+_UNIT = Real(2.0**-126, 2.0**127)
+_LOG_SOFTMAX: dict[str, Kind] = {"axis": Int(0), "scale": _UNIT, "output_scale": _UNIT, "zero_point": Int(-128, 127)}
+_RESIZE: dict[str, Kind] = {"size": ListOf(SIZE, 2), "align_corners": Flag(), "half_pixel_centers": Flag()}
+_ARG_MAX: dict[str, Kind] = {"axis": Int(0), "shape": SHAPE, "dtype": OneOf(("int32", "int64")), "smallest": Flag()}
+_DIVIDE: dict[str, Kind] = {"multiplier": Int(0, (1 << 31) - 1), "exponent": Int(-32, 31), **_POINTS}
+_DIVIDE |= {"low": Int(-128, 127), "high": Int(-128, 127)}
+
+
+def _scales(count: int) -> dict[str, Kind]:
+    return {"multipliers": ListOf(Int(0, (1 << 31) - 1), count), "exponents": ListOf(Int(-32, 31), count)}
+
+
+KERNEL_ROWS = (
+    (resize.take, shapes.taken, {"indices": ListOf(ListOf(Int(0)))}, _ANY, (), 1),
+    (resize.resize_bilinear, shapes.resized, _RESIZE | {"offset": Int(0, 128)}, _INT8, (4,), 1),
+    (elementwise.maximum, together, {}, _INT8, (), 2),
+    (elementwise.minimum, together, {}, _INT8, (), 2),
+    (elementwise.prelu, together, _POINTS | _scales(2), _INT8, (), 2),
+    (elementwise.squared_difference, together, _POINTS | _scales(3) | {"shift": Int(0, 7)}, _INT8, (), 2),
+    (fixed_point.divide, together, _DIVIDE, _INT8, (), 2),
+    (
+        fixed_point.l2_normalize,
+        along_axis,
+        {"axis": Int(0), "x_zero_point": Int(-128, 127), "scaled_first": Flag()},
+        _INT8,
+        (),
+        1,
+    ),
+    (numbers.number_function, same, {"function": OneOf(tuple(numbers.UNARY))}, _NUMBERS, (), 1),
+    (numbers.number_binary, shapes.one_type, {"function": OneOf(tuple(numbers.BINARY))}, _NUMBERS, (), 2),
+    (numbers.cast, shapes.cast_to, {"dtype": OneOf(_ANY)}, _ANY, (), 1),
+    (numbers.gather, shapes.gathered, {"axis": Int(0)}, _ANY, (), 2),
+    (numbers.gather_nd, shapes.gathered_nd, {}, _ANY, (), 2),
+    (detection.detections, shapes.detected, _DETECTION, ("float32",), (3,), 2),
+    (reductions.reduce_max, reduced, _AXES, _INT8, (), 1),
+    (reductions.reduce_min, reduced, _AXES, _INT8, (), 1),
+    (reductions.log_softmax, along_axis, _LOG_SOFTMAX, _INT8, (), 1),
+    (reductions.arg_max, shapes.chosen, _ARG_MAX, _INT8, (), 1),
+)

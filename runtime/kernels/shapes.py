@@ -1,0 +1,87 @@
+"""What each operator of this folder needs of its inputs and attributes together, and the shape of its result.
+
+As runtime/hostshapes.py: a function per operator, called once types and ranges have been checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...hw.errors import ProgramError
+from ..hostshapes import Operand, reduced, together
+
+MOST_ROWS = 1 << 20  # of detections
+
+
+def need(holds: bool, text: str) -> None:
+    """Raise `ProgramError` with `text` unless it holds."""
+    if not holds:
+        raise ProgramError(text)
+
+
+def taken(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """As many elements per dimension as indices, or all."""
+    (shape, dtype, _), indices = inputs[0], a["indices"]
+    need(len(indices) == len(shape), f"indices of {len(indices)} dimensions: its input {shape} has {len(shape)}")
+    for k, (n, found) in enumerate(zip(shape, indices)):
+        need(max(found, default=0) < n, f"indices: {max(found, default=0)} is not in dimension {k} of {shape}")
+    return Operand(tuple(len(found) or n for n, found in zip(shape, indices)), dtype)
+
+
+def cast_to(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape in another type."""
+    return Operand(inputs[0].shape, a["dtype"])
+
+
+def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape to which both broadcast, in their type."""
+    need(inputs[0].dtype == inputs[1].dtype, f"inputs differ in dtype: {inputs[0].dtype} and {inputs[1].dtype}")
+    return together(inputs, a)._replace(dtype=inputs[0].dtype)
+
+
+def _positions(where: Operand) -> None:
+    need(where.dtype in ("int32", "int64"), f"positions of dtype {where.dtype}: must be int32 or int64")
+
+
+def gathered(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The positions' dimensions in place of the axis."""
+    (shape, dtype, _), where, axis = inputs[0], inputs[1], a["axis"]
+    _positions(where)
+    need(axis < len(shape), f"axis = {axis}: its input has {len(shape)} dimensions")
+    return Operand((*shape[:axis], *where.shape, *shape[axis + 1 :]), dtype)
+
+
+def gathered_nd(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The positions' dimensions but the last, then those that they leave."""
+    (shape, dtype, _), where = inputs
+    _positions(where)
+    need(0 < len(where.shape), "positions have no dimensions")
+    count = where.shape[-1]
+    need(count <= len(shape), f"positions of {count} dimensions: their input {shape} has {len(shape)}")
+    return Operand((*where.shape[:-1], *shape[count:]), dtype)
+
+
+def detected(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """A row per detection, and one for their number."""
+    (boxes, _, _), (scores, _, _) = inputs
+    count = boxes[1]
+    need(boxes == (1, count, 4), f"boxes {boxes}: must be (1, N, 4)")
+    need(scores[:2] == (1, count), f"scores {scores}: must be of {count} boxes")
+    need(a["anchors"].shape == (count, 4), f"anchors {a['anchors'].shape}: must be {(count, 4)}")
+    need(a["classes"] <= scores[2], f"classes = {a['classes']}: the scores have {scores[2]}")
+    need(min(map(abs, a["scales"])) > 0, f"scales = {a['scales']}: must not be 0")
+    rows = a["most"] * (1 if a["each_class"] else min(a["classes_per_box"], a["classes"]))
+    need(rows <= MOST_ROWS, f"most = {a['most']}: {rows} rows, at most {MOST_ROWS} are allowed")
+    return Operand((1, rows + 1, 6), "float32")
+
+
+def resized(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Images of the size asked."""
+    n, c, *_ = inputs[0].shape
+    return Operand((n, c, *a["size"]), "int8")
+
+
+def chosen(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Of the asked dtype, without the axis, or with 1 in its place."""
+    return Operand(reduced(inputs, a | {"axes": [a["axis"]]}).shape, a["dtype"])

@@ -1,0 +1,459 @@
+"""Small versions of well-known networks in float32, and onnxruntime's quantiser."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnxruntime import quantization
+from onnxruntime.quantization import shape_inference
+
+from tilewright.compiler import reference
+from tilewright.compiler.frontend.onnx import import_onnx
+
+
+class Net:
+    """A float network in the making: methods append nodes and return the name of the resulting tensor."""
+
+    def __init__(self, shape, opset=17, batch=None, seed=0):
+        self.nodes, self.constants, self.rng = [], [], np.random.default_rng(seed)
+        self.shape, self.opset, self.first = shape, opset, [batch or shape[0], *shape[1:]]
+        self.channels = {"x": shape[1] if len(shape) > 1 else 1}
+
+    def const(self, array):
+        self.constants.append(onnx.numpy_helper.from_array(np.asarray(array), f"c{len(self.constants)}"))
+        return self.constants[-1].name
+
+    def ints(self, *values):
+        return self.const(np.array(values, np.int64))
+
+    def node(self, kind, *inputs, **attrs):
+        name = f"{kind}_{len(self.nodes)}"
+        self.nodes.append(onnx.helper.make_node(kind, list(inputs), [name], name=name, **attrs))
+        return name
+
+    def parts(self, x, axis, *sizes):
+        """The results of a Split, whose sizes were an attribute once."""
+        found = [f"Split_{len(self.nodes)}_{k}" for k in range(len(sizes))]
+        given = [self.ints(*sizes)] if self.opset >= 13 else []
+        attrs: dict[str, Any] = {} if given else {"split": sizes}
+        self.nodes.append(onnx.helper.make_node("Split", [x, *given], found, name=found[0], axis=axis, **attrs))
+        return found
+
+    def weights(self, *shape):
+        fan = max(1, int(np.prod(shape[1:])))
+        return self.const(self.rng.normal(0, 1.2 / np.sqrt(fan), shape).astype(np.float32))
+
+    def conv(self, x, out, kernel=3, stride=1, groups=1, into=None, bias=True, dims=2):
+        c = into or self.channels[x]
+        w = [self.weights(out, c // groups, *[kernel] * dims)]
+        w += [self.const(self.rng.normal(0, 0.3, out).astype(np.float32))] if bias else []
+        pads = [kernel // 2] * 2 * dims
+        y = self.node("Conv", x, *w, kernel_shape=[kernel] * dims, strides=[stride] * dims, pads=pads, group=groups)
+        self.channels[y] = out
+        return y
+
+    def keep(self, x, kind, *more, **attrs):
+        """A node that keeps the number of channels."""
+        y = self.node(kind, x, *more, **attrs)
+        self.channels[y] = self.channels.get(x, 0)
+        return y
+
+    def norm(self, x):
+        c = self.channels[x]
+        parts = self.rng.uniform(0.5, 1.5, c), self.rng.normal(0, 0.3, c), self.rng.normal(0, 0.3, c)
+        return self.keep(
+            x,
+            "BatchNormalization",
+            *(self.const(p.astype(np.float32)) for p in (*parts, self.rng.uniform(0.5, 1.5, c))),
+        )
+
+    def relu6(self, x):
+        return self.keep(x, "Clip", self.const(np.float32(0)), self.const(np.float32(6)))
+
+    def pool(self, x, kind="MaxPool", kernel=2, stride=2, pads=0, **attrs):
+        return self.keep(x, kind, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pads] * 4, **attrs)
+
+    def silu(self, x):
+        return self.keep(x, "Mul", self.node("Sigmoid", x))
+
+    def gemm(self, x, into, out):
+        return self.node("Gemm", x, self.weights(out, into), self.weights(out), transB=1)
+
+    def mean(self, x, axes, keep=0):
+        given = [self.ints(*axes)] if self.opset >= 18 else []
+        return self.keep(x, "ReduceMean", *given, keepdims=keep, **({} if given else {"axes": axes}))
+
+    def head(self, x, classes=10):
+        y = self.node("Flatten", self.node("GlobalAveragePool", x))
+        return self.gemm(y, self.channels[x], classes)
+
+    def roi(self):
+        """What a Resize needs for its second input before opset 13."""
+        return "" if self.opset >= 13 else self.const(np.zeros(0, np.float32))
+
+    def save(self, path, *outputs):
+        info = onnx.helper.make_tensor_value_info
+        ends = [info("x", onnx.TensorProto.FLOAT, self.first)], [info(y, onnx.TensorProto.FLOAT, None) for y in outputs]
+        graph = onnx.helper.make_graph(self.nodes, "float", *ends, self.constants)
+        opsets = [onnx.helper.make_opsetid("", self.opset)]
+        model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+        onnx.save(onnx.shape_inference.infer_shapes(model, data_prop=True), path)
+
+
+def resnet(opset):
+    m = Net((1, 3, 16, 16), opset)
+    x = m.pool(m.keep(m.norm(m.conv("x", 16, 7, 2, bias=False)), "Relu"), kernel=3, stride=2, pads=1)
+    for out, stride in ((16, 1), (32, 2)):
+        y = m.keep(m.norm(m.conv(x, out, 3, stride, bias=False)), "Relu")
+        y = m.norm(m.conv(y, out, bias=False))
+        side = x if out == m.channels[x] else m.norm(m.conv(x, out, 1, stride, bias=False))
+        x = m.keep(m.keep(y, "Add", side), "Relu")
+    return m, m.head(x)
+
+
+def mobilenet_v2(opset):
+    m = Net((1, 3, 16, 16), opset, "N")
+    x = m.relu6(m.conv("x", 8, 3, 2))
+    for out, stride in ((8, 1), (16, 2)):
+        y = m.relu6(m.conv(x, 48, 1))
+        y = m.conv(m.relu6(m.conv(y, 48, 3, stride, 48)), out, 1)
+        x = m.keep(y, "Add", x) if out == m.channels[x] else y
+    x = m.mean(m.relu6(m.conv(x, 32, 1)), [2, 3])
+    return m, m.gemm(x, 32, 10)
+
+
+def squeeze_excite(m, x, gate="HardSigmoid"):
+    c = m.channels[x]
+    y = m.keep(x, "GlobalAveragePool")
+    y = m.conv(m.keep(m.conv(y, c // 4, 1), "Relu"), c, 1)
+    return m.keep(x, "Mul", m.node(gate, y, **({"alpha": 1 / 6} if gate == "HardSigmoid" else {})))
+
+
+def hard_swish(m, x):
+    """As exporters wrote it before opset 14."""
+    if m.opset >= 14:
+        return m.keep(x, "HardSwish")
+    y = m.relu6(m.keep(x, "Add", m.const(np.float32(3))))
+    return m.keep(m.keep(x, "Mul", y), "Div", m.const(np.float32(6)))
+
+
+def mobilenet_v3(opset):
+    m = Net((1, 3, 16, 16), opset)
+    x = hard_swish(m, m.norm(m.conv("x", 16, 3, 2, bias=False)))
+    y = hard_swish(m, m.norm(m.conv(x, 32, 1, bias=False)))
+    y = squeeze_excite(m, hard_swish(m, m.norm(m.conv(y, 32, 5, 1, 32, bias=False))))
+    x = m.keep(m.norm(m.conv(y, 16, 1, bias=False)), "Add", x)
+    y = m.node("Flatten", m.node("GlobalAveragePool", hard_swish(m, m.conv(x, 32, 1))))
+    y = hard_swish(m, m.gemm(y, 32, 24))
+    return m, m.gemm(y, 24, 10)
+
+
+def squeezenet(opset):
+    m = Net((1, 3, 16, 16), opset)
+    x = m.pool(m.keep(m.conv("x", 16, 3, 2), "Relu"), kernel=3, ceil_mode=1)
+    for _ in range(2):
+        s = m.keep(m.conv(x, 8, 1), "Relu")
+        x = m.node("Concat", m.keep(m.conv(s, 16, 1), "Relu"), m.keep(m.conv(s, 16, 3), "Relu"), axis=1)
+        m.channels[x] = 32
+    x = m.keep(m.conv(m.keep(x, "Dropout"), 10, 1), "Relu")
+    y = m.node("Reshape", m.node("GlobalAveragePool", x), m.ints(1, -1))
+    return m, m.node("Softmax", y, axis=1)
+
+
+def shuffle(m, x, groups):
+    """Channel shuffle by shapes that are computed, as exporters of dynamic batches write it."""
+    c, shape = m.channels[x], m.node("Shape", x)
+    n, h, w = (m.node("Gather", shape, m.const(np.int64(k))) for k in (0, 2, 3))
+    n, h, w = (
+        m.node("Unsqueeze", t, *([m.ints(0)] if m.opset >= 13 else []), **({} if m.opset >= 13 else {"axes": [0]}))
+        for t in (n, h, w)
+    )
+    wide = m.node("Concat", n, m.ints(groups), m.ints(c // groups), h, w, axis=0)
+    y = m.node("Transpose", m.node("Reshape", x, wide), perm=[0, 2, 1, 3, 4])
+    y = m.node("Reshape", y, m.node("Concat", n, m.ints(-1), h, w, axis=0))
+    m.channels[y] = c
+    return y
+
+
+def shufflenet(opset):
+    m = Net((1, 3, 16, 16), opset, "batch")
+    x = m.keep(m.conv("x", 16, 3, 2), "Relu")
+    for _ in range(2):
+        a, b = m.parts(x, 1, 8, 8)
+        m.channels |= {a: 8, b: 8}
+        b = m.keep(m.conv(m.conv(m.keep(m.conv(b, 8, 1), "Relu"), 8, 3, 1, 8), 8, 1), "Relu")
+        y = m.node("Concat", a, b, axis=1)
+        m.channels[y] = 16
+        x = shuffle(m, y, 2)
+    return m, m.gemm(m.mean(x, [2, 3]), 16, 10)
+
+
+def unet(opset):
+    m = Net((1, 3, 16, 16), opset)
+    a = m.keep(m.norm(m.conv("x", 8, bias=False)), "Relu")
+    b = m.keep(m.conv(m.pool(a), 16), "Relu")
+    c = m.keep(m.conv(m.pool(b), 16), "Relu")
+    up = m.keep(
+        c,
+        "Resize",
+        m.roi(),
+        m.const(np.array([1, 1, 2, 2], np.float32)),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+    y = m.node("Concat", up, b, axis=1)
+    m.channels[y] = 32
+    y = m.keep(m.conv(y, 16), "Relu")
+    y = m.node("ConvTranspose", y, m.weights(16, 8, 2, 2), m.weights(8), kernel_shape=[2, 2], strides=[2, 2])
+    y = m.node("Concat", y, a, axis=1)
+    m.channels[y] = 16
+    return m, m.node("Sigmoid", m.conv(y, 1, 1))
+
+
+def mlp(opset):
+    m = Net((1, 20), opset, "N")
+    y = m.node("Div", m.node("Sub", "x", m.const(m.rng.normal(0, 1, 20).astype(np.float32))), m.const(np.float32(1.5)))
+    for into, out in ((20, 32), (32, 16)):
+        y = m.node("Relu", m.node("Add", m.node("MatMul", y, m.weights(into, out)), m.weights(out)))
+    y = m.node("Add", m.node("MatMul", y, m.weights(16, 10)), m.weights(10))
+    return m, m.node("Softmax", y, axis=-1)
+
+
+def yolo(opset):
+    m = Net((1, 3, 32, 32), opset)
+    a = m.silu(m.norm(m.conv("x", 8, 3, 2, bias=False)))
+    b = m.silu(m.norm(m.conv(a, 16, 3, 2, bias=False)))
+    c = m.silu(m.conv(m.pool(b, kernel=5, stride=1, pads=2), 16, 3, 2))
+    up = m.keep(
+        c,
+        "Resize",
+        m.roi(),
+        m.const(np.array([1, 1, 2, 2], np.float32)),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
+    p = m.node("Concat", up, b, axis=1)
+    m.channels[p] = 32
+    found = []
+    for x, size in ((m.silu(m.conv(p, 16)), 8), (c, 4)):
+        y = m.node("Reshape", m.conv(x, 14, 1), m.ints(1, 2, 7, size, size))
+        y = m.node("Sigmoid", m.node("Transpose", y, perm=[0, 1, 3, 4, 2]))
+        parts = m.parts(y, 4, 2, 2, 3)
+        two = m.const(np.float32(2))
+        grid = m.const(
+            np.stack(np.meshgrid(*[np.arange(size)] * 2), -1).astype(np.float32).reshape(1, 1, size, size, 2)
+        )
+        xy = m.node("Add", m.node("Mul", parts[0], two), grid)
+        wh = m.node("Pow", m.node("Mul", parts[1], two), two)
+        found.append(m.node("Reshape", m.node("Concat", xy, wh, parts[2], axis=4), m.ints(1, -1, 7)))
+    return m, m.node("Concat", *found, axis=1)
+
+
+def keywords(opset):
+    m = Net((1, 25, 10, 1), opset)
+    x = m.node("Transpose", "x", perm=[0, 3, 1, 2])
+    m.channels[x] = 1
+    x = m.relu6(m.conv(x, 16, 5, 2))
+    for _ in range(2):
+        x = m.keep(m.norm(m.conv(x, 16, 3, 1, 16, bias=False)), "Relu")
+        x = m.keep(m.conv(x, 16, 1), "Relu")
+    y = m.mean(x, [2, 3])
+    return m, m.node("Softmax", m.gemm(y, 16, 12), axis=1)
+
+
+def densenet(opset):
+    m = Net((1, 3, 16, 16), opset)
+    x = m.pool(m.keep(m.conv("x", 8), "Relu"))
+    for _ in range(3):
+        y = m.conv(m.keep(m.norm(x), "Relu"), 16, 1)
+        y = m.conv(m.keep(m.norm(y), "Relu"), 8, bias=False)
+        c, x = m.channels[x], m.node("Concat", x, y, axis=1)
+        m.channels[x] = c + 8
+    x = m.pool(m.conv(m.keep(m.norm(x), "Relu"), 16, 1), "AveragePool")
+    return m, m.head(m.keep(m.norm(x), "Relu"))
+
+
+def efficientnet(opset):
+    m = Net((1, 3, 16, 16), opset)
+    x = m.silu(m.norm(m.conv("x", 8, 3, 2, bias=False)))
+    y = m.silu(m.norm(m.conv(x, 32, 1, bias=False)))
+    y = m.silu(m.norm(m.conv(y, 32, 5, 1, 32, bias=False)))
+    c = m.keep(y, "GlobalAveragePool")
+    c = m.node("Sigmoid", m.conv(m.silu(m.conv(c, 8, 1)), 32, 1))
+    x = m.keep(m.norm(m.conv(m.keep(y, "Mul", c), 8, 1, bias=False)), "Add", x)
+    return m, m.head(m.silu(m.conv(x, 32, 1)))
+
+
+def autoencoder(opset):
+    m = Net((1, 64), opset)
+    y, into = "x", 64
+    for out in (32, 8, 32):
+        y, into = m.node("Relu", m.gemm(y, into, out)), out
+    return m, m.gemm(y, into, 64)
+
+
+def transformer(opset):
+    m, width, length = Net((1, 8, 16), opset), 16, 8
+
+    def normalised(x):
+        d = m.node("Sub", x, m.mean(x, [-1], 1))
+        v = m.mean(m.node("Pow", d, m.const(np.float32(2))), [-1], 1)
+        y = m.node("Div", d, m.node("Sqrt", m.node("Add", v, m.const(np.float32(1e-5)))))
+        return m.node("Add", m.node("Mul", y, m.weights(width)), m.weights(width))
+
+    def dense(x, into, out):
+        return m.node("Add", m.weights(out), m.node("MatMul", x, m.weights(into, out)))
+
+    def heads(x, perm):
+        return m.node("Transpose", m.node("Reshape", x, m.ints(1, length, 2, width // 2)), perm=perm)
+
+    y = normalised("x")
+    q, v = (heads(dense(y, width, width), [0, 2, 1, 3]) for _ in range(2))
+    k = heads(dense(y, width, width), [0, 2, 3, 1])
+    scores = m.node("Div", m.node("MatMul", q, k), m.const(np.float32(np.sqrt(width // 2))))
+    y = m.node("MatMul", m.node("Softmax", scores, axis=-1), v)
+    y = m.node("Reshape", m.node("Transpose", y, perm=[0, 2, 1, 3]), m.ints(1, length, width))
+    x = m.node("Add", "x", dense(y, width, width))
+    y = dense(normalised(x), width, 32)
+    half = m.node("Add", m.node("Erf", m.node("Div", y, m.const(np.float32(np.sqrt(2))))), m.const(np.float32(1)))
+    y = m.node("Mul", m.node("Mul", y, half), m.const(np.float32(0.5)))
+    x = m.node("Add", x, dense(y, 32, width))
+    return m, m.gemm(m.mean(x, [1]), width, 5)
+
+
+def generator(opset):
+    m = Net((1, 16), opset)
+    x = m.node("Reshape", m.gemm("x", 16, 128), m.ints(1, 8, 4, 4))
+    for into, out in ((8, 8), (8, 4)):
+        x = m.node(
+            "ConvTranspose",
+            x,
+            m.weights(into, out, 4, 4),
+            m.weights(out),
+            kernel_shape=[4, 4],
+            strides=[2, 2],
+            pads=[1, 1, 1, 1],
+        )
+        m.channels[x] = out
+        x = m.keep(m.norm(x), "LeakyRelu", alpha=0.2)
+    x = m.keep(x, "Pad", m.ints(0, 0, 1, 1, 0, 0, 1, 1), mode="reflect")
+    return m, m.node("Tanh", m.conv(x, 3))
+
+
+def sound(opset):
+    m = Net((1, 1, 64), opset)
+    x = m.keep(m.norm(m.conv("x", 8, 9, 4, dims=1)), "Relu")
+    x = m.keep(x, "MaxPool", kernel_shape=[2], strides=[2])
+    x = m.keep(m.norm(m.conv(x, 16, 3, dims=1)), "Relu")
+    y = m.node(
+        "Squeeze",
+        m.node("GlobalAveragePool", x),
+        *([m.ints(2)] if opset >= 13 else []),
+        **({} if opset >= 13 else {"axes": [2]}),
+    )
+    return m, m.node("LogSoftmax", m.gemm(y, 16, 5), axis=-1)
+
+
+def segmentation(opset):
+    m = Net((1, 3, 16, 16), opset)
+    x = m.keep(m.conv("x", 8, 3, 2), "PRelu", m.const(m.rng.uniform(0.1, 0.3, (8, 1, 1)).astype(np.float32)))
+    y = m.keep(m.conv(x, 16, 3, 2), "Elu")
+    y = m.conv(m.pool(y, "AveragePool", 3, 1, 1), 4, 1)
+    sizes = m.ints(1, 4, 16, 16)
+    y = m.node(
+        "Resize",
+        y,
+        m.roi(),
+        "" if opset >= 13 else m.const(np.zeros(0, np.float32)),
+        sizes,
+        mode="linear",
+        coordinate_transformation_mode="half_pixel",
+    )
+    return m, m.node("Softmax", y, axis=1)
+
+
+NETWORKS: dict[str, Callable] = {
+    function.__name__: function
+    for function in (
+        resnet,
+        mobilenet_v2,
+        mobilenet_v3,
+        squeezenet,
+        shufflenet,
+        unet,
+        mlp,
+        yolo,
+        keywords,
+        densenet,
+        efficientnet,
+        autoencoder,
+        transformer,
+        generator,
+        sound,
+        segmentation,
+    )
+}
+
+
+def quantised(folder, name, opset=17, qdq=True, activations="QInt8", weights="QInt8", per_channel=True, prepare=False):
+    """(path, shape of the input) of a network as the quantiser of onnxruntime writes it."""
+    m, *outputs = NETWORKS[name](opset)
+    plain, path = folder / f"{name}.float.onnx", folder / f"{name}.onnx"
+    m.save(plain, *outputs)
+    if prepare:
+        shape_inference.quant_pre_process(plain, plain, skip_symbolic_shape=True)
+    samples = iter([{"x": m.rng.normal(0, 1, m.shape).astype(np.float32)} for _ in range(8)])
+
+    class Reader(quantization.CalibrationDataReader):
+        def get_next(self):
+            return next(samples, None)
+
+    types: dict[str, Any] = {
+        "activation_type": quantization.QuantType[activations],
+        "weight_type": quantization.QuantType[weights],
+    }
+    kind = quantization.QuantFormat.QDQ if qdq else quantization.QuantFormat.QOperator
+    quantization.quantize_static(plain, path, Reader(), quant_format=kind, per_channel=per_channel, **types)
+    return path, m.shape
+
+
+@pytest.fixture
+def compared(onnxruntime_outputs):
+    """Compares a `QdqModel` with onnxruntime: how far values may be apart, and how many; gives the graph."""
+
+    def run(m, most=0.001, share=1.0, scale=1.0, opset=None, spread=3.0):
+        path = m.save()
+        if opset is not None:
+            model = onnx.load(path)
+            model.opset_import[0].version = opset
+            onnx.save(model, path)
+        graph, differences = import_onnx(path), []
+        for _ in range(3):
+            inputs = {t.name: m.rng.normal(0, spread, t.shape).astype(np.float32) for t in graph.inputs}
+            mine, _ = reference.run(graph, inputs)
+            for name, expected in onnxruntime_outputs(path, inputs).items():
+                assert (mine[name].shape, mine[name].dtype) == (expected.shape, expected.dtype)
+                assert len(np.unique(mine[name])) > 1 or expected.size == 1
+                differences.append(np.abs(mine[name].astype(np.float64) - expected).reshape(-1) / scale)
+        differ = np.concatenate(differences)
+        assert differ.max() <= most, f"{differ.max():.4g} of the scale"
+        assert (differ > 0.5 * most).mean() <= share
+        return graph
+
+    return run
+
+
+@pytest.fixture
+def quantise(tmp_path):
+    """Quantises a network by name; see `quantised`."""
+    return lambda name, **options: quantised(tmp_path, name, **options)
+
+
+@pytest.fixture
+def networks():
+    """The names of all networks."""
+    return list(NETWORKS)

@@ -1,0 +1,77 @@
+"""What is checked of a file before its nodes are read."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tilewright.compiler.frontend.onnx import import_onnx
+from tilewright.compiler.frontend.onnx.file import unsupported
+from tilewright.hw.errors import UnsupportedError
+
+
+def small(qdq):
+    m = qdq()
+    w, scale = m.weights(3, 4)
+    m.output(m.quantise(m.node("Gemm", m.quantise(m.input("x", ["N", 4])), w, m.bias(scale), transB=1, name="same")))
+    return m
+
+
+def saved(m, change):
+    model = m.proto()
+    change(model)
+    onnx.save(model, m.folder / "changed.onnx")
+    return m.folder / "changed.onnx"
+
+
+def test_refusals_are_grouped():
+    text = str(unsupported(Path("m.onnx"), [("Sin", str(k), "is not supported") for k in range(1000)]))
+    assert text == "m.onnx: 1000 unsupported operators: Sin '0' (and 999 more) is not supported"
+
+
+def test_weights_may_be_inputs_too(qdq):
+    def change(model):
+        for i in model.graph.initializer:
+            model.graph.input.append(onnx.helper.make_tensor_value_info(i.name, i.data_type, i.dims))
+
+    assert [t.name for t in import_onnx(saved(small(qdq), change)).inputs] == ["x"]
+
+
+def test_names_and_output_shapes_may_be_left_out(qdq):
+    def change(model):
+        for node in model.graph.node:
+            node.name = ""
+        for value in model.graph.output:
+            value.type.tensor_type.ClearField("shape")
+
+    assert [op.name for op in import_onnx(saved(small(qdq), change)).layers] == ["gemm_4"]
+
+
+def test_equal_names_are_told_apart(qdq):
+    def change(model):
+        for node in model.graph.node:
+            node.name = "same"
+
+    names = [op.name for op in import_onnx(saved(small(qdq), change)).ops]
+    assert len({*names}) == len(names)
+
+
+def test_older_opsets_are_refused(qdq):
+    m = qdq()
+    m.output(m.node("Neg", m.input("x", [1, 4])))
+    path = saved(m, lambda model: setattr(model.opset_import[0], "version", 9))
+    with pytest.raises(UnsupportedError, match="opset 9; must be 11 or later"):
+        import_onnx(path)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 15, 19, 21, 22])
+def test_opsets(qdq, compared, opset):
+    m = qdq()
+    w, _ = m.weights(4, 3, axis=1, per_channel=opset >= 13)
+    y = m.quantise(m.node("MatMul", m.quantise(m.input("x", [1, 4])), w), 0.1)
+    if opset < 13:
+        for node in m.nodes:
+            del node.attribute[:]
+    m.output(m.node("Clip", y, m.const(np.float32(-9))))
+    compared(m, 1.001, 0.1, 0.1, opset=opset)

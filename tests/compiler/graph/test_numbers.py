@@ -1,0 +1,57 @@
+"""Operators on plain numbers: those that cannot be."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.graph.numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberFunction
+from tilewright.compiler.graph.operators import Tensor
+from tilewright.hw.errors import InputError
+
+
+def t(name, *shape, dtype="float32"):
+    return Tensor(name, shape, dtype)
+
+
+def found(boxes=(1, 9, 4), scores=(1, 9, 4), rows=11, scale=5.0, classes=3, anchors=9):
+    """Detections of at most five boxes, two classes each."""
+    facts = {"most": 5, "classes_per_box": 2, "per_class": 4, "each_class": False, "score": 0.3, "overlap": 0.5}
+    known = np.ones((anchors, 4), np.float32)
+    y = t("y", 1, rows, 6)
+    return Detections(
+        "d", (t("x", *boxes), t("s", *scores)), y, known, (1.0, 1.0, 1.0, scale), classes=classes, **facts
+    )
+
+
+def test_rows_of_detections():
+    assert found().rows == 10
+
+
+@pytest.mark.parametrize(
+    "text, make",
+    [
+        ("NumberFunction 'f': whether", lambda: NumberFunction("f", (t("x", 2, dtype="int8"),), t("y", 2), "abs")),
+        ("NumberFunction 'f': the output", lambda: NumberFunction("f", (t("x", 2),), t("y", 3), "abs")),
+        ("NumberBinary 'b': the number", lambda: NumberBinary("b", (t("x", 2),), t("y", 2), "add")),
+        ("NumberBinary 'b': the types", lambda: NumberBinary("b", (t("x", 2),) * 2, t("y", 2, dtype="int32"), "add")),
+        ("NumberBinary 'b': shapes", lambda: NumberBinary("b", (t("x", 2), t("z", 3)), t("y", 2), "add")),
+        ("Detections 'd': the boxes' shape", lambda: found(boxes=(1, 9, 5))),
+        ("Detections 'd': the anchors", lambda: found(anchors=8)),
+        ("Detections 'd': the scores' shape", lambda: found(scores=(1, 8, 4))),
+        ("Detections 'd': whether there are scores", lambda: found(classes=5)),
+        ("Detections 'd': the smallest count", lambda: found(classes=0)),
+        ("Detections 'd': whether scales", lambda: found(scale=0.0)),
+        ("Detections 'd': the output's shape", lambda: found(rows=10)),
+        ("Cast 'c': the output's shape", lambda: Cast("c", (t("x", 2),), t("y", 3))),
+        ("Gather 'g': whether positions", lambda: Gather("g", (t("x", 2), t("z", 3)), t("y", 3), 0)),
+        ("Gather 'g': the output", lambda: Gather("g", (t("x", 2), t("z", 3, dtype="int32")), t("y", 2), 0)),
+        ("Gather 'g': whether the axis", lambda: Gather("g", (t("x", 2), t("z", 3, dtype="int32")), t("y", 3), 1)),
+        (
+            "GatherNd 'g': whether positions fit",
+            lambda: GatherNd("g", (t("x", 2), t("z", 3, 2, dtype="int32")), t("y", 3)),
+        ),
+    ],
+)
+def test_impossible_operators(text, make):
+    with pytest.raises(InputError) as caught:
+        make()
+    assert text in str(caught.value)

@@ -1,0 +1,43 @@
+"""Plain arithmetic against numpy."""
+
+import numpy as np
+import pytest
+
+from tilewright.hw.errors import InputError
+from tilewright.runtime.kernels.numbers import BINARY, UNARY, cast, gather, gather_nd, number_binary, number_function
+
+RNG = np.random.default_rng(2)
+REAL = RNG.normal(0, 5, (4, 5)).astype(np.float32)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
+def test_the_type_stays(dtype):
+    x, y = (RNG.integers(-20, 20, (4, 5)).astype(dtype) for _ in range(2))
+    assert {number_function(x, function=name).dtype for name in UNARY} == {np.dtype(dtype)}
+    assert {number_binary(x, y, function=name).dtype for name in BINARY} == {np.dtype(dtype)}
+
+
+def test_divisions():
+    x, y = np.array([7, -7, 7, -7, 3], np.int32), np.array([2, 2, -2, -2, 0], np.int32)
+    assert number_binary(x, y, function="floor_div").tolist() == [3, -4, -4, 3, 0]
+    assert number_binary(x, y, function="div").tolist() == [3, -3, -3, 3, 0]
+    real = number_binary(x.astype(np.float32), y.astype(np.float32), function="floor_div")
+    assert real.tolist() == [3, -4, -4, 3, np.inf]
+
+
+def test_types():
+    assert cast(np.array([2.9, -2.9, 300.0], np.float32), dtype="int8").tolist() == [2, -2, 44]
+    assert cast(np.array([200], np.uint8), dtype="float32").tolist() == [200.0]
+    assert cast(np.array([1 << 33], np.int64), dtype="int32").tolist() == [0]
+
+
+def test_computed_positions():
+    where = np.array([[3, 1], [0, 4]], np.int32)
+    assert np.array_equal(gather_nd(REAL, where), REAL[[3, 0], [1, 4]])
+    assert np.array_equal(gather_nd(REAL, where[:, :1]), REAL[[3, 0]])
+    assert np.array_equal(gather(REAL, where, axis=1), REAL[:, where])
+    for wrong in (np.array([[4, 0]], np.int32), np.array([[0, -1]], np.int32)):
+        with pytest.raises(InputError, match=r"^index -?\d\.\.-?\d is outside a dimension of [45]$"):
+            gather_nd(REAL, wrong)
+    with pytest.raises(InputError, match=r"^index 5\.\.5 is outside a dimension of 5$"):
+        gather(REAL, np.array([5]), axis=1)
