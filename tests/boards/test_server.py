@@ -221,7 +221,7 @@ def tensor(**changes):
         ([tensor(shape=(-8, -1, 4))], "must have at most 8 dimensions, none negative"),
         ([tensor(shape=(1,) * 9)], "must have at most 8 dimensions, none negative"),
         ([tensor(data=b"")], "needs 128 bytes, but 0 were sent"),
-        ([tensor(dtype="object")], "dtype 'object' must be one of int8, uint8, int16, int32, uint32, float32"),
+        ([tensor(dtype="object")], "dtype 'object' must be one of int8, uint8, int16, int32, uint32, int64, float32"),
         ([tensor(), tensor()], "tensor 'x': is sent twice"),
         ([], "input 'x' is missing"),
         ([tensor(name="z")], "no input is named 'z'"),

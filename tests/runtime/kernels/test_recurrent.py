@@ -1,4 +1,4 @@
-"""runtime/recurrent.py against real functions; tests/compiler/frontend/tflite/test_recurrent.py has LiteRT."""
+"""runtime/kernels/recurrent.py against real functions; tests/compiler/frontend/tflite/test_recurrent.py has LiteRT."""
 
 import numpy as np
 import pytest
