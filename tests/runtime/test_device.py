@@ -46,7 +46,8 @@ def test_statistics_are_json_with_totals():
 def test_a_device_is_opened_by_its_name():
     opened = open_device("model", TINY)
     assert isinstance(opened, ModelDevice) and opened.cfg is TINY
-    with pytest.raises(UnsupportedError, match="unknown device 'nowhere'; known are board, model, rtl, spec, timing"):
+    known = "board, model, rtl, rtl_fast, spec, timing"
+    with pytest.raises(UnsupportedError, match=f"unknown device 'nowhere'; known are {known}"):
         open_device("nowhere", TINY)
 
 
