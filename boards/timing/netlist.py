@@ -76,7 +76,7 @@ class Netlist:
         return known[0] if known else cell.name
 
     def source(self, pin: Pin) -> str:
-        """The line of hw/ that declares the cell of `pin`, else one that declares a net at its pins; may be empty."""
+        """The line of hw/ of the cell of `pin`, else of a net at its pins, else of one in its block; may be empty."""
         if not pin.cell:
             return next((self.lines[net] for net, at in self.drivers.items() if at == pin and net in self.lines), "")
         cell = self.cells[pin.cell]
@@ -86,6 +86,12 @@ class Netlist:
             for _, net in cell.bits(port):
                 if net in self.lines and port not in ("C", "CLK", "WCLK"):
                     return self.lines[net]
+        block = cell.name
+        while "." in block:
+            block = block.rpartition(".")[0]
+            for net, line in self.lines.items():
+                if self.names[net].startswith(f"{block}."):
+                    return line
         return ""
 
 

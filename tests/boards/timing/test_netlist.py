@@ -1,5 +1,7 @@
 """boards/timing/netlist.py: cells, nets and names of a document as Yosys writes it."""
 
+from dataclasses import replace
+
 import pytest
 
 from tilewright.boards.timing.netlist import Pin, read
@@ -73,6 +75,15 @@ def test_a_pin_has_a_name_and_a_line_of_hw():
         "hw/rtl/csr.py:7",
         "hw/rtl/axi.py:3",
     ]
+
+
+def test_a_cell_without_lines_has_one_of_its_block():
+    netlist = read(DOCUMENT, "t")
+    netlist.cells["core.unit.memory.0"] = replace(netlist.cells["$l"], name="core.unit.memory.0", pins={}, source="")
+    netlist.lines = {5: "hw/rtl/fifo.py:1"}
+    assert netlist.source(Pin("core.unit.memory.0", "DIA")) == "hw/rtl/fifo.py:1"
+    netlist.lines = {2: "hw/rtl/axi.py:3"}  # of no block of the cell
+    assert netlist.source(Pin("core.unit.memory.0", "DIA")) == ""
 
 
 def test_a_missing_top_is_one_line():
