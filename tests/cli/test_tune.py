@@ -139,7 +139,7 @@ def test_a_network_is_tuned_in_processes_and_compiled_with_its_tiles(tilewright,
     [
         (["x.txt"], "x.txt: must be a network, .onnx, .tflite, .pt2, or FILE.py:NAME"),
         (["OWN:number"], "is int; tune takes a pair (PrimFunc, function that schedules)"),
-        (["OWN:product", "--on", "model"], "on = 'model': must be one of board, rtl, timing, or a server, NAME:PORT"),
+        (["OWN:product", "--on", "model"], "on = 'model': must be one of board, rtl, rtl_fast, timing, or a server"),
         (["OWN:product", "--on", "board", "--jobs", 2], "--jobs 2: one board runs one program at a time"),
         (["OWN:product", "--on", "pynq:1", "--dram", "zynq_hp4"], "--dram zynq_hp4: a server's device has a memory"),
         (["OWN:product", "--db", "DIR"], "cannot be used as a database"),

@@ -378,8 +378,9 @@ def test_simulated_circuit(two, monkeypatch):
         def close(self):
             pass
 
-    for name, value in (("build_core", lambda *a: None), ("load_library", lambda *a: None), ("Simulation", Simulation)):
-        monkeypatch.setattr(rtl, name, value)
+    monkeypatch.setattr(rtl, "build_core", lambda *a, fast: None)
+    monkeypatch.setattr(rtl, "load_library", lambda *a: None)
+    monkeypatch.setattr(rtl, "Simulation", Simulation)
     device, launch = rtl.RtlDevice(two), Program(two).finish()
     address = device.allocate(launch.insn.nbytes, 16)
     device.write(address, launch.insn.view(np.uint8).reshape(-1))

@@ -189,7 +189,7 @@ def test_another_function_configuration_or_device_is_not_in_the_database(tuned, 
 
 
 def test_mistakes_are_named():
-    with pytest.raises(ScheduleError, match="on = 'model': must be one of board, rtl, timing, or a server, NAME:PORT"):
+    with pytest.raises(ScheduleError, match="on = 'model': must be one of board, rtl, rtl_fast, timing, or a server"):
         tune(product(), space(), TINY, on="model")
     with pytest.raises(ScheduleError, match="on = 'spec': must be one of"):
         replay(product(), TINY, ".", on="spec")

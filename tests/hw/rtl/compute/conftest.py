@@ -70,6 +70,7 @@ class Bench:
         }.get(op)
         if action:
             action(self.state, f)()
+            self.state.sums.settle_all()
         self.words.append(int(words[0, 0]) | int(words[0, 1]) << 64)
         self.records.append(f)
 
