@@ -50,6 +50,7 @@ class Compute(Unit):
     def __init__(self, program: Columns, log: Log, buffer: int, cfg: Config):
         super().__init__(program, Queue.COMPUTE, log, lambda work: isinstance(work, Move) and not work.empty)
         self.mover = Mover(buffer, self._moved, self.wake, self._hold)
+        self.mover.horizon = lambda: min(self.next, self.alarm)
         self._latency = lat.issue_latency(cfg)
         self._period = lat.memory_cycles(cfg)
         self._bank = cfg.bank_depth

@@ -48,6 +48,8 @@ class Client:
         # beats on their way that bridge a latency of as many cycles
         self.flying = (min(buffer // BURST_BEATS, OUTSTANDING) - 1) * BURST_BEATS - _MARGIN
         self.taken: deque[tuple[int, int, int]] = deque()
+        # a cycle in which something else may decide when its beats are written: no bursts are made ahead of that
+        self.horizon: Callable[[], int] = lambda: NEVER
 
     def burst(self, beats: int, end: int, final: bool) -> None:
         """`beats` beats are on the bus until cycle `end`; `final` ends the request."""
@@ -146,6 +148,7 @@ class ReadPort:
             final = self._burst(client, now)
             if client.want == NEVER:
                 break
+            limit = min(limit, client.horizon())
             now = self.grantable(client.want)
             if final:
                 limit = self._limit(k, now)
@@ -159,7 +162,7 @@ class ReadPort:
         """No client but `k` wants a burst before this cycle; some cycle up to `now` where one may by then."""
         if not self.fast:
             return now
-        limit = NEVER
+        limit = self.clients[k].horizon()
         for other, client in enumerate(self.clients):
             if other != k:
                 want = client.want
