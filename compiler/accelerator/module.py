@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +18,7 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import elementwise, layers, layerwise
 from .arena import is_view, packed_bytes
-from .direct import max_pool, repeat
+from .direct import max_pool, repeat, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
 from .wide import split_weights
 
@@ -70,6 +69,7 @@ class Accelerator(ExecModule):
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
             g.Take: repeat.refusal,
+            g.QConvTranspose2d: transposed_conv.refusal,
         }
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
@@ -88,13 +88,13 @@ class Accelerator(ExecModule):
         cfg = self.cfg
         nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
-        if isinstance(op, g.Linear):
+        if isinstance(op, g.QConvTranspose2d):
+            micro_ops = transposed_conv.plan_of(op, cfg).cycles
+        elif isinstance(op, g.Linear):
             taps, channels = op.weight[0, 0].size, op.weight.shape[1]
             if isinstance(op, g.QConv2d):
                 channels *= layers.groups_per_part(op, cfg) if not layers.own_rows(op, cfg) else 1
             micro_ops *= taps * -(-channels // cfg.block_in)
-            if isinstance(op, g.QConvTranspose2d):
-                micro_ops /= math.prod(op.strides)
             nbytes += len(op.weight) * taps * channels
         elif isinstance(op, g.MaxPool) and (tiles := max_pool.tiles_of(op, cfg)) is not None:
             micro_ops = tiles.cycles

