@@ -91,11 +91,8 @@ class Accelerator(ExecModule):
         if isinstance(op, g.QConvTranspose2d):
             micro_ops = transposed_conv.plan_of(op, cfg).cycles
         elif isinstance(op, g.Linear):
-            taps, channels = op.weight[0, 0].size, op.weight.shape[1]
-            if isinstance(op, g.QConv2d):
-                channels *= layers.groups_per_part(op, cfg) if not layers.own_rows(op, cfg) else 1
-            micro_ops *= taps * -(-channels // cfg.block_in)
-            nbytes += len(op.weight) * taps * channels
+            products, weights = layers.work(op, cfg)
+            micro_ops, nbytes = micro_ops * products, nbytes + weights
         elif isinstance(op, g.MaxPool) and (tiles := max_pool.tiles_of(op, cfg)) is not None:
             micro_ops = tiles.cycles
         elif isinstance(op, g.Pool):

@@ -63,6 +63,12 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) 
         image, axes = last.x, last.axes
     if len(image.shape) != 4 or image.shape[2] * image.shape[3] == 1 or image.shape[0] != op.x.shape[0]:
         return [op]
+    source = producers.get(image.name)
+    if flat.x is image and isinstance(source, (type(None), g.Quantize, g.Recode)):
+        return [op]  # nothing computes the image in blocks of channels: its rows are as good as they lie
+    if isinstance(source, _MOVES) and _in_order(source, last if image is not flat.x else None):
+        row = g.Reshape(f"{op.name}.row", (source.x,), replace(op.x, name=f"{op.name}.row"))
+        return [row, replace(op, inputs=(row.output,))]
     n, c, h, w = image.shape
     order = [image.shape[axis] for axis in axes[1:]]
     back = [1 + axes[1:].index(axis) for axis in (1, 2, 3)]
@@ -71,6 +77,13 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) 
     facts = {"low": op.low, "high": op.high, "float32_scale": op.float32_scale}
     conv = WholeImage(f"{op.name}.image", (image,), y, weight, op.weight_scale, op.bias, **facts)
     return [conv, g.Reshape(op.name, (y,), op.output)]
+
+
+def _in_order(first: g.Operator, then: g.Operator | None) -> bool:
+    """True if the two movements, of which `then` may be missing, leave the elements in their order."""
+    places = _moved(first, np.arange(math.prod(first.x.shape)).reshape(first.x.shape))
+    places = places if then is None else _moved(then, places)
+    return bool((np.diff(places.reshape(-1)) > 0).all())
 
 
 def _without_unread(ops: list[g.Operator], graph: g.Graph) -> tuple[g.Operator, ...]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import reference
-from tilewright.compiler.graph import Graph, QConvTranspose2d, Tensor
+from tilewright.compiler.graph import Graph, QConv2d, QConvTranspose2d, Tensor
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
@@ -28,7 +28,13 @@ def weights_in_parts():
     return QConvTranspose2d("op", (x,), y, weight, *parameters(5), strides=(2, 2), pads=(1, 1, 1, 1))
 
 
-@pytest.mark.parametrize("make", [weights_in_parts])
+def image_larger_than_the_weights_memory():
+    x, y = Tensor("x", (1, 5, 23, 24), scale=0.02, zero_point=9), Tensor("y", (1, 3, 1, 1), scale=0.5)
+    weight = RNG.integers(-128, 128, (3, 5, 23, 24)).astype(np.int8)
+    return QConv2d("op", (x,), y, weight, *parameters(3))
+
+
+@pytest.mark.parametrize("make", [weights_in_parts, image_larger_than_the_weights_memory])
 def test_values_and_cycles(make):
     op = make()
     graph = Graph("g", tuple(t for t in op.inputs if t.data is None), (op.output,), (op,))
