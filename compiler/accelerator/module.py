@@ -16,9 +16,9 @@ from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
-from . import elementwise, layers, layerwise
+from . import elementwise, layers, layerwise, pooling
 from .arena import is_view, packed_bytes
-from .direct import max_pool, repeat, transposed_conv
+from .direct import max_pool, mean, repeat, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
 from .wide import split_weights
 
@@ -44,7 +44,7 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
-        self.transformations = simplify, moved_states, self._narrow, self._pairs
+        self.transformations = simplify, moved_states, pooling.successive, self._narrow, self._pairs
         kinds = (*LOWER, g.Reshape, g.Transpose)
         self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
 
@@ -62,7 +62,7 @@ class Accelerator(ExecModule):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
-        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
+        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: mean.refusal}
         checks |= {
             g.Concat: _refuses_concat,
             g.StridedSlice: _refuses_slice,
@@ -97,6 +97,8 @@ class Accelerator(ExecModule):
             micro_ops = tiles.cycles
         elif isinstance(op, g.Pool):
             micro_ops *= cost.TAP * op.shape.taps
+        elif isinstance(op, g.Mean):
+            micro_ops = mean.cycles(op, cfg)
         elif isinstance(op, (g.Mul, g.Prelu)):
             micro_ops *= cost.PRODUCT
         else:
@@ -169,10 +171,6 @@ def _refuses_pool(op: g.Pool, cfg: Config) -> str:
     if isinstance(op, g.ExactAveragePool) and any(op.pads):
         return "windows of different numbers of elements"
     return ""
-
-
-def _refuses_mean(op: g.Mean, cfg: Config) -> str:
-    return "" if len(op.x.shape) == 4 and set(op.axes) == {2, 3} else f"mean over axes {op.axes}"
 
 
 class LayerAccelerator(ExecModule):

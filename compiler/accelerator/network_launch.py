@@ -12,7 +12,7 @@ from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import elementwise, layers, pooling
 from .arena import arena_plan, bases, is_view, members
-from .direct import repeat, transposed_conv
+from .direct import mean, repeat, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .recording import Recording, packed_shape
@@ -31,7 +31,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.MaxPool: pooling.maximum,
     g.AveragePool: pooling.average,
     g.ExactAveragePool: pooling.exact_average,
-    g.Mean: pooling.mean,
+    g.Mean: mean.lower,
     g.Take: repeat.lower,
 }
 

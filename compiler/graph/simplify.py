@@ -16,9 +16,14 @@ from .. import graph as g
 def simplify(graph: g.Graph) -> g.Graph:
     """Merge movements and padding into the operators that read them, and remove operators without readers."""
     producers: dict[str, g.Operator] = {}
+    same: dict[str, g.Tensor] = {}  # tensors that two transpositions only move there and back
     ops: list[g.Operator] = []
     for op in graph.ops:
-        for new in _rewritten(op, producers):
+        for new in _rewritten(_on(op, same), producers):
+            before = producers.get(new.x.name)
+            if before is not None and _moved_back(before, new) and new.output not in graph.wanted:
+                same[new.output.name] = before.x
+                continue
             ops.append(new)
             producers[new.output.name] = new
     return replace(graph, ops=_without_unread(ops, graph))
@@ -44,6 +49,13 @@ def _keeps_order(op: g.Operator) -> bool:
         moved = [axis for axis in op.axes if op.x.shape[axis] > 1]
         return moved == sorted(moved)
     return True
+
+
+def _moved_back(first: g.Operator, then: g.Operator) -> bool:
+    """True if `then` undoes the transposition `first`."""
+    if not isinstance(first, g.Transpose) or not isinstance(then, g.Transpose):
+        return False
+    return all(first.axes[axis] == k for k, axis in enumerate(then.axes))
 
 
 def _can_merge(op: g.QConv2d, pad: g.Pad) -> bool:

@@ -13,6 +13,8 @@ Why these are not TVM schedules today:
 - max_pool.py, maxima over windows: the pixels are sorted into two banks so that the ALU reads both operands in one
   cycle, and only the results are double-buffered. A schedule can place a tensor in a scratchpad, not in a bank, and a
   virtual thread has a copy of every tensor that depends on it.
+- mean.py, means over rows and columns: sums of inputs without a second operand are no products for a schedule, so the
+  ALU would add them, whose loads wait for it.
 - weighted_sum.py, sums with weights of several digits: products of both operands accumulate into one tensor, with a
   shift in between. In a tensor expression every stage has a tensor of its own, and no primitive of a schedule moves a
   block into a loop whose tensor other blocks write as well. TIR written by hand works, but its virtual threads end

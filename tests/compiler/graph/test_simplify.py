@@ -137,3 +137,14 @@ def test_dense_layers_on_inputs_read_them_as_they_lie(turned):
     ops = (*(there if turned else ()), g.Reshape("r", (nhwc if turned else x,), flat))
     kinds, left = simplified((y,), *ops, g.QDense("fc", (flat,), y, *weights(7, 60)))
     assert kinds == ["Reshape", "QDense"] and left[0].x is x
+
+
+def test_transpositions_there_and_back_are_none():
+    x, there, back, y = (
+        tensor(name, *shape)
+        for name, shape in (("x", (1, 6, 2, 3)), ("t", (1, 3, 6, 2)), ("b", (1, 6, 2, 3)), ("y", (1, 6, 2, 3)))
+    )
+    ops = (g.Transpose("t", (x,), there, (0, 3, 1, 2)), g.Transpose("b", (there,), back, (0, 2, 3, 1)))
+    ops = (*ops, g.Requantize("q", (back,), y))
+    assert simplified((y,), *ops)[0] == ["Requantize"]
+    assert simplified((back, y), *ops)[0] == ["Transpose", "Transpose", "Requantize"]  # an output stays
