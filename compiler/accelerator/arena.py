@@ -36,7 +36,14 @@ def packed_bytes(t: g.Tensor, cfg: Config) -> int:
     return math.prod(packed_shape(shape, cfg))
 
 
-def members(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, tuple[g.Concat, int]]:
+def whole_blocks(op: g.Concat, cfg: Config) -> bool:
+    """True if every part of a concatenation of channels begins a block, so that it may be computed at its place."""
+    parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % cfg.block_in]
+    constant = any(t.data is not None for t in op.inputs)
+    return op.axis == 1 and op.output.shape[0] <= cfg.batch and not parts and not constant
+
+
+def members(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> dict[str, tuple[g.Concat, int]]:
     """Tensors that are computed inside the output of a concatenation, with their first channel there.
 
     Inputs from outside the launch, its outputs, and tensors that two concatenations read are copied instead.
@@ -45,7 +52,7 @@ def members(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, tuple[g.Conc
     computed = {op.output.name for op in ops if not is_view(op)} - {base[t.name] for t in wanted_from(graph, ops)}
     found: dict[str, tuple[g.Concat, int]] = {}
     for op in ops:
-        if isinstance(op, g.Concat) and op.axis == 1:
+        if isinstance(op, g.Concat) and whole_blocks(op, cfg):
             channel = 0
             for t in op.inputs:
                 if base[t.name] in computed - set(found):
@@ -56,7 +63,7 @@ def members(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, tuple[g.Conc
 
 def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
     """Plan the arena of a launch: packed activations that only `ops` of `graph` produce and read."""
-    base, parts = bases(ops), members(graph, ops)
+    base, parts = bases(ops), members(graph, ops, cfg)
 
     def whole(name: str) -> str:
         while name in parts:

@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler import reference
-from tilewright.compiler.accelerator.arena import arena_plan, bases, is_view, members, packed_bytes
+from tilewright.compiler.accelerator.arena import arena_plan, bases, is_view, members, packed_bytes, whole_blocks
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
@@ -61,7 +61,7 @@ def concatenation(like, conv):
 
 def test_operators_compute_in_their_place_of_a_concatenation(concatenation):
     graph = concatenation
-    found = {name: (op.name, channel) for name, (op, channel) in members(graph, graph.ops).items()}
+    found = {name: (op.name, channel) for name, (op, channel) in members(graph, graph.ops, CFG).items()}
     assert found == {"a": ("inner", 0), "b": ("inner", 16), "wide": ("outer", 0), "again": ("outer", 48)}
     assert not arena_plan(graph, graph.ops, CFG).buffers  # all of it lies in the output
 
@@ -81,3 +81,10 @@ def test_views_have_the_bytes_of_another_tensor(like):
     ops = (g.Reshape("one", (a,), b), g.Requantize("two", (b,), like("y", 1, 64)))
     assert bases(ops) == {"v": "v", "f": "v", "y": "y"}
     assert packed_bytes(like("t", 1, 20, 3, 3), CFG) == 32 * 9 and packed_bytes(like("t", 20), CFG) == 32
+
+
+def test_parts_of_blocks_are_not_computed_in_their_place(like):
+    parts = like("a", 1, 3, 6, 6), like("b", 1, 16, 6, 6)
+    assert not whole_blocks(g.Concat("op", parts, like("y", 1, 19, 6, 6), 1), CFG)
+    assert whole_blocks(g.Concat("op", parts[::-1], like("y", 1, 19, 6, 6), 1), CFG)
+    assert not whole_blocks(g.Concat("op", (parts[1],) * 2, like("y", 1, 16, 12, 6), 2), CFG)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import reference
-from tilewright.compiler.graph import Graph, QConv2d, QConvTranspose2d, Tensor
+from tilewright.compiler.graph import Concat, Graph, Mean, Pad, QConv2d, QConvTranspose2d, Tensor
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
@@ -34,7 +34,32 @@ def image_larger_than_the_weights_memory():
     return QConv2d("op", (x,), y, weight, *parameters(3))
 
 
-@pytest.mark.parametrize("make", [weights_in_parts, image_larger_than_the_weights_memory])
+def mean_over_rows():
+    return Mean(
+        "op", (Tensor("x", (1, 40, 7, 5), scale=0.1, zero_point=3),), Tensor("y", (1, 40, 1, 5), scale=0.04), (2,)
+    )
+
+
+def channels_and_pixels_added():
+    x, y = Tensor("x", (1, 24, 9, 8)), Tensor("y", (1, 31, 12, 9))
+    return Pad("op", (x,), y, ((0, 0), (3, 4), (1, 2), (0, 1)), -7)
+
+
+def parts_of_blocks():
+    parts = tuple(Tensor(f"x{k}", (1, c, 9, 8)) for k, c in enumerate((3, 40, 7)))
+    return Concat("op", parts, Tensor("y", (1, 50, 9, 8)), 1)
+
+
+MAKERS = [
+    weights_in_parts,
+    image_larger_than_the_weights_memory,
+    mean_over_rows,
+    channels_and_pixels_added,
+    parts_of_blocks,
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
 def test_values_and_cycles(make):
     op = make()
     graph = Graph("g", tuple(t for t in op.inputs if t.data is None), (op.output,), (op,))
