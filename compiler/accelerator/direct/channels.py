@@ -23,7 +23,7 @@ from ... import cost
 from ... import graph as g
 from ...graph.integer_forms import Requant
 from ...limits import most_padding
-from ..recording import Recording
+from ..recording import Recording, place
 from .on_chip import OnChip, on_chip
 
 _Source = tuple[int, int]  # (number of the input, block of its channels)
@@ -75,19 +75,21 @@ class Plan:
 
     `terms` are the products of each block of the output: (source, number of its matrix in `matrices`). `constants` are
     the values that the store adds, int32, by block. `cycles` is the estimate of all. `fit` is whether something fits.
+    Blocks before `first` are in their place already.
     """
 
-    def __init__(self, op: g.Operator, move: Move, cfg: Config):
-        self.move, self.lanes = move, cfg.block_in
+    def __init__(self, op: g.Operator, move: Move, cfg: Config, first: int = 0):
+        self.move, self.lanes, self.first = move, cfg.block_in, first
         self.matrices: list[np.ndarray] = []
         self.terms, self.constants = self._terms()
         n, _, self.oy, self.ox = (*op.output.shape, 1, 1)[:4]
         self.images, self.height = -(-n // cfg.batch), (*op.x.shape, 1, 1)[2]
         self.wide = (self.ox - sum(move.pads[2:]) - 1) * move.steps[1] + 1 + sum(move.pads[2:])  # columns of a load
-        best = min((found for k in range(1, len(self.terms) + 1) if (found := self._tile(k, cfg))), default=None)
+        computed = range(1, len(self.terms) - first + 1)
+        best = min((found for k in computed if (found := self._tile(k, cfg))), default=None)
         on_chip = len(self.matrices) <= cfg.wgt_depth // 2 and len(self.stores) <= cfg.par_entries
         self.cycles, self.together, self.rows = best or (0.0, 1, 1)
-        self.widest = max(len(self.sources(k, self.together)) for k in range(0, len(self.terms), self.together))
+        self.widest = max(len(self.sources(k, self.together)) for k in range(first, len(self.terms), self.together))
         self.fit = best is not None and on_chip and max(move.pads) <= most_padding(cfg)
 
     def _terms(self) -> tuple[list[list[tuple[_Source, int]]], list[np.ndarray | None]]:
@@ -122,7 +124,8 @@ class Plan:
 
     def _tile(self, together: int, cfg: Config) -> tuple[float, int, int] | None:
         """(cycles, blocks together, rows) of the tallest tile of so many blocks; None if not even one row fits."""
-        groups = [self.sources(k, together) for k in range(0, len(self.terms), together)]
+        computed = self.terms[self.first :]
+        groups = [self.sources(k, together) for k in range(self.first, len(self.terms), together)]
         widest = max(1, *map(len, groups))
         rows = min(self.oy, cfg.inp_depth // 2 // (widest * self.wide), cfg.acc_depth // 2 // (together * self.ox))
         if rows == 0 or max(len(terms) for terms in self.terms) * together > cfg.uop_depth // 2:
@@ -130,11 +133,11 @@ class Plan:
         tops = range(0, self.oy, rows)
         if any(sum(self.window(y, min(rows, self.oy - y))[1:]) >= min(rows, self.oy - y) for y in tops):
             return None  # a load must bring at least one row
-        tiles, entries = -(-self.oy // rows), self.oy * self.ox * len(self.terms)
-        products = self.oy * self.ox * sum(max(1, len(terms)) for terms in self.terms)
+        tiles, entries = -(-self.oy // rows), self.oy * self.ox * len(computed)
+        products = self.oy * self.ox * sum(max(1, len(terms)) for terms in computed)
         loaded, loads = self.oy * self.wide * sum(map(len, groups)), tiles * sum(map(len, groups))
         load = cost.transfer(striped(cfg), loaded * cfg.inp_entry_bytes, loads)
-        store = cost.transfer(cfg, entries * cfg.out_entry_bytes, tiles * len(self.terms))
+        store = cost.transfer(cfg, entries * cfg.out_entry_bytes, tiles * len(computed))
         first = (load + store) / (tiles * len(groups))  # what nothing hides
         return self.images * max(load, store, cost.computed(products, 3 * tiles * len(groups))) + first, together, rows
 
@@ -147,7 +150,8 @@ class Plan:
     def __iter__(self) -> Iterator[tuple[int, int, int, int, int]]:
         """(image, first block, blocks, first row, rows) of each tile."""
         blocks = len(self.terms)
-        for n, k, y in product(range(self.images), range(0, blocks, self.together), range(0, self.oy, self.rows)):
+        firsts = range(self.first, blocks, self.together)
+        for n, k, y in product(range(self.images), firsts, range(0, self.oy, self.rows)):
             yield n, k, min(self.together, blocks - k), y, min(self.rows, self.oy - y)
 
 
@@ -164,6 +168,11 @@ def lower(rec: Recording, op: g.Operator) -> None:
     """Append a move, tile by tile."""
     cfg, plan, out = rec.cfg, plan_of(op, rec.cfg), rec.activations[op.output.name]
     assert plan is not None  # `refusal` said so
+    if op.x.data is None and place(rec.activations[op.x.name]) == place(out):
+        whole = op.x.shape[1] // cfg.block_in  # blocks that nothing is added to
+        if whole == len(plan.terms):
+            return
+        plan = Plan(op, plan.move, cfg, whole)
     operands = [_operand(rec, t) for t in op.inputs]
     with on_chip(rec) as chip:
         lanes = rec.constant(f"{op.name}.lanes", np.stack(plan.matrices))

@@ -88,3 +88,24 @@ def test_parts_of_blocks_are_not_computed_in_their_place(like):
     assert not whole_blocks(g.Concat("op", parts, like("y", 1, 19, 6, 6), 1), CFG)
     assert whole_blocks(g.Concat("op", parts[::-1], like("y", 1, 19, 6, 6), 1), CFG)
     assert not whole_blocks(g.Concat("op", (parts[1],) * 2, like("y", 1, 16, 12, 6), 2), CFG)
+
+
+def test_channels_are_added_where_the_tensor_lies(exact, conv, like):
+    narrow, wide = like("narrow", 1, 24, 6, 6), like("wide", 1, 40, 6, 6)
+    first, pads = conv(1, 24, y=narrow, name="first"), ((0, 0), (0, 16), (0, 0), (0, 0))
+    pad = g.Pad("pad", (narrow,), wide, pads, -7)
+    again = g.Requantize("again", (narrow,), like("again", 1, 24, 6, 6))
+    other = g.Pad("other", (again.output,), like("other", 1, 40, 6, 6), pads, 8)
+    last = g.Add("last", (wide, other.output), like("y", 1, 40, 6, 6))
+    graph = g.Graph("g", (X,), (last.output,), (first, pad, again, other, last))
+    assert members(graph, graph.ops, CFG) == {"narrow": (pad, 0), "again": (other, 0)}
+    exact(*graph.ops)
+
+
+def test_parts_follow_where_the_first_one_lies(exact, conv, like):
+    parts = like("a", 1, 24, 6, 6), like("b", 1, 4, 6, 6)
+    ops = [conv(1, t.shape[1], y=t, name=f"conv {t.name}") for t in parts]
+    joined = g.Concat("join", (*parts, parts[0]), like("y", 1, 52, 6, 6), 1)
+    graph = g.Graph("g", (X,), (joined.output,), (*ops, joined))
+    assert members(graph, graph.ops, CFG) == {"a": (joined, 0)}
+    exact(*graph.ops)
