@@ -18,7 +18,7 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
-from .direct import max_pool, mean, transposed_conv
+from .direct import max_pool, mean, resize, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
 from .wide import split_weights
 
@@ -67,6 +67,7 @@ class Accelerator(ExecModule):
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
             g.QConvTranspose2d: transposed_conv.refusal,
+            g.ResizeBilinear: resize.refusal,
         }
         checks |= dict.fromkeys(movement.KINDS, movement.refusal)
         if isinstance(op, (g.Reshape, g.Transpose)):
@@ -97,6 +98,8 @@ class Accelerator(ExecModule):
             micro_ops *= cost.TAP * op.shape.taps
         elif isinstance(op, g.Mean):
             micro_ops = mean.cycles(op, cfg)
+        elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
+            micro_ops = plan.cycles
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
             micro_ops = found
         elif isinstance(op, (g.Mul, g.Prelu)):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import reference
-from tilewright.compiler.graph import Concat, Graph, Mean, Pad, QConv2d, QConvTranspose2d, Tensor
+from tilewright.compiler.graph import Concat, Graph, Mean, Pad, QConv2d, QConvTranspose2d, ResizeBilinear, Tensor
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
@@ -50,12 +50,17 @@ def parts_of_blocks():
     return Concat("op", parts, Tensor("y", (1, 50, 9, 8)), 1)
 
 
+def image_of_twice_the_size():
+    return ResizeBilinear("op", (Tensor("x", (1, 20, 6, 5)),), Tensor("y", (1, 20, 12, 10)), half_pixel_centers=True)
+
+
 MAKERS = [
     weights_in_parts,
     image_larger_than_the_weights_memory,
     mean_over_rows,
     channels_and_pixels_added,
     parts_of_blocks,
+    image_of_twice_the_size,
 ]
 
 
