@@ -12,7 +12,7 @@ from ..api import build_into
 from ..graph.integer_forms import OperandForm, Requant, sum_form, weighted_form
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
-from .direct import weighted_sum
+from .direct import gate, weighted_sum
 from .recording import Recording, entries, packed_shape, place, store_parameters
 
 MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
@@ -37,6 +37,9 @@ def add(rec: Recording, op: g.Add) -> None:
 
 def multiply(rec: Recording, op: g.Mul) -> None:
     """Append a product: offsets, the ALU's multiplication, and a requantising store."""
+    if (gates := gate.gates_of(op, rec.cfg)) is not None:
+        gate.lower(rec, op, gates)
+        return
     multiplier, exponent = op.multipliers
     store = Requant(0, multiplier, exponent, op.output.zero_point, op.low, op.high)
     chains = {name: _chain(OperandForm(-t.zero_point), "") for name, t in zip("xy", op.inputs)}

@@ -18,7 +18,7 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
-from .direct import max_pool, mean, resize, transposed_conv
+from .direct import gate, max_pool, mean, resize, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
 from .wide import split_weights
 
@@ -102,6 +102,8 @@ class Accelerator(ExecModule):
             micro_ops = plan.cycles
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
             micro_ops = found
+        elif isinstance(op, g.Mul) and (gates := gate.gates_of(op, cfg)) is not None:
+            micro_ops = gate.cycles(op, gates, cfg)
         elif isinstance(op, (g.Mul, g.Prelu)):
             micro_ops *= cost.PRODUCT
         else:
@@ -131,6 +133,8 @@ def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
 def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
     if len(op.output.shape) not in (2, 4):
         return f"{len(op.output.shape)} dimensions"
+    if gate.gates_of(op, cfg) is not None:
+        return ""
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
     return f"operand of shape {wrong[0]} is broadcast" if wrong else ""
 

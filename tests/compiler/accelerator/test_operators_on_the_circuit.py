@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import reference
-from tilewright.compiler.graph import Concat, Graph, Mean, Pad, QConv2d, QConvTranspose2d, ResizeBilinear, Tensor
+from tilewright.compiler.graph import Concat, Graph, Mean, Mul, Pad, QConv2d, QConvTranspose2d, ResizeBilinear, Tensor
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
@@ -54,6 +54,11 @@ def image_of_twice_the_size():
     return ResizeBilinear("op", (Tensor("x", (1, 20, 6, 5)),), Tensor("y", (1, 20, 12, 10)), half_pixel_centers=True)
 
 
+def gates():
+    x, y = (Tensor(t, (1, 40, 6, 5), scale=0.05, zero_point=-9) for t in "xy")
+    return Mul("op", (x, Tensor("g", (1, 40, 1, 1), scale=1 / 256, zero_point=-128)), y)
+
+
 MAKERS = [
     weights_in_parts,
     image_larger_than_the_weights_memory,
@@ -61,6 +66,7 @@ MAKERS = [
     channels_and_pixels_added,
     parts_of_blocks,
     image_of_twice_the_size,
+    gates,
 ]
 
 
