@@ -25,7 +25,7 @@ class HostModel:
     mac: float = 2.5
     depthwise_mac: float = 5.7
     byte: float = 4.0  # assumed: element-wise integer arithmetic, widened to 32 bits
-    moved_byte: float = 1.5  # assumed: change of layout
+    moved_byte: float = 1.5  # assumed: change of layout; int8 for uint8 and back, one exclusive or per word
     softmax_byte: float = 150.0  # assumed: exponential and division in fixed point, per byte read or written
     float_mac: float = 4.0  # assumed: the VFP issues one float32 multiply-accumulate in two cycles, operands loaded
     float_value: float = 60.0  # assumed: a function of one float32 value
@@ -36,7 +36,7 @@ class HostModel:
         nbytes = op.output.nbytes + sum(t.nbytes for t in op.inputs)
         if isinstance(op, g.Softmax):
             cycles = self._softmax(op)
-        elif isinstance(op, g.Movement):
+        elif isinstance(op, (g.Movement, g.Recode)):
             cycles = self.moved_byte * nbytes
         elif isinstance(op, (g.Dense16, g.Filter16, g.Lstm)):
             cycles = op.macs * self.mac + self.byte * nbytes
