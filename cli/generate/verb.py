@@ -21,10 +21,22 @@ if TYPE_CHECKING:
 @click.argument("model")
 @click.option("--tokenizer", required=True, metavar="FILE.bin", help="The model's tokenizer, as llama2.c has it.")
 @click.option("--prompt", default="", metavar="TEXT", help="What the text begins with.")
-@click.option("--tokens", default=64, show_default=True, help="Tokens in all, those of the prompt among them.")
+@click.option(
+    "--tokens",
+    default=64,
+    type=click.IntRange(min=2),
+    show_default=True,
+    help="Tokens in all, those of the prompt among them.",
+)
 @click.option("--temperature", type=float, metavar="T", help="Choose at random; without it, the most likely token.")
 @click.option("--seed", default=0, show_default=True, help="With --temperature: fixes the choices.")
-@click.option("--texts", default=0, metavar="N", help="Also print the perplexity on N texts that the model writes.")
+@click.option(
+    "--texts",
+    default=0,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Also print the perplexity on N texts that the model writes.",
+)
 @click.option("--check", is_flag=True, help="Compare every step's logits with the golden interpreter's.")
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
