@@ -16,6 +16,7 @@ from ...hw.errors import AccessError
 from ...hw.isa import PAR, Isa, Mem, depth, entry_bytes
 from ..lru import Lru
 from .loops import Nest, factor
+from .operands import Operands
 from .sums import Sums
 
 Action = Callable[[], object]  # executes; its result is ignored
@@ -30,7 +31,7 @@ class State:
 
     Narrow values are held as int8, whatever their width in DRAM, one row per vector that a product reads: `inp`
     (entries * batch, block_in), `wgt` (entries * block_out, block_in). `acc` is int32 (entries, batch * block_out),
-    without what `sums` still holds; `uop` the micro-op words, `dram` uint8 bytes. `par` has the decoded fields of the
+    without what `sums` still holds; `operands` are matrices made of `inp` and `wgt`; `uop` the micro-op words, `dram` uint8 bytes. `par` has the decoded fields of the
     post-processing parameters, int64 (entries, block_out) each.
     """
 
@@ -41,7 +42,7 @@ class State:
         self.inp = np.zeros((cfg.inp_depth * cfg.batch, cfg.block_in), np.int8)
         self.wgt = np.zeros((cfg.wgt_depth * cfg.block_out, cfg.block_in), np.int8)
         self.acc = np.zeros((cfg.acc_depth, cfg.lanes), np.int32)
-        self.sums = Sums()
+        self.sums, self.operands = Sums(), {mem: Operands() for mem in (Mem.INP, Mem.WGT)}
         self.uop = np.zeros(cfg.uop_depth, np.uint32)
         self.par = {name: np.zeros((cfg.par_entries, cfg.block_out), np.int64) for name in PAR.fields}
         self.plans: Lru = Lru(_PLAN_BYTES)
@@ -51,6 +52,12 @@ class State:
     def array(self, mem: Mem) -> np.ndarray:
         """The scratchpad of vectors or micro-ops that `mem` addresses."""
         return {Mem.UOP: self.uop, Mem.INP: self.inp, Mem.WGT: self.wgt}.get(mem, self.acc)
+
+    def finish(self) -> None:
+        """Put everything into the memories, and keep nothing made of them: they may change between runs."""
+        self.sums.settle_all()
+        for operands in self.operands.values():
+            operands.clear()
 
     def uops_changed(self) -> None:
         """To be called when micro-ops were loaded: ranges hold other kernels now."""
