@@ -14,7 +14,7 @@ summed over the loops that keep the accumulator. With several taps these are a l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
 
 import numpy as np
@@ -25,6 +25,7 @@ from .loops import DST, SRC, WGT, Axis, Nest, Triple, distinct, grid, trips, use
 from .state import Action, State, loop_action
 
 _ELEMENTS = 1 << 20  # of each gathered matrix and of the result
+_SHORT = 10**6  # products that OpenBLAS adds up without packing, up to twice as fast if it reads both along their rows
 
 
 def gemm_action(state: State, f: dict[str, int]) -> Action:
@@ -151,17 +152,22 @@ class Product:
         cfg, cut, sums, base, limits = state.cfg, self.cut, state.sums, piece.base, piece.limits(DST)
         b, m, n, k = self.shape
         rows, columns, depth = m * cfg.batch, n * cfg.block_out, k * cfg.block_in
-        turned = Mem.INP if 2 * rows < columns else Mem.WGT
-        inp = _operand(state, Mem.INP, (self, base[SRC]), piece.limits(SRC), self.inp_rows, (b, rows, depth), turned)
-        wgt = _operand(state, Mem.WGT, (self, base[WGT]), piece.limits(WGT), self.wgt_rows, (b, columns, depth), turned)
+        by_rows, short = 2 * rows >= columns, rows * columns * depth <= _SHORT  # else the transposed product
+        inputs, weights = piece.limits(SRC), piece.limits(WGT)
+        make_inp = _maker(state, Mem.INP, inputs[0], self.inp_rows, (b, rows, depth), not by_rows, short)
+        make_wgt = _maker(state, Mem.WGT, weights[0], self.wgt_rows, (b, columns, depth), by_rows, short)
+        inp, wgt = ((self, base[SRC]), inputs, make_inp), ((self, base[WGT]), weights, make_wgt)
+        keep_inp, keep_wgt = state.operands[Mem.INP].get, state.operands[Mem.WGT].get
         put, key = self.target.action(state.acc, base[DST], times), (base[DST], b, rows, self.target.key)
         multiply = np.matmul if depth <= cut else partial(_long_product, cut=cut)
+        overwrites = self.target.overwrite
 
         def product() -> np.ndarray:
-            return multiply(inp(), wgt()) if turned == Mem.WGT else multiply(wgt(), inp()).swapaxes(-1, -2)
+            left, right = keep_inp(*inp), keep_wgt(*wgt)
+            return multiply(left, right) if by_rows else multiply(right, left).swapaxes(-1, -2)
 
         def add() -> None:
-            sums.add(key, limits, put, product(), depth=depth, most=cut, starts=self.target.overwrite)
+            sums.add(key, limits, put, product(), depth=depth, most=cut, starts=overwrites)
 
         def settle_and_put() -> None:
             sums.settle(*limits)
@@ -170,25 +176,26 @@ class Product:
         return add if times == 1 and 2 * depth <= cut and self.target.adds else settle_and_put
 
 
-def _operand(
-    state: State, mem: Mem, key: Hashable, limits: tuple[int, int], rows: np.ndarray, shape: tuple[int, ...], turned: Mem
+def _maker(
+    state: State, mem: Mem, low: int, rows: np.ndarray, shape: tuple[int, ...], swap: bool, short: bool
 ) -> Callable[[], np.ndarray]:
-    """A function that returns the `rows` of `mem`, counted from its entry `limits[0]`, as float32 matrices of `shape`.
+    """A function that returns the `rows` of `mem`, counted from its entry `low`, as float32 matrices of `shape`.
 
-    Those of the memory `turned` are transposed: BLAS is twice as fast where both matrices are read along their rows.
+    With `swap` they are transposed, in memory, too, for a `short` product.
     """
-    operands, vectors = state.operands[mem], len(state.array(mem)) // state.depth[mem]
-    memory = state.array(mem)[limits[0] * vectors :]
-    shape = shape[1:] if shape[0] == 1 else shape
+    memory = state.array(mem)
+    memory, shape = memory[low * (len(memory) // state.depth[mem]) :], shape[1:] if shape[0] == 1 else shape
 
     def make() -> np.ndarray:
         # every index was checked before: "clip" saves the check of the default
         taken = memory.take(rows, 0, None, "clip").reshape(shape)
-        if mem == turned:
-            taken = taken.swapaxes(-1, -2).copy()  # before they are converted: it is faster with bytes
+        if swap:
+            taken = taken.swapaxes(-1, -2)
+            if short:
+                taken = taken.copy()  # before they are converted: it is faster with bytes
         return taken.astype(np.float32)
 
-    return lambda: operands.get(key, limits, make)
+    return make
 
 
 def _long_product(left: np.ndarray, right: np.ndarray, cut: int) -> np.ndarray:
@@ -291,13 +298,14 @@ class _Strided:
         shape, order, overwrite, factor = self.result, self.order, self.overwrite, _int32(times)
 
         def put(result: np.ndarray) -> None:
-            rows = result.reshape(shape).transpose(order).astype(np.int32, "C")
-            if times != 1:
-                rows *= factor
+            rows = result.reshape(shape).transpose(order)
             if overwrite:
                 view[...] = rows
-            else:
-                np.add(view, rows, view)
+                return
+            rows = rows.astype(np.int32, "C")
+            if times != 1:
+                rows *= factor
+            np.add(view, rows, view)
 
         return put
 

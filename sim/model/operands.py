@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 
 import numpy as np
 
-_BYTES = 1 << 20  # of all operands of a scratchpad; more would leave the processor's caches before they are used again
+_BYTES = 1 << 19  # of all operands of a scratchpad; more would leave the processor's caches before they are used again
 
 
 class Operands:
@@ -35,7 +35,11 @@ class Operands:
 
     def changed(self, low: int, high: int) -> None:
         """To be called when the entries `low` to `high` were loaded: operands made of any of them are dropped."""
-        for key in [key for key, (first, last, _) in self._kept.items() if first <= high and low <= last]:
+        stale = []
+        for key, (first, last, _) in self._kept.items():
+            if first <= high and low <= last:
+                stale.append(key)
+        for key in stale:
             self._bytes -= self._kept.pop(key)[2].nbytes
 
     def clear(self) -> None:

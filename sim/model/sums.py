@@ -62,7 +62,11 @@ class Sums:
         """Put the sums for any of the accumulators `low` to `high` there."""
         if not self._open:
             return
-        for key in [key for key, one in self._open.items() if one.low <= high and low <= one.high]:
+        ended = []
+        for key, one in self._open.items():
+            if one.low <= high and low <= one.high:
+                ended.append(key)
+        for key in ended:
             one = self._open.pop(key)
             one.put(one.total)
 
