@@ -12,13 +12,13 @@ integers.
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
 | element-wise (elementwise.py) | Div, Maximum, Minimum, Prelu, SquaredDifference |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
-| windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
+| windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
 | images (windows.py) | ResizeBilinear |
-| along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, L2Normalization, LogSoftmax |
+| along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, LogSoftmax |
 | recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
-| numbers (numbers.py) | NumberFunction, NumberBinary, Cast, Gather, GatherNd, Detections, on the host |
+| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, Cast, Gather, GatherNd, Detections |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
 
@@ -42,7 +42,7 @@ from .floats import (
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
 from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
-from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberFunction
+from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberDense, NumberFunction, NumberReduce
 from .operators import (
     Add,
     Binary,
@@ -71,6 +71,8 @@ from .windows import (
     ReduceMax,
     ReduceMin,
     ResizeBilinear,
+    Sum,
+    TopK,
 )
 
 __all__ = [
@@ -114,7 +116,9 @@ __all__ = [
     "Movement",
     "Mul",
     "NumberBinary",
+    "NumberDense",
     "NumberFunction",
+    "NumberReduce",
     "Operator",
     "Pad",
     "Pairwise",
@@ -138,9 +142,11 @@ __all__ = [
     "State",
     "StridedSlice",
     "Sub",
+    "Sum",
     "Take",
     "Tensor",
     "TimeFilter",
+    "TopK",
     "Transpose",
 ]
 

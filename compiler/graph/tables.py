@@ -61,6 +61,12 @@ def table(function: str, x: Tensor, y: Tensor) -> np.ndarray:
     return np.clip(round_away(real / _F(y.scale)) + y.zero_point, -128, 127).astype(np.int8)
 
 
+def square_root(x: Tensor, y: Tensor) -> np.ndarray:
+    """int8 (256,): as `table`, but that the kernel cuts the fraction off; 0 below the zero point."""
+    real = np.sqrt((_F(x.scale) * np.maximum(np.arange(-128, 128) - x.zero_point, 0)).astype(_F))
+    return np.clip(np.floor(real / _F(y.scale)) + y.zero_point, -128, 127).astype(np.int8)
+
+
 def leaky_relu(alpha: float, x: Tensor, y: Tensor) -> np.ndarray:
     """int8 (256,): `y.zero_point + R(q - x.zero_point)`, R by x.scale / y.scale, times alpha below zero.
 
