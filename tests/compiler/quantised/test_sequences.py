@@ -68,12 +68,12 @@ def lstm(n, steps=7, units=20):
     )
 
 
-# what the network is -> (its maker, launches, the part of the MACs in them, kinds of host steps)
-DENSE = {"dense_int16", "dense_accumulators", "requantise", "softmax"}
+# what the network is -> (its maker, launches, the part of the MACs in them, kinds of operators on the host)
+WINDOW = {"Concat", "StridedSlice"}  # that of the input, or of int16
 CASES = {
-    "keyword spotter": (Streaming, 1, 1, {"lookup", "concatenate", "strided_slice"}),  # the window of the input
-    "SVDF": (svdf, 0, 0, {*DENSE, "strided_slice", "concatenate", "filter_int16"}),
-    "LSTM": (lstm, 0, 0, {*DENSE, "lstm", "strided_slice", "narrow"}),
+    "keyword spotter": (Streaming, 1, 1, {*WINDOW, "Lookup"}),
+    "SVDF": (svdf, 0, 0, {*WINDOW, "Dense16", "Filter16", "QDense", "Softmax"}),
+    "LSTM": (lstm, 0, 0, {"Dense16", "Lstm", "LstmOutputs", "LstmCells", "StridedSlice", "QDense", "Softmax"}),
 }
 
 
