@@ -73,6 +73,18 @@ def prelu(rec: Recording, op: g.Prelu) -> None:
     rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
 
 
+def leaky(rec: Recording, op: g.LeakyRelu) -> None:
+    """Append a rectifier with a slope below the zero point: as `prelu`, without a product."""
+    buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 0)}
+    chains: dict[str, list[Stage]] = {}
+    for name, side, scale in zip("xy", ("max", "min"), op.multipliers):
+        chains[name] = [*_chain(OperandForm(-op.x.zero_point), ""), (side, 0), ("rescale", f"scale_{name}")]
+        buffers[f"scale_{name}"] = _scale(rec, op, name, scale)
+    buffers["par"] = store_parameters(rec, op, Requant(0, 1 << 30, 1, op.output.zero_point))
+    last: list[Stage] = [("add", "y"), ("requant", "par")]
+    rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
+
+
 def requantize(rec: Recording, op: g.Requantize) -> None:
     """Append a change of quantisation, which is a store."""
     multiplier, exponent = op.multipliers

@@ -66,6 +66,7 @@ class Accelerator(ExecModule):
         checks |= {
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
+            g.LeakyRelu: _refuses_leaky,
             g.QConvTranspose2d: transposed_conv.refusal,
             g.ResizeBilinear: resize.refusal,
         }
@@ -137,6 +138,12 @@ def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
         return ""
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
     return f"operand of shape {wrong[0]} is broadcast" if wrong else ""
+
+
+def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:
+    if len(op.output.shape) not in (2, 4):
+        return f"{len(op.output.shape)} dimensions"
+    return f"slope {min(op.slopes):g}: must not be negative" if min(op.slopes) < 0 else ""
 
 
 def _refuses_pool(op: g.Pool, cfg: Config) -> str:

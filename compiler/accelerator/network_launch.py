@@ -25,6 +25,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Mul: elementwise.multiply,
     g.Maximum: elementwise.extreme,
     g.Prelu: elementwise.prelu,
+    g.LeakyRelu: elementwise.leaky,
     g.Requantize: elementwise.requantize,
     g.Concat: movement.lower,
     g.StridedSlice: movement.lower,

@@ -208,7 +208,7 @@ def _detections(op: g.Detections) -> dict:
     return {name: getattr(op, name) for name in names} | {"scales": list(op.scales)}
 
 
-def _axes(op: g.Mean | g.ReduceMax) -> dict:
+def _axes(op: g.Mean | g.ReduceMax | g.NumberReduce) -> dict:
     return {"axes": list(op.axes), "shape": list(op.output.shape)}
 
 
@@ -235,6 +235,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.MaxPool: lambda op, contract: [HostCall("max_pool", _window(op) | {"pads": list(op.pads)})],
     g.AveragePool: _average_pool,
     g.ExactAveragePool: _movement("exact_average_pool", _exact_average_pool),
+    g.Sum: _movement("mean", lambda op: _axes(op) | _zero_points(op) | _scale(op)),
     g.Mean: _movement("mean", lambda op: _axes(op) | _zero_points(op) | _scale(op)),
     g.ResizeBilinear: _movement("resize_bilinear", _resize),
     g.Minimum: _movement("minimum", lambda op: {}),  # before the class that it derives from
@@ -247,8 +248,11 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.ReduceMin: _movement("reduce_min", _axes),
     g.ReduceMax: _movement("reduce_max", _axes),
     g.ArgMax: _movement("arg_max", _arg_max),
+    g.TopK: _movement("top_k", lambda op: {"count": op.output.shape[-1], "positions": op.positions}),
     g.NumberFunction: _movement("number_function", lambda op: {"function": op.function}),
     g.NumberBinary: _movement("number_binary", lambda op: {"function": op.function}),
+    g.NumberReduce: _movement("number_reduce", lambda op: {"function": op.function} | _axes(op)),
+    g.NumberDense: _float("number_dense", lambda op: {}, lambda op: {"weight": op.weight, "bias": op.bias}),
     g.Cast: _movement("cast", lambda op: {"dtype": op.output.dtype}),
     g.Gather: _movement("gather", lambda op: {"axis": op.axis}),
     g.GatherNd: _movement("gather_nd", lambda op: {}),

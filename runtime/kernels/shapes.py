@@ -40,6 +40,19 @@ def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return together(inputs, a)._replace(dtype=inputs[0].dtype)
 
 
+def reduced_numbers(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Without the axes, or with 1 in their place, in the input's type."""
+    return reduced(inputs, a)._replace(dtype=inputs[0].dtype)
+
+
+def dense_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """A row of as many elements as the weights have rows for each of the input's."""
+    (shape, dtype, _), (units, features) = inputs[0], a["weight"].shape
+    need(shape[-1:] == (features,), f"weight {a['weight'].shape} does not fit an input of {shape}")
+    need(a["bias"].shape == (units,), f"bias {a['bias'].shape}: must be {(units,)}")
+    return Operand((*shape[:-1], units), dtype)
+
+
 def _positions(where: Operand) -> None:
     need(where.dtype in ("int32", "int64"), f"positions of dtype {where.dtype}: must be int32 or int64")
 
@@ -74,6 +87,13 @@ def detected(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     rows = a["most"] * (1 if a["each_class"] else min(a["classes_per_box"], a["classes"]))
     need(rows <= MOST_ROWS, f"most = {a['most']}: {rows} rows, at most {MOST_ROWS} are allowed")
     return Operand((1, rows + 1, 6), "float32")
+
+
+def topmost(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Rows of as many elements as asked."""
+    (*around, size), dtype, _ = inputs[0]
+    need(a["count"] <= size, f"count = {a['count']}: rows have {size} elements")
+    return Operand((*around, a["count"]), "int32" if a["positions"] else dtype)
 
 
 def resized(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
