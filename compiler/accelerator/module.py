@@ -21,6 +21,7 @@ from . import elementwise, layers, layerwise
 from .arena import is_view, packed_bytes
 from .direct import max_pool, repeat
 from .network_launch import LOWER, NetworkLaunch
+from .padded import AbsorbedPad, absorb_pads
 from .wide import split_weights
 
 
@@ -45,9 +46,13 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
-        self.transformations = simplify, moved_states, self._narrow, self._pairs
+        self.transformations = simplify, moved_states, self._narrow, self._pairs, self._absorb
         kinds = (*LOWER, g.Reshape, g.Transpose)
-        self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
+        padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
+        self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
+
+    def _absorb(self, graph: g.Graph) -> g.Graph:
+        return absorb_pads(graph, self.cfg)
 
     def _narrow(self, graph: g.Graph) -> g.Graph:
         return split_weights(graph, self.cfg)
