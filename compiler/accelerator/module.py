@@ -20,6 +20,7 @@ from . import layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
 from .direct import gate, max_pool, mean, resize, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
+from .padded import AbsorbedPad, absorb_pads
 from .wide import split_weights
 
 
@@ -44,9 +45,14 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
-        self.transformations = simplify, moved_states, pooling.successive, self._narrow, self._pairs
+        before = simplify, moved_states, pooling.successive
+        self.transformations = *before, self._narrow, self._pairs, self._absorb
         kinds = (*LOWER, g.Reshape, g.Transpose)
-        self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
+        padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
+        self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
+
+    def _absorb(self, graph: g.Graph) -> g.Graph:
+        return absorb_pads(graph, self.cfg)
 
     def _narrow(self, graph: g.Graph) -> g.Graph:
         return split_weights(graph, self.cfg)
