@@ -75,7 +75,7 @@ def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
     found = []
     for name, op in planned.items():
         replaced: tuple[str, ...] = ()
-        if isinstance(op, (g.Add, g.Requantize)):
+        if isinstance(op, (g.Add, g.Requantize, g.Lookup)):
             replaced = tuple({base[t.name]: None for t in op.inputs if base[t.name] in planned})
         found.append(Lifetime(name, packed_bytes(op.output, cfg), first[name], last[name], _ALIGN, replaced))
     return plan(found)

@@ -19,7 +19,7 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import elementwise, layers, layerwise
 from .arena import is_view, packed_bytes
-from .direct import max_pool, repeat
+from .direct import lookup, max_pool, repeat
 from .network_launch import LOWER, NetworkLaunch
 from .wide import split_weights
 
@@ -46,7 +46,7 @@ class Accelerator(ExecModule):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
         self.transformations = simplify, moved_states, self._narrow, self._pairs
-        kinds = (*LOWER, g.Reshape, g.Transpose)
+        kinds = (*(kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)), g.Reshape, g.Transpose)
         self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
 
     def _narrow(self, graph: g.Graph) -> g.Graph:
@@ -70,6 +70,7 @@ class Accelerator(ExecModule):
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
             g.Take: repeat.refusal,
+            g.Lookup: lookup.refusal,
         }
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
@@ -100,6 +101,8 @@ class Accelerator(ExecModule):
             micro_ops = tiles.cycles
         elif isinstance(op, g.Pool):
             micro_ops *= cost.TAP * op.shape.taps
+        elif isinstance(op, g.Lookup):
+            micro_ops = lookup.cycles(int(micro_ops), cfg)
         elif isinstance(op, (g.Mul, g.Prelu)):
             micro_ops *= cost.PRODUCT
         else:

@@ -12,7 +12,7 @@ from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import elementwise, layers, pooling
 from .arena import arena_plan, bases, is_view, members
-from .direct import repeat, transposed_conv
+from .direct import lookup, repeat, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .recording import Recording, packed_shape
@@ -26,6 +26,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Maximum: elementwise.extreme,
     g.Prelu: elementwise.prelu,
     g.Requantize: elementwise.requantize,
+    g.Lookup: lookup.lower,
     g.Concat: elementwise.concatenate,
     g.StridedSlice: elementwise.cut,
     g.MaxPool: pooling.maximum,
