@@ -409,38 +409,6 @@ def test_mistakes_with_the_extensions_are_named(mistake, error, text):
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("op, imm, text", [
-    (AluOp.LOOKUP, None, "alu: LOOKUP needs imm, its table"),
-    (AluOp.LOOKUP, 2, "alu: LOOKUP with imm = 2: tables of wide are 0 to 1"),
-    (AluOp.REDUCE, None, "alu: REDUCE needs imm, its reduction"),
-    (AluOp.REDUCE, -1, "alu: REDUCE with imm = -1: reductions of wide are 0 sum, 1 max"),
-])  # fmt: skip
-def test_tables_and_reductions_that_do_not_exist_are_named(op, imm, text):
-    with pytest.raises(ProgramError) as caught:
-        Program(WIDE).alu(op, [], imm=imm)
-    assert str(caught.value) == text
-
-
-def test_tables_are_loaded_behind_the_parameters_and_ordered_before_their_use(token_flags):
-    s = Shadow(ROWS, 5)  # 8 entries of parameters, then 16 of a table
-    s.load(Mem.ACC8, 0, 0, x=4)
-    s.load(Mem.PAR, 8, 0, x=16)
-    s.alu(AluOp.LOOKUP, [(4, 1, 0)], imm=0)
-    s.load(Mem.PAR, 0, 0, x=8)
-    s.alu(AluOp.LOOKUP, [(4, 1, 0)], imm=0)
-    s.load(Mem.PAR, 7, 0, x=2)
-    s.store(0, 0, x=4)
-    launch, _ = s.check(interleavings=3)
-    assert token_flags(launch) == [
-        "LOAD.ACC8", "LOAD.PAR push_prev", "ALU.LOOKUP pop_next", "LOAD.PAR", "ALU.LOOKUP push_next",
-        "LOAD.PAR pop_prev", "STORE.OUT push_prev", "FINISH pop_next",
-    ]  # fmt: skip
-    with pytest.raises(CapacityError, match="writes PAR entry 24, but rows has 24"):
-        s.load(Mem.PAR, 9, 0, x=16)
-    with pytest.raises(CapacityError, match="reads PAR entry 8, but rows has 8"):
-        s.store(0, 0, par=8)
-
-
 def test_parameters_are_ordered_between_the_store_queue_and_rescale(token_flags):
     """A load of parameters hands them to RESCALE by a token, and waits for it before they change; STOREQ needs none."""
     s = Shadow(TINY, 2)

@@ -14,8 +14,8 @@ from ... import graph as g
 from ..recording import Recording, entries
 from .on_chip import on_chip
 
-_TILE = 128  # entries: enough to hide what an instruction costs, and few enough for a short start and end
-_SLOTS = 4  # tiles on chip: one is loaded, one looked up, one stored, in turns in both banks
+_TILE = 256  # entries: enough to hide what an instruction costs
+_SLOTS = 4  # tiles on chip, in turns in both banks, and at least as many tiles: loads, LOOKUP and stores overlap
 
 
 def possible(cfg: Config) -> bool:
@@ -38,7 +38,7 @@ def cycles(count: int, cfg: Config) -> float:
 def lower(rec: Recording, op: g.Lookup) -> None:
     """Append the function, tile by tile."""
     cfg, program, total = rec.cfg, rec.program, entries(rec, op.output)
-    tile = min(_TILE, cfg.acc_depth // _SLOTS, total)
+    tile = min(_TILE, cfg.acc_depth // _SLOTS, max(16, -(-total // _SLOTS)))
     table = _loaded(rec, op)
     with on_chip(rec) as chip:
         banks = chip.banks(_SLOTS // 2 * tile, _SLOTS // 2 * tile, cfg.acc_depth // 2)
