@@ -243,9 +243,10 @@ class Execute(wiring.Component):
         products = self._multiply(m, multiply, execute, a, b)
         end = products[-1]
         # operands wait in their registers; a group's result comes after it entered, while the ALU has no operation
-        late = [Mux(stage.product, self.multiplier.o, 0) for stage in products]
         if has_functions(cfg):
-            late = [value | self.functions.o for value in late]
+            late = [Mux(stage.product, self.multiplier.o, 0) | self.functions.o for stage in products]
+        else:
+            late = [Mux(stage.en, self.multiplier.o, 0) for stage in products]
         for k in range(count):
             part, done = slice(k * width, (k + 1) * width), products[k - count].en
             with m.If(now | done):
@@ -270,9 +271,9 @@ class Execute(wiring.Component):
             port.b.eq(b),
         ]
         m.d.sync += [group.eq(group + port.en), latest.eq(now)]
-        product = C(1, 1)
+        values, stages = {"en": multiply, "last": multiply & execute.live.last, "dst": slot.dst}, []
         if has_functions(cfg):
-            product = ~slot.op.matches(AluOp.LOOKUP, AluOp.REDUCE)
+            values["product"] = multiply & ~slot.op.matches(AluOp.LOOKUP, AluOp.REDUCE)
             m.d.comb += [
                 self.functions.lookup.eq(port.en & (now.op == AluOp.LOOKUP)),
                 self.functions.reduce.eq(port.en & (now.op == AluOp.REDUCE)),
@@ -280,9 +281,7 @@ class Execute(wiring.Component):
                 self.functions.imm.eq(now.imm),
                 self.functions.a.eq(a),
             ]
-        done = data.StructLayout({"en": 1, "last": 1, "product": 1, "dst": slot.dst.shape()})
-        values, stages = {"en": multiply, "last": multiply & execute.live.last, "dst": slot.dst}, []
-        values["product"] = multiply & product
+        done = data.StructLayout({name: value.shape() for name, value in values.items()})
         for k in range(product_latency(cfg) + groups(cfg) - 1):
             stages.append(Signal(done, name=f"multiply_{k + 1}"))
             m.d.sync += [stages[k][name].eq(value) for name, value in values.items()]
