@@ -12,8 +12,8 @@ from ..api import build_into
 from ..graph.integer_forms import OperandForm, Requant, sum_form, weighted_form
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
-from .direct import weighted_sum
-from .recording import Recording, entries, packed_shape, store_parameters
+from .direct import gate, weighted_sum
+from .recording import Recording, entries, packed_shape, place, store_parameters
 
 MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
 
@@ -37,6 +37,9 @@ def add(rec: Recording, op: g.Add) -> None:
 
 def multiply(rec: Recording, op: g.Mul) -> None:
     """Append a product: offsets, the ALU's multiplication, and a requantising store."""
+    if (gates := gate.gates_of(op, rec.cfg)) is not None:
+        gate.lower(rec, op, gates)
+        return
     multiplier, exponent = op.multipliers
     store = Requant(0, multiplier, exponent, op.output.zero_point, op.low, op.high)
     chains = {name: _chain(OperandForm(-t.zero_point), "") for name, t in zip("xy", op.inputs)}
@@ -88,7 +91,7 @@ def concatenate(rec: Recording, op: g.Concat) -> None:
         part = rec.part(op.output, t, channel)
         source = rec.operand(op, k)
         channel += t.shape[1]
-        if isinstance(source, Region) and (source.whole, source.start) == (part.whole, part.start):
+        if place(source) == place(part):
             continue
         copy = rec.schedule(elementwise, entries(rec, t), [], dtype="int8")
         build_into(rec.program, copy, {"x": source, "out": part}, rec.placement, name=f"{op.name}.{k}")
@@ -134,7 +137,7 @@ def _copy(rec: Recording, name: str, source: Buffer, target: Buffer, parts: Iter
 
 def _region(rec: Recording, name: str, buffer: Buffer, first: int, count: int) -> Region:
     """`count` entries of a packed buffer from entry `first` on."""
-    whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
+    whole, start = place(buffer)
     entry = rec.cfg.batch, rec.cfg.block_in
     return Region(name, (count, *entry), whole=whole, start=start + first * math.prod(entry))
 

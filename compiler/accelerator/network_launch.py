@@ -10,9 +10,9 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import elementwise, layers, pooling
+from . import elementwise, layers, movement, pooling
 from .arena import arena_plan, bases, is_view, members
-from .direct import lookup, repeat, transposed_conv
+from .direct import lookup, mean, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .recording import Recording, packed_shape
@@ -27,13 +27,15 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Prelu: elementwise.prelu,
     g.Requantize: elementwise.requantize,
     g.Lookup: lookup.lower,
-    g.Concat: elementwise.concatenate,
-    g.StridedSlice: elementwise.cut,
+    g.Concat: movement.lower,
+    g.StridedSlice: movement.lower,
+    g.Pad: movement.lower,
     g.MaxPool: pooling.maximum,
     g.AveragePool: pooling.average,
     g.ExactAveragePool: pooling.exact_average,
-    g.Mean: pooling.mean,
-    g.Take: repeat.lower,
+    g.Mean: mean.lower,
+    g.ResizeBilinear: resize.lower,
+    g.Take: movement.lower,
 }
 
 
@@ -99,6 +101,11 @@ class NetworkLaunch:
 
     def _pack_input(self, t: g.Tensor) -> None:
         shape = packed_shape(t.shape, self.cfg)
+        if (packed := self.steps.blocks_of(t, shape)) is not None:
+            buffer = self.rec.buffer(t.name, shape, kind="input")
+            self.bind[buffer.name] = packed
+            self._bind_views(t.name, buffer)
+            return
         source, order = self.steps.source(t)
         blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in, **order}
         buffer = self.rec.buffer(t.name, shape, kind="input")
@@ -123,7 +130,7 @@ class NetworkLaunch:
             for b in arena.buffers:
                 self._bind_views(b.name, Region(b.name, (b.nbytes,), whole=whole, start=arena.addresses[b.name]))
         tensors = {op.output.name: op.output for op in self.work}
-        for name, (concat, channel) in reversed(members(self.steps.graph, self.ops).items()):
+        for name, (concat, channel) in reversed(members(self.steps.graph, self.ops, self.cfg).items()):
             self._bind_views(name, self.rec.part(concat.output, tensors[name], channel))
 
     def _bind_views(self, name: str, buffer: Buffer) -> None:

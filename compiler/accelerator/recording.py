@@ -63,8 +63,7 @@ class Recording:
 
     def part(self, t: g.Tensor, part: g.Tensor, channel: int) -> Region:
         """The bytes of `part`, channels of `t` from `channel` on, the first of a block; one batch of images."""
-        buffer = self.activations[t.name]
-        whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
+        whole, start = place(self.activations[t.name])
         shape = packed_shape(part.shape, self.cfg)
         start += channel // self.cfg.block_in * math.prod(shape[2:])
         return Region(part.name, shape, whole=whole, start=start)
@@ -84,6 +83,13 @@ class Recording:
         """Append the scheduled function that computes `op`; its output is parameter `out`."""
         out = {"out": self.activations[op.output.name]}
         build_into(self.program, scheduled, {**buffers, **out}, self.placement, name=op.name)
+
+
+def place(buffer: Buffer) -> tuple[Buffer, int]:
+    """(buffer that is allocated, first byte in it) of a buffer or a region of one."""
+    if isinstance(buffer, Region) and buffer.whole is not None:
+        return buffer.whole, buffer.start
+    return buffer, 0
 
 
 def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:

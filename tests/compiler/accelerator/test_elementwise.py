@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.accelerator.elementwise import pieces
-from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import (
     Add,
     Concat,
@@ -82,25 +81,6 @@ def test_pieces_are_as_long_as_they_can_be():
     cfg = PRESETS["pynq_z1"]
     assert [*pieces((1, 40, 5, 7), (0, 16, 2, 0), (1, 20, 3, 7), cfg)] == [(49, 0, 21), (84, 21, 21)]
     assert [*pieces((1, 16, 5, 7), (0, 0, 2, 1), (1, 16, 2, 3), cfg)] == [(15, 0, 3), (22, 3, 3)]
-
-
-def test_refused_copies():
-    module = Accelerator(PRESETS["pynq_z1"])
-    x = Tensor("x", (1, 64, 80, 7))
-
-    def why(begin, shape, strides=(1,) * 4, x=x):
-        return module.refusal(StridedSlice("op", (x,), Tensor("y", shape), begin, strides))
-
-    assert why((0, 0, 0, 0), (1, 64, 9, 7)) == ""
-    assert why((0, 0, 0, 1), (1, 64, 60, 3)) == "240 copies: at most 64"
-    assert why((0, 0, 0, 0), (1, 64, 40, 7), (1, 1, 2, 1)) == "steps of (1, 1, 2, 1)"
-    assert why((0, 8, 0, 0), (1, 16, 80, 7)) == "channels from 8 on: blocks have 16"
-    flat = Tensor("x", (1, 64))
-    assert why((0, 0), (1, 16), (1, 1), flat) == "int8 (1, 64) to (1, 16)"
-    k = Tensor("k", (1, 64, 1, 7), data=np.zeros((1, 64, 1, 7), np.int8))
-    assert module.refusal(Concat("op", (x, k), Tensor("y", (1, 64, 81, 7)), 2)) == "a constant part"
-    wide = tuple(Tensor(f"x{k}", (1, 16, 80, 7)) for k in range(2))
-    assert module.refusal(Concat("op", wide, Tensor("y", (1, 16, 80, 14)), 3)) == "160 copies: at most 64"
 
 
 @pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
