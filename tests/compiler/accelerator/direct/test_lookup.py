@@ -6,7 +6,8 @@ import pytest
 from tilewright.compiler import cost
 from tilewright.compiler.accelerator.direct import lookup
 from tilewright.compiler.accelerator.module import Accelerator
-from tilewright.compiler.graph import Graph, Lookup, Requantize, Tensor, tables
+from tilewright.compiler.frontend import import_model
+from tilewright.compiler.graph import Graph, Lookup, Mul, Requantize, Tensor, tables
 from tilewright.compiler.network import compile_for
 from tilewright.compiler.target.module import ExecModule
 from tilewright.hw.config import PRESETS
@@ -102,3 +103,23 @@ def test_a_launch_on_the_circuit():
     with Loaded(executable, open_device("rtl", ROWS)) as loaded:
         got = loaded.run({"x": values})["z"]
     np.testing.assert_array_equal(got, ops[1].table[ops[0].table[values.astype(int) + 128].astype(int) + 128])
+
+
+def test_a_network_of_functions_equals_litert(tflite, litert_outputs):
+    """LOGISTIC, TANH, HARD_SWISH and LEAKY_RELU, two of them at a time on the same values, in one launch."""
+    m, shape = tflite(), (1, 6, 5, 20)
+    x = m.input(shape, 0.05, 3)
+    swish = m.op("HARD_SWISH", [x], shape, 0.04, -100)
+    gate = m.op("LOGISTIC", [x], shape, 1 / 256, -128)
+    leaky = m.op("LEAKY_RELU", [swish], shape, 0.04, -90, alpha=0.1)
+    m.output(m.op("TANH", [m.op("MUL", [leaky, gate], shape, 0.03, 5)], shape, 1 / 128, 0))
+    path = m.save()
+    graph = import_model(path)
+    names = {"host": {op.name: "the test wants the accelerator" for op in graph.ops if isinstance(op, (Lookup, Mul))}}
+    executable = compile_for(graph, PLUS, "double", refused=names).executable
+    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    assert len(loads_of_tables(launch)) == 4 + 1  # and the product's parameters
+    values = np.random.default_rng(2).integers(-128, 128, shape).astype(np.int8)
+    with Loaded(executable, open_device("model", PLUS)) as loaded:
+        (got,) = loaded.run({graph.inputs[0].name: values}).values()
+    np.testing.assert_array_equal(got, litert_outputs(path, values)[0])
