@@ -104,7 +104,7 @@ def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
     found = []
     for name, op in planned.items():
         replaced: tuple[str, ...] = ()
-        if isinstance(op, (g.Add, g.Requantize)):
+        if isinstance(op, (g.Add, g.Requantize, g.Lookup)):
             names = {base[t.name]: None for t in op.inputs if base[t.name] in planned}
             size = packed_bytes(op.output, cfg)
             replaced = tuple(one for one in names if packed_bytes(planned[one].output, cfg) == size)

@@ -11,9 +11,9 @@ from itertools import chain, islice
 
 import numpy as np
 
-from ...hw.config import Config
+from ...hw.config import TABLE_SIZE, Config
 from ...hw.errors import AccessError
-from ...hw.isa import PAR, Isa, Mem, depth, entry_bytes
+from ...hw.isa import PAR, Isa, Mem, depth, entry_bytes, room
 from ..lru import Lru
 from .loops import Nest, factor
 from .operands import Operands
@@ -32,13 +32,15 @@ class State:
     Narrow values are held as int8, whatever their width in DRAM, one row per vector that a product reads: `inp`
     (entries * batch, block_in), `wgt` (entries * block_out, block_in); `operands` are matrices made of them. `acc` is
     int32 (entries, batch * block_out), without what `sums` still holds; `uop` the micro-op words, `dram` uint8 bytes.
-    `par` has the decoded fields of the post-processing parameters, int64 (entries, block_out) each. `ranges` are the
-    kernels by range of micro-ops that are known while these are unchanged.
+    `par` has the decoded fields of the post-processing parameters, int64 (entries, block_out) each, `tables` the values
+    of all tables, int32 (tables, 256). `ranges` are the kernels by range of micro-ops that are known while these are
+    unchanged.
     """
 
     def __init__(self, cfg: Config, dram: np.ndarray):
         self.cfg, self.isa, self.dram = cfg, Isa(cfg), dram
         self.depth = {mem: depth(cfg, mem) for mem in Mem}
+        self.room = room(cfg, Mem.PAR)  # entries of parameters and of tables
         self.entry_bytes = {mem: entry_bytes(cfg, mem) for mem in Mem}
         self.inp = np.zeros((cfg.inp_depth * cfg.batch, cfg.block_in), np.int8)
         self.wgt = np.zeros((cfg.wgt_depth * cfg.block_out, cfg.block_in), np.int8)
@@ -46,6 +48,7 @@ class State:
         self.sums, self.operands = Sums(), {mem: Operands() for mem in (Mem.INP, Mem.WGT)}
         self.uop = np.zeros(cfg.uop_depth, np.uint32)
         self.par = {name: np.zeros((cfg.par_entries, cfg.block_out), np.int64) for name in PAR.fields}
+        self.tables = np.zeros((cfg.tables, TABLE_SIZE), np.int32)
         self.plans: Lru = Lru(_PLAN_BYTES)
         self._kernels: Lru[Nest] = Lru(_KERNEL_BYTES)
         self.ranges: dict[tuple[int, int], Nest] = {}

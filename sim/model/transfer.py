@@ -118,14 +118,20 @@ def _load_par(state: State, f: dict[str, int]) -> Action:
     rows, columns, first = f["y_size"], f["x_size"], f["sram_base"]
     if not rows:
         return nothing
-    state.check(Mem.PAR, first, first + rows * columns - 1)
+    end, cfg = first + rows * columns, state.cfg
+    if end > state.room:
+        raise AccessError(f"PAR entries {first}..{end - 1} are outside 0..{state.room - 1}")
     source = _dram(state, f, Mem.PAR, rows, np.uint32)
+    cut = max(0, min(end, cfg.par_entries) - first)  # entries of parameters; those of tables follow
 
     def execute() -> None:
-        words = np.zeros((rows * columns * state.cfg.block_out, 4), np.uint32)
-        words[:, :3] = source.reshape(-1, 3)
+        entries = source.reshape(rows * columns, -1)
+        words = np.zeros((cut * cfg.block_out, 4), np.uint32)
+        words[:, :3] = entries[:cut].reshape(-1, 3)
         for name, values in PAR.decode(words.view(np.uint64)).items():
-            state.par[name][first : first + rows * columns] = values.reshape(rows * columns, -1)
+            state.par[name][first : first + cut] = values.reshape(cut, cfg.block_out)
+        parts = state.tables.reshape(-1, cfg.table_words)
+        parts[first + cut - cfg.par_entries :][: len(entries) - cut] = entries[cut:, : cfg.table_words].view(np.int32)
 
     return execute
 

@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
-from ...isa import Mem, depth, entry_bytes
+from ...isa import Mem, entry_bytes, room
 from ...regs import Error
 from ..faults import keep_first_seen
 from ..ports import BYTES_BITS, Fault, SramWrite, beat_signature, push_signature
@@ -47,10 +47,10 @@ class Writer(wiring.Component):
         m = Module()
         step, go, read = self.step.payload, Signal(), Signal()
         chunk, final = Signal(10), Signal()
-        room = ~self.done.valid | self.done.ready
+        free = ~self.done.valid | self.done.ready
         m.d.comb += [
             read.eq(self.step.valid & ~step.empty & ~step.pad),
-            go.eq(self.step.valid & ~self.hold & (~step.last | room) & (~read | self.beats.valid)),
+            go.eq(self.step.valid & ~self.hold & (~step.last | free) & (~read | self.beats.valid)),
             self.memory_wait.eq(read & ~self.beats.valid),
             self.progress.eq(go),
             self.step.ready.eq(go & (final | ~read)),
@@ -102,7 +102,7 @@ class Writer(wiring.Component):
                     addr.eq(step.addr),
                     datum.eq(Mux(step.pad, padding.replicate(word // bits), self._datum(name, -shift, word))),
                 ]
-                with m.If(go & (step.addr < depth(self.cfg, mem))):
+                with m.If(go & (step.addr < room(self.cfg, mem))):
                     m.d.sync += port.en.eq(Mux(step.pad, (1 << lanes) - 1, en))
                 with m.If(go & read):
                     m.d.comb += self.bytes.eq(min(entry_bytes(self.cfg, name), self.cfg.axi_bits // 8))
@@ -127,7 +127,7 @@ class Writer(wiring.Component):
         beyond = Signal()
         for name in loaded_as(self.cfg, self.mems):
             with m.If(step.mem == name):
-                m.d.comb += beyond.eq(step.addr >= depth(self.cfg, name))
+                m.d.comb += beyond.eq(step.addr >= room(self.cfg, name))
         writes, broken = go & ~step.empty, read & self.beats.payload.error
         keep_first_seen(
             m,
