@@ -34,7 +34,7 @@ _STALE = 86400  # seconds after which no build can still be running
 # logic in tables costs more reads than the gates that it saves
 _TRANSLATE = "--cc -O3 -fno-table --no-timing -Wno-fatal -Wno-lint --noassert --x-assign fast --x-initial fast".split()
 _FAST = ("-O3", "-march=native", "-fno-semantic-interposition")
-_SLOW = ("-O1",)  # code that runs once
+_SLOW = ("-O0",)  # code that runs once, and takes longer to compile than to run
 _COUNTING = ("-fprofile-generate", "-fprofile-update=single")  # branches taken, for `_COUNTED`
 _COUNTED = ("-fprofile-use", "-fprofile-partial-training")
 # a library that is unloaded at the end of the process would write its counts only then, and into a folder that is gone
