@@ -125,7 +125,7 @@ CASES = {
     "U-Net, bilinear": Case(u(by_bilinear_resize, (23, 29)), 3, TABLES | {"ResizeBilinear"}),
     "MobileNetV3": Case(mobilenet_v3, 7, TABLES | {"Softmax", "QConv2d"}),
     "EfficientNet-Lite": Case(efficientnet_lite, 1, {"Softmax"}),
-    "ShuffleNet": Case(shufflenet, 5, set()),
+    "ShuffleNet": Case(shufflenet),
 }
 
 
