@@ -215,3 +215,27 @@ def test_windows_of_almost_the_same_scale(tflite, equals_litert, kind):
     y = m.op(kind, [m.input((1, 4, 6, 5), 0.05, -3)], (1, 2, 3, 5), 0.0500002, -3, **options)
     m.output(m.op("QUANTIZE", [y], (1, 2, 3, 5), 0.09, -20))
     equals_litert(m)
+
+
+def test_floats_are_moved(tflite, equals_litert):
+    m = tflite()
+    x = m.node("DEQUANTIZE", [m.input((1, 4, 6, 5), 0.05, -3)], [m.tensor((1, 4, 6, 5), dtype="FLOAT32")])
+    for kind, constants, shape in (
+        ("PAD", [((0, 0), (1, 0), (0, 2), (0, 1))], (1, 5, 8, 6)),
+        ("PADV2", [((0, 0), (1, 0), (0, 0), (0, 0)), -7.0], (1, 6, 8, 6)),
+        ("RESIZE_NEAREST_NEIGHBOR", [(12, 8)], (1, 12, 8, 6)),
+        ("TRANSPOSE", [(0, 3, 1, 2)], (1, 6, 12, 8)),
+    ):
+        given = [m.const(np.array(v, np.float32 if isinstance(v, float) else np.int32)) for v in constants]
+        x = m.node(kind, [x, *given], [m.tensor(shape, dtype="FLOAT32")])
+    m.output(x)
+    equals_litert(m)
+
+
+def test_fractions_are_no_padding(tflite):
+    m = tflite()
+    x = m.node("DEQUANTIZE", [m.input((2, 3), 0.05, -3)], [m.tensor((2, 3), dtype="FLOAT32")])
+    y = m.tensor((3, 3), dtype="FLOAT32")
+    m.output(m.node("PADV2", [x, numbers(m, (1, 0), (0, 0)), m.const(np.float32(0.5))], [y]))
+    with pytest.raises(UnsupportedError, match=r"pads with 0\.5; only whole numbers of -128\.\.127 are supported"):
+        import_tflite(m.save())
