@@ -12,7 +12,7 @@ from ..api import build_into
 from ..graph.integer_forms import OperandForm, Requant, sum_form, weighted_form
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
-from .direct import gate, weighted_sum
+from .direct import gate, lookup, weighted_sum
 from .recording import Recording, entries, packed_shape, place, store_parameters
 
 MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
@@ -74,7 +74,10 @@ def prelu(rec: Recording, op: g.Prelu) -> None:
 
 
 def leaky(rec: Recording, op: g.LeakyRelu) -> None:
-    """Append a rectifier with a slope below the zero point: as `prelu`, without a product."""
+    """Append a rectifier with a slope below the zero point: a look-up, or as `prelu`, without a product."""
+    if lookup.possible(rec.cfg):
+        lookup.lower(rec, op)
+        return
     buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 0)}
     chains: dict[str, list[Stage]] = {}
     for name, side, scale in zip("xy", ("max", "min"), op.multipliers):

@@ -17,6 +17,7 @@ integers.
 | along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, LogSoftmax |
 | recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
+| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Exponentials, WeightedMean, WriteRows |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
 | numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, Cast, Gather, GatherNd, Detections |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
@@ -27,6 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
+from .attention.layers import BatchMatMul, Exponentials, RmsNorm, Rotate, WeightedMean, WriteRows
 from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
@@ -79,6 +81,7 @@ __all__ = [
     "Add",
     "ArgMax",
     "AveragePool",
+    "BatchMatMul",
     "Binary",
     "Cast",
     "Concat",
@@ -87,6 +90,7 @@ __all__ = [
     "Detections",
     "Div",
     "ExactAveragePool",
+    "Exponentials",
     "Features",
     "Filter16",
     "FloatAveragePool",
@@ -136,10 +140,12 @@ __all__ = [
     "Rescale",
     "Reshape",
     "ResizeBilinear",
+    "RmsNorm",
+    "Rotate",
     "Softmax",
     "Softmax16",
-    "StandIn",
     "SquaredDifference",
+    "StandIn",
     "State",
     "StridedSlice",
     "Sub",
@@ -149,6 +155,8 @@ __all__ = [
     "TimeFilter",
     "TopK",
     "Transpose",
+    "WeightedMean",
+    "WriteRows",
 ]
 
 

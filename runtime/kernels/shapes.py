@@ -105,3 +105,58 @@ def resized(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def chosen(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Of the asked dtype, without the axis, or with 1 in its place."""
     return Operand(reduced(inputs, a | {"axes": [a["axis"]]}).shape, a["dtype"])
+
+
+def batch_multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Rows of the first, columns of the second, or its rows where it is transposed."""
+    x, y = (operand.shape for operand in inputs)
+    need(min(len(x), len(y)) > 1, f"inputs {[x, y]} are not matrices")
+    inner, columns = y[-2:][:: -1 if a.get("transposed", False) else 1]
+    need(inner == x[-1], f"inputs {[x, y]} cannot be multiplied: {x[-1]} is not {inner}")
+    batches = together([Operand(x[:-2], "int8"), Operand(y[:-2], "int8")], a).shape
+    return Operand((*batches, x[-2], columns), "int8")
+
+
+def normed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The input's shape, which has as many elements in its last dimension as there are gains."""
+    need(a["gain"].shape == inputs[0].shape[-1:], f"gain {a['gain'].shape}: its input is {inputs[0].shape}")
+    return inputs[0]
+
+
+def _placed(inputs: Sequence[Operand]) -> None:
+    *values, position = inputs
+    need(position[:2] == ((1,), "int32"), f"the position is {position.dtype} {position.shape}: must be int32 (1,)")
+    wrong = [x.dtype for x in values if x.dtype != "int8"]
+    need(not wrong, f"an input is {wrong[:1]}: must be int8")
+
+
+def rotated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The input's shape, whose last dimension has an angle for each pair."""
+    _placed(inputs)
+    shape, angles = inputs[0].shape, [a["cosine"].shape, a["sine"].shape]
+    need(angles[0] == angles[1], f"cosine and sine {angles} differ in shape")
+    need(shape[-1:] == (2 * angles[0][1],), f"cosine {angles[0]}: its input is {shape}, with other pairs")
+    return Operand(shape, "int8")
+
+
+def with_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape of the first, in which the second has a place."""
+    _placed(inputs)
+    cache, rows = inputs[0].shape, inputs[1].shape
+    need(len(cache) == len(rows) == 3, f"inputs {[cache, rows]} must have 3 dimensions")
+    need((cache[0], cache[2]) == (rows[0], rows[2]) and rows[1] <= cache[1], f"rows {rows} do not fit {cache}")
+    return Operand(cache, "int8")
+
+
+def exponentiated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape of the scores."""
+    _placed(inputs)
+    need(a["table"].shape == (256,), f"table {a['table'].shape}: must have 256 entries")
+    return Operand(inputs[0].shape, "int8")
+
+
+def averaged_values(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """A row of the values' width for each row of weights."""
+    weights, values = (operand.shape for operand in inputs)
+    need(values[:2] == (weights[0], weights[2]), f"values {values} do not fit weights {weights}")
+    return Operand((*weights[:2], values[2]), "int8")

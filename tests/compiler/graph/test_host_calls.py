@@ -35,6 +35,13 @@ def real_weights(*shape):
 F = g.Tensor("f", (1, 2, 4, 4), "float32")
 FOUND = {"scales": (10.0, 10.0, 5.0, 5.0), "most": 5, "classes": 3, "classes_per_box": 2, "per_class": 4}
 FOUND |= {"each_class": False, "score": 0.3, "overlap": 0.5}
+POSITION, ANGLES = t(1, dtype="int32", scale=1.0, zero_point=0), np.zeros((6, 2), np.int16)
+
+
+def s(*shape, scale=0.1):
+    return t(*shape, scale=scale, zero_point=0)
+
+
 OPERATORS = [
     g.QConv2d("op", (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)),
     g.QConvTranspose2d("op", (X,), t(1, 3, 5, 5), *weights(3, 2, 2, 2)),
@@ -98,6 +105,12 @@ OPERATORS = [
     g.LstmCells("op", (W,), t(2, 1, 4, dtype="int16")),
     g.Rescale("op", (W,), t(2, 3, 4, dtype="int32", zero_point=-300)),
     g.Softmax16("op", (X,), t(1, 2, 4, 4, scale=2**-16, zero_point=-(1 << 15), dtype="int16"), 1),
+    g.BatchMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3)),
+    g.RmsNorm("op", (s(2, 4),), s(2, 4), np.ones(4)),
+    g.Rotate("op", (s(2, 4), POSITION), s(2, 4), ANGLES, ANGLES),
+    g.WriteRows("op", (s(2, 6, 4), s(2, 1, 4), POSITION), s(2, 6, 4)),
+    g.Exponentials("op", (s(2, 1, 6), POSITION), s(2, 1, 6, scale=1 / 127)),
+    g.WeightedMean("op", (s(2, 1, 6), s(2, 6, 4)), s(2, 1, 4)),
     g.FloatFunction("op", (F,), f(1, 2, 4, 4), "Elu", 0.5),
     g.FloatBinary("op", (F, f(2, 1, 1)), f(1, 2, 4, 4), "Div"),
     g.FloatReduce("op", (F,), f(1, 2), "ReduceMax", (2, 3)),
