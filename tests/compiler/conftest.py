@@ -168,6 +168,7 @@ TFLITE_OPTIONS = {
     "ARG_MIN": "ArgMinOptions",
     "ASSIGN_VARIABLE": "AssignVariableOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
+    "BATCH_MATMUL": "BatchMatMulOptions",
     "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
     "BROADCAST_TO": "BroadcastToOptions",
     "CALL_ONCE": "CallOnceOptions",
