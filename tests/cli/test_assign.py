@@ -29,6 +29,14 @@ def test_json(tilewright):
     assert {row["module"] for row in found["operators"]} == {"accelerator", "host"}
 
 
+@pytest.mark.parametrize("config", ["pynq_z1", "vta"])
+def test_rows_add_up_to_the_total(tilewright, config):
+    found = json.loads(tilewright("assign", DIGITS, "--json", "--config", config).out)
+    rows = sum(row["us"] for row in found["operators"])
+    assert rows == pytest.approx(found["accelerator_us"] + found["host_us"], rel=1e-6)
+    assert all(row["us"] >= 0 for row in found["operators"])
+
+
 def test_other_files(tilewright, tmp_path):
     (tmp_path / "x.tw").write_text("")
     assert tilewright("assign", tmp_path / "x.tw").status == 5

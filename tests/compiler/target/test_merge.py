@@ -32,6 +32,7 @@ def steps_of(x, operators):
 
 
 def run(steps, x):
+    """The result of host steps, one after the other."""
     values = {"t0": x}
     for step in steps:
         (values[step.outputs[0]],) = HOST_OPS[step.op]([values[step.inputs[0]]], step.attrs | step.constants)
@@ -67,6 +68,7 @@ def test_one_call_gives_what_its_steps_give(x, operators, stages):
     steps, tensors = steps_of(x, operators)
     expected = run(steps, x)
     (step,), parts = merge(steps, tensors)
+    assert isinstance(step, HostStep)
     assert stages_of(step) == stages and step.macs == sum(s.macs for s in steps)
     assert parts == {step.name: tuple(steps)}
     result = run([step], x)
@@ -77,8 +79,10 @@ def test_one_call_gives_what_its_steps_give(x, operators, stages):
 
 def test_a_call_is_named_after_what_it_computes():
     (step,), _ = merge(*steps_of(BYTES, [NCHW, RECODE, PACK]))
+    assert isinstance(step, HostStep)
     assert (step.name, step.inputs, step.outputs) == ("s1", ["t0"], ["t3"])
     (step,), _ = merge(*steps_of(BLOCKS, [UNPACK, NHWC]))
+    assert isinstance(step, HostStep)
     assert (step.name, step.op) == ("s1", "unpack")
 
 
