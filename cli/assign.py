@@ -105,6 +105,7 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
     from ..runtime.executable import LaunchStep
     from ..sim.dram import unshared
     from ..sim.timing import predict
+    from .layers import share_on_device
 
     assignment, host, arenas = compiled.assignment, HostModel(), []
     for module, ops in assignment.parts():
@@ -115,6 +116,8 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
     cycles = sum(predict(launch, dram=unshared(launch.cfg)).cycles for launch in launches)
     total = {
         "arenas": arenas,
+        "launches": len(launches),
+        "device_macs_share": share_on_device(compiled.executable),
         "cycles": cycles,
         "accelerator_us": 1e6 * cycles / cost.CLOCK,
         "host_us": 1e6 * compiled.host_seconds(host),

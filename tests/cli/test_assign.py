@@ -25,6 +25,7 @@ def test_json(tilewright):
     assert done.status == 0, done.err
     found = json.loads(done.out)
     assert found["config"] == "tiny" and found["cycles"] > 0 and 0 < found["host_share"] < 1
+    assert found["launches"] == 1 and found["device_macs_share"] == 1.0
     assert all(arena["bytes"] >= arena["bound"] for arena in found["arenas"])
     assert {row["module"] for row in found["operators"]} == {"accelerator", "host"}
 

@@ -15,6 +15,7 @@ RESCALE = ("rescale", {"x_zero_point": 1, "zero_point": -4, "multiplier": 1 << 3
 LOOKUP, RECODE = ("lookup", {"table": TABLE}), ("recode", {})
 NCHW, NHWC = ("transpose", {"axes": [0, 3, 1, 2]}), ("transpose", {"axes": [0, 2, 3, 1]})
 PACK = ("pack", {"batch": 1, "block": 4})
+ROWS = ("take", {"indices": [[], [2, 1], [0, 0, 3, 3], []]})
 UNPACK = ("unpack", {"n": 1, "c": 6, "shape": [1, 6, 4, 5]})
 
 
@@ -54,6 +55,7 @@ BLOCKS = RNG.integers(-128, 128, (1, 2, 4, 5, 1, 4)).astype(np.int8)
         (FLOATS, [NCHW, QUANTIZE, PACK], ["quantize", "pack"]),
         (FLOATS, [QUANTIZE, NCHW, RESCALE, PACK], ["quantize", "rescale", "pack"]),
         (BYTES, [RECODE, NCHW, PACK], ["recode", "pack"]),
+        (BYTES, [RECODE, NCHW, ROWS, PACK], ["recode", "take", "pack"]),
         (BYTES, [NCHW, RECODE], ["transpose", "recode"]),
         (BYTES[..., :1], [("reshape", {"shape": [1, 1, 4, 5]}), RECODE, PACK], ["recode", "pack"]),
         (BYTES[:, :1], [("reshape", {"shape": [1, 6, 1, 5]}), RECODE, PACK], ["reshape", "recode", "pack"]),
