@@ -14,7 +14,7 @@ from ...hw.errors import FileError, UnsupportedError
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
-SUFFIXES = (".tflite", ".onnx", ".pt2")
+SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin")
 _TFLITE = slice(4, 8), b"TFL3"  # where a .tflite file has its identifier
 # An ONNX file has no identifier: protobuf, version 1 to 15 as field 1, then a producer, a graph or an operator set
 _ONNX_VERSION, _ONNX_NEXT = 0x08, (0x12, 0x22, 0x3A, 0x42)
@@ -64,7 +64,7 @@ def read_source(path: str | Path) -> Source:
 def check_kind(path: str | Path) -> None:
     """Raise `UnsupportedError` for a file of no known kind of network."""
     if not kind_of(path):
-        raise UnsupportedError(f"{path}: unknown kind of network; must be one of .tflite, .onnx and .pt2")
+        raise UnsupportedError(f"{path}: unknown kind of network; must be one of {', '.join(SUFFIXES)}")
 
 
 def kind_of(path: str | Path, content: bytes | None = None) -> str:

@@ -18,7 +18,7 @@ from ...runtime.steps import HostStep, LaunchStep, Tensor
 _TO_NCHW, _TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 _TABLES = ("lookup", "rescale")  # of int8 values, to int8
 _EVERY_VALUE = np.arange(-128, 128).astype(np.int8)
-MOST_STAGES = 16
+MOST_MERGED = 16
 
 
 @dataclass
@@ -54,7 +54,7 @@ def merge(
             continue
         (source,), (output,) = step.inputs, step.outputs
         before = parts.get(source, ())
-        if tensors[source].kind != "temp" or reads[source] > 1 or len(before) == MOST_STAGES:
+        if tensors[source].kind != "temp" or reads[source] > 1 or len(before) == MOST_MERGED:
             before = ()
         parts[output] = (*before, step)
         if before:
