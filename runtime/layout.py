@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..hw.config import PAR_BYTES, Config
+from ..hw.config import PAR_BYTES, TABLE_SIZE, Config
 from ..hw.errors import InputError
 from ..hw.isa import PAR
 from ..hw.rounding import CONTRACTS
@@ -114,18 +114,23 @@ def fold_windows(
     return out
 
 
-def unpack_blocks(packed: np.ndarray, c: int, n: int | None = None) -> np.ndarray:
-    """The `c` channels (and first `n` rows or images) of packed activations, as (n, c, h, w) or (n, c)."""
-    axes = (0, 4, 1, 5, 2, 3) if packed.ndim == 6 else (0, 2, 1, 3)
+def unpack_blocks(packed: np.ndarray, c: int, n: int | None = None, layout: str = "NCHW") -> np.ndarray:
+    """The `c` channels (and first `n` rows or images) of packed activations, as (n, c, h, w) or (n, c).
+
+    With `layout` NHWC images are (n, h, w, c), in the same pass.
+    """
     batches, blocks, *_, batch, block = packed.shape
+    if packed.ndim == 6 and layout == "NHWC":
+        x = packed.transpose(0, 4, 2, 3, 1, 5).reshape(batches * batch, *packed.shape[2:4], blocks * block)
+        return np.ascontiguousarray(x[:n, ..., :c])
+    axes = (0, 4, 1, 5, 2, 3) if packed.ndim == 6 else (0, 2, 1, 3)
     x = packed.transpose(axes).reshape(batches * batch, blocks * block, *packed.shape[2:-2])
     return np.ascontiguousarray(x[:n, :c])
 
 
 def unpack_activations(packed, c: int, cfg: Config, *, n: int | None = None, layout: str = "NCHW") -> np.ndarray:
     """The `c` channels (and first `n` images) of packed activations; the block size is the last axis's."""
-    x = unpack_blocks(_rank(packed, 6, "packed activations"), c, n)
-    return x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    return unpack_blocks(_rank(packed, 6, "packed activations"), c, n, layout)
 
 
 def pack_dense_activations(x, cfg: Config, *, block: int | None = None) -> np.ndarray:
@@ -198,6 +203,22 @@ def pack_par(cfg: Config, *, bias, multiplier, exponent, zero_point, low, high, 
         raise InputError(f"parameters of channel {above[0]}: low must not be above high")
     words = PAR.encode(shape[0], **values, mode=CONTRACTS.index(contract)).astype("<u8").view("<u4")
     return np.ascontiguousarray(_blocks(words[:, : PAR_BYTES // 4], 0, cfg.block_out)).astype(np.uint32)
+
+
+def pack_table(values, cfg: Config) -> np.ndarray:
+    """PAR entries, uint32 (table_entries, block_out, 3), of a table for LOOKUP: int32 `values` (256,), -128's first.
+
+    Raises `InputError` for another shape, or values beyond int32.
+    """
+    values = np.asarray(values)
+    if values.shape != (TABLE_SIZE,) or values.dtype.kind not in "iu":
+        raise InputError(f"a table is {values.dtype} {values.shape}: must be {TABLE_SIZE} integers")
+    wide = values.astype(np.int64)
+    if (wide != wide.astype(np.int32)).any():
+        raise InputError(f"a table has values from {wide.min()} to {wide.max()}: must be within int32")
+    out = np.zeros((cfg.table_entries, cfg.par_entry_bytes // 4), np.uint32)
+    out[:, : cfg.table_words] = wide.astype(np.int32).view(np.uint32).reshape(cfg.table_entries, -1)
+    return out.reshape(cfg.table_entries, cfg.block_out, -1)
 
 
 def pack_bias(b, cfg: Config) -> np.ndarray:

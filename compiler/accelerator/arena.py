@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from ...hw.config import Config
 from .. import graph as g
 from ..memory.plan import Lifetime, Plan, plan
 from ..target.steps import wanted_from
+from .padded import AbsorbedPad
 from .recording import packed_shape
 
 _ALIGN = 64  # bytes: the alignment of a buffer
 
 
 def is_view(op: g.Operator) -> bool:
-    """True if the packed output has the bytes of the packed input: one pixel, with all channels in order."""
+    """True if the packed output has the bytes of the packed input: one pixel, with all channels in order.
+
+    Or if it has those of its first channels, and its reader knows the others.
+    """
+    if isinstance(op, AbsorbedPad):
+        return True
     if not isinstance(op, (g.Reshape, g.Transpose)) or op.output.dtype != "int8":
         return False
     shapes = [t.shape for t in (op.x, op.output)]
@@ -36,27 +43,49 @@ def packed_bytes(t: g.Tensor, cfg: Config) -> int:
     return math.prod(packed_shape(shape, cfg))
 
 
-def members(graph: g.Graph, ops: Sequence[g.Operator]) -> dict[str, tuple[g.Concat, int]]:
-    """Tensors that are computed inside the output of a concatenation, with their first channel there.
+def whole_blocks(op: g.Concat, cfg: Config) -> bool:
+    """True if every part of a concatenation of channels begins a block, so that it may be computed at its place."""
+    parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % cfg.block_in]
+    constant = any(t.data is not None for t in op.inputs)
+    return op.axis == 1 and op.output.shape[0] <= cfg.batch and not parts and not constant
 
-    Inputs from outside the launch, its outputs, and tensors that two concatenations read are copied instead.
+
+def _places(op: g.Operator, cfg: Config) -> Iterator[tuple[g.Tensor, int]]:
+    """Inputs of `op` that may lie inside its output, with their first channel there.
+
+    Where channels follow that do not begin a block, they take the lanes that the first input leaves empty.
+    """
+    if isinstance(op, g.Concat) and whole_blocks(op, cfg):
+        yield from zip(op.inputs, accumulate((t.shape[1] for t in op.inputs), initial=0))
+    elif op.output.shape[0] <= cfg.batch and op.output.dtype == "int8" and op.inputs[0].data is None:
+        joined = isinstance(op, g.Concat) and op.axis == 1
+        if joined or isinstance(op, g.Pad) and len(op.pads) in (2, 4) and not any(map(any, _without_after(op.pads))):
+            yield op.x, 0
+
+
+def _without_after(pads: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """`pads` without what they add behind the channels."""
+    return [(before, 0 if k == 1 else after) for k, (before, after) in enumerate(pads)]
+
+
+def members(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> dict[str, tuple[g.Operator, int]]:
+    """Tensors that are computed inside the output of another operator, with their first channel there.
+
+    Inputs from outside the launch, its outputs, and tensors that have a place already are copied instead.
     """
     base = bases(ops)
     computed = {op.output.name for op in ops if not is_view(op)} - {base[t.name] for t in wanted_from(graph, ops)}
-    found: dict[str, tuple[g.Concat, int]] = {}
+    found: dict[str, tuple[g.Operator, int]] = {}
     for op in ops:
-        if isinstance(op, g.Concat) and op.axis == 1:
-            channel = 0
-            for t in op.inputs:
-                if base[t.name] in computed - set(found):
-                    found[base[t.name]] = op, channel
-                channel += t.shape[1]
+        for t, channel in _places(op, cfg):
+            if base[t.name] in computed - set(found):
+                found[base[t.name]] = op, channel
     return found
 
 
 def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
     """Plan the arena of a launch: packed activations that only `ops` of `graph` produce and read."""
-    base, parts = bases(ops), members(graph, ops)
+    base, parts = bases(ops), members(graph, ops, cfg)
 
     def whole(name: str) -> str:
         while name in parts:
@@ -75,7 +104,9 @@ def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
     found = []
     for name, op in planned.items():
         replaced: tuple[str, ...] = ()
-        if isinstance(op, (g.Add, g.Requantize)):
-            replaced = tuple({base[t.name]: None for t in op.inputs if base[t.name] in planned})
+        if isinstance(op, (g.Add, g.Requantize, g.Lookup)):
+            names = {base[t.name]: None for t in op.inputs if base[t.name] in planned}
+            size = packed_bytes(op.output, cfg)
+            replaced = tuple(one for one in names if packed_bytes(planned[one].output, cfg) == size)
         found.append(Lifetime(name, packed_bytes(op.output, cfg), first[name], last[name], _ALIGN, replaced))
     return plan(found)

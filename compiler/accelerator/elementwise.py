@@ -12,8 +12,8 @@ from ..api import build_into
 from ..graph.integer_forms import OperandForm, Requant, sum_form, weighted_form
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
-from .direct import weighted_sum
-from .recording import Recording, entries, packed_shape, store_parameters
+from .direct import gate, lookup, weighted_sum
+from .recording import Recording, entries, packed_shape, place, store_parameters
 
 MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
 
@@ -37,6 +37,9 @@ def add(rec: Recording, op: g.Add) -> None:
 
 def multiply(rec: Recording, op: g.Mul) -> None:
     """Append a product: offsets, the ALU's multiplication, and a requantising store."""
+    if (gates := gate.gates_of(op, rec.cfg)) is not None:
+        gate.lower(rec, op, gates)
+        return
     multiplier, exponent = op.multipliers
     store = Requant(0, multiplier, exponent, op.output.zero_point, op.low, op.high)
     chains = {name: _chain(OperandForm(-t.zero_point), "") for name, t in zip("xy", op.inputs)}
@@ -70,6 +73,21 @@ def prelu(rec: Recording, op: g.Prelu) -> None:
     rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
 
 
+def leaky(rec: Recording, op: g.LeakyRelu) -> None:
+    """Append a rectifier with a slope below the zero point: a look-up, or as `prelu`, without a product."""
+    if lookup.possible(rec.cfg):
+        lookup.lower(rec, op)
+        return
+    buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 0)}
+    chains: dict[str, list[Stage]] = {}
+    for name, side, scale in zip("xy", ("max", "min"), op.multipliers):
+        chains[name] = [*_chain(OperandForm(-op.x.zero_point), ""), (side, 0), ("rescale", f"scale_{name}")]
+        buffers[f"scale_{name}"] = _scale(rec, op, name, scale)
+    buffers["par"] = store_parameters(rec, op, Requant(0, 1 << 30, 1, op.output.zero_point))
+    last: list[Stage] = [("add", "y"), ("requant", "par")]
+    rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
+
+
 def requantize(rec: Recording, op: g.Requantize) -> None:
     """Append a change of quantisation, which is a store."""
     multiplier, exponent = op.multipliers
@@ -88,7 +106,7 @@ def concatenate(rec: Recording, op: g.Concat) -> None:
         part = rec.part(op.output, t, channel)
         source = rec.operand(op, k)
         channel += t.shape[1]
-        if isinstance(source, Region) and (source.whole, source.start) == (part.whole, part.start):
+        if place(source) == place(part):
             continue
         copy = rec.schedule(elementwise, entries(rec, t), [], dtype="int8")
         build_into(rec.program, copy, {"x": source, "out": part}, rec.placement, name=f"{op.name}.{k}")
@@ -134,7 +152,7 @@ def _copy(rec: Recording, name: str, source: Buffer, target: Buffer, parts: Iter
 
 def _region(rec: Recording, name: str, buffer: Buffer, first: int, count: int) -> Region:
     """`count` entries of a packed buffer from entry `first` on."""
-    whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
+    whole, start = place(buffer)
     entry = rec.cfg.batch, rec.cfg.block_in
     return Region(name, (count, *entry), whole=whole, start=start + first * math.prod(entry))
 

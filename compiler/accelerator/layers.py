@@ -35,6 +35,12 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
         return
     if isinstance(op, g.QDense):
         scheduled, weights = _scheduled(rec, dense_of, op.shape), layout.pack_dense_weights(op.weight, cfg)
+    elif whole_image(op) and 2 * op.shape.taps > min(cfg.inp_depth, cfg.wgt_depth):
+        # Packed images and weights are those of a dense layer on their entries, which may be split anywhere.
+        row = replace(
+            op.shape, c=-(-op.shape.c // cfg.block_in) * cfg.block_in * op.shape.taps, h=1, w=1, kernel=(1, 1)
+        )
+        scheduled, weights = _scheduled(rec, dense_of, row), layout.pack_weights(op.weight, cfg)
     else:
         fill = op.x.zero_point if any(op.pads) else 0
         if own_rows(op, cfg):
@@ -46,6 +52,22 @@ def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
     parameters = channel_parameters(rec, op, op.corrected_bias)
     buffers = {"x": rec.activations[op.x.name], "w": rec.constant(f"{op.name}.w", weights), "par": parameters}
     rec.append(op, scheduled, buffers)
+
+
+def work(op: g.Linear, cfg: Config) -> tuple[int, int]:
+    """(micro-ops of an entry of the output, bytes of all weights in it, with those of other groups)."""
+    taps, channels = op.weight[0, 0].size, op.weight.shape[1]
+    if isinstance(op, g.QConv2d) and own_rows(op, cfg):
+        return taps, op.weight.size
+    if isinstance(op, g.QConv2d):
+        channels *= groups_per_part(op, cfg)
+    products = taps * -(-channels // cfg.block_in)
+    return products, len(op.weight) * taps * channels
+
+
+def whole_image(op: g.QConv2d) -> bool:
+    """True if its kernel is as large as the image, whose pixels each have one product with it."""
+    return op.shape.kernel == op.shape.size and not any(op.pads) and op.groups == 1 and op.dilations == (1, 1)
 
 
 def own_rows(op: g.QConv2d, cfg: Config) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,10 +16,11 @@ from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
-from . import elementwise, layers, layerwise
+from . import layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
-from .direct import max_pool, repeat
+from .direct import gate, lookup, max_pool, mean, resize, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
+from .padded import AbsorbedPad, absorb_pads
 from .wide import split_weights
 
 
@@ -45,9 +45,14 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
-        self.transformations = simplify, moved_states, self._narrow, self._pairs
-        kinds = (*LOWER, g.Reshape, g.Transpose)
-        self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
+        before = simplify, moved_states, pooling.successive
+        self.transformations = *before, self._narrow, self._pairs, self._absorb
+        kinds = (*(kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)), g.Reshape, g.Transpose)
+        padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
+        self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
+
+    def _absorb(self, graph: g.Graph) -> g.Graph:
+        return absorb_pads(graph, self.cfg)
 
     def _narrow(self, graph: g.Graph) -> g.Graph:
         return split_weights(graph, self.cfg)
@@ -63,14 +68,16 @@ class Accelerator(ExecModule):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
-        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
+        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: mean.refusal}
         checks |= {
-            g.Concat: _refuses_concat,
-            g.StridedSlice: _refuses_slice,
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
-            g.Take: repeat.refusal,
+            g.LeakyRelu: _refuses_leaky,
+            g.QConvTranspose2d: transposed_conv.refusal,
+            g.ResizeBilinear: resize.refusal,
+            g.Lookup: lookup.refusal,
         }
+        checks |= dict.fromkeys(movement.KINDS, movement.refusal)
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
         for kind, check in checks.items():
@@ -88,18 +95,25 @@ class Accelerator(ExecModule):
         cfg = self.cfg
         nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
-        if isinstance(op, g.Linear):
-            taps, channels = op.weight[0, 0].size, op.weight.shape[1]
-            if isinstance(op, g.QConv2d):
-                channels *= layers.groups_per_part(op, cfg) if not layers.own_rows(op, cfg) else 1
-            micro_ops *= taps * -(-channels // cfg.block_in)
-            if isinstance(op, g.QConvTranspose2d):
-                micro_ops /= math.prod(op.strides)
-            nbytes += len(op.weight) * taps * channels
+        if isinstance(op, g.QConvTranspose2d):
+            micro_ops = transposed_conv.plan_of(op, cfg).cycles
+        elif isinstance(op, g.Linear):
+            products, weights = layers.work(op, cfg)
+            micro_ops, nbytes = micro_ops * products, nbytes + weights
         elif isinstance(op, g.MaxPool) and (tiles := max_pool.tiles_of(op, cfg)) is not None:
             micro_ops = tiles.cycles
         elif isinstance(op, g.Pool):
             micro_ops *= cost.TAP * op.shape.taps
+        elif isinstance(op, g.Lookup):
+            micro_ops = lookup.cycles(int(micro_ops), cfg)
+        elif isinstance(op, g.Mean):
+            micro_ops = mean.cycles(op, cfg)
+        elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
+            micro_ops = plan.cycles
+        elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
+            micro_ops = found
+        elif isinstance(op, g.Mul) and (gates := gate.gates_of(op, cfg)) is not None:
+            micro_ops = gate.cycles(op, gates, cfg)
         elif isinstance(op, (g.Mul, g.Prelu)):
             micro_ops *= cost.PRODUCT
         else:
@@ -129,41 +143,17 @@ def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
 def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
     if len(op.output.shape) not in (2, 4):
         return f"{len(op.output.shape)} dimensions"
+    if gate.gates_of(op, cfg) is not None:
+        return ""
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
     return f"operand of shape {wrong[0]} is broadcast" if wrong else ""
 
 
-def _refuses_concat(op: g.Concat, cfg: Config) -> str:
-    n, *_ = op.output.shape
-    known = (1, 2, 3) if len(op.output.shape) == 4 else (1,)
-    if op.axis not in known or len(op.output.shape) not in (2, 4) or n > cfg.batch or op.output.dtype != "int8":
-        return f"{op.output.dtype} {op.output.shape} along axis {op.axis}"
-    if op.axis > 1:
-        if any(t.data is not None for t in op.inputs):
-            return "a constant part"
-        return _refuses_copies(sum(_copies(op.output, t, cfg) for t in op.inputs))
-    parts = [t.shape[1] for t in op.inputs[:-1] if t.shape[1] % cfg.block_in]
-    if parts or any(t.data is not None for t in op.inputs):
-        return f"{parts[0]} channels are not whole blocks" if parts else "a constant part"
-    return ""
-
-
-def _refuses_slice(op: g.StridedSlice, cfg: Config) -> str:
-    if len(op.x.shape) != 4 or op.x.dtype != "int8" or op.x.shape[0] > cfg.batch or op.output.shape[0] != op.x.shape[0]:
-        return f"{op.x.dtype} {op.x.shape} to {op.output.shape}"
-    if any(step != 1 and n > 1 for step, n in zip(op.strides, op.output.shape)):
-        return f"steps of {op.strides}"
-    if op.begin[1] % cfg.block_in:
-        return f"channels from {op.begin[1]} on: blocks have {cfg.block_in}"
-    return _refuses_copies(_copies(op.x, op.output, cfg))
-
-
-def _copies(whole: g.Tensor, part: g.Tensor, cfg: Config) -> int:
-    return len([*elementwise.pieces(whole.shape, (0,) * 4, part.shape, cfg)])
-
-
-def _refuses_copies(count: int) -> str:
-    return f"{count} copies: at most {elementwise.MOST_COPIES}" if count > elementwise.MOST_COPIES else ""
+def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:
+    if len(op.output.shape) not in (2, 4):
+        return f"{len(op.output.shape)} dimensions"
+    negative = min(op.slopes) < 0 and not lookup.possible(cfg)
+    return f"slope {min(op.slopes):g}: must not be negative" if negative else ""
 
 
 def _refuses_pool(op: g.Pool, cfg: Config) -> str:
@@ -172,10 +162,6 @@ def _refuses_pool(op: g.Pool, cfg: Config) -> str:
     if isinstance(op, g.ExactAveragePool) and any(op.pads):
         return "windows of different numbers of elements"
     return ""
-
-
-def _refuses_mean(op: g.Mean, cfg: Config) -> str:
-    return "" if len(op.x.shape) == 4 and set(op.axes) == {2, 3} else f"mean over axes {op.axes}"
 
 
 class LayerAccelerator(ExecModule):

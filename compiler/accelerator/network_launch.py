@@ -10,9 +10,9 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import elementwise, layers, pooling
+from . import elementwise, layers, movement, pooling
 from .arena import arena_plan, bases, is_view, members
-from .direct import repeat, transposed_conv
+from .direct import lookup, mean, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .recording import Recording, packed_shape
@@ -25,14 +25,18 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Mul: elementwise.multiply,
     g.Maximum: elementwise.extreme,
     g.Prelu: elementwise.prelu,
+    g.LeakyRelu: elementwise.leaky,
     g.Requantize: elementwise.requantize,
-    g.Concat: elementwise.concatenate,
-    g.StridedSlice: elementwise.cut,
+    g.Lookup: lookup.lower,
+    g.Concat: movement.lower,
+    g.StridedSlice: movement.lower,
+    g.Pad: movement.lower,
     g.MaxPool: pooling.maximum,
     g.AveragePool: pooling.average,
     g.ExactAveragePool: pooling.exact_average,
-    g.Mean: pooling.mean,
-    g.Take: repeat.lower,
+    g.Mean: mean.lower,
+    g.ResizeBilinear: resize.lower,
+    g.Take: movement.lower,
 }
 
 
@@ -46,6 +50,7 @@ class NetworkLaunch:
         self.wanted = wanted_from(steps.graph, ops)
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
         self.rec = Recording(self.cfg, steps.contract, name, steps.tiles)
+        self.rec.padded = {op.output.name: op for op in ops if isinstance(op, g.Pad)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs
 
@@ -98,6 +103,11 @@ class NetworkLaunch:
 
     def _pack_input(self, t: g.Tensor) -> None:
         shape = packed_shape(t.shape, self.cfg)
+        if (packed := self.steps.blocks_of(t, shape)) is not None:
+            buffer = self.rec.buffer(t.name, shape, kind="input")
+            self.bind[buffer.name] = packed
+            self._bind_views(t.name, buffer)
+            return
         source, order = self.steps.source(t)
         blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in, **order}
         buffer = self.rec.buffer(t.name, shape, kind="input")
@@ -122,7 +132,7 @@ class NetworkLaunch:
             for b in arena.buffers:
                 self._bind_views(b.name, Region(b.name, (b.nbytes,), whole=whole, start=arena.addresses[b.name]))
         tensors = {op.output.name: op.output for op in self.work}
-        for name, (concat, channel) in reversed(members(self.steps.graph, self.ops).items()):
+        for name, (concat, channel) in reversed(members(self.steps.graph, self.ops, self.cfg).items()):
             self._bind_views(name, self.rec.part(concat.output, tensors[name], channel))
 
     def _bind_views(self, name: str, buffer: Buffer) -> None:

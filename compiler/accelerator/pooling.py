@@ -1,6 +1,8 @@
-"""Maxima and means over windows."""
+"""Maxima and means over windows, and means over rows that follow those over columns."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from .. import graph as g
 from ..conv_shape import ConvShape
@@ -31,11 +33,26 @@ def average(rec: Recording, op: g.AveragePool) -> None:
     _pool(rec, op, op.shape, "sum", store)
 
 
-def mean(rec: Recording, op: g.Mean) -> None:
-    """Append a mean over rows and columns."""
-    store = Requant(-op.count * op.x.zero_point, *op.multipliers, op.output.zero_point)
-    n, c, h, w = op.x.shape
-    _pool(rec, op, ConvShape(n, c, h, w, c, (h, w), groups=c), "sum", store)
+def successive(graph: g.Graph) -> g.Graph:
+    """`graph` with a mean over columns and then one over rows as means of images, which the accelerator computes.
+
+    Between them the tensor has no dimension of columns; now it has one, of size 1.
+    """
+    readers: dict[str, list[g.Operator]] = {}
+    for op in graph.ops:
+        for t in op.inputs:
+            readers.setdefault(t.name, []).append(op)
+    found: dict[str, g.Operator] = {}
+    for op in graph.ops:
+        then = readers.get(op.output.name, [])
+        over_rows = all(isinstance(r, g.Mean) and r.axes == (2,) for r in then)
+        if isinstance(op, g.Mean) and op.axes == (3,) and len(op.output.shape) == 3 and over_rows:
+            if op.output in graph.wanted:
+                continue
+            image = replace(op.output, shape=(*op.output.shape, 1))
+            found[op.name] = replace(op, output=image)
+            found |= {r.name: replace(r, inputs=(image,), axes=(2, 3)) for r in then}
+    return replace(graph, ops=tuple(found.get(op.name, op) for op in graph.ops)) if found else graph
 
 
 def _pool(rec: Recording, op: g.Operator, shape: ConvShape, kind: str, store: Requant) -> None:

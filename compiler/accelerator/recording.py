@@ -29,7 +29,8 @@ class Recording:
     """A program to append operators to, whose activations are packed buffers.
 
     `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
-    the names of their convolutions (direct/folded_conv.py).
+    the names of their convolutions (direct/folded_conv.py), `padded` the paddings of channels that their reader makes,
+    by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py).
     """
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
@@ -37,6 +38,8 @@ class Recording:
         self.program, self.placement = Program(cfg, name), Placement(cfg)
         self.activations: dict[str, Buffer] = {}
         self.folded: dict[str, tuple[Fold, Buffer]] = {}
+        self.padded: dict[str, g.Pad] = {}
+        self.tables: dict[bytes, int] = {}
 
     def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
         """A new buffer named `name`, or a variant if that is taken: networks may use any names."""
@@ -61,8 +64,7 @@ class Recording:
 
     def part(self, t: g.Tensor, part: g.Tensor, channel: int) -> Region:
         """The bytes of `part`, channels of `t` from `channel` on, the first of a block; one batch of images."""
-        buffer = self.activations[t.name]
-        whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
+        whole, start = place(self.activations[t.name])
         shape = packed_shape(part.shape, self.cfg)
         start += channel // self.cfg.block_in * math.prod(shape[2:])
         return Region(part.name, shape, whole=whole, start=start)
@@ -82,6 +84,13 @@ class Recording:
         """Append the scheduled function that computes `op`; its output is parameter `out`."""
         out = {"out": self.activations[op.output.name]}
         build_into(self.program, scheduled, {**buffers, **out}, self.placement, name=op.name)
+
+
+def place(buffer: Buffer) -> tuple[Buffer, int]:
+    """(buffer that is allocated, first byte in it) of a buffer or a region of one."""
+    if isinstance(buffer, Region) and buffer.whole is not None:
+        return buffer.whole, buffer.start
+    return buffer, 0
 
 
 def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.errors import InputError
 from .operators import Operator
 
 NUMBERS = ("float32", "int32", "int64")
@@ -35,15 +34,43 @@ class NumberBinary(Operator):
 
     def check(self) -> None:
         """Raise `InputError` unless it is one type of numbers, and the shapes broadcast to the output's."""
-        self.expect("the number of operands", len(self.inputs), 2)
         self.expect("whether the input holds numbers", self.x.dtype in NUMBERS, True)
         self.expect("the types", {t.dtype for t in (*self.inputs, self.output)}, {self.x.dtype})
-        shapes = [t.shape for t in self.inputs]
-        try:
-            together = np.broadcast_shapes(*shapes)
-        except ValueError:
-            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {shapes} do not broadcast") from None
-        self.expect("the output's shape", self.output.shape, together)
+        self.expect_broadcast()
+
+
+@dataclass(frozen=True, eq=False)
+class NumberReduce(Operator):
+    """A `function` of `runtime.kernels.numbers.REDUCTIONS` over `axes`, 1 or omitted in the output's shape."""
+
+    function: str
+    axes: tuple[int, ...]
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is one type of numbers, and the shapes fit."""
+        self.expect("whether the input holds numbers", self.x.dtype in NUMBERS, True)
+        self.expect("the output's type", self.output.dtype, self.x.dtype)
+        self.expect_reduced(self.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class NumberDense(Operator):
+    """float32 `x @ weight.T + bias`, each sum in the order of the features; weights (units, features)."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+
+    def check(self) -> None:
+        """Raise `InputError` unless all is float32, and the shapes fit."""
+        self.expect("the types", {t.dtype for t in (self.x, self.output)}, {"float32"})
+        units, features = self.weight.shape
+        self.expect("the number of features", self.x.shape[-1], features)
+        self.expect("the output's shape", self.output.shape, (*self.x.shape[:-1], units))
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return self.weight.size * (self.x.nbytes // 4 // self.weight.shape[1])
 
 
 @dataclass(frozen=True, eq=False)

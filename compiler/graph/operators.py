@@ -88,6 +88,18 @@ class Operator:
         """Raise `InputError` unless inputs and output are int8."""
         self.expect("the conversion", {t.dtype for t in (*self.inputs, self.output)}, {"int8"})
 
+    def expect_broadcast(self) -> None:
+        """Raise `InputError` unless there are two inputs whose shapes broadcast, as numpy's do, to the output's."""
+        self.expect("the number of operands", len(self.inputs), 2)
+        self.expect("the output's shape", self.output.shape, self.together(*(t.shape for t in self.inputs)))
+
+    def together(self, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape to which `shapes` broadcast. Raises `InputError` if they do not."""
+        try:
+            return np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {list(shapes)} do not broadcast") from None
+
     def expect_reduced(self, axes: tuple[int, ...]) -> None:
         """Raise `InputError` unless the output has the input's shape with `axes` of size 1, or without them."""
         kept = tuple(1 if k in axes else n for k, n in enumerate(self.x.shape))
@@ -132,8 +144,22 @@ class Dequantize(Operator):
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
 
+class Rescaling(Operator):
+    """Base of operators that bring one tensor into another quantisation by R, a product with a fixed-point number."""
+
+    @property
+    def factor(self) -> float:
+        """What R multiplies by: `x.scale / y.scale`."""
+        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R."""
+        return quantize_multiplier(self.factor)
+
+
 @dataclass(frozen=True, eq=False)
-class Requantize(Operator):
+class Requantize(Rescaling):
     """int8 in another quantisation: `clamp(y.zero_point + R(x - x.zero_point), low, high)`, contract double.
 
     A ReLU of its own is a `Requantize` whose `low` is the zero point.
@@ -147,16 +173,6 @@ class Requantize(Operator):
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
         self.expect("the output's shape", self.output.shape, self.x.shape)
-
-    @property
-    def factor(self) -> float:
-        """What R multiplies by: `x.scale / y.scale`."""
-        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
-        return quantize_multiplier(self.factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,15 +210,9 @@ class Binary(Operator):
 
     def check(self) -> None:
         """Raise `InputError` if the shapes do not broadcast to the output's."""
-        self.expect("the number of operands", len(self.inputs), 2)
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
-        shapes = [t.shape for t in self.inputs]
-        try:
-            together = np.broadcast_shapes(*shapes)
-        except ValueError:
-            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {shapes} do not broadcast") from None
-        self.expect("the output's shape", self.output.shape, together)
+        self.expect_broadcast()
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,14 @@ from .. import graph as g
 def simplify(graph: g.Graph) -> g.Graph:
     """Merge movements and padding into the operators that read them, and remove operators without readers."""
     producers: dict[str, g.Operator] = {}
+    same: dict[str, g.Tensor] = {}  # tensors that two transpositions only move there and back
     ops: list[g.Operator] = []
     for op in graph.ops:
-        for new in _rewritten(op, producers):
+        for new in _rewritten(_on(op, same), producers):
+            before = producers.get(new.x.name)
+            if before is not None and _moved_back(before, new) and new.output not in graph.wanted:
+                same[new.output.name] = before.x
+                continue
             ops.append(new)
             producers[new.output.name] = new
     return replace(graph, ops=_without_unread(ops, graph))
@@ -46,6 +51,13 @@ def _keeps_order(op: g.Operator) -> bool:
     return True
 
 
+def _moved_back(first: g.Operator, then: g.Operator) -> bool:
+    """True if `then` undoes the transposition `first`."""
+    if not isinstance(first, g.Transpose) or not isinstance(then, g.Transpose):
+        return False
+    return all(first.axes[axis] == k for k, axis in enumerate(then.axes))
+
+
 def _can_merge(op: g.QConv2d, pad: g.Pad) -> bool:
     return pad.value == op.x.zero_point and not any(map(any, pad.pads[:2])) and len(pad.pads) == 4
 
@@ -63,6 +75,12 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) 
         image, axes = last.x, last.axes
     if len(image.shape) != 4 or image.shape[2] * image.shape[3] == 1 or image.shape[0] != op.x.shape[0]:
         return [op]
+    source = producers.get(image.name)
+    if flat.x is image and isinstance(source, (type(None), g.Quantize, g.Recode)):
+        return [op]  # nothing computes the image in blocks of channels: its rows are as good as they lie
+    if isinstance(source, _MOVES) and _in_order(source, last if image is not flat.x else None):
+        row = g.Reshape(f"{op.name}.row", (source.x,), replace(op.x, name=f"{op.name}.row"))
+        return [row, replace(op, inputs=(row.output,))]
     n, c, h, w = image.shape
     order = [image.shape[axis] for axis in axes[1:]]
     back = [1 + axes[1:].index(axis) for axis in (1, 2, 3)]
@@ -71,6 +89,13 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) 
     facts = {"low": op.low, "high": op.high, "float32_scale": op.float32_scale}
     conv = WholeImage(f"{op.name}.image", (image,), y, weight, op.weight_scale, op.bias, **facts)
     return [conv, g.Reshape(op.name, (y,), op.output)]
+
+
+def _in_order(first: g.Operator, then: g.Operator | None) -> bool:
+    """True if the two movements, of which `then` may be missing, leave the elements in their order."""
+    places = _moved(first, np.arange(math.prod(first.x.shape)).reshape(first.x.shape))
+    places = places if then is None else _moved(then, places)
+    return bool((np.diff(places.reshape(-1)) > 0).all())
 
 
 def _without_unread(ops: list[g.Operator], graph: g.Graph) -> tuple[g.Operator, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...hw.config import Config
 from ...hw.errors import CapacityError, ScheduleError
+from ...hw.isa import Mem, depth
 from .. import cost
 from ..conv_shape import ConvShape, Pads, Pair
 from ..intrin import ACC
@@ -134,7 +135,9 @@ class _Windows(OnAlu):
         read = tile.co * (self._inputs(tile) + self.work.operands) * tile.vthreads
         written = tile.co * tile.oy * tile.ox * tile.vthreads
         enough = -(-getattr(self.work, tile.thread) // getattr(tile, tile.thread)) >= tile.vthreads
-        return enough and read + written <= self.cfg.acc_depth and read <= self.cfg.inp_depth
+        packed = self.work.packed * tile.co * (tile.vthreads if tile.thread == "co" else 1)
+        on_chip = not packed or packed <= depth(self.cfg, Mem.PAR)
+        return enough and on_chip and read + written <= self.cfg.acc_depth and read <= self.cfg.inp_depth
 
     def _cycles(self, tile: Tile) -> float:
         cfg, work = self.cfg, self.work

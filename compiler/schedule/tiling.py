@@ -22,6 +22,7 @@ from ..tile import ORDERS, OUTPUT_DIMS, Tile
 from .work import Work
 
 _PASSES = 2  # kernels of a tile: products that replace accumulators, then those that add to them
+_POOR = 4  # divisors are a poor choice if the largest that fits is as many times smaller than what would fit
 SLACK = 0.002  # among tiles this close to the best in cycles, the fewest instructions win
 
 
@@ -92,7 +93,8 @@ def _ranked(work: Work, cfg: Config, vthreads: int) -> tuple[np.ndarray, np.ndar
     """(cycles and instructions of all candidates, the tile of a candidate) for as many threads as fit."""
     Tile(vthreads=vthreads).checked()
     names = (*OUTPUT_DIMS, "ci")
-    grids = np.meshgrid(*(sizes(getattr(work, d), d in ("co", "ci")) for d in names), indexing="ij")
+    extents_of = {d: sizes(getattr(work, d), d in ("co", "ci")) for d in names} | {"ci": _reductions(work, cfg)}
+    grids = np.meshgrid(*extents_of.values(), indexing="ij")
     extents: dict[str, np.ndarray] = dict(zip(names, (g.reshape(-1) for g in grids)))
     for threads in range(vthreads, 0, -1):
         groups = [_Candidates(work, cfg, template, extents) for template in _templates(work, threads)]
@@ -103,6 +105,17 @@ def _ranked(work: Work, cfg: Config, vthreads: int) -> tuple[np.ndarray, np.ndar
         if np.isfinite(cycles.min()):
             return cycles, instructions, partial(_tile_at, groups)
     raise _nothing_fits(work, cfg)
+
+
+def _reductions(work: Work, cfg: Config) -> np.ndarray:
+    """Candidate tile sizes of `ci`: its divisors, and others where these would leave most of the weights' memory empty.
+
+    A prime number of blocks has none but 1 and itself.
+    """
+    divisors, most = sizes(work.ci, divisors_only=True), cfg.wgt_depth // (2 * work.shape.taps)
+    fitting = divisors[divisors <= most]
+    poor = work.ci > most and fitting.size and _POOR * fitting[-1] <= most
+    return sizes(work.ci, divisors_only=False) if poor else divisors
 
 
 def _tile_at(groups: list[_Candidates], k: int) -> Tile:

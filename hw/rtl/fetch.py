@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Config
-from ..isa import OPERATIONS, Instruction, Isa, Op, rows_of
+from ..isa import OPERATIONS, Instruction, Isa, Op, Operation, rows_of
 from ..regs import Error
 from ..units import Queue, absent_flags, queues, units
 from .faults import keep_first_seen
@@ -174,8 +174,14 @@ def _refused(cfg: Config, row: Instruction, word) -> Value:
         reasons.append(load.x_size != 0)
     if row.op == Op.ALU:
         known = [one for one in OPERATIONS.values() if cfg.extensions.issuperset(one.extensions)]
-        accepted = [(alu.alu_op == one.op) & (alu.use_imm if one.imm else 1) for one in known]
+        accepted = [(alu.alu_op == one.op) & (alu.use_imm if one.imm else 1) & _legal(cfg, one, alu) for one in known]
         reasons.append(~Cat(accepted).any())
     elif "overwrite" in Isa(cfg).formats[row.format].fields:
         reasons.append(gemm.reset & gemm.overwrite)
     return Cat(reasons).any() if reasons else Const(0)
+
+
+def _legal(cfg: Config, operation: Operation, alu: data.View) -> Value:
+    """1 where the immediate is one that `operation` has."""
+    most = operation.immediates(cfg)
+    return Const(1) if most is None else alu.imm.as_unsigned() < most

@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Config
-from ..isa import Mem, depth
+from ..isa import Mem, depth, room
 from .latencies import groups, multipliers
 from .layouts import INDEX_BITS, command_layout, move_layout, push_layout
 
@@ -53,7 +53,7 @@ class SramWrite(wiring.Signature):
 
     Members:
         en: out, one bit per lane (`lane_bits`); all zero writes nothing
-        addr: out, the entry
+        addr: out, the entry; behind the parameters of PAR those of tables
         data: out, `word_bits` that repeat over the entry: lane k is written with lane k mod (word / lane) of them
     """
 
@@ -61,7 +61,7 @@ class SramWrite(wiring.Signature):
         super().__init__(
             {
                 "en": Out(entry_bits(cfg, mem) // lane_bits(cfg, mem)),
-                "addr": Out(address_bits(cfg, mem)),
+                "addr": Out((room(cfg, mem) - 1).bit_length()),
                 "data": Out(word_bits(cfg, mem)),
             }
         )
@@ -80,6 +80,20 @@ class SramRead(wiring.Signature):
         super().__init__(
             {"en": Out(1), "addr": Out(address_bits(cfg, mem)), "data": In(unsigned(entry_bits(cfg, mem)))}
         )
+
+
+class AccumulatorRead(wiring.Signature):
+    """The pipeline's read port of the accumulators.
+
+    Members:
+        en: out, one bit per bank: read there; straight from registers, as STORE's reads wait for it
+        addr: out, the entry, in that bank
+        data: in, the entry that was read last
+    """
+
+    def __init__(self, cfg: Config):
+        members = SramRead(cfg, Mem.ACC).members
+        super().__init__({**members, "en": Out(cfg.acc_banks)})
 
 
 class InputRead(wiring.Signature):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-_ONE = 1 << 10  # positions have ten bits after the point
+ONE = 1 << 10  # positions have ten bits after the point
 _F = np.float32
 
 
@@ -25,20 +25,20 @@ def nearest(size: int, out: int, align_corners: bool, half_pixel_centers: bool) 
     return np.clip(index, 0, size - 1).astype(int).tolist()
 
 
-def _integer_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[np.ndarray, ...]:
-    """(lower index, upper index, weight of the upper one), int64, the weight in 1 / `_ONE`."""
-    step = (_ONE * size + out // 2) // out
+def integer_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[np.ndarray, ...]:
+    """Where `out` elements are among `size`: (lower index, upper index, weight of the upper one in 1 / ONE), int64."""
+    step = (ONE * size + out // 2) // out
     if align_corners and out > 1:
-        step = (_ONE * (size - 1) + (out - 1) // 2) // (out - 1)
+        step = (ONE * (size - 1) + (out - 1) // 2) // (out - 1)
     place = np.arange(out, dtype=np.int64) * step
     if half_pixel_centers:
-        place += step // 2 - _ONE // 2
-    low, high = np.maximum(place, 0) // _ONE, np.minimum((place + _ONE - 1) // _ONE, size - 1)
-    return np.minimum(low, size - 1), high, place - _ONE * low
+        place += step // 2 - ONE // 2
+    low, high = np.maximum(place, 0) // ONE, np.minimum((place + ONE - 1) // ONE, size - 1)
+    return np.minimum(low, size - 1), high, place - ONE * low
 
 
-def _real_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[np.ndarray, ...]:
-    """(lower index, upper index, weight of the upper one), the weight in float32."""
+def real_positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> tuple[np.ndarray, ...]:
+    """As `integer_positions`, with weights in float32."""
     step = _F(size - 1) / _F(out - 1) if align_corners and out > 1 else _F(size) / _F(out)
     place = np.arange(out, dtype=_F)
     place = (place + _F(0.5)) * step - _F(0.5) if half_pixel_centers else place * step
@@ -60,11 +60,11 @@ def resize_bilinear(
     Positions have ten bits after the point, sums twenty; they are rounded with ties away from zero. With `offset` the
     values are `x + offset`, all at least 0, and the arithmetic is float32, rounded by adding one half.
     """
-    place = _integer_positions if offset is None else _real_positions
+    place = integer_positions if offset is None else real_positions
     (top, bottom, down), (left, right, across) = (
         place(x.shape[2 + k], size[k], align_corners, half_pixel_centers) for k in (0, 1)
     )
-    down, one = down[:, None], _ONE if offset is None else _F(1)
+    down, one = down[:, None], ONE if offset is None else _F(1)
     values = x.astype(np.int64) if offset is None else (x.astype(np.int64) + offset).astype(_F)
     upper, lower = values[:, :, top], values[:, :, bottom]
     total = upper[..., left] * (one - down) * (one - across)

@@ -8,11 +8,16 @@ Why these are not TVM schedules today:
 
 - folded_conv.py, convolutions of few channels: which input entry holds which tap is a table (fold.py), not an affine
   function of loops. A schedule would have a statement per term, which becomes an instruction per term.
-- repeat.py, enlarged images: a stage of a schedule has one place per element. Four stages, one per phase, would be
-  stored apart, pixel by pixel.
+- lookup.py, functions of int8: no tensor intrinsic has a table, and which tables are on chip holds for a whole launch.
+- repeat.py and resize.py, enlarged images: a stage of a schedule has one place per element. Four stages, one per phase,
+  would be stored apart, pixel by pixel.
 - max_pool.py, maxima over windows: the pixels are sorted into two banks so that the ALU reads both operands in one
   cycle, and only the results are double-buffered. A schedule can place a tensor in a scratchpad, not in a bank, and a
   virtual thread has a copy of every tensor that depends on it.
+- channels.py, moves of channels: each block of the output has terms of its own, and a matrix for each.
+- gate.py, products with a value per channel: all operands of an element-wise schedule have one shape.
+- mean.py, means over rows and columns: sums of inputs without a second operand are no products for a schedule, so the
+  ALU would add them, whose loads wait for it.
 - weighted_sum.py, sums with weights of several digits: products of both operands accumulate into one tensor, with a
   shift in between. In a tensor expression every stage has a tensor of its own, and no primitive of a schedule moves a
   block into a loop whose tensor other blocks write as well. TIR written by hand works, but its virtual threads end

@@ -7,7 +7,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
-from ...isa import Mem, depth, entry_bytes
+from ...isa import Mem, entry_bytes, room
 from ...regs import Error
 from ..faults import keep_first_seen
 from ..ports import BYTES_BITS, Fault, SramWrite, beat_signature, push_signature
@@ -94,7 +94,7 @@ class Writer(wiring.Component):
                     addr.eq(step.addr),
                     datum.eq(Mux(step.pad, padding.replicate(word // bits), self._datum(name, -shift, word))),
                 ]
-                with m.If(go & ~step.empty & (step.addr < depth(self.cfg, mem))):
+                with m.If(go & ~step.empty & (step.addr < room(self.cfg, mem))):
                     m.d.sync += port.en.eq(Mux(step.pad, (1 << lanes) - 1, en))
                 with m.If(go & step.data):
                     m.d.comb += self.bytes.eq(min(entry_bytes(self.cfg, name), self.cfg.axi_bits // 8))
@@ -119,7 +119,7 @@ class Writer(wiring.Component):
         beyond = Signal()
         for name in loaded_as(self.cfg, self.mems):
             with m.If(step.mem == name):
-                m.d.comb += beyond.eq(step.addr >= depth(self.cfg, name))
+                m.d.comb += beyond.eq(step.addr >= room(self.cfg, name))
         writes, broken = go & ~step.empty, step.data & self.beats.payload.error
         keep_first_seen(
             m,

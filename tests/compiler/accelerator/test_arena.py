@@ -5,7 +5,7 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler import reference
-from tilewright.compiler.accelerator.arena import arena_plan, bases, is_view, members, packed_bytes
+from tilewright.compiler.accelerator.arena import arena_plan, bases, is_view, members, packed_bytes, whole_blocks
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
@@ -61,7 +61,7 @@ def concatenation(like, conv):
 
 def test_operators_compute_in_their_place_of_a_concatenation(concatenation):
     graph = concatenation
-    found = {name: (op.name, channel) for name, (op, channel) in members(graph, graph.ops).items()}
+    found = {name: (op.name, channel) for name, (op, channel) in members(graph, graph.ops, CFG).items()}
     assert found == {"a": ("inner", 0), "b": ("inner", 16), "wide": ("outer", 0), "again": ("outer", 48)}
     assert not arena_plan(graph, graph.ops, CFG).buffers  # all of it lies in the output
 
@@ -81,3 +81,31 @@ def test_views_have_the_bytes_of_another_tensor(like):
     ops = (g.Reshape("one", (a,), b), g.Requantize("two", (b,), like("y", 1, 64)))
     assert bases(ops) == {"v": "v", "f": "v", "y": "y"}
     assert packed_bytes(like("t", 1, 20, 3, 3), CFG) == 32 * 9 and packed_bytes(like("t", 20), CFG) == 32
+
+
+def test_parts_of_blocks_are_not_computed_in_their_place(like):
+    parts = like("a", 1, 3, 6, 6), like("b", 1, 16, 6, 6)
+    assert not whole_blocks(g.Concat("op", parts, like("y", 1, 19, 6, 6), 1), CFG)
+    assert whole_blocks(g.Concat("op", parts[::-1], like("y", 1, 19, 6, 6), 1), CFG)
+    assert not whole_blocks(g.Concat("op", (parts[1],) * 2, like("y", 1, 16, 12, 6), 2), CFG)
+
+
+def test_channels_are_added_where_the_tensor_lies(exact, conv, like):
+    narrow, wide = like("narrow", 1, 24, 6, 6), like("wide", 1, 40, 6, 6)
+    first, pads = conv(1, 24, y=narrow, name="first"), ((0, 0), (0, 16), (0, 0), (0, 0))
+    pad = g.Pad("pad", (narrow,), wide, pads, -7)
+    again = g.Requantize("again", (narrow,), like("again", 1, 24, 6, 6))
+    other = g.Pad("other", (again.output,), like("other", 1, 40, 6, 6), pads, 8)
+    last = g.Add("last", (wide, other.output), like("y", 1, 40, 6, 6))
+    graph = g.Graph("g", (X,), (last.output,), (first, pad, again, other, last))
+    assert members(graph, graph.ops, CFG) == {"narrow": (pad, 0), "again": (other, 0)}
+    exact(*graph.ops)
+
+
+def test_parts_follow_where_the_first_one_lies(exact, conv, like):
+    parts = like("a", 1, 24, 6, 6), like("b", 1, 4, 6, 6)
+    ops = [conv(1, t.shape[1], y=t, name=f"conv {t.name}") for t in parts]
+    joined = g.Concat("join", (*parts, parts[0]), like("y", 1, 52, 6, 6), 1)
+    graph = g.Graph("g", (X,), (joined.output,), (*ops, joined))
+    assert members(graph, graph.ops, CFG) == {"a": (joined, 0)}
+    exact(*graph.ops)

@@ -8,6 +8,7 @@ from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import (
     Add,
     Concat,
+    LeakyRelu,
     Maximum,
     Minimum,
     Mul,
@@ -16,6 +17,7 @@ from tilewright.compiler.graph import (
     StridedSlice,
     Sub,
     Tensor,
+    tables,
 )
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
@@ -84,25 +86,6 @@ def test_pieces_are_as_long_as_they_can_be():
     assert [*pieces((1, 16, 5, 7), (0, 0, 2, 1), (1, 16, 2, 3), cfg)] == [(15, 0, 3), (22, 3, 3)]
 
 
-def test_refused_copies():
-    module = Accelerator(PRESETS["pynq_z1"])
-    x = Tensor("x", (1, 64, 80, 7))
-
-    def why(begin, shape, strides=(1,) * 4, x=x):
-        return module.refusal(StridedSlice("op", (x,), Tensor("y", shape), begin, strides))
-
-    assert why((0, 0, 0, 0), (1, 64, 9, 7)) == ""
-    assert why((0, 0, 0, 1), (1, 64, 60, 3)) == "240 copies: at most 64"
-    assert why((0, 0, 0, 0), (1, 64, 40, 7), (1, 1, 2, 1)) == "steps of (1, 1, 2, 1)"
-    assert why((0, 8, 0, 0), (1, 16, 80, 7)) == "channels from 8 on: blocks have 16"
-    flat = Tensor("x", (1, 64))
-    assert why((0, 0), (1, 16), (1, 1), flat) == "int8 (1, 64) to (1, 16)"
-    k = Tensor("k", (1, 64, 1, 7), data=np.zeros((1, 64, 1, 7), np.int8))
-    assert module.refusal(Concat("op", (x, k), Tensor("y", (1, 64, 81, 7)), 2)) == "a constant part"
-    wide = tuple(Tensor(f"x{k}", (1, 16, 80, 7)) for k in range(2))
-    assert module.refusal(Concat("op", wide, Tensor("y", (1, 16, 80, 14)), 3)) == "160 copies: at most 64"
-
-
 @pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
 @pytest.mark.parametrize("kind", [Maximum, Minimum])
 def test_extremes(exact, name, kind):
@@ -119,3 +102,21 @@ def test_rectifiers_with_slopes(exact, name, scales):
     data = np.random.default_rng(0).integers(-128, 128, (20, 1, 1)).astype(np.int8)
     alpha = Tensor("c", data.shape, scale=scales[1], zero_point=-9, data=data)
     exact(Prelu("op", (x, alpha), z), cfg=PRESETS[name])
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+@pytest.mark.parametrize("alpha", [0.0, 0.1, 0.99, 1.7])
+def test_leaky_rectifiers(exact, name, alpha):
+    for scales in ((0.05, 0.08), (0.08, 0.011)):
+        x, y, _ = tensors(*scales, 1.0)
+        facts = tables.leaky_relu(alpha, x, y), tables.slopes(alpha, x, y)
+        exact(LeakyRelu("op", (x,), y, "leaky_relu", *facts), cfg=PRESETS[name])
+
+
+def test_leaky_rectifiers_that_stay_on_the_host():
+    x, y, _ = tensors(0.05, 0.08, 1.0)
+    falling = LeakyRelu("op", (x,), y, "leaky_relu", tables.leaky_relu(-0.1, x, y), tables.slopes(-0.1, x, y))
+    assert Accelerator(PRESETS["pynq_z1"]).refusal(falling) == "slope -0.0625: must not be negative"
+    x, y = (Tensor(name, (2, 3, 4)) for name in "xy")
+    flat = LeakyRelu("op", (x,), y, "leaky_relu", tables.leaky_relu(0.1, x, y), tables.slopes(0.1, x, y))
+    assert Accelerator(PRESETS["pynq_z1"]).refusal(flat) == "3 dimensions"

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.layers import groups_per_part
+from tilewright.compiler.accelerator.layers import groups_per_part, whole_image
 from tilewright.compiler.conv_shape import output_size
 from tilewright.compiler.graph import QConv2d, QDense, Tensor
 from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Isa, Op
+from tilewright.sim.timing import predict
 
 
 def linear(kind, x_shape, y_shape, weight_shape, seed=0, **geometry):
@@ -99,3 +100,31 @@ def test_depthwise_without_the_extension_and_with_too_many_rows(exact):
     wide = convolution(1, 600, (8, 8), 600, (4, 4), groups=600)
     assert groups_per_part(wide, pynq) == 512
     exact(wide)
+
+
+FEATURES = [(1, 20000, 1), (1, 16 * 503, 10), (3, 8003, 33), (37, 1009, 5), (1, 4099, 1001)]
+
+
+@pytest.mark.parametrize("n, features, outputs", FEATURES)
+def test_dense_layers_of_any_size(exact, n, features, outputs):
+    op = linear(QDense, (n, features), (n, outputs), (outputs, features))
+    op.weight_scale[:] /= 10
+    launch = exact(op)
+    assert len(launch.insn) < 1200  # as few as if the blocks could be divided
+
+
+def test_dense_layers_of_200_thousand_features(exact):
+    launch = exact(linear(QDense, (1, 200_000), (1, 10), (10, 200_000)))
+    weights = 200_000 // 16 * 256
+    assert predict(launch).cycles < 1.15 * weights / 8  # their transfer
+
+
+@pytest.mark.parametrize("n, c, size, o", [(1, 3, (118, 100), 10), (2, 20, (17, 16), 3), (1, 70, (46, 46), 33)])
+def test_layers_of_whole_images_too_large_for_the_scratchpads(exact, n, c, size, o):
+    op = convolution(n, c, size, o, size)
+    assert whole_image(op) and not whole_image(convolution(n, c, size, o, size, (1, 1), (1, 1, 1, 1)))
+    exact(op)
+
+
+def test_images_larger_than_the_scratchpads_of_a_small_configuration(exact):
+    exact(convolution(2, 6, (14, 15), 7, (14, 15)), cfg=PRESETS["tiny"])

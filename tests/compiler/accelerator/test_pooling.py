@@ -1,9 +1,12 @@
 """Maxima and means over windows on the accelerator."""
 
+from dataclasses import replace
+
 import pytest
 
+from tilewright.compiler.accelerator.pooling import successive
 from tilewright.compiler.conv_shape import output_size
-from tilewright.compiler.graph import AveragePool, ExactAveragePool, MaxPool, Mean, Tensor
+from tilewright.compiler.graph import AveragePool, ExactAveragePool, Graph, MaxPool, Mean, Tensor
 from tilewright.hw.config import PRESETS
 
 CONFIGS = [PRESETS["pynq_z1"], PRESETS["tiny"]]
@@ -37,3 +40,13 @@ def test_means(exact, cfg, kernel):
 def test_means_of_images(exact, shape):
     x, _ = images((1, 1), (1, 1), (0, 0, 0, 0))
     exact(Mean("op", (x,), Tensor("y", shape, scale=0.04, zero_point=11), (2, 3)))
+
+
+def test_means_over_columns_and_then_rows(exact):
+    x, _ = images((1, 1), (1, 1), (0, 0, 0, 0))
+    between, y = Tensor("t", (2, 20, 9), scale=0.07, zero_point=5), Tensor("y", (2, 20), scale=0.04, zero_point=11)
+    ops = Mean("a", (x,), between, (3,)), Mean("b", (between,), y, (2,))
+    exact(*ops)
+    graph = Graph("g", (x,), (y, between), ops)
+    assert successive(graph) is graph  # an output keeps its shape
+    assert [op.x.shape for op in successive(replace(graph, outputs=(y,))).ops] == [x.shape, (2, 20, 9, 1)]

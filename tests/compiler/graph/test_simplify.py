@@ -52,13 +52,13 @@ def test_transpositions_that_move_elements_stay():
 @pytest.mark.parametrize("nhwc", [False, True])
 @pytest.mark.parametrize("float32_scale", [False, True])
 def test_dense_layers_on_flattened_images_become_convolutions(nhwc, float32_scale):
-    x, turned = tensor("x", 2, 3, 4, 5), tensor("turned", 2, 4, 5, 3)
+    x, image, turned = tensor("x", 2, 3, 4, 5), tensor("image", 2, 3, 4, 5), tensor("turned", 2, 4, 5, 3)
     flat, y = tensor("flat", 2, 60), tensor("y", 2, 7)
-    turn = (g.Transpose("t", (x,), turned, (0, 2, 3, 1)),) if nhwc else ()
-    ops = (*turn, g.Reshape("r", (turned if nhwc else x,), flat))
+    turn = (g.Transpose("t", (image,), turned, (0, 2, 3, 1)),) if nhwc else ()
+    ops = (g.Requantize("q", (x,), image), *turn, g.Reshape("r", (turned if nhwc else image,), flat))
     ops = (*ops, g.QDense("fc", (flat,), y, *weights(7, 60), float32_scale=float32_scale))
     kinds, _ = simplified((y,), *ops)
-    assert kinds == ["WholeImage", "Reshape"]
+    assert kinds == ["Requantize", "WholeImage", "Reshape"]
 
 
 def test_dense_layers_on_vectors_stay():
@@ -127,3 +127,24 @@ def test_the_device_keeps_what_it_alone_reads():
             found = [loaded.run({"x": x})["w"] for x in rows]
             np.testing.assert_array_equal(np.concatenate(found), expected["w"])
             loaded.reset()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_dense_layers_on_inputs_read_them_as_they_lie(turned):
+    x, nchw, nhwc = tensor("x", 2, 4, 5, 3), tensor("nchw", 2, 3, 4, 5), tensor("nhwc", 2, 4, 5, 3)
+    flat, y = tensor("flat", 2, 60), tensor("y", 2, 7)
+    there = (g.Transpose("t", (x,), nchw, (0, 3, 1, 2)), g.Transpose("s", (nchw,), nhwc, (0, 2, 3, 1)))
+    ops = (*(there if turned else ()), g.Reshape("r", (nhwc if turned else x,), flat))
+    kinds, left = simplified((y,), *ops, g.QDense("fc", (flat,), y, *weights(7, 60)))
+    assert kinds == ["Reshape", "QDense"] and left[0].x is x
+
+
+def test_transpositions_there_and_back_are_none():
+    x, there, back, y = (
+        tensor(name, *shape)
+        for name, shape in (("x", (1, 6, 2, 3)), ("t", (1, 3, 6, 2)), ("b", (1, 6, 2, 3)), ("y", (1, 6, 2, 3)))
+    )
+    ops = (g.Transpose("t", (x,), there, (0, 3, 1, 2)), g.Transpose("b", (there,), back, (0, 2, 3, 1)))
+    ops = (*ops, g.Requantize("q", (back,), y))
+    assert simplified((y,), *ops)[0] == ["Requantize"]
+    assert simplified((back, y), *ops)[0] == ["Transpose", "Transpose", "Requantize"]  # an output stays

@@ -124,3 +124,11 @@ def test_mistakes_are_named():
         best_tile(blocks(), VTA, 0)
     with pytest.raises(CapacityError, match="no tile fits vta: .* 2500 entries of input and 2500 of weights"):
         best_tile(blocks(kernel=(1, 2500)), VTA)
+
+
+def test_a_prime_number_of_input_blocks_is_divided_unevenly():
+    prime, even = blocks(c=2003), blocks(c=2000)
+    tile = best_tile(prime, VTA)
+    assert 1 < tile.ci < 2003
+    assert cost(prime, VTA, tile)[0] < 1.1 * cost(even, VTA, best_tile(even, VTA))[0]
+    assert 2000 % best_tile(even, VTA).ci == 0  # divisors are enough where some are large

@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tilewright.compiler import reference
-from tilewright.compiler.accelerator.direct.transposed_conv import Phases
+from tilewright.compiler.accelerator.direct.transposed_conv import Phases, plan_of, refusal
 from tilewright.compiler.graph import Graph, QConvTranspose2d, Tensor
 from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS
@@ -14,6 +14,7 @@ from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
+from tilewright.sim.timing import predict
 
 
 def transposed(n, c, size, o, kernel, strides, pads, seed=0):
@@ -48,7 +49,7 @@ def test_a_layer_of_a_generator(exact):
 @given(st.data())
 def test_random_ones_are_exact_wherever_they_run(data):
     draw = data.draw
-    kernel, strides = draw(st.tuples(*[st.integers(1, 5)] * 2)), draw(st.tuples(*[st.integers(1, 3)] * 2))
+    kernel, strides = draw(st.tuples(*[st.integers(1, 5)] * 2)), draw(st.tuples(*[st.integers(1, 4)] * 2))
     size, pads = draw(st.tuples(*[st.integers(1, 7)] * 2)), draw(st.tuples(*[st.integers(0, 2)] * 4))
     assume(all((size[k] - 1) * strides[k] + kernel[k] - pads[k] - pads[k + 2] > 0 for k in (0, 1)))
     op = transposed(
@@ -65,7 +66,47 @@ def test_random_ones_are_exact_wherever_they_run(data):
         assert np.array_equal(loaded.run({"x": x})["y"], reference.trace(graph, {"x": x})["y"])
 
 
-def test_kernels_smaller_than_the_stride_run_on_the_host():
-    op = transposed(1, 16, (8, 8), 16, (2, 2), (3, 3), (0, 0, 0, 0))
+def sized(stride, kernel, size=(4, 3)):
+    pads = max(0, kernel - stride) // 2
+    return transposed(1, 19, size, 7, (kernel, kernel), (stride, stride), (pads, pads, 0, 0))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+@pytest.mark.parametrize("kernel", [2, 3, 4, 5])
+def test_kernels_and_strides(exact, stride, kernel):
+    exact(sized(stride, kernel))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 4])
+def test_small_images(exact, stride):
+    exact(sized(stride, 5, (1, 1)))
+    exact(sized(stride, 3, (1, 6)), cfg=PRESETS["tiny"])
+
+
+@pytest.mark.parametrize(
+    ("c", "size", "kernel", "strides"),
+    [(256, (7, 7), 5, (1, 1)), (201, (5, 4), 5, (2, 2)), (600, (3, 3), 4, (3, 2)), (530, (20, 20), 3, (4, 4))],
+)
+def test_weights_of_one_block_in_parts(exact, c, size, kernel, strides):
+    op = transposed(1, c, size, 21, (kernel, kernel), strides, (1, 1, 0, 0))
+    plan = plan_of(op, PRESETS["pynq_z1"])
+    assert plan.chunk < plan.blocks and 2 * plan.chunk * kernel**2 <= PRESETS["pynq_z1"].wgt_depth
+    launch = exact(op)
+    assert plan.cycles == pytest.approx(predict(launch).cycles, rel=0.3)
+
+
+def test_wide_images_are_cut_into_columns(exact):
+    op = transposed(1, 17, (2, 300), 3, (4, 4), (4, 4), (0, 0, 0, 0))
+    plan = plan_of(op, PRESETS["pynq_z1"])
+    assert plan.wide < plan.ox and plan.wide % 4 == 0
+    exact(op)
+    exact(transposed(2, 9, (3, 40), 5, (3, 2), (2, 2), (1, 0, 0, 1)), cfg=PRESETS["tiny"])
+
+
+def test_what_does_not_fit_says_so():
+    op = transposed(1, 16, (4, 4), 16, (17, 17), (2, 2), (0, 0, 0, 0))
+    assert refusal(op, PRESETS["pynq_z1"]) == (
+        "2x2 pixels of the output, and twice the weights (17, 17) of one block, do not fit pynq_z1"
+    )
     executable = compile_graph(Graph("g", (op.x,), (op.output,), (op,)), PRESETS["pynq_z1"])
     assert not any(isinstance(step, LaunchStep) for step in executable.steps)

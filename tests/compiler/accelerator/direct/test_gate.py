@@ -1,0 +1,66 @@
+"""Products of images with a value per channel, as one launch against the reference."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.accelerator.direct.gate import cycles, gates_of
+from tilewright.compiler.accelerator.module import Accelerator
+from tilewright.compiler.graph import Add, Mul, Tensor
+from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
+
+CFG = PRESETS["pynq_z1"]
+
+
+def gated(shape, zero_points=(-9, -128), first=False, constant=None, **clamp):
+    x = Tensor("x", shape, scale=0.05, zero_point=zero_points[0])
+    data = None
+    if constant is not None:
+        data = np.random.default_rng(0).integers(-128, 128, constant).astype(np.int8)
+    gates = Tensor("g", constant or (*shape[:2], 1, 1), scale=1 / 256, zero_point=zero_points[1], data=data)
+    return Mul("op", (gates, x) if first else (x, gates), Tensor("y", shape, scale=0.03, zero_point=17), **clamp)
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+@pytest.mark.parametrize("shape", [(1, 20, 5, 7), (2, 33, 1, 9), (1, 3, 40, 33), (1, 16, 2, 1)])
+def test_gates(exact, name, shape):
+    exact(gated(shape), cfg=PRESETS[name])
+    exact(gated(shape, (-128, 127), first=True, low=-100, high=90), cfg=PRESETS[name])
+
+
+@pytest.mark.parametrize("zero_points", [(0, 0), (127, 0), (0, -128)])
+def test_zero_points(exact, zero_points):
+    exact(gated((1, 40, 6, 5), zero_points))
+
+
+@pytest.mark.parametrize("constant", [(1, 20, 1, 1), (20, 1, 1), (1, 1, 1, 1), (1,)])
+def test_constant_gates(exact, constant):
+    op = gated((2, 20, 5, 7), constant=constant)
+    assert gates_of(op, CFG) is not None
+    exact(op)
+
+
+def test_more_gates_than_are_loaded_together(exact):
+    op = gated((1, 5000, 2, 3))
+    gates = gates_of(op, CFG)
+    assert gates is not None and gates.loaded < gates.outer
+    exact(op)
+    exact(gated((3, 90, 2, 2)), cfg=PRESETS["tiny"])
+
+
+def test_the_estimate(exact):
+    op = gated((1, 96, 14, 14))
+    gates = gates_of(op, CFG)
+    assert gates is not None
+    found = predict(exact(op)).cycles
+    assert cycles(op, gates, CFG) == pytest.approx(found, rel=0.15) and found < 6 * 6 * 196
+
+
+def test_other_products_are_none():
+    x, y = (Tensor(t, (1, 20, 5, 7), scale=0.05) for t in "xy")
+    wide = Tensor("w", (1, 20, 1, 7), scale=0.05)
+    for op in (Mul("op", (x, x), y), Mul("op", (x, wide), y), Add("op", (x, Tensor("g", (1, 20, 1, 1))), y)):
+        assert gates_of(op, CFG) is None
+    assert gates_of(gated((1, 20, 5, 7)), PRESETS["vta"]) is None
+    why = Accelerator(CFG).refusal(Mul("op", (x, wide), y))
+    assert why == "operand of shape (1, 20, 1, 7) is broadcast"

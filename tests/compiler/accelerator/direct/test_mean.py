@@ -1,0 +1,56 @@
+"""Means over rows, columns or both, as one launch against the reference."""
+
+import pytest
+
+from tilewright.compiler.accelerator.direct.mean import Sums, cycles, refusal, sums_of
+from tilewright.compiler.graph import Mean, Tensor
+from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
+
+CFG = PRESETS["pynq_z1"]
+
+
+def mean(shape, axes=(2, 3), keep=False, scale=0.04):
+    kept = tuple(1 if k in axes else n for k, n in enumerate(shape))
+    reduced = kept if keep else tuple(n for k, n in enumerate(shape) if k not in axes)
+    x = Tensor("x", shape, scale=0.1, zero_point=-7)
+    return Mean("op", (x,), Tensor("y", reduced, scale=scale, zero_point=11), axes)
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+@pytest.mark.parametrize("axes", [(2, 3), (2,), (3,)])
+def test_axes(exact, name, axes):
+    exact(mean((2, 20, 9, 8), axes, keep=True), cfg=PRESETS[name])
+    exact(mean((1, 5, 1, 13), axes, keep=True), cfg=PRESETS[name])
+
+
+@pytest.mark.parametrize("shape", [(1, 1280, 7, 7), (1, 1040, 4, 4), (2, 1283, 3, 3), (1, 4000, 1, 1)])
+def test_more_channels_than_parameters_fit(exact, shape):
+    op = mean(shape)
+    launch = exact(op)
+    found = predict(launch).cycles
+    assert found < 2.4 * shape[0] * -(-shape[1] // 16) * shape[2] * shape[3] + 1500
+    assert cycles(op, CFG) == pytest.approx(found, rel=0.2, abs=1500)
+
+
+@pytest.mark.parametrize("axes", [(2, 3), (2,), (3,)])
+def test_images_larger_than_the_scratchpads(exact, axes):
+    exact(mean((1, 20, 100, 70), axes, keep=True))
+    exact(mean((1, 3, 1500, 2), axes, keep=True))
+    exact(mean((1, 5, 40, 11), axes, keep=True), cfg=PRESETS["tiny"])
+
+
+def test_tiles():
+    assert sums_of(mean((1, 1280, 7, 7)), CFG) == Sums(80, 49, 1, 20, 49)
+    assert sums_of(mean((1, 20, 100, 70)), CFG) == Sums(2, 7000, 1, 1, 1024)
+    sums = sums_of(mean((1, 20, 100, 70), (2,), keep=True), CFG)
+    assert sums is not None and list(sums) == [
+        (k, 1, [(r, min(14, 100 - r)) for r in range(0, 100, 14)]) for k in (0, 1)
+    ]
+
+
+def test_refusals():
+    assert refusal(mean((1, 16, 4, 4)), CFG) == ""
+    for op in (mean((1, 16, 4, 4), (1,)), mean((1, 16, 4, 4), (1, 2, 3), keep=True), mean((1, 16, 4), (2,))):
+        assert refusal(op, CFG).startswith(f"mean over axes {op.axes} of {len(op.x.shape)} dimensions")
+    assert "mean over axes (2,)" in refusal(mean((1, 16, 4, 2000), (2,), keep=True), CFG)

