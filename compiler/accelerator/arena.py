@@ -10,13 +10,19 @@ from ...hw.config import Config
 from .. import graph as g
 from ..memory.plan import Lifetime, Plan, plan
 from ..target.steps import wanted_from
+from .padded import AbsorbedPad
 from .recording import packed_shape
 
 _ALIGN = 64  # bytes: the alignment of a buffer
 
 
 def is_view(op: g.Operator) -> bool:
-    """True if the packed output has the bytes of the packed input: one pixel, with all channels in order."""
+    """True if the packed output has the bytes of the packed input: one pixel, with all channels in order.
+
+    Or if it has those of its first channels, and its reader knows the others.
+    """
+    if isinstance(op, AbsorbedPad):
+        return True
     if not isinstance(op, (g.Reshape, g.Transpose)) or op.output.dtype != "int8":
         return False
     shapes = [t.shape for t in (op.x, op.output)]
@@ -99,6 +105,8 @@ def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
     for name, op in planned.items():
         replaced: tuple[str, ...] = ()
         if isinstance(op, (g.Add, g.Requantize, g.Lookup)):
-            replaced = tuple({base[t.name]: None for t in op.inputs if base[t.name] in planned})
+            names = {base[t.name]: None for t in op.inputs if base[t.name] in planned}
+            size = packed_bytes(op.output, cfg)
+            replaced = tuple(one for one in names if packed_bytes(planned[one].output, cfg) == size)
         found.append(Lifetime(name, packed_bytes(op.output, cfg), first[name], last[name], _ALIGN, replaced))
     return plan(found)

@@ -12,7 +12,7 @@ from ..api import build_into
 from ..graph.integer_forms import OperandForm, Requant, sum_form, weighted_form
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
-from .direct import gate, weighted_sum
+from .direct import gate, lookup, weighted_sum
 from .recording import Recording, entries, packed_shape, place, store_parameters
 
 MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
@@ -70,6 +70,21 @@ def prelu(rec: Recording, op: g.Prelu) -> None:
         buffers[f"scale_{name}"] = _scale(rec, op, name, scale)
     buffers["par"] = store_parameters(rec, op, Requant(0, 1 << 30, 1, op.output.zero_point))
     last = [("add", "y"), ("requant", "par")]
+    rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
+
+
+def leaky(rec: Recording, op: g.LeakyRelu) -> None:
+    """Append a rectifier with a slope below the zero point: a look-up, or as `prelu`, without a product."""
+    if lookup.possible(rec.cfg):
+        lookup.lower(rec, op)
+        return
+    buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 0)}
+    chains: dict[str, list[Stage]] = {}
+    for name, side, scale in zip("xy", ("max", "min"), op.multipliers):
+        chains[name] = [*_chain(OperandForm(-op.x.zero_point), ""), (side, 0), ("rescale", f"scale_{name}")]
+        buffers[f"scale_{name}"] = _scale(rec, op, name, scale)
+    buffers["par"] = store_parameters(rec, op, Requant(0, 1 << 30, 1, op.output.zero_point))
+    last: list[Stage] = [("add", "y"), ("requant", "par")]
     rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
 
 

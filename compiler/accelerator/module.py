@@ -20,6 +20,7 @@ from . import layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
 from .direct import gate, lookup, max_pool, mean, resize, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
+from .padded import AbsorbedPad, absorb_pads
 from .wide import split_weights
 
 
@@ -44,9 +45,14 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
-        self.transformations = simplify, moved_states, pooling.successive, self._narrow, self._pairs
+        before = simplify, moved_states, pooling.successive
+        self.transformations = *before, self._narrow, self._pairs, self._absorb
         kinds = (*(kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)), g.Reshape, g.Transpose)
-        self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
+        padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
+        self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
+
+    def _absorb(self, graph: g.Graph) -> g.Graph:
+        return absorb_pads(graph, self.cfg)
 
     def _narrow(self, graph: g.Graph) -> g.Graph:
         return split_weights(graph, self.cfg)
@@ -66,6 +72,7 @@ class Accelerator(ExecModule):
         checks |= {
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
+            g.LeakyRelu: _refuses_leaky,
             g.QConvTranspose2d: transposed_conv.refusal,
             g.ResizeBilinear: resize.refusal,
             g.Lookup: lookup.refusal,
@@ -140,6 +147,13 @@ def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
         return ""
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
     return f"operand of shape {wrong[0]} is broadcast" if wrong else ""
+
+
+def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:
+    if len(op.output.shape) not in (2, 4):
+        return f"{len(op.output.shape)} dimensions"
+    negative = min(op.slopes) < 0 and not lookup.possible(cfg)
+    return f"slope {min(op.slopes):g}: must not be negative" if negative else ""
 
 
 def _refuses_pool(op: g.Pool, cfg: Config) -> str:

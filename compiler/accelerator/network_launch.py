@@ -25,6 +25,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Mul: elementwise.multiply,
     g.Maximum: elementwise.extreme,
     g.Prelu: elementwise.prelu,
+    g.LeakyRelu: elementwise.leaky,
     g.Requantize: elementwise.requantize,
     g.Lookup: lookup.lower,
     g.Concat: movement.lower,
@@ -49,6 +50,7 @@ class NetworkLaunch:
         self.wanted = wanted_from(steps.graph, ops)
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
         self.rec = Recording(self.cfg, steps.contract, name, steps.tiles)
+        self.rec.padded = {op.output.name: op for op in ops if isinstance(op, g.Pad)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs
 

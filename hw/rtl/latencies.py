@@ -46,7 +46,8 @@ FETCH_START_LATENCY = 1  # from the start to the request
 FETCH_LATENCY = 1  # from an instruction's last beat to its command queue
 
 # Loads.
-TILE_LATENCY = 2  # from a command to its tile's description
+COMMAND_DEPTH = 1  # of the queue of commands before the planner
+TILE_LATENCY = FIFO_LATENCY + 2  # from a command to its tile's description: products, then sums
 REQUEST_DEPTH = 1  # of the queue of requests between the planner and the read port
 PLAN_LATENCY = TILE_LATENCY + FIFO_LATENCY  # from a command to its first request
 TILE_DEPTH = 4  # of the queue of descriptions: commands whose requests run ahead of the data

@@ -43,14 +43,14 @@ def load_action(state: State, f: dict[str, int]) -> Action:
     tile = memory.reshape(-1)[first * lanes : (first + width * height) * lanes].reshape(height, width * lanes)
     left, top = f["x_pad_0"] * lanes, f["y_pad_0"]
     inner = tile[top : top + rows, left : left + columns * lanes]
-    padded, sums = inner.size < tile.size, memory is state.acc
+    padded, last = inner.size < tile.size, first + width * height - 1
+    before = state.sums.settle if memory is state.acc else state.operands[mem].changed
 
     def execute() -> None:
-        if sums:
-            state.sums.settle(first, first + width * height - 1)
+        before(first, last)
         if padded:
             tile.fill(pad)
-        np.copyto(inner, unpack_bits(source.reshape(-1), bits).reshape(inner.shape) if bits < 8 else source)
+        inner[...] = unpack_bits(source.reshape(-1), bits).reshape(inner.shape) if bits < 8 else source
 
     return execute
 
@@ -70,8 +70,11 @@ def store_action(state: State, f: dict[str, int]) -> Action:
     def execute() -> None:
         state.sums.settle(first, first + rows * columns - 1)
         values = convert(source)
-        for out, low in zip(target, values) if overlap else [(target, values)]:
-            np.copyto(out, low, casting="unsafe")
+        if not overlap:
+            target[...] = values
+            return
+        for out, low in zip(target, values):
+            out[...] = low
 
     return execute
 
