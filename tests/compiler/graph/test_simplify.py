@@ -64,8 +64,8 @@ def test_a_shuffle_of_channels_takes_them(nhwc):
     ops += [g.Reshape("c", (ops[-1].output,), last if nhwc else y)]
     ops += [g.Transpose("out", (last,), y, (0, 3, 1, 2))] if nhwc else []
     kinds, found = simplified((y,), *ops)
-    (taken,) = found
-    assert kinds == ["Take"] and isinstance(taken, g.Take) and taken.indices == ((), (0, 3, 1, 4, 2, 5), (), ())
+    (take,) = found
+    assert isinstance(take, g.Take) and take.indices == ((), (0, 3, 1, 4, 2, 5), (), ())
 
 
 @pytest.mark.parametrize("nhwc", [False, True])
