@@ -31,7 +31,7 @@ def absorb_pads(graph: g.Graph, cfg: Config) -> g.Graph:
     ops: list[g.Operator] = []
     done: set[str] = set()  # sums that make one padding: the pattern of both takes no second one
     for op in graph.ops:
-        only = readers.get(op.output.name, ())
+        only = readers.get(op.output.name, [])
         alone = len(only) == 1 and op.output.name not in wanted and only[0].name not in done
         if isinstance(op, g.Pad) and alone and _absorbs(only[0], op):
             done.add(only[0].name)
