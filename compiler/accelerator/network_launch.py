@@ -56,7 +56,13 @@ class NetworkLaunch:
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs
 
     def generate(self) -> None:
-        """Append packing, the launch, and unpacking. Raises `Refusal` for operators that do not fit the scratchpads."""
+        """Append packing, the launch, and unpacking.
+
+        Raises `Refusal` for operators that do not fit the scratchpads, and for paddings whose sum runs elsewhere.
+        """
+        apart = [t.name for t in self.wanted if t.name in self.rec.padded]
+        if apart:
+            raise Refusal({self.rec.padded[name].name: "the sum that would make it runs elsewhere" for name in apart})
         self._inputs()
         self._outputs()
         self._arena()

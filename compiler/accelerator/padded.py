@@ -29,9 +29,12 @@ def absorb_pads(graph: g.Graph, cfg: Config) -> g.Graph:
             readers.setdefault(t.name, []).append(op)
     wanted = {t.name for t in graph.wanted}
     ops: list[g.Operator] = []
+    done: set[str] = set()  # sums that make one padding: the pattern of both takes no second one
     for op in graph.ops:
-        only = readers.get(op.output.name, ())
-        if isinstance(op, g.Pad) and len(only) == 1 and op.output.name not in wanted and _absorbs(only[0], op):
+        only = readers.get(op.output.name, [])
+        alone = len(only) == 1 and op.output.name not in wanted and only[0].name not in done
+        if isinstance(op, g.Pad) and alone and _absorbs(only[0], op):
+            done.add(only[0].name)
             op = AbsorbedPad(**{f.name: getattr(op, f.name) for f in fields(op)})
         ops.append(op)
     return replace(graph, ops=tuple(ops))

@@ -93,13 +93,19 @@ class Assignment:
         return found
 
     def _runnable(self, module: ExecModule, left: Sequence[_Unit], ready: set[str]) -> list[_Unit]:
-        ready, found = set(ready), []
-        for unit in left:
-            inside = {op.output.name for op in unit.ops}
-            if unit.module is module and all(t.name in ready | inside for op in unit.ops for t in op.inputs):
-                found.append(unit)
-                ready |= inside
-        return found
+        ready, found, waiting = set(ready), [], [unit for unit in left if unit.module is module]
+        while True:  # the first operator of a chain may stand before what its last one reads
+            later = []
+            for unit in waiting:
+                inside = {op.output.name for op in unit.ops}
+                if all(t.name in ready | inside for op in unit.ops for t in op.inputs):
+                    found.append(unit)
+                    ready |= inside
+                else:
+                    later.append(unit)
+            if len(later) == len(waiting):
+                return found
+            waiting = later
 
     def _matched(self) -> list[_Unit]:
         units, taken, problems = [], set(), []

@@ -8,7 +8,7 @@ import pytest
 from tilewright.compiler import graph as g
 from tilewright.compiler import reference
 from tilewright.compiler.accelerator.padded import AbsorbedPad, absorb_pads
-from tilewright.compiler.network import compile_graph
+from tilewright.compiler.network import compile_for, compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
 from tilewright.runtime.device import open_device
@@ -84,3 +84,24 @@ def test_what_lacks_the_extension_pads_on_the_host():
     graph = network(24, 28, 9)
     assert absorb_pads(graph, cfg) is graph
     run(graph, cfg)
+
+
+def test_one_padding_of_a_sum_is_absorbed():
+    x, y = g.Tensor("x", (1, 24, 5, 7), scale=0.05), g.Tensor("y", (1, 20, 5, 7), scale=0.05)
+    a, b = g.Tensor("a", (1, 40, 5, 7), scale=0.05), g.Tensor("b", (1, 40, 5, 7), scale=0.05)
+    pads = [
+        g.Pad(f"pad {t.name}", (t,), u, ((0, 0), (0, 40 - t.shape[1]), (0, 0), (0, 0)), 3) for t, u in ((x, a), (y, b))
+    ]
+    graph = g.Graph("g", (x, y), (z := g.Tensor("z", a.shape, scale=0.09),), (*pads, g.Add("sum", (a, b), z)))
+    assert sum(isinstance(op, AbsorbedPad) for op in absorb_pads(graph, CFG).ops) == 1
+    run(graph)
+
+
+def test_a_padding_whose_sum_runs_elsewhere_is_a_step_of_the_host():
+    graph = network(24, 28, 9)
+    executable = compile_for(graph, CFG, refused={"accelerator": {"sum": "the test refuses it"}}).executable
+    assert "pad" in {step.name for step in executable.steps}
+    rng = np.random.default_rng(4)
+    values = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
+    with Loaded(executable, open_device("model", CFG)) as loaded:
+        assert np.array_equal(loaded.run(values)["z"], reference.trace(graph, values, "double")["z"])
