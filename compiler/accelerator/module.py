@@ -18,7 +18,7 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
-from .direct import gate, max_pool, mean, resize, transposed_conv
+from .direct import gate, max_pool, mean, resize, slopes, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
 from .wide import split_weights
 
@@ -68,6 +68,7 @@ class Accelerator(ExecModule):
             g.Pairwise: _refuses_binary,
             g.QConvTranspose2d: transposed_conv.refusal,
             g.ResizeBilinear: resize.refusal,
+            g.Lookup: slopes.refusal,
         }
         checks |= dict.fromkeys(movement.KINDS, movement.refusal)
         if isinstance(op, (g.Reshape, g.Transpose)):
@@ -100,6 +101,8 @@ class Accelerator(ExecModule):
             micro_ops = mean.cycles(op, cfg)
         elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
             micro_ops = plan.cycles
+        elif isinstance(op, g.Lookup) and (lines := slopes.lines_of(op, cfg)) is not None:
+            micro_ops = slopes.cycles(op, lines, cfg)
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
             micro_ops = found
         elif isinstance(op, g.Mul) and (gates := gate.gates_of(op, cfg)) is not None:

@@ -12,7 +12,7 @@ from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import elementwise, layers, movement, pooling
 from .arena import arena_plan, bases, is_view, members
-from .direct import mean, resize, transposed_conv
+from .direct import mean, resize, slopes, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .recording import Recording, packed_shape
@@ -32,6 +32,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.MaxPool: pooling.maximum,
     g.AveragePool: pooling.average,
     g.ExactAveragePool: pooling.exact_average,
+    g.Lookup: slopes.lower,
     g.Mean: mean.lower,
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
