@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from ..boards.timing.flow import TimedCore
     from ..boards.timing.summary import Route, Timing
     from ..hw.config import Config
+
+Found = TypeVar("Found")
 
 SMALL = 0.01  # blocks below this share of everything are left out of the table
 BAR = 40  # characters of a histogram's longest bar
@@ -50,13 +53,18 @@ def command(timing: bool, ecp5: bool, everything: bool, config: str, as_json: bo
         report.emit_json(facts)
 
 
+def _timed(work: Callable[[Callable[[str], None]], Found]) -> tuple[Found, float]:
+    """What `work` returns, given a function that shows what it does at the moment; and its seconds."""
+    start = time.perf_counter()
+    with report.progress("starting") as advance:
+        found = work(lambda what: advance(0, what))
+    return found, time.perf_counter() - start
+
+
 def _resources(cfg: Config, as_json: bool, everything: bool) -> dict:
     from ..boards import synthesis
 
-    start = time.perf_counter()
-    with report.progress("starting") as advance:
-        found = synthesis.synthesise(cfg, report=lambda what: advance(0, what))
-    seconds = time.perf_counter() - start
+    found, seconds = _timed(lambda say: synthesis.synthesise(cfg, report=say))
     if not as_json:
         resource_table(found, synthesis.AVAILABLE, everything)
         click.echo(
@@ -78,10 +86,7 @@ def _totals(total: Resources) -> dict:
 def _timing(cfg: Config, as_json: bool, everything: bool) -> dict:
     from ..boards.timing import flow, summary
 
-    start = time.perf_counter()
-    with report.progress("starting") as advance:
-        found = flow.time_core(cfg, report=lambda what: advance(0, what))
-    seconds = time.perf_counter() - start
+    found, seconds = _timed(lambda say: flow.time_core(cfg, report=say))
     timing = found.timing
     if not as_json:
         _show_timing(found, everything)
@@ -143,10 +148,7 @@ def _show_cells(timing: Timing) -> None:
 def _ecp5(cfg: Config, as_json: bool) -> dict:
     from ..boards import ecp5
 
-    start = time.perf_counter()
-    with report.progress("starting") as advance:
-        found = ecp5.place_and_route(cfg, report=lambda what: advance(0, what))
-    seconds = time.perf_counter() - start
+    found, seconds = _timed(lambda say: ecp5.place_and_route(cfg, report=say))
     if not as_json:
         _show_clock(found, ecp5.DEVICE, seconds)
     paths = [asdict(path) for path in found.paths]

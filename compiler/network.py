@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -77,25 +77,39 @@ def default_target(cfg: Config) -> Target:
 
 
 class Compiled(NamedTuple):
-    """An executable, and the module of each of its operators."""
+    """An executable, the module of each of its operators, and its steps in the making (compiler/target/steps.py)."""
 
     executable: Executable
     assignment: Assignment
+    made: Steps
 
     def host_seconds(self, model: HostModel) -> float:
         """Modelled time of the host's steps: operators that it still computes, and changes of layout."""
-        names = {step.name for step in self.executable.steps if isinstance(step, HostStep)}
-        ops = (op for choice in self.assignment.choices for op in choice.ops if op.name in names)
-        return sum(map(model.seconds, ops)) + sum(map(model.moved_seconds, self.packing()))
+        return sum(seconds for _, seconds in self.host_steps(model))
 
-    def packing(self) -> list[int]:
-        """Bytes read and written by each host step that changes a layout before or after a launch."""
-        tensors, found = self.executable.tensors, []
+    def host_steps(self, model: HostModel) -> Iterator[tuple[HostStep, float]]:
+        """The host's steps with their modelled seconds.
+
+        A call that does the work of several takes one dispatch, and what one hands the next stays in a register: it is
+        neither written nor read again.
+        """
+        ops = {op.name: op for choice in self.assignment.choices for op in choice.ops}
         for step in self.executable.steps:
-            if isinstance(step, HostStep) and step.op in _RELAYOUTS:
-                names = [*step.inputs, *step.outputs]
-                found.append(sum(math.prod(tensors[name].shape) for name in names))
-        return found
+            if not isinstance(step, HostStep):
+                continue
+            parts = self.made.merged.get(step.name, (step,))
+            counted = [(part, self._alone(part, ops, model)) for part in parts]
+            counted = [(part, seconds) for part, seconds in counted if seconds]
+            between = sum(self.made.tensors[part.outputs[0]].nbytes for part, _ in counted[:-1])
+            saved = model.moved_byte * 2 * between + model.dispatch * max(0, len(counted) - 1)
+            yield step, sum(seconds for _, seconds in counted) - saved / model.clock
+
+    def _alone(self, step: HostStep, ops: Mapping[str, g.Operator], model: HostModel) -> float:
+        """Seconds of a step that is a call of its own; 0 for what is counted with another."""
+        if step.name in ops:
+            return model.seconds(ops[step.name])
+        names = [*step.inputs, *step.outputs] if step.op in _RELAYOUTS else []
+        return model.moved_seconds(sum(math.prod(self.made.tensors[name].shape) for name in names)) if names else 0.0
 
 
 def compile_graph(
@@ -156,4 +170,4 @@ def compile_for(
                 reasons.setdefault(module.name, {}).update(exc.reasons)
                 break
         else:
-            return Compiled(steps.executable(), assignment)
+            return Compiled(steps.executable(), assignment, steps)

@@ -54,7 +54,7 @@ from .hostshapes import (
 )
 from .kernels import recurrent
 from .kernels.rows import KERNEL_ROWS
-from .schema import MOST, SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real, check_fields
+from .schema import MOST, SHAPE, SIZE, Anything, Array, Flag, Int, Kind, ListOf, OneOf, Real, check_fields, shown
 from .softmax import softmax
 from .steps import DTYPES
 
@@ -115,9 +115,12 @@ def pack(x: np.ndarray, *, batch: int, block: int, layout: str = "NCHW") -> np.n
     return layouts.pack_blocks(x.transpose(0, 3, 1, 2) if layout == "NHWC" else x, batch, block)
 
 
-def unpack(packed: np.ndarray, *, n: int, c: int, shape: Sequence[int]) -> np.ndarray:
-    """Activations of `shape` from `packed`: `n` images of `c` channels in the accelerator's layout."""
-    return layouts.unpack_blocks(packed, c, n).reshape(shape)
+def unpack(packed: np.ndarray, *, n: int, c: int, shape: Sequence[int], layout: str = "NCHW") -> np.ndarray:
+    """Activations of `shape` from `packed`: `n` images of `c` channels in the accelerator's layout.
+
+    Images come out in the order of `layout`, before their shape changes.
+    """
+    return layouts.unpack_blocks(packed, c, n, layout).reshape(shape)
 
 
 def unpack_softmax(
@@ -139,6 +142,40 @@ def unpack_softmax(
 def accumulators(*planes: np.ndarray, n: int, c: int) -> np.ndarray:
     """int32 activations (n, c, ...) from the four packed byte planes, lowest first, that a program stored."""
     return layouts.unpack_blocks(layouts.planes_to_int32(planes), c, n)
+
+
+def chain(x: np.ndarray, *, stages: Sequence[Sequence], tables: np.ndarray | None = None) -> np.ndarray:
+    """`x` through operators of one input, each on the result of the one before it: (name, attributes) of each.
+
+    The table of a `lookup` is a row of `tables`, int8 (number, 256).
+    """
+    for name, attrs in stages:
+        (x,) = HOST_OPS[name]([x], _with_table(name, attrs, tables))
+    return x
+
+
+def _with_table(name: str, attrs: dict, tables: np.ndarray | None) -> dict:
+    """The attributes of a stage: a lookup's number of a table replaced by the table. Raises `ProgramError`."""
+    if name != "lookup":
+        return attrs
+    number, count = attrs.get("table"), 0 if tables is None else len(tables)
+    if tables is None or type(number) is not int or not 0 <= number < count:
+        raise ProgramError(f"table = {shown(number)}: must be the number of one of its {count} tables")
+    return attrs | {"table": tables[number]}
+
+
+def _chained(inputs: Sequence[Operand], a: dict) -> Operand:
+    """The result of the last stage; what is made on the way is scratch."""
+    found, scratch = inputs[0], 0
+    for k, stage in enumerate(a["stages"]):
+        known = isinstance(stage, (list, tuple)) and len(stage) == 2 and isinstance(stage[1], dict)
+        if not known or stage[0] not in STAGES:
+            raise ProgramError(
+                f"stages: number {k}, {shown(stage)}, must be [operator, attributes], one of {', '.join(STAGES)}"
+            )
+        found = HOST_OPS[stage[0]].result([found], _with_table(stage[0], stage[1], a.get("tables")))
+        scratch = max(scratch, found.scratch, math.prod(found.shape))
+    return found._replace(scratch=scratch)
 
 
 _INT8, _COUNTED = Int(-128, 127), DTYPES
@@ -213,6 +250,11 @@ class HostOp:
         return found
 
 
+# operators of one input that move values or compute each by itself (softmax: by row): what `chain` may hold
+VALUE_BY_VALUE = ("quantize", "dequantize", "recode", "rescale", "rescale_integers", "lookup", "cast", "narrow")
+LAYOUTS = ("reshape", "transpose", "pack", "fold_windows", "unpack")
+STAGES = (*VALUE_BY_VALUE, *LAYOUTS, "softmax", "unpack_softmax")
+
 _GROWTH = 64  # times the elements of its operands is what an operator may hold on the way to its result,
 _FREE = 1 << 20  # and so many more
 
@@ -241,7 +283,7 @@ HOST_OPS: dict[str, HostOp] = {
             | _LAYOUT,
             ranks=(4,),
         ),
-        HostOp(unpack, unpacked, _BLOCKS, _COUNTED, (4, 6)),
+        HostOp(unpack, unpacked, _BLOCKS | _LAYOUT, _COUNTED, (4, 6)),
         HostOp(unpack_softmax, unpacked_softmaxed, _BLOCKS | _SOFTMAX, ranks=(4, 6)),
         HostOp(accumulators, accumulated, {"n": SIZE, "c": SIZE}, ranks=(4, 6), count=4),
         HostOp(softmax, softmaxed, _SOFTMAX),
@@ -318,6 +360,12 @@ HOST_OPS: dict[str, HostOp] = {
             3,
         ),
         HostOp(operators.mean, reduced, {"axes": ListOf(Int(0)), "shape": SHAPE} | _POINTS | _SCALE),
+        HostOp(
+            chain,
+            _chained,
+            {"stages": ListOf(Anything(), most=16), "tables": Array(2, ("int8",))},
+            _COUNTED,
+        ),
         *(HostOp(*row) for row in FLOAT_ROWS),
         *(HostOp(*row) for row in KERNEL_ROWS),
     )

@@ -125,6 +125,8 @@ def _unpacked(shape: tuple[int, ...], n: int, c: int) -> tuple[int, ...]:
 
 def unpacked(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Images and channels out of blocks, in another shape."""
+    rank = len(inputs[0].shape)
+    _need(a.get("layout", "NCHW") == "NCHW" or rank == 6, f"layout = NHWC: its input of {rank} dimensions is no image")
     plain = _unpacked(inputs[0].shape, a["n"], a["c"])
     return reshaped([Operand(plain, inputs[0].dtype)], a)
 

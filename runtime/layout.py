@@ -114,18 +114,23 @@ def fold_windows(
     return out
 
 
-def unpack_blocks(packed: np.ndarray, c: int, n: int | None = None) -> np.ndarray:
-    """The `c` channels (and first `n` rows or images) of packed activations, as (n, c, h, w) or (n, c)."""
-    axes = (0, 4, 1, 5, 2, 3) if packed.ndim == 6 else (0, 2, 1, 3)
+def unpack_blocks(packed: np.ndarray, c: int, n: int | None = None, layout: str = "NCHW") -> np.ndarray:
+    """The `c` channels (and first `n` rows or images) of packed activations, as (n, c, h, w) or (n, c).
+
+    With `layout` NHWC images are (n, h, w, c), in the same pass.
+    """
     batches, blocks, *_, batch, block = packed.shape
+    if packed.ndim == 6 and layout == "NHWC":
+        x = packed.transpose(0, 4, 2, 3, 1, 5).reshape(batches * batch, *packed.shape[2:4], blocks * block)
+        return np.ascontiguousarray(x[:n, ..., :c])
+    axes = (0, 4, 1, 5, 2, 3) if packed.ndim == 6 else (0, 2, 1, 3)
     x = packed.transpose(axes).reshape(batches * batch, blocks * block, *packed.shape[2:-2])
     return np.ascontiguousarray(x[:n, :c])
 
 
 def unpack_activations(packed, c: int, cfg: Config, *, n: int | None = None, layout: str = "NCHW") -> np.ndarray:
     """The `c` channels (and first `n` images) of packed activations; the block size is the last axis's."""
-    x = unpack_blocks(_rank(packed, 6, "packed activations"), c, n)
-    return x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    return unpack_blocks(_rank(packed, 6, "packed activations"), c, n, layout)
 
 
 def pack_dense_activations(x, cfg: Config, *, block: int | None = None) -> np.ndarray:

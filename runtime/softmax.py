@@ -6,6 +6,8 @@ rounding is one of hw/rounding.py.
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from ..hw.rounding import divide_by_power
@@ -71,21 +73,36 @@ def reciprocal(x: np.ndarray, bits: int = BITS) -> np.ndarray:
     return shifted(half_reciprocal(x, bits), 1, bits)
 
 
+@lru_cache(maxsize=64)
+def exponentials(multiplier: int, exponent: int) -> tuple[np.ndarray, np.ndarray]:
+    """(exp(-d) in Q0.31, the same in Q12.19) of the 256 differences d of two int8 values, int64, read-only.
+
+    `multiplier` and `exponent` scale a difference to Q5.26. Where its exponential is below the last bit the second is 0
+    and the first -1, which no exponential is.
+    """
+    difference = -np.arange(256)
+    counts = difference >= -((31 << 26) >> exponent)
+    e = exp(high_product(np.where(counts, difference, 0) << exponent, multiplier))
+    tables = np.where(counts, e, -1), np.where(counts, divide_by_power(e, _ACCUMULATION_BITS), 0)
+    for table in tables:
+        table.flags.writeable = False
+    return tables
+
+
 def softmax(x: np.ndarray, *, axis: int, multiplier: int, exponent: int, bits: int = 8) -> np.ndarray:
     """Softmax of int8 `x` along `axis`: int8 or int16 by `bits`, scale 2**-bits, the least value as zero point.
 
-    `multiplier` and `exponent` scale a difference of two values to Q5.26. Differences whose exponential is below the
-    last bit count as minus infinity.
+    Exponentials come from the tables of `exponentials`, which are made once per scale. What is left per value is a
+    difference, a sum and a product, and a reciprocal per row.
     """
-    rows = np.moveaxis(x, axis, -1).astype(np.int64)
-    difference = rows - rows.max(-1, keepdims=True)
-    counts = difference >= -((31 << 26) >> exponent)
-    e = exp(high_product(np.where(counts, difference, 0) << exponent, multiplier))
-    total = np.where(counts, divide_by_power(e, _ACCUMULATION_BITS), 0).sum(-1, keepdims=True)
+    known, summands = exponentials(multiplier, exponent)
+    rows = np.moveaxis(x, axis, -1)
+    difference = rows.max(-1, keepdims=True).astype(np.int64) - rows
+    e, total = known[difference], summands[difference].sum(-1, keepdims=True)
     headroom = 32 - np.frexp(total.astype(np.float64))[1].astype(np.int64)
     inverse = reciprocal((total << headroom) - (1 << BITS))
     # the sum has _ACCUMULATION_BITS integer bits, the result `bits` bits after the point
     q = divide_by_power(high_product(inverse, e), _ACCUMULATION_BITS + BITS - bits - headroom)
     least, dtype = -(1 << bits - 1), np.int16 if bits > 8 else np.int8
-    result = np.where(counts, np.clip(q + least, least, -least - 1), least).astype(dtype)
+    result = np.where(e >= 0, np.clip(q + least, least, -least - 1), least).astype(dtype)
     return np.ascontiguousarray(np.moveaxis(result, -1, axis))

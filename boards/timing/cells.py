@@ -9,7 +9,7 @@ those of block RAMs agree with Yosys' library, and the set-up of RSTRAM is an es
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from . import dsp
 from .netlist import Cell
@@ -58,14 +58,8 @@ CLOCK_BUFFERS = {"BUFG"}
 CONSTANTS = {"VCC", "GND"}
 
 
-@dataclass
-class Delays:
-    """Of one cell, in ps: clock to output, set-up before the clock, input to output, and the least period inside."""
-
-    launch: dict[Bit, float] = field(default_factory=dict)
-    capture: dict[Bit, float] = field(default_factory=dict)
-    arcs: dict[tuple[Bit, Bit], float] = field(default_factory=dict)
-    period: float = 0
+class Delays(dsp.PinDelays[Bit]):
+    """Of one cell, by the bits of its ports."""
 
 
 def delays(cell: Cell, figures: Slice, after_carry: frozenset[str] = frozenset()) -> Delays | None:

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from .netlist import Cell, Netlist
+
+Pin = TypeVar("Pin")
 
 KIND = "DSP48E1"
 PRE_ADDER = ("DREG", "ADREG")  # of the sum A + D, where the cell makes it
@@ -30,21 +33,33 @@ THROUGH |= {"C": (1820,) * 3, "PCIN": (1520,) * 3}
 OUT_OF_INPUT = {"AREG": (2210, 4020, 5370), "BREG": (2220, 3830, 3830), "DREG": (0, 0, 5320), "ADREG": (0, 0, 4010)}
 OUT_OF_PREG, OUT_OF_MREG, OUT_OF_CREG = 440, 2310, 2300
 CASCADE, CASCADE_OUT_OF_PREG = 200, 580  # PCOUT after P, and after the clock
-ENABLE_SETUP = {"CEA1": 520, "CEA2": 520, "CEB1": 520, "CEB2": 520, "CEC": 420, "CED": 520, "CEAD": 520, "CEM": 270}
+ENABLE_SETUP: dict[str, float] = {
+    "CEA1": 520,
+    "CEA2": 520,
+    "CEB1": 520,
+    "CEB2": 520,
+    "CEC": 420,
+    "CED": 520,
+    "CEAD": 520,
+    "CEM": 270,
+}
 ENABLE_SETUP |= {"CEP": 530}
-RESET_SETUP = {"RSTA": 550, "RSTB": 550, "RSTC": 90, "RSTD": 590, "RSTM": 270, "RSTP": 350}
+RESET_SETUP: dict[str, float] = {"RSTA": 550, "RSTB": 550, "RSTC": 90, "RSTD": 590, "RSTM": 270, "RSTP": 350}
 # least period between registers inside: all used, none behind the multiplier, none behind the pre-adder, neither
 PERIOD, WITHOUT_MREG, WITHOUT_ADREG, WITHOUT_BOTH = 2154, 3884, 3443, 5244
 
 
 @dataclass
-class PortDelays:
-    """Of a whole port: clock to output, set-up, input to output, and the least period inside."""
+class PinDelays(Generic[Pin]):
+    """Of one cell, in ps: clock to output, set-up before the clock, input to output, and the least period inside."""
 
-    launch: dict[str, int] = field(default_factory=dict)
-    capture: dict[str, int] = field(default_factory=dict)
-    arcs: dict[tuple[str, str], int] = field(default_factory=dict)
-    period: int = 0
+    launch: dict[Pin, float] = field(default_factory=dict)
+    capture: dict[Pin, float] = field(default_factory=dict)
+    arcs: dict[tuple[Pin, Pin], float] = field(default_factory=dict)
+    period: float = 0
+
+
+PortDelays = PinDelays[str]  # by whole ports
 
 
 def registers(cell: Cell) -> list[str]:

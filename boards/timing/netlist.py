@@ -76,7 +76,7 @@ class Netlist:
         return known[0] if known else cell.name
 
     def source(self, pin: Pin) -> str:
-        """The line of hw/ of the cell of `pin`, else of a net at its pins, else of one in its block; may be empty."""
+        """The line of hw/ of the cell of `pin`, else of a net at its pins, in its block or behind it; may be empty."""
         if not pin.cell:
             return next((self.lines[net] for net, at in self.drivers.items() if at == pin and net in self.lines), "")
         cell = self.cells[pin.cell]
@@ -92,7 +92,23 @@ class Netlist:
             for net, line in self.lines.items():
                 if self.names[net].startswith(f"{block}."):
                     return line
+        return self._line_behind(cell)
+
+    def _line_behind(self, cell: Cell) -> str:
+        """The line of the first net that has one on the way from the outputs of `cell`; may be empty."""
+        reached: set[int] = set()
+        ahead = self._driven(cell)
+        while ahead:
+            for net in sorted(ahead):
+                if net in self.lines:
+                    return self.lines[net]
+            reached |= ahead
+            readers = {pin.cell for net in ahead for pin in self.sinks.get(net, ()) if pin.cell}
+            ahead = set().union(*(self._driven(self.cells[name]) for name in readers)) - reached
         return ""
+
+    def _driven(self, cell: Cell) -> set[int]:
+        return {net for port in cell.outputs for _, net in cell.bits(port)}
 
 
 def read(document: dict, top: str) -> Netlist:

@@ -66,7 +66,7 @@ def compile(
 
     >>> import tilewright as tw
     >>> tw.compile("examples/digits/digits.onnx", "tiny")
-    Executable('digits', tiny, 5 steps, 1 on the device: image float32 (1, 1, 8, 8) -> logits float32 (1, 10))
+    Executable('digits', tiny, 3 steps, 1 on the device: image float32 (1, 1, 8, 8) -> logits float32 (1, 10))
 
     Raises `FileError` for a path that is no network, `UnsupportedError` for operators that nothing can run, otherwise
     as `build`.

@@ -101,6 +101,11 @@ class NetworkLaunch:
 
     def _pack_input(self, t: g.Tensor) -> None:
         shape = packed_shape(t.shape, self.cfg)
+        if (packed := self.steps.blocks_of(t, shape)) is not None:
+            buffer = self.rec.buffer(t.name, shape, kind="input")
+            self.bind[buffer.name] = packed
+            self._bind_views(t.name, buffer)
+            return
         source, order = self.steps.source(t)
         blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in, **order}
         buffer = self.rec.buffer(t.name, shape, kind="input")

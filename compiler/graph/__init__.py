@@ -40,7 +40,7 @@ from .floats import (
     FloatReduce,
     FloatSoftmax,
 )
-from .layers import Linear, QConv2d, QConvTranspose2d, QDense
+from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
 from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
 from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberFunction
 from .operators import (
@@ -133,6 +133,7 @@ __all__ = [
     "ResizeBilinear",
     "Softmax",
     "Softmax16",
+    "StandIn",
     "SquaredDifference",
     "State",
     "StridedSlice",

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier
 from .operators import Binary, Operator
 
@@ -21,14 +20,8 @@ class Pairwise(Operator):
 
     def check(self) -> None:
         """Raise `InputError` if the shapes do not broadcast to the output's."""
-        self.expect("the number of operands", len(self.inputs), 2)
         self.expect_int8()
-        shapes = [t.shape for t in self.inputs]
-        try:
-            together = np.broadcast_shapes(*shapes)
-        except ValueError:
-            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {shapes} do not broadcast") from None
-        self.expect("the output's shape", self.output.shape, together)
+        self.expect_broadcast()
 
 
 @dataclass(frozen=True, eq=False)

@@ -97,8 +97,8 @@ class FloatMatMul(FloatOperator):
 
 
 @dataclass(frozen=True, eq=False)
-class FloatConv2d(FloatOperator):
-    """Convolution, NCHW, weights float32 (O, C / groups, KH, KW), biases (O,); geometry as that of `QConv2d`."""
+class FloatConvolution(FloatOperator):
+    """Base of convolutions, NCHW: weights float32 of four dimensions, biases (O,); geometry as that of `QConv2d`."""
 
     weight: np.ndarray
     bias: np.ndarray
@@ -106,6 +106,11 @@ class FloatConv2d(FloatOperator):
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilations: tuple[int, int] = (1, 1)
     groups: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class FloatConv2d(FloatConvolution):
+    """Convolution, weights (O, C / groups, KH, KW)."""
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
@@ -126,15 +131,8 @@ class FloatConv2d(FloatOperator):
 
 
 @dataclass(frozen=True, eq=False)
-class FloatConvTranspose2d(FloatOperator):
-    """Transposed convolution, NCHW, weights float32 (C, O / groups, KH, KW), biases (O,); `pads` as for integers."""
-
-    weight: np.ndarray
-    bias: np.ndarray
-    strides: tuple[int, int] = (1, 1)
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
-    dilations: tuple[int, int] = (1, 1)
-    groups: int = 1
+class FloatConvTranspose2d(FloatConvolution):
+    """Transposed convolution, weights (C, O / groups, KH, KW)."""
 
     def check(self) -> None:
         """Raise `InputError` if the channels are inconsistent."""

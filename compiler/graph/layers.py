@@ -162,3 +162,18 @@ class QDense(Linear):
         """The extents of input and output, as those of a convolution of one pixel."""
         (n, c), o = self.x.shape, len(self.weight)
         return ConvShape(n, c, 1, 1, o)
+
+
+@dataclass(frozen=True, eq=False)
+class StandIn(Operator):
+    """Mixed into a layer that computes what another one did: `work` are the multiply-accumulates of that one.
+
+    Zeros among the moved weights, and weights in two parts, are no useful work.
+    """
+
+    work: int = 0
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates: those of the original."""
+        return self.work

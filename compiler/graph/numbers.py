@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.errors import InputError
 from .operators import Operator
 
 NUMBERS = ("float32", "int32", "int64")
@@ -35,15 +34,9 @@ class NumberBinary(Operator):
 
     def check(self) -> None:
         """Raise `InputError` unless it is one type of numbers, and the shapes broadcast to the output's."""
-        self.expect("the number of operands", len(self.inputs), 2)
         self.expect("whether the input holds numbers", self.x.dtype in NUMBERS, True)
         self.expect("the types", {t.dtype for t in (*self.inputs, self.output)}, {self.x.dtype})
-        shapes = [t.shape for t in self.inputs]
-        try:
-            together = np.broadcast_shapes(*shapes)
-        except ValueError:
-            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {shapes} do not broadcast") from None
-        self.expect("the output's shape", self.output.shape, together)
+        self.expect_broadcast()
 
 
 @dataclass(frozen=True, eq=False)

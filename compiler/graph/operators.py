@@ -88,6 +88,16 @@ class Operator:
         """Raise `InputError` unless inputs and output are int8."""
         self.expect("the conversion", {t.dtype for t in (*self.inputs, self.output)}, {"int8"})
 
+    def expect_broadcast(self) -> None:
+        """Raise `InputError` unless there are two inputs whose shapes broadcast, as numpy's do, to the output's."""
+        self.expect("the number of operands", len(self.inputs), 2)
+        shapes = [t.shape for t in self.inputs]
+        try:
+            together = np.broadcast_shapes(*shapes)
+        except ValueError:
+            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {shapes} do not broadcast") from None
+        self.expect("the output's shape", self.output.shape, together)
+
     def expect_reduced(self, axes: tuple[int, ...]) -> None:
         """Raise `InputError` unless the output has the input's shape with `axes` of size 1, or without them."""
         kept = tuple(1 if k in axes else n for k, n in enumerate(self.x.shape))
@@ -132,8 +142,22 @@ class Dequantize(Operator):
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
 
+class Rescaling(Operator):
+    """Base of operators that bring one tensor into another quantisation by R, a product with a fixed-point number."""
+
+    @property
+    def factor(self) -> float:
+        """What R multiplies by: `x.scale / y.scale`."""
+        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R."""
+        return quantize_multiplier(self.factor)
+
+
 @dataclass(frozen=True, eq=False)
-class Requantize(Operator):
+class Requantize(Rescaling):
     """int8 in another quantisation: `clamp(y.zero_point + R(x - x.zero_point), low, high)`, contract double.
 
     A ReLU of its own is a `Requantize` whose `low` is the zero point.
@@ -147,16 +171,6 @@ class Requantize(Operator):
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
         self.expect("the output's shape", self.output.shape, self.x.shape)
-
-    @property
-    def factor(self) -> float:
-        """What R multiplies by: `x.scale / y.scale`."""
-        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
-        return quantize_multiplier(self.factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,15 +208,9 @@ class Binary(Operator):
 
     def check(self) -> None:
         """Raise `InputError` if the shapes do not broadcast to the output's."""
-        self.expect("the number of operands", len(self.inputs), 2)
         self.expect_int8()
         self.expect_clamp(self.low, self.high)
-        shapes = [t.shape for t in self.inputs]
-        try:
-            together = np.broadcast_shapes(*shapes)
-        except ValueError:
-            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {shapes} do not broadcast") from None
-        self.expect("the output's shape", self.output.shape, together)
+        self.expect_broadcast()
 
 
 @dataclass(frozen=True, eq=False)

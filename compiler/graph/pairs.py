@@ -16,27 +16,13 @@ from .. import graph as g
 
 
 @dataclass(frozen=True, eq=False)
-class PairedConv(g.QConv2d):
-    """A convolution of or into pairs of columns; `work` are the multiply-accumulates of the original."""
-
-    work: int = 0
-
-    @property
-    def macs(self) -> int:
-        """Useful multiply-accumulates: not those of the zeros."""
-        return self.work
+class PairedConv(g.StandIn, g.QConv2d):
+    """A convolution of or into pairs of columns."""
 
 
 @dataclass(frozen=True, eq=False)
-class UnpairedConv(g.QConvTranspose2d):
+class UnpairedConv(g.StandIn, g.QConvTranspose2d):
     """A pointwise convolution of pairs of columns, whose output has the columns one by one."""
-
-    work: int = 0
-
-    @property
-    def macs(self) -> int:
-        """Useful multiply-accumulates: not those of the zeros."""
-        return self.work
 
 
 def pair_columns(graph: g.Graph, block: int) -> g.Graph:

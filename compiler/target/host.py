@@ -7,6 +7,7 @@ figures are marked as assumed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,8 +25,8 @@ class HostModel:
     mac: float = 2.5
     depthwise_mac: float = 5.7
     byte: float = 4.0  # assumed: element-wise integer arithmetic, widened to 32 bits
-    moved_byte: float = 1.5  # assumed: change of layout
-    softmax_byte: float = 150.0  # assumed: exponential and division in fixed point
+    moved_byte: float = 1.5  # assumed: change of layout; int8 for uint8 and back, one exclusive or per word
+    softmax_byte: float = 150.0  # assumed: exponential and division in fixed point, per byte read or written
     float_mac: float = 4.0  # assumed: the VFP issues one float32 multiply-accumulate in two cycles, operands loaded
     float_value: float = 60.0  # assumed: a function of one float32 value
     dispatch: float = 3000.0  # assumed: call of one operator
@@ -34,8 +35,8 @@ class HostModel:
         """Predicted time of one operator."""
         nbytes = op.output.nbytes + sum(t.nbytes for t in op.inputs)
         if isinstance(op, g.Softmax):
-            cycles = self.softmax_byte * nbytes
-        elif isinstance(op, g.Movement):
+            cycles = self._softmax(op)
+        elif isinstance(op, (g.Movement, g.Recode)):
             cycles = self.moved_byte * nbytes
         elif isinstance(op, (g.Dense16, g.Filter16, g.Lstm)):
             cycles = op.macs * self.mac + self.byte * nbytes
@@ -48,6 +49,16 @@ class HostModel:
         else:
             cycles = self.byte * nbytes
         return (cycles + self.dispatch) / self.clock
+
+    def _softmax(self, op: g.Softmax) -> float:
+        """Cycles of the kernel of runtime/softmax.py, which reads exponentials from a table that is made once.
+
+        Three passes over int8 values: the largest; the sum of table entries, int32; entries, products and results. Each
+        row needs one reciprocal, as long as an exponential and a division of one value read and one written.
+        """
+        values = math.prod(op.x.shape)
+        touched = values * (1 + 2 * (1 + 4)) + op.output.nbytes
+        return self.byte * touched + 2 * self.softmax_byte * values / op.x.shape[op.axis]
 
     def moved_seconds(self, nbytes: int) -> float:
         """Predicted time of a change of layout that reads and writes `nbytes`."""

@@ -12,6 +12,7 @@ from ...runtime.executable import Executable, HostStep, LaunchStep, Tensor
 from ...runtime.hostops import HOST_OPS
 from .. import graph as g
 from ..graph.host_calls import host_calls
+from .merge import merge
 
 if TYPE_CHECKING:
     from ..schedule.layer import Tiles
@@ -23,13 +24,15 @@ _TO_NCHW = (0, 3, 1, 2)  # dimensions of an NHWC image
 class Steps:
     """The steps of `graph` so far; the graph's tensors are declared under their names.
 
-    `tiles` makes the ready schedules of modules that use some; None: each chooses its tile.
+    `tiles` makes the ready schedules of modules that use some; None: each chooses its tile. `merged` are the host steps
+    that `executable` made one call, by that call's name.
     """
 
     def __init__(self, graph: g.Graph, cfg: Config, contract: str, tiles: Tiles | None = None):
         self.graph, self.cfg, self.contract, self.tiles = graph, cfg, contract, tiles
         self.tensors: dict[str, Tensor] = {}
         self.steps: list[LaunchStep | HostStep] = []
+        self.merged: dict[str, tuple[HostStep, ...]] = {}
         for t in graph.inputs:
             self.declare(t.name, t.shape, t.dtype, "input")
         for t in (op.output for op in graph.ops):
@@ -44,6 +47,7 @@ class Steps:
         """The executable of all steps so far, with the tensors that they use."""
         self._keep_packed()
         self._drop_unread()
+        self.steps, self.merged = merge(self.steps, self.tensors)
         used = {name for step in self.steps for name in _names(step)}
         used |= {t.next for t in self.tensors.values() if t.next is not None}
         kept = {name: t for name, t in self.tensors.items() if name in used or t.kind in ("input", "output", "state")}
@@ -91,6 +95,18 @@ class Steps:
                 if step.attrs.get("axes") == [*_TO_NCHW] or (step.op == "reshape" and sizes == sorted(sizes)):
                     return name, {"layout": "NHWC"}
         return t.name, {}
+
+    def blocks_of(self, t: g.Tensor, shape: tuple[int, ...]) -> str | None:
+        """The tensor of blocks, of `shape`, that a launch before made and that `t` is unpacked from; None if none is.
+
+        Lanes beyond the channels then hold what the launch left there, as they do between operators of one launch.
+        """
+        step = self._writer(t.name)
+        if step is None or step.op != "unpack" or self.tensors[step.inputs[0]].shape != shape:
+            return None
+        n, c, *_ = t.shape
+        whole = step.attrs["n"] == n and step.attrs["c"] == c and step.attrs["shape"] == [*t.shape]
+        return step.inputs[0] if whole else None
 
     def _writer(self, name: str) -> HostStep | None:
         return next((s for s in self.steps if isinstance(s, HostStep) and name in s.outputs), None)

@@ -6,14 +6,13 @@ beside it. It measures compiler and accelerator on depthwise convolutions.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 import onnx
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
-from examples.resnet18.make_model import INPUT_SCALE, INPUT_ZERO_POINT, Network, write
+from examples.resnet18.make_model import INPUT_SCALE, INPUT_ZERO_POINT, Network, main
 
 # expansion, channels (at width 1), blocks and first stride of each stage, as in the paper's Table 2
 STAGES = (
@@ -65,16 +64,5 @@ def mobilenetv2(size: int = 224, width: float = 1.0, classes: int = 1000, seed: 
     return net.classifier("mobilenetv2", x, last, classes, size)
 
 
-def main() -> None:
-    """Write the file that the command line names."""
-    parser = argparse.ArgumentParser(description="Write MobileNetV2 with synthetic weights as QDQ ONNX.")
-    parser.add_argument("path", help="the file to write")
-    parser.add_argument("--size", type=int, default=224, help="of the images (default: %(default)s)")
-    parser.add_argument("--width", type=float, default=1.0, help="factor of all channels (default: %(default)s)")
-    parser.add_argument("--inputs", metavar="X.npz", help="also write one random image, for `tilewright run`")
-    options = parser.parse_args()
-    write(options.path, mobilenetv2(options.size, options.width), options.inputs)
-
-
 if __name__ == "__main__":
-    main()
+    main("MobileNetV2", mobilenetv2, 1.0, "factor of all channels")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -114,16 +115,16 @@ def write(path: str, model: onnx.ModelProto, inputs: str | None) -> None:
         np.savez(inputs, inputs=image)
 
 
-def main() -> None:
-    """Write the file that the command line names."""
-    parser = argparse.ArgumentParser(description="Write ResNet-18 with synthetic weights as QDQ ONNX.")
+def main(name: str, make: Callable[[int, Any], onnx.ModelProto], width: float, width_help: str) -> None:
+    """Write the file that the command line names: `make(size, width)`, a network called `name`."""
+    parser = argparse.ArgumentParser(description=f"Write {name} with synthetic weights as QDQ ONNX.")
     parser.add_argument("path", help="the file to write")
     parser.add_argument("--size", type=int, default=224, help="of the images (default: %(default)s)")
-    parser.add_argument("--width", type=int, default=64, help="channels of the first stage (default: %(default)s)")
+    parser.add_argument("--width", type=type(width), default=width, help=f"{width_help} (default: %(default)s)")
     parser.add_argument("--inputs", metavar="X.npz", help="also write one random image, for `tilewright run`")
     options = parser.parse_args()
-    write(options.path, resnet18(options.size, options.width), options.inputs)
+    write(options.path, make(options.size, options.width), options.inputs)
 
 
 if __name__ == "__main__":
-    main()
+    main("ResNet-18", resnet18, 64, "channels of the first stage")

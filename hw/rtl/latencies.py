@@ -83,13 +83,15 @@ REQUANTISE_LATENCY = RESCALE_LATENCY + 2  # from accumulators to int8
 
 # Stores.
 ROW_LATENCY = 2  # from an instruction to its first row
+STORE_INTERVAL = 2  # of instructions, however few rows they have
 ROW_DEPTH = 1  # of the queue of rows between the planner of rows and the splitter
 PACKER_ROWS = 4  # depth of the queue of rows whose data may come after their addresses; the first is being read
 PACKER_BEATS = 16  # depth of the queue of data that may wait for the bus
 PPU_ENTRIES = 16  # in the post-processing unit: as many as enter in its latency, with one group per entry
 ACCUMULATOR_LATENCY = FIFO_LATENCY  # from a row to its first accumulator's address
 STORE_ADDRESS_LATENCY = FIFO_LATENCY + SPLIT_LATENCY + ADDRESS_LATENCY  # from a row to its first burst on the bus
-STORE_DATA_LATENCY = 3  # from a row to its first beat on the bus, where the accumulators are free
+PLAIN_LATENCY = 1  # of a register in which an entry waits that is not requantised
+STORE_DATA_LATENCY = 3 + PLAIN_LATENCY  # from a row to its first beat on the bus, where the accumulators are free
 ANSWER_LATENCY = FIFO_LATENCY  # from a burst to the first cycle in which its answer is awaited
 BEHIND_LATENCY = 1  # from a LOAD of PAR at the head of its queue to the first cycle in which it may pass open writes
 ANSWERED_LATENCY = 2  # from the last answer to the first cycle in which a LOAD that waits for it is taken
@@ -168,4 +170,4 @@ def ppu_latency(cfg: Config) -> int:
 
 def quantised_data_latency(cfg: Config) -> int:
     """`STORE_DATA_LATENCY` of a requantising STORE."""
-    return STORE_DATA_LATENCY + ppu_latency(cfg)
+    return STORE_DATA_LATENCY - PLAIN_LATENCY + ppu_latency(cfg)

@@ -82,6 +82,20 @@ class SramRead(wiring.Signature):
         )
 
 
+class AccumulatorRead(wiring.Signature):
+    """The pipeline's read port of the accumulators.
+
+    Members:
+        en: out, one bit per bank: read there; straight from registers, as STORE's reads wait for it
+        addr: out, the entry, in that bank
+        data: in, the entry that was read last
+    """
+
+    def __init__(self, cfg: Config):
+        members = SramRead(cfg, Mem.ACC).members
+        super().__init__({**members, "en": Out(cfg.acc_banks)})
+
+
 class InputRead(wiring.Signature):
     """Read port of the inputs.
 

@@ -10,7 +10,17 @@ from amaranth.lib.wiring import In, Out
 from ..config import PAR_BYTES, Config
 from ..isa import Mem
 from .latencies import multipliers
-from .ports import InputRead, SramRead, SramWrite, StoreRead, address_bits, entry_bits, group_bits, lane_bits
+from .ports import (
+    AccumulatorRead,
+    InputRead,
+    SramRead,
+    SramWrite,
+    StoreRead,
+    address_bits,
+    entry_bits,
+    group_bits,
+    lane_bits,
+)
 
 
 def repeated(cfg: Config, mem: Mem, word: Value) -> Value:
@@ -201,8 +211,8 @@ class Accumulators(wiring.Component):
         self.cfg = cfg
         super().__init__(
             {
-                "dst": In(SramRead(cfg, Mem.ACC)),
-                "src": In(SramRead(cfg, Mem.ACC)),
+                "dst": In(AccumulatorRead(cfg)),
+                "src": In(AccumulatorRead(cfg)),
                 "write": In(EntryWrite(cfg)),
                 "load": In(SramWrite(cfg, Mem.ACC)),
                 "store": In(StoreRead(cfg)),
@@ -214,16 +224,18 @@ class Accumulators(wiring.Component):
         m, cfg = Module(), self.cfg
         count = cfg.acc_banks
         data = [self._bank(m, k) for k in range(count)]
-        readers = {"dst": self.dst.en, "src": self.src.en, "store": self.store.en & self.store.ready}
+        stored = self.store.en & self.store.ready
+        readers = {name: (port.en.any(), port.en[-1]) for name, port in (("dst", self.dst), ("src", self.src))}
+        readers["store"] = (stored, bank(cfg, self.store.addr))
         chosen = {}
-        for name, en in readers.items():
+        for name, (en, where) in readers.items():
             latest = Signal(range(count), name=f"{name}_bank")
             with m.If(en):
-                m.d.sync += latest.eq(bank(cfg, getattr(self, name).addr))
+                m.d.sync += latest.eq(where)
             chosen[name] = data[0] if count == 1 else Mux(latest, data[1], data[0])
         m.d.comb += [self.dst.data.eq(chosen["dst"]), self.src.data.eq(chosen["src"])]
         fresh, held = Signal(), Signal.like(self.store.data, reset_less=True)
-        m.d.sync += fresh.eq(readers["store"])
+        m.d.sync += fresh.eq(stored)
         with m.If(fresh):
             m.d.sync += held.eq(chosen["store"])
         m.d.comb += self.store.data.eq(Mux(fresh, chosen["store"], held))
@@ -240,8 +252,8 @@ class Accumulators(wiring.Component):
         write, read = memory.write_port(granularity=lane), memory.read_port()
         dst, src, store = (Signal(name=f"{name}_{k}") for name in ("dst", "src", "store"))
         m.d.comb += [
-            dst.eq(self.dst.en & (bank(cfg, self.dst.addr) == k)),
-            src.eq(self.src.en & (bank(cfg, self.src.addr) == k)),
+            dst.eq(self.dst.en[k]),
+            src.eq(self.src.en[k]),
             store.eq(self.store.en & (bank(cfg, self.store.addr) == k)),
             read.en.eq(dst | src | store),
             read.addr.eq(Mux(dst, self.dst.addr[:rows], Mux(src, self.src.addr[:rows], self.store.addr[:rows]))),

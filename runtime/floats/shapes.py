@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...hw.errors import ProgramError
+from .. import hostshapes
 from ..hostshapes import Operand, averaged, conv_transposed, convolved, pooled, reduced
 
 
@@ -21,11 +22,7 @@ def _float(found: Operand) -> Operand:
 
 def together(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """The shape to which both broadcast."""
-    shapes = [x.shape for x in inputs]
-    try:
-        return Operand(np.broadcast_shapes(*shapes), "float32")
-    except ValueError:
-        raise ProgramError(f"inputs {shapes} do not broadcast") from None
+    return _float(hostshapes.together(inputs, a))
 
 
 def without_axes(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:

@@ -53,7 +53,7 @@ class Store(Unit):
         super().__init__(program, Queue.STORE, log, lambda work: isinstance(work, Move))
         self.mover = Mover(buffer, self._loaded, self.wake)
         self._loading = False
-        self._groups, self._quantised = lat.groups(cfg), lat.ppu_latency(cfg)
+        self._groups, self._latency = lat.groups(cfg), (lat.STORE_DATA_LATENCY, lat.quantised_data_latency(cfg))
         self._reads, self._horizon = compute.reads, horizon
         self._bank = cfg.bank_depth
         self._banks = cfg.acc_banks
@@ -82,7 +82,7 @@ class Store(Unit):
             return NEVER
         work = self.work[k]
         if not isinstance(work, Move):
-            return self._begun - 1
+            return self._begun + lat.STORE_INTERVAL - lat.ROW_LATENCY
         if self._at_work or not self.mover.known:
             return NEVER
         writer = self.writer
@@ -174,7 +174,7 @@ class Store(Unit):
         beats = work.length // entries
         pace = max(beats, self._groups) if work.quantised else beats  # cycles per entry
         apart = pace * per_beat / beats
-        latency = lat.STORE_DATA_LATENCY - _READ + (self._quantised if work.quantised else 0)
+        latency = self._latency[work.quantised] - _READ
         base, unit, time, put, waited = work.base, work.first, entries * pace, self._begun, 0
         for _ in range(work.rows):
             put = writer.put(put)

@@ -4,7 +4,12 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
+import onnx
 import pytest
+
+from tilewright.compiler.frontend import import_model
+from tilewright.compiler.network import compile_graph
+from tilewright.runtime.executable import HostStep, LaunchStep
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -21,3 +26,20 @@ def script():
         return module
 
     return imported
+
+
+@pytest.fixture
+def one_program(tmp_path):
+    """A function that compiles a model of one launch: (graph, executable, launch)."""
+
+    def compiled(model, cfg):
+        onnx.save(model, tmp_path / "model.onnx")
+        graph = import_model(tmp_path / "model.onnx")
+        executable = compile_graph(graph, cfg)
+        host = [s.op for s in executable.steps if isinstance(s, HostStep)]
+        assert host == ["quantize", "fold_windows", "unpack", "dequantize"]
+        (step,) = (s for s in executable.steps if isinstance(s, LaunchStep))
+        assert step.macs == graph.macs
+        return graph, executable, step.launch
+
+    return compiled

@@ -1,15 +1,11 @@
 """examples/mobilenetv2: the whole network is one program, and exact."""
 
 import numpy as np
-import onnx
 import pytest
 
 from tilewright.compiler import reference
-from tilewright.compiler.frontend import import_model
-from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import HostStep, LaunchStep
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
 from tilewright.sim.dram import PRESETS as DRAMS
@@ -24,16 +20,9 @@ def maker(script):
     return script("mobilenetv2/make_model.py")
 
 
-def compiled(maker, folder, cfg, **shape):
-    path = folder / "mobilenetv2.onnx"
-    onnx.save(maker.mobilenetv2(**shape), path)
-    graph = import_model(path)
-    executable = compile_graph(graph, cfg)
-    host = [s.op for s in executable.steps if isinstance(s, HostStep)]
-    assert host == ["quantize", "fold_windows", "unpack", "dequantize"]
-    (step,) = (s for s in executable.steps if isinstance(s, LaunchStep))
-    assert step.macs == graph.macs
-    return graph, executable, step.launch
+@pytest.fixture
+def compiled(maker, one_program):
+    return lambda cfg, **shape: one_program(maker.mobilenetv2(**shape), cfg)
 
 
 def run(graph, executable):
@@ -46,17 +35,17 @@ def run(graph, executable):
 
 
 @pytest.mark.parametrize("name", ["pynq_z1", "pynq_z1_plus"])
-def test_a_small_one_is_one_exact_program(maker, tmp_path, name):
-    graph, executable, launch = compiled(maker, tmp_path, PRESETS[name], size=64, width=0.35, classes=40)
+def test_a_small_one_is_one_exact_program(compiled, name):
+    graph, executable, launch = compiled(PRESETS[name], size=64, width=0.35, classes=40)
     verify(launch)
     run(graph, executable)
 
 
 @pytest.mark.slow
-def test_the_whole_one_is_exact_and_fast(maker, tmp_path):
-    graph, executable, launch = compiled(maker, tmp_path, PLUS)
+def test_the_whole_one_is_exact_and_fast(compiled):
+    graph, executable, launch = compiled(PLUS)
     assert graph.macs == MACS
     run(graph, executable)
     assert predict(launch).cycles <= 2_350_000
-    _, _, striped = compiled(maker, tmp_path, PLUS.replace(load_ports=2))
+    _, _, striped = compiled(PLUS.replace(load_ports=2))
     assert predict(striped, dram=DRAMS["zynq_hp4"]).cycles <= 2_100_000

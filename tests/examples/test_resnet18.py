@@ -1,16 +1,12 @@
 """examples/resnet18: the whole network is one program, and exact."""
 
 import numpy as np
-import onnx
 import pytest
 
 from tilewright.compiler import reference
-from tilewright.compiler.frontend import import_model
 from tilewright.compiler.graph import Dequantize, Quantize
-from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
-from tilewright.runtime.executable import HostStep, LaunchStep
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
 from tilewright.sim.timing import predict
@@ -23,16 +19,9 @@ def maker(script):
     return script("resnet18/make_model.py")
 
 
-def compiled(maker, folder, **shape):
-    path = folder / "resnet18.onnx"
-    onnx.save(maker.resnet18(**shape), path)
-    graph = import_model(path)
-    executable = compile_graph(graph, CFG)
-    host = [s.op for s in executable.steps if isinstance(s, HostStep)]
-    assert host == ["quantize", "fold_windows", "unpack", "dequantize"]
-    (step,) = (s for s in executable.steps if isinstance(s, LaunchStep))
-    assert step.macs == graph.macs
-    return graph, executable, step.launch
+@pytest.fixture
+def compiled(maker, one_program):
+    return lambda **shape: one_program(maker.resnet18(**shape), CFG)
 
 
 def run(graph, executable):
@@ -48,14 +37,14 @@ def run(graph, executable):
     assert min(spreads) > 3  # activations that are all alike would prove nothing
 
 
-def test_a_small_one_is_one_exact_program(maker, tmp_path):
-    graph, executable, launch = compiled(maker, tmp_path, size=64, width=16, classes=40)
+def test_a_small_one_is_one_exact_program(compiled):
+    graph, executable, launch = compiled(size=64, width=16, classes=40)
     verify(launch)
     run(graph, executable)
 
 
 @pytest.mark.slow
-def test_the_whole_one_is_exact_and_fast(maker, tmp_path):
-    graph, executable, launch = compiled(maker, tmp_path)
+def test_the_whole_one_is_exact_and_fast(compiled):
+    graph, executable, launch = compiled()
     run(graph, executable)
     assert predict(launch).cycles <= 1.03 * 7_441_960  # the sum of its layers' rooflines

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import Config
-from tilewright.hw.errors import InputError
+from tilewright.hw.errors import InputError, ProgramError
 from tilewright.hw.rounding import requantise
 from tilewright.runtime.hostops import HOST_OPS
+from tilewright.runtime.hostshapes import Operand
 from tilewright.runtime.layout import pack_activations, pack_dense_activations
 
 RNG = np.random.default_rng(5)
 # Programs in files name them: a name that changes makes every .tw file that has it useless.
 NAMES = set(
-    """accumulators add arg_max average_pool cast concatenate conv2d_accumulators conv_transpose2d_accumulators
+    """accumulators add arg_max average_pool cast chain concatenate conv2d_accumulators conv_transpose2d_accumulators
     dense_accumulators dense_int16 dequantize detections divide exact_average_pool filter_int16 fold_windows gather
     gather_nd l2_normalize log_softmax lookup lstm max_pool maximum mean minimum multiply narrow number_binary
     number_function pack pad prelu quantize recode reduce_max reduce_min requantise rescale rescale_integers reshape
@@ -68,6 +69,44 @@ def test_images_are_packed_and_folded_as_they_lie():
     fold = {"rows": 2, "dilation": 1, "step": 1, "strips": 3, "group": 12, "offsets": [0, 5], "entries": 5}
     fold |= {"top": 1, "left": 1, "value": -3, "block": 8}
     assert np.array_equal(call("fold_windows", nhwc, **fold, layout="NHWC"), call("fold_windows", x, **fold))
+
+
+def test_blocks_become_nhwc_images_in_one_pass():
+    x = RNG.integers(-128, 128, (3, 5, 4, 2)).astype(np.int8)
+    packed, facts = call("pack", x, batch=2, block=4), {"n": 3, "c": 5}
+    nhwc = x.transpose(0, 2, 3, 1)
+    assert np.array_equal(call("unpack", packed, **facts, shape=[3, 4, 2, 5], layout="NHWC"), nhwc)
+    assert np.array_equal(call("unpack", packed, **facts, shape=[12, 10], layout="NHWC"), nhwc.reshape(12, 10))
+
+
+def test_operators_one_after_the_other():
+    x, table = RNG.integers(0, 256, (1, 4, 3, 5)).astype(np.uint8), RNG.integers(-128, 128, 256).astype(np.int8)
+    stages = [["recode", {}], ["lookup", {"table": 1}], ["pack", {"batch": 1, "block": 4, "layout": "NHWC"}]]
+    constants = {"tables": np.stack([table[::-1], table])}
+    expected = call("lookup", call("recode", x), constants={"table": table}).transpose(0, 3, 1, 2)
+    assert np.array_equal(
+        call("chain", x, stages=stages, constants=constants), call("pack", expected, batch=1, block=4)
+    )
+    result = HOST_OPS["chain"].result([Operand(x.shape, "uint8")], {"stages": stages, **constants})
+    assert result[:2] == ((1, 2, 4, 3, 1, 4), "int8")
+
+
+@pytest.mark.parametrize(
+    "stages, message",
+    [
+        ([["add", {}]], "must be .operator, attributes., one of quantize"),
+        ([["recode"]], "must be .operator, attributes."),
+        (["recode"], "must be .operator, attributes."),
+        ([["chain", {"stages": []}]], "must be .operator, attributes."),
+        ([["recode", {"axis": 1}]], "'axis' is unknown"),
+        ([["recode", {}], ["recode", {}], ["softmax", {}]], "input 0 is uint8: must be int8"),
+        ([["recode", {}], ["lookup", {"table": 0}]], "table = 0: must be the number of one of its 0 tables"),
+        ([["recode", {}]] * 17, "stages = "),
+    ],
+)
+def test_stages_that_are_refused(stages, message):
+    with pytest.raises(ProgramError, match=message):
+        HOST_OPS["chain"].result([Operand((1, 4), "uint8")], {"stages": stages})
 
 
 def test_softmax_of_blocks():
@@ -128,3 +167,9 @@ def test_recoding_moves_by_128():
     q = call("recode", x)
     assert q.dtype == np.int8 and np.array_equal(q, x.astype(int) - 128)
     assert np.array_equal(call("recode", q), x) and call("recode", q).dtype == np.uint8
+
+
+def test_what_stages_make_on_the_way_is_limited():
+    stages = [["pack", {"batch": 1 << 24, "block": 4}], ["unpack", {"n": 1, "c": 4, "shape": [1, 4]}]]
+    with pytest.raises(ProgramError, match="makes an array of 67,108,864 elements on the way: at most"):
+        HOST_OPS["chain"].result([Operand((1, 4), "int8")], {"stages": stages})

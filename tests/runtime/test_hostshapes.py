@@ -32,6 +32,7 @@ GOOD = {
     "quantize": ([IMAGE], "float32", {"scale": 0.5, "zero_point": 3, "ties_away": True}),
     "dequantize": ([IMAGE], "int8", {"scale": 0.5, "zero_point": 3}),
     "recode": ([IMAGE], "uint8", {}),
+    "chain": ([IMAGE], "uint8", {"stages": [["recode", {}], ["reshape", {"shape": [12, 63]}]]}),
     "pad": ([(2, 3)], "int8", {"pads": [[1, 0], [2, 3]], "value": -5}),
     "reshape": ([IMAGE], "float32", {"shape": [12, 63]}),
     "transpose": ([IMAGE], "int8", {"axes": [0, 2, 3, 1]}),

@@ -53,6 +53,15 @@ def at(path, value):
     return change
 
 
+def refuse(members, change, text):
+    """After `change` of the manifest the archive must be refused, with `text` in the message."""
+    manifest = json.loads(members["manifest.json"])
+    change(manifest)
+    with pytest.raises(FileError) as caught:
+        Executable.from_bytes(zipped(members | {"manifest.json": json.dumps(manifest)}), "x.tw")
+    assert text in str(caught.value)
+
+
 STRANGE = [1.5, True, None, "4", [], {}, [1, 2], -1, 1 << 62, 1 << 2000, "\x1b[2J", ["\n"], {"a": []}]
 PATHS = [
     *[("tensors", 0, key) for key in ("name", "shape", "dtype", "kind", "data")],
@@ -104,12 +113,7 @@ FIELDS = [
 
 @pytest.mark.parametrize("change, text", FIELDS, ids=[text for _, text in FIELDS])
 def test_fields_are_named(change, text):
-    members = contents()
-    manifest = json.loads(members["manifest.json"])
-    change(manifest)
-    with pytest.raises(FileError) as caught:
-        Executable.from_bytes(zipped(members | {"manifest.json": json.dumps(manifest)}), "x.tw")
-    assert text in str(caught.value)
+    refuse(contents(), change, text)
 
 
 def counting():
@@ -144,12 +148,7 @@ STATES = [
 
 @pytest.mark.parametrize("change, text", STATES, ids=[text for _, text in STATES])
 def test_states_that_cannot_be(change, text):
-    members = counting()
-    manifest = json.loads(members["manifest.json"])
-    change(manifest)
-    with pytest.raises(FileError) as caught:
-        Executable.from_bytes(zipped(members | {"manifest.json": json.dumps(manifest)}), "x.tw")
-    assert text in str(caught.value)
+    refuse(counting(), change, text)
 
 
 def test_files_of_the_first_version_are_read():

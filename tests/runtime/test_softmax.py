@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.rounding import quantize_multiplier
-from tilewright.runtime.softmax import exp, reciprocal, softmax
+from tilewright.runtime.softmax import exp, exponentials, high_product, reciprocal, softmax
 
 
 def test_exponential():
@@ -34,3 +34,14 @@ def test_values_far_below_the_largest_count_as_nothing():
     x = np.array([[127] + [-128] * 1000], np.int8)
     multiplier, exponent = quantize_multiplier(0.2 * 2**26)
     assert list(np.unique(softmax(x, axis=1, multiplier=multiplier, exponent=exponent))) == [-128, 127]
+
+
+def test_the_tables_hold_the_exponential_of_every_difference():
+    for scale in (1e-3, 0.07, 0.9, 30.0):
+        multiplier, exponent = quantize_multiplier(scale * 2**26)
+        known, summands = exponentials(multiplier, exponent)
+        for d in range(256):
+            counts = -d >= -((31 << 26) >> exponent)
+            e = int(exp(high_product(np.array([-d << exponent]), multiplier))[0]) if counts else -1
+            assert known[d] == e and summands[d] == (e + (1 << 11) >> 12 if counts else 0)
+        assert exponentials(multiplier, exponent)[0] is known and not known.flags.writeable

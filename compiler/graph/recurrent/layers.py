@@ -14,7 +14,7 @@ import numpy as np
 from ....hw.errors import InputError
 from ....hw.rounding import quantize_multiplier
 from ..layers import QConv2d, QDense
-from ..operators import Operator, Softmax, Tensor
+from ..operators import Operator, Rescaling, Softmax, Tensor
 
 GATES = 5  # functions that a step of an LSTM takes of each cell
 
@@ -206,7 +206,7 @@ class LstmCells(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class Rescale(Operator):
+class Rescale(Rescaling):
     """Integers in another quantisation and width: `clamp(y.zero_point + R(x - x.zero_point))`, contract double."""
 
     def check(self) -> None:
@@ -216,16 +216,6 @@ class Rescale(Operator):
         self.expect("the output's shape", self.output.shape, self.x.shape)
         reach = _reach(self.x)
         self.expect("whether R leaves 32 bits", reach * max(1.0, self.factor) >= 2.0**31, False)
-
-    @property
-    def factor(self) -> float:
-        """What R multiplies by: `x.scale / y.scale`."""
-        return float(np.float64(self.x.scale) / np.float64(self.output.scale))
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
-        return quantize_multiplier(self.factor)
 
 
 def _reach(t: Tensor) -> float:

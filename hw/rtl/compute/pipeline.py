@@ -20,8 +20,8 @@ from ..latencies import (
     multiply_interval,
     product_latency,
 )
-from ..ports import InputRead, Products, SramRead, address_bits
-from ..scratchpad import EntryWrite
+from ..ports import AccumulatorRead, InputRead, Products, SramRead, address_bits
+from ..scratchpad import EntryWrite, bank
 from . import alu, gemm
 from .sequencer import issue_layout, row_bits
 
@@ -74,8 +74,8 @@ class Execute(wiring.Component):
                 "issues": In(stream.Signature(issue_layout(cfg))),
                 "inp": Out(InputRead(cfg)),
                 "wgt": Out(SramRead(cfg, Mem.WGT)),
-                "dst": Out(SramRead(cfg, Mem.ACC)),
-                "src": Out(SramRead(cfg, Mem.ACC)),
+                "dst": Out(AccumulatorRead(cfg)),
+                "src": Out(AccumulatorRead(cfg)),
                 "write": Out(EntryWrite(cfg)),
                 "multiplier": Out(Products(cfg)),
                 "retire": Out(1),
@@ -115,6 +115,7 @@ class Execute(wiring.Component):
             m.d.comb += dot.near.eq(self.inp.near)
             m.d.sync += dot.extra.eq(before.slot.extra)
         address, choose, execute = stages[-1 - ACC_STAGES :]
+        self._reads(m, stages[-2 - ACC_STAGES])
         self._accumulate(m, address, choose, execute, dot.sums)
         return m
 
@@ -175,6 +176,17 @@ class Execute(wiring.Component):
         """`src` of an ALU issue."""
         return issue.src[: address_bits(self.cfg, Mem.ACC)]
 
+    def _reads(self, m: Module, ahead: _Stage) -> None:
+        """The banks that are read at `address`, known a cycle ahead: STORE's reads wait for them."""
+        live, slot = ahead
+        source = live.early | (live.en & slot.tensor & ~slot.late)
+        for port, wanted, addr in (
+            (self.dst, live.en & ~slot.clear, slot.dst),
+            (self.src, source, self._source(slot)),
+        ):
+            for k in range(self.cfg.acc_banks):
+                m.d.sync += port.en[k].eq(wanted & (bank(self.cfg, addr) == k))
+
     def _accumulate(self, m: Module, address, choose, execute, sums) -> None:
         """Read and choose the operands."""
         cfg = self.cfg
@@ -184,10 +196,8 @@ class Execute(wiring.Component):
         written, writing = Signal(), Signal.like(address.slot.dst)  # the result is being written
         read_src = Signal()
         m.d.comb += [
-            read_src.eq(address.live.early | (address.live.en & address.slot.tensor & ~address.slot.late)),
-            self.dst.en.eq(address.live.en & ~address.slot.clear),
+            read_src.eq(self.src.en.any()),
             self.dst.addr.eq(address.slot.dst),
-            self.src.en.eq(read_src),
             self.src.addr.eq(self._source(address.slot)),
             self.write.en.eq(written),
             self.write.addr.eq(writing),
@@ -195,7 +205,7 @@ class Execute(wiring.Component):
         ]
         m.d.sync += older.eq(result)
         latest = ((choose.live.en, choose.slot.dst), (execute.live.en, execute.slot.dst), (written, writing))
-        a_match = _matches(m, latest, address.slot.dst, self.dst.en, "a")
+        a_match = _matches(m, latest, address.slot.dst, self.dst.en.any(), "a")
         b_match = _matches(m, latest, self._source(address.slot), read_src, "b")
         a, b, a_used, b_used = (Signal(entry, name=name, reset_less=True) for name in ("a", "b", "a_used", "b_used"))
         a_next, b_next = Signal(), Signal()  # the issue right before makes the operand just now
@@ -230,13 +240,14 @@ class Execute(wiring.Component):
             lanes.dot.eq(dot),
             lanes.dots.eq(dots),
         ]
+        begins = choose.live.en & multiplies
         m.d.sync += [
-            multiply.eq(choose.live.en & multiplies),
+            multiply.eq(begins),
             now.eq(choose.live.en & ~multiplies),
             dot.eq(choose.slot.dot),
             *[choice[name].eq(choose.live.en & value) for name, value in alu.chosen(choose.slot.op).items()],
         ]
-        products = self._multiply(m, multiply, execute, a, b)
+        products = self._multiply(m, begins, multiply, execute, a, b)
         end = products[-1]
         # operands wait in their registers; a group's result comes after it entered, while the ALU has no operation
         for k in range(count):
@@ -249,20 +260,22 @@ class Execute(wiring.Component):
             self.retire.eq((execute.live.last & ~multiply) | end.last),
         ]
 
-    def _multiply(self, m: Module, multiply: Value, execute, a: Value, b: Value) -> list[data.View]:
-        """Sends the operands to the multipliers, group by group; returns what multiplies, k cycles later."""
+    def _multiply(self, m: Module, begins: Value, multiply: Value, execute, a: Value, b: Value) -> list[data.View]:
+        """Sends the operands to the multipliers, group by group, from the cycle behind `begins` on, in which `multiply`
+        is high; returns what multiplies, k cycles later."""
         cfg, port, slot = self.cfg, self.multiplier, execute.slot
         group, latest, now = Signal.like(port.group), Signal.like(execute.slot), Signal.like(execute.slot)
+        following = (group + port.en)[: len(group)]
         m.d.comb += [
             now.eq(Mux(multiply, slot, latest)),
-            port.en.eq(multiply | (group != 0)),
             port.group.eq(group),
             port.rescale.eq(now.op == AluOp.RESCALE),
             port.par.eq(now.imm),
             port.a.eq(a),
             port.b.eq(b),
         ]
-        m.d.sync += [group.eq(group + port.en), latest.eq(now)]
+        # known a cycle ahead, as the post-processing unit waits for it
+        m.d.sync += [port.en.eq(begins | (following != 0)), group.eq(following), latest.eq(now)]
         done = data.StructLayout({"en": 1, "last": 1, "dst": slot.dst.shape()})
         values, stages = {"en": multiply, "last": multiply & execute.live.last, "dst": slot.dst}, []
         for k in range(product_latency(cfg) + groups(cfg) - 1):

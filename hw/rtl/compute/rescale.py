@@ -63,7 +63,9 @@ class Rescale(wiring.Component):
             parameters.group.eq(group),
         ]
         pipe = _Pipeline(m, enters)
-        a = pipe.register(0, Mux(alu.en, _part(alu.a, alu.group, bits), _part(ppu.a, ppu.group, bits)), "a")
+        # apart, as words of memory arrive late
+        entry = pipe.register(0, _part(ppu.a, ppu.group, bits), "entry")
+        a = pipe.register(0, _part(alu.a, alu.group, bits), "a")
         b = pipe.register(0, _part(alu.b, alu.group, bits), "b")
         kinds = [(stores, product)]
         for k in range(REQUANTISE_LATENCY):
@@ -75,7 +77,8 @@ class Rescale(wiring.Component):
             c = k % channels(cfg)
             par = data.View(format_layout(PAR), parameters.o[c * size : (c + 1) * size])
             lane = _Lane(pipe, k, par, kinds)
-            scaled, stored = lane.results(*(v[32 * k : 32 * (k + 1)].as_signed() for v in (a, b)))
+            part = slice(32 * k, 32 * (k + 1))
+            scaled, stored = lane.results(Mux(kinds[1][0], entry[part], a[part]).as_signed(), b[part].as_signed())
             m.d.comb += [alu.o[32 * k : 32 * (k + 1)].eq(scaled), ppu.o[8 * k : 8 * (k + 1)].eq(stored)]
         return m
 

@@ -119,15 +119,20 @@ class StorePack(wiring.Component):
     def _results(self, m: Module, row, new, reading: _Reading) -> tuple[PureInterface, Value]:
         """A stream of what becomes of the entries that were read; whether some are still inside.
 
-        A plain entry waits until the post-processing unit is empty, so that the order stays.
+        A plain entry waits until the post-processing unit is empty, so that the order stays, and then in a register,
+        as words of memory arrive late.
         """
         cfg, entries = self.cfg, stream.Signature(self._entry).create()
+        plain, some, taken = Signal(self._entry, reset_less=True), Signal(), Signal()  # a plain entry, held
         lanes = (self.acc.data[k : k + cfg.out_bits] for k in range(0, cfg.acc_entry_bits, cfg.acc_bits))
-        plain = Cat(*lanes)
+        m.d.comb += taken.eq(~some | entries.ready)
+        with m.If(taken):
+            m.d.sync += [plain.data.eq(Cat(*lanes)), plain.position.eq(reading.position)]
         if "requant" not in cfg.extensions:
-            m.d.comb += [entries.valid.eq(reading.have), reading.leaves.eq(entries.ready)]
-            m.d.comb += [entries.payload.data.eq(plain), entries.payload.position.eq(reading.position)]
-            return entries, Const(0)
+            m.d.comb += [entries.valid.eq(some), entries.payload.eq(plain), reading.leaves.eq(taken)]
+            with m.If(taken):
+                m.d.sync += some.eq(reading.have)
+            return entries, some
         m.submodules.ppu = ppu = Ppu(cfg, tag=self._position)
         wiring.connect(m, ppu.port, wiring.flipped(self.requantise))
         quant, par = self._parameters(m, row, new, reading)
@@ -136,13 +141,15 @@ class StorePack(wiring.Component):
             ppu.i.payload.data.eq(self.acc.data),
             ppu.i.payload.par.eq(par),
             ppu.i.payload.tag.eq(reading.position),
-            reading.leaves.eq(Mux(quant, ppu.i.ready, entries.ready & ppu.idle)),
-            entries.valid.eq(ppu.o.valid | (reading.have & ~quant & ppu.idle)),
-            entries.payload.data.eq(Mux(ppu.o.valid, ppu.o.payload.data, plain)),
-            entries.payload.position.eq(Mux(ppu.o.valid, ppu.o.payload.tag, reading.position)),
-            ppu.o.ready.eq(entries.ready),
+            reading.leaves.eq(Mux(quant, ppu.i.ready, taken & ppu.idle)),
+            entries.valid.eq(ppu.o.valid | some),
+            entries.payload.data.eq(Mux(some, plain.data, ppu.o.payload.data)),
+            entries.payload.position.eq(Mux(some, plain.position, ppu.o.payload.tag)),
+            ppu.o.ready.eq(entries.ready & ~some),
         ]
-        return entries, ~ppu.idle
+        with m.If(taken):
+            m.d.sync += some.eq(reading.have & ~quant & ppu.idle)
+        return entries, some | ~ppu.idle
 
     def _parameters(self, m: Module, row, new, reading: _Reading) -> tuple[Value, Value]:
         """Of the entry that was read: whether it is requantised, and the index of its parameters."""

@@ -49,7 +49,8 @@ class StoreRows(wiring.Component):
         row: out, their rows
         idle: out, nothing is inside
 
-    Latency `ROW_LATENCY`; one row per cycle.
+    Latency `ROW_LATENCY`; one row per cycle, one instruction in `STORE_INTERVAL`: whether the first stage has room does
+    not depend on `row` in the same cycle.
     """
 
     def __init__(self, cfg: Config):
@@ -71,15 +72,15 @@ class StoreRows(wiring.Component):
         ended = Signal()
         m.d.comb += [
             ended.eq(~self.row.valid | (self.row.ready & last)),
-            self.cmd.ready.eq(~taken | ended),
+            self.cmd.ready.eq(~taken),
             self.idle.eq(~taken & ~self.row.valid),
         ]
         new = data.View(insn_layout(self.cfg, "STORE"), Value.cast(self.cmd.payload.insn))
         dense, some = new.x_stride == new.x_size, new.y_size != 0
         with m.If(self.cmd.ready):
-            m.d.sync += [taken.eq(self.cmd.valid), word.eq(self.cmd.payload.insn)]
-            m.d.sync += number.eq(self.cmd.payload.index)
+            m.d.sync += [word.eq(self.cmd.payload.insn), number.eq(self.cmd.payload.index)]
             m.d.sync += [single.eq(dense | (new.x_size == 0) | ~some), factor.eq(Mux(dense, new.y_size, some))]
+        m.d.sync += taken.eq(Mux(taken, ~ended, self.cmd.valid))
         with m.If(self.row.ready):
             m.d.sync += [left.eq(left - 1), last.eq(left == 2), at.eq(at + stride), base.eq(base + size)]
         with m.If(ended):

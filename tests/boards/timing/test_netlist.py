@@ -86,6 +86,17 @@ def test_a_cell_without_lines_has_one_of_its_block():
     assert netlist.source(Pin("core.unit.memory.0", "DIA")) == ""
 
 
+def test_a_cell_of_no_block_has_a_line_behind_it(new):
+    netlist = new().add("$f", "FDRE", Q="q").add("$l", "LUT1", I0="q", O="y").add("$r", "FDRE", D="y", Q="z").netlist()
+    for name, cell in netlist.cells.items():
+        netlist.cells[name] = replace(cell, source="")
+    z = netlist.cells["$r"].pins["Q"][0]
+    netlist.lines = {z: "hw/rtl/fifo.py:1"}
+    assert netlist.source(Pin("$f", "Q")) == "hw/rtl/fifo.py:1"  # two cells away
+    netlist.lines = {}
+    assert netlist.source(Pin("$f", "Q")) == ""
+
+
 def test_a_missing_top_is_one_line():
     with pytest.raises(ExecutionError, match="the netlist has no module u; synthesise with it as the top"):
         read(DOCUMENT, "u")

@@ -31,7 +31,7 @@ def test_products_take_a_cycle_per_group_of_lanes(lanes):
     assert lat.multiply_latency(cfg) == 10 + 16 // lanes + lat.RESCALE_LATENCY
     assert lat.issue_interval(cfg, multiply=True) == max(16 // lanes, 2)
     assert lat.ppu_latency(cfg) == 16 // lanes - 1 + lat.REQUANTISE_LATENCY + 1
-    assert lat.quantised_data_latency(cfg) == lat.STORE_DATA_LATENCY + lat.ppu_latency(cfg)
+    assert lat.quantised_data_latency(cfg) == lat.STORE_DATA_LATENCY - lat.PLAIN_LATENCY + lat.ppu_latency(cfg)
 
 
 def test_a_second_accumulator_of_the_same_bank_costs_a_cycle():

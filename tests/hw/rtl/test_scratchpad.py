@@ -102,9 +102,10 @@ def test_accumulators(simulate, rng, cfg):
             en["src"] &= not (en["dst"] and bank[addr["src"]] == bank[addr["dst"]])
             en["load"] &= not (en["write"] and bank[addr["load"]] == bank[addr["write"]])
             lanes = random_bits(rng, len(acc.load.en)) if en["load"] else 0
+            shown = en | {"load": lanes} | {name: en[name] << bank[addr[name]] for name in ("dst", "src")}
             for name, at in addr.items():
                 ctx.set(getattr(acc, name).addr, at)
-                ctx.set(getattr(acc, name).en, lanes if name == "load" else en[name])
+                ctx.set(getattr(acc, name).en, shown[name])
             entry, word = random_bits(rng, cfg.acc_entry_bits), random_bits(rng, word_bits(cfg, Mem.ACC))
             ctx.set(acc.write.data, entry)
             ctx.set(acc.load.data, word)

@@ -26,8 +26,8 @@ def store_beside_gemm(base, entries=64, **fields):
 def test_another_bank_is_read_beside_gemm():
     timing, at = store_beside_gemm(HALF)
     assert timing.waits["bank"][at] == 0
-    # 3 cycles to the first beat, two beats per entry, 20 cycles to the response
-    assert timing.end[at] == timing.start[at] + 3 + 2 * 64 - 1 + 20
+    # 4 cycles to the first beat, two beats per entry, 20 cycles to the response
+    assert timing.end[at] == timing.start[at] + 4 + 2 * 64 - 1 + 20
 
 
 def test_the_same_bank_waits_for_gemm():
@@ -41,7 +41,7 @@ def test_the_same_bank_waits_for_gemm():
 def test_rows_follow_each_other(rows, stride):
     timing, at = store_beside_gemm(HALF, y_size=rows, x_stride=stride)
     assert timing.counters["STORE_BYTES"] == rows * 64 * 16
-    assert timing.end[at] == timing.start[at] + 3 + rows * 2 * 64 - 1 + 20
+    assert timing.end[at] == timing.start[at] + 4 + rows * 2 * 64 - 1 + 20
 
 
 @pytest.mark.parametrize("name", ["pynq_z1", "vta"])

@@ -89,6 +89,12 @@ class Net:
         y = self.node("Flatten", self.node("GlobalAveragePool", x))
         return self.gemm(y, self.channels[x], classes)
 
+    def doubled(self, x):
+        """`x` resized to twice its size, pixel by pixel repeated."""
+        scales = self.const(np.array([1, 1, 2, 2], np.float32))
+        modes = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+        return self.keep(x, "Resize", self.roi(), scales, **modes)
+
     def roi(self):
         """What a Resize needs for its second input before opset 13."""
         return "" if self.opset >= 13 else self.const(np.zeros(0, np.float32))
@@ -195,15 +201,7 @@ def unet(opset):
     a = m.keep(m.norm(m.conv("x", 8, bias=False)), "Relu")
     b = m.keep(m.conv(m.pool(a), 16), "Relu")
     c = m.keep(m.conv(m.pool(b), 16), "Relu")
-    up = m.keep(
-        c,
-        "Resize",
-        m.roi(),
-        m.const(np.array([1, 1, 2, 2], np.float32)),
-        mode="nearest",
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
-    )
+    up = m.doubled(c)
     y = m.node("Concat", up, b, axis=1)
     m.channels[y] = 32
     y = m.keep(m.conv(y, 16), "Relu")
@@ -227,15 +225,7 @@ def yolo(opset):
     a = m.silu(m.norm(m.conv("x", 8, 3, 2, bias=False)))
     b = m.silu(m.norm(m.conv(a, 16, 3, 2, bias=False)))
     c = m.silu(m.conv(m.pool(b, kernel=5, stride=1, pads=2), 16, 3, 2))
-    up = m.keep(
-        c,
-        "Resize",
-        m.roi(),
-        m.const(np.array([1, 1, 2, 2], np.float32)),
-        mode="nearest",
-        coordinate_transformation_mode="asymmetric",
-        nearest_mode="floor",
-    )
+    up = m.doubled(c)
     p = m.node("Concat", up, b, axis=1)
     m.channels[p] = 32
     found = []
