@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import SCRATCHPADS, AluOp, Mem, Op, depth, entry_bytes, instruction
+from ..hw.isa import SCRATCHPADS, AluOp, Mem, Op, entry_bytes, instruction, room
 from ..runtime.launch import Launch
 from ..runtime.program import Program
 
 
 def wipe(cfg: Config) -> Launch:
-    """A launch after which every scratchpad of `cfg` is zero, micro-ops and parameters included."""
+    """A launch after which every scratchpad of `cfg` is zero, micro-ops, parameters and tables included."""
     program = Program(cfg, "wipe")
     for mem in SCRATCHPADS:
         row = instruction(Op.LOAD, mem)
         if mem != Mem.UOP and row is not None and cfg.extensions.issuperset(row.extensions):
             zero = np.zeros(entry_bytes(cfg, mem), np.uint8)
             entry = program.buffer(mem.name, zero.shape, kind="constant", data=zero)
-            program.load(mem, 0, entry, 0, y_size=depth(cfg, mem), x_stride=0)  # the same entry again and again
+            program.load(mem, 0, entry, 0, y_size=room(cfg, mem), x_stride=0)  # the same entry again and again
     program.alu_uops(AluOp.ADD, np.zeros((cfg.uop_depth, 2), np.int64), imm=0)
     return program.finish()

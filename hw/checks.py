@@ -145,8 +145,13 @@ def check_extensions(cfg: Config) -> None:
                 f"Config.extensions = {name}: {moved} bytes, so it needs out_bits = 8, not {cfg.out_bits}; "
                 f"set that or leave {name} out"
             )
-    if "rescale" in cfg.extensions and "requant" not in cfg.extensions:
-        raise ConfigError("Config.extensions = rescale: needs requant too, which loads its parameters; add requant")
+    for name, why in (
+        ("rescale", "which loads its parameters"),
+        ("lookup", "which loads its tables"),
+        ("lane_reduce", "whose pipeline it uses"),
+    ):
+        if name in cfg.extensions and "requant" not in cfg.extensions:
+            raise ConfigError(f"Config.extensions = {name}: needs requant too, {why}; add requant")
 
 
 def _check_rows(cfg: Config) -> None:

@@ -23,6 +23,7 @@ STANDARD_EXTENSIONS = frozenset({"overwrite", "pad_value", "acc8", "requant", "d
 EXTENSIONS = frozenset(parameters.EXTENSIONS)
 UOP_BYTES = 4  # one micro-op
 PAR_BYTES = 12  # post-processing parameters of one channel
+TABLE_SIZE = 256  # values of a table, one for each int8
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,22 @@ class Config(Fields):
     def par_entry_bytes(self) -> int:
         """Bytes of one PAR entry (`block_out` channels)."""
         return self.block_out * PAR_BYTES
+
+    @property
+    def table_words(self) -> int:
+        """Values of a table that one PAR entry loads: its first 32-bit words, two per channel, up to a whole table."""
+        return min(TABLE_SIZE, 2 * self.block_out)
+
+    @property
+    def table_entries(self) -> int:
+        """PAR entries that a table takes."""
+        return TABLE_SIZE // self.table_words
+
+    @property
+    def par_room(self) -> int:
+        """PAR entries that a LOAD reaches: those of parameters, then those of tables with extension `lookup`."""
+        tables = self.tables if "lookup" in self.extensions else 0
+        return self.par_entries + tables * self.table_entries
 
     @property
     def uop_depth(self) -> int:
@@ -237,7 +254,9 @@ _PYNQ_Z1 = Config(
 PRESETS: dict[str, Config] = {
     "vta": Config(name="vta", extensions=frozenset({"acc8"})),
     "pynq_z1": _PYNQ_Z1,
-    "pynq_z1_plus": _PYNQ_Z1.replace(name="pynq_z1_plus", extensions=STANDARD_EXTENSIONS | {"depthwise_rows"}),
+    "pynq_z1_plus": _PYNQ_Z1.replace(
+        name="pynq_z1_plus", extensions=STANDARD_EXTENSIONS | {"depthwise_rows", "lookup", "lane_reduce"}
+    ),
     "tiny": Config(
         name="tiny",
         block_in=4,

@@ -98,6 +98,13 @@ class Fields:
     extensions: frozenset[str] = names(
         frozenset(), EXTENSIONS, Part.FIRST, "additions to the base instruction set", "see the next table"
     )
+    tables: int = power(
+        4,
+        (1, 16),
+        Part.LATER,
+        "tables of 256 values that LOOKUP chooses from",
+        "block RAM, with `lookup` alone: 1 kB for each of `ppu_lanes` lanes; fewer loads of tables",
+    )
     units: tuple[str, ...] = names(
         ("gemm",), UNITS, Part.LATER, "compute units, `gemm` first", "the circuit of each unit and its queue"
     )

@@ -134,5 +134,15 @@ EXTENSIONS: dict[str, Extension] = {
         "`requant`",
         "LUTs; the multipliers are those of `ppu_lanes`",
     ),
+    "lookup": Extension(
+        "the ALU operation LOOKUP replaces values by those of a table: any function of int8, in 32 bits",
+        "`requant`",
+        "a copy of the `tables` in block RAM for each of `ppu_lanes` lanes",
+    ),
+    "lane_reduce": Extension(
+        "the ALU operation REDUCE puts the sum or the maximum over an entry's channels into all of them",
+        "`requant`",
+        "LUTs and flip-flops: a tree of adders over `block_out` channels",
+    ),
 }
 UNITS = tuple(COMPUTE_UNITS)

@@ -67,13 +67,14 @@ def stages(cfg: Config) -> list[Stage]:
 
 
 def _multipliers(cfg: Config, entry: str) -> list[tuple]:
-    groups = lat.groups(cfg)
+    groups, functions = lat.groups(cfg), lat.has_functions(cfg)
     if "requant" not in cfg.extensions:
         return [("alu", "multiplier: operands to products", lat.MULTIPLIER_LATENCY, groups, entry)]
     return [
         ("rescale", "operands to products and scaled values", lat.RESCALE_LATENCY, groups, entry),
         ("rescale", "accumulators to int8", lat.REQUANTISE_LATENCY, groups, entry),
         ("ppu", "accumulators to int8, all of the entry", lat.ppu_latency(cfg), groups, entry),
+        *([("functions", "operands to values of LOOKUP and REDUCE", lat.RESCALE_LATENCY, groups, entry)] * functions),
     ]
 
 

@@ -9,15 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import OPERATIONS, Instruction, Mem, Op, depth, entry_bytes, instruction
+from ..hw.isa import OPERATIONS, AluOp, Instruction, Mem, Op, depth, entry_bytes, instruction, room, table_span
 
 
 class Access(NamedTuple):
-    """`entries` (a slice or a sorted int64 array) of scratchpad `mem`, read or written."""
+    """`entries` (a slice or a sorted int64 array) of scratchpad `mem`, read or written.
+
+    With `table` they may be those of tables, behind the parameters in PAR, which a LOAD writes alike.
+    """
 
     mem: Mem
     write: bool
     entries: slice | np.ndarray
+    table: bool = False
 
 
 class DramAccess(NamedTuple):
@@ -112,7 +116,9 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
     ]
     if row.format == "ALU":
         read = OPERATIONS[f["alu_op"]].reads if row.op == Op.ALU else None
-        if read is not None:
+        if f["alu_op"] == AluOp.LOOKUP:
+            out.append(Access(Mem.PAR, False, table_span(cfg, f["imm"]), True))
+        elif read is not None:
             out.append(Access(read, False, slice(f["imm"], f["imm"] + 1)))
         elif not f["use_imm"]:
             out.append(Access(Mem.ACC, False, _indexed(f, uops, 1, "src", cfg.acc_depth)))
@@ -129,7 +135,8 @@ def _transferred(row: Instruction, f: dict[str, int]) -> list[Access]:
     n = tile_entries(f)
     if not n or row.scratchpad is None:
         return []
-    out = [Access(row.scratchpad, row.loads is not None, slice(f["sram_base"], f["sram_base"] + n))]
+    loads = row.loads is not None
+    out = [Access(row.scratchpad, loads, slice(f["sram_base"], f["sram_base"] + n), loads)]
     if "par_base" in f:
         rows = f["y_size"] if f["par_step"] else 1
         out.append(Access(Mem.PAR, False, _compact(f["par_base"] + f["par_step"] * np.arange(rows, dtype=np.int64))))
@@ -160,8 +167,9 @@ def out_of_range(cfg: Config, accesses: list[Access]) -> str | None:
     """A message for the first of `accesses` that lies outside its scratchpad; None where all lie inside."""
     for a in accesses:
         span = (a.entries.start, a.entries.stop - 1) if isinstance(a.entries, slice) else a.entries[[0, -1]].tolist()
-        wrong = [entry for entry in span if not 0 <= entry < depth(cfg, a.mem)]
+        entries = room(cfg, a.mem) if a.table else depth(cfg, a.mem)
+        wrong = [entry for entry in span if not 0 <= entry < entries]
         if wrong:
             verb = "writes" if a.write else "reads"
-            return f"{verb} {a.mem.name} entry {wrong[-1]}, but {cfg.name} has {depth(cfg, a.mem)}"
+            return f"{verb} {a.mem.name} entry {wrong[-1]}, but {cfg.name} has {entries}"
     return None

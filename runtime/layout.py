@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..hw.config import PAR_BYTES, Config
+from ..hw.config import PAR_BYTES, TABLE_SIZE, Config
 from ..hw.errors import InputError
 from ..hw.isa import PAR
 from ..hw.rounding import CONTRACTS
@@ -203,6 +203,22 @@ def pack_par(cfg: Config, *, bias, multiplier, exponent, zero_point, low, high, 
         raise InputError(f"parameters of channel {above[0]}: low must not be above high")
     words = PAR.encode(shape[0], **values, mode=CONTRACTS.index(contract)).astype("<u8").view("<u4")
     return np.ascontiguousarray(_blocks(words[:, : PAR_BYTES // 4], 0, cfg.block_out)).astype(np.uint32)
+
+
+def pack_table(values, cfg: Config) -> np.ndarray:
+    """PAR entries, uint32 (table_entries, block_out, 3), of a table for LOOKUP: int32 `values` (256,), -128's first.
+
+    Raises `InputError` for another shape, or values beyond int32.
+    """
+    values = np.asarray(values)
+    if values.shape != (TABLE_SIZE,) or values.dtype.kind not in "iu":
+        raise InputError(f"a table is {values.dtype} {values.shape}: must be {TABLE_SIZE} integers")
+    wide = values.astype(np.int64)
+    if (wide != wide.astype(np.int32)).any():
+        raise InputError(f"a table has values from {wide.min()} to {wide.max()}: must be within int32")
+    out = np.zeros((cfg.table_entries, cfg.par_entry_bytes // 4), np.uint32)
+    out[:, : cfg.table_words] = wide.astype(np.int32).view(np.uint32).reshape(cfg.table_entries, -1)
+    return out.reshape(cfg.table_entries, cfg.block_out, -1)
 
 
 def pack_bias(b, cfg: Config) -> np.ndarray:

@@ -213,7 +213,8 @@ class Program:
     def alu(self, op: AluOp | str, loops: _AluLoops, dst: int = 0, src: int = 0, *, imm: int | None = None) -> None:
         """`acc[d] = op(acc[d], b)` over `loops` [(extent, dst, src step)]; b is `imm`, or acc[s] where it is None.
 
-        For RESCALE (an extension) `imm` is the PAR entry whose multiplier and rounding it takes.
+        For extensions `imm` is what they read: for RESCALE the PAR entry whose multiplier and rounding it takes, for
+        LOOKUP the table, for REDUCE 0 for the sum and 1 for the maximum.
         """
         self.alu_uops(op, np.array([(dst, src)]), loops, imm=imm)
 
@@ -221,9 +222,8 @@ class Program:
         """As `alu`, with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
         operation = OPERATIONS[op := AluOp.of(op)]
         self._need(operation.extensions)
-        if operation.imm and imm is None:
-            raise ProgramError(f"alu: {op.name} needs imm, the {operation.imm} with its parameters")
         (value,) = integers("alu: imm", (0 if imm is None else imm,), 1)
+        operation.check(None if imm is None else value, self.cfg)
         fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
         nest = [integers("alu: loop", loop, 3, "extent, dst, src step") for loop in loops]
         pairs = uop_array(uops, 2)

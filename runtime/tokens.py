@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import Mem, depth, entry_bytes, nop_of
+from ..hw.isa import Mem, entry_bytes, nop_of, room
 from ..hw.units import Channel, Queue, between, channels, connected, queues, stripes
 from .access import Access, DramAccess
 from .buffer import Buffer
@@ -159,7 +159,7 @@ class TokenPass:
         out = []
         for access in row.accesses:
             if access.mem not in self._memories:
-                self._memories[access.mem] = LastAccess(len(self._every), depth(self._cfg, access.mem))
+                self._memories[access.mem] = LastAccess(len(self._every), room(self._cfg, access.mem))
             out.append((self._memories[access.mem], access.write, access.entries))
         if row.dram is not None and row.buffer is not None and id(row.buffer) in self._written:
             key = id(row.buffer)

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, ProgramError, RaceError, TokenError
-from ..hw.isa import SCRATCHPADS, Mem, Op, depth, known_isa
+from ..hw.isa import SCRATCHPADS, Mem, Op, known_isa, room
 from ..hw.units import Channel, Queue, channels, queues
 from .access import Access, DramAccess, dram_access, out_of_range, scratchpad_accesses
 from .bounds import check_dram
@@ -286,7 +286,7 @@ class _Check:
                 raise ProgramError(f"{self.at(k)} loads micro-ops that the program stores: cannot be verified")
         for _ in self._executed():
             pass  # an entry that does not exist is named before any race
-        memories = {mem: LastAccess(len(self.queues), depth(self.cfg, mem)) for mem in SCRATCHPADS}
+        memories = {mem: LastAccess(len(self.queues), room(self.cfg, mem)) for mem in SCRATCHPADS}
         by_position = {(self.queue_of[k], self.position[k]): k for k in range(len(self.insns))}
         for k, accesses in self._executed():
             queue, cells = self.queue_of[k], dram.cells(k)

@@ -19,6 +19,7 @@ from ..hw.isa import (
     Operation,
     depth,
     entry_bytes,
+    room,
 )
 from ..runtime.device import Stats
 from ..runtime.loader import run
@@ -57,10 +58,13 @@ NARROW = Config(
     queue_depth=4,
     extensions=frozenset({"overwrite", "pad_value"}),
 )
-WIDE = PRESETS["tiny"].replace(name="wide", axi_bits=128, batch=4, inp_bytes=2048, acc_bytes=4096, load_ports=2)
+_TABLES = PRESETS["tiny"].extensions | {"lookup", "lane_reduce"}
+WIDE = PRESETS["tiny"].replace(
+    name="wide", axi_bits=128, batch=4, inp_bytes=2048, acc_bytes=4096, load_ports=2, tables=2, extensions=_TABLES
+)
 EIGHT = {"block_in": 8, "block_out": 8, "wgt_bytes": 1 << 12, "acc_bytes": 1 << 12, "ppu_lanes": 8}
 ROWS = PRESETS["tiny"].replace(
-    name="rows", **EIGHT, dsp_packing=True, extensions=PRESETS["tiny"].extensions | {"depthwise_rows"}
+    name="rows", **EIGHT, dsp_packing=True, tables=1, extensions=_TABLES | {"depthwise_rows"}
 )
 
 Pads = tuple[int, int, int, int]
@@ -172,6 +176,8 @@ def record_random(recorder: Recorder, length: int = 25) -> None:
     recorder.load(Mem.ACC, walk.first, 0, x=walk.limit)
     if Mem.PAR in recorder.buffers:
         recorder.load(Mem.PAR, 0, 0, x=min(ENTRIES, cfg.par_entries))
+    if "lookup" in recorder.extensions:
+        recorder.load(Mem.PAR, cfg.par_entries, 0, x=min(ENTRIES, cfg.tables * cfg.table_entries))
     for _ in range(length):
         walk.step()
     recorder.store(walk.first, 100, x=walk.limit)
@@ -264,9 +270,10 @@ class _Walk:
         self._store(rows=rows, par=self._below(entries - (rows - 1) * step), par_step=step)
 
     def _load_par(self) -> None:
-        x = 1 + self._below(min(3, self.cfg.par_entries))
-        y = 1 + self._below(min(3, self.cfg.par_entries // x))
-        first = self._below(self.cfg.par_entries - x * y + 1)
+        entries = room(self.cfg, Mem.PAR) if "lookup" in self.to.extensions else self.cfg.par_entries
+        x = 1 + self._below(min(3, entries))
+        y = 1 + self._below(min(3, entries // x))
+        first = self._below(entries - x * y + 1)
         self.to.load(Mem.PAR, first, self._below(8), y, x, x + self._below(6))
 
     def _with_entry(self, row: Operation) -> None:
@@ -337,8 +344,9 @@ class _Walk:
     def _alu(self) -> None:
         row = self.operations[self._below(len(self.operations))]
         loops, uops = self._indices((self.limit, self.limit), accumulators=2)
-        immediate = self._below(2) or row.imm or row.op == AluOp.SHR
-        self.to.alu(row.op, loops, uops, imm=self._value("ALU", "imm") if immediate else None)
+        immediate, most = self._below(2) or row.imm or row.op == AluOp.SHR, row.immediates(self.cfg)
+        value = self._below(most) if most else self._value("ALU", "imm") if immediate else None
+        self.to.alu(row.op, loops, uops, imm=value)
 
 
 class _Capture(DeviceMemory):

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
-from ..hw.isa import PADDABLE, PAR, AluOp, Format, Isa, Mem, Op, depth, entry_bytes
+from ..hw.isa import PADDABLE, PAR, AluOp, Format, Isa, Mem, Op, depth, entry_bytes, room, table_span
 from ..hw.rounding import CONTRACTS, requantise, rescale
 from ..hw.units import channels, queues
 from ..runtime.device import Stats, program_stats
@@ -36,21 +36,22 @@ def fields_of(word: int, fmt: Format) -> Fields:
 
 
 class Scratchpad(dict[int, list]):
-    """Entries by index. An index outside raises `AccessError`: it never wraps."""
+    """Entries by index, from `first` on. An index outside raises `AccessError`: it never wraps."""
 
-    def __init__(self, mem: Mem, entries: Iterable[list]):
-        super().__init__(enumerate(entries))
-        self.name = mem.name
+    def __init__(self, mem: Mem, entries: Iterable[list], first: int = 0):
+        super().__init__(enumerate(entries, first))
+        self.name, self.end = mem.name, first + len(self)
 
     def __missing__(self, index: int) -> list:
-        raise AccessError(f"{self.name} entry {index} is outside 0..{len(self) - 1}")
+        raise AccessError(f"{self.name} entry {index} is outside 0..{self.end - 1}")
 
 
 class SpecDevice(DeviceMemory):
     """An accelerator of configuration `cfg`: scratchpads, which start at zero and keep their contents, and DRAM.
 
     `inp[entry][batch][input channel]`, `wgt[entry][output channel][input channel]`, `acc[entry][batch][output channel]`
-    are integers, `uop[entry][0]` and `par[entry][output channel]` fields. `choose` is that of `order`.
+    are integers, `uop[entry][0]` and `par[entry][output channel]` fields; `tables[entry]` is a part of a table, of the
+    PAR entry with that index. `choose` is that of `order`.
     """
 
     def __init__(self, cfg: Config, *, capacity: int = 1 << 31, choose: Callable[[list[int]], int] = min):
@@ -60,6 +61,8 @@ class SpecDevice(DeviceMemory):
         pads = [Scratchpad(mem, (self.entry(mem, b"") for _ in range(depth(cfg, mem)))) for mem in held]
         self.uop, self.inp, self.wgt, self.par, self.acc = pads
         self.scratchpads = {**dict(zip(held, pads)), Mem.ACC8: self.acc}
+        words = ([0] * cfg.table_words for _ in range(room(cfg, Mem.PAR) - cfg.par_entries))
+        self.tables = Scratchpad(Mem.PAR, words, cfg.par_entries)
 
     def run(self, insn_address: int, insn_count: int) -> Stats:
         """`run_image` with the device's own memory as DRAM."""
@@ -99,6 +102,14 @@ class SpecDevice(DeviceMemory):
         rows, columns, bits = self.shape(mem)
         return [[signed(number >> (r * columns + c) * bits, bits) for c in range(columns)] for r in range(rows)]
 
+    def fill(self, mem: Mem, at: int, data: np.ndarray) -> None:
+        """Put the entry that `data` encode into the scratchpad of `mem`; in PAR tables follow the parameters."""
+        if mem == Mem.PAR and at >= self.cfg.par_entries:
+            number = int.from_bytes(data, "little")
+            self.tables[at][:] = [signed(number >> 32 * i, 32) for i in range(self.cfg.table_words)]
+        else:
+            self.scratchpads[mem][at][:] = self.entry(mem, data)
+
     def put(self, mem: Mem, index: int, entry: list[list[int]]) -> None:
         """Write the low bits of each element of `entry` to entry `index` of `mem` in DRAM."""
         target, bits = self.in_dram(mem, index), self.shape(mem)[2]
@@ -121,11 +132,10 @@ def load(m: SpecDevice, f: Fields) -> None:
     for y in range(-top, rows + bottom) if columns else ():  # without columns there is no padding either
         for x in range(-left, columns + right):
             if 0 <= y < rows and 0 <= x < columns:
-                entry = m.entry(mem, m.in_dram(mem, f["dram_base"] + y * f["x_stride"] + x))
+                m.fill(mem, at, m.in_dram(mem, f["dram_base"] + y * f["x_stride"] + x))
             else:
                 height, width, bits = m.shape(mem)
-                entry = [[signed(f.get("pad_value", 0), bits)] * width for _ in range(height)]
-            m.scratchpads[mem][at][:] = entry
+                m.scratchpads[mem][at][:] = [[signed(f.get("pad_value", 0), bits)] * width for _ in range(height)]
             at += 1
 
 
@@ -192,15 +202,26 @@ def accumulate(m: SpecDevice, f: Fields, product: Callable[[int, int, int, int],
 
 def alu(m: SpecDevice, f: Fields) -> None:
     """ALU: every element of an entry of accumulators becomes op(itself, immediate or element of another entry)."""
+    imm, op = f["imm"], AluOp(f["alu_op"])
     for d, s, _ in indices(m, f):
-        for b, c in np.ndindex(m.cfg.batch, m.cfg.block_out):
-            a = m.acc[d][b][c]
-            if f["alu_op"] == AluOp.RESCALE:
-                p = m.par[f["imm"]][c]
-                result = int(rescale(a, p["multiplier"], p["exponent"], CONTRACTS[p["mode"]]))
+        for b in range(m.cfg.batch):
+            row = m.acc[d][b]
+            if op == AluOp.RESCALE:
+                scales = [(p["multiplier"], p["exponent"], CONTRACTS[p["mode"]]) for p in m.par[imm]]
+                results = [int(rescale(a, *scale)) for a, scale in zip(row, scales)]
+            elif op == AluOp.LOOKUP:
+                results = [table_value(m, imm, a) for a in row]
+            elif op == AluOp.REDUCE:
+                results = [max(row) if imm else sum(row)] * len(row)
             else:
-                result = OPERATIONS[AluOp(f["alu_op"])](a, f["imm"] if f["use_imm"] else m.acc[s][b][c])
-            m.acc[d][b][c] = signed(result, 32)
+                results = [OPERATIONS[op](a, b) for a, b in zip(row, [imm] * len(row) if f["use_imm"] else m.acc[s][b])]
+            row[:] = [signed(result, 32) for result in results]
+
+
+def table_value(m: SpecDevice, table: int, a: int) -> int:
+    """The value of `table` for `a`: the first is for -128 and below, the last for 127 and above."""
+    entry, word = divmod(min(max(a, -128), 127) + 128, m.cfg.table_words)
+    return m.tables[table_span(m.cfg, table).start + entry][word]
 
 
 def shift_right(a: int, n: int) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import AluOp, Isa, Mem, Op, depth, known_isa
+from ..hw.isa import AluOp, Isa, Mem, Op, known_isa, room
 from ..runtime.access import dram_access, scratchpad_accesses, tile_entries
 from ..runtime.device import Timeline
 from ..runtime.launch import Launch
@@ -175,7 +175,7 @@ def _transfer(statement: Statement, launch: Launch, k: int, f: dict[str, int]) -
 def occupancy(launch: Launch) -> dict[str, tuple[int, int]]:
     """The entries of each scratchpad that the launch accesses, and those that there are, by the memory's name."""
     cfg, isa = launch.cfg, known_isa(launch.cfg)
-    used = {mem: np.zeros(depth(cfg, mem), bool) for mem in (Mem.UOP, Mem.INP, Mem.WGT, Mem.ACC, Mem.PAR)}
+    used = {mem: np.zeros(room(cfg, mem), bool) for mem in (Mem.UOP, Mem.INP, Mem.WGT, Mem.ACC, Mem.PAR)}
     for f, uops in with_micro_ops(launch, isa):
         for access in scratchpad_accesses(cfg, f, uops):
             used[access.mem][access.entries] = True

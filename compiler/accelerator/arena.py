@@ -10,13 +10,19 @@ from ...hw.config import Config
 from .. import graph as g
 from ..memory.plan import Lifetime, Plan, plan
 from ..target.steps import wanted_from
+from .padded import AbsorbedPad
 from .recording import packed_shape
 
 _ALIGN = 64  # bytes: the alignment of a buffer
 
 
 def is_view(op: g.Operator) -> bool:
-    """True if the packed output has the bytes of the packed input: one pixel, with all channels in order."""
+    """True if the packed output has the bytes of the packed input: one pixel, with all channels in order.
+
+    Or if it has those of its first channels, and its reader knows the others.
+    """
+    if isinstance(op, AbsorbedPad):
+        return True
     if not isinstance(op, (g.Reshape, g.Transpose)) or op.output.dtype != "int8":
         return False
     shapes = [t.shape for t in (op.x, op.output)]
@@ -49,6 +55,8 @@ def _places(op: g.Operator, cfg: Config) -> Iterator[tuple[g.Tensor, int]]:
 
     Where channels follow that do not begin a block, they take the lanes that the first input leaves empty.
     """
+    if is_view(op):
+        return
     if isinstance(op, g.Concat) and whole_blocks(op, cfg):
         yield from zip(op.inputs, accumulate((t.shape[1] for t in op.inputs), initial=0))
     elif op.output.shape[0] <= cfg.batch and op.output.dtype == "int8" and op.inputs[0].data is None:
@@ -98,7 +106,9 @@ def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
     found = []
     for name, op in planned.items():
         replaced: tuple[str, ...] = ()
-        if isinstance(op, (g.Add, g.Requantize)):
-            replaced = tuple({base[t.name]: None for t in op.inputs if base[t.name] in planned})
+        if isinstance(op, (g.Add, g.Requantize, g.Lookup)):
+            names = {base[t.name]: None for t in op.inputs if base[t.name] in planned}
+            size = packed_bytes(op.output, cfg)
+            replaced = tuple(one for one in names if packed_bytes(planned[one].output, cfg) == size)
         found.append(Lifetime(name, packed_bytes(op.output, cfg), first[name], last[name], _ALIGN, replaced))
     return plan(found)

@@ -12,7 +12,7 @@ from ..api import build_into
 from ..graph.integer_forms import OperandForm, Requant, sum_form, weighted_form
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
-from .direct import gate, weighted_sum
+from .direct import gate, lookup, slopes, weighted_sum
 from .recording import Recording, entries, packed_shape, place, scale_parameters, store_parameters
 
 MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
@@ -71,6 +71,11 @@ def prelu(rec: Recording, op: g.Prelu) -> None:
     buffers["par"] = store_parameters(rec, op, Requant(0, 1 << 30, 1, op.output.zero_point))
     last = [("add", "y"), ("requant", "par")]
     rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
+
+
+def leaky(rec: Recording, op: g.LeakyRelu) -> None:
+    """Append a rectifier with a slope below the zero point: a look-up, or the larger of two lines."""
+    (lookup.lower if lookup.possible(rec.cfg) else slopes.lower)(rec, op)
 
 
 def requantize(rec: Recording, op: g.Requantize) -> None:

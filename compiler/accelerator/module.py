@@ -18,8 +18,9 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
-from .direct import gate, max_pool, mean, resize, slopes, transposed_conv
+from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
+from .padded import AbsorbedPad, absorb_pads
 from .wide import split_weights
 
 
@@ -44,9 +45,14 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
-        self.transformations = simplify, moved_states, pooling.successive, self._narrow, self._pairs
-        kinds = (*LOWER, g.Reshape, g.Transpose)
-        self.patterns = tuple(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds)
+        before = simplify, moved_states, pooling.successive
+        self.transformations = *before, self._narrow, self._pairs, self._absorb
+        kinds = (*(kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)), g.Reshape, g.Transpose)
+        padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
+        self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
+
+    def _absorb(self, graph: g.Graph) -> g.Graph:
+        return absorb_pads(graph, self.cfg)
 
     def _narrow(self, graph: g.Graph) -> g.Graph:
         return split_weights(graph, self.cfg)
@@ -58,6 +64,8 @@ class Accelerator(ExecModule):
 
     def refusal(self, op: g.Operator) -> str:
         """Reason why the module cannot run the operator; empty if it can."""
+        if isinstance(op, AbsorbedPad):
+            return "the sum that pads it is not beside it"
         if is_view(op):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
@@ -66,9 +74,10 @@ class Accelerator(ExecModule):
         checks |= {
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
+            g.LeakyRelu: _refuses_leaky,
             g.QConvTranspose2d: transposed_conv.refusal,
             g.ResizeBilinear: resize.refusal,
-            g.Lookup: slopes.refusal,
+            g.Lookup: lookup.refusal,
         }
         checks |= dict.fromkeys(movement.KINDS, movement.refusal)
         if isinstance(op, (g.Reshape, g.Transpose)):
@@ -97,12 +106,14 @@ class Accelerator(ExecModule):
             micro_ops = tiles.cycles
         elif isinstance(op, g.Pool):
             micro_ops *= cost.TAP * op.shape.taps
+        elif isinstance(op, g.LeakyRelu) and not lookup.possible(cfg):
+            micro_ops = slopes.cycles(int(micro_ops), slopes.lines_of(op), cfg)
+        elif isinstance(op, g.Lookup):
+            micro_ops = lookup.cycles(int(micro_ops), cfg)
         elif isinstance(op, g.Mean):
             micro_ops = mean.cycles(op, cfg)
         elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
             micro_ops = plan.cycles
-        elif isinstance(op, g.Lookup) and (lines := slopes.lines_of(op, cfg)) is not None:
-            micro_ops = slopes.cycles(op, lines, cfg)
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
             micro_ops = found
         elif isinstance(op, g.Mul) and (gates := gate.gates_of(op, cfg)) is not None:
@@ -140,6 +151,13 @@ def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
         return ""
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
     return f"operand of shape {wrong[0]} is broadcast" if wrong else ""
+
+
+def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:
+    if len(op.output.shape) not in (2, 4):
+        return f"{len(op.output.shape)} dimensions"
+    negative = min(op.slopes) < 0 and not lookup.possible(cfg)
+    return f"slope {min(op.slopes):g}: must not be negative" if negative else ""
 
 
 def _refuses_pool(op: g.Pool, cfg: Config) -> str:

@@ -12,7 +12,7 @@ from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import elementwise, layers, movement, pooling
 from .arena import arena_plan, bases, is_view, members
-from .direct import mean, resize, slopes, transposed_conv
+from .direct import lookup, mean, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .recording import Recording, packed_shape
@@ -25,14 +25,15 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Mul: elementwise.multiply,
     g.Maximum: elementwise.extreme,
     g.Prelu: elementwise.prelu,
+    g.LeakyRelu: elementwise.leaky,
     g.Requantize: elementwise.requantize,
+    g.Lookup: lookup.lower,
     g.Concat: movement.lower,
     g.StridedSlice: movement.lower,
     g.Pad: movement.lower,
     g.MaxPool: pooling.maximum,
     g.AveragePool: pooling.average,
     g.ExactAveragePool: pooling.exact_average,
-    g.Lookup: slopes.lower,
     g.Mean: mean.lower,
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
@@ -49,6 +50,7 @@ class NetworkLaunch:
         self.wanted = wanted_from(steps.graph, ops)
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
         self.rec = Recording(self.cfg, steps.contract, name, steps.tiles)
+        self.rec.padded = {op.output.name: op for op in ops if isinstance(op, g.Pad)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs
 

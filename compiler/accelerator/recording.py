@@ -29,7 +29,8 @@ class Recording:
     """A program to append operators to, whose activations are packed buffers.
 
     `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
-    the names of their convolutions (direct/folded_conv.py).
+    the names of their convolutions (direct/folded_conv.py), `padded` the paddings of channels that their reader makes,
+    by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py).
     """
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
@@ -37,6 +38,8 @@ class Recording:
         self.program, self.placement = Program(cfg, name), Placement(cfg)
         self.activations: dict[str, Buffer] = {}
         self.folded: dict[str, tuple[Fold, Buffer]] = {}
+        self.padded: dict[str, g.Pad] = {}
+        self.tables: dict[bytes, int] = {}
 
     def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
         """A new buffer named `name`, or a variant if that is taken: networks may use any names."""

@@ -14,7 +14,8 @@ __all__ = ["import_model", "import_onnx"]
 def import_model(model: str | Path | Source) -> Graph:
     """Read a quantised network: int8 .tflite, QDQ .onnx or PyTorch's .pt2, by the name's ending.
 
-    Raises as `check_kind`, `read_source`, `import_tflite`, `import_onnx` and `import_torch`.
+    A checkpoint of llama2.c, .bin, is float32: it is quantised here, which takes some seconds.
+    Raises as `check_kind`, `read_source`, `import_tflite`, `import_onnx`, `import_torch` and `import_llama`.
     """
     check_kind(model.path if isinstance(model, Source) else model)
     source = as_source(model)
@@ -22,6 +23,10 @@ def import_model(model: str | Path | Source) -> Graph:
         from .torch import import_torch
 
         return import_torch(source)
+    if source.path.suffix == ".bin":
+        from .llama.quantise import import_llama
+
+        return import_llama(source)
     if source.path.suffix == ".tflite":
         from .tflite import import_tflite
 

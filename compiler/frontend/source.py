@@ -13,7 +13,7 @@ from ...hw.errors import FileError, UnsupportedError
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
-SUFFIXES = (".tflite", ".onnx", ".pt2")
+SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin")
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ def read_source(path: str | Path) -> Source:
 def check_kind(path: str | Path) -> None:
     """Raise `UnsupportedError` for a name of no known kind of network."""
     if Path(path).suffix not in SUFFIXES:
-        raise UnsupportedError(f"{path}: unknown kind of network; must be one of .tflite, .onnx and .pt2")
+        raise UnsupportedError(f"{path}: unknown kind of network; must be one of {', '.join(SUFFIXES)}")
 
 
 def as_source(model: str | Path | Source) -> Source:

@@ -10,15 +10,16 @@ integers.
 |---|---|
 | with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
-| element-wise (elementwise.py) | Div, Maximum, Minimum, Prelu, SquaredDifference |
+| element-wise (elementwise.py) | Div, LeakyRelu, Maximum, Minimum, Prelu, SquaredDifference |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
-| windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean |
+| windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
 | images (windows.py) | ResizeBilinear |
-| along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, L2Normalization, LogSoftmax |
+| along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, LogSoftmax |
 | recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
+| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Exponentials, WeightedMean, WriteRows |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
-| numbers (numbers.py) | NumberFunction, NumberBinary, Cast, Gather, GatherNd, Detections, on the host |
+| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, Cast, Gather, GatherNd, Detections |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
 
@@ -27,7 +28,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
-from .elementwise import Div, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
+from .attention.layers import BatchMatMul, Exponentials, RmsNorm, Rotate, WeightedMean, WriteRows
+from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
     FloatBinary,
@@ -42,7 +44,7 @@ from .floats import (
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
 from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
-from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberFunction
+from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberDense, NumberFunction, NumberReduce
 from .operators import (
     Add,
     Binary,
@@ -71,12 +73,15 @@ from .windows import (
     ReduceMax,
     ReduceMin,
     ResizeBilinear,
+    Sum,
+    TopK,
 )
 
 __all__ = [
     "Add",
     "ArgMax",
     "AveragePool",
+    "BatchMatMul",
     "Binary",
     "Cast",
     "Concat",
@@ -85,6 +90,7 @@ __all__ = [
     "Detections",
     "Div",
     "ExactAveragePool",
+    "Exponentials",
     "Features",
     "Filter16",
     "FloatAveragePool",
@@ -101,6 +107,7 @@ __all__ = [
     "GatherNd",
     "Graph",
     "L2Normalization",
+    "LeakyRelu",
     "Linear",
     "LogSoftmax",
     "Lookup",
@@ -114,7 +121,9 @@ __all__ = [
     "Movement",
     "Mul",
     "NumberBinary",
+    "NumberDense",
     "NumberFunction",
+    "NumberReduce",
     "Operator",
     "Pad",
     "Pairwise",
@@ -131,17 +140,23 @@ __all__ = [
     "Rescale",
     "Reshape",
     "ResizeBilinear",
+    "RmsNorm",
+    "Rotate",
     "Softmax",
     "Softmax16",
-    "StandIn",
     "SquaredDifference",
+    "StandIn",
     "State",
     "StridedSlice",
     "Sub",
+    "Sum",
     "Take",
     "Tensor",
     "TimeFilter",
+    "TopK",
     "Transpose",
+    "WeightedMean",
+    "WriteRows",
 ]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...hw.rounding import quantize_multiplier
-from .operators import Binary, Operator
+from .operators import Binary, Lookup, Operator
 
 SQUARE_SHIFT = 7  # bits by which SquaredDifference shifts its operands left
 
@@ -56,6 +56,21 @@ class Prelu(Pairwise):
     def multipliers(self) -> Scales:
         """(multiplier, exponent) of R_0 and R_1."""
         return tuple(quantize_multiplier(factor) for factor in self.factors)
+
+
+@dataclass(frozen=True, eq=False)
+class LeakyRelu(Lookup):
+    """`clamp(zo + R_0(x - zx))` where `x >= zx`, else `clamp(zo + R_1(x - zx))`, contract double, as its table says.
+
+    `slopes` are what R_0 and R_1 multiply by.
+    """
+
+    slopes: tuple[float, float]
+
+    @property
+    def multipliers(self) -> Scales:
+        """(multiplier, exponent) of R_0 and R_1."""
+        return tuple(quantize_multiplier(slope) for slope in self.slopes)
 
 
 @dataclass(frozen=True, eq=False)

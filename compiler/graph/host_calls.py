@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
@@ -72,7 +73,16 @@ def _dequantize(op: g.Dequantize, contract: str) -> list[HostCall]:
     return [HostCall("dequantize", {"scale": op.x.scale, "zero_point": op.x.zero_point}, dtype="float32")]
 
 
-def _scale(op: g.Requantize | g.Mul | g.Div | g.AveragePool | g.Mean | g.Softmax | g.Filter16 | g.Rescale) -> dict:
+class Scaled(Protocol):
+    """An operator with one R."""
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent)."""
+        ...
+
+
+def _scale(op: Scaled) -> dict:
     multiplier, exponent = op.multipliers
     return {"multiplier": multiplier, "exponent": exponent}
 
@@ -129,6 +139,15 @@ def _lstm(op: g.Lstm, contract: str) -> list[HostCall]:
 def _rows(op: g.LstmOutputs | g.LstmCells, first: int, dtype: str) -> HostCall:
     attrs = {"begin": [0, first, 0], "strides": [1, 1, 1], "shape": list(op.output.shape)}
     return HostCall("strided_slice", attrs, dtype=dtype)
+
+
+def _rms_norm(op: g.RmsNorm, contract: str) -> list[HostCall]:
+    return [HostCall("rms_norm", _scale(op), {"gain": op.integers})]
+
+
+def _products(op: g.BatchMatMul) -> dict:
+    zero_points = [t.zero_point for t in (*op.inputs, op.output)]
+    return {"zero_points": zero_points, "transposed": op.transposed} | _scale(op)
 
 
 def _softmax(op: g.Softmax, contract: str) -> list[HostCall]:
@@ -189,7 +208,7 @@ def _detections(op: g.Detections) -> dict:
     return {name: getattr(op, name) for name in names} | {"scales": list(op.scales)}
 
 
-def _axes(op: g.Mean | g.ReduceMax) -> dict:
+def _axes(op: g.Mean | g.ReduceMax | g.NumberReduce) -> dict:
     return {"axes": list(op.axes), "shape": list(op.output.shape)}
 
 
@@ -216,6 +235,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.MaxPool: lambda op, contract: [HostCall("max_pool", _window(op) | {"pads": list(op.pads)})],
     g.AveragePool: _average_pool,
     g.ExactAveragePool: _movement("exact_average_pool", _exact_average_pool),
+    g.Sum: _movement("mean", lambda op: _axes(op) | _zero_points(op) | _scale(op)),
     g.Mean: _movement("mean", lambda op: _axes(op) | _zero_points(op) | _scale(op)),
     g.ResizeBilinear: _movement("resize_bilinear", _resize),
     g.Minimum: _movement("minimum", lambda op: {}),  # before the class that it derives from
@@ -228,11 +248,20 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.ReduceMin: _movement("reduce_min", _axes),
     g.ReduceMax: _movement("reduce_max", _axes),
     g.ArgMax: _movement("arg_max", _arg_max),
+    g.TopK: _movement("top_k", lambda op: {"count": op.output.shape[-1], "positions": op.positions}),
     g.NumberFunction: _movement("number_function", lambda op: {"function": op.function}),
     g.NumberBinary: _movement("number_binary", lambda op: {"function": op.function}),
+    g.NumberReduce: _movement("number_reduce", lambda op: {"function": op.function} | _axes(op)),
+    g.NumberDense: _float("number_dense", lambda op: {}, lambda op: {"weight": op.weight, "bias": op.bias}),
     g.Cast: _movement("cast", lambda op: {"dtype": op.output.dtype}),
     g.Gather: _movement("gather", lambda op: {"axis": op.axis}),
     g.GatherNd: _movement("gather_nd", lambda op: {}),
+    g.BatchMatMul: _movement("batch_matmul", _products),
+    g.RmsNorm: _rms_norm,
+    g.Rotate: lambda op, contract: [HostCall("rotate", {}, {"cosine": op.cosine, "sine": op.sine})],
+    g.WriteRows: _movement("write_rows", lambda op: {}),
+    g.Exponentials: lambda op, contract: [HostCall("exponentials", {}, {"table": op.table})],
+    g.WeightedMean: _movement("weighted_mean", _scale),
     g.Detections: lambda op, contract: [HostCall("detections", _detections(op), {"anchors": op.anchors}, "float32")],
     g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
     g.Transpose: _movement("transpose", lambda op: {"axes": list(op.axes)}),

@@ -40,6 +40,40 @@ class NumberBinary(Operator):
 
 
 @dataclass(frozen=True, eq=False)
+class NumberReduce(Operator):
+    """A `function` of `runtime.kernels.numbers.REDUCTIONS` over `axes`, 1 or omitted in the output's shape."""
+
+    function: str
+    axes: tuple[int, ...]
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is one type of numbers, and the shapes fit."""
+        self.expect("whether the input holds numbers", self.x.dtype in NUMBERS, True)
+        self.expect("the output's type", self.output.dtype, self.x.dtype)
+        self.expect_reduced(self.axes)
+
+
+@dataclass(frozen=True, eq=False)
+class NumberDense(Operator):
+    """float32 `x @ weight.T + bias`, each sum in the order of the features; weights (units, features)."""
+
+    weight: np.ndarray
+    bias: np.ndarray
+
+    def check(self) -> None:
+        """Raise `InputError` unless all is float32, and the shapes fit."""
+        self.expect("the types", {t.dtype for t in (self.x, self.output)}, {"float32"})
+        units, features = self.weight.shape
+        self.expect("the number of features", self.x.shape[-1], features)
+        self.expect("the output's shape", self.output.shape, (*self.x.shape[:-1], units))
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        return self.weight.size * (self.x.nbytes // 4 // self.weight.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
 class Cast(Operator):
     """The stored values in another type: fractions are cut off, integers wrap."""
 

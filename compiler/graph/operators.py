@@ -91,12 +91,14 @@ class Operator:
     def expect_broadcast(self) -> None:
         """Raise `InputError` unless there are two inputs whose shapes broadcast, as numpy's do, to the output's."""
         self.expect("the number of operands", len(self.inputs), 2)
-        shapes = [t.shape for t in self.inputs]
+        self.expect("the output's shape", self.output.shape, self.together(*(t.shape for t in self.inputs)))
+
+    def together(self, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+        """The shape to which `shapes` broadcast. Raises `InputError` if they do not."""
         try:
-            together = np.broadcast_shapes(*shapes)
+            return np.broadcast_shapes(*shapes)
         except ValueError:
-            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {shapes} do not broadcast") from None
-        self.expect("the output's shape", self.output.shape, together)
+            raise InputError(f"{type(self).__name__} {self.name!r}: shapes {list(shapes)} do not broadcast") from None
 
     def expect_reduced(self, axes: tuple[int, ...]) -> None:
         """Raise `InputError` unless the output has the input's shape with `axes` of size 1, or without them."""

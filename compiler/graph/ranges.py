@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...hw import rounding
+from .attention.layers import BatchMatMul
 from .elementwise import SQUARE_SHIFT, Prelu, SquaredDifference
 from .layers import Linear
 from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize, Tensor
@@ -59,6 +60,10 @@ def reach_of(op: Operator) -> Reach | None:
         first, second = (_rescaled(op, k, SQUARE_SHIFT) for k in (0, 1))
         furthest = max(abs(first[1] - second[0]), abs(first[0] - second[1]))
         return _reach((0, furthest * furthest), op.factors[2])
+    if isinstance(op, BatchMatMul):
+        x, y = (_ends(t) for t in op.inputs)
+        products = [a * b for a in x for b in y]
+        return _reach(_times((min(products), max(products)), op.x.shape[-1]), op.factor)
     if isinstance(op, Requantize):
         return _reach(_ends(op.x), op.factor)
     if isinstance(op, AveragePool):

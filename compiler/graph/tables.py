@@ -61,18 +61,26 @@ def table(function: str, x: Tensor, y: Tensor) -> np.ndarray:
     return np.clip(round_away(real / _F(y.scale)) + y.zero_point, -128, 127).astype(np.int8)
 
 
-def leaky_relu(alpha: float, x: Tensor, y: Tensor) -> np.ndarray:
-    """int8 (256,): `y.zero_point + R(q - x.zero_point)`, R by x.scale / y.scale, times alpha below zero.
+def square_root(x: Tensor, y: Tensor) -> np.ndarray:
+    """int8 (256,): as `table`, but that the kernel cuts the fraction off; 0 below the zero point."""
+    real = np.sqrt((_F(x.scale) * np.maximum(np.arange(-128, 128) - x.zero_point, 0)).astype(_F))
+    return np.clip(np.floor(real / _F(y.scale)) + y.zero_point, -128, 127).astype(np.int8)
 
-    Raises `InputError` where R would leave int32.
-    """
-    d = np.arange(-128, 128) - x.zero_point
+
+def slopes(alpha: float, x: Tensor, y: Tensor) -> tuple[float, float]:
+    """`x.scale / y.scale`, and that times alpha, in float32. Raises `InputError` where a product would leave int32."""
     with np.errstate(over="ignore", invalid="ignore"):
-        slopes = _F(x.scale) / _F(y.scale), _F(x.scale) * _F(alpha) / _F(y.scale)
-    for slope in slopes:
+        found = _F(x.scale) / _F(y.scale), _F(x.scale) * _F(alpha) / _F(y.scale)
+    for slope in found:
         if not abs(slope) < _MOST_SLOPE:
             raise InputError(f"a slope of {slope:g} output steps per input step; its size must be below {_MOST_SLOPE}")
-    above, below = (rescale(d, *quantize_multiplier(slope)) for slope in slopes)
+    return float(found[0]), float(found[1])
+
+
+def leaky_relu(alpha: float, x: Tensor, y: Tensor) -> np.ndarray:
+    """int8 (256,): `y.zero_point + R(q - x.zero_point)`, R by the first of the `slopes`, below zero by the second."""
+    d = np.arange(-128, 128) - x.zero_point
+    above, below = (rescale(d, *quantize_multiplier(slope)) for slope in slopes(alpha, x, y))
     return np.clip(np.where(d >= 0, above, below) + y.zero_point, -128, 127).astype(np.int8)
 
 

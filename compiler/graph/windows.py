@@ -120,6 +120,16 @@ class Mean(Operator):
 
 
 @dataclass(frozen=True, eq=False)
+class Sum(Mean):
+    """Sum over `axes`: as the mean, not divided by their count."""
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R: `x.scale / y.scale`."""
+        return quantize_multiplier(self.factor)
+
+
+@dataclass(frozen=True, eq=False)
 class ResizeBilinear(Operator):
     """NCHW images of another size, each pixel a mean of its four neighbours, weighted by distance.
 
@@ -172,6 +182,26 @@ class ArgMax(Operator):
         self.expect("the output's dtype", self.output.dtype in ("int32", "int64"), True)
         self.expect("the input's dtype", self.x.dtype, "int8")
         self.expect_reduced((self.axis,))
+
+
+@dataclass(frozen=True, eq=False)
+class TopK(Operator):
+    """The largest values of each row, the largest first, of equal ones the first; with `positions` where they are.
+
+    Their number is the output's last size. Values keep their quantisation, positions are int32.
+    """
+
+    positions: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` if shapes, scales or dtypes are inconsistent."""
+        *around, size = self.output.shape
+        self.expect("the rows", tuple(around), self.x.shape[:-1])
+        self.expect("whether rows are long enough", size <= self.x.shape[-1], True)
+        if self.positions:
+            self.expect("the output's dtype", self.output.dtype, "int32")
+        else:
+            self.expect_same_scale()
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from .table import (
     LOOPS,
     OPERATIONS,
     PADDABLE,
+    REDUCTIONS,
     SCRATCHPADS,
     STORABLE,
     STORES,
@@ -25,8 +26,10 @@ from .table import (
     nop_of,
     ops_of,
     queue_of,
+    room,
     rows_of,
     scratchpad_of,
+    table_span,
 )
 
 __all__ = [
@@ -44,6 +47,7 @@ __all__ = [
     "POP_PREV",
     "PUSH_NEXT",
     "PUSH_PREV",
+    "REDUCTIONS",
     "SCRATCHPADS",
     "STORABLE",
     "STORES",
@@ -63,6 +67,8 @@ __all__ = [
     "nop_of",
     "ops_of",
     "queue_of",
+    "room",
     "rows_of",
     "scratchpad_of",
+    "table_span",
 ]

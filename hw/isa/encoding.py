@@ -184,9 +184,7 @@ class Isa:
         row = instruction(f["op"], f.get("mem"))
         if row is None or (row.empty and f.get("x_size") != 0):
             return _undeclared(f)
-        operation = OPERATIONS.get(f["alu_op"]) if row.op == Op.ALU else None
-        if row.op == Op.ALU and operation is None:
-            return f"ALU operation {f['alu_op']} is not declared"
+        operation = OPERATIONS[f["alu_op"]] if row.op == Op.ALU else None
         for name in row.extensions + (operation.extensions if operation else ()):
             if name not in self.cfg.extensions:
                 return f"extension {name} is not in configuration {self.cfg.name}"
@@ -194,6 +192,8 @@ class Isa:
             return f"queue {row.queue.name} is not in configuration {self.cfg.name}"
         if operation and operation.imm and not f["use_imm"]:
             return f"{operation.op.name} without use_imm: its operand is a {operation.imm}"
+        if operation and (most := operation.immediates(self.cfg)) and not 0 <= f["imm"] < most:
+            return f"{operation.op.name} with imm {f['imm']}: {operation.imm}s are 0 to {most - 1}"
         if f.get("overwrite") and f["reset"]:
             return "reset and overwrite are both set"
         return self._flag_to_nowhere(f)
@@ -216,7 +216,7 @@ class Isa:
         if "mem" in f:
             return f"{name}.{Mem(f['mem']).name}"
         if f["op"] == Op.ALU:
-            return f"{name}.{AluOp(f['alu_op']).name if f['alu_op'] in OPERATIONS else f['alu_op']}"
+            return f"{name}.{AluOp(f['alu_op']).name}"
         return name
 
     def disassemble(self, f: dict[str, int]) -> str:

@@ -53,6 +53,8 @@ class AluOp(IntEnum):
     SHR = 3
     MUL = 4
     RESCALE = 5
+    LOOKUP = 6
+    REDUCE = 7
 
     @classmethod
     def of(cls, op: AluOp | str | int) -> AluOp:
@@ -123,13 +125,18 @@ INSTRUCTIONS = (
 )
 
 
+REDUCTIONS = ("sum", "max")  # what the immediate of REDUCE chooses
+
+
 @dataclass(frozen=True)
 class Operation:
     """One row: ALU operation `op`, `acc[d] = meaning` of a = acc[d] and b = acc[s] or imm.
 
     `order_free`: it is associative and commutative, so that repeated issues of an accumulator may come in any order.
-    `multiplies`: it uses the multipliers, whose results come later than others. `imm` is what the immediate names, for
-    an operation that is undecodable without one; where that is an entry of a scratchpad, `reads` is the scratchpad.
+    `multiplies`: it goes through the multipliers or beside them, so that its results come later than others. `imm` is
+    what the immediate names, for an operation that is undecodable without one; where that is an entry of a scratchpad,
+    `reads` is the scratchpad. `names` has the name of every legal immediate, or `counted` the field of the
+    configuration that says how many there are, from 0 on; with others it is undecodable.
     """
 
     op: AluOp
@@ -139,6 +146,21 @@ class Operation:
     multiplies: bool = False
     imm: str = ""
     reads: Mem | None = None
+    names: tuple[str, ...] = ()
+    counted: str = ""
+
+    def immediates(self, cfg: Config) -> int | None:
+        """How many immediates are legal, from 0 on; None for all."""
+        return getattr(cfg, self.counted) if self.counted else len(self.names) or None
+
+    def check(self, imm: int | None, cfg: Config) -> None:
+        """Raise `ProgramError` for an immediate with which the operation is undecodable; None stands for none."""
+        most = self.immediates(cfg)
+        if self.imm and imm is None:
+            raise ProgramError(f"alu: {self.op.name} needs imm, its {self.imm}")
+        if most and imm is not None and not 0 <= imm < most:
+            known = ", ".join(f"{k} {name}" for k, name in enumerate(self.names)) or f"0 to {most - 1}"
+            raise ProgramError(f"alu: {self.op.name} with imm = {imm}: {self.imm}s of {cfg.name} are {known}")
 
 
 OPERATIONS: dict[int, Operation] = {
@@ -150,6 +172,8 @@ OPERATIONS: dict[int, Operation] = {
         Operation(AluOp.SHR, "a >> b, or a << -b where b is negative"),
         Operation(AluOp.MUL, "a * b", order_free=True, multiplies=True),
         Operation(AluOp.RESCALE, "R(a)", ("rescale",), multiplies=True, imm="PAR entry", reads=Mem.PAR),
+        Operation(AluOp.LOOKUP, "table[clamp(a)]", ("lookup",), multiplies=True, imm="table", counted="tables"),
+        Operation(AluOp.REDUCE, "over channels", ("lane_reduce",), multiplies=True, imm="reduction", names=REDUCTIONS),
     )
 }
 
@@ -222,5 +246,16 @@ def entry_bytes(cfg: Config, mem: Mem) -> int:
 
 
 def depth(cfg: Config, mem: Mem) -> int:
-    """Entries of the scratchpad that `mem` addresses."""
+    """Entries of the scratchpad that `mem` addresses: of PAR those of parameters."""
     return getattr(cfg, _DEPTHS[scratchpad_of(mem)])
+
+
+def room(cfg: Config, mem: Mem) -> int:
+    """Entries that a LOAD of `mem` may write: those of its scratchpad, and for PAR those of tables behind them."""
+    return cfg.par_room if mem == Mem.PAR else depth(cfg, mem)
+
+
+def table_span(cfg: Config, table: int) -> slice:
+    """The PAR entries of table `table`."""
+    first = cfg.par_entries + table * cfg.table_entries
+    return slice(first, first + cfg.table_entries)

@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Config
-from ..isa import OPERATIONS, Instruction, Isa, Op, rows_of
+from ..isa import OPERATIONS, Instruction, Isa, Op, Operation, rows_of
 from ..regs import Error
 from ..units import Queue, absent_flags, queues, units
 from .faults import keep_first_seen
@@ -27,7 +27,7 @@ class Fetch(wiring.Component):
         req: out, requests to the read port
         beats: in, their data
         load, compute, store: out, the command queue of each unit, by its name
-        halt: in, hand out nothing more
+        halt: in, hand out nothing more from the next cycle on
         idle: out, all instructions were handed out
         progress: out, one was handed out
         fault: out, the first error; after it nothing is handed out
@@ -56,14 +56,13 @@ class Fetch(wiring.Component):
         )
 
     def elaborate(self, platform):
-        """Request, then words from beats, which are checked on their way into the register, then routed."""
+        """Request, then words from beats, which are checked and routed on their way into the register."""
         m = Module()
         word, broken, have, take = Signal(INSN_BITS, reset_less=True), Signal(), Signal(), Signal()
         index, left = Signal(INDEX_BITS), Signal(INDEX_BITS)
         asking, between = Signal(), self.addr[:4].any()  # the program begins between two instructions
         last, none = Signal(), Signal(init=1)  # `left` is 1, or 0; known ahead
-        refused, finish, queue = Signal(), Signal(), Signal(range(len(queues(self.cfg))))  # of `word`
-        error = Signal(Error, init=Error.NONE)
+        refused, last_next = Signal(), Signal()
         m.d.comb += [self.req.valid.eq(asking), self.idle.eq(none & ~asking)]
         self._request(m)
         with m.If(self.start):
@@ -73,34 +72,33 @@ class Fetch(wiring.Component):
                 m.d.sync += [asking.eq(0), left.eq(0), last.eq(0), none.eq(1)]
         with m.Elif(self.req.ready):
             m.d.sync += asking.eq(0)
-        fill, new = self._words(m, word, broken, have, take, left)
-        final = data.View(insn_layout(self.cfg, "FINISH"), new).op == Op.FINISH
-        bad, its_queue = decode(m, self.cfg, new, final)
+        fill, whole, new, error = self._words(m, word, have, take, left)
+        m.d.comb += last_next.eq(Mux(take, left == 2, last))
+        bad, queue = decode(m, self.cfg, new, last_next)
         with m.If(fill):
-            m.d.sync += [refused.eq(bad), finish.eq(final), queue.eq(its_queue)]
-        going = have & ~self.halt
-        with m.If(broken):
-            m.d.comb += error.eq(Error.READ_RESPONSE)
-        with m.Elif(refused | (finish != last)):
-            m.d.comb += error.eq(Error.UNDECODABLE)
+            m.d.sync += [broken.eq(error), refused.eq(bad)]
         for unit in units(self.cfg):
-            port = getattr(self, unit.name)
-            m.d.comb += [
-                port.payload.insn.eq(word),
-                port.payload.index.eq(index),
-                port.valid.eq(going & (error == Error.NONE) & (queue == unit.queue)),
-            ]
+            port, offer = getattr(self, unit.name), Signal(name=f"offer_{unit.name}")
+            m.d.comb += [port.payload.insn.eq(word), port.payload.index.eq(index), port.valid.eq(offer)]
+            with m.If(self.halt):
+                m.d.sync += offer.eq(0)
+            with m.Elif(fill):
+                m.d.sync += offer.eq(whole & ~error & ~bad & (queue == unit.queue))
+            with m.Elif(take):
+                m.d.sync += offer.eq(0)
             with m.If(port.valid & port.ready):
                 m.d.comb += take.eq(1)
+        going = have & ~self.halt
         keep_first_seen(
             m,
             self.fault,
             (self.start & (self.count == 0), Error.UNDECODABLE, 0),
             (self.start & between, Error.RANGE, 0),
-            (going & (error != Error.NONE), error, index),
+            (going & broken, Error.READ_RESPONSE, index),
+            (going & refused, Error.UNDECODABLE, index),
         )
         with m.If(take):
-            m.d.sync += [index.eq(index + 1), left.eq(left - 1), last.eq(left == 2), none.eq(last)]
+            m.d.sync += [index.eq(index + 1), left.eq(left - 1), last.eq(last_next), none.eq(last)]
         m.d.comb += self.progress.eq(take)
         return m
 
@@ -114,15 +112,16 @@ class Fetch(wiring.Component):
             first = self.addr[4:low]
             m.d.comb += req.beats.eq((first + self.count + (bits // INSN_BITS - 1)) >> (low - 4))
 
-    def _words(self, m: Module, word, broken, have, take, left) -> tuple[Value, Value]:
-        """Collects beats into a word, or takes a word from a beat; `have` until `take`. Returns whether, and what, is
-        put into `word`."""
+    def _words(self, m: Module, word, have, take, left) -> tuple[Value, Value, Value, Value]:
+        """Collects beats into a word, or takes a word from a beat; `have` until `take`. Returns whether something is
+        put into `word`, whether that ends it, the word, and whether one of its beats is an error."""
         bits, beat = self.cfg.axi_bits, self.beats.payload
         room = ~have | take
         parts = max(bits, INSN_BITS) // min(bits, INSN_BITS)
         part = Signal(range(parts)) if parts > 1 else Const(0, 1)
         final = part == parts - 1
-        fill = Signal()
+        fill, earlier = Signal(), Signal()  # `earlier`: an error in the beats so far
+        error = beat.error | earlier
         m.d.comb += fill.eq(self.beats.valid & room)
         with m.If(take):
             m.d.sync += have.eq(0)
@@ -130,12 +129,14 @@ class Fetch(wiring.Component):
             m.d.comb += self.beats.ready.eq(room)
             new = Cat(word, beat.data)[bits:]
             with m.If(fill):
-                m.d.sync += [broken.eq(beat.error | (broken & (part != 0))), have.eq(final)]
+                m.d.sync += [earlier.eq(error & ~final), have.eq(final)]
+            whole = final
         else:
             m.d.comb += self.beats.ready.eq(room & (final | (left == Mux(take, 2, 1))))
             new = beat.data.word_select(part, INSN_BITS)
             with m.If(fill):
-                m.d.sync += [broken.eq(beat.error), have.eq(1)]
+                m.d.sync += have.eq(1)
+            whole = Const(1)
         with m.If(fill):
             m.d.sync += word.eq(new)
         if parts > 1:
@@ -143,7 +144,7 @@ class Fetch(wiring.Component):
                 m.d.sync += part.eq(part + 1)
             with m.If(self.start):
                 m.d.sync += part.eq(self.addr[4 : 4 + (parts - 1).bit_length()] if bits > INSN_BITS else 0)
-        return fill, new
+        return fill, whole, new, error
 
 
 def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
@@ -177,8 +178,14 @@ def _refused(cfg: Config, row: Instruction, word) -> Value:
         reasons.append(load.x_size != 0)
     if row.op == Op.ALU:
         known = [one for one in OPERATIONS.values() if cfg.extensions.issuperset(one.extensions)]
-        accepted = [(alu.alu_op == one.op) & (alu.use_imm if one.imm else 1) for one in known]
+        accepted = [(alu.alu_op == one.op) & (alu.use_imm if one.imm else 1) & _legal(cfg, one, alu) for one in known]
         reasons.append(~Cat(accepted).any())
     elif "overwrite" in Isa(cfg).formats[row.format].fields:
         reasons.append(gemm.reset & gemm.overwrite)
     return Cat(reasons).any() if reasons else Const(0)
+
+
+def _legal(cfg: Config, operation: Operation, alu: data.View) -> Value:
+    """1 where the immediate is one that `operation` has."""
+    most = operation.immediates(cfg)
+    return Const(1) if most is None else alu.imm.as_unsigned() < most

@@ -46,7 +46,8 @@ FETCH_START_LATENCY = 1  # from the start to the request
 FETCH_LATENCY = 1  # from an instruction's last beat to its command queue
 
 # Loads.
-TILE_LATENCY = 2  # from a command to its tile's description
+COMMAND_DEPTH = 1  # of the queue of commands before the planner
+TILE_LATENCY = FIFO_LATENCY + 2  # from a command to its tile's description: products, then sums
 REQUEST_DEPTH = 1  # of the queue of requests between the planner and the read port
 PLAN_LATENCY = TILE_LATENCY + FIFO_LATENCY  # from a command to its first request
 TILE_DEPTH = 4  # of the queue of descriptions: commands whose requests run ahead of the data
@@ -79,6 +80,8 @@ LEVELS_PER_STAGE = 1  # of the adder tree between registers
 ACC_STAGES = 2  # from the address of an accumulator to its use: read, then choose between memory and results
 MULTIPLIER_LATENCY = 4  # from operands to products, where there is no RESCALE
 RESCALE_LATENCY = 10  # from the operands of MUL and RESCALE to their results
+PLACE_LATENCY = 2  # from the operand of LOOKUP to its place in the table
+TABLE_LATENCY = 3  # from there to the value: memory, its output register, the choice of the result
 REQUANTISE_LATENCY = RESCALE_LATENCY + 2  # from accumulators to int8
 
 # Stores.
@@ -135,6 +138,11 @@ def accumulator_latency(cfg: Config) -> int:
 def multiply_read(cfg: Config) -> int:
     """Cycles from a MUL or RESCALE to that in which STORE's read would bring an entry just as its operands enter."""
     return dot_latency(cfg) - SCRATCHPAD_LATENCY
+
+
+def has_functions(cfg: Config) -> bool:
+    """True where the ALU has LOOKUP or REDUCE."""
+    return not cfg.extensions.isdisjoint({"lookup", "lane_reduce"})
 
 
 def product_latency(cfg: Config) -> int:

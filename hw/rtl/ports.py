@@ -7,7 +7,7 @@ from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ..config import Config
-from ..isa import Mem, depth
+from ..isa import Mem, depth, room
 from .latencies import groups, multipliers
 from .layouts import INDEX_BITS, command_layout, move_layout, push_layout
 
@@ -53,7 +53,7 @@ class SramWrite(wiring.Signature):
 
     Members:
         en: out, one bit per lane (`lane_bits`); all zero writes nothing
-        addr: out, the entry
+        addr: out, the entry; behind the parameters of PAR those of tables
         data: out, `word_bits` that repeat over the entry: lane k is written with lane k mod (word / lane) of them
     """
 
@@ -61,7 +61,7 @@ class SramWrite(wiring.Signature):
         super().__init__(
             {
                 "en": Out(entry_bits(cfg, mem) // lane_bits(cfg, mem)),
-                "addr": Out(address_bits(cfg, mem)),
+                "addr": Out((room(cfg, mem) - 1).bit_length()),
                 "data": Out(word_bits(cfg, mem)),
             }
         )

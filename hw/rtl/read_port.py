@@ -22,8 +22,8 @@ class ReadPort(wiring.Component):
         beats[k]: out, their data, in order
         words: out, the same for the last client, `width` beats at once; where `width` is more than 1
         axi: out, the bus
-        halt: in, send no further address
-        idle: out, no burst is in flight
+        halt: in, send no further address from the next cycle on
+        idle: out, no burst is in flight, nor granted now
         progress: out, an address or a beat passed
 
     Latency `REQUEST_LATENCY` for addresses, `BEAT_LATENCY` for data; one burst and one beat per cycle, `OUTSTANDING`
@@ -57,9 +57,9 @@ class ReadPort(wiring.Component):
         m.submodules.addresses = addresses = Fifo(shape=burst_layout(self.cfg), depth=ADDRESS_DEPTH)
         m.submodules.route = route = Fifo(shape=range(max(n, 2)), depth=OUTSTANDING)
         splitters = [self._splitter(m, k, want[k], grant[k]) for k in range(n)]
-        flying = Signal(range(OUTSTANDING + 1))
+        flying, flying_next, may = Signal(range(OUTSTANDING + 1)), Signal(range(OUTSTANDING + 1)), Signal(init=1)
         chosen = self._arbiter(m, want, grant)
-        with m.If(addresses.i.ready & ~self.halt & (flying != OUTSTANDING)):
+        with m.If(addresses.i.ready & may):
             m.d.comb += grant.eq(chosen)
         m.d.comb += [addresses.i.valid.eq(grant.any()), route.i.valid.eq(grant.any())]
         for k, splitter in enumerate(splitters):
@@ -72,7 +72,8 @@ class ReadPort(wiring.Component):
         )
         m.d.sync += [came.eq(axi.rvalid), last.eq(axi.rvalid & axi.rlast)]
         m.d.sync += [beat.data.eq(axi.rdata), beat.error.eq(axi.rresp != OKAY)]
-        m.d.sync += flying.eq(flying + grant.any() - last)
+        m.d.comb += flying_next.eq(flying + grant.any() - last)
+        m.d.sync += [flying.eq(flying_next), may.eq((flying_next != OUTSTANDING) & ~self.halt)]
         m.d.comb += [
             axi.arvalid.eq(addresses.o.valid),
             axi.araddr.eq(addresses.o.payload.addr << size),
@@ -82,7 +83,7 @@ class ReadPort(wiring.Component):
             addresses.o.ready.eq(axi.arready),
             axi.rready.eq(1),
             route.o.ready.eq(last),
-            self.idle.eq(flying == 0),
+            self.idle.eq((flying == 0) & ~grant.any()),
             self.progress.eq(came | (axi.arvalid & axi.arready)),
         ]
         for k, depth in enumerate(self.buffers):
@@ -115,17 +116,22 @@ class ReadPort(wiring.Component):
         wiring.connect(m, buffer.o, wiring.flipped(self.words))
 
     def _splitter(self, m: Module, k: int, want: Signal, grant: Signal) -> Splitter:
-        """The bursts of client k: it wants one while its buffer has room, and sends it when it is granted."""
+        """The bursts of client k: it wants one while its buffer has room, and sends it when it is granted.
+
+        `want` is known one cycle ahead, because all that a grant enables depends on it.
+        """
         m.submodules[f"splitter_{k}"] = splitter = Splitter(self.cfg)
         wiring.connect(m, wiring.flipped(self.req[k]), splitter.i)
         size = self.buffers[k]
-        room = Signal(range(size + 1), init=size, name=f"room_{k}")  # of the buffer, for beats that were not requested
+        # room of the buffer for beats that were not requested, beyond a burst
+        room = Signal(range(-BURST_BEATS, size - BURST_BEATS + 1), init=size - BURST_BEATS, name=f"room_{k}")
+        left = Signal.like(room, name=f"left_{k}")
         if self._wide(k):
             taken = Mux(self.words.valid & self.words.ready, self.width, 0)
         else:
             taken = self.beats[k].valid & self.beats[k].ready
-        m.d.sync += room.eq(room - Mux(grant, splitter.length, 0) + taken)
-        m.d.comb += [want.eq(splitter.valid & (room >= BURST_BEATS)), splitter.take.eq(grant)]
+        m.d.comb += [left.eq(room - Mux(grant, splitter.length, 0) + taken), splitter.take.eq(grant)]
+        m.d.sync += [room.eq(left), want.eq((~splitter.i.ready | splitter.i.valid) & (left >= 0))]
         return splitter
 
     def _arbiter(self, m: Module, want: Signal, grant: Signal) -> Signal:

@@ -171,8 +171,9 @@ class Parameters(wiring.Component):
         parts = [self.write.en[k * row // beat : (k + 1) * row // beat] for k in range(rows)]
         row_bits, part_bits = (rows - 1).bit_length(), (size // channels(cfg) - 1).bit_length()
         number, part = Signal(row_bits), Signal(part_bits)
+        tables = self.write.addr[address_bits(cfg, Mem.PAR) :].any()  # it goes to one of them
         for k, en in enumerate(parts):
-            with m.If(en.any()):
+            with m.If(en.any() & ~tables):
                 m.d.comb += [number.eq(k), write.en.eq(en)]
         m.d.comb += [
             write.addr.eq(Cat(number, self.write.addr)),

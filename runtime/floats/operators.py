@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..kernels.numbers import exponential
 from . import functions
 
 
@@ -25,11 +26,12 @@ def float_reduce(x: np.ndarray, *, function: str, axes: Sequence[int], shape: Se
 
 
 def float_softmax(x: np.ndarray, *, axis: int, logarithm: bool = False) -> np.ndarray:
-    """`exp(x) / sum(exp(x))` along `axis`, or its logarithm."""
+    """`exp(x) / sum(exp(x))` along `axis`, or its logarithm; exponentials are added in order."""
     with np.errstate(all="ignore"):
         shifted = x - x.max(axis, keepdims=True)
-        total = np.exp(shifted).sum(axis, keepdims=True)
-        return shifted - np.log(total) if logarithm else np.exp(shifted) / total
+        powers = exponential(shifted)
+        total = np.take(np.cumsum(powers, axis, dtype=np.float32), [-1], axis)
+        return shifted - np.log(total.astype(np.float64)).astype(np.float32) if logarithm else powers / total
 
 
 def float_matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -25,6 +25,14 @@ def arg_max(x: np.ndarray, *, axis: int, shape: Sequence[int], dtype: str, small
     return found.astype(dtype).reshape(shape)
 
 
+def top_k(x: np.ndarray, *, count: int, positions: bool) -> np.ndarray:
+    """The `count` largest values of each row, the largest first, of equal ones the first; or their int32 positions."""
+    # equal values stay in order only where the smallest come first, so that rows are sorted from behind
+    backwards = np.argsort(x[..., ::-1], -1, kind="stable")[..., ::-1][..., :count]
+    found = x.shape[-1] - 1 - backwards
+    return found.astype(np.int32) if positions else np.take_along_axis(x, found, -1)
+
+
 def log_softmax(x: np.ndarray, *, axis: int, scale: float, output_scale: float, zero_point: int) -> np.ndarray:
     """int8 `log(exp(x) / sum(exp(x)))` along `axis` in float32, by a table of exponentials and a sum in order.
 

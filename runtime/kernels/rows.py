@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..hostshapes import along_axis, reduced, same, together
 from ..schema import SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real
-from . import detection, elementwise, fixed_point, numbers, reductions, resize, shapes
+from . import attention, detection, elementwise, fixed_point, numbers, reductions, resize, shapes
 
 _INT8 = ("int8",)
 _ANY = ("int8", "uint8", "int16", "int32", "int64", "float32")
@@ -22,7 +22,10 @@ _UNIT = Real(2.0**-126, 2.0**127)
 _LOG_SOFTMAX: dict[str, Kind] = {"axis": Int(0), "scale": _UNIT, "output_scale": _UNIT, "zero_point": Int(-128, 127)}
 _RESIZE: dict[str, Kind] = {"size": ListOf(SIZE, 2), "align_corners": Flag(), "half_pixel_centers": Flag()}
 _ARG_MAX: dict[str, Kind] = {"axis": Int(0), "shape": SHAPE, "dtype": OneOf(("int32", "int64")), "smallest": Flag()}
-_DIVIDE: dict[str, Kind] = {"multiplier": Int(0, (1 << 31) - 1), "exponent": Int(-32, 31), **_POINTS}
+_SCALE: dict[str, Kind] = {"multiplier": Int(0, (1 << 31) - 1), "exponent": Int(-32, 31)}
+_PRODUCTS: dict[str, Kind] = {"transposed": Flag(), **_SCALE, **_POINTS}
+_ANGLES, _PLACED = Array(2, ("int16",)), ("int8", "int32")  # the last input of the second is a position
+_DIVIDE: dict[str, Kind] = {**_SCALE, **_POINTS}
 _DIVIDE |= {"low": Int(-128, 127), "high": Int(-128, 127)}
 
 
@@ -48,6 +51,22 @@ KERNEL_ROWS = (
     ),
     (numbers.number_function, same, {"function": OneOf(tuple(numbers.UNARY))}, _NUMBERS, (), 1),
     (numbers.number_binary, shapes.one_type, {"function": OneOf(tuple(numbers.BINARY))}, _NUMBERS, (), 2),
+    (
+        numbers.number_reduce,
+        shapes.reduced_numbers,
+        {"function": OneOf(tuple(numbers.REDUCTIONS))} | _AXES,
+        _NUMBERS,
+        (),
+        1,
+    ),
+    (
+        numbers.number_dense,
+        shapes.dense_rows,
+        {"weight": Array(2, ("float32",)), "bias": Array(1, ("float32",))},
+        ("float32",),
+        (),
+        1,
+    ),
     (numbers.cast, shapes.cast_to, {"dtype": OneOf(_ANY)}, _ANY, (), 1),
     (numbers.gather, shapes.gathered, {"axis": Int(0)}, _ANY, (), 2),
     (numbers.gather_nd, shapes.gathered_nd, {}, _ANY, (), 2),
@@ -55,5 +74,12 @@ KERNEL_ROWS = (
     (reductions.reduce_max, reduced, _AXES, _INT8, (), 1),
     (reductions.reduce_min, reduced, _AXES, _INT8, (), 1),
     (reductions.log_softmax, along_axis, _LOG_SOFTMAX, _INT8, (), 1),
+    (attention.batch_matmul, shapes.batch_multiplied, _PRODUCTS, _INT8, (), 2),
+    (attention.rms_norm, shapes.normed, {"gain": Array(1, ("int16",)), **_SCALE}, _INT8, (), 1),
+    (attention.rotate, shapes.rotated, {"cosine": _ANGLES, "sine": _ANGLES}, _PLACED, (), 2),
+    (attention.write_rows, shapes.with_rows, {}, _PLACED, (), 3),
+    (attention.exponentials, shapes.exponentiated, {"table": Array(1, ("int8",), 0, 127)}, _PLACED, (), 2),
+    (attention.weighted_mean, shapes.averaged_values, _SCALE, _INT8, (3,), 2),
+    (reductions.top_k, shapes.topmost, {"count": SIZE, "positions": Flag()}, (*_INT8, *_NUMBERS), (), 1),
     (reductions.arg_max, shapes.chosen, _ARG_MAX, _INT8, (), 1),
 )

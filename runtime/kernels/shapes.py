@@ -40,6 +40,19 @@ def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return together(inputs, a)._replace(dtype=inputs[0].dtype)
 
 
+def reduced_numbers(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Without the axes, or with 1 in their place, in the input's type."""
+    return reduced(inputs, a)._replace(dtype=inputs[0].dtype)
+
+
+def dense_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """A row of as many elements as the weights have rows for each of the input's."""
+    (shape, dtype, _), (units, features) = inputs[0], a["weight"].shape
+    need(shape[-1:] == (features,), f"weight {a['weight'].shape} does not fit an input of {shape}")
+    need(a["bias"].shape == (units,), f"bias {a['bias'].shape}: must be {(units,)}")
+    return Operand((*shape[:-1], units), dtype)
+
+
 def _positions(where: Operand) -> None:
     need(where.dtype in ("int32", "int64"), f"positions of dtype {where.dtype}: must be int32 or int64")
 
@@ -76,6 +89,13 @@ def detected(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand((1, rows + 1, 6), "float32")
 
 
+def topmost(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Rows of as many elements as asked."""
+    (*around, size), dtype, _ = inputs[0]
+    need(a["count"] <= size, f"count = {a['count']}: rows have {size} elements")
+    return Operand((*around, a["count"]), "int32" if a["positions"] else dtype)
+
+
 def resized(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Images of the size asked."""
     n, c, *_ = inputs[0].shape
@@ -85,3 +105,58 @@ def resized(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def chosen(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Of the asked dtype, without the axis, or with 1 in its place."""
     return Operand(reduced(inputs, a | {"axes": [a["axis"]]}).shape, a["dtype"])
+
+
+def batch_multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Rows of the first, columns of the second, or its rows where it is transposed."""
+    x, y = (operand.shape for operand in inputs)
+    need(min(len(x), len(y)) > 1, f"inputs {[x, y]} are not matrices")
+    inner, columns = y[-2:][:: -1 if a.get("transposed", False) else 1]
+    need(inner == x[-1], f"inputs {[x, y]} cannot be multiplied: {x[-1]} is not {inner}")
+    batches = together([Operand(x[:-2], "int8"), Operand(y[:-2], "int8")], a).shape
+    return Operand((*batches, x[-2], columns), "int8")
+
+
+def normed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The input's shape, which has as many elements in its last dimension as there are gains."""
+    need(a["gain"].shape == inputs[0].shape[-1:], f"gain {a['gain'].shape}: its input is {inputs[0].shape}")
+    return inputs[0]
+
+
+def _placed(inputs: Sequence[Operand]) -> None:
+    *values, position = inputs
+    need(position[:2] == ((1,), "int32"), f"the position is {position.dtype} {position.shape}: must be int32 (1,)")
+    wrong = [x.dtype for x in values if x.dtype != "int8"]
+    need(not wrong, f"an input is {wrong[:1]}: must be int8")
+
+
+def rotated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The input's shape, whose last dimension has an angle for each pair."""
+    _placed(inputs)
+    shape, angles = inputs[0].shape, [a["cosine"].shape, a["sine"].shape]
+    need(angles[0] == angles[1], f"cosine and sine {angles} differ in shape")
+    need(shape[-1:] == (2 * angles[0][1],), f"cosine {angles[0]}: its input is {shape}, with other pairs")
+    return Operand(shape, "int8")
+
+
+def with_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape of the first, in which the second has a place."""
+    _placed(inputs)
+    cache, rows = inputs[0].shape, inputs[1].shape
+    need(len(cache) == len(rows) == 3, f"inputs {[cache, rows]} must have 3 dimensions")
+    need((cache[0], cache[2]) == (rows[0], rows[2]) and rows[1] <= cache[1], f"rows {rows} do not fit {cache}")
+    return Operand(cache, "int8")
+
+
+def exponentiated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape of the scores."""
+    _placed(inputs)
+    need(a["table"].shape == (256,), f"table {a['table'].shape}: must have 256 entries")
+    return Operand(inputs[0].shape, "int8")
+
+
+def averaged_values(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """A row of the values' width for each row of weights."""
+    weights, values = (operand.shape for operand in inputs)
+    need(values[:2] == (weights[0], weights[2]), f"values {values} do not fit weights {weights}")
+    return Operand((*weights[:2], values[2]), "int8")

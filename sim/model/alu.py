@@ -7,7 +7,8 @@ sequential meaning:
 * accumulators that are read but never written: repeated destinations are reductions;
 * results that are read again: the sequence is cut into levels, each of which depends on earlier ones only.
 
-RESCALE has parameters instead of an operand: r uses of an accumulator are r operations on it.
+RESCALE, LOOKUP and REDUCE have parameters, a table or nothing instead of an operand: r uses of an accumulator are r
+operations on it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ...hw.isa import OPERATIONS, AluOp, Mem
+from ...hw.isa import OPERATIONS, REDUCTIONS, AluOp, Mem
 from ...hw.rounding import rescale
 from .loops import DST, SRC, WGT, Axis, Nest, distinct, grid, trips, uses
 from .state import Action, State, loop_action
@@ -29,8 +30,8 @@ _ROWS = 1 << 15  # micro-op issues in the index tables of one piece
 def alu_action(state: State, f: dict[str, int]) -> Action:
     """The action of the decoded ALU instruction `f`."""
     op = AluOp(f["alu_op"])
-    if op == AluOp.RESCALE:
-        return loop_action(state, f, lambda nest: _rescale(state, nest.without(SRC, WGT), f["imm"]))
+    if op in _ALONE:
+        return loop_action(state, f, lambda nest: _alone(state, nest.without(SRC, WGT), op, f["imm"]))
     if f["use_imm"]:
         return loop_action(state, f, lambda nest: _immediate(state, nest.without(SRC, WGT), op, f["imm"]))
     return loop_action(state, f, lambda nest: _tensor(state, nest.without(WGT), op))
@@ -124,17 +125,36 @@ _REPEATED: dict[AluOp, Callable[[int, np.ndarray], np.ndarray]] = {
 }
 
 
-def _rescale(state: State, nest: Nest, entry: int) -> Iterator[Action]:
+def _alone(state: State, nest: Nest, op: AluOp, imm: int) -> Iterator[Action]:
     low, high = nest.limits(DST)
     state.check(Mem.ACC, low, high)
     yield partial(state.sums.settle, low, high)
-    state.check(Mem.PAR, entry, entry)
+    if op == AluOp.RESCALE:
+        state.check(Mem.PAR, imm, imm)
+    yield _passes(state, nest, low, lambda before: _ALONE[op](state, imm, before))
 
-    def once(before: np.ndarray) -> np.ndarray:
-        p = (np.tile(state.par[name][entry], state.cfg.batch) for name in ("multiplier", "exponent", "mode"))
-        return rescale(before, *p).astype(np.int32)
 
-    yield _passes(state, nest, low, once)
+def _rescale(state: State, entry: int, before: np.ndarray) -> np.ndarray:
+    p = (np.tile(state.par[name][entry], state.cfg.batch) for name in ("multiplier", "exponent", "mode"))
+    return rescale(before, *p).astype(np.int32)
+
+
+def _lookup(state: State, table: int, before: np.ndarray) -> np.ndarray:
+    return state.tables[table][np.clip(before, -128, 127) + 128]
+
+
+def _reduce_lanes(state: State, choice: int, before: np.ndarray) -> np.ndarray:
+    reduced = _REDUCTIONS[choice].reduce(before.reshape(-1, state.cfg.block_out), axis=1, dtype=np.int32)
+    return np.repeat(reduced, state.cfg.block_out).reshape(before.shape)
+
+
+_REDUCTIONS = tuple({"sum": np.add, "max": np.maximum}[name] for name in REDUCTIONS)
+# operations that read nothing but accumulators and their immediate: (state, immediate, accumulators) -> accumulators
+_ALONE: dict[AluOp, Callable[[State, int, np.ndarray], np.ndarray]] = {
+    AluOp.RESCALE: _rescale,
+    AluOp.LOOKUP: _lookup,
+    AluOp.REDUCE: _reduce_lanes,
+}
 
 
 def _passes(state: State, nest: Nest, low: int, once: Callable[[np.ndarray], np.ndarray]) -> Action:

@@ -25,6 +25,7 @@ from .loops import DST, SRC, WGT, Axis, Nest, Triple, distinct, grid, trips, use
 from .state import Action, State, loop_action
 
 _ELEMENTS = 1 << 20  # of each gathered matrix and of the result
+_SHORT = 10**6  # products that OpenBLAS adds up without packing, up to twice as fast if it reads both along their rows
 
 
 def gemm_action(state: State, f: dict[str, int]) -> Action:
@@ -150,25 +151,51 @@ class Product:
         """
         cfg, cut, sums, base, limits = state.cfg, self.cut, state.sums, piece.base, piece.limits(DST)
         b, m, n, k = self.shape
-        inp, inp_rows = state.inp[(base[SRC] + self.inp_low) * cfg.batch :], self.inp_rows
-        wgt, wgt_rows = state.wgt[(base[WGT] + self.wgt_low) * cfg.block_out :], self.wgt_rows
-        depth, batches = k * cfg.block_in, (b,) if b > 1 else ()
-        left_shape, right_shape = (*batches, m * cfg.batch, depth), (*batches, n * cfg.block_out, depth)
-        put, key = self.target.action(state.acc, base[DST], times), (base[DST], left_shape[:-1], self.target.key)
+        rows, columns, depth = m * cfg.batch, n * cfg.block_out, k * cfg.block_in
+        by_rows, short = 2 * rows >= columns, rows * columns * depth <= _SHORT  # else the transposed product
+        inputs, weights = piece.limits(SRC), piece.limits(WGT)
+        make_inp = _maker(state, Mem.INP, inputs[0], self.inp_rows, (b, rows, depth), not by_rows, short)
+        make_wgt = _maker(state, Mem.WGT, weights[0], self.wgt_rows, (b, columns, depth), by_rows, short)
+        inp, wgt = ((self, base[SRC]), inputs, make_inp), ((self, base[WGT]), weights, make_wgt)
+        keep_inp, keep_wgt = state.operands[Mem.INP].get, state.operands[Mem.WGT].get
+        put, key = self.target.action(state.acc, base[DST], times), (base[DST], b, rows, self.target.key)
+        multiply = np.matmul if depth <= cut else partial(_long_product, cut=cut)
+        overwrites = self.target.overwrite
 
         def product() -> np.ndarray:
-            left = _gather(inp, inp_rows).reshape(left_shape)
-            right = _gather(wgt, wgt_rows).reshape(right_shape).swapaxes(-1, -2)
-            return np.matmul(left, right) if depth <= cut else _long_product(left, right, cut)
+            left, right = keep_inp(*inp), keep_wgt(*wgt)
+            return multiply(left, right) if by_rows else multiply(right, left).swapaxes(-1, -2)
 
         def add() -> None:
-            sums.add(key, limits, put, product(), depth=depth, most=cut)
+            sums.add(key, limits, put, product(), depth=depth, most=cut, starts=overwrites)
 
         def settle_and_put() -> None:
             sums.settle(*limits)
             put(product())
 
         return add if times == 1 and 2 * depth <= cut and self.target.adds else settle_and_put
+
+
+def _maker(
+    state: State, mem: Mem, low: int, rows: np.ndarray, shape: tuple[int, ...], swap: bool, short: bool
+) -> Callable[[], np.ndarray]:
+    """A function that returns the `rows` of `mem`, counted from its entry `low`, as float32 matrices of `shape`.
+
+    With `swap` they are transposed, in memory, too, for a `short` product.
+    """
+    memory = state.array(mem)
+    memory, shape = memory[low * (len(memory) // state.depth[mem]) :], shape[1:] if shape[0] == 1 else shape
+
+    def make() -> np.ndarray:
+        # every index was checked before: "clip" saves the check of the default
+        taken = memory.take(rows, 0, None, "clip").reshape(shape)
+        if swap:
+            taken = taken.swapaxes(-1, -2)
+            if short:
+                taken = taken.copy()  # before they are converted: it is faster with bytes
+        return taken.astype(np.float32)
+
+    return make
 
 
 def _long_product(left: np.ndarray, right: np.ndarray, cut: int) -> np.ndarray:
@@ -248,15 +275,10 @@ def _rows(outer: list[Axis], k: list[Axis], column: int, vectors: int) -> tuple[
     return low, np.ascontiguousarray(rows, np.intp).reshape(-1)
 
 
-def _gather(memory: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    # every index was checked before: "clip" saves the check of the default
-    return memory.take(rows, 0, None, "clip").astype(np.float32)
-
-
 class _Strided:
     """Accumulators at regular steps, each used once: the result is added to a view of them."""
 
-    nbytes = 0
+    nbytes, adds = 0, True
 
     def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
         self.overwrite, self.lanes = overwrite, cfg.lanes
@@ -268,7 +290,7 @@ class _Strided:
         self.order = [*(i for _, i in by_step), dims.index(None), len(dims)]
         self.dims = (*(axis.n for axis, _ in by_step), cfg.batch, cfg.block_out)
         self.strides = (*(4 * self.lanes * axis.step[DST] for axis, _ in by_step), 4 * cfg.block_out, 4)
-        self.adds, self.key = not overwrite, (*self.result, *self.order, *self.strides)
+        self.key = (*self.result, *self.order, *self.strides)
 
     def action(self, acc: np.ndarray, base: int, times: int) -> Callable[[np.ndarray], None]:
         """A function that adds `times` times a result to the accumulators from `base` on, or overwrites them."""
@@ -276,13 +298,14 @@ class _Strided:
         shape, order, overwrite, factor = self.result, self.order, self.overwrite, _int32(times)
 
         def put(result: np.ndarray) -> None:
-            rows = result.reshape(shape).transpose(order).astype(np.int32, "C")
-            if times != 1:
-                rows *= factor
+            rows = result.reshape(shape).transpose(order)
             if overwrite:
                 view[...] = rows
-            else:
-                np.add(view, rows, view)
+                return
+            rows = rows.astype(np.int32, "C")
+            if times != 1:
+                rows *= factor
+            np.add(view, rows, view)
 
         return put
 

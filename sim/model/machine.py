@@ -90,7 +90,7 @@ class Model:
         except AccessError as exc:
             raise AccessError(f"{program.at(k)}: {exc}", k) from None
         finally:
-            self.state.sums.settle_all()
+            self.state.finish()
 
     def _action(self, f: dict[str, int]) -> Action:
         return _ACTIONS[f["op"]](self.state, f)

@@ -11,11 +11,12 @@ from itertools import chain, islice
 
 import numpy as np
 
-from ...hw.config import Config
+from ...hw.config import TABLE_SIZE, Config
 from ...hw.errors import AccessError
-from ...hw.isa import PAR, Isa, Mem, depth, entry_bytes
+from ...hw.isa import PAR, Isa, Mem, depth, entry_bytes, room
 from ..lru import Lru
 from .loops import Nest, factor
+from .operands import Operands
 from .sums import Sums
 
 Action = Callable[[], object]  # executes; its result is ignored
@@ -29,40 +30,50 @@ class State:
     """Scratchpads and DRAM.
 
     Narrow values are held as int8, whatever their width in DRAM, one row per vector that a product reads: `inp`
-    (entries * batch, block_in), `wgt` (entries * block_out, block_in). `acc` is int32 (entries, batch * block_out),
-    without what `sums` still holds; `uop` the micro-op words, `dram` uint8 bytes. `par` has the decoded fields of the
-    post-processing parameters, int64 (entries, block_out) each.
+    (entries * batch, block_in), `wgt` (entries * block_out, block_in); `operands` are matrices made of them. `acc` is
+    int32 (entries, batch * block_out), without what `sums` still holds; `uop` the micro-op words, `dram` uint8 bytes.
+    `par` has the decoded fields of the post-processing parameters, int64 (entries, block_out) each, `tables` the values
+    of all tables, int32 (tables, 256). `ranges` are the kernels by range of micro-ops that are known while these are
+    unchanged.
     """
 
     def __init__(self, cfg: Config, dram: np.ndarray):
         self.cfg, self.isa, self.dram = cfg, Isa(cfg), dram
         self.depth = {mem: depth(cfg, mem) for mem in Mem}
+        self.room = room(cfg, Mem.PAR)  # entries of parameters and of tables
         self.entry_bytes = {mem: entry_bytes(cfg, mem) for mem in Mem}
         self.inp = np.zeros((cfg.inp_depth * cfg.batch, cfg.block_in), np.int8)
         self.wgt = np.zeros((cfg.wgt_depth * cfg.block_out, cfg.block_in), np.int8)
         self.acc = np.zeros((cfg.acc_depth, cfg.lanes), np.int32)
-        self.sums = Sums()
+        self.sums, self.operands = Sums(), {mem: Operands() for mem in (Mem.INP, Mem.WGT)}
         self.uop = np.zeros(cfg.uop_depth, np.uint32)
         self.par = {name: np.zeros((cfg.par_entries, cfg.block_out), np.int64) for name in PAR.fields}
+        self.tables = np.zeros((cfg.tables, TABLE_SIZE), np.int32)
         self.plans: Lru = Lru(_PLAN_BYTES)
         self._kernels: Lru[Nest] = Lru(_KERNEL_BYTES)
-        self._ranges: dict[tuple[int, int], Nest] = {}  # kernels by range, while the micro-op buffer is unchanged
+        self.ranges: dict[tuple[int, int], Nest] = {}
 
     def array(self, mem: Mem) -> np.ndarray:
         """The scratchpad of vectors or micro-ops that `mem` addresses."""
         return {Mem.UOP: self.uop, Mem.INP: self.inp, Mem.WGT: self.wgt}.get(mem, self.acc)
 
+    def finish(self) -> None:
+        """Put everything into the memories, and keep nothing made of them: they may change between runs."""
+        self.sums.settle_all()
+        for operands in self.operands.values():
+            operands.clear()
+
     def uops_changed(self) -> None:
         """To be called when micro-ops were loaded: ranges hold other kernels now."""
-        self._ranges.clear()
+        self.ranges.clear()
 
     def kernel(self, begin: int, end: int) -> Nest:
         """The micro-ops `begin:end` as loops; the same object while they are unchanged and in the cache."""
-        nest = self._ranges.get((begin, end))
+        nest = self.ranges.get((begin, end))
         if nest is None:
             words = self.uop[begin:end]
             nest = self._kernels.get(words.tobytes(), lambda: self._factor(words), lambda _: 32 * len(words) + 512)
-            self._ranges[begin, end] = nest
+            self.ranges[begin, end] = nest
         return nest
 
     def _factor(self, words: np.ndarray) -> Nest:
@@ -101,12 +112,13 @@ def loop_action(state: State, f: dict[str, int], prepare: Callable[[Nest], Itera
     loops = [
         (f[f"iter_{loop}"], (f[f"dst_{loop}"], f[f"src_{loop}"], f.get(f"wgt_{loop}", 0))) for loop in ("out", "in")
     ]
+    ranges, span = state.ranges, (begin, end)
     bound: Nest | None = None
     ready: list[Action] = []
 
     def execute() -> None:
         nonlocal bound, ready
-        kernel = state.kernel(begin, end)
+        kernel = ranges.get(span) or state.kernel(begin, end)
         if kernel is not bound:
             actions = prepare(kernel.within(loops))
             ready = list(islice(actions, _PIECES + 1))

@@ -34,15 +34,24 @@ class Sums:
         self._open: dict[Hashable, _Sum] = {}
 
     def add(
-        self, key: Hashable, limits: tuple[int, int], put: Put, result: np.ndarray, *, depth: int, most: int
+        self,
+        key: Hashable,
+        limits: tuple[int, int],
+        put: Put,
+        result: np.ndarray,
+        *,
+        depth: int,
+        most: int,
+        starts: bool = False,
     ) -> None:
         """Take `result`, float32 of `depth` products per element, to the accumulators that `put` knows, now or later.
 
         `limits` are the first and the last of these. Equal keys stand for the same accumulators, to which results are
-        added in the same order. Sums have up to `most` products per element.
+        added in the same order. Sums have up to `most` products per element. One that `starts` is new: `put` does not
+        add it but overwrites.
         """
         found = self._open.get(key)
-        if found is not None and found.depth + depth <= most:
+        if found is not None and not starts and found.depth + depth <= most:
             np.add(found.total, result, found.total)
             found.depth += depth
             return
@@ -51,7 +60,13 @@ class Sums:
 
     def settle(self, low: int, high: int) -> None:
         """Put the sums for any of the accumulators `low` to `high` there."""
-        for key in [key for key, one in self._open.items() if one.low <= high and low <= one.high]:
+        if not self._open:
+            return
+        ended = []
+        for key, one in self._open.items():
+            if one.low <= high and low <= one.high:
+                ended.append(key)
+        for key in ended:
             one = self._open.pop(key)
             one.put(one.total)
 

@@ -43,14 +43,14 @@ def load_action(state: State, f: dict[str, int]) -> Action:
     tile = memory.reshape(-1)[first * lanes : (first + width * height) * lanes].reshape(height, width * lanes)
     left, top = f["x_pad_0"] * lanes, f["y_pad_0"]
     inner = tile[top : top + rows, left : left + columns * lanes]
-    padded, sums = inner.size < tile.size, memory is state.acc
+    padded, last = inner.size < tile.size, first + width * height - 1
+    before = state.sums.settle if memory is state.acc else state.operands[mem].changed
 
     def execute() -> None:
-        if sums:
-            state.sums.settle(first, first + width * height - 1)
+        before(first, last)
         if padded:
             tile.fill(pad)
-        np.copyto(inner, unpack_bits(source.reshape(-1), bits).reshape(inner.shape) if bits < 8 else source)
+        inner[...] = unpack_bits(source.reshape(-1), bits).reshape(inner.shape) if bits < 8 else source
 
     return execute
 
@@ -70,8 +70,11 @@ def store_action(state: State, f: dict[str, int]) -> Action:
     def execute() -> None:
         state.sums.settle(first, first + rows * columns - 1)
         values = convert(source)
-        for out, low in zip(target, values) if overlap else [(target, values)]:
-            np.copyto(out, low, casting="unsafe")
+        if not overlap:
+            target[...] = values
+            return
+        for out, low in zip(target, values):
+            out[...] = low
 
     return execute
 
@@ -115,14 +118,20 @@ def _load_par(state: State, f: dict[str, int]) -> Action:
     rows, columns, first = f["y_size"], f["x_size"], f["sram_base"]
     if not rows:
         return nothing
-    state.check(Mem.PAR, first, first + rows * columns - 1)
+    end, cfg = first + rows * columns, state.cfg
+    if end > state.room:
+        raise AccessError(f"PAR entries {first}..{end - 1} are outside 0..{state.room - 1}")
     source = _dram(state, f, Mem.PAR, rows, np.uint32)
+    cut = max(0, min(end, cfg.par_entries) - first)  # entries of parameters; those of tables follow
 
     def execute() -> None:
-        words = np.zeros((rows * columns * state.cfg.block_out, 4), np.uint32)
-        words[:, :3] = source.reshape(-1, 3)
+        entries = source.reshape(rows * columns, -1)
+        words = np.zeros((cut * cfg.block_out, 4), np.uint32)
+        words[:, :3] = entries[:cut].reshape(-1, 3)
         for name, values in PAR.decode(words.view(np.uint64)).items():
-            state.par[name][first : first + rows * columns] = values.reshape(rows * columns, -1)
+            state.par[name][first : first + cut] = values.reshape(cut, cfg.block_out)
+        parts = state.tables.reshape(-1, cfg.table_words)
+        parts[first + cut - cfg.par_entries :][: len(entries) - cut] = entries[cut:, : cfg.table_words].view(np.int32)
 
     return execute
 

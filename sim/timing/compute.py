@@ -142,9 +142,9 @@ class Compute(Unit):
             return NEVER
         room = self._given[waiting] + 1
         if self.moving[self.at]:
-            if not self.mover.known or self._flying == lat.LOADS_IN_FLIGHT:
+            if self._flying == lat.LOADS_IN_FLIGHT:
                 return NEVER
-            return max(room, self.mover.begun - 1, self._slots[self._flying] + 1)
+            return max(room, self.mover.free, self._slots[self._flying] + 1)
         if type(self.work[k]) is not Job or k == self._finish:
             return room
         if self._job:
@@ -165,7 +165,7 @@ class Compute(Unit):
                 cycle, work, self._banks(work.low, work.high), self._jobs, None if self._job else self._latest
             )
             self._flying += 1
-            self.mover.start(k, work, cycle)
+            self.mover.take(k, work, cycle)
         elif type(work) is Job and k != self._finish:
             if cycle > self._retired and not self._job:
                 self._epoch = cycle

@@ -159,7 +159,7 @@ class _Engine:
 
     def _compute_bound(self, now: int) -> int:
         compute = self.compute
-        if compute.mover.left:
+        if compute.mover.left or compute.mover.waits:
             return self._first(now)
         move = compute.next_move[compute.at]
         if move == NEVER:
@@ -195,7 +195,7 @@ class _Engine:
             mover = self.load.mover
             if mover.left:  # the token comes with the last beat at the earliest
                 return now + self._latency + mover.rest()
-        if unit is self.load and not self.load.mover.known:
+        if unit is self.load and self.load.mover.free == NEVER:
             return NEVER  # until a request ends, when bounds are looked at again
         if unit is self.store and self.store.crowded:
             return -NEVER  # in any cycle

@@ -11,6 +11,7 @@ from .program import Move
 from .read_port import NEVER, Client, ReadPort
 
 _DESCRIPTORS = lat.capacity(lat.TILE_DEPTH)  # tiles between planner and walker, with the one that is walked
+_COMMANDS = lat.capacity(lat.COMMAND_DEPTH) + 1  # moves that wait for the planner's second stage, with the queue's
 
 
 class _Tile:
@@ -28,10 +29,10 @@ class Mover(Client):
     """Front: one move after another becomes requests. Back: the entries of each are written as their beats come.
 
     `hold(at)` is the first cycle in which that instruction's first entry may be written, `NEVER` while unknown.
-    `planned` is the cycle in which the front has finished the latest move, `NEVER` while that is unknown. `done(at,
-    first, cycle, waited)` is called in order for each instruction `at`, whose first entry is written in cycle `first`,
-    whose token is due in cycle `cycle`, and which waited for beats for `waited` cycles; `ready()` when `planned`
-    becomes known.
+    `planned` is the cycle in which the front has finished the latest move, `NEVER` while that is unknown; moves that
+    were taken meanwhile wait for it. `done(at, first, cycle, waited)` is called in order for each instruction `at`,
+    whose first entry is written in cycle `first`, whose token is due in cycle `cycle`, and which waited for beats for
+    `waited` cycles; `ready()` when `planned` becomes known.
     """
 
     def __init__(
@@ -44,7 +45,9 @@ class Mover(Client):
         super().__init__(buffer)
         self._done, self._ready, self._hold = done, ready, hold
         self.spread = False  # bursts wait at several ports
-        self.planned, self.begun = -1, -1
+        self.planned = -1
+        self._begun: deque[int] = deque([-1] * _COMMANDS, _COMMANDS)  # the latest moves
+        self._commands: deque[tuple[int, Move, int]] = deque()  # taken, of which the front does not know when to begin
         self._rows = self._unit = self._asked_row = 0
         self._move: Move | None = None
         self._described = self._requested = -1
@@ -60,15 +63,36 @@ class Mover(Client):
         self._backlog: deque[tuple[int, int, bool, int]] = deque()  # bursts of tiles whose `hold` is unknown
         self.pauses: list[tuple[int, int]] = []  # cycles without a beat that was due: from, to
 
-    def start(self, at: int, move: Move, cycle: int) -> None:
-        """Take `move` of instruction `at` in `cycle`. `planned` must be known."""
+    def take(self, at: int, move: Move, cycle: int) -> None:
+        """Take `move` of instruction `at` in `cycle`, `free` or later."""
+        self._commands.append((at, move, cycle))
+        self._proceed()
+
+    @property
+    def free(self) -> int:
+        """First cycle in which the next move can be taken, `NEVER` if unknown."""
+        waiting = len(self._commands)
+        return self._begun[waiting] if waiting < _COMMANDS else NEVER
+
+    @property
+    def waits(self) -> bool:
+        """True if a move waits of which it is not known when it begins."""
+        return bool(self._commands)
+
+    def _proceed(self) -> None:
+        """Begin with the moves that wait, as far as it is known when."""
+        while self._commands and self.planned < NEVER:
+            self._start(*self._commands.popleft())
+
+    def _start(self, at: int, move: Move, cycle: int) -> None:
         begun = cycle + lat.TILE_LATENCY
         if begun <= self.planned:
             begun = self.planned + 1
         described = NEVER  # until a tile is written so that there is room
         if len(self._tiles) < _DESCRIPTORS:
             described = max(begun, self._popped[len(self._tiles)] + 1)
-        self.begun, self._described, self._move = begun, described, move
+        self._begun.append(begun)
+        self._described, self._move = described, move
         self._tiles.append(_Tile(at, move, begun, described))
         self._rows, self._unit = move.rows, move.first
         self._requested = begun if not self._rows else NEVER
@@ -92,11 +116,6 @@ class Mover(Client):
         """True if a tile waits of which nothing is written yet."""
         return not self._open and bool(self._tiles)
 
-    @property
-    def known(self) -> bool:
-        """True if the next move can be started."""
-        return self.planned < NEVER
-
     def rest(self) -> int:
         """The least number of beats to ask for before the first tile is written, where no burst waits."""
         if self.spread:
@@ -116,8 +135,8 @@ class Mover(Client):
                 self._plan(max(self._put, free - move.ahead))
             return
         put = (self._put if self._put > self._s2 else self._s2) + 1
-        if put < self.begun:
-            put = self.begun
+        if put < self._begun[-1]:
+            put = self._begun[-1]
         taken = put + lat.FIFO_LATENCY
         if taken < free:
             taken = free
@@ -139,6 +158,7 @@ class Mover(Client):
         self._requested = requested
         if self._described < NEVER:
             self.planned = max(requested, self._described)
+            self._proceed()
             self._ready()
 
     def _begin(self) -> bool:
@@ -184,14 +204,14 @@ class Mover(Client):
         if len(self._tiles) >= _DESCRIPTORS:
             self._make_room(self._tiles[_DESCRIPTORS - 1], popped)
         self._done(tile.at, self._first, entry_cycle + lat.WRITE_LATENCY, self._waited)
+        if self.planned == NEVER and self._requested < NEVER:
+            self._plan(self._requested)
 
     def _make_room(self, tile: _Tile, popped: int) -> None:
         """The description of `tile`, which waits, leaves the planner when that of another one is `popped`."""
         tile.described = max(tile.begun, popped + 1)
         if tile is self._tiles[-1]:
             self._described = tile.described
-            if self._requested < NEVER:
-                self._plan(self._requested)
 
     def burst(self, beats: int, end: int, final: bool) -> None:
         """Write the entries of a burst, now or when it is known when that may be."""

@@ -83,10 +83,10 @@ class Store(Unit):
         work = self.work[k]
         if not isinstance(work, Move):
             return self._begun + lat.STORE_INTERVAL - lat.ROW_LATENCY
-        if self._at_work or not self.mover.known:
+        if self._at_work:
             return NEVER
         writer = self.writer
-        sent = max(self.mover.begun - 1, writer.word + 1, writer.row + 1)
+        sent = max(self.mover.free, writer.word + 1, writer.row + 1)
         answered = max(sent, self._answered_by)
         if work.first < self._end * work.per_beat:
             return answered
@@ -99,7 +99,7 @@ class Store(Unit):
             k = self.take()
             if isinstance(self.work[k], Move):
                 self._loading = True
-                self.mover.start(k, self.work[k], cycle)
+                self.mover.take(k, self.work[k], cycle)
             elif self._at_work:
                 self._behind = k, cycle
             else:

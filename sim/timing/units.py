@@ -174,14 +174,13 @@ class Load(Unit):
 
     def free(self, k: int) -> int:
         """When the mover's front is free."""
-        mover = self.mover
-        return mover.begun - 1 if mover.known else NEVER
+        return self.mover.free
 
     def step(self) -> None:
         """Take an instruction."""
         cycle = self.next
         k = self.take()
-        self.mover.start(k, self.work[k], cycle)
+        self.mover.take(k, self.work[k], cycle)
         self.plan()
 
     def _done(self, k: int, first: int, cycle: int, waited: int) -> None:

@@ -81,7 +81,7 @@ def test_the_first_operator_and_element_that_differ(inputs):
 def test_programs_have_no_golden_values(tilewright, double_tw, tmp_path):
     np.savez(tmp_path / "x.npz", inputs=np.zeros((8, 1, 16), np.int32))
     done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz", "--check")
-    assert done.status == 5 and "--check needs golden values; MODEL must be a network, .onnx, .tflite, .pt2" in done.err
+    assert done.status == 5 and "MODEL must be a network, .onnx, .tflite, .pt2, .bin" in done.err
     done = tilewright("run", double_tw, "--inputs", tmp_path / "x.npz", "--contract", "single")
     assert done.status == 5 and "--contract single is only for networks" in done.err
     with pytest.raises(UnsupportedError):

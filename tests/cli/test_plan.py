@@ -37,4 +37,4 @@ def test_too_little_memory(tilewright):
 def test_other_files(tilewright, tmp_path):
     (tmp_path / "x.tw").write_text("")
     done = tilewright("plan", tmp_path / "x.tw")
-    assert done.status == 5 and "unknown kind of network; must be one of .tflite, .onnx and .pt2" in done.err
+    assert done.status == 5 and "unknown kind of network; must be one of .tflite, .onnx, .pt2, .bin" in done.err

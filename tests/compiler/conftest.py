@@ -213,6 +213,7 @@ TFLITE_OPTIONS = {
     "SUB": "SubOptions",
     "SUM": "ReducerOptions",
     "TILE": "TileOptions",
+    "TOPK_V2": "TopKV2Options",
     "TRANSPOSE_CONV": "TransposeConvOptions",
     "SVDF": "SVDFOptions",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",

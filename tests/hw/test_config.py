@@ -47,7 +47,7 @@ def test_entries_of_unequal_blocks_batch_2_and_narrow_weights():
 
 def test_presets_carry_the_extensions_they_promise():
     assert VTA.extensions == {"acc8"}
-    assert PYNQ.extensions == TINY.extensions == EXTENSIONS - {"depthwise_rows"}
+    assert PYNQ.extensions == TINY.extensions == EXTENSIONS - {"depthwise_rows", "lookup", "lane_reduce"}
     assert PRESETS["pynq_z1_plus"].extensions == EXTENSIONS
     assert (PYNQ.par_entries, TINY.par_entries, PYNQ.acc_banks) == (64, 8, 2)
     assert all(cfg.name == name for name, cfg in PRESETS.items())
@@ -75,7 +75,8 @@ REFUSED = [
     ({"dsp_packing": 1}, "Config.dsp_packing = 1: must be true or false"),
     (
         {"extensions": {"requant", "reqaunt"}},
-        "Config.extensions = reqaunt: unknown; known are acc8, depthwise, depthwise_rows, overwrite, pad_value, "
+        "Config.extensions = reqaunt: unknown; known are acc8, depthwise, depthwise_rows, lane_reduce, "
+        "lookup, overwrite, pad_value, "
         "requant, rescale; nearest to reqaunt is requant",
     ),
     (
@@ -146,6 +147,15 @@ REFUSED = [
         {"extensions": {"rescale"}},
         "Config.extensions = rescale: needs requant too, which loads its parameters; add requant",
     ),
+    (
+        {"extensions": {"lookup"}},
+        "Config.extensions = lookup: needs requant too, which loads its tables; add requant",
+    ),
+    (
+        {"extensions": {"lane_reduce"}},
+        "Config.extensions = lane_reduce: needs requant too, whose pipeline it uses; add requant",
+    ),
+    ({"tables": 3}, "Config.tables = 3: must be a power of two; nearest are 2 and 4"),
 ]
 
 
@@ -202,6 +212,7 @@ PROGRAM_FACTS = [
     {"par_entries": 32},
     {"extensions": []},
     {"extensions": ["acc8", "requant"]},
+    {"tables": 8},
 ]
 CIRCUIT_FACTS = [
     {"name": "other"},
@@ -292,7 +303,7 @@ def test_a_new_field_counts_only_where_it_differs_from_its_default():
     assert other.fingerprint == 0xF92632E19B4A0874
 
 
-@given(st.permutations(sorted(EXTENSIONS - {"depthwise_rows"})), st.integers(0, 6))
+@given(st.permutations(sorted(EXTENSIONS - {"depthwise_rows"})), st.integers(0, 8))
 def test_the_fingerprint_does_not_depend_on_the_order_of_extensions(order, n):
     used = [*order[:n], "requant"]  # without which rescale cannot be
     first = Config(extensions=frozenset(used))

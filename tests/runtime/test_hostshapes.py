@@ -84,12 +84,15 @@ GOOD = {
     "log_softmax": ([IMAGE], "int8", {"axis": 1, "scale": 0.5, "output_scale": 0.0625, "zero_point": 127}),
     "number_function": ([IMAGE], "float32", {"function": "sqrt"}),
     "number_binary": ([IMAGE, (6, 1, 1)], "int32", {"function": "floor_div"}),
+    "number_reduce": ([IMAGE], "int64", {"function": "reduce_max", "axes": [2, 3], "shape": [2, 6]}),
+    "number_dense": ([(2, 7, 6)], "float32", {"weight": np.ones((5, 6), "f4"), "bias": np.zeros(5, "f4")}),
     "cast": ([IMAGE], "uint8", {"dtype": "float32"}),
     "gather": ([(200, 3), (2, 4)], "int32", {"axis": 0}),
     "gather_nd": ([(200, 150, 3), (4, 2)], "int64", {}),
     "detections": ([(1, 9, 4), (1, 9, 4)], "float32", FOUND),
     "reduce_max": ([IMAGE], "int8", {"axes": [2, 3], "shape": [2, 6]}),
     "reduce_min": ([IMAGE], "int8", {"axes": [0], "shape": [1, 6, 7, 9]}),
+    "top_k": ([IMAGE], "float32", {"count": 4, "positions": True}),
     "arg_max": ([IMAGE], "int8", {"axis": 1, "shape": [2, 7, 9], "dtype": "int64", "smallest": True}),
 }
 

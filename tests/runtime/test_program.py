@@ -10,7 +10,7 @@ from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import ODD, ROWS, Recorder, record_random
+from tilewright.sim.random_programs import ODD, ROWS, WIDE, Recorder, record_random
 
 VTA, TINY = PRESETS["vta"], PRESETS["tiny"]
 
@@ -54,7 +54,7 @@ class Shadow(Recorder):
 
     def __init__(self, cfg, seed, words=4096):
         super().__init__(cfg, seed, words)
-        self.par = np.zeros((cfg.par_entries, cfg.block_out, 3), np.int64)
+        self.par = np.zeros((cfg.par_room, cfg.block_out, 3), np.int64)
         self.inp = np.zeros((cfg.inp_depth, cfg.batch, cfg.block_in), np.int64)
         self.wgt = np.zeros((cfg.wgt_depth, cfg.block_out, cfg.block_in), np.int64)
         self.acc = np.zeros((cfg.acc_depth, cfg.batch, cfg.block_out), np.int64)
@@ -88,8 +88,18 @@ class Shadow(Recorder):
             if op == AluOp.RESCALE:
                 for c, p in enumerate(self.parameters(imm)):
                     self.acc[d][:, c] = [wrap(scaled(v, **p)) for v in self.acc[d][:, c].tolist()]
-                continue
-            self.acc[d] = alu(op, self.acc[d], self.acc[s] if imm is None else imm)
+            elif op == AluOp.LOOKUP:
+                self.acc[d] = self.table(imm)[np.clip(self.acc[d], -128, 127) + 128]
+            elif op == AluOp.REDUCE:
+                self.acc[d] = wrap((self.acc[d].max if imm else self.acc[d].sum)(-1, keepdims=True))
+            else:
+                self.acc[d] = alu(op, self.acc[d], self.acc[s] if imm is None else imm)
+
+    def table(self, number):
+        """The values of a table: the first words of its PAR entries, two for each channel."""
+        cfg = self.cfg
+        parts = self.par[cfg.par_entries :].reshape(cfg.tables, -1, 3 * cfg.block_out)[number]
+        return signed(parts[:, : 2 * cfg.block_out].reshape(-1), 32)
 
     def parameters(self, entry):
         """Fields by name of each channel of a PAR entry."""
@@ -154,7 +164,7 @@ def random_program(cfg, seed, length=25):
     return s
 
 
-@pytest.mark.parametrize("cfg", [VTA, TINY, ODD, ROWS, PRESETS["pynq_z1"]], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [VTA, TINY, ODD, WIDE, ROWS, PRESETS["pynq_z1"]], ids=lambda c: c.name)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_programs_equal_numpy(cfg, seed):
     print(f"seed {seed}")
@@ -377,8 +387,9 @@ MISTAKES_OF_EXTENSIONS = [
     (lambda p: p.store(0, _out(p), 0, par=-1), EncodingError, "STOREQ.par_base = -1: outside"),
     (lambda p: p.store(0, _out(p), 0, y_size=2, par=0, par_step=64), EncodingError, "par_step = 64: outside 0..63"),
     (lambda p: p.store(0, _out(p), 0, par=0.5), ProgramError, "store: par, par_step is (0.5, 0): must be 2 integers"),
-    (lambda p: p.alu(7, []), ProgramError, "alu: operation 7 is not declared; use one of MIN, MAX, ADD, SHR, MUL, "),
-    (lambda p: p.alu(AluOp.RESCALE, []), ProgramError, "alu: RESCALE needs imm, the PAR entry with its parameters"),
+    (lambda p: p.alu(8, []), ProgramError, "alu: operation 8 is not declared; use one of MIN, MAX, ADD, SHR, MUL, "),
+    (lambda p: p.alu(AluOp.RESCALE, []), ProgramError, "alu: RESCALE needs imm, its PAR entry"),
+    (lambda p: p.alu(AluOp.LOOKUP, [], imm=0), ProgramError, "extension lookup is not in configuration tiny"),
     (lambda p: p.alu(AluOp.RESCALE, [], imm=8), CapacityError, "alu reads PAR entry 8, but tiny has 8"),
     (lambda p: p.alu(AluOp.RESCALE, [], imm=-1), CapacityError, "alu reads PAR entry -1, but tiny has 8"),
     (lambda p: p.gemm([(5, 0, 0, 127)], wgt=4, depthwise=True), CapacityError, "dwgemm reads WGT entry 128, but"),

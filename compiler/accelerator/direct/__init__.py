@@ -8,6 +8,7 @@ Why these are not TVM schedules today:
 
 - folded_conv.py, convolutions of few channels: which input entry holds which tap is a table (fold.py), not an affine
   function of loops. A schedule would have a statement per term, which becomes an instruction per term.
+- lookup.py, functions of int8: no tensor intrinsic has a table, and which tables are on chip holds for a whole launch.
 - repeat.py and resize.py, enlarged images: a stage of a schedule has one place per element. Four stages, one per phase,
   would be stored apart, pixel by pixel.
 - max_pool.py, maxima over windows: the pixels are sorted into two banks so that the ALU reads both operands in one

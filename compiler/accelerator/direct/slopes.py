@@ -1,8 +1,7 @@
-"""Functions of one value with a slope below the zero point and another above it, as leaky ReLU is, without a table.
+"""Leaky ReLU without a table: the larger of two lines, or the smaller one where the slope below zero is the steeper.
 
-The larger (or the smaller) of two lines is computed in the accumulators. Where both slopes are multiples of one unit,
-the lines are products with multiples of an identity, and the store scales the result. Else the ALU rescales both lines
-as the function's definition does. All 256 values are tried: a form that differs in one of them is not used.
+Where both slopes are multiples of one unit, the lines are products with multiples of an identity, and the store scales
+the result: that is tried for all 256 values. Else the ALU rescales both lines as the function's definition does.
 """
 
 from __future__ import annotations
@@ -23,11 +22,9 @@ from ...graph.integer_forms import Requant
 from ..recording import Recording, entries, scale_parameters, store_parameters
 from .on_chip import on_chip
 
-_FUNCTIONS = ("leaky_relu", "abs")
 _TILE = 200  # entries: enough to hide what an instruction costs, and few enough for a short start and end
 _VALUES = np.arange(-128, 128)
 _MOST = 127  # of a weight
-_STEPS = 1000  # slopes are looked for in steps of one thousandth of that above the zero point
 _UNIT = (1 << 30, 1)  # of RESCALE that changes nothing
 
 
@@ -59,70 +56,50 @@ class Lines:
         return 3 + (self.offset != 0) if self.scales is None else 7 + 2 * (self.offset != 0)
 
 
-def lines_of(op: g.Operator, cfg: Config) -> Lines | None:
-    """The two lines of a function; None where it is no such function, or `cfg` has not what it needs."""
-    if not isinstance(op, g.Lookup) or op.function not in _FUNCTIONS or len(op.x.shape) not in (2, 4):
-        return None
-    if not {"overwrite", "requant", "rescale"} <= cfg.extensions or cfg.block_in != cfg.block_out:
-        return None
-    factor = float(np.float32(op.x.scale) / np.float32(op.output.scale))
-    return _found(op.table.tobytes(), op.x.zero_point, op.output.zero_point, factor)
+def lines_of(op: g.LeakyRelu) -> Lines:
+    """The two lines of a rectifier, whose slopes are not negative: the cheaper form that is exact."""
+    return _found(op.table.tobytes(), op.x.zero_point, op.output.zero_point, op.slopes, op.multipliers)
 
 
 @lru_cache(maxsize=256)
-def _found(table: bytes, zero: int, target: int, factor: float) -> Lines | None:
+def _found(
+    table: bytes,
+    zero: int,
+    target: int,
+    slopes: tuple[float, float],
+    scales: tuple[tuple[int, int], tuple[int, int]],
+) -> Lines:
     wanted = np.frombuffer(table, np.int8)
-    candidates = (*_products(wanted, zero, target, factor), *_rescaled(wanted, zero, target, factor))
-    return next((lines for lines in candidates if np.array_equal(lines.apply(_VALUES), wanted)), None)
+    exact = (each for each in _products(wanted, zero, target, slopes) if np.array_equal(each.apply(_VALUES), wanted))
+    rescaled = Lines(1, 1, -zero, Requant(0, *_UNIT, target), scales, slopes[1] <= slopes[0])
+    return next(exact, rescaled)
 
 
-def _slope(wanted: np.ndarray, zero: int, target: int, factor: float) -> float:
-    """About the slope below the zero point, in that above it: of values that are not clamped."""
-    d = _VALUES - zero
-    inside = (d < 0) & (abs(wanted.astype(int)) < 127)
-    square = float((d[inside] ** 2).sum())
-    return float((d[inside] * (wanted[inside].astype(int) - target)).sum()) / square / factor if square else 0.0
-
-
-def _products(wanted: np.ndarray, zero: int, target: int, factor: float) -> Iterator[Lines]:
-    slope = _slope(wanted, zero, target, factor)
-    for above in range(_MOST, 0, -1):
+def _products(wanted: np.ndarray, zero: int, target: int, slopes: tuple[float, float]) -> Iterator[Lines]:
+    """Lines of multiples of one unit that are exact above the zero point."""
+    right = _VALUES >= zero
+    for above in range(_MOST, 0, -1) if slopes[0] > 0 else ():
         for contract in ("double", "single"):
-            store = Requant(-above * zero, *quantize_multiplier(factor / above), target, contract=contract)
-            right = _VALUES >= zero
+            store = Requant(-above * zero, *quantize_multiplier(slopes[0] / above), target, contract=contract)
             if not np.array_equal(store.apply(above * _VALUES[right]), wanted[right]):
                 continue
-            for below in {round(slope * above) + k for k in (-1, 0, 1)}:
-                if -_MOST <= below <= _MOST:
+            near = round(slopes[1] / slopes[0] * above)
+            for below in (near, near - 1, near + 1):
+                if 0 <= below <= _MOST:
                     yield Lines(above, below, (above - below) * zero, store, None, below <= above)
 
 
-def _rescaled(wanted: np.ndarray, zero: int, target: int, factor: float) -> Iterator[Lines]:
-    above, near = quantize_multiplier(factor), round(_slope(wanted, zero, target, factor) * _STEPS)
-    for k in sorted(range(max(0, near - 40), near + 40), key=lambda k: abs(k - near)):
-        slope = float(np.float32(np.float32(factor) * np.float32(k / _STEPS)))
-        store = Requant(0, *_UNIT, target)
-        yield Lines(1, 1, -zero, store, (above, quantize_multiplier(slope)), k <= _STEPS)
-
-
-def refusal(op: g.Lookup, cfg: Config) -> str:
-    """Reason why the accelerator cannot compute the function; empty if it can."""
-    return "" if lines_of(op, cfg) is not None else f"{op.function}: the ALU has no table"
-
-
-def cycles(op: g.Operator, lines: Lines, cfg: Config) -> float:
-    """Estimated cycles."""
-    count = op.output.nbytes // op.output.shape[1] * -(-op.output.shape[1] // cfg.block_out)
+def cycles(count: int, lines: Lines, cfg: Config) -> float:
+    """Estimated cycles of `count` entries."""
     tiles = -(-count // _TILE)
     loads = cost.transfer(striped(cfg), count * cfg.inp_entry_bytes, tiles)
     stores = cost.transfer(cfg, count * cfg.out_entry_bytes, tiles)
     return max(cost.computed(lines.passes * count, 4 * tiles), loads, stores) + (loads + stores) / tiles
 
 
-def lower(rec: Recording, op: g.Lookup) -> None:
-    """Append a function of two lines, tile by tile."""
-    cfg, program, lines = rec.cfg, rec.program, lines_of(op, rec.cfg)
-    assert lines is not None  # `refusal` said so
+def lower(rec: Recording, op: g.LeakyRelu) -> None:
+    """Append a rectifier with a slope below the zero point, tile by tile."""
+    cfg, program, lines = rec.cfg, rec.program, lines_of(op)
     total, half = entries(rec, op.output), cfg.acc_depth // 2
     tile = min(_TILE, total, cfg.inp_depth // 2, half // 2)
     identity = np.eye(cfg.block_out, cfg.block_in, dtype=np.int8)

@@ -62,8 +62,9 @@ def real(name: str) -> Handler:
 
 def leaky_relu(imp: TfliteImporter, node: FileNode) -> None:
     """LEAKY_RELU."""
-    alpha = node.option("alpha", 0.0)
-    function("leaky_relu", lambda x, y: tables.leaky_relu(alpha, x, y))(imp, node)
+    x, y, alpha = imp.activation(node, 0), imp.result(node), node.option("alpha", 0.0)
+    table, slopes = tables.leaky_relu(alpha, x, y), tables.slopes(alpha, x, y)
+    imp.emit(node, g.LeakyRelu(node.name, (x,), y, "leaky_relu", table, slopes))
 
 
 def gelu(imp: TfliteImporter, node: FileNode) -> None:

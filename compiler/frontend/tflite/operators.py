@@ -27,14 +27,19 @@ def _pool(cls: type[g.Pool]) -> Handler:
     return convert
 
 
-def _mean(imp: TfliteImporter, node: FileNode) -> None:
-    x = imp.activation(node, 0, plain=True)
-    axes = axes_of(imp, node, x)
-    if len(x.shape) == 4 and (node.option("keepDims", False) or axes in ((1, 2), (1, 2, 3))):
-        axes = tuple(sorted(movement.CANONICAL_AXIS[a] for a in axes))
-        imp.emit(node, g.Mean(node.name, (imp.activation(node, 0),), imp.result(node), axes))
-    else:
-        imp.emit(node, g.Mean(node.name, (x,), imp.result(node, plain=True), axes), plain=True)
+def _total(cls: type[g.Mean]) -> Handler:
+    """MEAN and SUM."""
+
+    def convert(imp: TfliteImporter, node: FileNode) -> None:
+        x = imp.activation(node, 0, plain=True)
+        axes = numbers.axes_of(imp, node, x)
+        if len(x.shape) == 4 and (node.option("keepDims", False) or axes in ((1, 2), (1, 2, 3))):
+            axes = tuple(sorted(movement.CANONICAL_AXIS[a] for a in axes))
+            imp.emit(node, cls(node.name, (imp.activation(node, 0),), imp.result(node), axes))
+        else:
+            imp.emit(node, cls(node.name, (x,), imp.result(node, plain=True), axes), plain=True)
+
+    return convert
 
 
 def _softmax(imp: TfliteImporter, node: FileNode) -> None:
@@ -49,20 +54,25 @@ def _softmax(imp: TfliteImporter, node: FileNode) -> None:
 def _reduce(cls: type[g.ReduceMax]) -> Handler:
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
-        imp.emit(node, cls(node.name, (x,), y, axes_of(imp, node, x)), plain=True)
+        imp.emit(node, cls(node.name, (x,), y, numbers.axes_of(imp, node, x)), plain=True)
 
     return convert
 
 
-def axes_of(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> tuple[int, ...]:
-    """The axes at input 1, counted from the first, each once."""
-    return tuple(sorted({int(a) % len(x.shape) for a in imp.constant(node, 1).reshape(-1)}))
-
-
 def _arg_max(imp: TfliteImporter, node: FileNode) -> None:
     x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
-    (axis,) = axes_of(imp, node, x)
+    (axis,) = numbers.axes_of(imp, node, x)
     imp.emit(node, g.ArgMax(node.name, (x,), y, axis, node.kind == "ARG_MIN"), plain=True)
+
+
+def _top_k(imp: TfliteImporter, node: FileNode) -> None:
+    """TOPK_V2: two operators, of values and of positions; their number is in the outputs' shapes."""
+    imp.constant(node, 1)
+    if len(node.outputs) != 2:
+        raise Refused(f"has {len(node.outputs)} outputs; it must have 2")
+    x = imp.activation(node, 0, plain=True, dtype=None)
+    for k in (0, 1):
+        imp.emit(node, g.TopK(f"{node.name}.{k}", (x,), imp.result(node, k, plain=True), k == 1), k, plain=True)
 
 
 def _log_softmax(imp: TfliteImporter, node: FileNode) -> None:
@@ -125,6 +135,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "EXP": (1, elementwise.real("exp")),
     "EXPAND_DIMS": (2, movement.reshape),
     "FLOOR_DIV": (2, numbers.binary("floor_div")),
+    "FLOOR_MOD": (2, numbers.binary("floor_mod")),
     "FULLY_CONNECTED": (3, layers.fully_connected),
     "GATHER": (2, movement.gather),
     "GATHER_ND": (2, numbers.gather_nd),
@@ -137,7 +148,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "LOGISTIC": (1, elementwise.real("logistic")),
     "MAXIMUM": (2, elementwise.pairwise(g.Maximum)),
     "MAX_POOL_2D": (1, _pool(g.MaxPool)),
-    "MEAN": (2, _mean),
+    "MEAN": (2, _total(g.Mean)),
     "MINIMUM": (2, elementwise.pairwise(g.Minimum)),
     "MIRROR_PAD": (2, movement.mirror_pad),
     "MUL": (2, elementwise.binary(g.Mul)),
@@ -165,34 +176,31 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "SPACE_TO_DEPTH": (1, blocks.space_to_depth),
     "SPLIT": (2, movement.split),
     "SPLIT_V": (3, movement.split),
+    "SQRT": (1, elementwise.function("sqrt", tables.square_root)),
     "SQUARED_DIFFERENCE": (2, elementwise.pairwise(g.SquaredDifference)),
     "SQUEEZE": (1, movement.reshape),
     "STRIDED_SLICE": (4, movement.strided_slice),
     "SUB": (2, elementwise.binary(g.Sub)),
+    "SUM": (2, _total(g.Sum)),
     "SVDF": (5, recurrent.svdf),
     "TANH": (1, elementwise.real("tanh")),
     "TILE": (2, movement.tile),
+    "TOPK_V2": (2, _top_k),
     "TRANSPOSE": (2, movement.transpose),
     "TRANSPOSE_CONV": (4, layers.transpose_conv),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (24, recurrent.lstm),
     "UNPACK": (1, movement.unpack),
     "VAR_HANDLE": (0, variables.handle),
 }
-# of float32 and integers, where an operator is another than on quantised values
-_NUMBERS: dict[str, Handler] = {
-    **{kind: numbers.binary(kind.lower()) for kind in ("ADD", "DIV", "MAXIMUM", "MINIMUM", "MUL", "SUB")},
-    **{kind: numbers.function(kind.lower()) for kind in ("ABS", "FLOOR", "NEG", "RELU", "RELU6", "SQRT", "SQUARE")},
-    "SQUARED_DIFFERENCE": numbers.binary("squared_difference"),
-}
-_SEVERAL_OUTPUTS = (detection.KIND, "SPLIT", "SPLIT_V", "UNPACK")
+_SEVERAL_OUTPUTS = (detection.KIND, "SPLIT", "SPLIT_V", "TOPK_V2", "UNPACK")
 
-OPERATORS = tuple(sorted({*_HANDLERS, *_NUMBERS}))
+OPERATORS = tuple(sorted({*_HANDLERS, *numbers.HANDLERS}))
 
 
 def convert(imp: TfliteImporter, node: FileNode) -> None:
     """Append the node's operators. Raises `Refused`, or `InputError` if its parameters and shapes are inconsistent."""
-    if node.kind in _NUMBERS and numbers.are_numbers(imp, node):
-        _NUMBERS[node.kind](imp, node)
+    if node.kind in numbers.HANDLERS and numbers.are_numbers(imp, node):
+        numbers.HANDLERS[node.kind](imp, node)
         return
     if node.kind not in _HANDLERS:
         raise Refused("is not supported")

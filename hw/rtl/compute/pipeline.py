@@ -15,6 +15,7 @@ from ..latencies import (
     OPERAND_LATENCY,
     dot_latency,
     groups,
+    has_functions,
     issue_interval,
     multipliers,
     multiply_interval,
@@ -23,6 +24,7 @@ from ..latencies import (
 from ..ports import AccumulatorRead, InputRead, Products, SramRead, address_bits
 from ..scratchpad import EntryWrite, bank
 from . import alu, gemm
+from .functions import FunctionUse
 from .sequencer import issue_layout, row_bits
 
 _LIVE = data.StructLayout(
@@ -50,6 +52,7 @@ class Execute(wiring.Component):
         dst, src: out, read ports of the accumulators
         write: out, write port of the accumulators
         multiplier: out, use of the multipliers
+        functions: out, use of LOOKUP and REDUCE; with one of their extensions
         retire: out, the oldest instruction has ended with the write before
 
     Latency `issue_latency(cfg)`. Interval 1, `issue_interval(cfg, multiply=True)` for MUL and RESCALE, and one more for
@@ -78,6 +81,7 @@ class Execute(wiring.Component):
                 "src": Out(AccumulatorRead(cfg)),
                 "write": Out(EntryWrite(cfg)),
                 "multiplier": Out(Products(cfg)),
+                **({"functions": Out(FunctionUse(cfg))} if has_functions(cfg) else {}),
                 "retire": Out(1),
             }
         )
@@ -250,10 +254,14 @@ class Execute(wiring.Component):
         products = self._multiply(m, begins, multiply, execute, a, b)
         end = products[-1]
         # operands wait in their registers; a group's result comes after it entered, while the ALU has no operation
+        if has_functions(cfg):
+            late = [Mux(stage.product, self.multiplier.o, 0) | self.functions.o for stage in products]
+        else:
+            late = [Mux(stage.en, self.multiplier.o, 0) for stage in products]
         for k in range(count):
             part, done = slice(k * width, (k + 1) * width), products[k - count].en
             with m.If(now | done):
-                m.d.sync += result[part].eq(Mux(done, self.multiplier.o, 0) | lanes.o[part])
+                m.d.sync += result[part].eq(late[k - count] | lanes.o[part])
         m.d.sync += [
             written.eq(now | end.en),
             writing.eq(Mux(end.en, end.dst, execute.slot.dst)),
@@ -276,8 +284,17 @@ class Execute(wiring.Component):
         ]
         # known a cycle ahead, as the post-processing unit waits for it
         m.d.sync += [port.en.eq(begins | (following != 0)), group.eq(following), latest.eq(now)]
-        done = data.StructLayout({"en": 1, "last": 1, "dst": slot.dst.shape()})
         values, stages = {"en": multiply, "last": multiply & execute.live.last, "dst": slot.dst}, []
+        if has_functions(cfg):
+            values["product"] = multiply & ~slot.op.matches(AluOp.LOOKUP, AluOp.REDUCE)
+            m.d.comb += [
+                self.functions.lookup.eq(port.en & (now.op == AluOp.LOOKUP)),
+                self.functions.reduce.eq(port.en & (now.op == AluOp.REDUCE)),
+                self.functions.group.eq(group),
+                self.functions.imm.eq(now.imm),
+                self.functions.a.eq(a),
+            ]
+        done = data.StructLayout({name: value.shape() for name, value in values.items()})
         for k in range(product_latency(cfg) + groups(cfg) - 1):
             stages.append(Signal(done, name=f"multiply_{k + 1}"))
             m.d.sync += [stages[k][name].eq(value) for name, value in values.items()]

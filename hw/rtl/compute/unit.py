@@ -12,7 +12,7 @@ from ...config import Config
 from ...isa import Mem, Op
 from ..faults import fault_of, keep_first
 from ..fifo import Fifo
-from ..latencies import ORDER_DEPTH, capacity
+from ..latencies import ORDER_DEPTH, capacity, has_functions
 from ..layouts import insn_layout, push_layout
 from ..load.mover import Mover, move_of
 from ..ports import (
@@ -29,6 +29,7 @@ from ..ports import (
 )
 from ..scratchpad import Accumulators, Scratchpad
 from .alu import Multiplier
+from .functions import Functions
 from .interlock import Interlock
 from .pipeline import Execute
 from .rescale import Rescale
@@ -155,6 +156,10 @@ class Compute(wiring.Component):
         else:
             m.submodules.multiplier = multiplier = Multiplier(self.cfg)
         wiring.connect(m, execute.multiplier, multiplier.alu)
+        if has_functions(self.cfg):
+            m.submodules.functions = functions = Functions(self.cfg)
+            wiring.connect(m, wiring.flipped(self.write_par), functions.write)
+            wiring.connect(m, execute.functions, functions.use)
 
     def _dispatch(
         self, m: Module, sequencer: Sequencer, mover: Mover, room: Value, order: Fifo

@@ -31,6 +31,11 @@ def in_units(mem: Mem, entries: Value) -> Value:
     return entries + (entries << 1) if units(mem) == 3 else entries
 
 
+def chunks(cfg: Config, mem: Mem) -> int:
+    """Beats of an entry of `mem`, or 1."""
+    return units(mem) << max(beat_shift(cfg, mem), 0)
+
+
 def beat_shift(cfg: Config, mem: Mem) -> int:
     """log2 of the beats of a unit (see `units`) in DRAM; negative where several units are in a beat."""
     return (entry_bytes(cfg, mem) // units(mem) * 8).bit_length() - cfg.axi_bits.bit_length()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import C, Const, Module, Mux, Signal, Value
+from amaranth.hdl import C, Const, Module, Mux, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import Mem
-from ..layouts import INDEX_BITS, push_layout
+from ..fifo import Fifo
+from ..latencies import COMMAND_DEPTH
+from ..layouts import INDEX_BITS, move_layout, push_layout
 from ..ports import move_signature, request_signature
 from .beats import PART_BITS, beat_shift, in_units
 
@@ -37,6 +39,13 @@ def tile_layout() -> data.StructLayout:
     )
 
 
+def _begun_layout() -> data.StructLayout:
+    """A command without the pads that it has not, its sums, and what its requests are: none, one, one for all rows."""
+    sums = dict.fromkeys(("x_final", "y_final", "y_end"), 17)
+    flags = dict.fromkeys(("dense", "whole", "none", "one", "empty"), 1)
+    return data.StructLayout({"cmd": move_layout(), "rows": 16, **sums, **flags})
+
+
 class Planner(wiring.Component):
     """Turns a command into requests, one per row or one for a tile without gaps, and the walker's description.
 
@@ -61,74 +70,85 @@ class Planner(wiring.Component):
         )
 
     def elaborate(self, platform):
-        """First stage: the command; second: its sums and products, then its rows."""
+        """Commands; first stage: sums and products of one; second: the rest of its sums, then its rows."""
         m = Module()
-        new, taken, cmd = self.cmd.payload, Signal(), Signal.like(self.cmd.payload, reset_less=True)
+        m.submodules.commands = commands = Fifo(shape=self.cmd.payload.shape(), depth=COMMAND_DEPTH)
+        wiring.connect(m, wiring.flipped(self.cmd), commands.i)
+        cmd, taken, begun = commands.o.payload, Signal(), Signal(_begun_layout(), reset_less=True)  # first stage
         active, described = Signal(), Signal()  # second stage; its tile is in the FIFO
-        rows, entries, at = Signal(16), Signal(32), Signal(34)
-        tile, mem, stride = Signal(tile_layout(), reset_less=True), Signal(3), Signal(16)
-        ended, load, dense, none, one = (Signal() for _ in range(5))  # `none`, `one`: so many rows are left
+        rows, at, stride = Signal(16), Signal(34), Signal(16)
+        product, whole, area = (Signal(n, reset_less=True) for n in (32, 1, 32))  # registers of one multiplier
+        tile, mem, length = Signal(tile_layout(), reset_less=True), Signal(3), Signal(16)
+        ended, load, none, one = (Signal() for _ in range(4))  # `none`, `one`: so many rows are left
         m.d.comb += [
             ended.eq(~active | ((none | (one & self.req.ready)) & (described | self.tile.ready))),
             load.eq(taken & ended),
-            self.cmd.ready.eq(~taken | load),
+            commands.o.ready.eq(~taken | ended),
             self.req.valid.eq(active & ~none),
             self.tile.valid.eq(active & ~described),
             self.tile.payload.eq(tile),
-            self.idle.eq(~taken & ~active),
+            self.idle.eq(~commands.o.valid & ~taken & ~active),
         ]
-        with m.If(self.cmd.ready):
-            m.d.sync += [taken.eq(self.cmd.valid), cmd.eq(self.cmd.payload)]
-            m.d.sync += dense.eq(self._flat(new) | (new.x_stride == new.x_size))
+        with m.If(commands.o.ready):
+            m.d.sync += [taken.eq(commands.o.valid), product.eq(cmd.x_size * cmd.y_size), *self._begin(begun, cmd)]
         with m.If(ended):
             m.d.sync += [active.eq(taken), described.eq(0)]
         with m.Elif(self.tile.ready):
             m.d.sync += described.eq(1)
         with m.If(self.req.valid & self.req.ready):
             m.d.sync += [rows.eq(rows - 1), none.eq(one), one.eq(rows == 2), at.eq(at + stride)]
-        flat = self._flat(cmd)
         with m.If(load):
-            count = Mux(flat, 1, cmd.y_size)
-            nothing = (cmd.x_size == 0) | (count == 0)
             m.d.sync += [
-                mem.eq(cmd.mem),
-                stride.eq(cmd.x_stride),
-                at.eq(cmd.dram_base),
-                rows.eq(count),
-                none.eq(nothing),
-                one.eq(~nothing & (dense | (count == 1))),
-                entries.eq(cmd.x_size * Mux(dense, count, 1)),
+                mem.eq(begun.cmd.mem),
+                stride.eq(begun.cmd.x_stride),
+                at.eq(begun.cmd.dram_base),
+                rows.eq(begun.rows),
+                none.eq(begun.none),
+                one.eq(begun.one),
+                length.eq(begun.cmd.x_size),
+                whole.eq(begun.whole),
+                area.eq(product),
+                *self._describe(tile, begun),
             ]
-            m.d.sync += self._describe(tile, cmd, flat, dense)
-        self._request(m, mem, at, entries)
+        self._request(m, mem, at, Mux(whole, area, length))
         return m
 
-    def _flat(self, cmd) -> Value:
-        """`cmd` loads micro-ops, which are one row."""
-        return cmd.mem == Mem.UOP if Mem.UOP in self.mems else Const(0, 1)
-
-    def _describe(self, tile, cmd, flat, dense) -> list:
+    def _begin(self, begun, cmd) -> list:
+        """First sums of `cmd`; the rest waits for the second stage."""
+        flat = cmd.mem == Mem.UOP if Mem.UOP in self.mems else Const(0, 1)  # micro-ops are one row
         bare = C(1, 1) if self.mems == (Mem.PAR,) else flat
-        pad = {name: Mux(bare, 0, cmd[name]) for name in ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1")}
+        left, right, above, below = (Mux(bare, 0, cmd[f"{name}_pad_{k}"]) for name in "xy" for k in (0, 1))
         rows = Mux(flat, 1, cmd.y_size)
-        height = pad["y_pad_0"] + rows + pad["y_pad_1"]
+        dense, nothing = flat | (cmd.x_stride == cmd.x_size), (cmd.x_size == 0) | (rows == 0)
         return [
-            tile.mem.eq(cmd.mem),
-            tile.empty.eq((cmd.x_size == 0) | (height == 0)),
+            begun.cmd.eq(cmd),
+            begun.cmd.x_pad_0.eq(left),
+            begun.cmd.x_pad_1.eq(right),
+            begun.cmd.y_pad_0.eq(above),
+            begun.cmd.y_pad_1.eq(below),
+            begun.rows.eq(rows),
+            begun.dense.eq(dense),
+            begun.whole.eq(dense & ~flat),
+            begun.none.eq(nothing),
+            begun.one.eq(~nothing & (dense | (rows == 1))),
+            begun.empty.eq((cmd.x_size == 0) | ~(rows.any() | above.any() | below.any())),
+            begun.x_final.eq(left + cmd.x_size - 1),
+            begun.y_final.eq(above + rows - 1),
+            begun.y_end.eq(above + rows),
+        ]
+
+    def _describe(self, tile, begun) -> list:
+        cmd = begun.cmd
+        return [
+            tile.x_begin.eq(cmd.x_pad_0),
+            tile.x_last.eq(begun.x_final + cmd.x_pad_1),
+            tile.y_begin.eq(cmd.y_pad_0),
+            tile.y_last.eq(begun.y_final + cmd.y_pad_1),
             tile.base.eq(cmd.sram_base),
-            tile.x_begin.eq(pad["x_pad_0"]),
-            tile.x_final.eq(pad["x_pad_0"] + cmd.x_size - 1),
-            tile.x_last.eq(pad["x_pad_0"] + cmd.x_size + pad["x_pad_1"] - 1),
-            tile.y_begin.eq(pad["y_pad_0"]),
-            tile.y_final.eq(pad["y_pad_0"] + rows - 1),
-            tile.y_end.eq(pad["y_pad_0"] + rows),
-            tile.y_last.eq(height - 1),
-            tile.pad_value.eq(cmd.pad_value),
-            tile.dense.eq(dense),
             tile.offset.eq(cmd.dram_base[:PART_BITS]),
             tile.offset_step.eq(cmd.x_stride[:PART_BITS]),
-            tile.push.eq(cmd.push),
-            tile.index.eq(cmd.index),
+            *(tile[name].eq(begun[name]) for name in ("empty", "x_final", "y_final", "y_end", "dense")),
+            *(tile[name].eq(cmd[name]) for name in ("mem", "pad_value", "push", "index")),
         ]
 
     def _request(self, m: Module, mem, at, entries) -> None:

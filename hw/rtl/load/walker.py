@@ -9,17 +9,22 @@ from amaranth.lib.wiring import In, Out
 from ...config import Config
 from ...isa import Mem
 from ..layouts import INDEX_BITS, push_layout
-from .beats import PART_BITS, beat_shift, count_bits
+from .beats import PART_BITS, beat_shift, chunks, count_bits
 from .planner import tile_layout
 
 
 def step_layout(cfg: Config) -> data.StructLayout:
-    """One entry to write: padding, or data from part `part` of a beat, with which the beat ends (`leave`) or not."""
+    """One entry to write: padding, or data from part `part` of a beat, with which the beat ends (`leave`) or not.
+
+    `data` and `single`, known ahead for the writer: it is neither padding nor `empty`; it is at most one beat.
+    """
     return data.StructLayout(
         {
             "mem": 3,
             "empty": 1,
             "pad": 1,
+            "data": 1,
+            "single": 1,
             "pad_value": 8,
             "addr": count_bits(cfg) + 1,
             "part": PART_BITS,
@@ -52,8 +57,8 @@ class Walker(wiring.Component):
         x, y, count = Signal(17), Signal(17), Signal(count_bits(self.cfg))
         row_offset = Signal(PART_BITS)  # position in its beat of the row's first entry, less the tile's
         column = Signal(PART_BITS)  # entries of the row so far, without padding
-        advance, x_last, last, pad, part, full = Signal(), Signal(), Signal(), Signal(), Signal(PART_BITS), Signal()
-        in_row = Signal()
+        advance, x_last, last, pad, full, single, in_row = (Signal() for _ in range(7))
+        part = Signal(PART_BITS)
         m.d.comb += [
             advance.eq(self.tile.valid & (~self.step.valid | self.step.ready)),
             x_last.eq(x == tile.x_last),
@@ -64,7 +69,7 @@ class Walker(wiring.Component):
             self.tile.ready.eq(advance & last),
             self.step.payload.eq(step),
         ]
-        self._end_of_beat(m, tile.mem, part, full)
+        self._end_of_beat(m, tile.mem, part, full, single)
         ends = (~tile.dense | (y == tile.y_final)) & (x == tile.x_final)
         with m.If(~self.step.valid | self.step.ready):
             m.d.sync += self.step.valid.eq(self.tile.valid)
@@ -73,6 +78,8 @@ class Walker(wiring.Component):
                 step.mem.eq(tile.mem),
                 step.empty.eq(tile.empty),
                 step.pad.eq(pad),
+                step.data.eq(~pad & ~tile.empty),
+                step.single.eq(single),
                 step.pad_value.eq(tile.pad_value),
                 step.addr.eq(tile.base + count),
                 step.part.eq(part),
@@ -92,9 +99,10 @@ class Walker(wiring.Component):
                 m.d.sync += [x.eq(0), y.eq(0), count.eq(0), row_offset.eq(0), column.eq(0)]
         return m
 
-    def _end_of_beat(self, m: Module, mem, part, full) -> None:
+    def _end_of_beat(self, m: Module, mem, part, full, single) -> None:
         with m.Switch(mem):
             for name in self.mems:
                 with m.Case(name):
                     bits = max(-beat_shift(self.cfg, name), 0)
                     m.d.comb += full.eq(part[:bits].all() if bits else 1)
+                    m.d.comb += single.eq(chunks(self.cfg, name) == 1)

@@ -7,11 +7,11 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
-from ...isa import Mem, depth, entry_bytes
+from ...isa import Mem, entry_bytes, room
 from ...regs import Error
 from ..faults import keep_first_seen
 from ..ports import BYTES_BITS, Fault, SramWrite, beat_signature, push_signature
-from .beats import beat_shift, loaded_as, units
+from .beats import beat_shift, chunks, loaded_as
 from .walker import step_layout
 
 
@@ -43,47 +43,40 @@ class Writer(wiring.Component):
         super().__init__({"step": In(stream.Signature(step_layout(cfg))), **writer_members(cfg, mems)})
 
     def elaborate(self, platform):
-        """One register between beats and scratchpads; a counter of an entry's chunks."""
+        """One register between beats and scratchpads; a counter of an entry's chunks, the last of which is known ahead,
+        so that `step` and `beats` are taken after few gates."""
         m = Module()
-        step, go, read = self.step.payload, Signal(), Signal()
-        chunk, final = Signal(10), Signal()
-        room = ~self.done.valid | self.done.ready
+        step, go, may = self.step.payload, Signal(), Signal()
+        chunk, ends, final = Signal(10), Signal(), Signal()
+        read = self.step.valid & step.data
         m.d.comb += [
-            read.eq(self.step.valid & ~step.empty & ~step.pad),
-            go.eq(self.step.valid & ~self.hold & (~step.last | room) & (~read | self.beats.valid)),
+            may.eq(self.step.valid & ~self.hold & ~(step.last & self.done.valid & ~self.done.ready)),
+            go.eq(may & (~step.data | self.beats.valid)),
+            final.eq(step.single | ends),
             self.memory_wait.eq(read & ~self.beats.valid),
             self.progress.eq(go),
-            self.step.ready.eq(go & (final | ~read)),
-            self.beats.ready.eq(go & read & (step.leave | ~final)),
+            self.step.ready.eq(may & Mux(step.data, self.beats.valid & final, 1)),
+            self.beats.ready.eq(may & step.data & self.beats.valid & (step.leave | ~final)),
             self.idle.eq(~self.step.valid & ~self.done.valid),
         ]
-        ends = {name: self._ends(m, name, go & read, chunk, final) for name in loaded_as(self.cfg, self.mems)}
-        with m.If(go & read):
-            m.d.sync += chunk.eq(Mux(final, 0, chunk + 1))
+        with m.If(go & step.data):
+            m.d.sync += [chunk.eq(Mux(final, 0, chunk + 1)), ends.eq(~final & self._ends(chunk))]
         with m.If(self.done.ready):
             m.d.sync += self.done.valid.eq(0)
         with m.If(go & step.last & self.step.ready):
             m.d.sync += [self.done.valid.eq(1), self.done.payload.eq(step.push)]
         for mem in self.mems:
-            self._write(m, mem, go & ~step.empty, read, chunk, final, ends)
-        self._check(m, go, read)
+            self._write(m, mem, go, chunk)
+        self._check(m, go)
         return m
 
-    def _chunks(self, name: Mem) -> int:
-        """Beats of an entry, or 1."""
-        return units(name) << max(beat_shift(self.cfg, name), 0)
+    def _ends(self, chunk) -> Value:
+        """1 while `chunk` is the last but one of an entry."""
+        names = [(name, chunks(self.cfg, name)) for name in loaded_as(self.cfg, self.mems)]
+        long = [(self.step.payload.mem == name) & (chunk == n - 2) for name, n in names if n > 1]
+        return Cat(long).any() if long else Const(0)
 
-    def _ends(self, m: Module, name: Mem, moves, chunk, final) -> Value:
-        """1 while `chunk` is the last of an entry of `name`; known ahead."""
-        chunks = self._chunks(name)
-        if chunks == 1:
-            return Const(1)
-        ends = Signal(name=f"ends_{name.name.lower()}")
-        with m.If(moves):
-            m.d.sync += ends.eq(~final & (chunk == chunks - 2))
-        return ends
-
-    def _write(self, m: Module, mem: Mem, go, read, chunk, final, ends: dict[Mem, Value]) -> None:
+    def _write(self, m: Module, mem: Mem, go, chunk) -> None:
         """The registered write port of `mem`."""
         step, port = self.step.payload, getattr(self, f"write_{mem.name.lower()}")
         lanes, word = len(port.en), len(port.data)
@@ -94,23 +87,22 @@ class Writer(wiring.Component):
         m.d.sync += port.en.eq(0)
         for name in loaded_as(self.cfg, (mem,)):
             shift = beat_shift(self.cfg, name)
-            chunks = self._chunks(name)
-            en = Const((1 << lanes) - 1, lanes) if chunks == 1 else self._lanes(chunk, chunks, lanes)
+            n = chunks(self.cfg, name)
+            en = Const((1 << lanes) - 1, lanes) if n == 1 else self._lanes(chunk, n, lanes)
             with m.If(step.mem == name):
-                m.d.comb += final.eq(ends[name])
                 m.d.sync += [
                     addr.eq(step.addr),
                     datum.eq(Mux(step.pad, padding.replicate(word // bits), self._datum(name, -shift, word))),
                 ]
-                with m.If(go & (step.addr < depth(self.cfg, mem))):
+                with m.If(go & ~step.empty & (step.addr < room(self.cfg, mem))):
                     m.d.sync += port.en.eq(Mux(step.pad, (1 << lanes) - 1, en))
-                with m.If(go & read):
+                with m.If(go & step.data):
                     m.d.comb += self.bytes.eq(min(entry_bytes(self.cfg, name), self.cfg.axi_bits // 8))
 
     @staticmethod
-    def _lanes(chunk, chunks: int, lanes: int):
-        """Enables of the lanes of one chunk."""
-        return Cat((chunk[: (chunks - 1).bit_length()] == k).replicate(lanes // chunks) for k in range(chunks))
+    def _lanes(chunk, n: int, lanes: int):
+        """Enables of the lanes of one of `n` chunks."""
+        return Cat((chunk[: (n - 1).bit_length()] == k).replicate(lanes // n) for k in range(n))
 
     def _datum(self, name: Mem, parts_log2: int, word: int):
         """The part of a beat that is written: all of it, or one entry; int8 becomes int32."""
@@ -121,14 +113,14 @@ class Writer(wiring.Component):
             beat = Cat(Cat(beat[k : k + 8], beat[k + 7].replicate(24)) for k in range(0, len(beat), 8))
         return beat.replicate(word // len(beat))
 
-    def _check(self, m: Module, go, read) -> None:
+    def _check(self, m: Module, go) -> None:
         """Keeps the first fault."""
         step = self.step.payload
         beyond = Signal()
         for name in loaded_as(self.cfg, self.mems):
             with m.If(step.mem == name):
-                m.d.comb += beyond.eq(step.addr >= depth(self.cfg, name))
-        writes, broken = go & ~step.empty, read & self.beats.payload.error
+                m.d.comb += beyond.eq(step.addr >= room(self.cfg, name))
+        writes, broken = go & ~step.empty, step.data & self.beats.payload.error
         keep_first_seen(
             m,
             self.fault,

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.accelerator.elementwise import pieces
+from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.graph import (
     Add,
     Concat,
+    LeakyRelu,
     Maximum,
     Minimum,
     Mul,
@@ -15,6 +17,7 @@ from tilewright.compiler.graph import (
     StridedSlice,
     Sub,
     Tensor,
+    tables,
 )
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa
@@ -99,3 +102,21 @@ def test_rectifiers_with_slopes(exact, name, scales):
     data = np.random.default_rng(0).integers(-128, 128, (20, 1, 1)).astype(np.int8)
     alpha = Tensor("c", data.shape, scale=scales[1], zero_point=-9, data=data)
     exact(Prelu("op", (x, alpha), z), cfg=PRESETS[name])
+
+
+@pytest.mark.parametrize("name", ["pynq_z1", "tiny"])
+@pytest.mark.parametrize("alpha", [0.0, 0.1, 0.99, 1.7])
+def test_leaky_rectifiers(exact, name, alpha):
+    for scales in ((0.05, 0.08), (0.08, 0.011)):
+        x, y, _ = tensors(*scales, 1.0)
+        facts = tables.leaky_relu(alpha, x, y), tables.slopes(alpha, x, y)
+        exact(LeakyRelu("op", (x,), y, "leaky_relu", *facts), cfg=PRESETS[name])
+
+
+def test_leaky_rectifiers_that_stay_on_the_host():
+    x, y, _ = tensors(0.05, 0.08, 1.0)
+    falling = LeakyRelu("op", (x,), y, "leaky_relu", tables.leaky_relu(-0.1, x, y), tables.slopes(-0.1, x, y))
+    assert Accelerator(PRESETS["pynq_z1"]).refusal(falling) == "slope -0.0625: must not be negative"
+    x, y = (Tensor(name, (2, 3, 4)) for name in "xy")
+    flat = LeakyRelu("op", (x,), y, "leaky_relu", tables.leaky_relu(0.1, x, y), tables.slopes(0.1, x, y))
+    assert Accelerator(PRESETS["pynq_z1"]).refusal(flat) == "3 dimensions"

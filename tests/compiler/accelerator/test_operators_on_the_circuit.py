@@ -7,7 +7,7 @@ from tilewright.compiler import reference
 from tilewright.compiler.graph import (
     Concat,
     Graph,
-    Lookup,
+    LeakyRelu,
     Mean,
     Mul,
     Pad,
@@ -73,7 +73,8 @@ def gates():
 
 def leaky_rectifier():
     x, y = Tensor("x", (1, 20, 6, 5), scale=0.05, zero_point=-9), Tensor("y", (1, 20, 6, 5), scale=0.083)
-    return Lookup("op", (x,), y, "leaky_relu", tables.leaky_relu(0.3, x, y))
+    table, slopes = tables.leaky_relu(0.3, x, y), tables.slopes(0.3, x, y)
+    return LeakyRelu("op", (x,), y, "leaky_relu", table, slopes)
 
 
 MAKERS = [

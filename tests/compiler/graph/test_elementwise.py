@@ -1,8 +1,9 @@
 """Element-wise operators beside sums and products: their derived integers, and those that cannot be."""
 
+import numpy as np
 import pytest
 
-from tilewright.compiler.graph.elementwise import Div, Maximum, Minimum, Prelu, SquaredDifference
+from tilewright.compiler.graph.elementwise import Div, LeakyRelu, Maximum, Minimum, Prelu, SquaredDifference
 from tilewright.compiler.graph.operators import Tensor
 from tilewright.compiler.graph.ranges import problem
 from tilewright.hw.errors import InputError
@@ -27,6 +28,11 @@ def test_multipliers_stand_for_ratios_of_scales():
 def test_a_quotient_has_the_ratio_of_scales():
     x, y, z = t("x", 1, 4, scale=0.3), t("y", 1, 4, scale=0.5), t("z", 1, 4, scale=0.9)
     assert real(Div("d", (x, y), z).multipliers) == pytest.approx(0.3 / 0.45, rel=1e-6)
+
+
+def test_a_leaky_rectifier_has_a_multiplier_on_each_side():
+    op = LeakyRelu("l", (t("x", 4),), t("y", 4), "leaky_relu", np.zeros(256, np.int8), (0.75, 0.1))
+    assert [real(m) for m in op.multipliers] == pytest.approx([0.75, 0.1], rel=1e-9)
 
 
 def test_integers_stay_within_int32():

@@ -35,6 +35,13 @@ def real_weights(*shape):
 F = g.Tensor("f", (1, 2, 4, 4), "float32")
 FOUND = {"scales": (10.0, 10.0, 5.0, 5.0), "most": 5, "classes": 3, "classes_per_box": 2, "per_class": 4}
 FOUND |= {"each_class": False, "score": 0.3, "overlap": 0.5}
+POSITION, ANGLES = t(1, dtype="int32", scale=1.0, zero_point=0), np.zeros((6, 2), np.int16)
+
+
+def s(*shape, scale=0.1):
+    return t(*shape, scale=scale, zero_point=0)
+
+
 OPERATORS = [
     g.QConv2d("op", (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)),
     g.QConvTranspose2d("op", (X,), t(1, 3, 5, 5), *weights(3, 2, 2, 2)),
@@ -44,6 +51,7 @@ OPERATORS = [
     g.Mul("op", (X, X), t(1, 2, 4, 4)),
     g.Requantize("op", (X,), t(1, 2, 4, 4, scale=0.2)),
     g.Lookup("op", (X,), t(1, 2, 4, 4), "f", np.zeros(256, np.int8)),
+    g.LeakyRelu("op", (X,), t(1, 2, 4, 4), "f", np.zeros(256, np.int8), (0.5, 0.1)),
     g.Quantize("op", (t(1, 2, dtype="float32"),), t(1, 2)),
     g.Dequantize("op", (X,), t(1, 2, 4, 4, dtype="float32")),
     g.Recode("op", (X,), t(1, 2, 4, 4, zero_point=131, dtype="uint8")),
@@ -52,6 +60,7 @@ OPERATORS = [
     g.AveragePool("op", (X,), t(1, 2, 3, 3), (2, 2)),
     g.ExactAveragePool("op", (X,), t(1, 2, 3, 3), (2, 2)),
     g.Mean("op", (X,), t(1, 2), (2, 3)),
+    g.Sum("op", (X,), t(1, 2), (2, 3)),
     g.Reshape("op", (X,), t(1, 32)),
     g.Transpose("op", (X,), t(1, 4, 4, 2), (0, 2, 3, 1)),
     g.Concat("op", (X, X), t(1, 4, 4, 4), 1),
@@ -65,6 +74,10 @@ OPERATORS = [
     g.ExactAveragePool("op", (X,), t(1, 2, 3, 3), (2, 2), ties_up=True),
     g.NumberFunction("op", (t(2, 3, dtype="float32"),), t(2, 3, dtype="float32"), "sqrt"),
     g.NumberBinary("op", (t(2, 3, dtype="int32"), t(3, dtype="int32")), t(2, 3, dtype="int32"), "floor_div"),
+    g.NumberReduce("op", (t(2, 3, dtype="int32"),), t(2, dtype="int32"), "reduce_max", (1,)),
+    g.NumberDense("op", (f(2, 4),), f(2, 3), *real_weights(3, 4)),
+    g.TopK("op", (t(2, 5),), t(2, 3)),
+    g.TopK("op", (t(2, 5),), t(2, 3, dtype="int32"), True),
     g.Cast("op", (t(2, 3, dtype="int64"),), t(2, 3, dtype="float32")),
     g.Gather("op", (t(9, 3), t(2, dtype="int32")), t(2, 3), 0),
     g.GatherNd("op", (t(9, 6, 3), t(2, 2, dtype="int64")), t(2, 3)),
@@ -92,6 +105,12 @@ OPERATORS = [
     g.LstmCells("op", (W,), t(2, 1, 4, dtype="int16")),
     g.Rescale("op", (W,), t(2, 3, 4, dtype="int32", zero_point=-300)),
     g.Softmax16("op", (X,), t(1, 2, 4, 4, scale=2**-16, zero_point=-(1 << 15), dtype="int16"), 1),
+    g.BatchMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3)),
+    g.RmsNorm("op", (s(2, 4),), s(2, 4), np.ones(4)),
+    g.Rotate("op", (s(2, 4), POSITION), s(2, 4), ANGLES, ANGLES),
+    g.WriteRows("op", (s(2, 6, 4), s(2, 1, 4), POSITION), s(2, 6, 4)),
+    g.Exponentials("op", (s(2, 1, 6), POSITION), s(2, 1, 6, scale=1 / 127)),
+    g.WeightedMean("op", (s(2, 1, 6), s(2, 6, 4)), s(2, 1, 4)),
     g.FloatFunction("op", (F,), f(1, 2, 4, 4), "Elu", 0.5),
     g.FloatBinary("op", (F, f(2, 1, 1)), f(1, 2, 4, 4), "Div"),
     g.FloatReduce("op", (F,), f(1, 2), "ReduceMax", (2, 3)),

@@ -3,7 +3,16 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.graph.numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberFunction
+from tilewright.compiler.graph.numbers import (
+    Cast,
+    Detections,
+    Gather,
+    GatherNd,
+    NumberBinary,
+    NumberDense,
+    NumberFunction,
+    NumberReduce,
+)
 from tilewright.compiler.graph.operators import Tensor
 from tilewright.hw.errors import InputError
 
@@ -22,6 +31,14 @@ def found(boxes=(1, 9, 4), scores=(1, 9, 4), rows=11, scale=5.0, classes=3, anch
     )
 
 
+def dense(x, y):
+    return NumberDense("d", (x,), y, np.ones((5, 4), np.float32), np.ones(5, np.float32))
+
+
+def test_the_work_of_a_dense_layer():
+    assert dense(t("x", 2, 3, 4), t("y", 2, 3, 5)).macs == 2 * 3 * 4 * 5
+
+
 def test_rows_of_detections():
     assert found().rows == 10
 
@@ -31,6 +48,14 @@ def test_rows_of_detections():
     [
         ("NumberFunction 'f': whether", lambda: NumberFunction("f", (t("x", 2, dtype="int8"),), t("y", 2), "abs")),
         ("NumberFunction 'f': the output", lambda: NumberFunction("f", (t("x", 2),), t("y", 3), "abs")),
+        (
+            "NumberReduce 'r': the output's type",
+            lambda: NumberReduce("r", (t("x", 2, 3),), t("y", 2, dtype="int32"), "sum", (1,)),
+        ),
+        ("NumberReduce 'r': the output's shape", lambda: NumberReduce("r", (t("x", 2, 3),), t("y", 3), "sum", (1,))),
+        ("NumberDense 'd': the number of features", lambda: dense(t("x", 2, 3), t("y", 2, 5))),
+        ("NumberDense 'd': the output's shape", lambda: dense(t("x", 2, 4), t("y", 2, 4))),
+        ("NumberDense 'd': the types", lambda: dense(t("x", 2, 4, dtype="int8"), t("y", 2, 5))),
         ("NumberBinary 'b': the number", lambda: NumberBinary("b", (t("x", 2),), t("y", 2), "add")),
         ("NumberBinary 'b': the types", lambda: NumberBinary("b", (t("x", 2),) * 2, t("y", 2, dtype="int32"), "add")),
         ("NumberBinary 'b': shapes", lambda: NumberBinary("b", (t("x", 2), t("z", 3)), t("y", 2), "add")),

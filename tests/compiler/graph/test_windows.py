@@ -14,6 +14,8 @@ from tilewright.compiler.graph.windows import (
     ReduceMax,
     ReduceMin,
     ResizeBilinear,
+    Sum,
+    TopK,
 )
 from tilewright.hw.errors import InputError
 
@@ -37,6 +39,11 @@ def test_a_mean_divides_by_its_count():
     assert op.count == 125
     assert real(op.multipliers) == pytest.approx(2 / 125, rel=1e-7)
     assert op.multipliers[0] < 2**31
+
+
+def test_a_sum_does_not():
+    op = Sum("s", (t("x", 1, 4, 5, 25, scale=0.5),), t("y", 1, 4, 1, 1, scale=0.25), (2, 3))
+    assert real(op.multipliers) == 2
 
 
 def test_reduced_axes_are_kept_or_dropped():
@@ -74,6 +81,10 @@ def test_windows_are_those_of_a_convolution_of_each_channel():
         ("L2Normalization 'n': the output's shape", lambda: L2Normalization("n", (t("x", 2, 3),), t("y", 3), 1)),
         ("LogSoftmax 'n': whether the axis", lambda: LogSoftmax("n", (t("x", 2, 3),), t("y", 2, 3), 2)),
         ("ArgMax 'a': the output's shape", lambda: ArgMax("a", (t("x", 2, 3),), t("y", 3, dtype="int32"), 1)),
+        ("TopK 'k': the rows", lambda: TopK("k", (t("x", 2, 3),), t("y", 1, 3))),
+        ("TopK 'k': whether rows are long", lambda: TopK("k", (t("x", 2, 3),), t("y", 2, 4))),
+        ("TopK 'k': the output's quantis", lambda: TopK("k", (t("x", 2, 3),), t("y", 2, 1, scale=2.0))),
+        ("TopK 'k': the output's dtype", lambda: TopK("k", (t("x", 2, 3),), t("y", 2, 1), True)),
         ("Mean 'm': the output's shape is (4, 1)", lambda: Mean("m", (t("x", 4, 3, 2),), t("y", 4, 1), (1,))),
     ],
 )

@@ -17,6 +17,7 @@ from tilewright.hw.isa import (
 from tilewright.hw.units import queues
 
 VTA, PYNQ, TINY = PRESETS["vta"], PRESETS["pynq_z1"], PRESETS["tiny"]
+PLUS = PRESETS["pynq_z1_plus"]
 BATCH4 = Config(
     "batch4",
     4,
@@ -229,8 +230,11 @@ DECODABLE = [
     (PYNQ, {"op": Op.LOADP, "mem": Mem.UOP}, "memory id 0 cannot be loaded by LOADP"),
     (PYNQ, {"op": Op.LOADP, "mem": Mem.PAR}, "memory id 6 cannot be loaded by LOADP"),
     (VTA, {"op": Op.STORE, "mem": Mem.ACC}, "memory id 3 cannot be stored"),
-    (PYNQ, {"op": Op.ALU, "alu_op": 6}, "ALU operation 6 is not declared"),
-    (PYNQ, {"op": Op.ALU, "alu_op": 7}, "ALU operation 7 is not declared"),
+    (PLUS, {"op": Op.ALU, "alu_op": 6, "use_imm": 0}, "LOOKUP without use_imm: its operand is a table"),
+    (PLUS, {"op": Op.ALU, "alu_op": 6, "use_imm": 1, "imm": 4}, "LOOKUP with imm 4: tables are 0 to 3"),
+    (PLUS, {"op": Op.ALU, "alu_op": 6, "use_imm": 1, "imm": 3}, None),
+    (PLUS, {"op": Op.ALU, "alu_op": 7, "use_imm": 1, "imm": -1}, "REDUCE with imm -1: reductions are 0 to 1"),
+    (PLUS, {"op": Op.ALU, "alu_op": 7, "use_imm": 1, "imm": 1}, None),
     (PYNQ, {"op": Op.GEMM, "overwrite": 1, "reset": 1}, "reset and overwrite are both set"),
     (PYNQ, {"op": Op.DWGEMM, "overwrite": 1, "reset": 1}, "reset and overwrite are both set"),
     (PYNQ, {"op": Op.GEMM, "overwrite": 1, "reset": 0}, None),
@@ -254,6 +258,8 @@ NEEDED = [
     ("requant", {"op": Op.STORE, "mem": Mem.OUTQ}),
     ("depthwise", {"op": Op.DWGEMM, "reset": 0}),
     ("rescale", {"op": Op.ALU, "alu_op": AluOp.RESCALE, "use_imm": 1}),
+    ("lookup", {"op": Op.ALU, "alu_op": AluOp.LOOKUP, "use_imm": 1, "imm": 0}),
+    ("lane_reduce", {"op": Op.ALU, "alu_op": AluOp.REDUCE, "use_imm": 1, "imm": 0}),
 ]
 
 
@@ -264,8 +270,9 @@ def test_what_is_undecodable_and_why(cfg, fields, reason):
 
 @pytest.mark.parametrize("extension, fields", NEEDED)
 def test_an_extension_is_undecodable_without_its_name(extension, fields):
-    without = PYNQ.replace(name="lean", extensions=sorted(PYNQ.extensions - {extension, "rescale"}))
-    assert Isa(PYNQ).undecodable(fields) is None
+    needy = {"rescale", "lookup", "lane_reduce", "depthwise_rows"}
+    without = PLUS.replace(name="lean", extensions=sorted(PLUS.extensions - {extension, *needy}))
+    assert Isa(PLUS).undecodable(fields) is None
     assert Isa(without).undecodable(fields) == f"extension {extension} is not in configuration lean"
 
 
@@ -291,7 +298,7 @@ LINES = [
         dict(op=Op.ALU, alu_op=AluOp.SHR, use_imm=1, imm=-3, uop_end=1, iter_out=1, iter_in=1),
         "ALU.SHR uop_end=1 iter_out=1 iter_in=1 use_imm=1 imm=-3",
     ),
-    (dict(op=Op.ALU, alu_op=6), "ALU.6"),
+    (dict(op=Op.ALU, alu_op=6), "ALU.LOOKUP"),
     (
         dict(op=Op.LOADP, mem=Mem.INP, x_size=4, y_size=1, x_pad_0=2, pad_value=-5),
         "LOADP.INP y_size=1 x_size=4 x_pad_0=2 pad_value=-5",

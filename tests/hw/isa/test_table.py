@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.hw.config import PRESETS
+from tilewright.hw.config import EXTENSIONS, PRESETS
 from tilewright.hw.errors import ProgramError
 from tilewright.hw.isa import (
     INSTRUCTIONS,
@@ -24,8 +24,10 @@ from tilewright.hw.isa import (
     instruction,
     nop_of,
     queue_of,
+    room,
     rows_of,
     scratchpad_of,
+    table_span,
 )
 from tilewright.hw.units import queues
 
@@ -33,7 +35,7 @@ VTA, PYNQ = PRESETS["vta"], PRESETS["pynq_z1"]
 
 OPCODES = {"LOAD": 0, "STORE": 1, "GEMM": 2, "FINISH": 3, "ALU": 4, "LOADP": 5, "DWGEMM": 6}
 MEMORIES = {"UOP": 0, "WGT": 1, "INP": 2, "ACC": 3, "OUT": 4, "ACC8": 5, "PAR": 6, "OUTQ": 7}
-ALU_OPS = {"MIN": 0, "MAX": 1, "ADD": 2, "SHR": 3, "MUL": 4, "RESCALE": 5}
+ALU_OPS = {"MIN": 0, "MAX": 1, "ADD": 2, "SHR": 3, "MUL": 4, "RESCALE": 5, "LOOKUP": 6, "REDUCE": 7}
 
 
 def test_numbers_of_opcodes_memories_and_operations():
@@ -101,17 +103,20 @@ def test_classes_of_opcodes_and_memories():
 
 
 def test_classes_of_alu_operations():
+    alone = dict.fromkeys((AluOp.RESCALE, AluOp.LOOKUP, AluOp.REDUCE))
     free = {AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.MUL}
     assert {op for op, row in OPERATIONS.items() if row.order_free} == free
-    assert {op for op, row in OPERATIONS.items() if row.multiplies} == {AluOp.MUL, AluOp.RESCALE}
-    assert {op: row.reads for op, row in OPERATIONS.items() if row.imm} == {AluOp.RESCALE: Mem.PAR}
-    assert {op: row.extensions for op, row in OPERATIONS.items() if row.extensions} == {AluOp.RESCALE: ("rescale",)}
+    assert {op for op, row in OPERATIONS.items() if row.multiplies} == {AluOp.MUL, *alone}
+    assert {op: row.reads for op, row in OPERATIONS.items() if row.imm} == {**alone, AluOp.RESCALE: Mem.PAR}
+    named = {AluOp.RESCALE: ("rescale",), AluOp.LOOKUP: ("lookup",), AluOp.REDUCE: ("lane_reduce",)}
+    assert {op: row.extensions for op, row in OPERATIONS.items() if row.extensions} == named
+    assert [OPERATIONS[op].immediates(PYNQ.replace(tables=8)) for op in AluOp] == [None] * 6 + [8, 2]
     assert all(row.op == op and row.meaning for op, row in OPERATIONS.items())
 
 
 def test_every_extension_marks_something():
     rows = [*INSTRUCTIONS, *OPERATIONS.values()]
-    assert {"overwrite"}.union(*(row.extensions for row in rows)) == PYNQ.extensions
+    assert {"overwrite"}.union(*(row.extensions for row in rows)) | {"depthwise_rows"} == EXTENSIONS
 
 
 @pytest.mark.parametrize("row", INSTRUCTIONS, ids=name_of)
@@ -135,11 +140,23 @@ def test_entries_and_depths_of_every_memory():
     assert {m.name for m in Mem if scratchpad_of(m) != m} == {"OUT", "ACC8", "OUTQ"}
 
 
+def test_tables_lie_behind_the_parameters():
+    plus = PRESETS["pynq_z1_plus"]
+    assert (plus.table_words, plus.table_entries, plus.par_room) == (32, 8, 64 + 4 * 8)
+    assert [table_span(plus, k) for k in (0, 3)] == [slice(64, 72), slice(88, 96)]
+    assert (depth(plus, Mem.PAR), room(plus, Mem.PAR)) == (64, 96) and room(PYNQ, Mem.PAR) == 64
+    assert room(plus, Mem.INP) == depth(plus, Mem.INP)
+    for block, entries in ((1, 128), (4, 32), (8, 16), (128, 1), (256, 1)):
+        cfg = PYNQ.replace(block_in=block, block_out=block, inp_bytes=None, wgt_bytes=None, acc_bytes=None)
+        assert cfg.table_entries == entries and 8 * cfg.table_words * entries == 8 * 256
+        assert 4 * cfg.table_words <= cfg.par_entry_bytes
+
+
 def test_operations_by_name():
     assert [AluOp.of(name) for name in ("add", "Max", "SHR", 0, AluOp.MUL)] == [
         AluOp.ADD, AluOp.MAX, AluOp.SHR, AluOp.MIN, AluOp.MUL,
     ]  # fmt: skip
     unknown: Any
-    for unknown in ("plus", 6, None):
+    for unknown in ("plus", 8, None):
         with pytest.raises(ProgramError, match=f"alu: operation {unknown} is not declared; use one of MIN, MAX, ADD"):
             AluOp.of(unknown)

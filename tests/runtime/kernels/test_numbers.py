@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 
 from tilewright.hw.errors import InputError
-from tilewright.runtime.kernels.numbers import BINARY, UNARY, cast, gather, gather_nd, number_binary, number_function
+from tilewright.runtime.kernels.numbers import (
+    BINARY,
+    REDUCTIONS,
+    UNARY,
+    cast,
+    gather,
+    gather_nd,
+    number_binary,
+    number_dense,
+    number_function,
+    number_reduce,
+)
 
 RNG = np.random.default_rng(2)
 REAL = RNG.normal(0, 5, (4, 5)).astype(np.float32)
@@ -23,6 +34,37 @@ def test_divisions():
     assert number_binary(x, y, function="div").tolist() == [3, -3, -3, 3, 0]
     real = number_binary(x.astype(np.float32), y.astype(np.float32), function="floor_div")
     assert real.tolist() == [3, -4, -4, 3, np.inf]
+
+
+def test_results_of_sums_and_quotients_are_finite():
+    x, largest = np.array([3e38, -3e38, 0], np.float32), float(np.finfo(np.float32).max)
+    assert number_binary(x, x, function="add").tolist() == [largest, -largest, 0]
+    assert number_binary(x, np.zeros(3, np.float32), function="div")[:2].tolist() == [largest, -largest]
+
+
+def test_exponentials():
+    x = np.array([-np.inf, -110, -0.5, 0, 1, 88, 89, np.nan], np.float32)
+    found = number_function(x, function="exp")
+    assert found[[0, 1, 3, 6]].tolist() == [0, 0, 1, np.inf] and np.isnan(found[7])
+    np.testing.assert_allclose(found[[2, 4, 5]], np.exp(x[[2, 4, 5]].astype(np.float64)), rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", REDUCTIONS)
+def test_reductions(name):
+    x = REAL.reshape(2, 2, 5)
+    found = number_reduce(x, function=name, axes=[0, 2], shape=[1, 2, 1])
+    expected = {"mean": np.mean, "sum": np.sum, "reduce_max": np.max, "reduce_min": np.min, "reduce_prod": np.prod}
+    assert found.dtype == np.float32 and found.shape == (1, 2, 1)
+    np.testing.assert_allclose(found[0, :, 0], expected[name](x.astype(np.float64), (0, 2)), rtol=1e-5)
+
+
+def test_means_of_integers_are_cut_off():
+    assert number_reduce(np.array([-3, 0], np.int32), function="mean", axes=[0], shape=[1]).tolist() == [-1]
+
+
+def test_dense_layers():
+    weight, bias = RNG.normal(size=(3, 5)).astype(np.float32), np.arange(3, dtype=np.float32)
+    np.testing.assert_allclose(number_dense(REAL, weight=weight, bias=bias), REAL @ weight.T + bias, rtol=1e-4)
 
 
 def test_types():

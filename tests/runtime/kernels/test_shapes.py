@@ -11,6 +11,10 @@ def test_shapes():
     x = [Operand((2, 3, 4, 5), "int8")]
     assert shapes.taken(x, {"indices": [[1], [], [0, 0], [4]]}) == Operand((1, 3, 2, 1), "int8")
     assert shapes.resized(x, {"size": [8, 9]}) == Operand((2, 3, 8, 9), "int8")
+    assert shapes.topmost(x, {"count": 3, "positions": False}) == Operand((2, 3, 4, 3), "int8")
+    assert shapes.topmost(x, {"count": 3, "positions": True}) == Operand((2, 3, 4, 3), "int32")
+    numbers = [Operand((2, 3, 4), "int32")]
+    assert shapes.reduced_numbers(numbers, {"axes": [1], "shape": [2, 4]}) == Operand((2, 4), "int32")
     assert shapes.chosen(x, {"axis": 3, "shape": [2, 3, 4], "dtype": "int64"}) == Operand((2, 3, 4), "int64")
 
 

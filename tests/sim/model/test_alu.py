@@ -5,9 +5,10 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError
 from tilewright.hw.isa import AluOp, Op
 from tilewright.sim.model import alu
+from tilewright.sim.random_programs import WIDE
 
 UOPS = 60000
-BASE = [op for op in AluOp if op != AluOp.RESCALE]
+BASE = [op for op in AluOp if op < AluOp.RESCALE]
 
 
 def random_program(kit, cfg, seed):
@@ -164,3 +165,33 @@ def test_a_long_reduction_is_few_operations(kit, machine, effort):
     print(taken)
     assert taken.calls < 10_000 and taken.nbytes < 1 << 20
     assert (m.model.state.acc[0] == kit.wrap(16383 * sum(range(2048)))).all()
+
+
+@pytest.mark.parametrize("imm, reduced", [(0, np.add), (1, np.maximum)])
+def test_a_reduction_covers_the_channels_of_each_row(kit, machine, imm, reduced):
+    """A batch of 4: each row by itself; sums wrap, and a sum of sums is one of equal values."""
+    m = machine(WIDE)
+    acc = m.model.state.acc
+    acc[...] = m.rng.integers(-(1 << 31), 1 << 31, acc.shape)
+    before = acc.astype(np.int64).reshape(-1, 4, 4)
+    m.model.state.uop[:2] = [m.isa.uop.encode(dst=d)[0, 0] for d in (0, 2)]
+    m.run([{"op": Op.ALU, "alu_op": AluOp.REDUCE, "use_imm": 1, "imm": imm, "uop_end": 2, "iter_out": 3, "iter_in": 1,
+            "dst_out": 1}])  # fmt: skip
+    wanted = before.copy()
+    for entry in (0, 2, 1, 3, 2, 4):
+        wanted[entry] = kit.wrap(reduced.reduce(wanted[entry], axis=1, keepdims=True))
+    np.testing.assert_array_equal(acc.reshape(-1, 4, 4), wanted)
+
+
+def test_a_table_is_looked_up_as_often_as_it_is_named(machine):
+    """Values beyond int8 take the ends; what a table gives is looked up again."""
+    m = machine(WIDE)
+    m.model.state.tables[1] = np.arange(255, -1, -1) - 130
+    acc = m.model.state.acc
+    acc[:2] = [[-128, -5, 0, 127] * 4, [-(1 << 31), -129, 128, (1 << 31) - 1] * 4]
+    m.model.state.uop[0] = 0
+    look = {"op": Op.ALU, "alu_op": AluOp.LOOKUP, "use_imm": 1, "imm": 1, "uop_end": 1, "iter_out": 1}
+    m.run([look | {"iter_in": 2, "dst_in": 1}])
+    assert acc[:2].tolist() == [[125, 2, -3, -130] * 4, [125, 125, -130, -130] * 4]
+    m.run([look | {"iter_in": 2}])  # 125 -> -128 -> 125, -130 -> 125 -> -128
+    assert acc[0].tolist() == [125, 2, -3, -128] * 4

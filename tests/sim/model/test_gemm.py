@@ -147,6 +147,38 @@ def test_kernels_follow_what_was_loaded_last(kit, agree):
     agree(m, [*insns, first, step, second, step, first, step])
 
 
+@pytest.mark.parametrize("short", [0, 10**6])
+@pytest.mark.parametrize("seed", range(10))
+def test_operands_follow_what_was_loaded_last(kit, agree, any_cfg, monkeypatch, seed, short):
+    """The same instructions again and again, with other inputs or weights in a few of their entries."""
+    monkeypatch.setattr(gemm, "_SHORT", short)
+    m, insns = kit.filled(any_cfg, seed)
+    limits = (min(any_cfg.acc_depth, 128), min(any_cfg.inp_depth, 128), min(any_cfg.wgt_depth, 128))
+    fields, uops = kit.random_loop(m.rng, limits, kit.random_uops(m.rng))
+    m.put_uops(uops, UOPS)
+    insns.append(kit.load_uops(UOPS, len(uops)))
+    steps = [{"op": Op.GEMM, **fields}] * 2
+    if "overwrite" in any_cfg.extensions:
+        steps.append({"op": Op.GEMM, **fields, "overwrite": 1})
+    for k in range(8):
+        mem = (Mem.INP, Mem.WGT)[k % 2]
+        load = next(f for f in insns if f.get("mem") == mem)
+        first, count = m.rng.integers(load["x_size"]), m.rng.integers(1, 4)
+        there = {"sram_base": first, "dram_base": load["dram_base"] + 7 + k, "x_size": count}
+        insns += [steps[m.rng.integers(len(steps))], {**load, **there}] if first + count <= load["x_size"] else []
+    agree(m, [*insns, *steps])
+
+
+@pytest.mark.parametrize("rows, columns", [(2, 40), (40, 2), (40, 40)])
+def test_products_of_any_proportion_are_exact(kit, agree, rows, columns):
+    """Matrices are transposed by their proportion."""
+    m, insns = kit.filled(kit.CONFIGS["block16"], 1)
+    m.put_uops([(0, 0, 0)], UOPS)
+    loop = {"iter_out": rows, "iter_in": columns, "dst_out": 1, "src_out": 1, "dst_in": rows, "wgt_in": 1, "uop_end": 1}
+    step = {"op": Op.GEMM, **loop, "dst_in": rows if rows * columns <= 128 else 1}
+    agree(m, [*insns, kit.load_uops(UOPS, 1), step, {**step, "src_out": 2}, step])
+
+
 def test_a_program_that_runs_again_sees_other_micro_ops(kit, agree):
     m, insns = kit.filled(kit.CONFIGS["tiny"], 4)
     program = [*insns, kit.load_uops(UOPS, 2), {"op": Op.GEMM, "uop_end": 2, "iter_out": 1, "iter_in": 1}]

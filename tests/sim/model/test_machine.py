@@ -35,7 +35,7 @@ UNDECODABLE = [
     (TINY, {"op": Op.LOAD, "mem": Mem.OUT}, "LOAD.OUT y_size=0 x_size=0", "memory id 4 cannot be loaded by LOAD"),
     (TINY, {"op": Op.STORE, "mem": Mem.INP, "x_size": 1}, "STORE.INP y_size=0 x_size=1",
      "memory id 2 cannot be stored"),
-    (TINY, {"op": Op.ALU, "alu_op": 7}, "ALU.7", "ALU operation 7 is not declared"),
+    (TINY, {"op": Op.ALU, "alu_op": 7}, "ALU.REDUCE", "extension lane_reduce is not in configuration tiny"),
     (TINY, {"op": Op.ALU, "alu_op": AluOp.RESCALE, "imm": 3}, "ALU.RESCALE imm=3",
      "RESCALE without use_imm: its operand is a PAR entry"),
     (TINY, {"op": Op.GEMM, "reset": 1, "overwrite": 1}, "GEMM reset=1 overwrite=1", "reset and overwrite are both set"),

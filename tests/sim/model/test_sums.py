@@ -56,3 +56,15 @@ def test_sums_that_share_accumulators_are_put_in_their_order(some):
     assert some.puts == [(0, 3), (3, 4)]
     some.sums.settle_all()
     assert some.acc[:5].tolist() == [101, 101, 101, 111, 10] and len(some.puts) == 4
+
+
+def test_a_sum_that_starts_ends_the_one_before_it(some):
+    def overwrite(result):
+        some.puts.append("overwrite")
+        some.acc[0:4] = result.astype(np.int32)
+
+    some.add(0, 3, 7)
+    some.sums.add((0, 3), (0, 3), overwrite, np.full(4, 1, np.float32), depth=2, most=MOST, starts=True)
+    some.add(0, 3, 10)
+    some.sums.settle_all()
+    assert some.acc[:4].tolist() == [11] * 4 and some.puts == [(0, 3), "overwrite"]

@@ -6,11 +6,11 @@ from tilewright.hw.rtl.latencies import NOTHING_LATENCY
 from tilewright.sim.dram import ZYNQ_HP
 from tilewright.sim.timing.mover import Mover
 from tilewright.sim.timing.program import Move
-from tilewright.sim.timing.read_port import ReadPort
+from tilewright.sim.timing.read_port import NEVER, ReadPort
 
 PYNQ = PRESETS["pynq_z1"]
 EMPTY = Move(Mem.INP, 0, 0, 0, 0, 1, 1, 0, 0, 1, 0, -1, True, 0)
-LATENCY = 47  # from a command to its beat: 3 to the request, 2 to the bus, 40 in memory, 2 to the mover
+LATENCY = 48  # from a command to its beat: 4 to the request, 2 to the bus, 40 in memory, 2 to the mover
 
 
 def run(*moves):
@@ -18,9 +18,9 @@ def run(*moves):
     done, queue = [], list(enumerate(moves))
 
     def ready():
-        while queue and mover.known:
+        while queue and mover.free < NEVER:
             at, move = queue.pop(0)
-            mover.start(at, move, max(at, mover.begun - 1))
+            mover.take(at, move, max(at, mover.free))
 
     mover = Mover(128, lambda *row: done.append(row), ready)
     port = ReadPort(PYNQ, ZYNQ_HP, [mover])
@@ -28,7 +28,7 @@ def run(*moves):
     while True:
         ready()
         port.plan()
-        if port.next == 1 << 60:
+        if port.next == NEVER:
             return done
         port.step()
 

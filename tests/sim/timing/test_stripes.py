@@ -13,7 +13,7 @@ from tilewright.sim.timing.read_port import ReadPort
 from tilewright.sim.timing.stripes import Stripes
 
 PYNQ = PRESETS["pynq_z1"].replace(load_ports=2)
-LATENCY = 48  # from a command to its beat: as of one port, and a cycle to spread its bursts
+LATENCY = 49  # from a command to its beat: as of one port, and a cycle to spread its bursts
 LAST = 1 << 60
 
 
@@ -22,9 +22,9 @@ def run(*moves, interval=1):
     done, queue = [], list(enumerate(moves))
 
     def ready():
-        while queue and mover.known:
+        while queue and mover.free < LAST:
             at, move = queue.pop(0)
-            mover.start(at, move, max(at, mover.begun - 1))
+            mover.take(at, move, max(at, mover.free))
 
     mover = Mover(128, lambda *row: done.append(row), ready)
     dram = ZYNQ_HP.replace(port_bytes=8 // interval)

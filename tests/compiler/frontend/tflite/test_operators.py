@@ -138,6 +138,26 @@ def test_extremes_along_axes(tflite, equals_litert, kind, shape, axes, keep):
     equals_litert(m)
 
 
+@pytest.mark.parametrize("scale, zero_point", [(0.2, 4), (0.05, -3), (0.05, 60)])
+@pytest.mark.parametrize("axes", [(1, 2), (3,), (1,)])
+def test_sums_of_uint8(tflite, equals_litert, scale, zero_point, axes):
+    """LiteRT's reference kernel of int8 sums is wrong: it cuts each step to int8."""
+    shape = (2, 5, 7, 6)
+    m, result = tflite(), tuple(1 if k in axes else n for k, n in enumerate(shape))
+    y = m.tensor(result, scale, zero_point + 128, dtype="UINT8")
+    x, where = m.input(shape, 0.013, 100, dtype="UINT8"), m.const(np.array(axes, np.int32))
+    m.output(m.node("SUM", [x, where], [y], keepDims=True))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("scale, zero_point", [(0.03, -128), (0.02, 0)])
+def test_square_roots(tflite, equals_litert, scale, zero_point):
+    m = tflite()
+    x = m.op("RELU", [m.input((4, 200), 0.05, 7)], (4, 200), 0.05, -128)
+    m.output(m.op("SQRT", [x], (4, 200), scale, zero_point))
+    equals_litert(m)
+
+
 @pytest.mark.parametrize("kind", ["ARG_MAX", "ARG_MIN"])
 @pytest.mark.parametrize("axis", [-1, 1])
 def test_positions_of_extremes(tflite, equals_litert, kind, axis):

@@ -11,6 +11,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import PAR, AluOp, Isa, Mem, Op, depth
 from tilewright.hw.rtl.compute.unit import Compute
 from tilewright.hw.rtl.scratchpad import Scratchpad
+from tilewright.runtime.layout import pack_table
 from tilewright.sim.model.alu import alu_action
 from tilewright.sim.model.gemm import gemm_action
 from tilewright.sim.model.state import State
@@ -26,6 +27,9 @@ CONFIGS = {
     "odd": ODD.replace(uop_bytes=256, extensions=ODD.extensions - {"requant", "rescale"}),
     "vta": PRESETS["vta"].replace(wgt_bytes=1 << 11, **SMALL),
     "pynq_z1": PRESETS["pynq_z1"].replace(wgt_bytes=1 << 11, **SMALL),
+    "functions": TINY.replace(
+        name="functions", ppu_lanes=2, tables=1, extensions=TINY.extensions | {"lookup", "lane_reduce"}
+    ),
 }
 ENTRIES = 4  # that are used of each scratchpad, so that most issues meet a hazard
 DRAM_BYTES = 1 << 13
@@ -47,6 +51,7 @@ class Bench:
             self.module.submodules[mem.name] = pad
             wiring.connect(self.module, getattr(self.dut, mem.name.lower()), pad.read)
         self.par = np.zeros((ENTRIES, cfg.block_out, 4), np.uint32)
+        self.tables = self.rng.integers(-300, 300, (cfg.tables, 256)).astype(np.int32)
         # accumulators that differ between the banks
         self.used = [k + bank * cfg.acc_depth // 2 for k in range(ENTRIES // 2) for bank in (0, 1)]
 
@@ -124,9 +129,13 @@ class Bench:
                     await ctx.tick()
                 ctx.set(pad.write.en, 0)
 
-        for at in range(ENTRIES if "rescale" in self.cfg.extensions else 0):
+        entries = {at: self.par[at, :, :3] for at in range(ENTRIES if "rescale" in self.cfg.extensions else 0)}
+        if "lookup" in self.cfg.extensions:
+            parts = [part for values in self.tables for part in pack_table(values, self.cfg)]
+            entries |= {self.cfg.par_entries + k: part for k, part in enumerate(parts)}
+        for at, words in entries.items():
             write, bits = self.dut.write_par, self.cfg.axi_bits
-            entry = int.from_bytes(self.par[at, :, :3].astype("<u4").tobytes(), "little")
+            entry = int.from_bytes(words.astype("<u4").tobytes(), "little")
             ctx.set(write.addr, at)
             for beat in range(len(write.en)):
                 ctx.set(write.en, 1 << beat)
@@ -146,6 +155,7 @@ class Bench:
         self.par[..., :3] = random_parameters(cfg, self.rng, ENTRIES)
         for name, values in PAR.decode(self.par.reshape(-1, 4).view(np.uint64)).items():
             self.state.par[name][:ENTRIES] = values.reshape(ENTRIES, -1)
+        self.state.tables[...] = self.tables
 
     async def read_back(self, ctx):
         """All accumulators in use, as STORE reads them."""
@@ -226,10 +236,17 @@ def random_instruction(bench, uops):
         op = Op.DWGEMM if "depthwise" in cfg.extensions and r.random() < 0.3 else Op.GEMM
         bench.add(op, **random_loops(bench, 0, uops), **special, **flags)
     elif kind == "alu":
-        rescale = [AluOp.RESCALE] * 2 if "rescale" in cfg.extensions else []
-        op = r.choice([AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL, *rescale])
-        low, high = {AluOp.SHR: (-40, 40), AluOp.RESCALE: (0, ENTRIES)}.get(op, (-(1 << 15), 1 << 15))
-        second = {"alu_op": int(op), "use_imm": int(r.integers(0, 2) or op == AluOp.RESCALE)}
+        more = [AluOp.RESCALE] * 2 if "rescale" in cfg.extensions else []
+        more += [AluOp.LOOKUP, AluOp.REDUCE] * 2 if "lookup" in cfg.extensions else []
+        op = r.choice([AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR, AluOp.MUL, *more])
+        ranges = {
+            AluOp.SHR: (-40, 40),
+            AluOp.RESCALE: (0, ENTRIES),
+            AluOp.LOOKUP: (0, cfg.tables),
+            AluOp.REDUCE: (0, 2),
+        }
+        low, high = ranges.get(op, (-(1 << 15), 1 << 15))
+        second = {"alu_op": int(op), "use_imm": int(r.integers(0, 2) or op in more)}
         second["imm"] = int(r.integers(low, high))
         bench.add(Op.ALU, **random_loops(bench, uops, uops), **second, **flags)
     elif kind == "load":

@@ -15,7 +15,7 @@ from tilewright.hw.rtl.latencies import (
     multiply_latency,
 )
 
-CONFIGS = ("tiny", "one bank", "slow multiplier", "odd", "vta", "pynq_z1")
+CONFIGS = ("tiny", "one bank", "slow multiplier", "odd", "vta", "pynq_z1", "functions")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -58,7 +58,7 @@ def test_a_result_is_read_again_at_every_distance(simulate, compute, name, dista
     compute.run(simulate, bench, cycles=700)
 
 
-@pytest.mark.parametrize("name", ["tiny", "one bank", "slow multiplier", "odd"])
+@pytest.mark.parametrize("name", ["tiny", "one bank", "slow multiplier", "odd", "functions"])
 def test_intervals(simulate, compute, name):
     """Each instruction twice; between the tokens of the two are exactly the cycles of the second one's issues."""
     cfg, trips = compute.CONFIGS[name], 8  # of as many accumulators: more than are multiplied at a time
@@ -78,6 +78,10 @@ def test_intervals(simulate, compute, name):
         (Op.ALU, 5, 6, mul | imm | {"dst_in": 1}, issue_interval(cfg, multiply=True)),
         (Op.ALU, 5, 6, mul | {"dst_in": 1}, issue_interval(cfg, multiply=True, tensor=True, same_bank=True)),
     ]
+    for op in (AluOp.LOOKUP, AluOp.REDUCE) if name == "functions" else ():
+        function = {"alu_op": int(op), "use_imm": 1}
+        cases.append((Op.ALU, 4, 5, function, multiply_interval(cfg)))
+        cases.append((Op.ALU, 5, 6, function | {"dst_in": 1}, issue_interval(cfg, multiply=True)))
     bench = compute.prepared(name, [(0, 1, 0), (0, 2, 1), (1, 0, 0), (0, cfg.acc_depth // 2, 0), (0, 1, 0), (0, 9, 0)])
     for op, begin, end, fields, _ in cases:
         for _ in range(2):
@@ -91,7 +95,7 @@ def test_intervals(simulate, compute, name):
                 at.append(bench.cycles)
 
     bench.tokens = watch
-    compute.run(simulate, bench, cycles=1200)
+    compute.run(simulate, bench, cycles=1800)
     assert [b - a for a, b in zip(at[::2], at[1::2], strict=True)] == [trips * case[-1] for case in cases]
 
 

@@ -58,6 +58,7 @@ def test_random_tiles(simulate, moves, rng, name):
                 found[2:4] = 0, 0
             assert tuple(found) == step, f
             assert (got.mem, got.index, got.pad_value) == (f["mem"], f["index"], f["pad_value"] % 256)
+            assert (got.data, got.single) == (1 - step[0], entry_bytes(cfg, Mem(f["mem"])) <= cfg.axi_bits // 8)
 
     simulate(dut, source, writer)
 
@@ -72,6 +73,6 @@ def test_an_empty_tile_is_one_step(simulate, moves):
 
     async def writer(ctx):
         found = await simulate.get(ctx, dut.step, 3)
-        assert [(s.index, s.empty, s.last) for s in found] == [(0, 0, 1), (1, 1, 1), (2, 0, 1)]
+        assert [(s.index, s.empty, s.data, s.last) for s in found] == [(0, 0, 1, 1), (1, 1, 0, 1), (2, 0, 1, 1)]
 
     simulate(dut, source, writer)

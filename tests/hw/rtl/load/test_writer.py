@@ -5,14 +5,16 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Mem, entry_bytes
 from tilewright.hw.regs import Error
+from tilewright.hw.rtl.load.beats import chunks
 from tilewright.hw.rtl.load.writer import Writer
 
 TINY, VTA = PRESETS["tiny"], PRESETS["vta"]
 
 
 def step(mem, addr, **fields):
-    keys = ("empty", "pad", "pad_value", "part", "leave", "last", "index")
-    return {"mem": int(mem), "addr": addr, **dict.fromkeys(keys, 0), "push": {"push_prev": 0, "push_next": 1}} | fields
+    keys = ("empty", "pad", "pad_value", "single", "part", "leave", "last", "index")
+    made = {"mem": int(mem), "addr": addr, **dict.fromkeys(keys, 0), "push": {"push_prev": 0, "push_next": 1}} | fields
+    return made | {"data": int(not made["empty"] and not made["pad"])}
 
 
 @pytest.fixture
@@ -22,6 +24,7 @@ def write(simulate, moves, rng):
     def run(cfg, mem, steps, beats):
         dut, store, moved, faults = Writer(cfg, mems=(mem,)), {}, [], []
         ends = sum(s["last"] for s in steps)
+        steps = [s | {"single": int(chunks(cfg, Mem(s["mem"])) == 1)} for s in steps]
 
         async def source(ctx):
             await simulate.put(ctx, dut.step, steps, rng)

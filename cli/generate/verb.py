@@ -1,0 +1,117 @@
+"""`tilewright generate`: text from a language model, token by token, on a device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from .. import report
+from ..golden import need_network
+from ..options import config_option, json_option
+from ..programs import open_program
+from ..where import Where, where_options
+from .writing import Writer
+
+if TYPE_CHECKING:
+    from ...compiler.graph import Graph
+
+
+@click.command()
+@click.argument("model")
+@click.option("--tokenizer", required=True, metavar="FILE.bin", help="The model's tokenizer, as llama2.c has it.")
+@click.option("--prompt", default="", metavar="TEXT", help="What the text begins with.")
+@click.option(
+    "--tokens",
+    default=64,
+    type=click.IntRange(min=2),
+    show_default=True,
+    help="Tokens in all, those of the prompt among them.",
+)
+@click.option("--temperature", type=float, metavar="T", help="Choose at random; without it, the most likely token.")
+@click.option("--seed", default=0, show_default=True, help="With --temperature: fixes the choices.")
+@click.option(
+    "--texts",
+    default=0,
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Also print the perplexity on N texts that the model writes.",
+)
+@click.option("--check", is_flag=True, help="Compare every step's logits with the golden interpreter's.")
+@where_options
+@config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
+@json_option
+def command(
+    model: str,
+    tokenizer: str,
+    prompt: str,
+    tokens: int,
+    temperature: float | None,
+    seed: int,
+    texts: int,
+    check: bool,
+    where: Where,
+    config: str | None,
+    as_json: bool,
+) -> int:
+    """Write a text with MODEL, a checkpoint of llama2.c (.bin) or the .tw program that `compile` made of one.
+
+    A checkpoint is quantised to int8 by texts that it writes itself. Every token is one run of the program, whose
+    state holds the keys and values of those before. With --check the exit status is 1 if a logit differs.
+    """
+    from ...runtime.language.tokenizer import Tokenizer
+    from ...runtime.language.writing import language_model, most_likely, sampler
+
+    where.check()
+    if check or texts:
+        need_network(model)
+    choose = most_likely if temperature is None else sampler(temperature, seed)
+    with report.progress(f"preparing {model}"):
+        executable = open_program(model, config)
+        graph = _graph(model) if check or texts else None
+    _, words = language_model(executable)
+    writer = Writer(Tokenizer(tokenizer, words), graph if check else None, echo=not as_json)
+    with where.open(executable) as loaded:
+        writer.write(loaded, executable, prompt, tokens, choose)
+    result = {"model": model, "config": executable.cfg.name, "device": where.name, **writer.result(where.clock_hz)}
+    if graph is not None and texts:
+        result["perplexity"] = _perplexity(model, graph, texts)
+    if as_json:
+        report.emit_json(result)
+    else:
+        _summarise(result)
+    return int(bool(writer.wrong))
+
+
+def _graph(model: str) -> Graph:
+    from ...compiler.frontend import import_model
+
+    return import_model(model)
+
+
+def _perplexity(model: str, graph: Graph, texts: int) -> dict[str, float]:
+    from ...compiler.frontend.llama.checkpoint import read_checkpoint
+    from ...compiler.frontend.llama.measure import perplexity
+
+    with report.progress(f"perplexity on {report.counted(texts, 'text')}"):
+        return perplexity(read_checkpoint(model), graph, texts)
+
+
+def _summarise(result: dict) -> None:
+    count, cycles = len(result["tokens"]), result.get("cycles_per_token")
+    click.echo(
+        f"{report.counted(count, 'token')} on {result['device']}, {result['config']}, in {result['seconds']:.1f} s"
+    )
+    if cycles:
+        click.echo(
+            f"{sum(cycles) / len(cycles):,.0f} cycles per token on the accelerator, which alone would give "
+            f"{result['tokens_per_second']:.0f} tokens/s at {result['clock_mhz']:g} MHz; the host's steps are not in it"
+        )
+    if "wrong_positions" in result:
+        wrong = result["wrong_positions"]
+        click.echo(
+            f"check: logits differ at positions {wrong}" if wrong else "check: all logits equal the interpreter's"
+        )
+    if "perplexity" in result:
+        found = result["perplexity"]
+        click.echo(f"perplexity: {found['int8']:.3f} in int8, {found['float32']:.3f} in float32")

@@ -1,0 +1,48 @@
+"""Sums whose second operand has fewer channels, as blocks of channels: no step pads them.
+
+Between stages of some networks the identity is padded with channels before it is added. The kernel of the sum reads the
+narrow tensor; what padding would add is part of its parameters (direct/weighted_sum.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+from ...hw.config import Config
+from .. import graph as g
+from ..graph.integer_forms import weighted_form
+from .direct import weighted_sum
+
+
+@dataclass(frozen=True, eq=False)
+class AbsorbedPad(g.Pad):
+    """A padding of channels whose only reader, a sum, makes it: on the device its output is its input."""
+
+
+def absorb_pads(graph: g.Graph, cfg: Config) -> g.Graph:
+    """`graph` with such paddings marked."""
+    if not weighted_sum.possible(cfg) or cfg.batch > 1:
+        return graph
+    readers: dict[str, list[g.Operator]] = {}
+    for op in graph.ops:
+        for t in op.inputs:
+            readers.setdefault(t.name, []).append(op)
+    wanted, taken = {t.name for t in graph.wanted}, set()
+    ops: list[g.Operator] = []
+    for op in graph.ops:
+        only = readers.get(op.output.name, [])
+        alone = len(only) == 1 and only[0].name not in taken  # a sum pads one of its operands
+        if isinstance(op, g.Pad) and alone and op.output.name not in wanted and _absorbs(only[0], op):
+            taken.add(only[0].name)
+            op = AbsorbedPad(**{f.name: getattr(op, f.name) for f in fields(op)})
+        ops.append(op)
+    return replace(graph, ops=tuple(ops))
+
+
+def _absorbs(op: g.Operator, pad: g.Pad) -> bool:
+    """True if the sum `op` can make the padding of one of its operands."""
+    if not isinstance(op, g.Add) or len(pad.x.shape) != 4 or pad.x.shape[0] > 1 or pad.x.dtype != "int8":
+        return False
+    behind = not any(map(any, (pad.pads[0], *pad.pads[2:]))) and pad.pads[1][0] == 0
+    whole = all(t.data is None and t.shape == op.output.shape for t in op.inputs)
+    return behind and whole and weighted_form(op) is not None

@@ -1,0 +1,97 @@
+"""A Llama in float32: the reference that the integer model is calibrated and measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ....runtime.language.tokenizer import BEGIN
+from .checkpoint import Checkpoint, Sizes
+
+Observe = Callable[[str, int, np.ndarray], None]  # gets the name of a value, its layer, and the value
+_BASE, _EPSILON = 10000.0, np.float32(1e-5)
+
+
+def angles(sizes: Sizes, count: int) -> np.ndarray:
+    """float64 (count, head / 2): by how much each pair of a head is turned at each position."""
+    return np.arange(count)[:, None] / _BASE ** (np.arange(0, sizes.head, 2) / sizes.head)
+
+
+class FloatLlama:
+    """`model` with a cache of keys and values for `context` tokens.
+
+    `observe` is called with every value that has a scale in the integer model.
+    """
+
+    def __init__(self, model: Checkpoint, context: int, observe: Observe = lambda name, layer, value: None):
+        self.model, self.observe, s = model, observe, model.sizes
+        self._cos, self._sin = (f(angles(s, context)).astype(np.float32)[:, None] for f in (np.cos, np.sin))
+        self._cache = np.zeros((2, s.layers, context, s.kv_heads, s.head), np.float32)
+        self._length = 0
+
+    def logits(self, tokens: Sequence[int]) -> np.ndarray:
+        """float32 (len(tokens), words): what each of the next `tokens` predicts."""
+        first, last = self._length, self._length + len(tokens)
+        x = self._see("embedding", 0, self.model.embedding[np.asarray(tokens)])
+        for k in range(self.model.sizes.layers):
+            x = self._hidden(k, self._attention(k, x, first, last))
+        self._length = last
+        return self._see("last", 0, _norm(x, self.model.norm)) @ self.model.classifier.T
+
+    def _attention(self, k: int, x: np.ndarray, first: int, last: int) -> np.ndarray:
+        layer, s = self.model.layers[k], self.model.sizes
+        h = self._see("attention_in", k, _norm(x, layer.attention_norm))
+        q = self._turned(self._see("queries", k, h @ layer.queries.T).reshape(len(x), s.heads, s.head), first, last)
+        key = self._turned(self._see("keys", k, h @ layer.keys.T).reshape(len(x), s.kv_heads, s.head), first, last)
+        value = self._see("values", k, h @ layer.values.T).reshape(key.shape)
+        self._cache[:, k, first:last] = self._see("keys", k, key), value
+        self._see("queries", k, q)
+        keys, values = (np.repeat(c, s.heads // s.kv_heads, 1) for c in self._cache[:, k, :last])
+        scores = np.einsum("thd,shd->hts", q, keys) / np.sqrt(np.float32(s.head))
+        seen = np.arange(last) <= np.arange(first, last)[:, None]
+        self._see("scores", k, scores[:, seen])
+        weights = np.exp(np.where(seen, scores, -np.inf) - scores.max(-1, keepdims=True, initial=-np.inf, where=seen))
+        weights /= weights.sum(-1, keepdims=True)
+        y = self._see("attention", k, np.einsum("hts,shd->thd", weights, values).reshape(len(x), s.width))
+        return self._see("middle", k, x + self._see("attention_out", k, y @ layer.attention_out.T))
+
+    def _hidden(self, k: int, x: np.ndarray) -> np.ndarray:
+        layer = self.model.layers[k]
+        h = self._see("hidden_in", k, _norm(x, layer.hidden_norm))
+        gate = self._see("gate", k, h @ layer.gate.T)
+        up = self._see("up", k, h @ layer.up.T)
+        silu = self._see("silu", k, gate / (1 + np.exp(-gate)))
+        y = self._see("hidden", k, silu * up)
+        return self._see("end", k, x + self._see("hidden_out", k, y @ layer.hidden_out.T))
+
+    def _turned(self, x: np.ndarray, first: int, last: int) -> np.ndarray:
+        c, s, even, odd = self._cos[first:last], self._sin[first:last], x[..., 0::2], x[..., 1::2]
+        return np.stack([even * c - odd * s, even * s + odd * c], -1).reshape(x.shape)
+
+    def _see(self, name: str, layer: int, value: np.ndarray) -> np.ndarray:
+        self.observe(name, layer, value)
+        return value
+
+
+def _norm(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + _EPSILON) * gain
+
+
+def sample(model: Checkpoint, length: int, seed: int) -> list[int]:
+    """A text of at most `length` tokens that the model itself writes, at temperature 1."""
+    rng, llama, tokens = np.random.default_rng(seed), FloatLlama(model, length), [BEGIN]
+    while len(tokens) < length:
+        scores = llama.logits(tokens[-1:])[0].astype(np.float64)
+        weights = np.exp(scores - scores.max())
+        tokens.append(int(rng.choice(len(weights), p=weights / weights.sum())))
+        if tokens[-1] == BEGIN:
+            return tokens[:-1]
+    return tokens
+
+
+def surprise(logits: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
+    """float64 (len(tokens) - 1,): the negative log of the probability that row k of `logits` gives token k + 1."""
+    scores = logits[: len(tokens) - 1].astype(np.float64)
+    top = scores.max(-1)
+    return np.log(np.exp(scores - top[:, None]).sum(-1)) + top - scores[np.arange(len(scores)), tokens[1:]]

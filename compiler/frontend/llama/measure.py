@@ -1,0 +1,41 @@
+"""What quantisation costs a language model: the golden interpreter, step by step, and perplexities."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...graph import Graph
+from ...graph.reference import initial_state, run
+from .checkpoint import Checkpoint
+from .floats import FloatLlama, sample, surprise
+from .quantise import LENGTH, TEXTS
+
+_FIRST_SEED = 1000  # of the texts: others than those of the calibration
+
+
+class Steps:
+    """The golden interpreter of `decoder_step`, from the first token of a text on."""
+
+    def __init__(self, graph: Graph):
+        self._graph, self._state, self._position = graph, initial_state(graph), 0
+
+    def logits(self, token: int) -> np.ndarray:
+        """float32 (words,): what `token`, the next one, gives."""
+        inputs = {"token": np.array([token], np.int32), "position": np.array([self._position], np.int32)}
+        self._position += 1
+        return run(self._graph, inputs, state=self._state)[0]["logits"][0]
+
+
+def perplexity(model: Checkpoint, graph: Graph, count: int) -> dict[str, float]:
+    """{"float32", "int8"}: of the model and of its integer `graph`, on `count` texts that the model writes itself.
+
+    The texts are fixed by the model; they are not those of the calibration.
+    """
+    assert _FIRST_SEED > TEXTS
+    length = min(LENGTH, model.sizes.context)
+    real, integer = [], []
+    for seed in range(_FIRST_SEED, _FIRST_SEED + count):
+        text, steps = sample(model, length, seed), Steps(graph)
+        real.append(surprise(FloatLlama(model, len(text)).logits(text), text))
+        integer.append(surprise(np.array([steps.logits(token) for token in text]), text))
+    return {key: float(np.exp(np.concatenate(v).mean())) for key, v in (("float32", real), ("int8", integer))}

@@ -1,0 +1,82 @@
+"""Byte pair encoding as llama2.c has it: texts to tokens and back, from its tokenizer files."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...hw.errors import FileError, InputError
+from ..files import open_regular
+
+BEGIN = 1  # the token before every text, and the one that ends it
+_BYTES = 3  # the token of byte 0
+_HEADER, _ENTRY = struct.Struct("<i"), struct.Struct("<fi")
+
+
+class Tokenizer:
+    """The pieces of text that a vocabulary has, with the scores by which they are merged.
+
+    Raises `FileError` for a file that does not hold exactly `size` pieces.
+    """
+
+    def __init__(self, path: str | Path, size: int):
+        self.pieces, self._scores = _read(Path(path), size)
+        self._tokens = {piece: k for k, piece in reversed(list(enumerate(self.pieces)))}
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of `text`, behind the one that begins a text.
+
+        Pieces are merged by the highest score first. Raises `InputError` for a byte that no token stands for.
+        """
+        space = [self._tokens[b" "]] if text and b" " in self._tokens else []
+        tokens = [BEGIN, *space, *(token for character in text for token in self._spelled(character.encode()))]
+        while True:
+            pairs = zip(tokens, tokens[1:])
+            merged = [self._tokens.get(self.pieces[a] + self.pieces[b], -1) for a, b in pairs]
+            best = max((k for k, token in enumerate(merged) if token >= 0), key=lambda k: (self._scores[merged[k]], -k),
+                       default=None)  # fmt: skip
+            if best is None:
+                return tokens
+            tokens[best : best + 2] = [merged[best]]
+
+    def _spelled(self, character: bytes) -> list[int]:
+        if character in self._tokens:
+            return [self._tokens[character]]
+        spelled = [_BYTES + byte for byte in character]
+        for byte, token in zip(character, spelled):
+            if token >= len(self.pieces) or self.pieces[token] != b"<0x%02X>" % byte:
+                raise InputError(f"the prompt holds {character.decode()!r}, for which the tokenizer has no token")
+        return spelled
+
+    def piece(self, previous: int, token: int) -> bytes:
+        """The bytes that `token` adds to a text behind the token `previous`; they may be part of a character."""
+        piece = self.pieces[token]
+        if previous == BEGIN:
+            piece = piece.removeprefix(b" ")
+        if len(piece) == 6 and piece.startswith(b"<0x"):
+            return bytes([int(piece[3:5], 16)])
+        return piece
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of `tokens`, the first of which begins it."""
+        return b"".join(map(self.piece, tokens, tokens[1:])).decode(errors="replace")
+
+
+def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
+    with open_regular(path, "a tokenizer file") as file:
+        data = file.read()
+    pieces, scores, at = [], [], _HEADER.size
+    for _ in range(size):
+        if at + _ENTRY.size > len(data):
+            raise FileError(f"{path}: holds {len(pieces)} pieces, the model has {size} words; give its own tokenizer")
+        score, length = _ENTRY.unpack_from(data, at)
+        at += _ENTRY.size
+        if not 0 <= length <= len(data) - at:
+            raise FileError(f"{path}: piece {len(pieces)} has {length} bytes, of which {len(data) - at} are there")
+        pieces.append(data[at : at + length])
+        scores.append(score)
+        at += length
+    if at != len(data):
+        raise FileError(f"{path}: holds more than the {size} words of the model; give its own tokenizer")
+    return pieces, scores

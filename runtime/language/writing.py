@@ -1,0 +1,86 @@
+"""The loop of a language model: a program gives the logits of the next token, which is chosen and given back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...hw.errors import InputError, UnsupportedError
+from ..executable import Executable
+from .tokenizer import BEGIN
+
+Choose = Callable[[np.ndarray], int]  # of the logits, float32 (words,)
+
+
+class Runs(Protocol):
+    """What runs a program once and keeps its state: a `Loaded`, or a program on a server."""
+
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Outputs by name."""
+        ...
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run: the token that went in, the logits that came out, and the token behind; None where the text ended."""
+
+    token: int
+    logits: np.ndarray
+    following: int | None
+
+
+def language_model(executable: Executable) -> tuple[int, int]:
+    """(context, words) of a program that is one step of a language model. Raises `UnsupportedError` for another."""
+    inputs = {t.name: (t.shape, t.dtype) for t in executable.inputs}
+    caches = [t.shape for t in executable.states if t.name.endswith(".cache")]
+    wanted = {"token": ((1,), "int32"), "position": ((1,), "int32")}
+    if inputs != wanted or [t.name for t in executable.outputs] != ["logits"] or not caches:
+        raise UnsupportedError(
+            f"program {executable.name!r} is no language model: its inputs must be `token` and `position`, its output "
+            "`logits`; give a checkpoint of llama2.c, .bin, or what `compile` made of one"
+        )
+    return caches[0][1], executable.outputs[0].shape[1]
+
+
+def write(program: Runs, context: int, prompt: Sequence[int], count: int, choose: Choose) -> Iterator[Step]:
+    """Give `prompt` to the program token by token, then what `choose` makes of the logits, until there are `count`.
+
+    A text ends earlier with the token that begins the next one. Raises `InputError` where prompt or count do not fit
+    the `context`.
+    """
+    if not 0 < len(prompt) < count:
+        raise InputError(f"the prompt has {len(prompt)} tokens of {count} that are wanted; ask for more tokens")
+    if count > context:
+        raise InputError(f"{count} tokens do not fit the context of {context}; ask for fewer, or shorten the prompt")
+    tokens = list(prompt)
+    for position in range(count - 1):
+        inputs = {"token": np.array([tokens[position]], np.int32), "position": np.array([position], np.int32)}
+        logits = program.run(inputs)["logits"][0]
+        if position + 1 == len(tokens):
+            tokens.append(choose(logits))
+        ended = tokens[position + 1] == BEGIN
+        yield Step(tokens[position], logits, None if ended else tokens[position + 1])
+        if ended:
+            return
+
+
+def most_likely(logits: np.ndarray) -> int:
+    """The token with the largest logit, the first of several."""
+    return int(logits.argmax())
+
+
+def sampler(temperature: float, seed: int) -> Choose:
+    """Chooses tokens at random, by their probabilities at a temperature above 0; the seed fixes the sequence."""
+    if not (temperature > 0 and np.isfinite(temperature)):
+        raise InputError(f"temperature {temperature}: must be above 0; leave it out to take the most likely token")
+    rng = np.random.default_rng(seed)
+
+    def choose(logits: np.ndarray) -> int:
+        scores = logits.astype(np.float64) / temperature
+        weights = np.exp(scores - scores.max())
+        return int(rng.choice(len(weights), p=weights / weights.sum()))
+
+    return choose

@@ -1,0 +1,59 @@
+"""`tilewright generate`: text of the real model where it is there, of a small one where it is not."""
+
+import json
+
+import pytest
+
+from tests.compiler.frontend.llama.conftest import llama_bytes
+from tests.runtime.language.test_tokenizer import PIECES, tokenizer_bytes
+
+
+@pytest.fixture
+def small(tmp_path):
+    """Arguments that name a small model with random weights."""
+    (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=64, hidden=160, layers=1))
+    (tmp_path / "tok.bin").write_bytes(tokenizer_bytes())
+    return ["generate", tmp_path / "small.bin", "--tokenizer", tmp_path / "tok.bin", "--config", "tiny"]
+
+
+def test_json_has_text_tokens_cycles_and_perplexity(tilewright, small):
+    facts = ("--prompt", "ab", "--tokens", 7, "--on", "timing", "--check", "--texts", 1, "--json")
+    done = tilewright(*small, *facts)
+    found = json.loads(done.out)
+    assert done.status == 0 and found["wrong_positions"] == [] and found["device"] == "timing"
+    assert found["tokens"][:2] == [1, PIECES.index(b" ab")] and found["text"].startswith("ab")
+    steps = len(found["cycles_per_token"])
+    assert steps <= 6 and found["tokens_per_second"] == pytest.approx(1e8 * steps / sum(found["cycles_per_token"]))
+    assert set(found["perplexity"]) == {"float32", "int8"}
+    assert json.loads(tilewright(*small, *facts).out)["tokens"] == found["tokens"]
+
+
+def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path):
+    verb, model, *rest = small
+    assert tilewright("compile", model, "-o", tmp_path / "m.tw", "--config", "tiny").status == 0
+    facts = ("--tokens", 5, "--temperature", 1.5, "--seed", 3, "--json")
+    texts = [json.loads(tilewright(verb, which, *rest, *facts).out)["tokens"] for which in (model, tmp_path / "m.tw")]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    "options, status, text",
+    [
+        (["--tokens", 13], 9, "13 tokens do not fit the context of 12"),
+        (["--tokens", 1], 2, "1 is not in the range"),
+        (["--texts", -1], 2, "-1 is not in the range"),
+        (["--temperature", 0], 9, "temperature 0.0: must be above 0"),
+        (["--on", "nothing"], 5, "nothing"),
+    ],
+)
+def test_mistakes_are_one_line(tilewright, small, options, status, text):
+    done = tilewright(*small, *options)
+    assert text in done.err and done.err.count("\n") == 1 and len(done.err) < 330 and done.status == status
+
+
+def test_other_programs_are_refused(tilewright, small, tmp_path):
+    done = tilewright("generate", "examples/digits/digits.onnx", *small[2:])
+    assert done.status == 5 and "is no language model" in done.err
+    (tmp_path / "tok.bin").write_bytes(tokenizer_bytes(PIECES[:-1]))
+    done = tilewright(*small)
+    assert done.status == 6 and f"holds {len(PIECES) - 1} pieces" in done.err

@@ -1,0 +1,96 @@
+"""Sums of tensors of different channels in one launch, exact."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import graph as g
+from tilewright.compiler import reference
+from tilewright.compiler.accelerator.padded import AbsorbedPad, absorb_pads
+from tilewright.compiler.network import compile_graph
+from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import Isa
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import LaunchStep
+from tilewright.runtime.loader import Loaded
+from tilewright.runtime.verify import verify
+
+CFG = PRESETS["pynq_z1"]
+
+
+def network(narrow, wide, value, kind=g.Add, first=False):
+    """A sum of an image of `wide` channels and one of `narrow`, padded with `value`, both made in the launch."""
+    x, y = g.Tensor("x", (1, wide, 5, 7), scale=0.05, zero_point=-128), g.Tensor("y", (1, narrow, 5, 7), scale=0.08)
+    a, b = replace(x, name="a", scale=0.06), replace(y, name="b", zero_point=9)
+    c = replace(b, name="c", shape=x.shape)
+    ops = (
+        g.Requantize("one", (x,), a),
+        g.Requantize("two", (y,), b),
+        g.Pad("pad", (b,), c, ((0, 0), (0, wide - narrow), (0, 0), (0, 0)), value),
+        kind("sum", (c, a) if first else (a, c), g.Tensor("z", x.shape, scale=0.09, zero_point=-17)),
+    )
+    return g.Graph("g", (x, y), (ops[-1].output,), ops)
+
+
+def run(graph, cfg=CFG):
+    executable = compile_graph(graph, cfg)
+    rng = np.random.default_rng(4)
+    values = {t.name: rng.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
+    with Loaded(executable, open_device("model", cfg)) as loaded:
+        found = loaded.run(values)
+    expected = reference.trace(graph, values, "double")
+    for name, array in found.items():
+        assert np.array_equal(array, expected[name])
+    return [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+
+
+@pytest.mark.parametrize("narrow, wide", [(24, 28), (28, 32), (8, 48), (16, 64), (3, 4)])
+@pytest.mark.parametrize("kind, first", [(g.Add, False), (g.Add, True), (g.Sub, False)])
+def test_the_sum_makes_the_padding(narrow, wide, kind, first):
+    (launch,) = run(network(narrow, wide, 9, kind, first))
+    verify(launch)
+    isa = Isa(CFG)
+    assert "DWGEMM" in {isa.mnemonic(fields) for fields in isa.decode(launch.insn)}
+
+
+def test_any_value_and_the_smallest_configuration():
+    assert len(run(network(24, 28, -100))) == 1
+    run(network(5, 11, 77), PRESETS["tiny"])
+
+
+def test_what_others_read_is_padded_by_itself():
+    graph = network(24, 28, 9)
+    both = replace(graph, outputs=(*graph.outputs, graph.ops[2].output))
+    assert not any(isinstance(op, AbsorbedPad) for op in absorb_pads(both, CFG).ops)
+    assert any(isinstance(op, AbsorbedPad) for op in absorb_pads(graph, CFG).ops)
+    run(both)
+
+
+@pytest.mark.parametrize(
+    "pads", [((0, 0), (4, 0), (0, 0), (0, 0)), ((0, 0), (0, 0), (1, 0), (0, 0)), ((0, 0), (0, 4), (0, 0), (0, 1))]
+)
+def test_other_paddings_stay(pads):
+    x = g.Tensor("x", (1, 24, 5, 7), scale=0.05)
+    y = g.Tensor("y", tuple(n + sum(pair) for n, pair in zip(x.shape, pads)), scale=0.05)
+    other, z = replace(y, name="other"), replace(y, name="z", scale=0.09)
+    graph = g.Graph("g", (x, other), (z,), (g.Pad("pad", (x,), y, pads, 0), g.Add("sum", (y, other), z)))
+    assert not any(isinstance(op, AbsorbedPad) for op in absorb_pads(graph, CFG).ops)
+    run(graph)
+
+
+def test_what_lacks_the_extension_pads_on_the_host():
+    cfg = CFG.replace(extensions=CFG.extensions - {"depthwise"})
+    graph = network(24, 28, 9)
+    assert absorb_pads(graph, cfg) is graph
+    run(graph, cfg)
+
+
+def test_a_sum_pads_one_of_its_operands():
+    tensors = [g.Tensor(name, (1, c, 5, 7), scale=0.08, zero_point=9) for name, c in zip("xyab", (24, 24, 28, 28))]
+    x, y, *wide = tensors
+    pads = [g.Pad(t.name, (n,), t, ((0, 0), (0, 4), (0, 0), (0, 0)), 9) for n, t in zip((x, y), wide)]
+    total = g.Add("add", tuple(wide), g.Tensor("z", (1, 28, 5, 7), scale=0.2))
+    graph = g.Graph("g", (x, y), (total.output,), (*pads, total))
+    assert [isinstance(op, AbsorbedPad) for op in absorb_pads(graph, CFG).ops] == [True, False, False]
+    run(graph)

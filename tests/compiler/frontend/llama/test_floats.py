@@ -1,0 +1,73 @@
+"""compiler/frontend/llama/floats.py against a Llama written out for one token after another."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
+from tilewright.compiler.frontend.llama.floats import FloatLlama, sample, surprise
+
+TOKENS = [1, 7, 39, 7, 20, 3, 3]
+
+
+def plain(model, tokens):
+    """Logits of the last token, in float64, with loops."""
+    s = model.sizes
+
+    def norm(x, gain):
+        return x / np.sqrt(np.mean(x * x) + 1e-5) * gain
+
+    def turned(x, position):
+        y = x.copy()
+        for k in range(0, s.head, 2):
+            angle = position / 10000 ** (k / s.head)
+            y[k] = x[k] * np.cos(angle) - x[k + 1] * np.sin(angle)
+            y[k + 1] = x[k] * np.sin(angle) + x[k + 1] * np.cos(angle)
+        return y
+
+    rows = [model.embedding[token].astype(float) for token in tokens]
+    for layer in model.layers:
+        h = [norm(x, layer.attention_norm) for x in rows]
+        q, k, v = ([matrix @ x for x in h] for matrix in (layer.queries, layer.keys, layer.values))
+        for t, x in enumerate(rows):
+            y = np.zeros(s.width)
+            for head in range(s.heads):
+                mine, its = slice(head * s.head, (head + 1) * s.head), head * s.kv_heads // s.heads
+                shared = slice(its * s.head, (its + 1) * s.head)
+                scores = [turned(q[t][mine], t) @ turned(k[u][shared], u) / s.head**0.5 for u in range(t + 1)]
+                weights = np.exp(scores) / np.exp(scores).sum()
+                y[mine] = sum(weight * v[u][shared] for u, weight in enumerate(weights))
+            rows[t] = x + layer.attention_out @ y
+        for t, x in enumerate(rows):
+            h = norm(x, layer.hidden_norm)
+            gate = layer.gate @ h
+            rows[t] = x + layer.hidden_out @ (gate / (1 + np.exp(-gate)) * (layer.up @ h))
+    return model.classifier @ norm(rows[-1], model.norm)
+
+
+@pytest.mark.parametrize("own_classifier", [False, True])
+def test_logits_are_those_of_the_plain_loops(llama, own_classifier):
+    model = read_checkpoint(llama(own_classifier=own_classifier))
+    at_once = FloatLlama(model, 12).logits(TOKENS)
+    steps = FloatLlama(model, 12)
+    for k, token in enumerate(TOKENS):
+        one = steps.logits([token])[0]
+        assert np.allclose(one, at_once[k], atol=1e-5)
+        assert np.allclose(one, plain(model, TOKENS[: k + 1]), atol=1e-4)
+
+
+def test_every_value_is_seen(llama):
+    model, seen = read_checkpoint(llama()), []
+    FloatLlama(model, 12, lambda name, layer, value: seen.append((name, layer))).logits(TOKENS)
+    assert len(set(seen)) == 2 + 16 * model.sizes.layers - 2 * 1 and ("last", 0) in seen
+
+
+def test_texts_are_fixed_by_their_seed_and_begin_with_the_first_token(llama):
+    model = read_checkpoint(llama())
+    texts = [sample(model, 12, seed) for seed in (3, 3, 4, 5)]
+    assert texts[0] == texts[1] != texts[2] and {text[0] for text in texts} == {1}
+    assert all(1 not in text[1:] and len(text) <= 12 for text in texts)
+
+
+def test_surprise_is_the_negative_log_of_the_probability():
+    logits = np.log(np.array([[0.25, 0.5, 0.25], [0.1, 0.1, 0.8], [1.0, 1.0, 1.0]])) + 5
+    assert np.allclose(surprise(logits, [0, 1, 2]), -np.log([0.5, 0.8]))
