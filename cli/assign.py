@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..compiler.target.assign import Choice
     from ..hw.config import Config
 
-COLUMNS = ["operator", "kind", "MACs", "module", "us", "runner-up", "runner-up us", "why others refuse"]
+COLUMNS = ["operator", "kind", "MACs", "module", "us", "alone us", "runner-up", "runner-up us", "why others refuse"]
 
 
 @click.command()
@@ -24,18 +24,23 @@ COLUMNS = ["operator", "kind", "MACs", "module", "us", "runner-up", "runner-up u
 def command(model: str, config: str, as_json: bool) -> None:
     """Show which module of the target runs each operator of MODEL, a quantised network.
 
-    Every operator goes to the module with the lowest predicted time, transfers to and from its neighbours included;
-    the runner-up is the second. The host is a modelled Cortex-A9 at 650 MHz, the accelerator runs at 100 MHz; cycles
-    of its launches are simulated by the timing model.
+    Every operator goes to the module with the lowest predicted time, transfers to and from its neighbours included,
+    `alone us`; the runner-up is the second. The host is a modelled Cortex-A9 at 650 MHz, the accelerator runs at 100
+    MHz; cycles of its launches are simulated by the timing model. Column `us` is what an operator takes of these two:
+    it adds up to their sum. Steps of the host that only bring tensors to the accelerator or back have their own rows.
     """
     from ..compiler.frontend import import_model
     from ..compiler.network import compile_for
     from ..hw.config import load_config
+    from ..runtime.executable import HostStep
 
     cfg = load_config(config)
     with report.progress(f"compiling {model} for {cfg.name}"):
         compiled = compile_for(import_model(model), cfg)
-        rows, totals = [_row(c) for c in compiled.assignment.choices], _totals(compiled, cfg)
+        totals, spent = _totals(compiled, cfg), _spent(compiled)
+        rows = [_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
+        kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
+        rows += [[name, kinds[name], 0, "host", us, "", "", "", ""] for name, us in spent.items()]
     if as_json:
         report.emit_json({"config": cfg.name, "operators": [dict(zip(COLUMNS, row)) for row in rows], **totals})
         return
@@ -49,13 +54,41 @@ def command(model: str, config: str, as_json: bool) -> None:
     )
 
 
-def _row(choice: Choice) -> list:
+def _spent(compiled: Compiled) -> dict[str, float]:
+    """Microseconds of each operator and of each other step of the host: together those of the program.
+
+    Cycles of a launch before its first instruction and after its last belong to its first operator.
+    """
+    from ..compiler import cost
+    from ..compiler.target.host import HostModel
+    from ..runtime.executable import LaunchStep
+    from ..sim.dram import unshared
+    from ..sim.profile import profile
+    from ..sim.timing import predict
+
+    spent: dict[str, float] = {}
+    for step in compiled.executable.steps:
+        if isinstance(step, LaunchStep):
+            timing = predict(step.launch, dram=unshared(step.launch.cfg))
+            shares = profile(step.launch, timing.timeline(), timing.cycles)
+            first = next(share.path[0] for share in shares if share.path)
+            for share in shares:
+                name = share.path[0] if share.path else first
+                spent[name] = spent.get(name, 0.0) + 1e6 * share.cycles / cost.CLOCK
+    for step, seconds in compiled.host_steps(HostModel()):
+        if seconds:
+            spent[step.name] = spent.get(step.name, 0.0) + 1e6 * seconds
+    return spent
+
+
+def _row(choice: Choice, us: float) -> list:
     seconds, second = choice.seconds, choice.runner_up
     return [
         " + ".join(op.name for op in choice.ops),
         " + ".join(type(op).__name__ for op in choice.ops),
         sum(op.macs for op in choice.ops),
         choice.module.name,
+        us,
         1e6 * seconds[choice.module.name],
         second or "",
         "" if second is None else 1e6 * seconds[second],
@@ -72,6 +105,7 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
     from ..runtime.executable import LaunchStep
     from ..sim.dram import unshared
     from ..sim.timing import predict
+    from .layers import share_on_device
 
     assignment, host, arenas = compiled.assignment, HostModel(), []
     for module, ops in assignment.parts():
@@ -82,6 +116,8 @@ def _totals(compiled: Compiled, cfg: Config) -> dict:
     cycles = sum(predict(launch, dram=unshared(launch.cfg)).cycles for launch in launches)
     total = {
         "arenas": arenas,
+        "launches": len(launches),
+        "device_macs_share": share_on_device(compiled.executable),
         "cycles": cycles,
         "accelerator_us": 1e6 * cycles / cost.CLOCK,
         "host_us": 1e6 * compiled.host_seconds(host),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..hw.errors import UnsupportedError
-from .programs import NETWORKS
+from .programs import NETWORKS, is_network
 from .where import Where
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def need_network(model: str) -> None:
     """Raise `UnsupportedError` unless `model` is a network: only networks have golden values."""
-    if not model.endswith(NETWORKS):
+    if not is_network(model):
         raise UnsupportedError(f"{model}: --check needs golden values; MODEL must be a network, {', '.join(NETWORKS)}")
 
 

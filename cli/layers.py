@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import report
 
 if TYPE_CHECKING:
-    from ..runtime.executable import Executable
+    from ..runtime.executable import Executable, HostStep
     from ..runtime.launch import Launch
     from ..runtime.loader import StepReport
 
@@ -25,6 +25,7 @@ _RUN = {
 _CLOCKED = {"cycles": "cycles", "gemm_use": "GEMM use", "device_ms": "device ms"}
 _SECONDS = {"wall_ms": "wall ms"}
 _SHOWN_NAMES = 8  # of operators in a sentence
+_ON_NUMBERS = ("number_function", "number_binary", "cast", "detections")  # float32 or integers, as they come
 INDENT = "  "  # of an operator below its launch
 _INDICES = re.compile(r"\[[^\[\]]+\]")
 
@@ -41,7 +42,18 @@ def float_steps(executable: Executable) -> list[str]:
     """Names of the operators that the host computes in float32: those without an integer form."""
     from ..runtime.executable import HostStep
 
-    return [s.name for s in executable.steps if isinstance(s, HostStep) and s.op.startswith("float_")]
+    return [s.name for s in executable.steps if isinstance(s, HostStep) and _computes_floats(s, executable)]
+
+
+def _computes_floats(step: HostStep, executable: Executable) -> bool:
+    """True for operators of float32 alone, and for others on float32 values, or that make such."""
+    if step.op.startswith("float_"):
+        return True
+    stages = step.attrs["stages"] if step.op == "chain" else [[step.op, step.attrs]]
+    if any(name == "cast" and attrs["dtype"] == "float32" for name, attrs in stages):
+        return True
+    touched = {executable.tensors[name].dtype for name in (*step.inputs, *step.outputs)}
+    return "float32" in touched and any(name in _ON_NUMBERS for name, _ in stages)
 
 
 def say_float_steps(names: Sequence[str]) -> None:

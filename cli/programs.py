@@ -42,6 +42,17 @@ def open_program(source: str, config: str | None, contract: str | None = None, t
     return executable
 
 
+def is_network(source: str) -> bool:
+    """True if `source` is the file of a network, by its content or its name."""
+    if source.endswith(NETWORKS):
+        return True
+    if source.endswith((".tw", ".py")) or not os.path.isfile(source):
+        return False
+    from ..compiler.frontend.source import kind_of
+
+    return bool(kind_of(source))
+
+
 def _only_network(source: str, contract: str | None, tiles: str | None) -> None:
     for option, value in (("--contract", contract), ("--tiles", tiles)):
         if value:
@@ -54,7 +65,7 @@ def compile_source(source: str, cfg: Config, contract: str | None = None, tiles:
     `contract` is a network's rounding contract (default: double), `tiles` a database of tiles for it; Python source has
     neither.
     """
-    if not source.endswith(NETWORKS):
+    if not is_network(source):
         _only_network(source, contract, tiles)
     value = python_value(source, cfg)
     if value is not None:
@@ -62,7 +73,7 @@ def compile_source(source: str, cfg: Config, contract: str | None = None, tiles:
     if source.endswith(".py"):
         raise UnsupportedError(f"{source}: name what to compile, as in {source}:schedule")
     path = _existing(source)
-    if path.suffix not in NETWORKS:
+    if not is_network(source):
         known = ".tflite, .onnx, .pt2, .bin, FILE.py:NAME and, to run, .tw"
         raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model

@@ -28,8 +28,8 @@ HELP = f"""Run MODEL, a .tw program or what `compile` takes, once per input of X
 
 X.npz holds `inputs` of shape (N, 1, ...), or one array per input tensor under the tensor's name, with or without the
 leading N. A network with state, as streaming ones have, keeps it from one input to the next, in their order. If X.npz
-also holds `outputs` or `labels`, the results are compared with them. Y.npz gets `outputs`, or one array per output
-tensor if there are several.
+also holds `outputs`, or arrays under the names of output tensors, or `labels`, the results are compared with them.
+Y.npz gets `outputs`, or one array per output tensor if there are several.
 
 {MODEL_HELP}"""
 
@@ -82,10 +82,11 @@ def command(
     results, runs = _run(executable, where, samples, reset)
     seconds = time.perf_counter() - start
     outputs = _collect(executable, results, stacked)
+    compared = dict(zip((t.name for t in executable.outputs), outputs.values()))
     if output:
         write_npz(output, outputs)
     result = {"program": model, "config": executable.cfg.name, "device": where.name, "inputs": len(samples)}
-    result |= _compare(outputs, expected, arrays, stacked) | {"seconds": seconds, "output": output}
+    result |= _compare(compared, expected, arrays, stacked) | {"seconds": seconds, "output": output}
     result |= {"float32_on_host": float_steps(executable)}
     if check:
         result["check"] = golden.check(model, executable.cfg, contract, where, samples, results, reset)
@@ -194,39 +195,55 @@ def _collect(executable: Executable, results: list[dict], stacked: bool) -> dict
 
 def _expected(
     executable: Executable, arrays: Mapping[str, np.ndarray], count: int | None, path: str
-) -> np.ndarray | None:
-    """The file's `outputs`, None if it has none. Raises `InputError` if their shape is not that of the results."""
-    if "outputs" not in arrays or "outputs" in {t.name for t in executable.inputs}:
-        return None
-    shapes = [t.shape if count is None else (count, *t.shape) for t in executable.outputs]
-    given = arrays["outputs"].shape
-    if shapes != [given]:
-        raise InputError(f"{path}: `outputs` has shape {given}; the results have {', '.join(map(str, shapes))}")
-    return arrays["outputs"]
+) -> dict[str, np.ndarray]:
+    """What the file says of the outputs, by their names; `outputs` is that of a program with one.
+
+    Raises `InputError` where a shape is not that of the results, or `outputs` stands for several.
+    """
+    tensors, inputs = {t.name: t for t in executable.outputs}, {t.name for t in executable.inputs}
+    found = {name: arrays[name] for name in tensors if name in arrays and name not in inputs}
+    if "outputs" in arrays and "outputs" not in {*tensors, *inputs}:
+        if len(tensors) > 1:
+            names = ", ".join(f"`{name}`" for name in tensors)
+            raise InputError(f"{path}: `outputs` could be any of several results; name them: {names}")
+        (name,) = tensors
+        found[name] = arrays["outputs"]
+    for name, array in found.items():
+        shape = tensors[name].shape if count is None else (count, *tensors[name].shape)
+        if array.shape != shape:
+            what = "outputs" if name not in arrays else name
+            raise InputError(f"{path}: `{what}` has shape {array.shape}; the results have {shape}")
+    return found
 
 
 def _compare(
-    outputs: Mapping[str, np.ndarray], expected: np.ndarray | None, arrays: Mapping[str, np.ndarray], stacked: bool
+    results: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    arrays: Mapping[str, np.ndarray],
+    stacked: bool,
 ) -> dict[str, object]:
-    """Comparison of the results with the file's `outputs` and `labels`."""
+    """Comparison of the results, by tensor, with what the file says of them, and with its `labels`."""
     found: dict[str, object] = {}
-    got = outputs.get("outputs")
-    if got is None:
+    if expected:
+        equal = {}
+        for name, array in expected.items():
+            equal[name] = (results[name] == array).reshape(len(array) if stacked else 1, -1)
+        found["outputs_equal"] = sum(map(all, zip(*(one.all(axis=1).tolist() for one in equal.values()))))
+        found["values_equal"] = sum(int(one.sum()) for one in equal.values())
+        found["values"] = sum(one.size for one in equal.values())
+        found["differing"] = [name for name, one in equal.items() if not one.all()]
+        found["not_compared"] = [name for name in results if name not in expected]
+    if not stacked or len(results) > 1:
         return found
-    if expected is not None:
-        equal = (got == expected).reshape(len(got) if stacked else 1, -1)
-        found["outputs_equal"] = int(equal.all(axis=1).sum())
-        found |= {"values_equal": int(equal.sum()), "values": equal.size}
-    if not stacked:
-        return found
-    given = arrays.get("inputs")
-    reconstructs = given is not None and given.shape == got.shape  # then its largest value does not name a class
-    if got.ndim == 3 and got.shape[1] == 1 and not reconstructs:
+    (got,) = results.values()
+    # a result as large as an input reconstructs it: then its largest value does not name a class
+    reconstructs = any(array.shape == got.shape for name, array in arrays.items() if name not in (*results, "outputs"))
+    if got.ndim == 3 and got.shape[1] == 1 and got.shape[2] > 1 and not reconstructs:
         labels = got[:, 0].argmax(axis=-1)
         found["labels"] = labels.tolist()
-        expected = arrays.get("labels")
-        if expected is not None and expected.shape == labels.shape and expected.dtype.kind in "iu":
-            found["labels_equal"] = int((labels == expected).sum())
+        known = arrays.get("labels")
+        if known is not None and known.shape == labels.shape and known.dtype.kind in "iu":
+            found["labels_equal"] = int((labels == known).sum())
     return found
 
 
@@ -248,6 +265,9 @@ def _print_summary(result: dict) -> None:
     if "outputs_equal" in result:
         values = f"{result['values_equal']:,} of {result['values']:,} values"
         click.echo(f"outputs equal to the file's: {result['outputs_equal']} of {n}, {values}")
+        for key, what in (("differing", "outputs that differ"), ("not_compared", "outputs that the file lacks")):
+            if result[key]:
+                click.echo(f"{what}: {', '.join(result[key])}")
     if "check" in result:
         click.echo(result["check"]["text"])
     if result["output"]:

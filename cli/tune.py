@@ -17,7 +17,7 @@ from ..hw.errors import InputError, UnsupportedError
 from ..runtime.registry import describe_devices
 from . import report
 from .options import config_option, contract_option, device_options, dram_option, json_option
-from .programs import NETWORKS, python_value
+from .programs import NETWORKS, is_network, python_value
 
 if TYPE_CHECKING:
     from ..compiler.jobs import Outcome, Store
@@ -76,7 +76,7 @@ def command(
         store = stack.enter_context(Store(db))
         workers = stack.enter_context(processes(jobs)) if jobs > 1 else None
         tuning = _Tuning(model, cfg, contract or "double", Measurer(device, memory), trials, seed, store, workers)
-        found = tuning.network() if model.endswith(NETWORKS) else tuning.schedule()
+        found = tuning.network() if is_network(model) else tuning.schedule()
     found |= {"database": db, "config": cfg.name, "fingerprint": f"{cfg.fingerprint:016x}", "device": device}
     found |= {"jobs": jobs, "seconds": time.perf_counter() - start}
     if as_json:

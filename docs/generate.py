@@ -229,7 +229,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "code-STOREQ": definition("storeq", "requantised"),
     "code-GEMM": definition("gemm", "accumulate", "indices"),
     "code-DWGEMM": definition("dwgemm"),
-    "code-ALU": definition("alu", "table_value", "shift_right", "OPERATIONS"),
+    "code-ALU": definition("alu", "table_value", "shift_right", "OPERATIONS", "REDUCED"),
     "code-FINISH": definition("finish"),
 }
 

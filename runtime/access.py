@@ -115,11 +115,11 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
         Access(Mem.ACC, True, _indexed(f, uops, 0, "dst", cfg.acc_depth)),
     ]
     if row.format == "ALU":
-        read = OPERATIONS[f["alu_op"]].reads if row.op == Op.ALU else None
-        if f["alu_op"] == AluOp.LOOKUP:
+        operation = OPERATIONS[f["alu_op"]] if row.op == Op.ALU else None
+        if operation and operation.op == AluOp.LOOKUP:
             out.append(Access(Mem.PAR, False, table_span(cfg, f["imm"]), True))
-        elif read is not None:
-            out.append(Access(read, False, slice(f["imm"], f["imm"] + 1)))
+        elif operation and operation.reads is not None:
+            out.append(Access(operation.reads, False, slice(f["imm"], f["imm"] + 1)))
         elif not f["use_imm"]:
             out.append(Access(Mem.ACC, False, _indexed(f, uops, 1, "src", cfg.acc_depth)))
     elif not f["reset"]:

@@ -252,7 +252,7 @@ class HostOp:
 
 # operators of one input that move values or compute each by itself (softmax: by row): what `chain` may hold
 VALUE_BY_VALUE = ("quantize", "dequantize", "recode", "rescale", "rescale_integers", "lookup", "cast", "narrow")
-LAYOUTS = ("reshape", "transpose", "pack", "fold_windows", "unpack")
+LAYOUTS = ("reshape", "transpose", "take", "pack", "fold_windows", "unpack")
 STAGES = (*VALUE_BY_VALUE, *LAYOUTS, "softmax", "unpack_softmax")
 
 _GROWTH = 64  # times the elements of its operands is what an operator may hold on the way to its result,

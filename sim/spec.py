@@ -14,7 +14,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
-from ..hw.isa import PADDABLE, PAR, AluOp, Format, Isa, Mem, Op, depth, entry_bytes, room, table_span
+from ..hw.isa import PADDABLE, PAR, REDUCTIONS, AluOp, Format, Isa, Mem, Op, depth, entry_bytes, room, table_span
 from ..hw.rounding import CONTRACTS, requantise, rescale
 from ..hw.units import channels, queues
 from ..runtime.device import Stats, program_stats
@@ -212,7 +212,7 @@ def alu(m: SpecDevice, f: Fields) -> None:
             elif op == AluOp.LOOKUP:
                 results = [table_value(m, imm, a) for a in row]
             elif op == AluOp.REDUCE:
-                results = [max(row) if imm else sum(row)] * len(row)
+                results = [REDUCED[REDUCTIONS[imm]](row)] * len(row)
             else:
                 results = [OPERATIONS[op](a, b) for a, b in zip(row, [imm] * len(row) if f["use_imm"] else m.acc[s][b])]
             row[:] = [signed(result, 32) for result in results]
@@ -234,6 +234,7 @@ def finish(m: SpecDevice, f: Fields) -> None:
 
 
 OPERATIONS = {AluOp.MIN: min, AluOp.MAX: max, AluOp.ADD: operator.add, AluOp.SHR: shift_right, AluOp.MUL: operator.mul}
+REDUCED = {"sum": sum, "max": max}
 FUNCTIONS = {Op.LOAD: load, Op.LOADP: load, Op.GEMM: gemm, Op.DWGEMM: dwgemm, Op.ALU: alu, Op.FINISH: finish}
 FUNCTIONS[Op.STORE] = lambda m, f: (storeq if f["mem"] == Mem.OUTQ else store)(m, f)
 

@@ -78,7 +78,7 @@ def members(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> dict[str,
     base = bases(ops)
     computed = {op.output.name for op in ops if not is_view(op)} - {base[t.name] for t in wanted_from(graph, ops)}
     found: dict[str, tuple[g.Operator, int]] = {}
-    for op in ops:
+    for op in (op for op in ops if not is_view(op)):
         for t, channel in _places(op, cfg):
             if base[t.name] in computed - set(found):
                 found[base[t.name]] = op, channel

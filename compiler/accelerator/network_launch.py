@@ -15,6 +15,7 @@ from .arena import arena_plan, bases, is_view, members
 from .direct import lookup, mean, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
+from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
 
 LOWER: dict[type[g.Operator], Callable] = {
@@ -50,7 +51,7 @@ class NetworkLaunch:
         self.wanted = wanted_from(steps.graph, ops)
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
         self.rec = Recording(self.cfg, steps.contract, name, steps.tiles)
-        self.rec.padded = {op.output.name: op for op in ops if isinstance(op, g.Pad)}
+        self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs
 

@@ -12,22 +12,22 @@ __all__ = ["import_model", "import_onnx"]
 
 
 def import_model(model: str | Path | Source) -> Graph:
-    """Read a quantised network: int8 .tflite, QDQ .onnx or PyTorch's .pt2, by the name's ending.
+    """Read a quantised network: int8 .tflite, QDQ .onnx or PyTorch's .pt2, by its content, else by its name.
 
     A checkpoint of llama2.c, .bin, is float32: it is quantised here, which takes some seconds.
     Raises as `check_kind`, `read_source`, `import_tflite`, `import_onnx`, `import_torch` and `import_llama`.
     """
     check_kind(model.path if isinstance(model, Source) else model)
     source = as_source(model)
-    if source.path.suffix == ".pt2":
+    if source.kind == ".pt2":
         from .torch import import_torch
 
         return import_torch(source)
-    if source.path.suffix == ".bin":
+    if source.kind == ".bin":
         from .llama.quantise import import_llama
 
         return import_llama(source)
-    if source.path.suffix == ".tflite":
+    if source.kind == ".tflite":
         from .tflite import import_tflite
 
         return import_tflite(source)

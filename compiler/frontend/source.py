@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
 SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin")
+_TFLITE = slice(4, 8), b"TFL3"  # where a .tflite file has its identifier
+# An ONNX file has no identifier: protobuf, version 1 to 15 as field 1, then a producer, a graph or an operator set
+_ONNX_VERSION, _ONNX_NEXT = 0x08, (0x12, 0x22, 0x3A, 0x42)
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,6 +27,11 @@ class Source:
     path: Path
     content: bytes
     parts: tuple[bytes, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """What the file is, as a suffix; empty where that is not known."""
+        return kind_of(self.path, self.content)
 
     @property
     def digest(self) -> bytes:
@@ -49,13 +58,34 @@ def read_source(path: str | Path) -> Source:
     """
     path = Path(path)
     content = read_file(path, "model")
-    return Source(path, content, _parts(path, content) if path.suffix == ".onnx" else ())
+    return Source(path, content, _parts(path, content) if kind_of(path, content) == ".onnx" else ())
 
 
 def check_kind(path: str | Path) -> None:
-    """Raise `UnsupportedError` for a name of no known kind of network."""
-    if Path(path).suffix not in SUFFIXES:
+    """Raise `UnsupportedError` for a file of no known kind of network."""
+    if not kind_of(path):
         raise UnsupportedError(f"{path}: unknown kind of network; must be one of {', '.join(SUFFIXES)}")
+
+
+def kind_of(path: str | Path, content: bytes | None = None) -> str:
+    """The kind of the network in a file, as a suffix: by what it holds, else by its name; empty where neither says.
+
+    `content` is what it holds, if that has been read.
+    """
+    path = Path(path)
+    if content is None:
+        content = b""
+        with suppress(OSError, ValueError):
+            if path.is_file():  # reading a pipe would wait
+                with path.open("rb") as file:
+                    content = file.read(8)
+    where, identifier = _TFLITE
+    if content[where] == identifier:
+        return ".tflite"
+    if path.suffix in SUFFIXES:
+        return path.suffix
+    first, version, then = (*content[:3], 0, 0, 0)[:3]
+    return ".onnx" if first == _ONNX_VERSION and 0 < version < 16 and then in _ONNX_NEXT else ""
 
 
 def as_source(model: str | Path | Source) -> Source:

@@ -31,6 +31,8 @@ def simplify(graph: g.Graph) -> g.Graph:
 
 def _rewritten(op: g.Operator, producers: dict[str, g.Operator]) -> list[g.Operator]:
     before = producers.get(op.x.name)
+    if (exchanged := _exchanged(op, producers)) is not None:
+        return [exchanged]
     if isinstance(op, (g.Reshape, g.Transpose)) and _keeps_order(op) and isinstance(before, g.Reshape):
         return [g.Reshape(op.name, before.inputs, op.output)]  # `before` does not read another reshape: it was merged
     if isinstance(op, g.Transpose) and _keeps_order(op):
@@ -43,6 +45,26 @@ def _rewritten(op: g.Operator, producers: dict[str, g.Operator]) -> list[g.Opera
         pads = tuple(own + before.pads[2 + k % 2][k // 2] for k, own in enumerate(op.pads))
         return [replace(op, inputs=before.inputs, pads=pads)]
     return [op]
+
+
+def _exchanged(op: g.Operator, producers: dict[str, g.Operator]) -> g.Operator | None:
+    """One operator for the movements that end with `op`, where together they exchange channels, and no more."""
+    chain: list[g.Operator] = []
+    last: g.Operator | None = op
+    while isinstance(last, _MOVES):
+        chain.insert(0, last)
+        last = producers.get(last.x.name)
+    for k, first in enumerate(chain[:-1]):
+        x, y = first.x, op.output
+        if len(x.shape) != 4 or x.shape != y.shape or not any(isinstance(part, g.Transpose) for part in chain[k:]):
+            continue
+        places = moved = np.arange(math.prod(x.shape)).reshape(x.shape)
+        for part in chain[k:]:
+            moved = _moved(part, moved)
+        channels = moved[0, :, 0, 0] // (x.shape[2] * x.shape[3])
+        if (np.diff(channels) != 1).any() and np.array_equal(moved, places[:, channels % x.shape[1]]):
+            return g.Take(op.name, (x,), y, ((), tuple(int(c) for c in channels), (), ()))
+    return None
 
 
 def _keeps_order(op: g.Operator) -> bool:

@@ -57,6 +57,7 @@ class Assignment:
         for op in graph.ops:
             for t in {t.name: t for t in op.inputs}.values():
                 self._readers.setdefault(t.name, []).append(op)
+        self._kept = {s.tensor.name for s in graph.states}  # they stay in the layout of the module that reads them
         self._units = self._matched()
         self._of = {op.name: unit for unit in self._units for op in unit.ops}
         self._producer = {op.output.name: self._of[op.name] for op in graph.ops}
@@ -200,13 +201,13 @@ class Assignment:
             readers = [self._of[r.name] for r in self._readers.get(op.output.name, []) if r not in unit.ops]
             others = {u.module.name: u for u in readers}
             total += sum(self._transfer_seconds(op.output, u, module) for u in others.values())
-            if op.output in self.graph.wanted:
+            if op.output in self.graph.outputs:  # next values of states stay where they are
                 total += module.transfer_seconds(op.output)
         return total
 
     def _transfer_seconds(self, t: g.Tensor, other: _Unit | None, module: ExecModule) -> float:
         if other is None:
-            return module.transfer_seconds(t)
+            return 0.0 if t.name in self._kept else module.transfer_seconds(t)
         return 0.0 if other.module is module else module.transfer_seconds(t) + other.module.transfer_seconds(t)
 
     def _choice(self, unit: _Unit) -> Choice:

@@ -107,16 +107,17 @@ def _read_nhwc(stages: list[_Stage]) -> list[_Stage]:
     for k, stage in enumerate(stages[:-1]):
         if stage.op not in ("transpose", "reshape") or not _order(stage, _TO_NCHW):
             continue
-        between = [s.op in VALUE_BY_VALUE for s in stages[k + 1 :]]
+        between = [s.op in (*VALUE_BY_VALUE, "take") for s in stages[k + 1 :]]
         last = k + 1 + (between.index(False) if False in between else len(between))
         if last == len(stages) or stages[last].op not in ("pack", "fold_windows") or "layout" in stages[last].attrs:
             continue
-        found, shape = stages[:k], stage.x.shape
+        found, x = stages[:k], stage.x
         for s in stages[k + 1 : last]:
-            found.append(_Stage(s.op, s.attrs, Operand(shape, s.x.dtype)))
+            taken = {"indices": [s.attrs["indices"][axis] for axis in _TO_NHWC]} if s.op == "take" else s.attrs
+            found.append(_Stage(s.op, taken, x))
+            x = found[-1].result
         packing = stages[last]
-        found.append(_Stage(packing.op, packing.attrs | {"layout": "NHWC"}, Operand(shape, packing.x.dtype)))
-        return [*found, *stages[last + 1 :]]
+        return [*found, _Stage(packing.op, packing.attrs | {"layout": "NHWC"}, x), *stages[last + 1 :]]
     return stages
 
 

@@ -80,12 +80,8 @@ class Fetch(wiring.Component):
         for unit in units(self.cfg):
             port, offer = getattr(self, unit.name), Signal(name=f"offer_{unit.name}")
             m.d.comb += [port.payload.insn.eq(word), port.payload.index.eq(index), port.valid.eq(offer)]
-            with m.If(self.halt):
-                m.d.sync += offer.eq(0)
-            with m.Elif(fill):
-                m.d.sync += offer.eq(whole & ~error & ~bad & (queue == unit.queue))
-            with m.Elif(take):
-                m.d.sync += offer.eq(0)
+            good = whole & ~error & ~bad & (queue == unit.queue)
+            m.d.sync += offer.eq(((fill & good) | (offer & ~take)) & ~self.halt)
             with m.If(port.valid & port.ready):
                 m.d.comb += take.eq(1)
         going = have & ~self.halt

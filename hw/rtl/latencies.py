@@ -77,6 +77,7 @@ DRAIN_LATENCY = 2  # from the end of the latest job to the first cycle that is k
 OPERAND_STAGES = 2  # registers between the scratchpads and the multipliers: rows chosen, then a DSP's operands
 PRODUCT_STAGES = 2  # registers behind the multipliers: a DSP's product and its output
 LEVELS_PER_STAGE = 1  # of the adder tree between registers
+SUM_STAGES = 1  # behind the sums: they are chosen as an operand of the ALU like any other
 ACC_STAGES = 2  # from the address of an accumulator to its use: read, then choose between memory and results
 MULTIPLIER_LATENCY = 4  # from operands to products, where there is no RESCALE
 RESCALE_LATENCY = 10  # from the operands of MUL and RESCALE to their results
@@ -121,8 +122,8 @@ def array_latency(cfg: Config) -> int:
 
 
 def dot_latency(cfg: Config) -> int:
-    """Cycles from a micro-op issue to its sums."""
-    return OPERAND_LATENCY + array_latency(cfg)
+    """Cycles from a micro-op issue to its operands, of which its sums are one."""
+    return OPERAND_LATENCY + array_latency(cfg) + SUM_STAGES
 
 
 def issue_latency(cfg: Config) -> int:

@@ -148,7 +148,8 @@ def _reduce_lanes(state: State, choice: int, before: np.ndarray) -> np.ndarray:
     return np.repeat(reduced, state.cfg.block_out).reshape(before.shape)
 
 
-_REDUCTIONS = tuple({"sum": np.add, "max": np.maximum}[name] for name in REDUCTIONS)
+_UFUNCS = {"sum": np.add, "max": np.maximum}
+_REDUCTIONS = tuple(_UFUNCS[name] for name in REDUCTIONS)
 # operations that read nothing but accumulators and their immediate: (state, immediate, accumulators) -> accumulators
 _ALONE: dict[AluOp, Callable[[State, int, np.ndarray], np.ndarray]] = {
     AluOp.RESCALE: _rescale,

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ...hw.config import Config
-from ...hw.errors import ExecutionError, UnsupportedError
+from ...hw.errors import ExecutionError, TilewrightError, UnsupportedError
 from ...hw.isa import INSN_BYTES, Isa
 from ...hw.needs import need
 from ...hw.regs import MAGIC, REGISTERS, Register, registers
@@ -27,6 +28,7 @@ from ...runtime.session import Session
 from ..dram import ZYNQ_HP, Dram
 from ..lru import Lru
 from ..memory import DeviceMemory, program_bytes
+from ..random_programs import random_case
 from .rewrite import rewritten
 from .verilator import WAVES, build_library, cached, describe, identity
 from .watch import Trace, counted, decode, event_type, most_events
@@ -34,6 +36,8 @@ from .watch import Trace, counted, decode, event_type, most_events
 HARNESS = Path(__file__).with_name("harness.cpp")
 _TOP = "core"
 _SLICE = 1 << 22  # cycles between two checks for Ctrl-C
+_LARGE = 64  # multipliers: with fewer, a simulation is shorter than what a rehearsal takes
+_REHEARSALS = 8  # random programs
 _PROGRAM_INSNS = 1 << 18  # instructions whose counts are kept
 
 
@@ -75,7 +79,8 @@ def build_core(cfg: Config, waves: str = "", *, fast: bool = False) -> Path:
         source.write_text(text + (array.module(cfg) if fast else ""))
         if _sources.__wrapped__() != _sources():
             raise UnsupportedError("the sources of the circuit changed while it was built; start again")
-        build_harness(folder, source, _TOP, cfg, waves, fast=fast)
+        large = cfg.batch * cfg.block_in * cfg.block_out >= _LARGE and not waves
+        build_harness(folder, source, _TOP, cfg, waves, fast=fast, rehearse=partial(rehearse, cfg) if large else None)
         source.unlink()  # megabytes, and quick to make again
 
     return cached("rtl", key, make) / "core.so"
@@ -92,10 +97,19 @@ def _sources() -> str:
     return sources_digest("hw", "sim/rtl")
 
 
-def build_harness(folder: Path, verilog: Path, top: str, cfg: Config, waves: str = "", *, fast: bool = False) -> None:
+def build_harness(
+    folder: Path,
+    verilog: Path,
+    top: str,
+    cfg: Config,
+    waves: str = "",
+    *,
+    fast: bool = False,
+    rehearse: Callable[[Path], None] | None = None,
+) -> None:
     """Build core.so in `folder` from module `top` of the file `verilog`, which has the ports of a core of `cfg`.
 
-    `fast`: it calls the function of array.cpp.
+    `fast`: it calls the function of array.cpp. `rehearse`: as `build_library` takes it.
     """
     from ...hw.rtl.layouts import watch_layout
     from . import array
@@ -104,7 +118,8 @@ def build_harness(folder: Path, verilog: Path, top: str, cfg: Config, waves: str
     ports |= {"WATCH_COUNTED": watch_layout(cfg)["product"].offset, "WATCH_COUNTS": len(counted(cfg))}
     values = ports | (array.defines(cfg) if fast else {})
     sources = [HARNESS, array.SOURCE] if fast else [HARNESS]
-    build_library(folder, verilog, top, sources, [f"-D{name}={value}" for name, value in values.items()], waves)
+    flags = [f"-D{name}={value}" for name, value in values.items()]
+    build_library(folder, verilog, top, sources, flags, waves, rehearse)
 
 
 def load_library(path: Path) -> ctypes.CDLL:
@@ -241,7 +256,7 @@ class RtlDevice(DeviceMemory):
         super().__init__(capacity)
         self.cfg, self.dram, self._isa, self._waves = cfg, dram, Isa(cfg), waves
         self._watchdog, self._faults = max(watchdog, 4 * (dram.latency + dram.response)), faults
-        self._library = load_library(build_core(cfg, _kind_of_waves(waves), fast=self.fast))
+        self._library = load_library(self._built(waves))
         self._simulation: Simulation | None = None
         self._facts: Lru[_Facts] = Lru(_PROGRAM_INSNS)
         self._event = event_type(cfg)
@@ -284,6 +299,9 @@ class RtlDevice(DeviceMemory):
             self._simulation.close()
             self._simulation = None
 
+    def _built(self, waves: str | Path | None) -> Path:
+        return build_core(self.cfg, _kind_of_waves(waves), fast=self.fast)
+
     def _open(self) -> Simulation:
         if not self._simulation:
             named = registers(self.cfg)
@@ -313,6 +331,26 @@ class FastRtlDevice(RtlDevice):
     """`RtlDevice` whose multiplier array is a C function: equal results in equal cycles, sooner."""
 
     fast = True
+
+
+class _Rehearsed(RtlDevice):
+    """`RtlDevice` of a library that is being built."""
+
+    def __init__(self, cfg: Config, library: Path):
+        self._path = library
+        super().__init__(cfg)
+
+    def _built(self, waves: str | Path | None) -> Path:
+        return self._path
+
+
+def rehearse(cfg: Config, library: Path) -> None:
+    """Run random programs, the same for every library of `cfg`. What fails in them fails again in use, and is told."""
+    device = _Rehearsed(cfg, library)
+    with suppress(TilewrightError):
+        for seed in range(_REHEARSALS):
+            device.run_image(*random_case(cfg, seed))
+    device.close()
 
 
 def _trace(isa: Isa, words: bytes, events: np.ndarray) -> Trace:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Mapping
 
 _NAME = r"(?:\\\S+|\w+)"
 _REGISTER = re.compile(
@@ -19,6 +20,20 @@ _WIDE = re.compile(rf"^  (?P<kind>reg|wire) \[(?P<top>\d+):0\] (?P<name>{_NAME})
 _USE = re.compile(rf"(?P<name>{_NAME}) ?(?:\[(?P<top>\d+)(?::(?P<low>\d+))?\])?")
 _COPY = re.compile(rf" +(?P<to>{_NAME}) +(?P<clocked><)?= (?P<value>{_NAME}) ?;$")
 _PRODUCT = re.compile(rf"  assign (?P<to>{_NAME}) += \$signed\([^()]+\) \* \$signed\([^()]+\);$")
+_MORE = re.compile(rf"  assign (?P<to>{_NAME}) += \$signed\((?P<value>{_NAME}) ?\) \+ \$signed\(\d+'h\w+\);$")
+_PART = rf"{_NAME} ?(?:\[\d+(?::\d+)?\])?"
+_SUM = re.compile(
+    rf"  assign (?P<to>{_NAME}) += (?:\$signed\((?P<a>{_PART})\) \+ \$signed\((?P<b>{_PART})\)"
+    rf"|(?P<c>{_PART}) \+ (?P<d>{_PART}));$"
+)
+_PAIR = re.compile(
+    rf"^(?P<to> +{_NAME} +<= )\{{ (?P<high>{_NAME}) , (?P<signs>[^{{}}]+), "
+    rf"(?P<low>(?P<name>{_NAME})\[(?P<top>\d+):(?P<bit>\d+)\]) \}};$",
+    re.M,
+)
+_JOINED = re.compile(
+    rf" +(?P<to>{_NAME}) +<= \(\$signed\((?P<high>{_PART})\) <<< (?P<by>\d+)\) \+ \$signed\({_PART}\);$"
+)
 _CARRY = re.compile(
     rf"^  assign (?P<name>{_NAME}) +="
     r" \$signed\(\{ (?P<a>[^{}]+?), 1'h1 \}\) \+"
@@ -31,7 +46,7 @@ _WORD = 32
 def rewritten(verilog: str) -> str:
     """The modules of `verilog`, as `hw.rtl.verilog` writes them, each rewritten; what has another form stays."""
     modules = re.split(r"(?<=^endmodule\n)", verilog, flags=re.M)
-    return "".join(_short_sums(_narrow(_conditional(module))) for module in modules)
+    return "".join(_short_sums(_words(_narrow(_joined(_conditional(module))))) for module in modules)
 
 
 def _conditional(module: str) -> str:
@@ -77,8 +92,8 @@ def _narrow(module: str) -> str:
     for line in module.splitlines() if wide else ():
         if _WIDE.match(line + "\n"):
             continue
-        copy = _COPY.match(line)
-        made = copy if copy and copy["clocked"] else _PRODUCT.match(line)
+        copy = _COPY.match(line) or _MORE.match(line)
+        made = copy if copy and (copy.re is _MORE or copy["clocked"]) else _PRODUCT.match(line)
         for use in _USE.finditer(line):
             name = use["name"]
             if name not in wide or (use["top"] and int(use["top"]) < _WORD):
@@ -98,6 +113,112 @@ def _narrow(module: str) -> str:
         return f"  {found['kind']} [{_WORD - 1}:0] {found['name']} {zero};\n"
 
     return _WIDE.sub(declared, module)
+
+
+def _joined(module: str) -> str:
+    """`(a << n) + b` for a pair of multiplicands, whose upper part is `a` less the sign of `b`."""
+    sums = {m["to"]: m for line in module.splitlines() if (m := _SUM.match(line))}
+    widths = _widths(module)
+
+    def made(found: re.Match[str]) -> str:
+        high, top, low = sums.get(found["high"]), int(found["top"]), int(found["bit"])
+        signs = [sign.strip() for sign in found["signs"].split(",")]
+        if not high or not high["a"] or set(signs) != {f"{found['name']}[{top}]"} or high["b"] != signs[0]:
+            return found[0]
+        if widths[found["high"]] != _width(high["a"], widths) + 1:
+            return found[0]
+        by = len(signs) + top - low + 1
+        return f"{found['to']}($signed({high['a']}) <<< {by}) + $signed({found['low']});"
+
+    return _PAIR.sub(made, module)
+
+
+def _words(module: str) -> str:
+    """Sums of 17 to 31 bits that cannot overflow, and registers of them, as words: nothing is cut and extended."""
+    widths = _widths(module)
+    wide = {m["name"]: m for m in _WIDE.finditer(module) if _WORD // 2 <= int(m["top"]) < _WORD - 1}
+    for port in re.finditer(rf"^  (?:input|output) \[\d+:0\] ({_NAME}) ?;", module, re.M):
+        wide.pop(port[1], None)
+    if not wide:
+        return module
+    signs: dict[str, set[bool]] = {name: set() for name in wide}  # how the values of a signal are extended
+    copies: dict[str, set[str]] = {name: set() for name in wide}  # of which signals a register takes the value
+    other: set[str] = set()  # what is made in another way
+    for line in module.splitlines():
+        made = re.match(rf" +(?:assign )?(?P<to>{_NAME})(?P<part> ?\[[\d:]+\])? +<?= ", line)
+        if not made or made["to"] not in wide:
+            continue
+        to = made["to"]
+        if found := _SUM.match(line):
+            a, b = (found["a"], found["b"]) if found["a"] else (found["c"], found["d"])
+            fits = max(_width(a, widths), _width(b, widths)) < widths[to]
+            signs[to].add(bool(found["a"]))
+        elif found := _JOINED.match(line):
+            fits = _width(found["high"], widths) + int(found["by"]) < widths[to]
+            signs[to].add(True)
+        elif (found := _COPY.match(line)) and found["clocked"] and found["value"] in wide:
+            fits = True
+            copies[to].add(found["value"])
+        else:
+            fits = False
+        if not fits:
+            other.add(to)
+    words = _extended(wide.keys() - other, signs, copies)
+    return "".join(_with_words(line, words, wide) for line in module.splitlines(keepends=True)) if words else module
+
+
+def _extended(names: set[str], signs: Mapping[str, set[bool]], copies: Mapping[str, set[str]]) -> dict[str, bool]:
+    """Those of `names` all of whose values, and values of whose values, are extended alike: True where with signs."""
+    found: dict[str, bool] = {}
+    while more := {
+        name: kinds.pop()
+        for name in names - found.keys()
+        if copies[name] <= found.keys() and len(kinds := signs[name] | {found[value] for value in copies[name]}) == 1
+    }:
+        found |= more
+    return found
+
+
+def _with_words(line: str, words: Mapping[str, bool], wide: Mapping[str, re.Match[str]]) -> str:
+    """`line` with `words`, True where signed, as words: a reader that does not extend them takes their bits."""
+    declared = _WIDE.match(line)
+    if declared:
+        if declared["name"] not in words:
+            return line
+        zero = f" = {_WORD}'h0" if declared["init"] else ""
+        return f"  {declared['kind']} [{_WORD - 1}:0] {declared['name']} {zero};\n"
+    text = line.rstrip("\n")
+    copy = _COPY.match(text)
+    total, product = _SUM.match(text), _PRODUCT.match(text)
+
+    def used(found: re.Match[str]) -> str:
+        name = found["name"]
+        if name not in words or found["top"] or text[: found.start()].endswith("."):  # `.name(`: a port
+            return found[0]
+        made = re.match(rf" +(?:assign )?{re.escape(name)} +<?= ", text)
+        if made and found.end("name") <= made.end():
+            return found[0]
+        if copy and copy["clocked"] and copy["to"] in words:
+            return found[0]
+        extends = (total and bool(total["a"]) == words[name]) or (product and words[name])
+        return found[0] if extends else f"{name} [{wide[name]['top']}:0] "
+
+    return _USE.sub(used, line)
+
+
+def _widths(module: str) -> dict[str, int]:
+    """Bits of every signal and port of more than one."""
+    found = re.finditer(rf"^  (?:reg|wire|input|output) \[(\d+):0\] ({_NAME}) ?[;=]", module, re.M)
+    return {m[2]: int(m[1]) + 1 for m in found}
+
+
+def _width(part: str, widths: Mapping[str, int]) -> int:
+    """Bits of a signal, or of a part of one."""
+    found = _USE.match(part)
+    assert found is not None
+    if found["top"]:
+        return int(found["top"]) - int(found["low"] or found["top"]) + 1
+    return widths.get(found["name"], 1)
 
 
 def _short_sums(module: str) -> str:

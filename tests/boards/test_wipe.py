@@ -98,6 +98,8 @@ def test_every_scratchpad_is_zero(cfg):
     held = [state.inp, state.wgt, state.acc, state.uop]
     if "requant" in cfg.extensions:
         held += state.par.values()
+    if "lookup" in cfg.extensions:
+        held.append(state.tables)
     for array in held:
         array[...] = 1
     model.run(0, len(launch.insn))

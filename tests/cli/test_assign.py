@@ -25,8 +25,17 @@ def test_json(tilewright):
     assert done.status == 0, done.err
     found = json.loads(done.out)
     assert found["config"] == "tiny" and found["cycles"] > 0 and 0 < found["host_share"] < 1
+    assert found["launches"] == 1 and found["device_macs_share"] == 1.0
     assert all(arena["bytes"] >= arena["bound"] for arena in found["arenas"])
     assert {row["module"] for row in found["operators"]} == {"accelerator", "host"}
+
+
+@pytest.mark.parametrize("config", ["pynq_z1", "vta"])
+def test_rows_add_up_to_the_total(tilewright, config):
+    found = json.loads(tilewright("assign", DIGITS, "--json", "--config", config).out)
+    rows = sum(row["us"] for row in found["operators"])
+    assert rows == pytest.approx(found["accelerator_us"] + found["host_us"], rel=1e-6)
+    assert all(row["us"] >= 0 for row in found["operators"])
 
 
 def test_other_files(tilewright, tmp_path):

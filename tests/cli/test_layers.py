@@ -44,6 +44,23 @@ def test_operators_in_float32_are_said(capsys):
     assert capsys.readouterr().out == f"9 operators run in float32 on the host: {names} and 1 more\n"
 
 
+def test_numbers_and_casts_in_float32_are_said_and_integers_are_not():
+    found = executable(30, 10)
+    for name, dtype in (("f", "float32"), ("g", "float32"), ("i", "int32"), ("j", "int32")):
+        found.tensors[name] = Tensor(name, (1, 4), dtype, "temp")
+    stages = [["cast", {"dtype": "float32"}], ["quantize", {"scale": 0.5, "zero_point": 0}]]
+    found.steps += [
+        HostStep("root", "number_function", ["f"], ["g"], {"function": "sqrt"}),
+        HostStep("sum", "number_binary", ["i", "i"], ["j"], {"function": "add"}),
+        HostStep("to float", "cast", ["i"], ["f"], {"dtype": "float32"}),
+        HostStep("widen", "cast", ["i"], ["j"], {"dtype": "int32"}),
+        HostStep("boxes", "detections", ["f", "f"], ["g"], {}),
+        HostStep("narrow", "chain", ["i"], ["z"], {"stages": stages}),
+        HostStep("end", "dequantize", ["z"], ["f"], {"scale": 0.5, "zero_point": 0}),
+    ]
+    assert layers.float_steps(found) == ["root", "to float", "boxes", "narrow"]
+
+
 def test_compiled_rows():
     found = executable(30, 10)
     step = found.steps[0]

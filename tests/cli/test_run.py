@@ -8,7 +8,10 @@ import zipfile
 import numpy as np
 import pytest
 
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.executable import Executable
 from tilewright.runtime.registry import device_names
+from tilewright.runtime.steps import HostStep, Tensor
 
 
 def doubled(x: np.ndarray) -> np.ndarray:
@@ -148,3 +151,38 @@ def test_state_lasts_from_input_to_input_unless_reset(tilewright, tmp_path):
         assert done.status == 0, done.err
         with np.load(tmp_path / "y.npz") as found:
             assert found["outputs"][:, 0].tolist() == expected
+
+
+@pytest.fixture
+def two_tw(tmp_path):
+    """A program with two outputs, `same` and `half`, of an input of four values."""
+    tensors = [Tensor("x", (1, 4), "int8", "input"), Tensor("same", (1, 4), "int8", "output")]
+    tensors.append(Tensor("half", (1, 2), "int8", "output"))
+    steps = [
+        HostStep("same", "reshape", ["x"], ["same"], {"shape": [1, 4]}),
+        HostStep("half", "strided_slice", ["x"], ["half"], {"begin": [0, 0], "strides": [1, 2], "shape": [1, 2]}),
+    ]
+    path = tmp_path / "two.tw"
+    Executable(PRESETS["pynq_z1"], "two", {t.name: t for t in tensors}, list(steps)).save(path)
+    return path
+
+
+def test_several_outputs_are_compared_by_name(tilewright, two_tw, tmp_path):
+    x = np.arange(12, dtype=np.int8).reshape(3, 1, 4)
+    wrong = x[..., ::2].copy()
+    wrong[1, 0, 1] += 1
+    np.savez(tmp_path / "x.npz", inputs=x, same=x, half=wrong)
+    done = tilewright("run", two_tw, "--inputs", tmp_path / "x.npz")
+    assert (
+        "outputs equal to the file's: 2 of 3, 17 of 18 values" in done.out and "outputs that differ: half" in done.out
+    )
+    assert "labels" not in done.out
+    np.savez(tmp_path / "y.npz", inputs=x, half=x[..., ::2])
+    found = json.loads(tilewright("run", two_tw, "--inputs", tmp_path / "y.npz", "--json").out)
+    assert (found["outputs_equal"], found["values_equal"], found["not_compared"]) == (3, 6, ["same"])
+    np.savez(tmp_path / "z.npz", inputs=x, outputs=x)
+    done = tilewright("run", two_tw, "--inputs", tmp_path / "z.npz")
+    assert done.status and "`outputs` could be any of several results; name them: `same`, `half`" in done.err
+    np.savez(tmp_path / "w.npz", inputs=x, half=x)
+    done = tilewright("run", two_tw, "--inputs", tmp_path / "w.npz")
+    assert done.status and "`half` has shape (3, 1, 4); the results have (3, 1, 2)" in done.err

@@ -66,6 +66,9 @@ def test_products_and_operations_touch_what_their_loops_issue(seed):
     assert footprint({**f, "use_imm": 1}, uops) == micro_ops | dst
     rescale = {**f, "use_imm": 1, "alu_op": AluOp.RESCALE, "imm": 5}
     assert footprint(rescale, uops) == micro_ops | dst | {(Mem.PAR, False): {5}}
+    lookup = {**f, "use_imm": 1, "alu_op": AluOp.LOOKUP, "imm": 0}
+    assert footprint(lookup, uops, ROWS) == micro_ops | dst | {(Mem.PAR, False): set(range(8, 24))}
+    assert footprint({**lookup, "alu_op": AluOp.REDUCE}, uops, ROWS) == micro_ops | dst
 
 
 def test_loops_beyond_a_scratchpad_are_not_counted_one_by_one():

@@ -168,6 +168,15 @@ def test_planes_are_the_bytes_of_an_int32():
     assert np.array_equal(layout.planes_to_int32(planes), x)
 
 
+def test_a_table_fills_the_first_words_of_its_entries():
+    """Blocks of 4: entries of 12 words, 8 of which are values."""
+    values = RNG.integers(-(1 << 31), 1 << 31, 256)
+    packed = layout.pack_table(values, CFG)
+    assert (packed.dtype, packed.shape) == (np.uint32, (32, 4, 3))
+    entries = packed.reshape(32, 12)
+    assert np.array_equal(entries[:, :8].reshape(-1).view(np.int32), values) and not entries[:, 8:].any()
+
+
 @pytest.mark.parametrize(
     "call, text",
     [
@@ -177,6 +186,9 @@ def test_planes_are_the_bytes_of_an_int32():
         (lambda: layout.pack_depthwise_weights(np.zeros((1, 1, 1)), CFG), "custom has 8 and 4"),
         (lambda: layout.pack_depthwise_weights(np.zeros((1, 1, 1)), PRESETS["tiny"], layout="WHC"), "CHW or HWC"),
         (lambda: layout.pack_par(CFG, **PAR), "one per channel or one for all"),
+        (lambda: layout.pack_table(np.zeros(255, int), CFG), r"a table is int64 \(255,\): must be 256 integers"),
+        (lambda: layout.pack_table(np.zeros(256), CFG), r"a table is float64 \(256,\): must be 256 integers"),
+        (lambda: layout.pack_table(np.full(256, 1 << 31), CFG), "from 2147483648 to 2147483648: must be within int32"),
         (lambda: layout.planes_to_int32([np.zeros(1, np.int8)]), "1 byte planes"),
     ],
 )

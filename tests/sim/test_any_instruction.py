@@ -9,10 +9,10 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ExecutionError
-from tilewright.hw.isa import AluOp, Isa, Mem, Op, Queue, depth, entry_bytes
+from tilewright.hw.isa import OPERATIONS, AluOp, Isa, Mem, Op, Queue, entry_bytes, room
 from tilewright.sim.dram import Dram
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import ODD
+from tilewright.sim.random_programs import ODD, ROWS
 from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.spec import SpecDevice
 
@@ -55,7 +55,7 @@ class Writer:
     def place(self, fields, mem, where):
         """`sram_base` and `dram_base`."""
         span = SIZE // 2 // entry_bytes(self.cfg, mem)
-        sram, dram = self.below(depth(self.cfg, mem) // 2), where * span + self.below(span - 50)
+        sram, dram = self.below(room(self.cfg, mem) // 2), where * span + self.below(span - 50)
         if where and self.below(2):  # a place that many instructions store to or load from
             dram = where * span + self.below(256 // entry_bytes(self.cfg, mem))
         if mem == Mem.UOP:
@@ -108,6 +108,8 @@ class Writer:
             f |= {"alu_op": AluOp(self.below(len(AluOp))), "imm": self.below(1 << 16) - (1 << 15)}
             if f["alu_op"] == AluOp.RESCALE:
                 f |= {"use_imm": 1, "imm": self.value(fields["imm"], self.below(self.cfg.par_entries))}
+            if most := OPERATIONS[f["alu_op"]].immediates(self.cfg):
+                f |= {"use_imm": 1, "imm": self.below(most)}
         elif f.get("overwrite"):
             f["reset"] = 0
         return f
@@ -214,7 +216,7 @@ def compare(cfg, seeds, other):
 
 
 @pytest.mark.parametrize("other", [definition, pytest.param(circuit, marks=needs_compiler)])
-@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [PRESETS["tiny"], ODD, ROWS], ids=lambda c: c.name)
 def test_both_end_alike(cfg, other):
     well = compare(cfg, range(150), other)
     assert 30 < well < 120

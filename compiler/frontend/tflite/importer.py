@@ -26,6 +26,12 @@ from .unsigned import relabelled
 from .variables import Variables
 
 WIDE = ("INT16", "INT32")  # integers at the ends of some networks, which QUANTIZE and SOFTMAX convert
+# operators that copy bytes whatever the scales of input and output are -> the position of the input
+COPIES: dict[str, int] = {"SPLIT": 1}
+COPIES |= dict.fromkeys(("AVERAGE_POOL_2D", "BATCH_TO_SPACE_ND", "BROADCAST_TO", "DEPTH_TO_SPACE", "EXPAND_DIMS"), 0)
+COPIES |= dict.fromkeys(("GATHER", "MAX_POOL_2D", "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), 0)
+COPIES |= dict.fromkeys(("REVERSE_V2", "SLICE", "SPACE_TO_DEPTH", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE"), 0)
+COPIES |= dict.fromkeys(("TRANSPOSE", "UNPACK"), 0)
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
@@ -98,6 +104,7 @@ class TfliteImporter:
         self._canonical: dict[int, g.Tensor] = {}
         self._plain: dict[int, g.Tensor] = {}
         self.variables = Variables()
+        self._relabelled: dict[str, g.Tensor] = {}  # bytes in their input's quantisation -> the file's tensor
         self._names = {t.name for t in (*file.tensors, *self.file.tensors)}
         kinds = {t.type for t in file.tensors}
         if "INT8" not in kinds and "UINT8" not in kinds and "FLOAT32" in kinds:
@@ -273,10 +280,21 @@ class TfliteImporter:
         """The tensor at an output position, canonical or as in the file, for the operator that produces it."""
         k = node.outputs[position]
         t = self.described(self.file.tensors[k])
-        if len(t.shape) != 4:
+        if len(t.shape) == 4:
+            shape = t.shape if plain else tuple(t.shape[a] for a in TO_NCHW)
+            t = replace(t, shape=shape, name=self._name(k, plain))
+        return self._copied(node, t)
+
+    def _copied(self, node: FileNode, t: g.Tensor) -> g.Tensor:
+        """The output `t` of an operator that copies bytes: in the quantisation of its input, if that is another one."""
+        if node.kind not in COPIES or t.dtype != "int8" or node.option("fusedActivationFunction", 0):
             return t
-        shape = t.shape if plain else tuple(t.shape[a] for a in TO_NCHW)
-        return replace(t, shape=shape, name=self._name(k, plain))
+        x = self.described(self.info(node, COPIES[node.kind]))
+        if x.dtype != t.dtype or (x.scale, x.zero_point) == (t.scale, t.zero_point):
+            return t
+        copy = replace(t, name=self.unused(f"{t.name}.bytes"), scale=x.scale, zero_point=x.zero_point)
+        self._relabelled[copy.name] = t
+        return copy
 
     def alias(self, k: int, t: g.Tensor) -> None:
         """Tensor `k` of the file, in the file's layout, is `t`, which exists already."""
@@ -285,6 +303,10 @@ class TfliteImporter:
     def emit(self, node: FileNode, op: g.Operator, position: int = 0, *, plain: bool = False) -> None:
         """Append the operator that produces an output of `node`."""
         self.ops.append(op)
+        if (label := self._relabelled.get(op.output.name)) is not None:
+            same = np.arange(-128, 128).astype(np.int8)
+            op = g.Lookup(f"{op.output.name}.label", (op.output,), replace(label, shape=op.output.shape), "copy", same)
+            self.ops.append(op)
         (self._plain if plain else self._canonical)[node.outputs[position]] = op.output
 
     def reshape(self, name: str, x: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:

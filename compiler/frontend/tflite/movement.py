@@ -42,13 +42,15 @@ def _copied(imp: TfliteImporter, node: FileNode, position: int, y: g.Tensor) -> 
 
 def pad(imp: TfliteImporter, node: FileNode) -> None:
     """PAD with the zero point, or PADV2 with a value of its own."""
-    x, y = imp.activation(node, 0), imp.result(node)
+    x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     rows = imp.constant(node, 1).reshape(-1, 2).tolist()
-    value = int(imp.constant(node, 2).item()) if node.kind == "PADV2" else y.zero_point
+    value = imp.constant(node, 2).item() if node.kind == "PADV2" else y.zero_point
+    if value not in range(-128, 128):
+        raise Refused(f"pads with {value:g}; only whole numbers of -128..127 are supported")
     if len(rows) != len(x.shape):
         raise Refused(f"pads {len(rows)} dimensions of input {x.name!r}, which has {len(x.shape)}")
     pads = tuple((before, after) for before, after in ([rows[k] for k in TO_NCHW] if len(rows) == 4 else rows))
-    imp.emit(node, g.Pad(node.name, (x,), y, pads, value))
+    imp.emit(node, g.Pad(node.name, (x,), y, pads, int(value)))
 
 
 def reshape(imp: TfliteImporter, node: FileNode) -> None:
@@ -140,13 +142,13 @@ def unpack(imp: TfliteImporter, node: FileNode) -> None:
 def resize_flags(imp: TfliteImporter, node: FileNode) -> tuple[bool, bool]:
     """(align_corners, half_pixel_centers) of a resize, whose size is that of the output."""
     imp.constant(node, 1)
-    layers.image(imp.activation(node, 0))
+    layers.image(imp.activation(node, 0, dtype=None))
     return bool(node.option("alignCorners", False)), bool(node.option("halfPixelCenters", False))
 
 
 def resize_nearest(imp: TfliteImporter, node: FileNode) -> None:
     """RESIZE_NEAREST_NEIGHBOR."""
-    x, y, flags = imp.activation(node, 0), imp.result(node), resize_flags(imp, node)
+    x, y, flags = imp.activation(node, 0, dtype=None), imp.result(node), resize_flags(imp, node)
     rows, columns = (tuple(nearest(x.shape[k], y.shape[k], *flags)) for k in (2, 3))
     imp.emit(node, g.Take(node.name, (x,), y, ((), (), rows, columns)))
 

@@ -116,9 +116,15 @@ def _activation(kind: int) -> str:
 def cast(imp: TfliteImporter, node: FileNode) -> None:
     """CAST of the values as the file has them, without their quantisation."""
     raw, y = imp.outside(node.inputs[0]), imp.result(node, plain=True)
-    if raw is None and imp.info(node, 0).unsigned:
-        raise Refused("casts a quantised uint8 tensor, which is not supported")
     x = raw or imp.activation(node, 0, plain=True, dtype=None)
+    if raw is None and imp.info(node, 0).unsigned:
+        if y.dtype not in ("float32", "int32", "int64"):
+            raise Refused(f"casts a quantised uint8 tensor to {y.dtype}; only float32, int32 and int64 are supported")
+        part = replace(y, name=imp.unused(f"{node.name}.int8"))
+        imp.ops.append(g.Cast(part.name, (x,), part))
+        middle = g.Tensor(imp.unused(f"{node.name}.128"), (1,), y.dtype, data=np.array([128], y.dtype))
+        imp.emit(node, g.NumberBinary(node.name, (part, middle), y, "add"), plain=True)
+        return
     imp.emit(node, g.Cast(node.name, (x,), y), plain=True)
 
 

@@ -75,6 +75,18 @@ def _top_k(imp: TfliteImporter, node: FileNode) -> None:
         imp.emit(node, g.TopK(f"{node.name}.{k}", (x,), imp.result(node, k, plain=True), k == 1), k, plain=True)
 
 
+def _batch_matmul(imp: TfliteImporter, node: FileNode) -> None:
+    """BATCH_MATMUL; the first operand is transposed by a step of its own."""
+    x, other = (imp.activation(node, k, plain=True) for k in (0, 1))
+    if node.option("adjX", False):
+        axes = (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2)
+        turned = replace(x, name=imp.unused(f"{node.name}.rows"), shape=tuple(x.shape[a] for a in axes))
+        imp.ops.append(g.Transpose(turned.name, (x,), turned, axes))
+        x = turned
+    op = g.BatchMatMul(node.name, (x, other), imp.result(node, plain=True), bool(node.option("adjY", False)))
+    imp.emit(node, op, plain=True)
+
+
 def _log_softmax(imp: TfliteImporter, node: FileNode) -> None:
     x, y = imp.activation(node, 0), imp.result(node)
     imp.emit(node, g.LogSoftmax(node.name, (x,), y, 1 if len(x.shape) == 4 else len(x.shape) - 1))
@@ -120,6 +132,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "ARG_MIN": (2, _arg_max),
     "ASSIGN_VARIABLE": (2, variables.assign),
     "AVERAGE_POOL_2D": (1, _pool(g.ExactAveragePool)),
+    "BATCH_MATMUL": (2, _batch_matmul),
     "BATCH_TO_SPACE_ND": (3, blocks.batch_to_space),
     "BROADCAST_TO": (2, movement.broadcast_to),
     "CALL_ONCE": (0, variables.call_once),

@@ -11,7 +11,9 @@ import numpy as np
 
 from .file import FileNode, Info
 
-INTEGERS = ("INT32", "INT64")
+INTEGERS = {"INT32": np.int32, "INT64": np.int64}
+# also folded, by operators that only copy
+_OTHERS = {"FLOAT32": np.float32, "INT8": np.int8}
 
 
 def ranges(
@@ -44,21 +46,21 @@ def ranges(
 
 
 def fold_constants(node: FileNode, tensors: Sequence[Info]) -> np.ndarray | None:
-    """The integers that the node computes; None unless its output is an integer tensor and its inputs are
-    known and consistent."""
+    """What the node computes; None unless its inputs are known and consistent, and it computes integers, or copies."""
     if not node.outputs:
         return None
     output = tensors[node.outputs[0]]
-    if output.type not in INTEGERS or len(node.outputs) > 1 or node.kind not in _EVALUATORS:
+    copies = node.kind in _COPIES
+    dtype = (_OTHERS | INTEGERS if copies else INTEGERS).get(output.type)
+    if dtype is None or len(node.outputs) > 1 or not (copies or node.kind in _EVALUATORS):
         return None
     inputs = [tensors[k] for k in node.inputs if k >= 0]
-    arrays = [np.array(t.shape) if node.kind == "SHAPE" else t.data for t in inputs]
+    arrays = [np.array(t.shape) if node.kind in ("SHAPE", "RANK") else t.data for t in inputs]
     known = [a for a in arrays if a is not None]
     if len(known) < len(arrays):
         return None
-    dtype = np.int32 if output.type == "INT32" else np.int64
     try:
-        return np.asarray(_EVALUATORS[node.kind](node, known), dtype).reshape(output.shape)
+        return np.asarray((_COPIES | _EVALUATORS)[node.kind](node, known), dtype).reshape(output.shape)
     except (ValueError, IndexError, TypeError):  # inconsistent inputs, in a damaged file
         return None
 
@@ -77,19 +79,37 @@ def _same(node: FileNode, arrays: list[np.ndarray]) -> np.ndarray:
     return arrays[0]
 
 
-_EVALUATORS: dict[str, Callable] = {
-    "SHAPE": _same,
+def _slice(node: FileNode, arrays: list[np.ndarray]) -> np.ndarray:
+    x, begin, size = arrays
+    return x[tuple(slice(b, None if n < 0 else b + n) for b, n in zip(begin.reshape(-1), size.reshape(-1)))]
+
+
+_COPIES: dict[str, Callable] = {
     "STRIDED_SLICE": _strided_slice,
+    "SLICE": _slice,
     "PACK": lambda node, arrays: np.stack(arrays, node.option("axis", 0)),
     "CONCATENATION": lambda node, arrays: np.concatenate([np.atleast_1d(a) for a in arrays], node.option("axis", 0)),
     "GATHER": lambda node, arrays: np.take(arrays[0], arrays[1], node.option("axis", 0)),
+    "FILL": lambda node, arrays: np.broadcast_to(arrays[1], arrays[0].reshape(-1)),
+    "BROADCAST_TO": lambda node, arrays: np.broadcast_to(arrays[0], arrays[1].reshape(-1)),
+    "TILE": lambda node, arrays: np.tile(arrays[0], arrays[1].reshape(-1)),
+    "TRANSPOSE": lambda node, arrays: arrays[0].transpose(arrays[1].reshape(-1)),
+    "RESHAPE": _same,
+    "SQUEEZE": _same,
+    "EXPAND_DIMS": _same,
+}
+_EVALUATORS: dict[str, Callable] = {
+    "SHAPE": _same,
+    "RANK": lambda node, arrays: arrays[0].size,
+    "RANGE": lambda node, arrays: np.arange(*(a.item() for a in arrays)),
+    "ZEROS_LIKE": lambda node, arrays: np.zeros_like(arrays[0]),
+    "MAXIMUM": _binary(np.maximum),
+    "MINIMUM": _binary(np.minimum),
+    "FLOOR_MOD": _binary(np.mod),
     "ADD": _binary(np.add),
     "SUB": _binary(np.subtract),
     "MUL": _binary(np.multiply),
     "FLOOR_DIV": _binary(np.floor_divide),
     "REDUCE_PROD": lambda node, arrays: arrays[0].prod(tuple(arrays[1].reshape(-1)), keepdims=False),
     "CAST": _same,
-    "RESHAPE": _same,
-    "SQUEEZE": _same,
-    "EXPAND_DIMS": _same,
 }

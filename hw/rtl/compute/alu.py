@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable
-
 from amaranth.hdl import C, Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
@@ -16,6 +12,7 @@ from ..latencies import MULTIPLIER_LATENCY, groups, multipliers
 from ..ports import Products
 
 OP_BITS = 3
+_OPERATIONS = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR)  # without multipliers
 
 
 def multiplies(op: Value) -> Value:
@@ -25,12 +22,12 @@ def multiplies(op: Value) -> Value:
 
 def choice_layout() -> data.StructLayout:
     """An operation of `Alu`, one bit for each; none where it multiplies."""
-    return data.StructLayout({op.name: 1 for op in _LANES})
+    return data.StructLayout({op.name: 1 for op in _OPERATIONS})
 
 
 def chosen(op: Value) -> dict[str, Value]:
     """The bits of `choice_layout` for operation `op`."""
-    return {known.name: op == known for known in _LANES}
+    return {known.name: op == known for known in _OPERATIONS}
 
 
 class Alu(wiring.Component):
@@ -39,32 +36,28 @@ class Alu(wiring.Component):
     Members:
         choice: in, the operation
         a, b: in, entries
-        dot: in, ADD adds `dots` instead of `b`
-        dots: in, an entry
-        o: out, the entry of results; 0 without an operation
+        other: in, the result where there is no operation; 0 where there is one
+        o: out, the entry of results
 
-    SHR shifts right with the sign, a
-    negative amount to the left: from 31 on only the sign is left, from -32 on nothing.
+    SHR shifts right with the sign, a negative amount to the left: from 31 on only the sign is left, from -32 on
+    nothing.
     """
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
         entry = cfg.acc_entry_bits
-        operands = {"a": In(entry), "b": In(entry), "dot": In(1), "dots": In(entry)}
+        operands = {name: In(entry) for name in ("a", "b", "other")}
         super().__init__({"choice": In(choice_layout()), **operands, "o": Out(entry)})
 
     def elaborate(self, platform) -> Module:
-        """All lanes alike: every result, of which one is let through."""
-        m = Module()
+        """All lanes alike: every result, of which one is let through. Those with a carry come last."""
+        m, on = Module(), self.choice
         for k in range(self.cfg.lanes):
-            a, b, dots = (entry[32 * k : 32 * (k + 1)].as_signed() for entry in (self.a, self.b, self.dots))
-            # the dot products apart, for they are in the way of no other operation
-            addend = Mux(self.dot, dots, b)
-            results = [
-                Mux(self.choice[op.name], lane(a, addend if op == AluOp.ADD else b)[:32], 0)
-                for op, lane in _LANES.items()
-            ]
-            m.d.comb += self.o[32 * k : 32 * (k + 1)].eq(functools.reduce(operator.or_, results))
+            lane = slice(32 * k, 32 * (k + 1))
+            a, b = self.a[lane], self.b[lane]
+            early = self.other[lane] | Mux(on.SHR, _shifted(a, b), 0)
+            less, more = (early | Mux(on.MIN, x, 0) | Mux(on.MAX, y, 0) for x, y in ((a, b), (b, a)))
+            m.d.comb += self.o[lane].eq(Mux(_less(a, b), less, more) | Mux(on.ADD, (a + b)[:32], 0))
         return m
 
 
@@ -83,14 +76,6 @@ def _shifted(a: Value, b: Value) -> Value:
     turned = (Cat(a, a) >> b[:5])[:32]
     from_a = ((C((1 << 32) - 1, 32) >> b[:5]) ^ left.replicate(32)) & within.replicate(32)
     return (turned & from_a) | ((a[31] & ~left).replicate(32) & ~from_a)
-
-
-_LANES: dict[AluOp, Callable[[Value, Value], Value]] = {
-    AluOp.MIN: lambda a, b: Mux(_less(a, b), a, b),
-    AluOp.MAX: lambda a, b: Mux(_less(a, b), b, a),
-    AluOp.ADD: lambda a, b: a + b,
-    AluOp.SHR: _shifted,
-}
 
 
 class Multiplier(wiring.Component):

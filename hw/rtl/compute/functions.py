@@ -122,13 +122,12 @@ class Functions(wiring.Component):
         cfg, use, block, count = self.cfg, self.use, self.cfg.block_out, multipliers(self.cfg)
         first = _delayed(m, use.reduce & (use.group == 0), _END, "first")
         most = _delayed(m, use.imm == REDUCTIONS.index("max"), _END, "most", reset_less=True)
-        rows, now = [use.a[_WORD * k : _WORD * (k + 1)].as_signed() for k in range(cfg.lanes)], use.reduce
+        rows = [use.a[_WORD * k : _WORD * (k + 1)].as_signed() for k in range(cfg.lanes)]
         for stage in range(_END):  # what is there when a stage takes nothing stays: all groups of an entry read it
             if stage and len(rows) > cfg.batch:
                 rows = [_combined(a, b, most[stage]) for a, b in zip(rows[::2], rows[1::2])]
             values = [Signal(_WORD, name=f"row_{stage + 1}_{k}", reset_less=True) for k in range(len(rows))]
-            now = first[stage]
-            with m.If(now):
+            with m.If(first[stage]):
                 m.d.sync += [value.eq(row) for value, row in zip(values, rows)]
             rows = [value.as_signed() for value in values]
         group = _delayed(m, use.group, _END, "group", reset_less=True)[-1]
@@ -157,8 +156,7 @@ def _place(a: Value) -> Value:
 
 def _combined(a: Value, b: Value, most: Value) -> Value:
     """The sum of both, or with `most` the larger one, by one adder."""
-    total = (Cat(C(1, 1), a).as_signed() + Cat(most, b.as_unsigned() ^ most.replicate(_WORD)).as_signed())[
-        1 : _WORD + 2
-    ]
-    difference = total[_WORD]  # of a - b, negative
-    return Mux(most, Mux(difference, b, a), total[:_WORD])[:_WORD].as_signed()
+    other = Cat(most, b.as_unsigned() ^ most.replicate(_WORD)).as_signed()  # b, or -b
+    total = (Cat(C(1, 1), a).as_signed() + other)[1 : _WORD + 2]
+    below = total[_WORD]  # with `most`: a < b
+    return Mux(most, Mux(below, b, a), total[:_WORD])[:_WORD].as_signed()

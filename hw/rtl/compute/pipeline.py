@@ -61,7 +61,8 @@ class Execute(wiring.Component):
     writes their accumulators, waits `multiply_interval(cfg)` cycles.
 
     Stages behind the issue at the input: the operands of GEMM are read, multiplied and added up
-    (hw/rtl/compute/gemm.py); the accumulators are read so late that they arrive together with the sums:
+    (hw/rtl/compute/gemm.py); the accumulators are read so late that they arrive together with the sums, which are
+    chosen as ALU's second operand like an accumulator or a constant:
 
         address | choose | execute | result (write)
 
@@ -222,33 +223,31 @@ class Execute(wiring.Component):
         # apart from a word of memory everything is known early, so that one choice is behind the block RAM
         from_memory, known = Signal(), Signal(entry)
         m.d.sync += from_memory.eq(read_src & ~_any_match(latest, self._source(address.slot)))
-        m.d.comb += known.eq(Mux(choose.slot.tensor, Mux(b_match[1] | choose.slot.late, result, older), imm))
+        dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(cfg.lanes))
+        early = Mux(choose.slot.dot, dots, imm)
+        m.d.comb += known.eq(Mux(choose.slot.tensor, Mux(b_match[1] | choose.slot.late, result, older), early))
         with m.If(choose.live.early | (choose.live.en & (~choose.slot.late | b_next))):
             m.d.sync += [b.eq(Mux(from_memory, self.src.data, known)), b_next.eq(b_match[0])]
-        self._compute(m, choose, execute, (a_used, b_used, sums), result, written, writing)
+        self._compute(m, choose, execute, (a_used, b_used), result, written, writing)
 
     def _compute(self, m: Module, choose, execute, operands, result: Signal, written: Signal, writing: Signal) -> None:
         """Execute: the result register, and the end of the instruction. What it does is decoded in `choose`."""
         cfg = self.cfg
-        a, b, sums = operands
+        a, b = operands
         count, width = groups(cfg), 32 * multipliers(cfg)
         m.submodules.alu = lanes = alu.Alu(cfg)
-        dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(cfg.lanes))
-        multiplies, multiply, now, dot = Signal(), Signal(), Signal(), Signal()
+        multiplies, multiply, now = Signal(), Signal(), Signal()
         choice = Signal(alu.choice_layout())
         m.d.comb += [
             multiplies.eq(alu.multiplies(choose.slot.op)),
             lanes.choice.eq(choice),
             lanes.a.eq(a),
             lanes.b.eq(b),
-            lanes.dot.eq(dot),
-            lanes.dots.eq(dots),
         ]
         begins = choose.live.en & multiplies
         m.d.sync += [
             multiply.eq(begins),
             now.eq(choose.live.en & ~multiplies),
-            dot.eq(choose.slot.dot),
             *[choice[name].eq(choose.live.en & value) for name, value in alu.chosen(choose.slot.op).items()],
         ]
         products = self._multiply(m, begins, multiply, execute, a, b)
@@ -260,8 +259,9 @@ class Execute(wiring.Component):
             late = [Mux(stage.en, self.multiplier.o, 0) for stage in products]
         for k in range(count):
             part, done = slice(k * width, (k + 1) * width), products[k - count].en
+            m.d.comb += lanes.other[part].eq(late[k - count])
             with m.If(now | done):
-                m.d.sync += result[part].eq(late[k - count] | lanes.o[part])
+                m.d.sync += result[part].eq(lanes.o[part])
         m.d.sync += [
             written.eq(now | end.en),
             writing.eq(Mux(end.en, end.dst, execute.slot.dst)),

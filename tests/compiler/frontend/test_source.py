@@ -1,12 +1,14 @@
 """compiler/frontend/source.py: files of networks, and the files that hold their data."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
-from tilewright.compiler.frontend.source import as_source, check_kind, read_source
+from tilewright.compiler.frontend import import_model
+from tilewright.compiler.frontend.source import as_source, check_kind, kind_of, read_source
 from tilewright.hw.errors import FileError, UnsupportedError
 
 VALUES = np.arange(24, dtype=np.int32).reshape(4, 6)
@@ -105,3 +107,27 @@ def test_files_that_are_no_models(tmp_path):
     (tmp_path / "x.onnx").write_bytes(b"\xff" * 30)
     with pytest.raises(FileError, match=r"x.onnx: not an ONNX model, or damaged \(.+\)"):
         read_source(tmp_path / "x.onnx")
+
+
+@pytest.mark.parametrize("name", ["x.lite", "x.bin", "x", "x.onnx"])
+def test_a_tflite_file_is_known_by_its_content(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes((Path(__file__).parents[2] / "data" / "networks" / "classifier.tflite").read_bytes())
+    check_kind(path)
+    assert kind_of(path) == ".tflite" and read_source(path).kind == ".tflite"
+    assert len(import_model(path).ops) > 3
+
+
+def test_an_onnx_file_is_known_by_its_content(tmp_path):
+    path = tmp_path / "digits.model"
+    path.write_bytes((Path(__file__).parents[3] / "examples" / "digits" / "digits.onnx").read_bytes())
+    assert kind_of(path) == ".onnx" and import_model(path).inputs[0].name == "image"
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08", b"PK\x03\x04 a zip", b"no model", b"\x08\x00\x12\x00"])
+def test_what_holds_no_network_is_known_by_its_name(tmp_path, content):
+    path = tmp_path / "x.data"
+    path.write_bytes(content)
+    assert kind_of(path) == "" and kind_of(tmp_path / "none.tflite") == ".tflite"
+    path.rename(tmp_path / "x.pt2")
+    assert kind_of(tmp_path / "x.pt2") == ".pt2"

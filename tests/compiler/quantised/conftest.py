@@ -19,7 +19,6 @@ from tilewright.runtime.loader import Loaded
 from tilewright.runtime.verify import verify
 
 SAME, VALID = 0, 1
-CFG = PRESETS["pynq_z1"]
 VIEWS = {"Reshape", "Transpose"}  # many of which move no byte
 
 
@@ -252,12 +251,12 @@ class Shares:
 def on_device():
     """Runs a network on the model, operator by operator, exactly as the golden interpreter; gives its `Shares`."""
 
-    def run(path, given, contract="double"):
-        graph = import_tflite(path)
-        compiled = compile_for(graph, CFG, contract)
-        for executable in (compiled.executable, compile_graph(graph, CFG, contract, every_value=True)):
+    def run(path, given, config="pynq_z1", contract="double"):
+        graph, cfg = import_tflite(path), PRESETS[config]
+        compiled = compile_for(graph, cfg, contract)
+        for executable in (compiled.executable, compile_graph(graph, cfg, contract, every_value=True)):
             state = reference.initial_state(graph)
-            with Loaded(executable, open_device("model", CFG)) as loaded:
+            with Loaded(executable, open_device("model", cfg)) as loaded:
                 for x in given:
                     inputs = {t.name: value for t, value in zip(graph.inputs, x)}
                     found = compare(graph, inputs, loaded.run(inputs), contract, state)

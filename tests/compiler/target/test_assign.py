@@ -1,5 +1,7 @@
 """Assignments: times with transfers, order of the parts. Chains and refusals are in test_module.py."""
 
+import numpy as np
+
 from tilewright.compiler import graph as g
 from tilewright.compiler.target.assign import Assignment
 from tilewright.compiler.target.module import ExecModule, Pattern, Target
@@ -91,3 +93,13 @@ def test_the_module_that_can_run_less_begins_where_that_makes_fewer_parts():
     parts = Assignment(graph, Target("t", (Unit("a", 0.0, Add=1), HOST))).parts()
     names = [(module.name, [op.name for op in found]) for module, found in parts]
     assert names == [("host", ["own"]), ("a", ["first", "second", "last"])]
+
+
+def test_states_stay_where_they_are_read_and_written():
+    old, x, new, y = (g.Tensor(name, (1, 4)) for name in ("old", "x", "new", "y"))
+    ops = (g.Add("sum", (old, x), new), g.Mul("product", (new, new), y))
+    kept = g.State(old, np.zeros((1, 4), np.int8), new)
+    unit, host = Unit("a", 1.0, Add=7.5, Mul=11), Unit("host", 0.0, Add=10, Mul=10)
+    found = Assignment(g.Graph("g", (x,), (y,), ops, (kept,)), Target("t", (unit, host)))
+    assert modules(found) == ["a", "host"]  # the sum takes 7.5, its input 1 and what the host reads 1
+    assert found.choices[0].seconds["a"] == 9.5

@@ -15,6 +15,7 @@ RESCALE = ("rescale", {"x_zero_point": 1, "zero_point": -4, "multiplier": 1 << 3
 LOOKUP, RECODE = ("lookup", {"table": TABLE}), ("recode", {})
 NCHW, NHWC = ("transpose", {"axes": [0, 3, 1, 2]}), ("transpose", {"axes": [0, 2, 3, 1]})
 PACK = ("pack", {"batch": 1, "block": 4})
+ROWS = ("take", {"indices": [[], [2, 1], [0, 0, 3, 3], []]})
 UNPACK = ("unpack", {"n": 1, "c": 6, "shape": [1, 6, 4, 5]})
 
 
@@ -32,6 +33,7 @@ def steps_of(x, operators):
 
 
 def run(steps, x):
+    """The result of host steps, one after the other."""
     values = {"t0": x}
     for step in steps:
         (values[step.outputs[0]],) = HOST_OPS[step.op]([values[step.inputs[0]]], step.attrs | step.constants)
@@ -53,6 +55,7 @@ BLOCKS = RNG.integers(-128, 128, (1, 2, 4, 5, 1, 4)).astype(np.int8)
         (FLOATS, [NCHW, QUANTIZE, PACK], ["quantize", "pack"]),
         (FLOATS, [QUANTIZE, NCHW, RESCALE, PACK], ["quantize", "rescale", "pack"]),
         (BYTES, [RECODE, NCHW, PACK], ["recode", "pack"]),
+        (BYTES, [RECODE, NCHW, ROWS, PACK], ["recode", "take", "pack"]),
         (BYTES, [NCHW, RECODE], ["transpose", "recode"]),
         (BYTES[..., :1], [("reshape", {"shape": [1, 1, 4, 5]}), RECODE, PACK], ["recode", "pack"]),
         (BYTES[:, :1], [("reshape", {"shape": [1, 6, 1, 5]}), RECODE, PACK], ["reshape", "recode", "pack"]),
@@ -67,6 +70,7 @@ def test_one_call_gives_what_its_steps_give(x, operators, stages):
     steps, tensors = steps_of(x, operators)
     expected = run(steps, x)
     (step,), parts = merge(steps, tensors)
+    assert isinstance(step, HostStep)
     assert stages_of(step) == stages and step.macs == sum(s.macs for s in steps)
     assert parts == {step.name: tuple(steps)}
     result = run([step], x)
@@ -77,8 +81,10 @@ def test_one_call_gives_what_its_steps_give(x, operators, stages):
 
 def test_a_call_is_named_after_what_it_computes():
     (step,), _ = merge(*steps_of(BYTES, [NCHW, RECODE, PACK]))
+    assert isinstance(step, HostStep)
     assert (step.name, step.inputs, step.outputs) == ("s1", ["t0"], ["t3"])
     (step,), _ = merge(*steps_of(BLOCKS, [UNPACK, NHWC]))
+    assert isinstance(step, HostStep)
     assert (step.name, step.op) == ("s1", "unpack")
 
 

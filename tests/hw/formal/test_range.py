@@ -7,7 +7,7 @@ from tilewright.hw.isa import Mem
 
 CFG = PRESETS["tiny"].replace(axi_bits=32)
 RANGE = "what is written belongs to the tile"
-CYCLES = 9
+CYCLES = 10
 
 
 def one_load(spec, mover):
@@ -50,8 +50,8 @@ def test_a_load_of_three_entries_ends(solver, new_spec):
     "part, before, after",
     [
         ("Walker", "step.addr.eq(tile.base + count)", "step.addr.eq(tile.base + count + 1)"),
-        ("Planner", 'cmd.x_size + pad["x_pad_1"] - 1', 'cmd.x_size + pad["x_pad_1"]'),
-        ("Planner", "tile.y_last.eq(height - 1)", "tile.y_last.eq(height)"),
+        ("Planner", "begun.x_final + cmd.x_pad_1", "begun.x_final + cmd.x_pad_1 + 1"),
+        ("Planner", "begun.y_final + cmd.y_pad_1", "begun.y_final + cmd.y_pad_1 + 1"),
     ],
 )
 def test_a_wrong_mover_is_found(solver, new_spec, mutant, monkeypatch, part, before, after):

@@ -8,6 +8,7 @@ from tilewright.hw.isa import INSN_BYTES, Isa, Mem, Op
 from tilewright.hw.regs import Error
 from tilewright.hw.rtl.fetch import Fetch, decode
 from tilewright.hw.units import units
+from tilewright.sim.random_programs import ROWS
 
 TINY = PRESETS["tiny"]
 BASE = 0x1230
@@ -142,7 +143,7 @@ def test_faults(simulate, rng, change, code, index):
     simulate(dut, bench, background=[memory(dut, image_of(words), broken=broken)])
 
 
-@pytest.mark.parametrize("cfg", [TINY, PRESETS["vta"], Config(name="plain")], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [TINY, PRESETS["vta"], Config(name="plain"), ROWS], ids=lambda c: c.name)
 def test_refuses_what_the_declaration_refuses(rng, cfg):
     from amaranth.hdl import Module, Signal
     from amaranth.sim import Simulator
@@ -153,6 +154,8 @@ def test_refuses_what_the_declaration_refuses(rng, cfg):
     words[::2, 0] &= ~np.uint64(0b1111 << 3)  # half of them without flags
     words[::5, 1] &= ~np.uint64(0xFFFF << 16)  # some of them with x_size = 0
     words[::7, 0] |= np.uint64(1 << 63)
+    imm = isa.formats["ALU"].fields["imm"].lo - 64
+    words[::3, 1] &= ~np.uint64(0xFFFE << imm & (1 << 64) - 1)  # some of them with immediates of 0 or 1
     decoded = isa.decode(words)
 
     async def bench(ctx):

@@ -17,13 +17,17 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError, DeadlockError, ExecutionError, FileError, TokenError, UnsupportedError
 from tilewright.hw.isa import AluOp, Isa, Mem, Op
 from tilewright.hw.regs import REGISTERS
+from tilewright.hw.rtl import verilog
+from tilewright.hw.rtl.verilog import to_verilog
 from tilewright.runtime.loader import run
 from tilewright.sim.dram import Dram
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import NARROW, ODD, ROWS, WIDE, Recorder, random_case, record_random
 from tilewright.sim.replay import replay_case
+from tilewright.sim.rtl import device as rtl
 from tilewright.sim.rtl import verilator
 from tilewright.sim.rtl.device import RtlDevice, Simulation, build_core, load_library
+from tilewright.sim.rtl.rewrite import rewritten
 from tilewright.sim.spec import SpecDevice
 
 VTA, TINY, PYNQ = PRESETS["vta"], PRESETS["tiny"], PRESETS["pynq_z1"]
@@ -225,6 +229,47 @@ def begin(sim, image, address, count):
     for name, value in (("INSN_COUNT", count), ("INSN_ADDR_LO", address), ("INSN_ADDR_HI", 0), ("WATCHDOG", 20000)):
         sim.write(name, value)
     sim.write("CONTROL", 1)
+
+
+def test_a_library_compiled_by_the_counts_of_a_rehearsal_is_the_same_circuit(tmp_path, monkeypatch):
+    source, ran = tmp_path / "core.v", []
+    source.write_text(rewritten(to_verilog(TINY, name="core")))
+    rtl.build_harness(
+        tmp_path, source, "core", TINY, rehearse=lambda path: ran.append(path) or rtl.rehearse(TINY, path)
+    )
+    assert [path.name for path in ran] == ["counting.so"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["core.so", "core.v"]
+    seen = []
+    for change in (lambda *a, **k: tmp_path / "core.so", build_core):
+        monkeypatch.setattr(rtl, "build_core", change)
+        device = RtlDevice(TINY)
+        for seed in range(20, 30):
+            image, address, count = random_case(TINY, seed)
+            stats = device.run_image(image, address, count)
+            seen.append((image.tobytes(), stats.cycles, stats.insns, device.trace.end.tolist()))
+    assert seen[:10] == seen[10:]
+
+
+def test_a_circuit_that_fails_in_its_rehearsal_is_built(monkeypatch):
+    seeds = []
+
+    def failing(_, seed):
+        seeds.append(seed)
+        raise ExecutionError("broken")
+
+    monkeypatch.setattr(rtl, "random_case", failing)
+    rtl.rehearse(TINY, build_core(TINY))
+    assert seeds == [0]
+
+
+@pytest.mark.parametrize("cfg, waves, expected", [(PYNQ, "", True), (PYNQ, "fst", False), (TINY, "", False)])
+def test_large_circuits_without_waveforms_are_rehearsed(cfg, waves, expected, monkeypatch, tmp_path):
+    found = []
+    monkeypatch.setattr(rtl, "build_harness", lambda *a, rehearse, **k: found.append(rehearse is not None))
+    monkeypatch.setattr(rtl, "cached", lambda kind, key, make: make(tmp_path) or tmp_path)
+    monkeypatch.setattr(verilog, "to_verilog", lambda *a, **k: "")
+    build_core(cfg, waves)
+    assert found == [expected]
 
 
 def test_nothing_that_a_host_does_to_the_registers_disturbs_a_program():

@@ -3,7 +3,7 @@
 import pytest
 
 from tilewright.compiler.accelerator.direct.mean import Sums, cycles, refusal, sums_of
-from tilewright.compiler.graph import Mean, Tensor
+from tilewright.compiler.graph import Mean, Sum, Tensor
 from tilewright.hw.config import PRESETS
 from tilewright.sim.timing import predict
 
@@ -38,6 +38,11 @@ def test_images_larger_than_the_scratchpads(exact, axes):
     exact(mean((1, 20, 100, 70), axes, keep=True))
     exact(mean((1, 3, 1500, 2), axes, keep=True))
     exact(mean((1, 5, 40, 11), axes, keep=True), cfg=PRESETS["tiny"])
+
+
+def test_sums(exact):
+    op = mean((2, 20, 9, 8), scale=1.5)
+    exact(Sum("op", op.inputs, op.output, op.axes))
 
 
 def test_tiles():

@@ -174,3 +174,68 @@ def test_movement_that_does_not_fit(tflite, kind, shape, constants, result, opti
     m.output(m.op(kind, [m.input(shape), *ints(m, *constants)], result, **Q, **options))
     with pytest.raises(UnsupportedError, match=text):
         import_tflite(m.save())
+
+
+def numbers(m, *values):
+    return m.const(np.array(values, np.int32))
+
+
+@pytest.mark.parametrize(
+    "kind, constants, shape",
+    [
+        ("RESHAPE", [(2, 60)], (2, 60)),
+        ("TRANSPOSE", [(0, 2, 1, 3)], (1, 6, 4, 5)),
+        ("TRANSPOSE", [(0, 3, 1, 2)], (1, 5, 4, 6)),
+        ("SLICE", [(0, 1, 0, 2), (1, 2, 6, 3)], (1, 2, 6, 3)),
+        ("STRIDED_SLICE", [(0, 1, 0, 2), (1, 3, 6, 3), (1, 1, 1, 1)], (1, 2, 6)),
+        ("GATHER", [(3, 0)], (2, 4, 6, 5)),
+        ("RESIZE_NEAREST_NEIGHBOR", [(8, 9)], (1, 8, 9, 5)),
+        ("TILE", [(1, 2, 1, 1)], (1, 8, 6, 5)),
+        ("SPACE_TO_DEPTH", [], (1, 2, 3, 20)),
+    ],
+)
+def test_bytes_are_copied_whatever_the_scales(tflite, equals_litert, kind, constants, shape):
+    m = tflite()
+    options = {"STRIDED_SLICE": {"shrinkAxisMask": 8}, "SPACE_TO_DEPTH": {"blockSize": 2}}.get(kind, {})
+    if kind == "GATHER":
+        x, options = m.input((4, 4, 6, 5), 0.05, -3), {"axis": 0}
+    else:
+        x = m.input((1, 4, 6, 5), 0.05, -3)
+    y = m.op(kind, [x, *(numbers(m, *values) for values in constants)], shape, 0.0521, 4, **options)
+    m.output(m.op("QUANTIZE", [y], shape, 0.09, -20))
+    m.output(y)
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("kind", ["MAX_POOL_2D", "AVERAGE_POOL_2D"])
+def test_windows_of_almost_the_same_scale(tflite, equals_litert, kind):
+    """As files have them whose scales were rounded twice."""
+    m = tflite()
+    options = {"padding": 1, "strideH": 2, "strideW": 2, "filterHeight": 2, "filterWidth": 2}
+    y = m.op(kind, [m.input((1, 4, 6, 5), 0.05, -3)], (1, 2, 3, 5), 0.0500002, -3, **options)
+    m.output(m.op("QUANTIZE", [y], (1, 2, 3, 5), 0.09, -20))
+    equals_litert(m)
+
+
+def test_floats_are_moved(tflite, equals_litert):
+    m = tflite()
+    x = m.node("DEQUANTIZE", [m.input((1, 4, 6, 5), 0.05, -3)], [m.tensor((1, 4, 6, 5), dtype="FLOAT32")])
+    for kind, constants, shape in (
+        ("PAD", [((0, 0), (1, 0), (0, 2), (0, 1))], (1, 5, 8, 6)),
+        ("PADV2", [((0, 0), (1, 0), (0, 0), (0, 0)), -7.0], (1, 6, 8, 6)),
+        ("RESIZE_NEAREST_NEIGHBOR", [(12, 8)], (1, 12, 8, 6)),
+        ("TRANSPOSE", [(0, 3, 1, 2)], (1, 6, 12, 8)),
+    ):
+        given = [m.const(np.array(v, np.float32 if isinstance(v, float) else np.int32)) for v in constants]
+        x = m.node(kind, [x, *given], [m.tensor(shape, dtype="FLOAT32")])
+    m.output(x)
+    equals_litert(m)
+
+
+def test_fractions_are_no_padding(tflite):
+    m = tflite()
+    x = m.node("DEQUANTIZE", [m.input((2, 3), 0.05, -3)], [m.tensor((2, 3), dtype="FLOAT32")])
+    y = m.tensor((3, 3), dtype="FLOAT32")
+    m.output(m.node("PADV2", [x, numbers(m, (1, 0), (0, 0)), m.const(np.float32(0.5))], [y]))
+    with pytest.raises(UnsupportedError, match=r"pads with 0\.5; only whole numbers of -128\.\.127 are supported"):
+        import_tflite(m.save())

@@ -134,11 +134,19 @@ def test_raw_bytes_are_cast(tflite, equals_litert):
     equals_litert(m)
 
 
-def test_casts_of_quantised_uint8(tflite):
+@pytest.mark.parametrize("dtype", ["FLOAT32", "INT32"])
+def test_casts_of_quantised_uint8(tflite, equals_litert, dtype):
     m = tflite()
     x = m.node("RELU", [m.input(SHAPE, 0.05, 131, dtype="UINT8")], [m.tensor(SHAPE, 0.05, 131, dtype="UINT8")])
-    m.output(m.node("CAST", [x], [m.tensor(SHAPE, dtype="FLOAT32")]))
-    with pytest.raises(UnsupportedError, match="casts a quantised uint8 tensor, which is not supported"):
+    m.output(m.node("CAST", [x], [m.tensor(SHAPE, dtype=dtype)]))
+    equals_litert(m)
+
+
+def test_casts_of_quantised_uint8_to_bytes(tflite):
+    m = tflite()
+    x = m.node("RELU", [m.input(SHAPE, 0.05, 131, dtype="UINT8")], [m.tensor(SHAPE, 0.05, 131, dtype="UINT8")])
+    m.output(m.node("CAST", [x], [m.tensor(SHAPE, dtype="UINT8")]))
+    with pytest.raises(UnsupportedError, match="casts a quantised uint8 tensor to uint8; only float32, int32"):
         import_tflite(m.save())
 
 

@@ -176,3 +176,20 @@ def test_normalised_rows(tflite, equals_litert, shape, scale, zero_point):
         m = tflite()
         m.output(m.op(kind, [m.input(shape, scale, zero_point)], shape, *y))
         equals_litert(m)
+
+
+@pytest.mark.parametrize("adj_x, adj_y", [(False, False), (False, True), (True, False), (True, True)])
+@pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
+def test_products_of_matrices(tflite, equals_litert, batch, adj_x, adj_y):
+    m = tflite()
+    x = m.input((*batch, *((20, 4) if adj_x else (4, 20))), 0.05, 9)
+    y = m.input((*batch, *((7, 20) if adj_y else (20, 7))), 0.03, -5)
+    m.output(m.op("BATCH_MATMUL", [x, y], (*batch, 4, 7), 0.15, -11, adjX=adj_x, adjY=adj_y))
+    equals_litert(m)
+
+
+def test_products_with_constant_matrices(tflite, equals_litert):
+    m = tflite()
+    y = m.const(m.rng.integers(-128, 128, (20, 7)).astype(np.int8), 0.03, 0)
+    m.output(m.op("BATCH_MATMUL", [m.input((2, 4, 20), 0.05, 9), y], (2, 4, 7), 0.15, -11))
+    equals_litert(m)

@@ -57,6 +57,17 @@ def test_a_reshape_and_a_transposed_convolution_with_an_open_batch(tflite, liter
         ("REDUCE_PROD", ([2, 3, 4], [0]), {}, 24),
         ("STRIDED_SLICE", ([5, 6, 7, 8], [-1], [0], [-2]), {"endMask": 1}, [8, 6]),
         ("EXPAND_DIMS", ([5, 6], [0]), {}, [[5, 6]]),
+        ("RANK", ([[5, 6], [7, 8]],), {}, 2),
+        ("RANGE", (2, 9, 3), {}, [2, 5, 8]),
+        ("ZEROS_LIKE", ([5, 6],), {}, [0, 0]),
+        ("MAXIMUM", ([1, 5], [3, 4]), {}, [3, 5]),
+        ("MINIMUM", ([1, 5], [3, 4]), {}, [1, 4]),
+        ("FLOOR_MOD", ([7, -7], [2, 2]), {}, [1, 1]),
+        ("SLICE", ([5, 6, 7], [1], [-1]), {}, [6, 7]),
+        ("TILE", ([5, 6], [2]), {}, [5, 6, 5, 6]),
+        ("TRANSPOSE", ([[5, 6]], [1, 0]), {}, [[5], [6]]),
+        ("BROADCAST_TO", ([5], [3]), {}, [5, 5, 5]),
+        ("FILL", ([3], 7), {}, [7, 7, 7]),
     ],
 )
 def test_folded_operators(tflite, kind, values, options, expected):
@@ -66,6 +77,16 @@ def test_folded_operators(tflite, kind, values, options, expected):
     file = read(m.save())
     found = fold_constants(file.nodes[0], file.tensors)
     assert found is not None and found.dtype == np.int32 and found.tolist() == expected
+
+
+def test_first_values_of_a_state_that_the_file_fills(tflite, equals_litert):
+    """As an unrolled recurrent layer has them: a constant of as many rows as the input."""
+    m = tflite()
+    x = m.input((1, 3, 4, 2), 0.05, 4)
+    size = integer(m, "PACK", [first_of_shape(m, x), *(numbers(m, n) for n in (3, 4, 2))], (4,), valuesCount=4)
+    filled = m.node("FILL", [size, m.const(np.array(9, np.int8), 0.02, 3)], [m.tensor((1, 3, 4, 2), 0.02, 3)])
+    m.output(m.op("ADD", [x, filled], (1, 3, 4, 2)))
+    equals_litert(m)
 
 
 def test_parts_that_do_not_fit_together(tflite):
