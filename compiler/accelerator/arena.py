@@ -55,6 +55,8 @@ def _places(op: g.Operator, cfg: Config) -> Iterator[tuple[g.Tensor, int]]:
 
     Where channels follow that do not begin a block, they take the lanes that the first input leaves empty.
     """
+    if is_view(op):
+        return
     if isinstance(op, g.Concat) and whole_blocks(op, cfg):
         yield from zip(op.inputs, accumulate((t.shape[1] for t in op.inputs), initial=0))
     elif op.output.shape[0] <= cfg.batch and op.output.dtype == "int8" and op.inputs[0].data is None:

@@ -12,8 +12,8 @@ from ..api import build_into
 from ..graph.integer_forms import OperandForm, Requant, sum_form, weighted_form
 from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
-from .direct import gate, lookup, weighted_sum
-from .recording import Recording, entries, packed_shape, place, store_parameters
+from .direct import gate, lookup, slopes, weighted_sum
+from .recording import Recording, entries, packed_shape, place, scale_parameters, store_parameters
 
 MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
 
@@ -29,7 +29,7 @@ def add(rec: Recording, op: g.Add) -> None:
     for name, operand in (("x", form.x), ("y", form.y)):
         chains[name] = _chain(operand, f"scale_{name}")
         if operand.scale is not None:
-            buffers[f"scale_{name}"] = _scale(rec, op, name, operand.scale)
+            buffers[f"scale_{name}"] = scale_parameters(rec, op, name, operand.scale)
     buffers["par"] = store_parameters(rec, op, form.store)
     last = [("add" if form.sign > 0 else "sub", "y"), ("requant", "par")]
     rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
@@ -67,25 +67,15 @@ def prelu(rec: Recording, op: g.Prelu) -> None:
     chains["x"] = [*_chain(OperandForm(-x.zero_point), ""), ("max", 0), ("rescale", "scale_x")]
     chains["y"] = [*_chain(OperandForm(-x.zero_point), ""), ("min", 0), ("mul", "slope"), ("rescale", "scale_y")]
     for name, scale in zip("xy", op.multipliers):
-        buffers[f"scale_{name}"] = _scale(rec, op, name, scale)
+        buffers[f"scale_{name}"] = scale_parameters(rec, op, name, scale)
     buffers["par"] = store_parameters(rec, op, Requant(0, 1 << 30, 1, op.output.zero_point))
     last = [("add", "y"), ("requant", "par")]
     rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
 
 
 def leaky(rec: Recording, op: g.LeakyRelu) -> None:
-    """Append a rectifier with a slope below the zero point: a look-up, or as `prelu`, without a product."""
-    if lookup.possible(rec.cfg):
-        lookup.lower(rec, op)
-        return
-    buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 0)}
-    chains: dict[str, list[Stage]] = {}
-    for name, side, scale in zip("xy", ("max", "min"), op.multipliers):
-        chains[name] = [*_chain(OperandForm(-op.x.zero_point), ""), (side, 0), ("rescale", f"scale_{name}")]
-        buffers[f"scale_{name}"] = _scale(rec, op, name, scale)
-    buffers["par"] = store_parameters(rec, op, Requant(0, 1 << 30, 1, op.output.zero_point))
-    last: list[Stage] = [("add", "y"), ("requant", "par")]
-    rec.append(op, rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8"), buffers)
+    """Append a rectifier with a slope below the zero point: a look-up, or the larger of two lines."""
+    (lookup.lower if lookup.possible(rec.cfg) else slopes.lower)(rec, op)
 
 
 def requantize(rec: Recording, op: g.Requantize) -> None:
@@ -155,12 +145,6 @@ def _region(rec: Recording, name: str, buffer: Buffer, first: int, count: int) -
     whole, start = place(buffer)
     entry = rec.cfg.batch, rec.cfg.block_in
     return Region(name, (count, *entry), whole=whole, start=start + first * math.prod(entry))
-
-
-def _scale(rec: Recording, op: g.Operator, name: str, scale: tuple[int, int]) -> Buffer:
-    """The parameters of RESCALE by (multiplier, exponent), for every channel."""
-    facts = {"bias": 0, "zero_point": 0, "low": -128, "high": 127, "contract": "double"}
-    return rec.parameters(f"{op.name}.scale_{name}", multiplier=scale[0], exponent=scale[1], **facts)
 
 
 def _chain(operand: OperandForm, scale: str) -> list[Stage]:

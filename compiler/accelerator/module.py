@@ -18,7 +18,7 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
-from .direct import gate, lookup, max_pool, mean, resize, transposed_conv
+from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
 from .padded import AbsorbedPad, absorb_pads
 from .wide import split_weights
@@ -64,6 +64,8 @@ class Accelerator(ExecModule):
 
     def refusal(self, op: g.Operator) -> str:
         """Reason why the module cannot run the operator; empty if it can."""
+        if isinstance(op, AbsorbedPad):
+            return "the sum that pads it is not beside it"
         if is_view(op):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
@@ -104,6 +106,8 @@ class Accelerator(ExecModule):
             micro_ops = tiles.cycles
         elif isinstance(op, g.Pool):
             micro_ops *= cost.TAP * op.shape.taps
+        elif isinstance(op, g.LeakyRelu) and not lookup.possible(cfg):
+            micro_ops = slopes.cycles(int(micro_ops), slopes.lines_of(op), cfg)
         elif isinstance(op, g.Lookup):
             micro_ops = lookup.cycles(int(micro_ops), cfg)
         elif isinstance(op, g.Mean):

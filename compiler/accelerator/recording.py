@@ -125,3 +125,9 @@ def store_parameters(rec: Recording, op: g.Operator, store: Requant, channels: i
     if channels is not None:
         values["bias"] = [store.bias] * channels
     return rec.parameters(f"{op.name}.par", **values)
+
+
+def scale_parameters(rec: Recording, op: g.Operator, name: str, scale: tuple[int, int]) -> Buffer:
+    """The parameters of RESCALE by (multiplier, exponent), for every channel."""
+    facts = {"bias": 0, "zero_point": 0, "low": -128, "high": 127, "contract": "double"}
+    return rec.parameters(f"{op.name}.scale_{name}", multiplier=scale[0], exponent=scale[1], **facts)

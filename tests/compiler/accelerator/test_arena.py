@@ -96,7 +96,7 @@ def test_channels_are_added_where_the_tensor_lies(exact, conv, like):
     pad = g.Pad("pad", (narrow,), wide, pads, -7)
     again = g.Requantize("again", (narrow,), like("again", 1, 24, 6, 6))
     other = g.Pad("other", (again.output,), like("other", 1, 40, 6, 6), pads, 8)
-    last = g.Add("last", (wide, other.output), like("y", 1, 40, 6, 6))
+    last = g.Maximum("last", (wide, other.output), like("y", 1, 40, 6, 6))
     graph = g.Graph("g", (X,), (last.output,), (first, pad, again, other, last))
     assert members(graph, graph.ops, CFG) == {"narrow": (pad, 0), "again": (other, 0)}
     exact(*graph.ops)

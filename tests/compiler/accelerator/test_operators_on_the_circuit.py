@@ -4,7 +4,19 @@ import numpy as np
 import pytest
 
 from tilewright.compiler import reference
-from tilewright.compiler.graph import Concat, Graph, Mean, Mul, Pad, QConv2d, QConvTranspose2d, ResizeBilinear, Tensor
+from tilewright.compiler.graph import (
+    Concat,
+    Graph,
+    LeakyRelu,
+    Mean,
+    Mul,
+    Pad,
+    QConv2d,
+    QConvTranspose2d,
+    ResizeBilinear,
+    Tensor,
+    tables,
+)
 from tilewright.compiler.network import compile_for
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
@@ -59,6 +71,12 @@ def gates():
     return Mul("op", (x, Tensor("g", (1, 40, 1, 1), scale=1 / 256, zero_point=-128)), y)
 
 
+def leaky_rectifier():
+    x, y = Tensor("x", (1, 20, 6, 5), scale=0.05, zero_point=-9), Tensor("y", (1, 20, 6, 5), scale=0.083)
+    table, slopes = tables.leaky_relu(0.3, x, y), tables.slopes(0.3, x, y)
+    return LeakyRelu("op", (x,), y, "leaky_relu", table, slopes)
+
+
 MAKERS = [
     weights_in_parts,
     image_larger_than_the_weights_memory,
@@ -67,6 +85,7 @@ MAKERS = [
     parts_of_blocks,
     image_of_twice_the_size,
     gates,
+    leaky_rectifier,
 ]
 
 

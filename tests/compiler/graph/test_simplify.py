@@ -167,3 +167,27 @@ def test_transpositions_there_and_back_are_none():
     ops = (*ops, g.Requantize("q", (back,), y))
     assert simplified((y,), *ops)[0] == ["Requantize"]
     assert simplified((back, y), *ops)[0] == ["Transpose", "Transpose", "Requantize"]  # an output stays
+
+
+def shuffle(axes, size=(1, 6, 4, 5)):
+    """As files shuffle channels: NHWC, groups apart, exchanged by `axes`, one after the other, NCHW."""
+    n, c, h, w = size
+    nhwc, apart = tensor("nhwc", n, h, w, c), tensor("apart", n, h, w, 2, c // 2)
+    turned = tensor("turned", *(apart.shape[k] for k in axes))
+    last, y = tensor("last", n, h, w, c), tensor("y", *size)
+    return (
+        g.Transpose("a", (tensor("x", *size),), nhwc, (0, 2, 3, 1)),
+        g.Reshape("b", (nhwc,), apart),
+        g.Transpose("c", (apart,), turned, axes),
+        g.Reshape("d", (turned,), last),
+        g.Transpose("e", (last,), y, (0, 3, 1, 2)),
+    )
+
+
+def test_channels_in_another_order_are_taken():
+    ops = shuffle((0, 1, 2, 4, 3))
+    kinds, left = simplified((ops[-1].output,), *ops)
+    (op,) = left
+    assert kinds == ["Take"] and isinstance(op, g.Take) and op.indices == ((), (0, 3, 1, 4, 2, 5), (), ())
+    assert len(simplified((ops[-1].output,), *shuffle((0, 2, 1, 4, 3)))[0]) == 5  # which moves pixels, too
+    assert simplified((ops[-1].output, ops[2].output), *ops)[0] == ["Transpose", "Reshape", "Transpose", "Take"]
