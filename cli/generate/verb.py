@@ -29,7 +29,13 @@ if TYPE_CHECKING:
     help="Tokens in all, those of the prompt among them.",
 )
 @click.option("--temperature", type=float, metavar="T", help="Choose at random; without it, the most likely token.")
-@click.option("--seed", default=0, show_default=True, help="With --temperature: fixes the choices.")
+@click.option(
+    "--seed",
+    default=0,
+    type=click.IntRange(min=0),
+    show_default=True,
+    help="With --temperature: fixes the choices.",
+)
 @click.option(
     "--texts",
     default=0,
