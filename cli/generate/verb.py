@@ -70,7 +70,7 @@ def command(
 
     where.check()
     if check or texts:
-        need_network(model)
+        need_network(model, "--check" if check else "--texts")
     choose = most_likely if temperature is None else sampler(temperature, seed)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config)

@@ -53,10 +53,12 @@ def write(program: Runs, context: int, prompt: Sequence[int], count: int, choose
     A text ends earlier with the token that begins the next one. Raises `InputError` where prompt or count do not fit
     the `context`.
     """
+    if len(prompt) >= context:
+        raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
     if not 0 < len(prompt) < count:
         raise InputError(f"the prompt has {len(prompt)} tokens of {count} that are wanted; ask for more tokens")
     if count > context:
-        raise InputError(f"{count} tokens do not fit the context of {context}; ask for fewer, or shorten the prompt")
+        raise InputError(f"{count} tokens do not fit the context of {context}; ask for fewer")
     tokens = list(prompt)
     for position in range(count - 1):
         inputs = {"token": np.array([tokens[position]], np.int32), "position": np.array([position], np.int32)}

@@ -80,7 +80,8 @@ def read_checkpoint(model: str | Path | Source) -> Checkpoint:
     shapes = _shapes(sizes, own_classifier=words < 0)
     wanted = _HEADER.size + 4 * sum(math.prod(shape) for shape in shapes.values())
     if len(content) != wanted:
-        raise FileError(f"{path}: has {len(content):,} bytes, a model of {sizes} has {wanted:,}; the file is damaged")
+        numbers = ", ".join(f"{key} {value}" for key, value in vars(sizes).items())
+        raise FileError(f"{path}: has {len(content):,} bytes, a model of {numbers} has {wanted:,}; the file is damaged")
     found, at = {}, _HEADER.size
     for key, shape in shapes.items():
         count = math.prod(shape)
@@ -98,7 +99,7 @@ def _check(path: Path, sizes: Sizes) -> None:
     for key, value in numbers.items():
         least = _LEAST.get(key, 1)
         if not least <= value <= _MOST:
-            raise FileError(f"{path}: {key} = {value}, must be {least} to {_MOST}; give a version 0 of llama2.c")
+            raise FileError(f"{path}: {key} = {value}, must be {least} to {_MOST} in llama2.c's version 0")
     for whole, part in (("width", "heads"), ("heads", "kv_heads")):
         if numbers[whole] % numbers[part]:
             raise FileError(f"{path}: {whole} = {numbers[whole]} is no multiple of {part} = {numbers[part]}")

@@ -34,6 +34,9 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
     facts = ("--tokens", 5, "--temperature", 1.5, "--seed", 3, "--json")
     texts = [json.loads(tilewright(verb, which, *rest, *facts).out)["tokens"] for which in (model, tmp_path / "m.tw")]
     assert texts[0] == texts[1]
+    for options in (["--check"], ["--texts", 2]):
+        done = tilewright(verb, tmp_path / "m.tw", *rest, *options)
+        assert done.status == 5 and f"{options[0]} needs golden values; MODEL must be a network" in done.err
 
 
 @pytest.mark.parametrize(

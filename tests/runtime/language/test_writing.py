@@ -41,6 +41,7 @@ def test_a_text_ends_where_the_next_begins():
     [
         ([1, 2, 3], 3, "the prompt has 3 tokens of 3 that are wanted; ask for more"),
         ([], 3, "the prompt has 0 tokens"),
+        ([1] * 10, 10, "the prompt has 10 tokens, the context 10; shorten the prompt"),
         ([1], 11, "11 tokens do not fit the context of 10; ask for fewer"),
     ],
 )
