@@ -1,4 +1,4 @@
-"""`tilewright generate`: text of the real model where it is there, of a small one where it is not."""
+"""`tilewright generate`: text of a small model with random weights."""
 
 import json
 

@@ -29,7 +29,8 @@ def test_the_step_is_close_to_the_float_model(model):
     errors, spread = found - real, real.std()
     assert np.sqrt(np.mean(errors**2)) < 0.2 * spread  # of 255 steps for random weights
     with pytest.raises(InputError, match="position 12 is not in"):
-        Steps.logits(steps, 1) if len(text) == 12 else [steps.logits(1) for _ in range(13 - len(text))]
+        for _ in range(len(text), 13):
+            steps.logits(1)
 
 
 def test_integers_use_the_range_that_was_seen(model):
