@@ -1,5 +1,7 @@
 """compiler/frontend/llama/measure.py: what quantisation costs."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,8 @@ from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
 from tilewright.compiler.frontend.llama.floats import FloatLlama, sample
 from tilewright.compiler.frontend.llama.measure import perplexity
 from tilewright.hw.errors import UnsupportedError
+
+SHARED = Path(__file__).parents[5] / "shared" / "models" / "stories260K" / "stories260K.bin"
 
 
 def test_perplexities_are_of_texts_of_the_model(llama):
@@ -31,3 +35,11 @@ def test_texts_that_end_at_once_have_no_perplexity(llama, monkeypatch):
     monkeypatch.setattr(measure, "sample", lambda model, length, seed: [1])
     with pytest.raises(UnsupportedError, match="small: all its texts end with their first token"):
         perplexity(model, graph, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_file(), reason="../shared/models/stories260K is missing")
+def test_a_real_model_loses_little():
+    found = perplexity(read_checkpoint(SHARED), import_model(SHARED), 16)
+    assert found["float32"] == pytest.approx(3.673, abs=0.001)  # as measured with another implementation
+    assert found["int8"] <= 3.85
