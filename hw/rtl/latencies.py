@@ -97,7 +97,7 @@ STORE_ADDRESS_LATENCY = FIFO_LATENCY + SPLIT_LATENCY + ADDRESS_LATENCY  # from a
 PLAIN_LATENCY = 1  # of a register in which an entry waits that is not requantised
 STORE_DATA_LATENCY = 3 + PLAIN_LATENCY  # from a row to its first beat on the bus, where the accumulators are free
 ANSWER_LATENCY = FIFO_LATENCY  # from a burst to the first cycle in which its answer is awaited
-BEHIND_LATENCY = 1  # from a LOAD of PAR at the head of its queue to the first cycle in which it may pass open writes
+BEHIND_LATENCY = 2  # from a LOAD of PAR at the head of its queue to the first cycle in which it may pass open writes
 ANSWERED_LATENCY = 2  # from the last answer to the first cycle in which a LOAD that waits for it is taken
 
 

@@ -21,7 +21,7 @@ class StoreOrder(wiring.Component):
         sending: in, rows or data of a STORE wait to be sent; stays high in the three cycles after `row`
         answered: in, nothing is sent or in flight: every write is in memory
         first: in, beat address of the LOAD at the head of the queue
-        waits: in, it was there in the cycle before, too
+        waits: in, it was there in the `BEHIND_LATENCY` cycles before, too
         may: out, that LOAD may be taken
 
     A LOAD waits until all data are sent; then it may be taken if it begins behind the last beat of every row that
@@ -53,8 +53,9 @@ class StoreOrder(wiring.Component):
         # in time, as the row is still being sent
         m.d.sync += [row.eq(self.row), addr.eq(self.addr), beats.eq(self.beats)]
         m.d.sync += [came.eq(row), behind.eq(addr + beats)]
-        beyond = Signal()
-        m.d.sync += beyond.eq(self.first >= end)
+        # a product makes `first`: it waits in a register before it is compared
+        first, beyond = Signal.like(self.first, reset_less=True), Signal()
+        m.d.sync += [first.eq(self.first), beyond.eq(first >= end)]
         m.d.comb += self.may.eq(~unanswered | (~self.sending & self.waits & beyond))
         with m.If(self.stored):
             m.d.sync += unanswered.eq(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -11,7 +11,7 @@ from ...isa import Mem
 from ..axi import AxiWrite
 from ..faults import fault_of, keep_first
 from ..fifo import Fifo
-from ..latencies import ROW_DEPTH
+from ..latencies import BEHIND_LATENCY, ROW_DEPTH
 from ..layouts import insn_layout
 from ..ports import (
     Requantise,
@@ -137,8 +137,8 @@ class Store(wiring.Component):
     def _order(self, m: Module, loads: StoreLoads, row, sending: Value, answered: Value) -> None:
         """LOADs wait for what they read; `row` passes where it is valid; `sending`, `answered`: see `StoreOrder`."""
         m.submodules.order = order = StoreOrder(self.cfg)
-        waits = Signal()
-        m.d.sync += waits.eq(self.cmd.valid & ~self.cmd.ready)
+        stays, waits = self.cmd.valid & ~self.cmd.ready, Signal(BEHIND_LATENCY)
+        m.d.sync += waits.eq(Mux(stays, Cat(1, waits), 0))
         m.d.comb += [
             order.stored.eq(loads.stored),
             order.row.eq(row.valid),
@@ -147,6 +147,6 @@ class Store(wiring.Component):
             order.sending.eq(sending),
             order.answered.eq(answered),
             order.first.eq(loads.first),
-            order.waits.eq(waits),
+            order.waits.eq(waits[-1]),
             loads.may.eq(order.may),
         ]

@@ -3,7 +3,7 @@
 Planted: the weights are loaded inside the loop over tiles of rows, step by step, although all of them fit on chip.
 Slow because the same 128 entries are read from memory eight times: with 16 rows in a tile, their load takes longer than
 the products that use them, so GEMM waits for weights that it had before.
-Cycles: 41,825; better: 23,492; factor 1.8 (`better` loads them once, before all loops).
+Cycles: 41,827; better: 23,508; factor 1.8 (`better` loads them once, before all loops).
 """
 
 from packed_matmul import Matmul

@@ -4,7 +4,7 @@ Planted: in memory a row of `x` has all its blocks side by side; every step take
 has as many rows as the matrix, of a single entry of 16 bytes, which lie 512 bytes apart.
 Slow because each of these rows is a burst of 2 beats, where one of 16 takes hardly longer: the memory answers a limited
 number of bursts at a time, and GEMM waits for it, in spite of two slots.
-Cycles: 25,784; better: 12,545; factor 2.1 (`better` has tiles of rows instead, whose loads are contiguous).
+Cycles: 25,786; better: 12,561; factor 2.1 (`better` has tiles of rows instead, whose loads are contiguous).
 """
 
 from packed_matmul import Matmul
