@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from ..hw.config import Config
 
 
-def need_network(model: str) -> None:
-    """Raise `UnsupportedError` unless `model` is a network: only networks have golden values."""
+def need_network(model: str, option: str = "--check") -> None:
+    """Raise `UnsupportedError`, naming `option`, unless `model` is a network: only networks have golden values."""
     if not is_network(model):
-        raise UnsupportedError(f"{model}: --check needs golden values; MODEL must be a network, {', '.join(NETWORKS)}")
+        raise UnsupportedError(f"{model}: {option} needs golden values; MODEL must be a network, {', '.join(NETWORKS)}")
 
 
 def check(

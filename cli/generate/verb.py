@@ -29,7 +29,13 @@ if TYPE_CHECKING:
     help="Tokens in all, those of the prompt among them.",
 )
 @click.option("--temperature", type=float, metavar="T", help="Choose at random; without it, the most likely token.")
-@click.option("--seed", default=0, show_default=True, help="With --temperature: fixes the choices.")
+@click.option(
+    "--seed",
+    default=0,
+    type=click.IntRange(min=0),
+    show_default=True,
+    help="With --temperature: fixes the choices.",
+)
 @click.option(
     "--texts",
     default=0,
@@ -64,7 +70,7 @@ def command(
 
     where.check()
     if check or texts:
-        need_network(model)
+        need_network(model, "--check" if check else "--texts")
     choose = most_likely if temperature is None else sampler(temperature, seed)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config)

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...hw import rounding
-from .attention.layers import BatchMatMul
+from ...runtime.kernels.attention import MEAN_BITS, UNIT_BITS
+from .attention.layers import BatchMatMul, RmsNorm, WeightedMean
 from .elementwise import SQUARE_SHIFT, Prelu, SquaredDifference
 from .layers import Linear
 from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize, Tensor
@@ -64,6 +65,11 @@ def reach_of(op: Operator) -> Reach | None:
         x, y = (_ends(t) for t in op.inputs)
         products = [a * b for a in x for b in y]
         return _reach(_times((min(products), max(products)), op.x.shape[-1]), op.factor)
+    if isinstance(op, RmsNorm):
+        most = int(np.abs(op.integers.astype(np.int64)).max()) << UNIT_BITS
+        return _reach((-most, most), op.factor)
+    if isinstance(op, WeightedMean):
+        return _reach(_times(_ends(op.inputs[1]), 1 << MEAN_BITS), op.factor)
     if isinstance(op, Requantize):
         return _reach(_ends(op.x), op.factor)
     if isinstance(op, AveragePool):

@@ -14,7 +14,7 @@ from ...hw.errors import InputError
 from ...hw.rounding import requantise
 
 ROTATION_BITS = 14  # fraction of the cosines and sines of `rotate`
-RECIPROCAL_BITS = 24  # fraction of the reciprocal in `weighted_mean`
+MEAN_BITS = 24  # fraction of the mean in `weighted_mean`: with that of int8 values, all of int32
 UNIT_BITS = 15  # fraction of the elements of a row of length 1 in `rms_norm`
 _ROOT_BITS = 8  # fraction of the square root in `rms_norm`
 
@@ -88,13 +88,13 @@ def exponentials(x: np.ndarray, position: np.ndarray, *, table: np.ndarray) -> n
 
 
 def weighted_mean(weights: np.ndarray, values: np.ndarray, *, multiplier: int, exponent: int) -> np.ndarray:
-    """int8 (G, R, D) `clamp(R(sum(w * v) * r))` of weights >= 0 (G, R, N) and values (G, N, D).
+    """int8 (G, R, D) `clamp(R(m))` of weights >= 0 (G, R, N) and values (G, N, D), m their mean in Q7.24.
 
-    r is the reciprocal of the sum of a row's weights in Q24, rounded down. A row without weights gives 0.
+    m is `sum(w * v) / sum(w)`, rounded down; a row without weights gives 0.
     """
     sums = weights.astype(np.int64) @ values.astype(np.int64)
     total = np.maximum(weights.sum(-1, keepdims=True, dtype=np.int64), 1)
-    return requantise(sums * ((1 << RECIPROCAL_BITS) // total), multiplier, exponent, 0)
+    return requantise((sums << MEAN_BITS) // total, multiplier, exponent, 0)
 
 
 def _place(position: np.ndarray, count: int, size: int, what: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from ..files import open_regular
 
 BEGIN = 1  # the token before every text, and the one that ends it
 _BYTES = 3  # the token of byte 0
+_GONE = -1  # in place of a token that became part of the one before
 _HEADER, _ENTRY = struct.Struct("<i"), struct.Struct("<fi")
 
 
@@ -27,26 +29,48 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """The tokens of `text`, behind the one that begins a text.
 
-        Pieces are merged by the highest score first. Raises `InputError` for a byte that no token stands for.
+        Pieces are merged by the highest score first. Raises `InputError` for what no token stands for.
         """
         space = [self._tokens[b" "]] if text and b" " in self._tokens else []
-        tokens = [BEGIN, *space, *(token for character in text for token in self._spelled(character.encode()))]
-        while True:
-            pairs = zip(tokens, tokens[1:])
-            merged = [self._tokens.get(self.pieces[a] + self.pieces[b], -1) for a, b in pairs]
-            best = max((k for k, token in enumerate(merged) if token >= 0), key=lambda k: (self._scores[merged[k]], -k),
-                       default=None)  # fmt: skip
-            if best is None:
-                return tokens
-            tokens[best : best + 2] = [merged[best]]
+        return self._merged([BEGIN, *space, *(token for character in text for token in self._spelled(character))])
 
-    def _spelled(self, character: bytes) -> list[int]:
-        if character in self._tokens:
-            return [self._tokens[character]]
-        spelled = [_BYTES + byte for byte in character]
-        for byte, token in zip(character, spelled):
+    def _merged(self, tokens: list[int]) -> list[int]:
+        """`tokens` with neighbours merged while two of them make a piece: by score, then from the left."""
+        after, before = list(range(1, len(tokens) + 1)), list(range(-1, len(tokens) - 1))
+        heap: list[tuple[float, int, int, tuple[int, int]]] = []  # so that long prompts take no square of their length
+
+        def offer(k: int) -> None:
+            if k >= 0 and after[k] < len(tokens):
+                pair = tokens[k], tokens[after[k]]
+                token = self._tokens.get(self.pieces[pair[0]] + self.pieces[pair[1]])
+                if token is not None:
+                    heapq.heappush(heap, (-self._scores[token], k, token, pair))
+
+        for k in range(len(tokens)):
+            offer(k)
+        while heap:
+            _, k, token, pair = heapq.heappop(heap)
+            gone = after[k]
+            if gone == len(tokens) or (tokens[k], tokens[gone]) != pair:
+                continue  # one of them is part of another piece by now
+            tokens[k], tokens[gone], after[k] = token, _GONE, after[gone]
+            if after[k] < len(tokens):
+                before[after[k]] = k
+            offer(before[k])
+            offer(k)
+        return [token for token in tokens if token != _GONE]
+
+    def _spelled(self, character: str) -> list[int]:
+        try:
+            encoded = character.encode()
+        except UnicodeEncodeError:
+            raise InputError(f"the prompt holds {character!r}, which is no character; give a text in UTF-8") from None
+        if encoded in self._tokens:
+            return [self._tokens[encoded]]
+        spelled = [_BYTES + byte for byte in encoded]
+        for byte, token in zip(encoded, spelled):
             if token >= len(self.pieces) or self.pieces[token] != b"<0x%02X>" % byte:
-                raise InputError(f"the prompt holds {character.decode()!r}, for which the tokenizer has no token")
+                raise InputError(f"the prompt holds {character!r}, for which the tokenizer has no token")
         return spelled
 
     def piece(self, previous: int, token: int) -> bytes:

@@ -13,6 +13,7 @@ from ..executable import Executable
 from .tokenizer import BEGIN
 
 Choose = Callable[[np.ndarray], int]  # of the logits, float32 (words,)
+_COLDEST = 1e-200  # below it quotients of float32 logits would overflow; all others but the largest have weight 0 there
 
 
 class Runs(Protocol):
@@ -35,9 +36,10 @@ class Step:
 def language_model(executable: Executable) -> tuple[int, int]:
     """(context, words) of a program that is one step of a language model. Raises `UnsupportedError` for another."""
     inputs = {t.name: (t.shape, t.dtype) for t in executable.inputs}
-    caches = [t.shape for t in executable.states if t.name.endswith(".cache")]
+    outputs = [(t.name, t.dtype, len(t.shape)) for t in executable.outputs]
+    caches = [t.shape for t in executable.states if t.name.endswith(".cache") and len(t.shape) == 3]
     wanted = {"token": ((1,), "int32"), "position": ((1,), "int32")}
-    if inputs != wanted or [t.name for t in executable.outputs] != ["logits"] or not caches:
+    if inputs != wanted or outputs != [("logits", "float32", 2)] or not caches:
         raise UnsupportedError(
             f"program {executable.name!r} is no language model: its inputs must be `token` and `position`, its output "
             "`logits`; give a checkpoint of llama2.c, .bin, or what `compile` made of one"
@@ -51,10 +53,12 @@ def write(program: Runs, context: int, prompt: Sequence[int], count: int, choose
     A text ends earlier with the token that begins the next one. Raises `InputError` where prompt or count do not fit
     the `context`.
     """
+    if len(prompt) >= context:
+        raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
     if not 0 < len(prompt) < count:
         raise InputError(f"the prompt has {len(prompt)} tokens of {count} that are wanted; ask for more tokens")
     if count > context:
-        raise InputError(f"{count} tokens do not fit the context of {context}; ask for fewer, or shorten the prompt")
+        raise InputError(f"{count} tokens do not fit the context of {context}; ask for fewer")
     tokens = list(prompt)
     for position in range(count - 1):
         inputs = {"token": np.array([tokens[position]], np.int32), "position": np.array([position], np.int32)}
@@ -79,8 +83,8 @@ def sampler(temperature: float, seed: int) -> Choose:
     rng = np.random.default_rng(seed)
 
     def choose(logits: np.ndarray) -> int:
-        scores = logits.astype(np.float64) / temperature
-        weights = np.exp(scores - scores.max())
+        scores = logits.astype(np.float64)
+        weights = np.exp((scores - scores.max()) / max(temperature, _COLDEST))
         return int(rng.choice(len(weights), p=weights / weights.sum()))
 
     return choose

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from ....hw.errors import FileError
+from ....runtime.language.tokenizer import BEGIN
 from ..source import Source, as_source
 
 _HEADER = struct.Struct("<7i")
-_MOST = 1 << 24  # of every number in the header
+_MOST = (1 << 24) - 1  # of every number in the header
+_LEAST = {"words": BEGIN + 1}  # where not 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,12 +78,13 @@ def read_checkpoint(model: str | Path | Source) -> Checkpoint:
     sizes = Sizes(width, hidden, layers, heads, kv_heads, abs(words), context)
     _check(path, sizes)
     shapes = _shapes(sizes, own_classifier=words < 0)
-    wanted = _HEADER.size + 4 * sum(int(np.prod(shape)) for shape in shapes.values())
+    wanted = _HEADER.size + 4 * sum(math.prod(shape) for shape in shapes.values())
     if len(content) != wanted:
-        raise FileError(f"{path}: has {len(content):,} bytes, a model of {sizes} has {wanted:,}; the file is damaged")
+        numbers = ", ".join(f"{key} {value}" for key, value in vars(sizes).items())
+        raise FileError(f"{path}: has {len(content):,} bytes, a model of {numbers} has {wanted:,}; the file is damaged")
     found, at = {}, _HEADER.size
     for key, shape in shapes.items():
-        count = int(np.prod(shape))
+        count = math.prod(shape)
         found[key] = np.frombuffer(content, "<f4", count, at).reshape(shape)
         at += 4 * count
         if not np.isfinite(found[key]).all():
@@ -93,8 +97,9 @@ def read_checkpoint(model: str | Path | Source) -> Checkpoint:
 def _check(path: Path, sizes: Sizes) -> None:
     numbers = vars(sizes)
     for key, value in numbers.items():
-        if not 0 < value < _MOST:
-            raise FileError(f"{path}: {key} = {value}, must be 1 to {_MOST - 1}: no checkpoint of llama2.c, version 0")
+        least = _LEAST.get(key, 1)
+        if not least <= value <= _MOST:
+            raise FileError(f"{path}: {key} = {value}, must be {least} to {_MOST} in llama2.c's version 0")
     for whole, part in (("width", "heads"), ("heads", "kv_heads")):
         if numbers[whole] % numbers[part]:
             raise FileError(f"{path}: {whole} = {numbers[whole]} is no multiple of {part} = {numbers[part]}")

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from ....hw.errors import FileError
 from ....runtime.language.tokenizer import BEGIN
 from .checkpoint import Checkpoint, Sizes
 
 Observe = Callable[[str, int, np.ndarray], None]  # gets the name of a value, its layer, and the value
 _BASE, _EPSILON = 10000.0, np.float32(1e-5)
+_MOST_EXPONENT = np.float32(88)  # whose power of e float32 still holds
 
 
 def angles(sizes: Sizes, count: int) -> np.ndarray:
@@ -31,13 +33,20 @@ class FloatLlama:
         self._length = 0
 
     def logits(self, tokens: Sequence[int]) -> np.ndarray:
-        """float32 (len(tokens), words): what each of the next `tokens` predicts."""
+        """float32 (len(tokens), words): what each of the next `tokens` predicts.
+
+        Raises `FileError` where values overflow.
+        """
         first, last = self._length, self._length + len(tokens)
-        x = self._see("embedding", 0, self.model.embedding[np.asarray(tokens)])
-        for k in range(self.model.sizes.layers):
-            x = self._hidden(k, self._attention(k, x, first, last))
-        self._length = last
-        return self._see("last", 0, _norm(x, self.model.norm)) @ self.model.classifier.T
+        with np.errstate(over="ignore", invalid="ignore"):  # the logits tell
+            x = self._see("embedding", 0, self.model.embedding[np.asarray(tokens)])
+            for k in range(self.model.sizes.layers):
+                x = self._hidden(k, self._attention(k, x, first, last))
+            self._length = last
+            logits = self._see("last", 0, _norm(x, self.model.norm)) @ self.model.classifier.T
+        if not np.isfinite(logits).all():
+            raise FileError(f"{self.model.name}: its values overflow float32; the weights are too large, or damaged")
+        return logits
 
     def _attention(self, k: int, x: np.ndarray, first: int, last: int) -> np.ndarray:
         layer, s = self.model.layers[k], self.model.sizes
@@ -61,7 +70,7 @@ class FloatLlama:
         h = self._see("hidden_in", k, _norm(x, layer.hidden_norm))
         gate = self._see("gate", k, h @ layer.gate.T)
         up = self._see("up", k, h @ layer.up.T)
-        silu = self._see("silu", k, gate / (1 + np.exp(-gate)))
+        silu = self._see("silu", k, silu_of(gate))
         y = self._see("hidden", k, silu * up)
         return self._see("end", k, x + self._see("hidden_out", k, y @ layer.hidden_out.T))
 
@@ -74,12 +83,19 @@ class FloatLlama:
         return value
 
 
+def silu_of(x: np.ndarray) -> np.ndarray:
+    """`x / (1 + exp(-x))`, which is 0 far below 0."""
+    return x / (1 + np.exp(np.minimum(-x, _MOST_EXPONENT)))
+
+
 def _norm(x: np.ndarray, gain: np.ndarray) -> np.ndarray:
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + _EPSILON) * gain
+    square = (x * x).mean(-1, keepdims=True)
+    square[np.isinf(square)] = np.nan  # which the logits show: a quotient of 0 would hide the overflow
+    return x / np.sqrt(square + _EPSILON) * gain
 
 
 def sample(model: Checkpoint, length: int, seed: int) -> list[int]:
-    """A text of at most `length` tokens that the model itself writes, at temperature 1."""
+    """A text of at most `length` tokens that the model itself writes, at temperature 1. Raises as `logits`."""
     rng, llama, tokens = np.random.default_rng(seed), FloatLlama(model, length), [BEGIN]
     while len(tokens) < length:
         scores = llama.logits(tokens[-1:])[0].astype(np.float64)

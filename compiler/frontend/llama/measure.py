@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ....hw.errors import UnsupportedError
 from ...graph import Graph
 from ...graph.reference import initial_state, run
 from .checkpoint import Checkpoint
@@ -29,7 +30,8 @@ class Steps:
 def perplexity(model: Checkpoint, graph: Graph, count: int) -> dict[str, float]:
     """{"float32", "int8"}: of the model and of its integer `graph`, on `count` texts that the model writes itself.
 
-    The texts are fixed by the model; they are not those of the calibration.
+    The texts are fixed by the model; they are not those of the calibration. Raises `UnsupportedError` where all of them
+    end at once.
     """
     assert _FIRST_SEED > TEXTS
     length = min(LENGTH, model.sizes.context)
@@ -38,4 +40,8 @@ def perplexity(model: Checkpoint, graph: Graph, count: int) -> dict[str, float]:
         text, steps = sample(model, length, seed), Steps(graph)
         real.append(surprise(FloatLlama(model, len(text)).logits(text), text))
         integer.append(surprise(np.array([steps.logits(token) for token in text]), text))
+    if not sum(map(len, real)):
+        raise UnsupportedError(
+            f"{model.name}: all its texts end with their first token: a perplexity needs longer ones"
+        )
     return {key: float(np.exp(np.concatenate(v).mean())) for key, v in (("float32", real), ("int8", integer))}

@@ -1,7 +1,8 @@
 """Int8 scales of a Llama from texts, and one decoder step as a graph of integers.
 
 Weights have a scale per output channel, activations one each, with zero point 0, so that the cache of keys and values
-is int8, too. The scales come from texts that the model writes itself: nothing else is needed.
+is int8, too. The scales come from texts that the model writes itself: nothing else is needed. Norms leave out what the
+float model adds to a mean square, 1e-5.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ....hw.errors import UnsupportedError
 from ....runtime.kernels.attention import ROTATION_BITS
 from ... import graph as g
+from ...graph import ranges as check
 from ...graph.attention.layers import LARGEST_WEIGHT
 from ...graph.recurrent.state import State
 from ..source import Source
 from .checkpoint import Checkpoint, read_checkpoint
-from .floats import FloatLlama, angles, sample
+from .floats import FloatLlama, angles, sample, silu_of
 
 TEXTS, LENGTH, PERCENTILE = 16, 256, 99.99  # of the calibration: texts, tokens of each, share of values in range
 # whose largest elements count: the residual is in every later layer, and the largest scores are what attention sees
@@ -28,7 +31,7 @@ Ranges = Mapping[tuple[str, int], float]  # the largest magnitude of a value, by
 def calibrate(model: Checkpoint, texts: Sequence[Sequence[int]] | None = None) -> dict[tuple[str, int], float]:
     """The magnitude that 99.99 % of the elements of each value stay within, or all, over `texts` of tokens.
 
-    Without `texts` the model writes them.
+    Without `texts` the model writes them. Raises `FileError` where float32 overflows.
     """
     found: dict[tuple[str, int], float] = {}
     texts = texts or [sample(model, min(LENGTH, model.sizes.context), seed) for seed in range(TEXTS)]
@@ -46,7 +49,7 @@ def calibrate(model: Checkpoint, texts: Sequence[Sequence[int]] | None = None) -
 def decoder_step(model: Checkpoint, ranges: Ranges, context: int) -> g.Graph:
     """The graph of one token: inputs `token` and `position`, int32 (1,), output `logits`, float32 (1, words).
 
-    Keys and values of `context` tokens are states.
+    Keys and values of `context` tokens are states. Raises `UnsupportedError` where integers can leave int32.
     """
     return _Step(model, ranges, context).graph()
 
@@ -54,7 +57,7 @@ def decoder_step(model: Checkpoint, ranges: Ranges, context: int) -> g.Graph:
 def import_llama(source: Source) -> g.Graph:
     """`decoder_step` of a checkpoint of llama2.c, calibrated by texts of its own, for its whole context.
 
-    Raises `FileError` as `read_checkpoint`.
+    Raises as `read_checkpoint`, `calibrate` and `decoder_step`.
     """
     model = read_checkpoint(source)
     return decoder_step(model, calibrate(model), model.sizes.context)
@@ -80,6 +83,9 @@ class _Step:
             x = self.hidden(k, self.attention(k, x))
         last = self.norm("last", x, self.model.norm, self.scale("last", 0))
         logits = self.logits(last)
+        for op in self.ops:
+            if text := check.problem(op):
+                raise UnsupportedError(f"{self.model.name}: {op.name} {text}")
         return g.Graph(self.model.name, (self.token, self.position), (logits,), tuple(self.ops), tuple(self.states))
 
     def scale(self, name: str, layer: int) -> float:
@@ -149,7 +155,7 @@ class _Step:
         gate = self.dense(f"{k}.gate", h, layer.gate, self.scale("gate", k))
         up = self.dense(f"{k}.up", h, layer.up, self.scale("up", k))
         values = np.arange(-128, 128) * gate.scale
-        table = _int8(values / (1 + np.exp(-values)), self.scale("silu", k))
+        table = _int8(silu_of(values), self.scale("silu", k))
         silu = self.add(g.Lookup, f"{k}.silu", (gate,), gate.shape, self.scale("silu", k), function="silu", table=table)
         y = self.add(g.Mul, f"{k}.hidden", (silu, up), up.shape, self.scale("hidden", k))
         y = self.dense(f"{k}.hidden_out", y, layer.hidden_out, self.scale("hidden_out", k))

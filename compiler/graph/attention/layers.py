@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....hw.rounding import quantize_multiplier
-from ....runtime.kernels.attention import RECIPROCAL_BITS, UNIT_BITS
+from ....runtime.kernels.attention import MEAN_BITS, UNIT_BITS
 from ..operators import Operator
 
 LARGEST_WEIGHT = 127  # of `Exponentials`: that of the largest score
@@ -56,7 +56,10 @@ class BatchMatMul(Operator):
 
 @dataclass(frozen=True, eq=False)
 class RmsNorm(Operator):
-    """The last axis divided by the root of its mean square, times `gain`, float64 (D,)."""
+    """The last axis divided by the root of its mean square, times `gain`, float64 (D,).
+
+    Nothing is added to the mean square; a row of zeros stays one.
+    """
 
     gain: np.ndarray
 
@@ -73,10 +76,15 @@ class RmsNorm(Operator):
         return np.round(self.gain / self._largest * np.iinfo(np.int16).max).astype(np.int16)
 
     @property
+    def factor(self) -> float:
+        """What R multiplies by."""
+        step = self._largest / np.iinfo(np.int16).max * math.sqrt(self.x.shape[-1])
+        return float(np.float64(step) / 2.0**UNIT_BITS / self.output.scale)
+
+    @property
     def multipliers(self) -> tuple[int, int]:
         """(multiplier, exponent) of R."""
-        step = self._largest / np.iinfo(np.int16).max * math.sqrt(self.x.shape[-1])
-        return quantize_multiplier(float(step / 2.0**UNIT_BITS / self.output.scale))
+        return quantize_multiplier(self.factor)
 
     @property
     def _largest(self) -> float:
@@ -110,6 +118,7 @@ class WriteRows(Operator):
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
         _expect_position(self, 2)
+        self.expect("the dimensions", [len(t.shape) for t in self.inputs[:2]], [3, 3])
         (groups, size, width), rows = self.x.shape, self.inputs[1]
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("the rows", rows.shape, (groups, min(rows.shape[1], size), width))
@@ -142,14 +151,20 @@ class WeightedMean(Operator):
         """Raise `InputError` unless it is int8, and the shapes fit."""
         self.expect_int8()
         weights, values = self.inputs
+        self.expect("the dimensions", [len(weights.shape), len(values.shape)], [3, 3])
         self.expect("the values' shape", values.shape[:-1], (weights.shape[0], weights.shape[2]))
         self.expect("the output's shape", self.output.shape, (*weights.shape[:-1], values.shape[-1]))
         _expect_symmetric(self)
 
     @property
+    def factor(self) -> float:
+        """What R multiplies by."""
+        return float(np.float64(self.inputs[1].scale) / self.output.scale / 2.0**MEAN_BITS)
+
+    @property
     def multipliers(self) -> tuple[int, int]:
         """(multiplier, exponent) of R."""
-        return quantize_multiplier(float(self.inputs[1].scale / self.output.scale / 2.0**RECIPROCAL_BITS))
+        return quantize_multiplier(self.factor)
 
     @property
     def macs(self) -> int:

@@ -1,4 +1,4 @@
-"""`tilewright generate`: text of the real model where it is there, of a small one where it is not."""
+"""`tilewright generate`: text of a small model with random weights."""
 
 import json
 
@@ -34,6 +34,9 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
     facts = ("--tokens", 5, "--temperature", 1.5, "--seed", 3, "--json")
     texts = [json.loads(tilewright(verb, which, *rest, *facts).out)["tokens"] for which in (model, tmp_path / "m.tw")]
     assert texts[0] == texts[1]
+    for options in (["--check"], ["--texts", 2]):
+        done = tilewright(verb, tmp_path / "m.tw", *rest, *options)
+        assert done.status == 5 and f"{options[0]} needs golden values; MODEL must be a network" in done.err
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,7 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
         (["--tokens", 13], 9, "13 tokens do not fit the context of 12"),
         (["--tokens", 1], 2, "1 is not in the range"),
         (["--texts", -1], 2, "-1 is not in the range"),
+        (["--seed", -1], 2, "-1 is not in the range"),
         (["--temperature", 0], 9, "temperature 0.0: must be above 0"),
         (["--on", "nothing"], 5, "nothing"),
     ],

@@ -128,6 +128,30 @@ def test_means_have_their_count_in_the_exponent(count):
     assert 128 * count << max(shift, 0) <= BIG < 128 * count << max(mean(scale).multipliers[1], 0)
 
 
+@pytest.mark.parametrize("gain", [1.0, 20.0])
+def test_bounds_of_norms(gain):
+    def norm(scale, gains=(gain, 0.1, -gain, 0.0)):
+        return g.RmsNorm("n", (tensor("x", 1, 4),), tensor("y", 1, 4, scale=scale), np.array(gains))
+
+    most = 32767 << 15  # of a vector with one element
+    reach = reach_of(norm(0.1))
+    assert reach is not None and (reach.low, reach.high) == (-most, most)
+    scale = next(2.0**-k for k in range(1, 60) if problem(norm(2.0**-k)))
+    shift = norm(2 * scale).multipliers[1]
+    assert most << max(shift, 0) <= BIG < most << norm(scale).multipliers[1]
+    assert problem(norm(scale, gains=(0.0,) * 4)) == ""
+
+
+def test_bounds_of_weighted_means():
+    def mean(scale):
+        inputs = tensor("w", 1, 2, 5, scale=1 / 127), tensor("v", 1, 5, 3, scale=0.1)
+        return g.WeightedMean("m", inputs, tensor("y", 1, 2, 3, scale=scale))
+
+    reach = reach_of(mean(0.1))
+    assert reach is not None and (reach.low, reach.high) == (-(2**31), 127 << 24) and problem(mean(1e-3)) == ""
+    assert "give the output a larger scale" in problem(mean(0.1 / 2**25))
+
+
 def test_operators_without_accumulators():
     x = tensor("x", 1, 4)
     assert reach_of(g.Reshape("r", (x,), tensor("y", 4, 1))) is None

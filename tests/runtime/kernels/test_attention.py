@@ -84,6 +84,24 @@ def test_weights_and_means_are_those_of_attention():
     assert not attention.weighted_mean(np.zeros_like(weights), values, multiplier=multiplier, exponent=exponent).any()
 
 
+@pytest.mark.parametrize("value", [-128, 100, 127])
+@pytest.mark.parametrize("count", [1, 3, 3890, 4096, 1 << 16])
+def test_the_mean_of_equal_values_is_the_value_for_any_context(value, count):
+    multiplier, exponent = quantize_multiplier(2.0**-24)
+    weights, values = np.full((1, 1, count), 127, np.int8), np.full((1, count, 2), value, np.int8)
+    found = attention.weighted_mean(weights, values, multiplier=multiplier, exponent=exponent)
+    assert (found == value).all()
+
+
+@pytest.mark.parametrize("width", [1, 2, 4096, 1 << 16])
+def test_a_norm_of_equal_elements_is_one_for_any_width(width):
+    gain, scale = np.full(width, 32767, np.int16), 0.05
+    multiplier, exponent = quantize_multiplier(width**0.5 / scale / 2.0**30)
+    for x in (1, -3, 127, -128):
+        found = attention.rms_norm(np.full((1, width), x, np.int8), gain=gain, multiplier=multiplier, exponent=exponent)
+        assert (found == np.sign(x) * 20).all(), x
+
+
 POSITION = Operand((1,), "int32")
 TABLE = {"table": np.zeros(256, np.int8)}
 ANGLES = np.zeros((5, 4), np.int16)

@@ -1,5 +1,6 @@
 """runtime/language/tokenizer.py: byte pairs by score, bytes for what has no piece, files of the wrong size."""
 
+import random
 import struct
 
 import pytest
@@ -49,6 +50,30 @@ def test_a_byte_without_a_token_is_an_error(tmp_path):
     (tmp_path / "t.bin").write_bytes(tokenizer_bytes(PIECES[:100]))
     with pytest.raises(InputError, match="the prompt holds 'ü', for which the tokenizer has no token"):
         Tokenizer(tmp_path / "t.bin", 100).encode("ü")
+    with pytest.raises(InputError, match=r"the prompt holds '\\udcff', which is no character; give a text in UTF-8"):
+        Tokenizer(tmp_path / "t.bin", 100).encode("\udcff")
+
+
+def one_by_one(tokenizer, tokens):
+    """Merges as llama2.c does: it looks at all pairs again after each."""
+    while True:
+        pairs = [tokenizer.pieces[a] + tokenizer.pieces[b] for a, b in zip(tokens, tokens[1:])]
+        known = [(-SCORES.get(piece, 0.0), k, AT[piece]) for k, piece in enumerate(pairs) if piece in AT]
+        if not known:
+            return tokens
+        _, k, token = min(known)
+        tokens = [*tokens[:k], token, *tokens[k + 2 :]]
+
+
+def test_merges_are_those_of_looking_at_all_pairs_each_time(path):
+    tokenizer, rng = Tokenizer(path, len(PIECES)), random.Random(5)
+    for length in (1, 2, 3, *[40] * 20):
+        text = "".join(rng.choice("ab  éü") for _ in range(length))
+        tokens = [1]
+        for character in " " + text:
+            encoded = character.encode()
+            tokens += [AT[encoded]] if encoded in AT else [3 + byte for byte in encoded]
+        assert tokenizer.encode(text) == one_by_one(tokenizer, tokens), text
 
 
 @pytest.mark.parametrize(

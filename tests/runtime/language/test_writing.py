@@ -41,6 +41,7 @@ def test_a_text_ends_where_the_next_begins():
     [
         ([1, 2, 3], 3, "the prompt has 3 tokens of 3 that are wanted; ask for more"),
         ([], 3, "the prompt has 0 tokens"),
+        ([1] * 10, 10, "the prompt has 10 tokens, the context 10; shorten the prompt"),
         ([1], 11, "11 tokens do not fit the context of 10; ask for fewer"),
     ],
 )
@@ -57,24 +58,27 @@ def test_samples_follow_the_probabilities():
     found = [choose(logits) for _ in range(4000)]
     assert found == [again(logits) for _ in range(4000)] != [other(logits) for _ in range(4000)]
     assert np.allclose(np.bincount(found) / 4000, [0.5, 0.25, 0.25], atol=0.03)
-    cold = sampler(0.05, 5)
-    assert {cold(logits) for _ in range(200)} == {0}
+    for temperature in (0.05, 1e-323):
+        cold = sampler(temperature, 5)
+        assert {cold(logits) for _ in range(200)} == {0}
+    hot = sampler(1e308, 5)
+    assert {hot(logits) for _ in range(200)} == {0, 1, 2}
     for wrong in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(InputError, match="must be above 0; leave it out"):
             sampler(wrong, 0)
 
 
-def program(cache="k.cache", token="token"):
+def program(cache="k.cache", token="token", shape=(2, 9, 4)):
     tensors = [Tensor(token, (1,), "int32", "input"), Tensor("position", (1,), "int32", "input")]
     tensors += [Tensor("table", (3, 7), "float32", "constant", np.ones((3, 7), np.float32))]
     tensors += [Tensor("logits", (1, 7), "float32", "output")]
-    tensors += [Tensor(cache, (2, 9, 4), "int8", "state", np.zeros((2, 9, 4), np.int8), cache)]
+    tensors += [Tensor(cache, shape, "int8", "state", np.zeros(shape, np.int8), cache)]
     step = HostStep("rows", "gather", ["table", token], ["logits"], {"axis": 0})
     return Executable(PRESETS["tiny"], "m", {t.name: t for t in tensors}, [step])
 
 
 def test_a_program_that_is_no_language_model_is_named():
     assert language_model(program()) == (9, 7)
-    for wrong in (program(cache="x"), program(token="image")):
+    for wrong in (program(cache="x"), program(token="image"), program(shape=(9,))):
         with pytest.raises(UnsupportedError, match="program 'm' is no language model: its inputs must be"):
             language_model(wrong)

@@ -47,11 +47,16 @@ def changed(index, value):
 NAN = struct.pack("<f", np.nan)
 DAMAGED = [
     (lambda content: content[:20], "has 20 bytes, a checkpoint of llama2.c begins with 28"),
-    (lambda content: content[:-4], "has .* bytes, a model of .* has .*; the file is damaged"),
+    (
+        lambda content: content[:-4],
+        "has .* bytes, a model of width 16, hidden 24, .* context 12 has .*; the file is damaged",
+    ),
     (lambda content: content + b"\0", "the file is damaged"),
     (lambda content: content[:-4] + NAN, "its weights 'sines' hold values that are not finite"),
-    (changed(0, 0), "width = 0, must be 1 to 16777215: no checkpoint of llama2.c"),
+    (changed(0, 0), "width = 0, must be 1 to 16777215 in llama2.c's version 0"),
     (changed(6, -5), "context = -5, must be"),
+    (changed(5, 1), "words = 1, must be 2 to"),
+    (lambda content: struct.pack("<7i", *[1 << 22] * 3, 1, 1, 2, 1) + content[28:], r"has .* bytes, a model of .* has"),
     (changed(3, 3), "width = 16 is no multiple of heads = 3"),
     (changed(4, 3), "heads = 4 is no multiple of kv_heads = 3"),
     (changed(3, 16), "heads of 1 elements; must be even"),

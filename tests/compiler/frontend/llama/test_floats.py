@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
-from tilewright.compiler.frontend.llama.floats import FloatLlama, sample, surprise
+from tilewright.compiler.frontend.llama.floats import FloatLlama, sample, silu_of, surprise
+from tilewright.hw.errors import FileError
 
 TOKENS = [1, 7, 39, 7, 20, 3, 3]
 
@@ -66,6 +67,21 @@ def test_texts_are_fixed_by_their_seed_and_begin_with_the_first_token(llama):
     texts = [sample(model, 12, seed) for seed in (3, 3, 4, 5)]
     assert texts[0] == texts[1] != texts[2] and {text[0] for text in texts} == {1}
     assert all(1 not in text[1:] and len(text) <= 12 for text in texts)
+
+
+def test_silu_is_0_far_below_0_without_a_warning():
+    x = np.array([-3e38, -1000, -89, -1, 0, 2, 1000, 3e38], np.float32)
+    found = silu_of(x)
+    assert found.dtype == np.float32 and np.allclose(found[3:6], [-0.268941, 0, 1.761594])
+    assert (np.abs(found[1:3]) < 1e-30).all() and abs(found[0]) < 10 and (found[6:] == x[6:]).all()
+
+
+def test_weights_that_overflow_are_named(llama):
+    path = llama()
+    content = path.read_bytes()
+    path.write_bytes(content[:28] + (np.frombuffer(content[28:], "<f4") * np.float32(1e37)).tobytes())
+    with pytest.raises(FileError, match="small: its values overflow float32; the weights are too large, or damaged"):
+        sample(read_checkpoint(path), 12, 0)
 
 
 def test_surprise_is_the_negative_log_of_the_probability():

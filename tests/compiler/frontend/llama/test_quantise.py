@@ -11,7 +11,7 @@ from tilewright.compiler.frontend.llama.quantise import calibrate, decoder_step
 from tilewright.compiler.graph import WriteRows
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import InputError
+from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.loader import Loaded
 
@@ -29,7 +29,8 @@ def test_the_step_is_close_to_the_float_model(model):
     errors, spread = found - real, real.std()
     assert np.sqrt(np.mean(errors**2)) < 0.2 * spread  # of 255 steps for random weights
     with pytest.raises(InputError, match="position 12 is not in"):
-        Steps.logits(steps, 1) if len(text) == 12 else [steps.logits(1) for _ in range(13 - len(text))]
+        for _ in range(len(text), 13):
+            steps.logits(1)
 
 
 def test_integers_use_the_range_that_was_seen(model):
@@ -43,6 +44,12 @@ def test_integers_use_the_range_that_was_seen(model):
     # every value with a scale uses 127 steps for its range
     scales = {op.name: op.output.scale for op in graph.ops}
     assert scales["1.gate"] == ranges["gate", 1] / 127 and scales["0.queries"] == ranges["queries", 0] / 127 / 2
+
+
+def test_integers_that_can_leave_int32_are_refused(model):
+    narrow = calibrate(model) | {("attention_in", 1): 1e-12}
+    with pytest.raises(UnsupportedError, match="small: 1.attention_in scales accumulators of up to"):
+        decoder_step(model, narrow, 12)
 
 
 def run(executable, device, tokens):

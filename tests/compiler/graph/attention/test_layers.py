@@ -54,6 +54,8 @@ WRONG = [
     (lambda: g.Rotate("op", (X, t("p", 2, dtype="int32")), Y, ANGLES, ANGLES), "the position is"),
     (lambda: g.WriteRows("op", (CACHE, t("r", 2, 7, 4), POSITION), t("y", 2, 6, 4)), "the rows is"),
     (lambda: g.WriteRows("op", (CACHE, t("r", 2, 1, 4, scale=0.3), POSITION), t("y", 2, 6, 4)), "the scales is"),
+    (lambda: g.WriteRows("op", (t("c", 6, 4), t("r", 1, 4), POSITION), t("y", 6, 4)), "the dimensions is"),
+    (lambda: g.WeightedMean("op", (t("w", 6), CACHE), t("y", 4)), "the dimensions is"),
     (lambda: g.Exponentials("op", (X, POSITION), Y), "the output's scale is 0.1"),
     (lambda: g.WeightedMean("op", (X, CACHE), t("y", 2, 3, 4)), "the values' shape"),
 ]
