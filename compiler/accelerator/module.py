@@ -77,7 +77,8 @@ class Accelerator(ExecModule):
             g.LeakyRelu: _refuses_leaky,
             g.QConvTranspose2d: transposed_conv.refusal,
             g.ResizeBilinear: resize.refusal,
-            g.Lookup: lookup.refusal,
+            g.Lookup: _refuses_rank,
+            g.Requantize: _refuses_rank,
         }
         checks |= dict.fromkeys(movement.KINDS, movement.refusal)
         if isinstance(op, (g.Reshape, g.Transpose)):
@@ -144,9 +145,14 @@ def _refuses_conv(op: g.QConv2d, cfg: Config) -> str:
     return ""
 
 
+def _refuses_rank(op: g.Operator, cfg: Config) -> str:
+    rank = len(op.output.shape)
+    return "" if rank in (2, 4) else f"{rank} dimensions"
+
+
 def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
-    if len(op.output.shape) not in (2, 4):
-        return f"{len(op.output.shape)} dimensions"
+    if why := _refuses_rank(op, cfg):
+        return why
     if gate.gates_of(op, cfg) is not None:
         return ""
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
@@ -154,10 +160,9 @@ def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
 
 
 def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:
-    if len(op.output.shape) not in (2, 4):
-        return f"{len(op.output.shape)} dimensions"
-    negative = min(op.slopes) < 0 and not lookup.possible(cfg)
-    return f"slope {min(op.slopes):g}: must not be negative" if negative else ""
+    if min(op.slopes) < 0 and not lookup.possible(cfg):
+        return f"slope {min(op.slopes):g}: must not be negative"
+    return ""
 
 
 def _refuses_pool(op: g.Pool, cfg: Config) -> str:

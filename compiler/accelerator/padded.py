@@ -23,10 +23,7 @@ def absorb_pads(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with such paddings marked."""
     if not weighted_sum.possible(cfg) or cfg.batch > 1:
         return graph
-    readers: dict[str, list[g.Operator]] = {}
-    for op in graph.ops:
-        for t in op.inputs:
-            readers.setdefault(t.name, []).append(op)
+    readers = graph.readers
     wanted = {t.name for t in graph.wanted}
     ops: list[g.Operator] = []
     done: set[str] = set()  # sums that make one padding: the pattern of both takes no second one

@@ -38,14 +38,11 @@ def successive(graph: g.Graph) -> g.Graph:
 
     Between them the tensor has no dimension of columns; now it has one, of size 1.
     """
-    readers: dict[str, list[g.Operator]] = {}
-    for op in graph.ops:
-        for t in op.inputs:
-            readers.setdefault(t.name, []).append(op)
+    readers = graph.readers
     found: dict[str, g.Operator] = {}
     for op in graph.ops:
         then = readers.get(op.output.name, [])
-        over_rows = all(isinstance(r, g.Mean) and r.axes == (2,) for r in then)
+        over_rows = all(isinstance(r, g.Mean) and r.axes == (2,) and len(r.output.shape) == 2 for r in then)
         if isinstance(op, g.Mean) and op.axes == (3,) and len(op.output.shape) == 3 and over_rows:
             if op.output in graph.wanted:
                 continue

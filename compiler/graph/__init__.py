@@ -205,6 +205,15 @@ class Graph:
         return (*self.outputs, *(s.next for s in self.states))
 
     @property
+    def readers(self) -> dict[str, list[Operator]]:
+        """The operators that read each tensor, by its name; one that reads it twice is there twice."""
+        found: dict[str, list[Operator]] = {}
+        for op in self.ops:
+            for t in op.inputs:
+                found.setdefault(t.name, []).append(op)
+        return found
+
+    @property
     def constants(self) -> tuple[Tensor, ...]:
         """The constant operands, each once."""
         read = (*(t for op in self.ops for t in op.inputs), *(s.next for s in self.states))

@@ -27,10 +27,7 @@ class UnpairedConv(g.StandIn, g.QConvTranspose2d):
 
 def pair_columns(graph: g.Graph, block: int) -> g.Graph:
     """`graph` with every such sequence of three convolutions computed in pairs, for blocks of `block` channels."""
-    readers: dict[str, list[g.Operator]] = {}
-    for op in graph.ops:
-        for t in op.inputs:
-            readers.setdefault(t.name, []).append(op)
+    readers = graph.readers
 
     def follower(op: g.Operator) -> g.Operator | None:
         mine = readers.get(op.output.name, [])

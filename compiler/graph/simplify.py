@@ -37,8 +37,6 @@ def _rewritten(op: g.Operator, producers: dict[str, g.Operator]) -> list[g.Opera
         return [g.Reshape(op.name, before.inputs, op.output)]  # `before` does not read another reshape: it was merged
     if isinstance(op, g.Transpose) and _keeps_order(op):
         return [g.Reshape(op.name, op.inputs, op.output)]
-    if isinstance(op, g.Transpose) and (shuffled := _shuffled(op, producers)) is not None:
-        return [shuffled]
     if isinstance(op, g.QDense) and not isinstance(op, g.Features) and isinstance(before, g.Reshape):
         return _flattened(op, before, producers)
     if isinstance(op, g.QConv2d) and isinstance(before, g.Pad) and _can_merge(op, before):
@@ -73,28 +71,6 @@ def _keeps_order(op: g.Operator) -> bool:
         moved = [axis for axis in op.axes if op.x.shape[axis] > 1]
         return moved == sorted(moved)
     return True
-
-
-def _shuffled(op: g.Transpose, producers: dict[str, g.Operator]) -> g.Take | None:
-    """The movements that end with `op` as channels of an image in another order; None if they are something else.
-
-    Such are a channel's two numbers, of its group and in it, exchanged: a reshape, a transposition, and a reshape.
-    """
-    chain: list[g.Operator] = [op]
-    while isinstance(before := producers.get(chain[-1].x.name), _MOVES):
-        chain.append(before)
-    shape = op.output.shape
-    if len(chain) < 3 or len(shape) != 4 or chain[-1].x.shape != shape:
-        return None
-    x = chain[-1].x
-    places = np.arange(math.prod(shape)).reshape(shape)
-    moved = places
-    for each in reversed(chain):
-        moved = _moved(each, moved)
-    order = moved[0, :, 0, 0] // (shape[2] * shape[3])
-    if (np.diff(order) == 1).all() or not np.array_equal(moved, places[:, order]):
-        return None
-    return g.Take(op.name, (x,), op.output, ((), tuple(order.tolist()), (), ()))
 
 
 def _moved_back(first: g.Operator, then: g.Operator) -> bool:

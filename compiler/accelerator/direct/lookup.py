@@ -23,12 +23,6 @@ def possible(cfg: Config) -> bool:
     return {"lookup", "acc8"} <= cfg.extensions
 
 
-def refusal(op: g.Lookup, cfg: Config) -> str:
-    """Reason why the operator cannot be looked up on the accelerator; empty if it can."""
-    rank = len(op.output.shape)
-    return "" if rank in (2, 4) else f"{rank} dimensions"
-
-
 def cycles(count: int, cfg: Config) -> float:
     """Estimate for `count` entries: their micro-ops, and the load of the table, which nothing may hide."""
     table = cost.transfer(cfg, cfg.table_entries * cfg.par_entry_bytes) + cost.LATENCY

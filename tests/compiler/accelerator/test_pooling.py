@@ -50,3 +50,6 @@ def test_means_over_columns_and_then_rows(exact):
     graph = Graph("g", (x,), (y, between), ops)
     assert successive(graph) is graph  # an output keeps its shape
     assert [op.x.shape for op in successive(replace(graph, outputs=(y,))).ops] == [x.shape, (2, 20, 9, 1)]
+    kept = Mean("b", (between,), replace(y, shape=(2, 20, 1)), (2,))  # the rows stay as a dimension: not that of images
+    graph = Graph("g", (x,), (kept.output,), (ops[0], kept))
+    assert successive(graph) is graph

@@ -25,6 +25,14 @@ def test_constants_need_no_producer_and_count_once():
     assert Graph("g", (x,), (second.output,), (first, second)).constants == (k,)
 
 
+def test_readers_are_there_once_per_operand():
+    x, y = Tensor("x", (1, 4)), Tensor("y", (1, 4))
+    twice = Add("a", (x, x), y)
+    once = Add("b", (x, y), Tensor("z", (1, 4)))
+    graph = Graph("g", (x,), (once.output,), (twice, once))
+    assert graph.readers == {"x": [twice, twice, once], "y": [once]}
+
+
 def test_impossible_graphs():
     op = dense()
     with pytest.raises(InputError, match="'layer' reads 'x' before an operator produces it"):

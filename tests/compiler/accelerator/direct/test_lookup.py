@@ -70,7 +70,7 @@ def test_functions_between_others_stay_in_the_launch(exact):
 
 def test_ranks_that_are_not_packed_are_refused():
     x = tensor("x", (1, 4, 4))
-    assert lookup.refusal(function("tanh", x, tensor("y", (1, 4, 4))), PLUS) == "3 dimensions"
+    assert Accelerator(PLUS).refusal(function("tanh", x, tensor("y", (1, 4, 4)))) == "3 dimensions"
 
 
 def test_a_configuration_without_tables_has_no_pattern_for_them():
