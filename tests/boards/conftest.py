@@ -180,6 +180,8 @@ class Registers:
         if name in board.wrong:
             return board.wrong[name]
         if board.dead:
+            if name == "CONTROL":
+                board.sim.run(STEP)  # time goes by for the circuit, too: it drains its buses
             return 0 if name != "CONTROL" or (board.resetting and not board.deaf) else 1
         if name == "CONTROL" and board.dawdle:
             board.dawdle -= 1

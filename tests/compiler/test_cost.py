@@ -18,7 +18,7 @@ def latency(block, what):
 
 
 def test_what_instructions_cost_is_the_circuits():
-    assert cost.TRANSFER == 6 == latency("mover", "command to its token, nothing to move") + 1  # a token's cycle
+    assert cost.TRANSFER == 7 == latency("mover", "command to its token, nothing to move") + 1  # a token's cycle
     first_sums = latency("sequencer", "instruction to its first micro-op issue") + latency("gemm", "operands to sums")
     assert cost.INSTRUCTION == 8 < first_sums  # most of which passes beside the instruction before
     assert cost.ROUND_TRIP == 60 == ZYNQ_HP.latency + 20
@@ -31,8 +31,8 @@ def test_a_port_moves_a_beat_per_cycle():
 
 
 def test_transfers_cost_their_bytes_instructions_and_rows():
-    assert cost.transfer(PYNQ, 800) == 100 + 6
-    assert cost.transfer(PYNQ, 800, instructions=3, rows=7) == 100 + 3 * 6 + 7
+    assert cost.transfer(PYNQ, 800) == 100 + 7
+    assert cost.transfer(PYNQ, 800, instructions=3, rows=7) == 100 + 3 * 7 + 7
 
 
 def test_micro_ops_are_issued_one_per_cycle():
