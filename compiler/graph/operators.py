@@ -252,9 +252,8 @@ class Sub(Add):
         return -1
 
 
-@dataclass(frozen=True, eq=False)
-class Mul(Binary):
-    """`clamp(zo + R((x - zx) * (y - zy)), low, high)`, contract double."""
+class Product(Rescaling):
+    """Base of operators that bring products of two tensors into the output's quantisation by R."""
 
     @property
     def factor(self) -> float:
@@ -262,10 +261,10 @@ class Mul(Binary):
         sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
         return float(sx * sy / so)
 
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
-        return quantize_multiplier(self.factor)
+
+@dataclass(frozen=True, eq=False)
+class Mul(Product, Binary):
+    """`clamp(zo + R((x - zx) * (y - zy)), low, high)`, contract double."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....hw.rounding import quantize_multiplier
 from ....runtime.kernels.attention import MEAN_BITS, UNIT_BITS
-from ..operators import Operator
+from ..operators import Operator, Product, Rescaling
 
 LARGEST_WEIGHT = 127  # of `Exponentials`: that of the largest score
 
 
 @dataclass(frozen=True, eq=False)
-class BatchMatMul(Operator):
+class BatchMatMul(Product):
     """`clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of x by columns of y, or of y `transposed`; contract double.
 
     Shapes are (..., rows, inner) and (..., inner, columns); what stands before the last two dimensions broadcasts.
@@ -38,24 +37,13 @@ class BatchMatMul(Operator):
         self.expect("the output's shape", self.output.shape, (*self.together(x[:-2], y[:-2]), x[-2], columns))
 
     @property
-    def factor(self) -> float:
-        """What R multiplies by: `x.scale * y.scale / output.scale`."""
-        sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
-        return float(sx * sy / so)
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
-        return quantize_multiplier(self.factor)
-
-    @property
     def macs(self) -> int:
         """Multiply-accumulates."""
         return math.prod(self.output.shape) * self.x.shape[-1]
 
 
 @dataclass(frozen=True, eq=False)
-class RmsNorm(Operator):
+class RmsNorm(Rescaling):
     """The last axis divided by the root of its mean square, times `gain`, float64 (D,).
 
     Nothing is added to the mean square; a row of zeros stays one.
@@ -80,11 +68,6 @@ class RmsNorm(Operator):
         """What R multiplies by."""
         step = self._largest / np.iinfo(np.int16).max * math.sqrt(self.x.shape[-1])
         return float(np.float64(step) / 2.0**UNIT_BITS / self.output.scale)
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
-        return quantize_multiplier(self.factor)
 
     @property
     def _largest(self) -> float:
@@ -144,7 +127,7 @@ class Exponentials(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedMean(Operator):
+class WeightedMean(Rescaling):
     """The mean of the second input, values (G, N, D), by the first, weights >= 0 (G, R, N)."""
 
     def check(self) -> None:
@@ -160,11 +143,6 @@ class WeightedMean(Operator):
     def factor(self) -> float:
         """What R multiplies by."""
         return float(np.float64(self.inputs[1].scale) / self.output.scale / 2.0**MEAN_BITS)
-
-    @property
-    def multipliers(self) -> tuple[int, int]:
-        """(multiplier, exponent) of R."""
-        return quantize_multiplier(self.factor)
 
     @property
     def macs(self) -> int:
