@@ -81,7 +81,7 @@ def recode(x: np.ndarray) -> np.ndarray:
     return (x.view(np.uint8) ^ np.uint8(128)).view(np.int8 if x.dtype == np.uint8 else np.uint8)
 
 
-def pad(x: np.ndarray, *, pads: Sequence[Sequence[int]], value: int) -> np.ndarray:
+def pad(x: np.ndarray, *, pads: Sequence[Sequence[int]], value: float) -> np.ndarray:
     """`x` with `value` around it; `pads` holds (before, after) per dimension."""
     return np.pad(x, [tuple(pair) for pair in pads], constant_values=value)
 
@@ -264,7 +264,7 @@ HOST_OPS: dict[str, HostOp] = {
         HostOp(quantize, as_dtype("int8"), _FLOAT32 | {"ties_away": Flag()}, ("float32",)),
         HostOp(dequantize, as_dtype("float32"), _FLOAT32),
         HostOp(recode, recoded, {}, ("int8", "uint8")),
-        HostOp(pad, padded, {"pads": ListOf(ListOf(Int(0), 2)), "value": Int(-128, 255)}, _COUNTED),
+        HostOp(pad, padded, {"pads": ListOf(ListOf(Int(0), 2)), "value": Real(-3.5e38, 3.5e38)}, _COUNTED),
         HostOp(reshape, reshaped, {"shape": SHAPE}, _COUNTED),
         HostOp(transpose, transposed, {"axes": ListOf(Int(0))}, _COUNTED),
         HostOp(concatenate, concatenated, {"axis": Int(0)}, _COUNTED, count=0),

@@ -50,9 +50,9 @@ def padded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """With the padding around."""
     (shape, dtype, _), pads = inputs[0], a["pads"]
     _need(len(pads) == len(shape), f"pads has {len(pads)} pairs, its input {shape} {len(shape)} dimensions")
-    if dtype != "float32":
+    if dtype not in ("float32", "bool"):
         info = np.iinfo(dtype)
-        _need(info.min <= a["value"] <= info.max, f"value = {a['value']} is not in {dtype}")
+        _need(a["value"] in range(info.min, info.max + 1), f"value = {a['value']} is not in {dtype}")
     return Operand(tuple(n + before + after for n, (before, after) in zip(shape, pads)), dtype)
 
 

@@ -19,7 +19,8 @@ integers.
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
 | transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Exponentials, WeightedMean, WriteRows |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
-| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, Cast, Gather, GatherNd, Detections |
+| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
+| choices (numbers.py) | Compare, Select, Gather, GatherNd |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
 
@@ -44,7 +45,19 @@ from .floats import (
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
 from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
-from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberDense, NumberFunction, NumberReduce
+from .numbers import (
+    Cast,
+    Compare,
+    Detections,
+    Gather,
+    GatherNd,
+    NumberBinary,
+    NumberDense,
+    NumberFunction,
+    NumberReduce,
+    NumberResize,
+    Select,
+)
 from .operators import (
     Add,
     Binary,
@@ -84,6 +97,7 @@ __all__ = [
     "BatchMatMul",
     "Binary",
     "Cast",
+    "Compare",
     "Concat",
     "Dense16",
     "Dequantize",
@@ -124,6 +138,7 @@ __all__ = [
     "NumberDense",
     "NumberFunction",
     "NumberReduce",
+    "NumberResize",
     "Operator",
     "Pad",
     "Pairwise",
@@ -142,6 +157,7 @@ __all__ = [
     "ResizeBilinear",
     "RmsNorm",
     "Rotate",
+    "Select",
     "Softmax",
     "Softmax16",
     "SquaredDifference",

@@ -10,8 +10,9 @@ from ..schema import SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real
 from . import attention, detection, elementwise, fixed_point, numbers, reductions, resize, shapes
 
 _INT8 = ("int8",)
-_ANY = ("int8", "uint8", "int16", "int32", "int64", "float32")
+_ANY = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
 _NUMBERS = ("float32", "int32", "int64")
+_PLAIN = (*_NUMBERS, "bool")
 _REAL = Real(-3.4e38, 3.4e38)
 _DETECTION: dict[str, Kind] = {"anchors": Array(2, ("float32",)), "scales": ListOf(_REAL, 4), "each_class": Flag()}
 _DETECTION |= dict.fromkeys(("most", "classes", "classes_per_box", "per_class"), SIZE)
@@ -21,6 +22,7 @@ _AXES: dict[str, Kind] = {"axes": ListOf(Int(0)), "shape": SHAPE}
 _UNIT = Real(2.0**-126, 2.0**127)
 _LOG_SOFTMAX: dict[str, Kind] = {"axis": Int(0), "scale": _UNIT, "output_scale": _UNIT, "zero_point": Int(-128, 127)}
 _RESIZE: dict[str, Kind] = {"size": ListOf(SIZE, 2), "align_corners": Flag(), "half_pixel_centers": Flag()}
+_COMPARISON = OneOf(tuple(numbers.COMPARISONS))
 _ARG_MAX: dict[str, Kind] = {"axis": Int(0), "shape": SHAPE, "dtype": OneOf(("int32", "int64")), "smallest": Flag()}
 _SCALE: dict[str, Kind] = {"multiplier": Int(0, (1 << 31) - 1), "exponent": Int(-32, 31)}
 _PRODUCTS: dict[str, Kind] = {"transposed": Flag(), **_SCALE, **_POINTS}
@@ -35,7 +37,7 @@ def _scales(count: int) -> dict[str, Kind]:
 
 KERNEL_ROWS = (
     (resize.take, shapes.taken, {"indices": ListOf(ListOf(Int(0)))}, _ANY, (), 1),
-    (resize.resize_bilinear, shapes.resized, _RESIZE | {"offset": Int(0, 128)}, _INT8, (4,), 1),
+    (resize.resize_bilinear, shapes.resized, _RESIZE | {"offset": Int(0, 128)}, (*_INT8, "float32"), (4,), 1),
     (elementwise.maximum, together, {}, _INT8, (), 2),
     (elementwise.minimum, together, {}, _INT8, (), 2),
     (elementwise.prelu, together, _POINTS | _scales(2), _INT8, (), 2),
@@ -55,7 +57,7 @@ KERNEL_ROWS = (
         numbers.number_reduce,
         shapes.reduced_numbers,
         {"function": OneOf(tuple(numbers.REDUCTIONS))} | _AXES,
-        _NUMBERS,
+        _PLAIN,
         (),
         1,
     ),
@@ -67,7 +69,17 @@ KERNEL_ROWS = (
         (),
         1,
     ),
-    (numbers.cast, shapes.cast_to, {"dtype": OneOf(_ANY)}, _ANY, (), 1),
+    (numbers.compare, shapes.compared, {"function": _COMPARISON}, _PLAIN, (), 2),
+    (
+        numbers.compare_int8,
+        shapes.compared,
+        {"function": _COMPARISON, "zero_points": ListOf(Int(-128, 127), 2)} | _scales(2),
+        _INT8,
+        (),
+        2,
+    ),
+    (numbers.select, shapes.selected, {}, _ANY, (), 3),
+    (numbers.cast, shapes.cast_to, {"dtype": OneOf((*_INT8, "uint8", "int16", *_NUMBERS))}, _ANY, (), 1),
     (numbers.gather, shapes.gathered, {"axis": Int(0)}, _ANY, (), 2),
     (numbers.gather_nd, shapes.gathered_nd, {}, _ANY, (), 2),
     (detection.detections, shapes.detected, _DETECTION, ("float32",), (3,), 2),
@@ -81,5 +93,5 @@ KERNEL_ROWS = (
     (attention.exponentials, shapes.exponentiated, {"table": Array(1, ("int8",), 0, 127)}, _PLACED, (), 2),
     (attention.weighted_mean, shapes.averaged_values, _SCALE, _INT8, (3,), 2),
     (reductions.top_k, shapes.topmost, {"count": SIZE, "positions": Flag()}, (*_INT8, *_NUMBERS), (), 1),
-    (reductions.arg_max, shapes.chosen, _ARG_MAX, _INT8, (), 1),
+    (reductions.arg_max, shapes.chosen, _ARG_MAX, (*_INT8, *_NUMBERS), (), 1),
 )

@@ -79,6 +79,9 @@ OPERATORS = [
     g.TopK("op", (t(2, 5),), t(2, 3)),
     g.TopK("op", (t(2, 5),), t(2, 3, dtype="int32"), True),
     g.Cast("op", (t(2, 3, dtype="int64"),), t(2, 3, dtype="float32")),
+    g.NumberResize("op", (F,), f(1, 2, 6, 6)),
+    g.Compare("op", (X, t(2, 1, 1)), t(1, 2, 4, 4, dtype="bool"), "less"),
+    g.Select("op", (t(1, 2, 4, 4, dtype="bool"), X, t(2, 1, 1)), t(1, 2, 4, 4)),
     g.Gather("op", (t(9, 3), t(2, dtype="int32")), t(2, 3), 0),
     g.GatherNd("op", (t(9, 6, 3), t(2, 2, dtype="int64")), t(2, 3)),
     g.Detections(
