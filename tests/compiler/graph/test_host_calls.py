@@ -93,6 +93,7 @@ OPERATORS = [
     ),
     g.Maximum("op", (X, X), t(1, 2, 4, 4)),
     g.Minimum("op", (X, X), t(1, 2, 4, 4)),
+    g.PairLookup("op", (X, t(2, 1, 1)), t(1, 2, 4, 4), np.zeros((256, 256), np.int8)),
     g.Prelu("op", (X, t(2, 1, 1)), t(1, 2, 4, 4)),
     g.SquaredDifference("op", (X, X), t(1, 2, 4, 4)),
     g.ReduceMax("op", (X,), t(1, 2), (2, 3)),
