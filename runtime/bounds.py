@@ -12,7 +12,7 @@ from ..hw.isa import INSTRUCTIONS, Isa, known_isa
 from .access import dram_access, row_access
 from .launch import Launch
 
-WRITABLE = ("output", "temp")  # kinds of buffers that a program may store to
+WRITABLE = ("output", "temp", "state")  # kinds of buffers that a program may store to
 
 
 def check_dram(launch: Launch) -> None:
@@ -56,5 +56,5 @@ def _check(isa: Isa, launch: Launch, k: int) -> None:
     end = access.start + (access.rows - 1) * access.pitch + access.nbytes
     if end > buffer.nbytes:
         raise AccessError(f"{at}: ends at byte {end} of buffer {buffer.name!r}, which has {buffer.nbytes}", k)
-    allowed = " and ".join(WRITABLE)
-    raise AccessError(f"{at}: stores to buffer {buffer.name!r}, which is {buffer.kind}; only {allowed} are written", k)
+    allowed = ", ".join(WRITABLE)
+    raise AccessError(f"{at}: stores to buffer {buffer.name!r}, which is {buffer.kind}; allowed are {allowed}", k)

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..hw.errors import ProgramError
-from .buffer import KINDS as BUFFER_KINDS
-from .buffer import MOST_BYTES, whole
+from .buffer import KINDS, MOST_BYTES, whole
 from .launch import Launch
 
 DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32")
-KINDS = (*BUFFER_KINDS, "state")
 
 
 @dataclass(eq=False)
