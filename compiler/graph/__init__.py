@@ -17,7 +17,7 @@ integers.
 | along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, LogSoftmax |
 | recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
-| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Exponentials, WeightedMean, WriteRows |
+| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
 | numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, Cast, Gather, GatherNd, Detections |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
-from .attention.layers import BatchMatMul, Exponentials, RmsNorm, Rotate, WeightedMean, WriteRows
+from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, WriteColumns, WriteRows
 from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
@@ -80,6 +80,7 @@ from .windows import (
 __all__ = [
     "Add",
     "ArgMax",
+    "Attention",
     "AveragePool",
     "BatchMatMul",
     "Binary",
@@ -90,7 +91,6 @@ __all__ = [
     "Detections",
     "Div",
     "ExactAveragePool",
-    "Exponentials",
     "Features",
     "Filter16",
     "FloatAveragePool",
@@ -155,7 +155,7 @@ __all__ = [
     "TimeFilter",
     "TopK",
     "Transpose",
-    "WeightedMean",
+    "WriteColumns",
     "WriteRows",
 ]
 

@@ -142,7 +142,14 @@ def _rows(op: g.LstmOutputs | g.LstmCells, first: int, dtype: str) -> HostCall:
 
 
 def _rms_norm(op: g.RmsNorm, contract: str) -> list[HostCall]:
-    return [HostCall("rms_norm", _scale(op), {"gain": op.integers})]
+    multiplier, exponent = op.multipliers
+    return [HostCall("rms_norm", {}, {"multiplier": multiplier, "exponent": exponent})]
+
+
+def _attention(op: g.Attention) -> dict:
+    multipliers, exponents = zip(*op.multipliers)
+    attrs = {"key_groups": list(op.key_groups), "value_groups": list(op.value_groups), "seen": op.seen}
+    return attrs | {"multipliers": list(multipliers), "exponents": list(exponents)}
 
 
 def _products(op: g.BatchMatMul) -> dict:
@@ -260,8 +267,8 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.RmsNorm: _rms_norm,
     g.Rotate: lambda op, contract: [HostCall("rotate", {}, {"cosine": op.cosine, "sine": op.sine})],
     g.WriteRows: _movement("write_rows", lambda op: {}),
-    g.Exponentials: lambda op, contract: [HostCall("exponentials", {}, {"table": op.table})],
-    g.WeightedMean: _movement("weighted_mean", _scale),
+    g.WriteColumns: _movement("write_columns", lambda op: {}),
+    g.Attention: _movement("attention", _attention),
     g.Detections: lambda op, contract: [HostCall("detections", _detections(op), {"anchors": op.anchors}, "float32")],
     g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
     g.Transpose: _movement("transpose", lambda op: {"axes": list(op.axes)}),

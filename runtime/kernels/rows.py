@@ -24,6 +24,8 @@ _RESIZE: dict[str, Kind] = {"size": ListOf(SIZE, 2), "align_corners": Flag(), "h
 _ARG_MAX: dict[str, Kind] = {"axis": Int(0), "shape": SHAPE, "dtype": OneOf(("int32", "int64")), "smallest": Flag()}
 _SCALE: dict[str, Kind] = {"multiplier": Int(0, (1 << 31) - 1), "exponent": Int(-32, 31)}
 _PRODUCTS: dict[str, Kind] = {"transposed": Flag(), **_SCALE, **_POINTS}
+_PER_ELEMENT: dict[str, Kind] = {"multiplier": Array(1, ("int64",), 0, (1 << 31) - 1)}
+_PER_ELEMENT |= {"exponent": Array(1, ("int64",), -32, 31)}
 _ANGLES, _PLACED = Array(2, ("int16",)), ("int8", "int32")  # the last input of the second is a position
 _DIVIDE: dict[str, Kind] = {**_SCALE, **_POINTS}
 _DIVIDE |= {"low": Int(-128, 127), "high": Int(-128, 127)}
@@ -32,6 +34,9 @@ _DIVIDE |= {"low": Int(-128, 127), "high": Int(-128, 127)}
 def _scales(count: int) -> dict[str, Kind]:
     return {"multipliers": ListOf(Int(0, (1 << 31) - 1), count), "exponents": ListOf(Int(-32, 31), count)}
 
+
+_ATTENTION: dict[str, Kind] = {**_scales(2), "seen": SIZE}
+_ATTENTION |= dict.fromkeys(("key_groups", "value_groups"), ListOf(Int(-1)))
 
 KERNEL_ROWS = (
     (resize.take, shapes.taken, {"indices": ListOf(ListOf(Int(0)))}, _ANY, (), 1),
@@ -75,11 +80,11 @@ KERNEL_ROWS = (
     (reductions.reduce_min, reduced, _AXES, _INT8, (), 1),
     (reductions.log_softmax, along_axis, _LOG_SOFTMAX, _INT8, (), 1),
     (attention.batch_matmul, shapes.batch_multiplied, _PRODUCTS, _INT8, (), 2),
-    (attention.rms_norm, shapes.normed, {"gain": Array(1, ("int16",)), **_SCALE}, _INT8, (), 1),
+    (attention.rms_norm, shapes.normed, _PER_ELEMENT, _INT8, (), 1),
     (attention.rotate, shapes.rotated, {"cosine": _ANGLES, "sine": _ANGLES}, _PLACED, (), 2),
-    (attention.write_rows, shapes.with_rows, {}, _PLACED, (), 3),
-    (attention.exponentials, shapes.exponentiated, {"table": Array(1, ("int8",), 0, 127)}, _PLACED, (), 2),
-    (attention.weighted_mean, shapes.averaged_values, _SCALE, _INT8, (3,), 2),
+    (attention.write_rows, shapes.with_row, {}, _PLACED, (), 3),
+    (attention.write_columns, shapes.with_columns, {}, _PLACED, (), 3),
+    (attention.attention, shapes.attended, _ATTENTION, _PLACED, (), 4),
     (reductions.top_k, shapes.topmost, {"count": SIZE, "positions": Flag()}, (*_INT8, *_NUMBERS), (), 1),
     (reductions.arg_max, shapes.chosen, _ARG_MAX, _INT8, (), 1),
 )
