@@ -55,7 +55,8 @@ def lower(rec: Recording, op: g.RmsNorm) -> None:
             program.load(Mem.ACC8, squares, x, first * blocks, x_size=count * blocks)
             program.load(Mem.ACC8, values, x, first * blocks, x_size=count * blocks)
             program.alu(AluOp.MUL, [(count * blocks, 1, 1)], squares, values)
-            program.alu(AluOp.ADD, [(blocks - 1, 0, 1), (count, blocks, blocks)], squares, squares + 1)
+            if blocks > 1:
+                program.alu(AluOp.ADD, [(count, blocks, blocks), (blocks - 1, 0, 1)], squares, squares + 1)
             program.alu(AluOp.REDUCE, [(count, blocks, 0)], squares, imm=0)
             if op.shift:
                 program.alu(AluOp.SHR, [(count, blocks, 0)], squares, imm=op.shift)

@@ -58,13 +58,21 @@ def inverse_root(rec: Recording, found: Tables, base: int, count: int) -> int:
     program.alu(AluOp.ADD, [(2 * count, 1, 0)], high, imm=-128)
     program.alu(AluOp.LOOKUP, each, high, imm=found.high)
     program.alu(AluOp.LOOKUP, each, low, imm=found.low)
+    program.alu(AluOp.MUL, [(roots.STEPS * count, 1, 0)], steps[0], imm=-1)
     program.alu(AluOp.ADD, both, high, low)
     for step in steps:
+        # Of a negative number the complement is shifted, -1 - a, so that it rounds as a does: sums, not products.
         program.alu(AluOp.MUL, both, step, high)
-        program.alu(AluOp.SHR, each, step, imm=roots.SQUARE_SHIFT)
+        _shift_negative(rec, step, count, roots.SQUARE_SHIFT, 1)
         program.alu(AluOp.MUL, both, step, high)
-        program.alu(AluOp.SHR, each, step, imm=roots.HALF_SHIFT)
-        program.alu(AluOp.ADD, each, step, imm=-roots.THREE)
+        _shift_negative(rec, step, count, roots.HALF_SHIFT, roots.THREE + 1)
         program.alu(AluOp.MUL, both, high, step)
         program.alu(AluOp.SHR, each, high, imm=roots.STEP_SHIFT)
     return high
+
+
+def _shift_negative(rec: Recording, base: int, count: int, bits: int, more: int) -> None:
+    """Replace a by `~(-a >> bits) + more`, of `count` accumulators from `base` on."""
+    rec.program.alu(AluOp.ADD, [(count, 1, 0)], base, imm=-1)
+    rec.program.alu(AluOp.SHR, [(count, 1, 0)], base, imm=bits)
+    rec.program.alu(AluOp.ADD, [(count, 1, 0)], base, imm=more)
