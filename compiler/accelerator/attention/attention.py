@@ -96,6 +96,7 @@ class _Kernel:
         weights = self._stored(acc.scores, plan.scores, "weights")
         loads = [self._values(first, count) for first, count in [*plan.value_loads()][: plan.slots]]
         base = self.inp + plan.chunks * (plan.wide + len(plan.keys))
+        self._sums()  # before the load, which stops the ALU until the weights are in DRAM
         program.load(Mem.INP, base, weights, 0, x_size=plan.scores)
         inverse = self._reciprocals()
         self._means(base, loads)
@@ -181,7 +182,7 @@ class _Kernel:
                     self.program.gemm_uops(np.array(uops), loops, overwrite=overwrite)
 
     def _exponentials(self) -> None:
-        """Weights of the scores, relative to the largest of each query, and their sums over entries, not lanes."""
+        """Weights of the scores, relative to the largest of each query."""
         plan, program, acc = self.plan, self.program, self.acc
         heads, tiles, each = plan.heads, plan.tiles, [(plan.scores, 1, 0)]
         program.alu(AluOp.RESCALE, each, acc.scores, imm=self.par)
@@ -194,11 +195,11 @@ class _Kernel:
         program.alu(AluOp.ADD, [(heads, tiles, 1), (tiles, 1, 0)], acc.scores, acc.maxima)
         program.alu(AluOp.LOOKUP, each, acc.scores, imm=self.table)
 
-    def _reciprocals(self) -> int:
-        """One over the sum of the weights for each lane of the results; the first accumulator."""
+    def _sums(self) -> None:
+        """The sum of the weights of each query, in the lanes of its results: `root.COPIES` copies."""
         plan, program, acc = self.plan, self.program, self.acc
         heads, results, size = plan.heads, len(plan.values), plan.chunks * plan.deep
-        left, down, right = reciprocal_shifts(self.op.inputs[1].shape[2])
+        left, *_ = reciprocal_shifts(self.op.inputs[1].shape[2])
         program.alu(AluOp.ADD, [(heads, 1, plan.tiles), (plan.tiles, 0, 1)], acc.sums, acc.scores)
         program.alu(AluOp.REDUCE, [(heads, 1, 0)], acc.sums, imm=0)
         spread = [(acc.spread + k, acc.sums + part.group) for k, part in enumerate(plan.values)]
@@ -207,12 +208,16 @@ class _Kernel:
             program.alu(AluOp.SHR, [(plan.chunks * results, 1, 0)], acc.spread, imm=-left)
         for k in range(root.COPIES):
             self._by_block(AluOp.ADD, acc.roots + k * size, acc.spread)
-        inverse = root.inverse_root(self.rec, self.tables, acc.roots, size)
+
+    def _reciprocals(self) -> int:
+        """One over the sum of the weights for each lane of the results; the first accumulator."""
+        size, (_, down, right) = self.plan.chunks * self.plan.deep, reciprocal_shifts(self.op.inputs[1].shape[2])
+        inverse = root.inverse_root(self.rec, self.tables, self.acc.roots, size)
         if down:
-            program.alu(AluOp.SHR, [(size, 1, 0)], inverse, imm=down)
-        program.alu(AluOp.MUL, [(size, 1, 1)], inverse, inverse)
+            self.program.alu(AluOp.SHR, [(size, 1, 0)], inverse, imm=down)
+        self.program.alu(AluOp.MUL, [(size, 1, 1)], inverse, inverse)
         if right:
-            program.alu(AluOp.SHR, [(size, 1, 0)], inverse, imm=right)
+            self.program.alu(AluOp.SHR, [(size, 1, 0)], inverse, imm=right)
         return inverse
 
     def _by_block(self, op: AluOp, dst: int, src: int) -> None:

@@ -1,4 +1,4 @@
-"""Caches that are written in place: a row, or the block of latest rows, which a product with the identity transposes."""
+"""Caches written in place: with a row, or the block of the latest, which a product with the identity transposes."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class Part:
 
 
 def parts(lanes: Sequence[int], groups: Sequence[int], block: int) -> list[Part]:
-    """The parts of each of `groups` in blocks of `block` lanes, lane k of the group `lanes[k]`; by group, then block."""
+    """The parts of each of `groups` in blocks of `block` lanes, lane k of group `lanes[k]`: by group, then block."""
     padded = np.concatenate([np.asarray(lanes), np.full(-len(lanes) % block, -1)]).reshape(-1, block)
     found = [(k, b, padded[b] == group) for k, group in enumerate(groups) for b in range(len(padded))]
     return [Part(k, b, mask.astype(np.int8)) for k, b, mask in found if mask.any()]

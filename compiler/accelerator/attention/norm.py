@@ -64,6 +64,4 @@ def lower(rec: Recording, op: g.RmsNorm) -> None:
             inverse = root.inverse_root(rec, tables, sums, count)
             program.alu(AluOp.MUL, [(count, blocks, 1), (blocks, 1, 0)], values, inverse)
             for row in range(count):
-                program.store(
-                    values + row * blocks, out, (first + row) * blocks, y_size=blocks, par=par, par_step=1
-                )
+                program.store(values + row * blocks, out, (first + row) * blocks, y_size=blocks, par=par, par_step=1)

@@ -1,4 +1,4 @@
-"""One over a square root on the ALU: two tables and two steps of Newton's method, as runtime/kernels/roots.py has them."""
+"""One over a square root on the ALU: the tables and steps of Newton's method of runtime/kernels/roots.py."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class Plan:
 
 def plan_of(op: g.Attention, cfg: Config) -> Plan:
     """The plan of `op`."""
-    block, (queries, keys, values, _) = cfg.block_in, (t.shape for t in op.inputs)
+    block, keys, values = cfg.block_in, op.inputs[1].shape, op.inputs[2].shape
     tiles, wide, deep = -(-op.seen // block), -(-keys[1] // block), -(-values[2] // block)
     most = max(1, cfg.wgt_depth // (2 * _SLOTS))
     found = lanes.of_keys(op, block), lanes.of_values(op, block)
