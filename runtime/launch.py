@@ -172,19 +172,29 @@ class Launch:
             raise EncodingError(f"buffer {name!r} at {base[k]:#x}: must be a multiple of {sizes[k]} bytes")
         mask = np.uint64((1 << field.bits) - 1)
         entry = (low >> np.uint64(field.lo) & mask).astype(np.int64) + first
-        ahead = np.zeros(len(self.insn), np.int64)
-        ahead[self.patches.at] = self.patches.most
-        if len(entry) and (entry + ahead[at]).max() > field.limits[1]:
-            limit = f"outside 0..{field.limits[1]} ({field.bits} bits)"
-            raise EncodingError(f"dram_base = {(entry + ahead[at]).max()}: {limit}")
+        last = entry + self.reach[at]
+        if len(entry) and last.max() > field.limits[1]:
+            raise EncodingError(f"dram_base = {last.max()}: outside 0..{field.limits[1]} ({field.bits} bits)")
         words[at, 0] = low & ~(mask << np.uint64(field.lo)) | entry.astype(np.uint64) << np.uint64(field.lo)
-        return self.patched(words, values or {})
+        words[self.patches.at] = self.patched(words[self.patches.at], values or {})
+        return words
 
     def patched(self, words: np.ndarray, values: Mapping[str, int]) -> np.ndarray:
-        """`words`, instructions where symbols are 0, with these `values` of symbols; those absent are 0."""
-        field, moved = known_isa(self.cfg).formats["LOAD"].fields["dram_base"], words.copy()
-        moved[self.patches.at, 0] += self.patches.offsets(values).astype(np.uint64) << np.uint64(field.lo)
+        """The instructions of `patches`, uint64 (n, 2), with these `values` of symbols, absent ones 0.
+
+        `words` are those that `relocate` makes where all symbols are 0.
+        """
+        lowest = np.uint64(known_isa(self.cfg).formats["LOAD"].fields["dram_base"].lo)
+        moved = words.copy()
+        moved[:, 0] += self.patches.offsets(values).astype(np.uint64) << lowest
         return moved
+
+    @property
+    def reach(self) -> np.ndarray:
+        """How many entries the address of each instruction moves at most, by its symbol; int64 (n,)."""
+        found = np.zeros(len(self.insn), np.int64)
+        found[self.patches.at] = self.patches.most
+        return found
 
     def check_aligned(self) -> None:
         """Raise `EncodingError` for a buffer that a device may place where `relocate` cannot address it."""

@@ -352,7 +352,7 @@ MISTAKES = [
     (
         lambda p: p.store(0, _a(p), 0),
         ProgramError,
-        "buffer 'a' is input; only output, temp and state buffers can be written",
+        "buffer 'a' is input; only output, temp and state buffers can",
     ),
     (lambda p: p.gemm([(2048, 1, 0, 0)], dst=1, reset=True), CapacityError, "gemm writes ACC entry 2048, but vta has"),
     (lambda p: p.gemm([(0, 1, 0, 0)]), ProgramError, "must run at least once"),
