@@ -27,11 +27,12 @@ def refusal(op: g.RmsNorm, cfg: Config) -> str:
 
 
 def cycles(op: g.RmsNorm, cfg: Config) -> float:
-    """Estimated cycles of compute, which nothing overlaps."""
+    """Estimated cycles of compute and of the load of the gains, which nothing overlaps."""
     rows, blocks = packed_shape(op.x.shape, cfg)[:2]
     products, tiles = 2 * rows * blocks * issue_interval(cfg, multiply=True), -(-rows // _ROWS)
-    waits = 4 * multiply_interval(cfg) + cost.ROUND_TRIP
-    return products + rows * blocks + tiles * (root.cycles(min(rows, _ROWS), cfg) + waits)
+    waits = 6 * multiply_interval(cfg) + 2 * cost.ROUND_TRIP
+    gains = cost.moved(cfg, blocks * cfg.par_entry_bytes)
+    return products + rows * blocks + tiles * (root.cycles(min(rows, _ROWS), cfg) + waits) + gains
 
 
 def lower(rec: Recording, op: g.RmsNorm) -> None:

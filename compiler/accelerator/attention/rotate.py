@@ -28,9 +28,10 @@ def refusal(op: g.Rotate, cfg: Config) -> str:
 
 
 def cycles(op: g.Rotate, cfg: Config) -> float:
-    """Estimated cycles of compute, which nothing overlaps."""
-    blocks = op.x.shape[1] // cfg.block_in
-    return blocks * (1 + 2 * issue_interval(cfg, multiply=True)) + multiply_interval(cfg) + cost.ROUND_TRIP
+    """Estimated cycles of compute and of the load of the angles, which nothing overlaps."""
+    blocks, angles = op.x.shape[1] // cfg.block_in, cost.moved(cfg, 3 * 4 * op.cosine.shape[1])
+    products = blocks * (1 + 2 * issue_interval(cfg, multiply=True)) + multiply_interval(cfg)
+    return products + angles + 2 * cost.ROUND_TRIP
 
 
 def lower(rec: Recording, op: g.Rotate) -> None:
