@@ -28,7 +28,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
-from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, WriteColumns, WriteRows
+from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, Write, WriteColumns, WriteRows
 from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
@@ -155,6 +155,7 @@ __all__ = [
     "TimeFilter",
     "TopK",
     "Transpose",
+    "Write",
     "WriteColumns",
     "WriteRows",
 ]
