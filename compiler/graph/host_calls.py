@@ -121,7 +121,8 @@ def _average_pool(op: g.AveragePool, contract: str) -> list[HostCall]:
 def _dense16(op: g.Dense16, contract: str) -> list[HostCall]:
     multiplier, exponent = op.multipliers
     constants = {"weight": op.weight, "bias": op.bias, "multiplier": multiplier, "exponent": exponent}
-    return [HostCall("dense_int16", {"x_zero_point": op.x.zero_point}, constants, "int16")]
+    attrs = {"x_zero_point": op.x.zero_point} | ({"dtype": "int32"} if op.output.dtype == "int32" else {})
+    return [HostCall("dense_int16", attrs, constants, op.output.dtype)]
 
 
 def _filter16(op: g.Filter16, contract: str) -> list[HostCall]:
@@ -132,8 +133,11 @@ def _filter16(op: g.Filter16, contract: str) -> list[HostCall]:
 def _lstm(op: g.Lstm, contract: str) -> list[HostCall]:
     (gates, exponents), (multiplier, exponent) = op.multipliers
     constants = {"weight": op.weight, "bias": op.bias, "gate_multiplier": gates, "gate_exponent": exponents}
-    attrs = {"zero_point": op.output.zero_point, "cell_bits": op.cell_bits, "clip": op.clip, "coupled": op.coupled}
-    return [HostCall("lstm", attrs | {"multiplier": multiplier, "exponent": exponent}, constants, "int16")]
+    return [HostCall("lstm", _cells(op) | {"multiplier": multiplier, "exponent": exponent}, constants, "int16")]
+
+
+def _cells(op: g.Lstm | g.LstmStep) -> dict:
+    return {"zero_point": op.output.zero_point, "cell_bits": op.cell_bits, "clip": op.clip, "coupled": op.coupled}
 
 
 def _rows(op: g.LstmOutputs | g.LstmCells, first: int, dtype: str) -> HostCall:
@@ -243,6 +247,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Dense16: _dense16,
     g.Filter16: _filter16,
     g.Lstm: _lstm,
+    g.LstmStep: lambda op, contract: [HostCall("lstm_step", _cells(op) | _scale(op), dtype="int16")],
     g.LstmOutputs: lambda op, contract: [_rows(op, 0, "int16"), HostCall("narrow", {})],
     g.LstmCells: lambda op, contract: [_rows(op, op.x.shape[1] - 1, "int16")],
     g.Rescale: _movement("rescale_integers", lambda op: {"dtype": op.output.dtype} | _zero_points(op) | _scale(op)),

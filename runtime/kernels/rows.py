@@ -5,9 +5,9 @@ Each is function, rule, attributes, dtypes, ranks, number of inputs; see `runtim
 
 from __future__ import annotations
 
-from ..hostshapes import along_axis, reduced, same, together
+from ..hostshapes import along_axis, lstm_stepped, reduced, same, together
 from ..schema import SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real
-from . import attention, detection, elementwise, fixed_point, numbers, reductions, resize, shapes
+from . import attention, detection, elementwise, fixed_point, numbers, recurrent, reductions, resize, shapes
 
 _INT8 = ("int8",)
 _ANY = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
@@ -29,6 +29,9 @@ _PRODUCTS: dict[str, Kind] = {"transposed": Flag(), **_SCALE, **_POINTS}
 _ANGLES, _PLACED = Array(2, ("int16",)), ("int8", "int32")  # the last input of the second is a position
 _DIVIDE: dict[str, Kind] = {**_SCALE, **_POINTS}
 _DIVIDE |= {"low": Int(-128, 127), "high": Int(-128, 127)}
+
+_STEP: dict[str, Kind] = {"zero_point": Int(-128, 127), "cell_bits": Int(0, 6), "clip": Int(0, (1 << 15) - 1)}
+_STEP |= {"coupled": Flag(), **_SCALE}
 
 
 def _scales(count: int) -> dict[str, Kind]:
@@ -93,5 +96,6 @@ KERNEL_ROWS = (
     (attention.exponentials, shapes.exponentiated, {"table": Array(1, ("int8",), 0, 127)}, _PLACED, (), 2),
     (attention.weighted_mean, shapes.averaged_values, _SCALE, _INT8, (3,), 2),
     (reductions.top_k, shapes.topmost, {"count": SIZE, "positions": Flag()}, (*_INT8, *_NUMBERS), (), 1),
+    (recurrent.lstm_step, lstm_stepped, _STEP, ("int16", "int32"), (2, 3), 3),
     (reductions.arg_max, shapes.chosen, _ARG_MAX, (*_INT8, *_NUMBERS), (), 1),
 )

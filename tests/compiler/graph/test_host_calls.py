@@ -102,8 +102,10 @@ OPERATORS = [
     g.Features("op", (t(2, 5),), t(2, 3), *weights(3, 5)),
     g.TimeFilter("op", (X,), t(1, 2, 1, 1), *weights(2, 1, 4, 4), groups=2),
     g.Dense16("op", (t(2, 5),), t(2, 3, dtype="int16", zero_point=0), ROWS, BIAS, np.ones(3)),
+    g.Dense16("op", (t(2, 5),), t(2, 3, dtype="int32", zero_point=0), ROWS, BIAS, np.ones(3)),
     g.Filter16("op", (W,), t(2, 3), np.ones((3, 4), np.int16), BIAS, 0.5),
     g.Lstm("op", (W, t(2, 1), CELLS), t(2, 4, 1, dtype="int16"), np.ones((4, 1), np.int8), FOUR[0], FOUR[1], 0.5),
+    g.LstmStep("op", (t(2, 1, 4, dtype="int16"), t(2, 4, dtype="int32"), CELLS), t(2, 2, 1, dtype="int16"), 0.5),
     g.LstmOutputs("op", (t(2, 4, 1, dtype="int16"),), t(2, 3, 1)),
     g.LstmCells("op", (W,), t(2, 1, 4, dtype="int16")),
     g.Rescale("op", (W,), t(2, 3, 4, dtype="int32", zero_point=-300)),
@@ -138,7 +140,7 @@ def test_calls_compute_the_declared_output(op):
 
 
 def test_every_operator_is_tested_here():
-    abstract = {g.Operator, g.Linear, g.Binary, g.Pairwise, g.Pool, g.Movement, g.FloatOperator, g.StandIn}
+    abstract = {g.Operator, g.Linear, g.Binary, g.Pairwise, g.Pool, g.Movement, g.FloatOperator, g.StandIn, g.Cells}
     operators = {v for v in vars(g).values() if isinstance(v, type) and issubclass(v, g.Operator)} - abstract
     assert {type(op) for op in OPERATORS} == operators
 
