@@ -12,7 +12,7 @@ from .buffer import KINDS as BUFFER_KINDS
 from .buffer import MOST_BYTES, whole
 from .launch import Launch
 
-DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32")
+DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "bool")
 KINDS = (*BUFFER_KINDS, "state")
 
 

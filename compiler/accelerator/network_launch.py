@@ -10,7 +10,7 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import elementwise, layers, movement, pooling
+from . import dense16, elementwise, layers, movement, pooling
 from .arena import arena_plan, bases, is_view, members
 from .direct import lookup, mean, resize, transposed_conv
 from .direct.fold import cheapest
@@ -22,6 +22,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
     g.QConvTranspose2d: transposed_conv.lower,
     g.QDense: layers.lower,
+    g.Dense16: dense16.lower,
     g.Add: elementwise.add,
     g.Mul: elementwise.multiply,
     g.Maximum: elementwise.extreme,
@@ -127,6 +128,8 @@ class NetworkLaunch:
             t = op.output
             if t.name in out:
                 shape = packed_shape(t.shape, self.cfg)
+                if isinstance(op, g.Dense16):
+                    shape = dense16.planes_of(op), *shape
                 buffer = self.rec.buffer(t.name, shape, kind="output")
                 self.bind[buffer.name] = self.steps.declare(f"{t.name}.packed", shape, "int8")
                 self.packed[t.name] = self.bind[buffer.name]
@@ -150,10 +153,11 @@ class NetworkLaunch:
 
     def _unpack_output(self, t: g.Tensor) -> None:
         """Unpack `t`; a view of an input is a view on the host, too."""
-        source = next((op.output for op in self.work if op.output.name == self.base[t.name]), None)
-        if source is None:
+        op = next((op for op in self.work if op.output.name == self.base[t.name]), None)
+        if op is None:
             step = HostStep(f"{t.name}.view", "reshape", [self.base[t.name]], [t.name], {"shape": list(t.shape)})
         else:
+            source, kind = op.output, "unpack_planes" if isinstance(op, g.Dense16) else "unpack"
             attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
-            step = HostStep(f"{t.name}.unpack", "unpack", [self.packed[source.name]], [t.name], attrs)
+            step = HostStep(f"{t.name}.unpack", kind, [self.packed[source.name]], [t.name], attrs)
         self.steps.steps.append(step)

@@ -180,12 +180,9 @@ class _Step:
         scales = _channel_scales(weight)
         shape, factors = (1, len(weight)), x.scale * scales / scale
         facts = {"weight": _int8(weight, scales[:, None]), "bias": _zeros(weight), "scales": factors}
-        sums = g.Tensor("logits.int16", shape, "int16", scale)
-        numbers, real = (g.Tensor(name, shape, "float32") for name in ("logits.numbers", "logits"))
-        unit = g.Tensor("logits.scale", (1,), "float32", data=np.array([scale], np.float32))
+        sums, real = g.Tensor("logits.int16", shape, "int16", scale), g.Tensor("logits", shape, "float32")
         self.ops.append(g.Dense16(sums.name, (x,), sums, **facts))
-        self.ops.append(g.Cast(numbers.name, (sums,), numbers))
-        self.ops.append(g.NumberBinary(real.name, (numbers, unit), real, "mul"))
+        self.ops.append(g.Dequantize(real.name, (sums,), real))
         return real
 
 
