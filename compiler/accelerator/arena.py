@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
+import numpy as np
+
 from ...hw.config import Config
 from .. import graph as g
 from ..memory.plan import Lifetime, Plan, plan
@@ -41,7 +43,7 @@ def bases(ops: Sequence[g.Operator]) -> dict[str, str]:
 def packed_bytes(t: g.Tensor, cfg: Config) -> int:
     """Bytes of a tensor in blocks of channels; the elements of a vector are channels."""
     shape = t.shape if len(t.shape) > 1 else (1, *t.shape)
-    return math.prod(packed_shape(shape, cfg))
+    return math.prod(packed_shape(shape, cfg)) * np.dtype(t.dtype).itemsize
 
 
 def whole_blocks(op: g.Concat, cfg: Config) -> bool:

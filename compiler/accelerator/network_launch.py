@@ -10,7 +10,7 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import elementwise, layers, movement, pooling
+from . import dense16, elementwise, layers, movement, pooling
 from .arena import arena_plan, bases, is_view, members
 from .attention import attention, cache, embedding, norm, rotate, states
 from .attention.symbols import limits
@@ -24,6 +24,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
     g.QConvTranspose2d: transposed_conv.lower,
     g.QDense: layers.lower,
+    g.Dense16: dense16.lower,
     g.Add: elementwise.add,
     g.Mul: elementwise.multiply,
     g.Maximum: elementwise.extreme,
@@ -155,6 +156,8 @@ class NetworkLaunch:
             t = op.output
             if t.name in out:
                 shape = packed_shape(t.shape, self.cfg)
+                if isinstance(op, g.Dense16):
+                    shape = dense16.planes_of(op), *shape
                 buffer = self.rec.buffer(t.name, shape, kind="output")
                 self.bind[buffer.name] = self.steps.declare(f"{t.name}.packed", shape, "int8")
                 self.packed[t.name] = self.bind[buffer.name]
@@ -178,12 +181,13 @@ class NetworkLaunch:
 
     def _unpack_output(self, t: g.Tensor) -> None:
         """Unpack `t`; a view of an input is a view on the host, too, and a cache stays as it is."""
-        source = next((op.output for op in self.work if op.output.name == self.base[t.name]), None)
+        op = next((op for op in self.work if op.output.name == self.base[t.name]), None)
         if self.base[t.name] in self.caches:
             return
-        if source is None:
+        if op is None:
             step = HostStep(f"{t.name}.view", "reshape", [self.base[t.name]], [t.name], {"shape": list(t.shape)})
         else:
+            source, kind = op.output, "unpack_planes" if isinstance(op, g.Dense16) else "unpack"
             attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
-            step = HostStep(f"{t.name}.unpack", "unpack", [self.packed[source.name]], [t.name], attrs)
+            step = HostStep(f"{t.name}.unpack", kind, [self.packed[source.name]], [t.name], attrs)
         self.steps.steps.append(step)

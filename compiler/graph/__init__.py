@@ -15,11 +15,12 @@ integers.
 | windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
 | images (windows.py) | ResizeBilinear |
 | along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, LogSoftmax |
-| recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
+| SVDF, LSTM (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmStep, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
 | transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
-| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, Cast, Gather, GatherNd, Detections |
+| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
+| choices (numbers.py) | Compare, Select, Gather, GatherNd |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
 
@@ -44,7 +45,19 @@ from .floats import (
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
 from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
-from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberDense, NumberFunction, NumberReduce
+from .numbers import (
+    Cast,
+    Compare,
+    Detections,
+    Gather,
+    GatherNd,
+    NumberBinary,
+    NumberDense,
+    NumberFunction,
+    NumberReduce,
+    NumberResize,
+    Select,
+)
 from .operators import (
     Add,
     Binary,
@@ -59,7 +72,19 @@ from .operators import (
     Sub,
     Tensor,
 )
-from .recurrent.layers import Dense16, Features, Filter16, Lstm, LstmCells, LstmOutputs, Rescale, Softmax16, TimeFilter
+from .recurrent.layers import (
+    Cells,
+    Dense16,
+    Features,
+    Filter16,
+    Lstm,
+    LstmCells,
+    LstmOutputs,
+    LstmStep,
+    Rescale,
+    Softmax16,
+    TimeFilter,
+)
 from .recurrent.state import State
 from .windows import (
     ArgMax,
@@ -85,6 +110,8 @@ __all__ = [
     "BatchMatMul",
     "Binary",
     "Cast",
+    "Cells",
+    "Compare",
     "Concat",
     "Dense16",
     "Dequantize",
@@ -114,6 +141,7 @@ __all__ = [
     "Lstm",
     "LstmCells",
     "LstmOutputs",
+    "LstmStep",
     "MaxPool",
     "Maximum",
     "Mean",
@@ -124,6 +152,7 @@ __all__ = [
     "NumberDense",
     "NumberFunction",
     "NumberReduce",
+    "NumberResize",
     "Operator",
     "Pad",
     "Pairwise",
@@ -142,6 +171,7 @@ __all__ = [
     "ResizeBilinear",
     "RmsNorm",
     "Rotate",
+    "Select",
     "Softmax",
     "Softmax16",
     "SquaredDifference",

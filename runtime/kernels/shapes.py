@@ -41,6 +41,18 @@ def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return together(inputs, a)._replace(dtype=inputs[0].dtype)
 
 
+def compared(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape to which both broadcast, of truth values."""
+    return one_type(inputs, a)._replace(dtype="bool")
+
+
+def selected(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape to which all three broadcast, in the type of the last two."""
+    need(inputs[0].dtype == "bool", f"the condition is {inputs[0].dtype}: must be bool")
+    need(inputs[1].dtype == inputs[2].dtype, f"inputs differ in dtype: {inputs[1].dtype} and {inputs[2].dtype}")
+    return together(inputs, a)._replace(dtype=inputs[1].dtype)
+
+
 def reduced_numbers(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Without the axes, or with 1 in their place, in the input's type."""
     return reduced(inputs, a)._replace(dtype=inputs[0].dtype)
@@ -100,7 +112,7 @@ def topmost(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def resized(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Images of the size asked."""
     n, c, *_ = inputs[0].shape
-    return Operand((n, c, *a["size"]), "int8")
+    return Operand((n, c, *a["size"]), inputs[0].dtype)
 
 
 def chosen(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:

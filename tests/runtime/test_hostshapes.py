@@ -88,6 +88,13 @@ GOOD = {
     "number_binary": ([IMAGE, (6, 1, 1)], "int32", {"function": "floor_div"}),
     "number_reduce": ([IMAGE], "int64", {"function": "reduce_max", "axes": [2, 3], "shape": [2, 6]}),
     "number_dense": ([(2, 7, 6)], "float32", {"weight": np.ones((5, 6), "f4"), "bias": np.zeros(5, "f4")}),
+    "compare": ([IMAGE, (6, 1, 1)], "int32", {"function": "less"}),
+    "compare_int8": (
+        [IMAGE, (6, 1, 1)],
+        "int8",
+        {"function": "equal", "zero_points": [1, 2], "multipliers": [1 << 30] * 2, "exponents": [0, -9]},
+    ),
+    "select": ([(6, 1, 1), IMAGE, (6, 1, 1)], "bool int8 int8", {}),
     "cast": ([IMAGE], "uint8", {"dtype": "float32"}),
     "gather": ([(200, 3), (2, 4)], "int32", {"axis": 0}),
     "gather_nd": ([(200, 150, 3), (4, 2)], "int64", {}),

@@ -154,9 +154,7 @@ def test_bounds_of_attention():
     assert reach is not None and reach.high.tolist() == [2 * 12 * 128 * 128, BIG] and problem(attention()) == ""
     assert "give the output a larger scale" in problem(attention(scale=0.1 / 2**25))
     scale = next(2.0**k for k in range(20) if problem(attention(score_scale=2.0**k)))
-    assert (
-        "scores of up to" in problem(attention(score_scale=scale)) and len(problem(attention(score_scale=scale))) < 200
-    )
+    assert "scores of up to" in problem(attention(score_scale=scale))
     assert 12 * 2 * 2**14 * attention(score_scale=scale).factors[0] >= 2**26
     assert 12 * 2 * 2**14 * attention(score_scale=scale / 2).factors[0] < 2**26
 

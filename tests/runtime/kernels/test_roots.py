@@ -26,7 +26,7 @@ def test_no_value_on_the_way_leaves_int32():
 def test_it_is_close_to_the_real_root():
     real, found = 2**20 / np.sqrt(np.maximum(ALL, 1)), inverse_root(ALL)
     errors = np.abs(found / real - 1)
-    assert errors[128:].max() < 0.0005 and errors[64:].max() < 0.0033 and (found <= real)[:32].all()
+    assert errors[128:].max() < 0.001 and errors[64:].max() < 0.0033 and (found <= real)[:32].all()
     assert inverse_root(np.array(0)) == found.max()
 
 
