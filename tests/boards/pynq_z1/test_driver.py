@@ -113,7 +113,7 @@ def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
         (placed,) = loaded._placed
         assert placed is not None
         at = placed.bound["y"][0]
-        device.run(placed.address, placed.count)
+        device.run(placed.address, len(placed.launch.insn))
         board.ddr[at : at + 8] = np.arange(8)  # as the accelerator would
         device.write(at + 3, np.full(2, 9, np.uint8))
         assert board.ddr[at : at + 8].tolist() == [0, 1, 2, 9, 9, 5, 6, 7]
