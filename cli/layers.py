@@ -101,7 +101,7 @@ def ran(executable: Executable, reports: Iterable[StepReport]) -> Iterator[tuple
     """The steps that ran, each with its report: some run for some inputs only."""
     steps = iter(executable.steps)
     for done in reports:
-        yield next(step for step in steps if step.name == done.name), report
+        yield next(step for step in steps if step.name == done.name), done
 
 
 def run_rows(executable: Executable, runs: Sequence[Sequence[StepReport]], clock: float) -> list[dict[str, Any]]:

@@ -27,6 +27,7 @@ from tilewright.runtime.program import Program
 from tilewright.runtime.symbols.patches import Patches
 from tilewright.runtime.symbols.symbol import Symbol
 from tilewright.runtime.verify import verify, without_pair
+from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.mutants import Bench, mutants
 from tilewright.sim.timing import predict
 
@@ -51,28 +52,28 @@ def test_rows_are_written_where_the_input_says(device, cache):
         np.testing.assert_array_equal(loaded.state["rows"], program.rows)
 
 
-class Noted:
-    """A device that notes what is written; `broken` makes it fail."""
+class Noted(ModelDevice):
+    """A device that notes what is written; `broken` makes runs fail, `full` writes."""
 
-    def __init__(self, device):
-        self._device, self.writes, self.broken = device, [], False
-
-    def __getattr__(self, name):
-        return getattr(self._device, name)
+    def __init__(self):
+        self.writes, self.broken, self.full = [], False, False
+        super().__init__(TINY)
 
     def write(self, address, data):
         self.writes.append((address, len(data)))
-        self._device.write(address, data)
+        if self.full:
+            raise ExecutionError("full")
+        super().write(address, data)
 
-    def run(self, address, count):
+    def run(self, insn_address, insn_count):
         if self.broken:
             raise ExecutionError("broken")
-        return self._device.run(address, count)
+        return super().run(insn_address, insn_count)
 
 
 def test_only_instructions_that_change_are_written(cache):
     program = cache()
-    device = Noted(open_device("model", TINY))
+    device = Noted()
     with Loaded(program.launch, device) as loaded:
         (placed,) = loaded._placed
         assert placed is not None
@@ -92,18 +93,17 @@ def test_neighbours_are_written_at_once_and_all_after_a_failure():
     y = program.buffer("y", (16, 1, 4), kind="output")
     for k in range(3):
         program.store(k, y, 2 * k, at=Symbol("position", 8, step=1))
-    device = Noted(open_device("model", TINY))
+    device = Noted()
     with Loaded(program.finish(), device) as loaded:
         (placed,) = loaded._placed
         assert placed is not None
         device.writes.clear()
         loaded.run({"position": np.array([3])})
         assert device.writes == [(placed.address, 3 * INSN_BYTES)]
-        write, device.writes = device.write, []
-        device.write = lambda *_: (_ for _ in ()).throw(ExecutionError("no memory"))
-        with pytest.raises(ExecutionError):
+        device.full = True
+        with pytest.raises(ExecutionError, match="full"):
             loaded.run({"position": np.array([4])})
-        device.write = write
+        device.full, device.writes = False, []
         loaded.run({"position": np.array([3])})  # nobody knows what the failed write left
         assert device.writes == [(placed.address, 3 * INSN_BYTES)]
 
@@ -111,7 +111,7 @@ def test_neighbours_are_written_at_once_and_all_after_a_failure():
 def test_a_failed_run_may_leave_what_it_wrote(cache):
     """The state that the host still has is written again; one that is on the device only stays as the run left it."""
     program = cache()
-    device = Noted(open_device("model", TINY))
+    device = Noted()
     with Loaded(program.launch, device) as loaded:
         loaded.run(program.inputs(2, 5))
         program.expect(2, 5)

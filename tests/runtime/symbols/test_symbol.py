@@ -1,5 +1,7 @@
 """Symbols: the offsets that their values make, against counting."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -44,7 +46,8 @@ def test_numbers_out_of_range(fields, text):
 
 
 def test_a_symbol_has_one_limit():
-    limits = {}
+    limits: dict[str, int] = {}
+    other: Any = 3
     note_limit(limits, None, "load")
     note_limit(limits, Symbol("position", 64, step=1), "load")
     note_limit(limits, Symbol("position", 64, step=2), "load")
@@ -54,4 +57,4 @@ def test_a_symbol_has_one_limit():
     ):
         note_limit(limits, Symbol("position", 32, step=1), "store")
     with pytest.raises(ProgramError, match="load: at = 3: must be a Symbol, as Symbol"):
-        note_limit(limits, 3, "load")
+        note_limit(limits, other, "load")
