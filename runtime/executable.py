@@ -242,9 +242,9 @@ class Executable:
             if b.name in tensors:
                 raise ProgramError(f"launch {launch.name!r}: {b.name!r} is a symbol and a buffer; rename one")
             if b.name in bind:
-                facts = b.name, b.shape, _dtypes(b)[0], b.kind
-                state = (np.zeros(b.shape, facts[2]), b.name) if b.kind == "state" else ()
-                tensors[b.name] = Tensor(*facts, *state)
+                dtype, kept = _dtypes(b)[0], b.kind == "state"
+                data = np.zeros(b.shape, dtype) if kept else None
+                tensors[b.name] = Tensor(b.name, b.shape, dtype, b.kind, data, b.name if kept else None)
         macs = program_stats(known_isa(launch.cfg), launch.insn).macs
         step = LaunchStep(launch.name, launch, bind, macs, {name: name for name in launch.patches.limits})
         return Executable(launch.cfg, launch.name, tensors, [step])

@@ -216,7 +216,7 @@ class Loaded:
         """Write the instructions that differ for these `values` of symbols from those in memory, neighbours at once."""
         wanted, at = placed.launch.patched(placed.fixed, values), placed.launch.patches.at
         held, placed.held = placed.held, None
-        changed = np.flatnonzero(True if held is None else (wanted != held).any(axis=1))
+        changed = np.arange(len(at)) if held is None else np.flatnonzero((wanted != held).any(axis=1))
         for some in np.split(changed, np.flatnonzero(np.diff(at[changed]) > 1) + 1):
             if len(some):
                 self.device.write(placed.address + int(at[some[0]]) * INSN_BYTES, _bytes(wanted[some]))

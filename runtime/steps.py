@@ -160,8 +160,9 @@ def chosen(steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> list[Step
         _check_value(name, value, known[0].first, known[-1].end, "the program")
     found = [step for step in steps if runs_in(step, value)]
     for step in found:
-        for symbol, name in step.symbols.items() if isinstance(step, LaunchStep) else ():
-            _check_value(name, int(inputs[name][0]), 0, step.launch.patches.limits[symbol], f"step {step.name!r}")
+        if isinstance(step, LaunchStep):
+            for symbol, name in step.symbols.items():
+                _check_value(name, int(inputs[name][0]), 0, step.launch.patches.limits[symbol], f"step {step.name!r}")
     return found
 
 
