@@ -161,7 +161,8 @@ class Product:
         make_wgt = _maker(state, Mem.WGT, weights[0], self.wgt_rows, (b, columns, depth), by_rows, short)
         inp, wgt = ((self, base[SRC]), inputs, make_inp), ((self, base[WGT]), weights, make_wgt)
         keep_inp, keep_wgt = state.operands[Mem.INP].get, state.operands[Mem.WGT].get
-        put, key = self.target.action(state.acc, base[DST], times), (base[DST], b, rows, self.target.key)
+        put = self.target.action(state.acc, base[DST], times)
+        key = str((base[DST], b, rows, self.target.key))  # text, as it keeps its hash
         multiply = np.matmul if depth <= cut else partial(_long_product, cut=cut)
         if parts > 1:
             multiply = partial(_product_of_parts, shape=(rows, columns))
@@ -172,7 +173,9 @@ class Product:
             return multiply(left, right) if by_rows else multiply(right, left).swapaxes(-1, -2)
 
         def add() -> None:
-            sums.add(key, limits, put, product(), depth=depth, most=cut, starts=overwrites)
+            left, right = keep_inp(*inp), keep_wgt(*wgt)
+            result = multiply(left, right) if by_rows else multiply(right, left).swapaxes(-1, -2)
+            sums.add(key, limits, put, result, depth, cut, overwrites)
 
         def settle_and_put() -> None:
             sums.settle(*limits)
