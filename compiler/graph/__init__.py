@@ -18,6 +18,8 @@ integers.
 | recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
 | transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Exponentials, WeightedMean, WriteRows |
+| Deeploy's, with shifts (deeploy/layers.py) | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
+| Deeploy's others (deeploy/layers.py) | IntegerMatMul, IntegerNorm, IntegerSoftmax |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
 | numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, Cast, Gather, GatherNd, Detections |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
@@ -29,6 +31,16 @@ from dataclasses import dataclass
 
 from ...hw.errors import InputError
 from .attention.layers import BatchMatMul, Exponentials, RmsNorm, Rotate, WeightedMean, WriteRows
+from .deeploy.layers import (
+    IntegerMatMul,
+    IntegerNorm,
+    IntegerSoftmax,
+    RequantShift,
+    ShiftAdd,
+    ShiftMatMul,
+    ShiftMul,
+    ShiftRequantize,
+)
 from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
@@ -106,6 +118,9 @@ __all__ = [
     "Gather",
     "GatherNd",
     "Graph",
+    "IntegerMatMul",
+    "IntegerNorm",
+    "IntegerSoftmax",
     "L2Normalization",
     "LeakyRelu",
     "Linear",
@@ -136,12 +151,17 @@ __all__ = [
     "Recode",
     "ReduceMax",
     "ReduceMin",
+    "RequantShift",
     "Requantize",
     "Rescale",
     "Reshape",
     "ResizeBilinear",
     "RmsNorm",
     "Rotate",
+    "ShiftAdd",
+    "ShiftMatMul",
+    "ShiftMul",
+    "ShiftRequantize",
     "Softmax",
     "Softmax16",
     "SquaredDifference",

@@ -14,6 +14,7 @@ import numpy as np
 from ...hw import rounding
 from ...runtime.kernels.attention import MEAN_BITS, UNIT_BITS
 from .attention.layers import BatchMatMul, RmsNorm, WeightedMean
+from .deeploy.layers import IntegerSoftmax
 from .elementwise import SQUARE_SHIFT, Prelu, SquaredDifference
 from .layers import Linear
 from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize, Tensor
@@ -70,6 +71,8 @@ def reach_of(op: Operator) -> Reach | None:
         return _reach((-most, most), op.factor)
     if isinstance(op, WeightedMean):
         return _reach(_times(_ends(op.inputs[1]), 1 << MEAN_BITS), op.factor)
+    if isinstance(op, IntegerSoftmax):
+        return _reach((0, op.levels - 1), op.factor)
     if isinstance(op, Requantize):
         return _reach(_ends(op.x), op.factor)
     if isinstance(op, AveragePool):
