@@ -18,9 +18,10 @@ RNG = np.random.default_rng(5)
 NAMES = set(
     """accumulators add arg_max average_pool batch_matmul cast chain concatenate conv2d_accumulators
     conv_transpose2d_accumulators dense_accumulators dense_int16 dequantize detections divide exact_average_pool
-    exponentials filter_int16 fold_windows gather gather_nd l2_normalize log_softmax lookup lstm max_pool maximum
-    mean minimum multiply narrow number_binary number_dense number_function number_reduce pack pad prelu quantize
-    recode reduce_max reduce_min requantise rescale rescale_integers reshape resize_bilinear rms_norm rotate softmax
+    exponentials filter_int16 fold_windows gather gather_nd integer_matmul integer_norm integer_softmax
+    l2_normalize log_softmax lookup lstm max_pool maximum mean minimum multiply narrow number_binary
+    number_dense number_function number_reduce pack pad prelu quantize recode reduce_max reduce_min
+    requant_shift requantise rescale rescale_integers reshape resize_bilinear rms_norm rotate softmax
     squared_difference strided_slice take top_k transpose unpack unpack_softmax weighted_mean write_rows""".split()
 )
 FLOAT_NAMES = set(

@@ -42,11 +42,14 @@ def checked(source: Source) -> ModelProto:
     own = [n for n in model.graph.node if n.domain in _OWN]
     unknown = [n for n in own if not onnx.defs.has(n.op_type) and n.op_type not in DEEPLOY]
     if unknown:
-        why = f"is no operator of ONNX, and of Deeploy's own these are supported: {', '.join(DEEPLOY)}"
-        raise unsupported(path, [(n.op_type, n.name or next(iter(n.output), ""), why) for n in unknown])
+        names = [(n.op_type, n.name or next(iter(n.output), ""), "is not supported") for n in unknown]
+        raise UnsupportedError(f"{unsupported(path, names)}; known beside ONNX's are Deeploy's {', '.join(DEEPLOY)}")
     if in_dialect(model):
         _check_dialect(path, model)
         _fix_batch(path, model, empty=True)
+        for opset in model.opset_import:  # files have Concat and Gemm as later opsets do
+            if opset.domain in _OWN:
+                opset.version = max(opset.version, _OLDEST)
         return model
     for value in model.graph.output:  # where a shape may be left out, but the checker wants one
         value.type.tensor_type.shape.SetInParent()

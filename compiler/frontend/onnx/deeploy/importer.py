@@ -26,7 +26,7 @@ class DeeployImporter(Tensors):
     """Walks the nodes of a model in order. `problems` are (operator, name, why) of nodes, `ends` those of outputs."""
 
     def __init__(self, model: ModelProto):
-        super().__init__(Reader(model, {"Concat": _counted_from_front}), [v.name for v in model.graph.output])
+        super().__init__(Reader(model, {}), [v.name for v in model.graph.output])
         self.model = model
         self.problems: list[tuple[str, str, str]] = []
         self.ends: list[str] = []
@@ -105,12 +105,3 @@ class DeeployImporter(Tensors):
 
         ops = [replace(op, inputs=tuple(map(renamed, op.inputs)), output=renamed(op.output)) for op in self.ops]
         return g.Graph(name, tuple(self.inputs), tuple(outputs), tuple(ops))
-
-
-def _counted_from_front(reader: Reader, node: Node) -> list[Node] | None:
-    """A Concat along an axis that is counted from the back, which opsets of the dialect's files do not know."""
-    axis = node.attrs["axis"]
-    rank = len(reader.shapes[node.inputs[0]])
-    if not -rank <= axis < 0:
-        return None
-    return [replace(node, attrs={**node.attrs, "axis": axis + rank})]
