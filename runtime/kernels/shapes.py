@@ -127,7 +127,10 @@ def shifted(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     shape = together(inputs, a).shape
     bounds = [a["low"] + a.get("zero_point", 0), a["high"] + a.get("zero_point", 0)]
     dtype = a.get("dtype", "int8")
-    need(dtype == "int32" or -128 <= min(bounds) and max(bounds) <= 127, f"clamp {bounds} is not within int8")
+    need(
+        dtype == "int32" or -128 <= min(bounds) and max(bounds) <= 127,
+        f"low, high = {bounds} with the zero_point: not within int8, the dtype",
+    )
     return Operand(shape, dtype)
 
 

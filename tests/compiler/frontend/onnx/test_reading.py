@@ -16,7 +16,7 @@ NODE = Node("Slice", "it", [], [])
 def reading():
     graph = onnx.helper.make_graph(
         [], "g", [], [], [onnx.numpy_helper.from_array(np.array([2, 1]), "ints"),
-                          onnx.numpy_helper.from_array(np.float32(0.5), "half")]
+                          onnx.numpy_helper.from_array(np.array(0.5, np.float32), "half")]
     )  # fmt: skip
     return Reading(Reader(onnx.helper.make_model(graph), {}), ["y"])
 

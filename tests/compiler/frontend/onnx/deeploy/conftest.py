@@ -1,5 +1,7 @@
 """Makes small files in Deeploy's dialect, and runs them: interpreter in both contracts, device `model`."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -36,8 +38,10 @@ class Dialect:
 
     def shift(self, x, mul=7349, add=0, div=1 << 16, levels=256, signed=1):
         """A RequantShift as Deeploy's files have it: attributes are tensors of float32."""
-        attrs = {"div": np.float32(div), "n_levels_out": np.float32([levels]), "signed": np.float32([signed])}
-        tensors = {key: onnx.numpy_helper.from_array(np.asarray(value)) for key, value in attrs.items()}
+        attrs = {"div": div, "n_levels_out": [levels], "signed": [signed]}
+        tensors: dict[str, Any] = {
+            key: onnx.numpy_helper.from_array(np.array(value, np.float32)) for key, value in attrs.items()
+        }
         return self.node("RequantShift", x, self.const(mul), self.const(add), **tensors)
 
     def output(self, *names):

@@ -11,7 +11,7 @@ from tilewright.compiler import reference
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import load_config
-from tilewright.hw.errors import FileError, UnsupportedError
+from tilewright.hw.errors import FileError, TilewrightError, UnsupportedError
 from tilewright.hw.rounding import CONTRACTS
 from tilewright.runtime.loader import run
 
@@ -58,7 +58,7 @@ def test_outputs_keep_their_names(net):
     assert np.array_equal(found[0], found[1])
 
 
-def refused(net, change, error=UnsupportedError):
+def refused(net, change, error: type[TilewrightError] = UnsupportedError):
     model = net.proto()
     change(model)
     path = net.folder / "changed.onnx"

@@ -36,8 +36,8 @@ def test_functions_within_eight_bits_are_tables(imp):
 
 
 def test_constants_within_eight_bits(imp):
-    assert imp.constant8(NODE, Fixed((2,), np.float32([-128, 127]))).data.tolist() == [-128, 127]
-    assert imp.constant8(NODE, Fixed((1,), np.float32([128]))) is None
+    assert imp.constant8(NODE, Fixed((2,), np.array([-128, 127], np.float32))).data.tolist() == [-128, 127]
+    assert imp.constant8(NODE, Fixed((1,), np.array([128], np.float32))) is None
     wide = imp.integers32("name", np.array(1 << 20)), imp.integers32("name", np.array(3))
     assert [t.name for t in wide] == ["name", "name'"] and wide[0].shape == (1,) and wide[0].dtype == "int32"
 

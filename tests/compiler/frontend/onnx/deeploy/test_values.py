@@ -8,7 +8,7 @@ from tilewright.compiler.frontend.onnx.deeploy.values import attribute, whole
 from tilewright.compiler.frontend.onnx.nodes import Node
 from tilewright.compiler.frontend.onnx.values import Problem
 
-TENSOR = onnx.numpy_helper.from_array(np.float32([65536]))
+TENSOR = onnx.numpy_helper.from_array(np.array([65536], np.float32))
 NODE = Node("RequantShift", "it", [], [], {"div": TENSOR, "n_levels": 256.0, "list": [3.0], "two": [1, 2], "s": b"a"})
 
 
@@ -30,4 +30,4 @@ def test_attributes_that_are_refused(name, message):
 def test_other_numbers_are_refused(value):
     with pytest.raises(Problem, match="which is no integer of 32 bits"):
         whole(NODE, np.array([1.0, value]), "weights")
-    assert whole(NODE, np.float32([-3, 7]), "weights").tolist() == [-3, 7]
+    assert whole(NODE, np.array([-3, 7], np.float32), "weights").tolist() == [-3, 7]
