@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .builder import Reading
 from .nodes import Node
-from .reading import Reading
 from .values import Problem
 
 Pair = tuple[int, int]

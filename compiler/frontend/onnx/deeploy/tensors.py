@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from .... import graph as g
+from ..builder import Reading
 from ..moves import moved
 from ..nodes import Node, Reader
-from ..reading import Reading
 from ..values import Fixed, Problem, Value, View
 from .values import EVERY, Integers, Layer, Moved, Pair, Products, Shares, Table, whole
 
