@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -18,11 +18,21 @@ from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
 from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
+from .attention import attention, cache, embedding, norm, rotate, scores
 from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
 from .padded import AbsorbedPad, absorb_pads
 from .recurrent import split_steps
 from .wide import split_weights
+
+# Operators of one token, with why they are refused, and their cycles.
+_TOKENS: dict[type[g.Operator], tuple[Callable, Callable]] = {
+    g.Gather: (embedding.refusal, embedding.cycles),
+    g.RmsNorm: (norm.refusal, norm.cycles),
+    g.Rotate: (rotate.refusal, rotate.cycles),
+    g.Write: (cache.refusal, cache.cycles),
+    g.Attention: (scores.refusal, attention.cycles),
+}
 
 
 def _memories(cfg: Config) -> tuple[Memory, ...]:
@@ -91,6 +101,7 @@ class Accelerator(ExecModule):
             g.Requantize: _refuses_rank,
         }
         checks |= dict.fromkeys(movement.KINDS, movement.refusal)
+        checks |= {kind: refused for kind, (refused, _) in _TOKENS.items()}
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
         for kind, check in checks.items():
@@ -106,6 +117,9 @@ class Accelerator(ExecModule):
         if is_view(op):
             return 0.0
         cfg = self.cfg
+        for kind, (_, cycles) in _TOKENS.items():
+            if isinstance(op, kind):
+                return cycles(op, cfg)
         nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
         if isinstance(op, g.Dense16):
