@@ -15,9 +15,11 @@ integers.
 | windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
 | images (windows.py) | ResizeBilinear |
 | along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, LogSoftmax |
-| recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
+| SVDF, LSTM (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmStep, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
-| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Exponentials, WeightedMean, WriteRows |
+| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
+| Deeploy's, with shifts (deeploy/layers.py) | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
+| Deeploy's others (deeploy/layers.py) | IntegerMatMul, IntegerNorm, IntegerSoftmax |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
 | numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
 | choices (numbers.py) | Compare, Select, Gather, GatherNd |
@@ -29,7 +31,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
-from .attention.layers import BatchMatMul, Exponentials, RmsNorm, Rotate, WeightedMean, WriteRows
+from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, Write, WriteColumns, WriteRows
+from .deeploy.layers import (
+    IntegerMatMul,
+    IntegerNorm,
+    IntegerSoftmax,
+    RequantShift,
+    ShiftAdd,
+    ShiftMatMul,
+    ShiftMul,
+    ShiftRequantize,
+)
 from .elementwise import Div, LeakyRelu, Maximum, Minimum, PairLookup, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
@@ -72,7 +84,19 @@ from .operators import (
     Sub,
     Tensor,
 )
-from .recurrent.layers import Dense16, Features, Filter16, Lstm, LstmCells, LstmOutputs, Rescale, Softmax16, TimeFilter
+from .recurrent.layers import (
+    Cells,
+    Dense16,
+    Features,
+    Filter16,
+    Lstm,
+    LstmCells,
+    LstmOutputs,
+    LstmStep,
+    Rescale,
+    Softmax16,
+    TimeFilter,
+)
 from .recurrent.state import State
 from .windows import (
     ArgMax,
@@ -93,10 +117,12 @@ from .windows import (
 __all__ = [
     "Add",
     "ArgMax",
+    "Attention",
     "AveragePool",
     "BatchMatMul",
     "Binary",
     "Cast",
+    "Cells",
     "Compare",
     "Concat",
     "Dense16",
@@ -104,7 +130,6 @@ __all__ = [
     "Detections",
     "Div",
     "ExactAveragePool",
-    "Exponentials",
     "Features",
     "Filter16",
     "FloatAveragePool",
@@ -120,6 +145,9 @@ __all__ = [
     "Gather",
     "GatherNd",
     "Graph",
+    "IntegerMatMul",
+    "IntegerNorm",
+    "IntegerSoftmax",
     "L2Normalization",
     "LeakyRelu",
     "Linear",
@@ -128,6 +156,7 @@ __all__ = [
     "Lstm",
     "LstmCells",
     "LstmOutputs",
+    "LstmStep",
     "MaxPool",
     "Maximum",
     "Mean",
@@ -152,6 +181,7 @@ __all__ = [
     "Recode",
     "ReduceMax",
     "ReduceMin",
+    "RequantShift",
     "Requantize",
     "Rescale",
     "Reshape",
@@ -159,6 +189,10 @@ __all__ = [
     "RmsNorm",
     "Rotate",
     "Select",
+    "ShiftAdd",
+    "ShiftMatMul",
+    "ShiftMul",
+    "ShiftRequantize",
     "Softmax",
     "Softmax16",
     "SquaredDifference",
@@ -172,7 +206,8 @@ __all__ = [
     "TimeFilter",
     "TopK",
     "Transpose",
-    "WeightedMean",
+    "Write",
+    "WriteColumns",
     "WriteRows",
 ]
 

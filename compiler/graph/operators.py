@@ -136,11 +136,12 @@ class Quantize(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Dequantize(Operator):
-    """int8 -> float32: `float32(q - zero_point) * float32(scale)`."""
+    """int8, or int16 with zero point 0, -> float32: `float32(q - zero_point) * float32(scale)`."""
 
     def check(self) -> None:
-        """Raise `InputError` unless it is int8 -> float32 of one shape."""
-        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int8", "float32"))
+        """Raise `InputError` unless it is such a conversion of one shape."""
+        wide = self.x.dtype == "int16" and self.x.zero_point == 0
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16" if wide else "int8", "float32"))
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
 
@@ -229,9 +230,15 @@ class Add(Binary):
         return 1
 
     @property
+    def scales(self) -> tuple[float, float, float]:
+        """The steps of x, y and the output."""
+        x, y = self.inputs
+        return x.scale, y.scale, self.output.scale
+
+    @property
     def factors(self) -> tuple[float, float, float]:
         """What R_x, R_y and R_out multiply by; the first two by at most 1/2."""
-        sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
+        sx, sy, so = (np.float64(scale) for scale in self.scales)
         twice = 2 * max(sx, sy)
         return float(sx / twice), float(sy / twice), float(twice / ((1 << ADD_SHIFT) * so))
 

@@ -5,9 +5,9 @@ Each is function, rule, attributes, dtypes, ranks, number of inputs; see `runtim
 
 from __future__ import annotations
 
-from ..hostshapes import along_axis, reduced, same, together
+from ..hostshapes import along_axis, as_dtype, lstm_stepped, reduced, same, together
 from ..schema import SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real
-from . import attention, detection, elementwise, fixed_point, numbers, reductions, resize, shapes
+from . import attention, deeploy, detection, elementwise, fixed_point, numbers, recurrent, reductions, resize, shapes
 
 _INT8 = ("int8",)
 _ANY = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
@@ -26,14 +26,30 @@ _COMPARISON = OneOf(tuple(numbers.COMPARISONS))
 _ARG_MAX: dict[str, Kind] = {"axis": Int(0), "shape": SHAPE, "dtype": OneOf(("int32", "int64")), "smallest": Flag()}
 _SCALE: dict[str, Kind] = {"multiplier": Int(0, (1 << 31) - 1), "exponent": Int(-32, 31)}
 _PRODUCTS: dict[str, Kind] = {"transposed": Flag(), **_SCALE, **_POINTS}
+_PER_ELEMENT: dict[str, Kind] = {"multiplier": Array(1, ("int64",), 0, (1 << 31) - 1)}
+_PER_ELEMENT |= {"exponent": Array(1, ("int64",), -32, 31)}
 _ANGLES, _PLACED = Array(2, ("int16",)), ("int8", "int32")  # the last input of the second is a position
 _DIVIDE: dict[str, Kind] = {**_SCALE, **_POINTS}
 _DIVIDE |= {"low": Int(-128, 127), "high": Int(-128, 127)}
+_INT32 = Int(-(1 << 31), (1 << 31) - 1)
+_CLAMP8: dict[str, Kind] = {"low": Int(-128, 127), "high": Int(-128, 127)}
+_SHIFT: dict[str, Kind] = {"shift": Int(0, 31)}
+_REQUANT: dict[str, Kind] = {**_SHIFT, "low": _INT32, "high": _INT32, "zero_point": Int(-128, 127)}
+_REQUANT |= {"dtype": OneOf(("int8", "int32"))}
+_EXPONENTIALS: dict[str, Kind] = dict.fromkeys(("quadratic", "linear", "constant"), _INT32)
+_EXPONENTIALS |= {"period": SIZE, "levels": Int(1, 1 << 16), "zero_point": Int(-128, 127), **_CLAMP8, **_SCALE}
+_NORM: dict[str, Kind] = {**_SHIFT, **_CLAMP8, "x_zero_point": Int(-128, 127)}
+
+_STEP: dict[str, Kind] = {"zero_point": Int(-128, 127), "cell_bits": Int(0, 6), "clip": Int(0, (1 << 15) - 1)}
+_STEP |= {"coupled": Flag(), **_SCALE}
 
 
 def _scales(count: int) -> dict[str, Kind]:
     return {"multipliers": ListOf(Int(0, (1 << 31) - 1), count), "exponents": ListOf(Int(-32, 31), count)}
 
+
+_ATTENTION: dict[str, Kind] = {**_scales(2), "seen": SIZE}
+_ATTENTION |= dict.fromkeys(("key_groups", "value_groups"), ListOf(Int(-1)))
 
 KERNEL_ROWS = (
     (resize.take, shapes.taken, {"indices": ListOf(ListOf(Int(0)))}, _ANY, (), 1),
@@ -88,11 +104,16 @@ KERNEL_ROWS = (
     (reductions.reduce_min, reduced, _AXES, _INT8, (), 1),
     (reductions.log_softmax, along_axis, _LOG_SOFTMAX, _INT8, (), 1),
     (attention.batch_matmul, shapes.batch_multiplied, _PRODUCTS, _INT8, (), 2),
-    (attention.rms_norm, shapes.normed, {"gain": Array(1, ("int16",)), **_SCALE}, _INT8, (), 1),
+    (attention.rms_norm, shapes.normed, _PER_ELEMENT, _INT8, (), 1),
     (attention.rotate, shapes.rotated, {"cosine": _ANGLES, "sine": _ANGLES}, _PLACED, (), 2),
-    (attention.write_rows, shapes.with_rows, {}, _PLACED, (), 3),
-    (attention.exponentials, shapes.exponentiated, {"table": Array(1, ("int8",), 0, 127)}, _PLACED, (), 2),
-    (attention.weighted_mean, shapes.averaged_values, _SCALE, _INT8, (3,), 2),
+    (attention.write_rows, shapes.with_row, {}, _PLACED, (), 3),
+    (attention.write_columns, shapes.with_columns, {}, _PLACED, (), 3),
+    (attention.attention, shapes.attended, _ATTENTION, _PLACED, (), 4),
+    (deeploy.integer_matmul, shapes.integer_products, {}, ("int8", "int32"), (), 2),
+    (deeploy.requant_shift, shapes.shifted, _REQUANT, ("int32",), (), 3),
+    (deeploy.integer_softmax, as_dtype("int8"), _EXPONENTIALS, ("int8", "int32"), (), 1),
+    (deeploy.integer_norm, shapes.integers_normed, _NORM, ("int8", "int32"), (), 0),
     (reductions.top_k, shapes.topmost, {"count": SIZE, "positions": Flag()}, (*_INT8, *_NUMBERS), (), 1),
+    (recurrent.lstm_step, lstm_stepped, _STEP, ("int16", "int32"), (2, 3), 3),
     (reductions.arg_max, shapes.chosen, _ARG_MAX, (*_INT8, *_NUMBERS), (), 1),
 )

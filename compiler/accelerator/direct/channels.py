@@ -214,10 +214,19 @@ def _load(rec: Recording, op: g.Operator, plan: Plan, to: tuple[Buffer, int], ti
     (h, w), (_, _, left, right) = (*op.x.shape, 1, 1)[2:4], move.pads
     begin, before, after = plan.window(first, count)
     columns = plan.wide - left - right
-    where = {"y_size": count - before - after, "x_size": columns, "x_stride": w * move.steps[0]}
     pads = (before, after, left, right)
     offset = (block * h + begin) * w + move.begin[1]
-    rec.program.load(Mem.INP, base, buffer, offset, **where, pads=pads, pad_value=move.value if any(pads) else 0)
+    rec.program.load(
+        Mem.INP,
+        base,
+        buffer,
+        offset,
+        y_size=count - before - after,
+        x_size=columns,
+        x_stride=w * move.steps[0],
+        pads=pads,
+        pad_value=move.value if any(pads) else 0,
+    )
 
 
 def _products(
