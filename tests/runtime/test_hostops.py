@@ -26,8 +26,8 @@ NAMES = set(
     unpack_softmax write_columns write_rows""".split()
 )
 FLOAT_NAMES = set(
-    """float_average_pool float_binary float_conv2d float_conv_transpose2d float_function float_matmul float_max_pool
-    float_reduce float_softmax""".split()
+    """float_average_pool float_binary float_conv2d float_conv_transpose2d float_function float_lstm float_matmul
+    float_max_pool float_reduce float_softmax""".split()
 )
 
 
