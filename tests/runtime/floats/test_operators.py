@@ -38,7 +38,8 @@ def test_a_transposed_convolution_is_the_convolutions_gradient():
 
 
 def test_an_lstm_backwards_is_one_of_the_steps_turned_round():
-    x, parts = image(4, 2, 3), {"weight": image(20, 3), "recurrence": image(20, 5), "bias": image(20)}
+    parts: dict[str, Any] = {"weight": image(20, 3), "recurrence": image(20, 5), "bias": image(20)}
+    x = image(4, 2, 3)
     there, back = f.float_lstm(x, **parts), f.float_lstm(x[::-1], **parts, reverse=True)
     assert there.shape == (4, 2, 5) and np.array_equal(back[::-1], there)
     gates = 1 / (1 + np.exp(-(x[0] @ parts["weight"].T + parts["bias"])))
