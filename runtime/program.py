@@ -19,7 +19,7 @@ from .launch import UOP_BUFFER, Launch, OriginStack, encode
 from .loops import Kernel, encoded, loop_fields, pieces, uop_array
 from .symbols.symbol import Symbol, note_limit
 from .tokens import Row, insert_tokens, nop
-from .uop import UopCache, UopPool
+from .uop import UopCache, UopPool, loaded_first
 
 _AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)
 
@@ -51,6 +51,7 @@ class Program:
         self._rows: list[Row] = []
         self._cache, self._pool = UopCache(cfg.uop_depth), UopPool()
         self._uop_loads: list[Row] = []
+        self.uops_first = False  # load micro-ops in front of all instructions, as far as they fit the buffer
         self._queues, self._channels = queues(cfg), channels(cfg)
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
@@ -259,6 +260,8 @@ class Program:
         """Encode: tokens, drain, FINISH, relocations, micro-ops. Later calls return the same launch."""
         if self._launch is None:
             last = Row("FINISH", queue_of(Op.FINISH), {"op": Op.FINISH})
+            if self.uops_first:
+                self._rows, self._uop_loads = loaded_first(self._rows, self._uop_loads)
             recorded = self._rows, last, self._origins.outermost
             rows = self._drained(last) if self.tokens == "explicit" else insert_tokens(self.cfg, *recorded)
             buffers = [*self.buffers.values(), *self._uop_buffers()]

@@ -16,7 +16,7 @@ from .launch import Launch
 from .schema import MOST
 
 _RANGES = 256  # in which different steps of a program run
-DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32")
+DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "bool")
 
 
 @dataclass(eq=False)

@@ -15,11 +15,14 @@ integers.
 | windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
 | images (windows.py) | ResizeBilinear |
 | along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, LogSoftmax |
-| recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
+| SVDF, LSTM (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmStep, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
-| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Exponentials, WeightedMean, WriteRows |
+| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
+| Deeploy's, with shifts (deeploy/layers.py) | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
+| Deeploy's others (deeploy/layers.py) | IntegerMatMul, IntegerNorm, IntegerSoftmax |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
-| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, Cast, Gather, GatherNd, Detections |
+| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
+| choices (numbers.py) | Compare, Select, Gather, GatherNd |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
 
@@ -28,7 +31,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
-from .attention.layers import BatchMatMul, Exponentials, RmsNorm, Rotate, WeightedMean, WriteRows
+from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, Write, WriteColumns, WriteRows
+from .deeploy.layers import (
+    IntegerMatMul,
+    IntegerNorm,
+    IntegerSoftmax,
+    RequantShift,
+    ShiftAdd,
+    ShiftMatMul,
+    ShiftMul,
+    ShiftRequantize,
+)
 from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
@@ -44,7 +57,19 @@ from .floats import (
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
 from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
-from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberDense, NumberFunction, NumberReduce
+from .numbers import (
+    Cast,
+    Compare,
+    Detections,
+    Gather,
+    GatherNd,
+    NumberBinary,
+    NumberDense,
+    NumberFunction,
+    NumberReduce,
+    NumberResize,
+    Select,
+)
 from .operators import (
     Add,
     Binary,
@@ -59,7 +84,19 @@ from .operators import (
     Sub,
     Tensor,
 )
-from .recurrent.layers import Dense16, Features, Filter16, Lstm, LstmCells, LstmOutputs, Rescale, Softmax16, TimeFilter
+from .recurrent.layers import (
+    Cells,
+    Dense16,
+    Features,
+    Filter16,
+    Lstm,
+    LstmCells,
+    LstmOutputs,
+    LstmStep,
+    Rescale,
+    Softmax16,
+    TimeFilter,
+)
 from .recurrent.state import State
 from .windows import (
     ArgMax,
@@ -80,17 +117,19 @@ from .windows import (
 __all__ = [
     "Add",
     "ArgMax",
+    "Attention",
     "AveragePool",
     "BatchMatMul",
     "Binary",
     "Cast",
+    "Cells",
+    "Compare",
     "Concat",
     "Dense16",
     "Dequantize",
     "Detections",
     "Div",
     "ExactAveragePool",
-    "Exponentials",
     "Features",
     "Filter16",
     "FloatAveragePool",
@@ -106,6 +145,9 @@ __all__ = [
     "Gather",
     "GatherNd",
     "Graph",
+    "IntegerMatMul",
+    "IntegerNorm",
+    "IntegerSoftmax",
     "L2Normalization",
     "LeakyRelu",
     "Linear",
@@ -114,6 +156,7 @@ __all__ = [
     "Lstm",
     "LstmCells",
     "LstmOutputs",
+    "LstmStep",
     "MaxPool",
     "Maximum",
     "Mean",
@@ -124,6 +167,7 @@ __all__ = [
     "NumberDense",
     "NumberFunction",
     "NumberReduce",
+    "NumberResize",
     "Operator",
     "Pad",
     "Pairwise",
@@ -136,12 +180,18 @@ __all__ = [
     "Recode",
     "ReduceMax",
     "ReduceMin",
+    "RequantShift",
     "Requantize",
     "Rescale",
     "Reshape",
     "ResizeBilinear",
     "RmsNorm",
     "Rotate",
+    "Select",
+    "ShiftAdd",
+    "ShiftMatMul",
+    "ShiftMul",
+    "ShiftRequantize",
     "Softmax",
     "Softmax16",
     "SquaredDifference",
@@ -155,7 +205,8 @@ __all__ = [
     "TimeFilter",
     "TopK",
     "Transpose",
-    "WeightedMean",
+    "Write",
+    "WriteColumns",
     "WriteRows",
 ]
 
