@@ -18,7 +18,7 @@ def test_lengths_double_up_to_the_whole_context():
         graph = network(context)
         found = in_contexts(graph)
         assert found is not None and found.ends == ends and found.position == "p" and found.graphs[-1] is graph
-        assert tuple(getattr(part.ops[0], "seen") for part in found.graphs) == ends
+        assert tuple(vars(part.ops[0])["seen"] for part in found.graphs) == ends
 
 
 def test_results_are_those_of_the_whole():
