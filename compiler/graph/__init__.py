@@ -18,6 +18,8 @@ integers.
 | SVDF, LSTM (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmStep, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
 | transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
+| Deeploy's, with shifts (deeploy/layers.py) | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
+| Deeploy's others (deeploy/layers.py) | IntegerMatMul, IntegerNorm, IntegerSoftmax |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
 | numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
 | choices (numbers.py) | Compare, Select, Gather, GatherNd |
@@ -30,6 +32,16 @@ from dataclasses import dataclass
 
 from ...hw.errors import InputError
 from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, Write, WriteColumns, WriteRows
+from .deeploy.layers import (
+    IntegerMatMul,
+    IntegerNorm,
+    IntegerSoftmax,
+    RequantShift,
+    ShiftAdd,
+    ShiftMatMul,
+    ShiftMul,
+    ShiftRequantize,
+)
 from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
@@ -133,6 +145,9 @@ __all__ = [
     "Gather",
     "GatherNd",
     "Graph",
+    "IntegerMatMul",
+    "IntegerNorm",
+    "IntegerSoftmax",
     "L2Normalization",
     "LeakyRelu",
     "Linear",
@@ -165,6 +180,7 @@ __all__ = [
     "Recode",
     "ReduceMax",
     "ReduceMin",
+    "RequantShift",
     "Requantize",
     "Rescale",
     "Reshape",
@@ -172,6 +188,10 @@ __all__ = [
     "RmsNorm",
     "Rotate",
     "Select",
+    "ShiftAdd",
+    "ShiftMatMul",
+    "ShiftMul",
+    "ShiftRequantize",
     "Softmax",
     "Softmax16",
     "SquaredDifference",
