@@ -10,7 +10,7 @@ integers.
 |---|---|
 | with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
-| element-wise (elementwise.py) | Div, LeakyRelu, Maximum, Minimum, Prelu, SquaredDifference |
+| element-wise (elementwise.py) | Div, LeakyRelu, Maximum, Minimum, PairLookup, Prelu, SquaredDifference |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
 | windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
 | images (windows.py) | ResizeBilinear |
@@ -42,13 +42,14 @@ from .deeploy.layers import (
     ShiftMul,
     ShiftRequantize,
 )
-from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
+from .elementwise import Div, LeakyRelu, Maximum, Minimum, PairLookup, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
     FloatBinary,
     FloatConv2d,
     FloatConvTranspose2d,
     FloatFunction,
+    FloatLstm,
     FloatMatMul,
     FloatMaxPool,
     FloatOperator,
@@ -137,6 +138,7 @@ __all__ = [
     "FloatConv2d",
     "FloatConvTranspose2d",
     "FloatFunction",
+    "FloatLstm",
     "FloatMatMul",
     "FloatMaxPool",
     "FloatOperator",
@@ -170,6 +172,7 @@ __all__ = [
     "NumberResize",
     "Operator",
     "Pad",
+    "PairLookup",
     "Pairwise",
     "Pool",
     "Prelu",

@@ -280,6 +280,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.ResizeBilinear: _movement("resize_bilinear", _resize),
     g.Minimum: _movement("minimum", lambda op: {}),  # before the class that it derives from
     g.Maximum: _movement("maximum", lambda op: {}),
+    g.PairLookup: lambda op, contract: [HostCall("lookup_pair", {}, {"table": op.table})],
     g.Prelu: _movement("prelu", _scaled),
     g.SquaredDifference: _movement("squared_difference", lambda op: _scaled(op) | {"shift": SQUARE_SHIFT}),
     g.Div: _movement("divide", lambda op: _operands(op) | _scale(op)),
@@ -326,6 +327,11 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     ),
     g.FloatSoftmax: _float("float_softmax", lambda op: {"axis": op.axis, "logarithm": op.logarithm}),
     g.FloatMatMul: _float("float_matmul", _order),
+    g.FloatLstm: _float(
+        "float_lstm",
+        lambda op: {"reverse": op.reverse},
+        lambda op: {"weight": op.weight, "recurrence": op.recurrence, "bias": op.bias},
+    ),
     g.FloatConv2d: _float("float_conv2d", _geometry, _weights),
     g.FloatConvTranspose2d: _float("float_conv_transpose2d", _geometry, _weights),
     g.FloatMaxPool: _float("float_max_pool", _float_window),

@@ -56,6 +56,7 @@ KERNEL_ROWS = (
     (resize.resize_bilinear, shapes.resized, _RESIZE | {"offset": Int(0, 128)}, (*_INT8, "float32"), (4,), 1),
     (elementwise.maximum, together, {}, _INT8, (), 2),
     (elementwise.minimum, together, {}, _INT8, (), 2),
+    (elementwise.lookup_pair, shapes.looked_up_pairs, {"table": Array(2, _INT8)}, (*_INT8, "uint8"), (), 2),
     (elementwise.prelu, together, _POINTS | _scales(2), _INT8, (), 2),
     (elementwise.squared_difference, together, _POINTS | _scales(3) | {"shift": Int(0, 7)}, _INT8, (), 2),
     (fixed_point.divide, together, _DIVIDE, _INT8, (), 2),

@@ -41,6 +41,12 @@ def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return together(inputs, a)._replace(dtype=inputs[0].dtype)
 
 
+def looked_up_pairs(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Of the shape to which both broadcast, by a table that has every pair of values."""
+    need(a["table"].shape == (256, 256), f"table {a['table'].shape}: must be (256, 256)")
+    return together(inputs, a)
+
+
 def compared(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """The shape to which both broadcast, of truth values."""
     return one_type(inputs, a)._replace(dtype="bool")
