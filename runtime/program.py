@@ -50,14 +50,12 @@ class Program:
         self._isa = Isa(cfg)
         self._rows: list[Row] = []
         self._cache, self._pool = UopCache(cfg.uop_depth), UopPool()
-        self._uop_loads: list[Row] = []
-        self.uops_first = False  # load micro-ops in front of all instructions, as far as they fit the buffer
+        self._uop_loads, self.uops_first = list[Row](), False  # whether they are in front of all instructions
         self._queues, self._channels = queues(cfg), channels(cfg)
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
         self._launch: Launch | None = None
-        self._origins = OriginStack()
-        self._limits: dict[str, int] = {}  # of symbols, by name
+        self._origins, self._limits = OriginStack(), dict[str, int]()  # of symbols, by name
 
     def __repr__(self) -> str:
         count = len(self._launch.insn if self._launch else self._rows)
@@ -160,9 +158,8 @@ class Program:
             )
         mem = Mem.OUT if par is None else Mem.OUTQ
         self._need_extensions(Op.STORE, mem)
-        fields = {"op": Op.STORE, "mem": mem, "sram_base": sram, "dram_base": offset}
-        stride = x_size if x_stride is None or y_size == 1 else x_stride
-        fields |= {"y_size": y_size, "x_size": x_size, "x_stride": stride}
+        fields = {"op": Op.STORE, "mem": mem, "sram_base": sram, "dram_base": offset, "y_size": y_size}
+        fields |= {"x_size": x_size, "x_stride": x_size if x_stride is None or y_size == 1 else x_stride}
         if par is None:
             if par_step:
                 raise ProgramError(f"store: par_step = {par_step} needs par, the PAR entry of row 0")
