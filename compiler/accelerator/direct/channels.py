@@ -59,7 +59,7 @@ def move_of(op: g.Operator) -> Move | None:
         before, after = op.pads[1]
         channels = (*(None,) * before, *((0, c) for c in range(op.x.shape[1])), *(None,) * after)
         (top, bottom), (left, right) = op.pads[2:] or ((0, 0), (0, 0))
-        return Move(channels, pads=(top, bottom, left, right), value=op.value)
+        return Move(channels, pads=(top, bottom, left, right), value=int(op.value))
     if isinstance(op, g.Take) and op.indices[1] and not any(op.indices[:1] + op.indices[2:]):
         return Move(tuple((0, c) for c in op.indices[1]))
     return None
