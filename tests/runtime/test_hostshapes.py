@@ -45,6 +45,7 @@ GOOD = {
     "pack": ([IMAGE], "int8", {"batch": 4, "block": 4, "layout": "NHWC"}),
     "fold_windows": ([IMAGE], "int8", FOLD | {"layout": "NHWC"}),
     "unpack": ([(1, 2, 7, 9, 4, 4)], "int8", {"n": 2, "c": 6, "shape": [2, 6, 63]}),
+    "unpack_planes": ([(2, 1, 2, 4, 4)], "int8", {"n": 2, "c": 6, "shape": [6, 2]}),
     "unpack_softmax": (
         [(1, 2, 4, 4)],
         "int8",
@@ -68,6 +69,11 @@ GOOD = {
     "filter_int16": ([(2, 4, 3)], "int16", FILTER | R),
     "narrow": ([IMAGE], "int16", {}),
     "rescale_integers": ([IMAGE], "int16", {"dtype": "int32", "x_zero_point": 300, "zero_point": -9} | R),
+    "lstm_step": (
+        [(2, 1, 12), (2, 12), (2, 3)],
+        "int16",
+        {"zero_point": 5, "cell_bits": 4, "clip": 9} | R,
+    ),
     "lstm": ([(2, 4, 12), (2, 3), (2, 3)], "int16 int8 int16", LSTM | R),
     "take": ([IMAGE], "float32", {"indices": [[1], [], [6, 0, 0], [8, 8]]}),
     "resize_bilinear": ([IMAGE], "int8", {"size": [4, 18], "align_corners": False, "half_pixel_centers": True}),
