@@ -35,7 +35,7 @@ def cycles(op: g.Attention, cfg: Config) -> float:
     issues = plan.tiles * plan.chunks * (len(plan.keys) + len(plan.values)) + plan.scores * (4 + 2 * product)
     chain = root.cycles(plan.chunks * plan.deep, cfg) + 6 * multiply_interval(cfg) + 3 * product * results
     loads = cost.moved(cfg, plan.tiles * (plan.wide + plan.deep) * cfg.wgt_entry_bytes)
-    return max(issues, loads) + chain + 8 * cost.ROUND_TRIP
+    return max(issues, loads) + chain + 5 * cost.ROUND_TRIP
 
 
 def lower(rec: Recording, op: g.Attention) -> None:
