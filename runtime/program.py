@@ -304,9 +304,8 @@ class Program:
         whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
         if not isinstance(whole, Buffer) or self.buffers.get(whole.name) is not whole:
             found = repr(buffer.name) if isinstance(buffer, Buffer) else f"of {type(buffer)}"
-            raise ProgramError(
-                f"{what}: buffer {found} belongs to another program; give what this one's buffer(...) returned"
-            )
+            belongs = "belongs to another program; give what this one's buffer(...) returned"
+            raise ProgramError(f"{what}: buffer {found} {belongs}")
         note_limit(self._limits, at, what)
         keys = ("sram_base", "dram_base", "y_size", "x_size", "x_stride")
         fields |= dict(zip(keys, integers(f"{what}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
@@ -333,8 +332,7 @@ class Program:
     def _emit(self, kernel: Kernel, loops: tuple, uops: np.ndarray) -> None:
         fields = loop_fields(kernel, loops)
         words = encoded(kernel, self._isa, uops)
-        key = words.tobytes()
-        start, missing = self._cache.place(key, len(words))
+        start, missing = self._cache.place(words.tobytes(), len(words))
         fields |= {"uop_bgn": start, "uop_end": start + len(words)}
         self._check_fields(kernel.format, fields)
         accesses = scratchpad_accesses(self.cfg, fields, uops)
@@ -373,8 +371,7 @@ class Program:
             self._isa.formats[name].check(key, value)
 
     def _check_range(self, what: str, accesses: list) -> None:
-        problem = out_of_range(self.cfg, accesses)
-        if problem:
+        if problem := out_of_range(self.cfg, accesses):
             raise CapacityError(f"{what} {problem}")
 
     def _need_extensions(self, op: Op, mem: Mem | None = None) -> None:

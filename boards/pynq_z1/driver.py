@@ -22,7 +22,7 @@ from ...hw.config import ISA_VERSION, PRESETS, Config
 from ...hw.errors import AccessError, BoardError, CapacityError, FileError, FingerprintError, HangError, InputError
 from ...hw.isa import INSN_BYTES, Isa
 from ...hw.regs import MAGIC, Status, registers
-from ...runtime.device import Stats, check_fits, program_stats
+from ...runtime.device import Stats, check_fits, program_stats, without_addresses
 from ...runtime.executable import Allocation
 from ...runtime.session import Session
 from .board import SPAN, Board
@@ -54,8 +54,8 @@ class NamedRegisters:
 class _Buffer:
     """One contiguous buffer: the CPU's view `array`, from address `start` on, of which `used` was requested.
 
-    `stale`: the accelerator may have written it since the CPU's view was current. `programs` holds the counts of the
-    instructions in it, by offset and number.
+    `stale`: the accelerator may have written it since the CPU's view was current. `programs` holds the
+    instructions in it without their addresses, and their counts, by offset and number.
     """
 
     array: Any
@@ -63,7 +63,7 @@ class _Buffer:
     nbytes: int
     used: range
     stale: bool = False
-    programs: dict[tuple[int, int], Stats] = field(default_factory=dict)
+    programs: dict[tuple[int, int], tuple[np.ndarray, Stats]] = field(default_factory=dict)
 
 
 class PynqDevice:
@@ -171,7 +171,6 @@ class PynqDevice:
             buffer.stale = False
         self._refresh(buffer)  # the flush writes all of it
         buffer.array[at : at + len(data)] = data
-        buffer.programs.clear()
         self._flush(buffer.array)
 
     def read(self, address: int, nbytes: int) -> np.ndarray:
@@ -189,11 +188,14 @@ class PynqDevice:
         buffer, at = self._find(insn_address, insn_count * INSN_BYTES)
         session = self.open()
         words = np.frombuffer(bytes(buffer.array[at : at + insn_count * INSN_BYTES]), "<u8").reshape(-1, 2)
-        if (at, insn_count) not in buffer.programs:
-            buffer.programs[at, insn_count] = program_stats(self._isa, words)
+        text = without_addresses(self._isa, words)
+        known, counts = buffer.programs.get((at, insn_count), (None, Stats()))
+        if known is None or not np.array_equal(known, text):
+            counts = program_stats(self._isa, words)
+            buffer.programs[at, insn_count] = text, counts
         for each in self._buffers.values():
             each.stale = True
-        return session.run(words, insn_address, buffer.programs[at, insn_count], lambda: self._end(session, words))
+        return session.run(words, insn_address, counts, lambda: self._end(session, words))
 
     def close(self) -> None:
         """Free all memory."""

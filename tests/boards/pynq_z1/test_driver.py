@@ -20,7 +20,7 @@ from tilewright.hw.errors import (
     InputError,
 )
 from tilewright.hw.isa import Isa, Op
-from tilewright.runtime.device import open_device
+from tilewright.runtime.device import Stats, open_device
 from tilewright.runtime.loader import Loaded
 from tilewright.sim.random_programs import Recorder, record_random
 
@@ -114,6 +114,25 @@ def test_addresses_that_move_are_patched_in_memory(powered, cache):
             np.testing.assert_array_equal(found, program.expect(position, value))
         np.testing.assert_array_equal(loaded.state["rows"], program.rows)
         assert loaded.stats.insns["STORE.OUT"] == 2
+
+
+def test_instructions_are_counted_once_whatever_their_addresses(powered, cache, monkeypatch):
+    device, board = powered()
+    counted, program = [], cache()
+    monkeypatch.setattr(
+        driver, "program_stats", lambda isa, words: counted.append(len(words)) or Stats(macs=len(counted))
+    )
+    with Loaded(program.launch, device) as loaded:
+        for position in (1, 9, 2):
+            loaded.run(program.inputs(position, 0))
+            assert loaded.stats.macs == 1
+        (placed,) = loaded._placed
+        assert placed is not None
+        other = placed.launch.insn.copy()
+        other[0, 1] ^= np.uint64(1)  # a size
+        device.write(placed.address, other.view(np.uint8).reshape(-1))
+        loaded.run(program.inputs(2, 0))
+    assert counted == [len(program.launch.insn)] * 2
 
 
 def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
