@@ -16,7 +16,7 @@ import numpy as np
 from ...hw.config import Config
 from ...hw.errors import CapacityError
 from ...hw.isa import Mem, depth
-from ...hw.units import striped
+from ...hw.units import striped, stripes
 from .. import cost
 from ..tile import ORDERS, OUTPUT_DIMS, Tile
 from .work import Work
@@ -93,7 +93,8 @@ def _ranked(work: Work, cfg: Config, vthreads: int) -> tuple[np.ndarray, np.ndar
     """(cycles and instructions of all candidates, the tile of a candidate) for as many threads as fit."""
     Tile(vthreads=vthreads).checked()
     names = (*OUTPUT_DIMS, "ci")
-    extents_of = {d: sizes(getattr(work, d), d in ("co", "ci")) for d in names} | {"ci": _reductions(work, cfg)}
+    extents_of = {d: sizes(getattr(work, d), divisors_only=False) for d in names}
+    extents_of |= {"co": _channels(work, vthreads), "ci": _reductions(work, cfg)}
     grids = np.meshgrid(*extents_of.values(), indexing="ij")
     extents: dict[str, np.ndarray] = dict(zip(names, (g.reshape(-1) for g in grids)))
     for threads in range(vthreads, 0, -1):
@@ -107,12 +108,26 @@ def _ranked(work: Work, cfg: Config, vthreads: int) -> tuple[np.ndarray, np.ndar
     raise _nothing_fits(work, cfg)
 
 
+def _channels(work: Work, vthreads: int) -> np.ndarray:
+    """Candidate tile sizes of `co`: its divisors; for one vector others, too, where these would make many small tiles.
+
+    Weights of a vector are used once, so that what a tile costs beside them counts: its parameters and its store.
+    """
+    divisors, most = sizes(work.co, divisors_only=True), work.co // vthreads
+    fitting = divisors[divisors <= most]
+    poor = work.vector and fitting.size and _POOR * fitting[-1] <= most
+    return sizes(work.co, divisors_only=False) if poor else divisors
+
+
 def _reductions(work: Work, cfg: Config) -> np.ndarray:
     """Candidate tile sizes of `ci`: its divisors, and others where these would leave most of the weights' memory empty.
 
-    A prime number of blocks has none but 1 and itself.
+    A prime number of blocks has none but 1 and itself. A vector is not split where loads are spread over ports: most
+    of its weights are loaded before it is known, and those of a second part would wait for products of the first.
     """
     divisors, most = sizes(work.ci, divisors_only=True), cfg.wgt_depth // (2 * work.shape.taps)
+    if work.vector and work.ci <= most and stripes(cfg) > 1:
+        return divisors[-1:]
     fitting = divisors[divisors <= most]
     poor = work.ci > most and fitting.size and _POOR * fitting[-1] <= most
     return sizes(work.ci, divisors_only=False) if poor else divisors

@@ -57,6 +57,11 @@ class Work:
         return self.shape.output[1]
 
     @property
+    def vector(self) -> bool:
+        """True for the products of one vector: every weight is used once."""
+        return self.n * self.oy * self.ox == 1 and not self.depthwise
+
+    @property
     def issues(self) -> int:
         """Micro-ops of one output block that read one input block."""
         kh, kw = self.shape.kernel

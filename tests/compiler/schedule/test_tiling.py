@@ -132,3 +132,17 @@ def test_a_prime_number_of_input_blocks_is_divided_unevenly():
     assert 1 < tile.ci < 2003
     assert cost(prime, VTA, tile)[0] < 1.1 * cost(even, VTA, best_tile(even, VTA))[0]
     assert 2000 % best_tile(even, VTA).ci == 0  # divisors are enough where some are large
+
+
+def test_a_prime_number_of_output_blocks_of_a_vector_is_divided_unevenly():
+    assert best_tile(blocks(o=11, c=4), VTA).co == 6
+    assert best_tile(blocks(o=12, c=4), VTA).co in (1, 2, 3, 4, 6)
+    assert best_tile(blocks(n=2, o=11, c=4), VTA).co in (1, 11)  # of several vectors, divisors are enough
+
+
+def test_a_vector_is_not_split_where_loads_are_spread_over_ports():
+    two = PRESETS["pynq_z1"].replace(load_ports=2)
+    for outputs in (2, 4, 11):
+        assert best_tile(blocks(o=outputs, c=4), two).ci == 4
+    most = two.wgt_depth // 2
+    assert best_tile(blocks(o=2, c=2 * most), two).ci <= most  # what does not fit is split

@@ -39,3 +39,9 @@ def test_a_configurations_name_is_none():
     name: Any = "vta"
     with pytest.raises(ScheduleError, match="configuration 'vta': must be a Config, as load_config"):
         Work.of(ConvShape(1, 8, 9, 9, 8), name)
+
+
+def test_a_vector_is_one_pixel_whose_weights_are_used_once():
+    assert Work.of(ConvShape(1, 64, 1, 1, 32), CFG).vector and Work.of(ConvShape(1, 8, 3, 3, 8, (3, 3)), CFG).vector
+    assert not Work.of(ConvShape(1, 8, 3, 3, 8), CFG).vector
+    assert not Work.of(ConvShape(1, 8, 1, 1, 8, groups=8), CFG, depthwise=True).vector

@@ -121,3 +121,14 @@ def test_a_token_is_one_launch_of_the_context_that_suffices(llama):
     text = [1, *np.random.default_rng(3).integers(2, 40, 67).tolist()]
     for token, found in zip(text, run(executable, "model", text), strict=True):
         assert np.array_equal(found, steps.logits(token))
+
+
+@pytest.mark.parametrize("ports", [1, 2])
+def test_heads_of_48_and_a_prime_number_of_hidden_blocks_are_exact(llama, ports):
+    """The shape of a model of 15 million weights: heads and their halves are not whole blocks, 172 is 11 of them."""
+    graph = import_model(llama(width=288, hidden=172, heads=6, kv_heads=6, layers=1, context=32))
+    executable, steps = compile_graph(graph, PRESETS["pynq_z1_plus"].replace(load_ports=ports)), Steps(graph)
+    assert sum(isinstance(step, LaunchStep) for step in executable.steps) == 1
+    text = [1, *np.random.default_rng(4).integers(2, 40, 18).tolist()]
+    for token, found in zip(text, run(executable, "model", text), strict=True):
+        assert np.array_equal(found, steps.logits(token))
