@@ -19,6 +19,8 @@ from ..target.steps import Steps
 from . import layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
 from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
+from .matrices import plan as matrices
+from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
 from .padded import AbsorbedPad, absorb_pads
 from .wide import split_weights
@@ -45,11 +47,14 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
-        before = simplify, moved_states, pooling.successive
+        before = self._images, simplify, moved_states, pooling.successive
         self.transformations = *before, self._narrow, self._pairs, self._absorb
         kinds = (*(kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)), g.Reshape, g.Transpose)
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
+
+    def _images(self, graph: g.Graph) -> g.Graph:
+        return as_images(graph, self.cfg)
 
     def _absorb(self, graph: g.Graph) -> g.Graph:
         return absorb_pads(graph, self.cfg)
@@ -77,6 +82,7 @@ class Accelerator(ExecModule):
             g.LeakyRelu: _refuses_leaky,
             g.QConvTranspose2d: transposed_conv.refusal,
             g.ResizeBilinear: resize.refusal,
+            g.BatchMatMul: matrices.refusal,
             g.Lookup: _refuses_rank,
             g.Requantize: _refuses_rank,
         }
@@ -115,6 +121,8 @@ class Accelerator(ExecModule):
             micro_ops = mean.cycles(op, cfg)
         elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
             micro_ops = plan.cycles
+        elif isinstance(op, g.BatchMatMul):
+            micro_ops = matrices.plan_of(op, cfg).cycles
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
             micro_ops = found
         elif isinstance(op, g.Mul) and (gates := gate.gates_of(op, cfg)) is not None:

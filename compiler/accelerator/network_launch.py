@@ -15,6 +15,7 @@ from .arena import arena_plan, bases, is_view, members
 from .direct import lookup, mean, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
+from .matrices import products
 from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
 
@@ -38,6 +39,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Mean: mean.lower,
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
+    g.BatchMatMul: products.lower,
 }
 
 

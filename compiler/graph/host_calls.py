@@ -147,7 +147,7 @@ def _rms_norm(op: g.RmsNorm, contract: str) -> list[HostCall]:
 
 def _products(op: g.BatchMatMul) -> dict:
     zero_points = [t.zero_point for t in (*op.inputs, op.output)]
-    return {"zero_points": zero_points, "transposed": op.transposed} | _scale(op)
+    return {"zero_points": zero_points, "transposed": op.transposed} | ({"images": True} if op.images else {}) | _scale(op)
 
 
 def _softmax(op: g.Softmax, contract: str) -> list[HostCall]:

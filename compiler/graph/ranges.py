@@ -64,7 +64,7 @@ def reach_of(op: Operator) -> Reach | None:
     if isinstance(op, BatchMatMul):
         x, y = (_ends(t) for t in op.inputs)
         products = [a * b for a in x for b in y]
-        return _reach(_times((min(products), max(products)), op.x.shape[-1]), op.factor)
+        return _reach(_times((min(products), max(products)), op.inner), op.factor)
     if isinstance(op, RmsNorm):
         most = int(np.abs(op.integers.astype(np.int64)).max()) << UNIT_BITS
         return _reach((-most, most), op.factor)
