@@ -19,6 +19,7 @@ from ..target.steps import Steps
 from . import layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
 from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
+from .matrices import heads
 from .matrices import plan as matrices
 from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
@@ -83,6 +84,7 @@ class Accelerator(ExecModule):
             g.QConvTranspose2d: transposed_conv.refusal,
             g.ResizeBilinear: resize.refusal,
             g.BatchMatMul: matrices.refusal,
+            g.Heads: heads.refusal,
             g.Lookup: _refuses_rank,
             g.Requantize: _refuses_rank,
         }
@@ -123,6 +125,8 @@ class Accelerator(ExecModule):
             micro_ops = plan.cycles
         elif isinstance(op, g.BatchMatMul):
             micro_ops = matrices.plan_of(op, cfg).cycles
+        elif isinstance(op, g.Heads):
+            micro_ops = heads.cycles(op, cfg)
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
             micro_ops = found
         elif isinstance(op, g.Mul) and (gates := gate.gates_of(op, cfg)) is not None:

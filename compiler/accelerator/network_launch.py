@@ -15,7 +15,7 @@ from .arena import arena_plan, bases, is_view, members
 from .direct import lookup, mean, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
-from .matrices import products
+from .matrices import heads, products
 from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
 
@@ -40,6 +40,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
     g.BatchMatMul: products.lower,
+    g.Heads: heads.lower,
 }
 
 
@@ -113,7 +114,7 @@ class NetworkLaunch:
     def _pack_input(self, t: g.Tensor) -> None:
         shape = packed_shape(t.shape, self.cfg)
         if (packed := self.steps.blocks_of(t, shape)) is not None:
-            buffer = self.rec.buffer(t.name, shape, kind="input")
+            buffer = self.rec.buffer(t.name, self.steps.tensors[packed].shape, kind="input")
             self.bind[buffer.name] = packed
             self._bind_views(t.name, buffer)
             return

@@ -18,7 +18,7 @@ integers.
 | recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
 | transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Exponentials, WeightedMean, WriteRows |
-| movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
+| movement (movement.py) | Reshape, Transpose, Heads, Concat, Pad, StridedSlice, Take (neighbours, tiles, rows) |
 | numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, Cast, Gather, GatherNd, Detections |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
@@ -43,7 +43,7 @@ from .floats import (
     FloatSoftmax,
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
-from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
+from .movement import Concat, Heads, Movement, Pad, Reshape, StridedSlice, Take, Transpose
 from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberDense, NumberFunction, NumberReduce
 from .operators import (
     Add,
@@ -106,6 +106,7 @@ __all__ = [
     "Gather",
     "GatherNd",
     "Graph",
+    "Heads",
     "L2Normalization",
     "LeakyRelu",
     "Linear",

@@ -26,7 +26,7 @@ def as_images(graph: g.Graph, cfg: Config) -> g.Graph:
     if not able or any(isinstance(op, _KEPT) for op in graph.ops):
         return graph
     found = _Islands(graph).chosen
-    return _Rewriter(graph, found).graph if found else graph
+    return _Rewriter(graph, found, cfg.block_in).graph if found else graph
 
 
 class _Islands:
@@ -48,7 +48,7 @@ class _Islands:
 
     def _seed(self, op: g.Operator) -> bool:
         if isinstance(op, g.BatchMatMul):
-            return self._fits(op, False)
+            return not op.images and self._fits(op, False)
         if not isinstance(op, g.QDense) or isinstance(op, g.Features) or op.x.shape[0] == 1:
             return False
         before = self.producers.get(op.x.name)
@@ -129,10 +129,10 @@ def _features_last(op: g.Operator, nchw: bool) -> bool:
 
 
 class _Rewriter:
-    """`graph`, the network with the `chosen` operators on images."""
+    """`graph`, the network with the `chosen` operators on images, whose channels are in blocks of `block`."""
 
-    def __init__(self, graph: g.Graph, chosen: dict[str, bool]):
-        self.chosen = chosen
+    def __init__(self, graph: g.Graph, chosen: dict[str, bool], block: int):
+        self.block = block
         self.ops: list[g.Operator] = []
         self.producers = {op.output.name: op for op in graph.ops}
         self.names = {t.name for op in graph.ops for t in (*op.inputs, op.output)} | {op.name for op in graph.ops}
@@ -179,17 +179,31 @@ class _Rewriter:
         return self._operand(y, len(y.shape), False), op.transposed
 
     def _image(self, t: g.Tensor, nchw: bool = False) -> g.Tensor:
-        """The image of a computed tensor: of one that exists, or made of the tensor."""
+        """The image of a computed tensor: of one that exists, or made of what the tensor is moved from."""
         if (view := self._view(t, nchw, False)) is not None:
             return view
-        before = self.producers.get(t.name)
-        if nchw and before is not None and _relays(before, (0, 3, 1, 2)):
-            return self._image(before.x)
-        count, rows, features = matrices(t.shape, nchw)
+        source, chain = t, []
+        while isinstance(before := self.producers.get(source.name), _MOVES):
+            source, chain = before.x, [before, *chain]
+        places = np.arange(t.nbytes).reshape(source.shape)
+        found = places
+        for op in chain:
+            found = moved(op, found)
+        if chain and np.array_equal(to_image(found, nchw).reshape(-1), to_image(places).reshape(-1)):
+            self._converted(source, False)
+            view = self._view(t, nchw, False)
+            assert view is not None
+            return view
+        return self._converted(t, nchw)
+
+    def _converted(self, t: g.Tensor, nchw: bool) -> g.Tensor:
+        """Append what makes the image of `t`."""
+        x, (count, rows, features) = t, matrices(t.shape, nchw)
         if nchw and len(t.shape) == 4:
-            t = self._moved(g.Transpose, t, tuple(t.shape[k] for k in TO_NHWC), TO_NHWC)
-        t = self._moved(g.Reshape, t, (count, 1, rows, features))
-        image = self._moved(g.Transpose, t, (count, features, 1, rows), (0, 3, 1, 2))
+            x = self._moved(x, tuple(t.shape[k] for k in TO_NHWC), TO_NHWC)
+        x = self._moved(x, (count, 1, rows, features))
+        image = self._moved(x, (count, features, 1, rows), (0, 3, 1, 2))
+        self.images[t.name] = image, nchw
         return image
 
     def _view(self, t: g.Tensor, nchw: bool, swapped: bool) -> g.Tensor | None:
@@ -217,25 +231,33 @@ class _Rewriter:
         if not np.array_equal(found.reshape(-1), places):
             return None
         if found.shape != image.shape:
-            view = replace(image, name=self._unused(f"{t.name}.image"), shape=found.shape)
-            self.ops.append(g.Reshape(view.name, (image,), view))
-            image = view
+            image = self._heads(image, replace(image, name=self._unused(f"{t.name}.image"), shape=found.shape))
         self.views[key] = image
         return image
+
+    def _heads(self, image: g.Tensor, view: g.Tensor) -> g.Tensor:
+        """Append what makes `view` of the image, which has the same elements in their order."""
+        if image.shape[3] == view.shape[3]:
+            whole = not min(image.shape[1], view.shape[1]) % self.block
+            self.ops.append(g.Heads(view.name, (image,), view, whole))
+        else:
+            self.ops.append(g.Reshape(view.name, (image,), view))
+        return view
 
     def _plain(self, image: g.Tensor, t: g.Tensor, nchw: bool) -> None:
         """Append what makes `t` of its image."""
         count, features, _, rows = image.shape
-        plain = self._moved(g.Transpose, image, (count, 1, rows, features), TO_NHWC)
+        plain = self._moved(image, (count, 1, rows, features), TO_NHWC)
         if nchw and len(t.shape) == 4:
-            plain = self._moved(g.Reshape, plain, tuple(t.shape[k] for k in TO_NHWC))
+            plain = self._moved(plain, tuple(t.shape[k] for k in TO_NHWC))
             self.ops.append(g.Transpose(self._unused(f"{t.name}.plain"), (plain,), t, (0, 3, 1, 2), True))
         else:
             self.ops.append(g.Reshape(self._unused(f"{t.name}.plain"), (plain,), t))
 
-    def _moved(self, kind: type[g.Movement], x: g.Tensor, shape: tuple[int, ...], axes: tuple[int, ...] = ()) -> g.Tensor:
+    def _moved(self, x: g.Tensor, shape: tuple[int, ...], axes: tuple[int, ...] = ()) -> g.Tensor:
+        """`x` with its dimensions in the order `axes`, or, without, in another shape."""
         y = replace(x, name=self._unused(f"{x.name}.moved"), shape=shape)
-        self.ops.append(g.Transpose(y.name, (x,), y, axes) if kind is g.Transpose else g.Reshape(y.name, (x,), y))
+        self.ops.append(g.Transpose(y.name, (x,), y, axes) if axes else g.Reshape(y.name, (x,), y))
         return y
 
     def _unused(self, name: str) -> str:

@@ -82,7 +82,10 @@ class Plan:
             for matrices in sorted({-(-self.matrices // k) for k in _PARTS}) if whole else (1,):
                 tile = Tile(matrices, columns, rows, inner)
                 weights = (1 if self.same_y else matrices) * columns * inner
-                fits = 2 * matrices * rows * inner + CONSTANTS <= cfg.inp_depth and 2 * weights + CONSTANTS <= cfg.wgt_depth
+                fits = (
+                    2 * matrices * rows * inner + CONSTANTS <= cfg.inp_depth
+                    and 2 * weights + CONSTANTS <= cfg.wgt_depth
+                )
                 if fits and matrices * columns * rows + self.extra(tile) <= cfg.acc_depth // 2:
                     found += 1
                     yield tile
@@ -120,7 +123,9 @@ class Plan:
     def __iter__(self) -> Iterator[tuple[int, int, int, Tile]]:
         """(first matrix, first block of columns, first row, extents with all of the sums) of each tile."""
         t = self.tile
-        firsts = (range(0, n, k) for n, k in ((self.matrices, t.matrices), (self.columns, t.columns), (self.rows, t.rows)))
+        firsts = (
+            range(0, n, k) for n, k in ((self.matrices, t.matrices), (self.columns, t.columns), (self.rows, t.rows))
+        )
         for m, n, r in product(*firsts):
             sizes = min(t.matrices, self.matrices - m), min(t.columns, self.columns - n), min(t.rows, self.rows - r)
             yield m, n, r, Tile(*sizes, self.inner)

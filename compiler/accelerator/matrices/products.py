@@ -89,8 +89,8 @@ class _Kernel:
         """Load the rows of a tile; their place."""
         (m, r, block), plan, base = first, self.plan, next(self.inp)
         offset = (m * plan.inner + block) * plan.rows + r
-        sizes = {"y_size": t.matrices * t.inner, "x_size": t.rows, "x_stride": plan.rows}
-        self.rec.program.load(Mem.INP, base, x, offset, **sizes)
+        count = t.matrices * t.inner
+        self.rec.program.load(Mem.INP, base, x, offset, y_size=count, x_size=t.rows, x_stride=plan.rows)
         return base
 
     def _load_weights(self, weights: Buffer, first: tuple[int, int, int], t: Tile) -> int:
@@ -99,11 +99,11 @@ class _Kernel:
         matrices = 1 if plan.same_y else t.matrices
         if plan.transposed:
             offset = (m * plan.inner + block) * plan.columns + n
-            sizes = {"y_size": matrices * t.inner, "x_size": t.columns, "x_stride": plan.columns}
+            across, size, stride = t.inner, t.columns, plan.columns
         else:
             offset = (m * plan.columns + n) * plan.inner + block
-            sizes = {"y_size": matrices * t.columns, "x_size": t.inner, "x_stride": plan.inner}
-        self.rec.program.load(Mem.WGT, base, weights, offset, **sizes)
+            across, size, stride = t.columns, t.inner, plan.inner
+        self.rec.program.load(Mem.WGT, base, weights, offset, y_size=matrices * across, x_size=size, x_stride=stride)
         return base
 
     def _multiply(self, bank: int, inp: int, wgt: int, t: Tile, first: int) -> None:
@@ -169,7 +169,9 @@ class _Kernel:
         (m, n, r), plan = first, self.plan
         offset = (m * plan.columns + n) * plan.rows + r
         sizes = {"y_size": t.matrices * t.columns, "x_size": t.rows, "x_stride": plan.rows}
-        self.rec.program.store(self.banks[bank], self.rec.activations[self.op.output.name], offset, **sizes, par=self.par)
+        self.rec.program.store(
+            self.banks[bank], self.rec.activations[self.op.output.name], offset, **sizes, par=self.par
+        )
 
 
 def _entries(numbers: tuple[int, ...], lanes: int, mem: Mem, cfg: Config) -> Iterator[np.ndarray]:

@@ -15,7 +15,7 @@ _TILE = 512  # entries of inputs: enough to hide what an instruction costs, and 
 
 
 def weights_of(rec: Recording, op: g.BatchMatMul, plan: Plan, y: Buffer) -> Buffer:
-    """Entries of weights of the operand `y`: by blocks of sums, then of columns if it is transposed, else vice versa."""
+    """Entries of weights of the operand `y`: by blocks of sums, then of columns; if it is not transposed vice versa."""
     if plan.copied or place(y)[1] % rec.cfg.wgt_entry_bytes:
         y = _copied(rec, op, y)
     return y if plan.transposed else _transposed(rec, op, plan, y)

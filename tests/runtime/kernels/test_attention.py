@@ -107,6 +107,12 @@ TABLE = {"table": np.zeros(256, np.int8)}
 ANGLES = np.zeros((5, 4), np.int16)
 WRONG = [
     ("batch_matmul", [(2, 3), (4, 5)], HALF | {"zero_points": [0] * 3}, "cannot be multiplied: 3 is not 4"),
+    (
+        "batch_matmul",
+        [(2, 3, 4), (2, 3, 5)],
+        HALF | {"zero_points": [0] * 3, "images": True},
+        "are not images of one row",
+    ),
     ("batch_matmul", [(3,), (3, 5)], HALF | {"zero_points": [0] * 3}, "are not matrices"),
     ("batch_matmul", [(2, 2, 3), (3, 3, 5)], HALF | {"zero_points": [0] * 3}, "do not broadcast"),
     ("rms_norm", [(1, 3)], HALF | {"gain": np.zeros(4, np.int16)}, r"gain \(4,\): its input is \(1, 3\)"),
@@ -131,6 +137,11 @@ def test_steps_that_do_not_fit_are_refused(name, inputs, attrs, text):
 def test_results_have_the_stated_shapes():
     rng = np.random.default_rng(SEED)
     runs = [
+        (
+            "batch_matmul",
+            [int8(rng, 2, 4, 1, 3), int8(rng, 1, 5, 1, 4)],
+            HALF | {"zero_points": [0] * 3, "images": True},
+        ),
         ("batch_matmul", [int8(rng, 2, 1, 3), int8(rng, 5, 3)], HALF | {"zero_points": [0] * 3, "transposed": True}),
         ("rms_norm", [int8(rng, 2, 3)], HALF | {"gain": np.ones(3, np.int16)}),
         ("rotate", [int8(rng, 2, 8), at(1)], {"cosine": ANGLES, "sine": ANGLES}),
