@@ -1,4 +1,4 @@
-"""Heads that are no whole blocks of channels: their lanes move (direct/channels.py), with zeros in those left over."""
+"""Heads that are no whole blocks of channels: their lanes move, and those left over become zeros."""
 
 from __future__ import annotations
 
