@@ -128,9 +128,10 @@ def _write_trace(path: str, executable: Executable, reports: Sequence[StepReport
 
     from ..runtime.executable import LaunchStep
     from ..sim.trace import of_launch, write_chrome
+    from .layers import ran
 
     events, now = [], 0
-    for step, done in zip(executable.steps, reports):
+    for step, done in ran(executable, reports):
         if not isinstance(step, LaunchStep):
             continue
         if done.stats.timeline is None:

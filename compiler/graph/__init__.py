@@ -15,11 +15,12 @@ integers.
 | windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
 | images (windows.py) | ResizeBilinear |
 | along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, LogSoftmax |
-| recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
+| SVDF, LSTM (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmStep, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
-| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Exponentials, WeightedMean, WriteRows |
+| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
 | movement (movement.py) | Reshape, Transpose, Heads, Concat, Pad, StridedSlice, Take (neighbours, tiles, rows) |
-| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, Cast, Gather, GatherNd, Detections |
+| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
+| choices (numbers.py) | Compare, Select, Gather, GatherNd |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
 
@@ -28,7 +29,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
-from .attention.layers import BatchMatMul, Exponentials, RmsNorm, Rotate, WeightedMean, WriteRows
+from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, Write, WriteColumns, WriteRows
 from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
@@ -44,7 +45,19 @@ from .floats import (
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
 from .movement import Concat, Heads, Movement, Pad, Reshape, StridedSlice, Take, Transpose
-from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberDense, NumberFunction, NumberReduce
+from .numbers import (
+    Cast,
+    Compare,
+    Detections,
+    Gather,
+    GatherNd,
+    NumberBinary,
+    NumberDense,
+    NumberFunction,
+    NumberReduce,
+    NumberResize,
+    Select,
+)
 from .operators import (
     Add,
     Binary,
@@ -59,7 +72,19 @@ from .operators import (
     Sub,
     Tensor,
 )
-from .recurrent.layers import Dense16, Features, Filter16, Lstm, LstmCells, LstmOutputs, Rescale, Softmax16, TimeFilter
+from .recurrent.layers import (
+    Cells,
+    Dense16,
+    Features,
+    Filter16,
+    Lstm,
+    LstmCells,
+    LstmOutputs,
+    LstmStep,
+    Rescale,
+    Softmax16,
+    TimeFilter,
+)
 from .recurrent.state import State
 from .windows import (
     ArgMax,
@@ -80,17 +105,19 @@ from .windows import (
 __all__ = [
     "Add",
     "ArgMax",
+    "Attention",
     "AveragePool",
     "BatchMatMul",
     "Binary",
     "Cast",
+    "Cells",
+    "Compare",
     "Concat",
     "Dense16",
     "Dequantize",
     "Detections",
     "Div",
     "ExactAveragePool",
-    "Exponentials",
     "Features",
     "Filter16",
     "FloatAveragePool",
@@ -115,6 +142,7 @@ __all__ = [
     "Lstm",
     "LstmCells",
     "LstmOutputs",
+    "LstmStep",
     "MaxPool",
     "Maximum",
     "Mean",
@@ -125,6 +153,7 @@ __all__ = [
     "NumberDense",
     "NumberFunction",
     "NumberReduce",
+    "NumberResize",
     "Operator",
     "Pad",
     "Pairwise",
@@ -143,6 +172,7 @@ __all__ = [
     "ResizeBilinear",
     "RmsNorm",
     "Rotate",
+    "Select",
     "Softmax",
     "Softmax16",
     "SquaredDifference",
@@ -156,7 +186,8 @@ __all__ = [
     "TimeFilter",
     "TopK",
     "Transpose",
-    "WeightedMean",
+    "Write",
+    "WriteColumns",
     "WriteRows",
 ]
 

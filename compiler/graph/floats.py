@@ -1,7 +1,8 @@
 """The float32 operators, for what a file leaves between quantised operators. The host runs them.
 
-Their definitions are the functions of runtime/floats/operators.py; sums are in float32, in numpy's order. Inputs and
-outputs are float32. Movements (movement.py) take float32 tensors, too.
+Their definitions are the functions of runtime/floats/operators.py; sums are in float32, in numpy's order, or `ordered`
+one after the other, as TensorFlow Lite's reference kernels have them. Inputs and outputs are float32. Movements
+(movement.py) take float32 tensors, too.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ class FloatSoftmax(FloatOperator):
 class FloatMatMul(FloatOperator):
     """Products of matrices, the last two dimensions of two operands; the dimensions before them broadcast."""
 
+    ordered: bool = False
+
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
         super().check()
@@ -106,6 +109,7 @@ class FloatConvolution(FloatOperator):
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilations: tuple[int, int] = (1, 1)
     groups: int = 1
+    ordered: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,6 +31,8 @@ def simplify(graph: g.Graph) -> g.Graph:
 
 def _rewritten(op: g.Operator, producers: dict[str, g.Operator]) -> list[g.Operator]:
     before = producers.get(op.x.name)
+    if _takes_all(op):
+        op = g.Reshape(op.name, op.inputs, op.output)
     if (exchanged := _exchanged(op, producers)) is not None:
         return [exchanged]
     if isinstance(op, (g.Reshape, g.Transpose)) and _keeps_order(op) and isinstance(before, g.Reshape):
@@ -71,6 +73,11 @@ def _keeps_order(op: g.Operator) -> bool:
         moved = [axis for axis in op.axes if op.x.shape[axis] > 1]
         return moved == sorted(moved)
     return True
+
+
+def _takes_all(op: g.Operator) -> bool:
+    """True of a slice that is the whole of its input."""
+    return isinstance(op, g.StridedSlice) and op.output.shape == op.x.shape and min(op.strides) > 0
 
 
 def _moved_back(first: g.Operator, then: g.Operator) -> bool:

@@ -38,9 +38,9 @@ class HostModel:
             cycles = self._softmax(op)
         elif isinstance(op, (g.Movement, g.Recode)):
             cycles = self.moved_byte * nbytes
-        elif isinstance(op, (g.Dense16, g.Filter16, g.Lstm)):
+        elif isinstance(op, (g.Dense16, g.Filter16, g.Cells)):
             cycles = op.macs * self.mac + self.byte * nbytes
-            cycles += self.softmax_byte * op.functions if isinstance(op, g.Lstm) else 0
+            cycles += self.softmax_byte * op.functions if isinstance(op, g.Cells) else 0
         elif isinstance(op, g.Linear):
             slow = isinstance(op, g.QConv2d) and op.depthwise
             cycles = op.macs * (self.depthwise_mac if slow else self.mac) + self.byte * op.output.nbytes

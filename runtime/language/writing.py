@@ -37,14 +37,14 @@ def language_model(executable: Executable) -> tuple[int, int]:
     """(context, words) of a program that is one step of a language model. Raises `UnsupportedError` for another."""
     inputs = {t.name: (t.shape, t.dtype) for t in executable.inputs}
     outputs = [(t.name, t.dtype, len(t.shape)) for t in executable.outputs]
-    caches = [t.shape for t in executable.states if t.name.endswith(".cache") and len(t.shape) == 3]
+    caches = [t.shape for t in executable.states if t.name.endswith(".keys.cache") and len(t.shape) == 4]
     wanted = {"token": ((1,), "int32"), "position": ((1,), "int32")}
     if inputs != wanted or outputs != [("logits", "float32", 2)] or not caches:
         raise UnsupportedError(
             f"program {executable.name!r} is no language model: its inputs must be `token` and `position`, its output "
             "`logits`; give a checkpoint of llama2.c, .bin, or what `compile` made of one"
         )
-    return caches[0][1], executable.outputs[0].shape[1]
+    return caches[0][2], executable.outputs[0].shape[1]
 
 
 def write(program: Runs, context: int, prompt: Sequence[int], count: int, choose: Choose) -> Iterator[Step]:

@@ -17,7 +17,7 @@ from .forms import TO_NHWC, from_image, image_shape, matrices, moved, to_image
 
 _MOVES = (g.Reshape, g.Transpose)
 _VALUE_BY_VALUE = (g.Binary, g.Pairwise, g.Requantize, g.Lookup)
-_KEPT = (g.WriteRows, g.Exponentials, g.WeightedMean)  # of networks whose attention has kernels of its own
+_KEPT = (g.Attention, g.Write)  # of networks whose attention has kernels of its own
 
 
 def as_images(graph: g.Graph, cfg: Config) -> g.Graph:

@@ -148,6 +148,11 @@ def refusal(op: g.BatchMatMul, cfg: Config) -> str:
     return f"{rows} rows: at most {most}" if rows > most else ""
 
 
+def cycles(op: g.BatchMatMul, cfg: Config) -> float:
+    """Estimated cycles of the product, with a program's start and end."""
+    return plan_of(op, cfg).cycles + cost.OPERATOR
+
+
 @lru_cache(maxsize=128)
 def plan_of(op: g.BatchMatMul, cfg: Config) -> Plan:
     """The plan of a product of images."""

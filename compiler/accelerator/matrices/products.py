@@ -168,9 +168,9 @@ class _Kernel:
     def _store(self, bank: int, first: tuple[int, int, int], t: Tile) -> None:
         (m, n, r), plan = first, self.plan
         offset = (m * plan.columns + n) * plan.rows + r
-        sizes = {"y_size": t.matrices * t.columns, "x_size": t.rows, "x_stride": plan.rows}
+        out, count = self.rec.activations[self.op.output.name], t.matrices * t.columns
         self.rec.program.store(
-            self.banks[bank], self.rec.activations[self.op.output.name], offset, **sizes, par=self.par
+            self.banks[bank], out, offset, y_size=count, x_size=t.rows, x_stride=plan.rows, par=self.par
         )
 
 

@@ -44,8 +44,8 @@ def _copied(rec: Recording, op: g.BatchMatMul, y: Buffer) -> Buffer:
         for k, (first, count, row, size) in enumerate(parts):
             base, dst = inp[k % 2], acc[k % 2]
             behind = max(0, row + size - rows)
-            sizes = {"y_size": count, "x_size": size - behind, "x_stride": rows, "pads": (0, 0, 0, behind)}
-            rec.program.load(Mem.INP, base, y, first * rows + row, **sizes)
+            where, pads = first * rows + row, (0, 0, 0, behind)
+            rec.program.load(Mem.INP, base, y, where, y_size=count, x_size=size - behind, x_stride=rows, pads=pads)
             last = [j for j in range(count) if (first + j) % blocks == blocks - 1]
             for chosen, matrix in (([j for j in range(count) if j not in last], wgt), (last, wgt + 1)):
                 uops = [(dst + j * size, base + j * size, matrix) for j in chosen]

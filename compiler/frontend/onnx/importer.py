@@ -32,14 +32,16 @@ from .expressions import affine, clip_bounds
 from .floats import FLOATS, realised
 from .forms import FORMS
 from .moves import MOVES, moved
+from .numbers import NAMES, converted
 from .quantisation import activation, parameters, weights
 from .rewrite import REWRITES
 from .values import Broken, Expr, Fixed, Problem, Real, Value, View, Weights, constant
 
 _EXACT = 1e-5  # of a step: what a bound may be away from an integer
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
-OPERATORS = frozenset((*FLOATS, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
+OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
 _NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
+_NUMBERS |= {TensorProto.INT32: "int32", TensorProto.INT64: "int64", TensorProto.BOOL: "bool"}
 
 
 def import_onnx(model: str | Path | Source) -> g.Graph:
@@ -147,15 +149,17 @@ class Importer(Builder):
         shape, kind = self.reader.shapes[name], _NUMBERS.get(self.reader.types[name])
         if kind is None:
             type_name = TensorProto.DataType.Name(self.reader.types[name]).lower()
-            self.ends.append(f"input {name!r} is of type {type_name}; only float32, int8 and uint8 are supported")
+            self.ends.append(
+                f"input {name!r} is of type {type_name}; only {', '.join(_NUMBERS.values())} are supported"
+            )
             return
         self._tensors.add(name)
-        if kind == "float32":
-            self.inputs.append(g.Tensor(name, shape, "float32"))
+        first = next((n for n in self.reader.nodes if n.op == "DequantizeLinear" and n.inputs[0] == name), None)
+        raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
+        if raw or kind not in ("int8", "uint8"):
+            self.inputs.append(g.Tensor(name, shape or (1,), kind))
             self.values[name] = Real(shape, self.inputs[-1])
             return
-        reads = (n for n in self.reader.nodes if n.op == "DequantizeLinear" and n.inputs[0] == name)
-        first = next(reads, None)
         if first is None:
             self.ends.append(f"input {name!r} is {kind}, but nothing dequantises it")
             return
@@ -210,9 +214,9 @@ class Importer(Builder):
             return [
                 View(x.shape, self.quantise(x, y, node, node.outputs[0] if node.outputs[0] in self.outputs else ""))
             ]
+        if (found := converted(self, node, args)) is not None:
+            return found
         if node.op in ALIASES and x is not None:
-            if node.op == "Cast" and not self._is_float(node.outputs[0]):
-                raise Problem(node, "converts to another type, which is not supported")
             return [x, *(Broken(()) for _ in node.outputs[1:])]
         if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":
             raise Problem(node, "is not supported")

@@ -82,10 +82,10 @@ def _pad(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> g.T
         raise Problem(node, f"pads with {value}, which is no number")
     if x.dtype == "int8":  # ties to even, as ONNX has it
         value = float(min(max(np.rint(value / x.scale) + x.zero_point, -128), 127))
-    elif value not in range(-128, 128):
-        raise Problem(node, f"pads float32 values with {value:g}; only integers of -128..127 are supported")
+    elif math.isinf(value):
+        raise Problem(node, f"pads with {value:g}; only finite numbers are supported")
     shape = [n + before + after for n, (before, after) in zip(x.shape, pads)]
-    return imp.append(g.Pad(node.name, (x,), _like(x, shape), tuple(pads), int(value)), wanted)
+    return imp.append(g.Pad(node.name, (x,), _like(x, shape), tuple(pads), value), wanted)
 
 
 def _mirrored(

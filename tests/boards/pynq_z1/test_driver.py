@@ -105,6 +105,17 @@ def test_memory_reads_as_it_was_written(powered, seed):
     assert not board.buffers
 
 
+def test_addresses_that_move_are_patched_in_memory(powered, cache):
+    device, board = powered()
+    program = cache()
+    with Loaded(program.launch, device) as loaded:
+        for value, position in enumerate([0, 5, 5, 15, 4]):
+            found = loaded.run(program.inputs(position, value))["y"]
+            np.testing.assert_array_equal(found, program.expect(position, value))
+        np.testing.assert_array_equal(loaded.state["rows"], program.rows)
+        assert loaded.stats.insns["STORE.OUT"] == 2
+
+
 def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
     """A flush writes the whole buffer: the rest of it must be what the accelerator left there."""
     device, board = powered()
@@ -113,7 +124,7 @@ def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
         (placed,) = loaded._placed
         assert placed is not None
         at = placed.bound["y"][0]
-        device.run(placed.address, placed.count)
+        device.run(placed.address, len(placed.launch.insn))
         board.ddr[at : at + 8] = np.arange(8)  # as the accelerator would
         device.write(at + 3, np.full(2, 9, np.uint8))
         assert board.ddr[at : at + 8].tolist() == [0, 1, 2, 9, 9, 5, 6, 7]

@@ -42,7 +42,7 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
 @pytest.mark.parametrize(
     "options, status, text",
     [
-        (["--tokens", 13], 9, "13 tokens do not fit the context of 12"),
+        (["--tokens", 17], 9, "17 tokens do not fit the context of 16"),
         (["--tokens", 1], 2, "1 is not in the range"),
         (["--texts", -1], 2, "-1 is not in the range"),
         (["--seed", -1], 2, "-1 is not in the range"),

@@ -15,6 +15,13 @@ def test_shapes():
     assert shapes.topmost(x, {"count": 3, "positions": True}) == Operand((2, 3, 4, 3), "int32")
     numbers = [Operand((2, 3, 4), "int32")]
     assert shapes.reduced_numbers(numbers, {"axes": [1], "shape": [2, 4]}) == Operand((2, 4), "int32")
+    assert shapes.compared(numbers * 2, {}) == Operand((2, 3, 4), "bool")
+    condition = [Operand((4,), "bool")]
+    assert shapes.selected(condition + numbers * 2, {}) == Operand((2, 3, 4), "int32")
+    with pytest.raises(ProgramError, match="the condition is int32: must be bool"):
+        shapes.selected(numbers * 3, {})
+    with pytest.raises(ProgramError, match="inputs differ in dtype: int32 and int8"):
+        shapes.selected(condition + numbers + x, {})
     assert shapes.chosen(x, {"axis": 3, "shape": [2, 3, 4], "dtype": "int64"}) == Operand((2, 3, 4), "int64")
 
 
