@@ -122,6 +122,8 @@ OPERATORS = [
     g.RequantShift("op", (t(2, dtype="int32"),) * 3, t(2), 3, -1, 1),
     g.IntegerNorm("op", (X, t(4, dtype="int32"), t(4, dtype="int32")), X, 16),
     g.IntegerSoftmax("op", (X,), X, 1, 2, 3, 4, 256),
+    g.BatchMatMul("op", (t(2, 4, 1, 3), t(1, 5, 1, 4)), t(2, 5, 1, 3), images=True),
+    g.Heads("op", (t(1, 8, 1, 3),), t(2, 4, 1, 3), True),
     g.RmsNorm("op", (s(2, 4),), s(2, 4), np.ones(4)),
     g.Rotate("op", (s(1, 8), POSITION), s(1, 8), ANGLES, ANGLES),
     g.WriteRows("op", (s(1, 4, 6, 1), s(1, 4), POSITION), s(1, 4, 6, 1)),
