@@ -158,7 +158,23 @@ def _attention(op: g.Attention) -> dict:
 
 def _products(op: g.BatchMatMul) -> dict:
     zero_points = [t.zero_point for t in (*op.inputs, op.output)]
-    return {"zero_points": zero_points, "transposed": op.transposed} | _scale(op)
+    return (
+        {"zero_points": zero_points, "transposed": op.transposed} | ({"images": True} if op.images else {}) | _scale(op)
+    )
+
+
+def _requant_shift(op: g.RequantShift) -> dict:
+    clamp = {"low": op.low, "high": op.high, "zero_point": op.output.zero_point}
+    return {"shift": op.shift, "dtype": op.output.dtype} | clamp
+
+
+def _integer_softmax(op: g.IntegerSoftmax) -> dict:
+    names = ("quadratic", "linear", "constant", "period", "levels", "low", "high")
+    return {name: getattr(op, name) for name in names} | {"zero_point": op.output.zero_point} | _scale(op)
+
+
+def _integer_norm(op: g.IntegerNorm) -> dict:
+    return {"shift": op.shift, "low": op.low, "high": op.high, "x_zero_point": op.x.zero_point}
 
 
 def _softmax(op: g.Softmax, contract: str) -> list[HostCall]:
@@ -266,6 +282,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.ResizeBilinear: _movement("resize_bilinear", _resize),
     g.Minimum: _movement("minimum", lambda op: {}),  # before the class that it derives from
     g.Maximum: _movement("maximum", lambda op: {}),
+    g.PairLookup: lambda op, contract: [HostCall("lookup_pair", {}, {"table": op.table})],
     g.Prelu: _movement("prelu", _scaled),
     g.SquaredDifference: _movement("squared_difference", lambda op: _scaled(op) | {"shift": SQUARE_SHIFT}),
     g.Div: _movement("divide", lambda op: _operands(op) | _scale(op)),
@@ -286,6 +303,10 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Gather: _movement("gather", lambda op: {"axis": op.axis}),
     g.GatherNd: _movement("gather_nd", lambda op: {}),
     g.BatchMatMul: _movement("batch_matmul", _products),
+    g.IntegerMatMul: _movement("integer_matmul", lambda op: {}),
+    g.RequantShift: _movement("requant_shift", _requant_shift),
+    g.IntegerSoftmax: _movement("integer_softmax", _integer_softmax),
+    g.IntegerNorm: _movement("integer_norm", _integer_norm),
     g.RmsNorm: _rms_norm,
     g.Rotate: lambda op, contract: [HostCall("rotate", {}, {"cosine": op.cosine, "sine": op.sine})],
     g.WriteRows: _movement("write_rows", lambda op: {}),
@@ -293,6 +314,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Attention: _movement("attention", _attention),
     g.Detections: lambda op, contract: [HostCall("detections", _detections(op), {"anchors": op.anchors}, "float32")],
     g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
+    g.Heads: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
     g.Transpose: _movement("transpose", lambda op: {"axes": list(op.axes)}),
     g.Concat: _movement("concatenate", lambda op: {"axis": op.axis}),
     g.Pad: _movement("pad", lambda op: {"pads": [list(pair) for pair in op.pads], "value": op.value}),
@@ -308,6 +330,11 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     ),
     g.FloatSoftmax: _float("float_softmax", lambda op: {"axis": op.axis, "logarithm": op.logarithm}),
     g.FloatMatMul: _float("float_matmul", _order),
+    g.FloatLstm: _float(
+        "float_lstm",
+        lambda op: {"reverse": op.reverse},
+        lambda op: {"weight": op.weight, "recurrence": op.recurrence, "bias": op.bias},
+    ),
     g.FloatConv2d: _float("float_conv2d", _geometry, _weights),
     g.FloatConvTranspose2d: _float("float_conv_transpose2d", _geometry, _weights),
     g.FloatMaxPool: _float("float_max_pool", _float_window),

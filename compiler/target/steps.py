@@ -50,8 +50,14 @@ class Steps:
         self.steps, self.merged = merge(self.steps, self.tensors)
         used = {name for step in self.steps for name in _names(step)}
         used |= {t.next for t in self.tensors.values() if t.next is not None}
-        kept = {name: t for name, t in self.tensors.items() if name in used or t.kind in ("input", "output", "state")}
-        return Executable(self.cfg, self.graph.name, kept, self.steps)
+        kept = [t for name, t in self.tensors.items() if name in used or t.kind in ("input", "output", "state")]
+        return Executable(self.cfg, self.graph.name, {t.name: t for t in self._in_order(kept)}, self.steps)
+
+    def _in_order(self, kept: list[Tensor]) -> list[Tensor]:
+        """The tensors, outputs among them in the graph's order."""
+        place = {t.name: k for k, t in enumerate(self.graph.outputs)}
+        ours = iter(sorted((t for t in kept if t.name in place), key=lambda t: place[t.name]))
+        return [next(ours) if t.name in place else t for t in kept]
 
     def _keep_packed(self) -> None:
         """Keep states in the device's layout where host steps only pack them, and unpack their next values."""
@@ -100,13 +106,17 @@ class Steps:
         """The tensor of blocks, of `shape`, that a launch before made and that `t` is unpacked from; None if none is.
 
         Lanes beyond the channels then hold what the launch left there, as they do between operators of one launch.
+        Where there are none, the blocks may also be those of fewer images with more channels, or of more with fewer.
         """
         step = self._writer(t.name)
-        if step is None or step.op != "unpack" or self.tensors[step.inputs[0]].shape != shape:
+        if step is None or step.op != "unpack" or step.attrs["shape"] != [*t.shape]:
             return None
-        n, c, *_ = t.shape
-        whole = step.attrs["n"] == n and step.attrs["c"] == c and step.attrs["shape"] == [*t.shape]
-        return step.inputs[0] if whole else None
+        found, n, c = self.tensors[step.inputs[0]].shape, step.attrs["n"], step.attrs["c"]
+        if found == shape:
+            return step.inputs[0] if [n, c] == [*t.shape[:2]] else None
+        (batch, block), whole = shape[-2:], not (c % shape[-1] or t.shape[1] % shape[-1])
+        same = found[-2:] == (batch, block) and found[2:-2] == shape[2:-2] and n * c == t.shape[0] * t.shape[1]
+        return step.inputs[0] if batch == 1 and whole and same else None
 
     def _writer(self, name: str) -> HostStep | None:
         return next((s for s in self.steps if isinstance(s, HostStep) and name in s.outputs), None)
