@@ -1,8 +1,8 @@
 """The board as a device: bitstream, registers and contiguous memory through pynq, which is imported when needed.
 
-The processors' caches do not see the accelerator's reads and writes. The driver flushes a buffer after the CPU wrote
-it, and invalidates it before the CPU reads what the accelerator may have written. pynq does both for whole buffers, so
-every allocation is a buffer of its own.
+The processors' caches do not see the accelerator's reads and writes. The driver flushes a buffer that the CPU wrote
+before the next run, and invalidates it before the CPU reads what the accelerator may have written. pynq does both for
+whole buffers, so every allocation is a buffer of its own, flushed once per run however often it was written.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class NamedRegisters:
 class _Buffer:
     """One contiguous buffer: the CPU's view `array`, from address `start` on, of which `used` was requested.
 
-    `stale`: the accelerator may have written it since the CPU's view was current. `programs` holds the
+    `stale`: the accelerator may have written it since the CPU's view was current. `written`: the CPU has, since it was
+    flushed. `programs` holds the
     instructions in it without their addresses, and their counts, by offset and number.
     """
 
@@ -63,6 +64,7 @@ class _Buffer:
     nbytes: int
     used: range
     stale: bool = False
+    written: bool = False
     programs: dict[tuple[int, int], tuple[np.ndarray, Stats]] = field(default_factory=dict)
 
 
@@ -171,7 +173,7 @@ class PynqDevice:
             buffer.stale = False
         self._refresh(buffer)  # the flush writes all of it
         buffer.array[at : at + len(data)] = data
-        self._flush(buffer.array)
+        buffer.written = True
 
     def read(self, address: int, nbytes: int) -> np.ndarray:
         """A copy of memory, uint8 (nbytes,)."""
@@ -194,7 +196,9 @@ class PynqDevice:
             counts = program_stats(self._isa, words)
             buffer.programs[at, insn_count] = text, counts
         for each in self._buffers.values():
-            each.stale = True
+            if each.written:
+                self._flush(each.array)
+            each.written, each.stale = False, True
         return session.run(words, insn_address, counts, lambda: self._end(session, words))
 
     def close(self) -> None:

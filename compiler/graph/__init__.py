@@ -10,7 +10,7 @@ integers.
 |---|---|
 | with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
-| element-wise (elementwise.py) | Div, LeakyRelu, Maximum, Minimum, Prelu, SquaredDifference |
+| element-wise (elementwise.py) | Div, LeakyRelu, Maximum, Minimum, PairLookup, Prelu, SquaredDifference |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
 | windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
 | images (windows.py) | ResizeBilinear |
@@ -20,7 +20,7 @@ integers.
 | transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
 | Deeploy's, with shifts (deeploy/layers.py) | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
 | Deeploy's others (deeploy/layers.py) | IntegerMatMul, IntegerNorm, IntegerSoftmax |
-| movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
+| movement (movement.py) | Reshape, Transpose, Heads, Concat, Pad, StridedSlice, Take (neighbours, tiles, rows) |
 | numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
 | choices (numbers.py) | Compare, Select, Gather, GatherNd |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
@@ -42,13 +42,14 @@ from .deeploy.layers import (
     ShiftMul,
     ShiftRequantize,
 )
-from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
+from .elementwise import Div, LeakyRelu, Maximum, Minimum, PairLookup, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
     FloatBinary,
     FloatConv2d,
     FloatConvTranspose2d,
     FloatFunction,
+    FloatLstm,
     FloatMatMul,
     FloatMaxPool,
     FloatOperator,
@@ -56,7 +57,7 @@ from .floats import (
     FloatSoftmax,
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
-from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
+from .movement import Concat, Heads, Movement, Pad, Reshape, StridedSlice, Take, Transpose
 from .numbers import (
     Cast,
     Compare,
@@ -137,6 +138,7 @@ __all__ = [
     "FloatConv2d",
     "FloatConvTranspose2d",
     "FloatFunction",
+    "FloatLstm",
     "FloatMatMul",
     "FloatMaxPool",
     "FloatOperator",
@@ -145,6 +147,7 @@ __all__ = [
     "Gather",
     "GatherNd",
     "Graph",
+    "Heads",
     "IntegerMatMul",
     "IntegerNorm",
     "IntegerSoftmax",
@@ -170,6 +173,7 @@ __all__ = [
     "NumberResize",
     "Operator",
     "Pad",
+    "PairLookup",
     "Pairwise",
     "Pool",
     "Prelu",

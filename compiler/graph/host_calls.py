@@ -158,7 +158,9 @@ def _attention(op: g.Attention) -> dict:
 
 def _products(op: g.BatchMatMul) -> dict:
     zero_points = [t.zero_point for t in (*op.inputs, op.output)]
-    return {"zero_points": zero_points, "transposed": op.transposed} | _scale(op)
+    return (
+        {"zero_points": zero_points, "transposed": op.transposed} | ({"images": True} if op.images else {}) | _scale(op)
+    )
 
 
 def _requant_shift(op: g.RequantShift) -> dict:
@@ -280,6 +282,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.ResizeBilinear: _movement("resize_bilinear", _resize),
     g.Minimum: _movement("minimum", lambda op: {}),  # before the class that it derives from
     g.Maximum: _movement("maximum", lambda op: {}),
+    g.PairLookup: lambda op, contract: [HostCall("lookup_pair", {}, {"table": op.table})],
     g.Prelu: _movement("prelu", _scaled),
     g.SquaredDifference: _movement("squared_difference", lambda op: _scaled(op) | {"shift": SQUARE_SHIFT}),
     g.Div: _movement("divide", lambda op: _operands(op) | _scale(op)),
@@ -311,6 +314,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Attention: _movement("attention", _attention),
     g.Detections: lambda op, contract: [HostCall("detections", _detections(op), {"anchors": op.anchors}, "float32")],
     g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
+    g.Heads: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
     g.Transpose: _movement("transpose", lambda op: {"axes": list(op.axes)}),
     g.Concat: _movement("concatenate", lambda op: {"axis": op.axis}),
     g.Pad: _movement("pad", lambda op: {"pads": [list(pair) for pair in op.pads], "value": op.value}),
@@ -326,6 +330,11 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     ),
     g.FloatSoftmax: _float("float_softmax", lambda op: {"axis": op.axis, "logarithm": op.logarithm}),
     g.FloatMatMul: _float("float_matmul", _order),
+    g.FloatLstm: _float(
+        "float_lstm",
+        lambda op: {"reverse": op.reverse},
+        lambda op: {"weight": op.weight, "recurrence": op.recurrence, "bias": op.bias},
+    ),
     g.FloatConv2d: _float("float_conv2d", _geometry, _weights),
     g.FloatConvTranspose2d: _float("float_conv_transpose2d", _geometry, _weights),
     g.FloatMaxPool: _float("float_max_pool", _float_window),

@@ -15,6 +15,7 @@ from .. import graph as g
 from ..graph.host_calls import KINDS
 from .module import ExecModule, Memory, Pattern
 from .steps import Steps
+from .tabled import tabled
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class HostModel:
         elif isinstance(op, g.FloatOperator):
             cycles = self.float_mac * op.macs + self.float_value * op.output.nbytes / 4
         else:
-            cycles = self.byte * nbytes
+            cycles = self.mac * op.macs + self.byte * nbytes
         return (cycles + self.dispatch) / self.clock
 
     def _softmax(self, op: g.Softmax) -> float:
@@ -70,6 +71,7 @@ class HostCpu(ExecModule):
 
     name = "host"
     patterns = tuple(Pattern(kind.__name__, (kind,)) for kind in KINDS)
+    transformations = (tabled,)
     memories = (Memory("DRAM", 512 << 20, 8.0, ("activations", "weights")),)
 
     def __init__(self, model: HostModel | None = None):

@@ -25,7 +25,7 @@ _RESIZE: dict[str, Kind] = {"size": ListOf(SIZE, 2), "align_corners": Flag(), "h
 _COMPARISON = OneOf(tuple(numbers.COMPARISONS))
 _ARG_MAX: dict[str, Kind] = {"axis": Int(0), "shape": SHAPE, "dtype": OneOf(("int32", "int64")), "smallest": Flag()}
 _SCALE: dict[str, Kind] = {"multiplier": Int(0, (1 << 31) - 1), "exponent": Int(-32, 31)}
-_PRODUCTS: dict[str, Kind] = {"transposed": Flag(), **_SCALE, **_POINTS}
+_PRODUCTS: dict[str, Kind] = {"transposed": Flag(), "images": Flag(), **_SCALE, **_POINTS}
 _PER_ELEMENT: dict[str, Kind] = {"multiplier": Array(1, ("int64",), 0, (1 << 31) - 1)}
 _PER_ELEMENT |= {"exponent": Array(1, ("int64",), -32, 31)}
 _ANGLES, _PLACED = Array(2, ("int16",)), ("int8", "int32")  # the last input of the second is a position
@@ -56,6 +56,7 @@ KERNEL_ROWS = (
     (resize.resize_bilinear, shapes.resized, _RESIZE | {"offset": Int(0, 128)}, (*_INT8, "float32"), (4,), 1),
     (elementwise.maximum, together, {}, _INT8, (), 2),
     (elementwise.minimum, together, {}, _INT8, (), 2),
+    (elementwise.lookup_pair, shapes.looked_up_pairs, {"table": Array(2, _INT8)}, (*_INT8, "uint8"), (), 2),
     (elementwise.prelu, together, _POINTS | _scales(2), _INT8, (), 2),
     (elementwise.squared_difference, together, _POINTS | _scales(3) | {"shift": Int(0, 7)}, _INT8, (), 2),
     (fixed_point.divide, together, _DIVIDE, _INT8, (), 2),

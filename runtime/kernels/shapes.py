@@ -41,6 +41,12 @@ def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return together(inputs, a)._replace(dtype=inputs[0].dtype)
 
 
+def looked_up_pairs(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Of the shape to which both broadcast, by a table that has every pair of values."""
+    need(a["table"].shape == (256, 256), f"table {a['table'].shape}: must be (256, 256)")
+    return together(inputs, a)
+
+
 def compared(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """The shape to which both broadcast, of truth values."""
     return one_type(inputs, a)._replace(dtype="bool")
@@ -123,6 +129,11 @@ def chosen(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def batch_multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Rows of the first, columns of the second, or its rows where it is transposed; int8."""
     x, y = (operand.shape for operand in inputs)
+    if a.get("images", False):
+        need(all(len(s) == 4 and s[2] == 1 for s in (x, y)), f"inputs {[x, y]} are not images of one row")
+        matrices = [Operand((s[0], s[3], s[1]), "int8") for s in (x, y)]
+        (count, rows, columns), dtype, _ = batch_multiplied(matrices, a | {"images": False})
+        return Operand((count, columns, 1, rows), dtype)
     need(min(len(x), len(y)) > 1, f"inputs {[x, y]} are not matrices")
     inner, columns = y[-2:][:: -1 if a.get("transposed", False) else 1]
     need(inner == x[-1], f"inputs {[x, y]} cannot be multiplied: {x[-1]} is not {inner}")

@@ -79,6 +79,7 @@ GOOD = {
     "resize_bilinear": ([IMAGE], "int8", {"size": [4, 18], "align_corners": False, "half_pixel_centers": True}),
     "maximum": ([IMAGE, (6, 1, 1)], "int8", {}),
     "minimum": ([(6, 1), (1, 4)], "int8", {}),
+    "lookup_pair": ([IMAGE, (6, 1, 1)], "uint8 int8", {"table": np.zeros((256, 256), np.int8)}),
     "prelu": (
         [IMAGE, (6, 1, 1)],
         "int8",

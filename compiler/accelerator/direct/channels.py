@@ -44,8 +44,17 @@ class Move:
     value: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class Moved(g.Operator):
+    """An operator that is a move, described by it."""
+
+    move: Move
+
+
 def move_of(op: g.Operator) -> Move | None:
     """The move that `op` is, of int8 images or vectors; None if it moves something else."""
+    if isinstance(op, Moved):
+        return op.move
     ranks = {len(t.shape) for t in (*op.inputs, op.output)}
     if op.output.dtype != "int8" or ranks not in ({2}, {4}):
         return None
@@ -59,7 +68,7 @@ def move_of(op: g.Operator) -> Move | None:
         before, after = op.pads[1]
         channels = (*(None,) * before, *((0, c) for c in range(op.x.shape[1])), *(None,) * after)
         (top, bottom), (left, right) = op.pads[2:] or ((0, 0), (0, 0))
-        return Move(channels, pads=(top, bottom, left, right), value=op.value)
+        return Move(channels, pads=(top, bottom, left, right), value=int(op.value))
     if isinstance(op, g.Take) and op.indices[1] and not any(op.indices[:1] + op.indices[2:]):
         return Move(tuple((0, c) for c in op.indices[1]))
     return None

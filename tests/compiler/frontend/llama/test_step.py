@@ -16,6 +16,8 @@ from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import LaunchStep
+from tilewright.runtime.language.writing import language_model
 from tilewright.runtime.loader import Loaded
 
 
@@ -105,4 +107,17 @@ def test_every_token_is_exact_on_the_device(llama, device, preset):
     graph, text = import_model(llama()), [1, 5, 39, 0, 17]
     executable, steps = compile_graph(graph, PRESETS[preset]), Steps(graph)
     for token, found in zip(text, run(executable, device, text), strict=True):
+        assert np.array_equal(found, steps.logits(token))
+
+
+def test_a_token_is_one_launch_of_the_context_that_suffices(llama):
+    """Heads of 8 elements, a hidden layer of 32; the second launch begins at position 64."""
+    path = llama(width=32, hidden=32, heads=4, kv_heads=2, layers=1, context=80)
+    graph = import_model(path)
+    executable, steps = compile_graph(graph, PRESETS["pynq_z1_plus"]), Steps(graph)
+    launches = [step for step in executable.steps if isinstance(step, LaunchStep)]
+    assert [step.when for step in launches] == [("position", 0, 64), ("position", 64, 80)]
+    assert language_model(executable) == (80, 40)
+    text = [1, *np.random.default_rng(3).integers(2, 40, 67).tolist()]
+    for token, found in zip(text, run(executable, "model", text), strict=True):
         assert np.array_equal(found, steps.logits(token))
