@@ -5,6 +5,7 @@ import pytest
 
 from tilewright.compiler import reference
 from tilewright.compiler.graph import (
+    BatchMatMul,
     Concat,
     Graph,
     LeakyRelu,
@@ -77,7 +78,13 @@ def leaky_rectifier():
     return LeakyRelu("op", (x,), y, "leaky_relu", table, slopes)
 
 
+def product_of_matrices():
+    x, y = Tensor("x", (2, 40, 1, 20), scale=0.1, zero_point=-128), Tensor("y", (2, 37, 1, 40), scale=0.1, zero_point=5)
+    return BatchMatMul("op", (x, y), Tensor("z", (2, 37, 1, 20), scale=4.0), images=True)
+
+
 MAKERS = [
+    product_of_matrices,
     weights_in_parts,
     image_larger_than_the_weights_memory,
     mean_over_rows,
