@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from . import report
@@ -97,11 +97,12 @@ def _compiled_operators(launch: Launch) -> Iterator[dict[str, Any]]:
             yield {"operator": name, "macs": macs, "instructions": instructions}
 
 
-def ran(executable: Executable, reports: Iterable[StepReport]) -> Iterator[tuple[Step, StepReport]]:
+def ran(executable: Executable, reports: Sequence[StepReport]) -> Iterator[tuple[Step, StepReport]]:
     """The steps that ran, each with its report: some run for some inputs only."""
+    conditional = any(step.when is not None for step in executable.steps)
     steps = iter(executable.steps)
     for done in reports:
-        yield next(step for step in steps if step.name == done.name), done
+        yield next(step for step in steps if not conditional or step.name == done.name), done
 
 
 def run_rows(executable: Executable, runs: Sequence[Sequence[StepReport]], clock: float) -> list[dict[str, Any]]:

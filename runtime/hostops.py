@@ -67,7 +67,8 @@ def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = 
     """
     if np.isnan(x).any():
         raise InputError("the input holds NaN, which has no int8 value")
-    q = np.asarray(x, np.float32) / np.float32(scale)
+    with np.errstate(over="ignore"):  # the largest numbers are clamped like those that are not finite
+        q = np.asarray(x, np.float32) / np.float32(scale)
     q = np.trunc(q + np.copysign(np.float32(0.5), q)) if ties_away else np.rint(q)
     return np.clip(q + zero_point, -128, 127).astype(np.int8)
 

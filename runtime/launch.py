@@ -12,13 +12,13 @@ import numpy as np
 
 from ..hw.config import UOP_BYTES, Config
 from ..hw.errors import EncodingError, ProgramError
-from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes, known_isa, rows_of
+from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes, known_isa
 from .buffer import Buffer
+from .device import TRANSFERS
 from .schema import NAME, shown
 from .symbols.patches import Patches
 from .tokens import Row
 
-_TRANSFERS = np.array([any(row.mem is not None for row in rows_of(op)) for op in range(8)])  # by opcode
 UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-op kernels
 
 
@@ -112,7 +112,7 @@ class Launch:
             raise ProgramError(f"launch {self.name!r}: instructions must be uint64 (n, 2)")
         if not isinstance(reloc, np.ndarray) or reloc.dtype.kind != "i" or reloc.shape != (len(insn),):
             raise ProgramError(f"launch {self.name!r}: reloc must hold one number per instruction, a signed integer")
-        has_address = _TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)]
+        has_address = TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)]
         wrong = np.flatnonzero((reloc < -1) | (reloc >= np.where(has_address, len(self.buffers), 0)))
         if len(wrong):
             k = int(wrong[0])

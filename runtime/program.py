@@ -50,14 +50,12 @@ class Program:
         self._isa = Isa(cfg)
         self._rows: list[Row] = []
         self._cache, self._pool = UopCache(cfg.uop_depth), UopPool()
-        self._uop_loads: list[Row] = []
-        self.uops_first = False  # load micro-ops in front of all instructions, as far as they fit the buffer
+        self._uop_loads, self.uops_first = list[Row](), False  # whether they are in front of all instructions
         self._queues, self._channels = queues(cfg), channels(cfg)
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
         self._launch: Launch | None = None
-        self._origins = OriginStack()
-        self._limits: dict[str, int] = {}  # of symbols, by name
+        self._origins, self._limits = OriginStack(), dict[str, int]()  # of symbols, by name
 
     def __repr__(self) -> str:
         count = len(self._launch.insn if self._launch else self._rows)
@@ -160,9 +158,8 @@ class Program:
             )
         mem = Mem.OUT if par is None else Mem.OUTQ
         self._need_extensions(Op.STORE, mem)
-        fields = {"op": Op.STORE, "mem": mem, "sram_base": sram, "dram_base": offset}
-        stride = x_size if x_stride is None or y_size == 1 else x_stride
-        fields |= {"y_size": y_size, "x_size": x_size, "x_stride": stride}
+        fields = {"op": Op.STORE, "mem": mem, "sram_base": sram, "dram_base": offset, "y_size": y_size}
+        fields |= {"x_size": x_size, "x_stride": x_size if x_stride is None or y_size == 1 else x_stride}
         if par is None:
             if par_step:
                 raise ProgramError(f"store: par_step = {par_step} needs par, the PAR entry of row 0")
@@ -307,9 +304,8 @@ class Program:
         whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
         if not isinstance(whole, Buffer) or self.buffers.get(whole.name) is not whole:
             found = repr(buffer.name) if isinstance(buffer, Buffer) else f"of {type(buffer)}"
-            raise ProgramError(
-                f"{what}: buffer {found} belongs to another program; give what this one's buffer(...) returned"
-            )
+            belongs = "belongs to another program; give what this one's buffer(...) returned"
+            raise ProgramError(f"{what}: buffer {found} {belongs}")
         note_limit(self._limits, at, what)
         keys = ("sram_base", "dram_base", "y_size", "x_size", "x_stride")
         fields |= dict(zip(keys, integers(f"{what}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
@@ -336,8 +332,7 @@ class Program:
     def _emit(self, kernel: Kernel, loops: tuple, uops: np.ndarray) -> None:
         fields = loop_fields(kernel, loops)
         words = encoded(kernel, self._isa, uops)
-        key = words.tobytes()
-        start, missing = self._cache.place(key, len(words))
+        start, missing = self._cache.place(words.tobytes(), len(words))
         fields |= {"uop_bgn": start, "uop_end": start + len(words)}
         self._check_fields(kernel.format, fields)
         accesses = scratchpad_accesses(self.cfg, fields, uops)
@@ -376,8 +371,7 @@ class Program:
             self._isa.formats[name].check(key, value)
 
     def _check_range(self, what: str, accesses: list) -> None:
-        problem = out_of_range(self.cfg, accesses)
-        if problem:
+        if problem := out_of_range(self.cfg, accesses):
             raise CapacityError(f"{what} {problem}")
 
     def _need_extensions(self, op: Op, mem: Mem | None = None) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...hw.config import Config
+from ...hw.isa import Mem
 from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import UOP_BUFFER
@@ -32,7 +33,8 @@ class Recording:
     `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
     the names of their convolutions (direct/folded_conv.py), `padded` the paddings of channels that their reader makes,
     by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py),
-    `limits` how many values the inputs have that are symbols, by name (attention/symbols.py).
+    `limits` how many values the inputs have that are symbols, by name (attention/symbols.py), `kept` where constants
+    are that stay on chip, by their contents (direct/on_chip.py).
     """
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
@@ -43,6 +45,7 @@ class Recording:
         self.padded: dict[str, g.Pad] = {}
         self.tables: dict[bytes, int] = {}
         self.limits: dict[str, int] = {}
+        self.kept: dict[tuple[Mem, bytes], int] = {}
 
     def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
         """A new buffer named `name`, or a variant if that is taken: networks may use any names."""

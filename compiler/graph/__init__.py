@@ -10,7 +10,7 @@ integers.
 |---|---|
 | with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
-| element-wise (elementwise.py) | Div, LeakyRelu, Maximum, Minimum, Prelu, SquaredDifference |
+| element-wise (elementwise.py) | Div, LeakyRelu, Maximum, Minimum, PairLookup, Prelu, SquaredDifference |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
 | windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
 | images (windows.py) | ResizeBilinear |
@@ -18,6 +18,8 @@ integers.
 | SVDF, LSTM (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmStep, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
 | transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
+| Deeploy's, with shifts (deeploy/layers.py) | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
+| Deeploy's others (deeploy/layers.py) | IntegerMatMul, IntegerNorm, IntegerSoftmax |
 | movement (movement.py) | Reshape, Transpose, Heads, Concat, Pad, StridedSlice, Take (neighbours, tiles, rows) |
 | numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
 | choices (numbers.py) | Compare, Select, Gather, GatherNd |
@@ -30,13 +32,24 @@ from dataclasses import dataclass
 
 from ...hw.errors import InputError
 from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, Write, WriteColumns, WriteRows
-from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
+from .deeploy.layers import (
+    IntegerMatMul,
+    IntegerNorm,
+    IntegerSoftmax,
+    RequantShift,
+    ShiftAdd,
+    ShiftMatMul,
+    ShiftMul,
+    ShiftRequantize,
+)
+from .elementwise import Div, LeakyRelu, Maximum, Minimum, PairLookup, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
     FloatBinary,
     FloatConv2d,
     FloatConvTranspose2d,
     FloatFunction,
+    FloatLstm,
     FloatMatMul,
     FloatMaxPool,
     FloatOperator,
@@ -125,6 +138,7 @@ __all__ = [
     "FloatConv2d",
     "FloatConvTranspose2d",
     "FloatFunction",
+    "FloatLstm",
     "FloatMatMul",
     "FloatMaxPool",
     "FloatOperator",
@@ -134,6 +148,9 @@ __all__ = [
     "GatherNd",
     "Graph",
     "Heads",
+    "IntegerMatMul",
+    "IntegerNorm",
+    "IntegerSoftmax",
     "L2Normalization",
     "LeakyRelu",
     "Linear",
@@ -156,6 +173,7 @@ __all__ = [
     "NumberResize",
     "Operator",
     "Pad",
+    "PairLookup",
     "Pairwise",
     "Pool",
     "Prelu",
@@ -166,6 +184,7 @@ __all__ = [
     "Recode",
     "ReduceMax",
     "ReduceMin",
+    "RequantShift",
     "Requantize",
     "Rescale",
     "Reshape",
@@ -173,6 +192,10 @@ __all__ = [
     "RmsNorm",
     "Rotate",
     "Select",
+    "ShiftAdd",
+    "ShiftMatMul",
+    "ShiftMul",
+    "ShiftRequantize",
     "Softmax",
     "Softmax16",
     "SquaredDifference",

@@ -100,6 +100,33 @@ class FloatMatMul(FloatOperator):
 
 
 @dataclass(frozen=True, eq=False)
+class FloatLstm(FloatOperator):
+    """The hidden values (steps, n, hidden) of an LSTM on (steps, n, features), forwards or backwards, from zeros on.
+
+    Gates are input, output, forget and cell: weights (4 * hidden, features), of the hidden values (4 * hidden, hidden).
+    """
+
+    weight: np.ndarray
+    recurrence: np.ndarray
+    bias: np.ndarray
+    reverse: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` if the shapes are inconsistent."""
+        super().check()
+        (count, n, features), hidden = self.x.shape, self.recurrence.shape[1]
+        parts = self.weight.shape, self.recurrence.shape, self.bias.shape
+        self.expect("the weights' shapes", parts, ((4 * hidden, features), (4 * hidden, hidden), (4 * hidden,)))
+        self.expect("the output's shape", self.output.shape, (count, n, hidden))
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        count, n, _ = self.x.shape
+        return count * n * (self.weight.size + self.recurrence.size)
+
+
+@dataclass(frozen=True, eq=False)
 class FloatConvolution(FloatOperator):
     """Base of convolutions, NCHW: weights float32 of four dimensions, biases (O,); geometry as that of `QConv2d`."""
 

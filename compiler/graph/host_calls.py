@@ -163,6 +163,20 @@ def _products(op: g.BatchMatMul) -> dict:
     )
 
 
+def _requant_shift(op: g.RequantShift) -> dict:
+    clamp = {"low": op.low, "high": op.high, "zero_point": op.output.zero_point}
+    return {"shift": op.shift, "dtype": op.output.dtype} | clamp
+
+
+def _integer_softmax(op: g.IntegerSoftmax) -> dict:
+    names = ("quadratic", "linear", "constant", "period", "levels", "low", "high")
+    return {name: getattr(op, name) for name in names} | {"zero_point": op.output.zero_point} | _scale(op)
+
+
+def _integer_norm(op: g.IntegerNorm) -> dict:
+    return {"shift": op.shift, "low": op.low, "high": op.high, "x_zero_point": op.x.zero_point}
+
+
 def _softmax(op: g.Softmax, contract: str) -> list[HostCall]:
     bits = {"bits": 16} if op.output.dtype == "int16" else {}
     return [HostCall("softmax", {"axis": op.axis} | bits | _scale(op), dtype=op.output.dtype)]
@@ -268,6 +282,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.ResizeBilinear: _movement("resize_bilinear", _resize),
     g.Minimum: _movement("minimum", lambda op: {}),  # before the class that it derives from
     g.Maximum: _movement("maximum", lambda op: {}),
+    g.PairLookup: lambda op, contract: [HostCall("lookup_pair", {}, {"table": op.table})],
     g.Prelu: _movement("prelu", _scaled),
     g.SquaredDifference: _movement("squared_difference", lambda op: _scaled(op) | {"shift": SQUARE_SHIFT}),
     g.Div: _movement("divide", lambda op: _operands(op) | _scale(op)),
@@ -288,6 +303,10 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Gather: _movement("gather", lambda op: {"axis": op.axis}),
     g.GatherNd: _movement("gather_nd", lambda op: {}),
     g.BatchMatMul: _movement("batch_matmul", _products),
+    g.IntegerMatMul: _movement("integer_matmul", lambda op: {}),
+    g.RequantShift: _movement("requant_shift", _requant_shift),
+    g.IntegerSoftmax: _movement("integer_softmax", _integer_softmax),
+    g.IntegerNorm: _movement("integer_norm", _integer_norm),
     g.RmsNorm: _rms_norm,
     g.Rotate: lambda op, contract: [HostCall("rotate", {}, {"cosine": op.cosine, "sine": op.sine})],
     g.WriteRows: _movement("write_rows", lambda op: {}),
@@ -311,6 +330,11 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     ),
     g.FloatSoftmax: _float("float_softmax", lambda op: {"axis": op.axis, "logarithm": op.logarithm}),
     g.FloatMatMul: _float("float_matmul", _order),
+    g.FloatLstm: _float(
+        "float_lstm",
+        lambda op: {"reverse": op.reverse},
+        lambda op: {"weight": op.weight, "recurrence": op.recurrence, "bias": op.bias},
+    ),
     g.FloatConv2d: _float("float_conv2d", _geometry, _weights),
     g.FloatConvTranspose2d: _float("float_conv_transpose2d", _geometry, _weights),
     g.FloatMaxPool: _float("float_max_pool", _float_window),

@@ -230,9 +230,15 @@ class Add(Binary):
         return 1
 
     @property
+    def scales(self) -> tuple[float, float, float]:
+        """The steps of x, y and the output."""
+        x, y = self.inputs
+        return x.scale, y.scale, self.output.scale
+
+    @property
     def factors(self) -> tuple[float, float, float]:
         """What R_x, R_y and R_out multiply by; the first two by at most 1/2."""
-        sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
+        sx, sy, so = (np.float64(scale) for scale in self.scales)
         twice = 2 * max(sx, sy)
         return float(sx / twice), float(sy / twice), float(twice / ((1 << ADD_SHIFT) * so))
 

@@ -15,6 +15,7 @@ from ...hw import rounding
 from ...runtime.kernels.attention import LARGEST_SCORE
 from ...runtime.kernels.roots import inverse_root
 from .attention.layers import Attention, BatchMatMul, RmsNorm
+from .deeploy.layers import IntegerSoftmax
 from .elementwise import SQUARE_SHIFT, Prelu, SquaredDifference
 from .layers import Linear
 from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize, Tensor
@@ -73,6 +74,8 @@ def reach_of(op: Operator) -> Reach | None:
         lanes = max(op.key_groups.count(group) for group in op.value_groups if group >= 0)
         most = np.array([2 * lanes << 14, _INT32.max])
         return Reach(-most, most, np.array(op.factors))
+    if isinstance(op, IntegerSoftmax):
+        return _reach((0, op.levels - 1), op.factor)
     if isinstance(op, Requantize):
         return _reach(_ends(op.x), op.factor)
     if isinstance(op, AveragePool):

@@ -15,6 +15,7 @@ from .. import graph as g
 from ..graph.host_calls import KINDS
 from .module import ExecModule, Memory, Pattern
 from .steps import Steps
+from .tabled import tabled
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class HostCpu(ExecModule):
 
     name = "host"
     patterns = tuple(Pattern(kind.__name__, (kind,)) for kind in KINDS)
+    transformations = (tabled,)
     memories = (Memory("DRAM", 512 << 20, 8.0, ("activations", "weights")),)
 
     def __init__(self, model: HostModel | None = None):

@@ -48,6 +48,27 @@ def float_matmul(x: np.ndarray, y: np.ndarray, *, ordered: bool = False) -> np.n
         return total
 
 
+def float_lstm(
+    x: np.ndarray, *, weight: np.ndarray, recurrence: np.ndarray, bias: np.ndarray, reverse: bool = False
+) -> np.ndarray:
+    """The hidden values (steps, n, hidden) of an LSTM on `x` (steps, n, features), from zeros on, or backwards.
+
+    `weight` (4 * hidden, features), `recurrence` (4 * hidden, hidden) and `bias` hold input, output, forget and cell
+    gates in this order.
+    """
+    count, hidden = len(x), recurrence.shape[1]
+    found = np.zeros((*x.shape[:2], hidden), np.float32)
+    with np.errstate(all="ignore"):
+        gates = x @ weight.T + bias
+        h = c = np.zeros(found.shape[1:], np.float32)
+        for step in reversed(range(count)) if reverse else range(count):
+            now = gates[step] + h @ recurrence.T
+            i, o, f = (functions.unary(now[:, k * hidden : (k + 1) * hidden], "Sigmoid") for k in range(3))
+            c = f * c + i * np.tanh(now[:, 3 * hidden :])
+            found[step] = h = o * np.tanh(c)
+    return found
+
+
 def _padded(x: np.ndarray, pads: Sequence[int], value: float) -> np.ndarray:
     top, left, bottom, right = pads
     return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)

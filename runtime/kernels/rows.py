@@ -5,9 +5,9 @@ Each is function, rule, attributes, dtypes, ranks, number of inputs; see `runtim
 
 from __future__ import annotations
 
-from ..hostshapes import along_axis, lstm_stepped, reduced, same, together
+from ..hostshapes import along_axis, as_dtype, lstm_stepped, reduced, same, together
 from ..schema import SHAPE, SIZE, Array, Flag, Int, Kind, ListOf, OneOf, Real
-from . import attention, detection, elementwise, fixed_point, numbers, recurrent, reductions, resize, shapes
+from . import attention, deeploy, detection, elementwise, fixed_point, numbers, recurrent, reductions, resize, shapes
 
 _INT8 = ("int8",)
 _ANY = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
@@ -31,6 +31,14 @@ _PER_ELEMENT |= {"exponent": Array(1, ("int64",), -32, 31)}
 _ANGLES, _PLACED = Array(2, ("int16",)), ("int8", "int32")  # the last input of the second is a position
 _DIVIDE: dict[str, Kind] = {**_SCALE, **_POINTS}
 _DIVIDE |= {"low": Int(-128, 127), "high": Int(-128, 127)}
+_INT32 = Int(-(1 << 31), (1 << 31) - 1)
+_CLAMP8: dict[str, Kind] = {"low": Int(-128, 127), "high": Int(-128, 127)}
+_SHIFT: dict[str, Kind] = {"shift": Int(0, 31)}
+_REQUANT: dict[str, Kind] = {**_SHIFT, "low": _INT32, "high": _INT32, "zero_point": Int(-128, 127)}
+_REQUANT |= {"dtype": OneOf(("int8", "int32"))}
+_EXPONENTIALS: dict[str, Kind] = dict.fromkeys(("quadratic", "linear", "constant"), _INT32)
+_EXPONENTIALS |= {"period": SIZE, "levels": Int(1, 1 << 16), "zero_point": Int(-128, 127), **_CLAMP8, **_SCALE}
+_NORM: dict[str, Kind] = {**_SHIFT, **_CLAMP8, "x_zero_point": Int(-128, 127)}
 
 _STEP: dict[str, Kind] = {"zero_point": Int(-128, 127), "cell_bits": Int(0, 6), "clip": Int(0, (1 << 15) - 1)}
 _STEP |= {"coupled": Flag(), **_SCALE}
@@ -48,6 +56,7 @@ KERNEL_ROWS = (
     (resize.resize_bilinear, shapes.resized, _RESIZE | {"offset": Int(0, 128)}, (*_INT8, "float32"), (4,), 1),
     (elementwise.maximum, together, {}, _INT8, (), 2),
     (elementwise.minimum, together, {}, _INT8, (), 2),
+    (elementwise.lookup_pair, shapes.looked_up_pairs, {"table": Array(2, _INT8)}, (*_INT8, "uint8"), (), 2),
     (elementwise.prelu, together, _POINTS | _scales(2), _INT8, (), 2),
     (elementwise.squared_difference, together, _POINTS | _scales(3) | {"shift": Int(0, 7)}, _INT8, (), 2),
     (fixed_point.divide, together, _DIVIDE, _INT8, (), 2),
@@ -100,6 +109,10 @@ KERNEL_ROWS = (
     (attention.write_rows, shapes.with_row, {}, _PLACED, (), 3),
     (attention.write_columns, shapes.with_columns, {}, _PLACED, (), 3),
     (attention.attention, shapes.attended, _ATTENTION, _PLACED, (), 4),
+    (deeploy.integer_matmul, shapes.integer_products, {}, ("int8", "int32"), (), 2),
+    (deeploy.requant_shift, shapes.shifted, _REQUANT, ("int32",), (), 3),
+    (deeploy.integer_softmax, as_dtype("int8"), _EXPONENTIALS, ("int8", "int32"), (), 1),
+    (deeploy.integer_norm, shapes.integers_normed, _NORM, ("int8", "int32"), (), 0),
     (reductions.top_k, shapes.topmost, {"count": SIZE, "positions": Flag()}, (*_INT8, *_NUMBERS), (), 1),
     (recurrent.lstm_step, lstm_stepped, _STEP, ("int16", "int32"), (2, 3), 3),
     (reductions.arg_max, shapes.chosen, _ARG_MAX, (*_INT8, *_NUMBERS), (), 1),

@@ -41,6 +41,12 @@ def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return together(inputs, a)._replace(dtype=inputs[0].dtype)
 
 
+def looked_up_pairs(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Of the shape to which both broadcast, by a table that has every pair of values."""
+    need(a["table"].shape == (256, 256), f"table {a['table'].shape}: must be (256, 256)")
+    return together(inputs, a)
+
+
 def compared(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """The shape to which both broadcast, of truth values."""
     return one_type(inputs, a)._replace(dtype="bool")
@@ -121,7 +127,7 @@ def chosen(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 
 
 def batch_multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Rows of the first, columns of the second, or its rows where it is transposed."""
+    """Rows of the first, columns of the second, or its rows where it is transposed; int8."""
     x, y = (operand.shape for operand in inputs)
     if a.get("images", False):
         need(all(len(s) == 4 and s[2] == 1 for s in (x, y)), f"inputs {[x, y]} are not images of one row")
@@ -133,6 +139,32 @@ def batch_multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     need(inner == x[-1], f"inputs {[x, y]} cannot be multiplied: {x[-1]} is not {inner}")
     batches = together([Operand(x[:-2], "int8"), Operand(y[:-2], "int8")], a).shape
     return Operand((*batches, x[-2], columns), "int8")
+
+
+def integer_products(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Rows of the first, columns of the second; int32."""
+    return batch_multiplied(inputs, a)._replace(dtype="int32")
+
+
+def shifted(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape to which all broadcast, in the type asked; int8 has room for the clamp and the zero point."""
+    shape = together(inputs, a).shape
+    bounds = [a["low"] + a.get("zero_point", 0), a["high"] + a.get("zero_point", 0)]
+    dtype = a.get("dtype", "int8")
+    need(
+        dtype == "int32" or -128 <= min(bounds) and max(bounds) <= 127,
+        f"low, high = {bounds} with the zero_point: not within int8, the dtype",
+    )
+    return Operand(shape, dtype)
+
+
+def integers_normed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The first input's shape in int8; weights, and biases if there are some, are as long as its rows."""
+    x, *rest = inputs
+    need(len(rest) in (1, 2), f"{len(inputs)} inputs: must be 2 or 3")
+    for t in rest:
+        need((t.shape, t.dtype) == (x.shape[-1:], "int32"), f"weights {t.dtype} {t.shape}: its input is {x.shape}")
+    return Operand(x.shape, "int8")
 
 
 def normed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:

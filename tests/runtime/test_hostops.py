@@ -17,16 +17,17 @@ RNG = np.random.default_rng(5)
 # Programs in files name them: a name that changes makes every .tw file that has it useless.
 NAMES = set(
     """accumulators add arg_max attention average_pool batch_matmul cast chain compare compare_int8 concatenate
-    conv2d_accumulators conv_transpose2d_accumulators dense_accumulators dense_int16 dequantize detections divide
-    exact_average_pool filter_int16 fold_windows gather gather_nd l2_normalize log_softmax lookup lstm lstm_step
-    max_pool maximum mean minimum multiply narrow number_binary number_dense number_function number_reduce pack pad
-    prelu quantize recode reduce_max reduce_min requantise rescale rescale_integers reshape resize_bilinear rms_norm
-    rotate select softmax squared_difference strided_slice take top_k transpose unpack unpack_planes unpack_softmax
-    write_columns write_rows""".split()
+    conv2d_accumulators conv_transpose2d_accumulators dense_accumulators dense_int16 dequantize detections
+    divide exact_average_pool filter_int16 fold_windows gather gather_nd integer_matmul integer_norm
+    integer_softmax l2_normalize log_softmax lookup lookup_pair lstm lstm_step max_pool maximum mean minimum
+    multiply narrow number_binary number_dense number_function number_reduce pack pad prelu quantize recode
+    reduce_max reduce_min requant_shift requantise rescale rescale_integers reshape resize_bilinear rms_norm
+    rotate select softmax squared_difference strided_slice take top_k transpose unpack unpack_planes
+    unpack_softmax write_columns write_rows""".split()
 )
 FLOAT_NAMES = set(
-    """float_average_pool float_binary float_conv2d float_conv_transpose2d float_function float_matmul float_max_pool
-    float_reduce float_softmax""".split()
+    """float_average_pool float_binary float_conv2d float_conv_transpose2d float_function float_lstm float_matmul
+    float_max_pool float_reduce float_softmax""".split()
 )
 
 

@@ -30,6 +30,8 @@ FOUND |= {"most": 5, "classes": 3, "classes_per_box": 2, "per_class": 4, "score"
 ATTENTION = {"key_groups": [0, 0, 3, -1], "value_groups": [3, 0, -1, 0, 3], "seen": 100}
 ATTENTION |= {"multipliers": [1 << 30] * 2, "exponents": [-3, -20]}
 # name -> ((shapes of the inputs, their dtype, or one for each), attributes); the operator is run on them
+SHIFTED = {"zero_point": -128, "dtype": "int8"}
+PARABOLA = {"quadratic": 1, "linear": 2, "constant": 3, "period": 4, "levels": 256}
 GOOD = {
     "quantize": ([IMAGE], "float32", {"scale": 0.5, "zero_point": 3, "ties_away": True}),
     "dequantize": ([IMAGE], "int8", {"scale": 0.5, "zero_point": 3}),
@@ -77,6 +79,7 @@ GOOD = {
     "resize_bilinear": ([IMAGE], "int8", {"size": [4, 18], "align_corners": False, "half_pixel_centers": True}),
     "maximum": ([IMAGE, (6, 1, 1)], "int8", {}),
     "minimum": ([(6, 1), (1, 4)], "int8", {}),
+    "lookup_pair": ([IMAGE, (6, 1, 1)], "uint8 int8", {"table": np.zeros((256, 256), np.int8)}),
     "prelu": (
         [IMAGE, (6, 1, 1)],
         "int8",
@@ -106,6 +109,10 @@ GOOD = {
     "gather_nd": ([(200, 150, 3), (4, 2)], "int64", {}),
     "detections": ([(1, 9, 4), (1, 9, 4)], "float32", FOUND),
     "batch_matmul": ([(2, 1, 4, 3), (5, 6, 3)], "int8", {"zero_points": [1, 2, 3], "transposed": True} | R),
+    "integer_matmul": ([(2, 1, 4, 3), (5, 3, 6)], "int8 int32", {}),
+    "requant_shift": ([IMAGE, (6, 1, 1), (1,)], "int32", {"shift": 3, "low": 0, "high": 255} | SHIFTED),
+    "integer_softmax": ([(2, 4)], "int8", {"zero_point": -3, "low": -9, "high": 9} | PARABOLA | R),
+    "integer_norm": ([(2, 4), (4,), (4,)], "int8 int32 int32", {"shift": 7, "low": -9, "high": 9, "x_zero_point": 4}),
     "rms_norm": ([(2, 4)], "int8", {"multiplier": np.full(4, 9), "exponent": np.zeros(4, "i8")}),
     "rotate": ([(1, 24), (1,)], "int8 int32", {"cosine": np.ones((100, 4), "i2"), "sine": np.ones((100, 4), "i2")}),
     "write_rows": ([(1, 3, 5, 1), (1, 3), (1,)], "int8 int8 int32", {}),

@@ -35,7 +35,7 @@ def cycles(op: g.Attention, cfg: Config) -> float:
     issues = plan.tiles * plan.chunks * (len(plan.keys) + len(plan.values)) + plan.scores * (4 + 2 * product)
     chain = root.cycles(plan.chunks * plan.deep, cfg) + 6 * multiply_interval(cfg) + 3 * product * results
     loads = cost.moved(cfg, plan.tiles * (plan.wide + plan.deep) * cfg.wgt_entry_bytes)
-    return max(issues, loads) + chain + 8 * cost.ROUND_TRIP
+    return max(issues, loads) + chain + 5 * cost.ROUND_TRIP
 
 
 def lower(rec: Recording, op: g.Attention) -> None:
@@ -82,7 +82,9 @@ class _Kernel:
             self.program.load(Mem.PAR, self.par + k, source, 0)
         self.acc = _banks(chip, plan, rec.cfg.acc_depth // 2)
         self.masks = plan.masks()
-        self.wgt = chip.region(Mem.WGT, len(self.masks) + plan.slots * plan.slot)
+        tiles = self.masks[:, None, :] * np.eye(rec.cfg.block_in, dtype=np.int8)
+        self.diagonals = chip.kept(Mem.WGT, f"{op.name}.diagonals", tiles, len(tiles))
+        self.wgt = chip.region(Mem.WGT, plan.slots * plan.slot, 0, self.diagonals)
         self.inp = chip.region(Mem.INP, plan.chunks * (plan.wide + len(plan.keys)) + plan.scores)
         self.loads = 0  # of keys and values, which take the slots in turns
 
@@ -126,13 +128,10 @@ class _Kernel:
     def _queries(self) -> None:
         """The queries in the input scratchpad, masked to each part of the keys."""
         plan, program = self.plan, self.program
-        tiles = self.masks[:, None, :] * np.eye(self.cfg.block_in, dtype=np.int8)
-        diagonals = self.rec.constant(f"{self.op.name}.diagonals", tiles)
-        program.load(Mem.WGT, self.wgt, diagonals, 0, x_size=len(self.masks))
         program.load(Mem.INP, self.inp, self.rec.operand(self.op, 0), 0, x_size=entries(self.rec, self.op.x))
         number = [int((self.masks == part.mask).all(1).argmax()) for part in plan.keys]
-        parts = [(self.acc.queries + k, self.inp + p.block, self.wgt + number[k]) for k, p in enumerate(plan.keys)]
-        count = len(plan.keys)
+        count, first = len(plan.keys), (self.acc.queries, self.inp, self.diagonals)
+        parts = [(first[0] + k, first[1] + p.block, first[2] + number[k]) for k, p in enumerate(plan.keys)]
         program.gemm_uops(np.array(parts), [(plan.chunks, count, plan.wide, 0)], overwrite=True)
         self.keys = [self._keys(first, blocks) for first, blocks in [*plan.key_loads()][: plan.slots]]
         masked = self._stored(self.acc.queries, plan.chunks * count, "queries")
@@ -147,7 +146,7 @@ class _Kernel:
     def _slot(self) -> int:
         """The weight entries of the next keys or values."""
         self.loads += 1
-        return self.wgt + len(self.masks) + (self.loads - 1) % self.plan.slots * self.plan.slot
+        return self.wgt + (self.loads - 1) % self.plan.slots * self.plan.slot
 
     def _keys(self, first: int, blocks: int) -> int:
         """Load `blocks` blocks of keys from `first` on; where they are."""

@@ -51,7 +51,7 @@ def columns(rec: Recording, op: g.WriteColumns) -> None:
     at = rec.symbol(op.inputs[2], step=wide, block=block)
     with on_chip(rec) as chip:
         identity = np.eye(block, dtype=np.int8)
-        inp = chip.constant(Mem.INP, rec.constant(f"{op.name}.identity", identity), block)
+        inp = chip.kept(Mem.INP, f"{op.name}.identity", identity, block)
         wgt, acc = chip.region(Mem.WGT, tiles), chip.region(Mem.ACC, wide)
         program.load(Mem.WGT, wgt, rec.operand(op, 1), 0, x_size=tiles)
         program.gemm([(tiles, block, 0, 1), (block, 1, 1, 0)], acc, inp, wgt, overwrite=True)

@@ -7,11 +7,12 @@ import numpy as np
 from ....hw.config import Config
 from ....hw.isa import AluOp, Mem
 from ....hw.rtl.latencies import issue_interval, multiply_interval
+from ....runtime import layout
 from ....runtime.kernels.attention import TURN
 from ... import cost
 from ... import graph as g
 from ..direct.on_chip import on_chip
-from ..recording import Recording, entries, scale_parameters
+from ..recording import Recording, entries
 from . import root
 
 
@@ -41,7 +42,9 @@ def lower(rec: Recording, op: g.Rotate) -> None:
     chunks = count // (2 * width)
     x, at = rec.operand(op, 0), rec.symbol(op.inputs[1], step=3 * width)
     with on_chip(rec) as chip:
-        par = chip.constant(Mem.PAR, scale_parameters(rec, op, "turn", TURN))
+        facts = {"zero_point": 0, "low": -128, "high": 127, "contract": "double"}
+        turn = layout.pack_par(cfg, bias=np.zeros(cfg.block_out, int), multiplier=TURN[0], exponent=TURN[1], **facts)
+        par = chip.kept(Mem.PAR, f"{op.name}.turn", turn, 1)
         # the products with the cosine in one bank, those with the sine in the other; factors in the other one each
         first, second = chip.banks(count + 2 * width, count + width, half)
         sines, cosines = first + count, second + count

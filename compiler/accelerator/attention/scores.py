@@ -9,6 +9,7 @@ import numpy as np
 
 from ....hw.config import Config
 from ... import graph as g
+from ..direct.on_chip import KEPT
 from . import lanes, root
 
 _SLOTS = 4  # of tiles of keys and values: the next are loaded while one is multiplied
@@ -88,7 +89,7 @@ def refusal(op: g.Attention, cfg: Config) -> str:
     needs = {
         "accumulators": (max(accumulators(plan)), half),
         "input entries": (plan.chunks * (plan.wide + len(plan.keys)) + plan.scores, cfg.inp_depth),
-        "weight entries": (len(plan.masks()) + 2 * plan.slot, cfg.wgt_depth),
+        "weight entries": (plan.slots * plan.slot, cfg.wgt_depth - max(len(plan.masks()), cfg.wgt_depth // KEPT)),
     }
     wrong = [f"{count} {what}: at most {most}" for what, (count, most) in needs.items() if count > most]
     return f"it needs {wrong[0]}" if wrong else ""

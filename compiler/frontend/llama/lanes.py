@@ -46,8 +46,3 @@ def _filled(rows: np.ndarray) -> np.ndarray:
 
 def _groups(rows: np.ndarray, head: int) -> list[int]:
     return np.where(rows < 0, -1, rows // head).tolist()
-
-
-def arranged(weight: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """`weight` with its rows in that order, of zeros for padding."""
-    return np.where(rows[:, None] < 0, np.float32(0), weight[rows])

@@ -16,18 +16,18 @@ from pathlib import Path
 import numpy as np
 
 from ....hw.errors import FileError, InputError, UnsupportedError
-from ....runtime.schema import MOST
 from ... import graph as g
 from ..source import Source, as_source, one_line
 
 try:
     from onnx import ModelProto, TensorProto
 
-    from .file import checked, named_nodes, unsupported
+    from .file import checked, in_dialect, named_nodes, unsupported
     from .nodes import ALIASES, LIKE, MISFITS, REAL, Inconsistent, Node, Reader
 except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
-from .builder import Builder
+from .builder import Reading
+from .deeploy.importer import DeeployImporter
 from .expressions import affine, clip_bounds
 from .floats import FLOATS, realised
 from .forms import FORMS
@@ -52,7 +52,7 @@ def import_onnx(model: str | Path | Source) -> g.Graph:
     """
     source = as_source(model)
     proto = checked(source)
-    importer = Importer(proto)
+    importer = DeeployImporter(proto) if in_dialect(proto) else Importer(proto)
     try:
         graph = importer.graph(source.path.stem)
     except Inconsistent as exc:
@@ -82,15 +82,13 @@ class Result:
         return self.clamp == (-128, 127)
 
 
-class Importer(Builder):
+class Importer(Reading):
     """Walks the nodes of a model in order. `problems` are (operator, name, why) of nodes, `ends` those of inputs and
     outputs."""
 
     def __init__(self, model: ModelProto):
-        super().__init__({v.name for v in model.graph.output})
-        self.model, self.reader = model, Reader(model, REWRITES)
-        self.outputs = [v.name for v in model.graph.output]
-        self.values: dict[str, Value] = {}
+        super().__init__(Reader(model, REWRITES), [v.name for v in model.graph.output])
+        self.model = model
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
         self.floats: dict[int, tuple[Value, g.Tensor]] = {}  # realised, by id
         self.problems: list[tuple[str, str, str]] = []
@@ -108,42 +106,6 @@ class Importer(Builder):
         if self.problems or self.ends or None in found:
             return None
         return g.Graph(name, tuple(self.inputs), tuple(t for t in found if t), tuple(self.ops))
-
-    def shape(self, node: Node, tensor: str) -> tuple[int, ...]:
-        """The shape of a tensor of the file. Raises `Problem`, which names `node`, where it is unknown."""
-        if tensor not in self.reader.shapes:
-            raise Problem(node, "has a shape that depends on values, which is not supported")
-        shape = self.reader.shapes[tensor]
-        if math.prod(shape) > MOST:
-            raise Problem(node, f"has {math.prod(shape):,} elements; at most {MOST:,} are supported")
-        return shape
-
-    def integers(self, node: Node, tensor: str, what: str) -> list[int]:
-        """The value of a constant of integers. Raises `Problem`."""
-        array = self.reader.value(tensor)
-        if array is None or array.dtype.kind not in "iu":
-            raise Problem(node, f"has {what} that are not constant")
-        return [int(v) for v in array.reshape(-1)]
-
-    def axes(self, node: Node) -> tuple[int, ...]:
-        """The axes of a reduction, sorted. Raises `InputError`."""
-        return self.reader.axes(node)
-
-    def number(self, node: Node, tensor: str) -> float:
-        """The value of a constant of one number, dequantised or not. Raises `Problem`."""
-        array = constant(self.value(tensor))
-        if array is None or array.size != 1:
-            raise Problem(node, "has a value that is not constant")
-        return float(array.reshape(-1)[0])
-
-    def value(self, tensor: str) -> Value | None:
-        """What a tensor of the file stands for; None of one that is left out."""
-        if not tensor:
-            return None
-        if tensor not in self.values:
-            array = self.reader.value(tensor)
-            self.values[tensor] = Broken(()) if array is None else Fixed(array.shape, array)
-        return self.values[tensor]
 
     def _input(self, name: str) -> None:
         shape, kind = self.reader.shapes[name], _NUMBERS.get(self.reader.types[name])

@@ -7,6 +7,7 @@ from tilewright.compiler import reference
 from tilewright.compiler.graph import (
     BatchMatMul,
     Concat,
+    Dense16,
     Graph,
     LeakyRelu,
     Mean,
@@ -83,6 +84,12 @@ def product_of_matrices():
     return BatchMatMul("op", (x, y), Tensor("z", (2, 37, 1, 20), scale=4.0), images=True)
 
 
+def results_of_16_bits():
+    x, y = Tensor("x", (2, 40), scale=0.05, zero_point=-9), Tensor("y", (2, 53), "int16", 0.01)
+    weight, (_, bias) = RNG.integers(-128, 128, (53, 40)).astype(np.int8), parameters(53)
+    return Dense16("op", (x,), y, weight, bias, RNG.uniform(0, 1.5, 53))
+
+
 MAKERS = [
     product_of_matrices,
     weights_in_parts,
@@ -93,6 +100,7 @@ MAKERS = [
     image_of_twice_the_size,
     gates,
     leaky_rectifier,
+    results_of_16_bits,
 ]
 
 

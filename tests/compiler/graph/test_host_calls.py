@@ -42,6 +42,8 @@ def s(*shape, scale=0.1):
     return t(*shape, scale=scale, zero_point=0)
 
 
+GATES = np.ones((4, 4), np.float32)
+
 OPERATORS = [
     g.QConv2d("op", (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)),
     g.QConvTranspose2d("op", (X,), t(1, 3, 5, 5), *weights(3, 2, 2, 2)),
@@ -93,6 +95,7 @@ OPERATORS = [
     ),
     g.Maximum("op", (X, X), t(1, 2, 4, 4)),
     g.Minimum("op", (X, X), t(1, 2, 4, 4)),
+    g.PairLookup("op", (X, t(2, 1, 1)), t(1, 2, 4, 4), np.zeros((256, 256), np.int8)),
     g.Prelu("op", (X, t(2, 1, 1)), t(1, 2, 4, 4)),
     g.SquaredDifference("op", (X, X), t(1, 2, 4, 4)),
     g.ReduceMax("op", (X,), t(1, 2), (2, 3)),
@@ -113,6 +116,14 @@ OPERATORS = [
     g.BatchMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3)),
     g.BatchMatMul("op", (t(2, 4, 1, 3), t(1, 5, 1, 4)), t(2, 5, 1, 3), images=True),
     g.Heads("op", (t(1, 8, 1, 3),), t(2, 4, 1, 3), True),
+    g.ShiftMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3), ratio=0.5),
+    g.ShiftRequantize("op", (X,), X, ratio=0.5),
+    g.ShiftAdd("op", (X, X), X, ratio=0.5),
+    g.ShiftMul("op", (X, X), X, ratio=0.5),
+    g.IntegerMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3, dtype="int32")),
+    g.RequantShift("op", (t(2, dtype="int32"),) * 3, t(2), 3, -1, 1),
+    g.IntegerNorm("op", (X, t(4, dtype="int32"), t(4, dtype="int32")), X, 16),
+    g.IntegerSoftmax("op", (X,), X, 1, 2, 3, 4, 256),
     g.RmsNorm("op", (s(2, 4),), s(2, 4), np.ones(4)),
     g.Rotate("op", (s(1, 8), POSITION), s(1, 8), ANGLES, ANGLES),
     g.WriteRows("op", (s(1, 4, 6, 1), s(1, 4), POSITION), s(1, 4, 6, 1)),
@@ -122,6 +133,7 @@ OPERATORS = [
     g.FloatBinary("op", (F, f(2, 1, 1)), f(1, 2, 4, 4), "Div"),
     g.FloatReduce("op", (F,), f(1, 2), "ReduceMax", (2, 3)),
     g.FloatSoftmax("op", (F,), f(1, 2, 4, 4), 1, True),
+    g.FloatLstm("op", (f(3, 2, 4),), f(3, 2, 1), GATES, np.ones((4, 1), np.float32), GATES[:, 0], True),
     g.FloatMatMul("op", (F, f(4, 3)), f(1, 2, 4, 3)),
     g.FloatConv2d("op", (F,), f(1, 3, 4, 4), *real_weights(3, 2, 1, 1)),
     g.FloatConvTranspose2d("op", (F,), f(1, 2, 5, 5), *real_weights(2, 2, 2, 2)),

@@ -37,6 +37,16 @@ def test_a_transposed_convolution_is_the_convolutions_gradient():
     assert np.isclose((forward * y).sum(), (back * x).sum(), rtol=1e-4)
 
 
+def test_an_lstm_backwards_is_one_of_the_steps_turned_round():
+    parts: dict[str, Any] = {"weight": image(20, 3), "recurrence": image(20, 5), "bias": image(20)}
+    x = image(4, 2, 3)
+    there, back = f.float_lstm(x, **parts), f.float_lstm(x[::-1], **parts, reverse=True)
+    assert there.shape == (4, 2, 5) and np.array_equal(back[::-1], there)
+    gates = 1 / (1 + np.exp(-(x[0] @ parts["weight"].T + parts["bias"])))
+    cell = gates[:, :5] * np.tanh(x[0] @ parts["weight"][15:].T + parts["bias"][15:])
+    np.testing.assert_allclose(there[0], gates[:, 5:10] * np.tanh(cell), rtol=1e-5)
+
+
 def test_sums_in_order():
     """Products of 1e8, 1 and -1e8 make 0, because 1 is lost; numpy may add them in another order."""
     values, ones = np.array([1e8, 1, -1e8], np.float32), np.ones((1, 3, 1, 1), np.float32)

@@ -1,5 +1,6 @@
 """Shapes of results; what does not fit is in tests/runtime/test_hostshapes.py, with all other operators."""
 
+import numpy as np
 import pytest
 
 from tilewright.hw.errors import ProgramError
@@ -16,6 +17,10 @@ def test_shapes():
     numbers = [Operand((2, 3, 4), "int32")]
     assert shapes.reduced_numbers(numbers, {"axes": [1], "shape": [2, 4]}) == Operand((2, 4), "int32")
     assert shapes.compared(numbers * 2, {}) == Operand((2, 3, 4), "bool")
+    pairs = [Operand((2, 1), "uint8"), Operand((3,), "int8")]
+    assert shapes.looked_up_pairs(pairs, {"table": np.zeros((256, 256), np.int8)}) == Operand((2, 3), "int8")
+    with pytest.raises(ProgramError, match=r"table \(256, 9\): must be \(256, 256\)"):
+        shapes.looked_up_pairs(pairs, {"table": np.zeros((256, 9), np.int8)})
     condition = [Operand((4,), "bool")]
     assert shapes.selected(condition + numbers * 2, {}) == Operand((2, 3, 4), "int32")
     with pytest.raises(ProgramError, match="the condition is int32: must be bool"):

@@ -29,6 +29,7 @@ from tilewright.runtime.symbols.symbol import Symbol
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.mutants import Bench, mutants
+from tilewright.sim.spec import SpecDevice
 from tilewright.sim.timing import predict
 
 TINY = PRESETS["tiny"]
@@ -133,7 +134,7 @@ def test_values_out_of_range(position, cache):
         assert not loaded.state["rows"].any()
 
 
-def at(launch, position):
+def at_position(launch, position):
     """`launch` as it is in a run: without symbols, with addresses in the buffers."""
     moved = launch.relocate([0] * len(launch.buffers), {"position": position})
     return Launch(launch.cfg, launch.name, moved, launch.reloc, launch.buffers)
@@ -143,7 +144,7 @@ def test_the_proof_holds_for_every_value(cache):
     launch = cache().launch
     report = verify(launch)
     for position in range(16):
-        assert verify(at(launch, position)).instructions == report.instructions
+        assert verify(at_position(launch, position)).instructions == report.instructions
     lines = disassemble(launch)
     assert sum("@rows + position" in line for line in lines) == 1
     assert sum("@rows + 4 * (position // 4)" in line for line in lines) == 1
@@ -189,7 +190,7 @@ def test_what_is_proved_of_a_mutant_holds_for_every_value(seed, cache):
             continue
         passed += 1
         for position in range(8) if mutant.patches.limits else ():
-            verify(at(mutant, position))
+            verify(at_position(mutant, position))
         bench = Bench(mutant, seed)
         found = [bench.run(np.random.default_rng(k), min) for k in range(2)]
         assert not any(one.error or one.outside for one in found), text
@@ -261,4 +262,36 @@ def test_patches_of_what_has_no_address(cache):
 
 def test_cycles_are_those_of_symbols_at_zero(cache):
     launch = cache().launch
-    assert predict(launch).cycles == predict(at(launch, 0)).cycles
+    assert predict(launch).cycles == predict(at_position(launch, 0)).cycles
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs_keep_their_order_for_every_value(seed):
+    """Loads and stores of one buffer that overlap for some values: any interleaving leaves what the order leaves."""
+    rng, limit = np.random.default_rng(seed), 6
+    program = Program(TINY)
+    rows = program.buffer("rows", (32, 1, 4), kind="state")
+    program.load(Mem.ACC, 0, program.buffer("x", (16, 1, 4), 32), 0, x_size=16)
+    program.load(Mem.WGT, 0, program.buffer("w", (4, 4)), 0)
+    for _ in range(20):
+        step, block, within, offset, y, x = rng.integers((0, 1, 0, 0, 1, 1), (4, 5, 4, 4, 3, 3)).tolist()
+        at = Symbol("position", limit, step, block, within) if rng.integers(4) else None
+        entry = int(rng.integers(8))
+        if rng.integers(2):
+            program.store(entry, rows, offset, y_size=y, x_size=x, x_stride=x + 1, at=at)
+        else:
+            program.load(Mem.INP, entry, rows, offset, y_size=y, x_size=x, x_stride=x + 1, at=at)
+            program.gemm([(2, 1, 1, 0)], dst=int(rng.integers(12)), src=entry)
+    launch = program.finish()
+    verify(launch)
+    for position in range(limit):
+        verify(at_position(launch, position))
+        inputs = {name: rng.integers(-9, 9, shape) for name, shape in (("x", (16, 1, 4)), ("w", (4, 4)))}
+        inputs["position"] = np.array([position])
+        found = []
+        for device in (SpecDevice(TINY), *(ModelDevice(TINY, rng=np.random.default_rng(k)) for k in range(3))):
+            with Loaded(launch, device) as loaded:
+                loaded.run(inputs)
+                found.append(loaded.state["rows"])
+        for other in found[1:]:
+            np.testing.assert_array_equal(other, found[0])

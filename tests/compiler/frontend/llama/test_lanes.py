@@ -1,9 +1,7 @@
 """compiler/frontend/llama/lanes.py: orders of rows, written out."""
 
-import numpy as np
-
 from tilewright.compiler.frontend.llama.checkpoint import Sizes
-from tilewright.compiler.frontend.llama.lanes import Lanes, arranged, padded
+from tilewright.compiler.frontend.llama.lanes import Lanes, padded
 
 
 def test_lanes_are_two_halves_of_heads():
@@ -19,7 +17,5 @@ def test_lanes_are_two_halves_of_heads():
     assert lanes.outputs[16:24].tolist() == [4, 5, 6, 7, 16, 17, 18, 19]
 
 
-def test_padding_is_rows_of_zeros():
+def test_padding_is_to_blocks_of_16():
     assert [padded(k) for k in (1, 16, 17)] == [16, 16, 32]
-    weight = np.array([[1, 2], [3, 4]], np.float32)
-    assert arranged(weight, np.array([1, -1, 0])).tolist() == [[3, 4], [0, 0], [1, 2]]
