@@ -18,6 +18,7 @@ VERBS = {
     "compile": "Compile a network or a schedule into a .tw program.",
     "run": "Run a program on a device with the inputs of a file.",
     "generate": "Write a text with a language model.",
+    "quantise": "Quantise a language model to integers.",
     "serve": "Serve a device or a board over the network.",
     "tune": "Find faster tiles for a network or a schedule.",
     "replay": "Run recorded cases and compare all of memory.",

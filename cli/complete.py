@@ -40,7 +40,7 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "dram": _drams,
 }
 _CONFIGS = (".json",)
-_MODELS = (".onnx", ".tflite", ".pt2", ".bin", ".py", ".tw")
+_MODELS = (".onnx", ".tflite", ".pt2", ".bin", ".npz", ".py", ".tw")
 # metavar -> suffixes, where it names none itself; ("",) are all files
 SUFFIXES = {
     "NAME|FILE": _CONFIGS,

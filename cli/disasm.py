@@ -33,7 +33,7 @@ def command(program: str, as_json: bool) -> None:
     """Print the instructions of a program or of a recorded case.
 
     A line holds the index, the queue, the fields that are not zero, the tokens popped and pushed, and the buffer that
-    the DRAM address is relative to.
+    the DRAM address is relative to, with what a symbol adds to it.
     """
     found = listings(program)
     if as_json:

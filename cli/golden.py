@@ -46,6 +46,7 @@ def check(
 
     contract = contract or "double"
     graph = import_model(model)
+    samples = [{t.name: np.asarray(sample[t.name], t.dtype) for t in graph.inputs} for sample in samples]
     wrong, state, found_state = [], initial_state(graph), []
     for k, (sample, result) in enumerate(zip(samples, results, strict=True)):
         state = initial_state(graph) if reset else state

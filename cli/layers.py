@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..runtime.executable import Executable, HostStep
     from ..runtime.launch import Launch
     from ..runtime.loader import StepReport
+    from ..runtime.steps import Step
 
 # columns of the text table of a run, those of devices with a clock, and those of --counters, by their keys in a row
 _RUN = {
@@ -96,8 +97,18 @@ def _compiled_operators(launch: Launch) -> Iterator[dict[str, Any]]:
             yield {"operator": name, "macs": macs, "instructions": instructions}
 
 
+def ran(executable: Executable, reports: Sequence[StepReport]) -> Iterator[tuple[Step, StepReport]]:
+    """The steps that ran, each with its report: some run for some inputs only."""
+    conditional = any(step.when is not None for step in executable.steps)
+    steps = iter(executable.steps)
+    for done in reports:
+        yield next(step for step in steps if not conditional or step.name == done.name), done
+
+
 def run_rows(executable: Executable, runs: Sequence[Sequence[StepReport]], clock: float) -> list[dict[str, Any]]:
     """Per step: counts of one run (all runs count alike), cycles of the last one, mean milliseconds over `runs`.
+
+    The steps are those of the last run.
 
     Where the device has a clock, of `clock` Hz, also the milliseconds that it needs; where it is simulated, a launch
     has a row for each of its operators, under the key `operators`, or `statements` where it is a single one
@@ -105,13 +116,14 @@ def run_rows(executable: Executable, runs: Sequence[Sequence[StepReport]], clock
     """
     rows = []
     timed = any(step.stats.cycles is not None for step in runs[-1])
-    for k, (planned, step) in enumerate(zip(executable.steps, runs[-1])):
+    for k, (planned, step) in enumerate(ran(executable, runs[-1])):
         counts = step.stats.to_dict()
         row: dict[str, Any] = {"step": step.name, "where": step.where, "macs": step.macs}
         row |= {key: counts[key] for key in ("instructions", "micro_ops", "bytes_loaded", "bytes_stored")}
         if timed:
             row |= _timed(planned, step, clock)
-        row["wall_ms"] = 1e3 * sum(steps[k].seconds for steps in runs) / len(runs)
+        times = [steps[k].seconds for steps in runs if len(steps) > k and steps[k].name == step.name]
+        row["wall_ms"] = 1e3 * sum(times) / len(times)
         rows.append(row)
     return rows
 

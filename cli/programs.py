@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 SOURCE_NAME = "tilewright_source"  # __name__ of Python source while it runs
 _EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
-NETWORKS = (".onnx", ".tflite", ".pt2", ".bin")
+NETWORKS = (".onnx", ".tflite", ".pt2", ".bin", ".npz")
 MODEL_HELP = """MODEL is a quantised network (int8 .tflite, QDQ .onnx or PyTorch .pt2), a checkpoint of llama2.c
-(.bin), or FILE.py:NAME: a TVM schedule, PrimFunc or IRModule, a tilewright Program, or a function of the configuration
-that returns one of these."""
+(.bin) or its integers (.npz), or FILE.py:NAME: a TVM schedule, PrimFunc or IRModule, a tilewright Program, or a
+function of the configuration that returns one of these."""
 
 
 def open_program(source: str, config: str | None, contract: str | None = None, tiles: str | None = None) -> Executable:
@@ -74,7 +74,7 @@ def compile_source(source: str, cfg: Config, contract: str | None = None, tiles:
         raise UnsupportedError(f"{source}: name what to compile, as in {source}:schedule")
     path = _existing(source)
     if not is_network(source):
-        known = ".tflite, .onnx, .pt2, .bin, FILE.py:NAME and, to run, .tw"
+        known = ".tflite, .onnx, .pt2, .bin, .npz, FILE.py:NAME and, to run, .tw"
         raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 

@@ -29,6 +29,7 @@ HELP = f"""Run MODEL, a .tw program or what `compile` takes, once per input of X
 X.npz holds `inputs` of shape (N, 1, ...), or one array per input tensor under the tensor's name, with or without the
 leading N. A network with state, as streaming ones have, keeps it from one input to the next, in their order. If X.npz
 also holds `outputs`, or arrays under the names of output tensors, or `labels`, the results are compared with them.
+Arrays may also be `input_0`, `input_1`, ... and `output_0`, `output_1`, ..., in the order of the network's tensors.
 Y.npz gets `outputs`, or one array per output tensor if there are several.
 
 {MODEL_HELP}"""
@@ -128,9 +129,10 @@ def _write_trace(path: str, executable: Executable, reports: Sequence[StepReport
 
     from ..runtime.executable import LaunchStep
     from ..sim.trace import of_launch, write_chrome
+    from .layers import ran
 
     events, now = [], 0
-    for step, done in zip(executable.steps, reports):
+    for step, done in ran(executable, reports):
         if not isinstance(step, LaunchStep):
             continue
         if done.stats.timeline is None:
@@ -157,10 +159,19 @@ def write_npz(path: str, arrays: Mapping[str, np.ndarray]) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
+def by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str], kind: str) -> Mapping[str, np.ndarray]:
+    """The arrays, under the names of tensors where the file counts these: `input_0`, `input_1`, ..."""
+    counted = {name: f"{kind}_{k}" for k, name in enumerate(names)}
+    if any(name in arrays for name in names) or not all(given in arrays for given in counted.values()):
+        return arrays
+    return {**arrays, **{name: arrays[given] for name, given in counted.items()}}
+
+
 def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
     """(inputs by tensor name, one dict per run; whether the arrays had a leading N)."""
     tensors = executable.inputs
     names = [t.name for t in tensors]
+    arrays = by_position(arrays, names, "input")
     if "inputs" in arrays and len(tensors) == 1 and "inputs" not in names:
         given = {names[0]: arrays["inputs"]}
     else:
@@ -201,6 +212,7 @@ def _expected(
     Raises `InputError` where a shape is not that of the results, or `outputs` stands for several.
     """
     tensors, inputs = {t.name: t for t in executable.outputs}, {t.name for t in executable.inputs}
+    arrays = by_position(arrays, list(tensors), "output")
     found = {name: arrays[name] for name in tensors if name in arrays and name not in inputs}
     if "outputs" in arrays and "outputs" not in {*tensors, *inputs}:
         if len(tensors) > 1:

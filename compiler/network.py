@@ -21,12 +21,14 @@ from .frontend.source import check_kind, read_source
 from .limits import runs_whole_networks
 from .schedule.layer import Tiles
 from .target.assign import Assignment
+from .target.contexts import join
 from .target.host import HostCpu, HostModel
+from .target.lengths import in_contexts
 from .target.module import ExecModule, Refusal, Target
 from .target.steps import Steps
 from .tune.known import known_tiles, network_key
 
-_RELAYOUTS = ("pack", "fold_windows", "unpack", "accumulators")
+_RELAYOUTS = ("pack", "fold_windows", "unpack", "unpack_planes", "accumulators")
 
 
 def compile_model(
@@ -124,6 +126,8 @@ def compile_graph(
 ) -> Executable:
     """Compile a graph; inputs and outputs of the executable have the graph's names.
 
+    A language model whose attention is in a launch gets a launch for each of several lengths of texts.
+
     `target` is `default_target(cfg)` unless given, `tiles` makes the ready
     schedules (compiler/tune/known.py). With `every_value` every tensor of the graph is an output under its
     name, for compiler/graph/compare.py. With `accumulators` the device runs every layer that it can as a program of its
@@ -134,7 +138,12 @@ def compile_graph(
         outputs = (*graph.outputs, *(op.output for op in graph.ops))
         graph = replace(graph, outputs=tuple({t.name: t for t in outputs}.values()))
     if not accumulators:
-        return compile_for(graph, cfg, contract, target, tiles=tiles).executable
+        whole = compile_for(graph, cfg, contract, target, tiles=tiles)
+        contexts = in_contexts(graph)
+        if every_value or contexts is None or not _launches_attention(whole.assignment):
+            return whole.executable
+        parts = [compile_for(part, cfg, contract, target, tiles=tiles).executable for part in contexts.graphs[:-1]]
+        return join([*parts, whole.executable], contexts.position, contexts.ends)
     layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not layerwise.refusal(op, cfg)]
     refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
     target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
@@ -142,6 +151,12 @@ def compile_graph(
     for op in graph.layers:
         executable.tensors[f"{op.name}.acc"].kind = "output"
     return executable
+
+
+def _launches_attention(assignment: Assignment) -> bool:
+    """Whether the accelerator computes attention: a launch for a short text reads less than one for a long text."""
+    choices = [choice for choice in assignment.choices if any(isinstance(op, g.Attention) for op in choice.ops)]
+    return any(not isinstance(choice.module, HostCpu) for choice in choices)
 
 
 def compile_for(

@@ -28,6 +28,19 @@ def quantize_multiplier(scale: float) -> tuple[int, int]:
     return (multiplier, exponent) if exponent <= 30 else ((1 << 31) - 1, 30)
 
 
+def exact_multiplier(scale: float) -> tuple[int, int]:
+    """(multiplier, exponent) of a scale below 2**30 that is a multiple of 2**-31, with an exponent of at least 0.
+
+    Nothing is shifted right behind the multiplication then, so that both contracts round once, and alike. Raises
+    `ValueError` for other scales.
+    """
+    exponent = max(0, int(np.frexp(np.float64(scale))[1]))
+    multiplier = float(np.ldexp(np.float64(scale), 31 - exponent))
+    if not (0 <= scale < 2.0**30 and multiplier.is_integer()):
+        raise ValueError(f"scale {scale!r}: must be a multiple of 2**-31 from 0 on and below 2**30")
+    return int(multiplier), exponent
+
+
 def _wrap32(x: np.ndarray) -> np.ndarray:
     return ((x + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 

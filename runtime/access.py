@@ -10,6 +10,9 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.isa import OPERATIONS, AluOp, Instruction, Mem, Op, depth, entry_bytes, instruction, room, table_span
+from .symbols.symbol import Symbol
+
+_SPANS = 1 << 16  # of one access with a symbol: many more would take long to compare
 
 
 class Access(NamedTuple):
@@ -25,13 +28,47 @@ class Access(NamedTuple):
 
 
 class DramAccess(NamedTuple):
-    """`rows` rows of `nbytes` bytes each, `pitch` bytes apart, from byte `start` on, read or written."""
+    """`rows` rows of `nbytes` bytes each, `pitch` bytes apart, from byte `start` on, read or written.
+
+    With `symbol`, in bytes, they begin as far behind `start` as its value in a run says.
+    """
 
     write: bool
     start: int
     rows: int
     nbytes: int
     pitch: int
+    symbol: Symbol | None = None
+
+    @property
+    def end(self) -> int:
+        """The byte behind the last, the largest that a value of the symbol makes."""
+        return self.start + (self.rows - 1) * self.pitch + self.nbytes + (self.symbol.most if self.symbol else 0)
+
+    def spans(self) -> np.ndarray:
+        """First byte and the one behind the last of every row, int64 (n, 2).
+
+        With a symbol, what it may touch for any value, joined and ascending; as one span, gaps included, where there
+        would be more than `_SPANS`.
+        """
+        rows, nbytes = self.rows, self.nbytes
+        if self.symbol is not None and self.pitch == nbytes:
+            rows, nbytes = 1, rows * nbytes
+        firsts = np.arange(rows, dtype=np.int64) * self.pitch + self.start
+        if self.symbol is None:
+            return np.stack([firsts, firsts + nbytes], axis=1)
+        moved = _joined(np.stack([offsets := self.symbol.offsets(), offsets + nbytes], axis=1))
+        if len(moved) * rows > _SPANS:
+            return np.array([[self.start, self.end]], np.int64)
+        return _joined((firsts[:, None, None] + moved).reshape(-1, 2))
+
+
+def _joined(spans: np.ndarray) -> np.ndarray:
+    """The union of `spans`, int64 (n, 2), as spans that do not touch, ascending."""
+    spans = spans[np.argsort(spans[:, 0], kind="stable")]
+    ends = np.maximum.accumulate(spans[:, 1])
+    new = np.r_[True, spans[1:, 0] > ends[:-1]]
+    return np.stack([spans[new, 0], ends[np.r_[new[1:], True]]], axis=1)
 
 
 def _touched(starts: np.ndarray, loops: tuple[tuple[int, int], ...], last: int) -> np.ndarray:
@@ -143,12 +180,17 @@ def _transferred(row: Instruction, f: dict[str, int]) -> list[Access]:
     return out
 
 
-def dram_access(cfg: Config, f: dict[str, int]) -> DramAccess | None:
-    """The DRAM bytes that the decoded instruction `f` accesses, relative to its buffer; None where it accesses none."""
+def dram_access(cfg: Config, f: dict[str, int], symbol: Symbol | None = None) -> DramAccess | None:
+    """The DRAM bytes that the decoded instruction `f` accesses, relative to its buffer; None where it accesses none.
+
+    `symbol` moves its address, in entries.
+    """
     row = instruction(f["op"], f.get("mem"))
     if row is None or row.mem is None or not f["x_size"]:
         return None
     access = row_access(cfg, row, f)
+    if symbol is not None:
+        access = access._replace(symbol=symbol.scaled(entry_bytes(cfg, row.mem)))
     return access if access.rows else None
 
 

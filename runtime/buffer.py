@@ -11,7 +11,7 @@ import numpy as np
 
 from ..hw.errors import InputError, ProgramError
 
-KINDS = ("input", "output", "constant", "temp")
+KINDS = ("input", "output", "constant", "temp", "state")
 ELEMENT_BITS = (2, 4, 8, 32)
 MOST_BYTES = 1 << 40  # of a buffer or tensor: more than any device has, and far from what 64 bits hold
 MOST_ALIGN = 1 << 24  # more than any entry of a scratchpad
@@ -79,8 +79,9 @@ class Buffer:
     """A named array of `bits`-wide elements in DRAM, C order; `kind` says who fills it.
 
     `input` is written before a run, `output` read after it, `constant` carries `data` (uint8 bytes) with the
-    program, `temp` is the program's own. The byte address is a multiple of `align`; the recorder
-    raises it to the entry sizes of the memories that the buffer is moved to.
+    program, `temp` is the program's own, `state` keeps its values from run to run and is read and written in place. The
+    byte address is a multiple of `align`; the recorder raises it to the entry sizes of the memories that the buffer is
+    moved to.
 
     Raises `ProgramError` for an impossible declaration.
     """

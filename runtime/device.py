@@ -15,13 +15,14 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import CapacityError
-from ..hw.isa import Isa, Mem, Op, entry_bytes, instruction
+from ..hw.isa import Isa, Mem, Op, entry_bytes, instruction, rows_of
 from .registry import device_entry
 
 if TYPE_CHECKING:
     from .executable import Allocation
 
 
+TRANSFERS = np.array([any(row.mem is not None for row in rows_of(op)) for op in range(8)])  # by opcode
 # why an instruction waits: at the head of its queue for a token, or for its unit; while it executes for the bus, or for
 # accumulators that others read
 WAITS = ("token", "unit", "memory", "bank")
@@ -160,6 +161,13 @@ def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dic
         rows = 1 if row.one_row else f["y_size"]
         moved = stats.bytes_loaded if row.stores is None else stats.bytes_stored
         moved[row.mem.name] += rows * f["x_size"] * entry_bytes[row.mem]
+
+
+def without_addresses(isa: Isa, insn: np.ndarray) -> np.ndarray:
+    """The instructions `insn`, uint64 (n, 2), with 0 for every DRAM address: what `program_stats` depends on."""
+    field, found = isa.formats["LOAD"].fields["dram_base"], insn.copy()
+    found[TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)], 0] &= ~np.uint64((1 << field.bits) - 1 << field.lo)
+    return found
 
 
 def program_stats(isa: Isa, insn: np.ndarray) -> Stats:

@@ -12,10 +12,16 @@ from .launch import Launch
 
 
 def disassemble(launch: Launch) -> list[str]:
-    """Lines of `launch`; each instruction is followed by the name of the buffer that its `dram_base` counts from."""
+    """Lines of `launch`; each instruction is followed by the name of the buffer that its `dram_base` counts from.
+
+    Behind the name stands what a symbol adds to `dram_base` in a run.
+    """
 
     def name(k: int) -> str:
-        return f"@{launch.buffers[launch.reloc[k]].name}" if launch.reloc[k] >= 0 else ""
+        if launch.reloc[k] < 0:
+            return ""
+        symbol = launch.patches.symbols.get(k)
+        return f"@{launch.buffers[launch.reloc[k]].name}{'' if symbol is None else f' + {symbol}'}"
 
     return disassemble_words(launch.cfg, launch.insn, name)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,20 +25,12 @@ from .hostops import HOST_OPS
 from .hostshapes import Operand
 from .launch import Launch
 from .schema import NAME, shown
-from .steps import HostStep, LaunchStep, Tensor
+from .steps import HostStep, LaunchStep, Step, Tensor, check_flow, reads_writes
 
 if TYPE_CHECKING:
     from .device import Device, Stats
 
-_BOUND = ("input", "output")  # kinds of buffers that stand for tensors
-
-
-def _reads_writes(step: LaunchStep | HostStep) -> tuple[list[str], list[str]]:
-    if isinstance(step, HostStep):
-        return step.inputs, step.outputs
-    inputs = {b.name for b in step.launch.buffers if b.kind == "input"}
-    reads = [tensor for name, tensor in step.bind.items() if name in inputs]
-    return reads, [tensor for name, tensor in step.bind.items() if name not in inputs]
+_BOUND = ("input", "output", "state")  # kinds of buffers that stand for tensors
 
 
 class Allocation(NamedTuple):
@@ -66,21 +59,19 @@ class Executable:
     cfg: Config
     name: str
     tensors: dict[str, Tensor]
-    steps: list[LaunchStep | HostStep]
+    steps: list[Step]
 
     def __post_init__(self) -> None:
         self._check_names()
         self._widths: dict[str, tuple[str, int, bool]] = {}  # of tensors in device memory: a step, bits, signed
         for step in self.steps:
-            names = step.bind.values() if isinstance(step, LaunchStep) else [*step.inputs, *step.outputs]
-            for name in names:
-                if name not in self.tensors:
-                    raise ProgramError(f"step {step.name!r} names tensor {name!r}, which is not declared")
+            self._check_tensors(step)
             if isinstance(step, LaunchStep):
                 self._check_launch(step)
             else:
                 self._check_host(step)
-        self._check_flow()
+        check_flow(self.tensors, self.steps)
+        self._same = _same_constants(self.steps)
         for name, region in self.memory_plan().items():
             if region.align > MOST_ALIGN:
                 raise ProgramError(f"{name!r}: its buffers need an address that is a multiple of {region.align}")
@@ -101,38 +92,18 @@ class Executable:
             if not NAME.allows(name):
                 raise ProgramError(f"{what} name {shown(name)}: must be {NAME}")
 
-    def _check_flow(self) -> None:
-        given = ("input", "constant", "state")
-        ready = {t.name for t in self.tensors.values() if t.kind in given}
-        for step in self.steps:
-            reads, writes = _reads_writes(step)
-            for name in reads:
-                if name not in ready:
-                    raise ProgramError(f"step {step.name!r} reads tensor {name!r} before any step wrote it")
-            for name in writes:
-                if self.tensors[name].kind in given:
-                    raise ProgramError(
-                        f"step {step.name!r} writes tensor {name!r}, which is {self.tensors[name].kind}; "
-                        "only output and temp tensors are written"
-                    )
-            ready.update(writes)
-        for tensor in self.outputs:
-            if tensor.name not in ready:
-                raise ProgramError(f"no step writes output {tensor.name!r}")
-        for tensor in self.states:
-            self._check_state(tensor, ready)
-
-    def _check_state(self, tensor: Tensor, ready: set[str]) -> None:
-        """What a state takes at the end of a run must be there, and fit it."""
-        what = f"state {tensor.name!r} takes the values of {tensor.next!r}"
-        new = self.tensors.get(tensor.next or "")
-        if new is None:
-            raise ProgramError(f"{what}, which is not declared")
-        if new.name not in ready:
-            raise ProgramError(f"{what}, which no step writes")
-        if (new.shape, new.dtype) != (tensor.shape, tensor.dtype):
-            found = f"{new.dtype} {new.shape}"
-            raise ProgramError(f"{what}, which is {found}; it must be {tensor.dtype} {tensor.shape}")
+    def _check_tensors(self, step: Step) -> None:
+        """All that `step` names is there; what it depends on before a run begins is a number that the run is given."""
+        names = [*step.bind.values()] if isinstance(step, LaunchStep) else [*step.inputs, *step.outputs]
+        values = [*step.symbols.values()] if isinstance(step, LaunchStep) else []
+        values += [step.when.tensor] if step.when else []
+        for name in [*names, *values]:
+            if name not in self.tensors:
+                raise ProgramError(f"step {step.name!r} names tensor {name!r}, which is not declared")
+        for tensor in [self.tensors[name] for name in values]:
+            if (tensor.kind, tensor.dtype, tensor.shape) != ("input", "int32", (1,)):
+                found = f"which is {tensor.kind}, {tensor.dtype} {tensor.shape}"
+                raise ProgramError(f"step {step.name!r} depends on {tensor.name!r}, {found}; must be input, int32 (1,)")
 
     def _check_host(self, step: HostStep) -> None:
         if step.op not in HOST_OPS:
@@ -174,11 +145,22 @@ class Executable:
                     f"step {step.name!r}: buffer {name!r} is {buffer.bits}-bit {buffer.shape}, "
                     f"tensor {tensor_name!r} is {tensor.dtype} {tensor.shape}"
                 )
+            if buffer.kind == "state" and tensor.next != tensor_name:
+                found = f"{tensor.kind} {tensor_name!r}" + (f" with next {tensor.next!r}" if tensor.next else "")
+                raise ProgramError(
+                    f"step {step.name!r}: buffer {name!r} is state and bound to {found}; it is written in place: bind "
+                    "a state whose next is itself"
+                )
             self._check_width(step, buffer, tensor_name)
         for buffer in buffers.values():
-            if buffer.kind == "input" and buffer.name not in step.bind:
-                raise ProgramError(f"step {step.name!r}: no tensor is bound to its input buffer {buffer.name!r}")
-        for tensor_name in _reads_writes(step)[1]:
+            if buffer.kind in ("input", "state") and buffer.name not in step.bind:
+                found = f"{buffer.kind} buffer {buffer.name!r}"
+                raise ProgramError(f"step {step.name!r}: no tensor is bound to its {found}")
+        limits = step.launch.patches.limits
+        if step.symbols.keys() != limits.keys():
+            found = f"{', '.join(limits) or 'none'}; those with a tensor are {', '.join(step.symbols) or 'none'}"
+            raise ProgramError(f"step {step.name!r}: its launch has the symbols {found}; name a tensor for each")
+        for tensor_name in reads_writes(step)[1]:
             if list(step.bind.values()).count(tensor_name) > 1:
                 raise ProgramError(
                     f"step {step.name!r}: tensor {tensor_name!r} is written, but bound to several buffers"
@@ -249,18 +231,22 @@ class Executable:
 
     @staticmethod
     def from_launch(launch: Launch) -> Executable:
-        """The executable of `launch` alone: every input and output buffer becomes a tensor of the same name.
+        """The executable of `launch` alone: every input, output and state buffer becomes a tensor of the same name.
 
-        Its multiply-accumulates are those of the GEMM micro-ops, padding included: what a schedule computes is not
-        known.
+        A symbol becomes an input of its name; states begin with zeros. Its multiply-accumulates are those of the GEMM
+        micro-ops, padding included: what a schedule computes is not known.
         """
-        tensors = {
-            b.name: Tensor(b.name, b.shape, _dtypes(b)[0], b.kind)
-            for b in launch.buffers
-            if b.kind in ("input", "output")
-        }
+        tensors = {name: Tensor(name, (1,), "int32", "input") for name in launch.patches.limits}
+        bind = {b.name: b.name for b in launch.buffers if b.kind in _BOUND}
+        for b in launch.buffers:
+            if b.name in tensors:
+                raise ProgramError(f"launch {launch.name!r}: {b.name!r} is a symbol and a buffer; rename one")
+            if b.name in bind:
+                dtype, kept = _dtypes(b)[0], b.kind == "state"
+                data = np.zeros(b.shape, dtype) if kept else None
+                tensors[b.name] = Tensor(b.name, b.shape, dtype, b.kind, data, b.name if kept else None)
         macs = program_stats(known_isa(launch.cfg), launch.insn).macs
-        step = LaunchStep(launch.name, launch, {name: name for name in tensors}, macs)
+        step = LaunchStep(launch.name, launch, bind, macs, {name: name for name in launch.patches.limits})
         return Executable(launch.cfg, launch.name, tensors, [step])
 
     def save(self, path: str | Path) -> None:
@@ -317,10 +303,36 @@ class Executable:
             if isinstance(step, LaunchStep):
                 regions[f"{number}.insn"] = Allocation(step.launch.insn_bytes, 64)
                 for b in step.launch.buffers:
-                    key = step.bind.get(b.name, f"{number}.{b.name}")
+                    key = self.region(number, b)
                     before = regions.get(key, Allocation(0, 1))
                     regions[key] = Allocation(max(b.nbytes, before.nbytes), math.lcm(b.align, before.align))
         return regions
+
+    def region(self, number: int, buffer: Buffer) -> str:
+        """The region of `memory_plan` that `buffer` of the launch of step `number` has; equal constants have one."""
+        step, key = self.steps[number], f"{number}.{buffer.name}"
+        bound = step.bind.get(buffer.name) if isinstance(step, LaunchStep) else None
+        return self._same.get(key, key) if bound is None else bound
+
+
+def _same_constants(steps: Sequence[Step]) -> dict[str, str]:
+    """The region of the first constant with the same bytes, by the region of each other one.
+
+    Launches of one network for several contexts have the same weights, which would fill the memory several times.
+    """
+    sizes: dict[int, list[tuple[str, np.ndarray]]] = {}
+    for number, step in enumerate(steps):
+        for b in step.launch.buffers if isinstance(step, LaunchStep) else ():
+            if b.data is not None:
+                sizes.setdefault(b.nbytes, []).append((f"{number}.{b.name}", b.data))
+    if sum(isinstance(step, LaunchStep) for step in steps) < 2:
+        return {}
+    first: dict[bytes, str] = {}
+    found = {}
+    for some in sizes.values():
+        for key, data in some if len(some) > 1 else ():
+            found[key] = first.setdefault(hashlib.sha256(data.tobytes()).digest(), key)
+    return found
 
 
 def _dtypes(buffer: Buffer) -> tuple[str, ...]:

@@ -248,26 +248,31 @@ def read_npz(path: str | Path, most: int | None = None) -> dict[str, np.ndarray]
 
     Raises `FileError` where it is missing, damaged or too large, and where it holds anything but numbers and text.
     """
-    found: dict[str, np.ndarray] = {}
     with open_regular(path, "an .npz file") as file:
-        try:
-            if not zipfile.is_zipfile(file):
-                alone = file.seek(0) == 0 and is_array(file.read(6))
-                what = "one array, not an .npz file" if alone else "not a readable .npz file (no whole zip archive)"
-                raise FileError(f"{path}: {what}")
-            archive = Archive(file, str(path), default_limit() if most is None else most)
-            for member in archive.names:
-                if member == MANIFEST:
-                    raise FileError(f"{path}: is a program, not an .npz file of arrays")
-                if not is_array(archive.start(member)):
-                    raise FileError(f"{path}: not an .npz file of arrays, it holds {member!r}")
-                if not member.isprintable():
-                    raise FileError(f"{path}: the name {member!r} is not printable")
-                if (name := member.removesuffix(".npy")) in found:
-                    raise FileError(f"{path}: holds {name!r} twice")
-                found[name] = archive.array(member)
-        except FileError:
-            raise
-        except Exception as exc:  # damaged bytes make zipfile, zlib and numpy's header parser raise errors of any kind
-            raise FileError(f"{path}: not a readable .npz file ({one_line(exc)})") from None
+        return npz_arrays(file, str(path), default_limit() if most is None else most)
+
+
+def npz_arrays(file: IO[bytes], path: str, most: int) -> dict[str, np.ndarray]:
+    """The arrays of an open .npz file, `most` bytes together; errors call it `path`. Raises as `read_npz`."""
+    found: dict[str, np.ndarray] = {}
+    try:
+        if not zipfile.is_zipfile(file):
+            alone = file.seek(0) == 0 and is_array(file.read(6))
+            what = "one array, not an .npz file" if alone else "not a readable .npz file (no whole zip archive)"
+            raise FileError(f"{path}: {what}")
+        archive = Archive(file, path, most)
+        for member in archive.names:
+            if member == MANIFEST:
+                raise FileError(f"{path}: is a program, not an .npz file of arrays")
+            if not is_array(archive.start(member)):
+                raise FileError(f"{path}: not an .npz file of arrays, it holds {member!r}")
+            if not member.isprintable():
+                raise FileError(f"{path}: the name {member!r} is not printable")
+            if (name := member.removesuffix(".npy")) in found:
+                raise FileError(f"{path}: holds {name!r} twice")
+            found[name] = archive.array(member)
+    except FileError:
+        raise
+    except Exception as exc:  # damaged bytes make zipfile, zlib and numpy's header parser raise errors of any kind
+        raise FileError(f"{path}: not a readable .npz file ({one_line(exc)})") from None
     return found

@@ -36,6 +36,7 @@ from .hostshapes import (
     dense_rows,
     filtered,
     folded,
+    joined,
     looked_up,
     lstm_steps,
     packed,
@@ -66,7 +67,8 @@ def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = 
     """
     if np.isnan(x).any():
         raise InputError("the input holds NaN, which has no int8 value")
-    q = np.asarray(x, np.float32) / np.float32(scale)
+    with np.errstate(over="ignore"):  # the largest numbers are clamped like those that are not finite
+        q = np.asarray(x, np.float32) / np.float32(scale)
     q = np.trunc(q + np.copysign(np.float32(0.5), q)) if ties_away else np.rint(q)
     return np.clip(q + zero_point, -128, 127).astype(np.int8)
 
@@ -81,7 +83,7 @@ def recode(x: np.ndarray) -> np.ndarray:
     return (x.view(np.uint8) ^ np.uint8(128)).view(np.int8 if x.dtype == np.uint8 else np.uint8)
 
 
-def pad(x: np.ndarray, *, pads: Sequence[Sequence[int]], value: int) -> np.ndarray:
+def pad(x: np.ndarray, *, pads: Sequence[Sequence[int]], value: float) -> np.ndarray:
     """`x` with `value` around it; `pads` holds (before, after) per dimension."""
     return np.pad(x, [tuple(pair) for pair in pads], constant_values=value)
 
@@ -121,6 +123,14 @@ def unpack(packed: np.ndarray, *, n: int, c: int, shape: Sequence[int], layout: 
     Images come out in the order of `layout`, before their shape changes.
     """
     return layouts.unpack_blocks(packed, c, n, layout).reshape(shape)
+
+
+def unpack_planes(planes: np.ndarray, *, n: int, c: int, shape: Sequence[int]) -> np.ndarray:
+    """Integers of `shape` from planes of their bytes, lowest first, in the accelerator's layout: `n` rows of `c`.
+
+    Two planes make int16, more int32.
+    """
+    return layouts.unpack_blocks(layouts.joined_planes(planes), c, n).reshape(shape)
 
 
 def unpack_softmax(
@@ -252,7 +262,7 @@ class HostOp:
 
 # operators of one input that move values or compute each by itself (softmax: by row): what `chain` may hold
 VALUE_BY_VALUE = ("quantize", "dequantize", "recode", "rescale", "rescale_integers", "lookup", "cast", "narrow")
-LAYOUTS = ("reshape", "transpose", "take", "pack", "fold_windows", "unpack")
+LAYOUTS = ("reshape", "transpose", "take", "pack", "fold_windows", "unpack", "unpack_planes")
 STAGES = (*VALUE_BY_VALUE, *LAYOUTS, "softmax", "unpack_softmax")
 
 _GROWTH = 64  # times the elements of its operands is what an operator may hold on the way to its result,
@@ -262,9 +272,9 @@ HOST_OPS: dict[str, HostOp] = {
     op.function.__name__: op
     for op in (
         HostOp(quantize, as_dtype("int8"), _FLOAT32 | {"ties_away": Flag()}, ("float32",)),
-        HostOp(dequantize, as_dtype("float32"), _FLOAT32),
+        HostOp(dequantize, as_dtype("float32"), _FLOAT32, ("int8", "int16")),
         HostOp(recode, recoded, {}, ("int8", "uint8")),
-        HostOp(pad, padded, {"pads": ListOf(ListOf(Int(0), 2)), "value": Int(-128, 255)}, _COUNTED),
+        HostOp(pad, padded, {"pads": ListOf(ListOf(Int(0), 2)), "value": Real(-3.5e38, 3.5e38)}, _COUNTED),
         HostOp(reshape, reshaped, {"shape": SHAPE}, _COUNTED),
         HostOp(transpose, transposed, {"axes": ListOf(Int(0))}, _COUNTED),
         HostOp(concatenate, concatenated, {"axis": Int(0)}, _COUNTED, count=0),
@@ -284,6 +294,7 @@ HOST_OPS: dict[str, HostOp] = {
             ranks=(4,),
         ),
         HostOp(unpack, unpacked, _BLOCKS | _LAYOUT, _COUNTED, (4, 6)),
+        HostOp(unpack_planes, joined, _BLOCKS, ranks=(5,)),
         HostOp(unpack_softmax, unpacked_softmaxed, _BLOCKS | _SOFTMAX, ranks=(4, 6)),
         HostOp(accumulators, accumulated, {"n": SIZE, "c": SIZE}, ranks=(4, 6), count=4),
         HostOp(softmax, softmaxed, _SOFTMAX),
@@ -331,7 +342,7 @@ HOST_OPS: dict[str, HostOp] = {
         HostOp(
             recurrent.dense_int16,
             dense_rows,
-            _weights(2) | {"multiplier": _MULTIPLIERS, "exponent": _EXPONENTS},
+            _weights(2) | {"multiplier": _MULTIPLIERS, "exponent": _EXPONENTS, "dtype": OneOf(("int16", "int32"))},
             ranks=(2,),
         ),
         HostOp(

@@ -50,9 +50,9 @@ def padded(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """With the padding around."""
     (shape, dtype, _), pads = inputs[0], a["pads"]
     _need(len(pads) == len(shape), f"pads has {len(pads)} pairs, its input {shape} {len(shape)} dimensions")
-    if dtype != "float32":
+    if dtype not in ("float32", "bool"):
         info = np.iinfo(dtype)
-        _need(info.min <= a["value"] <= info.max, f"value = {a['value']} is not in {dtype}")
+        _need(a["value"] in range(info.min, info.max + 1), f"value = {a['value']} is not in {dtype}")
     return Operand(tuple(n + before + after for n, (before, after) in zip(shape, pads)), dtype)
 
 
@@ -131,6 +131,14 @@ def unpacked(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return reshaped([Operand(plain, inputs[0].dtype)], a)
 
 
+def joined(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int16 of two planes of bytes, int32 of more, out of blocks of channels, in another shape."""
+    count, *packed = inputs[0].shape
+    _need(2 <= count <= 4, f"its input has {count} planes of bytes: must have 2 to 4")
+    dtype = "int16" if count == 2 else "int32"
+    return reshaped([Operand(_unpacked(tuple(packed), a["n"], a["c"]), dtype)], a)
+
+
 def accumulated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """int32 out of byte planes."""
     _need(len({x.shape for x in inputs}) == 1, f"planes {[x.shape for x in inputs]} differ in shape")
@@ -203,11 +211,11 @@ def dense(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 
 
 def dense_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """int16, one per row of the weights."""
+    """int16 or int32, one per row of the weights."""
     found = dense(inputs, a)
     for name in ("multiplier", "exponent"):
         _need(a[name].shape == found.shape[1:], f"{name} {a[name].shape}: weight {a['weight'].shape} needs one per row")
-    return Operand(found.shape, "int16")
+    return Operand(found.shape, a.get("dtype", "int16"))
 
 
 def filtered(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
@@ -236,6 +244,20 @@ def lstm_steps(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     for name in ("bias", "gate_multiplier", "gate_exponent"):
         _need(a[name].shape == (rows,), f"{name} {a[name].shape}: gates {gates.shape} need {(rows,)}")
     return Operand((n, steps + 1, size), "int16", n * rows)
+
+
+def lstm_stepped(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """int16 rows of hidden values and cells."""
+    gates, own, cells = inputs
+    dtypes = gates.dtype, cells.dtype
+    _need(dtypes == ("int16", "int16"), f"gates and cells are {dtypes}: must be int16")
+    _need(len(gates.shape) == 3 and gates.shape[1] == 1, f"gates {gates.shape}: must have 3 dimensions, of one step")
+    n, _, rows = gates.shape
+    kinds = 3 if a.get("coupled") else 4
+    _need(rows % kinds == 0, f"gates {gates.shape}: {rows} do not divide into {kinds} gates")
+    for what, x, needed in (("own sums", own, (n, rows)), ("cells", cells, (n, rows // kinds))):
+        _need(x.shape == needed, f"{what} {x.shape}: gates {gates.shape} need {needed}")
+    return Operand((n, 2, rows // kinds), "int16", n * rows)
 
 
 def per_channel(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..hw.config import UOP_BYTES, Config
 from ..hw.errors import EncodingError, ProgramError
-from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes, known_isa, rows_of
+from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes, known_isa
 from .buffer import Buffer
+from .device import TRANSFERS
 from .schema import NAME, shown
+from .symbols.patches import Patches
 from .tokens import Row
 
-_TRANSFERS = np.array([any(row.mem is not None for row in rows_of(op)) for op in range(8)])  # by opcode
 UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-op kernels
 
 
@@ -93,8 +94,8 @@ class Launch:
 
     `insn` is uint64 (n, 2). `dram_base` of instruction k counts from the start of buffer number `reloc[k]`, int32 (n,);
     -1 marks an instruction without an address: any that is neither load nor store. `origins` name what instructions
-    are for, None where that is not known. Raises `ProgramError` where `insn`, `reloc`, `buffers` and `origins`
-    disagree.
+    are for, None where that is not known. `patches` are the symbols that move addresses from run to run. Raises
+    `ProgramError` where these disagree.
     """
 
     cfg: Config
@@ -103,6 +104,7 @@ class Launch:
     reloc: np.ndarray
     buffers: list[Buffer]
     origins: Origins | None = None
+    patches: Patches = field(default_factory=Patches)
 
     def __post_init__(self) -> None:
         insn, reloc = self.insn, self.reloc
@@ -110,7 +112,7 @@ class Launch:
             raise ProgramError(f"launch {self.name!r}: instructions must be uint64 (n, 2)")
         if not isinstance(reloc, np.ndarray) or reloc.dtype.kind != "i" or reloc.shape != (len(insn),):
             raise ProgramError(f"launch {self.name!r}: reloc must hold one number per instruction, a signed integer")
-        has_address = _TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)]
+        has_address = TRANSFERS[(insn[:, 0] & np.uint64(7)).astype(np.intp)]
         wrong = np.flatnonzero((reloc < -1) | (reloc >= np.where(has_address, len(self.buffers), 0)))
         if len(wrong):
             k = int(wrong[0])
@@ -123,6 +125,7 @@ class Launch:
         if self.origins is not None and len(self.origins.of) != len(insn):
             known = f"{len(insn)} instructions, origins of {len(self.origins.of)}"
             raise ProgramError(f"launch {self.name!r}: {known}; must be one of each")
+        self._check_patches()
         names = Counter(b.name for b in self.buffers)
         for b in self.buffers:
             if names[b.name] > 1:
@@ -133,16 +136,26 @@ class Launch:
                     f"whole micro-ops of {UOP_BYTES} bytes"
                 )
 
+    def _check_patches(self) -> None:
+        at, field = self.patches.at, known_isa(self.cfg).formats["LOAD"].fields["mem"]
+        for k in at.tolist():
+            if k >= len(self.insn) or self.reloc[k] < 0:
+                found = f"symbol {self.patches.symbols[k].name!r} of instruction {k}"
+                raise ProgramError(f"launch {self.name!r}: {found}: only an address that counts from a buffer has one")
+            if int(self.insn[k, 0]) >> field.lo & 7 == Mem.UOP:
+                raise ProgramError(f"launch {self.name!r}: instruction {k} loads micro-ops: they have no symbol")
+
     @property
     def uops(self) -> np.ndarray:
         """The micro-op words, uint32 (n,), that its LOAD UOP instructions read."""
         data = [b.data for b in self.buffers if b.name == UOP_BUFFER and b.data is not None]
         return data[0].view("<u4") if data else np.zeros(0, np.uint32)
 
-    def relocate(self, addresses: Sequence[int]) -> np.ndarray:
+    def relocate(self, addresses: Sequence[int], values: Mapping[str, int] | None = None) -> np.ndarray:
         """The instructions, uint64 (n, 2), with buffer k at byte address `addresses[k]`.
 
-        Raises `EncodingError` for an address that is not aligned to an entry or does not fit `dram_base`.
+        Symbols have the `values`, those absent 0. Raises `EncodingError` for an address that is not aligned to an
+        entry or does not fit `dram_base`, whatever the values.
         """
         field = known_isa(self.cfg).formats["LOAD"].fields["dram_base"]
         at, sizes = self._addressed()
@@ -159,10 +172,29 @@ class Launch:
             raise EncodingError(f"buffer {name!r} at {base[k]:#x}: must be a multiple of {sizes[k]} bytes")
         mask = np.uint64((1 << field.bits) - 1)
         entry = (low >> np.uint64(field.lo) & mask).astype(np.int64) + first
-        if len(entry) and entry.max() > field.limits[1]:
-            raise EncodingError(f"dram_base = {entry.max()}: outside 0..{field.limits[1]} ({field.bits} bits)")
+        last = entry + self.reach[at]
+        if len(entry) and last.max() > field.limits[1]:
+            raise EncodingError(f"dram_base = {last.max()}: outside 0..{field.limits[1]} ({field.bits} bits)")
         words[at, 0] = low & ~(mask << np.uint64(field.lo)) | entry.astype(np.uint64) << np.uint64(field.lo)
+        words[self.patches.at] = self.patched(words[self.patches.at], values or {})
         return words
+
+    def patched(self, words: np.ndarray, values: Mapping[str, int]) -> np.ndarray:
+        """The instructions of `patches`, uint64 (n, 2), with these `values` of symbols, absent ones 0.
+
+        `words` are those that `relocate` makes where all symbols are 0.
+        """
+        lowest = np.uint64(known_isa(self.cfg).formats["LOAD"].fields["dram_base"].lo)
+        moved = words.copy()
+        moved[:, 0] += self.patches.offsets(values).astype(np.uint64) << lowest
+        return moved
+
+    @property
+    def reach(self) -> np.ndarray:
+        """How many entries the address of each instruction moves at most, by its symbol; int64 (n,)."""
+        found = np.zeros(len(self.insn), np.int64)
+        found[self.patches.at] = self.patches.most
+        return found
 
     def check_aligned(self) -> None:
         """Raise `EncodingError` for a buffer that a device may place where `relocate` cannot address it."""
@@ -206,4 +238,4 @@ def encode(isa: Isa, name: str, rows: Sequence[Row], buffers: list[Buffer], orig
         columns = {key: [rows[k].fields.get(key, 0) for k in at] for key in fmt.fields}
         insn[at] = fmt.encode(len(at), **columns)
     reloc = np.array([-1 if row.buffer is None else number[id(row.buffer)] for row in rows], np.int32)
-    return Launch(isa.cfg, name, insn, reloc, buffers, origins)
+    return Launch(isa.cfg, name, insn, reloc, buffers, origins, Patches.of([row.symbol for row in rows]))

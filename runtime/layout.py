@@ -227,6 +227,19 @@ def pack_bias(b, cfg: Config) -> np.ndarray:
     return np.ascontiguousarray(np.repeat(b[:, None, :], cfg.batch, axis=1))
 
 
+def joined_planes(planes: np.ndarray) -> np.ndarray:
+    """The integers whose lowest bytes are int8 `planes`, lowest first, with the sign of the last: (2 to 4, ...).
+
+    Two make int16, more int32.
+    """
+    if len(planes) not in (2, 3, 4):
+        raise InputError(f"{len(planes)} byte planes: must be 2 to 4")
+    found = planes[-1].astype(np.int16 if len(planes) == 2 else np.int32)
+    for plane in planes[-2::-1]:
+        found = found << 8 | plane.view(np.uint8)
+    return found
+
+
 def planes_to_int32(planes: Sequence[np.ndarray]) -> np.ndarray:
     """The int32 tensor whose bytes, lowest first, are the four int8 `planes`."""
     if len(planes) != 4:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..hw.errors import CapacityError, ExecutionError, FingerprintError, InputError
+from ..hw.isa import INSN_BYTES
 from .buffer import Buffer
 from .device import Device, Stats, open_device
 from .executable import Executable, HostStep, LaunchStep, Tensor
@@ -17,6 +18,7 @@ from .files import machine_memory, one_line
 from .hostops import HOST_OPS
 from .launch import Launch
 from .program import Program
+from .steps import chosen
 from .verify import check_depths
 
 _INSN_ALIGN = 64
@@ -35,19 +37,27 @@ class StepReport:
 
 @dataclass
 class _Placed:
-    """A launch in device memory: its instructions, and the address and buffer behind each bound tensor."""
+    """A launch in device memory: its instructions, and the address and buffer behind each bound tensor.
 
+    `fixed` are its patched instructions, uint64 (n, 2), where symbols are 0; `held` those in memory, None where that is
+    not known.
+    """
+
+    launch: Launch
     address: int
-    count: int
     bound: dict[str, tuple[int, Buffer]]
+    fixed: np.ndarray
+    held: np.ndarray | None
 
 
 class Loaded:
     """An executable in a device's memory: instructions, micro-ops and constants are written once, the rest is zero.
 
-    State lasts from `run` to `run`, until `reset`; a run that fails leaves it as it was. `reports` holds one
-    `StepReport` per step of the last run, `stats` their sum. Raises `FingerprintError` where the program is for another
-    configuration than the device's, or needs deeper queues or token channels, `CapacityError` where it does not fit.
+    Before a run those instructions whose addresses depend on its inputs are patched, if they change. State lasts from
+    `run` to `run`, until `reset`; a run that fails leaves it as it was, except that states which launches write in
+    place may hold what it wrote. `reports` holds one `StepReport` per step of the last run, `stats` their sum. Raises
+    `FingerprintError` where the program is for another configuration than the device's, or needs deeper queues or token
+    channels, `CapacityError` where it does not fit.
     """
 
     def __init__(self, program: Executable | Program | Launch, device: Device):
@@ -67,14 +77,15 @@ class Loaded:
             )
         self.reports: list[StepReport] = []
         self._addresses: list[int] = []
-        self._tensor_at: dict[str, int] = {}
+        self._region_at: dict[str, int] = {}
         # the values of each state: on the host, or in the memory of the device, where the last run left them
         self._kept: dict[str, np.ndarray] = {}
         self._kept_there: dict[str, tuple[int, Buffer]] = {}
         self._regions = self.executable.memory_plan()
         device.check_room(self._regions)
         try:
-            self._placed = [self._place(s) if isinstance(s, LaunchStep) else None for s in self.executable.steps]
+            steps = enumerate(self.executable.steps)
+            self._placed = [self._place(k, step) if isinstance(step, LaunchStep) else None for k, step in steps]
         except Exception:
             self.close()
             raise
@@ -131,15 +142,22 @@ class Loaded:
         return sum((r.stats for r in self.reports), Stats())
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Outputs by name. Raises `InputError` for a missing or unknown name, a wrong shape or dtype."""
-        host = {t.name: t.data for t in self.executable.tensors.values() if t.data is not None}
-        host |= _checked("input", self.executable.inputs, inputs) | self._kept
+        """Outputs by name. Raises `InputError` for a missing or unknown name, a wrong shape or dtype.
+
+        The same for an input that addresses or the choice of steps depend on, where its value is out of range.
+        """
+        given = _checked("input", self.executable.inputs, inputs)
+        host = {t.name: t.data for t in self.executable.tensors.values() if t.data is not None} | given | self._kept
+        running = {id(step) for step in chosen(self.executable.steps, given)}
         self.reports = []
         on_device: dict[str, tuple[int, Buffer]] = dict(self._kept_there)
         for step, placed in zip(self.executable.steps, self._placed):
+            if id(step) not in running:
+                continue
             start = time.perf_counter()
             if isinstance(step, LaunchStep):
                 assert placed is not None
+                self._patch(placed, {symbol: int(given[name][0]) for symbol, name in step.symbols.items()})
                 stats = self._launch(placed, host, on_device)
                 where = "device"
             else:
@@ -162,17 +180,20 @@ class Loaded:
         places: dict[str, tuple[int, Buffer]] = {}
         for placed in self._placed:
             places |= placed.bound if placed is not None else {}
-        kept, moved = {}, {}
+        kept, moved, stays = {}, {}, dict[str, tuple[int, Buffer]]()
         for state in self.executable.states:
             new, here = state.next or "", places.get(state.name)
             there = on_device.get(new)
+            if there and new == state.name:  # written in place
+                stays[new] = there
+                continue
             if here and there and (here[1].bits, here[1].signed) == (there[1].bits, there[1].signed):
                 moved[state.name] = here, self.device.read(there[0], there[1].nbytes)
             else:
                 kept[state.name] = np.array(self._fetch(new, host, on_device))
         for here, data in moved.values():
             self.device.write(here[0], data)
-        self._kept, self._kept_there = kept, {name: here for name, (here, _) in moved.items()}
+        self._kept, self._kept_there = kept, {name: here for name, (here, _) in moved.items()} | stays
 
     def _fetch(self, name: str, host: dict, on_device: dict) -> np.ndarray:
         if name in on_device:
@@ -183,13 +204,23 @@ class Loaded:
     def _launch(self, placed: _Placed, host: dict, on_device: dict) -> Stats:
         for name, (address, buffer) in placed.bound.items():
             constant = self.executable.tensors[name].kind == "constant"
-            if name in host and name not in on_device and not constant and buffer.kind == "input":
+            if name in host and name not in on_device and not constant and buffer.kind in ("input", "state"):
                 self.device.write(address, buffer.pack(host[name]))
-        stats = self.device.run(placed.address, placed.count)
+        stats = self.device.run(placed.address, len(placed.launch.insn))
         for name, (address, buffer) in placed.bound.items():
-            if buffer.kind == "output":
+            if buffer.kind in ("output", "state"):
                 on_device[name] = (address, buffer)
         return stats
+
+    def _patch(self, placed: _Placed, values: Mapping[str, int]) -> None:
+        """Write the instructions that differ for these `values` of symbols from those in memory, neighbours at once."""
+        wanted, at = placed.launch.patched(placed.fixed, values), placed.launch.patches.at
+        held, placed.held = placed.held, None
+        changed = np.arange(len(at)) if held is None else np.flatnonzero((wanted != held).any(axis=1))
+        for some in np.split(changed, np.flatnonzero(np.diff(at[changed]) > 1) + 1):
+            if len(some):
+                self.device.write(placed.address + int(at[some[0]]) * INSN_BYTES, _bytes(wanted[some]))
+        placed.held = wanted
 
     def _allocate(self, nbytes: int, align: int) -> int:
         self._addresses.append(self.device.allocate(nbytes, align))
@@ -199,25 +230,28 @@ class Loaded:
         """Write `data`, or zeros: memory may hold what a program before left there."""
         self.device.write(address, np.zeros(nbytes, np.uint8) if data is None else data)
 
-    def _place(self, step: LaunchStep) -> _Placed:
+    def _place(self, number: int, step: LaunchStep) -> _Placed:
         launch, addresses, bound = step.launch, [], {}
         for buffer in launch.buffers:
-            name = step.bind.get(buffer.name)
-            if name is None:
-                addresses.append(self._allocate(buffer.nbytes, buffer.align))
-                self._fill(addresses[-1], buffer.nbytes, buffer.data)
-                continue
-            if name not in self._tensor_at:
-                self._tensor_at[name] = self._allocate(*self._regions[name])
-                data = self.executable.tensors[name].data
-                packed = None if data is None else buffer.pack(data)
-                self._fill(self._tensor_at[name], self._regions[name].nbytes, packed)
-            addresses.append(self._tensor_at[name])
-            bound[name] = (addresses[-1], buffer)
-        words = np.ascontiguousarray(launch.relocate(addresses), "<u8").view(np.uint8).reshape(-1)
+            name, region = step.bind.get(buffer.name), self.executable.region(number, buffer)
+            if region not in self._region_at:
+                self._region_at[region] = self._allocate(*self._regions[region])
+                data = buffer.data if name is None else self.executable.tensors[name].data
+                packed = data if name is None or data is None else buffer.pack(data)
+                self._fill(self._region_at[region], self._regions[region].nbytes, packed)
+            addresses.append(self._region_at[region])
+            if name is not None:
+                bound[name] = (addresses[-1], buffer)
+        words = launch.relocate(addresses)
         address = self._allocate(launch.insn_bytes, _INSN_ALIGN)
-        self.device.write(address, words)
-        return _Placed(address, len(launch.insn), bound)
+        self.device.write(address, _bytes(words))
+        fixed = words[launch.patches.at]
+        return _Placed(launch, address, bound, fixed, fixed)
+
+
+def _bytes(words: np.ndarray) -> np.ndarray:
+    """The instructions `words`, uint64 (n, 2), as they stand in memory."""
+    return np.ascontiguousarray(words, "<u8").view(np.uint8).reshape(-1)
 
 
 def _checked(what: str, tensors: list[Tensor], values: Mapping[str, Any]) -> dict[str, np.ndarray]:

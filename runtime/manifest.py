@@ -5,6 +5,7 @@ What is read is not trusted: every field has a declared kind, and every array is
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zipfile
@@ -19,7 +20,8 @@ from .buffer import Buffer
 from .files import MANIFEST, Archive
 from .launch import Launch, Origins
 from .schema import NAME, SHAPE, Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, check_fields, shown
-from .steps import HostStep, LaunchStep, Tensor
+from .steps import HostStep, LaunchStep, Step, Tensor, When
+from .symbols.patches import Patches
 
 FORMAT, VERSION = "tilewright program", 2
 VERSIONS = (1, 2)  # that are read; the first has no tensors of kind state
@@ -45,6 +47,7 @@ _HOST = _STEP | {
     "outputs": ListOf(NAME),
     "attrs": _OBJECT,
     "constants": MapOf(_MEMBER),
+    "when": _OBJECT,
 }
 _LAUNCH = _STEP | {
     "bind": MapOf(NAME),
@@ -52,8 +55,13 @@ _LAUNCH = _STEP | {
     "insn": _MEMBER,
     "relocations": _MEMBER,
     "origins": Optional(_OBJECT),
+    "patches": _OBJECT,
+    "symbols": MapOf(NAME),
+    "when": _OBJECT,
 }
 _ORIGINS: dict[str, Kind] = {"paths": ListOf(ListOf(NAME)), "macs": ListOf(Optional(_COUNT)), "of": _MEMBER}
+_PATCHES: dict[str, Kind] = {"limits": MapOf(Int(1)), "columns": _MEMBER}
+_WHEN: dict[str, Kind] = {"tensor": NAME, "first": Int(0), "end": Int(1)}
 _BUFFER: dict[str, Kind] = {
     "name": NAME,
     "shape": SHAPE,
@@ -65,7 +73,7 @@ _BUFFER: dict[str, Kind] = {
 }
 
 
-_LATER = frozenset({"origins"})  # fields that files of the first releases do not have
+_LATER = frozenset({"origins", "patches", "symbols", "when"})  # that files need not have
 
 
 class Contents(NamedTuple):
@@ -74,7 +82,7 @@ class Contents(NamedTuple):
     cfg: Config
     name: str
     tensors: dict[str, Tensor]
-    steps: list[LaunchStep | HostStep]
+    steps: list[Step]
 
 
 def write(contents: Contents, memory: Mapping[str, dict[str, int]]) -> bytes:
@@ -116,14 +124,14 @@ def read(data: bytes, name: str, most: int) -> Contents:
     cfg = Config.from_dict(manifest["config"])
     if f"{cfg.fingerprint:016x}" != manifest["fingerprint"]:
         raise FileError(f"{name}: fingerprint {manifest['fingerprint']} does not match its configuration")
-    tensors: dict[str, Tensor] = {}
+    members, tensors = _Reader(archive), dict[str, Tensor]()
     for k, t in enumerate(manifest["tensors"]):
         _check(f"tensor {k}", t, _STATE if version > 1 and t.get("kind") == "state" else _TENSOR)
         if t["name"] in tensors:
             raise ProgramError(f"tensor {t['name']!r} is declared twice")
         facts = t["name"], tuple(t["shape"]), t["dtype"], t["kind"]
-        tensors[t["name"]] = Tensor(*facts, _array_in(archive, t["data"]), t.get("next"))
-    return Contents(cfg, manifest["name"], tensors, [_step_in(archive, cfg, *s) for s in enumerate(manifest["steps"])])
+        tensors[t["name"]] = Tensor(*facts, members.optional(t["data"]), t.get("next"))
+    return Contents(cfg, manifest["name"], tensors, [_step_in(members, cfg, *s) for s in enumerate(manifest["steps"])])
 
 
 def _check(
@@ -136,20 +144,37 @@ def _check(
 
 
 class _Writer:
-    """Members of the archive, numbered in the order in which they are added."""
+    """Members of the archive, numbered in the order in which they are added; equal arrays are one."""
 
     def __init__(self, archive: zipfile.ZipFile):
-        self._archive, self._count = archive, 0
+        self._archive, self._names = archive, dict[bytes, str]()  # by digest
 
     def array(self, data: np.ndarray | None) -> str | None:
         if data is None:
             return None
         out = io.BytesIO()
         np.save(out, data.astype(data.dtype.newbyteorder("<")), allow_pickle=False)
-        name = f"data/{self._count}.npy"
-        self._count += 1
-        self._archive.writestr(name, out.getvalue())
-        return name
+        digest = hashlib.sha256(out.getbuffer()).digest()
+        if digest not in self._names:
+            self._names[digest] = f"data/{len(self._names)}.npy"
+            self._archive.writestr(self._names[digest], out.getvalue())
+        return self._names[digest]
+
+
+class _Reader:
+    """Members of the archive; one that is named again is the same array, which cannot be written."""
+
+    def __init__(self, archive: Archive):
+        self._archive, self._known = archive, dict[str, np.ndarray]()
+
+    def array(self, name: str) -> np.ndarray:
+        if name not in self._known:
+            self._known[name] = self._archive.array(name)
+            self._known[name].flags.writeable = False
+        return self._known[name]
+
+    def optional(self, name: str | None) -> np.ndarray | None:
+        return None if name is None else self.array(name)
 
 
 def _tensor_out(t: Tensor, members: _Writer) -> dict[str, object]:
@@ -158,16 +183,14 @@ def _tensor_out(t: Tensor, members: _Writer) -> dict[str, object]:
     return out if t.next is None else out | {"next": t.next}
 
 
-def _array_in(archive: Archive, name: str | None) -> np.ndarray | None:
-    return None if name is None else archive.array(name)
-
-
-def _step_out(step: LaunchStep | HostStep, members: _Writer) -> dict[str, object]:
-    out: dict[str, object]
+def _step_out(step: Step, members: _Writer) -> dict[str, object]:
+    out: dict[str, object] = {"name": step.name, "macs": step.macs}
+    if step.when is not None:
+        out["when"] = step.when._asdict()
     if isinstance(step, HostStep):
         constants = {key: members.array(value) for key, value in step.constants.items()}
-        out = {"kind": "host", "name": step.name, "op": step.op, "inputs": step.inputs, "outputs": step.outputs}
-        return out | {"attrs": step.attrs, "constants": constants, "macs": step.macs}
+        out |= {"kind": "host", "op": step.op, "inputs": step.inputs, "outputs": step.outputs}
+        return out | {"attrs": step.attrs, "constants": constants}
     buffers = [
         {
             "name": b.name,
@@ -180,29 +203,40 @@ def _step_out(step: LaunchStep | HostStep, members: _Writer) -> dict[str, object
         }
         for b in step.launch.buffers
     ]
-    out = {"kind": "launch", "name": step.name, "bind": step.bind, "macs": step.macs, "buffers": buffers}
+    out |= {"kind": "launch", "bind": step.bind, "buffers": buffers}
     out |= {"insn": members.array(step.launch.insn), "relocations": members.array(step.launch.reloc)}
     origins = step.launch.origins
     if origins is not None:
         out["origins"] = {"paths": origins.paths, "macs": origins.macs, "of": members.array(origins.of)}
+    patches = step.launch.patches
+    if len(patches.columns):
+        out["patches"] = {"limits": patches.limits, "columns": members.array(patches.columns)}
+        out["symbols"] = step.symbols
     return out
 
 
-def _step_in(archive: Archive, cfg: Config, number: int, s: dict[str, Any]) -> LaunchStep | HostStep:
-    host = s.get("kind") == "host"
-    _check(f"step {number}", s, _HOST if host else _LAUNCH, frozenset() if host else _LATER)
+def _step_in(archive: _Reader, cfg: Config, number: int, s: dict[str, Any]) -> Step:
+    _check(f"step {number}", s, _HOST if s.get("kind") == "host" else _LAUNCH, _LATER)
+    when = s.get("when")
+    if when is not None:
+        _check(f"step {number}: when", when, _WHEN)
+        when = When(**when)
     if s["kind"] == "host":
         constants = {key: archive.array(member) for key, member in s["constants"].items()}
-        return HostStep(s["name"], s["op"], s["inputs"], s["outputs"], s["attrs"], constants, s["macs"])
+        return HostStep(s["name"], s["op"], s["inputs"], s["outputs"], s["attrs"], constants, s["macs"], when)
     buffers = []
     for k, b in enumerate(s["buffers"]):
         _check(f"step {number}: buffer {k}", b, _BUFFER)
-        data = _array_in(archive, b["data"])
+        data = archive.optional(b["data"])
         buffers.append(Buffer(b["name"], tuple(b["shape"]), b["bits"], b["signed"], b["kind"], data, b["align"]))
     insn, reloc, origins = archive.array(s["insn"]), archive.array(s["relocations"]), s.get("origins")
     if origins is not None:
         _check(f"step {number}: origins", origins, _ORIGINS)
         paths = [tuple(path) for path in origins["paths"]]
         origins = Origins(paths, origins["macs"], archive.array(origins["of"]))
-    launch = Launch(cfg, s["name"], insn, reloc, buffers, origins)
-    return LaunchStep(s["name"], launch, s["bind"], s["macs"])
+    patches = s.get("patches")
+    if patches is not None:
+        _check(f"step {number}: patches", patches, _PATCHES)
+    patches = Patches() if patches is None else Patches(patches["limits"], archive.array(patches["columns"]))
+    launch = Launch(cfg, s["name"], insn, reloc, buffers, origins, patches)
+    return LaunchStep(s["name"], launch, s["bind"], s["macs"], s.get("symbols", {}), when)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from ..hw.config import Config, load_config
-from ..hw.errors import CapacityError, EncodingError, ProgramError
+from ..hw.errors import CapacityError, ProgramError
 from ..hw.isa import LOADABLE, OPERATIONS, PADDABLE, AluOp, Isa, Mem, Op, entry_bytes, instruction, queue_of
 from ..hw.show import table
 from ..hw.units import Channel, Queue, between, channels, connected, queues
@@ -17,8 +17,9 @@ from .access import dram_access, out_of_range, scratchpad_accesses
 from .buffer import Buffer, Region, integers, shape_of
 from .launch import UOP_BUFFER, Launch, OriginStack, encode
 from .loops import Kernel, encoded, loop_fields, pieces, uop_array
+from .symbols.symbol import Symbol, note_limit
 from .tokens import Row, insert_tokens, nop
-from .uop import UopCache, UopPool
+from .uop import UopCache, UopPool, loaded_first
 
 _AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)
 
@@ -49,12 +50,12 @@ class Program:
         self._isa = Isa(cfg)
         self._rows: list[Row] = []
         self._cache, self._pool = UopCache(cfg.uop_depth), UopPool()
-        self._uop_loads: list[Row] = []
+        self._uop_loads, self.uops_first = list[Row](), False  # whether they are in front of all instructions
         self._queues, self._channels = queues(cfg), channels(cfg)
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
         self._launch: Launch | None = None
-        self._origins = OriginStack()
+        self._origins, self._limits = OriginStack(), dict[str, int]()  # of symbols, by name
 
     def __repr__(self) -> str:
         count = len(self._launch.insn if self._launch else self._rows)
@@ -105,12 +106,14 @@ class Program:
         x_stride: int | None = None,
         pads: tuple[int, int, int, int] = (0, 0, 0, 0),
         pad_value: int = 0,
+        at: Symbol | None = None,
     ) -> None:
         """Copy `y_size` rows of `x_size` entries from `buffer` to a dense, padded tile at entry `sram` of `mem`.
 
         Rows start `x_stride` entries apart; by default they are contiguous. `pads` are rows before, rows after, columns
-        before and columns after, filled with `pad_value` (extension `pad_value` where it is not 0). Micro-ops are
-        loaded automatically. Raises `ProgramError`, `CapacityError` or `EncodingError`.
+        before and columns after, filled with `pad_value` (extension `pad_value` where it is not 0). `offset` moves with
+        the value that the symbol `at` has in a run. Micro-ops are loaded automatically. Raises `ProgramError`,
+        `CapacityError` or `EncodingError`.
         """
         if mem not in LOADABLE - {Mem.UOP}:
             allowed = ", ".join(m.name for m in Mem if m in LOADABLE - {Mem.UOP})
@@ -128,7 +131,7 @@ class Program:
         fields |= dict(zip(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), margins))
         if pad_value:
             fields["pad_value"] = pad_value
-        self._transfer(op.name, fields, buffer)
+        self._transfer(op.name, fields, buffer, at)
 
     def store(
         self,
@@ -141,28 +144,29 @@ class Program:
         x_stride: int | None = None,
         par: int | None = None,
         par_step: int = 0,
+        at: Symbol | None = None,
     ) -> None:
         """Copy the low `out_bits` of `y_size` x `x_size` accumulators, dense from entry `sram`, to rows of `buffer`.
 
         Values wrap; they do not saturate. With `par` (extension `requant`) row y is requantised with the
-        parameters of PAR entry `par + y * par_step` instead. Raises `ProgramError`, `CapacityError` or `EncodingError`.
+        parameters of PAR entry `par + y * par_step` instead. `offset` moves with the value that the symbol `at` has in
+        a run. Raises `ProgramError`, `CapacityError` or `EncodingError`.
         """
         if isinstance(buffer, Buffer) and buffer.kind in ("input", "constant"):
             raise ProgramError(
-                f"store: buffer {buffer.name!r} is {buffer.kind}; only output and temp buffers can be written"
+                f"store: buffer {buffer.name!r} is {buffer.kind}; only output, temp and state buffers can be written"
             )
         mem = Mem.OUT if par is None else Mem.OUTQ
         self._need_extensions(Op.STORE, mem)
-        fields = {"op": Op.STORE, "mem": mem, "sram_base": sram, "dram_base": offset}
-        stride = x_size if x_stride is None or y_size == 1 else x_stride
-        fields |= {"y_size": y_size, "x_size": x_size, "x_stride": stride}
+        fields = {"op": Op.STORE, "mem": mem, "sram_base": sram, "dram_base": offset, "y_size": y_size}
+        fields |= {"x_size": x_size, "x_stride": x_size if x_stride is None or y_size == 1 else x_stride}
         if par is None:
             if par_step:
                 raise ProgramError(f"store: par_step = {par_step} needs par, the PAR entry of row 0")
-            self._transfer("STORE", fields, buffer)
+            self._transfer("STORE", fields, buffer, at)
             return
         fields |= dict(zip(("par_base", "par_step"), integers("store: par, par_step", (par, par_step), 2)))
-        self._transfer("STOREQ", fields, buffer)
+        self._transfer("STOREQ", fields, buffer, at)
 
     def gemm(
         self,
@@ -253,6 +257,8 @@ class Program:
         """Encode: tokens, drain, FINISH, relocations, micro-ops. Later calls return the same launch."""
         if self._launch is None:
             last = Row("FINISH", queue_of(Op.FINISH), {"op": Op.FINISH})
+            if self.uops_first:
+                self._rows, self._uop_loads = loaded_first(self._rows, self._uop_loads)
             recorded = self._rows, last, self._origins.outermost
             rows = self._drained(last) if self.tokens == "explicit" else insert_tokens(self.cfg, *recorded)
             buffers = [*self.buffers.values(), *self._uop_buffers()]
@@ -293,34 +299,31 @@ class Program:
         self._last[row.queue] = row
         self._rows.append(row)
 
-    def _transfer(self, name: str, fields: dict[str, int], buffer: Buffer) -> None:
+    def _transfer(self, name: str, fields: dict[str, int], buffer: Buffer, at: Symbol | None) -> None:
+        what = name.lower()
         whole, start = (buffer.whole, buffer.start) if isinstance(buffer, Region) else (buffer, 0)
         if not isinstance(whole, Buffer) or self.buffers.get(whole.name) is not whole:
             found = repr(buffer.name) if isinstance(buffer, Buffer) else f"of {type(buffer)}"
-            raise ProgramError(
-                f"{name.lower()}: buffer {found} belongs to another program; give what this one's buffer(...) returned"
-            )
+            belongs = "belongs to another program; give what this one's buffer(...) returned"
+            raise ProgramError(f"{what}: buffer {found} {belongs}")
+        note_limit(self._limits, at, what)
         keys = ("sram_base", "dram_base", "y_size", "x_size", "x_stride")
-        fields |= dict(zip(keys, integers(f"{name.lower()}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
+        fields |= dict(zip(keys, integers(f"{what}: {', '.join(keys)}", [fields[k] for k in keys], len(keys))))
         self._check_fields(name, fields)
         accesses = scratchpad_accesses(self.cfg, fields, np.zeros((0, 3), np.int64))
-        self._check_range(f"{name.lower()} of {buffer.name!r}", accesses)
-        dram = dram_access(self.cfg, fields)
-        if dram and dram.start + (dram.rows - 1) * dram.pitch + dram.nbytes > buffer.nbytes:
-            raise ProgramError(
-                f"{name.lower()}: reaches byte {dram.start + (dram.rows - 1) * dram.pitch + dram.nbytes} of buffer "
-                f"{buffer.name!r}, which has {buffer.nbytes}; move less, or declare it larger"
-            )
+        self._check_range(f"{what} of {buffer.name!r}", accesses)
+        dram = dram_access(self.cfg, fields, at)
+        if dram and dram.end > buffer.nbytes:
+            reaches = f"reaches byte {dram.end}{f' for some {at.name}' if at else ''} of buffer {buffer.name!r}"
+            raise ProgramError(f"{what}: {reaches}, which has {buffer.nbytes}; move less, or declare it larger")
         size = entry_bytes(self.cfg, Mem(fields["mem"]))
         if start % size:
-            raise ProgramError(
-                f"{name.lower()}: region {buffer.name!r} begins at byte {start}, which must be a multiple of {size}"
-            )
+            raise ProgramError(f"{what}: region {buffer.name!r} begins at byte {start}: must be a multiple of {size}")
         fields["dram_base"] += start // size
-        self._check_fields(name, fields)
+        self._check_fields(name, fields | {"dram_base": fields["dram_base"] + (at.most if at else 0)})
         whole.align = math.lcm(whole.align, size)
-        queue = queue_of(fields["op"], fields["mem"])
-        self._append(Row(name, queue, fields, accesses, whole, dram_access(self.cfg, fields), self._origins.number))
+        queue, dram = queue_of(fields["op"], fields["mem"]), dram_access(self.cfg, fields, at)
+        self._append(Row(name, queue, fields, accesses, whole, dram, self._origins.number, at))
 
     def _execute(self, kernel: Kernel) -> None:
         for loops, uops in pieces(kernel, self.cfg):
@@ -329,8 +332,7 @@ class Program:
     def _emit(self, kernel: Kernel, loops: tuple, uops: np.ndarray) -> None:
         fields = loop_fields(kernel, loops)
         words = encoded(kernel, self._isa, uops)
-        key = words.tobytes()
-        start, missing = self._cache.place(key, len(words))
+        start, missing = self._cache.place(words.tobytes(), len(words))
         fields |= {"uop_bgn": start, "uop_end": start + len(words)}
         self._check_fields(kernel.format, fields)
         accesses = scratchpad_accesses(self.cfg, fields, uops)
@@ -365,16 +367,11 @@ class Program:
         return {"extra_taps": taps - 1}
 
     def _check_fields(self, name: str, fields: dict[str, int]) -> None:
-        declared = self._isa.formats[name].fields
         for key, value in fields.items():
-            low, high = declared[key].limits
-            if not low <= value <= high:
-                bits = declared[key].bits
-                raise EncodingError(f"{name}.{key} = {value}: outside {low}..{high} ({bits} bits)")
+            self._isa.formats[name].check(key, value)
 
     def _check_range(self, what: str, accesses: list) -> None:
-        problem = out_of_range(self.cfg, accesses)
-        if problem:
+        if problem := out_of_range(self.cfg, accesses):
             raise CapacityError(f"{what} {problem}")
 
     def _need_extensions(self, op: Op, mem: Mem | None = None) -> None:

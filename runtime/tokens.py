@@ -17,6 +17,7 @@ from ..hw.isa import Mem, entry_bytes, nop_of, room
 from ..hw.units import Channel, Queue, between, channels, connected, queues, stripes
 from .access import Access, DramAccess
 from .buffer import Buffer
+from .symbols.symbol import Symbol
 
 PASSING = 384  # beats of loads that pass one that waits, about as many as it waits for: more would delay it
 
@@ -26,7 +27,7 @@ class Row:
     """One recorded instruction: its format, its fields and its accesses.
 
     `dram_base` counts from the start of `buffer`; `dram` are the bytes of `buffer` that the instruction accesses.
-    `origin` is the number of what it was recorded for (`launch.Origins`).
+    `origin` is the number of what it was recorded for (`launch.Origins`); `symbol` moves `dram_base` in a run.
     """
 
     format: str
@@ -36,6 +37,7 @@ class Row:
     buffer: Buffer | None = None
     dram: DramAccess | None = None
     origin: int = 0
+    symbol: Symbol | None = None
 
 
 def nop(queue: Queue, origin: int) -> Row:
@@ -101,7 +103,11 @@ class LastAccess:
 
 
 def dram_cells(access: DramAccess, granule: int) -> slice | np.ndarray:
-    """The cells of `granule` bytes that a DRAM access touches."""
+    """The cells of `granule` bytes that a DRAM access touches, for any value of its symbol."""
+    if access.symbol is not None:
+        spans = access.spans() // granule
+        cells = [np.arange(first, end) for first, end in spans]
+        return slice(*spans[0].tolist()) if len(spans) == 1 else np.concatenate(cells)
     first, per_row = access.start // granule, -(-access.nbytes // granule)
     if access.rows == 1 or access.pitch == access.nbytes:
         return slice(first, first + per_row * access.rows)

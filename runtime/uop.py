@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ..hw.isa import Format
+from .tokens import Row
+
+_AT_ONCE = 256  # micro-ops in one load of those that are loaded first: the first kernels do not wait for the last
 
 
 class UopPool:
@@ -60,6 +64,34 @@ class UopCache:
                 return end
             end = start + size
         return end if self.depth - end >= n else None
+
+
+def loaded_first(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """`rows` with those of `loads`, their loads of micro-ops, at the front that overwrite nothing; and the loads now.
+
+    Adjacent ones are merged. Where instructions are short, each load would stop them.
+    """
+    taken, first = np.zeros(0, bool), list[Row]()
+    moved: set[int] = set()
+    for load in loads:
+        f = load.fields
+        end = f["sram_base"] + f["x_size"]
+        taken = np.pad(taken, (0, max(0, end - len(taken))))
+        if taken[f["sram_base"] : end].any():
+            break
+        taken[f["sram_base"] : end] = True
+        moved.add(id(load))
+        g = first[-1].fields if first else f
+        follows = all(g[key] + g["x_size"] == f[key] for key in ("sram_base", "dram_base"))
+        if follows and g["x_size"] + f["x_size"] <= _AT_ONCE:
+            size = g["x_size"] + f["x_size"]
+            (access,) = first[-1].accesses
+            access = access._replace(entries=slice(g["sram_base"], end))
+            first[-1] = replace(first[-1], fields=g | {"x_size": size, "x_stride": size}, accesses=[access])
+        else:
+            first.append(replace(load, fields=dict(f)))
+    left = [load for load in loads if id(load) not in moved]
+    return [*first, *(row for row in rows if id(row) not in moved)], [*first, *left]
 
 
 def merge_loops(loops: Sequence[tuple[int, ...]], most: int) -> tuple[tuple[int, ...], ...]:

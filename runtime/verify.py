@@ -3,6 +3,8 @@
 It runs the queues with code of its own, independent of the model's schedule (sim/model/tokens.py) and of the pass
 that inserts the tokens (runtime/tokens.py), so that it finds their mistakes.
 
+An instruction with a symbol counts as an access to all that it touches for any value, so the proof holds for each.
+
 The instructions of a queue run in order; the n-th pop of a token channel waits for its n-th push. These two
 relations generate the order that holds in every legal execution. Two accesses that conflict and are
 not ordered by it are a race. FINISH conflicts with everything: an instruction that it does not wait for may
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +27,7 @@ from ..hw.units import Channel, Queue, channels, queues
 from .access import Access, DramAccess, dram_access, out_of_range, scratchpad_accesses
 from .bounds import check_dram
 from .launch import Launch
+from .symbols.symbol import Symbol
 from .tokens import LastAccess, deadlock_text, popped, pushed
 
 _UNKNOWN = -1  # index in a micro-op that the program has not loaded
@@ -81,7 +84,7 @@ def verify(launch: Launch) -> Report:
         k = bisect_right(bases, address) - 1
         return f"{launch.buffers[k].name}+{address - bases[k]:#x}"
 
-    check = _Check(launch.cfg, launch.relocate(bases), read_uops, name)
+    check = _Check(launch.cfg, launch.relocate(bases), read_uops, name, launch.patches.symbols)
     check.order()
     check.transfers()
     check_dram(launch)
@@ -131,13 +134,20 @@ def without_pair(launch: Launch, pair: TokenPair) -> Launch:
     channel = Channel(pair.source, pair.target)
     for index, flag in ((pair.push, channel.push), (pair.pop, channel.pop)):
         insn[index, 0] &= ~np.uint64(1 << fmt.fields[flag].lo)
-    return Launch(launch.cfg, launch.name, insn, launch.reloc, launch.buffers)
+    return Launch(launch.cfg, launch.name, insn, launch.reloc, launch.buffers, patches=launch.patches)
 
 
 class _Check:
-    def __init__(self, cfg: Config, insn: np.ndarray, read_uops: Callable, address_name: Callable):
+    def __init__(
+        self,
+        cfg: Config,
+        insn: np.ndarray,
+        read_uops: Callable,
+        address_name: Callable,
+        symbols: Mapping[int, Symbol] | None = None,
+    ):
         self.cfg, self.isa, self.address_name = cfg, known_isa(cfg), address_name
-        self.read_uops = read_uops
+        self.read_uops, self.symbols = read_uops, symbols or {}
         self.queues, self.channels = queues(cfg), channels(cfg)
         self.insns = self.isa.decode(insn)
         self.queue_of: list[Queue] = []
@@ -159,7 +169,8 @@ class _Check:
         self.pushes: dict[Channel, list[int]] = {channel: [] for channel in self.channels}
 
     def at(self, k: int) -> str:
-        return f"instruction {k} ({self.isa.disassemble(self.insns[k])})"
+        moved = f" + {self.symbols[k]}" if k in self.symbols else ""
+        return f"instruction {k} ({self.isa.disassemble(self.insns[k])}{moved})"
 
     def order(self) -> None:
         """Run the queues, with the configuration's depth, and derive the order of instructions."""
@@ -280,7 +291,8 @@ class _Check:
 
     def races(self) -> None:
         """Check that every entry exists, then that conflicting accesses are ordered."""
-        dram = _DramCells(len(self.queues), [dram_access(self.cfg, f) for f in self.insns])
+        accesses = [dram_access(self.cfg, f, self.symbols.get(k)) for k, f in enumerate(self.insns)]
+        dram = _DramCells(len(self.queues), accesses)
         for k, f in enumerate(self.insns):
             if f["op"] == Op.LOAD and f["mem"] == Mem.UOP and dram.cells(k) is not None:
                 raise ProgramError(f"{self.at(k)} loads micro-ops that the program stores: cannot be verified")
@@ -334,7 +346,7 @@ class _DramCells:
 
     def __init__(self, queues: int, accesses: list[DramAccess | None]):
         self._accesses = accesses
-        spans = [self._rows(a) for a in dict.fromkeys(accesses) if a is not None]
+        spans = [a.spans() for a in dict.fromkeys(accesses) if a is not None]
         self.bounds = np.unique(np.concatenate([s.reshape(-1) for s in spans])) if spans else np.zeros(1, np.int64)
         self.memory = LastAccess(queues, len(self.bounds))
         self._written = np.zeros(len(self.bounds), bool)
@@ -342,15 +354,10 @@ class _DramCells:
             if a is not None and a.write:
                 self._written[self._index(k)] = True
 
-    @staticmethod
-    def _rows(a: DramAccess) -> np.ndarray:
-        starts = a.start + np.arange(a.rows, dtype=np.int64) * a.pitch
-        return np.stack([starts, starts + a.nbytes], axis=1)
-
     def _index(self, k: int) -> np.ndarray:
         a = self._accesses[k]
         assert a is not None
-        first, last = np.searchsorted(self.bounds, self._rows(a)).T
+        first, last = np.searchsorted(self.bounds, a.spans()).T
         longest = int((last - first).max())
         cells = first[:, None] + np.arange(longest)
         return np.unique(cells[cells < last[:, None]])

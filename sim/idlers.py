@@ -40,6 +40,7 @@ def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions
     """`launch` with `count` instructions that do nothing, without tokens, at random positions; some of `extensions`."""
     isa, kinds = Isa(launch.cfg), [(name, f) for name, f in _idlers() if within(extensions, f)]
     insn, reloc, queues = launch.insn, launch.reloc, [isa.queue(f) for f in isa.decode(launch.insn)]
+    order = np.arange(len(insn))
     for _ in range(count):
         name, fields = kinds[int(rng.integers(len(kinds)))]
         queue = queue_of(fields["op"], fields.get("mem"))
@@ -49,5 +50,5 @@ def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions
         at = int(rng.integers(last + 1))  # FINISH is ordered behind the last one of each queue
         queues.insert(at, queue)
         insn = np.insert(insn, at, isa.formats[name].encode(1, **fields), axis=0)
-        reloc = np.insert(reloc, at, -1).astype(np.int32)
-    return Launch(launch.cfg, launch.name, insn, reloc, launch.buffers)
+        reloc, order = np.insert(reloc, at, -1).astype(np.int32), np.insert(order, at, -1)
+    return Launch(launch.cfg, launch.name, insn, reloc, launch.buffers, patches=launch.patches.moved(order))

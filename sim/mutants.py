@@ -16,7 +16,7 @@ import numpy as np
 
 from ..hw.config import PRESETS, Config
 from ..hw.errors import AccessError, ProgramError, RaceError, TilewrightError
-from ..hw.isa import FLAGS, Format, Op, known_isa
+from ..hw.isa import FLAGS, Format, Mem, Op, known_isa
 from ..hw.units import channels
 from ..runtime.bounds import WRITABLE
 from ..runtime.launch import Launch
@@ -31,7 +31,8 @@ _PER_PROGRAM = 10  # mutants of one program
 _RUNS, _MORE = 5, 20  # of a mutant; of one that was refused although nothing is wrong
 _NAMED = 20  # mutants that a study tells one by one
 
-_Parts = tuple[str, np.ndarray, np.ndarray]  # description, instructions, relocations
+# description, instructions, relocations, and in another order the former positions of instructions
+_Parts = tuple[str, np.ndarray, np.ndarray] | tuple[str, np.ndarray, np.ndarray, np.ndarray]
 
 
 # -- mutants
@@ -40,9 +41,11 @@ _Parts = tuple[str, np.ndarray, np.ndarray]  # description, instructions, reloca
 def mutants(launch: Launch, rng: np.random.Generator) -> Iterator[tuple[str, Launch]]:
     """Endless programs that differ from `launch` in one thing, each with a description of it."""
     while True:
-        text, insn, reloc = _KINDS[int(rng.integers(len(_KINDS)))](launch, rng)
+        text, insn, reloc, *order = _KINDS[int(rng.integers(len(_KINDS)))](launch, rng)
         if not np.array_equal(insn, launch.insn) or not np.array_equal(reloc, launch.reloc):
-            yield text, Launch(launch.cfg, launch.name, insn, reloc, launch.buffers)
+            at = (order[0] if order else np.arange(len(insn))).copy()
+            at[[k for k in range(len(insn)) if reloc[k] < 0 or _loads_uops(launch.cfg, insn[k])]] = -1
+            yield text, Launch(launch.cfg, launch.name, insn, reloc, launch.buffers, patches=launch.patches.moved(at))
 
 
 def _format(launch: Launch, k: int) -> Format:
@@ -63,6 +66,10 @@ def _with(launch: Launch, changes: Sequence[tuple[int, str, int]]) -> tuple[np.n
     reloc = launch.reloc.copy()
     reloc[[k for k in range(len(insn)) if not _has_address(insn[k])]] = -1
     return insn, reloc
+
+
+def _loads_uops(cfg: Config, words: np.ndarray) -> bool:
+    return int(words[0]) >> known_isa(cfg).formats["LOAD"].fields["mem"].lo & 7 == Mem.UOP
 
 
 def _has_address(words: np.ndarray) -> bool:
@@ -102,7 +109,7 @@ def _swap(launch: Launch, rng: np.random.Generator) -> _Parts:
     b = a + 1 if rng.integers(2) else int(rng.integers(n))
     order = np.arange(n)
     order[[a, b]] = order[[b, a]]
-    return f"{a} and {b} swapped", launch.insn[order], launch.reloc[order]
+    return f"{a} and {b} swapped", launch.insn[order], launch.reloc[order], order
 
 
 def _field(launch: Launch, rng: np.random.Generator) -> _Parts:
@@ -132,7 +139,7 @@ def _cut(launch: Launch, rng: np.random.Generator) -> _Parts:
     first = int(rng.integers(n))
     stop = [first + 1, int(rng.integers(first, n)) + 1, n][rng.integers(3)]
     keep = np.r_[0:first, stop:n]
-    return f"{first}..{stop - 1} cut", launch.insn[keep], launch.reloc[keep]
+    return f"{first}..{stop - 1} cut", launch.insn[keep], launch.reloc[keep], keep
 
 
 _KINDS: tuple[Callable[[Launch, np.random.Generator], _Parts], ...] = (
@@ -186,16 +193,17 @@ class Bench:
         for buffer, base in zip(launch.buffers, bases):
             random = start.integers(0, 256, buffer.nbytes, np.uint8)
             given = random if buffer.data is None else buffer.data
-            image[base : base + buffer.nbytes] = given if buffer.kind in ("input", "constant") else 0
+            image[base : base + buffer.nbytes] = given if buffer.kind in ("input", "constant", "state") else 0
             writable[base : base + buffer.nbytes] = buffer.kind in WRITABLE
         model = Model(launch.cfg, image, choose=choose)
         state = model.state
         for array in (state.inp, state.wgt, state.acc):  # narrow elements hold these values, too
             array[...] = start.integers(-2, 2, array.shape)
+        values = {name: int(start.integers(limit)) for name, limit in launch.patches.limits.items()}
         kept = rng.integers(0, 1 << 32, state.uop.shape, np.uint32)  # of any program before
         state.uop[...] = kept
         try:
-            words = launch.relocate(bases)
+            words = launch.relocate(bases, values)
             image[code : code + launch.insn_bytes] = words.view(np.uint8).reshape(-1)
             before = image[~writable]
             model.run(code, len(launch.insn))
@@ -310,4 +318,5 @@ def _alone(launch: Launch, k: int) -> Launch:
     insn = launch.insn[[k, -1]]
     for flag in FLAGS:
         insn[:, 0] &= ~np.uint64(1 << known_isa(launch.cfg).formats["FINISH"].fields[flag].lo)
-    return Launch(launch.cfg, launch.name, insn, launch.reloc[[k, -1]], launch.buffers)
+    patches = launch.patches.moved(np.array([k, len(launch.insn) - 1]))
+    return Launch(launch.cfg, launch.name, insn, launch.reloc[[k, -1]], launch.buffers, patches=patches)

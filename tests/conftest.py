@@ -8,6 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.isa import Mem
+from tilewright.runtime.program import Program
+from tilewright.runtime.symbols.symbol import Symbol
+
 # a busy or an emulated machine is no error, and the same examples are tried everywhere
 settings.register_profile("tilewright", deadline=None, derandomize=True)
 settings.load_profile("tilewright")
@@ -40,3 +45,47 @@ def generator():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+class Cache:
+    """A program of configuration `cfg` that keeps a row x at `position` of `limit`, and what it must do.
+
+    It writes the row to the state, in place; y are the `BLOCK` rows around it, multiplied by 2.
+    """
+
+    BLOCK = 4
+
+    def __init__(self, limit: int = 16, cfg: Config = PRESETS["tiny"], name: str = "cache"):
+        self.limit, self.cfg, self.width = limit, cfg, cfg.block_out
+        self.rows = np.zeros((limit, 1, self.width), np.int8)
+        program, lanes = Program(cfg, name), (1, self.width)
+        x, y = program.buffer("x", (1, *lanes), 32), program.buffer("y", (self.BLOCK, *lanes), kind="output")
+        state = program.buffer("rows", (limit, *lanes), kind="state")
+        twice = 2 * np.eye(self.width, dtype=np.int8)
+        wgt = program.buffer("wgt", twice.shape, kind="constant", data=twice.view(np.uint8).reshape(-1))
+        program.load(Mem.ACC, 0, x, 0)
+        program.store(0, state, 0, at=Symbol("position", limit, step=1))
+        block = Symbol("position", limit, step=self.BLOCK, block=self.BLOCK)
+        program.load(Mem.INP, 0, state, 0, x_size=self.BLOCK, at=block)
+        program.load(Mem.WGT, 0, wgt, 0)
+        program.gemm([(self.BLOCK, 1, 0, 0)], dst=4, reset=True)
+        program.gemm([(self.BLOCK, 1, 1, 0)], dst=4)
+        program.store(4, y, 0, x_size=self.BLOCK)
+        self.launch = program.finish()
+
+    def inputs(self, position: int, value: int) -> dict[str, np.ndarray]:
+        """A row of `value`, value + 1, ... for `position`."""
+        x = value + np.arange(self.width, dtype=np.int32).reshape(1, 1, -1)
+        return {"x": x, "position": np.array([position], np.int32)}
+
+    def expect(self, position: int, value: int) -> np.ndarray:
+        """Keep the row, and return y."""
+        self.rows[position] = self.inputs(position, value)["x"][0]
+        first = position // self.BLOCK * self.BLOCK
+        return 2 * self.rows[first : first + self.BLOCK]
+
+
+@pytest.fixture
+def cache() -> type[Cache]:
+    """A program whose addresses depend on an input, and which writes a state in place."""
+    return Cache

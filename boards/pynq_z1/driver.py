@@ -1,8 +1,8 @@
 """The board as a device: bitstream, registers and contiguous memory through pynq, which is imported when needed.
 
-The processors' caches do not see the accelerator's reads and writes. The driver flushes a buffer after the CPU wrote
-it, and invalidates it before the CPU reads what the accelerator may have written. pynq does both for whole buffers, so
-every allocation is a buffer of its own.
+The processors' caches do not see the accelerator's reads and writes. The driver flushes a buffer that the CPU wrote
+before the next run, and invalidates it before the CPU reads what the accelerator may have written. pynq does both for
+whole buffers, so every allocation is a buffer of its own, flushed once per run however often it was written.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ...hw.config import ISA_VERSION, PRESETS, Config
 from ...hw.errors import AccessError, BoardError, CapacityError, FileError, FingerprintError, HangError, InputError
 from ...hw.isa import INSN_BYTES, Isa
 from ...hw.regs import MAGIC, Status, registers
-from ...runtime.device import Stats, check_fits, program_stats
+from ...runtime.device import Stats, check_fits, program_stats, without_addresses
 from ...runtime.executable import Allocation
 from ...runtime.session import Session
 from .board import SPAN, Board
@@ -54,8 +54,9 @@ class NamedRegisters:
 class _Buffer:
     """One contiguous buffer: the CPU's view `array`, from address `start` on, of which `used` was requested.
 
-    `stale`: the accelerator may have written it since the CPU's view was current. `programs` holds the counts of the
-    instructions in it, by offset and number.
+    `stale`: the accelerator may have written it since the CPU's view was current. `written`: the CPU has, since it was
+    flushed. `programs` holds the
+    instructions in it without their addresses, and their counts, by offset and number.
     """
 
     array: Any
@@ -63,7 +64,8 @@ class _Buffer:
     nbytes: int
     used: range
     stale: bool = False
-    programs: dict[tuple[int, int], Stats] = field(default_factory=dict)
+    written: bool = False
+    programs: dict[tuple[int, int], tuple[np.ndarray, Stats]] = field(default_factory=dict)
 
 
 class PynqDevice:
@@ -171,8 +173,7 @@ class PynqDevice:
             buffer.stale = False
         self._refresh(buffer)  # the flush writes all of it
         buffer.array[at : at + len(data)] = data
-        buffer.programs.clear()
-        self._flush(buffer.array)
+        buffer.written = True
 
     def read(self, address: int, nbytes: int) -> np.ndarray:
         """A copy of memory, uint8 (nbytes,)."""
@@ -189,11 +190,16 @@ class PynqDevice:
         buffer, at = self._find(insn_address, insn_count * INSN_BYTES)
         session = self.open()
         words = np.frombuffer(bytes(buffer.array[at : at + insn_count * INSN_BYTES]), "<u8").reshape(-1, 2)
-        if (at, insn_count) not in buffer.programs:
-            buffer.programs[at, insn_count] = program_stats(self._isa, words)
+        text = without_addresses(self._isa, words)
+        known, counts = buffer.programs.get((at, insn_count), (None, Stats()))
+        if known is None or not np.array_equal(known, text):
+            counts = program_stats(self._isa, words)
+            buffer.programs[at, insn_count] = text, counts
         for each in self._buffers.values():
-            each.stale = True
-        return session.run(words, insn_address, buffer.programs[at, insn_count], lambda: self._end(session, words))
+            if each.written:
+                self._flush(each.array)
+            each.written, each.stale = False, True
+        return session.run(words, insn_address, counts, lambda: self._end(session, words))
 
     def close(self) -> None:
         """Free all memory."""

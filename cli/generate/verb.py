@@ -9,8 +9,9 @@ import click
 from .. import report
 from ..golden import need_network
 from ..options import config_option, json_option
-from ..programs import open_program
+from ..programs import is_network, open_program
 from ..where import Where, where_options
+from .shares import shares
 from .writing import Writer
 
 if TYPE_CHECKING:
@@ -60,26 +61,34 @@ def command(
     config: str | None,
     as_json: bool,
 ) -> int:
-    """Write a text with MODEL, a checkpoint of llama2.c (.bin) or the .tw program that `compile` made of one.
+    """Write a text with MODEL, a checkpoint of llama2.c (.bin), its integers (.npz, of `quantise`), or the .tw program
+    that `compile` made of one.
 
     A checkpoint is quantised to int8 by texts that it writes itself. Every token is one run of the program, whose
-    state holds the keys and values of those before. With --check the exit status is 1 if a logit differs.
+    state holds the keys and values of those before. Of a network, not of a program, the cycles of the timing model are
+    split into parts. With --check the exit status is 1 if a logit differs; it is 6 for a tokenizer of another size or
+    a damaged checkpoint, and 9 for more tokens than the context holds.
     """
+    from ...hw.errors import UnsupportedError
     from ...runtime.language.tokenizer import Tokenizer
     from ...runtime.language.writing import language_model, most_likely, sampler
 
     where.check()
     if check or texts:
         need_network(model, "--check" if check else "--texts")
+    if texts and model.endswith(".npz"):
+        raise UnsupportedError(f"{model}: --texts compares with the float32 model; give the checkpoint, .bin")
     choose = most_likely if temperature is None else sampler(temperature, seed)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config)
-        graph = _graph(model) if check or texts else None
+        graph = _graph(model) if is_network(model) else None
     _, words = language_model(executable)
     writer = Writer(Tokenizer(tokenizer, words), graph if check else None, echo=not as_json)
     with where.open(executable) as loaded:
         writer.write(loaded, executable, prompt, tokens, choose)
     result = {"model": model, "config": executable.cfg.name, "device": where.name, **writer.result(where.clock_hz)}
+    if graph is not None:
+        result = shares(graph, executable, writer.runs, where.clock_hz) | result
     if graph is not None and texts:
         result["perplexity"] = _perplexity(model, graph, texts)
     if as_json:
@@ -104,14 +113,23 @@ def _perplexity(model: str, graph: Graph, texts: int) -> dict[str, float]:
 
 
 def _summarise(result: dict) -> None:
-    count, cycles = len(result["tokens"]), result.get("cycles_per_token")
+    count, rate = len(result["tokens"]), result.get("tokens_per_second")
     click.echo(
         f"{report.counted(count, 'token')} on {result['device']}, {result['config']}, in {result['seconds']:.1f} s"
     )
-    if cycles:
+    if rate is not None:
+        cycles = result["cycles_per_token"]
         click.echo(
             f"{sum(cycles) / len(cycles):,.0f} cycles per token on the accelerator, which alone would give "
-            f"{result['tokens_per_second']:.0f} tokens/s at {result['clock_mhz']:g} MHz; the host's steps are not in it"
+            f"{rate:.0f} tokens/s at {result['clock_mhz']:g} MHz; the host's steps are not in it"
+        )
+    if "cycles_by_part" in result:
+        parts, share = result["cycles_by_part"], result["host_share"]
+        split = ", ".join(f"{part} {found:,.0f}" for part, found in parts.items())
+        rate = 1e6 * result["clock_mhz"] / sum(parts.values())
+        click.echo(
+            f"timing model, cycles per token: {split} ({100 * share:.1f} %, modelled): {rate:,.0f} tokens/s at "
+            f"{result['clock_mhz']:g} MHz"
         )
     if "wrong_positions" in result:
         wrong = result["wrong_positions"]

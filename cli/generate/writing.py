@@ -23,7 +23,7 @@ class Writer:
         self.tokens: list[int] = []
         self.cycles: list[int] = []
         self.wrong: list[int] = []  # positions
-        self.text, self.seconds = "", 0.0
+        self.text, self.seconds, self.runs = "", 0.0, 0
 
     def write(self, loaded: Any, executable: Executable, prompt: str, count: int, choose: Choose) -> None:
         """Write a text of `count` tokens that begins with `prompt`."""
@@ -33,6 +33,7 @@ class Writer:
         golden, decoder = self._golden(), codecs.getincrementaldecoder("utf-8")("replace")
         self.tokens = given[:1]
         for step in write(loaded, language_model(executable)[0], given, count, choose):
+            self.runs += 1
             if loaded.stats.cycles is not None:
                 self.cycles.append(loaded.stats.cycles)
             if golden is not None and golden.logits(step.token).tobytes() != step.logits.tobytes():
@@ -46,9 +47,10 @@ class Writer:
     def result(self, clock: float) -> dict[str, object]:
         """The facts for JSON; `clock` is the accelerator's, in Hz."""
         found: dict[str, object] = {"text": self.text, "tokens": self.tokens, "seconds": self.seconds}
+        found["clock_mhz"] = clock / 1e6
         if self.cycles:
             rate = clock * len(self.cycles) / sum(self.cycles)
-            found |= {"cycles_per_token": self.cycles, "clock_mhz": clock / 1e6, "tokens_per_second": rate}
+            found |= {"cycles_per_token": self.cycles, "tokens_per_second": rate}
         return found | ({} if self._graph is None else {"wrong_positions": self.wrong})
 
     def _golden(self) -> Any:

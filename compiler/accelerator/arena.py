@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
+import numpy as np
+
 from ...hw.config import Config
 from .. import graph as g
 from ..memory.plan import Lifetime, Plan, plan
@@ -33,14 +35,15 @@ def bases(ops: Sequence[g.Operator]) -> dict[str, str]:
     """Map every tensor of `ops` to the tensor whose packed bytes it shares."""
     base = {t.name: t.name for op in ops for t in op.inputs}
     for op in ops:
-        base[op.output.name] = base[op.x.name] if is_view(op) else op.output.name
+        shared = is_view(op) or isinstance(op, g.Write)  # a cache is written in place
+        base[op.output.name] = base[op.x.name] if shared else op.output.name
     return base
 
 
 def packed_bytes(t: g.Tensor, cfg: Config) -> int:
     """Bytes of a tensor in blocks of channels; the elements of a vector are channels."""
     shape = t.shape if len(t.shape) > 1 else (1, *t.shape)
-    return math.prod(packed_shape(shape, cfg))
+    return math.prod(packed_shape(shape, cfg)) * np.dtype(t.dtype).itemsize
 
 
 def whole_blocks(op: g.Concat, cfg: Config) -> bool:
@@ -76,7 +79,8 @@ def members(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> dict[str,
     Inputs from outside the launch, its outputs, and tensors that have a place already are copied instead.
     """
     base = bases(ops)
-    computed = {op.output.name for op in ops if not is_view(op)} - {base[t.name] for t in wanted_from(graph, ops)}
+    computed = {op.output.name for op in ops if not is_view(op)} & {*base.values()}
+    computed -= {base[t.name] for t in wanted_from(graph, ops)}
     found: dict[str, tuple[g.Operator, int]] = {}
     for op in (op for op in ops if not is_view(op)):
         for t, channel in _places(op, cfg):
@@ -102,7 +106,8 @@ def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
         name = whole(op.output.name)
         first[name] = min(step, first.get(name, step))
         last |= {whole(base[t.name]): step for t in op.inputs if t.data is None} | {name: step}
-    planned = {op.output.name: op for op in work if op.output.name not in outside and op.output.name not in parts}
+    inside = [op for op in work if not isinstance(op, g.Write)]
+    planned = {op.output.name: op for op in inside if op.output.name not in outside and op.output.name not in parts}
     found = []
     for name, op in planned.items():
         replaced: tuple[str, ...] = ()

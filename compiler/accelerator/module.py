@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,12 +16,23 @@ from ..limits import most_padding
 from ..target.host import HostModel
 from ..target.module import ExecModule, Memory, Pattern
 from ..target.steps import Steps
-from . import layers, layerwise, movement, pooling
+from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
+from .attention import attention, cache, embedding, norm, rotate, scores
 from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
 from .network_launch import LOWER, NetworkLaunch
 from .padded import AbsorbedPad, absorb_pads
+from .recurrent import split_steps
 from .wide import split_weights
+
+# Operators of one token, with why they are refused, and their cycles.
+_TOKENS: dict[type[g.Operator], tuple[Callable, Callable]] = {
+    g.Gather: (embedding.refusal, embedding.cycles),
+    g.RmsNorm: (norm.refusal, norm.cycles),
+    g.Rotate: (rotate.refusal, rotate.cycles),
+    g.Write: (cache.refusal, cache.cycles),
+    g.Attention: (scores.refusal, attention.cycles),
+}
 
 
 def _memories(cfg: Config) -> tuple[Memory, ...]:
@@ -46,7 +57,7 @@ class Accelerator(ExecModule):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
         before = simplify, moved_states, pooling.successive
-        self.transformations = *before, self._narrow, self._pairs, self._absorb
+        self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps
         kinds = (*(kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)), g.Reshape, g.Transpose)
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
@@ -61,6 +72,14 @@ class Accelerator(ExecModule):
         cfg = self.cfg
         able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
         return pair_columns(graph, cfg.block_in) if able else graph
+
+    def _steps(self, graph: g.Graph) -> g.Graph:
+        return split_steps(graph, self._pays)
+
+    def _pays(self, own: g.Dense16) -> bool:
+        """True if the accelerator is the faster one for the products of an LSTM's hidden values."""
+        moved = self.transfer_seconds(own.x) + self.transfer_seconds(own.output)
+        return not self.refusal(own) and self.seconds((own,)) + moved < self.host.seconds(own)
 
     def refusal(self, op: g.Operator) -> str:
         """Reason why the module cannot run the operator; empty if it can."""
@@ -77,10 +96,12 @@ class Accelerator(ExecModule):
             g.LeakyRelu: _refuses_leaky,
             g.QConvTranspose2d: transposed_conv.refusal,
             g.ResizeBilinear: resize.refusal,
+            g.Dense16: dense16.refusal,
             g.Lookup: _refuses_rank,
             g.Requantize: _refuses_rank,
         }
         checks |= dict.fromkeys(movement.KINDS, movement.refusal)
+        checks |= {kind: refused for kind, (refused, _) in _TOKENS.items()}
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
         for kind, check in checks.items():
@@ -96,11 +117,16 @@ class Accelerator(ExecModule):
         if is_view(op):
             return 0.0
         cfg = self.cfg
+        for kind, (_, cycles) in _TOKENS.items():
+            if isinstance(op, kind):
+                return cycles(op, cfg)
         nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
+        if isinstance(op, g.Dense16):
+            micro_ops /= np.dtype(op.output.dtype).itemsize
         if isinstance(op, g.QConvTranspose2d):
             micro_ops = transposed_conv.plan_of(op, cfg).cycles
-        elif isinstance(op, g.Linear):
+        elif isinstance(op, (g.Linear, g.Dense16)):
             products, weights = layers.work(op, cfg)
             micro_ops, nbytes = micro_ops * products, nbytes + weights
         elif isinstance(op, g.MaxPool) and (tiles := max_pool.tiles_of(op, cfg)) is not None:

@@ -10,8 +10,10 @@ from ...runtime.executable import HostStep, LaunchStep
 from .. import graph as g
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
-from . import elementwise, layers, movement, pooling
+from . import dense16, elementwise, layers, movement, pooling
 from .arena import arena_plan, bases, is_view, members
+from .attention import attention, cache, embedding, norm, rotate, states
+from .attention.symbols import limits
 from .direct import lookup, mean, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
@@ -22,6 +24,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
     g.QConvTranspose2d: transposed_conv.lower,
     g.QDense: layers.lower,
+    g.Dense16: dense16.lower,
     g.Add: elementwise.add,
     g.Mul: elementwise.multiply,
     g.Maximum: elementwise.extreme,
@@ -38,6 +41,12 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Mean: mean.lower,
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
+    g.Gather: embedding.lower,
+    g.RmsNorm: norm.lower,
+    g.Rotate: rotate.lower,
+    g.WriteRows: cache.rows,
+    g.WriteColumns: cache.columns,
+    g.Attention: attention.lower,
 }
 
 
@@ -52,14 +61,21 @@ class NetworkLaunch:
         name = self.work[0].name if len(self.work) == 1 else f"{self.work[0].name} to {self.work[-1].name}"
         self.rec = Recording(self.cfg, steps.contract, name, steps.tiles)
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
+        self.rec.limits = limits(ops)
+        # what computes one token has short instructions
+        self.rec.program.uops_first = bool(self.rec.limits) or any(isinstance(op, g.RmsNorm) for op in ops)
+        self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs
 
     def generate(self) -> None:
         """Append packing, the launch, and unpacking.
 
-        Raises `Refusal` for operators that do not fit the scratchpads, and for paddings whose sum runs elsewhere.
+        Raises `Refusal` for operators that do not fit the scratchpads, for paddings whose sum runs elsewhere, and for
+        caches that cannot be written in place.
         """
+        if wrong := states.refused(self.steps.graph, self.ops):
+            raise Refusal(wrong)
         apart = [t.name for t in self.wanted if t.name in self.rec.padded]
         if apart:
             raise Refusal({self.rec.padded[name].name: "the sum that would make it runs elsewhere" for name in apart})
@@ -77,20 +93,33 @@ class NetworkLaunch:
         if refused:
             raise Refusal(refused)
         macs = sum(op.macs for op in self.work)
-        self.steps.steps.append(LaunchStep(self.rec.program.name, self.rec.program.finish(), self.bind, macs))
+        symbols = {name: name for name in self.rec.limits}
+        launch = self.rec.program.finish()
+        self.steps.steps.append(LaunchStep(self.rec.program.name, launch, self.bind, macs, symbols))
         for t in self.wanted:
             self._unpack_output(t)
 
     def _inputs(self) -> None:
         computed = {op.output.name for op in self.ops}
         inputs = {t.name: t for op in self.ops for t in op.inputs if t.data is None and t.name not in computed}
-        for t in inputs.values():
+        for t in (inputs[name] for name in inputs if name not in self.rec.limits):
+            if t.name in self.caches:
+                self._state(t)
+                continue
             readers = [op for op in self.ops if t in op.inputs]
             for op in readers:
                 if isinstance(op, g.QConv2d):
                     self._fold_input(op)
             if any(op.name not in self.rec.folded for op in readers):
                 self._pack_input(t)
+
+    def _state(self, cache: g.Tensor) -> None:
+        """Read and write `cache` in place."""
+        state = states.state_of(self.steps.graph, cache, self.cfg)
+        self.steps.tensors[cache.name] = state
+        buffer = self.rec.buffer(cache.name, state.shape, kind="state")
+        self.bind[buffer.name] = cache.name
+        self._bind_views(cache.name, buffer)
 
     def _fold_input(self, op: g.QConv2d) -> None:
         """Read the image of `op` as it lies, or let the host lay it out; neither if blocks of channels cost less."""
@@ -127,6 +156,8 @@ class NetworkLaunch:
             t = op.output
             if t.name in out:
                 shape = packed_shape(t.shape, self.cfg)
+                if isinstance(op, g.Dense16):
+                    shape = dense16.planes_of(op), *shape
                 buffer = self.rec.buffer(t.name, shape, kind="output")
                 self.bind[buffer.name] = self.steps.declare(f"{t.name}.packed", shape, "int8")
                 self.packed[t.name] = self.bind[buffer.name]
@@ -149,11 +180,14 @@ class NetworkLaunch:
                 self.rec.activations[other] = buffer
 
     def _unpack_output(self, t: g.Tensor) -> None:
-        """Unpack `t`; a view of an input is a view on the host, too."""
-        source = next((op.output for op in self.work if op.output.name == self.base[t.name]), None)
-        if source is None:
+        """Unpack `t`; a view of an input is a view on the host, too, and a cache stays as it is."""
+        op = next((op for op in self.work if op.output.name == self.base[t.name]), None)
+        if self.base[t.name] in self.caches:
+            return
+        if op is None:
             step = HostStep(f"{t.name}.view", "reshape", [self.base[t.name]], [t.name], {"shape": list(t.shape)})
         else:
+            source, kind = op.output, "unpack_planes" if isinstance(op, g.Dense16) else "unpack"
             attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
-            step = HostStep(f"{t.name}.unpack", "unpack", [self.packed[source.name]], [t.name], attrs)
+            step = HostStep(f"{t.name}.unpack", kind, [self.packed[source.name]], [t.name], attrs)
         self.steps.steps.append(step)

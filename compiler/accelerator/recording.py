@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...hw.config import Config
+from ...hw.isa import Mem
 from ...runtime import layout
 from ...runtime.buffer import Buffer, Region
 from ...runtime.launch import UOP_BUFFER
 from ...runtime.program import Program
+from ...runtime.symbols.symbol import Symbol
 from .. import graph as g
 from ..api import Scheduled, build_into
 from ..graph.integer_forms import Requant
@@ -30,7 +32,9 @@ class Recording:
 
     `activations` are the buffers by the names of the graph's tensors, `folded` the images that the host lays out, by
     the names of their convolutions (direct/folded_conv.py), `padded` the paddings of channels that their reader makes,
-    by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py).
+    by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py),
+    `limits` how many values the inputs have that are symbols, by name (attention/symbols.py), `kept` where constants
+    are that stay on chip, by their contents (direct/on_chip.py).
     """
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
@@ -40,6 +44,8 @@ class Recording:
         self.folded: dict[str, tuple[Fold, Buffer]] = {}
         self.padded: dict[str, g.Pad] = {}
         self.tables: dict[bytes, int] = {}
+        self.limits: dict[str, int] = {}
+        self.kept: dict[tuple[Mem, bytes], int] = {}
 
     def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
         """A new buffer named `name`, or a variant if that is taken: networks may use any names."""
@@ -61,6 +67,10 @@ class Recording:
             return self.activations[t.name]
         whole = np.broadcast_to(t.data, op.output.shape)
         return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_in))
+
+    def symbol(self, t: g.Tensor, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
+        """How an address moves with the value of `t`, an input of one number."""
+        return Symbol(t.name, self.limits[t.name], step, block, within)
 
     def part(self, t: g.Tensor, part: g.Tensor, channel: int) -> Region:
         """The bytes of `part`, channels of `t` from `channel` on, the first of a block; one batch of images."""

@@ -39,7 +39,7 @@ def split_weights(graph: g.Graph, cfg: Config) -> g.Graph:
 def _split_dense(op: g.QDense, cfg: Config) -> list[g.Operator]:
     """A dense layer as a convolution of images of one pixel."""
     x, y = (replace(t, name=f"{op.name}.{k}", shape=(*t.shape, 1, 1)) for k, t in enumerate((op.x, op.output)))
-    facts = {"low": op.low, "high": op.high, "float32_scale": op.float32_scale}
+    facts = {"low": op.low, "high": op.high, **op.scaling}
     parameters = op.weight[..., None, None], op.weight_scale, op.bias
     found = _split(g.QConv2d(f"{op.name}.image", (x,), y, *parameters, **facts), cfg)
     if len(found) == 1:
@@ -74,6 +74,6 @@ def _split(op: g.QConv2d, cfg: Config) -> list[g.Operator]:
         op.dilations,
         op.groups,
         work=op.macs,
-        float32_scale=op.float32_scale,
+        **op.scaling,
     )
     return [take, conv]

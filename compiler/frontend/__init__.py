@@ -14,8 +14,8 @@ __all__ = ["import_model", "import_onnx"]
 def import_model(model: str | Path | Source) -> Graph:
     """Read a quantised network: int8 .tflite, QDQ .onnx or PyTorch's .pt2, by its content, else by its name.
 
-    A checkpoint of llama2.c, .bin, is float32: it is quantised here, which takes some seconds.
-    Raises as `check_kind`, `read_source`, `import_tflite`, `import_onnx`, `import_torch` and `import_llama`.
+    A checkpoint of llama2.c, .bin, is float32: it is quantised here, which takes some seconds; an .npz is one that has
+    been (`tilewright quantise`). Raises as `check_kind`, `read_source` and the importers.
     """
     check_kind(model.path if isinstance(model, Source) else model)
     source = as_source(model)
@@ -27,6 +27,10 @@ def import_model(model: str | Path | Source) -> Graph:
         from .llama.quantise import import_llama
 
         return import_llama(source)
+    if source.kind == ".npz":
+        from .llama.quantise import import_integers
+
+        return import_integers(source)
     if source.kind == ".tflite":
         from .tflite import import_tflite
 

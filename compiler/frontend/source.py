@@ -14,7 +14,7 @@ from ...hw.errors import FileError, UnsupportedError
 if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
-SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin")
+SUFFIXES = (".tflite", ".onnx", ".pt2", ".bin", ".npz")
 _TFLITE = slice(4, 8), b"TFL3"  # where a .tflite file has its identifier
 # An ONNX file has no identifier: protobuf, version 1 to 15 as field 1, then a producer, a graph or an operator set
 _ONNX_VERSION, _ONNX_NEXT = 0x08, (0x12, 0x22, 0x3A, 0x42)

@@ -10,16 +10,19 @@ integers.
 |---|---|
 | with weights (layers.py) | QConv2d (groups; depthwise), QConvTranspose2d, QDense |
 | element-wise | Add, Sub, Mul, Requantize (also ReLUs), Lookup (logistic, tanh, ...), Softmax |
-| element-wise (elementwise.py) | Div, LeakyRelu, Maximum, Minimum, Prelu, SquaredDifference |
+| element-wise (elementwise.py) | Div, LeakyRelu, Maximum, Minimum, PairLookup, Prelu, SquaredDifference |
 | ends | Quantize, Dequantize (float32), Recode (uint8) |
 | windows, means (windows.py) | MaxPool, AveragePool (ONNX's), ExactAveragePool (TensorFlow Lite's), Mean, Sum |
 | images (windows.py) | ResizeBilinear |
 | along axes (windows.py) | ReduceMax, ReduceMin, ArgMax, TopK, L2Normalization, LogSoftmax |
-| recurrent layers (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmOutputs, LstmCells |
+| SVDF, LSTM (recurrent/layers.py) | Features, TimeFilter, Dense16, Filter16, Lstm, LstmStep, LstmOutputs, LstmCells |
 | wider integers (recurrent/layers.py) | Rescale, Softmax16 |
-| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Exponentials, WeightedMean, WriteRows |
+| transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
+| Deeploy's, with shifts (deeploy/layers.py) | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
+| Deeploy's others (deeploy/layers.py) | IntegerMatMul, IntegerNorm, IntegerSoftmax |
 | movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
-| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, Cast, Gather, GatherNd, Detections |
+| numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
+| choices (numbers.py) | Compare, Select, Gather, GatherNd |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
 """
 
@@ -28,14 +31,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...hw.errors import InputError
-from .attention.layers import BatchMatMul, Exponentials, RmsNorm, Rotate, WeightedMean, WriteRows
-from .elementwise import Div, LeakyRelu, Maximum, Minimum, Pairwise, Prelu, SquaredDifference
+from .attention.layers import Attention, BatchMatMul, RmsNorm, Rotate, Write, WriteColumns, WriteRows
+from .deeploy.layers import (
+    IntegerMatMul,
+    IntegerNorm,
+    IntegerSoftmax,
+    RequantShift,
+    ShiftAdd,
+    ShiftMatMul,
+    ShiftMul,
+    ShiftRequantize,
+)
+from .elementwise import Div, LeakyRelu, Maximum, Minimum, PairLookup, Pairwise, Prelu, SquaredDifference
 from .floats import (
     FloatAveragePool,
     FloatBinary,
     FloatConv2d,
     FloatConvTranspose2d,
     FloatFunction,
+    FloatLstm,
     FloatMatMul,
     FloatMaxPool,
     FloatOperator,
@@ -44,7 +58,19 @@ from .floats import (
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
 from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
-from .numbers import Cast, Detections, Gather, GatherNd, NumberBinary, NumberDense, NumberFunction, NumberReduce
+from .numbers import (
+    Cast,
+    Compare,
+    Detections,
+    Gather,
+    GatherNd,
+    NumberBinary,
+    NumberDense,
+    NumberFunction,
+    NumberReduce,
+    NumberResize,
+    Select,
+)
 from .operators import (
     Add,
     Binary,
@@ -59,7 +85,19 @@ from .operators import (
     Sub,
     Tensor,
 )
-from .recurrent.layers import Dense16, Features, Filter16, Lstm, LstmCells, LstmOutputs, Rescale, Softmax16, TimeFilter
+from .recurrent.layers import (
+    Cells,
+    Dense16,
+    Features,
+    Filter16,
+    Lstm,
+    LstmCells,
+    LstmOutputs,
+    LstmStep,
+    Rescale,
+    Softmax16,
+    TimeFilter,
+)
 from .recurrent.state import State
 from .windows import (
     ArgMax,
@@ -80,17 +118,19 @@ from .windows import (
 __all__ = [
     "Add",
     "ArgMax",
+    "Attention",
     "AveragePool",
     "BatchMatMul",
     "Binary",
     "Cast",
+    "Cells",
+    "Compare",
     "Concat",
     "Dense16",
     "Dequantize",
     "Detections",
     "Div",
     "ExactAveragePool",
-    "Exponentials",
     "Features",
     "Filter16",
     "FloatAveragePool",
@@ -98,6 +138,7 @@ __all__ = [
     "FloatConv2d",
     "FloatConvTranspose2d",
     "FloatFunction",
+    "FloatLstm",
     "FloatMatMul",
     "FloatMaxPool",
     "FloatOperator",
@@ -106,6 +147,9 @@ __all__ = [
     "Gather",
     "GatherNd",
     "Graph",
+    "IntegerMatMul",
+    "IntegerNorm",
+    "IntegerSoftmax",
     "L2Normalization",
     "LeakyRelu",
     "Linear",
@@ -114,6 +158,7 @@ __all__ = [
     "Lstm",
     "LstmCells",
     "LstmOutputs",
+    "LstmStep",
     "MaxPool",
     "Maximum",
     "Mean",
@@ -124,8 +169,10 @@ __all__ = [
     "NumberDense",
     "NumberFunction",
     "NumberReduce",
+    "NumberResize",
     "Operator",
     "Pad",
+    "PairLookup",
     "Pairwise",
     "Pool",
     "Prelu",
@@ -136,12 +183,18 @@ __all__ = [
     "Recode",
     "ReduceMax",
     "ReduceMin",
+    "RequantShift",
     "Requantize",
     "Rescale",
     "Reshape",
     "ResizeBilinear",
     "RmsNorm",
     "Rotate",
+    "Select",
+    "ShiftAdd",
+    "ShiftMatMul",
+    "ShiftMul",
+    "ShiftRequantize",
     "Softmax",
     "Softmax16",
     "SquaredDifference",
@@ -155,7 +208,8 @@ __all__ = [
     "TimeFilter",
     "TopK",
     "Transpose",
-    "WeightedMean",
+    "Write",
+    "WriteColumns",
     "WriteRows",
 ]
 

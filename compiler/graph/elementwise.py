@@ -74,6 +74,20 @@ class LeakyRelu(Lookup):
 
 
 @dataclass(frozen=True, eq=False)
+class PairLookup(Operator):
+    """A function of two values of 8 bits, by a table (256, 256): each counts from its type's smallest value."""
+
+    table: np.ndarray
+
+    def check(self) -> None:
+        """Raise `InputError` unless the shapes broadcast to the output's, and the table is whole."""
+        types = {t.dtype for t in self.inputs} | {self.output.dtype}
+        self.expect("whether all is of 8 bits", types <= {"int8", "uint8"} and self.output.dtype == "int8", True)
+        self.expect("the table", (self.table.shape, str(self.table.dtype)), ((256, 256), "int8"))
+        self.expect_broadcast()
+
+
+@dataclass(frozen=True, eq=False)
 class SquaredDifference(Pairwise):
     """`clamp(zo + R_out((R_x((x - zx) << 7) - R_y((y - zy) << 7)) ** 2))`, contract double."""
 

@@ -1,7 +1,8 @@
 """The float32 operators, for what a file leaves between quantised operators. The host runs them.
 
-Their definitions are the functions of runtime/floats/operators.py; sums are in float32, in numpy's order. Inputs and
-outputs are float32. Movements (movement.py) take float32 tensors, too.
+Their definitions are the functions of runtime/floats/operators.py; sums are in float32, in numpy's order, or `ordered`
+one after the other, as TensorFlow Lite's reference kernels have them. Inputs and outputs are float32. Movements
+(movement.py) take float32 tensors, too.
 """
 
 from __future__ import annotations
@@ -83,6 +84,8 @@ class FloatSoftmax(FloatOperator):
 class FloatMatMul(FloatOperator):
     """Products of matrices, the last two dimensions of two operands; the dimensions before them broadcast."""
 
+    ordered: bool = False
+
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
         super().check()
@@ -97,6 +100,33 @@ class FloatMatMul(FloatOperator):
 
 
 @dataclass(frozen=True, eq=False)
+class FloatLstm(FloatOperator):
+    """The hidden values (steps, n, hidden) of an LSTM on (steps, n, features), forwards or backwards, from zeros on.
+
+    Gates are input, output, forget and cell: weights (4 * hidden, features), of the hidden values (4 * hidden, hidden).
+    """
+
+    weight: np.ndarray
+    recurrence: np.ndarray
+    bias: np.ndarray
+    reverse: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` if the shapes are inconsistent."""
+        super().check()
+        (count, n, features), hidden = self.x.shape, self.recurrence.shape[1]
+        parts = self.weight.shape, self.recurrence.shape, self.bias.shape
+        self.expect("the weights' shapes", parts, ((4 * hidden, features), (4 * hidden, hidden), (4 * hidden,)))
+        self.expect("the output's shape", self.output.shape, (count, n, hidden))
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates."""
+        count, n, _ = self.x.shape
+        return count * n * (self.weight.size + self.recurrence.size)
+
+
+@dataclass(frozen=True, eq=False)
 class FloatConvolution(FloatOperator):
     """Base of convolutions, NCHW: weights float32 of four dimensions, biases (O,); geometry as that of `QConv2d`."""
 
@@ -106,6 +136,7 @@ class FloatConvolution(FloatOperator):
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilations: tuple[int, int] = (1, 1)
     groups: int = 1
+    ordered: bool = False
 
 
 @dataclass(frozen=True, eq=False)

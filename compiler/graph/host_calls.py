@@ -121,7 +121,8 @@ def _average_pool(op: g.AveragePool, contract: str) -> list[HostCall]:
 def _dense16(op: g.Dense16, contract: str) -> list[HostCall]:
     multiplier, exponent = op.multipliers
     constants = {"weight": op.weight, "bias": op.bias, "multiplier": multiplier, "exponent": exponent}
-    return [HostCall("dense_int16", {"x_zero_point": op.x.zero_point}, constants, "int16")]
+    attrs = {"x_zero_point": op.x.zero_point} | ({"dtype": "int32"} if op.output.dtype == "int32" else {})
+    return [HostCall("dense_int16", attrs, constants, op.output.dtype)]
 
 
 def _filter16(op: g.Filter16, contract: str) -> list[HostCall]:
@@ -132,8 +133,11 @@ def _filter16(op: g.Filter16, contract: str) -> list[HostCall]:
 def _lstm(op: g.Lstm, contract: str) -> list[HostCall]:
     (gates, exponents), (multiplier, exponent) = op.multipliers
     constants = {"weight": op.weight, "bias": op.bias, "gate_multiplier": gates, "gate_exponent": exponents}
-    attrs = {"zero_point": op.output.zero_point, "cell_bits": op.cell_bits, "clip": op.clip, "coupled": op.coupled}
-    return [HostCall("lstm", attrs | {"multiplier": multiplier, "exponent": exponent}, constants, "int16")]
+    return [HostCall("lstm", _cells(op) | {"multiplier": multiplier, "exponent": exponent}, constants, "int16")]
+
+
+def _cells(op: g.Lstm | g.LstmStep) -> dict:
+    return {"zero_point": op.output.zero_point, "cell_bits": op.cell_bits, "clip": op.clip, "coupled": op.coupled}
 
 
 def _rows(op: g.LstmOutputs | g.LstmCells, first: int, dtype: str) -> HostCall:
@@ -142,12 +146,33 @@ def _rows(op: g.LstmOutputs | g.LstmCells, first: int, dtype: str) -> HostCall:
 
 
 def _rms_norm(op: g.RmsNorm, contract: str) -> list[HostCall]:
-    return [HostCall("rms_norm", _scale(op), {"gain": op.integers})]
+    multiplier, exponent = op.multipliers
+    return [HostCall("rms_norm", {}, {"multiplier": multiplier, "exponent": exponent})]
+
+
+def _attention(op: g.Attention) -> dict:
+    multipliers, exponents = zip(*op.multipliers)
+    attrs = {"key_groups": list(op.key_groups), "value_groups": list(op.value_groups), "seen": op.seen}
+    return attrs | {"multipliers": list(multipliers), "exponents": list(exponents)}
 
 
 def _products(op: g.BatchMatMul) -> dict:
     zero_points = [t.zero_point for t in (*op.inputs, op.output)]
     return {"zero_points": zero_points, "transposed": op.transposed} | _scale(op)
+
+
+def _requant_shift(op: g.RequantShift) -> dict:
+    clamp = {"low": op.low, "high": op.high, "zero_point": op.output.zero_point}
+    return {"shift": op.shift, "dtype": op.output.dtype} | clamp
+
+
+def _integer_softmax(op: g.IntegerSoftmax) -> dict:
+    names = ("quadratic", "linear", "constant", "period", "levels", "low", "high")
+    return {name: getattr(op, name) for name in names} | {"zero_point": op.output.zero_point} | _scale(op)
+
+
+def _integer_norm(op: g.IntegerNorm) -> dict:
+    return {"shift": op.shift, "low": op.low, "high": op.high, "x_zero_point": op.x.zero_point}
 
 
 def _softmax(op: g.Softmax, contract: str) -> list[HostCall]:
@@ -169,9 +194,13 @@ def _float(
     return lambda op, contract: [HostCall(name, attrs(op), constants(op), "float32")]
 
 
+def _order(op: g.FloatMatMul | g.FloatConv2d | g.FloatConvTranspose2d) -> dict:
+    return {"ordered": True} if op.ordered else {}
+
+
 def _geometry(op: g.FloatConv2d | g.FloatConvTranspose2d) -> dict:
     pairs = {"strides": op.strides, "pads": op.pads, "dilations": op.dilations}
-    return {key: list(value) for key, value in pairs.items()} | {"groups": op.groups}
+    return {key: list(value) for key, value in pairs.items()} | {"groups": op.groups} | _order(op)
 
 
 def _weights(op: g.FloatConv2d | g.FloatConvTranspose2d) -> dict:
@@ -188,10 +217,20 @@ def _scaled(op: g.Prelu | g.SquaredDifference) -> dict:
     return {"zero_points": zero_points, "multipliers": list(multipliers), "exponents": list(exponents)}
 
 
-def _resize(op: g.ResizeBilinear) -> dict:
+def _compare(op: g.Compare, contract: str) -> list[HostCall]:
+    if op.x.dtype != "int8":
+        return [HostCall("compare", {"function": op.function}, dtype="bool")]
+    multipliers, exponents = zip(*op.multipliers)
+    attrs: dict = {"function": op.function, "zero_points": [t.zero_point for t in op.inputs]}
+    attrs |= {"multipliers": list(multipliers), "exponents": list(exponents)}
+    return [HostCall("compare_int8", attrs, dtype="bool")]
+
+
+def _resize(op: g.ResizeBilinear | g.NumberResize) -> dict:
     attrs: dict = {"size": list(op.output.shape[2:])}
     attrs |= {"align_corners": op.align_corners, "half_pixel_centers": op.half_pixel_centers}
-    return attrs if op.offset is None else attrs | {"offset": op.offset}
+    offset = None if isinstance(op, g.NumberResize) else op.offset
+    return attrs if offset is None else attrs | {"offset": offset}
 
 
 def _l2_normalize(op: g.L2Normalization) -> dict:
@@ -229,6 +268,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Dense16: _dense16,
     g.Filter16: _filter16,
     g.Lstm: _lstm,
+    g.LstmStep: lambda op, contract: [HostCall("lstm_step", _cells(op) | _scale(op), dtype="int16")],
     g.LstmOutputs: lambda op, contract: [_rows(op, 0, "int16"), HostCall("narrow", {})],
     g.LstmCells: lambda op, contract: [_rows(op, op.x.shape[1] - 1, "int16")],
     g.Rescale: _movement("rescale_integers", lambda op: {"dtype": op.output.dtype} | _zero_points(op) | _scale(op)),
@@ -240,6 +280,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.ResizeBilinear: _movement("resize_bilinear", _resize),
     g.Minimum: _movement("minimum", lambda op: {}),  # before the class that it derives from
     g.Maximum: _movement("maximum", lambda op: {}),
+    g.PairLookup: lambda op, contract: [HostCall("lookup_pair", {}, {"table": op.table})],
     g.Prelu: _movement("prelu", _scaled),
     g.SquaredDifference: _movement("squared_difference", lambda op: _scaled(op) | {"shift": SQUARE_SHIFT}),
     g.Div: _movement("divide", lambda op: _operands(op) | _scale(op)),
@@ -253,15 +294,22 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.NumberBinary: _movement("number_binary", lambda op: {"function": op.function}),
     g.NumberReduce: _movement("number_reduce", lambda op: {"function": op.function} | _axes(op)),
     g.NumberDense: _float("number_dense", lambda op: {}, lambda op: {"weight": op.weight, "bias": op.bias}),
+    g.NumberResize: _movement("resize_bilinear", _resize),
+    g.Compare: _compare,
+    g.Select: _movement("select", lambda op: {}),
     g.Cast: _movement("cast", lambda op: {"dtype": op.output.dtype}),
     g.Gather: _movement("gather", lambda op: {"axis": op.axis}),
     g.GatherNd: _movement("gather_nd", lambda op: {}),
     g.BatchMatMul: _movement("batch_matmul", _products),
+    g.IntegerMatMul: _movement("integer_matmul", lambda op: {}),
+    g.RequantShift: _movement("requant_shift", _requant_shift),
+    g.IntegerSoftmax: _movement("integer_softmax", _integer_softmax),
+    g.IntegerNorm: _movement("integer_norm", _integer_norm),
     g.RmsNorm: _rms_norm,
     g.Rotate: lambda op, contract: [HostCall("rotate", {}, {"cosine": op.cosine, "sine": op.sine})],
     g.WriteRows: _movement("write_rows", lambda op: {}),
-    g.Exponentials: lambda op, contract: [HostCall("exponentials", {}, {"table": op.table})],
-    g.WeightedMean: _movement("weighted_mean", _scale),
+    g.WriteColumns: _movement("write_columns", lambda op: {}),
+    g.Attention: _movement("attention", _attention),
     g.Detections: lambda op, contract: [HostCall("detections", _detections(op), {"anchors": op.anchors}, "float32")],
     g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
     g.Transpose: _movement("transpose", lambda op: {"axes": list(op.axes)}),
@@ -278,7 +326,12 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
         "float_reduce", lambda op: {"function": op.function, "axes": list(op.axes), "shape": list(op.output.shape)}
     ),
     g.FloatSoftmax: _float("float_softmax", lambda op: {"axis": op.axis, "logarithm": op.logarithm}),
-    g.FloatMatMul: _float("float_matmul", lambda op: {}),
+    g.FloatMatMul: _float("float_matmul", _order),
+    g.FloatLstm: _float(
+        "float_lstm",
+        lambda op: {"reverse": op.reverse},
+        lambda op: {"weight": op.weight, "recurrence": op.recurrence, "bias": op.bias},
+    ),
     g.FloatConv2d: _float("float_conv2d", _geometry, _weights),
     g.FloatConvTranspose2d: _float("float_conv_transpose2d", _geometry, _weights),
     g.FloatMaxPool: _float("float_max_pool", _float_window),

@@ -181,8 +181,8 @@ def weighted_form(op: Add) -> WeightedSum | None:
     None if none are found.
     """
     x, y = op.inputs
-    points, scales = (x.zero_point, y.zero_point, op.output.zero_point), (x.scale, y.scale, op.output.scale)
-    return _weighted(points, op.multipliers, scales, op.sign, (op.low, op.high))
+    points = x.zero_point, y.zero_point, op.output.zero_point
+    return _weighted(points, op.multipliers, op.scales, op.sign, (op.low, op.high))
 
 
 def mean_store(count: int, low: int = -128, high: int = 127, ties_up: bool = False) -> Requant:

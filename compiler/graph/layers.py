@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...hw.rounding import quantize_multiplier
+from ...hw.rounding import exact_multiplier, quantize_multiplier
 from ..conv_shape import ConvShape
 from .operators import Operator
 
@@ -24,7 +24,8 @@ class Linear(Operator):
     zero point may need int16; they are -255..255.
 
     With `float32_scale` the product of the scales of input and weights is rounded to float32, as TensorFlow Lite does
-    for dense layers with one weight scale, and in uint8 for all layers.
+    for dense layers with one weight scale, and in uint8 for all layers. With `exact` the scales are fractions by powers
+    of two, and R rounds once in every contract.
     """
 
     weight: np.ndarray
@@ -33,6 +34,7 @@ class Linear(Operator):
     low: int = -128
     high: int = 127
     float32_scale: bool = field(default=False, kw_only=True)
+    exact: bool = field(default=False, kw_only=True)
 
     def check(self) -> None:
         """Raise `InputError` if weights, scales and biases are inconsistent."""
@@ -67,8 +69,14 @@ class Linear(Operator):
     @property
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         """(multipliers, exponents), int64 (O,), of the requantisation; see hw/rounding.py."""
-        pairs = np.array([quantize_multiplier(s) for s in self.scales], np.int64)
+        rounded = exact_multiplier if self.exact else quantize_multiplier
+        pairs = np.array([rounded(s) for s in self.scales], np.int64)
         return pairs[:, 0], pairs[:, 1]
+
+    @property
+    def scaling(self) -> dict[str, bool]:
+        """How the scales become multipliers, for layers made of this one."""
+        return {"float32_scale": self.float32_scale, "exact": self.exact}
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,14 +65,15 @@ class Pad(Movement):
     """`value` around the input; `pads` holds (before, after) per dimension."""
 
     pads: tuple[tuple[int, int], ...]
-    value: int
+    value: float
 
     def check(self) -> None:
         """Raise `InputError` if the shapes are inconsistent."""
         super().check()
         self.expect("the number of dimensions of the padding", len(self.pads), len(self.x.shape))
         self.expect("the smallest padding", min(0, *(n for pair in self.pads for n in pair)), 0)
-        self.expect_clamp(self.value, self.value)
+        if self.x.dtype != "float32":
+            self.expect("whether the value is a whole number of -128..127", self.value in range(-128, 128), True)
         shape = tuple(n + before + after for n, (before, after) in zip(self.x.shape, self.pads))
         self.expect("the output's shape", self.output.shape, shape)
 

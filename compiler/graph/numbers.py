@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...hw.rounding import quantize_multiplier
 from .operators import Operator
 
 NUMBERS = ("float32", "int32", "int64")
+PLAIN = (*NUMBERS, "bool")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +49,8 @@ class NumberReduce(Operator):
     axes: tuple[int, ...]
 
     def check(self) -> None:
-        """Raise `InputError` unless it is one type of numbers, and the shapes fit."""
-        self.expect("whether the input holds numbers", self.x.dtype in NUMBERS, True)
+        """Raise `InputError` unless it is one type of numbers or truth values, and the shapes fit."""
+        self.expect("whether the input holds numbers", self.x.dtype in PLAIN, True)
         self.expect("the output's type", self.output.dtype, self.x.dtype)
         self.expect_reduced(self.axes)
 
@@ -71,6 +73,54 @@ class NumberDense(Operator):
     def macs(self) -> int:
         """Multiply-accumulates."""
         return self.weight.size * (self.x.nbytes // 4 // self.weight.shape[1])
+
+
+@dataclass(frozen=True, eq=False)
+class NumberResize(Operator):
+    """NCHW float32 images of the output's size, each pixel a mean of its four neighbours, weighted by distance."""
+
+    align_corners: bool = False
+    half_pixel_centers: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` unless all is float32, and images and channels stay."""
+        self.expect("the types", {t.dtype for t in (self.x, self.output)}, {"float32"})
+        self.expect("the number of dimensions", (len(self.x.shape), len(self.output.shape)), (4, 4))
+        self.expect("the numbers of images and channels", self.output.shape[:2], self.x.shape[:2])
+
+
+@dataclass(frozen=True, eq=False)
+class Compare(Operator):
+    """bool: whether two operands of one type, whose shapes broadcast, compare as `function` of `COMPARISONS` says.
+
+    int8 values are compared as `R((x - z) << 8)`, R by their scales, contract double: see runtime/kernels/numbers.py.
+    """
+
+    function: str
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is one type of numbers, and the shapes broadcast to the output's."""
+        self.expect("whether the input holds numbers", self.x.dtype in (*PLAIN, "int8"), True)
+        self.expect("the types", ({t.dtype for t in self.inputs}, self.output.dtype), ({self.x.dtype}, "bool"))
+        self.expect_broadcast()
+
+    @property
+    def multipliers(self) -> tuple[tuple[int, int], ...]:
+        """(multiplier, exponent) of R for each operand."""
+        return tuple(quantize_multiplier(t.scale) for t in self.inputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Select(Operator):
+    """The elements of the second input where the first, bool, holds, else those of the third, as they are stored."""
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is one type of values, and the shapes broadcast to the output's."""
+        self.expect("the number of operands", len(self.inputs), 3)
+        condition, *values = self.inputs
+        self.expect("the condition's type", condition.dtype, "bool")
+        self.expect("the types", {t.dtype for t in values}, {self.output.dtype})
+        self.expect("the output's shape", self.output.shape, self.together(*(t.shape for t in self.inputs)))
 
 
 @dataclass(frozen=True, eq=False)

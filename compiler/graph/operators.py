@@ -17,12 +17,12 @@ from ...hw.errors import InputError
 from ...hw.rounding import quantize_multiplier
 
 ADD_SHIFT = 20  # bits by which Add shifts its operands left, so that their rescaling is precise
-DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32")
+DTYPES = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A named activation: integers with scale and zero point, or plain numbers: `float32`, `int32`, `int64`.
+    """A named activation: integers with scale and zero point, or plain numbers: `float32`, `int32`, `int64`, `bool`.
 
     Most are int8; int16 are inside recurrent layers (recurrent/layers.py), and int16 and int32 with a scale at the ends
     of their networks. The first dimension is the batch. Only inputs and outputs of a network may be uint8: see
@@ -43,7 +43,7 @@ class Tensor:
             raise InputError(f"tensor {self.name!r}: shape {self.shape}: every dimension must be at least 1")
         if not (math.isfinite(self.scale) and self.scale > 0):
             raise InputError(f"tensor {self.name!r}: scale {self.scale} must be positive and finite")
-        info = np.iinfo("int8" if self.dtype == "float32" else self.dtype)
+        info = np.iinfo("int8" if self.dtype in ("float32", "bool") else self.dtype)
         if not info.min <= self.zero_point <= info.max:
             raise InputError(f"tensor {self.name!r}: zero point {self.zero_point} is outside {info.min}..{info.max}")
         if self.data is not None and (self.data.shape, str(self.data.dtype)) != (self.shape, self.dtype):
@@ -136,11 +136,12 @@ class Quantize(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Dequantize(Operator):
-    """int8 -> float32: `float32(q - zero_point) * float32(scale)`."""
+    """int8, or int16 with zero point 0, -> float32: `float32(q - zero_point) * float32(scale)`."""
 
     def check(self) -> None:
-        """Raise `InputError` unless it is int8 -> float32 of one shape."""
-        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int8", "float32"))
+        """Raise `InputError` unless it is such a conversion of one shape."""
+        wide = self.x.dtype == "int16" and self.x.zero_point == 0
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int16" if wide else "int8", "float32"))
         self.expect("the output's shape", self.output.shape, self.x.shape)
 
 
@@ -229,9 +230,15 @@ class Add(Binary):
         return 1
 
     @property
+    def scales(self) -> tuple[float, float, float]:
+        """The steps of x, y and the output."""
+        x, y = self.inputs
+        return x.scale, y.scale, self.output.scale
+
+    @property
     def factors(self) -> tuple[float, float, float]:
         """What R_x, R_y and R_out multiply by; the first two by at most 1/2."""
-        sx, sy, so = (np.float64(t.scale) for t in (*self.inputs, self.output))
+        sx, sy, so = (np.float64(scale) for scale in self.scales)
         twice = 2 * max(sx, sy)
         return float(sx / twice), float(sy / twice), float(twice / ((1 << ADD_SHIFT) * so))
 

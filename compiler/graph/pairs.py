@@ -84,7 +84,7 @@ def _into(op: g.QConv2d) -> PairedConv:
     for k in range(2):
         weight[k, ..., k * step : k * step + kw] = op.weight
     facts = {
-        "float32_scale": op.float32_scale,
+        **op.scaling,
         "strides": (op.strides[0], 2 * step),
         "pads": (*op.pads[:3], _right(op)),
         "dilations": op.dilations,
@@ -105,7 +105,7 @@ def _between(op: g.QConv2d) -> PairedConv:
             pair, column = divmod(k + tap - op.pads[1], 2)
             weight[k, channel, column, channel, :, pair - low] = op.weight[:, 0, :, tap]
     facts = {
-        "float32_scale": op.float32_scale,
+        **op.scaling,
         "strides": op.strides,
         "pads": (op.pads[0], -low, op.pads[2], high),
         "dilations": op.dilations,
@@ -122,6 +122,6 @@ def _out_of(op: g.QConv2d) -> UnpairedConv:
     for k in range(2):
         weight[:, k, :, :, k] = op.weight[..., 0]
     facts = {"weight_scale": op.weight_scale, "bias": op.bias, "low": op.low, "high": op.high, "strides": (1, 2)}
-    facts["float32_scale"] = op.float32_scale
+    facts |= op.scaling
     whole = weight.reshape(o, 2 * c, 1, 2)
     return UnpairedConv(op.name, (_paired(op.x),), op.output, whole, **facts, work=op.macs)

@@ -12,8 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...hw import rounding
-from ...runtime.kernels.attention import MEAN_BITS, UNIT_BITS
-from .attention.layers import BatchMatMul, RmsNorm, WeightedMean
+from ...runtime.kernels.attention import LARGEST_SCORE
+from ...runtime.kernels.roots import inverse_root
+from .attention.layers import Attention, BatchMatMul, RmsNorm
+from .deeploy.layers import IntegerSoftmax
 from .elementwise import SQUARE_SHIFT, Prelu, SquaredDifference
 from .layers import Linear
 from .operators import ADD_SHIFT, Add, Mul, Operator, Requantize, Tensor
@@ -39,7 +41,7 @@ def problem(op: Operator) -> str:
     reach = reach_of(op)
     if reach is None:
         return ""
-    return _outside(op, reach) or _unscalable(op, reach) or _shifted(op, reach)
+    return _outside(op, reach) or _unscalable(op, reach) or _shifted(op, reach) or _masked(op, reach)
 
 
 def reach_of(op: Operator) -> Reach | None:
@@ -66,10 +68,14 @@ def reach_of(op: Operator) -> Reach | None:
         products = [a * b for a in x for b in y]
         return _reach(_times((min(products), max(products)), op.x.shape[-1]), op.factor)
     if isinstance(op, RmsNorm):
-        most = int(np.abs(op.integers.astype(np.int64)).max()) << UNIT_BITS
-        return _reach((-most, most), op.factor)
-    if isinstance(op, WeightedMean):
-        return _reach(_times(_ends(op.inputs[1]), 1 << MEAN_BITS), op.factor)
+        most = 128 * inverse_root(np.zeros(len(op.factors), np.int64))
+        return Reach(-most, most, op.factors)
+    if isinstance(op, Attention):
+        lanes = max(op.key_groups.count(group) for group in op.value_groups if group >= 0)
+        most = np.array([2 * lanes << 14, _INT32.max])
+        return Reach(-most, most, np.array(op.factors))
+    if isinstance(op, IntegerSoftmax):
+        return _reach((0, op.levels - 1), op.factor)
     if isinstance(op, Requantize):
         return _reach(_ends(op.x), op.factor)
     if isinstance(op, AveragePool):
@@ -159,3 +165,11 @@ def _shifted(op: Operator, reach: Reach) -> str:
         f"scales accumulators of up to {largest[k]} by 2**{shift[k] - 1} or more to output scale "
         f"{op.output.scale:g}; at most {_INT32.max >> shift[k]} are allowed; give the output a larger scale"
     )
+
+
+def _masked(op: Operator, reach: Reach) -> str:
+    """Scores must be so small that those behind the position, which get a constant, weigh nothing."""
+    largest = reach.high[0] * reach.factors[0] if isinstance(op, Attention) else 0
+    if largest < LARGEST_SCORE:
+        return ""
+    return f"has scores of up to {largest:.3g} steps; at most {LARGEST_SCORE - 1} are allowed; give smaller scales"

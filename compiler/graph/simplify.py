@@ -31,6 +31,8 @@ def simplify(graph: g.Graph) -> g.Graph:
 
 def _rewritten(op: g.Operator, producers: dict[str, g.Operator]) -> list[g.Operator]:
     before = producers.get(op.x.name)
+    if _takes_all(op):
+        op = g.Reshape(op.name, op.inputs, op.output)
     if (exchanged := _exchanged(op, producers)) is not None:
         return [exchanged]
     if isinstance(op, (g.Reshape, g.Transpose)) and _keeps_order(op) and isinstance(before, g.Reshape):
@@ -73,6 +75,11 @@ def _keeps_order(op: g.Operator) -> bool:
     return True
 
 
+def _takes_all(op: g.Operator) -> bool:
+    """True of a slice that is the whole of its input."""
+    return isinstance(op, g.StridedSlice) and op.output.shape == op.x.shape and min(op.strides) > 0
+
+
 def _moved_back(first: g.Operator, then: g.Operator) -> bool:
     """True if `then` undoes the transposition `first`."""
     if not isinstance(first, g.Transpose) or not isinstance(then, g.Transpose):
@@ -108,7 +115,7 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) 
     back = [1 + axes[1:].index(axis) for axis in (1, 2, 3)]
     weight = np.ascontiguousarray(op.weight.reshape(-1, *order).transpose(0, *back))
     y = replace(op.output, name=f"{op.output.name}.image", shape=(n, len(weight), 1, 1))
-    facts = {"low": op.low, "high": op.high, "float32_scale": op.float32_scale}
+    facts = {"low": op.low, "high": op.high, **op.scaling}
     conv = WholeImage(f"{op.name}.image", (image,), y, weight, op.weight_scale, op.bias, **facts)
     return [conv, g.Reshape(op.name, (y,), op.output)]
 

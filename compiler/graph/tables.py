@@ -45,7 +45,7 @@ FUNCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "gelu_tanh": _gelu_tanh,
     "elu": lambda x: np.where(x < 0, np.expm1(np.minimum(x, 0)), x),
     "exp": _quiet(np.exp),
-    "log": _quiet(np.log),
+    "log": _quiet(lambda x: np.log(np.maximum(x, 0))),
     "rsqrt": _quiet(lambda x: _F(1) / np.sqrt(x)),
 }
 

@@ -180,7 +180,7 @@ class ArgMax(Operator):
     def check(self) -> None:
         """Raise `InputError` if shapes or dtypes are inconsistent."""
         self.expect("the output's dtype", self.output.dtype in ("int32", "int64"), True)
-        self.expect("the input's dtype", self.x.dtype, "int8")
+        self.expect("whether the input holds numbers", self.x.dtype in ("int8", "float32", "int32", "int64"), True)
         self.expect_reduced((self.axis,))
 
 

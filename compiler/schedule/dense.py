@@ -25,7 +25,8 @@ def dense(cfg: Config, n: int, ci: int, co: int, **options: Unpack[Options]) -> 
 
     - `epilogue`, a chain of operations on the accumulators, e.g. `[("shr", 8), ("add", "b"), ("max", 0)]`: add, sub,
       mul, max, min, shr or shl with a number (16 bits) or the name of a per-channel parameter. The low 8 bits of the
-      result are stored (they wrap), or with `planes=True` all four bytes as tensors of their own.
+      result are stored (they wrap), or with `planes=True` all four bytes as tensors of their own, with a number of 2 to
+      4 that many, the lowest first.
     - `tile` (default: searched), which uses `n`, `co`, `ci`, and `vthreads` (default: the tile's, 2 in a search), 1
       to 4. `search` times the cost model's best tiles and takes the fastest.
 

@@ -54,16 +54,25 @@ class Epilogue:
         return [self.outputs[k].op.name] if 0 <= k < len(self.outputs) else []
 
 
-def alu_ops(chain: Sequence[Stage], planes: bool) -> int:
+def plane_names(planes: bool | int) -> tuple[str, ...]:
+    """Names of the bytes that are stored apart: none, with True all, or the lowest two to four. Or `ScheduleError`."""
+    if isinstance(planes, bool):
+        return PLANES if planes else ()
+    if planes not in range(2, len(PLANES) + 1):
+        raise ScheduleError(f"planes = {planes!r}: must be True, False, or 2 to {len(PLANES)} bytes")
+    return PLANES[:planes]
+
+
+def alu_ops(chain: Sequence[Stage], planes: bool | int) -> int:
     """ALU operations per accumulator of an epilogue."""
-    return len([op for op, _ in chain if op != "requant"]) + 3 * planes
+    return len([op for op, _ in chain if op != "requant"]) + max(0, len(plane_names(planes)) - 1)
 
 
-def with_epilogue(work: Work, chain: Sequence[Stage], planes: bool) -> Work:
+def with_epilogue(work: Work, chain: Sequence[Stage], planes: bool | int) -> Work:
     """`work` with the operations and operands of an epilogue."""
     operands, operations = len(accumulator_operands(chain)), alu_ops(chain, planes)
     packed = len(operand_names(chain)) - operands
-    return replace(work, operands=operands, packed=packed, alu_ops=operations, planes=4 if planes else 1)
+    return replace(work, operands=operands, packed=packed, alu_ops=operations, planes=len(plane_names(planes)) or 1)
 
 
 def operand_names(chain: Sequence[Stage]) -> list[str]:
@@ -77,7 +86,7 @@ def accumulator_operands(chain: Sequence[Stage]) -> list[str]:
     return [name for name in operand_names(chain) if name not in packed]
 
 
-def check(chain: Sequence[Stage], taken: Sequence[str], planes: bool = False) -> None:
+def check(chain: Sequence[Stage], taken: Sequence[str], planes: bool | int = False) -> None:
     """Raise `ScheduleError` for an unknown stage, or a parameter name that is taken."""
     for k, stage in enumerate(chain):
         if len(stage) != 2 or stage[0] not in (*_OPS, *PAR_OPS) or not isinstance(stage[1], (int, str)):
@@ -96,7 +105,7 @@ def check(chain: Sequence[Stage], taken: Sequence[str], planes: bool = False) ->
         raise ScheduleError(f"epilogue parameter {sorted(clash)[0]!r}: the name is taken; choose another")
 
 
-def build(acc, chain: Sequence[Stage], planes: bool, cfg: Config, blocks: int) -> Epilogue:
+def build(acc, chain: Sequence[Stage], planes: bool | int, cfg: Config, blocks: int) -> Epilogue:
     """The epilogue of accumulators `acc`, whose dimensions are (n, channel blocks, ..., batch, block)."""
     scales = {other for op, other in chain if op in PAR_OPS}
     plain, packed = ((blocks, cfg.batch, cfg.block_out), "int32"), ((blocks, cfg.block_out, PAR_WORDS), "uint32")
@@ -117,7 +126,7 @@ def build(acc, chain: Sequence[Stage], planes: bool, cfg: Config, blocks: int) -
         out = te.compute(acc.shape, lambda *axes: last(*axes).astype("int8"), name="out")
         return Epilogue(list(operands.values()), stages, readers, [out])
     outputs = []
-    for k, name in enumerate(PLANES):
+    for k, name in enumerate(plane_names(planes)):
         if k:
             stages.append(f"byte{k}")
             last = _stage(last, "shr", 8, stages[-1])

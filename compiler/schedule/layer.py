@@ -82,7 +82,7 @@ class Options(TypedDict, total=False):
     """The options of `conv2d`, `depthwise`, `dense` and `pool`: the arguments of `Expression.scheduled`."""
 
     epilogue: Sequence[ep.Stage]
-    planes: bool
+    planes: bool | int
     tile: Tile | None
     vthreads: int | None
     search: TileSearch | None
@@ -112,7 +112,7 @@ class Expression:
     def scheduled(
         self,
         epilogue: Sequence[ep.Stage] = (),
-        planes: bool = False,
+        planes: bool | int = False,
         tile: Tile | None = None,
         vthreads: int | None = None,
         search: TileSearch | None = None,

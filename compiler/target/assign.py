@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 
 from ...hw.errors import UnsupportedError
 from .. import graph as g
@@ -166,24 +167,36 @@ class Assignment:
         starts = [{id(u): min(u.able, key=u.able.__getitem__) for u in self._units}]
         starts += [{id(u): name if name in u.able else starts[0][id(u)] for u in self._units} for name in self._modules]
         found = []
-        for start in starts:
+        for start, shared in product(starts, (False, True)):
             for unit in self._units:
                 unit.module = self._modules[start[id(unit)]]
-            self._improve()
+            self._improve(shared)
             found.append((self._total(), [unit.module for unit in self._units]))
         for unit, module in zip(self._units, min(found, key=lambda pair: pair[0])[1]):
             unit.module = module
 
-    def _improve(self) -> None:
-        """Move single operators to the module where they are fastest beside their neighbours, until none moves."""
+    def _improve(self, shared: bool) -> None:
+        """Move single operators to the module where they are fastest beside their neighbours, until none moves.
+
+        With `shared` an operand costs nothing that another operator of the module reads, too.
+        """
         for _ in range(_ROUNDS):
             moved = False
             for unit in self._units:
-                costs = {name: self._seconds(unit, name) for name in unit.able}
+                costs = {name: self._seconds(unit, name) - shared * self._saved(unit, name) for name in unit.able}
                 best = self._modules[min(costs, key=costs.__getitem__)]
                 moved, unit.module = moved or best is not unit.module, best
             if not moved:
                 return
+
+    def _saved(self, unit: _Unit, name: str) -> float:
+        """Time of transfers to a module that another reader of the tensors pays for."""
+        found, module = 0.0, self._modules[name]
+        for t in {t.name: t for op in unit.ops for t in op.inputs if t.data is None}.values():
+            others = {id(self._of[op.name]): self._of[op.name] for op in self._readers[t.name]}
+            if any(u is not unit and u.module is module for u in others.values()):
+                found += self._transfer_seconds(t, self._producer.get(t.name), module)
+        return found
 
     def _total(self) -> float:
         """Time of all operators and transfers; each transfer counts once."""

@@ -15,6 +15,7 @@ from .. import graph as g
 from ..graph.host_calls import KINDS
 from .module import ExecModule, Memory, Pattern
 from .steps import Steps
+from .tabled import tabled
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class HostModel:
             cycles = self._softmax(op)
         elif isinstance(op, (g.Movement, g.Recode)):
             cycles = self.moved_byte * nbytes
-        elif isinstance(op, (g.Dense16, g.Filter16, g.Lstm)):
+        elif isinstance(op, (g.Dense16, g.Filter16, g.Cells)):
             cycles = op.macs * self.mac + self.byte * nbytes
-            cycles += self.softmax_byte * op.functions if isinstance(op, g.Lstm) else 0
+            cycles += self.softmax_byte * op.functions if isinstance(op, g.Cells) else 0
         elif isinstance(op, g.Linear):
             slow = isinstance(op, g.QConv2d) and op.depthwise
             cycles = op.macs * (self.depthwise_mac if slow else self.mac) + self.byte * op.output.nbytes
@@ -70,6 +71,7 @@ class HostCpu(ExecModule):
 
     name = "host"
     patterns = tuple(Pattern(kind.__name__, (kind,)) for kind in KINDS)
+    transformations = (tabled,)
     memories = (Memory("DRAM", 512 << 20, 8.0, ("activations", "weights")),)
 
     def __init__(self, model: HostModel | None = None):

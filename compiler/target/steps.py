@@ -50,8 +50,14 @@ class Steps:
         self.steps, self.merged = merge(self.steps, self.tensors)
         used = {name for step in self.steps for name in _names(step)}
         used |= {t.next for t in self.tensors.values() if t.next is not None}
-        kept = {name: t for name, t in self.tensors.items() if name in used or t.kind in ("input", "output", "state")}
-        return Executable(self.cfg, self.graph.name, kept, self.steps)
+        kept = [t for name, t in self.tensors.items() if name in used or t.kind in ("input", "output", "state")]
+        return Executable(self.cfg, self.graph.name, {t.name: t for t in self._in_order(kept)}, self.steps)
+
+    def _in_order(self, kept: list[Tensor]) -> list[Tensor]:
+        """The tensors, outputs among them in the graph's order."""
+        place = {t.name: k for k, t in enumerate(self.graph.outputs)}
+        ours = iter(sorted((t for t in kept if t.name in place), key=lambda t: place[t.name]))
+        return [next(ours) if t.name in place else t for t in kept]
 
     def _keep_packed(self) -> None:
         """Keep states in the device's layout where host steps only pack them, and unpack their next values."""

@@ -179,10 +179,17 @@ class Copy:
             most = 1
         for k in range(0, y.n, most):
             n = min(most, y.n - k)
-            shape = {"y_size": n, "x_size": x.n, "x_stride": y.dram}
-            if self.par:
-                shape |= {"par": self.par.location.entry(par + k * y.par), "par_step": y.par if n > 1 else 0}
-            program.store(sram + k * x.n, buffer, dram + k * y.dram, **shape)
+            entry = self.par.location.entry(par + k * y.par) if self.par else None
+            program.store(
+                sram + k * x.n,
+                buffer,
+                dram + k * y.dram,
+                y_size=n,
+                x_size=x.n,
+                x_stride=y.dram,
+                par=entry,
+                par_step=y.par if self.par and n > 1 else 0,
+            )
 
 
 def _rectangles(dims: list[_Dim], sram: int, dram: int | None, par: int) -> Iterator[_Rectangle]:

@@ -10,6 +10,8 @@ from ...hw.config import Config
 from ...hw.isa import Mem, depth
 from ..intrin import SCOPES
 
+_RESERVED = np.iinfo(np.int64).max  # later than any use
+
 
 class Placement:
     """Time of the last use of each scratchpad entry, in all that is recorded into one program.
@@ -27,6 +29,14 @@ class Placement:
         self._clock += 1
         self._last[mem][base : base + size] = self._clock
         return self._clock
+
+    def reserve(self, mem: Mem, base: int, size: int) -> None:
+        """Keep `size` entries from `base` on from all who have a choice."""
+        self._last[mem][base : base + size] = _RESERVED
+
+    def reserved(self, mem: Mem, base: int, size: int) -> bool:
+        """True where nobody has used any of `size` entries from `base` on since they were reserved."""
+        return bool((self._last[mem][base : base + size] == _RESERVED).all())
 
     def last_use(self, mem: Mem, base: int, size: int) -> int:
         """The time of the last use of any of `size` entries from `base` on; 0 if none was used."""

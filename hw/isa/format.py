@@ -57,15 +57,19 @@ class Format:
             if f is None:
                 raise EncodingError(f"{self.name} has no field {key!r}; it has {', '.join(self.fields)}")
             v = np.asarray(value, np.int64)
-            low, high = f.limits
-            if v.size and (v.min() < low or v.max() > high):
-                bad = int(v.min()) if v.min() < low else int(v.max())
-                raise EncodingError(f"{self.name}.{key} = {bad}: outside {low}..{high} ({f.bits} bits)")
+            for edge in (v.min(), v.max()) if v.size else ():
+                self.check(key, int(edge))
             v, (word, bit) = v.astype(np.uint64) & np.uint64((1 << f.bits) - 1), divmod(f.lo, 64)
             out[:, word] |= v << np.uint64(bit)
             if bit + f.bits > 64:
                 out[:, word + 1] |= v >> np.uint64(64 - bit)
         return out
+
+    def check(self, key: str, value: int) -> None:
+        """Raise `EncodingError` where the field `key` does not hold `value`."""
+        f, (low, high) = self.fields[key], self.fields[key].limits
+        if not low <= value <= high:
+            raise EncodingError(f"{self.name}.{key} = {value}: outside {low}..{high} ({f.bits} bits)")
 
     def decode(self, words: np.ndarray) -> dict[str, np.ndarray]:
         """Fields, int64 (n,) each, of `words`, uint64 (n, ceil(width / 64))."""

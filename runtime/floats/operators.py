@@ -34,15 +34,53 @@ def float_softmax(x: np.ndarray, *, axis: int, logarithm: bool = False) -> np.nd
         return shifted - np.log(total.astype(np.float64)).astype(np.float32) if logarithm else powers / total
 
 
-def float_matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Matrix products over the last two dimensions; those before them broadcast."""
+def float_matmul(x: np.ndarray, y: np.ndarray, *, ordered: bool = False) -> np.ndarray:
+    """Matrix products over the last two dimensions; those before them broadcast.
+
+    Products are added in numpy's order, or `ordered`, one after the other.
+    """
     with np.errstate(all="ignore"):
-        return x @ y
+        if not ordered:
+            return x @ y
+        total = np.zeros(np.broadcast_shapes(x[..., :1].shape, y[..., :1, :].shape), np.float32)
+        for k in range(x.shape[-1]):
+            total += x[..., k : k + 1] * y[..., k : k + 1, :]
+        return total
+
+
+def float_lstm(
+    x: np.ndarray, *, weight: np.ndarray, recurrence: np.ndarray, bias: np.ndarray, reverse: bool = False
+) -> np.ndarray:
+    """The hidden values (steps, n, hidden) of an LSTM on `x` (steps, n, features), from zeros on, or backwards.
+
+    `weight` (4 * hidden, features), `recurrence` (4 * hidden, hidden) and `bias` hold input, output, forget and cell
+    gates in this order.
+    """
+    count, hidden = len(x), recurrence.shape[1]
+    found = np.zeros((*x.shape[:2], hidden), np.float32)
+    with np.errstate(all="ignore"):
+        gates = x @ weight.T + bias
+        h = c = np.zeros(found.shape[1:], np.float32)
+        for step in reversed(range(count)) if reverse else range(count):
+            now = gates[step] + h @ recurrence.T
+            i, o, f = (functions.unary(now[:, k * hidden : (k + 1) * hidden], "Sigmoid") for k in range(3))
+            c = f * c + i * np.tanh(now[:, 3 * hidden :])
+            found[step] = h = o * np.tanh(c)
+    return found
 
 
 def _padded(x: np.ndarray, pads: Sequence[int], value: float) -> np.ndarray:
     top, left, bottom, right = pads
     return np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=value)
+
+
+def _added(sums: np.ndarray, taps: np.ndarray, seen: np.ndarray, ordered: bool) -> np.ndarray:
+    """`sums + taps @ seen`, the products added one after the other if `ordered`."""
+    if not ordered:
+        return sums + taps @ seen
+    for k in range(taps.shape[-1]):
+        sums = sums + taps[..., k, None] * seen[..., k, None, :]
+    return sums
 
 
 def float_conv2d(
@@ -54,8 +92,12 @@ def float_conv2d(
     pads: Sequence[int],
     dilations: Sequence[int],
     groups: int,
+    ordered: bool = False,
 ) -> np.ndarray:
-    """Convolution, weights (O, C / groups, KH, KW); `pads` is (top, left, bottom, right)."""
+    """Convolution, weights (O, C / groups, KH, KW); `pads` is (top, left, bottom, right).
+
+    Products are added by rows, columns and channels of the kernel, the channels in numpy's order, or `ordered`.
+    """
     padded = _padded(x, pads, 0.0)
     n, _, height, width = padded.shape
     o, per_group, kh, kw = weight.shape
@@ -68,7 +110,7 @@ def float_conv2d(
             top, left = i * dilations[0], j * dilations[1]
             seen = padded[:, :, top : top + (oh - 1) * strides[0] + 1 : strides[0]]
             seen = seen[..., left : left + (ow - 1) * strides[1] + 1 : strides[1]]
-            sums += taps[..., i, j] @ seen.reshape(n, groups, per_group, oh * ow)
+            sums = _added(sums, taps[..., i, j], seen.reshape(n, groups, per_group, oh * ow), ordered)
         return sums.reshape(n, o, oh, ow) + bias.reshape(-1, 1, 1)
 
 
@@ -81,8 +123,12 @@ def float_conv_transpose2d(
     pads: Sequence[int],
     dilations: Sequence[int],
     groups: int,
+    ordered: bool = False,
 ) -> np.ndarray:
-    """Transposed convolution, weights (C, O / groups, KH, KW); `pads` is cut off, or added where negative."""
+    """Transposed convolution, weights (C, O / groups, KH, KW); `pads` is cut off, or added where negative.
+
+    Products are added by rows and columns of the image, then channels, whose order is numpy's, or `ordered`.
+    """
     n, c, height, width = x.shape
     _, per_group, kh, kw = weight.shape
     reach = [(size - 1) * s + (k - 1) * d + 1 for size, s, k, d in zip((height, width), strides, (kh, kw), dilations)]
@@ -90,12 +136,14 @@ def float_conv_transpose2d(
     taps = weight.reshape(groups, c // groups, per_group, kh, kw)
     grouped = x.reshape(n, groups, c // groups, height * width)
     with np.errstate(all="ignore"):
-        for i, j in np.ndindex(kh, kw):
+        for i, j in reversed([*np.ndindex(kh, kw)]):  # the last tap is that of the first pixel
             top, left = i * dilations[0], j * dilations[1]
             rows = slice(top, top + (height - 1) * strides[0] + 1, strides[0])
             columns = slice(left, left + (width - 1) * strides[1] + 1, strides[1])
-            product = taps[..., i, j].transpose(0, 2, 1) @ grouped
-            canvas[..., rows, columns] += product.reshape(n, groups, per_group, height, width)
+            place = canvas[..., rows, columns]
+            sums = place.reshape(n, groups, per_group, height * width)
+            sums = _added(sums, taps[..., i, j].transpose(0, 2, 1), grouped, ordered)
+            canvas[..., rows, columns] = sums.reshape(place.shape)
         top, left, bottom, right = pads
         whole = canvas.reshape(n, groups * per_group, *reach)
         whole = _padded(whole, (0, 0, max(0, -bottom), max(0, -right)), 0.0)
@@ -116,8 +164,11 @@ def float_max_pool(x: np.ndarray, *, kernel: Sequence[int], strides: Sequence[in
 def float_average_pool(
     x: np.ndarray, *, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], padding_counts: bool = False
 ) -> np.ndarray:
-    """Mean of each window; padding is 0 and counts, or does not."""
+    """Mean of each window, whose values are added in order; padding is 0 and counts, or does not."""
     with np.errstate(all="ignore"):
-        total = _windows(_padded(x, pads, 0.0), kernel, strides).sum((4, 5), dtype=np.float32)
+        seen = _windows(_padded(x, pads, 0.0), kernel, strides)
+        total = np.zeros(seen.shape[:4], np.float32)
+        for i, j in np.ndindex(*kernel):
+            total += seen[..., i, j]
         ones = _padded(np.ones_like(x[:1, :1]), pads, float(padding_counts))
         return total / _windows(ones, kernel, strides).sum((4, 5), dtype=np.float32)

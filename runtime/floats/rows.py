@@ -15,6 +15,7 @@ _WEIGHTS: dict[str, Kind] = {
     "bias": Array(1, _FLOAT),
     "dilations": ListOf(SIZE, 2),
     "groups": SIZE,
+    "ordered": Flag(),
 }
 
 FLOAT_ROWS = (
@@ -36,7 +37,15 @@ FLOAT_ROWS = (
         1,
     ),
     (operators.float_softmax, along_axis, {"axis": Int(0), "logarithm": Flag()}, _FLOAT, (), 1),
-    (operators.float_matmul, shapes.multiplied, {}, _FLOAT, (), 2),
+    (operators.float_matmul, shapes.multiplied, {"ordered": Flag()}, _FLOAT, (), 2),
+    (
+        operators.float_lstm,
+        shapes.steps,
+        {"weight": Array(2, _FLOAT), "recurrence": Array(2, _FLOAT), "bias": Array(1, _FLOAT), "reverse": Flag()},
+        _FLOAT,
+        (3,),
+        1,
+    ),
     (operators.float_conv2d, shapes.float_convolved, _WEIGHTS | _WINDOWS, _FLOAT, (4,), 1),
     (
         operators.float_conv_transpose2d,

@@ -39,6 +39,15 @@ def multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand((*before, x[-2], y[-1]), "float32")
 
 
+def steps(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Hidden values for each step."""
+    (count, n, features), weight, recurrence = inputs[0].shape, a["weight"].shape, a["recurrence"].shape
+    hidden = recurrence[1]
+    if (weight, recurrence, a["bias"].shape) != ((4 * hidden, features), (4 * hidden, hidden), (4 * hidden,)):
+        raise ProgramError(f"weight {weight}, recurrence {recurrence} and bias {a['bias'].shape} do not fit {features}")
+    return Operand((count, n, hidden), "float32", count * n * 4 * hidden)
+
+
 def float_convolved(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Smaller by what the kernel reaches."""
     return _float(convolved(inputs, a))

@@ -6,17 +6,25 @@ Positions are int32 (1,): the place of a token in its text, from 0.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from ...hw.errors import InputError
-from ...hw.rounding import requantise
+from ...hw.rounding import quantize_multiplier, requantise, rescale
+from .roots import ROOT_BITS, inverse_root
 
 ROTATION_BITS = 14  # fraction of the cosines and sines of `rotate`
-MEAN_BITS = 24  # fraction of the mean in `weighted_mean`: with that of int8 values, all of int32
-UNIT_BITS = 15  # fraction of the elements of a row of length 1 in `rms_norm`
-_ROOT_BITS = 8  # fraction of the square root in `rms_norm`
+TURN = quantize_multiplier(2.0**-ROTATION_BITS)  # (multiplier, exponent) that removes it
+SCORE_STEPS = 40  # of the scores in `attention`: a step is 1/40
+LARGEST_WEIGHT = 127  # of `attention`: that of the largest score
+WEIGHTS = np.round(LARGEST_WEIGHT * np.exp((np.arange(-128, 128) - 127) / SCORE_STEPS)).astype(np.int32)
+UNSEEN = -(128 << 20)  # added to the scores behind the position, so that their weights are 0
+LARGEST_SCORE = 1 << 26  # below which all scores must stay for that
+MEAN_BITS = 24  # fraction of the mean in `attention`: with that of values -127 to 127, all of int32
+LARGEST_CONTEXT = 8192  # of `attention`: a reciprocal of four bits is left
+_SMALL_SUM = 512  # the context for which sums of weights, shifted left by 4, use all of `inverse_root`
 
 
 def batch_matmul(
@@ -37,68 +45,104 @@ def batch_matmul(
     return requantise(products, multiplier, exponent, zero_points[2])
 
 
-def rms_norm(x: np.ndarray, *, gain: np.ndarray, multiplier: int, exponent: int) -> np.ndarray:
-    """int8 `clamp(R(u * gain))`, u the last axis of `x` divided by its length as a vector, in Q0.15.
+def squares_shift(width: int) -> int:
+    """By how many bits the sum of the squares of `width` int8 values is shifted right to be at most 2**20."""
+    return max(0, math.ceil(math.log2(width)) + 14 - ROOT_BITS)
 
-    `gain` is int16, one per element of the axis. A row of zeros stays one.
+
+def rms_norm(x: np.ndarray, *, multiplier: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+    """int8 `clamp(R(x * r))`, r `inverse_root` of the sum of the squares of the last axis, with R by its elements.
+
+    The sum is shifted right by `squares_shift`. `multiplier` and `exponent` are (D,), the gains in them.
     """
-    x = x.astype(np.int64)
-    squares = (x * x).sum(-1, keepdims=True)
-    root = np.maximum(_square_root(squares << 2 * _ROOT_BITS), 1)
-    inverse = (np.int64(1) << 2 * UNIT_BITS + _ROOT_BITS) // root
-    unit = (x * inverse + (1 << UNIT_BITS - 1)) >> UNIT_BITS
-    return requantise(unit * gain, multiplier, exponent, 0)
-
-
-def _square_root(x: np.ndarray) -> np.ndarray:
-    """The largest integers whose squares are at most `x`, below 2**52."""
-    found = np.sqrt(x.astype(np.float64)).astype(np.int64)
-    found -= found * found > x
-    return found + ((found + 1) * (found + 1) <= x)
+    wide = x.astype(np.int64)
+    squares = (wide * wide).sum(-1, keepdims=True) >> squares_shift(x.shape[-1])
+    return requantise(wide * inverse_root(squares), multiplier, exponent, 0)
 
 
 def rotate(x: np.ndarray, position: np.ndarray, *, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
-    """int8 of `x` (..., D) with its pairs of neighbours turned by the angles of the position.
+    """int8 of `x` (1, C * 2W), in each of C chunks element k of the first half turned with element k of the second.
 
-    `cosine` and `sine` are int16 (positions, D / 2) in Q1.14; the sum of two products is rounded once, ties up.
+    The angles are those of the position: `cosine` and `sine` are int16 (positions, W) in Q1.14.
     """
-    place = _place(position, 1, len(cosine), "the tables of angles")
+    place = _place(position, len(cosine), "the tables of angles")
     c, s = cosine[place].astype(np.int64), sine[place].astype(np.int64)
-    even, odd = x[..., 0::2].astype(np.int64), x[..., 1::2].astype(np.int64)
-    turned = np.stack([even * c - odd * s, even * s + odd * c], -1).reshape(x.shape)
-    return np.clip((turned + (1 << ROTATION_BITS - 1)) >> ROTATION_BITS, -128, 127).astype(np.int8)
+    halves = x.reshape(-1, 2, cosine.shape[1]).astype(np.int64)
+    first, second = halves[:, 0], halves[:, 1]
+    turned = np.stack([first * c - second * s, first * s + second * c], 1)
+    return requantise(turned, *TURN, 0).reshape(x.shape)
 
 
-def write_rows(cache: np.ndarray, rows: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """`cache` (G, N, D) with `rows` (G, T, D) in the places of the position and those behind it."""
-    place, result = _place(position, rows.shape[1], cache.shape[1], "the cache"), cache.copy()
-    result[:, place : place + rows.shape[1]] = rows
+def write_rows(cache: np.ndarray, row: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """`cache` (1, C, N, 1) with `row` (1, C) in place of the position modulo N."""
+    result = cache.copy()
+    result[0, :, int(position[0]) % cache.shape[2], 0] = row[0]
     return result
 
 
-def exponentials(x: np.ndarray, position: np.ndarray, *, table: np.ndarray) -> np.ndarray:
-    """int8 `table[m - x]` of the last axis up to the position, m its maximum there; 0 behind the position.
-
-    `table` is int8 (256,).
-    """
-    count = _place(position, 1, x.shape[-1], "the scores") + 1
-    seen, result = x[..., :count].astype(np.int64), np.zeros(x.shape, np.int8)
-    result[..., :count] = table[seen.max(-1, keepdims=True) - seen]
+def write_columns(cache: np.ndarray, block: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """`cache` (1, N, V, 1) with `block` (1, V, B, 1), transposed, in place of the B rows that the position is among."""
+    size, result = block.shape[2], cache.copy()
+    first = _place(position, cache.shape[1], "the cache") // size * size
+    result[0, first : first + size, :, 0] = block[0, :, :, 0].T
     return result
 
 
-def weighted_mean(weights: np.ndarray, values: np.ndarray, *, multiplier: int, exponent: int) -> np.ndarray:
-    """int8 (G, R, D) `clamp(R(m))` of weights >= 0 (G, R, N) and values (G, N, D), m their mean in Q7.24.
+def reciprocal_shifts(context: int) -> tuple[int, int, int]:
+    """(left, down, right): a sum s of weights over a context gives `((inverse_root(s << left) >> down)**2) >> right`.
 
-    m is `sum(w * v) / sum(w)`, rounded down; a row without weights gives 0.
+    That is nearly 2**24 / s, from below or so little above that a mean of values -127 to 127 stays within int32.
     """
-    sums = weights.astype(np.int64) @ values.astype(np.int64)
-    total = np.maximum(weights.sum(-1, keepdims=True, dtype=np.int64), 1)
-    return requantise((sums << MEAN_BITS) // total, multiplier, exponent, 0)
+    left = 4 - max(0, math.ceil(math.log2(context / _SMALL_SUM)))
+    down = max(0, 3 - left)
+    return left, down, 2 * ROOT_BITS - MEAN_BITS - left - 2 * down
 
 
-def _place(position: np.ndarray, count: int, size: int, what: str) -> int:
+def reciprocal(total: np.ndarray, context: int) -> np.ndarray:
+    """int64, about 2**24 / total, of sums of weights, the largest of which is 127, over at most `context` positions."""
+    left, down, right = reciprocal_shifts(context)
+    root = inverse_root(total << left) >> down
+    return (root * root) >> right
+
+
+def attention(
+    queries: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    position: np.ndarray,
+    *,
+    key_groups: Sequence[int],
+    value_groups: Sequence[int],
+    seen: int,
+    multipliers: Sequence[int],
+    exponents: Sequence[int],
+) -> np.ndarray:
+    """int8 (1, R * V): the means of `values` (1, N, V, 1) by the exponentials of queries times `keys` (1, 2W, N, 1).
+
+    `queries` (1, R * 2W) are R chunks; a chunk and a key have two halves, of whose W lanes lane k is of the group
+    `key_groups[k]`; lane k of a value is of `value_groups[k]`. In each chunk each group is a query of its own. Lanes of
+    group -1 are padding. The first `seen` positions are read; those behind the position weigh nothing. The first
+    multiplier and exponent give the scores, in steps of 1/40, the second the output.
+    """
+    place = _place(position, seen, "the positions that are read")
+    width, context = keys.shape[1], keys.shape[2]
+    chunks = queries.reshape(-1, width).astype(np.float64)  # products are exact: sums are below 2**53
+    k, v = keys[0, :, :seen, 0].astype(np.float64), values[0, :seen, :, 0].astype(np.float64)
+    lanes, outputs = np.tile(np.asarray(key_groups), 2), np.asarray(value_groups)
+    means = np.zeros((len(chunks), values.shape[2]), np.int64)
+    for group in sorted(set(value_groups) - {-1}):
+        mine, its = lanes == group, outputs == group
+        scores = rescale((chunks[:, mine] @ k[mine]).astype(np.int64), multipliers[0], exponents[0])
+        scores[:, place + 1 :] += UNSEEN
+        below = scores - scores.max(-1, keepdims=True) + LARGEST_WEIGHT
+        weights = WEIGHTS[np.clip(below, -128, 127) + 128]
+        sums = (weights @ v[:, its]).astype(np.int64)
+        means[:, its] = sums * reciprocal(weights.sum(-1, keepdims=True, dtype=np.int64), context)
+    return requantise(means, multipliers[1], exponents[1], 0).reshape(1, -1)
+
+
+def _place(position: np.ndarray, size: int, what: str) -> int:
     place = int(position[0])
-    if not 0 <= place <= size - count:
-        raise InputError(f"position {place} is not in {what}, which end at {size - count}; reset the state")
+    if not 0 <= place < size:
+        raise InputError(f"position {place} is not in {what}, which end at {size - 1}; reset the state")
     return place

@@ -19,6 +19,12 @@ def minimum(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.minimum(x, y)
 
 
+def lookup_pair(x: np.ndarray, y: np.ndarray, *, table: np.ndarray) -> np.ndarray:
+    """int8 `table[i, j]`, where `i` and `j` count from the smallest value of the type of `x` and of `y`; 256 * 256."""
+    i, j = (v.astype(np.int64) + (128 if v.dtype == np.int8 else 0) for v in (x, y))
+    return table[i, j]
+
+
 def prelu(
     x: np.ndarray,
     alpha: np.ndarray,

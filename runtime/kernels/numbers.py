@@ -1,14 +1,17 @@
-"""Plain arithmetic on float32, int32 and int64 arrays, beside the quantised operators of a network."""
+"""Plain arithmetic on float32, int32, int64 and bool arrays, beside the quantised operators of a network."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ...hw.errors import InputError
+from ...hw.rounding import rescale
 
 _F = np.float32
+_COMPARED_SHIFT = 8  # bits by which int8 values are shifted left before they are compared
 _FULL, _SMALL = _F(16.619047), _F(-9)  # where the logistic function is 1, and where it is the exponential
 
 
@@ -37,6 +40,16 @@ def _elu(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, np.expm1(np.minimum(x, 0).astype(np.float64)).astype(_F), x)
 
 
+def _gelu(x: np.ndarray) -> np.ndarray:
+    erfc = np.array([math.erfc(-float(v) * math.sqrt(0.5)) for v in x.reshape(-1)], _F)
+    return _F(0.5) * x * erfc.reshape(x.shape)
+
+
+def _gelu_tanh(x: np.ndarray) -> np.ndarray:
+    inner = _F(math.sqrt(2 / math.pi)) * (x + _F(0.044715) * x * x * x)
+    return _F(0.5) * x * (_F(1) + np.tanh(inner.astype(np.float64)).astype(_F))
+
+
 def _logistic(x: np.ndarray) -> np.ndarray:
     return np.where(x > _FULL, _F(1), np.where(x < _SMALL, exponential(x), _F(1) / (_F(1) + exponential(-x))))
 
@@ -49,6 +62,8 @@ UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "elu": _elu,
     "exp": exponential,
     "floor": np.floor,
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
     "hard_swish": lambda x: x * np.clip(x + _F(3), _F(0), _F(6)) / _F(6),
     "log": _rounded(np.log),
     "logistic": _logistic,
@@ -115,6 +130,8 @@ def _means(x: np.ndarray) -> np.ndarray:
 
 REDUCTIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "mean": _means,
+    "reduce_all": lambda x: np.logical_and.reduce(x, -1),
+    "reduce_any": lambda x: np.logical_or.reduce(x, -1),
     "reduce_max": lambda x: x.max(-1),
     "reduce_min": lambda x: x.min(-1),
     "reduce_prod": lambda x: np.cumprod(x, -1, dtype=x.dtype)[..., -1],
@@ -150,6 +167,43 @@ def number_dense(x: np.ndarray, *, weight: np.ndarray, bias: np.ndarray) -> np.n
         for k, column in enumerate(weight.T):
             total += x[..., k : k + 1] * column
         return total + bias
+
+
+COMPARISONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "equal": np.equal,
+    "greater": np.greater,
+    "greater_equal": np.greater_equal,
+    "less": np.less,
+    "less_equal": np.less_equal,
+    "not_equal": np.not_equal,
+}
+
+
+def compare(x: np.ndarray, y: np.ndarray, *, function: str) -> np.ndarray:
+    """bool: whether each pair of two arrays of one type that broadcast compares so."""
+    return COMPARISONS[function](x, y)
+
+
+def compare_int8(
+    x: np.ndarray,
+    y: np.ndarray,
+    *,
+    function: str,
+    zero_points: Sequence[int],
+    multipliers: Sequence[int],
+    exponents: Sequence[int],
+) -> np.ndarray:
+    """bool: whether each pair of int8 values that broadcast compares so, `R((x - z) << 8)` of each, contract double."""
+    values = (
+        rescale((v.astype(np.int64) - z) << _COMPARED_SHIFT, m, e)
+        for v, z, m, e in zip((x, y), zero_points, multipliers, exponents)
+    )
+    return COMPARISONS[function](*values)
+
+
+def select(condition: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The elements of `x` where `condition`, bool, holds, else those of `y`; all three broadcast."""
+    return np.where(condition, x, y)
 
 
 def cast(x: np.ndarray, *, dtype: str) -> np.ndarray:

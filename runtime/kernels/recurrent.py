@@ -6,6 +6,8 @@ Numbers before a gate's function have 12 fractional bits, those behind it 15.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...hw.rounding import divide_by_power, rescale
@@ -48,10 +50,12 @@ def dense_int16(
     multiplier: np.ndarray,
     exponent: np.ndarray,
     x_zero_point: int,
+    dtype: str = "int16",
 ) -> np.ndarray:
-    """int16 `clamp(R(bias + (x - x_zero_point) @ weight.T))` of int8 rows; R is per row of the weights."""
+    """`clamp(R(bias + (x - x_zero_point) @ weight.T))` of int8 rows as `dtype`; R is per row of the weights."""
     acc = dense_accumulators(x, weight=weight, bias=bias, x_zero_point=x_zero_point)
-    return _int16(rescale(acc, multiplier, exponent))
+    info = np.iinfo(dtype)
+    return np.clip(rescale(acc, multiplier, exponent), info.min, info.max).astype(dtype)
 
 
 def filter_int16(
@@ -106,19 +110,56 @@ def lstm(
     """
     count, steps, rows = gates.shape
     kinds = 3 if coupled else 4
-    h, c = hidden, cells.astype(np.int64)
+    h, c = hidden, cells
     found = np.empty((count, steps + 1, rows // kinds), np.int16)
     for t in range(steps):
         own = dense_accumulators(h, weight=weight, bias=bias, x_zero_point=0)
-        sums = _int16(gates[:, t].astype(np.int64) + rescale(own, gate_multiplier, gate_exponent))
-        *first, forget, new, out = np.split(sums, kinds, axis=1)
-        forget = logistic(forget)
-        allow = logistic(first[0]) if first else _ONE - forget
-        product = divide_by_power(allow * tanh(new), 2 * BITS - (BITS - cell_bits))
-        c = _int16(_wrapped(divide_by_power(forget * c, BITS)) + _wrapped(product)).astype(np.int64)
-        c = np.clip(c, -clip, clip) if clip else c
-        y = rescale(logistic(out) * tanh(c, cell_bits), multiplier, exponent) + zero_point
-        h = np.clip(y, -128, 127).astype(np.int8)
+        sums = gates[:, t].astype(np.int64) + rescale(own, gate_multiplier, gate_exponent)
+        after = {"multiplier": multiplier, "exponent": exponent, "zero_point": zero_point}
+        h, c = _step(np.split(_int16(sums), kinds, axis=1), c, cell_bits=cell_bits, clip=clip, **after)
         found[:, t] = h
     found[:, steps] = c
     return found
+
+
+def lstm_step(
+    gates: np.ndarray,
+    own: np.ndarray,
+    cells: np.ndarray,
+    *,
+    zero_point: int,
+    cell_bits: int,
+    clip: int,
+    multiplier: int,
+    exponent: int,
+    coupled: bool = False,
+) -> np.ndarray:
+    """int16 (N, 2, C): the hidden values and the cells of an LSTM after one step.
+
+    `gates`, int16 (N, 1, 4 * C), are the inputs' part of the sums, `own`, (N, 4 * C), that of the hidden values. The
+    other arguments are those of `lstm`.
+    """
+    sums = np.split(_int16(gates[:, 0].astype(np.int64) + own), 3 if coupled else 4, axis=1)
+    after = {"multiplier": multiplier, "exponent": exponent, "zero_point": zero_point}
+    return np.stack(_step(sums, cells, cell_bits=cell_bits, clip=clip, **after), axis=1)
+
+
+def _step(
+    sums: Sequence[np.ndarray],
+    cells: np.ndarray,
+    *,
+    cell_bits: int,
+    clip: int,
+    multiplier: int,
+    exponent: int,
+    zero_point: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(hidden values, int8, cells, int16) of the sums of each gate, int16, and the cells before."""
+    *first, forget, new, out = sums
+    forget = logistic(forget)
+    allow = logistic(first[0]) if first else _ONE - forget
+    product = divide_by_power(allow * tanh(new), 2 * BITS - (BITS - cell_bits))
+    c = _int16(_wrapped(divide_by_power(forget * cells, BITS)) + _wrapped(product))
+    c = np.clip(c, -clip, clip) if clip else c
+    y = rescale(logistic(out) * tanh(c, cell_bits), multiplier, exponent) + zero_point
+    return np.clip(y, -128, 127).astype(np.int8), c

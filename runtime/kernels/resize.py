@@ -55,22 +55,26 @@ def resize_bilinear(
     half_pixel_centers: bool = False,
     offset: int | None = None,
 ) -> np.ndarray:
-    """NCHW int8 `x` as images of `size` (h, w), each pixel a mean of its four neighbours, weighted by distance.
+    """NCHW `x` as images of `size` (h, w), each pixel a mean of its four neighbours, weighted by distance.
 
     Positions have ten bits after the point, sums twenty; they are rounded with ties away from zero. With `offset` the
-    values are `x + offset`, all at least 0, and the arithmetic is float32, rounded by adding one half.
+    values are `x + offset`, all at least 0, and the arithmetic is float32, rounded by adding one half. That of float32
+    images is float32, too.
     """
-    place = integer_positions if offset is None else real_positions
+    real = x.dtype.kind == "f"
+    place = real_positions if real or offset is not None else integer_positions
     (top, bottom, down), (left, right, across) = (
         place(x.shape[2 + k], size[k], align_corners, half_pixel_centers) for k in (0, 1)
     )
-    down, one = down[:, None], ONE if offset is None else _F(1)
-    values = x.astype(np.int64) if offset is None else (x.astype(np.int64) + offset).astype(_F)
+    down, one = down[:, None], ONE if place is integer_positions else _F(1)
+    values = x if real else x.astype(np.int64) if offset is None else (x.astype(np.int64) + offset).astype(_F)
     upper, lower = values[:, :, top], values[:, :, bottom]
     total = upper[..., left] * (one - down) * (one - across)
     total = total + lower[..., left] * down * (one - across)
     total = total + upper[..., right] * (one - down) * across
     total = total + lower[..., right] * down * across
+    if real:
+        return total
     if offset is not None:
         return (np.trunc(total + _F(0.5)).astype(np.int64) - offset).astype(np.int8)
     total, half = total.astype(np.int64), 1 << 19

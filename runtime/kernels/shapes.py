@@ -10,6 +10,7 @@ from typing import Any
 
 from ...hw.errors import ProgramError
 from ..hostshapes import Operand, reduced, together
+from .attention import LARGEST_CONTEXT
 
 MOST_ROWS = 1 << 20  # of detections
 
@@ -38,6 +39,24 @@ def one_type(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """The shape to which both broadcast, in their type."""
     need(inputs[0].dtype == inputs[1].dtype, f"inputs differ in dtype: {inputs[0].dtype} and {inputs[1].dtype}")
     return together(inputs, a)._replace(dtype=inputs[0].dtype)
+
+
+def looked_up_pairs(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Of the shape to which both broadcast, by a table that has every pair of values."""
+    need(a["table"].shape == (256, 256), f"table {a['table'].shape}: must be (256, 256)")
+    return together(inputs, a)
+
+
+def compared(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape to which both broadcast, of truth values."""
+    return one_type(inputs, a)._replace(dtype="bool")
+
+
+def selected(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape to which all three broadcast, in the type of the last two."""
+    need(inputs[0].dtype == "bool", f"the condition is {inputs[0].dtype}: must be bool")
+    need(inputs[1].dtype == inputs[2].dtype, f"inputs differ in dtype: {inputs[1].dtype} and {inputs[2].dtype}")
+    return together(inputs, a)._replace(dtype=inputs[1].dtype)
 
 
 def reduced_numbers(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
@@ -99,7 +118,7 @@ def topmost(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def resized(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Images of the size asked."""
     n, c, *_ = inputs[0].shape
-    return Operand((n, c, *a["size"]), "int8")
+    return Operand((n, c, *a["size"]), inputs[0].dtype)
 
 
 def chosen(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
@@ -108,7 +127,7 @@ def chosen(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 
 
 def batch_multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """Rows of the first, columns of the second, or its rows where it is transposed."""
+    """Rows of the first, columns of the second, or its rows where it is transposed; int8."""
     x, y = (operand.shape for operand in inputs)
     need(min(len(x), len(y)) > 1, f"inputs {[x, y]} are not matrices")
     inner, columns = y[-2:][:: -1 if a.get("transposed", False) else 1]
@@ -117,46 +136,91 @@ def batch_multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand((*batches, x[-2], columns), "int8")
 
 
+def integer_products(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """Rows of the first, columns of the second; int32."""
+    return batch_multiplied(inputs, a)._replace(dtype="int32")
+
+
+def shifted(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape to which all broadcast, in the type asked; int8 has room for the clamp and the zero point."""
+    shape = together(inputs, a).shape
+    bounds = [a["low"] + a.get("zero_point", 0), a["high"] + a.get("zero_point", 0)]
+    dtype = a.get("dtype", "int8")
+    need(
+        dtype == "int32" or -128 <= min(bounds) and max(bounds) <= 127,
+        f"low, high = {bounds} with the zero_point: not within int8, the dtype",
+    )
+    return Operand(shape, dtype)
+
+
+def integers_normed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The first input's shape in int8; weights, and biases if there are some, are as long as its rows."""
+    x, *rest = inputs
+    need(len(rest) in (1, 2), f"{len(inputs)} inputs: must be 2 or 3")
+    for t in rest:
+        need((t.shape, t.dtype) == (x.shape[-1:], "int32"), f"weights {t.dtype} {t.shape}: its input is {x.shape}")
+    return Operand(x.shape, "int8")
+
+
 def normed(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The input's shape, which has as many elements in its last dimension as there are gains."""
-    need(a["gain"].shape == inputs[0].shape[-1:], f"gain {a['gain'].shape}: its input is {inputs[0].shape}")
+    """The input's shape, which has as many elements in its last dimension as there are multipliers."""
+    shape, given = inputs[0].shape, [a["multiplier"].shape, a["exponent"].shape]
+    need(given == [shape[-1:]] * 2, f"multiplier and exponent {given}: the input is {shape}")
     return inputs[0]
 
 
-def _placed(inputs: Sequence[Operand]) -> None:
+def _placed(inputs: Sequence[Operand]) -> list[tuple[int, ...]]:
+    """The shapes of all but the last, which is a position."""
     *values, position = inputs
     need(position[:2] == ((1,), "int32"), f"the position is {position.dtype} {position.shape}: must be int32 (1,)")
     wrong = [x.dtype for x in values if x.dtype != "int8"]
     need(not wrong, f"an input is {wrong[:1]}: must be int8")
+    return [x.shape for x in values]
+
+
+def _expect_cache(cache: tuple[int, ...]) -> None:
+    need(len(cache) == 4 and cache[::3] == (1, 1), f"a cache is {cache}: must have 4 dimensions, of 1 at both ends")
 
 
 def rotated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The input's shape, whose last dimension has an angle for each pair."""
-    _placed(inputs)
-    shape, angles = inputs[0].shape, [a["cosine"].shape, a["sine"].shape]
+    """The input's shape, which has chunks of twice as many elements as there are angles."""
+    (shape,), angles = _placed(inputs), [a["cosine"].shape, a["sine"].shape]
     need(angles[0] == angles[1], f"cosine and sine {angles} differ in shape")
-    need(shape[-1:] == (2 * angles[0][1],), f"cosine {angles[0]}: its input is {shape}, with other pairs")
+    width = 2 * angles[0][1]
+    need(len(shape) == 2 and shape[0] == 1 and width > 0, f"input {shape}, angles {angles[0]}: must be (1, chunks)")
+    need(shape[1] % width == 0, f"input {shape} has no chunks of {width}, twice the angles")
     return Operand(shape, "int8")
 
 
-def with_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+def with_row(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """The shape of the first, in which the second has a place."""
-    _placed(inputs)
-    cache, rows = inputs[0].shape, inputs[1].shape
-    need(len(cache) == len(rows) == 3, f"inputs {[cache, rows]} must have 3 dimensions")
-    need((cache[0], cache[2]) == (rows[0], rows[2]) and rows[1] <= cache[1], f"rows {rows} do not fit {cache}")
+    cache, row = _placed(inputs)
+    _expect_cache(cache)
+    need(row == (1, cache[1]), f"row {row} does not fit {cache}")
     return Operand(cache, "int8")
 
 
-def exponentiated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The shape of the scores."""
-    _placed(inputs)
-    need(a["table"].shape == (256,), f"table {a['table'].shape}: must have 256 entries")
-    return Operand(inputs[0].shape, "int8")
+def with_columns(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape of the first, in which the second, transposed, has places."""
+    cache, block = _placed(inputs)
+    _expect_cache(cache)
+    _expect_cache(block)
+    need(block[1] == cache[2] and cache[1] % block[2] == 0, f"block {block} does not fit {cache}")
+    return Operand(cache, "int8")
 
 
-def averaged_values(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """A row of the values' width for each row of weights."""
-    weights, values = (operand.shape for operand in inputs)
-    need(values[:2] == (weights[0], weights[2]), f"values {values} do not fit weights {weights}")
-    return Operand((*weights[:2], values[2]), "int8")
+def attended(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """A row of the values' width for each chunk of the queries."""
+    queries, keys, values = _placed(inputs)
+    _expect_cache(keys)
+    _expect_cache(values)
+    need(values[1] == keys[2] <= LARGEST_CONTEXT, f"keys {keys}, values {values}: at most {LARGEST_CONTEXT} positions")
+    need(a["seen"] <= keys[2], f"seen = {a['seen']}: the cache has {keys[2]} positions")
+    lanes, outputs = a["key_groups"], a["value_groups"]
+    need(2 * len(lanes) == keys[1], f"key_groups has {len(lanes)} lanes: must have half of {keys}")
+    need(len(outputs) == values[2], f"value_groups has {len(outputs)} lanes: values are {values}")
+    unknown = set(outputs) - set(lanes) - {-1}
+    need(not unknown, f"value_groups has {sorted(unknown)[:1]}, which key_groups has not")
+    chunks = queries[-1] // keys[1]
+    need(queries == (1, chunks * keys[1]), f"queries {queries} have no chunks of {keys[1]}, a key's lanes")
+    return Operand((1, chunks * values[2]), "int8", chunks * a["seen"])

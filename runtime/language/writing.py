@@ -34,17 +34,20 @@ class Step:
 
 
 def language_model(executable: Executable) -> tuple[int, int]:
-    """(context, words) of a program that is one step of a language model. Raises `UnsupportedError` for another."""
+    """(context, words) of a program that is one step of a language model. Raises `UnsupportedError` for another.
+
+    A cache of keys is (1, lanes, context, 1), plain or packed to blocks of lanes.
+    """
     inputs = {t.name: (t.shape, t.dtype) for t in executable.inputs}
     outputs = [(t.name, t.dtype, len(t.shape)) for t in executable.outputs]
-    caches = [t.shape for t in executable.states if t.name.endswith(".cache") and len(t.shape) == 3]
+    caches = [t.shape for t in executable.states if t.name.endswith(".keys.cache") and len(t.shape) in (4, 6)]
     wanted = {"token": ((1,), "int32"), "position": ((1,), "int32")}
     if inputs != wanted or outputs != [("logits", "float32", 2)] or not caches:
         raise UnsupportedError(
             f"program {executable.name!r} is no language model: its inputs must be `token` and `position`, its output "
             "`logits`; give a checkpoint of llama2.c, .bin, or what `compile` made of one"
         )
-    return caches[0][1], executable.outputs[0].shape[1]
+    return caches[0][2], executable.outputs[0].shape[1]
 
 
 def write(program: Runs, context: int, prompt: Sequence[int], count: int, choose: Choose) -> Iterator[Step]:

@@ -26,6 +26,7 @@ from .state import Action, State, loop_action
 
 _ELEMENTS = 1 << 20  # of each gathered matrix and of the result
 _SHORT = 10**6  # products that OpenBLAS adds up without packing, up to twice as fast if it reads both along their rows
+_LEAST = 64  # rows of each part of a longer product that is cut along its rows, so that its parts are short
 
 
 def gemm_action(state: State, f: dict[str, int]) -> Action:
@@ -152,14 +153,19 @@ class Product:
         cfg, cut, sums, base, limits = state.cfg, self.cut, state.sums, piece.base, piece.limits(DST)
         b, m, n, k = self.shape
         rows, columns, depth = m * cfg.batch, n * cfg.block_out, k * cfg.block_in
-        by_rows, short = 2 * rows >= columns, rows * columns * depth <= _SHORT  # else the transposed product
+        by_rows, work = 2 * rows >= columns, rows * columns * depth  # else the transposed product
+        parts = _parts(rows, work) if by_rows and b == 1 and depth <= cut else 1
+        short, images = work <= _SHORT * parts, (parts, rows // parts) if b == 1 else (b, rows)
         inputs, weights = piece.limits(SRC), piece.limits(WGT)
-        make_inp = _maker(state, Mem.INP, inputs[0], self.inp_rows, (b, rows, depth), not by_rows, short)
+        make_inp = _maker(state, Mem.INP, inputs[0], self.inp_rows, (*images, depth), not by_rows, short)
         make_wgt = _maker(state, Mem.WGT, weights[0], self.wgt_rows, (b, columns, depth), by_rows, short)
         inp, wgt = ((self, base[SRC]), inputs, make_inp), ((self, base[WGT]), weights, make_wgt)
         keep_inp, keep_wgt = state.operands[Mem.INP].get, state.operands[Mem.WGT].get
-        put, key = self.target.action(state.acc, base[DST], times), (base[DST], b, rows, self.target.key)
+        put = self.target.action(state.acc, base[DST], times)
+        key = str((base[DST], b, rows, self.target.key))  # text, as it keeps its hash
         multiply = np.matmul if depth <= cut else partial(_long_product, cut=cut)
+        if parts > 1:
+            multiply = partial(_product_of_parts, shape=(rows, columns))
         overwrites = self.target.overwrite
 
         def product() -> np.ndarray:
@@ -167,7 +173,9 @@ class Product:
             return multiply(left, right) if by_rows else multiply(right, left).swapaxes(-1, -2)
 
         def add() -> None:
-            sums.add(key, limits, put, product(), depth=depth, most=cut, starts=overwrites)
+            left, right = keep_inp(*inp), keep_wgt(*wgt)
+            result = multiply(left, right) if by_rows else multiply(right, left).swapaxes(-1, -2)
+            sums.add(key, limits, put, result, depth, cut, overwrites)
 
         def settle_and_put() -> None:
             sums.settle(*limits)
@@ -196,6 +204,17 @@ def _maker(
         return taken.astype(np.float32)
 
     return make
+
+
+def _parts(rows: int, work: int) -> int:
+    """Equal parts of `rows` in which a product of `work` multiplications is short; 1 if there are none."""
+    least = -(-work // _SHORT)
+    return next((n for n in range(least, rows // _LEAST + 1) if rows % n == 0), 1)
+
+
+def _product_of_parts(left: np.ndarray, right: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """The product of a left matrix whose rows are in parts, as one of `shape`."""
+    return np.matmul(left, right).reshape(shape)
 
 
 def _long_product(left: np.ndarray, right: np.ndarray, cut: int) -> np.ndarray:

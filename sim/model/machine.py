@@ -1,15 +1,16 @@
 """The behavioural model: the fast form of sim/spec.py, which defines the instruction set.
 
 Decoding and checks run once per program and once per kind of instruction, and the order is kept: a program that
-runs again is a list of ready actions. An action is a whole instruction as a few array operations: LOAD and STORE in
-sim/model/transfer.py, GEMM and DWGEMM in sim/model/gemm.py, ALU in sim/model/alu.py; sim/model/tokens.py finds the
-order from queues and tokens.
+runs again, also with a few other addresses, is a list of ready actions. An action is a whole instruction as a few array
+operations: LOAD and STORE in sim/model/transfer.py, GEMM and DWGEMM in sim/model/gemm.py, ALU in sim/model/alu.py;
+sim/model/tokens.py finds the order from queues and tokens.
 
 Unlike the definition, an instruction that fails changes nothing: its indices are checked before it executes.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ class Model:
         self.cfg, self.choose = cfg, choose if rng is None else at_random(rng)
         self.state = State(cfg, _memory(dram))
         self._programs: Lru[_Program] = Lru(_PROGRAM_INSNS)
+        self._latest: _Program | None = None
 
     @property
     def dram(self) -> np.ndarray:
@@ -57,6 +59,7 @@ class Model:
     def dram(self, dram: np.ndarray) -> None:
         self.state.dram = _memory(dram)
         self._programs.clear()  # they hold views of the old memory
+        self._latest = None
 
     def run(self, insn_address: int, insn_count: int) -> Stats:
         """Execute `insn_count` instructions from byte address `insn_address` on, the last of which is FINISH.
@@ -66,7 +69,8 @@ class Model:
         anything executes.
         """
         words = program_bytes(self.dram, insn_address, insn_count)
-        program = self._programs.get(words, lambda: _Program(self.state, words), lambda p: len(p.insns))
+        program = self._programs.get(words, lambda: self._decoded(words), lambda p: len(p.insns))
+        self._latest = program
         if self.choose is not None:
             order = schedule(self.cfg, program.nodes, program.at, self.choose)
         elif program.order:
@@ -91,6 +95,10 @@ class Model:
             raise AccessError(f"{program.at(k)}: {exc}", k) from None
         finally:
             self.state.finish()
+
+    def _decoded(self, words: bytes) -> _Program:
+        moved = self._latest.moved(words) if self._latest else None
+        return moved or _Program(self.state, words)
 
     def _action(self, f: dict[str, int]) -> Action:
         return _ACTIONS[f["op"]](self.state, f)
@@ -124,7 +132,8 @@ class _Program:
 
     def __init__(self, state: State, words: bytes):
         self._isa, self._channels = state.isa, channels(state.cfg)
-        self.insns = state.isa.decode(np.frombuffer(words, np.uint64).reshape(-1, 2))
+        self._words = np.frombuffer(words, np.uint64).reshape(-1, 2)
+        self.insns = state.isa.decode(self._words)
         self.nodes: list[Node] = []
         self.stats = Stats()
         self.order: list[int] = []
@@ -141,6 +150,22 @@ class _Program:
             self.stats.insns[kind.mnemonic] += 1
             count_work(self.stats, state.cfg, state.entry_bytes, f)
         self._check_finish()
+
+    def moved(self, words: bytes) -> _Program | None:
+        """The program `words` with all that is known of this one; None where more than a few addresses differ."""
+        given = np.frombuffer(words, np.uint64).reshape(-1, 2)
+        if given.shape != self._words.shape:
+            return None
+        changed = np.flatnonzero((given != self._words).any(axis=1))
+        if 2 * len(changed) > len(given):
+            return None
+        found = copy.copy(self)
+        found._words, found.insns, found.actions = given, self.insns.copy(), self.actions.copy()
+        for k, f in zip(changed.tolist(), self._isa.decode(given[changed])):
+            if {**f, "dram_base": 0} != {**self.insns[k], "dram_base": 0}:
+                return None
+            found.insns[k], found.actions[k] = f, None
+        return found
 
     def at(self, k: int) -> str:
         """The name of instruction `k` in messages."""

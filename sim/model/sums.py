@@ -39,7 +39,6 @@ class Sums:
         limits: tuple[int, int],
         put: Put,
         result: np.ndarray,
-        *,
         depth: int,
         most: int,
         starts: bool = False,

@@ -380,6 +380,21 @@ def test_state_belongs_to_one_client(address):
         assert [int(each.run(one)["y"][0]) for each in (first, second)] == [1, 2]
 
 
+def test_states_in_place_belong_to_one_client(address, cache):
+    """Both clients' programs are one on the device, whose instructions are patched for each run."""
+    programs = [cache(), cache()]
+    first, second = (RemoteProgram(Executable.from_launch(one.launch), address) for one in programs)
+    with first, second:
+        for value, position in enumerate([0, 5, 15, 5]):
+            for shift, remote, program in ((0, first, programs[0]), (1, second, programs[1])):
+                found = remote.run(program.inputs(position - shift if position else 0, value + 9 * shift))["y"]
+                expected = program.expect(position - shift if position else 0, value + 9 * shift)
+                np.testing.assert_array_equal(found, expected)
+        with pytest.raises(InputError, match="input 'position': value 16 given, step 'cache' was made for 0..15"):
+            first.run(programs[0].inputs(16, 0))
+        np.testing.assert_array_equal(first.run(programs[0].inputs(5, 1))["y"], programs[0].expect(5, 1))
+
+
 def test_state_that_is_lost_is_not_made_up(served, address):
     one = {"x": np.ones(2, np.int8)}
     with RemoteProgram(counting(), address) as remote:

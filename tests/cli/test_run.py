@@ -4,14 +4,18 @@ import json
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tilewright.cli.run import by_position
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.registry import device_names
 from tilewright.runtime.steps import HostStep, Tensor
+
+LLAMA = Path(__file__).parents[3] / "shared" / "deeploy" / "microLlama1"
 
 
 def doubled(x: np.ndarray) -> np.ndarray:
@@ -41,6 +45,22 @@ def test_inputs_by_the_tensors_name(tilewright, double_tw, tmp_path, x, count):
     assert tilewright("run", double_tw, "--inputs", tmp_path / "x.npz", "-o", tmp_path / "y.npz").status == 0
     with np.load(tmp_path / "y.npz") as y:
         np.testing.assert_array_equal(y["outputs"], doubled(given))
+
+
+def test_arrays_in_the_order_of_the_tensors():
+    arrays = {"input_0": np.zeros(1), "input_1": np.ones(1), "y": np.ones(2)}
+    assert by_position(arrays, ["a", "b"], "input") == {**arrays, "a": arrays["input_0"], "b": arrays["input_1"]}
+    for names in (["a", "b", "c"], ["a", "y"]):  # too few; one that has a name
+        assert by_position(arrays, names, "input") is arrays
+
+
+@pytest.mark.skipif(not LLAMA.is_dir(), reason="../shared/deeploy is not there")
+def test_a_network_with_the_arrays_beside_it(tilewright, tmp_path):
+    given, wanted = (np.load(LLAMA / f"{name}.npz") for name in ("inputs", "outputs"))
+    np.savez(tmp_path / "x.npz", **given, **wanted)
+    done = tilewright("run", LLAMA / "network.onnx", "--inputs", tmp_path / "x.npz", "--check", "--json")
+    found = json.loads(done.out)
+    assert found["values_equal"] == found["values"] == 2112 and found["check"]["equal"] and done.status == 0
 
 
 def test_a_source_is_compiled_for_the_named_configuration(tilewright, double_py, tmp_path):

@@ -160,71 +160,38 @@ def instructions():
 
 schema: Any = schema_py_generated  # whose own types leave arrays out
 
-# operator -> its options table
+# operator -> its options table, which most name after themselves
 TFLITE_OPTIONS = {
-    "ABS": "AbsOptions",
-    "ADD": "AddOptions",
-    "ARG_MAX": "ArgMaxOptions",
-    "ARG_MIN": "ArgMinOptions",
-    "ASSIGN_VARIABLE": "AssignVariableOptions",
     "AVERAGE_POOL_2D": "Pool2DOptions",
     "BATCH_MATMUL": "BatchMatMulOptions",
     "BATCH_TO_SPACE_ND": "BatchToSpaceNDOptions",
-    "BROADCAST_TO": "BroadcastToOptions",
-    "CALL_ONCE": "CallOnceOptions",
-    "CAST": "CastOptions",
-    "CONCATENATION": "ConcatenationOptions",
     "CONV_2D": "Conv2DOptions",
     "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
-    "DEPTH_TO_SPACE": "DepthToSpaceOptions",
-    "DIV": "DivOptions",
-    "EXP": "ExpOptions",
-    "FILL": "FillOptions",
-    "FLOOR_DIV": "FloorDivOptions",
-    "FLOOR_MOD": "FloorModOptions",
-    "FULLY_CONNECTED": "FullyConnectedOptions",
-    "GATHER": "GatherOptions",
-    "GATHER_ND": "GatherNdOptions",
-    "GELU": "GeluOptions",
-    "HARD_SWISH": "HardSwishOptions",
     "L2_NORMALIZATION": "L2NormOptions",
-    "LEAKY_RELU": "LeakyReluOptions",
-    "LOG_SOFTMAX": "LogSoftmaxOptions",
     "MAXIMUM": "MaximumMinimumOptions",
     "MAX_POOL_2D": "Pool2DOptions",
     "MEAN": "ReducerOptions",
     "MINIMUM": "MaximumMinimumOptions",
-    "MIRROR_PAD": "MirrorPadOptions",
-    "MUL": "MulOptions",
-    "NEG": "NegOptions",
-    "PACK": "PackOptions",
-    "READ_VARIABLE": "ReadVariableOptions",
-    "RANGE": "RangeOptions",
-    "RANK": "RankOptions",
+    "REDUCE_ALL": "ReducerOptions",
+    "REDUCE_ANY": "ReducerOptions",
     "REDUCE_MAX": "ReducerOptions",
     "REDUCE_MIN": "ReducerOptions",
     "REDUCE_PROD": "ReducerOptions",
-    "RESIZE_BILINEAR": "ResizeBilinearOptions",
-    "RESIZE_NEAREST_NEIGHBOR": "ResizeNearestNeighborOptions",
-    "REVERSE_V2": "ReverseV2Options",
-    "SHAPE": "ShapeOptions",
-    "SOFTMAX": "SoftmaxOptions",
     "SPACE_TO_BATCH_ND": "SpaceToBatchNDOptions",
-    "SPACE_TO_DEPTH": "SpaceToDepthOptions",
-    "SPLIT": "SplitOptions",
-    "SPLIT_V": "SplitVOptions",
-    "SQUARED_DIFFERENCE": "SquaredDifferenceOptions",
-    "STRIDED_SLICE": "StridedSliceOptions",
-    "SUB": "SubOptions",
     "SUM": "ReducerOptions",
-    "TILE": "TileOptions",
     "TOPK_V2": "TopKV2Options",
-    "TRANSPOSE_CONV": "TransposeConvOptions",
     "SVDF": "SVDFOptions",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": "UnidirectionalSequenceLSTMOptions",
-    "UNPACK": "UnpackOptions",
-    "VAR_HANDLE": "VarHandleOptions",
 }
+REGULAR = """
+    ABS ADD ARG_MAX ARG_MIN ASSIGN_VARIABLE BROADCAST_TO CALL_ONCE CAST CONCATENATION DEPTH_TO_SPACE DIV EQUAL
+    EXP FILL FLOOR_DIV FLOOR_MOD FULLY_CONNECTED GATHER GATHER_ND GELU GREATER GREATER_EQUAL HARD_SWISH
+    LEAKY_RELU LESS LESS_EQUAL LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOG_SOFTMAX MIRROR_PAD MUL NEG NOT_EQUAL
+    ONE_HOT PACK READ_VARIABLE RANGE RANK RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR REVERSE_V2 SELECT SELECT_V2
+    SHAPE SOFTMAX SPACE_TO_DEPTH SPLIT SPLIT_V SQUARED_DIFFERENCE STRIDED_SLICE SUB TILE TRANSPOSE_CONV UNPACK
+    VAR_HANDLE
+"""
+TFLITE_OPTIONS |= {kind: f"{kind.title().replace('_', '')}Options" for kind in REGULAR.split()}
 
 
 class TfliteModel:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tilewright.hw.rounding import CONTRACTS, quantize_multiplier, requantise, rescale
+from tilewright.hw.rounding import CONTRACTS, exact_multiplier, quantize_multiplier, requantise, rescale
 
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 EDGES = [0, 1, -1, 2, -2, 127, -128, 255, -256, 1 << 30, -(1 << 30), (1 << 30) + 1, (1 << 31) - 1, -(1 << 31)]
@@ -164,3 +164,20 @@ def test_a_low_limit_above_the_high_one_gives_the_high_one(contract):
 def test_an_unknown_contract_is_refused():
     with pytest.raises(ValueError, match=r"^contract 'fp32': must be one of double, single$"):
         rescale(1, 1, 1, "fp32")
+
+
+@pytest.mark.parametrize("numerator", [0, 1, 47, 65535, 65536, 4171896, (1 << 30) - 1])
+@pytest.mark.parametrize("bits", [0, 1, 16, 31])
+def test_fractions_by_powers_of_two_round_once_in_both_contracts(numerator, bits):
+    multiplier, exponent = exact_multiplier(numerator * 2.0**-bits)
+    assert exponent >= 0 and Fraction(multiplier, 1 << 31) * (1 << exponent) == Fraction(numerator, 1 << bits)
+    for acc in (-65, -1, 0, 1, 127, 1 << (31 - exponent)):
+        wanted = ties_up(Fraction(acc * numerator, 1 << bits))
+        if abs(acc) << exponent < 1 << 31:
+            assert exact_double(acc, multiplier, exponent) == exact_single(acc, multiplier, exponent) == wanted
+
+
+@pytest.mark.parametrize("scale", [-0.5, 2.0**30, 2.0**-32, 0.1])
+def test_other_scales_have_no_exact_multiplier(scale):
+    with pytest.raises(ValueError, match="multiple of 2"):
+        exact_multiplier(scale)

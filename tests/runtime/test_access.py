@@ -7,7 +7,8 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import AluOp, Mem, Op, entry_bytes
-from tilewright.runtime.access import Access, dram_access, out_of_range, scratchpad_accesses, tile_entries
+from tilewright.runtime.access import Access, DramAccess, dram_access, out_of_range, scratchpad_accesses, tile_entries
+from tilewright.runtime.symbols.symbol import Symbol
 from tilewright.sim.random_programs import ROWS
 
 TINY = PRESETS["tiny"]
@@ -172,3 +173,29 @@ def test_the_first_access_beyond_its_scratchpad_is_named():
     )
     assert out_of_range(TINY, [Access(Mem.PAR, False, slice(-1, 0))]) == "reads PAR entry -1, but tiny has 8"
     assert out_of_range(TINY, [Access(Mem.ACC, True, slice(127, 130))]) == "writes ACC entry 129, but tiny has 128"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_spans_are_what_some_value_touches(seed):
+    rng = np.random.default_rng(seed)
+    low, high = (0, 1, 1, 0, 1, 0, 0), (9, 5, 5, 4, 30, 9, 9)
+    start, rows, nbytes, gap, limit, step, within = rng.integers(low, high).tolist()
+    symbol = Symbol("position", limit, step, int(rng.integers(1, 9)), within)
+    access = DramAccess(False, start, rows, nbytes, nbytes + gap, symbol)
+    touched = {
+        start + offset + row * (nbytes + gap) + byte
+        for offset in symbol.offsets().tolist()
+        for row in range(rows)
+        for byte in range(nbytes)
+    }
+    spans = access.spans()
+    assert {byte for first, end in spans.tolist() for byte in range(first, end)} == touched
+    assert (spans[1:, 0] > spans[:-1, 1]).all()
+    assert access.end == max(touched) + 1
+
+
+def test_very_many_spans_become_one():
+    access = DramAccess(True, 7, 100, 1, 10_000_000, Symbol("position", 1000, step=3))
+    assert access.spans().tolist() == [[7, access.end]]
+    without = access._replace(symbol=None)
+    assert without.spans().tolist() == [[7 + k * 10_000_000, 8 + k * 10_000_000] for k in range(100)]

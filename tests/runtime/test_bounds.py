@@ -74,7 +74,7 @@ def test_stores_to_what_the_host_fills():
     found = launch()
     found.reloc[STORE] = 0
     with pytest.raises(
-        AccessError, match=f"{STORE} .*stores to buffer 'x', which is input; only output and temp"
+        AccessError, match=f"{STORE} .*stores to buffer 'x', which is input; only output, temp and state"
     ) as caught:
         check_dram(found)
     assert caught.value.index == STORE

@@ -16,16 +16,18 @@ from tilewright.runtime.layout import pack_activations, pack_dense_activations
 RNG = np.random.default_rng(5)
 # Programs in files name them: a name that changes makes every .tw file that has it useless.
 NAMES = set(
-    """accumulators add arg_max average_pool batch_matmul cast chain concatenate conv2d_accumulators
-    conv_transpose2d_accumulators dense_accumulators dense_int16 dequantize detections divide exact_average_pool
-    exponentials filter_int16 fold_windows gather gather_nd l2_normalize log_softmax lookup lstm max_pool maximum
-    mean minimum multiply narrow number_binary number_dense number_function number_reduce pack pad prelu quantize
-    recode reduce_max reduce_min requantise rescale rescale_integers reshape resize_bilinear rms_norm rotate softmax
-    squared_difference strided_slice take top_k transpose unpack unpack_softmax weighted_mean write_rows""".split()
+    """accumulators add arg_max attention average_pool batch_matmul cast chain compare compare_int8 concatenate
+    conv2d_accumulators conv_transpose2d_accumulators dense_accumulators dense_int16 dequantize detections
+    divide exact_average_pool filter_int16 fold_windows gather gather_nd integer_matmul integer_norm
+    integer_softmax l2_normalize log_softmax lookup lookup_pair lstm lstm_step max_pool maximum mean minimum
+    multiply narrow number_binary number_dense number_function number_reduce pack pad prelu quantize recode
+    reduce_max reduce_min requant_shift requantise rescale rescale_integers reshape resize_bilinear rms_norm
+    rotate select softmax squared_difference strided_slice take top_k transpose unpack unpack_planes
+    unpack_softmax write_columns write_rows""".split()
 )
 FLOAT_NAMES = set(
-    """float_average_pool float_binary float_conv2d float_conv_transpose2d float_function float_matmul float_max_pool
-    float_reduce float_softmax""".split()
+    """float_average_pool float_binary float_conv2d float_conv_transpose2d float_function float_lstm float_matmul
+    float_max_pool float_reduce float_softmax""".split()
 )
 
 
@@ -54,6 +56,20 @@ def test_accumulators_from_planes_of_packed_layout(shape, batch, block):
     planes = [(words >> (8 * k)).astype(np.int8) for k in range(4)]
     result = call("accumulators", *planes, n=shape[0], c=shape[1])
     assert result.dtype == np.int32 and np.array_equal(result, acc)
+
+
+@pytest.mark.parametrize("count, dtype", [(2, np.int16), (3, np.int32), (4, np.int32)])
+def test_integers_from_planes_in_one_buffer(count, dtype):
+    most = 1 << 8 * count - 1
+    values = RNG.integers(-most, most, (3, 7)).astype(dtype)
+    words = call("pack", values, batch=2, block=4)
+    planes = np.stack([(words >> (8 * k)).astype(np.int8) for k in range(count)])
+    found = call("unpack_planes", planes, n=3, c=7, shape=[3, 7, 1])
+    assert found.dtype == dtype and np.array_equal(found[..., 0], values)
+    attrs = {"n": 3, "c": 7, "shape": [21]}
+    assert HOST_OPS["unpack_planes"].result([Operand(planes.shape, "int8")], attrs)[:2] == ((21,), np.dtype(dtype).name)
+    with pytest.raises(ProgramError, match="its input has 5 planes of bytes: must have 2 to 4"):
+        HOST_OPS["unpack_planes"].result([Operand((5, *planes.shape[1:]), "int8")], attrs)
 
 
 def test_packing_is_that_of_the_layout_module():

@@ -27,7 +27,11 @@ LSTM = {"weight": np.ones((12, 3), np.int8), "zero_point": 5, "cell_bits": 4, "c
 LSTM |= dict.fromkeys(("bias", "gate_multiplier", "gate_exponent"), np.full(12, 7, np.int32))
 FOUND = {"anchors": np.ones((9, 4), np.float32), "scales": [10.0, 10.0, 5.0, 5.0], "each_class": False}
 FOUND |= {"most": 5, "classes": 3, "classes_per_box": 2, "per_class": 4, "score": 0.3, "overlap": 0.5}
+ATTENTION = {"key_groups": [0, 0, 3, -1], "value_groups": [3, 0, -1, 0, 3], "seen": 100}
+ATTENTION |= {"multipliers": [1 << 30] * 2, "exponents": [-3, -20]}
 # name -> ((shapes of the inputs, their dtype, or one for each), attributes); the operator is run on them
+SHIFTED = {"zero_point": -128, "dtype": "int8"}
+PARABOLA = {"quadratic": 1, "linear": 2, "constant": 3, "period": 4, "levels": 256}
 GOOD = {
     "quantize": ([IMAGE], "float32", {"scale": 0.5, "zero_point": 3, "ties_away": True}),
     "dequantize": ([IMAGE], "int8", {"scale": 0.5, "zero_point": 3}),
@@ -41,6 +45,7 @@ GOOD = {
     "pack": ([IMAGE], "int8", {"batch": 4, "block": 4, "layout": "NHWC"}),
     "fold_windows": ([IMAGE], "int8", FOLD | {"layout": "NHWC"}),
     "unpack": ([(1, 2, 7, 9, 4, 4)], "int8", {"n": 2, "c": 6, "shape": [2, 6, 63]}),
+    "unpack_planes": ([(2, 1, 2, 4, 4)], "int8", {"n": 2, "c": 6, "shape": [6, 2]}),
     "unpack_softmax": (
         [(1, 2, 4, 4)],
         "int8",
@@ -64,11 +69,17 @@ GOOD = {
     "filter_int16": ([(2, 4, 3)], "int16", FILTER | R),
     "narrow": ([IMAGE], "int16", {}),
     "rescale_integers": ([IMAGE], "int16", {"dtype": "int32", "x_zero_point": 300, "zero_point": -9} | R),
+    "lstm_step": (
+        [(2, 1, 12), (2, 12), (2, 3)],
+        "int16",
+        {"zero_point": 5, "cell_bits": 4, "clip": 9} | R,
+    ),
     "lstm": ([(2, 4, 12), (2, 3), (2, 3)], "int16 int8 int16", LSTM | R),
     "take": ([IMAGE], "float32", {"indices": [[1], [], [6, 0, 0], [8, 8]]}),
     "resize_bilinear": ([IMAGE], "int8", {"size": [4, 18], "align_corners": False, "half_pixel_centers": True}),
     "maximum": ([IMAGE, (6, 1, 1)], "int8", {}),
     "minimum": ([(6, 1), (1, 4)], "int8", {}),
+    "lookup_pair": ([IMAGE, (6, 1, 1)], "uint8 int8", {"table": np.zeros((256, 256), np.int8)}),
     "prelu": (
         [IMAGE, (6, 1, 1)],
         "int8",
@@ -86,16 +97,27 @@ GOOD = {
     "number_binary": ([IMAGE, (6, 1, 1)], "int32", {"function": "floor_div"}),
     "number_reduce": ([IMAGE], "int64", {"function": "reduce_max", "axes": [2, 3], "shape": [2, 6]}),
     "number_dense": ([(2, 7, 6)], "float32", {"weight": np.ones((5, 6), "f4"), "bias": np.zeros(5, "f4")}),
+    "compare": ([IMAGE, (6, 1, 1)], "int32", {"function": "less"}),
+    "compare_int8": (
+        [IMAGE, (6, 1, 1)],
+        "int8",
+        {"function": "equal", "zero_points": [1, 2], "multipliers": [1 << 30] * 2, "exponents": [0, -9]},
+    ),
+    "select": ([(6, 1, 1), IMAGE, (6, 1, 1)], "bool int8 int8", {}),
     "cast": ([IMAGE], "uint8", {"dtype": "float32"}),
     "gather": ([(200, 3), (2, 4)], "int32", {"axis": 0}),
     "gather_nd": ([(200, 150, 3), (4, 2)], "int64", {}),
     "detections": ([(1, 9, 4), (1, 9, 4)], "float32", FOUND),
     "batch_matmul": ([(2, 1, 4, 3), (5, 6, 3)], "int8", {"zero_points": [1, 2, 3], "transposed": True} | R),
-    "rms_norm": ([(2, 4)], "int8", {"gain": np.full(4, 9, "i2")} | R),
-    "rotate": ([(2, 3, 8), (1,)], "int8 int32", {"cosine": np.ones((100, 4), "i2"), "sine": np.ones((100, 4), "i2")}),
-    "write_rows": ([(2, 100, 3), (2, 1, 3), (1,)], "int8 int8 int32", {}),
-    "exponentials": ([(2, 3, 100), (1,)], "int8 int32", {"table": np.ones(256, "i1")}),
-    "weighted_mean": ([(2, 3, 5), (2, 5, 4)], "int8", R),
+    "integer_matmul": ([(2, 1, 4, 3), (5, 3, 6)], "int8 int32", {}),
+    "requant_shift": ([IMAGE, (6, 1, 1), (1,)], "int32", {"shift": 3, "low": 0, "high": 255} | SHIFTED),
+    "integer_softmax": ([(2, 4)], "int8", {"zero_point": -3, "low": -9, "high": 9} | PARABOLA | R),
+    "integer_norm": ([(2, 4), (4,), (4,)], "int8 int32 int32", {"shift": 7, "low": -9, "high": 9, "x_zero_point": 4}),
+    "rms_norm": ([(2, 4)], "int8", {"multiplier": np.full(4, 9), "exponent": np.zeros(4, "i8")}),
+    "rotate": ([(1, 24), (1,)], "int8 int32", {"cosine": np.ones((100, 4), "i2"), "sine": np.ones((100, 4), "i2")}),
+    "write_rows": ([(1, 3, 5, 1), (1, 3), (1,)], "int8 int8 int32", {}),
+    "write_columns": ([(1, 100, 3, 1), (1, 3, 4, 1), (1,)], "int8 int8 int32", {}),
+    "attention": ([(1, 24), (1, 8, 112, 1), (1, 112, 5, 1), (1,)], "int8 int8 int8 int32", ATTENTION),
     "reduce_max": ([IMAGE], "int8", {"axes": [2, 3], "shape": [2, 6]}),
     "reduce_min": ([IMAGE], "int8", {"axes": [0], "shape": [1, 6, 7, 9]}),
     "top_k": ([IMAGE], "float32", {"count": 4, "positions": True}),

@@ -168,6 +168,14 @@ def test_planes_are_the_bytes_of_an_int32():
     assert np.array_equal(layout.planes_to_int32(planes), x)
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_integers_of_fewer_planes_keep_their_sign(count):
+    most = 1 << 8 * count - 1
+    x = RNG.integers(-most, most, (3, 7), np.int64)
+    found = layout.joined_planes(np.stack([(x >> 8 * k).astype(np.int8) for k in range(count)]))
+    assert np.array_equal(found, x) and found.dtype == (np.int16 if count == 2 else np.int32)
+
+
 def test_a_table_fills_the_first_words_of_its_entries():
     """Blocks of 4: entries of 12 words, 8 of which are values."""
     values = RNG.integers(-(1 << 31), 1 << 31, 256)
@@ -190,6 +198,7 @@ def test_a_table_fills_the_first_words_of_its_entries():
         (lambda: layout.pack_table(np.zeros(256), CFG), r"a table is float64 \(256,\): must be 256 integers"),
         (lambda: layout.pack_table(np.full(256, 1 << 31), CFG), "from 2147483648 to 2147483648: must be within int32"),
         (lambda: layout.planes_to_int32([np.zeros(1, np.int8)]), "1 byte planes"),
+        (lambda: layout.joined_planes(np.zeros((1, 2), np.int8)), "1 byte planes: must be 2 to 4"),
     ],
 )
 def test_mistakes_are_named(call, text):

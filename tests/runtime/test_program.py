@@ -349,7 +349,11 @@ MISTAKES = [
     (lambda p: p.store(0, _out(p), 0, par_step=1), ProgramError, "par_step = 1 needs par, the PAR entry of row 0"),
     (lambda p: p.buffer("uop", (4,)), ProgramError, "buffer name 'uop' is reserved for micro-ops"),
     (lambda p: (p.finish(), p.buffer("b", (4,))), ProgramError, "program 'program' is finished"),
-    (lambda p: p.store(0, _a(p), 0), ProgramError, "buffer 'a' is input; only output and temp buffers can be written"),
+    (
+        lambda p: p.store(0, _a(p), 0),
+        ProgramError,
+        "buffer 'a' is input; only output, temp and state buffers can",
+    ),
     (lambda p: p.gemm([(2048, 1, 0, 0)], dst=1, reset=True), CapacityError, "gemm writes ACC entry 2048, but vta has"),
     (lambda p: p.gemm([(0, 1, 0, 0)]), ProgramError, "must run at least once"),
     (lambda p: p.gemm([], dst=4096), CapacityError, "gemm reaches beyond a scratchpad of vta: UOP.dst = 4096"),

@@ -10,7 +10,7 @@ from tilewright.runtime.steps import Tensor
 @pytest.mark.parametrize(
     "args, text",
     [
-        (((2,), "int4"), "dtype 'int4' must be one of int8, uint8, int16, int32, uint32, int64, float32"),
+        (((2,), "int4"), "dtype 'int4' must be one of int8, uint8, int16, int32, uint32, int64, float32, bool"),
         (((2.5,), "int8"), "shape (2.5,): must be integers"),
         (((2, 0), "int8"), "shape (2, 0): every dimension must be at least 1"),
         (((1 << 20, 1 << 20), "int32"), "4,398,046,511,104 bytes; at most 1,099,511,627,776 are allowed"),

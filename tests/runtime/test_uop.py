@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.isa import Isa
+from tilewright.hw.isa import Isa, Op
+from tilewright.runtime.program import Program
 from tilewright.runtime.uop import UopCache, UopPool, encode_uops, grid, merge_loops
 
 
@@ -107,3 +108,39 @@ def test_words_hold_dst_src_and_wgt_from_the_lowest_bit():
     words = encode_uops(Isa(PRESETS["vta"]).uop, indices)
     assert words.dtype == np.uint32
     assert words.tolist() == [2047 | 1023 << 22, 1 | 2 << 11 | 3 << 22]
+
+
+def rows_of(program):
+    """(opcode, micro-ops that are loaded or executed) of each instruction."""
+    launch = program.finish()
+    decoded = Isa(launch.cfg).decode(launch.insn)
+    names = {Op.LOAD: ("sram_base", "x_size"), Op.ALU: ("uop_bgn", "uop_end")}
+    return [(Op(f["op"]).name, *(f[name] for name in names[f["op"]])) for f in decoded if f["op"] in names]
+
+
+def recorded(bases, uops_first, depth=256):
+    cfg = PRESETS["tiny"]
+    program = Program(cfg.replace(name="small", uop_bytes=4 * depth))
+    program.uops_first = uops_first
+    for base, count in bases:
+        program.alu_uops("ADD", np.array([(base + 2 * k, 0) for k in range(count)]), imm=1)
+    return program
+
+
+def test_micro_ops_that_are_loaded_first_come_in_one_load():
+    bases = [(0, 2), (1, 3), (0, 2), (9, 1)]
+    apart, first = (recorded(bases, uops_first) for uops_first in (False, True))
+    issues = [("ALU", 0, 2), ("ALU", 2, 5), ("ALU", 0, 2), ("ALU", 5, 6)]
+    assert rows_of(first) == [("LOAD", 0, 6), *issues]
+    assert [row[0] for row in rows_of(apart)] == ["LOAD", "ALU", "LOAD", "ALU", "ALU", "LOAD", "ALU"]
+    assert sorted(row for row in rows_of(apart) if row[0] == "ALU") == sorted(issues)
+
+
+def test_micro_ops_that_take_the_place_of_others_are_loaded_in_their_turn():
+    found = rows_of(recorded([(0, 12), (1, 4), (2, 8), (3, 1)], True, depth=16))
+    assert found[0] == ("LOAD", 0, 16) and [row[0] for row in found[1:]] == ["ALU", "ALU", "LOAD", "ALU", "LOAD", "ALU"]
+
+
+def test_long_lists_are_loaded_in_parts_of_256():
+    rows = rows_of(recorded([(k, 50) for k in range(20)], True, depth=1024))
+    assert [row for row in rows if row[0] == "LOAD"] == [("LOAD", k, 250) for k in range(0, 1000, 250)]

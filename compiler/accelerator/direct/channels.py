@@ -59,7 +59,7 @@ def move_of(op: g.Operator) -> Move | None:
         before, after = op.pads[1]
         channels = (*(None,) * before, *((0, c) for c in range(op.x.shape[1])), *(None,) * after)
         (top, bottom), (left, right) = op.pads[2:] or ((0, 0), (0, 0))
-        return Move(channels, pads=(top, bottom, left, right), value=op.value)
+        return Move(channels, pads=(top, bottom, left, right), value=int(op.value))
     if isinstance(op, g.Take) and op.indices[1] and not any(op.indices[:1] + op.indices[2:]):
         return Move(tuple((0, c) for c in op.indices[1]))
     return None
@@ -214,10 +214,19 @@ def _load(rec: Recording, op: g.Operator, plan: Plan, to: tuple[Buffer, int], ti
     (h, w), (_, _, left, right) = (*op.x.shape, 1, 1)[2:4], move.pads
     begin, before, after = plan.window(first, count)
     columns = plan.wide - left - right
-    where = {"y_size": count - before - after, "x_size": columns, "x_stride": w * move.steps[0]}
     pads = (before, after, left, right)
     offset = (block * h + begin) * w + move.begin[1]
-    rec.program.load(Mem.INP, base, buffer, offset, **where, pads=pads, pad_value=move.value if any(pads) else 0)
+    rec.program.load(
+        Mem.INP,
+        base,
+        buffer,
+        offset,
+        y_size=count - before - after,
+        x_size=columns,
+        x_stride=w * move.steps[0],
+        pads=pads,
+        pad_value=move.value if any(pads) else 0,
+    )
 
 
 def _products(

@@ -80,8 +80,8 @@ def _load(
     top, left = strip - op.pads[0], entry - fold.margin
     pads = (max(0, -top), max(0, top + strips - high), max(0, -left), max(0, left + width - wide))
     first = (n * high + max(0, top)) * wide + max(0, left)
-    sizes = {"y_size": strips - sum(pads[:2]), "x_size": width - sum(pads[2:]), "x_stride": wide}
-    program.load(Mem.INP, base, image, first, **sizes, pads=pads, pad_value=op.x.zero_point if any(pads) else 0)
+    y_size, x_size, value = strips - sum(pads[:2]), width - sum(pads[2:]), op.x.zero_point if any(pads) else 0
+    program.load(Mem.INP, base, image, first, y_size=y_size, x_size=x_size, x_stride=wide, pads=pads, pad_value=value)
 
 
 def _parts(fold: Fold) -> Iterator[range]:
@@ -104,12 +104,12 @@ def _store(
     area, size = tiles.oy * tiles.ox, rows * columns
     first = (image + co) * area + y * tiles.ox + x
     if columns == tiles.ox and (count == 1 or area <= limits(program.cfg, "STOREQ")["x_stride"]):
-        where = {"y_size": count, "x_size": size, "x_stride": area}
-        program.store(acc, out, first, **where, par=par + co, par_step=int(count > 1))
+        step = int(count > 1)
+        program.store(acc, out, first, y_size=count, x_size=size, x_stride=area, par=par + co, par_step=step)
         return
     for block in range(count):
-        where = {"y_size": rows, "x_size": columns, "x_stride": tiles.ox}
-        program.store(acc + block * size, out, first + block * area, **where, par=par + co + block)
+        at, entry, to = par + co + block, acc + block * size, first + block * area
+        program.store(entry, out, to, y_size=rows, x_size=columns, x_stride=tiles.ox, par=at)
 
 
 def _products(

@@ -5,6 +5,8 @@ Tables stay in their places from operator to operator of a launch, the latest on
 
 from __future__ import annotations
 
+import numpy as np
+
 from ....hw.config import Config
 from ....hw.isa import AluOp, Mem, table_span
 from ....hw.rtl.latencies import issue_interval
@@ -33,7 +35,7 @@ def lower(rec: Recording, op: g.Lookup) -> None:
     """Append the function, tile by tile."""
     cfg, program, total = rec.cfg, rec.program, entries(rec, op.output)
     tile = min(_TILE, cfg.acc_depth // _SLOTS, max(16, -(-total // _SLOTS)))
-    table = _loaded(rec, op)
+    table = loaded(rec, f"{op.name}.table", op.table)
     with on_chip(rec) as chip:
         banks = chip.banks(_SLOTS // 2 * tile, _SLOTS // 2 * tile, cfg.acc_depth // 2)
         x, out = rec.operand(op, 0), rec.activations[op.output.name]
@@ -44,18 +46,18 @@ def lower(rec: Recording, op: g.Lookup) -> None:
             program.store(acc, out, first, x_size=count)
 
 
-def _loaded(rec: Recording, op: g.Lookup) -> int:
-    """The number of the operator's table, loaded in the place of the one that was used longest ago if it is not there.
+def loaded(rec: Recording, name: str, table: np.ndarray) -> int:
+    """The number of `table`, 256 integers, loaded in the place of the one that was used longest ago if it is not there.
 
-    `rec.tables` has the numbers by content, the latest last.
+    `name` is that of its constant. `rec.tables` has the numbers by content, the latest last.
     """
-    cfg, content = rec.cfg, op.table.tobytes()
+    cfg, content = rec.cfg, table.tobytes()
     number = rec.tables.pop(content, None)
     if number is None:
         number = len(rec.tables)
         if number == cfg.tables:
             number = rec.tables.pop(next(iter(rec.tables)))
-        source = rec.constant(f"{op.name}.table", pack_table(op.table, cfg))
+        source = rec.constant(name, pack_table(table, cfg))
         rec.program.load(Mem.PAR, table_span(cfg, number).start, source, 0, x_size=cfg.table_entries)
     rec.tables[content] = number
     return number

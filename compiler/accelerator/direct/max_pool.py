@@ -141,8 +141,8 @@ def lower(rec: Recording, op: g.MaxPool, tiles: MaxTiles) -> None:
             _load(rec, op, image, base, tile, tiles.image(*extents))
             _copy(rec, op, tiles, {own: acc, **fixed}, (base, wgt), (extents[0], extents[1]))
             _compare(rec, tiles, {own: acc, **fixed}, (extents[0], extents[1]))
-            where = {"y_size": extents[0], "x_size": extents[1], "x_stride": tiles.ox}
-            rec.program.store(acc, out, (image * tiles.oy + y) * tiles.ox + x, **where, par=par)
+            first, (rows, columns) = (image * tiles.oy + y) * tiles.ox + x, extents
+            rec.program.store(acc, out, first, y_size=rows, x_size=columns, x_stride=tiles.ox, par=par)
 
 
 def _load(

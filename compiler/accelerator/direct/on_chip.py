@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from ....hw.isa import Mem, depth
 from ....runtime.buffer import Buffer
 from ..recording import Recording
+
+KEPT = 16  # the last one of so many parts of a scratchpad is for what stays
 
 
 class OnChip:
@@ -31,6 +35,20 @@ class OnChip:
     def banks(self, first: int, second: int, half: int) -> tuple[int, int]:
         """Accumulators in the first and the second `half` entries, a bank each: one is stored, the other computed."""
         return self.region(Mem.ACC, first, 0, half), self.region(Mem.ACC, second, half, 2 * half)
+
+    def kept(self, mem: Mem, name: str, data: np.ndarray, size: int) -> int:
+        """The first of `size` entries with `data`, loaded once in a launch where nothing takes their place.
+
+        They lie at the end of `mem`. `name` is that of the constant.
+        """
+        rec, key = self.rec, (mem, data.tobytes())
+        base, entries = rec.kept.get(key, -1), depth(self.rec.cfg, mem)
+        if base < 0 or not rec.placement.reserved(mem, base, size):
+            base = rec.placement.region(mem, size, min(entries - size, entries - entries // KEPT), entries)
+            rec.program.load(mem, base, rec.constant(name, data), 0, x_size=size)
+            rec.placement.reserve(mem, base, size)
+            rec.kept[key] = base
+        return base
 
     def constant(self, mem: Mem, buffer: Buffer, size: int = 1, high: int | None = None) -> int:
         """The first of `size` entries that stay on chip, loaded from the beginning of `buffer`."""

@@ -192,10 +192,8 @@ def lower(rec: Recording, op: g.QConvTranspose2d) -> None:
                 if biases is not None:
                     _add_biases(program, plan, (acc, bias_at), (extents[0], extents[1]))
                 offset = ((n * plan.outputs + o) * plan.oy + y) * plan.ox + x
-                where = {"y_size": extents[0], "x_size": extents[1], "x_stride": plan.ox}
-                if extents[1] == plan.ox:
-                    where = {"x_size": extents[0] * extents[1]}
-                program.store(acc, out, offset, **where, par=par)
+                rows, columns = (1, extents[0] * extents[1]) if extents[1] == plan.ox else extents
+                program.store(acc, out, offset, y_size=rows, x_size=columns, x_stride=plan.ox, par=par)
 
 
 def _load_weights(program: Program, plan: Plan, slot: int, weights: Buffer, part: tuple[int, range]) -> int:

@@ -76,14 +76,14 @@ def read_checkpoint(model: str | Path | Source) -> Checkpoint:
         raise FileError(f"{path}: has {len(content)} bytes, a checkpoint of llama2.c begins with {_HEADER.size}")
     width, hidden, layers, heads, kv_heads, words, context = _HEADER.unpack_from(content)
     sizes = Sizes(width, hidden, layers, heads, kv_heads, abs(words), context)
-    _check(path, sizes)
-    shapes = _shapes(sizes, own_classifier=words < 0)
-    wanted = _HEADER.size + 4 * sum(math.prod(shape) for shape in shapes.values())
+    check_sizes(path, sizes)
+    wanted_shapes = shapes(sizes, own_classifier=words < 0)
+    wanted = _HEADER.size + 4 * sum(map(math.prod, wanted_shapes.values()))
     if len(content) != wanted:
         numbers = ", ".join(f"{key} {value}" for key, value in vars(sizes).items())
         raise FileError(f"{path}: has {len(content):,} bytes, a model of {numbers} has {wanted:,}; the file is damaged")
     found, at = {}, _HEADER.size
-    for key, shape in shapes.items():
+    for key, shape in wanted_shapes.items():
         count = math.prod(shape)
         found[key] = np.frombuffer(content, "<f4", count, at).reshape(shape)
         at += 4 * count
@@ -94,7 +94,8 @@ def read_checkpoint(model: str | Path | Source) -> Checkpoint:
     return Checkpoint(path.stem, sizes, embedding, layers, found["norm"], found.get("classifier", embedding))
 
 
-def _check(path: Path, sizes: Sizes) -> None:
+def check_sizes(path: Path, sizes: Sizes) -> None:
+    """Raise `FileError` for numbers of which there is no model."""
     numbers = vars(sizes)
     for key, value in numbers.items():
         least = _LEAST.get(key, 1)
@@ -107,7 +108,7 @@ def _check(path: Path, sizes: Sizes) -> None:
         raise FileError(f"{path}: heads of {sizes.head} elements; must be even, for the rotary embedding")
 
 
-def _shapes(s: Sizes, own_classifier: bool) -> dict[str, tuple[int, ...]]:
+def shapes(s: Sizes, own_classifier: bool) -> dict[str, tuple[int, ...]]:
     """The arrays of the file in their order; those of layers have the layer first."""
     layers = {
         "attention_norm": (s.width,),
@@ -120,7 +121,7 @@ def _shapes(s: Sizes, own_classifier: bool) -> dict[str, tuple[int, ...]]:
         "hidden_out": (s.width, s.hidden),
         "up": (s.hidden, s.width),
     }
-    shapes: dict[str, tuple[int, ...]] = {"embedding": (s.words, s.width)}
-    shapes |= {key: (s.layers, *shape) for key, shape in layers.items()}
-    shapes |= {"norm": (s.width,), "cosines": (s.context, s.head // 2), "sines": (s.context, s.head // 2)}
-    return shapes | ({"classifier": (s.words, s.width)} if own_classifier else {})
+    found: dict[str, tuple[int, ...]] = {"embedding": (s.words, s.width)}
+    found |= {key: (s.layers, *shape) for key, shape in layers.items()}
+    found |= {"norm": (s.width,), "cosines": (s.context, s.head // 2), "sines": (s.context, s.head // 2)}
+    return found | ({"classifier": (s.words, s.width)} if own_classifier else {})

@@ -59,7 +59,6 @@ class FloatLlama:
         keys, values = (np.repeat(c, s.heads // s.kv_heads, 1) for c in self._cache[:, k, :last])
         scores = np.einsum("thd,shd->hts", q, keys) / np.sqrt(np.float32(s.head))
         seen = np.arange(last) <= np.arange(first, last)[:, None]
-        self._see("scores", k, scores[:, seen])
         weights = np.exp(np.where(seen, scores, -np.inf) - scores.max(-1, keepdims=True, initial=-np.inf, where=seen))
         weights /= weights.sum(-1, keepdims=True)
         y = self._see("attention", k, np.einsum("hts,shd->thd", weights, values).reshape(len(x), s.width))

@@ -1,31 +1,26 @@
-"""Int8 scales of a Llama from texts, and one decoder step as a graph of integers.
+"""Int8 scales of a Llama from texts, and its integers.
 
 Weights have a scale per output channel, activations one each, with zero point 0, so that the cache of keys and values
-is int8, too. The scales come from texts that the model writes itself: nothing else is needed. Norms leave out what the
-float model adds to a mean square, 1e-5.
+is int8, too. The scales come from texts that the model writes itself: nothing else is needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from ....hw.errors import UnsupportedError
-from ....runtime.kernels.attention import ROTATION_BITS
-from ... import graph as g
-from ...graph import ranges as check
-from ...graph.attention.layers import LARGEST_WEIGHT
-from ...graph.recurrent.state import State
+from ...graph import Graph
 from ..source import Source
 from .checkpoint import Checkpoint, read_checkpoint
-from .floats import FloatLlama, angles, sample, silu_of
+from .floats import FloatLlama, sample
+from .integers import GAINS, MATRICES, Integers, Matrix, Ranges, nearest, read_integers
+from .lanes import padded
+from .step import decoder_step
 
 TEXTS, LENGTH, PERCENTILE = 16, 256, 99.99  # of the calibration: texts, tokens of each, share of values in range
-# whose largest elements count: the residual is in every later layer, and the largest scores are what attention sees
-WHOLE = ("scores", "middle", "end", "attention_out", "hidden_out", "logits")
-_LOGITS = 1 << 15
-Ranges = Mapping[tuple[str, int], float]  # the largest magnitude of a value, by name and layer
+# whose largest elements count: the residual is in every later layer
+WHOLE = ("middle", "end", "attention_out", "hidden_out", "logits")
 
 
 def calibrate(model: Checkpoint, texts: Sequence[Sequence[int]] | None = None) -> dict[tuple[str, int], float]:
@@ -46,143 +41,31 @@ def calibrate(model: Checkpoint, texts: Sequence[Sequence[int]] | None = None) -
     return found
 
 
-def decoder_step(model: Checkpoint, ranges: Ranges, context: int) -> g.Graph:
-    """The graph of one token: inputs `token` and `position`, int32 (1,), output `logits`, float32 (1, words).
+def quantised(model: Checkpoint, ranges: Ranges) -> Integers:
+    """The integers of a model whose values stay within `ranges`."""
 
-    Keys and values of `context` tokens are states. Raises `UnsupportedError` where integers can leave int32.
-    """
-    return _Step(model, ranges, context).graph()
+    def of_layers(name: str) -> np.ndarray:
+        return np.stack([getattr(layer, name) for layer in model.layers])
+
+    matrices = {name: Matrix.of(of_layers(name)) for name in MATRICES} | {"classifier": Matrix.of(model.classifier)}
+    gains = {name: of_layers(name) for name in GAINS} | {"norm": model.norm}
+    embedding = nearest(model.embedding, ranges["embedding", 0] / 127)
+    return Integers(model.name, model.sizes, embedding, matrices, gains, dict(ranges))
 
 
-def import_llama(source: Source) -> g.Graph:
+def import_llama(source: Source) -> Graph:
     """`decoder_step` of a checkpoint of llama2.c, calibrated by texts of its own, for its whole context.
 
     Raises as `read_checkpoint`, `calibrate` and `decoder_step`.
     """
     model = read_checkpoint(source)
-    return decoder_step(model, calibrate(model), model.sizes.context)
+    return _whole(quantised(model, calibrate(model)))
 
 
-class _Step:
-    """Collects the operators; a value is named after its layer, as `2.queries`."""
-
-    def __init__(self, model: Checkpoint, ranges: Ranges, context: int):
-        self.model, self.ranges, self.context = model, ranges, context
-        self.token, self.position = (g.Tensor(name, (1,), "int32") for name in ("token", "position"))
-        self.ops: list[g.Operator] = []
-        self.states: list[State] = []
-        turned = angles(model.sizes, context)
-        self.cosine, self.sine = (np.round(f(turned) * (1 << ROTATION_BITS)).astype(np.int16) for f in (np.cos, np.sin))
-
-    def graph(self) -> g.Graph:
-        """The whole step."""
-        scale = self.ranges["embedding", 0] / 127
-        table = g.Tensor("words", self.model.embedding.shape, scale=scale, data=_int8(self.model.embedding, scale))
-        x = self.add(g.Gather, "embedding", (table, self.token), (1, self.model.sizes.width), scale, axis=0)
-        for k in range(self.model.sizes.layers):
-            x = self.hidden(k, self.attention(k, x))
-        last = self.norm("last", x, self.model.norm, self.scale("last", 0))
-        logits = self.logits(last)
-        for op in self.ops:
-            if text := check.problem(op):
-                raise UnsupportedError(f"{self.model.name}: {op.name} {text}")
-        return g.Graph(self.model.name, (self.token, self.position), (logits,), tuple(self.ops), tuple(self.states))
-
-    def scale(self, name: str, layer: int) -> float:
-        """The scale of a value."""
-        return self.ranges[name, layer] / 127
-
-    def add(
-        self, kind: type[g.Operator], name: str, inputs: tuple[g.Tensor, ...], shape: tuple[int, ...], scale: float,
-        **facts: object,
-    ) -> g.Tensor:  # fmt: skip
-        """The output of a new operator."""
-        output = g.Tensor(name, shape, scale=scale)
-        self.ops.append(kind(name, inputs, output, **facts))
-        return output
-
-    def dense(self, name: str, x: g.Tensor, weight: np.ndarray, scale: float) -> g.Tensor:
-        """`x` times the rows of `weight`."""
-        scales = _channel_scales(weight)
-        facts = {"weight": _int8(weight, scales[:, None]), "weight_scale": scales, "bias": _zeros(weight)}
-        return self.add(g.QDense, name, (x,), (1, len(weight)), scale, **facts)
-
-    def norm(self, name: str, x: g.Tensor, gain: np.ndarray, scale: float) -> g.Tensor:
-        """`x` by its root mean square, times `gain`."""
-        return self.add(g.RmsNorm, name, (x,), x.shape, scale, gain=gain.astype(np.float64))
-
-    def heads(self, name: str, x: g.Tensor, groups: int, turned: bool) -> g.Tensor:
-        """(groups, rows, head) of `x`, turned by the position or as it is."""
-        head = self.model.sizes.head
-        shape = (groups, x.shape[1] // groups // head, head)
-        x = self.add(g.Reshape, f"{name}.heads", (x,), shape, x.scale)
-        if not turned:
-            return x
-        facts = {"cosine": self.cosine, "sine": self.sine}
-        return self.add(g.Rotate, f"{name}.turned", (x, self.position), shape, x.scale, **facts)
-
-    def cached(self, name: str, rows: g.Tensor) -> g.Tensor:
-        """The cache with `rows` at the position, which the next token finds."""
-        groups, _, head = rows.shape
-        cache = g.Tensor(f"{name}.cache", (groups, self.context, head), scale=rows.scale)
-        written = self.add(g.WriteRows, f"{name}.written", (cache, rows, self.position), cache.shape, rows.scale)
-        self.states.append(State(cache, np.zeros(cache.shape, np.int8), written))
-        return written
-
-    def attention(self, k: int, x: g.Tensor) -> g.Tensor:
-        """The first half of layer `k`."""
-        layer, s = self.model.layers[k], self.model.sizes
-        h = self.norm(f"{k}.attention_in", x, layer.attention_norm, self.scale("attention_in", k))
-        parts = {}
-        root = np.float32(np.sqrt(s.head))  # by which scores are divided: here the queries are
-        matrices = (("queries", layer.queries / root, root), ("keys", layer.keys, 1), ("values", layer.values, 1))
-        for name, weight, divided in matrices:
-            y = self.dense(f"{k}.{name}", h, weight, self.scale(name, k) / float(divided))
-            parts[name] = self.heads(f"{k}.{name}", y, s.kv_heads, turned=name != "values")
-        keys, values = (self.cached(f"{k}.{name}", parts[name]) for name in ("keys", "values"))
-        shape, scale = (s.kv_heads, s.heads // s.kv_heads, self.context), self.scale("scores", k)
-        scores = self.add(g.BatchMatMul, f"{k}.scores", (parts["queries"], keys), shape, scale, transposed=True)
-        weights = self.add(g.Exponentials, f"{k}.weights", (scores, self.position), shape, 1 / LARGEST_WEIGHT)
-        y = self.add(g.WeightedMean, f"{k}.mean", (weights, values), parts["queries"].shape, self.scale("attention", k))
-        y = self.add(g.Reshape, f"{k}.attention", (y,), (1, s.width), y.scale)
-        y = self.dense(f"{k}.attention_out", y, layer.attention_out, self.scale("attention_out", k))
-        return self.add(g.Add, f"{k}.middle", (x, y), x.shape, self.scale("middle", k))
-
-    def hidden(self, k: int, x: g.Tensor) -> g.Tensor:
-        """The second half of layer `k`."""
-        layer = self.model.layers[k]
-        h = self.norm(f"{k}.hidden_in", x, layer.hidden_norm, self.scale("hidden_in", k))
-        gate = self.dense(f"{k}.gate", h, layer.gate, self.scale("gate", k))
-        up = self.dense(f"{k}.up", h, layer.up, self.scale("up", k))
-        values = np.arange(-128, 128) * gate.scale
-        table = _int8(silu_of(values), self.scale("silu", k))
-        silu = self.add(g.Lookup, f"{k}.silu", (gate,), gate.shape, self.scale("silu", k), function="silu", table=table)
-        y = self.add(g.Mul, f"{k}.hidden", (silu, up), up.shape, self.scale("hidden", k))
-        y = self.dense(f"{k}.hidden_out", y, layer.hidden_out, self.scale("hidden_out", k))
-        return self.add(g.Add, f"{k}.end", (x, y), x.shape, self.scale("end", k))
-
-    def logits(self, x: g.Tensor) -> g.Tensor:
-        """A score per word, out of int16 ones."""
-        weight, scale = self.model.classifier, self.ranges["logits", 0] * 1.25 / _LOGITS
-        scales = _channel_scales(weight)
-        shape, factors = (1, len(weight)), x.scale * scales / scale
-        facts = {"weight": _int8(weight, scales[:, None]), "bias": _zeros(weight), "scales": factors}
-        sums = g.Tensor("logits.int16", shape, "int16", scale)
-        numbers, real = (g.Tensor(name, shape, "float32") for name in ("logits.numbers", "logits"))
-        unit = g.Tensor("logits.scale", (1,), "float32", data=np.array([scale], np.float32))
-        self.ops.append(g.Dense16(sums.name, (x,), sums, **facts))
-        self.ops.append(g.Cast(numbers.name, (sums,), numbers))
-        self.ops.append(g.NumberBinary(real.name, (numbers, unit), real, "mul"))
-        return real
+def import_integers(source: Source) -> Graph:
+    """`decoder_step` of the integers in a file, for its whole context. Raises as `read_integers` and `decoder_step`."""
+    return _whole(read_integers(source))
 
 
-def _channel_scales(weight: np.ndarray) -> np.ndarray:
-    return (np.maximum(np.abs(weight).max(1), 1e-9) / 127).astype(np.float32)
-
-
-def _int8(x: np.ndarray, scale: float | np.ndarray) -> np.ndarray:
-    return np.clip(np.round(x / scale), -127, 127).astype(np.int8)
-
-
-def _zeros(weight: np.ndarray) -> np.ndarray:
-    return np.zeros(len(weight), np.int32)
+def _whole(model: Integers) -> Graph:
+    return decoder_step(model, padded(model.sizes.context))

@@ -9,8 +9,9 @@ from onnx import ModelProto
 
 from ....hw.errors import FileError, UnsupportedError
 from ..source import Source, one_line
-from .nodes import Node, attributes
+from .nodes import DEEPLOY, Node, attributes
 
+_OWN = ("", "ai.onnx", "PACTOps")  # domains of operators that need no other name; the last is what Deeploy's come from
 _OLDEST = 11  # of the opsets: before it, QuantizeLinear's neighbours take their parameters from elsewhere
 
 
@@ -27,13 +28,29 @@ def unsupported(path: Path, problems: list[tuple[str, str, str]]) -> Unsupported
     return UnsupportedError(f"{path}: {count}: {'; '.join(texts)}")
 
 
+def in_dialect(model: ModelProto) -> bool:
+    """True if the model has operators of Deeploy, whose tensors hold integers as float32."""
+    return any(node.domain in _OWN and node.op_type in DEEPLOY for node in model.graph.node)
+
+
 def checked(source: Source) -> ModelProto:
-    """The checked model, open batch dimensions set to 1. Raises `FileError` and `UnsupportedError`."""
+    """The checked model, open batch dimensions set to 1. Raises `FileError` and `UnsupportedError`.
+
+    onnx's checker does not know Deeploy's operators: models with them are checked as they are read.
+    """
     path, model = source.path, source.onnx()
-    unknown = [n for n in model.graph.node if n.domain in ("", "ai.onnx") and not onnx.defs.has(n.op_type)]
+    own = [n for n in model.graph.node if n.domain in _OWN]
+    unknown = [n for n in own if not onnx.defs.has(n.op_type) and n.op_type not in DEEPLOY]
     if unknown:
-        names = [n.name or next(iter(n.output), "") for n in unknown]
-        raise unsupported(path, [(n.op_type, name, "is not supported") for n, name in zip(unknown, names)])
+        names = [(n.op_type, n.name or next(iter(n.output), ""), "is not supported") for n in unknown]
+        raise UnsupportedError(f"{unsupported(path, names)}; known beside ONNX's are Deeploy's {', '.join(DEEPLOY)}")
+    if in_dialect(model):
+        _check_dialect(path, model)
+        _fix_batch(path, model, empty=True)
+        for opset in model.opset_import:  # files have Concat and Gemm as later opsets do
+            if opset.domain in _OWN:
+                opset.version = max(opset.version, _OLDEST)
+        return model
     for value in model.graph.output:  # where a shape may be left out, but the checker wants one
         value.type.tensor_type.shape.SetInParent()
     try:
@@ -49,14 +66,31 @@ def checked(source: Source) -> ModelProto:
     return model
 
 
-def _fix_batch(path: Path, model: ModelProto) -> None:
+def _check_dialect(path: Path, model: ModelProto) -> None:
+    """What onnx's checker would find: constants without their data, and tensors that are read before they are made."""
+    known = {"", *(value.name for value in model.graph.input)}
+    for tensor in model.graph.initializer:
+        try:
+            onnx.numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, KeyError) as exc:
+            raise FileError(f"{path}: damaged: constant {tensor.name!r} ({one_line(exc)})") from None
+        known.add(tensor.name)
+    for node in model.graph.node:
+        missing = [name for name in node.input if name not in known]
+        if missing:
+            raise FileError(f"{path}: damaged: {node.op_type} {node.name!r} reads {missing[0]!r}, which nothing made")
+        known.update(node.output)
+
+
+def _fix_batch(path: Path, model: ModelProto, empty: bool = False) -> None:
+    """Open batches become 1. Raises `UnsupportedError` for other open sizes, and, unless `empty`, for sizes of 0."""
     weights = {i.name for i in model.graph.initializer}
     for value in model.graph.input:
         if value.name in weights:
             continue
         dims = value.type.tensor_type.shape.dim
         text = ", ".join(d.dim_param or str(d.dim_value or "?") for d in dims)
-        if any(not d.dim_value for d in dims[1:]) or not dims:
+        if not dims or any(not (d.HasField("dim_value") if empty else d.dim_value) for d in dims[1:]):
             raise UnsupportedError(f"{path}: input {value.name!r} has shape ({text}); only the first size may be open")
         if not dims[0].dim_value:
             dims[0].dim_value = 1
@@ -70,7 +104,7 @@ def named_nodes(model: ModelProto) -> list[Node]:
         name = proto.name or f"{proto.op_type.lower()}_{number}"
         name = name if name not in seen else f"{name}_{number}"
         seen.add(name)
-        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        domain = "" if proto.domain in _OWN else proto.domain
         node = Node(proto.op_type, name, list(proto.input), list(proto.output), attributes(proto), domain)
         if domain == "com.microsoft" and node.op in ("QuantizeLinear", "DequantizeLinear", "Gelu"):
             node.domain = ""

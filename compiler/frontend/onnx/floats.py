@@ -159,6 +159,27 @@ def _average_pool(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
     return imp.plain(op, value.shape, wanted)
 
 
+def _lstm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
+    """LSTM of default activations, from zeros on, in one direction or both; its hidden values of all steps."""
+    node, x, parts = value.node, value.args[0], [constant(arg) for arg in value.args[1:]]
+    weight, recurrence, bias, *others = (*parts, None, None, None)
+    started = any(arg is not None and (found is None or found.any()) for arg, found in zip(value.args[4:], others))
+    if value.index or started or not node.attrs.keys() <= {"hidden_size", "direction"}:
+        raise Problem(node, "has final values, first values, lengths or attributes that are not supported")
+    if weight is None or recurrence is None or (len(value.args) > 3 and value.args[3] is not None and bias is None):
+        raise Problem(node, "has weights or biases that are not constant")
+    assert x is not None
+    t, (count, ways, n, hidden), found = realised(imp, x), value.shape, list[g.Tensor]()
+    for k in range(ways):
+        sums = np.zeros(4 * hidden) if bias is None else bias[k].reshape(2, -1).sum(0)
+        w, r, b = (np.ascontiguousarray(part, np.float32) for part in (weight[k], recurrence[k], sums))
+        reverse = k == 1 or node.attrs.get("direction", b"forward") == b"reverse"
+        y = g.Tensor("", (count, n, hidden), "float32")
+        h = imp.append(g.FloatLstm(f"{node.name}.{k}", (t,), y, w, r, b, reverse))
+        found.append(imp.reshape(f"{node.name}.{k}.way", h, (count, 1, n, hidden), wanted if ways == 1 else ""))
+    return found[0] if ways == 1 else imp.append(g.Concat(node.name, tuple(found), _y(value), 1), wanted)
+
+
 FLOATS: dict[str, Make] = {
     **dict.fromkeys((name for name in functions.UNARY if name != "GeluTanh"), _unary),
     **dict.fromkeys(functions.BINARY, _binary),
@@ -168,6 +189,7 @@ FLOATS: dict[str, Make] = {
     "Conv": _conv,
     "ConvTranspose": _conv,
     "Gemm": _gemm,
+    "LSTM": _lstm,
     "LogSoftmax": _softmax,
     "MatMul": _matmul,
     "Softmax": _softmax,

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from .builder import Reading
 from .nodes import Node
 from .values import Problem
-
-if TYPE_CHECKING:
-    from .importer import Importer
 
 Pair = tuple[int, int]
 Four = tuple[int, int, int, int]
@@ -48,7 +46,7 @@ def _reach(kernel: Sequence[int], dilations: Sequence[int]) -> list[int]:
     return [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
 
 
-def convolution(imp: Importer, node: Node, x: Sequence[int], weight: Sequence[int]) -> Geometry:
+def convolution(imp: Reading, node: Node, x: Sequence[int], weight: Sequence[int]) -> Geometry:
     """The geometry of a Conv node on an input of shape `x` with weights of that shape."""
     n, attrs = _spatial(node, len(x)), node.attrs
     ones, kernel = [1] * n, list(weight[2:])
@@ -63,7 +61,7 @@ def convolution(imp: Importer, node: Node, x: Sequence[int], weight: Sequence[in
     return Geometry(_pair(strides, 1), _four(pads), _pair(dilations, 1), attrs.get("group", 1))
 
 
-def transposed(imp: Importer, node: Node, x: Sequence[int], weight: Sequence[int]) -> Geometry:
+def transposed(imp: Reading, node: Node, x: Sequence[int], weight: Sequence[int]) -> Geometry:
     """The geometry of a ConvTranspose node; its pads are cut off, or added where they are negative."""
     n, attrs = _spatial(node, len(x)), node.attrs
     ones = [1] * n
@@ -82,7 +80,7 @@ def transposed(imp: Importer, node: Node, x: Sequence[int], weight: Sequence[int
     return Geometry(_pair(strides, 1), _four(pads), _pair(dilations, 1), attrs.get("group", 1))
 
 
-def window(imp: Importer, node: Node, x: Sequence[int]) -> tuple[Pair, Pair, Four]:
+def window(imp: Reading, node: Node, x: Sequence[int]) -> tuple[Pair, Pair, Four]:
     """(kernel, strides, pads) of a pool; `ceil_mode` adds padding after the last window's begin."""
     n, attrs = _spatial(node, len(x)), node.attrs
     kernel, strides = list(attrs["kernel_shape"]), list(attrs.get("strides", [1] * n))

@@ -16,30 +16,32 @@ from pathlib import Path
 import numpy as np
 
 from ....hw.errors import FileError, InputError, UnsupportedError
-from ....runtime.schema import MOST
 from ... import graph as g
 from ..source import Source, as_source, one_line
 
 try:
     from onnx import ModelProto, TensorProto
 
-    from .file import checked, named_nodes, unsupported
+    from .file import checked, in_dialect, named_nodes, unsupported
     from .nodes import ALIASES, LIKE, MISFITS, REAL, Inconsistent, Node, Reader
 except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
-from .builder import Builder
+from .builder import Reading
+from .deeploy.importer import DeeployImporter
 from .expressions import affine, clip_bounds
 from .floats import FLOATS, realised
 from .forms import FORMS
 from .moves import MOVES, moved
+from .numbers import NAMES, converted
 from .quantisation import activation, parameters, weights
 from .rewrite import REWRITES
 from .values import Broken, Expr, Fixed, Problem, Real, Value, View, Weights, constant
 
 _EXACT = 1e-5  # of a step: what a bound may be away from an integer
 _ENDS = ("QuantizeLinear", "DequantizeLinear")
-OPERATORS = frozenset((*FLOATS, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
+OPERATORS = frozenset((*FLOATS, *NAMES, *MOVES, *REWRITES, *ALIASES, *_ENDS, "Constant", "Shape", "Size"))
 _NUMBERS: dict[int, str] = {TensorProto.FLOAT: "float32", TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
+_NUMBERS |= {TensorProto.INT32: "int32", TensorProto.INT64: "int64", TensorProto.BOOL: "bool"}
 
 
 def import_onnx(model: str | Path | Source) -> g.Graph:
@@ -50,7 +52,7 @@ def import_onnx(model: str | Path | Source) -> g.Graph:
     """
     source = as_source(model)
     proto = checked(source)
-    importer = Importer(proto)
+    importer = DeeployImporter(proto) if in_dialect(proto) else Importer(proto)
     try:
         graph = importer.graph(source.path.stem)
     except Inconsistent as exc:
@@ -80,15 +82,13 @@ class Result:
         return self.clamp == (-128, 127)
 
 
-class Importer(Builder):
+class Importer(Reading):
     """Walks the nodes of a model in order. `problems` are (operator, name, why) of nodes, `ends` those of inputs and
     outputs."""
 
     def __init__(self, model: ModelProto):
-        super().__init__({v.name for v in model.graph.output})
-        self.model, self.reader = model, Reader(model, REWRITES)
-        self.outputs = [v.name for v in model.graph.output]
-        self.values: dict[str, Value] = {}
+        super().__init__(Reader(model, REWRITES), [v.name for v in model.graph.output])
+        self.model = model
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
         self.floats: dict[int, tuple[Value, g.Tensor]] = {}  # realised, by id
         self.problems: list[tuple[str, str, str]] = []
@@ -107,55 +107,21 @@ class Importer(Builder):
             return None
         return g.Graph(name, tuple(self.inputs), tuple(t for t in found if t), tuple(self.ops))
 
-    def shape(self, node: Node, tensor: str) -> tuple[int, ...]:
-        """The shape of a tensor of the file. Raises `Problem`, which names `node`, where it is unknown."""
-        if tensor not in self.reader.shapes:
-            raise Problem(node, "has a shape that depends on values, which is not supported")
-        shape = self.reader.shapes[tensor]
-        if math.prod(shape) > MOST:
-            raise Problem(node, f"has {math.prod(shape):,} elements; at most {MOST:,} are supported")
-        return shape
-
-    def integers(self, node: Node, tensor: str, what: str) -> list[int]:
-        """The value of a constant of integers. Raises `Problem`."""
-        array = self.reader.value(tensor)
-        if array is None or array.dtype.kind not in "iu":
-            raise Problem(node, f"has {what} that are not constant")
-        return [int(v) for v in array.reshape(-1)]
-
-    def axes(self, node: Node) -> tuple[int, ...]:
-        """The axes of a reduction, sorted. Raises `InputError`."""
-        return self.reader.axes(node)
-
-    def number(self, node: Node, tensor: str) -> float:
-        """The value of a constant of one number, dequantised or not. Raises `Problem`."""
-        array = constant(self.value(tensor))
-        if array is None or array.size != 1:
-            raise Problem(node, "has a value that is not constant")
-        return float(array.reshape(-1)[0])
-
-    def value(self, tensor: str) -> Value | None:
-        """What a tensor of the file stands for; None of one that is left out."""
-        if not tensor:
-            return None
-        if tensor not in self.values:
-            array = self.reader.value(tensor)
-            self.values[tensor] = Broken(()) if array is None else Fixed(array.shape, array)
-        return self.values[tensor]
-
     def _input(self, name: str) -> None:
         shape, kind = self.reader.shapes[name], _NUMBERS.get(self.reader.types[name])
         if kind is None:
             type_name = TensorProto.DataType.Name(self.reader.types[name]).lower()
-            self.ends.append(f"input {name!r} is of type {type_name}; only float32, int8 and uint8 are supported")
+            self.ends.append(
+                f"input {name!r} is of type {type_name}; only {', '.join(_NUMBERS.values())} are supported"
+            )
             return
         self._tensors.add(name)
-        if kind == "float32":
-            self.inputs.append(g.Tensor(name, shape, "float32"))
+        first = next((n for n in self.reader.nodes if n.op == "DequantizeLinear" and n.inputs[0] == name), None)
+        raw = first is None and any(n.op == "Cast" for n in self.reader.nodes)  # an image of bytes, made float32
+        if raw or kind not in ("int8", "uint8"):
+            self.inputs.append(g.Tensor(name, shape or (1,), kind))
             self.values[name] = Real(shape, self.inputs[-1])
             return
-        reads = (n for n in self.reader.nodes if n.op == "DequantizeLinear" and n.inputs[0] == name)
-        first = next(reads, None)
         if first is None:
             self.ends.append(f"input {name!r} is {kind}, but nothing dequantises it")
             return
@@ -210,9 +176,9 @@ class Importer(Builder):
             return [
                 View(x.shape, self.quantise(x, y, node, node.outputs[0] if node.outputs[0] in self.outputs else ""))
             ]
+        if (found := converted(self, node, args)) is not None:
+            return found
         if node.op in ALIASES and x is not None:
-            if node.op == "Cast" and not self._is_float(node.outputs[0]):
-                raise Problem(node, "converts to another type, which is not supported")
             return [x, *(Broken(()) for _ in node.outputs[1:])]
         if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":
             raise Problem(node, "is not supported")

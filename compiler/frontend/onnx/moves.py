@@ -5,22 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ... import graph as g
+from .builder import Reading
 from .geometry import window
 from .nodes import Node
 from .values import Problem
 
-if TYPE_CHECKING:
-    from .importer import Importer
-
 _MOST_PIECES = 256  # of a gather that takes slices one by one
 
 
-def moved(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str = "") -> g.Tensor:
+def moved(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str = "") -> g.Tensor:
     """Result number `index` of the node on `x`; `wanted` is the name of the tensor, if it must have one."""
     return MOVES[node.op](imp, node, index, x, wanted)
 
@@ -29,16 +26,16 @@ def _like(x: g.Tensor, shape: Sequence[int]) -> g.Tensor:
     return replace(x, name="", shape=tuple(shape), data=None)
 
 
-def _reshape(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
+def _reshape(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
     return imp.append(g.Reshape(node.name, (x,), _like(x, imp.shape(node, node.outputs[0]))), wanted)
 
 
-def _transpose(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
+def _transpose(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
     axes = tuple(node.attrs.get("perm", reversed(range(len(x.shape)))))
     return imp.append(g.Transpose(node.name, (x,), _like(x, [x.shape[k] for k in axes]), axes), wanted)
 
 
-def _slice(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
+def _slice(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
     starts, ends, *rest = (imp.integers(node, t, "bounds") if t else None for t in node.inputs[1:])
     axes = rest[0] if rest and rest[0] is not None else range(len(starts or []))
     steps = rest[1] if len(rest) > 1 and rest[1] is not None else [1] * len(starts or [])
@@ -50,13 +47,13 @@ def _slice(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> g
     return _sliced(imp, node.name, x, indices, wanted)
 
 
-def _sliced(imp: Importer, name: str, x: g.Tensor, indices: Sequence[range], wanted: str) -> g.Tensor:
+def _sliced(imp: Reading, name: str, x: g.Tensor, indices: Sequence[range], wanted: str) -> g.Tensor:
     steps = tuple(r.step if len(r) > 1 else 1 for r in indices)
     y = _like(x, [len(r) for r in indices])
     return imp.append(g.StridedSlice(name, (x,), y, tuple(r[0] for r in indices), steps), wanted)
 
 
-def _split(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
+def _split(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
     axis = node.attrs.get("axis", 0) % len(x.shape)
     sizes = [imp.shape(node, t)[axis] for t in node.outputs[: index + 1]]
     indices = [range(n) for n in x.shape]
@@ -64,7 +61,7 @@ def _split(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> g
     return _sliced(imp, f"{node.name}.{index}" if index else node.name, x, indices, wanted)
 
 
-def _pad(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
+def _pad(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
     mode = node.attrs.get("mode", b"constant").decode()
     amounts, rank = imp.integers(node, node.inputs[1], "amounts"), len(x.shape)
     axes = [k % rank for k in imp.integers(node, node.inputs[3], "axes")] if node.input(3) else range(rank)
@@ -82,14 +79,14 @@ def _pad(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> g.T
         raise Problem(node, f"pads with {value}, which is no number")
     if x.dtype == "int8":  # ties to even, as ONNX has it
         value = float(min(max(np.rint(value / x.scale) + x.zero_point, -128), 127))
-    elif value not in range(-128, 128):
-        raise Problem(node, f"pads float32 values with {value:g}; only integers of -128..127 are supported")
+    elif math.isinf(value):
+        raise Problem(node, f"pads with {value:g}; only finite numbers are supported")
     shape = [n + before + after for n, (before, after) in zip(x.shape, pads)]
-    return imp.append(g.Pad(node.name, (x,), _like(x, shape), tuple(pads), int(value)), wanted)
+    return imp.append(g.Pad(node.name, (x,), _like(x, shape), tuple(pads), value), wanted)
 
 
 def _mirrored(
-    imp: Importer, node: Node, x: g.Tensor, pads: Sequence[tuple[int, int]], mode: str, wanted: str
+    imp: Reading, node: Node, x: g.Tensor, pads: Sequence[tuple[int, int]], mode: str, wanted: str
 ) -> g.Tensor:
     """Padding with values of the tensor itself: a gather per axis."""
     changed = [axis for axis, pair in enumerate(pads) if any(pair)]
@@ -101,7 +98,7 @@ def _mirrored(
     return x
 
 
-def _max_pool(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
+def _max_pool(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
     if index or max(node.attrs.get("dilations", [1])) > 1:
         raise Problem(node, "has dilations or an index output, which are not supported")
     kernel, strides, pads = window(imp, node, x.shape)
@@ -112,7 +109,7 @@ def _max_pool(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -
     return imp.plain(op, imp.shape(node, node.outputs[0]), wanted)
 
 
-def _gather(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
+def _gather(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
     axis, indices = node.attrs.get("axis", 0) % len(x.shape), imp.integers(node, node.inputs[1], "indices")
     shape = imp.shape(node, node.outputs[0])
     picked = take(imp, node, x, axis, [k % x.shape[axis] for k in indices], "" if shape != x.shape else wanted)
@@ -121,7 +118,7 @@ def _gather(imp: Importer, node: Node, index: int, x: g.Tensor, wanted: str) -> 
     return imp.append(g.Reshape(f"{node.name}.shape", (picked,), _like(picked, shape)), wanted)
 
 
-def take(imp: Importer, node: Node, x: g.Tensor, axis: int, indices: list[int], wanted: str) -> g.Tensor:
+def take(imp: Reading, node: Node, x: g.Tensor, axis: int, indices: list[int], wanted: str) -> g.Tensor:
     """The elements of `x` at `indices` of an axis: a slice, a repetition, or slices one after the other."""
     whole = [range(n) for n in x.shape]
     runs = _runs(indices)
@@ -152,7 +149,7 @@ def _runs(indices: Sequence[int]) -> list[range]:
     return found
 
 
-def _repeated(imp: Importer, node: Node, x: g.Tensor, axis: int, times: int, wanted: str) -> g.Tensor:
+def _repeated(imp: Reading, node: Node, x: g.Tensor, axis: int, times: int, wanted: str) -> g.Tensor:
     before, after, name = math.prod(x.shape[: axis + 1]), math.prod(x.shape[axis + 1 :]), node.name
     flat = imp.append(g.Reshape(f"{name}.rows", (x,), _like(x, (before, 1, after))))
     grown = imp.append(g.Concat(f"{name}.{axis}", (flat,) * times, _like(x, (before, times, after)), 1))

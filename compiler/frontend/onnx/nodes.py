@@ -17,6 +17,8 @@ from ....runtime.floats.functions import UNARY
 ALIASES = ("Identity", "Dropout", "Cast")  # whose first output is their input, as far as float32 goes
 # Operators of our own around a float operator on integers: their real values, and back, quantised as another tensor
 REAL, LIKE = "RealValues", "QuantizeLike"
+# Deeploy's own, whose results have the shape of their first input
+DEEPLOY = ("RequantShift", "TrueIntegerDiv", "iGELU", "iHardswish", "iLayerNorm", "iRMSNorm", "iSoftmax")
 # What Python, numpy and onnx's reference raise for inputs and attributes that contradict each other, or are not there
 MISFITS = (ArithmeticError, AssertionError, LookupError, MemoryError, TypeError, ValueError)
 _REFERENCE_OPSET = 19  # the first whose quantisation onnx's reference computes; it means the same before
@@ -222,7 +224,7 @@ class Reader:
             self.shapes[node.outputs[0]] = tuple(n for n, reduced in shape if kept or not reduced)
             self.types[node.outputs[0]] = self.types[node.inputs[0]]
             return
-        if node.op in UNARY:
+        if node.op in UNARY or node.op in DEEPLOY:
             self.shapes[node.outputs[0]] = self.shapes[node.inputs[0]]
             self.types[node.outputs[0]] = self.types[node.inputs[0]]
             return

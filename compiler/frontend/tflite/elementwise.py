@@ -36,11 +36,13 @@ def binary(cls: type[g.Binary]) -> Handler:
 
 
 def pairwise(cls: type[g.Pairwise]) -> Handler:
-    """MAXIMUM, MINIMUM, PRELU and SQUARED_DIFFERENCE."""
+    """MAXIMUM and MINIMUM, of bytes as they are; PRELU and SQUARED_DIFFERENCE."""
 
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         y = imp.result(node)
-        imp.emit(node, cls(node.name, tuple(operand(imp, node, k, len(y.shape)) for k in (0, 1)), y))
+        x, other = (operand(imp, node, k, len(y.shape)) for k in (0, 1))
+        other = imp.taken_as(other, x) if issubclass(cls, g.Maximum) else other
+        imp.emit(node, cls(node.name, (x, other), y))
 
     return convert
 

@@ -27,6 +27,7 @@ except ImportError as exc:
 IDENTIFIER = b"TFL3"
 # element types whose constants are read; flatbuffers are little-endian
 _DTYPES = {"FLOAT32": "<f4", "INT32": "<i4", "INT64": "<i8", "INT8": "i1", "UINT8": "u1", "INT16": "<i2", "BOOL": "?"}
+_DTYPES |= {"FLOAT16": "<f2", "INT4": "i1"}
 
 
 def _names(enum: type) -> dict[int, str]:
@@ -188,6 +189,7 @@ def _tensor(path: Path, model: Any, t: Any, name: str) -> Info:
         zero = np.resize(zero, scale.size) if zero.size else np.zeros(scale.size, np.int64)
     signature = _ints(t.shapeSignature) or shape
     data = _constant(path, model, t, name, shape, kind)
+    kind = "INT8" if kind == "INT4" and data is not None else kind
     return Info(name, shape, signature, kind, scale, zero, q.quantizedDimension if q else 0, data, bool(t.isVariable))
 
 
@@ -198,6 +200,8 @@ def _constant(path: Path, model: Any, t: Any, name: str, shape: tuple[int, ...],
     if buffer.data is None or not len(buffer.data) or kind not in _DTYPES:
         return None
     raw, dtype = np.asarray(buffer.data, np.uint8), np.dtype(_DTYPES[kind])
+    if kind == "INT4":  # two in a byte, the first in the low bits
+        raw = (np.stack([raw << 4, raw], -1).view(np.int8) >> 4).reshape(-1)[: int(np.prod(shape, dtype=np.int64))]
     wanted = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     if raw.size != wanted:
         raise FileError(f"{path}: constant {name!r} has {raw.size} bytes; {kind} of shape {shape} takes {wanted}")

@@ -29,9 +29,11 @@ WIDE = ("INT16", "INT32")  # integers at the ends of some networks, which QUANTI
 # operators that copy bytes whatever the scales of input and output are -> the position of the input
 COPIES: dict[str, int] = {"SPLIT": 1}
 COPIES |= dict.fromkeys(("AVERAGE_POOL_2D", "BATCH_TO_SPACE_ND", "BROADCAST_TO", "DEPTH_TO_SPACE", "EXPAND_DIMS"), 0)
-COPIES |= dict.fromkeys(("GATHER", "MAX_POOL_2D", "RESHAPE", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), 0)
+COPIES |= dict.fromkeys(("GATHER", "MAXIMUM", "MAX_POOL_2D", "MINIMUM", "PAD", "PADV2", "RESHAPE"), 0)
+COPIES |= dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), 0)
 COPIES |= dict.fromkeys(("REVERSE_V2", "SLICE", "SPACE_TO_DEPTH", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "TILE"), 0)
 COPIES |= dict.fromkeys(("TRANSPOSE", "UNPACK"), 0)
+_SAME_BYTES = np.arange(-128, 128).astype(np.int8)  # as a table
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 
 
@@ -44,7 +46,7 @@ class Misfit(Refused):
 
 
 def import_tflite(model: str | Path | Source) -> g.Graph:
-    """Read an int8 .tflite file; an open batch dimension gets the size that the file suggests.
+    """Read an int8 .tflite file; open dimensions get the sizes that the file suggests.
 
     Operators are named after their kind and position (`conv_2d_0`), tensors as in the file. Raises `FileError` where
     the file is missing, damaged or inconsistent, `UnsupportedError` that lists the unsupported operators
@@ -117,11 +119,10 @@ class TfliteImporter:
         """The graph's inputs, in the file's layout and under the file's names."""
         for k in self.file.inputs:
             info = self.file.tensors[k]
-            if any(size < 0 for size in info.signature[1:]):
+            if any(size < 0 and given < 2 for size, given in zip(info.signature[1:], info.shape[1:])):
                 shape = ", ".join("?" if size < 0 else str(size) for size in info.signature)
-                self.problems.append(
-                    Refusal(f"input {info.name!r} has shape ({shape}); only the first size may be open")
-                )
+                known = f"the file must give open sizes, but for the first; it gives {info.shape}"
+                self.problems.append(Refusal(f"input {info.name!r} has shape ({shape}); {known}"))
             try:
                 t = self.described(info, wide=True)
                 if k in self._unsigned:
@@ -142,28 +143,38 @@ class TfliteImporter:
     def add_outputs(self) -> None:
         """The graph's outputs, in the file's layout and under the file's names."""
         for k in self.file.outputs:
-            t = self.view(k, plain=True)
+            t = self._outside.get(k) or self.view(k, plain=True)
             if t is not None and k in self._unsigned and k not in self.file.inputs:
                 y = self._uint8(t, self._unsigned[k])
                 self.ops.append(g.Recode(f"{y.name}.recode", (t,), y))
                 t = y
-            if t is None or k in self.file.inputs or t.data is not None:
-                name = self.file.tensors[k].name
-                self.problems.append(Refusal(f"output {name!r} has no operator that produces it"))
+            info = self.file.tensors[k]
+            if t is None and info.data is not None:
+                known = self.described(info)
+                data = replace(known, name=self.unused(f"{info.name}.constant"), data=info.data.reshape(known.shape))
+                t = self._copy(data, info.name)
+            if t is None:
+                self.problems.append(Refusal(f"output {info.name!r} has no operator that produces it"))
             else:
-                self.outputs.append(t)
+                self.outputs.append(self._copy(t, self.unused(t.name)) if k in self.file.inputs else t)
+
+    def _copy(self, t: g.Tensor, name: str) -> g.Tensor:
+        """`t` under another name, of which the network has no other."""
+        y = replace(t, name=name, data=None)
+        self.ops.append(g.Reshape(f"{name}.copy", (t,), y))
+        return y
 
     def described(self, info: Info, *, wide: bool = False) -> g.Tensor:
         """The activation `info` in the file's layout; int16 if `wide` allows it. Raises `Refused`."""
         shape = info.shape or (1,)  # a scalar is a vector of one element
-        if info.type in ("FLOAT32", "INT64") or (info.type == "INT32" and info.scale.size != 1):
+        if info.type in ("FLOAT32", "INT64", "BOOL") or (info.type == "INT32" and info.scale.size != 1):
             return g.Tensor(info.name, shape, info.type.lower())
         if info.type == "INT16" and not wide:
             raise Refused(_of_16_bits(info.name))
         if info.type not in ("INT8", "UINT8", *WIDE):
             raise Refused(
-                f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and as network "
-                "input or output uint8 and float32"
+                f"has tensor {info.name!r} of type {info.type.lower()}; only int8 is supported, and beside it "
+                "uint8, int32, int64, bool and float32"
             )
         if info.type == "UINT8" and not info.scale.size:
             return g.Tensor(info.name, shape, "uint8")
@@ -296,6 +307,15 @@ class TfliteImporter:
         self._relabelled[copy.name] = t
         return copy
 
+    def taken_as(self, x: g.Tensor, like: g.Tensor) -> g.Tensor:
+        """The bytes of `x` in the quantisation of `like`, for a kernel that does not ask for it."""
+        if x.dtype != "int8" or (x.scale, x.zero_point) == (like.scale, like.zero_point):
+            return x
+        y = replace(x, name=self.unused(f"{x.name}.bytes"), scale=like.scale, zero_point=like.zero_point)
+        if x.data is None:
+            self.ops.append(g.Lookup(y.name, (x,), y, "copy", _SAME_BYTES))
+        return y
+
     def alias(self, k: int, t: g.Tensor) -> None:
         """Tensor `k` of the file, in the file's layout, is `t`, which exists already."""
         self._plain[k] = t
@@ -304,8 +324,8 @@ class TfliteImporter:
         """Append the operator that produces an output of `node`."""
         self.ops.append(op)
         if (label := self._relabelled.get(op.output.name)) is not None:
-            same = np.arange(-128, 128).astype(np.int8)
-            op = g.Lookup(f"{op.output.name}.label", (op.output,), replace(label, shape=op.output.shape), "copy", same)
+            y = replace(label, shape=op.output.shape)
+            op = g.Lookup(f"{op.output.name}.label", (op.output,), y, "copy", _SAME_BYTES)
             self.ops.append(op)
         (self._plain if plain else self._canonical)[node.outputs[position]] = op.output
 

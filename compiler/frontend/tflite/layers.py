@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ... import graph as g
@@ -144,6 +146,25 @@ def padding(
     return _same(size, (-(-size[0] // strides[0]), -(-size[1] // strides[1])), kernel, strides)
 
 
+def window(node: FileNode) -> tuple[int, int]:
+    """(h, w) of a pooling's windows. Raises `Refused` below 1."""
+    kernel = node.option("filterHeight", 0), node.option("filterWidth", 0)
+    if min(kernel) < 1:
+        raise Refused(f"has windows of {kernel}; they must be at least 1")
+    return kernel
+
+
+def cropped(
+    node: FileNode, size: tuple[int, int], grown: tuple[int, int], kernel: tuple[int, ...]
+) -> tuple[int, int, int, int]:
+    """(top, left, bottom, right) that a transposed convolution from `size` to `grown` cuts off; below 0 it adds."""
+    strides, top, left = strides_of(node), 0, 0
+    if node.option("padding", _SAME) == _SAME:  # of the convolution from the output to the input
+        top, left, _, _ = _same(grown, size, kernel, strides)
+    bottom, right = ((size[k] - 1) * strides[k] + kernel[k] - (top, left)[k] - grown[k] for k in (0, 1))
+    return top, left, bottom, right
+
+
 def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale: np.ndarray, groups: int) -> None:
     """Append a convolution with weights (O, I, KH, KW)."""
     x, y, strides = imp.activation(node, 0), imp.result(node), strides_of(node)
@@ -184,20 +205,30 @@ def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
     weight, scale = _weights(imp, node, 1, 0)
     imp.constant(node, 0)  # the output's shape, which the output tensor has, too
     x, y, strides = imp.activation(node, 2), imp.result(node), strides_of(node)
-    size, grown, kernel = image(x), image(y), weight.shape[1:3]
-    top, left = 0, 0
-    if node.option("padding", _SAME) == _SAME:  # of the convolution from the output to the input
-        top, left, _, _ = _same(grown, size, kernel, strides)
-    bottom, right = ((size[k] - 1) * strides[k] + kernel[k] - (top, left)[k] - grown[k] for k in (0, 1))
+    pads = cropped(node, image(x), image(y), weight.shape[1:3])
     scales = _per_channel(scale, len(weight))
     parameters = np.ascontiguousarray(weight.transpose(TO_NCHW)), scales, _bias(imp, node, 3, x, scales)
-    pads = top, left, bottom, right
     facts = {"float32_scale": imp.info(node, 2).unsigned}
     imp.emit(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, **facts))
 
 
+def _product(imp: TfliteImporter, node: FileNode) -> None:
+    """FULLY_CONNECTED of two activations, without biases or activation."""
+    x, weight = (imp.activation(node, k, plain=True) for k in (0, 1))
+    y = imp.result(node, plain=True)
+    if imp.given(node, 2) or clamp(node, y) != (-128, 127) or len(weight.shape) != 2:
+        raise Refused("has weights that are not constant, and biases, an activation, or other dimensions than 2")
+    rows = imp.reshape(f"{node.name}.rows", x, (int(np.prod(x.shape)) // weight.shape[1], weight.shape[1]))
+    flat = replace(y, name=imp.unused(f"{node.name}.products"), shape=(rows.shape[0], weight.shape[0]))
+    imp.ops.append(g.BatchMatMul(flat.name, (rows, weight), flat, True))
+    imp.emit(node, g.Reshape(node.name, (flat,), y), plain=True)
+
+
 def fully_connected(imp: TfliteImporter, node: FileNode) -> None:
     """FULLY_CONNECTED, weights (O, I); an input of any shape is rows of I features."""
+    if imp.info(node, 1).data is None:
+        _product(imp, node)
+        return
     weight, scale = _weights(imp, node, 1, 0)
     if weight.ndim != 2 or node.option("weightsFormat", 0):
         raise Refused(f"has weights of shape {weight.shape} in format {node.option('weightsFormat', 0)}")

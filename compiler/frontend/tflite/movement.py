@@ -44,13 +44,12 @@ def pad(imp: TfliteImporter, node: FileNode) -> None:
     """PAD with the zero point, or PADV2 with a value of its own."""
     x, y = imp.activation(node, 0, dtype=None), imp.result(node)
     rows = imp.constant(node, 1).reshape(-1, 2).tolist()
-    value = imp.constant(node, 2).item() if node.kind == "PADV2" else y.zero_point
-    if value not in range(-128, 128):
-        raise Refused(f"pads with {value:g}; only whole numbers of -128..127 are supported")
+    padding = imp.file.tensors[node.outputs[0]].zero_point  # of the file's output, whatever the input's is
+    value = imp.constant(node, 2).item() if node.kind == "PADV2" else int(padding[0]) if padding.size else 0
     if len(rows) != len(x.shape):
         raise Refused(f"pads {len(rows)} dimensions of input {x.name!r}, which has {len(x.shape)}")
     pads = tuple((before, after) for before, after in ([rows[k] for k in TO_NCHW] if len(rows) == 4 else rows))
-    imp.emit(node, g.Pad(node.name, (x,), y, pads, int(value)))
+    imp.emit(node, g.Pad(node.name, (x,), y, pads, value))
 
 
 def reshape(imp: TfliteImporter, node: FileNode) -> None:
@@ -202,10 +201,8 @@ def mirror_pad(imp: TfliteImporter, node: FileNode) -> None:
 
 def gather(imp: TfliteImporter, node: FileNode) -> None:
     """GATHER along one axis."""
-    if node.option("batchDims", 0):
-        raise Refused(f"has batch_dims {node.option('batchDims', 0)}, which is not supported")
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
-    if imp.info(node, 1).data is None:
+    if imp.info(node, 1).data is None or node.option("batchDims", 0):
         numbers.gather(imp, node)
         return
     where, axis = imp.constant(node, 1), node.option("axis", 0) % len(x.shape)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from ... import graph as g
+from . import layers
 from .elementwise import Handler, operand
 from .file import FileNode, schema
-from .importer import Refused, TfliteImporter
+from .importer import TO_NCHW, Refused, TfliteImporter
 
-NUMBERS = ("FLOAT32", "INT32", "INT64")
+NUMBERS = ("FLOAT32", "INT32", "INT64", "BOOL")
+_FIRST = {"TRANSPOSE_CONV": 2}  # the position of the image
+_LEAST_NORM = 1e-6  # by which L2_NORMALIZATION divides
 _ACTIVATION = schema.ActivationFunctionType
 _ACTIVATIONS = {
     _ACTIVATION.RELU: "relu",
@@ -21,8 +26,8 @@ _ACTIVATIONS = {
 
 
 def are_numbers(imp: TfliteImporter, node: FileNode) -> bool:
-    """Whether the first input is float32 or integers."""
-    return imp.info(node, 0).type in NUMBERS
+    """Whether the first input is float32, integers or truth values."""
+    return imp.info(node, _FIRST.get(node.kind, 0)).type in NUMBERS
 
 
 def function(name: str) -> Handler:
@@ -41,16 +46,84 @@ def binary(name: str) -> Handler:
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         y = imp.result(node)
         operands = tuple(operand(imp, node, k, len(y.shape), dtype=None) for k in (0, 1))
-        kind = node.option("fusedActivationFunction", _ACTIVATION.NONE)
-        if kind == _ACTIVATION.NONE:
-            imp.emit(node, g.NumberBinary(node.name, operands, y, name))
-            return
-        activation = _activation(kind)
-        part = replace(y, name=imp.unused(f"{node.name}.linear"))
-        imp.ops.append(g.NumberBinary(part.name, operands, part, name))
-        imp.emit(node, g.NumberFunction(node.name, (part,), y, activation))
+        _emit_activated(imp, node, y, lambda called, out: g.NumberBinary(called, operands, out, name))
 
     return convert
+
+
+def _emit_activated(
+    imp: TfliteImporter, node: FileNode, y: g.Tensor, make: Callable[[str, g.Tensor], g.Operator]
+) -> None:
+    """Append the operator that `make` makes of a name and an output, `y`, and the node's activation behind it."""
+    kind = node.option("fusedActivationFunction", _ACTIVATION.NONE)
+    if kind == _ACTIVATION.NONE:
+        imp.emit(node, make(node.name, y))
+        return
+    activation = _activation(kind)
+    part = replace(y, name=imp.unused(f"{node.name}.linear"))
+    imp.ops.append(make(part.name, part))
+    imp.emit(node, g.NumberFunction(node.name, (part,), y, activation))
+
+
+def sum_of_all(imp: TfliteImporter, node: FileNode) -> None:
+    """ADD_N: the inputs, added one after the other."""
+    y = imp.result(node)
+    total, *others = (imp.activation(node, k, dtype=None) for k in range(len(node.inputs)))
+    for k, x in enumerate(others, 1):
+        last = k == len(others)
+        part = y if last else replace(y, name=imp.unused(f"{node.name}.{k}"))
+        op = g.NumberBinary(node.name if last else part.name, (total, x), part, "add")
+        total = part
+        if last:
+            imp.emit(node, op)
+        else:
+            imp.ops.append(op)
+
+
+def comparison(imp: TfliteImporter, node: FileNode) -> None:
+    """GREATER and its like, of numbers, truth values or int8."""
+    y = imp.result(node)
+    operands = tuple(operand(imp, node, k, len(y.shape), dtype=None) for k in (0, 1))
+    imp.emit(node, g.Compare(node.name, operands, y, node.kind.lower()))
+
+
+def logic(imp: TfliteImporter, node: FileNode) -> None:
+    """LOGICAL_AND, LOGICAL_OR: a choice between the operands; LOGICAL_NOT: a comparison with false."""
+    y = imp.result(node)
+    x = operand(imp, node, 0, len(y.shape), dtype=None)
+    if node.kind == "LOGICAL_NOT":
+        no = _constant(imp, f"{node.name}.false", np.zeros((1,) * len(y.shape), bool))
+        imp.emit(node, g.Compare(node.name, (x, no), y, "equal"))
+        return
+    other = operand(imp, node, 1, len(y.shape), dtype=None)
+    values = (x, other, x) if node.kind == "LOGICAL_AND" else (x, x, other)
+    imp.emit(node, g.Select(node.name, values, y))
+
+
+def _constant(imp: TfliteImporter, name: str, data: np.ndarray) -> g.Tensor:
+    return g.Tensor(imp.unused(name), data.shape, str(data.dtype), data=data)
+
+
+def select(imp: TfliteImporter, node: FileNode) -> None:
+    """SELECT, whose condition may be one element per entry of the first dimension, and SELECT_V2, which broadcasts."""
+    y = imp.result(node, plain=True)
+    condition, *values = (imp.activation(node, k, plain=True, dtype=None) for k in range(3))
+    if node.kind == "SELECT" and len(condition.shape) == 1 < len(y.shape):
+        condition = imp.reshape(f"{node.name}.rows", condition, (*condition.shape, *(1,) * (len(y.shape) - 1)))
+    imp.emit(node, g.Select(node.name, (condition, *values), y), plain=True)
+
+
+def one_hot(imp: TfliteImporter, node: FileNode) -> None:
+    """ONE_HOT: a choice between two constants, where positions are those of a new dimension."""
+    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
+    count, rank = int(imp.constant(node, 1).item()), len(imp.file.tensors[node.outputs[0]].shape)
+    axis = node.option("axis", -1) % rank
+    values = [imp.activation(node, k, plain=True, dtype=None) for k in (2, 3)]
+    along = np.arange(count).reshape(*(count if k == axis else 1 for k in range(rank))).astype(x.dtype)
+    x = imp.reshape(f"{node.name}.column", x, tuple(1 if k == axis else n for k, n in enumerate(y.shape)))
+    there = g.Tensor(imp.unused(f"{node.name}.there"), y.shape, "bool")
+    imp.ops.append(g.Compare(there.name, (x, _constant(imp, f"{node.name}.positions", along)), there, "equal"))
+    imp.emit(node, g.Select(node.name, (there, *values), y), plain=True)
 
 
 def axes_of(imp: TfliteImporter, node: FileNode, x: g.Tensor) -> tuple[int, ...]:
@@ -85,14 +158,109 @@ def softmax(imp: TfliteImporter, node: FileNode) -> None:
     imp.emit(node, op, plain=True)
 
 
-def dense(imp: TfliteImporter, node: FileNode) -> None:
-    """FULLY_CONNECTED of float32 with constant weights of float32."""
+def _weights(imp: TfliteImporter, node: FileNode) -> np.ndarray:
+    """Constant weights of float32, at input 1. Raises `Refused` for others."""
     weight, info = imp.constant(node, 1), imp.info(node, 1)
     if info.type != "FLOAT32":
+        x = imp.info(node, _FIRST.get(node.kind, 0)).name
         raise Refused(
-            f"has float32 input {imp.info(node, 0).name!r} and weights of {info.type.lower()} (dynamic quantisation); "
+            f"has float32 input {x!r} and weights of {info.type.lower()} (dynamic quantisation); "
             "quantise activations, too"
         )
+    return weight
+
+
+def _biases(imp: TfliteImporter, node: FileNode, position: int, count: int) -> np.ndarray:
+    return imp.constant(node, position).reshape(-1) if imp.given(node, position) else np.zeros(count, np.float32)
+
+
+def convolution(imp: TfliteImporter, node: FileNode) -> None:
+    """CONV_2D and DEPTHWISE_CONV_2D of float32."""
+    weight, x, y = _weights(imp, node), imp.activation(node, 0, dtype=None), imp.result(node)
+    size, strides = layers.image(x), layers.strides_of(node)
+    weight = weight.transpose((3, 0, 1, 2) if node.kind == "DEPTHWISE_CONV_2D" else TO_NCHW)
+    dilations = node.option("dilationHFactor", 1), node.option("dilationWFactor", 1)
+    reach = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations))
+    groups = x.shape[1] // weight.shape[1]
+    parts = np.ascontiguousarray(weight), _biases(imp, node, 2, len(weight))
+    geometry = strides, layers.padding(node, size, reach, strides), dilations, groups
+    _emit_activated(imp, node, y, lambda name, out: g.FloatConv2d(name, (x,), out, *parts, *geometry, ordered=True))
+
+
+def transposed(imp: TfliteImporter, node: FileNode) -> None:
+    """TRANSPOSE_CONV of float32."""
+    weight, x, y = _weights(imp, node), imp.activation(node, 2, dtype=None), imp.result(node)
+    pads = layers.cropped(node, layers.image(x), layers.image(y), weight.shape[1:3])
+    parts = np.ascontiguousarray(weight.transpose(3, 0, 1, 2)), _biases(imp, node, 3, len(weight))
+    geometry = layers.strides_of(node), pads
+
+    def make(name: str, out: g.Tensor) -> g.Operator:
+        return g.FloatConvTranspose2d(name, (x,), out, *parts, *geometry, ordered=True)
+
+    _emit_activated(imp, node, y, make)
+
+
+def pool(cls: type[g.FloatMaxPool] | type[g.FloatAveragePool]) -> Handler:
+    """A pooling of float32."""
+
+    def convert(imp: TfliteImporter, node: FileNode) -> None:
+        x, y, strides = imp.activation(node, 0, dtype=None), imp.result(node), layers.strides_of(node)
+        kernel = layers.window(node)
+        pads = layers.padding(node, layers.image(x), kernel, strides)
+        _emit_activated(imp, node, y, lambda name, out: cls(name, (x,), out, kernel, strides, pads))
+
+    return convert
+
+
+def resize(imp: TfliteImporter, node: FileNode) -> None:
+    """RESIZE_BILINEAR of float32."""
+    x, y = imp.activation(node, 0, dtype=None), imp.result(node)
+    flags = bool(node.option("alignCorners", False)), bool(node.option("halfPixelCenters", False))
+    imp.emit(node, g.NumberResize(node.name, (x,), y, *flags))
+
+
+def matmul(imp: TfliteImporter, node: FileNode) -> None:
+    """BATCH_MATMUL of float32."""
+    operands = []
+    for k, option in enumerate(("adjX", "adjY")):
+        x = imp.activation(node, k, plain=True, dtype=None)
+        if node.option(option, False):
+            axes = (*range(len(x.shape) - 2), len(x.shape) - 1, len(x.shape) - 2)
+            x = imp.relayout(x, imp.unused(f"{node.name}.{k}"), axes)
+        operands.append(x)
+    op = g.FloatMatMul(node.name, tuple(operands), imp.result(node, plain=True), ordered=True)
+    imp.emit(node, op, plain=True)
+
+
+def normalised(imp: TfliteImporter, node: FileNode) -> None:
+    """L2_NORMALIZATION of float32: divided by the root of the sum of squares along the last dimension."""
+    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
+    least = _constant(imp, f"{node.name}.least", np.full((1,) * len(x.shape), _LEAST_NORM, np.float32))
+    squares, *rows = (
+        replace(x, name=imp.unused(f"{node.name}.{what}"), shape=shape)
+        for what, shape in (("squares", x.shape), *((k, (*x.shape[:-1], 1)) for k in ("sums", "root", "norm")))
+    )
+    imp.ops.append(g.NumberFunction(squares.name, (x,), squares, "square"))
+    imp.ops.append(g.NumberReduce(rows[0].name, (squares,), rows[0], "sum", (len(x.shape) - 1,)))
+    imp.ops.append(g.NumberFunction(rows[1].name, (rows[0],), rows[1], "sqrt"))
+    imp.ops.append(g.NumberBinary(rows[2].name, (rows[1], least), rows[2], "maximum"))
+    imp.emit(node, g.NumberBinary(node.name, (x, rows[2]), y, "div"), plain=True)
+
+
+def gelu(imp: TfliteImporter, node: FileNode) -> None:
+    """GELU of float32."""
+    function("gelu_tanh" if node.option("approximate", False) else "gelu")(imp, node)
+
+
+def embedding(imp: TfliteImporter, node: FileNode) -> None:
+    """EMBEDDING_LOOKUP: rows of a table, at the positions of the first input."""
+    where, table = (imp.activation(node, k, plain=True, dtype=None) for k in (0, 1))
+    imp.emit(node, g.Gather(node.name, (table, where), imp.result(node, plain=True), 0), plain=True)
+
+
+def dense(imp: TfliteImporter, node: FileNode) -> None:
+    """FULLY_CONNECTED of float32 with constant weights of float32."""
+    weight = _weights(imp, node)
     x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
     bias = imp.constant(node, 2) if imp.given(node, 2) else np.zeros(len(weight), np.float32)
     rows = imp.reshape(f"{node.name}.rows", x, (x.nbytes // 4 // weight.shape[1], weight.shape[1]))
@@ -129,9 +297,12 @@ def cast(imp: TfliteImporter, node: FileNode) -> None:
 
 
 def gather(imp: TfliteImporter, node: FileNode) -> None:
-    """GATHER of computed positions along one axis."""
+    """GATHER of computed positions along one axis, or of some for each of the first dimensions."""
     x, where = (imp.activation(node, k, plain=True, dtype=None) for k in (0, 1))
-    axis = node.option("axis", 0) % len(x.shape)
+    axis, batches = node.option("axis", 0) % len(x.shape), node.option("batchDims", 0) % (len(where.shape) + 1)
+    if batches:
+        _gather_each(imp, node, x, where, axis, batches)
+        return
     if not imp.info(node, 1).shape:  # one position: its dimension goes
         shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
         part = replace(imp.result(node, plain=True), name=imp.unused(f"{node.name}.row"), shape=shape)
@@ -139,6 +310,25 @@ def gather(imp: TfliteImporter, node: FileNode) -> None:
         imp.emit(node, g.Reshape(node.name, (part,), imp.result(node, plain=True)), plain=True)
         return
     imp.emit(node, g.Gather(node.name, (x, where), imp.result(node, plain=True), axis), plain=True)
+
+
+def _gather_each(imp: TfliteImporter, node: FileNode, x: g.Tensor, where: g.Tensor, axis: int, batches: int) -> None:
+    """GATHER whose first `batches` dimensions are those of both inputs: their elements, one after the other, are rows.
+
+    `x` as (batches, around the axis, axis, behind) becomes (batches * axis, ...), and positions count from each batch.
+    """
+    if axis != batches:
+        raise Refused(f"has axis {axis} and batch_dims {batches}; only equal ones are supported")
+    count, size, each = math.prod(x.shape[:batches]), x.shape[axis], math.prod(where.shape[batches:])
+    rows = imp.reshape(f"{node.name}.rows", x, (count * size, *x.shape[axis + 1 :]))
+    positions = imp.reshape(f"{node.name}.positions", where, (count, each))
+    first = _constant(imp, f"{node.name}.first", (np.arange(count) * size).astype(where.dtype)[:, None])
+    place = replace(positions, name=imp.unused(f"{node.name}.place"), data=None)
+    imp.ops.append(g.NumberBinary(place.name, (positions, first), place, "add"))
+    y = imp.result(node, plain=True)
+    part = replace(y, name=imp.unused(f"{node.name}.taken"), shape=(count, each, *x.shape[axis + 1 :]))
+    imp.ops.append(g.Gather(part.name, (rows, place), part, 0))
+    imp.emit(node, g.Reshape(node.name, (part,), y), plain=True)
 
 
 def gather_nd(imp: TfliteImporter, node: FileNode) -> None:
@@ -153,10 +343,21 @@ HANDLERS: dict[str, Handler] = {
     **{kind: function(kind.lower()) for kind in ("ABS", "CEIL", "COS", "ELU", "EXP", "FLOOR", "HARD_SWISH", "LOG")},
     **{kind: function(kind.lower()) for kind in ("LOGISTIC", "NEG", "RELU", "RELU6", "RELU_0_TO_1", "RELU_N1_TO_1")},
     **{kind: function(kind.lower()) for kind in ("ROUND", "RSQRT", "SIGN", "SIN", "SQRT", "SQUARE", "TANH")},
-    **{kind: reduce(kind.lower()) for kind in ("MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM")},
+    **{kind: reduce(kind.lower()) for kind in ("MEAN", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN")},
+    **{kind: reduce(kind.lower()) for kind in ("REDUCE_PROD", "SUM")},
+    "ADD_N": sum_of_all,
+    "AVERAGE_POOL_2D": pool(g.FloatAveragePool),
+    "BATCH_MATMUL": matmul,
+    "CONV_2D": convolution,
+    "DEPTHWISE_CONV_2D": convolution,
     "FULLY_CONNECTED": dense,
+    "GELU": gelu,
+    "L2_NORMALIZATION": normalised,
     "LEAKY_RELU": sloped,
     "LOG_SOFTMAX": softmax,
+    "MAX_POOL_2D": pool(g.FloatMaxPool),
+    "RESIZE_BILINEAR": resize,
     "SOFTMAX": softmax,
     "SQUARED_DIFFERENCE": binary("squared_difference"),
+    "TRANSPOSE_CONV": transposed,
 }

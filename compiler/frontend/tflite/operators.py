@@ -15,9 +15,7 @@ from .importer import WIDE, Refused, TfliteImporter
 def _pool(cls: type[g.Pool]) -> Handler:
     def convert(imp: TfliteImporter, node: FileNode) -> None:
         x, y, strides = imp.activation(node, 0), imp.result(node), layers.strides_of(node)
-        kernel = node.option("filterHeight", 0), node.option("filterWidth", 0)
-        if min(kernel) < 1:
-            raise Refused(f"has windows of {kernel}; they must be at least 1")
+        kernel = layers.window(node)
         pads = layers.padding(node, layers.image(x), kernel, strides)
         op = cls(node.name, (x,), y, kernel, strides, pads, *layers.clamp(node, y))
         if isinstance(op, g.ExactAveragePool) and imp.info(node, 0).unsigned:
@@ -60,7 +58,7 @@ def _reduce(cls: type[g.ReduceMax]) -> Handler:
 
 
 def _arg_max(imp: TfliteImporter, node: FileNode) -> None:
-    x, y = imp.activation(node, 0, plain=True), imp.result(node, plain=True)
+    x, y = imp.activation(node, 0, plain=True, dtype=None), imp.result(node, plain=True)
     (axis,) = numbers.axes_of(imp, node, x)
     imp.emit(node, g.ArgMax(node.name, (x,), y, axis, node.kind == "ARG_MIN"), plain=True)
 
@@ -145,6 +143,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "DEQUANTIZE": (1, _dequantize),
     "DIV": (2, elementwise.binary(g.Div)),
     "ELU": (1, elementwise.real("elu")),
+    "EMBEDDING_LOOKUP": (2, numbers.embedding),
     "EXP": (1, elementwise.real("exp")),
     "EXPAND_DIMS": (2, movement.reshape),
     "FLOOR_DIV": (2, numbers.binary("floor_div")),
@@ -156,7 +155,9 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "HARD_SWISH": (1, elementwise.function("hard_swish", tables.hard_swish)),
     "L2_NORMALIZATION": (1, _l2_normalization),
     "LEAKY_RELU": (1, elementwise.leaky_relu),
+    **dict.fromkeys(("EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"), (2, numbers.comparison)),
     "LOG": (1, elementwise.real("log")),
+    **dict.fromkeys(("LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR"), (2, numbers.logic)),
     "LOG_SOFTMAX": (1, _log_softmax),
     "LOGISTIC": (1, elementwise.real("logistic")),
     "MAXIMUM": (2, elementwise.pairwise(g.Maximum)),
@@ -166,6 +167,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "MIRROR_PAD": (2, movement.mirror_pad),
     "MUL": (2, elementwise.binary(g.Mul)),
     "NEG": (1, elementwise.function("neg", tables.negative)),
+    "ONE_HOT": (4, numbers.one_hot),
     "PACK": (None, movement.pack),
     "PAD": (2, movement.pad),
     "PADV2": (3, movement.pad),
@@ -183,6 +185,7 @@ _HANDLERS: dict[str, tuple[int | None, Handler]] = {
     "RESIZE_NEAREST_NEIGHBOR": (2, movement.resize_nearest),
     "REVERSE_V2": (2, movement.reverse),
     "RSQRT": (1, elementwise.real("rsqrt")),
+    **dict.fromkeys(("SELECT", "SELECT_V2"), (3, numbers.select)),
     "SLICE": (3, movement.take),
     "SOFTMAX": (1, _softmax),
     "SPACE_TO_BATCH_ND": (3, blocks.space_to_batch),

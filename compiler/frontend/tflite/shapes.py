@@ -13,7 +13,7 @@ from .file import FileNode, Info
 
 INTEGERS = {"INT32": np.int32, "INT64": np.int64}
 # also folded, by operators that only copy
-_OTHERS = {"FLOAT32": np.float32, "INT8": np.int8}
+_OTHERS = {"FLOAT32": np.float32, "INT8": np.int8, "BOOL": np.bool_}
 
 
 def ranges(
@@ -50,11 +50,13 @@ def fold_constants(node: FileNode, tensors: Sequence[Info]) -> np.ndarray | None
     if not node.outputs:
         return None
     output = tensors[node.outputs[0]]
-    copies = node.kind in _COPIES
+    copies = node.kind in (*_COPIES, "DEQUANTIZE")
     dtype = (_OTHERS | INTEGERS if copies else INTEGERS).get(output.type)
-    if dtype is None or len(node.outputs) > 1 or not (copies or node.kind in _EVALUATORS):
+    if dtype is None or len(node.outputs) > 1 or not (copies or node.kind in (*_EVALUATORS, "DEQUANTIZE")):
         return None
     inputs = [tensors[k] for k in node.inputs if k >= 0]
+    if node.kind == "DEQUANTIZE" and inputs[0].data is not None:
+        return _dequantised(node, inputs[0]).reshape(output.shape)
     arrays = [np.array(t.shape) if node.kind in ("SHAPE", "RANK") else t.data for t in inputs]
     known = [a for a in arrays if a is not None]
     if len(known) < len(arrays):
@@ -73,6 +75,18 @@ def _strided_slice(node: FileNode, arrays: list[np.ndarray]) -> np.ndarray:
 
 def _binary(function: Callable) -> Callable:
     return lambda node, arrays: function(arrays[0], arrays[1])
+
+
+def _dequantised(node: FileNode, x: Info) -> np.ndarray:
+    """The real values of a constant; of half precision the same values."""
+    assert x.data is not None
+    if not x.scale.size:
+        return x.data.astype(np.float32)
+    along = [1] * x.data.ndim
+    if x.scale.size > 1:
+        along[x.axis] = x.scale.size
+    steps = (x.data.astype(np.int64) - x.zero_point.reshape(along)).astype(np.float32)
+    return steps * x.scale.reshape(along)
 
 
 def _same(node: FileNode, arrays: list[np.ndarray]) -> np.ndarray:

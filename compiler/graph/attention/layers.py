@@ -1,4 +1,4 @@
-"""Operators of transformers: products of activations, norms, rotations, and attention over a cache.
+"""Operators of transformers: products of activations, norms, rotations, and attention over a cache of one sequence.
 
 Their exact integers are in runtime/kernels/attention.py. Except for `BatchMatMul`, zero points are 0. A position is an
 int32 tensor (1,), the place of the token in its text.
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....runtime.kernels.attention import MEAN_BITS, UNIT_BITS
-from ..operators import Operator, Product, Rescaling
-
-LARGEST_WEIGHT = 127  # of `Exponentials`: that of the largest score
+from ....hw.rounding import quantize_multiplier
+from ....runtime.kernels.attention import LARGEST_CONTEXT, MEAN_BITS, SCORE_STEPS, squares_shift
+from ....runtime.kernels.roots import ROOT_BITS
+from ..operators import Operator, Product
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +43,8 @@ class BatchMatMul(Product):
 
 
 @dataclass(frozen=True, eq=False)
-class RmsNorm(Rescaling):
-    """The last axis divided by the root of its mean square, times `gain`, float64 (D,).
+class RmsNorm(Operator):
+    """The last axis divided by the root of its mean square, times `gain`, float64 (D,), at least 0.
 
     Nothing is added to the mean square; a row of zeros stays one.
     """
@@ -52,33 +52,37 @@ class RmsNorm(Rescaling):
     gain: np.ndarray
 
     def check(self) -> None:
-        """Raise `InputError` unless it is int8 of one shape, with as many gains as elements."""
+        """Raise `InputError` unless it is int8 of one shape, with as many gains as elements, none below 0."""
         self.expect_int8()
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("the gains' shape", self.gain.shape, self.x.shape[-1:])
+        self.expect("whether the gains are at least 0", bool((self.gain >= 0).all()), True)
         _expect_symmetric(self)
 
     @property
-    def integers(self) -> np.ndarray:
-        """int16 (D,): the gains, the largest of which is 32767."""
-        return np.round(self.gain / self._largest * np.iinfo(np.int16).max).astype(np.int16)
+    def shift(self) -> int:
+        """By how many bits the sum of squares is shifted right."""
+        return squares_shift(self.x.shape[-1])
 
     @property
-    def factor(self) -> float:
-        """What R multiplies by."""
-        step = self._largest / np.iinfo(np.int16).max * math.sqrt(self.x.shape[-1])
-        return float(np.float64(step) / 2.0**UNIT_BITS / self.output.scale)
+    def factors(self) -> np.ndarray:
+        """float64 (D,): what R multiplies each element by."""
+        root = math.sqrt(self.x.shape[-1] / 2**self.shift)
+        return self.gain * root / 2.0**ROOT_BITS / self.output.scale
 
     @property
-    def _largest(self) -> float:
-        return float(np.abs(self.gain).max()) or 1.0
+    def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
+        """(multipliers, exponents), int64 (D,), of R."""
+        pairs = np.array([quantize_multiplier(factor) for factor in self.factors], np.int64)
+        return pairs[:, 0], pairs[:, 1]
 
 
 @dataclass(frozen=True, eq=False)
 class Rotate(Operator):
-    """Rotary embedding: pairs of neighbours of the last axis, turned by the angles of the position, the second input.
+    """Rotary embedding: (1, C * 2W), chunks of two halves, turned by the angles of the position, the second input.
 
-    `cosine` and `sine` are int16 (positions, D / 2) in Q1.14. The scale stays.
+    Element k of the first half and element k of the second are a pair. `cosine` and `sine` are int16 (positions, W) in
+    Q1.14. The scale stays.
     """
 
     cosine: np.ndarray
@@ -89,65 +93,104 @@ class Rotate(Operator):
         _expect_position(self, 1)
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("the scale", self.output.scale, self.x.scale)
-        self.expect("twice the angles", 2 * self.cosine.shape[1], self.x.shape[-1])
+        self.expect("the dimensions", (len(self.x.shape), self.x.shape[0]), (2, 1))
+        self.expect("what is left of chunks", self.x.shape[1] % (2 * self.cosine.shape[1]), 0)
         self.expect("the shape of the sines", self.sine.shape, self.cosine.shape)
         _expect_symmetric(self)
 
 
-@dataclass(frozen=True, eq=False)
-class WriteRows(Operator):
-    """The first input, a cache (G, N, D), with the second, rows (G, T, D), at the position, the third."""
+class Write(Operator):
+    """Base of operators that write the second input into the first, a cache (1, A, B, 1), at the position, the third.
+
+    Scales are equal.
+    """
 
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
         _expect_position(self, 2)
-        self.expect("the dimensions", [len(t.shape) for t in self.inputs[:2]], [3, 3])
-        (groups, size, width), rows = self.x.shape, self.inputs[1]
+        self.expect("the dimensions of the cache", (len(self.x.shape), self.x.shape[::3]), (4, (1, 1)))
         self.expect("the output's shape", self.output.shape, self.x.shape)
-        self.expect("the rows", rows.shape, (groups, min(rows.shape[1], size), width))
-        self.expect("the scales", {rows.scale, self.x.scale}, {self.output.scale})
+        self.expect("the scales", {self.inputs[1].scale, self.x.scale}, {self.output.scale})
         _expect_symmetric(self)
 
 
 @dataclass(frozen=True, eq=False)
-class Exponentials(Operator):
-    """`round(127 * exp(x - m))` of the last axis up to the position, the second input, m its maximum; else 0."""
+class WriteRows(Write):
+    """A cache (1, C, N, 1) with a row (1, C) in place of the position modulo N."""
 
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
-        _expect_position(self, 1)
-        self.expect("the output's shape", self.output.shape, self.x.shape)
-        self.expect("the output's scale", self.output.scale, 1 / LARGEST_WEIGHT)
-        _expect_symmetric(self)
-
-    @property
-    def table(self) -> np.ndarray:
-        """int8 (256,): the result by the difference to the maximum."""
-        return np.round(LARGEST_WEIGHT * np.exp(-np.arange(256) * self.x.scale)).astype(np.int8)
+        super().check()
+        self.expect("the row", self.inputs[1].shape, (1, self.x.shape[1]))
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedMean(Rescaling):
-    """The mean of the second input, values (G, N, D), by the first, weights >= 0 (G, R, N)."""
+class WriteColumns(Write):
+    """A cache (1, N, V, 1) with a block (1, V, B, 1), transposed, in place of the B rows that the position is among."""
 
     def check(self) -> None:
-        """Raise `InputError` unless it is int8, and the shapes fit."""
-        self.expect_int8()
-        weights, values = self.inputs
-        self.expect("the dimensions", [len(weights.shape), len(values.shape)], [3, 3])
-        self.expect("the values' shape", values.shape[:-1], (weights.shape[0], weights.shape[2]))
-        self.expect("the output's shape", self.output.shape, (*weights.shape[:-1], values.shape[-1]))
+        """Raise `InputError` unless shapes and scales fit."""
+        super().check()
+        block = self.inputs[1].shape
+        self.expect("the block", (len(block), block[:2], block[3:]), (4, (1, self.x.shape[2]), (1,)))
+        self.expect("what is left of blocks", self.x.shape[1] % block[2], 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Attention(Operator):
+    """The means of values (1, N, V, 1) by the exponentials of queries (1, R * 2W) times keys (1, 2W, N, 1).
+
+    Inputs are queries, keys, values and the position; the output is (1, R * V). Each of R chunks of the queries, and a
+    key, has two halves of W lanes: lane k of both is an element of the group `key_groups[k]`, lane k of a value one of
+    `value_groups[k]`, and -1 stands for padding. In each chunk each group is a query of its own, a head of `head`
+    elements, by whose root its scores are divided. The first `seen` positions are read, up to the position.
+    Values are -127 to 127.
+    """
+
+    key_groups: tuple[int, ...]
+    value_groups: tuple[int, ...]
+    head: int
+    seen: int
+
+    def check(self) -> None:
+        """Raise `InputError` unless the shapes fit."""
+        _expect_position(self, 3)
+        queries, keys, values, _ = (t.shape for t in self.inputs)
+        self.expect("the dimensions", (len(keys), keys[::3], len(values), values[::3]), (4, (1, 1)) * 2)
+        self.expect("the positions of the values", values[1], keys[2])
+        self.expect(f"whether there are at most {LARGEST_CONTEXT} positions", keys[2] <= LARGEST_CONTEXT, True)
+        self.expect("whether as many positions as are read are there", 0 < self.seen <= keys[2], True)
+        self.expect("the lanes of half a key", 2 * len(self.key_groups), keys[1])
+        self.expect("the lanes of a value", len(self.value_groups), values[2])
+        self.expect("groups without keys", set(self.value_groups) - set(self.key_groups) - {-1}, set())
+        self.expect("whether a lane of a value is of a group", max(self.value_groups) >= 0, True)
+        self.expect("the queries", queries, (1, self.chunks * keys[1]))
+        self.expect("the output's shape", self.output.shape, (1, self.chunks * values[2]))
         _expect_symmetric(self)
 
     @property
-    def factor(self) -> float:
-        """What R multiplies by."""
-        return float(np.float64(self.inputs[1].scale) / self.output.scale / 2.0**MEAN_BITS)
+    def chunks(self) -> int:
+        """R, the queries of each group."""
+        return self.x.shape[-1] // self.inputs[1].shape[1]
+
+    @property
+    def factors(self) -> tuple[float, float]:
+        """What the sums of products are multiplied by, to be scores in steps of 1/40; and the means, to be outputs."""
+        sq, sk, sv = (np.float64(t.scale) for t in self.inputs[:3])
+        scores = sq * sk / math.sqrt(self.head) * SCORE_STEPS
+        return float(scores), float(sv / self.output.scale / 2.0**MEAN_BITS)
+
+    @property
+    def multipliers(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """(multiplier, exponent) of scores and of outputs."""
+        first, second = (quantize_multiplier(factor) for factor in self.factors)
+        return first, second
 
     @property
     def macs(self) -> int:
         """Multiply-accumulates."""
-        return math.prod(self.output.shape) * self.x.shape[-1]
+        used = 2 * sum(k >= 0 for k in self.key_groups) + sum(k >= 0 for k in self.value_groups)
+        return self.chunks * self.seen * used
 
 
 def _expect_symmetric(op: Operator) -> None:

@@ -59,7 +59,7 @@ class TimeFilter(QConv2d):
 
 @dataclass(frozen=True, eq=False)
 class Dense16(Operator):
-    """int8 (N, I) -> int16 (N, O): `clamp(R(bias + (x - x.zero_point) @ weight.T))`, R per row by `scales`.
+    """int8 (N, I) -> int16 or int32 (N, O): `clamp(R(bias + (x - x.zero_point) @ weight.T))`, R per row by `scales`.
 
     `weight` is int8 (O, I), `bias` int32 (O,), `scales` float64 (O,).
     """
@@ -70,7 +70,8 @@ class Dense16(Operator):
 
     def check(self) -> None:
         """Raise `InputError` if types and shapes are inconsistent."""
-        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int8", "int16"))
+        self.expect("the input's type", self.x.dtype, "int8")
+        self.expect("whether the output is int16 or int32", self.output.dtype in ("int16", "int32"), True)
         self.expect("the number of dimensions", (len(self.x.shape), self.weight.ndim), (2, 2))
         rows, features = self.weight.shape
         self.expect("the number of input features", features, self.x.shape[1])
@@ -82,6 +83,12 @@ class Dense16(Operator):
     def multipliers(self) -> tuple[np.ndarray, np.ndarray]:
         """(multipliers, exponents), int64 (O,), of R."""
         return _pairs(self.scales)
+
+    @property
+    def corrected_bias(self) -> np.ndarray:
+        """int32 (O,): `bias - x.zero_point * sum(weight)`, what is added to sums of `x * weight`."""
+        sums = self.weight.sum(1, dtype=np.int64)
+        return (self.bias - self.x.zero_point * sums).astype(np.int32)  # wraps as the accumulator does
 
     @property
     def macs(self) -> int:
@@ -121,8 +128,59 @@ class Filter16(Operator):
         return math.prod(self.x.shape)
 
 
+class Cells(Operator):
+    """Base of operators that compute cells of an LSTM, their third input, by gates, their first, (N, T, gates * C)."""
+
+    @property
+    def cell_bits(self) -> int:
+        """Integer bits of the cells, besides the sign."""
+        return 15 + math.frexp(self.inputs[2].scale)[1] - 1
+
+    @property
+    def functions(self) -> int:
+        """How many values of logistic and tanh it takes."""
+        gates, _, cells = self.inputs
+        return GATES * math.prod(cells.shape) * gates.shape[1]
+
+    def expect_cells(self) -> None:
+        """Raise `InputError` unless the cells are quantised as their functions need."""
+        self.expect("the cells' scale", math.frexp(self.inputs[2].scale)[0], 0.5)
+        self.expect("the number of integer bits of the cells, from 0 to 6", 0 <= self.cell_bits <= 6, True)
+
+
 @dataclass(frozen=True, eq=False)
-class Lstm(Operator):
+class LstmStep(Cells):
+    """One step of an LSTM from sums that are there: int16 (N, 2, C), the hidden values and the cells.
+
+    Inputs are gates, int16 (N, 1, 4 * C), the part of the hidden values in the same sums, int16 or int32 (N, 4 * C),
+    and cells, int16 (N, C); the rest is as in `Lstm`.
+    """
+
+    factor: float
+    clip: int = 0
+    coupled: bool = False
+
+    def check(self) -> None:
+        """Raise `InputError` if types and shapes are inconsistent."""
+        self.expect("the number of inputs", len(self.inputs), 3)
+        gates, own, cells = self.inputs
+        types = gates.dtype, cells.dtype, self.output.dtype, own.dtype in ("int16", "int32")
+        self.expect("the conversion", types, ("int16", "int16", "int16", True))
+        n, size = cells.shape
+        rows = (3 if self.coupled else 4) * size
+        self.expect("the shapes of gates and sums", (gates.shape, own.shape), ((n, 1, rows), (n, rows)))
+        self.expect("the output's shape", self.output.shape, (n, 2, size))
+        self.expect_cells()
+        self.expect("whether R is by less than 2**30", 0 <= self.factor < 2.0**30, True)
+
+    @property
+    def multipliers(self) -> tuple[int, int]:
+        """(multiplier, exponent) of R of the hidden values."""
+        return quantize_multiplier(self.factor)
+
+
+@dataclass(frozen=True, eq=False)
+class Lstm(Cells):
     """T steps of an LSTM: inputs are gates, int16 (N, T, 4 * C), hidden values, int8 (N, C), and cells, int16 (N, C).
 
     The gates are the inputs' part of the sums of input, forget, cell and output gate; without an input gate
@@ -153,27 +211,15 @@ class Lstm(Operator):
         self.expect("the weights' shape", self.weight.shape, (rows, size))
         self.expect("the shapes of biases and scales", (self.bias.shape, self.scales.shape), ((rows,), (rows,)))
         self.expect("the output's shape", self.output.shape, (n, gates.shape[1] + 1, size))
-        self.expect("the cells' scale", math.frexp(cells.scale)[0], 0.5)
-        self.expect("the number of integer bits of the cells, from 0 to 6", 0 <= self.cell_bits <= 6, True)
+        self.expect_cells()
         for factor in (*self.scales.tolist(), self.factor):
             if not 0 <= factor < 2.0**30:
                 raise InputError(f"Lstm {self.name!r}: scales sums by {factor:g}; it must be at least 0, below 2**30")
 
     @property
-    def cell_bits(self) -> int:
-        """Integer bits of the cells, besides the sign."""
-        return 15 + math.frexp(self.inputs[2].scale)[1] - 1
-
-    @property
     def multipliers(self) -> tuple[tuple[np.ndarray, np.ndarray], tuple[int, int]]:
         """(multipliers, exponents) of R of the gates' sums, and of the hidden values."""
         return _pairs(self.scales), quantize_multiplier(self.factor)
-
-    @property
-    def functions(self) -> int:
-        """How many values of logistic and tanh it takes."""
-        gates, hidden, _ = self.inputs
-        return GATES * math.prod(hidden.shape) * gates.shape[1]
 
     @property
     def macs(self) -> int:

@@ -18,9 +18,10 @@ from tilewright.hw.errors import (
     FingerprintError,
     HangError,
     InputError,
+    TilewrightError,
 )
 from tilewright.hw.isa import Isa, Op
-from tilewright.runtime.device import open_device
+from tilewright.runtime.device import Stats, open_device
 from tilewright.runtime.loader import Loaded
 from tilewright.sim.random_programs import Recorder, record_random
 
@@ -100,9 +101,42 @@ def test_memory_reads_as_it_was_written(powered, seed):
             mirror[at][first:last] = rng.integers(0, 256, last - first, np.uint8)
             device.write(at + first, mirror[at][first:last])
         np.testing.assert_array_equal(device.read(at + first, last - first), mirror[at][first:last])
-        np.testing.assert_array_equal(board.ddr[at : at + len(mirror[at])], mirror[at])
+    with pytest.raises(TilewrightError):  # no program; what was written is in memory all the same
+        device.run(at, 1)
+    for at, data in mirror.items():
+        np.testing.assert_array_equal(board.ddr[at : at + len(data)], data)
     device.close()
     assert not board.buffers
+
+
+def test_addresses_that_move_are_patched_in_memory(powered, cache):
+    device, board = powered()
+    program = cache()
+    with Loaded(program.launch, device) as loaded:
+        for value, position in enumerate([0, 5, 5, 15, 4]):
+            found = loaded.run(program.inputs(position, value))["y"]
+            np.testing.assert_array_equal(found, program.expect(position, value))
+        np.testing.assert_array_equal(loaded.state["rows"], program.rows)
+        assert loaded.stats.insns["STORE.OUT"] == 2
+
+
+def test_instructions_are_counted_once_whatever_their_addresses(powered, cache, monkeypatch):
+    device, board = powered()
+    counted, program = [], cache()
+    monkeypatch.setattr(
+        driver, "program_stats", lambda isa, words: counted.append(len(words)) or Stats(macs=len(counted))
+    )
+    with Loaded(program.launch, device) as loaded:
+        for position in (1, 9, 2):
+            loaded.run(program.inputs(position, 0))
+            assert loaded.stats.macs == 1
+        (placed,) = loaded._placed
+        assert placed is not None
+        other = placed.launch.insn.copy()
+        other[0, 1] ^= np.uint64(1)  # a size
+        device.write(placed.address, other.view(np.uint8).reshape(-1))
+        loaded.run(program.inputs(2, 0))
+    assert counted == [len(program.launch.insn)] * 2
 
 
 def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
@@ -113,10 +147,16 @@ def test_what_the_accelerator_wrote_survives_a_write_beside_it(powered, double):
         (placed,) = loaded._placed
         assert placed is not None
         at = placed.bound["y"][0]
-        device.run(placed.address, placed.count)
+        device.run(placed.address, len(placed.launch.insn))
         board.ddr[at : at + 8] = np.arange(8)  # as the accelerator would
         device.write(at + 3, np.full(2, 9, np.uint8))
-        assert board.ddr[at : at + 8].tolist() == [0, 1, 2, 9, 9, 5, 6, 7]
+        assert device.read(at, 8).tolist() == [0, 1, 2, 9, 9, 5, 6, 7]
+        (x,) = [address for name, (address, _) in placed.bound.items() if name == "x"]
+        device.write(x + 3, np.full(2, 9, np.uint8))
+        before = board.calls.count("flush")
+        device.write(x + 8, np.full(2, 9, np.uint8))
+        device.run(placed.address, len(placed.launch.insn))
+        assert board.calls.count("flush") == before + 2  # y and x
 
 
 def test_what_is_overwritten_whole_is_not_read_before(powered, double):

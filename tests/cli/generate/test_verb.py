@@ -24,7 +24,8 @@ def test_json_has_text_tokens_cycles_and_perplexity(tilewright, small):
     assert found["tokens"][:2] == [1, PIECES.index(b" ab")] and found["text"].startswith("ab")
     steps = len(found["cycles_per_token"])
     assert steps <= 6 and found["tokens_per_second"] == pytest.approx(1e8 * steps / sum(found["cycles_per_token"]))
-    assert set(found["perplexity"]) == {"float32", "int8"}
+    assert set(found["perplexity"]) == {"float32", "int8"} and 0 < found["host_share"] < 1
+    assert set(found["cycles_by_part"]) == {"weights", "attention", "norms", "rest", "host"}
     assert json.loads(tilewright(*small, *facts).out)["tokens"] == found["tokens"]
 
 
@@ -42,7 +43,7 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
 @pytest.mark.parametrize(
     "options, status, text",
     [
-        (["--tokens", 13], 9, "13 tokens do not fit the context of 12"),
+        (["--tokens", 17], 9, "17 tokens do not fit the context of 16"),
         (["--tokens", 1], 2, "1 is not in the range"),
         (["--texts", -1], 2, "-1 is not in the range"),
         (["--seed", -1], 2, "-1 is not in the range"),
@@ -58,6 +59,10 @@ def test_mistakes_are_one_line(tilewright, small, options, status, text):
 def test_other_programs_are_refused(tilewright, small, tmp_path):
     done = tilewright("generate", "examples/digits/digits.onnx", *small[2:])
     assert done.status == 5 and "is no language model" in done.err
+    cut = tmp_path / "cut.bin"
+    cut.write_bytes((tmp_path / "small.bin").read_bytes()[:-4])
+    done = tilewright("generate", cut, *small[2:])
+    assert done.status == 6 and done.err.count("\n") == 1 and "the file is damaged" in done.err
     (tmp_path / "tok.bin").write_bytes(tokenizer_bytes(PIECES[:-1]))
     done = tilewright(*small)
     assert done.status == 6 and f"holds {len(PIECES) - 1} pieces" in done.err

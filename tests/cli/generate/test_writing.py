@@ -27,7 +27,7 @@ def executable():
     tensors = [Tensor(name, (1,), "int32", "input") for name in ("token", "position")]
     tensors += [Tensor("table", (3, WORDS), "float32", "constant", np.ones((3, WORDS), np.float32))]
     tensors += [Tensor("logits", (1, WORDS), "float32", "output")]
-    tensors += [Tensor("k.cache", (1, 9, 4), "int8", "state", np.zeros((1, 9, 4), np.int8), "k.cache")]
+    tensors += [Tensor("0.keys.cache", (1, 4, 9, 1), "int8", "state", np.zeros((1, 4, 9, 1), np.int8), "0.keys.cache")]
     step = HostStep("rows", "gather", ["table", "token"], ["logits"], {"axis": 0})
     return Executable(PRESETS["tiny"], "m", {t.name: t for t in tensors}, [step])
 

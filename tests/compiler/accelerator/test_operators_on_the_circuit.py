@@ -6,6 +6,7 @@ import pytest
 from tilewright.compiler import reference
 from tilewright.compiler.graph import (
     Concat,
+    Dense16,
     Graph,
     LeakyRelu,
     Mean,
@@ -77,6 +78,12 @@ def leaky_rectifier():
     return LeakyRelu("op", (x,), y, "leaky_relu", table, slopes)
 
 
+def results_of_16_bits():
+    x, y = Tensor("x", (2, 40), scale=0.05, zero_point=-9), Tensor("y", (2, 53), "int16", 0.01)
+    weight, (_, bias) = RNG.integers(-128, 128, (53, 40)).astype(np.int8), parameters(53)
+    return Dense16("op", (x,), y, weight, bias, RNG.uniform(0, 1.5, 53))
+
+
 MAKERS = [
     weights_in_parts,
     image_larger_than_the_weights_memory,
@@ -86,6 +93,7 @@ MAKERS = [
     image_of_twice_the_size,
     gates,
     leaky_rectifier,
+    results_of_16_bits,
 ]
 
 

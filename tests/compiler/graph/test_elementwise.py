@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.graph.elementwise import Div, LeakyRelu, Maximum, Minimum, Prelu, SquaredDifference
+from tilewright.compiler.graph.elementwise import Div, LeakyRelu, Maximum, Minimum, PairLookup, Prelu, SquaredDifference
 from tilewright.compiler.graph.operators import Tensor
 from tilewright.compiler.graph.ranges import problem
 from tilewright.hw.errors import InputError
+
+PAIRS = np.zeros((256, 256), np.int8)
 
 
 def t(name, *shape, **quantisation):
@@ -45,6 +47,15 @@ def test_integers_stay_within_int32():
 @pytest.mark.parametrize(
     "text, make",
     [
+        (
+            "PairLookup 'p': the table",
+            lambda: PairLookup("p", (t("x", 4), t("z", 4)), t("y", 4), np.zeros(256, np.int8)),
+        ),
+        (
+            "PairLookup 'p': whether all",
+            lambda: PairLookup("p", (t("x", 4),) * 2, t("y", 4, dtype="uint8"), PAIRS),
+        ),
+        ("PairLookup 'p': the output's", lambda: PairLookup("p", (t("x", 4), t("z", 4)), t("y", 3), PAIRS)),
         ("Maximum 'm': the number of operands is 1", lambda: Maximum("m", (t("x", 4),), t("y", 4))),
         ("Minimum 'm': shapes [(4,), (3,)] do not", lambda: Minimum("m", (t("x", 4), t("z", 3)), t("y", 4))),
         ("Maximum 'm': the output's quantis", lambda: Maximum("m", (t("x", 4), t("z", 4, scale=0.5)), t("y", 4))),

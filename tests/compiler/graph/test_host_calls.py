@@ -42,6 +42,8 @@ def s(*shape, scale=0.1):
     return t(*shape, scale=scale, zero_point=0)
 
 
+GATES = np.ones((4, 4), np.float32)
+
 OPERATORS = [
     g.QConv2d("op", (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)),
     g.QConvTranspose2d("op", (X,), t(1, 3, 5, 5), *weights(3, 2, 2, 2)),
@@ -79,6 +81,9 @@ OPERATORS = [
     g.TopK("op", (t(2, 5),), t(2, 3)),
     g.TopK("op", (t(2, 5),), t(2, 3, dtype="int32"), True),
     g.Cast("op", (t(2, 3, dtype="int64"),), t(2, 3, dtype="float32")),
+    g.NumberResize("op", (F,), f(1, 2, 6, 6)),
+    g.Compare("op", (X, t(2, 1, 1)), t(1, 2, 4, 4, dtype="bool"), "less"),
+    g.Select("op", (t(1, 2, 4, 4, dtype="bool"), X, t(2, 1, 1)), t(1, 2, 4, 4)),
     g.Gather("op", (t(9, 3), t(2, dtype="int32")), t(2, 3), 0),
     g.GatherNd("op", (t(9, 6, 3), t(2, 2, dtype="int64")), t(2, 3)),
     g.Detections(
@@ -90,6 +95,7 @@ OPERATORS = [
     ),
     g.Maximum("op", (X, X), t(1, 2, 4, 4)),
     g.Minimum("op", (X, X), t(1, 2, 4, 4)),
+    g.PairLookup("op", (X, t(2, 1, 1)), t(1, 2, 4, 4), np.zeros((256, 256), np.int8)),
     g.Prelu("op", (X, t(2, 1, 1)), t(1, 2, 4, 4)),
     g.SquaredDifference("op", (X, X), t(1, 2, 4, 4)),
     g.ReduceMax("op", (X,), t(1, 2), (2, 3)),
@@ -99,22 +105,33 @@ OPERATORS = [
     g.Features("op", (t(2, 5),), t(2, 3), *weights(3, 5)),
     g.TimeFilter("op", (X,), t(1, 2, 1, 1), *weights(2, 1, 4, 4), groups=2),
     g.Dense16("op", (t(2, 5),), t(2, 3, dtype="int16", zero_point=0), ROWS, BIAS, np.ones(3)),
+    g.Dense16("op", (t(2, 5),), t(2, 3, dtype="int32", zero_point=0), ROWS, BIAS, np.ones(3)),
     g.Filter16("op", (W,), t(2, 3), np.ones((3, 4), np.int16), BIAS, 0.5),
     g.Lstm("op", (W, t(2, 1), CELLS), t(2, 4, 1, dtype="int16"), np.ones((4, 1), np.int8), FOUR[0], FOUR[1], 0.5),
+    g.LstmStep("op", (t(2, 1, 4, dtype="int16"), t(2, 4, dtype="int32"), CELLS), t(2, 2, 1, dtype="int16"), 0.5),
     g.LstmOutputs("op", (t(2, 4, 1, dtype="int16"),), t(2, 3, 1)),
     g.LstmCells("op", (W,), t(2, 1, 4, dtype="int16")),
     g.Rescale("op", (W,), t(2, 3, 4, dtype="int32", zero_point=-300)),
     g.Softmax16("op", (X,), t(1, 2, 4, 4, scale=2**-16, zero_point=-(1 << 15), dtype="int16"), 1),
     g.BatchMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3)),
+    g.ShiftMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3), ratio=0.5),
+    g.ShiftRequantize("op", (X,), X, ratio=0.5),
+    g.ShiftAdd("op", (X, X), X, ratio=0.5),
+    g.ShiftMul("op", (X, X), X, ratio=0.5),
+    g.IntegerMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3, dtype="int32")),
+    g.RequantShift("op", (t(2, dtype="int32"),) * 3, t(2), 3, -1, 1),
+    g.IntegerNorm("op", (X, t(4, dtype="int32"), t(4, dtype="int32")), X, 16),
+    g.IntegerSoftmax("op", (X,), X, 1, 2, 3, 4, 256),
     g.RmsNorm("op", (s(2, 4),), s(2, 4), np.ones(4)),
-    g.Rotate("op", (s(2, 4), POSITION), s(2, 4), ANGLES, ANGLES),
-    g.WriteRows("op", (s(2, 6, 4), s(2, 1, 4), POSITION), s(2, 6, 4)),
-    g.Exponentials("op", (s(2, 1, 6), POSITION), s(2, 1, 6, scale=1 / 127)),
-    g.WeightedMean("op", (s(2, 1, 6), s(2, 6, 4)), s(2, 1, 4)),
+    g.Rotate("op", (s(1, 8), POSITION), s(1, 8), ANGLES, ANGLES),
+    g.WriteRows("op", (s(1, 4, 6, 1), s(1, 4), POSITION), s(1, 4, 6, 1)),
+    g.WriteColumns("op", (s(1, 6, 4, 1), s(1, 4, 3, 1), POSITION), s(1, 6, 4, 1)),
+    g.Attention("op", (s(1, 8), s(1, 4, 6, 1), s(1, 6, 2, 1), POSITION), s(1, 4), (0, 1), (1, 0), 2, 6),
     g.FloatFunction("op", (F,), f(1, 2, 4, 4), "Elu", 0.5),
     g.FloatBinary("op", (F, f(2, 1, 1)), f(1, 2, 4, 4), "Div"),
     g.FloatReduce("op", (F,), f(1, 2), "ReduceMax", (2, 3)),
     g.FloatSoftmax("op", (F,), f(1, 2, 4, 4), 1, True),
+    g.FloatLstm("op", (f(3, 2, 4),), f(3, 2, 1), GATES, np.ones((4, 1), np.float32), GATES[:, 0], True),
     g.FloatMatMul("op", (F, f(4, 3)), f(1, 2, 4, 3)),
     g.FloatConv2d("op", (F,), f(1, 3, 4, 4), *real_weights(3, 2, 1, 1)),
     g.FloatConvTranspose2d("op", (F,), f(1, 2, 5, 5), *real_weights(2, 2, 2, 2)),
@@ -135,7 +152,8 @@ def test_calls_compute_the_declared_output(op):
 
 
 def test_every_operator_is_tested_here():
-    abstract = {g.Operator, g.Linear, g.Binary, g.Pairwise, g.Pool, g.Movement, g.FloatOperator, g.StandIn}
+    abstract = {g.Operator, g.Linear, g.Binary, g.Pairwise, g.Pool, g.Movement, g.FloatOperator, g.StandIn, g.Cells}
+    abstract |= {g.Write}
     operators = {v for v in vars(g).values() if isinstance(v, type) and issubclass(v, g.Operator)} - abstract
     assert {type(op) for op in OPERATORS} == operators
 

@@ -21,7 +21,7 @@ def t(name, *shape, **quantisation):
         ("Concat 'c': the number of different", lambda: Concat("c", (t("x", 2, 3), t("z", 1, 2)), t("y", 3, 3), 0)),
         ("Pad 'p': the output's shape", lambda: Pad("p", (t("x", 2),), t("y", 3), ((1, 1),), 0)),
         ("Pad 'p': the smallest padding", lambda: Pad("p", (t("x", 2),), t("y", 1), ((-1, 0),), 0)),
-        ("Pad 'p': clamp 128..128", lambda: Pad("p", (t("x", 2),), t("y", 3), ((1, 0),), 128)),
+        ("Pad 'p': whether the value is a whole", lambda: Pad("p", (t("x", 2),), t("y", 3), ((1, 0),), 128)),
         ("StridedSlice 's': whether dim", lambda: StridedSlice("s", (t("x", 5),), t("y", 3), (1,), (2,))),
         ("Take 't': whether the indices lie within dim", lambda: Take("t", (t("x", 5),), t("y", 1), ((5,),))),
         ("Take 't': the number of dimensions", lambda: Take("t", (t("x", 5),), t("y", 5), ((), ()))),

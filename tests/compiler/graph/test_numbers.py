@@ -5,6 +5,7 @@ import pytest
 
 from tilewright.compiler.graph.numbers import (
     Cast,
+    Compare,
     Detections,
     Gather,
     GatherNd,
@@ -12,6 +13,8 @@ from tilewright.compiler.graph.numbers import (
     NumberDense,
     NumberFunction,
     NumberReduce,
+    NumberResize,
+    Select,
 )
 from tilewright.compiler.graph.operators import Tensor
 from tilewright.hw.errors import InputError
@@ -19,6 +22,10 @@ from tilewright.hw.errors import InputError
 
 def t(name, *shape, dtype="float32"):
     return Tensor(name, shape, dtype)
+
+
+def b(name):
+    return t(name, 2, dtype="bool")
 
 
 def found(boxes=(1, 9, 4), scores=(1, 9, 4), rows=11, scale=5.0, classes=3, anchors=9):
@@ -66,6 +73,24 @@ def test_rows_of_detections():
         ("Detections 'd': the smallest count", lambda: found(classes=0)),
         ("Detections 'd': whether scales", lambda: found(scale=0.0)),
         ("Detections 'd': the output's shape", lambda: found(rows=10)),
+        ("NumberResize 'r': the number of dim", lambda: NumberResize("r", (t("x", 2, 3),), t("y", 2, 4))),
+        ("NumberResize 'r': the numbers of im", lambda: NumberResize("r", (t("x", 1, 2, 3, 3),), t("y", 1, 3, 3, 3))),
+        (
+            "NumberResize 'r': the types",
+            lambda: NumberResize("r", (t("x", 1, 2),), t("y", 1, 2, dtype="int8")),
+        ),
+        (
+            "Compare 'c': whether",
+            lambda: Compare("c", (t("x", 2, dtype="uint8"),) * 2, t("y", 2), "less"),
+        ),
+        ("Compare 'c': the types", lambda: Compare("c", (t("x", 2),) * 2, t("y", 2), "less")),
+        ("Select 's': the number", lambda: Select("s", (b("x"), t("y", 2)), t("z", 2))),
+        ("Select 's': the condition's", lambda: Select("s", (t("x", 2), t("y", 2), t("y", 2)), t("z", 2))),
+        (
+            "Select 's': the types",
+            lambda: Select("s", (b("x"), t("y", 2), t("y", 2)), t("z", 2, dtype="int8")),
+        ),
+        ("Select 's': the output", lambda: Select("s", (b("x"), t("y", 2), t("y", 2)), t("z", 3))),
         ("Cast 'c': the output's shape", lambda: Cast("c", (t("x", 2),), t("y", 3))),
         ("Gather 'g': whether positions", lambda: Gather("g", (t("x", 2), t("z", 3)), t("y", 3), 0)),
         ("Gather 'g': the output", lambda: Gather("g", (t("x", 2), t("z", 3, dtype="int32")), t("y", 2), 0)),

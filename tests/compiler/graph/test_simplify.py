@@ -41,6 +41,14 @@ def test_reshapes_of_reshapes_become_one():
     assert simplified((a, c), *ops)[0] == ["Reshape", "Reshape"]  # an output stays
 
 
+def test_a_slice_of_everything_moves_nothing():
+    x, a, b = tensor("x", 1, 1, 6), tensor("a", 1, 1, 6), tensor("b", 1, 6)
+    ops = g.StridedSlice("s", (x,), a, (0, 0, 0), (1, 1, 1)), g.Reshape("r", (a,), b)
+    assert simplified((b,), *ops)[0] == ["Reshape"]
+    back = g.StridedSlice("s", (x,), a, (0, 0, 5), (1, 1, -1)), ops[1]
+    assert simplified((b,), *back)[0] == ["StridedSlice", "Reshape"]
+
+
 def test_transpositions_that_move_elements_stay():
     x, a, b = tensor("x", 1, 6, 2, 1), tensor("a", 1, 2, 6, 1), tensor("b", 1, 12)
     assert simplified((b,), g.Transpose("t", (x,), a, (0, 2, 1, 3)), g.Reshape("r", (a,), b))[0] == [

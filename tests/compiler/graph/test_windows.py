@@ -74,8 +74,8 @@ def test_windows_are_those_of_a_convolution_of_each_channel():
         ("ReduceMin 'r': the output's quantis", lambda: ReduceMin("r", (t("x", 2, 3),), t("y", 2, scale=2.0), (1,))),
         ("ArgMax 'a': the output's dtype", lambda: ArgMax("a", (t("x", 2, 3),), t("y", 2), 1)),
         (
-            "ArgMax 'a': the input's dtype",
-            lambda: ArgMax("a", (t("x", 2, dtype="int32"),), t("y", 1, dtype="int32"), 0),
+            "ArgMax 'a': whether the input holds",
+            lambda: ArgMax("a", (t("x", 2, dtype="bool"),), t("y", 1, dtype="int32"), 0),
         ),
         ("L2Normalization 'n': the output's scale", lambda: L2Normalization("n", (t("x", 2, 3),), t("y", 2, 3), 1)),
         ("L2Normalization 'n': the output's shape", lambda: L2Normalization("n", (t("x", 2, 3),), t("y", 3), 1)),

@@ -71,8 +71,8 @@ def lstm(n, steps=7, units=20):
 # what the network is -> (its maker, launches, the part of the MACs in them, kinds of operators on the host)
 CASES = {
     "keyword spotter": (Streaming, 1, 1, {"Lookup"}),
-    "SVDF": (svdf, 0, 0, {"Concat", "StridedSlice", "Dense16", "Filter16", "QDense", "Softmax"}),
-    "LSTM": (lstm, 0, 0, {"Dense16", "Lstm", "LstmOutputs", "LstmCells", "StridedSlice", "QDense", "Softmax"}),
+    "SVDF": (svdf, 1, 0.803, {"Concat", "StridedSlice", "Dense16", "Filter16", "QDense", "Softmax"}),
+    "LSTM": (lstm, 1, 0.498, {"Lstm", "LstmOutputs", "LstmCells", "StridedSlice", "QDense", "Softmax"}),
 }
 
 
@@ -103,5 +103,5 @@ def test_the_reference_gives_the_bytes_of_tflite_micro(case, path, samples, gold
 def test_the_device_gives_the_bytes_of_the_reference(case, path, samples, on_device):
     _, launches, macs, host = CASES[case]
     shares = on_device(path, samples(path, 5))
-    assert (shares.launches, shares.macs) == (launches, macs)
+    assert (shares.launches, round(shares.macs, 3)) == (launches, macs)
     assert shares.host == host

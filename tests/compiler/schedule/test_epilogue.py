@@ -37,6 +37,14 @@ def test_planes_are_stored_between_shifts():
     assert built([], True).stored_after(None) == ["OUT0"]
 
 
+def test_fewer_planes_than_bytes():
+    found = built([("add", "b")], 2)
+    assert found.stages == ["add0", "byte1"] and [t.op.name for t in found.outputs] == ["OUT0", "OUT1"]
+    assert ep.alu_ops(CHAIN, 2) == 5 and ep.plane_names(3) == ep.PLANES[:3]
+    with pytest.raises(ScheduleError, match="planes = 5: must be True, False, or 2 to 4 bytes"):
+        ep.plane_names(5)
+
+
 def test_operations_per_accumulator():
     assert ep.alu_ops(CHAIN, False) == 4 and ep.alu_ops(CHAIN, True) == 7 and ep.alu_ops([], False) == 0
 

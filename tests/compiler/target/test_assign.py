@@ -103,3 +103,12 @@ def test_states_stay_where_they_are_read_and_written():
     found = Assignment(g.Graph("g", (x,), (y,), ops, (kept,)), Target("t", (unit, host)))
     assert modules(found) == ["a", "host"]  # the sum takes 7.5, its input 1 and what the host reads 1
     assert found.choices[0].seconds["a"] == 9.5
+
+
+def test_operators_that_read_one_tensor_share_its_transfer():
+    """Each alone would take 7 and two transfers, more than the host's 10; three take 21 and four."""
+    x, n, *outputs = (g.Tensor(name, (1, 4)) for name in ("x", "n", "a", "b", "c"))
+    ops = (g.Requantize("norm", (x,), n), *(g.Add(t.name, (n, n), t) for t in outputs))
+    graph = g.Graph("g", (x,), tuple(outputs), ops)
+    assert modules(Assignment(graph, Target("t", (Unit("a", 2.0, Add=7), HOST)))) == ["host", "a", "a", "a"]
+    assert modules(Assignment(graph, Target("t", (Unit("a", 2.5, Add=7.5), HOST)))) == ["host"] * 4

@@ -47,6 +47,8 @@ def stages_of(step):
 FLOATS = RNG.normal(0, 20, (1, 4, 5, 6)).astype(np.float32)
 BYTES = RNG.integers(0, 256, (1, 4, 5, 6)).astype(np.uint8)
 BLOCKS = RNG.integers(-128, 128, (1, 2, 4, 5, 1, 4)).astype(np.int8)
+PLANES = RNG.integers(-128, 128, (2, 1, 2, 1, 4)).astype(np.int8)
+WORDS, SCALED = ("unpack_planes", {"n": 1, "c": 6, "shape": [1, 6]}), ("dequantize", {"scale": 0.1, "zero_point": 0})
 
 
 @pytest.mark.parametrize(
@@ -60,6 +62,7 @@ BLOCKS = RNG.integers(-128, 128, (1, 2, 4, 5, 1, 4)).astype(np.int8)
         (BYTES[..., :1], [("reshape", {"shape": [1, 1, 4, 5]}), RECODE, PACK], ["recode", "pack"]),
         (BYTES[:, :1], [("reshape", {"shape": [1, 6, 1, 5]}), RECODE, PACK], ["reshape", "recode", "pack"]),
         (BLOCKS, [UNPACK, LOOKUP, RESCALE, LOOKUP, NHWC], ["unpack", "lookup"]),
+        (PLANES, [WORDS, ("reshape", {"shape": [6, 1]}), SCALED], ["unpack_planes", "reshape", "dequantize"]),
         (BLOCKS, [UNPACK, NHWC, ("reshape", {"shape": [20, 6]})], ["unpack"]),
         (BLOCKS, [UNPACK, ("reshape", {"shape": [1, 120]}), LOOKUP, RECODE], ["unpack", "lookup", "recode"]),
         (BLOCKS, [UNPACK, ("transpose", {"axes": [0, 2, 1, 3]}), LOOKUP], ["unpack", "transpose", "lookup"]),

@@ -50,3 +50,13 @@ def test_a_region_is_where_nothing_was_in_use_lately():
     assert placement.region(Mem.WGT, 300, 0, VTA.wgt_depth) == 0
     assert placement.region(Mem.WGT, 100, 200, VTA.wgt_depth) == 200
     assert placement.last_use(Mem.WGT, 0, 300) == 1 and placement.last_use(Mem.WGT, 0, 301) == 2
+
+
+def test_reserved_entries_are_taken_last():
+    placement = Placement(VTA)
+    placement.reserve(Mem.INP, 8, 4)
+    placement.use(Mem.INP, 0, 8)
+    assert placement.region(Mem.INP, 4, 0, 12) == 0 and placement.reserved(Mem.INP, 8, 4)
+    assert placement.region(Mem.INP, 12, 0, 12) == 0
+    placement.use(Mem.INP, 0, 9)
+    assert not placement.reserved(Mem.INP, 8, 4) and placement.reserved(Mem.INP, 9, 3)

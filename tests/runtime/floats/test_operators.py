@@ -37,6 +37,27 @@ def test_a_transposed_convolution_is_the_convolutions_gradient():
     assert np.isclose((forward * y).sum(), (back * x).sum(), rtol=1e-4)
 
 
+def test_an_lstm_backwards_is_one_of_the_steps_turned_round():
+    parts: dict[str, Any] = {"weight": image(20, 3), "recurrence": image(20, 5), "bias": image(20)}
+    x = image(4, 2, 3)
+    there, back = f.float_lstm(x, **parts), f.float_lstm(x[::-1], **parts, reverse=True)
+    assert there.shape == (4, 2, 5) and np.array_equal(back[::-1], there)
+    gates = 1 / (1 + np.exp(-(x[0] @ parts["weight"].T + parts["bias"])))
+    cell = gates[:, :5] * np.tanh(x[0] @ parts["weight"][15:].T + parts["bias"][15:])
+    np.testing.assert_allclose(there[0], gates[:, 5:10] * np.tanh(cell), rtol=1e-5)
+
+
+def test_sums_in_order():
+    """Products of 1e8, 1 and -1e8 make 0, because 1 is lost; numpy may add them in another order."""
+    values, ones = np.array([1e8, 1, -1e8], np.float32), np.ones((1, 3, 1, 1), np.float32)
+    x = values.reshape(1, 3, 1, 1)
+    options: dict[str, Any] = {"strides": [1, 1], "pads": [0] * 4, "dilations": [1, 1], "groups": 1, "ordered": True}
+    bias = np.zeros(1, np.float32)
+    assert f.float_conv2d(x, weight=ones, bias=bias, **options).item() == 0
+    assert f.float_conv_transpose2d(x, weight=ones.reshape(3, 1, 1, 1), bias=bias, **options).item() == 0
+    assert f.float_matmul(values[None], np.ones((3, 1), np.float32), ordered=True).item() == 0
+
+
 def test_padding_of_a_pool_counts_or_does_not():
     x = np.ones((1, 1, 2, 2), np.float32)
     pool: dict[str, Any] = {"kernel": [2, 2], "strides": [1, 1], "pads": [1, 1, 0, 0]}

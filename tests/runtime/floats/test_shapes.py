@@ -13,12 +13,15 @@ CONV = {"weight": np.ones((4, 3, 3, 2), np.float32), "bias": np.zeros(4, np.floa
 CONV |= {"strides": [2, 1], "pads": [1, 0, 2, 1], "dilations": [2, 1], "groups": 2}
 BACK = {"weight": np.ones((6, 2, 3, 2), np.float32), "bias": np.zeros(4, np.float32)}
 BACK |= {"strides": [2, 3], "pads": [1, 0, -2, 1], "dilations": [1, 2], "groups": 2}
+LSTM = {"weight": np.ones((20, 4), np.float32), "recurrence": np.ones((20, 5), np.float32)}
+LSTM |= {"bias": np.ones(20, np.float32), "reverse": True}
 GOOD = {
     "float_function": ([IMAGE], {"function": "Clip", "alpha": 0.0, "beta": 6.0}),
     "float_binary": ([IMAGE, (6, 1, 1)], {"function": "Mul"}),
     "float_reduce": ([IMAGE], {"function": "ReduceMean", "axes": [2, 3], "shape": [2, 6]}),
     "float_softmax": ([IMAGE], {"axis": 1, "logarithm": True}),
     "float_matmul": ([IMAGE, (9, 4)], {}),
+    "float_lstm": ([(3, 2, 4)], LSTM),
     "float_conv2d": ([IMAGE], CONV),
     "float_conv_transpose2d": ([IMAGE], BACK),
     "float_max_pool": ([IMAGE], POOL),
@@ -33,6 +36,7 @@ LIES = [
     ("float_conv2d", {"weight": np.full((4, 3, 3, 2), np.inf, np.float32)}, "must be an array, float32"),
     ("float_conv_transpose2d", {"groups": 4}, "in 4 groups does not fit 6 channels"),
     ("float_conv_transpose2d", {"pads": [9, 9, 9, 9]}, "leave nothing"),
+    ("float_lstm", {"bias": np.ones(5, np.float32)}, "do not fit 4"),
     ("float_max_pool", {"kernel": [20, 2]}, "do not fit an image"),
     ("float_average_pool", {"padding_counts": False, "pads": [3, 0, 0, 0]}, "hold padding alone"),
 ]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tilewright.hw.rounding import quantize_multiplier
-from tilewright.runtime.kernels.elementwise import maximum, minimum, prelu, squared_difference
+from tilewright.runtime.kernels.elementwise import lookup_pair, maximum, minimum, prelu, squared_difference
 
 RNG = np.random.default_rng(2)
 X, Y = (RNG.integers(-128, 128, shape).astype(np.int8) for shape in ((4, 5, 6), (5, 1)))
@@ -17,6 +17,13 @@ def scales(*factors):
 def test_extremes_broadcast():
     assert np.array_equal(maximum(X, Y), np.where(X > Y, X, Y))
     assert np.array_equal(minimum(X, Y), np.where(X < Y, X, Y))
+
+
+def test_tables_of_pairs():
+    table = RNG.integers(-128, 128, (256, 256)).astype(np.int8)
+    assert np.array_equal(lookup_pair(X, Y, table=table), table[X.astype(int) + 128, Y.astype(int) + 128])
+    raw = np.array([0, 255], np.uint8)
+    assert lookup_pair(raw, np.array([-128], np.int8), table=table).tolist() == table[[0, 255], 0].tolist()
 
 
 def test_slopes_below_the_zero_point():

@@ -9,12 +9,15 @@ from tilewright.runtime.kernels.numbers import (
     REDUCTIONS,
     UNARY,
     cast,
+    compare,
+    compare_int8,
     gather,
     gather_nd,
     number_binary,
     number_dense,
     number_function,
     number_reduce,
+    select,
 )
 
 RNG = np.random.default_rng(2)
@@ -54,6 +57,7 @@ def test_reductions(name):
     x = REAL.reshape(2, 2, 5)
     found = number_reduce(x, function=name, axes=[0, 2], shape=[1, 2, 1])
     expected = {"mean": np.mean, "sum": np.sum, "reduce_max": np.max, "reduce_min": np.min, "reduce_prod": np.prod}
+    expected |= {"reduce_all": np.all, "reduce_any": np.any}
     assert found.dtype == np.float32 and found.shape == (1, 2, 1)
     np.testing.assert_allclose(found[0, :, 0], expected[name](x.astype(np.float64), (0, 2)), rtol=1e-5)
 
@@ -65,6 +69,27 @@ def test_means_of_integers_are_cut_off():
 def test_dense_layers():
     weight, bias = RNG.normal(size=(3, 5)).astype(np.float32), np.arange(3, dtype=np.float32)
     np.testing.assert_allclose(number_dense(REAL, weight=weight, bias=bias), REAL @ weight.T + bias, rtol=1e-4)
+
+
+def test_comparisons():
+    x, y = np.array([1, 2, 3], np.int32), np.array([2], np.int32)
+    found = {name: compare(x, y, function=name).tolist() for name in ("less", "less_equal", "equal", "not_equal")}
+    no, yes = False, True
+    assert found == {
+        "less": [yes, no, no],
+        "less_equal": [yes, yes, no],
+        "equal": [no, yes, no],
+        "not_equal": [yes, no, yes],
+    }
+    assert compare(x, y, function="greater").dtype == bool
+    halves = {"zero_points": [0, 10], "multipliers": [1 << 30] * 2, "exponents": [0, 1]}  # 1/2 and 1
+    x, y = np.array([2, 4, 6], np.int8), np.array([12], np.int8)
+    assert compare_int8(x, y, function="greater_equal", **halves).tolist() == [no, yes, yes]
+
+
+def test_choices():
+    condition = np.array([[True], [False]])
+    assert select(condition, np.array([1, 2], np.int8), np.array(3, np.int8)).tolist() == [[1, 2], [3, 3]]
 
 
 def test_types():

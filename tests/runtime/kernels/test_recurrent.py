@@ -6,7 +6,16 @@ import pytest
 from tilewright.hw.errors import ProgramError
 from tilewright.runtime.hostops import HOST_OPS
 from tilewright.runtime.hostshapes import Operand
-from tilewright.runtime.kernels.recurrent import filter_int16, logistic, narrow, rescale_integers, tanh
+from tilewright.runtime.kernels.recurrent import (
+    dense_int16,
+    filter_int16,
+    logistic,
+    lstm,
+    lstm_step,
+    narrow,
+    rescale_integers,
+    tanh,
+)
 
 ALL = np.arange(-(1 << 15), 1 << 15).astype(np.int16)
 HALF = (1 << 30, 0)  # multiplier and exponent
@@ -93,3 +102,39 @@ def test_other_operators_that_cannot_be():
         window.result([Operand((5, 4, 2), "int16")], facts)
     with pytest.raises(ProgramError, match="bias of 3 units: the 4 filters do not divide"):
         window.result([Operand((5, 4, 3), "int16")], facts | {"bias": rows[:3]})
+
+
+@pytest.mark.parametrize("coupled", [False, True])
+def test_a_step_of_sums_that_are_there_is_one_of_the_layer(coupled):
+    rng, kinds = np.random.default_rng(3), 3 if coupled else 4
+    gates = rng.integers(-(1 << 15), 1 << 15, (2, 1, kinds * 6)).astype(np.int16)
+    hidden, cells = rng.integers(-128, 128, (2, 6)).astype(np.int8), rng.integers(-9000, 9000, (2, 6)).astype(np.int16)
+    weight = rng.integers(-128, 128, (kinds * 6, 6)).astype(np.int8)
+    rows = {"weight": weight, "bias": rng.integers(-9000, 9000, kinds * 6).astype(np.int32)}
+    scale = np.full(kinds * 6, 1 << 30), np.full(kinds * 6, 2)
+    after = {"zero_point": 3, "cell_bits": 3, "clip": 8000, "multiplier": 1 << 30, "exponent": -20, "coupled": coupled}
+    whole = lstm(gates, hidden, cells, **rows, gate_multiplier=scale[0], gate_exponent=scale[1], **after)
+    own = dense_int16(hidden, **rows, multiplier=scale[0], exponent=scale[1], x_zero_point=0, dtype="int32")
+    assert own.dtype == np.int32 and np.abs(own).max() > 1 << 15
+    found = lstm_step(gates, own, cells, **after)
+    assert found.dtype == np.int16 and np.array_equal(found, whole)
+
+
+STEP = [Operand((1, 1, 8), "int16"), Operand((1, 8), "int32"), Operand((1, 2), "int16")]
+
+
+@pytest.mark.parametrize(
+    "inputs, text",
+    [
+        ([STEP[1], STEP[1], STEP[2]], "gates and cells are .*: must be int16"),
+        ([Operand((1, 2, 8), "int16"), *STEP[1:]], "gates .1, 2, 8.: must have 3 dimensions, of one step"),
+        ([Operand((1, 1, 7), "int16"), *STEP[1:]], "7 do not divide into 4 gates"),
+        ([STEP[0], Operand((1, 7), "int32"), STEP[2]], "own sums .1, 7.: gates .1, 1, 8. need .1, 8."),
+        ([*STEP[:2], Operand((1, 3), "int16")], "cells .1, 3.: gates"),
+    ],
+)
+def test_a_step_that_cannot_be(inputs, text):
+    attrs = {"zero_point": 0, "cell_bits": 3, "clip": 0, "multiplier": 1, "exponent": 0}
+    assert HOST_OPS["lstm_step"].result(STEP, attrs)[:2] == ((1, 2, 2), "int16")
+    with pytest.raises(ProgramError, match=text):
+        HOST_OPS["lstm_step"].result(inputs, attrs)

@@ -1,5 +1,6 @@
 """Shapes of results; what does not fit is in tests/runtime/test_hostshapes.py, with all other operators."""
 
+import numpy as np
 import pytest
 
 from tilewright.hw.errors import ProgramError
@@ -15,6 +16,17 @@ def test_shapes():
     assert shapes.topmost(x, {"count": 3, "positions": True}) == Operand((2, 3, 4, 3), "int32")
     numbers = [Operand((2, 3, 4), "int32")]
     assert shapes.reduced_numbers(numbers, {"axes": [1], "shape": [2, 4]}) == Operand((2, 4), "int32")
+    assert shapes.compared(numbers * 2, {}) == Operand((2, 3, 4), "bool")
+    pairs = [Operand((2, 1), "uint8"), Operand((3,), "int8")]
+    assert shapes.looked_up_pairs(pairs, {"table": np.zeros((256, 256), np.int8)}) == Operand((2, 3), "int8")
+    with pytest.raises(ProgramError, match=r"table \(256, 9\): must be \(256, 256\)"):
+        shapes.looked_up_pairs(pairs, {"table": np.zeros((256, 9), np.int8)})
+    condition = [Operand((4,), "bool")]
+    assert shapes.selected(condition + numbers * 2, {}) == Operand((2, 3, 4), "int32")
+    with pytest.raises(ProgramError, match="the condition is int32: must be bool"):
+        shapes.selected(numbers * 3, {})
+    with pytest.raises(ProgramError, match="inputs differ in dtype: int32 and int8"):
+        shapes.selected(condition + numbers + x, {})
     assert shapes.chosen(x, {"axis": 3, "shape": [2, 3, 4], "dtype": "int64"}) == Operand((2, 3, 4), "int64")
 
 

@@ -68,7 +68,7 @@ def test_samples_follow_the_probabilities():
             sampler(wrong, 0)
 
 
-def program(cache="k.cache", token="token", shape=(2, 9, 4)):
+def program(cache="0.keys.cache", token="token", shape=(1, 4, 9, 1)):
     tensors = [Tensor(token, (1,), "int32", "input"), Tensor("position", (1,), "int32", "input")]
     tensors += [Tensor("table", (3, 7), "float32", "constant", np.ones((3, 7), np.float32))]
     tensors += [Tensor("logits", (1, 7), "float32", "output")]

@@ -147,11 +147,12 @@ def test_kernels_follow_what_was_loaded_last(kit, agree):
     agree(m, [*insns, first, step, second, step, first, step])
 
 
-@pytest.mark.parametrize("short", [0, 10**6])
+@pytest.mark.parametrize("short", [1, 3000, 10**6])
 @pytest.mark.parametrize("seed", range(10))
 def test_operands_follow_what_was_loaded_last(kit, agree, any_cfg, monkeypatch, seed, short):
     """The same instructions again and again, with other inputs or weights in a few of their entries."""
     monkeypatch.setattr(gemm, "_SHORT", short)
+    monkeypatch.setattr(gemm, "_LEAST", 2)
     m, insns = kit.filled(any_cfg, seed)
     limits = (min(any_cfg.acc_depth, 128), min(any_cfg.inp_depth, 128), min(any_cfg.wgt_depth, 128))
     fields, uops = kit.random_loop(m.rng, limits, kit.random_uops(m.rng))
@@ -169,14 +170,22 @@ def test_operands_follow_what_was_loaded_last(kit, agree, any_cfg, monkeypatch, 
     agree(m, [*insns, *steps])
 
 
-@pytest.mark.parametrize("rows, columns", [(2, 40), (40, 2), (40, 40)])
-def test_products_of_any_proportion_are_exact(kit, agree, rows, columns):
-    """Matrices are transposed by their proportion."""
+@pytest.mark.parametrize("short", [2000, 10**6])
+@pytest.mark.parametrize("rows, columns", [(2, 40), (40, 2), (40, 40), (41, 3)])
+def test_products_of_any_proportion_are_exact(kit, agree, monkeypatch, rows, columns, short):
+    """Matrices are transposed by their proportion, and long ones are cut into equal parts of rows, if there are any."""
+    monkeypatch.setattr(gemm, "_SHORT", short)
+    monkeypatch.setattr(gemm, "_LEAST", 2)
     m, insns = kit.filled(kit.CONFIGS["block16"], 1)
     m.put_uops([(0, 0, 0)], UOPS)
     loop = {"iter_out": rows, "iter_in": columns, "dst_out": 1, "src_out": 1, "dst_in": rows, "wgt_in": 1, "uop_end": 1}
     step = {"op": Op.GEMM, **loop, "dst_in": rows if rows * columns <= 128 else 1}
     agree(m, [*insns, kit.load_uops(UOPS, 1), step, {**step, "src_out": 2}, step])
+
+
+def test_parts_of_long_products_are_short():
+    assert gemm._parts(392, 392 * 144 * 32) == 2 and gemm._parts(393, 393 * 144 * 32) == 3
+    assert gemm._parts(98, 98 * 144 * 64) == 1 and gemm._parts(64, 64 * 1008 * 64) == 1
 
 
 def test_a_program_that_runs_again_sees_other_micro_ops(kit, agree):

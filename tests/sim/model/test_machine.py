@@ -276,3 +276,38 @@ def test_the_model_loads_neither_tvm_nor_amaranth_nor_the_recorder():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout
     loaded = set(out.split())
     assert not {m for m in loaded if m.split(".")[0] in ("tvm", "amaranth") or m == "tilewright.runtime.program"}
+
+
+def test_a_program_with_other_addresses_is_not_decoded_again(cache, monkeypatch):
+    """What has the same instructions but for a few addresses keeps order, counts and actions; nothing else does."""
+    launch = cache().launch
+    made, first = [], model_module._Program.__init__
+    monkeypatch.setattr(
+        model_module._Program, "__init__", lambda self, *args: made.append(len(args[1])) or first(self, *args)
+    )
+    bases = [64 * (k + 1) for k in range(len(launch.buffers))]
+    memory = np.zeros(8192, np.uint8)
+    for buffer, base in zip(launch.buffers, bases):
+        if buffer.data is not None:
+            memory[base : base + buffer.nbytes] = buffer.data
+    model, fresh = Model(TINY, memory), memory.copy()
+
+    def run(words):
+        memory[4096 : 4096 + launch.insn_bytes] = words.view(np.uint8).reshape(-1)
+        fresh[:] = memory
+        found = model.run(4096, len(words))
+        count = len(made)
+        other = Model(TINY, fresh).run(4096, len(words))
+        del made[count:]
+        assert found.to_dict() == other.to_dict()
+        np.testing.assert_array_equal(memory, fresh)
+
+    for position in (0, 5, 15, 5):
+        run(launch.relocate(bases, {"position": position}))
+    assert len(made) == 1
+    words = launch.relocate(bases, {"position": 7})
+    words[launch.patches.at[0], 1] ^= np.uint64(2)  # another size
+    run(words)
+    assert len(made) == 2
+    run(launch.relocate([bases[0], *reversed(bases[1:])], {"position": 7}))
+    assert len(made) == 3

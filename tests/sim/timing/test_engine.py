@@ -75,8 +75,8 @@ def long_program(cfg, seed):
             pads = (gap, 1, 1, gap // 2) if mem != Mem.WGT and entry % 2 else (0, 0, 0, 0)
             y = min(y, depth // (x + pads[2] + pads[3]) - pads[0] - pads[1])
             if y > 0:
-                shape = {"y_size": y, "x_size": x, "x_stride": x + 7 * gap}
-                program.load(mem, half * depth, buffers[mem], entry, **shape, pads=pads)
+                stride = x + 7 * gap
+                program.load(mem, half * depth, buffers[mem], entry, y_size=y, x_size=x, x_stride=stride, pads=pads)
         elif kind < 5:
             uops = rng.integers(0, 8, (int(rng.integers(1, 7)), 3))
             uops[:, 0] += half * cfg.acc_depth // 2
@@ -85,8 +85,8 @@ def long_program(cfg, seed):
             program.load(Mem.PAR, half, par, 0, x_size=min(x, cfg.par_entries - 1))
         else:
             y = min(y, cfg.acc_depth // 2 // x)
-            quantise = {"par": 0} if par and half else {}
-            program.store(half * cfg.acc_depth // 2, out, entry, y_size=y, x_size=x, x_stride=x + gap, **quantise)
+            first, kept = half * cfg.acc_depth // 2, 0 if par and half else None
+            program.store(first, out, entry, y_size=y, x_size=x, x_stride=x + gap, par=kept)
     return program.finish()
 
 
@@ -148,12 +148,12 @@ def convolution(cfg):
         if par:
             program.load(Mem.PAR, block, par, block, x_size=1)
         for k in range(4):
-            shape = {"y_size": size, "x_size": size, "x_stride": size}
-            program.load(Mem.INP, tile, inp, 2 * k * entries, **shape, pads=(1, 1, 1, 1))
+            to, pads = 2 * k * entries, (1, 1, 1, 1)
+            program.load(Mem.INP, tile, inp, to, y_size=size, x_size=size, x_stride=size, pads=pads)
             program.load(Mem.WGT, weights, wgt, (block * 4 + k) * taps, x_size=taps)
             program.gemm_uops(np.add(uops, (acc, tile, weights)), [(size, size, size + 2, 0), (size, 1, 1, 0)])
-        quantise = {"par": block} if par else {}
-        program.store(acc, out, block * entries, y_size=size, x_size=size, x_stride=size, **quantise)
+        kept = block if par else None
+        program.store(acc, out, block * entries, y_size=size, x_size=size, x_stride=size, par=kept)
     return program.finish()
 
 

@@ -57,8 +57,8 @@ def test_what_is_remembered_of_a_store_is_what_its_rows_do(seed, name, monkeypat
         half = int(rng.integers(2)) * cfg.acc_depth // 2
         if rng.integers(2):
             program.gemm_uops(np.array([[half, 0, 0]]), [(int(rng.integers(1, 300)), 1, 0, 0)])
-        par = {"par": 0} if quantised and rng.integers(2) else {}
-        program.store(half, out, int(rng.integers(4)), y_size=y, x_size=x, x_stride=stride, **par)
+        par = 0 if quantised and rng.integers(2) else None
+        program.store(half, out, int(rng.integers(4)), y_size=y, x_size=x, x_stride=stride, par=par)
     launch = program.finish()
     stores, init = [], model.Store.__init__
 

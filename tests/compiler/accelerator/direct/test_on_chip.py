@@ -47,3 +47,24 @@ def test_constants_are_loaded_where_they_stay():
         base = chip.constant(Mem.WGT, buffer, 2)
     (load,) = [f for f in Isa(TINY).decode(rec.program.finish().insn) if f.get("mem") == Mem.WGT]
     assert (load["sram_base"], load["x_size"], load["y_size"]) == (base, 2, 1)
+
+
+def loads_of(rec):
+    decoded = Isa(rec.cfg).decode(rec.program.finish().insn)
+    return [(f["sram_base"], f["x_size"]) for f in decoded if f.get("mem") == Mem.WGT]
+
+
+def test_what_is_kept_is_loaded_once_unless_something_takes_its_place():
+    rec = Recording(TINY, "double", "test")
+    one, two = (np.full((2, 4, 4), k, np.int8) for k in (1, 2))
+    with on_chip(rec) as chip:
+        places = [chip.kept(Mem.WGT, "w", data, 2) for data in (one, two, one)]
+    assert places[0] == places[2] != places[1] and min(places) >= TINY.wgt_depth * 15 // 16
+    with on_chip(rec) as chip:
+        assert chip.region(Mem.WGT, 16) < TINY.wgt_depth // 2  # others have no reason to take it
+        assert chip.kept(Mem.WGT, "w", one, 2) == places[0]
+    with on_chip(rec) as chip:
+        chip.region(Mem.WGT, TINY.wgt_depth)
+    with on_chip(rec) as chip:
+        chip.kept(Mem.WGT, "w", two, 2)
+    assert len(loads_of(rec)) == 3

@@ -1,12 +1,14 @@
-"""Names and shapes of the graph in the making."""
+"""Names and shapes of the graph in the making, and what is known of the file's tensors."""
 
 import numpy as np
+import onnx
 import pytest
 
 from tilewright.compiler import graph as g
-from tilewright.compiler.frontend.onnx.builder import Builder
-from tilewright.compiler.frontend.onnx.nodes import Node
-from tilewright.compiler.frontend.onnx.values import Problem
+from tilewright.compiler.frontend.onnx.builder import Builder, Reading
+from tilewright.compiler.frontend.onnx.nodes import Node, Reader
+from tilewright.compiler.frontend.onnx.values import Broken, Fixed, Problem
+from tilewright.runtime.schema import MOST
 
 X = g.Tensor("x", (1, 2, 5), scale=0.5, zero_point=3)
 
@@ -39,3 +41,35 @@ def test_integers_beyond_int32_name_the_node():
     y = g.Tensor("", X.shape, scale=1e-30)
     with pytest.raises(Problem, match="scales accumulators"):
         Builder(set()).checked(Node("Relu", "it", [], []), g.Requantize("it", (X,), y))
+
+
+SLICE = Node("Slice", "it", [], [])
+
+
+@pytest.fixture
+def reading():
+    graph = onnx.helper.make_graph(
+        [], "g", [], [], [onnx.numpy_helper.from_array(np.array([2, 1]), "ints"),
+                          onnx.numpy_helper.from_array(np.array(0.5, np.float32), "half")]
+    )  # fmt: skip
+    return Reading(Reader(onnx.helper.make_model(graph), {}), ["y"])
+
+
+def test_constants_have_values(reading):
+    assert reading.integers(SLICE, "ints", "bounds") == [2, 1] and reading.number(SLICE, "half") == 0.5
+    assert reading.shape(SLICE, "ints") == (2,) and reading.outputs == ["y"]
+    assert isinstance(reading.value("ints"), Fixed) and isinstance(reading.value("other"), Broken)
+    assert reading.value("") is None
+
+
+def test_what_is_not_constant_is_refused(reading):
+    for call, message in (
+        (lambda: reading.integers(SLICE, "half", "bounds"), "has bounds that are not constant"),
+        (lambda: reading.number(SLICE, "ints"), "has a value that is not constant"),
+        (lambda: reading.shape(SLICE, "other"), "depends on values"),
+    ):
+        with pytest.raises(Problem, match=message):
+            call()
+    reading.reader.shapes["large"] = (MOST + 1,)
+    with pytest.raises(Problem, match="at most"):
+        reading.shape(SLICE, "large")

@@ -184,18 +184,18 @@ PROBLEMS = {
     "Clip 'bad' has bounds that are not constant": lambda m: m.output(
         m.quantise(m.node("Clip", m.quantise(m.input("x", [1, 4])), m.input("low", [1]), name="bad"))
     ),
-    "Pad 'bad' pads float32 values with 0.5": lambda m: m.output(
-        m.node("Pad", m.input("x", [1, 4]), m.const(np.array([0, 1, 0, 0])), m.const(np.float32(0.5)), name="bad")
+    "Pad 'bad' pads with inf": lambda m: m.output(
+        m.node("Pad", m.input("x", [1, 4]), m.const(np.array([0, 1, 0, 0])), m.const(np.float32(np.inf)), name="bad")
     ),
-    "input 'pads' is of type int64; only float32, int8 and uint8 are supported": lambda m: m.output(
+    "Pad 'bad' has a shape that depends on values": lambda m: m.output(
         m.node("Pad", m.quantise(m.input("x", [1, 4])), m.input("pads", [4], "INT64"), name="bad")
     ),
     "MaxPool 'bad' has dilations": lambda m: float_pool(m, "MaxPool", dilations=[2, 2]),
     "AveragePool 'bad' has dilations, or ceil_mode with padding that counts": lambda m: float_pool(
         m, "AveragePool", ceil_mode=1, count_include_pad=1
     ),
-    "Cast 'bad' converts to another type": lambda m: m.output(
-        m.node("Cast", m.input("x", [1, 4]), to=onnx.TensorProto.INT32, name="bad"), "INT32"
+    "input 'x' is of type int16; only float32, int8, uint8, int32, int64, bool": lambda m: m.output(
+        m.node("Cast", m.input("x", [1, 4], "INT16"), to=onnx.TensorProto.FLOAT)
     ),
     "QGemm 'bad' of domain 'com.microsoft' is not supported": lambda m: m.output(
         m.node("QGemm", m.input("x", [1, 4]), name="bad", domain="com.microsoft")

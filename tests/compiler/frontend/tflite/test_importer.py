@@ -100,7 +100,7 @@ def test_everything_unsupported_is_listed_at_once(tflite):
     y = m.op("CONV_2D", [y, w, b], (1, 4, 4, 3), strideH=1, strideW=1)
     z = m.tensor((1, 4, 4, 3), dtype="FLOAT32", name="real")
     y = m.node("DEQUANTIZE", [y], [z])
-    y = m.node("MAX_POOL_2D", [y], [m.tensor((1, 4, 4, 3), dtype="FLOAT32")])
+    y = m.node("WHERE", [y], [m.tensor((9, 4), dtype="INT64")])
     m.output(y)
     with pytest.raises(UnsupportedError) as caught:
         import_tflite(m.save())
@@ -109,7 +109,7 @@ def test_everything_unsupported_is_listed_at_once(tflite):
     for part in (
         "COS 'cos_0' (output 't1') is not supported",
         "CONV_2D 'conv_2d_1' (output 't4') has weights 't2' without quantisation parameters",
-        "MAX_POOL_2D 'max_pool_2d_3' (output 't6') has float32 input 'real'; quantise the whole model to int8",
+        "WHERE 'where_3' (output 't6') is not supported",
     ):
         assert part in text
 
@@ -137,6 +137,7 @@ def int16(m):
 
 def open_size(m):
     m.graph.tensors[0].shapeSignature = np.array([-1, -1, 5, 3], np.int32)
+    m.graph.tensors[0].shape = np.array([1, 1, 5, 3], np.int32)
 
 
 def shifted_weights(m):
@@ -184,7 +185,7 @@ PROBLEMS = {
     "input 'image': has tensor 'image' with no quantisation parameters": without_scale,
     "input 'image': has tensor 'image' with 2 scales": two_scales,
     "has tensor 'image' of 16 bits; only activations of 8 bits are supported: convert the model": int16,
-    "input 'image' has shape (?, ?, 5, 3); only the first size may be open": open_size,
+    "input 'image' has shape (?, ?, 5, 3); the file must give open sizes, but": open_size,
     "has weights 't1' with a zero point other than 0": shifted_weights,
     "has weights 't1' of shape (4, 3, 3, 3) with 4 scales along dimension 3": other_axis,
     ": int32 of shape (3,), expected int32 (4,)": short_bias,
@@ -202,7 +203,7 @@ def test_why_a_model_is_refused(tflite, text):
     with pytest.raises(UnsupportedError) as caught:
         import_tflite(m.save())
     assert text in str(caught.value)
-    if PROBLEMS[text] is not other_shape:  # which pooling does not fit either
+    if PROBLEMS[text] not in (other_shape, open_size):  # which the layers behind do not fit either
         assert ": 1 unsupported construct: " in str(caught.value)
 
 
@@ -216,9 +217,29 @@ def test_float_models(tflite):
 
 def test_outputs_that_nothing_computes(tflite):
     m = tflite()
-    m.output(m.input((1, 4), name="x"))
-    with pytest.raises(UnsupportedError, match="output 'x' has no operator that produces it"):
+    m.input((1, 4))
+    m.output(m.tensor((1, 4), 0.05, -3, name="y"))
+    with pytest.raises(UnsupportedError, match="output 'y' has no operator that produces it"):
         import_tflite(m.save())
+
+
+@pytest.mark.parametrize("dtype, middle", [("INT8", 0), ("UINT8", 128)])
+def test_inputs_and_constants_as_outputs(tflite, equals_litert, dtype, middle):
+    m = tflite()
+    x = m.input((1, 6), 0.05, middle, dtype=dtype)
+    m.output(m.node("RELU", [x], [m.tensor((1, 6), 0.05, middle, dtype=dtype)]))
+    m.output(x)
+    m.output(m.const(np.arange(3, dtype=np.float32)))
+    m.output(m.const(np.arange(3, dtype=np.int8), 0.05, 3))
+    equals_litert(m)
+
+
+def test_open_sizes_that_the_file_gives(tflite, equals_litert):
+    m = tflite()
+    x = m.input((1, 6, 5, 3))
+    m.graph.tensors[x].shapeSignature = np.array([-1, -1, -1, 3], np.int32)
+    m.output(m.op("RELU", [x], (1, 6, 5, 3), 0.05, -3))
+    equals_litert(m)
 
 
 def test_other_endings():

@@ -162,7 +162,7 @@ def test_scalars_among_the_operands(tflite, equals_litert):
         ("SPACE_TO_BATCH_ND", (1, 3, 4, 5), [[2, 2], [[0, 0]]], (4, 2, 2, 5), {}, r"has blocks \[2, 2\] and edges"),
         ("BATCH_TO_SPACE_ND", (3, 3, 4, 5), [[2, 2], [[0, 0], [0, 0]]], (1, 6, 8, 5), {}, "has 3 images, which are"),
         ("MIRROR_PAD", (2, 3), [[[2, 0], [0, 0]]], (4, 3), {}, "reflects 2 elements of 2"),
-        ("GATHER", (2, 3), [[0]], (1, 3), {"batchDims": 1}, "has batch_dims 1, which is not supported"),
+        ("GATHER", (2, 3), [[0]], (1, 3), {"axis": 0, "batchDims": 1}, "has axis 0 and batch_dims 1; only equal"),
         ("GATHER", (2, 3), [[2]], (1, 3), {}, "whether the indices lie within dimension 0 is False"),
         ("STRIDED_SLICE", (2, 3), [[0, 0, 0], [1, 1, 1], [1, 1, 1]], (1, 1), {}, "3 entries for 2 dimensions"),
         ("STRIDED_SLICE", (2, 3), [[0, 0], [1, 1], [1, 0]], (1, 1), {}, "has begin, end and strides"),
@@ -232,10 +232,30 @@ def test_floats_are_moved(tflite, equals_litert):
     equals_litert(m)
 
 
-def test_fractions_are_no_padding(tflite):
+def test_padding_with_fractions(tflite, equals_litert):
     m = tflite()
     x = m.node("DEQUANTIZE", [m.input((2, 3), 0.05, -3)], [m.tensor((2, 3), dtype="FLOAT32")])
     y = m.tensor((3, 3), dtype="FLOAT32")
-    m.output(m.node("PADV2", [x, numbers(m, (1, 0), (0, 0)), m.const(np.float32(0.5))], [y]))
-    with pytest.raises(UnsupportedError, match=r"pads with 0\.5; only whole numbers of -128\.\.127 are supported"):
-        import_tflite(m.save())
+    m.output(m.node("PADV2", [x, numbers(m, (1, 0), (0, 0)), m.const(np.float32(-3e38))], [y]))
+    equals_litert(m)
+
+
+def test_bytes_that_move_to_another_scale(tflite, equals_litert):
+    m = tflite()
+    x = m.input((1, 3, 4, 5), 0.05, -3)
+    edges = numbers(m, (0, 0), (1, 0), (0, 2), (0, 0))
+    m.output(m.op("PAD", [x, edges], (1, 4, 6, 5), 0.06, 20))
+    m.output(m.op("MAXIMUM", [x, m.input((1, 3, 4, 5), 0.07, 9)], (1, 3, 4, 5), 0.06, 20))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("computed", [False, True])
+def test_rows_for_each_of_a_batch(tflite, equals_litert, computed):
+    m = tflite()
+    x = m.input((2, 4, 6), 0.05, -3)
+    if computed:
+        where = m.node("ARG_MAX", [x, m.const(np.int32(1))], [m.tensor((2, 6), dtype="INT32")], outputType=2)
+    else:
+        where = m.const(m.rng.integers(0, 4, (2, 6)).astype(np.int32))
+    m.output(m.op("GATHER", [x, where], (2, 6, 6), 0.05, -3, axis=1, batchDims=1))
+    equals_litert(m)

@@ -157,3 +157,183 @@ def test_unknown_activations(tflite):
     m.output(quantised(m, y, SHAPE))
     with pytest.raises(UnsupportedError, match="has fused activation 4; only none, RELU"):
         import_tflite(m.save())
+
+
+COMPARISONS = ["EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "NOT_EQUAL"]
+
+
+@pytest.mark.parametrize("kind", COMPARISONS)
+def test_comparisons(tflite, equals_litert, kind):
+    m = tflite()
+    x, y = m.input((2, 900), 0.05, -3), m.input((2, 900), 0.05 if "EQUAL" in kind else 0.07, -3)
+    m.output(m.node(kind, [x, y], [m.tensor((2, 900), dtype="BOOL")]))
+    real = m.node("FLOOR", [m.node("DEQUANTIZE", [x], [number(m, (2, 900))])], [number(m, (2, 900))])
+    bits = m.node(kind, [real, m.const(np.float32(2.0))], [m.tensor((2, 900), dtype="BOOL")])
+    m.output(m.node("CAST", [bits], [number(m, (2, 900))]))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("dtype", ["INT8", "UINT8", "FLOAT32"])
+@pytest.mark.parametrize("kind", ["SELECT", "SELECT_V2"])
+def test_choices(tflite, equals_litert, kind, dtype):
+    m = tflite()
+    plain = (None,) if dtype == "FLOAT32" else (0.05, 120 if dtype == "UINT8" else -8)
+    x, y = m.input(SHAPE, *plain, dtype=dtype), m.input(SHAPE, *plain, dtype=dtype)
+    which = m.node("GREATER", [x, y], [m.tensor(SHAPE, dtype="BOOL")])
+    z = m.node(kind, [which, x, y], [m.tensor(SHAPE, *plain, dtype=dtype)])
+    m.output(z)
+    m.output(quantised(m, z, SHAPE))
+    equals_litert(m)
+
+
+def test_choices_of_rows_and_of_one_constant(tflite, equals_litert):
+    m = tflite()
+    x, other = m.input((4, 3, 2), 0.05, -8), m.input((4, 3, 2), 0.05, -8)
+    rows = m.input((4,), 0.05, -8)
+    zero = m.const(np.array([-8], np.int8), 0.05, -8)
+    which = m.node("GREATER", [rows, zero], [m.tensor((4,), dtype="BOOL")])
+    m.output(m.op("SELECT", [which, x, other], (4, 3, 2), 0.05, -8))
+    each = m.node("LESS", [x, zero], [m.tensor((4, 3, 2), dtype="BOOL")])
+    m.output(m.op("SELECT_V2", [each, x, zero], (4, 3, 2), 0.05, -8))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("kind", ["LOGICAL_AND", "LOGICAL_OR"])
+@pytest.mark.parametrize("over", ["REDUCE_ANY", "REDUCE_ALL"])
+def test_truth_values(tflite, equals_litert, kind, over):
+    m = tflite()
+    x, y = m.input((90, 2), 0.05, -3), m.input((90, 2), 0.05, -3)
+    some = m.node("GREATER", [x, y], [m.tensor((90, 2), dtype="BOOL")])
+    others = m.node("LESS", [x, m.const(np.array([7], np.int8), 0.05, -3)], [m.tensor((90, 2), dtype="BOOL")])
+    both = m.node(kind, [some, others], [m.tensor((90, 2), dtype="BOOL")])
+    m.output(m.node("LOGICAL_NOT", [both], [m.tensor((90, 2), dtype="BOOL")]))
+    m.output(m.node(over, [both, m.const(np.array([1], np.int32))], [m.tensor((90,), dtype="BOOL")]))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("axis, shape", [(-1, (2, 3, 6)), (1, (2, 6, 3))])
+def test_one_of_many(tflite, equals_litert, axis, shape):
+    m = tflite()
+    where = m.node(
+        "ARG_MAX", [m.input((2, 3, 6)), m.const(np.int32(2))], [m.tensor((2, 3), dtype="INT32")], outputType=2
+    )
+    values = [m.const(np.int32(6)), m.const(np.float32(1)), m.const(np.float32(-0.5))]
+    y = m.node("ONE_HOT", [where, *values], [number(m, shape)], axis=axis)
+    m.output(quantised(m, y, shape))
+    equals_litert(m)
+
+
+def test_rows_of_a_table(tflite, equals_litert):
+    m = tflite()
+    where = m.node("ARG_MAX", [m.input((4, 9)), m.const(np.int32(1))], [m.tensor((4,), dtype="INT32")], outputType=2)
+    table = m.const(m.rng.integers(-99, 99, (9, 6)).astype(np.int8), 0.05)
+    m.output(m.op("EMBEDDING_LOOKUP", [where, table], (4, 6), 0.05, 0))
+    equals_litert(m)
+
+
+def real(m, *shape):
+    return m.const(m.rng.normal(size=shape).astype(np.float32))
+
+
+WINDOWS = {"padding": 0, "strideH": 2, "strideW": 2}
+# kind -> inputs behind the image of SHAPE, the output's shape, options
+LAYERS = {
+    "CONV_2D": (lambda m: [real(m, 7, 3, 3, 5), real(m, 7)], (1, 2, 2, 7), WINDOWS),
+    "DEPTHWISE_CONV_2D": (lambda m: [real(m, 1, 3, 3, 5), real(m, 5)], (1, 2, 2, 5), WINDOWS | {"depthMultiplier": 1}),
+    "AVERAGE_POOL_2D": (lambda m: [], (1, 2, 2, 5), WINDOWS | {"filterHeight": 3, "filterWidth": 3}),
+    "MAX_POOL_2D": (lambda m: [], (1, 2, 2, 5), WINDOWS | {"filterHeight": 3, "filterWidth": 3}),
+}
+
+
+@pytest.mark.parametrize("activation", [0, 1])
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_of_images_in_float(tflite, equals_litert, kind, activation):
+    m = tflite()
+    others, shape, options = LAYERS[kind]
+    x = m.node("DEQUANTIZE", [m.input(SHAPE)], [number(m, SHAPE)])
+    m.output(m.node(kind, [x, *others(m)], [number(m, shape)], fusedActivationFunction=activation, **options))
+    equals_litert(m)
+
+
+def test_a_transposed_convolution_of_floats(tflite, equals_litert):
+    m = tflite()
+    x = m.node("DEQUANTIZE", [m.input(SHAPE)], [number(m, SHAPE)])
+    size = m.const(np.array([1, 6, 8, 7], np.int32))
+    m.output(m.node("TRANSPOSE_CONV", [size, real(m, 7, 3, 3, 5), x], [number(m, (1, 6, 8, 7))], **WINDOWS))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("options", [{}, {"halfPixelCenters": True}, {"alignCorners": True}], ids=str)
+def test_images_of_another_size_in_float(tflite, equals_litert, options):
+    m = tflite()
+    x = m.node("DEQUANTIZE", [m.input(SHAPE)], [number(m, SHAPE)])
+    size = m.const(np.array([7, 9], np.int32))
+    m.output(m.node("RESIZE_BILINEAR", [x, size], [number(m, (1, 7, 9, 5))], **options))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("options", [{}, {"adjX": True}, {"adjY": True}], ids=str)
+def test_products_of_matrices_of_floats(tflite, equals_litert, options):
+    m = tflite()
+    shapes = [(2, 6, 4) if options.get("adjX") else (2, 4, 6), (2, 5, 6) if options.get("adjY") else (2, 6, 5)]
+    x, y = (m.node("DEQUANTIZE", [m.input(shape)], [number(m, shape)]) for shape in shapes)
+    m.output(m.node("BATCH_MATMUL", [x, y], [number(m, (2, 4, 5))], **options))
+    equals_litert(m)
+
+
+def test_a_dense_layer_of_two_activations(tflite, equals_litert):
+    m = tflite()
+    x, y = m.input((4, 20), 0.05, -3), m.input((7, 20), 0.04, 5)
+    m.output(m.op("FULLY_CONNECTED", [x, y, -1], (4, 7), 0.3, 1))
+    equals_litert(m)
+
+
+def test_a_dense_layer_of_two_activations_and_more(tflite):
+    m = tflite()
+    x, y = m.input((4, 20), 0.05, -3), m.input((7, 20), 0.04, 5)
+    m.output(m.op("FULLY_CONNECTED", [x, y, m.const(np.arange(7, dtype=np.int32), 0.002)], (4, 7), 0.3, 1))
+    with pytest.raises(UnsupportedError, match="has weights that are not constant, and biases"):
+        import_tflite(m.save())
+
+
+def test_other_operators_of_floats(tflite, equals_litert):
+    m = tflite()
+    x = m.node("DEQUANTIZE", [m.input((3, 8))], [number(m, (3, 8))])
+    m.output(m.node("L2_NORMALIZATION", [x], [number(m, (3, 8))]))
+    m.output(m.node("ADD_N", [x, x, m.input((3, 8), None, dtype="FLOAT32")], [number(m, (3, 8))]))
+    m.output(m.node("ARG_MAX", [x, m.const(np.int32(1))], [m.tensor((3,), dtype="INT32")], outputType=2))
+    equals_litert(m)
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+def test_gelu_of_floats(tflite, against_litert, approximate):
+    m = tflite()
+    x = m.node("DEQUANTIZE", [m.input((3, 8))], [number(m, (3, 8))])
+    m.output(m.node("GELU", [x], [number(m, (3, 8))], approximate=approximate))
+    for mine, theirs in zip(*against_litert(m)):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_that_are_dequantised(tflite, equals_litert):
+    """As files have them whose weights alone are small: int8 by one or many scales, or half precision."""
+    m = tflite()
+    x = m.node("DEQUANTIZE", [m.input((2, 5))], [number(m, (2, 5))])
+    for scale in (0.01, np.array([0.01, 0.02, 0.03], np.float32)):
+        w = m.const(m.rng.integers(-99, 99, (3, 5)).astype(np.int8), scale)
+        w = m.node("DEQUANTIZE", [w], [number(m, (3, 5))])
+        m.output(m.node("FULLY_CONNECTED", [x, w, -1], [number(m, (2, 3))]))
+    half = m.tensor((3, 5), dtype="FLOAT16", data=m.rng.normal(size=(3, 5)).astype(np.float16))
+    w = m.node("DEQUANTIZE", [half], [number(m, (3, 5))])
+    m.output(m.node("FULLY_CONNECTED", [x, w, -1], [number(m, (2, 3))]))
+    equals_litert(m)
+
+
+def test_weights_of_four_bits(tflite, equals_litert):
+    m = tflite()
+    scales = np.array([0.1, 0.2, 0.3], np.float32)
+    values = m.rng.integers(-7, 8, 15).astype(np.int8)
+    pairs = np.append(values, 0).reshape(8, 2) & 15  # an odd number leaves half a byte
+    w = m.tensor((3, 1, 1, 5), scales, dtype="INT4", data=(pairs[:, 0] | pairs[:, 1] << 4).astype(np.uint8))
+    bias = m.const(np.arange(3, dtype=np.int32), np.float32(0.05) * scales)
+    m.output(m.op("CONV_2D", [m.input((1, 4, 4, 5)), w, bias], (1, 4, 4, 3), 0.2, 1, strideH=1, strideW=1))
+    equals_litert(m)

@@ -28,36 +28,69 @@ def test_products_of_real_numbers():
     assert "wrap" in ranges.problem(g.BatchMatMul("op", (t("x", 1, 1 << 18), t("y", 1 << 18, 1)), t("z", 1, 1)))
 
 
-def test_gains_use_the_whole_of_int16():
-    op = g.RmsNorm("op", (X,), Y, np.array([0.5, -2.0, 1.0, 0.0]))
-    assert op.integers.tolist() == [8192, -32767, 16384, 0] and op.integers.dtype == np.int16
-    x = np.tile(np.array([3, 4, 0, 0], np.int8), (2, 3, 1))
+def test_a_norm_scales_by_element():
+    op = g.RmsNorm("op", (X,), Y, np.array([0.5, 2.0, 1.0, 0.0]))
+    assert op.factors.tolist() == [k * 2 / 2**20 / 0.1 for k in (0.5, 2.0, 1.0, 0.0)] and op.shift == 0
+    x = np.tile(np.array([30, -40, 0, 5], np.int8), (2, 3, 1))
     assert reference.apply(op, x)[0, 0].tolist() == [6, -32, 0, 0]  # 2 * [0.3, -1.6] / 0.1
     assert not reference.apply(g.RmsNorm("op", (X,), Y, np.zeros(4)), x).any()
+    wide = g.RmsNorm("op", (t("x", 1, 96),), t("y", 1, 96), np.ones(96))
+    assert wide.shift == 1 and wide.factors[0] == pytest.approx(48**0.5 / 2**20 / 0.1)
 
 
-def test_the_largest_score_weighs_most():
-    op = g.Exponentials("op", (X, POSITION), t("y", 2, 3, 4, scale=1 / 127))
-    assert op.table[[0, 10, 255]].tolist() == [127, 47, 0]  # 127 / e
+def attention(shapes=((1, 8), (1, 4, 6, 1), (1, 6, 2, 1)), output=(1, 4), keys=(0, 1), values=(1, 0), head=2, seen=6):
+    inputs = (t("q", *shapes[0], scale=0.2), t("k", *shapes[1], scale=0.3), t("v", *shapes[2], scale=0.4), POSITION)
+    return g.Attention("op", inputs, t("y", *output), keys, values, head, seen)
 
 
-CACHE, ROWS = t("cache", 2, 6, 4), t("rows", 2, 1, 4)
+def test_attention_of_real_numbers():
+    rng = np.random.default_rng(5)
+    op = attention()
+    q, k, v = (rng.integers(-9, 10, each.shape, np.int8) for each in op.inputs[:3])
+    found = reference.apply(op, q, k, v, np.array([4], np.int32)).reshape(2, 2) * 0.1
+    halves, keys = (
+        q.reshape(2, 2, 2) * 0.2,
+        k.reshape(2, 2, 6)[..., :5] * 0.3,
+    )
+    for r, lane in np.ndindex(2, 2):
+        group = 1 - lane
+        weights = np.exp((halves[r, :, group] @ keys[:, group]) / 2**0.5)
+        assert found[r, lane] == pytest.approx(weights / weights.sum() @ v[0, :5, lane, 0] * 0.4, abs=0.15)
+    assert op.macs == 2 * 6 * (2 * 2 + 2) and op.factors[1] == pytest.approx(4 / 2**24)
+    assert op.factors[0] == pytest.approx(0.06 / 2**0.5 * 40)
+
+
+KEYS, VALUES = t("keys", 1, 4, 6, 1), t("values", 1, 6, 4, 1)
+ROW, BLOCK = t("r", 1, 4), t("b", 1, 4, 3, 1)
+FLAT = t("x", 1, 8)
 WRONG = [
     (lambda: g.BatchMatMul("op", (X, t("y", 2, 5, 4)), t("z", 2, 3, 4)), "the number of rows of the second operand"),
     (lambda: g.BatchMatMul("op", (X, t("y", 3, 4, 2)), t("z", 2, 3, 2)), "do not broadcast"),
     (lambda: g.BatchMatMul("op", (X,), Y), "the number of operands is 1, expected 2"),
     (lambda: g.BatchMatMul("op", (t("x", 4), t("y", 4, 2)), t("z", 2)), "whether both operands are matrices"),
     (lambda: g.RmsNorm("op", (X,), Y, np.ones(3)), "the gains' shape"),
+    (lambda: g.RmsNorm("op", (X,), Y, np.array([1.0, 1, -1, 1])), "whether the gains are at least 0"),
     (lambda: g.RmsNorm("op", (t("x", 2, 3, 4, zero_point=1),), Y, np.ones(4)), "the zero points"),
-    (lambda: g.Rotate("op", (X, POSITION), t("y", 2, 3, 4, scale=0.2), ANGLES, ANGLES), "the scale is 0.2"),
-    (lambda: g.Rotate("op", (X, POSITION), Y, ANGLES, ANGLES[:3]), "the shape of the sines"),
-    (lambda: g.Rotate("op", (X, t("p", 2, dtype="int32")), Y, ANGLES, ANGLES), "the position is"),
-    (lambda: g.WriteRows("op", (CACHE, t("r", 2, 7, 4), POSITION), t("y", 2, 6, 4)), "the rows is"),
-    (lambda: g.WriteRows("op", (CACHE, t("r", 2, 1, 4, scale=0.3), POSITION), t("y", 2, 6, 4)), "the scales is"),
-    (lambda: g.WriteRows("op", (t("c", 6, 4), t("r", 1, 4), POSITION), t("y", 6, 4)), "the dimensions is"),
-    (lambda: g.WeightedMean("op", (t("w", 6), CACHE), t("y", 4)), "the dimensions is"),
-    (lambda: g.Exponentials("op", (X, POSITION), Y), "the output's scale is 0.1"),
-    (lambda: g.WeightedMean("op", (X, CACHE), t("y", 2, 3, 4)), "the values' shape"),
+    (lambda: g.Rotate("op", (FLAT, POSITION), t("y", 1, 8, scale=0.2), ANGLES, ANGLES), "the scale is 0.2"),
+    (lambda: g.Rotate("op", (FLAT, POSITION), FLAT, ANGLES, ANGLES[:3]), "the shape of the sines"),
+    (lambda: g.Rotate("op", (FLAT, t("p", 2, dtype="int32")), FLAT, ANGLES, ANGLES), "the position is"),
+    (lambda: g.Rotate("op", (X, POSITION), Y, ANGLES, ANGLES), "the dimensions is"),
+    (lambda: g.Rotate("op", (ROW, POSITION), ROW, np.zeros((5, 3)), np.zeros((5, 3))), "what is left of chunks"),
+    (lambda: g.WriteRows("op", (KEYS, t("r", 1, 7), POSITION), KEYS), "the row is"),
+    (lambda: g.WriteRows("op", (KEYS, t("r", 1, 4, scale=0.3), POSITION), KEYS), "the scales is"),
+    (lambda: g.WriteRows("op", (t("c", 6, 4), ROW, POSITION), t("y", 6, 4)), "the dimensions of the cache is"),
+    (lambda: g.WriteColumns("op", (KEYS, BLOCK, POSITION), KEYS), "the block is"),
+    (lambda: g.WriteColumns("op", (VALUES, t("b", 1, 4, 4, 1), POSITION), VALUES), "what is left of blocks"),
+    (lambda: attention(((1, 8), (1, 4, 6), (1, 6, 2, 1))), "the dimensions is"),
+    (lambda: attention(((1, 8), (1, 4, 6, 1), (1, 7, 2, 1))), "the positions of the values"),
+    (lambda: attention(((1, 8), (1, 4, 9000, 1), (1, 9000, 2, 1))), "whether there are at most 8192 positions"),
+    (lambda: attention(seen=7), "whether as many positions as are read are there"),
+    (lambda: attention(keys=(0, 1, 1)), "the lanes of half a key"),
+    (lambda: attention(values=(0, 1, 1)), "the lanes of a value"),
+    (lambda: attention(values=(0, 7)), "groups without keys"),
+    (lambda: attention(values=(-1, -1)), "whether a lane of a value is of a group"),
+    (lambda: attention(((1, 9), (1, 4, 6, 1), (1, 6, 2, 1))), "the queries is"),
+    (lambda: attention(output=(1, 5)), "the output's shape"),
 ]
 
 

@@ -5,7 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.compiler.graph import Dense16, Filter16, Lstm, LstmCells, LstmOutputs, Rescale, Softmax16, Tensor
+from tilewright.compiler.graph import (
+    Dense16,
+    Filter16,
+    Lstm,
+    LstmCells,
+    LstmOutputs,
+    LstmStep,
+    Rescale,
+    Softmax16,
+    Tensor,
+)
 from tilewright.compiler.graph.ranges import problem
 from tilewright.compiler.graph.recurrent.layers import product_scale
 from tilewright.hw.errors import InputError
@@ -43,6 +53,24 @@ def test_impossible_lstms(changes, text):
         replace(LSTM, **changes)
 
 
+@pytest.mark.parametrize(
+    "changes, text",
+    [
+        ({"inputs": (GATES, HIDDEN)}, "the number of inputs is 2, expected 3"),
+        ({"output": HIDDEN}, "the conversion is"),
+        ({"inputs": (GATES, Tensor("o", (1, 8), "int32"), CELLS)}, "the shapes of gates and sums is"),
+        ({"output": WIDE}, "the output's shape is"),
+        ({"factor": 2.0**30}, "whether R is by less than 2"),
+    ],
+)
+def test_impossible_steps(changes, text):
+    gates, own = replace(GATES, shape=(1, 1, 8)), Tensor("o", (1, 8), "int32")
+    step = LstmStep("step", (gates, own, CELLS), replace(WIDE, shape=(1, 2, 2)), 0.25)
+    assert (step.macs, step.functions, step.cell_bits, step.multipliers) == (0, 10, 4, (1 << 30, -1))
+    with pytest.raises(InputError, match=text):
+        replace(step, **changes)
+
+
 def test_parts_of_its_result():
     y = Tensor("y", (1, 3, 2), scale=0.01, zero_point=5)
     LstmOutputs("o", (WIDE,), y)
@@ -56,6 +84,8 @@ def test_dense_and_filter():
     x, y = Tensor("x", (2, 3), scale=0.5), Tensor("y", (2, 4), "int16")
     op = Dense16("d", (x,), y, np.ones((4, 3), np.int8), np.zeros(4, np.int32), np.full(4, 0.5))
     assert op.macs == 24 and not problem(op)
+    with pytest.raises(InputError, match="whether the output is int16 or int32 is False"):
+        replace(op, output=replace(y, dtype="float32"))
     huge = replace(op, bias=np.full(4, (1 << 31) - 1, np.int32))
     assert "outside -2147483648..2147483647, where they wrap" in problem(huge)
     with pytest.raises(InputError, match="the output's zero point is 3, expected 0"):

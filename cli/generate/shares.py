@@ -1,0 +1,66 @@
+"""Where a token's time goes: cycles of the accelerator by kind of operator, and the modelled time of the host."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...compiler.graph import Graph, Operator
+    from ...runtime.executable import Executable
+    from ...runtime.launch import Launch
+
+PARTS = ("weights", "attention", "norms", "rest")
+
+
+def part_of(op: Operator) -> str:
+    """The part that an operator's cycles count with."""
+    from ...compiler import graph as g
+
+    kinds = {
+        "weights": (g.Linear, g.Dense16),
+        "attention": (g.Attention, g.Rotate, g.Write),
+        "norms": (g.RmsNorm,),
+    }
+    return next((part for part, known in kinds.items() if isinstance(op, known)), "rest")
+
+
+def shares(graph: Graph, executable: Executable, count: int, clock: float) -> dict[str, object]:
+    """For the first `count` runs of a language model: {"cycles_per_token", "cycles_by_part", "host_share"}.
+
+    Cycles are those of the timing model; by part they are means per token, the host's modelled seconds in cycles of the
+    accelerator's `clock`, in Hz; the share is of the sum of both.
+    """
+    from ...compiler.network import compile_for
+    from ...compiler.target.host import HostModel
+    from ...runtime.executable import LaunchStep
+    from ...runtime.steps import runs_in
+
+    kinds = {op.name: part_of(op) for op in graph.ops}
+    found: Counter[str] = Counter()
+    tokens = [0] * count
+    for step in executable.steps:
+        runs = [position for position in range(count) if runs_in(step, position)]
+        if runs and isinstance(step, LaunchStep):
+            parts = _by_part(step.launch, kinds)
+            for part, cycles in parts.items():
+                found[part] += cycles * len(runs)
+            for position in runs:
+                tokens[position] += parts.total()
+    means = {part: found[part] / count for part in PARTS}
+    host = clock * compile_for(graph, executable.cfg).host_seconds(HostModel())
+    share = host / (host + sum(means.values()))
+    return {"cycles_per_token": tokens, "cycles_by_part": means | {"host": host}, "host_share": share}
+
+
+def _by_part(launch: Launch, kinds: dict[str, str]) -> Counter[str]:
+    """Cycles of a launch; those before its first instruction and after its last belong to the rest."""
+    from ...sim.dram import unshared
+    from ...sim.profile import profile
+    from ...sim.timing import predict
+
+    timing = predict(launch, dram=unshared(launch.cfg))
+    found: Counter[str] = Counter()
+    for share in profile(launch, timing.timeline(), timing.cycles):
+        found[kinds.get(share.path[0], "rest") if share.path else "rest"] += share.cycles
+    return found

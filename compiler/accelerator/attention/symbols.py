@@ -1,0 +1,29 @@
+"""Numbers that are known when a run begins, as the token and its position: inputs that are symbols of a launch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....runtime.symbols.symbol import MOST_LIMIT
+from ... import graph as g
+
+
+def symbol_of(op: g.Operator) -> tuple[g.Tensor, int] | None:
+    """The input of `op` that moves its addresses, and how many values it may have; None where there is none."""
+    if isinstance(op, g.Gather):
+        return op.inputs[1], op.x.shape[0]
+    if isinstance(op, g.Rotate):
+        return op.inputs[1], len(op.cosine)
+    if isinstance(op, g.WriteRows):
+        return op.inputs[2], MOST_LIMIT
+    if isinstance(op, g.WriteColumns):
+        return op.inputs[2], op.x.shape[1]
+    return (op.inputs[3], op.seen) if isinstance(op, g.Attention) else None
+
+
+def limits(ops: Sequence[g.Operator]) -> dict[str, int]:
+    """How many values each symbol of `ops` may have, by the name of its tensor."""
+    found: dict[str, int] = {}
+    for t, limit in filter(None, map(symbol_of, ops)):
+        found[t.name] = min(limit, found.get(t.name, limit))
+    return found

@@ -1,0 +1,41 @@
+"""LSTMs of one step, as networks that stream have them: the products of the hidden values apart from the functions.
+
+Both products of a step, that of its inputs and that of its hidden values, then run in one launch, and the host takes
+the functions of their sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from .. import graph as g
+from .dense16 import ends
+
+_INT16 = np.iinfo(np.int16)
+
+
+def split_steps(graph: g.Graph, pays: Callable[[g.Dense16], bool]) -> g.Graph:
+    """`graph` with such an `Lstm` in two operators, where it `pays` to have the dense layer of the hidden values."""
+    ops: list[g.Operator] = []
+    for op in graph.ops:
+        if isinstance(op, g.Lstm) and op.inputs[0].shape[1] == 1 and pays(own := _own(op)):
+            inputs = op.inputs[0], own.output, op.inputs[2]
+            ops += [own, g.LstmStep(op.name, inputs, op.output, op.factor, op.clip, op.coupled)]
+        else:
+            ops.append(op)
+    return replace(graph, ops=tuple(ops))
+
+
+def _own(op: g.Lstm) -> g.Dense16:
+    """The part of the hidden values in the sums: int16 where all values are, else int32, as they are not clamped."""
+    gates, hidden, _ = op.inputs
+    bias = op.bias + hidden.zero_point * op.weight.sum(1, dtype=np.int64)  # an `Lstm` has the zero point in its bias
+    y = g.Tensor(f"{op.name}.own", (hidden.shape[0], len(op.weight)), "int32", gates.scale)
+    own = g.Dense16(y.name, (hidden,), y, op.weight, bias.astype(np.int32), op.scales)
+    low, high = ends(own)
+    if _INT16.min <= low and high <= _INT16.max:
+        return replace(own, output=replace(y, dtype="int16"))
+    return own

@@ -1,0 +1,139 @@
+"""A Llama in integers: int8 matrices with a scale per row, and the ranges of its values; its file, an .npz.
+
+Every machine makes the same graph of it: what depends on the order of float32 sums, the ranges, is in it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ....hw.errors import FileError
+from ....runtime.files import atomic_write, default_limit, npz_arrays
+from ..source import Source
+from .checkpoint import Sizes, check_sizes, shapes
+
+KIND = "a Llama in integers, 1"  # of the file's `kind`
+MATRICES = ("queries", "keys", "values", "attention_out", "gate", "hidden_out", "up")  # of every layer
+GAINS = ("attention_norm", "hidden_norm")
+ALONE = ("embedding", "last", "logits")  # values that are not of a layer
+OF_LAYERS = (
+    *("attention_in", "queries", "keys", "values", "attention", "attention_out", "middle"),
+    *("hidden_in", "gate", "up", "silu", "hidden", "hidden_out", "end"),
+)
+Ranges = Mapping[tuple[str, int], float]  # the largest magnitude of a value, by name and layer
+_LEAST = 1e-9  # that a row's largest weight counts as
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """int8 `values` (outputs, inputs), and the float32 scale of each row; both may have the layer first."""
+
+    values: np.ndarray
+    scales: np.ndarray
+
+    @classmethod
+    def of(cls, weight: np.ndarray) -> Matrix:
+        """The nearest to a float32 matrix, with values -127 to 127."""
+        scales = (np.maximum(np.abs(weight).max(-1), _LEAST) / 127).astype(np.float32)
+        return cls(nearest(weight, scales[..., None]), scales)
+
+    def __getitem__(self, layer: int) -> Matrix:
+        return Matrix(self.values[layer], self.scales[layer])
+
+    def rows(self, lanes: np.ndarray) -> Matrix:
+        """With rows in the order of `lanes`, of zeros where that is -1."""
+        return Matrix(np.where(lanes[:, None] < 0, np.int8(0), self.values[lanes]), self.scales[lanes])
+
+    def columns(self, lanes: np.ndarray) -> Matrix:
+        """With columns in the order of `lanes`, of zeros where that is -1."""
+        return Matrix(np.where(lanes < 0, np.int8(0), self.values[:, lanes]), self.scales)
+
+    def signed(self, gain: np.ndarray) -> Matrix:
+        """With the columns that meet a gain below 0 negated."""
+        return Matrix(np.where(gain < 0, -self.values, self.values), self.scales)
+
+
+def nearest(x: np.ndarray, scale: float | np.ndarray) -> np.ndarray:
+    """int8 of `x / scale`, within -127 to 127."""
+    return np.clip(np.round(x / scale), -127, 127).astype(np.int8)
+
+
+@dataclass(frozen=True, eq=False)
+class Integers:
+    """A model: int8 `embedding` (words, width), its range as its scale; `matrices` and `gains`, float32, by name.
+
+    Those of layers have the layer first. The last norm's gain is `norm`, the logits' matrix `classifier`.
+    """
+
+    name: str
+    sizes: Sizes
+    embedding: np.ndarray
+    matrices: Mapping[str, Matrix]
+    gains: Mapping[str, np.ndarray]
+    ranges: Ranges
+
+    def save(self, path: str | Path) -> None:
+        """Write the file; equal models give equal bytes. Raises `FileError` where it cannot be written."""
+        arrays = {"kind": np.array(KIND), "sizes": np.array(astuple(self.sizes), np.int64), "embedding": self.embedding}
+        for name, matrix in self.matrices.items():
+            arrays |= {name: matrix.values, f"{name}.scales": matrix.scales}
+        arrays |= self.gains
+        for name, count in _counts(self.sizes).items():
+            arrays[f"{name}.range"] = np.array([self.ranges[name, k] for k in range(count)])
+        with atomic_write(path) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **arrays)
+
+
+def _counts(sizes: Sizes) -> dict[str, int]:
+    """How many ranges each name has."""
+    return dict.fromkeys(ALONE, 1) | dict.fromkeys(OF_LAYERS, sizes.layers)
+
+
+def read_integers(source: Source) -> Integers:
+    """The model in a file that `Integers.save` wrote. Raises `FileError` for another, or a damaged one."""
+    path = source.path
+    arrays = npz_arrays(io.BytesIO(source.content), str(path), default_limit())
+    kind = arrays.get("kind")
+    if kind is None or kind.shape or str(kind) != KIND:
+        raise FileError(f"{path}: holds no language model in integers; give what tilewright quantise wrote")
+    numbers = _array(path, arrays, "sizes", (7,), "int64")
+    sizes = Sizes(*numbers.tolist())
+    check_sizes(path, sizes)
+    wanted = shapes(sizes, own_classifier=True)
+    matrices = {}
+    for name in (*MATRICES, "classifier"):
+        values = _array(path, arrays, name, wanted[name], "int8")
+        matrices[name] = Matrix(values, _positive(path, arrays, f"{name}.scales", wanted[name][:-1], "float32"))
+    gains = {name: _array(path, arrays, name, wanted[name], "float32") for name in (*GAINS, "norm")}
+    for name, gain in gains.items():
+        if not np.isfinite(gain).all():
+            raise FileError(f"{path}: {name} holds values that are not finite; the file is damaged")
+    found = {
+        name: _positive(path, arrays, f"{name}.range", (count,), "float64") for name, count in _counts(sizes).items()
+    }
+    ranges = {(name, k): float(value) for name, values in found.items() for k, value in enumerate(values)}
+    embedding = _array(path, arrays, "embedding", wanted["embedding"], "int8")
+    return Integers(path.stem, sizes, embedding, matrices, gains, ranges)
+
+
+def _array(path: Path, arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    if name not in arrays:
+        raise FileError(f"{path}: has no {name!r}; the file is damaged")
+    found = arrays[name]
+    if (found.shape, str(found.dtype)) != (shape, dtype):
+        raise FileError(f"{path}: {name} is {found.dtype} {found.shape}, must be {dtype} {shape}; the file is damaged")
+    return found
+
+
+def _positive(
+    path: Path, arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], dtype: str
+) -> np.ndarray:
+    found = _array(path, arrays, name, shape, dtype)
+    if not (np.isfinite(found) & (found > 0)).all():
+        raise FileError(f"{path}: {name} holds values that are not above 0 and finite; the file is damaged")
+    return found

@@ -1,0 +1,107 @@
+"""Reads a file in Deeploy's dialect: inputs, nodes in order, outputs.
+
+Its tensors are float32 and hold integers. Inputs are int8; so is what a RequantShift with 256 levels gives, and what
+has none before it is int32. operators.py says what each operator stands for, requantise.py what a RequantShift makes of
+it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from onnx import ModelProto
+
+from .....hw.errors import InputError
+from .... import graph as g
+from ...source import one_line
+from ..file import named_nodes
+from ..nodes import MISFITS, Node, Reader
+from ..values import Broken, Fixed, Problem, Value, View
+from .operators import OPERATORS
+from .tensors import Tensors
+
+
+class DeeployImporter(Tensors):
+    """Walks the nodes of a model in order. `problems` are (operator, name, why) of nodes, `ends` those of outputs."""
+
+    def __init__(self, model: ModelProto):
+        super().__init__(Reader(model, {}), [v.name for v in model.graph.output])
+        self.model = model
+        self.problems: list[tuple[str, str, str]] = []
+        self.ends: list[str] = []
+
+    def graph(self, name: str) -> g.Graph | None:
+        """The whole model; None if there are problems."""
+        self.reader.read(named_nodes(self.model))
+        for value in self.model.graph.input:
+            if value.name not in self.reader.constants:
+                self._input(value.name)
+        for node in self.reader.nodes:
+            self._node(node)
+        found = [] if self.problems else [self._output(tensor) for tensor in self.outputs]
+        if self.problems or self.ends:
+            return None
+        return self._named(name, found)
+
+    def _input(self, name: str) -> None:
+        shape = self.reader.shapes[name]
+        if 0 in shape:  # nothing to give; what is joined with it stays
+            self.values[name] = Fixed(shape, np.zeros(shape, np.float32))
+            return
+        self._tensors.add(name)
+        self.inputs.append(g.Tensor(name, shape))
+        self.values[name] = View(shape, self.inputs[-1])
+
+    def _node(self, node: Node) -> None:
+        args = [self.value(t) for t in node.inputs]
+        found: list[Value] = [Broken(()) for _ in node.outputs]
+        try:
+            if not any(isinstance(arg, Broken) for arg in args):
+                if node.domain or node.op not in OPERATORS:
+                    raise Problem(node, "is not supported beside Deeploy's operators")
+                found = OPERATORS[node.op](self, node, args)
+        except Problem as exc:
+            self.problems.append((exc.node.kind, exc.node.name, exc.why))
+        except InputError as exc:
+            self.problems.append((node.kind, node.name, str(exc)))
+        except MISFITS as exc:
+            why = f"has inputs or attributes that do not fit together ({one_line(exc)})"
+            self.problems.append((node.kind, node.name, why))
+        self.values |= dict(zip(node.outputs, found))
+
+    def _output(self, name: str) -> g.Tensor | None:
+        """The tensor of an output: int8, uint8 or int32."""
+        value = self.value(name)
+        end = Node("Output", name, [], [])
+        if value is None or isinstance(value, (Broken, Fixed)):
+            self.ends.append(f"output {name!r} does not come from the inputs")
+            return None
+        view = self.narrow(end, value)
+        if view is None:
+            return self.whole(end, value)
+        t = self.plain(view)
+        if not t.zero_point:
+            return t
+        y = replace(t, name=name, dtype="uint8", zero_point=0, data=None)
+        return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
+
+    def _named(self, name: str, found: list[g.Tensor | None]) -> g.Graph:
+        """The graph, whose outputs have the names that they have in the file."""
+        made = {op.output.name for op in self.ops}
+        names: dict[str, str] = {}
+        outputs = []
+        for wanted, t in zip(self.outputs, found):
+            assert t is not None
+            if t.name != wanted and (t.name not in made or t.name in names or t.name in self.outputs):
+                t = self.reshape(f"{wanted}.copy", t, t.shape, wanted)
+            elif t.name != wanted:
+                names[t.name] = wanted
+                t = replace(t, name=wanted)
+            outputs.append(t)
+
+        def renamed(t: g.Tensor) -> g.Tensor:
+            return replace(t, name=names[t.name]) if t.name in names else t
+
+        ops = [replace(op, inputs=tuple(map(renamed, op.inputs)), output=renamed(op.output)) for op in self.ops]
+        return g.Graph(name, tuple(self.inputs), tuple(outputs), tuple(ops))

@@ -1,0 +1,142 @@
+"""The values of a file in Deeploy's dialect as tensors of the graph: int8 where they have the bits, else int32."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from .... import graph as g
+from ..builder import Reading
+from ..moves import moved
+from ..nodes import Node, Reader
+from ..values import Fixed, Problem, Value, View
+from .values import EVERY, Integers, Layer, Moved, Pair, Products, Shares, Table, whole
+
+UNSIGNED = -128  # zero point of values from 0 on, which are stored less 128
+_RESHAPES = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")
+
+
+class Tensors(Reading):
+    """A builder that makes tensors of values.
+
+    The tensor of a `View` may be in rows, (N, D) for the shape (..., D) in the file: dense layers and norms are.
+    """
+
+    def __init__(self, reader: Reader, outputs: list[str]):
+        super().__init__(reader, outputs)
+        self._shaped: dict[tuple[str, tuple[int, ...]], g.Tensor] = {}
+
+    def plain(self, view: View) -> g.Tensor:
+        """The tensor in the shape that it has in the file."""
+        return self.shaped(view.tensor, view.shape)
+
+    def rows(self, view: View) -> g.Tensor:
+        """The tensor as rows, (N, D)."""
+        shape = view.shape or (1,)
+        return self.shaped(view.tensor, (math.prod(shape[:-1]), shape[-1]))
+
+    def shaped(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
+        """`t` in another shape, which is made once."""
+        if (t.name, shape) not in self._shaped:
+            self._shaped[t.name, shape] = self.reshape(f"{t.name}.shape", t, shape)
+        return self._shaped[t.name, shape]
+
+    def integers32(self, name: str, array: np.ndarray) -> g.Tensor:
+        """A constant int32 operand, of rank 1 where it is a scalar."""
+        while name in self._tensors:
+            name += "'"
+        self._tensors.add(name)
+        data = np.ascontiguousarray(np.atleast_1d(array)).astype(np.int32)
+        return g.Tensor(name, data.shape, "int32", data=data)
+
+    def constant8(self, node: Node, value: Fixed) -> g.Tensor | None:
+        """A constant operand as int8; None where it has more bits."""
+        array = whole(node, value.array, "constants")
+        if array.size == 0 or array.min() < -128 or array.max() > 127:
+            return None
+        return self.constant(f"{node.name}.constant", array.astype(np.int8), g.Tensor("", (1,)))
+
+    def narrow(self, node: Node, value: Value) -> View | None:
+        """The value as an int8 tensor; None where it has more bits. `node` reads it."""
+        if isinstance(value, View):
+            return value
+        if isinstance(value, Table):
+            for zero in (0, UNSIGNED):
+                stored = value.integers + zero
+                if stored.min() >= -128 and stored.max() <= 127:
+                    return View(value.shape, self.function(node, value.tensor, stored, zero))
+        if isinstance(value, Shares):
+            y = replace(value.x, name="", dtype="int8", zero_point=UNSIGNED, data=None)
+            levels = value.numbers["levels"]
+            if levels <= 256:
+                op = g.IntegerSoftmax(value.node.name, (value.x,), y, **value.numbers, high=levels - 129)
+                return View(value.shape, self.append(op))
+        if isinstance(value, Moved) and (inner := self.narrow(node, value.inner)) is not None:
+            return self.moved_view(value.node, value.index, inner)
+        return None
+
+    def function(self, node: Node, x: g.Tensor, stored: np.ndarray, zero: int) -> g.Tensor:
+        """A function of each stored value of `x`: nothing, a product with a fraction, or a table."""
+        if zero == x.zero_point and np.array_equal(stored, EVERY):
+            return x
+        y = replace(x, name="", zero_point=zero, data=None)
+        return self.append(g.Lookup(node.name, (x,), y, node.op, stored.astype(np.int8)))
+
+    def moved_view(self, node: Node, index: int, view: View) -> View:
+        """An int8 tensor after a node that moves values."""
+        shape = self.shape(node, node.outputs[index])
+        if node.op in _RESHAPES:
+            return View(shape, view.tensor if view.tensor.shape == shape else self.shaped(view.tensor, shape))
+        return View(shape, moved(self, node, index, self.plain(view)))
+
+    def whole(self, node: Node, value: Value) -> g.Tensor:
+        """The value as an int32 tensor in the shape of the file. `node` reads it. Raises `Problem`."""
+        name = f"{node.name}.integers"
+        if isinstance(value, Integers):
+            return value.tensor
+        if isinstance(value, Fixed):
+            return self.integers32(f"{node.name}.constant", whole(node, value.array, "constants"))
+        if isinstance(value, View):
+            return self.widened(name, self.plain(value))
+        if isinstance(value, Table):
+            x = self.shaped(value.tensor, value.shape)
+            place = self._binary(name, "sub", self._cast(name, x), self.integers32(name, np.array(-128)))
+            y = replace(place, name="", data=None)
+            return self.append(g.Gather(name, (self.integers32(name, value.integers), place), y, 0))
+        if isinstance(value, Layer):
+            weight = self.integers32(f"{value.node.name}.weight", value.weight.T)
+            sums = self._products(value.node.name, value.x, weight)
+            biased = self._binary(name, "add", sums, self.integers32(name, value.bias)) if value.bias.any() else sums
+            return self.shaped(biased, value.shape)
+        if isinstance(value, Products):
+            return self._products(value.node.name, value.x, value.y)
+        if isinstance(value, Pair):
+            x, y = (self.widened(name, t) for t in (value.x, value.y))
+            found = self._binary(value.node.name, value.op.lower(), x, y)
+            if value.factor != 1:
+                found = self._binary(name, "mul", found, self.integers32(name, np.array(value.factor)))
+            return self.shaped(found, value.shape)
+        if isinstance(value, Moved):
+            return moved(self, value.node, value.index, self.whole(node, value.inner))
+        if (view := self.narrow(node, value)) is not None:
+            return self.whole(node, view)
+        raise Problem(node, "is on sums of a convolution that no RequantShift takes, which is not supported")
+
+    def widened(self, name: str, t: g.Tensor) -> g.Tensor:
+        """The values of an int8 tensor in int32, without its zero point."""
+        x = self._cast(name, t) if t.data is None else self.integers32(name, t.data.astype(np.int64))
+        return self._binary(name, "sub", x, self.integers32(name, np.array(t.zero_point))) if t.zero_point else x
+
+    def _cast(self, name: str, t: g.Tensor) -> g.Tensor:
+        return self.append(g.Cast(name, (t,), g.Tensor("", t.shape, "int32")))
+
+    def _products(self, name: str, x: g.Tensor, y: g.Tensor) -> g.Tensor:
+        a, b = (self.widened(name, t) if t.zero_point else t for t in (x, y))
+        shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
+        return self.append(g.IntegerMatMul(name, (a, b), g.Tensor("", shape, "int32")))
+
+    def _binary(self, name: str, function: str, x: g.Tensor, y: g.Tensor) -> g.Tensor:
+        shape = np.broadcast_shapes(x.shape, y.shape)
+        return self.append(g.NumberBinary(name, (x, y), g.Tensor("", shape, "int32"), function))

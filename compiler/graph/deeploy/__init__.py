@@ -1,0 +1,1 @@
+"""Operators of Deeploy's dialect of ONNX."""

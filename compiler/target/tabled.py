@@ -1,0 +1,234 @@
+"""Element-wise operators in a row as one table, where the host runs them: of one value of 8 bits, or of two.
+
+The host computes float32 functions, and int8 operators of other ranks than images and rows, anyway; with the operators
+around them they are one pass. An operator of the accelerator joins where no more values pass the host than before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from .. import graph as g
+from ..graph.host_calls import host_calls
+
+_FLOATS = (g.Quantize, g.Dequantize, g.NumberFunction, g.NumberBinary, g.Cast)
+_INTEGERS = (g.Lookup, g.Requantize, g.Add, g.Mul, g.Div, g.Maximum, g.Prelu, g.SquaredDifference)
+_MOVES = (g.Transpose, g.Reshape)
+_BYTES = ("int8", "uint8")
+_ON_DEVICE = (2, 4)  # dimensions of what the accelerator computes
+_MOST_LEAVES = 2
+
+
+def tabled(graph: g.Graph) -> g.Graph:
+    """`graph` with tables in the place of such operators; its outputs and next values of states stay.
+
+    Where a float32 value on the way is no number, which quantising refuses, a table holds -128.
+    """
+    finder = _Finder(graph)
+    found: dict[str, list[g.Operator]] = {}
+    inside: set[str] = set()
+    for op in reversed(graph.ops):
+        if op.name not in inside and (tree := finder.tree(op)) is not None:
+            found[op.name] = _written(tree)
+            inside |= tree.ops.keys()
+    ops = [new for op in graph.ops for new in found.get(op.name, [] if op.name in inside else [op])]
+    return replace(graph, ops=tuple(ops))
+
+
+@dataclass
+class _Tree:
+    """Operators that end with `root`, by name, and the tensors of bytes that they begin with, with their movements."""
+
+    root: g.Operator
+    ops: dict[str, g.Operator] = field(default_factory=dict)
+    leaves: dict[str, tuple[g.Tensor, tuple[g.Operator, ...]]] = field(default_factory=dict)
+
+    @property
+    def has_floats(self) -> bool:
+        """Whether it computes in float32."""
+        return any(isinstance(op, _FLOATS) for op in self.ops.values())
+
+    @property
+    def pays(self) -> bool:
+        """Whether one table replaces several operators, of which the host runs one anyway."""
+        works = [op for op in self.ops.values() if not isinstance(op, _MOVES)]
+        return len(works) > 1 and any(map(_on_host, works))
+
+
+class _Finder:
+    """Looks for the trees of a graph."""
+
+    def __init__(self, graph: g.Graph):
+        self.producers = {op.output.name: op for op in graph.ops}
+        self.wanted = {t.name for t in graph.wanted}
+        self.readers: dict[str, set[str]] = {}
+        for op in graph.ops:
+            for t in op.inputs:
+                self.readers.setdefault(t.name, set()).add(op.name)
+
+    def tree(self, root: g.Operator) -> _Tree | None:
+        """The largest tree that ends with `root`; None where there is none that pays."""
+        if root.output.dtype != "int8" or not isinstance(root, (*_FLOATS, *_INTEGERS)) or not _plain(root):
+            return None
+        with_constants = self._largest(root, True)
+        if with_constants is not None and with_constants.pays and with_constants.has_floats:
+            return with_constants
+        found = self._largest(root, False)
+        return found if found is not None and found.pays else None
+
+    def _largest(self, root: g.Operator, constants: bool) -> _Tree | None:
+        """The largest tree; with `constants` one tensor may be a constant that an operator of the device joins."""
+        tree = grown = self._closed(_grown(_Tree(root), root, (), constants), constants)
+        while grown is not None:
+            tree = grown
+            candidates = (self._expanded(tree, name, constants) for name in tree.leaves)
+            grown = next((found for found in candidates if found is not None), None)
+        return tree
+
+    def _expanded(self, tree: _Tree, name: str, constants: bool) -> _Tree | None:
+        """`tree` with the operator that makes a leaf, and those that it needs; None if it must stay outside."""
+        op = self.producers.get(name)
+        if op is None or not isinstance(op, (*_FLOATS, *_INTEGERS, *_MOVES)) or not _plain(op):
+            return None
+        if name in self.wanted or not self.readers[name] <= tree.ops.keys():
+            return None
+        return self._closed(_grown(tree, op, tree.leaves[name][1], constants), constants)
+
+    def _closed(self, tree: _Tree | None, constants: bool) -> _Tree | None:
+        """`tree` with operators for its leaves that are not bytes; None if there are none."""
+        while tree is not None:
+            open_ = next((name for name, (t, _) in tree.leaves.items() if t.dtype not in _BYTES), None)
+            if open_ is None:
+                return tree
+            tree = self._expanded(tree, open_, constants)
+        return None
+
+
+def _grown(tree: _Tree, op: g.Operator, moves: tuple[g.Operator, ...], constants: bool) -> _Tree | None:
+    """`tree` with `op` in the place of its output, behind which the values make `moves`; None if it does not fit."""
+    leaves = {name: leaf for name, leaf in tree.leaves.items() if name != op.output.name}
+    before = max(1, len(tree.leaves))
+    moves = (op, *moves) if isinstance(op, _MOVES) else moves
+    for t in op.inputs:
+        if t.data is not None and t.data.size == 1:
+            continue
+        if moves and not isinstance(op, _MOVES) and t.shape != op.output.shape:
+            return None  # it would have to be moved as what it is broadcast to
+        if leaves.setdefault(t.name, (t, moves))[1] != moves:
+            return None
+    if len(leaves) > _MOST_LEAVES or (len(leaves) > before and not _joins(op, constants)):
+        return None
+    return _Tree(tree.root, tree.ops | {op.name: op}, leaves)
+
+
+def _joins(op: g.Operator, constants: bool) -> bool:
+    """Whether `op` may bring two tensors together: the host computes it, or it is there for a constant."""
+    by_host = isinstance(op, g.NumberBinary) or len(op.output.shape) not in _ON_DEVICE
+    return by_host or (constants and any(t.data is not None for t in op.inputs))
+
+
+def _on_host(op: g.Operator) -> bool:
+    """Whether no accelerator computes it, with whatever extensions."""
+    return isinstance(op, _FLOATS) or len(op.output.shape) not in _ON_DEVICE
+
+
+def _plain(op: g.Operator) -> bool:
+    """Whether each element of the output is a function of one element of each input, of no other types than these."""
+    if isinstance(op, _MOVES):
+        return True
+    if isinstance(op, g.Cast) and (op.x.dtype, op.output.dtype) not in (("int8", "float32"), ("uint8", "float32")):
+        return False
+    constants = [t for t in op.inputs if t.data is not None]
+    reals = all(t.dtype in (*_BYTES, "float32") for t in (*op.inputs, op.output))
+    return reals and all(t.data is None or t.data.size == 1 or t.dtype == "int8" for t in constants)
+
+
+def _written(tree: _Tree) -> list[g.Operator]:
+    """The operators in the place of the tree: a table named after its root, and movements before or behind it."""
+    root, leaves = tree.root, [*tree.leaves.values()]
+    constants = [k for k, (t, _) in enumerate(leaves) if t.data is not None]
+    free = [k for k in range(len(leaves)) if k not in constants]
+    table = _table(tree, [t for t, _ in leaves])
+    if len(leaves) == 1:
+        (x, moves), ops = leaves[0], list[g.Operator]()
+        if x.dtype == "uint8":
+            ops.append(g.Recode(f"{root.name}.bytes", (x,), _like(x, f"{root.name}.bytes", dtype="int8")))
+            x = ops[-1].output
+        y = replace(root.output, name=f"{root.name}.table", shape=x.shape) if moves else root.output
+        return [*ops, g.Lookup(root.name, (x,), y, "table", table), *_moved(root.name, y, moves, root.output)]
+    behind: tuple[g.Operator, ...] = ()
+    if constants and len(free) == 1 and len(moves := leaves[free[0]][1]) == 1 and isinstance(moves[0], g.Transpose):
+        behind = moves
+    ops, operands = [], []
+    for k, (t, moves) in enumerate(leaves):
+        if t.data is not None:
+            operands.append(_constant(t, moves, behind, f"{root.name}.{k}"))
+            continue
+        ops += _moved(f"{root.name}.{k}", t, () if behind else moves)
+        operands.append(ops[-1].output if ops and moves and not behind else t)
+    shape = np.broadcast_shapes(*(t.shape for t in operands))
+    y = replace(root.output, name=f"{root.name}.table", shape=shape) if behind else root.output
+    return [*ops, g.PairLookup(root.name, tuple(operands), y, table), *_moved(root.name, y, behind, root.output)]
+
+
+def _like(t: g.Tensor, name: str, **facts: Any) -> g.Tensor:
+    return replace(t, name=name, data=None, **({"zero_point": t.zero_point - 128} if "dtype" in facts else {}), **facts)
+
+
+def _moved(name: str, t: g.Tensor, moves: Sequence[g.Operator], last: g.Tensor | None = None) -> list[g.Operator]:
+    """`moves` of `t` instead of what they moved; the last one gives `last`, if that is given."""
+    ops: list[g.Operator] = []
+    for k, move in enumerate(moves):
+        label = f"{name}.move{k}"
+        y = last if last is not None and k == len(moves) - 1 else _like(t, label)
+        ops.append(replace(move, name=label, inputs=(t,), output=replace(y, shape=move.output.shape)))
+        t = ops[-1].output
+    return ops
+
+
+def _constant(t: g.Tensor, moves: Sequence[g.Operator], behind: Sequence[g.Operator], name: str) -> g.Tensor:
+    """The constant `t` after `moves`, and before `behind`, which is one transposition or nothing."""
+    assert t.data is not None
+    data = t.data
+    for move in moves:
+        data = data.transpose(move.axes) if isinstance(move, g.Transpose) else data.reshape(move.output.shape)
+    for move in behind:
+        assert isinstance(move, g.Transpose)
+        data = data.reshape((1,) * (len(move.axes) - data.ndim) + data.shape).transpose(np.argsort(move.axes))
+    return replace(t, name=name, shape=data.shape, data=np.ascontiguousarray(data))
+
+
+def _table(tree: _Tree, leaves: Sequence[g.Tensor]) -> np.ndarray:
+    """int8 (256,) or (256, 256): the root's values for all values of the leaves, from the smallest on."""
+    known: dict[str, np.ndarray] = {}
+    for k, t in enumerate(leaves):
+        values = np.arange(256).astype(np.uint8) if t.dtype == "uint8" else np.arange(-128, 128).astype(np.int8)
+        known[t.name] = values.reshape([-1 if k == axis else 1 for axis in range(len(leaves))])
+    pending = [tree.root]
+    while pending:
+        op = pending[-1]
+        missing = [t for t in op.inputs if t.data is None and t.name not in known]
+        if missing:
+            made = {o.output.name: o for o in tree.ops.values()}
+            pending += [made[t.name] for t in missing]
+            continue
+        known[op.output.name] = _value(op, known, len(leaves))
+        pending.pop()
+    shape = (256,) * len(leaves)
+    return np.ascontiguousarray(np.broadcast_to(known[tree.root.output.name], shape))
+
+
+def _value(op: g.Operator, known: Mapping[str, np.ndarray], rank: int) -> np.ndarray:
+    """What `op` makes of the values so far."""
+    arrays = [known[t.name] if t.name in known else np.asarray(t.data).reshape((1,) * rank) for t in op.inputs]
+    if isinstance(op, _MOVES):
+        return arrays[0]
+    if isinstance(op, g.Quantize):
+        arrays = [np.where(np.isnan(arrays[0]), np.float32(-np.inf), arrays[0])]
+    for call in host_calls(op, "double"):
+        arrays = [call(*arrays)]
+    return arrays[0]

@@ -1,0 +1,1 @@
+"""Addresses of a launch that depend on the inputs of a run."""

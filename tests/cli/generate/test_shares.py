@@ -1,0 +1,26 @@
+"""cli/generate/shares.py: parts add up to the launches that run."""
+
+import pytest
+
+from tests.compiler.frontend.llama.conftest import llama_bytes
+from tilewright.cli.generate.shares import PARTS, shares
+from tilewright.compiler.frontend import import_model
+from tilewright.compiler.network import compile_graph, launch_cycles
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.executable import Executable, LaunchStep
+
+
+def test_parts_add_up_to_the_launches_that_run(tmp_path):
+    path = tmp_path / "small.bin"
+    path.write_bytes(llama_bytes(width=32, hidden=32, layers=1, context=80))
+    graph = import_model(path)
+    executable = compile_graph(graph, PRESETS["pynq_z1_plus"])
+    launches = [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
+    first, second = (launch_cycles(Executable.from_launch(launch)) for launch in launches)
+    found = shares(graph, executable, 66, 1e8)
+    assert found["cycles_per_token"] == [first] * 64 + [second] * 2
+    parts = dict(found["cycles_by_part"])
+    host = parts.pop("host")
+    assert tuple(parts) == PARTS and sum(parts.values()) == pytest.approx((64 * first + 2 * second) / 66)
+    assert min(parts.values()) > 0 and host > 0
+    assert found["host_share"] == pytest.approx(host / (host + sum(parts.values())))

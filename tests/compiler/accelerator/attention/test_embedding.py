@@ -1,0 +1,43 @@
+"""Rows of a table, chosen by an input, as one launch against the reference."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.accelerator.attention.embedding import cycles, refusal
+from tilewright.compiler.graph import Gather, Tensor
+from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
+
+PLUS = PRESETS["pynq_z1_plus"]
+SMALL = PRESETS["tiny"].replace(
+    name="small", tables=4, extensions=PRESETS["tiny"].extensions | {"lookup", "lane_reduce"}
+)
+
+
+def gather(words, width):
+    data = np.random.default_rng(1).integers(-128, 128, (words, width)).astype(np.int8)
+    inputs = Tensor("words", data.shape, scale=0.1, data=data), Tensor("token", (1,), "int32")
+    return Gather("row", inputs, Tensor("y", (1, width), scale=0.1), 0)
+
+
+@pytest.mark.parametrize(("words", "width"), [(512, 64), (7, 40), (1, 16)])
+def test_rows(steps, words, width):
+    launch = steps(gather(words, width), symbols=[{"token": k} for k in {0, words // 2, words - 1}])
+    assert predict(launch).cycles == pytest.approx(cycles(gather(words, width), PLUS), abs=100)
+
+
+@pytest.mark.parametrize("on", ["spec", "rtl"])
+def test_devices(steps, on):
+    steps(gather(9, 10), symbols=[{"token": 8}], cfg=SMALL, on=on)
+
+
+def test_refusals():
+    op = gather(8, 16)
+    table, token = op.inputs
+    assert refusal(op, PLUS) == "" and "extensions" in refusal(op, PRESETS["pynq_z1"])
+    computed = replace(op, inputs=(Tensor("w", (8, 16), scale=0.1), token))
+    assert refusal(computed, PLUS) == "it is not a row of a constant int8 matrix"
+    two = replace(op, inputs=(table, Tensor("token", (2,), "int32")), output=Tensor("y", (2, 16), scale=0.1))
+    assert refusal(two, PLUS) == "it takes int32 (2,) of rows: must be one, an int32 input"

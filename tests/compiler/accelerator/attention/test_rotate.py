@@ -1,0 +1,43 @@
+"""Rotations as one launch against the reference."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.accelerator.attention.rotate import cycles, refusal
+from tilewright.compiler.graph import Rotate, Tensor
+from tilewright.hw.config import PRESETS
+
+PLUS = PRESETS["pynq_z1_plus"]
+SMALL = PRESETS["tiny"].replace(
+    name="small", tables=4, extensions=PRESETS["tiny"].extensions | {"lookup", "lane_reduce"}
+)
+
+
+def rotation(chunks, half, positions=32):
+    angles = np.arange(positions)[:, None] * np.linspace(0.01, 1, half)
+    cosine, sine = (np.round(f(angles) * 2**14).astype(np.int16) for f in (np.cos, np.sin))
+    x, y = (Tensor(name, (1, chunks * 2 * half), scale=0.05) for name in "xy")
+    return Rotate("rotate", (x, Tensor("position", (1,), "int32")), y, cosine, sine)
+
+
+@pytest.mark.parametrize(("chunks", "half"), [(1, 16), (2, 16), (4, 32), (1, 144)])
+def test_positions(steps, chunks, half):
+    steps(rotation(chunks, half), symbols=[{"position": p} for p in (0, 1, 31)])
+
+
+@pytest.mark.parametrize("on", ["spec", "rtl"])
+def test_devices(steps, on):
+    steps(rotation(2, 4), symbols=[{"position": 5}], cfg=SMALL, on=on)
+
+
+@pytest.mark.parametrize(("chunks", "half"), [(2, 16), (1, 144)])
+def test_the_estimate_is_near_the_timing_model(added, chunks, half):
+    op = rotation(chunks, half)
+    assert cycles(op, PLUS) == pytest.approx(added(op, symbols=[{"position": 0}]), rel=0.2)
+
+
+def test_refusals():
+    assert refusal(rotation(1, 16), PLUS) == ""
+    assert refusal(rotation(1, 24), PLUS) == "halves of 24 elements: must be whole blocks of 16"
+    assert refusal(rotation(300, 16), PLUS) == "9600 elements: at most 8192"
+    assert "extensions" in refusal(rotation(1, 16), PRESETS["pynq_z1"])

