@@ -101,18 +101,24 @@ def command(
             rows.append(row)
             advance()
     facts, total = bench_rows.facts("convolutions", cfg, device, options), _total(rows)
-    if device == "model":
-        shares = {part: seconds / sum(profile.values()) for part, seconds in profile.items()}
-        facts |= {"threads": threads, "runs": RUNS, "time_share": shares}
-    elif device in CIRCUITS:
-        from ...sim.rtl.device import describe_build
-
-        facts["build"] = describe_build(cfg, fast=device == "rtl_fast")
+    facts |= _about(cfg, device, threads, profile)
     if as_json:
         bench_rows.emit(facts, rows, {"total": total})
     else:
         _print(rows, total, facts, cfg)
     return int(not total["exact"])
+
+
+def _about(cfg: Config, device: str, threads: int, profile: dict[str, float]) -> dict[str, object]:
+    """What the document says of the device: where the model's time goes, or how the circuit was built."""
+    if device == "model":
+        shares = {part: seconds / sum(profile.values()) for part, seconds in profile.items()}
+        return {"threads": threads, "runs": RUNS, "time_share": shares}
+    if device in CIRCUITS:
+        from ...sim.rtl.device import describe_build
+
+        return {"build": describe_build(cfg, fast=device == "rtl_fast")}
+    return {}
 
 
 def _measure(name: str, cfg: Config, device: str, options: dict[str, object]) -> tuple[dict, Callable[[], Stats]]:
