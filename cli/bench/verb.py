@@ -13,6 +13,7 @@ from ...runtime.registry import CIRCUITS
 from .. import report
 from ..main import THREAD_VARIABLES
 from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
+from . import dense
 from . import rows as bench_rows
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ REST = "rest"
 
 
 @click.command()
-@click.argument("workload", required=False, type=click.Choice(["resnet18"]))
+@click.argument("workload", required=False, type=click.Choice(["resnet18", *dense.WORKLOADS]))
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer; may be given several times.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of matrix products.")
 @device_option()
@@ -70,6 +71,9 @@ def command(
     `bench resnet18` measures all layers of the network instead, requantised, `--on timing` or `--on rtl`: cycles,
     utilisation, what bounds the layer, the roofline (GEMM, loads and stores at full speed, each tensor moved once), and
     VTA's published times. `--compare` adds the cycles of other schedules on the same circuit, by the timing model.
+
+    `bench mobilebert-384` and the like measure the dense layers of a transformer on so many rows, each shape once: one
+    launch, its cycles times the number of such layers.
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
@@ -78,12 +82,14 @@ def command(
 
     options = device_options(device, None, skip, dram)
     cfg = load_config(config)
+    if (compare or out) and workload != "resnet18":
+        raise click.UsageError("--compare and --out need a workload: tilewright bench resnet18")
+    if workload in dense.WORKLOADS:
+        return dense.run(workload, layers, cfg, device, options, as_json)
     if workload:
         from .resnet18 import run
 
         return run(layers, cfg, device, options, compare, out, as_json)
-    if compare or out:
-        raise click.UsageError("--compare and --out need a workload: tilewright bench resnet18")
     names = list(layers) or list(resnet18_layers())
     rows, profile = [], dict.fromkeys([*PARTS, REST], 0.0)
     with report.progress("compiling and running", len(names)) as advance:
@@ -95,18 +101,24 @@ def command(
             rows.append(row)
             advance()
     facts, total = bench_rows.facts("convolutions", cfg, device, options), _total(rows)
-    if device == "model":
-        shares = {part: seconds / sum(profile.values()) for part, seconds in profile.items()}
-        facts |= {"threads": threads, "runs": RUNS, "time_share": shares}
-    elif device in CIRCUITS:
-        from ...sim.rtl.device import describe_build
-
-        facts["build"] = describe_build(cfg, fast=device == "rtl_fast")
+    facts |= _about(cfg, device, threads, profile)
     if as_json:
         bench_rows.emit(facts, rows, {"total": total})
     else:
         _print(rows, total, facts, cfg)
     return int(not total["exact"])
+
+
+def _about(cfg: Config, device: str, threads: int, profile: dict[str, float]) -> dict[str, object]:
+    """What the document says of the device: where the model's time goes, or how the circuit was built."""
+    if device == "model":
+        shares = {part: seconds / sum(profile.values()) for part, seconds in profile.items()}
+        return {"threads": threads, "runs": RUNS, "time_share": shares}
+    if device in CIRCUITS:
+        from ...sim.rtl.device import describe_build
+
+        return {"build": describe_build(cfg, fast=device == "rtl_fast")}
+    return {}
 
 
 def _measure(name: str, cfg: Config, device: str, options: dict[str, object]) -> tuple[dict, Callable[[], Stats]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ...compiler.graph import Graph, Operator
@@ -25,7 +25,7 @@ def part_of(op: Operator) -> str:
     return next((part for part, known in kinds.items() if isinstance(op, known)), "rest")
 
 
-def shares(graph: Graph, executable: Executable, count: int, clock: float) -> dict[str, object]:
+def shares(graph: Graph, executable: Executable, count: int, clock: float) -> dict[str, Any]:
     """For the first `count` runs of a language model: {"cycles_per_token", "cycles_by_part", "host_share"}.
 
     Cycles are those of the timing model; by part they are means per token, the host's modelled seconds in cycles of the

@@ -19,11 +19,11 @@ _ALIGN = 64  # bytes: the alignment of a buffer
 
 
 def is_view(op: g.Operator) -> bool:
-    """True if the packed output has the bytes of the packed input: one pixel, with all channels in order.
+    """True if the packed output has the bytes of the packed input: one pixel, with all channels in order, or heads.
 
     Or if it has those of its first channels, and its reader knows the others.
     """
-    if isinstance(op, AbsorbedPad):
+    if isinstance(op, AbsorbedPad) or isinstance(op, g.Heads) and op.in_place:
         return True
     if not isinstance(op, (g.Reshape, g.Transpose)) or op.output.dtype != "int8":
         return False

@@ -20,18 +20,23 @@ from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
 from .attention import attention, cache, embedding, norm, rotate, scores
 from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
+from .matrices import heads
+from .matrices import plan as matrices
+from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
 from .padded import AbsorbedPad, absorb_pads
 from .recurrent import split_steps
 from .wide import split_weights
 
-# Operators of one token, with why they are refused, and their cycles.
-_TOKENS: dict[type[g.Operator], tuple[Callable, Callable]] = {
+# Operators with kernels that know them best: why they are refused, and their cycles.
+_KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     g.Gather: (embedding.refusal, embedding.cycles),
     g.RmsNorm: (norm.refusal, norm.cycles),
     g.Rotate: (rotate.refusal, rotate.cycles),
     g.Write: (cache.refusal, cache.cycles),
     g.Attention: (scores.refusal, attention.cycles),
+    g.BatchMatMul: (matrices.refusal, matrices.cycles),
+    g.Heads: (heads.refusal, heads.cycles),
 }
 
 
@@ -56,11 +61,14 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
-        before = simplify, moved_states, pooling.successive
+        before = self._images, simplify, moved_states, pooling.successive
         self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps
         kinds = (*(kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)), g.Reshape, g.Transpose)
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
+
+    def _images(self, graph: g.Graph) -> g.Graph:
+        return as_images(graph, self.cfg)
 
     def _absorb(self, graph: g.Graph) -> g.Graph:
         return absorb_pads(graph, self.cfg)
@@ -101,7 +109,7 @@ class Accelerator(ExecModule):
             g.Requantize: _refuses_rank,
         }
         checks |= dict.fromkeys(movement.KINDS, movement.refusal)
-        checks |= {kind: refused for kind, (refused, _) in _TOKENS.items()}
+        checks |= {kind: refused for kind, (refused, _) in _KERNELS.items()}
         if isinstance(op, (g.Reshape, g.Transpose)):
             return "it moves elements"
         for kind, check in checks.items():
@@ -117,7 +125,7 @@ class Accelerator(ExecModule):
         if is_view(op):
             return 0.0
         cfg = self.cfg
-        for kind, (_, cycles) in _TOKENS.items():
+        for kind, (_, cycles) in _KERNELS.items():
             if isinstance(op, kind):
                 return cycles(op, cfg)
         nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))

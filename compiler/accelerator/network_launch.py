@@ -17,6 +17,7 @@ from .attention.symbols import limits
 from .direct import lookup, mean, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
+from .matrices import heads, products
 from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
 
@@ -41,6 +42,8 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Mean: mean.lower,
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
+    g.BatchMatMul: products.lower,
+    g.Heads: heads.lower,
     g.Gather: embedding.lower,
     g.RmsNorm: norm.lower,
     g.Rotate: rotate.lower,
@@ -140,7 +143,7 @@ class NetworkLaunch:
     def _pack_input(self, t: g.Tensor) -> None:
         shape = packed_shape(t.shape, self.cfg)
         if (packed := self.steps.blocks_of(t, shape)) is not None:
-            buffer = self.rec.buffer(t.name, shape, kind="input")
+            buffer = self.rec.buffer(t.name, self.steps.tensors[packed].shape, kind="input")
             self.bind[buffer.name] = packed
             self._bind_views(t.name, buffer)
             return

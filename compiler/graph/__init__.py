@@ -20,7 +20,7 @@ integers.
 | transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
 | Deeploy's, with shifts (deeploy/layers.py) | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
 | Deeploy's others (deeploy/layers.py) | IntegerMatMul, IntegerNorm, IntegerSoftmax |
-| movement (movement.py) | Reshape, Transpose, Concat, Pad, StridedSlice, Take (nearest neighbours, tiles, rows) |
+| movement (movement.py) | Reshape, Transpose, Heads, Concat, Pad, StridedSlice, Take (neighbours, tiles, rows) |
 | numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
 | choices (numbers.py) | Compare, Select, Gather, GatherNd |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
@@ -57,7 +57,7 @@ from .floats import (
     FloatSoftmax,
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
-from .movement import Concat, Movement, Pad, Reshape, StridedSlice, Take, Transpose
+from .movement import Concat, Heads, Movement, Pad, Reshape, StridedSlice, Take, Transpose
 from .numbers import (
     Cast,
     Compare,
@@ -147,6 +147,7 @@ __all__ = [
     "Gather",
     "GatherNd",
     "Graph",
+    "Heads",
     "IntegerMatMul",
     "IntegerNorm",
     "IntegerSoftmax",

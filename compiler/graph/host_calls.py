@@ -158,7 +158,9 @@ def _attention(op: g.Attention) -> dict:
 
 def _products(op: g.BatchMatMul) -> dict:
     zero_points = [t.zero_point for t in (*op.inputs, op.output)]
-    return {"zero_points": zero_points, "transposed": op.transposed} | _scale(op)
+    return (
+        {"zero_points": zero_points, "transposed": op.transposed} | ({"images": True} if op.images else {}) | _scale(op)
+    )
 
 
 def _requant_shift(op: g.RequantShift) -> dict:
@@ -312,6 +314,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Attention: _movement("attention", _attention),
     g.Detections: lambda op, contract: [HostCall("detections", _detections(op), {"anchors": op.anchors}, "float32")],
     g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
+    g.Heads: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),
     g.Transpose: _movement("transpose", lambda op: {"axes": list(op.axes)}),
     g.Concat: _movement("concatenate", lambda op: {"axis": op.axis}),
     g.Pad: _movement("pad", lambda op: {"pads": [list(pair) for pair in op.pads], "value": op.value}),

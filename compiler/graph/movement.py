@@ -46,6 +46,24 @@ class Transpose(Movement):
 
 
 @dataclass(frozen=True, eq=False)
+class Heads(Movement):
+    """Images (N * H, C, 1, W) of images (N, H * C, 1, W), or back: the elements keep their order.
+
+    With `in_place` blocks of channels, of the module that runs it, keep theirs, too.
+    """
+
+    in_place: bool
+
+    def check(self) -> None:
+        """Raise `InputError` unless both are such images of one scale."""
+        super().check()
+        (n, c, *size), (heads, channels, *others) = self.x.shape, self.output.shape
+        self.expect("the size of the images", others, size)
+        self.expect("the number of channels of all images", heads * channels, n * c)
+        self.expect("the number of images that are left over", max(n, heads) % min(n, heads), 0)
+
+
+@dataclass(frozen=True, eq=False)
 class Concat(Movement):
     """The inputs, one after the other along `axis`. Any of them may be a constant."""
 

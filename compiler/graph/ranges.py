@@ -66,7 +66,7 @@ def reach_of(op: Operator) -> Reach | None:
     if isinstance(op, BatchMatMul):
         x, y = (_ends(t) for t in op.inputs)
         products = [a * b for a in x for b in y]
-        return _reach(_times((min(products), max(products)), op.x.shape[-1]), op.factor)
+        return _reach(_times((min(products), max(products)), op.inner), op.factor)
     if isinstance(op, RmsNorm):
         most = 128 * inverse_root(np.zeros(len(op.factors), np.int64))
         return Reach(-most, most, op.factors)

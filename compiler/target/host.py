@@ -48,7 +48,7 @@ class HostModel:
         elif isinstance(op, g.FloatOperator):
             cycles = self.float_mac * op.macs + self.float_value * op.output.nbytes / 4
         else:
-            cycles = self.byte * nbytes
+            cycles = self.mac * op.macs + self.byte * nbytes
         return (cycles + self.dispatch) / self.clock
 
     def _softmax(self, op: g.Softmax) -> float:

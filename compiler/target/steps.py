@@ -106,13 +106,17 @@ class Steps:
         """The tensor of blocks, of `shape`, that a launch before made and that `t` is unpacked from; None if none is.
 
         Lanes beyond the channels then hold what the launch left there, as they do between operators of one launch.
+        Where there are none, the blocks may also be those of fewer images with more channels, or of more with fewer.
         """
         step = self._writer(t.name)
-        if step is None or step.op != "unpack" or self.tensors[step.inputs[0]].shape != shape:
+        if step is None or step.op != "unpack" or step.attrs["shape"] != [*t.shape]:
             return None
-        n, c, *_ = t.shape
-        whole = step.attrs["n"] == n and step.attrs["c"] == c and step.attrs["shape"] == [*t.shape]
-        return step.inputs[0] if whole else None
+        found, n, c = self.tensors[step.inputs[0]].shape, step.attrs["n"], step.attrs["c"]
+        if found == shape:
+            return step.inputs[0] if [n, c] == [*t.shape[:2]] else None
+        (batch, block), whole = shape[-2:], not (c % shape[-1] or t.shape[1] % shape[-1])
+        same = found[-2:] == (batch, block) and found[2:-2] == shape[2:-2] and n * c == t.shape[0] * t.shape[1]
+        return step.inputs[0] if batch == 1 and whole and same else None
 
     def _writer(self, name: str) -> HostStep | None:
         return next((s for s in self.steps if isinstance(s, HostStep) and name in s.outputs), None)

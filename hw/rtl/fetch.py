@@ -112,7 +112,8 @@ class Fetch(wiring.Component):
         """Collects beats into a word, or takes a word from a beat; `have` until `take`. Returns whether something is
         put into `word`, whether that ends it, the word, and whether one of its beats is an error."""
         bits, beat = self.cfg.axi_bits, self.beats.payload
-        room = ~have | take
+        free = Signal(init=1)  # not `have`, in a register of its own: that one drives all of `word`
+        room = free | take
         parts = max(bits, INSN_BITS) // min(bits, INSN_BITS)
         part = Signal(range(parts)) if parts > 1 else Const(0, 1)
         final = part == parts - 1
@@ -120,20 +121,20 @@ class Fetch(wiring.Component):
         error = beat.error | earlier
         m.d.comb += fill.eq(self.beats.valid & room)
         with m.If(take):
-            m.d.sync += have.eq(0)
+            m.d.sync += [have.eq(0), free.eq(1)]
         if bits <= INSN_BITS:
             m.d.comb += self.beats.ready.eq(room)
             new = Cat(word, beat.data)[bits:]
             with m.If(fill):
-                m.d.sync += [earlier.eq(error & ~final), have.eq(final)]
+                m.d.sync += [earlier.eq(error & ~final), have.eq(final), free.eq(~final)]
             whole = final
         else:
             m.d.comb += self.beats.ready.eq(room & (final | (left == Mux(take, 2, 1))))
             new = beat.data.word_select(part, INSN_BITS)
             with m.If(fill):
-                m.d.sync += have.eq(1)
+                m.d.sync += [have.eq(1), free.eq(0)]
             whole = Const(1)
-        with m.If(fill):
+        with m.If(self.beats.valid & (~have | take)):
             m.d.sync += word.eq(new)
         if parts > 1:
             with m.If(fill):

@@ -49,7 +49,7 @@ class Fifo(wiring.Component):
             put.eq(self.i.valid & ~full & ~bypass),
             write.addr.eq(tail),
             write.data.eq(Value.cast(self.i.payload)),
-            write.en.eq(self.i.valid & ~full),  # the place behind the last word holds anything
+            write.en.eq(~full),  # the place behind the last word holds anything, so no late `valid` is in the way
             read.addr.eq(head),
             Value.cast(self.o.payload).eq(out),
         ]

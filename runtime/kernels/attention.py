@@ -35,14 +35,19 @@ def batch_matmul(
     multiplier: int,
     exponent: int,
     transposed: bool = False,
+    images: bool = False,
 ) -> np.ndarray:
     """int8 `clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of `x` by columns of `y`, or with `transposed` by its rows.
 
-    The dimensions before the last two broadcast. `zero_points` are those of x, y and the output.
+    The dimensions before the last two broadcast. `zero_points` are those of x, y and the output. With `images` matrices
+    are images of one row, (N, columns, 1, rows).
     """
+    if images:
+        x, y = (t[:, :, 0].swapaxes(1, 2) for t in (x, y))
     a, b = (t.astype(np.float64) - zero_points[k] for k, t in enumerate((x, y)))  # sums are exact below 2**53
     products = (a @ (b.swapaxes(-1, -2) if transposed else b)).astype(np.int64)
-    return requantise(products, multiplier, exponent, zero_points[2])
+    result = requantise(products, multiplier, exponent, zero_points[2])
+    return np.ascontiguousarray(result.swapaxes(1, 2)[:, :, None]) if images else result
 
 
 def squares_shift(width: int) -> int:

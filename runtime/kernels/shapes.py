@@ -129,6 +129,11 @@ def chosen(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 def batch_multiplied(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """Rows of the first, columns of the second, or its rows where it is transposed; int8."""
     x, y = (operand.shape for operand in inputs)
+    if a.get("images", False):
+        need(all(len(s) == 4 and s[2] == 1 for s in (x, y)), f"inputs {[x, y]} are not images of one row")
+        matrices = [Operand((s[0], s[3], s[1]), "int8") for s in (x, y)]
+        (count, rows, columns), dtype, _ = batch_multiplied(matrices, a | {"images": False})
+        return Operand((count, columns, 1, rows), dtype)
     need(min(len(x), len(y)) > 1, f"inputs {[x, y]} are not matrices")
     inner, columns = y[-2:][:: -1 if a.get("transposed", False) else 1]
     need(inner == x[-1], f"inputs {[x, y]} cannot be multiplied: {x[-1]} is not {inner}")

@@ -160,7 +160,9 @@ def test_rows_are_of_the_steps_that_ran():
     steps = [SimpleNamespace(name=name, when=(0, 1)) for name in ("short", "long", "end")]
     program: Any = SimpleNamespace(steps=steps)
     for names in (["short", "end"], ["long", "end"], ["short", "long", "end"]):
-        found = list(layers.ran(program, [report(name, 0.5) for name in names]))
+        done: Any = [report(name, 0.5) for name in names]
+        found = list(layers.ran(program, done))
         assert [step.name for step, _ in found] == [done.name for _, done in found] == names
-    rows = layers.run_rows(program, [[report("short", 1.0)], [report("long", 3.0)]], 1e8)
+    runs: Any = [[report("short", 1.0)], [report("long", 3.0)]]
+    rows = layers.run_rows(program, runs, 1e8)
     assert [(row["step"], row["wall_ms"]) for row in rows] == [("long", 3000.0)]

@@ -115,7 +115,8 @@ def rows_of(program):
     launch = program.finish()
     decoded = Isa(launch.cfg).decode(launch.insn)
     names = {Op.LOAD: ("sram_base", "x_size"), Op.ALU: ("uop_bgn", "uop_end")}
-    return [(Op(f["op"]).name, *(f[name] for name in names[f["op"]])) for f in decoded if f["op"] in names]
+    rows = [(Op(f["op"]), f) for f in decoded]
+    return [(op.name, *(f[name] for name in names[op])) for op, f in rows if op in names]
 
 
 def recorded(bases, uops_first, depth=256):

@@ -44,8 +44,17 @@ class Move:
     value: int = 0
 
 
+@dataclass(frozen=True, eq=False)
+class Moved(g.Operator):
+    """An operator that is a move, described by it."""
+
+    move: Move
+
+
 def move_of(op: g.Operator) -> Move | None:
     """The move that `op` is, of int8 images or vectors; None if it moves something else."""
+    if isinstance(op, Moved):
+        return op.move
     ranks = {len(t.shape) for t in (*op.inputs, op.output)}
     if op.output.dtype != "int8" or ranks not in ({2}, {4}):
         return None

@@ -39,6 +39,7 @@ def checked(source: Source) -> ModelProto:
     onnx's checker does not know Deeploy's operators: models with them are checked as they are read.
     """
     path, model = source.path, source.onnx()
+    _check_texts(path, model)
     own = [n for n in model.graph.node if n.domain in _OWN]
     unknown = [n for n in own if not onnx.defs.has(n.op_type) and n.op_type not in DEEPLOY]
     if unknown:
@@ -64,6 +65,16 @@ def checked(source: Source) -> ModelProto:
         )
     _fix_batch(path, model)
     return model
+
+
+def _check_texts(path: Path, model: ModelProto) -> None:
+    """Protobuf gives bytes for a text that is none. Raises `FileError`."""
+    graph = model.graph
+    texts: list[str | bytes] = [t for n in graph.node for t in (n.op_type, n.domain, n.name, *n.input, *n.output)]
+    texts += [value.name for value in (*graph.input, *graph.output, *graph.initializer)]
+    wrong = [text for text in texts if isinstance(text, bytes)]
+    if wrong:
+        raise FileError(f"{path}: not an ONNX model, or damaged (name {wrong[0]!r:.60} is no UTF-8)")
 
 
 def _check_dialect(path: Path, model: ModelProto) -> None:

@@ -22,24 +22,37 @@ class BatchMatMul(Product):
     """`clamp(zo + R(sum((x - zx) * (y - zy))))`: rows of x by columns of y, or of y `transposed`; contract double.
 
     Shapes are (..., rows, inner) and (..., inner, columns); what stands before the last two dimensions broadcasts.
+    With `images` each matrix is an image whose pixels are its rows: (N, inner, 1, rows) instead of (N, rows, inner).
     """
 
     transposed: bool = False
+    images: bool = False
 
     def check(self) -> None:
         """Raise `InputError` unless it is int8, and the shapes fit."""
         self.expect("the number of operands", len(self.inputs), 2)
         self.expect_int8()
         x, y = (t.shape for t in self.inputs)
+        if self.images:
+            self.expect("the images", [(len(s), *s[2:3]) for s in (x, y, self.output.shape)], [(4, 1)] * 3)
+            inner, columns = (y[1], y[3]) if self.transposed else (y[3], y[1])
+            self.expect("the number of rows of the second operand", inner, x[1])
+            self.expect("the output's shape", self.output.shape, (*self.together(x[:1], y[:1]), columns, 1, x[3]))
+            return
         self.expect("whether both operands are matrices", min(len(x), len(y)) > 1, True)
         inner, columns = y[-2:][:: -1 if self.transposed else 1]
         self.expect("the number of rows of the second operand", inner, x[-1])
         self.expect("the output's shape", self.output.shape, (*self.together(x[:-2], y[:-2]), x[-2], columns))
 
     @property
+    def inner(self) -> int:
+        """Products of each sum."""
+        return self.x.shape[1 if self.images else -1]
+
+    @property
     def macs(self) -> int:
         """Multiply-accumulates."""
-        return math.prod(self.output.shape) * self.x.shape[-1]
+        return math.prod(self.output.shape) * self.inner
 
 
 @dataclass(frozen=True, eq=False)

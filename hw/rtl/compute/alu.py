@@ -54,16 +54,24 @@ class Alu(wiring.Component):
         m, on = Module(), self.choice
         for k in range(self.cfg.lanes):
             lane = slice(32 * k, 32 * (k + 1))
-            a, b = self.a[lane], self.b[lane]
+            a, b, total = self.a[lane], self.b[lane], Signal(33, name=f"total_{k}")
             early = self.other[lane] | Mux(on.SHR, _shifted(a, b), 0)
             less, more = (early | Mux(on.MIN, x, 0) | Mux(on.MAX, y, 0) for x, y in ((a, b), (b, a)))
-            m.d.comb += self.o[lane].eq(Mux(_less(a, b), less, more) | Mux(on.ADD, (a + b)[:32], 0))
+            m.d.comb += [
+                total.eq(_added(a, b, on.ADD)),
+                self.o[lane].eq(Mux(total[-1], more, less) | Mux(on.ADD, total[:32], 0)),
+            ]
         return m
 
 
-def _less(a: Value, b: Value) -> Value:
-    """`a < b`, as of numbers without sign that are as far apart: then the last carry tells, and nothing follows it."""
-    return Cat(a[:31], ~a[31]) < Cat(b[:31], ~b[31])
+def _added(a: Value, b: Value, add: Value) -> Value:
+    """`a + b` in the low 32 bits, and, without `add`, `a > b` in the carry of the same adder.
+
+    The carry is that of a' + ~b', where a' and b' are `a` and `b` with the top bit inverted: numbers without sign that
+    are as far apart. A comparison of its own would put two more gates before its shorter carry chain.
+    """
+    invert = ~add
+    return Cat(a[:31], a[31] ^ invert) + Cat(b[:31] ^ invert.replicate(31), b[31])
 
 
 def _shifted(a: Value, b: Value) -> Value:

@@ -97,7 +97,7 @@ class Interlock(wiring.Component):
             valid.eq((valid & ~done) | taken),
             uops.eq((uops & ~fill) | Mux(self.move.mem == Mem.UOP, fill, 0)),
         ]
-        older, banks = self._older(m, taken), self._load_banks(m, fill, newest)
+        older, banks = self._older(m, fill), self._load_banks(m, fill, newest)
         reads, touched = self._uops(m, fill, valid & uops), self._job_banks(m)
         recent = self._recent(m)
         inside = {"reading": stages.reading, "word": stages.word, "spare": stages.spare_last}
@@ -113,8 +113,9 @@ class Interlock(wiring.Component):
         self._issues(m, valid & ~uops, older, banks)
         return m
 
-    def _older(self, m: Module, taken: Value) -> dict[str, Signal]:
-        """By position of a job or an issue: one bit per load, set where the job there is older than the load."""
+    def _older(self, m: Module, fill: Value) -> dict[str, Signal]:
+        """By position of a job or an issue: one bit per load, set where the job there is older than the load; for the
+        slot that is taken next, anything that is there is."""
         stages = self.stages
         names = ("occupied", "running", "reading", "word", "spare", "issuing")
         older = {name: Signal(LOADS_IN_FLIGHT, name=f"older_{name}") for name in names}
@@ -127,7 +128,7 @@ class Interlock(wiring.Component):
             "issuing": (stages.step, Mux(stages.spare, older["spare"], older["word"])),
         }
         for name, (move, before) in moves.items():
-            m.d.sync += older[name].eq(Mux(move, before, older[name]) | taken)
+            m.d.sync += older[name].eq(Mux(move, before, older[name]) | fill)
         return older
 
     def _uops(self, m: Module, fill: Value, valid: Value) -> Value:

@@ -27,6 +27,9 @@ from . import alu, gemm
 from .functions import FunctionUse
 from .sequencer import issue_layout, row_bits
 
+_COPIES = 8  # of a register that chooses all of an entry: no wire of it drives more than some 70 pins
+_KEEP = {"keep": "true"}  # synthesis leaves registers apart that are alike (boards/tools.py)
+
 _LIVE = data.StructLayout(
     {
         "en": 1,  # reads acc[dst], executes, writes
@@ -213,12 +216,13 @@ class Execute(wiring.Component):
         a_match = _matches(m, latest, address.slot.dst, self.dst.en.any(), "a")
         b_match = _matches(m, latest, self._source(address.slot), read_src, "b")
         a, b, a_used, b_used = (Signal(entry, name=name, reset_less=True) for name in ("a", "b", "a_used", "b_used"))
-        a_next, b_next = Signal(), Signal()  # the issue right before makes the operand just now
-        m.d.comb += [a_used.eq(Mux(a_next, result, a)), b_used.eq(Mux(b_next, result, b))]
+        # the issue right before makes the operand just now
+        a_next, b_next = _copies("a_next"), _copies("b_next")
+        m.d.comb += [a_used.eq(_either(a_next, result, a)), b_used.eq(_either(b_next, result, b))]
         with m.If(choose.live.en):
             chosen = Mux(a_match[1], result, older)
             chosen = Mux(a_match[1] | a_match[2], chosen, self.dst.data)
-            m.d.sync += [a.eq(Mux(choose.slot.clear, 0, chosen)), a_next.eq(a_match[0])]
+            m.d.sync += [a.eq(Mux(choose.slot.clear, 0, chosen)), *(copy.eq(a_match[0]) for copy in a_next)]
         imm = Cat(choose.slot.imm, choose.slot.imm[-1].replicate(16)).replicate(cfg.lanes)
         # apart from a word of memory everything is known early, so that one choice is behind the block RAM
         from_memory, known = Signal(), Signal(entry)
@@ -226,8 +230,8 @@ class Execute(wiring.Component):
         dots = Cat(Cat(sums[k], sums[k][-1].replicate(32 - len(sums[k]))) for k in range(cfg.lanes))
         early = Mux(choose.slot.dot, dots, imm)
         m.d.comb += known.eq(Mux(choose.slot.tensor, Mux(b_match[1] | choose.slot.late, result, older), early))
-        with m.If(choose.live.early | (choose.live.en & (~choose.slot.late | b_next))):
-            m.d.sync += [b.eq(Mux(from_memory, self.src.data, known)), b_next.eq(b_match[0])]
+        with m.If(choose.live.early | (choose.live.en & (~choose.slot.late | b_next[0]))):
+            m.d.sync += [b.eq(Mux(from_memory, self.src.data, known)), *(copy.eq(b_match[0]) for copy in b_next)]
         self._compute(m, choose, execute, (a_used, b_used), result, written, writing)
 
     def _compute(self, m: Module, choose, execute, operands, result: Signal, written: Signal, writing: Signal) -> None:
@@ -300,6 +304,18 @@ class Execute(wiring.Component):
             m.d.sync += [stages[k][name].eq(value) for name, value in values.items()]
             values = {name: stages[k][name] for name in values}
         return stages
+
+
+def _copies(name: str) -> list[Signal]:
+    """Registers of one bit that are alike and stay so many."""
+    return [Signal(name=f"{name}_{k}", attrs=_KEEP) for k in range(_COPIES)]
+
+
+def _either(copies: list[Signal], chosen: Value, other: Value) -> Value:
+    """`chosen` where `copies`, which are alike, are 1, and `other` where they are 0; each copy drives a part of it."""
+    bits = len(chosen) // len(copies)
+    parts = (slice(k * bits, (k + 1) * bits) for k in range(len(copies)))
+    return Cat(Mux(copy, chosen[part], other[part]) for copy, part in zip(copies, parts))
 
 
 def _matches(m: Module, latest: tuple, addr: Value, wanted: Value, name: str) -> tuple[Signal, ...]:

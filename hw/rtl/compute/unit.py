@@ -169,7 +169,7 @@ class Compute(wiring.Component):
         command, move = self.cmd.payload, mover.cmd.payload
         insn = Value.cast(command.insn)
         flags, plain, padded = (data.View(insn_layout(self.cfg, name), insn) for name in ("FINISH", "LOAD", "LOADP"))
-        permitted, may, loads, moving, nothing = Signal(), Signal(), Signal(), Signal(), Signal()
+        permitted, may, loads, moving, nothing, goes = (Signal() for _ in range(6))
         job, load = Signal(), Signal()
         m.d.comb += [
             permitted.eq((~flags.pop_prev | self.from_load.valid) & (~flags.pop_next | self.from_store.valid)),
@@ -183,7 +183,9 @@ class Compute(wiring.Component):
             sequencer.jobs.payload.eq(command),
             job.eq(sequencer.jobs.valid & sequencer.jobs.ready),
             load.eq(mover.cmd.valid & mover.cmd.ready),
-            self.cmd.ready.eq(job | load | (may & nothing)),
+            # where it goes has room: the tokens, which come late, are one gate away from `ready`
+            goes.eq(nothing | Mux(moving, room & mover.cmd.ready, sequencer.jobs.ready)),
+            self.cmd.ready.eq(may & goes),
             order.i.valid.eq(self.cmd.ready),
             order.i.payload.kind.eq(Mux(nothing, Kind.NOTHING, Mux(moving, Kind.LOAD, Kind.JOB))),
             order.i.payload.push.eq(move.push),

@@ -59,6 +59,7 @@ class Walker(wiring.Component):
         column = Signal(PART_BITS)  # entries of the row so far, without padding
         advance, x_last, last, pad, full, single, in_row = (Signal() for _ in range(7))
         part = Signal(PART_BITS)
+        free = Signal(init=1)  # not `step.valid`, in a register of its own, for the payload
         m.d.comb += [
             advance.eq(self.tile.valid & (~self.step.valid | self.step.ready)),
             x_last.eq(x == tile.x_last),
@@ -72,8 +73,8 @@ class Walker(wiring.Component):
         self._end_of_beat(m, tile.mem, part, full, single)
         ends = (~tile.dense | (y == tile.y_final)) & (x == tile.x_final)
         with m.If(~self.step.valid | self.step.ready):
-            m.d.sync += self.step.valid.eq(self.tile.valid)
-        with m.If(advance):
+            m.d.sync += [self.step.valid.eq(self.tile.valid), free.eq(~self.tile.valid)]
+        with m.If(free | self.step.ready):
             m.d.sync += [
                 step.mem.eq(tile.mem),
                 step.empty.eq(tile.empty),
@@ -87,16 +88,21 @@ class Walker(wiring.Component):
                 step.last.eq(last),
                 step.push.eq(tile.push),
                 step.index.eq(tile.index),
+            ]
+        with m.If(advance):
+            m.d.sync += [
                 count.eq(count + ~count[-1]),  # stays beyond every scratchpad
                 x.eq(x + 1),
                 column.eq(column + ~pad),
             ]
+            with m.If(x_last | tile.empty):
+                m.d.sync += x.eq(0)
             with m.If(x_last):
-                m.d.sync += [x.eq(0), y.eq(y + 1)]
+                m.d.sync += y.eq(y + 1)
                 with m.If(in_row & ~tile.dense):
                     m.d.sync += [row_offset.eq(row_offset + tile.offset_step), column.eq(0)]
             with m.If(last):
-                m.d.sync += [x.eq(0), y.eq(0), count.eq(0), row_offset.eq(0), column.eq(0)]
+                m.d.sync += [y.eq(0), count.eq(0), row_offset.eq(0), column.eq(0)]
         return m
 
     def _end_of_beat(self, m: Module, mem, part, full, single) -> None:

@@ -124,14 +124,15 @@ class StorePack(wiring.Component):
         """
         cfg, entries = self.cfg, stream.Signature(self._entry).create()
         plain, some, taken = Signal(self._entry, reset_less=True), Signal(), Signal()  # a plain entry, held
+        free = Signal(init=1)  # not `some`, in a register of its own: that one drives all of the payload
         lanes = (self.acc.data[k : k + cfg.out_bits] for k in range(0, cfg.acc_entry_bits, cfg.acc_bits))
-        m.d.comb += taken.eq(~some | entries.ready)
-        with m.If(taken):
+        m.d.comb += taken.eq(free | entries.ready)
+        with m.If(~some | entries.ready):
             m.d.sync += [plain.data.eq(Cat(*lanes)), plain.position.eq(reading.position)]
         if "requant" not in cfg.extensions:
             m.d.comb += [entries.valid.eq(some), entries.payload.eq(plain), reading.leaves.eq(taken)]
             with m.If(taken):
-                m.d.sync += some.eq(reading.have)
+                m.d.sync += [some.eq(reading.have), free.eq(~reading.have)]
             return entries, some
         m.submodules.ppu = ppu = Ppu(cfg, tag=self._position)
         wiring.connect(m, ppu.port, wiring.flipped(self.requantise))
@@ -142,13 +143,14 @@ class StorePack(wiring.Component):
             ppu.i.payload.par.eq(par),
             ppu.i.payload.tag.eq(reading.position),
             reading.leaves.eq(Mux(quant, ppu.i.ready, taken & ppu.idle)),
-            entries.valid.eq(ppu.o.valid | some),
+            entries.valid.eq(ppu.o.valid | ~free),
             entries.payload.data.eq(Mux(some, plain.data, ppu.o.payload.data)),
             entries.payload.position.eq(Mux(some, plain.position, ppu.o.payload.tag)),
-            ppu.o.ready.eq(entries.ready & ~some),
+            ppu.o.ready.eq(entries.ready & free),
         ]
+        follows = reading.have & ~quant & ppu.idle
         with m.If(taken):
-            m.d.sync += some.eq(reading.have & ~quant & ppu.idle)
+            m.d.sync += [some.eq(follows), free.eq(~follows)]
         return entries, some | ~ppu.idle
 
     def _parameters(self, m: Module, row, new, reading: _Reading) -> tuple[Value, Value]:
@@ -171,16 +173,17 @@ class StorePack(wiring.Component):
         bits = self.cfg.axi_bits
         chunks = self.cfg.out_entry_bits // bits
         chunk = Signal(range(chunks)) if chunks > 1 else Const(0, 1)
+        more = Signal(init=1) if chunks > 1 else Const(0, 1)  # it is not the last chunk; known ahead
         m.d.comb += [
             out.i.valid.eq(entries.valid),
             out.i.payload.data.eq(entries.payload.data.word_select(chunk, bits)),
             out.i.payload.strb.eq(~0),
-            entries.ready.eq(out.i.ready & (chunk == chunks - 1)),
+            entries.ready.eq(out.i.ready & ~more),
         ]
         with m.If(entries.valid & out.i.ready):
             m.d.comb += self.bytes.eq(bits // 8)
             if chunks > 1:
-                m.d.sync += chunk.eq(chunk + 1)
+                m.d.sync += [chunk.eq(chunk + 1), more.eq(chunk != chunks - 2)]
 
     def _gather(self, m: Module, entries, out) -> None:
         """A beat is several entries: those before wait in a register."""

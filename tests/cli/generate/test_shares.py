@@ -19,7 +19,7 @@ def test_parts_add_up_to_the_launches_that_run(tmp_path):
     first, second = (launch_cycles(Executable.from_launch(launch)) for launch in launches)
     found = shares(graph, executable, 66, 1e8)
     assert found["cycles_per_token"] == [first] * 64 + [second] * 2
-    parts = dict(found["cycles_by_part"])
+    parts = found["cycles_by_part"].copy()
     host = parts.pop("host")
     assert tuple(parts) == PARTS and sum(parts.values()) == pytest.approx((64 * first + 2 * second) / 66)
     assert min(parts.values()) > 0 and host > 0

@@ -5,6 +5,7 @@ import pytest
 
 from tilewright.compiler import reference
 from tilewright.compiler.graph import (
+    BatchMatMul,
     Concat,
     Dense16,
     Graph,
@@ -78,6 +79,11 @@ def leaky_rectifier():
     return LeakyRelu("op", (x,), y, "leaky_relu", table, slopes)
 
 
+def product_of_matrices():
+    x, y = Tensor("x", (2, 40, 1, 20), scale=0.1, zero_point=-128), Tensor("y", (2, 37, 1, 40), scale=0.1, zero_point=5)
+    return BatchMatMul("op", (x, y), Tensor("z", (2, 37, 1, 20), scale=4.0), images=True)
+
+
 def results_of_16_bits():
     x, y = Tensor("x", (2, 40), scale=0.05, zero_point=-9), Tensor("y", (2, 53), "int16", 0.01)
     weight, (_, bias) = RNG.integers(-128, 128, (53, 40)).astype(np.int8), parameters(53)
@@ -85,6 +91,7 @@ def results_of_16_bits():
 
 
 MAKERS = [
+    product_of_matrices,
     weights_in_parts,
     image_larger_than_the_weights_memory,
     mean_over_rows,

@@ -114,6 +114,8 @@ OPERATORS = [
     g.Rescale("op", (W,), t(2, 3, 4, dtype="int32", zero_point=-300)),
     g.Softmax16("op", (X,), t(1, 2, 4, 4, scale=2**-16, zero_point=-(1 << 15), dtype="int16"), 1),
     g.BatchMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3)),
+    g.BatchMatMul("op", (t(2, 4, 1, 3), t(1, 5, 1, 4)), t(2, 5, 1, 3), images=True),
+    g.Heads("op", (t(1, 8, 1, 3),), t(2, 4, 1, 3), True),
     g.ShiftMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3), ratio=0.5),
     g.ShiftRequantize("op", (X,), X, ratio=0.5),
     g.ShiftAdd("op", (X, X), X, ratio=0.5),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.compiler.graph.movement import Concat, Pad, Reshape, StridedSlice, Take, Transpose
+from tilewright.compiler.graph.movement import Concat, Heads, Pad, Reshape, StridedSlice, Take, Transpose
 from tilewright.compiler.graph.operators import Tensor
 from tilewright.hw.errors import InputError
 
@@ -17,6 +17,9 @@ def t(name, *shape, **quantisation):
         ("Reshape 'r': the number of elements", lambda: Reshape("r", (t("x", 1, 4),), t("y", 1, 5))),
         ("Transpose 't': the axes", lambda: Transpose("t", (t("x", 2, 3),), t("y", 3, 2), (1, 1))),
         ("Transpose 't': the output's shape", lambda: Transpose("t", (t("x", 2, 3),), t("y", 2, 3), (1, 0))),
+        ("Heads 'h': the size", lambda: Heads("h", (t("x", 1, 8, 1, 3),), t("y", 2, 4, 3, 1), True)),
+        ("Heads 'h': the number of channels", lambda: Heads("h", (t("x", 1, 8, 1, 3),), t("y", 3, 4, 1, 3), True)),
+        ("Heads 'h': the number of images", lambda: Heads("h", (t("x", 2, 6, 1, 3),), t("y", 3, 4, 1, 3), True)),
         ("Concat 'c': the output's size", lambda: Concat("c", (t("x", 2, 3), t("z", 1, 3)), t("y", 4, 3), 0)),
         ("Concat 'c': the number of different", lambda: Concat("c", (t("x", 2, 3), t("z", 1, 2)), t("y", 3, 3), 0)),
         ("Pad 'p': the output's shape", lambda: Pad("p", (t("x", 2),), t("y", 3), ((1, 1),), 0)),

@@ -95,7 +95,8 @@ class FloatNetwork:
     def dense(self, x, units, act=0):
         features = self.shape(x)[-1]
         inputs = [x, self.weights(units, features, fan_in=features), self.bias(units)]
-        return self.op("FULLY_CONNECTED", inputs, (*self.shape(x)[:-1], units), fusedActivationFunction=act)
+        options = {"fusedActivationFunction": act, "keepNumDims": len(self.shape(x)) > 2}
+        return self.op("FULLY_CONNECTED", inputs, (*self.shape(x)[:-1], units), **options)
 
     def pool(self, x, kind="MAX_POOL_2D", kernel=2, stride=2, padding=SAME):
         fits, options = self.window(x, kernel, stride, padding)

@@ -22,6 +22,7 @@ def test_times_follow_the_fields():
         conv(1): 2 * 9216 + 3 * 128,
         conv(8): 5 * 1152 + 3 * 128,
         g.Add("add", (X, X), Y): 3 * 384,
+        g.BatchMatMul("matmul", (X, X), Y): 2 * 512 + 3 * 384,
         g.Reshape("reshape", (X,), g.Tensor("r", (1, 128))): 256,
         g.Softmax("softmax", (X,), g.Tensor("s", X.shape, scale=1 / 256, zero_point=-128), 1): 3 * 12 * 128 + 200 * 16,
     }

@@ -197,6 +197,12 @@ def attended(*changes, **attrs):
 PER_ELEMENT = {"multiplier": np.full(4, 1 << 30), "exponent": np.zeros(4, np.int64)}
 WRONG = [
     ("batch_matmul", [(2, 3), (4, 5)], HALF | {"zero_points": [0] * 3}, "cannot be multiplied: 3 is not 4"),
+    (
+        "batch_matmul",
+        [(2, 3, 4), (2, 3, 5)],
+        HALF | {"zero_points": [0] * 3, "images": True},
+        "are not images of one row",
+    ),
     ("batch_matmul", [(3,), (3, 5)], HALF | {"zero_points": [0] * 3}, "are not matrices"),
     ("batch_matmul", [(2, 2, 3), (3, 3, 5)], HALF | {"zero_points": [0] * 3}, "do not broadcast"),
     ("rms_norm", [(1, 3)], PER_ELEMENT, r"multiplier and exponent .*: the input is \(1, 3\)"),

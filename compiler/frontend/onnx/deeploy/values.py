@@ -111,7 +111,8 @@ def whole(node: Node, array: np.ndarray, what: str) -> np.ndarray:
     """int64: an array of integers of at most 32 bits, whatever its type. Raises `Problem` for others."""
     if array.dtype.kind not in "biuf":
         raise Problem(node, f"has {what} of type {array.dtype}, which are no integers")
-    values = array.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # numbers that are none
+        values = array.astype(np.float64)
     wrong = values[~(np.isfinite(values) & (values == np.rint(values)) & (np.abs(values) < 2.0**31))]
     if wrong.size:
         raise Problem(node, f"has {what} of {wrong[0]:g}, which is no integer of 32 bits")

@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.compiler.frontend.onnx import import_onnx
 from tilewright.compiler.frontend.onnx.file import unsupported
-from tilewright.hw.errors import UnsupportedError
+from tilewright.hw.errors import FileError, UnsupportedError
 
 
 def small(qdq):
@@ -75,3 +75,12 @@ def test_opsets(qdq, compared, opset):
             del node.attribute[:]
     m.output(m.node("Clip", y, m.const(np.float32(-9))))
     compared(m, 1.001, 0.1, 0.1, opset=opset)
+
+
+@pytest.mark.parametrize("text", [b"QuantizeLinear", b"same"])
+def test_names_that_are_no_text(qdq, text):
+    m = small(qdq)
+    path = m.folder / "changed.onnx"
+    path.write_bytes(m.proto().SerializeToString().replace(text, b"\xff" + text[1:]))
+    with pytest.raises(FileError, match=r"damaged \(name b'.xff.* is no UTF-8\)"):
+        import_onnx(path)

@@ -28,6 +28,19 @@ def test_products_of_real_numbers():
     assert "wrap" in ranges.problem(g.BatchMatMul("op", (t("x", 1, 1 << 18), t("y", 1 << 18, 1)), t("z", 1, 1)))
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_matrices_as_images(transposed):
+    rng = np.random.default_rng(4)
+    x, y = t("x", 2, 3, 5, zero_point=4), t("y", 2, *((7, 5) if transposed else (5, 7)), zero_point=-6)
+    op = g.BatchMatMul("op", (x, y), t("z", 2, 3, 7, scale=2.0), transposed)
+    a, b = (rng.integers(-128, 128, each.shape, np.int8) for each in (x, y))
+    images = [v.swapaxes(1, 2)[:, :, None] for v in (a, b)]
+    inputs = tuple(t(name, *v.shape, zero_point=z) for name, v, z in zip("xy", images, (4, -6)))
+    same = g.BatchMatMul("op", inputs, t("z", 2, 7, 1, 3, scale=2.0), transposed, images=True)
+    assert np.array_equal(reference.apply(same, *images)[:, :, 0].swapaxes(1, 2), reference.apply(op, a, b))
+    assert same.macs == op.macs and same.inner == op.inner == 5 and not ranges.problem(same)
+
+
 def test_a_norm_scales_by_element():
     op = g.RmsNorm("op", (X,), Y, np.array([0.5, 2.0, 1.0, 0.0]))
     assert op.factors.tolist() == [k * 2 / 2**20 / 0.1 for k in (0.5, 2.0, 1.0, 0.0)] and op.shift == 0
@@ -68,6 +81,7 @@ WRONG = [
     (lambda: g.BatchMatMul("op", (X, t("y", 3, 4, 2)), t("z", 2, 3, 2)), "do not broadcast"),
     (lambda: g.BatchMatMul("op", (X,), Y), "the number of operands is 1, expected 2"),
     (lambda: g.BatchMatMul("op", (t("x", 4), t("y", 4, 2)), t("z", 2)), "whether both operands are matrices"),
+    (lambda: g.BatchMatMul("op", (X, Y), t("z", 2, 3, 3), True, images=True), "the images is"),
     (lambda: g.RmsNorm("op", (X,), Y, np.ones(3)), "the gains' shape"),
     (lambda: g.RmsNorm("op", (X,), Y, np.array([1.0, 1, -1, 1])), "whether the gains are at least 0"),
     (lambda: g.RmsNorm("op", (t("x", 2, 3, 4, zero_point=1),), Y, np.ones(4)), "the zero points"),

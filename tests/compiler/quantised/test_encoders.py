@@ -1,0 +1,99 @@
+"""Transformer encoders, quantised by LiteRT's own quantiser: exact on the device, and where each part runs.
+
+LiteRT is its reference kernels (resolver BUILTIN_REF), contract single: it rounds dense layers once.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+
+def norm(n, x):
+    """A layer norm in its parts."""
+    (_, rows, features), ones = n.shape(x), n.reals(1 + 0.1 * n.rng.normal(size=n.shape(x)[2]))
+    mean = n.op("MEAN", [x, n.numbers(2)], (1, rows, 1), keepDims=True)
+    squares = n.op("SQUARED_DIFFERENCE", [x, mean], (1, rows, features))
+    variance = n.op("MEAN", [squares, n.numbers(2)], (1, rows, 1), keepDims=True)
+    root = n.function("RSQRT", n.binary("ADD", variance, n.reals([1e-5])))
+    y = n.binary("MUL", n.binary("MUL", n.binary("SUB", x, mean), root), ones)
+    return n.binary("ADD", y, n.bias(features))
+
+
+def heads(n, x, count):
+    """(1, rows, features) as (1, heads, rows, features / heads)."""
+    _, rows, features = n.shape(x)
+    return n.transpose(n.reshape(x, 1, rows, count, features // count), 0, 2, 1, 3)
+
+
+def attention(n, x, count, turned):
+    """Self-attention of `count` heads; with `turned` the keys are transposed by an operator of their own."""
+    _, rows, features = n.shape(x)
+    width, scores = features // count, (1, count, rows, rows)
+    q, k, v = (heads(n, n.dense(x, features), count) for _ in range(3))
+    if turned:
+        k = n.transpose(k, 0, 1, 3, 2)
+    products = n.op("BATCH_MATMUL", [q, k], scores, adjY=not turned)
+    weights = n.function("SOFTMAX", n.binary("MUL", products, n.reals([1 / math.sqrt(width)])), beta=1.0)
+    y = n.op("BATCH_MATMUL", [weights, v], (1, count, rows, width))
+    return n.dense(n.reshape(n.transpose(y, 0, 2, 1, 3), 1, rows, features), features)
+
+
+def gelu(n, x):
+    return n.function("GELU", x)
+
+
+def silu(n, x):
+    return n.binary("MUL", x, n.function("LOGISTIC", x))
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """An encoder of `layers` layers of (1, rows, features)."""
+
+    rows: int
+    features: int
+    heads: int
+    act: Callable = gelu
+    layers: int = 1
+    turned: bool = False
+
+    def path(self, n, **options):
+        """The path of the quantised network."""
+        x = n.input(1, self.rows, self.features)
+        for _ in range(self.layers):
+            x = n.binary("ADD", x, attention(n, norm(n, x), self.heads, self.turned))
+            h = self.act(n, n.dense(norm(n, x), 2 * self.features))
+            x = n.binary("ADD", x, n.dense(h, self.features))
+        n.output(x)
+        return n.quantise(**options)
+
+
+CASES = {
+    "small": Encoder(16, 32, 2),
+    "small, silu, narrow heads": Encoder(16, 32, 4, silu),
+    "turned keys": Encoder(20, 48, 3, turned=True),
+    "two layers": Encoder(16, 32, 2, silu, 2),
+    "long": Encoder(128, 128, 4),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return CASES[request.param]
+
+
+@pytest.mark.parametrize("per_channel_dense", [False, True])
+def test_the_reference_gives_the_bytes_of_litert(
+    case, network, samples, golden, litert, assert_equal, per_channel_dense
+):
+    path = case.path(network(), per_channel_dense=per_channel_dense)
+    given = samples(path)
+    assert_equal(golden(path, given, "single"), litert(path, given))
+
+
+def test_the_device_gives_the_bytes_of_the_reference(case, network, samples, on_device):
+    path = case.path(network())
+    shares = on_device(path, samples(path), contract="single")
+    assert (shares.launches, shares.macs) == (4 * case.layers, 1.0)
