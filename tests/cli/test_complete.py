@@ -62,7 +62,7 @@ def test_choices_stay_as_they_are():
 @pytest.mark.parametrize(
     "words, found",
     [
-        (("run", ""), ["a.tw", "b.tw", "net.onnx", "s.py", "sub/"]),
+        (("run", ""), ["a.tw", "b.tw", "case.npz", "net.onnx", "s.py", "sub/"]),
         (("verify", ""), ["a.tw", "b.tw", "sub/"]),
         (("disasm", ""), ["a.tw", "b.tw", "case.npz", "sub/"]),
         (("replay", "case.npz", "c"), ["case.npz"]),
