@@ -26,17 +26,25 @@ _MOST_LEAVES = 2
 def tabled(graph: g.Graph) -> g.Graph:
     """`graph` with tables in the place of such operators; its outputs and next values of states stay.
 
-    Where a float32 value on the way is no number, which quantising refuses, a table holds -128.
+    Operators of which a float32 value can be no number stay: a run that meets it is refused when it quantises.
     """
     finder = _Finder(graph)
     found: dict[str, list[g.Operator]] = {}
     inside: set[str] = set()
     for op in reversed(graph.ops):
-        if op.name not in inside and (tree := finder.tree(op)) is not None:
+        if op.name in inside or (tree := finder.tree(op)) is None:
+            continue
+        try:
             found[op.name] = _written(tree)
-            inside |= tree.ops.keys()
+        except _NoNumberError:
+            continue
+        inside |= tree.ops.keys()
     ops = [new for op in graph.ops for new in found.get(op.name, [] if op.name in inside else [op])]
     return replace(graph, ops=tuple(ops))
+
+
+class _NoNumberError(Exception):
+    """A table would hold a value that is no number."""
 
 
 @dataclass
@@ -203,7 +211,10 @@ def _constant(t: g.Tensor, moves: Sequence[g.Operator], behind: Sequence[g.Opera
 
 
 def _table(tree: _Tree, leaves: Sequence[g.Tensor]) -> np.ndarray:
-    """int8 (256,) or (256, 256): the root's values for all values of the leaves, from the smallest on."""
+    """int8 (256,) or (256, 256): the root's values for all values of the leaves, from the smallest on.
+
+    Raises `_NoNumberError`.
+    """
     known: dict[str, np.ndarray] = {}
     for k, t in enumerate(leaves):
         values = np.arange(256).astype(np.uint8) if t.dtype == "uint8" else np.arange(-128, 128).astype(np.int8)
@@ -227,8 +238,8 @@ def _value(op: g.Operator, known: Mapping[str, np.ndarray], rank: int) -> np.nda
     arrays = [known[t.name] if t.name in known else np.asarray(t.data).reshape((1,) * rank) for t in op.inputs]
     if isinstance(op, _MOVES):
         return arrays[0]
-    if isinstance(op, g.Quantize):
-        arrays = [np.where(np.isnan(arrays[0]), np.float32(-np.inf), arrays[0])]
+    if isinstance(op, g.Quantize) and np.isnan(arrays[0]).any():
+        raise _NoNumberError
     for call in host_calls(op, "double"):
         arrays = [call(*arrays)]
     return arrays[0]

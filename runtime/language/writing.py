@@ -59,7 +59,8 @@ def write(program: Runs, context: int, prompt: Sequence[int], count: int, choose
     if len(prompt) >= context:
         raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
     if not 0 < len(prompt) < count:
-        raise InputError(f"the prompt has {len(prompt)} tokens of {count} that are wanted; ask for more tokens")
+        least = len(prompt) + 1
+        raise InputError(f"the prompt has {len(prompt)} tokens, {count} are wanted in all; ask for at least {least}")
     if count > context:
         raise InputError(f"{count} tokens do not fit the context of {context}; ask for fewer")
     tokens = list(prompt)
@@ -82,7 +83,9 @@ def most_likely(logits: np.ndarray) -> int:
 def sampler(temperature: float, seed: int) -> Choose:
     """Chooses tokens at random, by their probabilities at a temperature above 0; the seed fixes the sequence."""
     if not (temperature > 0 and np.isfinite(temperature)):
-        raise InputError(f"temperature {temperature}: must be above 0; leave it out to take the most likely token")
+        raise InputError(
+            f"temperature {temperature}: must be a finite number above 0; leave it out to take the most likely token"
+        )
     rng = np.random.default_rng(seed)
 
     def choose(logits: np.ndarray) -> int:

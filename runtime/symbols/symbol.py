@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -55,12 +56,19 @@ class Symbol:
 
     def offsets(self) -> np.ndarray:
         """The offsets that values make, each once, ascending; int64 (n,)."""
-        ratio, rest = np.divmod(np.arange(self.limit, dtype=np.int64), self.block)
-        return np.unique(self.step * ratio + self.within * rest)
+        return _offsets(self.limit, self.block, self.step, self.within)
 
     def scaled(self, size: int) -> Symbol:
         """The same in bytes, of entries of `size` bytes."""
         return replace(self, step=self.step * size, within=self.within * size)
+
+
+@functools.lru_cache(64)  # many instructions of a program have one symbol
+def _offsets(limit: int, block: int, step: int, within: int) -> np.ndarray:
+    ratio, rest = np.divmod(np.arange(limit, dtype=np.int64), block)
+    found = np.unique(step * ratio + within * rest)
+    found.flags.writeable = False
+    return found
 
 
 def note_limit(limits: dict[str, int], symbol: Symbol | None, what: str) -> None:

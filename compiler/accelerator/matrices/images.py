@@ -58,10 +58,9 @@ class _Islands:
         if self._seed(op):
             return True
         rank, nchw = len(op.output.shape), op.name in self.boundaries
-        if rank == 4 and not nchw:
-            nchw = False
-            if not any(isinstance(self.producers.get(t.name), g.BatchMatMul) for t in op.inputs):
-                return False
+        product = any(isinstance(self.producers.get(t.name), g.BatchMatMul) for t in op.inputs)
+        if rank == 4 and not nchw and not product:
+            return False
         return rank in (3, 4) and _features_last(op, nchw) and self._fits(op, nchw)
 
     def _fits(self, op: g.Operator, nchw: bool) -> bool:

@@ -36,8 +36,7 @@ class Tile:
 class Plan:
     """The tiles of a product of `matrices`, (rows, 16 * inner) by (16 * inner, 16 * columns).
 
-    `height` are the rows of the second operand's image, and `copied` says whether it is copied before it is read.
-    `cycles` is the estimate of all.
+    `copied` says whether the second operand is copied before it is read. `cycles` is the estimate of all.
     """
 
     def __init__(self, op: g.BatchMatMul, cfg: Config):
@@ -47,9 +46,8 @@ class Plan:
         self.same_x, self.same_y = (t[0] < self.matrices for t in (x, y))  # one operand for all matrices
         self.inner, self.columns = -(-x[1] // block), -(-op.output.shape[1] // block)
         self.lanes = x[1] % block or block  # of the last block of the sums
-        self.height = y[3]
         self.transposed = op.transposed
-        self.copied = bool(self.height % block or (op.transposed and self.lanes < block))
+        self.copied = bool(y[3] % block or (op.transposed and self.lanes < block))
         self.points = tuple(digits(t.zero_point) for t in op.inputs)
         self.cfg = cfg
         self.entries = y[0] * self.inner * self.columns  # of the weights

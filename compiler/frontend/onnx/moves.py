@@ -112,6 +112,8 @@ def _max_pool(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) ->
 def _gather(imp: Reading, node: Node, index: int, x: g.Tensor, wanted: str) -> g.Tensor:
     axis, indices = node.attrs.get("axis", 0) % len(x.shape), imp.integers(node, node.inputs[1], "indices")
     shape = imp.shape(node, node.outputs[0])
+    if wrong := [k for k in indices if not -x.shape[axis] <= k < x.shape[axis]]:
+        raise Problem(node, f"reads position {wrong[0]} of a dimension of {x.shape[axis]}")
     picked = take(imp, node, x, axis, [k % x.shape[axis] for k in indices], "" if shape != x.shape else wanted)
     if picked.shape == shape:
         return picked

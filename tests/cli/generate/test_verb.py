@@ -47,7 +47,7 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
         (["--tokens", 1], 2, "1 is not in the range"),
         (["--texts", -1], 2, "-1 is not in the range"),
         (["--seed", -1], 2, "-1 is not in the range"),
-        (["--temperature", 0], 9, "temperature 0.0: must be above 0"),
+        (["--temperature", 0], 9, "temperature 0.0: must be a finite number above 0"),
         (["--on", "nothing"], 5, "nothing"),
     ],
 )

@@ -89,14 +89,19 @@ def test_bytes_alone_become_int8_first():
     assert kinds(found) == ["Recode", "Lookup"]
 
 
-def test_a_quotient_of_two_in_float():
-    """One of them in another layout, which is changed as int8."""
+@pytest.mark.parametrize("op", ["mul", "div"])
+def test_a_product_of_two_in_float(op):
+    """One of them in another layout, which is changed as int8. A quotient stays: 0 / 0 is no number."""
     x, z, y = t("x"), t("z", 8, 6, 3), t("y", scale=0.3)
     a, b, c = real("a"), real("b", 8, 6, 3), real("c", 1, 8, 6, 3)
     d, e = real("d"), real("e")
     ops = [g.Dequantize("a", (x,), a), g.Dequantize("b", (z,), b), g.Reshape("c", (b,), c)]
-    ops += [g.Transpose("d", (c,), d, (0, 3, 1, 2)), g.NumberBinary("e", (a, d), e, "div")]
-    found = same(g.Graph("net", (x, z), (y,), (*ops, g.Quantize("y", (e,), y, True))))
+    ops += [g.Transpose("d", (c,), d, (0, 3, 1, 2)), g.NumberBinary("e", (a, d), e, op)]
+    graph = g.Graph("net", (x, z), (y,), (*ops, g.Quantize("y", (e,), y, True)))
+    if op == "div":
+        assert tabled(graph).ops == graph.ops
+        return
+    found = same(graph)
     assert kinds(found) == ["Reshape", "Transpose", "PairLookup"]
     assert {op.output.dtype for op in found.ops} == {"int8"}
 
@@ -145,8 +150,7 @@ def test_what_is_no_function_of_bytes_stays(broken):
 
 
 def test_what_is_no_number():
-    """The root of a negative number, which the network never computes: the table holds -128."""
+    """The root of a negative number: a table would hide what quantising refuses."""
     x, y = t("x"), t("y")
-    graph = tabled(g.Graph("net", (x,), (y,), tuple(root_of(x, y))))
-    found, _ = reference.run(graph, {"x": np.full(SHAPE, -100, np.int8)})
-    assert (found["y"] == -128).all()
+    graph = g.Graph("net", (x,), (y,), tuple(root_of(x, y)))
+    assert tabled(graph).ops == graph.ops

@@ -39,7 +39,7 @@ def test_a_text_ends_where_the_next_begins():
 @pytest.mark.parametrize(
     "prompt, count, text",
     [
-        ([1, 2, 3], 3, "the prompt has 3 tokens of 3 that are wanted; ask for more"),
+        ([1, 2, 3], 3, "the prompt has 3 tokens, 3 are wanted in all; ask for at least 4"),
         ([], 3, "the prompt has 0 tokens"),
         ([1] * 10, 10, "the prompt has 10 tokens, the context 10; shorten the prompt"),
         ([1], 11, "11 tokens do not fit the context of 10; ask for fewer"),
@@ -64,7 +64,7 @@ def test_samples_follow_the_probabilities():
     hot = sampler(1e308, 5)
     assert {hot(logits) for _ in range(200)} == {0, 1, 2}
     for wrong in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(InputError, match="must be above 0; leave it out"):
+        with pytest.raises(InputError, match="must be a finite number above 0; leave it out"):
             sampler(wrong, 0)
 
 

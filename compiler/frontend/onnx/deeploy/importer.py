@@ -77,10 +77,17 @@ class DeeployImporter(Tensors):
         if value is None or isinstance(value, (Broken, Fixed)):
             self.ends.append(f"output {name!r} does not come from the inputs")
             return None
-        view = self.narrow(end, value)
-        if view is None:
-            return self.whole(end, value)
-        t = self.plain(view)
+        try:
+            view = self.narrow(end, value)
+            if view is None:
+                return self.whole(end, value)
+            t = self.plain(view)
+        except Problem as exc:
+            self.problems.append((exc.node.kind, exc.node.name, exc.why))
+            return None
+        except InputError as exc:
+            self.problems.append((end.kind, name, str(exc)))
+            return None
         if not t.zero_point:
             return t
         y = replace(t, name=name, dtype="uint8", zero_point=0, data=None)

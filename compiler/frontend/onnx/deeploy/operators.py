@@ -155,6 +155,8 @@ def _gemm(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
     bias = np.zeros(len(weight), np.int64)
     for value in rest:
         assert isinstance(value, Fixed)
+        if value.array.size not in (1, value.array.shape[-1]) or value.array.shape[-1] not in (1, len(weight)):
+            raise Problem(node, f"has biases {value.array.shape}; one per column of {len(weight)} is supported")
         bias = bias + whole(node, value.array, "biases").reshape(-1)
     if np.abs(weight).max() > _INT9:
         raise Problem(node, f"has weights of {np.abs(weight).max()}; at most {_INT9} are supported")
@@ -186,7 +188,8 @@ def _pair(imp: Tensors, node: Node, args: list[Value | None]) -> list[Value]:
     constants = [imp.constant8(node, v) if isinstance(v, Fixed) else None for v in (x, y)]
     if node.op == "Sub" or any(v is None and c is None for v, c in zip(views, constants)):
         return [_on_integers(imp, node, node.op.lower(), x, y)]
-    alike = x.shape == y.shape and len(shape) not in (2, 4)
+    computed = not isinstance(x, Fixed) and not isinstance(y, Fixed)
+    alike = computed and x.shape == y.shape and len(shape) not in (2, 4)
     tensors = [imp.rows(v) if alike else imp.plain(v) for v in views if v is not None]
     first, second = (*tensors, *(c for c in constants if c is not None))  # the constant one is the second
     return [Pair(shape, node, node.op, first, second)]

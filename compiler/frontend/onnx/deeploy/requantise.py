@@ -181,7 +181,7 @@ def _dense(imp: Tensors, x: Layer, s: Shift, y: g.Tensor) -> g.Tensor | None:
     found = _channels(x, s, -1)
     if found is None:
         return None
-    y = replace(y, shape=(len(x.x.shape) and x.x.shape[0], len(found.weight)))
+    y = replace(y, shape=(x.x.shape[0], len(found.weight)))
     op = g.QDense(x.node.name, (x.x,), y, found.weight, found.scale, found.bias, *s.clamp, exact=True)
     return None if ranges.problem(op) else imp.append(op)
 

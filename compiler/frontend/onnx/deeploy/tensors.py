@@ -122,7 +122,9 @@ class Tensors(Reading):
             return moved(self, value.node, value.index, self.whole(node, value.inner))
         if (view := self.narrow(node, value)) is not None:
             return self.whole(node, view)
-        raise Problem(node, "is on sums of a convolution that no RequantShift takes, which is not supported")
+        raise Problem(
+            node, "is on sums of a convolution without a RequantShift whose offset is a multiple of its factor"
+        )
 
     def widened(self, name: str, t: g.Tensor) -> g.Tensor:
         """The values of an int8 tensor in int32, without its zero point."""

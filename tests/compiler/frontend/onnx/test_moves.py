@@ -1,6 +1,7 @@
 """Movements: exact on int8 tensors and on float32 ones."""
 
 import numpy as np
+import onnx
 import pytest
 
 from tilewright.compiler import graph as g
@@ -61,3 +62,10 @@ def test_movements_come_after_quantisation(qdq, compared):
     assert [type(op) for op in graph.ops][:2] == [g.Quantize, g.Requantize]
     assert [op.name for op in graph.ops if isinstance(op, g.Transpose)] == ["turn"]
     assert not any(isinstance(op, g.FloatOperator) for op in graph.ops)
+
+
+def test_positions_outside_are_refused(qdq, refusal):
+    m = qdq()
+    m.output(m.quantise(m.node("Gather", m.quantise(m.input("x", [1, 3, 4, 6])), ints(m, 0, 9), axis=1)))
+    onnx.save(m.proto(), m.folder / "net.onnx")
+    assert "reads position 9 of a dimension of 3" in refusal(m.folder / "net.onnx")
