@@ -19,6 +19,7 @@ STABLE = {
     "compiler": "build reference",
     "compiler.api": "build build_into",
     "compiler.frontend": "import_model import_onnx",
+    "compiler.frontend.llama.checkpoint": "Sizes shapes",
     "compiler.graph": "Graph",
     "compiler.intrin": "ACC INP WGT register tensorize_depthwise tensorize_gemm tensorize_reset",
     "compiler.network": "compile_for compile_graph compile_model default_target",
