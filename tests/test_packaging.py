@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 TOP = {"hw", "sim", "runtime", "compiler", "boards", "cli"}
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
-DATA = (".json", ".cpp", ".tcl", ".xdc", "py.typed")
+DATA = (".json", ".c", ".h", ".cpp", ".tcl", ".xdc", "py.typed")
 INTERFACE = Path("cli/python")  # becomes `tilewright` itself
 
 
