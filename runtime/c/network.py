@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
 from ..executable import Executable
-from ..steps import HostStep, LaunchStep, Step, Tensor, ranges, reads_writes
+from ..steps import HostStep, LaunchStep, Step, Tensor, When, ranges, reads_writes
 from . import hostcalls
 from .memory import Plan, plan, staged
 from .statements import Call
-from .text import array, c_type, comment, identifier, inside
+from .text import array, c_type, comment, identifier, wrapped
 
 _MOST = (1 << 32) - 1
 
@@ -146,8 +148,8 @@ class Network:
         if self.patched:
             yield f"static uint32_t held[{len(self.patched)}]; /* values of inputs that addresses have now */"
         for k, found in enumerate(self.patched):
-            yield f"static const tw_patch patches_{k}[] = {{{_rows(found.rows)}}};"
-            yield f"static const tw_rule rules_{k}[] = {{{_rows(found.rules)}}};"
+            yield f"static const tw_patch patches_{k}[] = {{\n{_rows(found.rows)}\n}};"
+            yield f"static const tw_rule rules_{k}[] = {{\n{_rows(found.rules)}\n}};"
 
     def _data(self) -> dict[str, np.ndarray]:
         """Constant arrays of the host's steps."""
@@ -171,9 +173,9 @@ class Network:
         states = self.executable.states
         yield f"void {self.name}_reset(void)"
         yield "{"
-        yield from self._places({t.name for t in states})
         yield "    if (memory.data == NULL)"
         yield "        return;"
+        yield from self._places({t.name for t in states})
         for t in states:
             local = self._local[t.name]
             if t.data is not None and t.data.any():
@@ -202,44 +204,49 @@ class Network:
         yield "}"
 
     def _run(self) -> Iterator[str]:
-        steps = self.executable.steps
+        body = [*self._body()]
+        text = "\n".join(body)
         yield f"int {self.name}_run({self.signature})"
         yield "{"
-        yield from self._places({name for step in steps for both in reads_writes(step) for name in both})
-        if any(call.scratch for call in self.calls.values()) or staged(self.executable):
-            yield f"    uint8_t *const scratch = memory.data + {self.plan.scratch}u;"
-        if any(isinstance(step, LaunchStep) for step in steps):
+        if "status" in text:
             yield "    int status;"
         yield "    if (memory.data == NULL)"
         yield "        return TW_CLOSED;"
         for condition in self._conditions():
             yield f"    if ({condition})"
             yield "        return TW_BAD_INPUT;"
+        yield from self._places({t for t, local in self._local.items() if re.search(rf"\b{local}\b", text)})
+        if "scratch" in text:
+            yield f"    uint8_t *const scratch = memory.data + {self.plan.scratch}u;"
+        yield from body
+        yield "}"
+
+    def _body(self) -> Iterator[str]:
+        """What a run does, once its inputs were checked."""
         for t in self.executable.inputs:
             if self._on_device(t.name):
                 yield f"    memcpy({self._local[t.name]}, {self.arguments[t.name]}, {t.nbytes}u);"
-        for number, step in enumerate(steps):
-            yield from self._step(number, step)
+        numbered = enumerate(self.executable.steps)
+        for when, steps in groupby(numbered, key=lambda item: item[1].when):
+            indent = "    "
+            if when is not None:
+                value, indent = self._value(when.tensor), "        "
+                yield f"    if ({value} >= {when.first} && {value} < {when.end}) {{"
+            for number, step in steps:
+                yield indent + comment(f"{step.name}: {step.op}" if isinstance(step, HostStep) else step.name)
+                calls = self.calls.get(number)
+                lines = self._launched(number, step) if calls is None else map(str, calls.statements)
+                yield from (f"{indent}{line}" for line in lines)
+            if when is not None:
+                yield "    }"
         for t in self.executable.outputs:
             if self._on_device(t.name):
                 yield f"    memcpy({self.arguments[t.name]}, {self._local[t.name]}, {t.nbytes}u);"
         yield from self._keep()
         yield "    return 0;"
-        yield "}"
 
-    def _step(self, number: int, step: Step) -> Iterator[str]:
-        yield f"    /* {inside(step.name)}{f': {step.op}' if isinstance(step, HostStep) else ''} */"
-        when = step.when
-        indent = "    "
-        if when is not None:
-            yield f"    if ({self._value(when.tensor)} >= {when.first} && {self._value(when.tensor)} < {when.end}) {{"
-            indent = "        "
-        lines = self._launched(number, step) if isinstance(step, LaunchStep) else map(str, self.calls[number].statements)
-        yield from (f"{indent}{line}" for line in lines)
-        if when is not None:
-            yield "    }"
-
-    def _launched(self, number: int, step: LaunchStep) -> Iterator[str]:
+    def _launched(self, number: int, step: Step) -> Iterator[str]:
+        assert isinstance(step, LaunchStep)
         launch = f"launches[{sum(isinstance(s, LaunchStep) for s in self.executable.steps[:number])}]"
         for k, found in enumerate(self.patched):
             if found.number == number:
@@ -275,17 +282,22 @@ class Network:
     def _conditions(self) -> list[str]:
         """What makes inputs wrong on which addresses or the choice of steps depend."""
         steps, found = self.executable.steps, []
-        if known := ranges(steps):
+        known = ranges(steps)
+        if known:
             value = self._value(known[0].tensor)
             found.append(f"{value} < {known[0].first} || {value} >= {known[-1].end}")
+        limits: dict[tuple[str, int], set[When | None]] = {}
         for patched in self.patched:
-            value, when = self._value(patched.tensor), steps[patched.number].when
-            outside = f"{value} < 0 || {value} >= {patched.limit}"
-            if when is None:
+            limits.setdefault((patched.tensor, patched.limit), set()).add(steps[patched.number].when)
+        for (tensor, limit), cases in limits.items():
+            outside = f"{self._value(tensor)} < 0 || {self._value(tensor)} >= {limit}"
+            if None in cases or cases >= {*known}:
                 found.append(outside)
-            elif when.tensor != patched.tensor or when.end > patched.limit:
-                runs = self._value(when.tensor)
-                found.append(f"{runs} >= {when.first} && {runs} < {when.end} && ({outside})")
+                continue
+            for when in filter(None, sorted(cases, key=str)):
+                if when.tensor != tensor or when.end > limit:
+                    runs = self._value(when.tensor)
+                    found.append(f"{runs} >= {when.first} && {runs} < {when.end} && ({outside})")
         return [*dict.fromkeys(found)]
 
     def _keep(self) -> Iterator[str]:
@@ -319,4 +331,4 @@ def _patched(executable: Executable) -> Iterator[Patched]:
 
 
 def _rows(rows: np.ndarray) -> str:
-    return ", ".join("{" + ", ".join(f"{v}u" for v in row) + "}" for row in rows.tolist())
+    return wrapped("{" + ", ".join(f"{v}u" for v in row) + "}" for row in rows.tolist())

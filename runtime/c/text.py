@@ -49,13 +49,18 @@ def values(array: np.ndarray) -> str:
         texts = [f"0x{v:x}u" for v in flat.tolist()]
     else:
         texts = [str(int(v)) for v in flat.tolist()]
+    return wrapped(texts)
+
+
+def wrapped(texts: Iterable[str]) -> str:
+    """Parts of a list between braces, as lines."""
     lines, line = [], ""
     for text in texts:
         if line and len(line) + len(text) + 2 > _WIDTH:
             lines.append(line)
             line = ""
-        line += f"{text}, " if line else f"    {text}, "
-    return "\n".join(part.rstrip() for part in [*lines, line])
+        line += f" {text}," if line else f"    {text},"
+    return "\n".join([*lines, line])
 
 
 def _special(value: float) -> str:
