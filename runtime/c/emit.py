@@ -16,7 +16,7 @@ from .header import header
 from .network import Network
 from .text import c_type, identifier
 
-_FOLDER = Path(__file__).parent / "sources"
+_FOLDER = Path(__file__).parent / "platforms"
 _RUNTIME = ("tw_platform.h", "tw_registers.h", "tw_runtime.h", "tw_runtime.c")
 PLATFORMS = ("sim", "uio", "bare")
 CONFIG = "config.json"
