@@ -7,16 +7,16 @@ import math
 import re
 from pathlib import Path
 
-from ...hw.errors import ProgramError
+from ...hw.errors import ProgramError, UnsupportedError
 from ..executable import Executable
-from . import hostcalls
+from . import hostcalls, language
 from .folder import write_folder
 from .header import NAME as HARDWARE
 from .header import header
 from .network import Network
 from .text import c_type, identifier
 
-_FOLDER = Path(__file__).parent / "platforms"
+_FOLDER = Path(__file__).parent / "support"
 _RUNTIME = ("tw_platform.h", "tw_registers.h", "tw_runtime.h", "tw_runtime.c")
 PLATFORMS = ("sim", "uio", "bare")
 CONFIG = "config.json"
@@ -28,11 +28,12 @@ def emit(
     folder: str | Path,
     *,
     binary: bool = False,
+    tokenizer: str | Path | None = None,
 ) -> list[str]:
     """Write `executable` as C into `folder`; returns the names of the files.
 
     Files and functions of the network begin with `name`. With `binary` its program and constants are a file, NAME.bin,
-    instead of an array.
+    instead of an array. With a `tokenizer` file of a language model there is an example that writes a text.
 
     Raises `UnsupportedError`, before anything is written, for a host operator that has no C kernel, `ProgramError` for
     a name that is no identifier of C, `FileError` for a folder that cannot be written or holds other files.
@@ -42,12 +43,14 @@ def emit(
     >>> emit(digits, "network", "/tmp/digits_c")[:2]
     ['network.h', 'network.c']
     """
-    files = sources(executable, name, binary=binary)
+    files = sources(executable, name, binary=binary, tokenizer=tokenizer)
     write_folder(folder, files)
     return [*files]
 
 
-def sources(executable: Executable, name: str, *, binary: bool = False) -> dict[str, bytes]:
+def sources(
+    executable: Executable, name: str, *, binary: bool = False, tokenizer: str | Path | None = None
+) -> dict[str, bytes]:
     """The files of `emit` by name. Raises as it does."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or identifier(name) != name or name == "tw":
         raise ProgramError(f"name {name!r}: must be an identifier of C, of letters, digits and _, such as 'network'")
@@ -57,10 +60,18 @@ def sources(executable: Executable, name: str, *, binary: bool = False) -> dict[
         texts[f"{name}_program.c"] = network.program()
     kernels = {file: hostcalls.source(file) for file in [hostcalls.HEADER, *network.sources]}
     texts |= kernels | {HARDWARE: header(executable.cfg)}
-    texts |= {file: (_FOLDER / file).read_text("utf-8") for file in (*_RUNTIME, *(f"platform_{p}.c" for p in PLATFORMS))}
-    texts["main.c"] = _main(network, binary)
-    compiled = [f for f in texts if f.endswith(".c") and f != "main.c" and not f.startswith("platform_")]
-    texts["Makefile"] = _makefile(network, compiled)
+    support = [*_RUNTIME, *(f"platform_{platform}.c" for platform in PLATFORMS)]
+    mains = {"main.c": _main(network, binary)}
+    if tokenizer is not None:
+        if binary:
+            raise UnsupportedError("the example that writes a text takes its program from an array, not from a .bin")
+        made = language.files(executable, name, tokenizer)
+        mains[language.MAIN] = made.pop(language.MAIN)
+        texts |= made
+        support += language.SUPPORT
+    texts |= {file: (_FOLDER / file).read_text("utf-8") for file in support}
+    compiled = [f for f in texts if f.endswith(".c") and not f.startswith("platform_")]
+    texts |= mains | {"Makefile": _makefile(network, compiled, [main.removesuffix(".c") for main in mains])}
     texts[CONFIG] = json.dumps(executable.cfg.to_dict(), indent=1) + "\n"
     files = {file: text.encode() for file, text in texts.items()}
     if binary:
@@ -120,11 +131,11 @@ def _main(network: Network, binary: bool) -> str:
     )
 
 
-def _makefile(network: Network, compiled: list[str]) -> str:
+def _makefile(network: Network, compiled: list[str], mains: list[str]) -> str:
     size = math.ceil((network.plan.total + network.plan.align) / 4096) * 4096
     return "\n".join(
         [
-            "# make: the example on PLATFORM, one of sim, uio and bare; make run: with the simulated accelerator ON",
+            "# make: the examples on PLATFORM, one of sim, uio and bare; make run: with the simulated accelerator ON",
             "CC ?= cc",
             "CFLAGS ?= -O2",
             "PLATFORM ?= sim",
@@ -139,7 +150,9 @@ def _makefile(network: Network, compiled: list[str]) -> str:
             f"SOURCES := {' '.join(compiled)} platform_$(PLATFORM).c",
             "OBJECTS := $(SOURCES:%.c=build/$(PLATFORM)/%.o)",
             "",
-            "main: build/$(PLATFORM)/main.o $(OBJECTS)",
+            f"all: {' '.join(mains)}",
+            "",
+            f"{' '.join(mains)}: %: build/$(PLATFORM)/%.o $(OBJECTS)",
             "\t$(CC) $(FLAGS) $(LDFLAGS) -o $@ $^",
             "",
             "build/$(PLATFORM)/%.o: %.c $(wildcard *.h)",
@@ -149,7 +162,7 @@ def _makefile(network: Network, compiled: list[str]) -> str:
             "run: main",
             f"\t@$(PYTHON) -m tilewright.runtime.c.shim --on $(ON) --config {CONFIG} ./main",
             "",
-            ".PHONY: run",
+            ".PHONY: all run",
             "",
         ]
     )

@@ -1,6 +1,6 @@
 """A device for programs in C: `python -m tilewright.runtime.c.shim --on model --config FILE ./main` starts one.
 
-The program asks by lines on a pipe (platforms/platform_sim.c); memory is a file that it maps, too. Standard input and
+The program asks by lines on a pipe (support/platform_sim.c); memory is a file that it maps, too. Standard input and
 output are the program's.
 """
 
@@ -24,7 +24,7 @@ from ...hw.errors import CapacityError, ExecutionError, TilewrightError, Unsuppo
 from ...hw.regs import Error
 from ..device import Device, open_device
 
-# as platforms/tw_platform.h has them
+# as support/tw_platform.h has them
 NO_DEVICE, WRONG_DEVICE, NO_MEMORY = 0x100, 0x101, 0x102
 
 
