@@ -87,7 +87,10 @@ def _main(network: Network, binary: bool) -> str:
         for t in ends
     ]
     reads, writes = (
-        " && ".join(f"fread({a}, sizeof {a}, 1, stdin) == 1" if read else f"fwrite({a}, sizeof {a}, 1, stdout) == 1" for a in some)
+        " && ".join(
+            f"fread({a}, sizeof {a}, 1, stdin) == 1" if read else f"fwrite({a}, sizeof {a}, 1, stdout) == 1"
+            for a in some
+        )
         for read, some in (
             (True, [network.arguments[t.name] for t in network.executable.inputs]),
             (False, [network.arguments[t.name] for t in network.executable.outputs]),
@@ -107,7 +110,7 @@ def _main(network: Network, binary: bool) -> str:
     arguments = ", ".join(network.arguments[t.name] for t in ends)
     return "\n".join(
         [
-            "/* Reads inputs from standard input until it ends, and writes the outputs of each: their bytes in memory. */",
+            "/* Reads inputs from standard input until it ends, and writes the outputs of each: bytes as in memory. */",
             "#include <stdio.h>",
             "",
             f'#include "{name}.h"',
@@ -135,7 +138,7 @@ def _makefile(network: Network, compiled: list[str], mains: list[str]) -> str:
     size = math.ceil((network.plan.total + network.plan.align) / 4096) * 4096
     return "\n".join(
         [
-            "# make: the examples on PLATFORM, one of sim, uio and bare; make run: with the simulated accelerator ON",
+            "# make: the examples on PLATFORM, one of sim, uio and bare; make run: with a simulated accelerator, ON",
             "CC ?= cc",
             "CFLAGS ?= -O2",
             "PLATFORM ?= sim",
@@ -150,17 +153,19 @@ def _makefile(network: Network, compiled: list[str], mains: list[str]) -> str:
             f"SOURCES := {' '.join(compiled)} platform_$(PLATFORM).c",
             "OBJECTS := $(SOURCES:%.c=build/$(PLATFORM)/%.o)",
             "",
-            f"all: {' '.join(mains)}",
+            f"MAINS := {' '.join(f'build/$(PLATFORM)/{main}' for main in mains)}",
             "",
-            f"{' '.join(mains)}: %: build/$(PLATFORM)/%.o $(OBJECTS)",
+            "all: $(MAINS)",
+            "",
+            "$(MAINS): %: %.o $(OBJECTS)",
             "\t$(CC) $(FLAGS) $(LDFLAGS) -o $@ $^",
             "",
             "build/$(PLATFORM)/%.o: %.c $(wildcard *.h)",
             "\t@mkdir -p $(@D)",
             "\t$(CC) $(FLAGS) -c -o $@ $<",
             "",
-            "run: main",
-            f"\t@$(PYTHON) -m tilewright.runtime.c.shim --on $(ON) --config {CONFIG} ./main",
+            "run: build/sim/main",
+            f"\t@$(PYTHON) -m tilewright.runtime.c.shim --on $(ON) --config {CONFIG} $<",
             "",
             ".PHONY: all run",
             "",

@@ -62,7 +62,9 @@ def _transfers(cfg: Config) -> list[Line]:
 
 
 def _defines(lines: Iterable[Line]) -> str:
-    return "\n".join(f"#define TW_{name} {value}" + (f" /* {_comment(what)} */" if what else "") for name, value, what in lines)
+    return "\n".join(
+        f"#define TW_{name} {value}" + (f" /* {_comment(what)} */" if what else "") for name, value, what in lines
+    )
 
 
 def _comment(text: str) -> str:

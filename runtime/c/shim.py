@@ -101,9 +101,9 @@ def run(command: Sequence[str | Path], device: Device, given: bytes | None = Non
         finally:
             for pipe in its:
                 os.close(pipe)
-        with os.fdopen(mine[0]) as asked, os.fdopen(mine[1], "w") as told:
-            with suppress(BrokenPipeError):  # it ended before it read its last answer
-                Shim(device, Path(folder)).serve(asked, told)
+        # a program that ends before it reads its last answer breaks the pipe
+        with suppress(BrokenPipeError), os.fdopen(mine[0]) as asked, os.fdopen(mine[1], "w") as told:
+            Shim(device, Path(folder)).serve(asked, told)
         status = process.wait()
         found = b"" if given is None else (Path(folder) / "found").read_bytes()
         for file in ends:
