@@ -37,11 +37,6 @@ def emit(
 
     Raises `UnsupportedError`, before anything is written, for a host operator that has no C kernel, `ProgramError` for
     a name that is no identifier of C, `FileError` for a folder that cannot be written or holds other files.
-
-    >>> import tilewright as tw
-    >>> digits = tw.compile("examples/digits/digits.onnx")
-    >>> emit(digits, "network", "/tmp/digits_c")[:2]
-    ['network.h', 'network.c']
     """
     files = sources(executable, name, binary=binary, tokenizer=tokenizer)
     write_folder(folder, files)

@@ -82,7 +82,9 @@ def _constants(executable: Executable) -> dict[str, np.ndarray]:
     """The bytes of the regions that hold constants."""
     found: dict[str, np.ndarray] = {}
     for number, step in enumerate(executable.steps):
-        for b in step.launch.buffers if isinstance(step, LaunchStep) else ():
+        if not isinstance(step, LaunchStep):
+            continue
+        for b in step.launch.buffers:
             if b.bits < 8 and b.name in step.bind:
                 raise UnsupportedError(
                     f"step {step.name!r}: buffer {b.name!r} has elements of {b.bits} bits, which C output does not "

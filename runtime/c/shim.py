@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO
 
@@ -73,11 +73,10 @@ class Shim:
             memory[:] = self.device.read(start, len(memory)).tobytes()
         return 0
 
-    def serve(self, requests: IO[str], answers: IO[str]) -> None:
+    def serve(self, requests: IO[str], answers: IO[bytes]) -> None:
         """Answer until the program ends."""
         for line in requests:
-            answers.write(self.answer(line) + "\n")
-            answers.flush()
+            answers.write(f"{self.answer(line)}\n".encode())
 
 
 def run(command: Sequence[str | Path], device: Device, given: bytes | None = None) -> tuple[int, bytes]:
@@ -85,30 +84,31 @@ def run(command: Sequence[str | Path], device: Device, given: bytes | None = Non
 
     `given` is its standard input. Where it is None, both are those of this process, and nothing is returned of them.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        stdin = stdout = None
+        if given is not None:
+            (Path(folder) / "given").write_bytes(given)
+            stdin = stack.enter_context((Path(folder) / "given").open("rb"))
+            stdout = stack.enter_context((Path(folder) / "found").open("wb"))
         answers, requests = os.pipe(), os.pipe()  # (end to read, end to write)
-        mine, its = (requests[0], answers[1]), (answers[0], requests[1])
-        ends: list[IO[bytes]] = []
+        told = stack.enter_context(os.fdopen(answers[1], "wb", buffering=0))
+        asked = stack.enter_context(os.fdopen(requests[0]))
+        its = answers[0], requests[1]
+        environment = os.environ | {"TW_SIM": f"{its[0]},{its[1]}"}
         try:
-            if given is not None:
-                (Path(folder) / "given").write_bytes(given)
-                ends = [(Path(folder) / name).open(mode) for name, mode in (("given", "rb"), ("found", "w+b"))]
-            files: list[IO[bytes] | None] = [*ends] or [None, None]
-            environment = os.environ | {"TW_SIM": f"{its[0]},{its[1]}"}
-            process = subprocess.Popen(
-                [str(c) for c in command], stdin=files[0], stdout=files[1], pass_fds=its, env=environment
-            )
+            process = subprocess.Popen([*map(str, command)], stdin=stdin, stdout=stdout, pass_fds=its, env=environment)
         finally:
             for pipe in its:
                 os.close(pipe)
-        # a program that ends before it reads its last answer breaks the pipe
-        with suppress(BrokenPipeError), os.fdopen(mine[0]) as asked, os.fdopen(mine[1], "w") as told:
-            Shim(device, Path(folder)).serve(asked, told)
-        status = process.wait()
-        found = b"" if given is None else (Path(folder) / "found").read_bytes()
-        for file in ends:
-            file.close()
-        return status, found
+        try:
+            with suppress(BrokenPipeError):  # it may end before it reads its last answer
+                Shim(device, Path(folder)).serve(asked, told)
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            status = process.wait()
+        return status, b"" if given is None else (Path(folder) / "found").read_bytes()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
