@@ -35,6 +35,10 @@ int32_t tw_bits(uint64_t x);
 /* 2 / (1 + x) with two integer bits, and 1 / (1 + x), of x >= 0 in Q0.bits */
 int64_t tw_half_reciprocal(int64_t x, int32_t bits);
 int64_t tw_reciprocal(int64_t x, int32_t bits);
+/* x / y, rounded down */
+int64_t tw_floor_divide(int64_t x, int64_t y);
+/* clamp(zero_point + tw_scale(value)) */
+int8_t tw_requantise(int64_t value, int32_t multiplier, int32_t exponent, int32_t zero_point, int32_t low, int32_t high);
 
 /* ---- tw_walk.c ---- */
 
@@ -44,6 +48,12 @@ struct tw_walk {
 };
 /* Move each operand to the next element; 0 after the last one. */
 int tw_next(struct tw_walk *walk, int32_t operands, const int32_t *plan);
+
+/* Types of elements; bool is TW_UINT8. */
+enum { TW_INT8, TW_UINT8, TW_INT16, TW_INT32, TW_INT64, TW_FLOAT32 };
+/* Element k of integers, and its new value, which wraps. */
+int64_t tw_load(const void *x, int32_t type, int32_t k);
+void tw_store(void *y, int32_t type, int32_t k, int64_t value);
 
 /* ---- tw_moves.c ---- */
 
@@ -68,6 +78,49 @@ void tw_dequantize(const void *x, int32_t bytes, float *y, int32_t size, float s
 void tw_lookup(const int8_t *x, int8_t *y, int32_t size, const int8_t *table);
 /* uint8 as int8, and back */
 void tw_recode(const void *x, void *y, int32_t size);
+
+/* R(x - x_zero_point) + zero_point of integers, clamped to those of the type of y */
+void tw_rescale_integers(const void *x, int32_t x_type, void *y, int32_t y_type, int32_t size, int32_t x_zero_point,
+                         int32_t zero_point, int32_t multiplier, int32_t exponent);
+void tw_narrow(const void *x, int32_t type, int8_t *y, int32_t size);
+/* Numbers in another type: fractions are cut off, integers wrap. */
+void tw_cast(const void *x, int32_t x_type, void *y, int32_t y_type, int32_t size);
+
+/* ---- tw_pairs.c: on two arrays, along a walk of both; p are the numbers of the operator in the order that it needs - */
+
+/* p: zero points of x, y and the output, three multipliers, three exponents, sign, shift, low, high */
+void tw_add(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+/* p: three zero points, multiplier, exponent, low, high */
+void tw_multiply(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+void tw_divide(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+/* The larger value of each pair times sign: the smaller one for -1. */
+void tw_extreme(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, int32_t sign);
+/* table[256 * x + y], counted from the smallest values of their types */
+void tw_lookup_pair(const void *x, int32_t x_type, const void *y, int32_t y_type, int8_t *z, const int32_t *plan,
+                    const int8_t *table);
+/* p: three zero points, two multipliers, two exponents */
+void tw_prelu(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+/* p: three zero points, three multipliers, three exponents, shift */
+void tw_squared_difference(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+/* p: two zero points, two multipliers, two exponents; accepted: 1 for less, 2 for equal, 4 for greater, added up */
+void tw_compare_int8(const int8_t *x, const int8_t *y, uint8_t *z, const int32_t *plan, const int32_t *p,
+                     int32_t accepted);
+
+/* ---- tw_numbers.c ---- */
+
+/* The accepted orders, as above, and 8 for numbers of which one is NaN. */
+void tw_compare(const void *x, const void *y, int32_t type, uint8_t *z, const int32_t *plan, int32_t accepted);
+/* Pieces of so many bytes of x where the condition holds, else of y, along a walk of all three. */
+void tw_select(const uint8_t *condition, const void *x, const void *y, void *z, int32_t bytes, const int32_t *plan);
+/* The position of the largest, or smallest, of each row, of several the first. */
+void tw_arg_max(const void *x, int32_t type, void *y, int32_t y_type, int32_t rows, int32_t size, int32_t inner,
+                int32_t smallest);
+/* The largest of each row, or their positions, the largest first, of equal ones the first. */
+void tw_top_k(const void *x, int32_t type, void *y, int32_t rows, int32_t size, int32_t count, int32_t positions);
+/* For each of outer parts of x pieces at the positions where; the plan: their number of dimensions, then size and bytes
+ * from one to the next of each; 0 for a position that is not in x */
+int tw_gather(const void *x, const void *where, int32_t type, void *y, int32_t outer, int32_t outer_bytes, int32_t count,
+              int32_t bytes, const int32_t *plan);
 
 /* ---- tw_rows.c: x is rows times size times inner elements; an operator is along the middle ---- */
 
