@@ -13,7 +13,8 @@
 - `sources`: the files of sources/ that have the functions and what they call.
 
 `pointers` are C expressions, by name of a tensor: `void *`, or a pointer to its dtype (bool: uint8_t); arrays are
-aligned to their elements. A step's output overlaps neither an input nor the scratch memory.
+aligned to their elements. A step's output overlaps neither an input nor the scratch memory, with one exception: where
+the output of `write_rows` or `write_columns` has the same expression as the cache, it is written in place.
 """
 
 from __future__ import annotations
@@ -25,13 +26,15 @@ from ...hw.errors import ProgramError, UnsupportedError
 from ..hostops import HOST_OPS
 from ..hostshapes import Operand
 from ..steps import HostStep, Tensor
-from .kernels import moves, numbers, pairs, rows, values
+from .kernels import attention, deeploy, moves, numbers, pairs, recurrent, rows, values
 from .statements import Call, Translation, Value, Writer
 
 FOLDER = Path(__file__).parent / "sources"
 HEADER = "tw_host.h"
 TRANSLATIONS: dict[str, Translation] = {
-    name: one for module in (moves, numbers, pairs, rows, values) for name, one in module.TRANSLATIONS.items()
+    name: translation
+    for module in (attention, deeploy, moves, numbers, pairs, recurrent, rows, values)
+    for name, translation in module.TRANSLATIONS.items()
 }
 # the functions that statements name, by file; the second are the files whose functions those call
 FUNCTIONS = {
@@ -46,6 +49,12 @@ FUNCTIONS = {
     ),
     "tw_numbers.c": ("tw_compare", "tw_select", "tw_arg_max", "tw_top_k", "tw_gather"),
     "tw_rows.c": ("tw_softmax",),
+    "tw_recurrent.c": ("tw_lstm", "tw_lstm_step"),
+    "tw_attention.c": (
+        *("tw_batch_matmul", "tw_rms_norm", "tw_rotate"),
+        *("tw_write_rows", "tw_write_columns", "tw_attention"),
+    ),
+    "tw_deeploy.c": ("tw_integer_matmul", "tw_requant_shift", "tw_integer_softmax", "tw_integer_norm"),
 }
 NEEDS = dict.fromkeys(FUNCTIONS, ("tw_fixed.c", "tw_walk.c"))
 

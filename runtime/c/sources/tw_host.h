@@ -128,4 +128,52 @@ int tw_gather(const void *x, const void *where, int32_t type, void *y, int32_t o
 void tw_softmax(const int8_t *x, void *y, int32_t rows, int32_t size, int32_t inner, const int32_t *exponentials,
                 int32_t bits);
 
+/* ---- tw_recurrent.c: gates and cells are int16; sums for gates have 12 fractional bits ---- */
+
+/* The hidden values after each of steps and the cells after the last, count times (steps + 1) times units; gates are
+ * count times steps times the kinds of gates, 4, or 3 if coupled, times units. Per row of weights a bias, a multiplier
+ * and an exponent in rows; p: zero point, cell bits, clip, multiplier, exponent */
+void tw_lstm(const int16_t *gates, const int8_t *hidden, const int16_t *cells, int16_t *y, int32_t count,
+             int32_t steps, int32_t units, int32_t coupled, const int8_t *weights, const int32_t *rows,
+             const int32_t *p);
+/* One step, whose own part of the sums is known. */
+void tw_lstm_step(const int16_t *gates, const void *own, int32_t own_type, const int16_t *cells, int16_t *y,
+                  int32_t count, int32_t units, int32_t coupled, const int32_t *p);
+
+/* ---- tw_attention.c: positions are checked; 0 for one that is outside ---- */
+
+/* z = requantised sums of (x - zx) * (y - zy), along a walk of the matrices of all three; p: rows, columns and summed
+ * elements; steps of x from row to row and element to element, of y from column to column and element to element, of z
+ * from row to row and column to column; the three zero points, multiplier, exponent */
+void tw_batch_matmul(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+/* x times the inverse root of the sum of its squares >> shift, in each row; roots are the two tables of the first guess
+ * of an inverse root, scales a multiplier and an exponent per element of a row */
+void tw_rms_norm(const int8_t *x, int8_t *y, int32_t rows, int32_t size, int32_t shift, const int32_t *roots,
+                 const int32_t *scales);
+/* Elements of the halves of chunks of 2 * width turned by the angles of the position; scale: multiplier, exponent */
+int tw_rotate(const int8_t *x, const int32_t *position, int8_t *y, int32_t size, int32_t width, int32_t positions,
+              const int16_t *cosine, const int16_t *sine, const int32_t *scale);
+void tw_write_rows(const int8_t *row, const int32_t *position, int8_t *y, int32_t size, int32_t positions);
+int tw_write_columns(const int8_t *block, const int32_t *position, int8_t *y, int32_t positions, int32_t width,
+                     int32_t size);
+/* p: chunks, lanes of a key, positions, lanes of a value, positions read, two multipliers, two exponents, three shifts
+ * of a reciprocal, the number of groups, the groups, the group of each lane of half a key, that of each of a value;
+ * weights are those of the 256 differences of scores; scratch: 4 bytes per position that is read */
+int tw_attention(const int8_t *queries, const int8_t *keys, const int8_t *values, const int32_t *position, int8_t *y,
+                 void *scratch, const int32_t *p, const int8_t *weights, const int32_t *roots);
+
+/* ---- tw_deeploy.c ---- */
+
+/* z = sums of x * y, int32, along a walk of the matrices of all three */
+void tw_integer_matmul(const void *x, int32_t x_type, const void *y, int32_t y_type, int32_t *z, int32_t rows,
+                       int32_t columns, int32_t inner, const int32_t *plan);
+/* p: shift, low, high, zero point */
+void tw_requant_shift(const int32_t *x, const int32_t *factor, const int32_t *offset, void *z, int32_t type,
+                      const int32_t *plan, const int32_t *p);
+/* p: quadratic, linear, constant, period, levels, multiplier, exponent, zero point, low, high */
+void tw_integer_softmax(const void *x, int32_t type, int8_t *y, int32_t rows, int32_t size, const int32_t *p);
+/* bias may be a null pointer; p: shift, low, high, zero point */
+void tw_integer_norm(const void *x, int32_t type, const int32_t *weight, const int32_t *bias, int8_t *y, int32_t rows,
+                     int32_t size, const int32_t *p);
+
 #endif
