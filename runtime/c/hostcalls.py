@@ -13,7 +13,8 @@
 - `sources`: the files of sources/ that have the functions and what they call.
 
 `pointers` are C expressions, by name of a tensor: `void *`, or a pointer to its dtype (bool: uint8_t); arrays are
-aligned to their elements. A step's output overlaps neither an input nor the scratch memory.
+aligned to their elements. A step's output overlaps neither an input nor the scratch memory, with one exception: where
+the output of `write_rows` or `write_columns` has the same expression as the cache, it is written in place.
 """
 
 from __future__ import annotations
@@ -25,19 +26,37 @@ from ...hw.errors import ProgramError, UnsupportedError
 from ..hostops import HOST_OPS
 from ..hostshapes import Operand
 from ..steps import HostStep, Tensor
-from .kernels import moves, rows, values
+from .kernels import attention, deeploy, moves, numbers, pairs, recurrent, rows, values
 from .statements import Call, Translation, Value, Writer
 
 FOLDER = Path(__file__).parent / "sources"
 HEADER = "tw_host.h"
-TRANSLATIONS: dict[str, Translation] = {**moves.TRANSLATIONS, **values.TRANSLATIONS, **rows.TRANSLATIONS}
-# what each file has that calls may name; those that it calls itself are in the second
+TRANSLATIONS: dict[str, Translation] = {
+    name: translation
+    for module in (attention, deeploy, moves, numbers, pairs, recurrent, rows, values)
+    for name, translation in module.TRANSLATIONS.items()
+}
+# the functions that statements name, by file; the second are the files whose functions those call
 FUNCTIONS = {
     "tw_moves.c": ("tw_move", "tw_fill", "tw_take", "tw_fold_windows", "tw_extend"),
-    "tw_values.c": ("tw_quantize", "tw_dequantize", "tw_lookup", "tw_recode"),
+    "tw_values.c": (
+        *("tw_quantize", "tw_dequantize", "tw_lookup", "tw_recode"),
+        *("tw_rescale_integers", "tw_narrow", "tw_cast"),
+    ),
+    "tw_pairs.c": (
+        *("tw_add", "tw_multiply", "tw_divide", "tw_extreme", "tw_lookup_pair"),
+        *("tw_prelu", "tw_squared_difference", "tw_compare_int8"),
+    ),
+    "tw_numbers.c": ("tw_compare", "tw_select", "tw_arg_max", "tw_top_k", "tw_gather"),
     "tw_rows.c": ("tw_softmax",),
+    "tw_recurrent.c": ("tw_lstm", "tw_lstm_step"),
+    "tw_attention.c": (
+        *("tw_batch_matmul", "tw_rms_norm", "tw_rotate"),
+        *("tw_write_rows", "tw_write_columns", "tw_attention"),
+    ),
+    "tw_deeploy.c": ("tw_integer_matmul", "tw_requant_shift", "tw_integer_softmax", "tw_integer_norm"),
 }
-NEEDS = {"tw_moves.c": ("tw_walk.c",), "tw_values.c": ("tw_fixed.c", "tw_walk.c"), "tw_rows.c": ("tw_fixed.c",)}
+NEEDS = dict.fromkeys(FUNCTIONS, ("tw_fixed.c", "tw_walk.c"))
 
 
 def call(step: HostStep, tensors: Mapping[str, Tensor], pointers: Mapping[str, str]) -> Call:
@@ -50,7 +69,7 @@ def call(step: HostStep, tensors: Mapping[str, Tensor], pointers: Mapping[str, s
     except UnsupportedError as exc:
         raise UnsupportedError(f"step {step.name!r}: {exc}") from None
     files = [file for file, names in FUNCTIONS.items() if {s.function for s in writer.statements} & {*names}]
-    sources = sorted({*files, *(needed for file in files for needed in NEEDS.get(file, ()))})
+    sources = sorted({*files, *(needed for file in files for needed in NEEDS[file])})
     return Call(tuple(writer.statements), writer.data, writer.most, tuple(sources))
 
 

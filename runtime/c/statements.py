@@ -40,6 +40,17 @@ class Value(NamedTuple):
         return self.size * self.width
 
 
+_TYPES = {"int8": "TW_INT8", "uint8": "TW_UINT8", "bool": "TW_UINT8", "int16": "TW_INT16", "int32": "TW_INT32"}
+_TYPES |= {"int64": "TW_INT64", "float32": "TW_FLOAT32"}
+
+
+def type_of(x: Value) -> str:
+    """The C constant of its type. Raises `UnsupportedError` for one that kernels do not know."""
+    if x.dtype not in _TYPES:
+        raise UnsupportedError(f"an array is {x.dtype}; C kernels compute with {', '.join(_TYPES)}")
+    return _TYPES[x.dtype]
+
+
 class Statement(NamedTuple):
     """A call of `function` with C expressions; `checked`: it returns whether the values that it read are allowed."""
 

@@ -32,6 +32,10 @@ int32_t tw_bits(uint64_t x);
 /* 2 / (1 + x) with two integer bits, and 1 / (1 + x), of x >= 0 in Q0.bits */
 int64_t tw_half_reciprocal(int64_t x, int32_t bits);
 int64_t tw_reciprocal(int64_t x, int32_t bits);
+/* x / y, rounded down */
+int64_t tw_floor_divide(int64_t x, int64_t y);
+/* clamp(zero_point + tw_scale(value)) */
+int8_t tw_requantise(int64_t value, int32_t multiplier, int32_t exponent, int32_t zero_point, int32_t low, int32_t high);
 
 /* ---- tw_walk.c ---- */
 
@@ -41,6 +45,12 @@ struct tw_walk {
 };
 /* Move each operand to the next element; 0 after the last one. */
 int tw_next(struct tw_walk *walk, int32_t operands, const int32_t *plan);
+
+/* Types of elements; bool is TW_UINT8. */
+enum { TW_INT8, TW_UINT8, TW_INT16, TW_INT32, TW_INT64, TW_FLOAT32 };
+/* Element k of integers, and its new value, which wraps. */
+int64_t tw_load(const void *x, int32_t type, int32_t k);
+void tw_store(void *y, int32_t type, int32_t k, int64_t value);
 
 /* ---- tw_moves.c ---- */
 
@@ -66,10 +76,101 @@ void tw_lookup(const int8_t *x, int8_t *y, int32_t size, const int8_t *table);
 /* uint8 as int8, and back */
 void tw_recode(const void *x, void *y, int32_t size);
 
+/* R(x - x_zero_point) + zero_point of integers, clamped to those of the type of y */
+void tw_rescale_integers(const void *x, int32_t x_type, void *y, int32_t y_type, int32_t size, int32_t x_zero_point,
+                         int32_t zero_point, int32_t multiplier, int32_t exponent);
+void tw_narrow(const void *x, int32_t type, int8_t *y, int32_t size);
+/* Numbers in another type: fractions are cut off, integers wrap. */
+void tw_cast(const void *x, int32_t x_type, void *y, int32_t y_type, int32_t size);
+
+/* ---- tw_pairs.c: on two arrays, along a walk of both; p are the numbers of the operator in the order that it needs - */
+
+/* p: zero points of x, y and the output, three multipliers, three exponents, sign, shift, low, high */
+void tw_add(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+/* p: three zero points, multiplier, exponent, low, high */
+void tw_multiply(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+void tw_divide(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+/* The larger value of each pair times sign: the smaller one for -1. */
+void tw_extreme(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, int32_t sign);
+/* table[256 * x + y], counted from the smallest values of their types */
+void tw_lookup_pair(const void *x, int32_t x_type, const void *y, int32_t y_type, int8_t *z, const int32_t *plan,
+                    const int8_t *table);
+/* p: three zero points, two multipliers, two exponents */
+void tw_prelu(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+/* p: three zero points, three multipliers, three exponents, shift */
+void tw_squared_difference(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+/* p: two zero points, two multipliers, two exponents; accepted: 1 for less, 2 for equal, 4 for greater, added up */
+void tw_compare_int8(const int8_t *x, const int8_t *y, uint8_t *z, const int32_t *plan, const int32_t *p,
+                     int32_t accepted);
+
+/* ---- tw_numbers.c ---- */
+
+/* The accepted orders, as above, and 8 for numbers of which one is NaN. */
+void tw_compare(const void *x, const void *y, int32_t type, uint8_t *z, const int32_t *plan, int32_t accepted);
+/* Pieces of so many bytes of x where the condition holds, else of y, along a walk of all three. */
+void tw_select(const uint8_t *condition, const void *x, const void *y, void *z, int32_t bytes, const int32_t *plan);
+/* The position of the largest, or smallest, of each row, of several the first. */
+void tw_arg_max(const void *x, int32_t type, void *y, int32_t y_type, int32_t rows, int32_t size, int32_t inner,
+                int32_t smallest);
+/* The largest of each row, or their positions, the largest first, of equal ones the first. */
+void tw_top_k(const void *x, int32_t type, void *y, int32_t rows, int32_t size, int32_t count, int32_t positions);
+/* For each of outer parts of x pieces at the positions where; the plan: their number of dimensions, then size and bytes
+ * from one to the next of each; 0 for a position that is not in x */
+int tw_gather(const void *x, const void *where, int32_t type, void *y, int32_t outer, int32_t outer_bytes, int32_t count,
+              int32_t bytes, const int32_t *plan);
+
 /* ---- tw_rows.c: x is rows times size times inner elements; an operator is along the middle ---- */
 
 /* softmax by the exponentials of the 256 differences in Q0.31, -1 where they are 0; y is int8 or int16 by bits */
 void tw_softmax(const int8_t *x, void *y, int32_t rows, int32_t size, int32_t inner, const int32_t *exponentials,
                 int32_t bits);
+
+/* ---- tw_recurrent.c: gates and cells are int16; sums for gates have 12 fractional bits ---- */
+
+/* The hidden values after each of steps and the cells after the last, count times (steps + 1) times units; gates are
+ * count times steps times the kinds of gates, 4, or 3 if coupled, times units. Per row of weights a bias, a multiplier
+ * and an exponent in rows; p: zero point, cell bits, clip, multiplier, exponent */
+void tw_lstm(const int16_t *gates, const int8_t *hidden, const int16_t *cells, int16_t *y, int32_t count,
+             int32_t steps, int32_t units, int32_t coupled, const int8_t *weights, const int32_t *rows,
+             const int32_t *p);
+/* One step, whose own part of the sums is known. */
+void tw_lstm_step(const int16_t *gates, const void *own, int32_t own_type, const int16_t *cells, int16_t *y,
+                  int32_t count, int32_t units, int32_t coupled, const int32_t *p);
+
+/* ---- tw_attention.c: positions are checked; 0 for one that is outside ---- */
+
+/* z = requantised sums of (x - zx) * (y - zy), along a walk of the matrices of all three; p: rows, columns and summed
+ * elements; steps of x from row to row and element to element, of y from column to column and element to element, of z
+ * from row to row and column to column; the three zero points, multiplier, exponent */
+void tw_batch_matmul(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
+/* x times the inverse root of the sum of its squares >> shift, in each row; roots are the two tables of the first guess
+ * of an inverse root, scales a multiplier and an exponent per element of a row */
+void tw_rms_norm(const int8_t *x, int8_t *y, int32_t rows, int32_t size, int32_t shift, const int32_t *roots,
+                 const int32_t *scales);
+/* Elements of the halves of chunks of 2 * width turned by the angles of the position; scale: multiplier, exponent */
+int tw_rotate(const int8_t *x, const int32_t *position, int8_t *y, int32_t size, int32_t width, int32_t positions,
+              const int16_t *cosine, const int16_t *sine, const int32_t *scale);
+void tw_write_rows(const int8_t *row, const int32_t *position, int8_t *y, int32_t size, int32_t positions);
+int tw_write_columns(const int8_t *block, const int32_t *position, int8_t *y, int32_t positions, int32_t width,
+                     int32_t size);
+/* p: chunks, lanes of a key, positions, lanes of a value, positions read, two multipliers, two exponents, three shifts
+ * of a reciprocal, the number of groups, the groups, the group of each lane of half a key, that of each of a value;
+ * weights are those of the 256 differences of scores; scratch: 4 bytes per position that is read */
+int tw_attention(const int8_t *queries, const int8_t *keys, const int8_t *values, const int32_t *position, int8_t *y,
+                 void *scratch, const int32_t *p, const int8_t *weights, const int32_t *roots);
+
+/* ---- tw_deeploy.c ---- */
+
+/* z = sums of x * y, int32, along a walk of the matrices of all three */
+void tw_integer_matmul(const void *x, int32_t x_type, const void *y, int32_t y_type, int32_t *z, int32_t rows,
+                       int32_t columns, int32_t inner, const int32_t *plan);
+/* p: shift, low, high, zero point */
+void tw_requant_shift(const int32_t *x, const int32_t *factor, const int32_t *offset, void *z, int32_t type,
+                      const int32_t *plan, const int32_t *p);
+/* p: quadratic, linear, constant, period, levels, multiplier, exponent, zero point, low, high */
+void tw_integer_softmax(const void *x, int32_t type, int8_t *y, int32_t rows, int32_t size, const int32_t *p);
+/* bias may be a null pointer; p: shift, low, high, zero point */
+void tw_integer_norm(const void *x, int32_t type, const int32_t *weight, const int32_t *bias, int8_t *y, int32_t rows,
+                     int32_t size, const int32_t *p);
 
 #endif

@@ -16,6 +16,8 @@ from tilewright.runtime.steps import HostStep, Tensor
 FLAGS = "-std=c99 -O1 -g -Wall -Wextra -Wpedantic -Werror -ffp-contract=off -ffunction-sections".split()
 SANITIZE = ["-fsanitize=undefined", "-fno-sanitize-recover=undefined"]
 GUARD = 64  # bytes before and behind an array, which nothing may touch
+CONSTANTS = {"INT32_MIN": -(1 << 31)}  # that statements name
+CONSTANTS |= {f"TW_{t}": k for k, t in enumerate(("INT8", "UINT8", "INT16", "INT32", "INT64", "FLOAT32"))}
 _TYPES = {"int": ctypes.c_int, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64}
 _TYPES |= {"float": ctypes.c_float, "void": None}
 
@@ -30,7 +32,7 @@ def kernels(tmp_path_factory):
     subprocess.run(["gcc", *FLAGS, *SANITIZE, "-shared", "-fPIC", "-o", str(path), *files], check=True, timeout=120)
     library = ctypes.CDLL(str(path))
     text = re.sub(r"/\*.*?\*/", "", (FOLDER / HEADER).read_text(), flags=re.S)
-    for result, name, parameters in re.findall(r"(\w+) \*?(tw_\w+)\(([^)]*)\);", text):
+    for result, name, parameters in re.findall(r"(int|void) (tw_\w+)\(([^)]*)\);", text):
         function = getattr(library, name)
         function.restype = _TYPES[result]
         function.argtypes = [
@@ -43,7 +45,7 @@ class Memory:
     """Arrays between guards, by the names that statements have for them."""
 
     def __init__(self):
-        self.names, self._held = {}, []
+        self.names, self._held = dict(CONSTANTS), []
 
     def put(self, name, nbytes, data=None):
         """Bytes at `name`, a view of which is returned."""
