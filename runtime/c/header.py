@@ -8,6 +8,7 @@ from ...hw.config import ISA_VERSION, Config
 from ...hw.isa import INSN_BYTES, AluOp, Mem, Op, entry_bytes, known_isa
 from ...hw.regs import MAGIC, Command, Error, Status, registers
 from ..device import TRANSFERS
+from .text import inside
 
 NAME = "tw_hardware.h"
 Line = tuple[str, str, str]  # name, value, what it is
@@ -38,7 +39,7 @@ def header(cfg: Config) -> str:
             )
         ]
     body = "\n".join(f"/* {title} */\n{_defines(lines)}\n" for title, lines in parts.items())
-    about = f"/* Made from the declarations of registers and instructions, for configuration {_comment(cfg.name)}. */"
+    about = f"/* Made from the declarations of registers and instructions, for configuration {inside(cfg.name)}. */"
     return f"{about}\n#ifndef TW_HARDWARE_H\n#define TW_HARDWARE_H\n\n{body}\n#endif\n"
 
 
@@ -63,10 +64,5 @@ def _transfers(cfg: Config) -> list[Line]:
 
 def _defines(lines: Iterable[Line]) -> str:
     return "\n".join(
-        f"#define TW_{name} {value}" + (f" /* {_comment(what)} */" if what else "") for name, value, what in lines
+        f"#define TW_{name} {value}" + (f" /* {inside(what)} */" if what else "") for name, value, what in lines
     )
-
-
-def _comment(text: str) -> str:
-    """`text` where it cannot end the comment that it is in."""
-    return text.replace("*/", "* /").replace("/*", "/ *")
