@@ -1,4 +1,4 @@
-"""runtime/c/shim.py: requests of a program are answered, whatever it is; here Python scripts stand for programs in C."""
+"""runtime/c/shim.py: requests of a program are answered; here Python scripts stand for programs in C."""
 
 import os
 import subprocess
