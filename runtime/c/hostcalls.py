@@ -26,15 +26,14 @@ from ...hw.errors import ProgramError, UnsupportedError
 from ..hostops import HOST_OPS
 from ..hostshapes import Operand
 from ..steps import HostStep, Tensor
-from .kernels import attention, deeploy, moves, numbers, pairs, recurrent, rows, values
+from .kernels import arithmetic, attention, deeploy, layers, moves, numbers, pairs, recurrent, rows, values, windows
 from .statements import Call, Translation, Value, Writer
 
 FOLDER = Path(__file__).parent / "sources"
 HEADER = "tw_host.h"
+_MODULES = (arithmetic, attention, deeploy, layers, moves, numbers, pairs, recurrent, rows, values, windows)
 TRANSLATIONS: dict[str, Translation] = {
-    name: translation
-    for module in (attention, deeploy, moves, numbers, pairs, recurrent, rows, values)
-    for name, translation in module.TRANSLATIONS.items()
+    name: translation for module in _MODULES for name, translation in module.TRANSLATIONS.items()
 }
 # the functions that statements name, by file; the second are the files whose functions those call
 FUNCTIONS = {
@@ -48,7 +47,13 @@ FUNCTIONS = {
         *("tw_prelu", "tw_squared_difference", "tw_compare_int8"),
     ),
     "tw_numbers.c": ("tw_compare", "tw_select", "tw_arg_max", "tw_top_k", "tw_gather"),
-    "tw_rows.c": ("tw_softmax",),
+    "tw_arithmetic.c": ("tw_binary", "tw_unary", "tw_reduce", "tw_number_dense"),
+    "tw_rows.c": ("tw_softmax", "tw_l2_normalize"),
+    "tw_windows.c": ("tw_pool", "tw_resize", "tw_resize_real", "tw_mean"),
+    "tw_layers.c": (
+        *("tw_conv2d", "tw_conv_transpose2d", "tw_requantise_channels"),
+        *("tw_dense", "tw_filter"),
+    ),
     "tw_recurrent.c": ("tw_lstm", "tw_lstm_step"),
     "tw_attention.c": (
         *("tw_batch_matmul", "tw_rms_norm", "tw_rotate"),

@@ -74,8 +74,12 @@ class Call:
 
 
 def real(value: float) -> str:
-    """A float32 number as a C constant, exactly."""
-    return f"{float(np.float32(value)).hex()}f"
+    """A float32 number that is not NaN as a C constant, exactly."""
+    with np.errstate(over="ignore"):
+        found = float(np.float32(value))
+    if math.isinf(found):
+        return "TW_INFINITY" if found > 0 else "-TW_INFINITY"
+    return f"{found.hex()}f"
 
 
 @dataclass

@@ -37,4 +37,11 @@ def unpack_softmax(w: Writer, inputs: Sequence[Value], output: Value, attrs: dic
     softmax(w, [plain], output, attrs)
 
 
-TRANSLATIONS: dict[str, Translation] = {each.__name__: each for each in (softmax, unpack_softmax)}
+def l2_normalize(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None:
+    """By rows."""
+    (x,), first = inputs, int(attrs.get("scaled_first", False))
+    sizes = along(x, attrs["axis"])
+    w.call("tw_l2_normalize", x.pointer, output.pointer, *sizes, attrs["x_zero_point"], first)
+
+
+TRANSLATIONS: dict[str, Translation] = {each.__name__: each for each in (softmax, unpack_softmax, l2_normalize)}

@@ -14,6 +14,7 @@
 #error "the kernels need a little-endian host"
 #endif
 
+#define TW_INFINITY (1.0f / 0.0f)
 #define TW_RANK 8 /* most dimensions of a walk */
 
 /* ---- tw_fixed.c: the rounding of fixed-point numbers; Qa.b has b fractional bits ---- */
@@ -124,6 +125,9 @@ int tw_gather(const void *x, const void *where, int32_t type, void *y, int32_t o
 /* softmax by the exponentials of the 256 differences in Q0.31, -1 where they are 0; y is int8 or int16 by bits */
 void tw_softmax(const int8_t *x, void *y, int32_t rows, int32_t size, int32_t inner, const int32_t *exponentials,
                 int32_t bits);
+/* x - x_zero_point over the root of the sum of its squares; scaled_first: in which order they are rounded */
+void tw_l2_normalize(const int8_t *x, int8_t *y, int32_t rows, int32_t size, int32_t inner, int32_t x_zero_point,
+                     int32_t scaled_first);
 
 /* ---- tw_recurrent.c: gates and cells are int16; sums for gates have 12 fractional bits ---- */
 
@@ -172,5 +176,67 @@ void tw_integer_softmax(const void *x, int32_t type, int8_t *y, int32_t rows, in
 /* bias may be a null pointer; p: shift, low, high, zero point */
 void tw_integer_norm(const void *x, int32_t type, const int32_t *weight, const int32_t *bias, int8_t *y, int32_t rows,
                      int32_t size, const int32_t *p);
+
+/* ---- tw_arithmetic.c ---- */
+
+/* On two numbers: an integer by 0 is 0, and integers wrap. */
+enum {
+    TW_ADD, TW_SUB, TW_MUL, TW_DIV, TW_FLOOR_DIV, TW_FLOOR_MOD, TW_POW, TW_MAXIMUM, TW_MINIMUM, TW_PRELU,
+    TW_LEAKY, TW_SQUARED_DIFFERENCE
+};
+/* On one number; those of two lines need float32. */
+enum {
+    TW_ABS, TW_NEG, TW_SIGN, TW_SQUARE, TW_CLIP,
+    TW_CEIL, TW_FLOOR, TW_ROUND, TW_RECIPROCAL, TW_SOFTSIGN, TW_LEAKY_RELU, TW_THRESHOLDED_RELU,
+    TW_HARD_SIGMOID, TW_HARD_SWISH, TW_HARD_SWISH6
+};
+/* Of the elements that become one. */
+enum { TW_SUM, TW_MEAN, TW_PROD, TW_REDUCE_MAX, TW_REDUCE_MIN, TW_ALL, TW_ANY };
+
+/* finite: float32 results beyond the largest number become it */
+void tw_binary(const void *x, const void *y, void *z, int32_t type, const int32_t *plan, int32_t function,
+               int32_t finite);
+/* alpha and beta are the parameters of a function, of TW_CLIP the bounds */
+void tw_unary(const void *x, void *y, int32_t type, int32_t size, int32_t function, float alpha, float beta);
+/* kept is a walk of what results are of, count elements each, reduced a walk through those, in order */
+void tw_reduce(const void *x, void *y, int32_t type, const int32_t *kept, const int32_t *reduced, int32_t count,
+               int32_t function);
+/* x times weights (units, features), plus biases, added in order */
+void tw_number_dense(const float *x, float *y, int32_t rows, int32_t features, int32_t units, const float *weights,
+                     const float *biases);
+
+/* ---- tw_windows.c: images are planes of height times width ---- */
+
+/* How a window becomes a value: the largest, a sum rescaled in one of two contracts, a mean of the pixels inside. */
+enum { TW_LARGEST, TW_RESCALED_TWICE, TW_RESCALED_ONCE, TW_MEAN_AWAY, TW_MEAN_UP };
+/* p: planes, height, width, rows and columns of windows, height and width of a window, strides, pads at the top and
+ * left, low, high, and of rescaled sums x zero point, zero point, multiplier, exponent */
+void tw_pool(const int8_t *x, int8_t *y, int32_t function, const int32_t *p);
+/* Means of four neighbours: per row and per column of the result the lower index, the upper one and its weight in
+ * 1 / 1024; p: planes, height, width, rows, columns */
+void tw_resize(const int8_t *x, int8_t *y, const int32_t *p, const int32_t *rows, const int32_t *columns);
+/* In float32, with the weights beside the indices; int8 values by type, to which the offset is added. */
+void tw_resize_real(const void *x, void *y, int32_t type, int32_t offset, const int32_t *p, const int32_t *rows,
+                    const float *down, const int32_t *columns, const float *across);
+/* zero_point + R(sum(x - x_zero_point)); walks as of tw_reduce; p: x zero point, zero point, multiplier, exponent */
+void tw_mean(const int8_t *x, int8_t *y, const int32_t *kept, const int32_t *reduced, const int32_t *p);
+
+/* ---- tw_layers.c: weights are int8 or int16 by their type; accumulators wrap at 32 bits ---- */
+
+/* p: images, channels, height, width, outputs, rows, columns, channels of a group, kernel height and width, strides,
+ * pads at the top and left, dilations, groups, x zero point */
+void tw_conv2d(const int8_t *x, int32_t *y, const void *weights, int32_t type, const int32_t *bias, const int32_t *p);
+/* p as of tw_conv2d: the dilations and groups are 1; a pixel of the result collects what reaches it */
+void tw_conv_transpose2d(const int8_t *x, int32_t *y, const void *weights, int32_t type, const int32_t *bias,
+                         const int32_t *p);
+/* Images of so many channels of inner values; per channel a multiplier and an exponent in scales; once: rounded once */
+void tw_requantise_channels(const int32_t *x, int8_t *y, int32_t images, int32_t channels, int32_t inner,
+                            const int32_t *scales, int32_t once, int32_t zero_point, int32_t low, int32_t high);
+/* x times weights (units, features), plus biases; if scales are no null pointer each is rescaled and clamped to the
+ * type of y, int16 or int32 */
+void tw_dense(const int8_t *x, void *y, int32_t y_type, int32_t rows, int32_t features, int32_t units,
+              const void *weights, int32_t type, const int32_t *bias, int32_t x_zero_point, const int32_t *scales);
+/* p: windows, filters, taps, units, zero point, multiplier, exponent */
+void tw_filter(const int16_t *x, int8_t *y, const int16_t *weights, const int32_t *bias, const int32_t *p);
 
 #endif

@@ -16,10 +16,17 @@ from tilewright.runtime.steps import HostStep, Tensor
 FLAGS = "-std=c99 -O1 -g -Wall -Wextra -Wpedantic -Werror -ffp-contract=off -ffunction-sections".split()
 SANITIZE = ["-fsanitize=undefined", "-fno-sanitize-recover=undefined"]
 GUARD = 64  # bytes before and behind an array, which nothing may touch
-CONSTANTS = {"INT32_MIN": -(1 << 31)}  # that statements name
-CONSTANTS |= {f"TW_{t}": k for k, t in enumerate(("INT8", "UINT8", "INT16", "INT32", "INT64", "FLOAT32"))}
 _TYPES = {"int": ctypes.c_int, "int32_t": ctypes.c_int32, "int64_t": ctypes.c_int64, "uint64_t": ctypes.c_uint64}
 _TYPES |= {"float": ctypes.c_float, "void": None}
+
+
+def constants():
+    """The names that the header gives to numbers."""
+    text = re.sub(r"/\*.*?\*/", "", (FOLDER / HEADER).read_text(), flags=re.S)
+    found = {"INT32_MIN": -(1 << 31), "TW_INFINITY": float("inf")}
+    for names in re.findall(r"enum \{(.*?)\}", text, flags=re.S):
+        found |= {name.strip(): k for k, name in enumerate(names.split(","))}
+    return found
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +52,7 @@ class Memory:
     """Arrays between guards, by the names that statements have for them."""
 
     def __init__(self):
-        self.names, self._held = dict(CONSTANTS), []
+        self.names, self._held = constants(), []
 
     def put(self, name, nbytes, data=None):
         """Bytes at `name`, a view of which is returned."""

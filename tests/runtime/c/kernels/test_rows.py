@@ -28,3 +28,13 @@ def test_softmax_of_most_values(same):
     same("softmax", np.zeros(MOST_SUMMED, np.int8), **scale)
     with pytest.raises(UnsupportedError, match="step 'step': softmax of 8192 values has no C kernel; at most 8191"):
         same("softmax", np.zeros(MOST_SUMMED + 1, np.int8), **scale)
+
+
+def test_rows_of_unit_length(same):
+    for x_zero_point in (-128, 0, 127):
+        for scaled_first in (False, True):
+            facts = {"x_zero_point": x_zero_point, "scaled_first": scaled_first}
+            for shape, axis in (((3, 40), 1), ((2, 5, 4), 1), ((70000, 1), 0), ((9, 1), 1)):
+                same("l2_normalize", some(shape), axis=axis, **facts)
+                same("l2_normalize", np.full(shape, x_zero_point, np.int8), axis=axis, **facts)
+            same("l2_normalize", np.arange(-128, 128).astype(np.int8)[:, None], axis=1, **facts)
