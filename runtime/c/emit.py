@@ -133,7 +133,8 @@ def _makefile(network: Network, compiled: list[str], mains: list[str]) -> str:
     size = math.ceil((network.plan.total + network.plan.align) / 4096) * 4096
     return "\n".join(
         [
-            "# make: the examples on PLATFORM, one of sim, uio and bare; make run: with a simulated accelerator, ON",
+            "# make: a library and the examples for PLATFORM, one of sim, uio and bare",
+            "# make run: an example with a simulated accelerator, ON",
             "CC ?= cc",
             "CFLAGS ?= -O2",
             "PLATFORM ?= sim",
@@ -150,9 +151,14 @@ def _makefile(network: Network, compiled: list[str], mains: list[str]) -> str:
             "",
             f"MAINS := {' '.join(f'build/$(PLATFORM)/{main}' for main in mains)}",
             "",
+            f"LIBRARY := build/$(PLATFORM)/lib{network.name}.a",
+            "",
             "all: $(MAINS)",
             "",
-            "$(MAINS): %: %.o $(OBJECTS)",
+            "$(LIBRARY): $(OBJECTS)",
+            "\t$(AR) rcs $@ $^",
+            "",
+            "$(MAINS): %: %.o $(LIBRARY)",
             "\t$(CC) $(FLAGS) $(LDFLAGS) -o $@ $^",
             "",
             "build/$(PLATFORM)/%.o: %.c $(wildcard *.h)",

@@ -67,7 +67,7 @@ class Shim:
         try:
             self.device.run(address, count)
         except ExecutionError as exc:
-            print(f"launch {self.runs}: {exc}", file=sys.stderr)
+            sys.stderr.write(f"launch {self.runs}: {exc}\n")
             return Error.UNDECODABLE
         for start, memory in self._memory.items():
             memory[:] = self.device.read(start, len(memory)).tobytes()
@@ -123,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status, _ = run(found.command, open_device(found.on, load_config(found.config)))
     except (TilewrightError, OSError) as exc:
-        print(f"shim: error: {exc}", file=sys.stderr)
+        sys.stderr.write(f"shim: error: {exc}\n")
         return 1
     return status
 
