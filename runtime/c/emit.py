@@ -47,7 +47,11 @@ def sources(
     executable: Executable, name: str, *, binary: bool = False, tokenizer: str | Path | None = None
 ) -> dict[str, bytes]:
     """The files of `emit` by name. Raises as it does."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or identifier(name) != name or name == "tw":
+    if (
+        not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)
+        or identifier(name) != name
+        or name.startswith(("tw", "platform"))
+    ):
         raise ProgramError(f"name {name!r}: must be an identifier of C, of letters, digits and _, such as 'network'")
     network = Network(executable, name)
     texts = {f"{name}.h": network.header(), f"{name}.c": network.source()}

@@ -18,6 +18,7 @@ from .statements import Call
 from .text import array, c_type, comment, identifier, wrapped
 
 _MOST = (1 << 32) - 1
+_MACROS = ("h", "memory", "program")  # of the header, behind the network's name
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Network:
         self.executable, self.name = executable, name
         self.arguments: dict[str, str] = {}
         for tensor in [*executable.inputs, *executable.outputs]:
-            self.arguments[tensor.name] = identifier(tensor.name, [*self.arguments.values(), name])
+            self.arguments[tensor.name] = identifier(tensor.name, [*self.arguments.values(), name, *_MACROS])
         self._local = {t: f"t{k}" for k, t in enumerate(executable.tensors)}
         pointers = {t: self._pointer(t) for t in executable.tensors}
         self.calls: dict[int, Call] = {
@@ -110,13 +111,15 @@ class Network:
     def source(self) -> str:
         """`NAME.c`."""
         includes = [f"{self.name}.h", hostcalls.HEADER, "tw_runtime.h"]
+        run = "\n".join(self._run())
         parts = [comment(f"{self.executable.name}: {len(self.executable.steps)} steps")]
         parts += ["\n".join([f'#include "{file}"' for file in includes] + ["", "#include <string.h>"])]
         parts += ["\n".join(self._tables())]
-        parts += [array(name, data) for name, data in self._data().items()]
+        used = {*re.findall(r"\w+", run), *(f"{self._local[t.name]}_first" for t in self.executable.states)}
+        parts += [array(name, data) for name, data in self._data().items() if name in used]
         if self.executable.states:
             parts += ["\n".join(self._reset())]
-        parts += ["\n".join(self._open()), "\n".join(self._run())]
+        parts += ["\n".join(self._open()), run]
         return "\n\n".join(parts) + "\n"
 
     def _ends(self) -> list[Tensor]:
@@ -195,12 +198,13 @@ class Network:
         yield f"        {plan.align}u, {launches}u, {'launches' if launches else 'NULL'}"
         yield "    };"
         yield "    int status = tw_open(&layout, program, &memory);"
+        yield "    if (status != 0)"
+        yield "        return status;"
         if self.patched:
             yield "    memset(held, 0, sizeof held);"
         if self.executable.states:
-            yield "    if (status == 0)"
-            yield f"        {self.name}_reset();"
-        yield "    return status;"
+            yield f"    {self.name}_reset();"
+        yield "    return 0;"
         yield "}"
 
     def _run(self) -> Iterator[str]:

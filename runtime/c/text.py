@@ -14,7 +14,8 @@ _KEYWORDS = """auto break case char const continue default do double else enum e
 register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
 asm bool true false alignas alignof constexpr nullptr static_assert thread_local typeof
 class namespace new delete this template private public protected operator virtual using try catch throw
-main memory status scratch held launches program errno NULL stdin stdout stderr"""
+main memory status scratch held launches layout program errno NULL stdin stdout stderr memcpy memset file
+fread fwrite fprintf fopen fclose linux unix i386 arm"""
 _RESERVED = frozenset(_KEYWORDS.split())
 
 
@@ -24,14 +25,14 @@ def c_type(dtype: str) -> str:
 
 
 def identifier(name: str, taken: Iterable[str] = ()) -> str:
-    """A C name for `name` that is none of those `taken`, nor one that C or the generated code uses."""
+    """A C name for `name` that is none of those `taken`, in any case, nor one that C or the generated code uses."""
     found = re.sub(r"[^0-9A-Za-z]+", "_", name).strip("_") or "x"
     if found[0].isdigit():
         found = f"x{found}"
     if found in _RESERVED or re.match(r"(tw|TW|t\d+|u?int\d+|float\d*)(_|$)", found):
         found += "_"
-    base, k, known = found, 1, set(taken)
-    while found in known:
+    base, k, known = found, 1, {other.lower() for other in taken}
+    while found.lower() in known:
         k += 1
         found = f"{base}_{k}"
     return found

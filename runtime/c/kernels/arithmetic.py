@@ -28,10 +28,12 @@ _UNARY |= {"square": ("TW_SQUARE", *_NONE), "relu": ("TW_CLIP", 0.0, _ALL), "rel
 _UNARY |= {"relu_0_to_1": ("TW_CLIP", 0.0, 1.0), "relu_n1_to_1": ("TW_CLIP", -1.0, 1.0)}
 _UNARY_FLOAT = {"ceil": ("TW_CEIL", *_NONE), "floor": ("TW_FLOOR", *_NONE), "round": ("TW_ROUND", *_NONE)}
 _UNARY_FLOAT |= {"hard_swish": ("TW_HARD_SWISH6", *_NONE)}
+_UNARY_FLOAT |= {"sqrt": ("TW_ROOT", *_NONE), "rsqrt": ("TW_INVERSE_ROOT", *_NONE)}
 # of ONNX; None stands for the parameter of the step
 _FUNCTIONS = {"Abs": ("TW_ABS", *_NONE), "Neg": ("TW_NEG", *_NONE), "Sign": ("TW_SIGN", *_NONE)}
 _FUNCTIONS |= {"Ceil": ("TW_CEIL", *_NONE), "Floor": ("TW_FLOOR", *_NONE), "Round": ("TW_ROUND", *_NONE)}
 _FUNCTIONS |= {"Reciprocal": ("TW_RECIPROCAL", *_NONE), "Softsign": ("TW_SOFTSIGN", *_NONE)}
+_FUNCTIONS |= {"Sqrt": ("TW_ROOT", *_NONE)}
 _FUNCTIONS |= {"Relu": ("TW_CLIP", 0.0, _ALL), "Clip": ("TW_CLIP", None, None)}
 _FUNCTIONS |= {"LeakyRelu": ("TW_LEAKY_RELU", None, 0.0), "ThresholdedRelu": ("TW_THRESHOLDED_RELU", None, 0.0)}
 _FUNCTIONS |= {"HardSigmoid": ("TW_HARD_SIGMOID", None, None), "HardSwish": ("TW_HARD_SWISH", 1 / 6, 0.5)}

@@ -1,5 +1,7 @@
 /* Arithmetic on numbers, which networks have beside their quantised operators. What is added to a product is so in two
  * steps: compile without contraction to fused operations. */
+#include <string.h>
+
 #include "tw_host.h"
 
 #define LARGEST 0x1.fffffep127f /* float32 number */
@@ -83,6 +85,25 @@ static float rounded(float x) {
     return x < 0.0f ? -size : size;
 }
 
+/* The square root, to the nearest number: the root of the fraction as an integer of 25 bits, and whether a rest is left */
+static float root_of(float x) {
+    uint32_t bits;
+    uint64_t found = 0, square;
+    int32_t exponent = 0;
+    if (!(x > 0.0f) || x > LARGEST) return x < 0.0f ? TW_INFINITY - TW_INFINITY : x;
+    for (; x < 0x1p-126f; exponent--) x *= 4.0f;
+    memcpy(&bits, &x, sizeof bits);
+    exponent += ((int32_t)(bits >> 23) + 1) / 2;
+    square = (uint64_t)((bits & 0x7fffff) | 0x800000) << ((bits >> 23) % 2 ? 25 : 26);
+    for (uint64_t bit = (uint64_t)1 << 24; bit; bit >>= 1)
+        if ((found + bit) * (found + bit) <= square) found += bit;
+    bits = (uint32_t)(found + (found & 1)) >> 1; /* no root lies halfway between two numbers */
+    x = (float)bits;
+    for (exponent -= 87; exponent > 0; exponent--) x *= 2.0f;
+    for (; exponent < 0; exponent++) x *= 0.5f;
+    return x;
+}
+
 static float of_float(int32_t function, float x, float alpha, float beta) {
     float product = alpha * x, size = x < 0.0f ? -x : x;
     switch (function) {
@@ -94,6 +115,8 @@ static float of_float(int32_t function, float x, float alpha, float beta) {
     case TW_CEIL: return -floor_of(-x);
     case TW_FLOOR: return floor_of(x);
     case TW_ROUND: return rounded(x);
+    case TW_ROOT: return root_of(x);
+    case TW_INVERSE_ROOT: return 1.0f / root_of(x);
     case TW_RECIPROCAL: return 1.0f / x;
     case TW_SOFTSIGN: return x / (1.0f + size);
     case TW_LEAKY_RELU: return x < 0.0f ? product : x;

@@ -23,9 +23,8 @@ static uint64_t moved(uint64_t word, uint64_t base)
 int tw_open(const tw_program *program, const void *image, tw_memory *memory)
 {
     int status = tw_platform_open(program->fingerprint);
-    tw_memory found;
-    memory->data = NULL;
-    if (status == 0)
+    tw_memory found = *memory; /* a network that is opened again keeps its memory */
+    if (status == 0 && found.data == NULL)
         status = tw_platform_memory(program->total, program->align, &found);
     if (status != 0)
         return status;
@@ -59,7 +58,8 @@ static uint64_t offset(const tw_rule *rule, uint32_t value)
 void tw_redirect(const tw_memory *memory, tw_launch launch, const tw_patch *patches, uint32_t n, const tw_rule *rules,
              uint32_t before, uint32_t after)
 {
-    if (before == after)
+    uint32_t bytes;
+    if (before == after || n == 0)
         return;
     for (uint32_t k = 0; k < n; k++) {
         const tw_rule *rule = &rules[patches[k].rule];
@@ -68,6 +68,7 @@ void tw_redirect(const tw_memory *memory, tw_launch launch, const tw_patch *patc
         memcpy(&word, at, sizeof word);
         word += (offset(rule, after) - offset(rule, before)) << TW_LOAD_DRAM_BASE_LO;
         memcpy(at, &word, sizeof word);
-        tw_platform_write_back(at, TW_INSN_BYTES);
     }
+    bytes = (patches[n - 1].at + 1 - patches[0].at) * TW_INSN_BYTES;
+    tw_platform_write_back(memory->data + launch.at + (size_t)patches[0].at * TW_INSN_BYTES, bytes);
 }

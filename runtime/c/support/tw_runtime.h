@@ -27,13 +27,14 @@ typedef struct {
     const tw_launch *launch;
 } tw_program;
 
-/* Take memory from the platform, copy the program there from `image`, and add its address to the instructions. */
+/* Take memory from the platform, copy the program there from `image`, and add its address to the instructions;
+ * `memory->data` is NULL the first time. */
 int tw_open(const tw_program *program, const void *image, tw_memory *memory);
 
 /* Run a launch to its end. */
 int tw_run(const tw_memory *memory, tw_launch launch);
 
-/* Move the instructions of a launch in memory from where a symbol had the value `before` to where it has `after`. */
+/* Move the instructions of a launch, which ascend, from where a symbol had the value `before` to where it has `after`. */
 void tw_redirect(const tw_memory *memory, tw_launch launch, const tw_patch *patches, uint32_t n, const tw_rule *rules,
              uint32_t before, uint32_t after);
 

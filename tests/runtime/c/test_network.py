@@ -97,3 +97,21 @@ def test_an_operator_without_a_kernel_is_refused_by_name():
     program = Executable(CFG, "exp", tensors, [HostStep("the step", "float_softmax", ["x"], ["y"], {"axis": 0})])
     with pytest.raises(UnsupportedError, match=r"step 'the step': host operator 'float_softmax' has no C kernel"):
         Network(program, "network")
+
+
+def test_names_that_differ_in_case_alone_or_are_those_of_the_header():
+    names = ["X", "x", "program", "H", "memcpy"]
+    tensors = {name: Tensor(name, (2,), "int8", "input") for name in names}
+    tensors["y"] = Tensor("y", (2,), "int8", "output")
+    step = HostStep("s", "concatenate", names, ["y"], {"axis": 0})
+    tensors["y"] = Tensor("y", (10,), "int8", "output")
+    found = Network(Executable(CFG, "names", tensors, [step]), "net")
+    assert [*found.arguments.values()] == ["X", "x_2", "program_", "H_2", "memcpy_", "y"]
+    defined = re.findall(r"#define (\w+)", found.header())
+    assert len(defined) == len(set(defined))
+
+
+def test_constants_that_no_step_reads_are_left_out():
+    unread = Tensor("unread", (2,), "int8", "constant", np.zeros(2, np.int8))
+    text = Network(moves([], [("x", "y", None)], [unread]), "network").source()
+    assert "static const int8_t" not in text

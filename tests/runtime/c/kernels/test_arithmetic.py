@@ -58,6 +58,17 @@ def test_functions_with_parameters(same, function):
     same("float_function", numbers("float32", 400), function=function, alpha=-3.5e38, beta=3.5e38)
 
 
+def test_roots(same):
+    """Numbers of two binades, some of all, and neighbours of squares."""
+    every = np.arange(0x3F800000, 0x40800000, 37, dtype=np.int32).view(np.float32)
+    some = RNG.integers(0, 0x7F800000, 200_000, dtype=np.int32).view(np.float32)
+    squares = (np.arange(1, 4096, dtype=np.float32) ** 2).view(np.int32)
+    near = np.concatenate([squares - 1, squares, squares + 1, np.arange(300, dtype=np.int32)]).view(np.float32)
+    for x in (every, some, near):
+        same("number_function", x, function="sqrt")
+        same("number_function", x, function="rsqrt")
+
+
 def test_functions_that_need_more_are_refused(in_c):
     with pytest.raises(UnsupportedError, match="function 'Tanh' of float32 in host operator 'float_function' has no C"):
         in_c("float_function", numbers("float32"), function="Tanh")

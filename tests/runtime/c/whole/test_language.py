@@ -13,7 +13,7 @@ from tilewright.runtime.executable import Executable
 from tilewright.runtime.language.tokenizer import Tokenizer
 from tilewright.runtime.language.writing import most_likely, write
 from tilewright.runtime.loader import Loaded
-from tilewright.runtime.steps import HostStep, LaunchStep, Tensor, When
+from tilewright.runtime.steps import HostStep, LaunchStep, Step, Tensor, When
 
 STORIES = Path(__file__).parents[5] / "shared" / "models" / "stories260K"
 PROMPTS = ("Once upon a time", "", "Zoë saw 3 cats", "\n\t<0x41> x")
@@ -51,7 +51,7 @@ def of_two_lengths(cache):
         "seen": Tensor("seen", (1,), "int32", "output"),
     }
     names = ("x", "y", "rows")
-    steps = [
+    steps: list[Step] = [
         LaunchStep(
             f"launch{k}",
             case.launch,
@@ -95,7 +95,9 @@ def test_the_text_is_that_of_generate(stories, build):
                 *tokens[:1],
                 *(s.following for s in write(loaded, 512, tokens, count, most_likely) if s.following),
             ]
-        status, found = run([folder / "build/sim/main_generate", prompt, count], open_device("model", stories.cfg), b"")
+        status, found = run(
+            [folder / "build/sim/main_generate", prompt, str(count)], open_device("model", stories.cfg), b""
+        )
         assert status == 0
         assert found == b"".join(map(tokenizer.piece, tokens, tokens[1:])) + b"\n"
 
