@@ -188,7 +188,7 @@ enum {
     TW_ADD, TW_SUB, TW_MUL, TW_DIV, TW_FLOOR_DIV, TW_FLOOR_MOD, TW_POW, TW_MAXIMUM, TW_MINIMUM, TW_PRELU,
     TW_LEAKY, TW_SQUARED_DIFFERENCE
 };
-/* On one number; those of two lines need float32. */
+/* On one number; those from TW_CEIL on need float32. */
 enum {
     TW_ABS, TW_NEG, TW_SIGN, TW_SQUARE, TW_CLIP,
     TW_CEIL, TW_FLOOR, TW_ROUND, TW_ROOT, TW_INVERSE_ROOT, TW_RECIPROCAL, TW_SOFTSIGN, TW_LEAKY_RELU,
@@ -242,5 +242,17 @@ void tw_dense(const int8_t *x, void *y, int32_t y_type, int32_t rows, int32_t fe
               const void *weights, int32_t type, const int32_t *bias, int32_t x_zero_point, const int32_t *scales);
 /* p: windows, filters, taps, units, zero point, multiplier, exponent */
 void tw_filter(const int16_t *x, int8_t *y, const int16_t *weights, const int32_t *bias, const int32_t *p);
+
+/* ---- tw_floats.c ---- */
+
+/* The largest of each window, or the mean; p: planes, height, width, rows and columns of windows, height and width of a
+ * window, strides, pads at the top and left */
+void tw_float_pool(const float *x, float *y, int32_t largest, int32_t padding_counts, const int32_t *p);
+/* p as of tw_conv2d, without the zero point; transposed: the weights' second dimension is the outputs of a group */
+void tw_float_conv2d(const float *x, float *y, const float *weights, const float *bias, const int32_t *p);
+void tw_float_conv_transpose2d(const float *x, float *y, const float *weights, const float *bias, const int32_t *p);
+/* z = sums of x * y along a walk of the matrices of both */
+void tw_float_matmul(const float *x, const float *y, float *z, int32_t rows, int32_t columns, int32_t inner,
+                     const int32_t *plan);
 
 #endif
