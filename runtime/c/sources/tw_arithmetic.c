@@ -61,7 +61,7 @@ void tw_binary(const void *x, const void *y, void *z, int32_t type, const int32_
     struct tw_walk walk = {{0}, {0}};
     const float *a = x, *b = y;
     float *to = z;
-    for (int32_t k = 0, more = 1; more; k++, more = tw_next(&walk, 2, plan)) {
+    for (int32_t k = 0, more = 1; more; k++, more = tw_next(&walk, 2, plan[0], plan + 1)) {
         int32_t i = walk.offset[0], j = walk.offset[1];
         if (type == TW_FLOAT32) {
             float found = of_floats(function, a[i], b[j]);
@@ -85,7 +85,7 @@ static float rounded(float x) {
     return x < 0.0f ? -size : size;
 }
 
-/* The square root, to the nearest number: the root of the fraction as an integer of 25 bits, and whether a rest is left */
+/* The square root, to the nearest number: the root of the fraction as an integer of 25 bits, one more than needed */
 static float root_of(float x) {
     uint32_t bits;
     uint64_t found = 0, square;
@@ -159,7 +159,7 @@ void tw_reduce(const void *x, void *y, int32_t type, const int32_t *kept, const 
         struct tw_walk walk = {{0}, {outer.offset[0], 0, 0, 0}};
         int64_t whole = type == TW_FLOAT32 ? 0 : tw_load(x, type, walk.offset[0]);
         float real = type == TW_FLOAT32 ? from[walk.offset[0]] : 0.0f;
-        while (tw_next(&walk, 1, reduced))
+        while (tw_next(&walk, 1, reduced[0], reduced + 1))
             if (type == TW_FLOAT32)
                 real = of_floats(steps[function], real, from[walk.offset[0]]);
             else
@@ -173,7 +173,7 @@ void tw_reduce(const void *x, void *y, int32_t type, const int32_t *kept, const 
             to[at++] = real;
         else
             tw_store(y, type, at++, whole);
-    } while (tw_next(&outer, 1, kept));
+    } while (tw_next(&outer, 1, kept[0], kept + 1));
 }
 
 void tw_number_dense(const float *x, float *y, int32_t rows, int32_t features, int32_t units, const float *weights,

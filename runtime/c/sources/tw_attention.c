@@ -14,7 +14,7 @@ void tw_batch_matmul(const int8_t *x, const int8_t *y, int8_t *z, const int32_t 
                 for (int32_t k = 0; k < p[2]; k++) sum += (a[k * p[4]] - p[9]) * (b[k * p[6]] - p[10]);
                 z[walk.offset[2] + row * p[7] + column * p[8]] = tw_requantise(sum, p[12], p[13], p[11], -128, 127);
             }
-    } while (tw_next(&walk, 3, plan));
+    } while (tw_next(&walk, 3, plan[0], plan + 1));
 }
 
 /* 2**20 / sqrt(s) of s from 0 to 2**20: a guess from two tables, and two steps of Newton's method */
@@ -40,11 +40,14 @@ void tw_rms_norm(const int8_t *x, int8_t *y, int32_t rows, int32_t size, int32_t
 int tw_rotate(const int8_t *x, const int32_t *position, int8_t *y, int32_t size, int32_t width, int32_t positions,
               const int16_t *cosine, const int16_t *sine, const int32_t *scale) {
     if (*position < 0 || *position >= positions) return 0;
-    for (int32_t k = 0; k < size; k++) {
-        int32_t lane = k % (2 * width), angle = *position * width + lane % width;
-        int32_t other = lane < width ? -x[k + width] : x[k - width];
-        y[k] = tw_requantise(x[k] * cosine[angle] + other * sine[angle], scale[0], scale[1], 0, -128, 127);
-    }
+    cosine += *position * width;
+    sine += *position * width;
+    for (int32_t chunk = 0; chunk < size; chunk += 2 * width)
+        for (int32_t k = 0; k < width; k++) {
+            int32_t a = x[chunk + k], b = x[chunk + width + k], c = cosine[k], s = sine[k];
+            y[chunk + k] = tw_requantise(a * c - b * s, scale[0], scale[1], 0, -128, 127);
+            y[chunk + width + k] = tw_requantise(a * s + b * c, scale[0], scale[1], 0, -128, 127);
+        }
     return 1;
 }
 
@@ -66,8 +69,8 @@ int tw_write_columns(const int8_t *block, const int32_t *position, int8_t *y, in
 int tw_attention(const int8_t *queries, const int8_t *keys, const int8_t *values, const int32_t *position, int8_t *y,
                  void *scratch, const int32_t *p, const int8_t *weights, const int32_t *roots) {
     int32_t chunks = p[0], width = p[1], positions = p[2], lanes = p[3], last = *position, groups = p[12];
-    const int32_t *of_keys = p + 13 + groups, *of_values = of_keys + width / 2;
-    int32_t *scores = scratch;
+    int32_t half = width / 2, *scores = scratch;
+    const int32_t *of_keys = p + 13 + groups, *of_values = of_keys + half;
     if (last < 0 || last >= p[4]) return 0;
     for (int32_t chunk = 0; chunk < chunks; chunk++, queries += width, y += lanes) {
         for (int32_t k = 0; k < lanes; k++) y[k] = 0; /* those that are padding stay so */
@@ -76,8 +79,11 @@ int tw_attention(const int8_t *queries, const int8_t *keys, const int8_t *values
             int64_t total = 0;
             for (int32_t n = 0; n <= last; n++) {
                 int32_t sum = 0;
-                for (int32_t k = 0; k < width; k++)
-                    if (of_keys[k % (width / 2)] == group) sum += queries[k] * keys[k * positions + n];
+                for (int32_t k = 0; k < half; k++)
+                    if (of_keys[k] == group) {
+                        const int8_t *key = keys + k * positions + n;
+                        sum += queries[k] * *key + queries[half + k] * key[half * positions];
+                    }
                 scores[n] = tw_scale(sum, p[5], p[7]);
                 largest = scores[n] > largest ? scores[n] : largest;
             }

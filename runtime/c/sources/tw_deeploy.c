@@ -14,7 +14,7 @@ void tw_integer_matmul(const void *x, int32_t x_type, const void *y, int32_t y_t
                 }
                 *z++ = (int32_t)sum;
             }
-    } while (tw_next(&walk, 2, plan));
+    } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 
 void tw_requant_shift(const int32_t *x, const int32_t *factor, const int32_t *offset, void *z, int32_t type,
@@ -25,7 +25,7 @@ void tw_requant_shift(const int32_t *x, const int32_t *factor, const int32_t *of
     do {
         int64_t sum = (int64_t)x[walk.offset[0]] * factor[walk.offset[1]] + offset[walk.offset[2]] + half;
         tw_store(z, type, at++, tw_clamp(tw_shift(sum, p[0]), p[1], p[2]) + p[3]);
-    } while (tw_next(&walk, 3, plan));
+    } while (tw_next(&walk, 3, plan[0], plan + 1));
 }
 
 /* a * b, which wraps */

@@ -55,6 +55,7 @@ int64_t tw_floor_divide(int64_t x, int64_t y) {
     return x % y != 0 && (x < 0) != (y < 0) ? quotient - 1 : quotient;
 }
 
-int8_t tw_requantise(int64_t value, int32_t multiplier, int32_t exponent, int32_t zero_point, int32_t low, int32_t high) {
+int8_t tw_requantise(int64_t value, int32_t multiplier, int32_t exponent, int32_t zero_point, int32_t low,
+                     int32_t high) {
     return (int8_t)tw_clamp((int64_t)tw_scale(value, multiplier, exponent) + zero_point, low, high);
 }

@@ -36,7 +36,8 @@ int64_t tw_reciprocal(int64_t x, int32_t bits);
 /* x / y, rounded down */
 int64_t tw_floor_divide(int64_t x, int64_t y);
 /* clamp(zero_point + tw_scale(value)) */
-int8_t tw_requantise(int64_t value, int32_t multiplier, int32_t exponent, int32_t zero_point, int32_t low, int32_t high);
+int8_t tw_requantise(int64_t value, int32_t multiplier, int32_t exponent, int32_t zero_point, int32_t low,
+                     int32_t high);
 
 /* ---- tw_walk.c ---- */
 
@@ -44,8 +45,8 @@ struct tw_walk {
     int32_t at[TW_RANK];
     int32_t offset[4]; /* of each operand, in its unit */
 };
-/* Move each operand to the next element; 0 after the last one. */
-int tw_next(struct tw_walk *walk, int32_t operands, const int32_t *plan);
+/* Move each operand to the next element, by the rows of a plan, one per dimension; 0 after the last one. */
+int tw_next(struct tw_walk *walk, int32_t operands, int32_t dimensions, const int32_t *row);
 
 /* Types of elements; bool is TW_UINT8. */
 enum { TW_INT8, TW_UINT8, TW_INT16, TW_INT32, TW_INT64, TW_FLOAT32 };
@@ -59,7 +60,7 @@ void tw_store(void *y, int32_t type, int32_t k, int64_t value);
 void tw_move(const void *x, int32_t x_start, void *y, int32_t y_start, int32_t bytes, const int32_t *plan);
 /* Every element, of so many bytes, is value. */
 void tw_fill(void *y, int32_t size, int32_t bytes, const void *value);
-/* Copy pieces by offsets along each dimension: the plan is their number, then the count and the byte offsets of each. */
+/* Copy pieces by offsets along each dimension; the plan: their number, then the count and the byte offsets of each. */
 void tw_take(const void *x, void *y, int32_t bytes, const int32_t *plan);
 /* Parts of windows; the plan: sizes and steps of image, channel, row and column, strips, step, top, left, rows,
  * dilation, entries, group, block, the number of offsets, the offsets. */
@@ -84,7 +85,7 @@ void tw_narrow(const void *x, int32_t type, int8_t *y, int32_t size);
 /* Numbers in another type: fractions are cut off, integers wrap. */
 void tw_cast(const void *x, int32_t x_type, void *y, int32_t y_type, int32_t size);
 
-/* ---- tw_pairs.c: on two arrays, along a walk of both; p are the numbers of the operator in the order that it needs - */
+/* ---- tw_pairs.c: on two arrays, along a walk of both; p are the numbers of the operator ---- */
 
 /* p: zero points of x, y and the output, three multipliers, three exponents, sign, shift, low, high */
 void tw_add(const int8_t *x, const int8_t *y, int8_t *z, const int32_t *plan, const int32_t *p);
@@ -117,8 +118,8 @@ void tw_arg_max(const void *x, int32_t type, void *y, int32_t y_type, int32_t ro
 void tw_top_k(const void *x, int32_t type, void *y, int32_t rows, int32_t size, int32_t count, int32_t positions);
 /* For each of outer parts of x pieces at the positions where; the plan: their number of dimensions, then size and bytes
  * from one to the next of each; 0 for a position that is not in x */
-int tw_gather(const void *x, const void *where, int32_t type, void *y, int32_t outer, int32_t outer_bytes, int32_t count,
-              int32_t bytes, const int32_t *plan);
+int tw_gather(const void *x, const void *where, int32_t type, void *y, int32_t outer, int32_t outer_bytes,
+              int32_t count, int32_t bytes, const int32_t *plan);
 
 /* ---- tw_rows.c: x is rows times size times inner elements; an operator is along the middle ---- */
 
@@ -184,11 +185,11 @@ enum {
     TW_ADD, TW_SUB, TW_MUL, TW_DIV, TW_FLOOR_DIV, TW_FLOOR_MOD, TW_POW, TW_MAXIMUM, TW_MINIMUM, TW_PRELU,
     TW_LEAKY, TW_SQUARED_DIFFERENCE
 };
-/* On one number; those of two lines need float32. */
+/* On one number; those from TW_CEIL on need float32. */
 enum {
     TW_ABS, TW_NEG, TW_SIGN, TW_SQUARE, TW_CLIP,
-    TW_CEIL, TW_FLOOR, TW_ROUND, TW_ROOT, TW_INVERSE_ROOT, TW_RECIPROCAL, TW_SOFTSIGN, TW_LEAKY_RELU, TW_THRESHOLDED_RELU,
-    TW_HARD_SIGMOID, TW_HARD_SWISH, TW_HARD_SWISH6
+    TW_CEIL, TW_FLOOR, TW_ROUND, TW_ROOT, TW_INVERSE_ROOT, TW_RECIPROCAL, TW_SOFTSIGN, TW_LEAKY_RELU,
+    TW_THRESHOLDED_RELU, TW_HARD_SIGMOID, TW_HARD_SWISH, TW_HARD_SWISH6
 };
 /* Of the elements that become one. */
 enum { TW_SUM, TW_MEAN, TW_PROD, TW_REDUCE_MAX, TW_REDUCE_MIN, TW_ALL, TW_ANY };
@@ -238,5 +239,17 @@ void tw_dense(const int8_t *x, void *y, int32_t y_type, int32_t rows, int32_t fe
               const void *weights, int32_t type, const int32_t *bias, int32_t x_zero_point, const int32_t *scales);
 /* p: windows, filters, taps, units, zero point, multiplier, exponent */
 void tw_filter(const int16_t *x, int8_t *y, const int16_t *weights, const int32_t *bias, const int32_t *p);
+
+/* ---- tw_floats.c ---- */
+
+/* The largest of each window, or the mean; p: planes, height, width, rows and columns of windows, height and width of a
+ * window, strides, pads at the top and left */
+void tw_float_pool(const float *x, float *y, int32_t largest, int32_t padding_counts, const int32_t *p);
+/* p as of tw_conv2d, without the zero point; transposed: the weights' second dimension is the outputs of a group */
+void tw_float_conv2d(const float *x, float *y, const float *weights, const float *bias, const int32_t *p);
+void tw_float_conv_transpose2d(const float *x, float *y, const float *weights, const float *bias, const int32_t *p);
+/* z = sums of x * y along a walk of the matrices of both */
+void tw_float_matmul(const float *x, const float *y, float *z, int32_t rows, int32_t columns, int32_t inner,
+                     const int32_t *plan);
 
 #endif

@@ -4,14 +4,17 @@
 
 void tw_move(const void *x, int32_t x_start, void *y, int32_t y_start, int32_t bytes, const int32_t *plan) {
     struct tw_walk walk = {{0}, {x_start, y_start, 0, 0}};
-    const unsigned char *from = x;
-    unsigned char *to = y;
+    int32_t inner = plan[0] > 0; /* the innermost dimension has a loop of its own */
+    int32_t count = inner ? plan[1] : 1, x_step = inner ? plan[2] : 0, y_step = inner ? plan[3] : 0;
     do {
-        if (bytes == 1)
-            to[walk.offset[1]] = from[walk.offset[0]];
-        else
-            memcpy(to + walk.offset[1], from + walk.offset[0], (size_t)bytes);
-    } while (tw_next(&walk, 2, plan));
+        const unsigned char *from = (const unsigned char *)x + walk.offset[0];
+        unsigned char *to = (unsigned char *)y + walk.offset[1];
+        for (int32_t k = 0; k < count; k++)
+            if (bytes == 1)
+                to[k * y_step] = from[k * x_step];
+            else
+                memcpy(to + k * y_step, from + k * x_step, (size_t)bytes);
+    } while (inner && tw_next(&walk, 2, plan[0] - 1, plan + 4));
 }
 
 void tw_fill(void *y, int32_t size, int32_t bytes, const void *value) {
@@ -38,7 +41,8 @@ void tw_fold_windows(const int8_t *x, int8_t *y, const int32_t *plan, int32_t va
         for (int32_t s = 0; s < strip[0]; s++)
             for (int32_t e = 0; e < strip[6]; e++) {
                 int32_t at = e / strip[9] * strip[7] + offsets[e % strip[9]];
-                int32_t column = at / column_bytes - strip[3], row = at % column_bytes / size[1], channel = at % size[1];
+                int32_t column = at / column_bytes - strip[3];
+                int32_t row = at % column_bytes / size[1], channel = at % size[1];
                 for (int32_t lane = 0; lane < strip[8]; lane++) {
                     int32_t line = s * strip[1] - strip[2] + row * strip[5];
                     int inside = line >= 0 && line < size[2] && column >= 0 && column < size[3];

@@ -21,7 +21,7 @@ void tw_compare(const void *x, const void *y, int32_t type, uint8_t *z, const in
         int32_t order = a < b ? 1 : a == b ? 2 : 4;
         if (type == TW_FLOAT32 && (a == INT64_MAX || b == INT64_MAX)) order = 8;
         *z++ = (order & accepted) != 0;
-    } while (tw_next(&walk, 2, plan));
+    } while (tw_next(&walk, 2, plan[0], plan + 1));
 }
 
 void tw_select(const uint8_t *condition, const void *x, const void *y, void *z, int32_t bytes, const int32_t *plan) {
@@ -32,7 +32,7 @@ void tw_select(const uint8_t *condition, const void *x, const void *y, void *z, 
         const char *from = first ? x : y;
         memcpy(to, from + walk.offset[first ? 1 : 2], (size_t)bytes);
         to += bytes;
-    } while (tw_next(&walk, 3, plan));
+    } while (tw_next(&walk, 3, plan[0], plan + 1));
 }
 
 void tw_arg_max(const void *x, int32_t type, void *y, int32_t y_type, int32_t rows, int32_t size, int32_t inner,
@@ -83,8 +83,8 @@ void tw_top_k(const void *x, int32_t type, void *y, int32_t rows, int32_t size, 
     }
 }
 
-int tw_gather(const void *x, const void *where, int32_t type, void *y, int32_t outer, int32_t outer_bytes, int32_t count,
-              int32_t bytes, const int32_t *plan) {
+int tw_gather(const void *x, const void *where, int32_t type, void *y, int32_t outer, int32_t outer_bytes,
+              int32_t count, int32_t bytes, const int32_t *plan) {
     char *to = y;
     for (int32_t part = 0; part < outer; part++)
         for (int32_t row = 0; row < count; row++) {

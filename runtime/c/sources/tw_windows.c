@@ -56,22 +56,22 @@ void tw_resize_real(const void *x, void *y, int32_t type, int32_t offset, const 
                     const float *down, const int32_t *columns, const float *across) {
     const float *reals = x;
     const int8_t *bytes = x;
-    for (int32_t at = 0; at < p[0] * p[3] * p[4]; at++) {
-        int32_t start = at / (p[3] * p[4]) * p[1] * p[2], row = at / p[4] % p[3], column = at % p[4];
-        float value[4], total = 0.0f, d = down[row], a = across[column];
-        float weights[4][2] = {{1.0f - d, 1.0f - a}, {d, 1.0f - a}, {1.0f - d, a}, {d, a}};
-        for (int32_t k = 0; k < 4; k++) { /* upper left, lower left, upper right, lower right */
-            int32_t from = start + rows[2 * row + k % 2] * p[2] + columns[2 * column + k / 2];
-            float product;
-            value[k] = type == TW_FLOAT32 ? reals[from] : (float)(bytes[from] + offset);
-            product = value[k] * weights[k][0] * weights[k][1];
-            total = k ? total + product : product;
-        }
-        if (type == TW_FLOAT32)
-            ((float *)y)[at] = total;
-        else
-            ((int8_t *)y)[at] = (int8_t)((int32_t)(total + 0.5f) - offset);
-    }
+    int32_t at = 0;
+    for (int32_t plane = 0; plane < p[0]; plane++)
+        for (int32_t row = 0; row < p[3]; row++)
+            for (int32_t column = 0; column < p[4]; column++, at++) {
+                float total = 0.0f, d = down[row], a = across[column];
+                for (int32_t k = 0; k < 4; k++) { /* upper left, lower left, upper right, lower right */
+                    int32_t from = (plane * p[1] + rows[2 * row + k % 2]) * p[2] + columns[2 * column + k / 2];
+                    float value = type == TW_FLOAT32 ? reals[from] : (float)(bytes[from] + offset);
+                    float product = value * (k % 2 ? d : 1.0f - d) * (k / 2 ? a : 1.0f - a);
+                    total = k ? total + product : product;
+                }
+                if (type == TW_FLOAT32)
+                    ((float *)y)[at] = total;
+                else
+                    ((int8_t *)y)[at] = (int8_t)((int32_t)(total + 0.5f) - offset);
+            }
 }
 
 void tw_mean(const int8_t *x, int8_t *y, const int32_t *kept, const int32_t *reduced, const int32_t *p) {
@@ -80,7 +80,7 @@ void tw_mean(const int8_t *x, int8_t *y, const int32_t *kept, const int32_t *red
         struct tw_walk walk = {{0}, {outer.offset[0], 0, 0, 0}};
         int64_t sum = 0;
         do sum += x[walk.offset[0]] - p[0];
-        while (tw_next(&walk, 1, reduced));
+        while (tw_next(&walk, 1, reduced[0], reduced + 1));
         *y++ = tw_requantise(sum, p[2], p[3], p[1], -128, 127);
-    } while (tw_next(&outer, 1, kept));
+    } while (tw_next(&outer, 1, kept[0], kept + 1));
 }

@@ -53,7 +53,7 @@ def test_a_checked_statement_leaves_the_function():
 
 
 def test_operators_without_a_kernel_are_refused():
-    message = "step 'one': host operator 'float_softmax' has no C kernel; run the program with Python"
+    message = "step 'one': host operator 'float_softmax' has no C kernel: it takes exponentials of float32; run"
     with pytest.raises(UnsupportedError, match=message):
         translated("float_softmax", [(4,), (4,)], ["float32", "float32"], axis=0)
 
