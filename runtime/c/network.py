@@ -18,7 +18,7 @@ from .statements import Call
 from .text import array, c_type, comment, identifier, wrapped
 
 _MOST = (1 << 32) - 1
-_MACROS = ("h", "memory", "program")  # of the header, behind the network's name
+_MACROS = ("h", "memory", "align", "program")  # of the header, behind the network's name
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class Network:
                 "",
                 "/* Bytes that the platform gives, and bytes of the program with its constants */",
                 f"#define {upper}_MEMORY {self.plan.total}u",
+                f"#define {upper}_ALIGN {self.plan.align}u /* of its address */",
                 f"#define {upper}_PROGRAM {len(self.plan.image)}u",
                 "",
                 f"extern const uint32_t {self.name}_program[]; /* where it is not in {self.name}.bin */",
