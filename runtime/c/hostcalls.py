@@ -30,6 +30,7 @@ from .kernels import (
     arithmetic,
     attention,
     deeploy,
+    exponential,
     floats,
     layers,
     moves,
@@ -44,7 +45,21 @@ from .statements import Call, Translation, Value, Writer
 
 FOLDER = Path(__file__).parent / "sources"
 HEADER = "tw_host.h"
-_MODULES = (arithmetic, attention, deeploy, floats, layers, moves, numbers, pairs, recurrent, rows, values, windows)
+_MODULES = (
+    arithmetic,
+    attention,
+    deeploy,
+    exponential,
+    floats,
+    layers,
+    moves,
+    numbers,
+    pairs,
+    recurrent,
+    rows,
+    values,
+    windows,
+)
 TRANSLATIONS: dict[str, Translation] = {
     name: translation for module in _MODULES for name, translation in module.TRANSLATIONS.items()
 }
@@ -73,6 +88,7 @@ FUNCTIONS = {
         *("tw_write_rows", "tw_write_columns", "tw_attention"),
     ),
     "tw_floats.c": ("tw_float_pool", "tw_float_conv2d", "tw_float_conv_transpose2d", "tw_float_matmul"),
+    "tw_exponential.c": ("tw_exp", "tw_logistic", "tw_float_softmax"),
     "tw_deeploy.c": ("tw_integer_matmul", "tw_requant_shift", "tw_integer_softmax", "tw_integer_norm"),
 }
 NEEDS = dict.fromkeys(FUNCTIONS, ("tw_fixed.c", "tw_walk.c"))
@@ -102,9 +118,7 @@ def translate(writer: Writer, op: str, inputs: list[Value], output: Value, attrs
         _chain(writer, inputs[0], output, **attrs)
         return
     if op not in TRANSLATIONS:
-        raise UnsupportedError(
-            f"host operator {op!r} has no C kernel: it takes exponentials of float32; run the program with Python"
-        )
+        raise UnsupportedError(f"host operator {op!r} has no C kernel; run the program with Python")
     top = writer.top
     TRANSLATIONS[op](writer, inputs, output, attrs)
     writer.top = top
