@@ -21,7 +21,7 @@ def _exp(w: Writer, x: Value, y: Value) -> None:
 
 
 def _logistic(w: Writer, x: Value, y: Value) -> None:
-    w.call("tw_logistic", x.pointer, y.pointer, x.size, real(FULL), real(SMALL), _table(w))
+    w.call("tw_logistic", x.pointer, y.pointer, x.size, real(float(FULL)), real(float(SMALL)), _table(w))
 
 
 EXPONENTIALS: dict[str, Callable[[Writer, Value, Value], None]] = {"exp": _exp, "logistic": _logistic}

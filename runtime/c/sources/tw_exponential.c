@@ -13,7 +13,7 @@ static double number(const int64_t *table, int32_t k) {
 /* exp(x) = 2**(k / 32) * polynomial(r), where x * 32 / log(2) is k + r and |r| at most 1/2. The table has the 32
  * powers, the polynomial's coefficients, the highest first, and 32 / log(2). */
 static float exponential(float x, const int64_t *table) {
-    double steps = x < -200.0f ? -200.0 : x > 200.0f ? 200.0 : x, r, polynomial, scale;
+    double steps = x < -200.0f ? -200.0 : x > 200.0f ? 200.0 : (double)x, r, polynomial, scale;
     int32_t k;
     int64_t bits;
     if (x != x) return x;

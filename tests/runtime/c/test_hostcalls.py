@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.hw.errors import ProgramError, UnsupportedError
-from tilewright.runtime.c.hostcalls import FOLDER, FUNCTIONS, HEADER, NEEDS, TRANSLATIONS, call, source
+from tilewright.runtime.c.hostcalls import FOLDER, FUNCTIONS, HEADER, SHARED, TRANSLATIONS, call, source
 from tilewright.runtime.hostops import HOST_OPS
 from tilewright.runtime.steps import HostStep, Tensor
 
@@ -25,7 +25,7 @@ def test_every_translation_is_of_an_operator():
 def test_every_function_is_in_its_file_and_declared():
     header = source(HEADER)
     declared = set(re.findall(r"^\w+ \*?(tw_\w+)\(", header, flags=re.M))
-    assert {p.name for p in FOLDER.glob("*.c")} == {*FUNCTIONS, *(name for needed in NEEDS.values() for name in needed)}
+    assert {p.name for p in FOLDER.glob("*.c")} == {*FUNCTIONS, *SHARED}
     for file, names in FUNCTIONS.items():
         defined = set(re.findall(r"^\w+ \*?(tw_\w+)\(", source(file), flags=re.M))
         assert defined == set(names) and defined <= declared

@@ -13,7 +13,11 @@ EDGES = [0.0, -0.0, np.inf, -np.inf, np.nan, 88.7, 88.8, -87.4, -103.9, -104.0, 
 def test_functions(same, function):
     x = np.concatenate([EDGES, RNG.uniform(-110, 95, 50_000), RNG.normal(size=50_000)]).astype(np.float32)
     same("number_function", x, function=function)
-    same("number_function", np.nextafter(np.float32([88.72284, -9, 16.619047]), np.float32(0)), function=function)
+    same(
+        "number_function",
+        np.nextafter(np.array([88.72284, -9, 16.619047], np.float32), np.float32(0)),
+        function=function,
+    )
 
 
 def test_softmax(same, in_c):
