@@ -17,9 +17,6 @@
 #define TW_INFINITY (1.0f / 0.0f)
 #define TW_RANK 8 /* most dimensions of a walk */
 
-/* What network functions return when an input has a value that is not allowed: NaN, a position outside its table. */
-#define TW_BAD_INPUT (-2)
-
 /* ---- tw_fixed.c: the rounding of fixed-point numbers; Qa.b has b fractional bits ---- */
 
 /* x / 2**n, rounded down, 0 <= n < 64 */
