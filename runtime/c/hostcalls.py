@@ -30,6 +30,7 @@ from .kernels import (
     arithmetic,
     attention,
     deeploy,
+    exponential,
     floats,
     layers,
     moves,
@@ -44,11 +45,25 @@ from .statements import Call, Translation, Value, Writer
 
 FOLDER = Path(__file__).parent / "sources"
 HEADER = "tw_host.h"
-_MODULES = (arithmetic, attention, deeploy, floats, layers, moves, numbers, pairs, recurrent, rows, values, windows)
+_MODULES = (
+    arithmetic,
+    attention,
+    deeploy,
+    exponential,
+    floats,
+    layers,
+    moves,
+    numbers,
+    pairs,
+    recurrent,
+    rows,
+    values,
+    windows,
+)
 TRANSLATIONS: dict[str, Translation] = {
     name: translation for module in _MODULES for name, translation in module.TRANSLATIONS.items()
 }
-# the functions that statements name, by file; the second are the files whose functions those call
+# the functions that statements name, by file, and the files whose functions those call
 FUNCTIONS = {
     "tw_moves.c": ("tw_move", "tw_fill", "tw_take", "tw_fold_windows", "tw_extend"),
     "tw_values.c": (
@@ -73,9 +88,10 @@ FUNCTIONS = {
         *("tw_write_rows", "tw_write_columns", "tw_attention"),
     ),
     "tw_floats.c": ("tw_float_pool", "tw_float_conv2d", "tw_float_conv_transpose2d", "tw_float_matmul"),
+    "tw_exponential.c": ("tw_exp", "tw_logistic", "tw_float_softmax"),
     "tw_deeploy.c": ("tw_integer_matmul", "tw_requant_shift", "tw_integer_softmax", "tw_integer_norm"),
 }
-NEEDS = dict.fromkeys(FUNCTIONS, ("tw_fixed.c", "tw_walk.c"))
+SHARED = ("tw_fixed.c", "tw_walk.c")
 
 
 def call(step: HostStep, tensors: Mapping[str, Tensor], pointers: Mapping[str, str]) -> Call:
@@ -88,7 +104,7 @@ def call(step: HostStep, tensors: Mapping[str, Tensor], pointers: Mapping[str, s
     except UnsupportedError as exc:
         raise UnsupportedError(f"step {step.name!r}: {exc}") from None
     files = [file for file, names in FUNCTIONS.items() if {s.function for s in writer.statements} & {*names}]
-    sources = sorted({*files, *(needed for file in files for needed in NEEDS[file])})
+    sources = sorted({*files, *SHARED})
     return Call(tuple(writer.statements), writer.data, writer.most, tuple(sources))
 
 
@@ -102,9 +118,7 @@ def translate(writer: Writer, op: str, inputs: list[Value], output: Value, attrs
         _chain(writer, inputs[0], output, **attrs)
         return
     if op not in TRANSLATIONS:
-        raise UnsupportedError(
-            f"host operator {op!r} has no C kernel: it takes exponentials of float32; run the program with Python"
-        )
+        raise UnsupportedError(f"host operator {op!r} has no C kernel; run the program with Python")
     top = writer.top
     TRANSLATIONS[op](writer, inputs, output, attrs)
     writer.top = top
@@ -136,6 +150,6 @@ def _chain(writer: Writer, x: Value, output: Value, *, stages: list, tables=None
 def source(name: str) -> str:
     """The text of a file of sources/. Raises `ProgramError` for a name that is not one of them."""
     path = FOLDER / name
-    if name != HEADER and name not in {*FUNCTIONS, *(n for needed in NEEDS.values() for n in needed)}:
+    if name != HEADER and name not in (*FUNCTIONS, *SHARED):
         raise ProgramError(f"source {name!r}: must be {HEADER} or one of {', '.join(FUNCTIONS)}")
     return path.read_text(encoding="utf-8")

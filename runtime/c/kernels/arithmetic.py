@@ -9,6 +9,7 @@ import numpy as np
 
 from ....hw.errors import UnsupportedError
 from ..statements import Translation, Value, Writer, real, strides, type_of
+from .exponential import EXPONENTIALS
 from .pairs import pair_walk
 
 _ALIKE = ("add", "sub", "mul", "div", "floor_div", "floor_mod", "pow", "maximum", "minimum", "squared_difference")
@@ -42,8 +43,9 @@ _FUNCTIONS |= {"HardSigmoid": ("TW_HARD_SIGMOID", None, None), "HardSwish": ("TW
 def _known(op: str, name: str, functions: Mapping, dtype: str):
     """What stands for the function. Raises `UnsupportedError` for one that is not among them."""
     if name not in functions:
-        has = f"function {name!r} of {dtype} in host operator {op!r} has no C kernel"
-        raise UnsupportedError(f"{has}: it takes more than the four operations; run the program with Python")
+        raise UnsupportedError(
+            f"function {name!r} of {dtype} in host operator {op!r} has no C kernel; run the program with Python"
+        )
     return functions[name]
 
 
@@ -69,6 +71,9 @@ def _binary(w: Writer, inputs: Sequence[Value], output: Value, function: str, fi
 def number_function(w: Writer, inputs: Sequence[Value], output: Value, a: dict) -> None:
     """One by one."""
     dtype = inputs[0].dtype
+    if dtype == "float32" and a["function"] in EXPONENTIALS:
+        EXPONENTIALS[a["function"]](w, inputs[0], output)
+        return
     known = _UNARY | _UNARY_FLOAT if dtype == "float32" else _UNARY
     _unary(w, inputs[0], output, _known("number_function", a["function"], known, dtype), a)
 

@@ -252,4 +252,12 @@ void tw_float_conv_transpose2d(const float *x, float *y, const float *weights, c
 void tw_float_matmul(const float *x, const float *y, float *z, int32_t rows, int32_t columns, int32_t inner,
                      const int32_t *plan);
 
+/* ---- tw_exponential.c: table are the bits of numbers in double precision ---- */
+
+void tw_exp(const float *x, float *y, int32_t size, const int64_t *table);
+/* 1 / (1 + exp(-x)): 1 above full, exp(x) below small */
+void tw_logistic(const float *x, float *y, int32_t size, float full, float small, const int64_t *table);
+/* exp(x) over the sum of exponentials, which are added in order */
+void tw_float_softmax(const float *x, float *y, int32_t rows, int32_t size, int32_t inner, const int64_t *table);
+
 #endif

@@ -19,7 +19,10 @@ void tw_move(const void *x, int32_t x_start, void *y, int32_t y_start, int32_t b
 
 void tw_fill(void *y, int32_t size, int32_t bytes, const void *value) {
     unsigned char *to = y;
-    for (int32_t k = 0; k < size; k++, to += bytes) memcpy(to, value, (size_t)bytes);
+    if (bytes == 1)
+        memset(y, *(const unsigned char *)value, (size_t)size);
+    else
+        for (int32_t k = 0; k < size; k++) memcpy(to + k * bytes, value, (size_t)bytes);
 }
 
 static unsigned char *taken(const unsigned char *x, unsigned char *y, int32_t bytes, int32_t rank,

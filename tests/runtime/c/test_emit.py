@@ -56,7 +56,9 @@ def test_a_name_that_is_no_identifier_is_refused(name, program, tmp_path):
 
 def test_nothing_is_written_where_an_operator_has_no_kernel(tmp_path):
     tensors = {name: Tensor(name, (2,), "float32", kind) for name, kind in (("x", "input"), ("y", "output"))}
-    program = Executable(CFG, "exp", tensors, [HostStep("s", "float_softmax", ["x"], ["y"], {"axis": 0})])
+    program = Executable(
+        CFG, "exp", tensors, [HostStep("s", "float_softmax", ["x"], ["y"], {"axis": 0, "logarithm": True})]
+    )
     with pytest.raises(UnsupportedError, match="step 's': host operator 'float_softmax' has no C kernel"):
         emit(program, "net", tmp_path / "c")
     assert not [*tmp_path.iterdir()]

@@ -94,7 +94,9 @@ def test_names_that_c_cannot_have():
 
 def test_an_operator_without_a_kernel_is_refused_by_name():
     tensors = {name: Tensor(name, (2,), "float32", kind) for name, kind in (("x", "input"), ("y", "output"))}
-    program = Executable(CFG, "exp", tensors, [HostStep("the step", "float_softmax", ["x"], ["y"], {"axis": 0})])
+    program = Executable(
+        CFG, "exp", tensors, [HostStep("the step", "float_softmax", ["x"], ["y"], {"axis": 0, "logarithm": True})]
+    )
     with pytest.raises(UnsupportedError, match=r"step 'the step': host operator 'float_softmax' has no C kernel"):
         Network(program, "network")
 

@@ -26,9 +26,7 @@ def numbers(dtype, count=40):
 def test_pairs(same, in_c, function, dtype):
     x, y = numbers(dtype)[:, None], numbers(dtype)
     if dtype == "float32" and function in ("floor_mod", "pow"):
-        with pytest.raises(
-            UnsupportedError, match=f"'step': function '{function}' of float32 .* takes more than the four"
-        ):
+        with pytest.raises(UnsupportedError, match=f"'step': function '{function}' of float32 in host"):
             in_c("number_binary", x, y, function=function)
         return
     if function == "div" and dtype != "float32":  # the quotient of an extreme by 1 or -1 may be no integer
