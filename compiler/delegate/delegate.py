@@ -1,0 +1,162 @@
+"""`TilewrightDelegate`: one line by which a TFLite interpreter runs parts of its network on the accelerator.
+
+Everything that can fail for a reason of ours happens while the interpreter asks for the delegate's address, in Python.
+What it then calls in C only compares and hands over.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import weakref
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...hw.config import Config, load_config
+from ...hw.errors import InputError
+from ...runtime.device import Device
+from . import abi as c
+from .kernel import Kernel, Opener, opener
+from .native import Given, Native
+from .report import Partition, Report
+from .selftest import DEFAULT, prove
+
+if TYPE_CHECKING:
+    from .programs import Program
+
+RUNTIMES = ("litert", "tflm")
+
+
+class TilewrightDelegate:
+    """A delegate for `Interpreter(model, experimental_delegates=[TilewrightDelegate(model)])`.
+
+    `model` is the interpreter's .tflite file, or its bytes. The accelerator has the configuration `config`; `on` is what
+    executes its programs: a device as `tilewright run --on` names it, a server NAME:PORT, an open device, or a function
+    that loads an executable. `claim` are the operators to take (`{"CONV_2D"}`), by default all that can be taken;
+    partitions of fewer than `min_macs` multiply-accumulates stay with the interpreter. `runtime` says whose integers
+    dense layers have: `litert`, whose reference kernels round them once, or `tflm`, TensorFlow Lite Micro, which rounds
+    twice. With `every` the value of each operator is kept for `values`.
+
+    One delegate serves several interpreters of its file, in several threads; its programs then run one after the other.
+    Raises `FileError`, `ConfigError`, `InputError`, and `UnsupportedError` for an unknown device. Making the interpreter
+    raises `UnsupportedError` where its binary interface is another than the delegate knows.
+
+    What goes wrong in a run is raised by `invoke`; `error` is the last of these.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | bytes,
+        config: Config | str = "pynq_z1",
+        on: str | Device | Opener = "model",
+        *,
+        claim: Collection[str] | None = None,
+        min_macs: int = 0,
+        runtime: str = "litert",
+        every: bool = False,
+    ):
+        from ..frontend.source import Source
+        from ..frontend.tflite.file import read
+        from .partition import check_claim
+
+        if runtime not in RUNTIMES:
+            raise InputError(f"runtime {runtime!r}: must be one of {', '.join(RUNTIMES)}")
+        self.file = read(Source(Path("model.tflite"), model) if isinstance(model, bytes) else model)
+        self.cfg, self.runtime = load_config(config), runtime
+        self.device = on if isinstance(on, str) else type(on).__name__
+        self._claim, self._min_macs, self._every = check_claim(claim), min_macs, every
+        self._load, self._lock = opener(on), threading.Lock()
+        self._programs: list[Program] | None = None
+        self._refused: dict[int, str] = {}
+        self.error: BaseException | None = None
+        self._native = Native(c.Abi(), self._claims, self._kernel)
+
+    def _get_native_delegate_pointer(self) -> int:
+        """The address that an interpreter's constructor asks for."""
+        caller = sys._getframe(1)
+        interpreter = caller.f_locals.get("self")
+        if caller.f_code.co_name == "__init__" and hasattr(interpreter, "allocate_tensors"):
+            prove(caller.f_globals["__name__"])
+            self._raise_from(interpreter)
+        else:
+            prove(DEFAULT)
+        self._plan()
+        return self._native.pointer
+
+    def _raise_from(self, interpreter: Any) -> None:
+        """Let `interpreter.invoke` raise our exception, with the interpreter's own as its cause."""
+        method, owner = type(interpreter).invoke, weakref.ref(interpreter)
+
+        @functools.wraps(method)
+        def invoke() -> None:
+            self._native.forget()
+            try:
+                method(owner())
+            except Exception as exc:
+                self.error = self._native.error()
+                self._native.forget()
+                if self.error is None:
+                    raise
+                raise self.error from exc
+
+        interpreter.invoke = invoke
+
+    def _plan(self) -> list[Program]:
+        """The programs of all partitions, compiled once."""
+        if self._programs is None:
+            from .partition import refusal
+            from .programs import Planner
+
+            reasons = {n: refusal(self.file, n, self._claim) for n in range(len(self.file.nodes))}
+            self._refused = {n: why for n, why in reasons.items() if why}
+            planner = Planner(self.file, self.cfg, self.runtime, self._min_macs, self._every, self._refused)
+            self._programs = planner.programs()
+        return self._programs
+
+    def _claims(self, context: c.Context) -> list[int]:
+        """The nodes of all programs. Raises `InputError` where the interpreter has another file."""
+        from .partition import check_same
+
+        taken = [n for program in self._plan() for n in program.given.nodes]
+        plan = context.plan()
+        check_same(self.file, context, [n for n in plan if n < len(self.file.nodes)])
+        return [n for n in taken if n in plan]
+
+    def _kernel(self, context: c.Context, given: Given) -> Kernel:
+        from .programs import compiled
+
+        programs = self._plan()
+        known = next((one for one in programs if one.covers(given)), None)
+        if known is None:  # the interpreter has made other parts, as where another delegate came first
+            known = compiled(self.file, given, self.cfg, self.runtime)
+            programs.append(known)
+        return Kernel(known, given.outputs, self._load(known.executable), self._lock, self._every)
+
+    @property
+    def values(self) -> dict[int, np.ndarray]:
+        """What the partitions computed last, by the file's tensor numbers; with `every` all of their operators."""
+        found = {}
+        for kernel in self._native.kernels:
+            assert isinstance(kernel, Kernel)
+            found |= kernel.values
+        return found
+
+    def report(self) -> Report:
+        """Partitions with their cost, and the operators left to the interpreter with the reasons."""
+        names = [node.name for node in self.file.nodes]
+        ran = {kernel.program: kernel for kernel in self._native.kernels if isinstance(kernel, Kernel)}
+        parts = [self._partition(program, ran.get(program)) for program in self._plan()]
+        left = tuple((names[n], why) for n, why in sorted(self._refused.items()))
+        return Report(self.file.path.stem, self.cfg.name, self.device, self.runtime, tuple(parts), left)
+
+    def _partition(self, program: Program, kernel: Kernel | None) -> Partition:
+        cycles, counted_by = program.cycles, "simulated by the timing model"
+        if kernel is not None and kernel.stats is not None and kernel.stats.cycles is not None:
+            cycles, counted_by = kernel.stats.cycles, f"counted on {self.device}"
+        names = tuple(self.file.nodes[n].name for n in program.given.nodes)
+        wall = None if kernel is None else kernel.seconds
+        return Partition(names, program.macs, program.launches, cycles, counted_by, program.host_seconds, wall)
