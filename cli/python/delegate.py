@@ -1,4 +1,4 @@
-"""The delegate for TFLite's interpreters: `from tilewright.delegate import TilewrightDelegate`. See docs/delegate.md."""
+"""The delegate for TFLite's interpreters, `from tilewright.delegate import TilewrightDelegate`: docs/delegate.md."""
 
 from tilewright.compiler.delegate.delegate import TilewrightDelegate
 

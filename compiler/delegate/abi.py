@@ -1,7 +1,7 @@
 """The C structures by which a TFLite interpreter and a delegate talk, declared once; selftest.py proves them.
 
-The interpreters' packages contain no header. Fields stand in the order of TensorFlow Lite's `core/c/common.h`, up to the
-last one that is used or that gives a structure its size; sizes and offsets follow from the machine's C rules.
+The interpreters' packages contain no header. Fields stand in the order of TensorFlow Lite's `core/c/common.h`, up to
+the last one that is used or that gives a structure its size; sizes and offsets follow from the machine's C rules.
 """
 
 from __future__ import annotations
@@ -106,6 +106,7 @@ LAYOUTS: Layouts = {
 OK, ERROR = 0, 1  # TfLiteStatus
 CONSTANT = 1  # kTfLiteMmapRo, an allocation type: the tensor's values stand in the file
 AFFINE = 1  # kTfLiteAffineQuantization
+ALLOW_DYNAMIC = 1  # a delegate's flag: other operators may have tensors whose shapes inputs decide
 DELEGATE = 51  # operator code of what another delegate runs
 # TfLiteType of tensors that a program can take, by numpy's names
 TYPES = {"float32": 1, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9}

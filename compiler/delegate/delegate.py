@@ -10,7 +10,7 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from ...hw.config import Config, load_config
 from ...hw.errors import InputError
-from ...runtime.device import Device
+from ...runtime.device import Device, Stats
 from . import abi as c
 from .kernel import Kernel, Opener, opener
 from .native import Given, Native
@@ -34,18 +34,19 @@ RUNTIMES = ("litert", "tflm")
 class TilewrightDelegate:
     """A delegate for `Interpreter(model, experimental_delegates=[TilewrightDelegate(model)])`.
 
-    `model` is the interpreter's .tflite file, or its bytes. The accelerator has the configuration `config`; `on` is what
-    executes its programs: a device as `tilewright run --on` names it, a server NAME:PORT, an open device, or a function
-    that loads an executable. `claim` are the operators to take (`{"CONV_2D"}`), by default all that can be taken;
+    `model` is the interpreter's .tflite file, or its bytes. The accelerator has the configuration `config`; `on` is
+    what executes its programs: a device as `tilewright run --on` names it, a server NAME:PORT, an open device, or a
+    function that loads an executable. `claim` are the operators to take (`{"CONV_2D"}`), by default all that can be;
     partitions of fewer than `min_macs` multiply-accumulates stay with the interpreter. `runtime` says whose integers
     dense layers have: `litert`, whose reference kernels round them once, or `tflm`, TensorFlow Lite Micro, which rounds
-    twice. With `every` the value of each operator is kept for `values`.
+    twice. With `every` what each operator taken computes is kept in `values`, by the file's tensor numbers.
 
-    One delegate serves several interpreters of its file, in several threads; its programs then run one after the other.
-    Raises `FileError`, `ConfigError`, `InputError`, and `UnsupportedError` for an unknown device. Making the interpreter
-    raises `UnsupportedError` where its binary interface is another than the delegate knows.
+    One delegate serves several interpreters of its file, in several threads; its programs run one after the other.
+    Raises `FileError`, `ConfigError`, `InputError`, and `UnsupportedError` for an unknown device. Making the
+    interpreter raises `UnsupportedError` where its binary interface is another than the delegate knows.
 
-    What goes wrong in a run is raised by `invoke`; `error` is the last of these.
+    What goes wrong in a run is raised by `invoke`. Where an interpreter raises an error of its own instead, as its
+    constructor does, its text holds ours, and `error` is the exception.
     """
 
     def __init__(
@@ -72,7 +73,8 @@ class TilewrightDelegate:
         self._load, self._lock = opener(on), threading.Lock()
         self._programs: list[Program] | None = None
         self._refused: dict[int, str] = {}
-        self.error: BaseException | None = None
+        self._ran: dict[Program, tuple[Stats, float]] = {}  # the last run of each
+        self.values: dict[int, np.ndarray] = {}
         self._native = Native(c.Abi(), self._claims, self._kernel)
 
     def _get_native_delegate_pointer(self) -> int:
@@ -88,22 +90,28 @@ class TilewrightDelegate:
         return self._native.pointer
 
     def _raise_from(self, interpreter: Any) -> None:
-        """Let `interpreter.invoke` raise our exception, with the interpreter's own as its cause."""
-        method, owner = type(interpreter).invoke, weakref.ref(interpreter)
+        """Let methods of `interpreter` raise our exceptions, with the interpreter's own as their causes."""
+        for name in ("invoke", "allocate_tensors"):
+            setattr(interpreter, name, self._raising(getattr(type(interpreter), name), weakref.ref(interpreter)))
 
+    def _raising(self, method: Callable, owner: weakref.ref) -> Callable:
         @functools.wraps(method)
-        def invoke() -> None:
-            self._native.forget()
+        def call() -> object:
+            self._native.taken()
             try:
-                method(owner())
+                return method(owner())
             except Exception as exc:
-                self.error = self._native.error()
-                self._native.forget()
-                if self.error is None:
+                found = self._native.taken()
+                if found is None:
                     raise
-                raise self.error from exc
+                raise found from exc
 
-        interpreter.invoke = invoke
+        return call
+
+    @property
+    def error(self) -> BaseException | None:
+        """The last exception that an interpreter met in the delegate; None where there was none."""
+        return self._native.error
 
     def _plan(self) -> list[Program]:
         """The programs of all partitions, compiled once."""
@@ -119,12 +127,11 @@ class TilewrightDelegate:
 
     def _claims(self, context: c.Context) -> list[int]:
         """The nodes of all programs. Raises `InputError` where the interpreter has another file."""
-        from .partition import check_same
+        from .partition import is_the_files
 
+        plan = [n for n in context.plan() if context.node(n)[1].builtin_code != c.DELEGATE]
         taken = [n for program in self._plan() for n in program.given.nodes]
-        plan = context.plan()
-        check_same(self.file, context, [n for n in plan if n < len(self.file.nodes)])
-        return [n for n in taken if n in plan]
+        return [n for n in taken if n in plan] if is_the_files(self.file, context, plan) else []
 
     def _kernel(self, context: c.Context, given: Given) -> Kernel:
         from .programs import compiled
@@ -134,29 +141,24 @@ class TilewrightDelegate:
         if known is None:  # the interpreter has made other parts, as where another delegate came first
             known = compiled(self.file, given, self.cfg, self.runtime)
             programs.append(known)
-        return Kernel(known, given.outputs, self._load(known.executable), self._lock, self._every)
+        return Kernel(known, given.outputs, self._load(known.executable), self._lock, self._done)
 
-    @property
-    def values(self) -> dict[int, np.ndarray]:
-        """What the partitions computed last, by the file's tensor numbers; with `every` all of their operators."""
-        found = {}
-        for kernel in self._native.kernels:
-            assert isinstance(kernel, Kernel)
-            found |= kernel.values
-        return found
+    def _done(self, program: Program, stats: Stats, seconds: float, values: dict[int, np.ndarray]) -> None:
+        self._ran[program] = stats, seconds
+        if self._every:
+            self.values |= values
 
     def report(self) -> Report:
         """Partitions with their cost, and the operators left to the interpreter with the reasons."""
         names = [node.name for node in self.file.nodes]
-        ran = {kernel.program: kernel for kernel in self._native.kernels if isinstance(kernel, Kernel)}
-        parts = [self._partition(program, ran.get(program)) for program in self._plan()]
+        parts = [self._partition(program) for program in self._plan()]
         left = tuple((names[n], why) for n, why in sorted(self._refused.items()))
         return Report(self.file.path.stem, self.cfg.name, self.device, self.runtime, tuple(parts), left)
 
-    def _partition(self, program: Program, kernel: Kernel | None) -> Partition:
+    def _partition(self, program: Program) -> Partition:
+        stats, wall = self._ran.get(program, (None, None))
         cycles, counted_by = program.cycles, "simulated by the timing model"
-        if kernel is not None and kernel.stats is not None and kernel.stats.cycles is not None:
-            cycles, counted_by = kernel.stats.cycles, f"counted on {self.device}"
+        if stats is not None and stats.cycles is not None:
+            cycles, counted_by = stats.cycles, f"counted on {self.device}"
         names = tuple(self.file.nodes[n].name for n in program.given.nodes)
-        wall = None if kernel is None else kernel.seconds
         return Partition(names, program.macs, program.launches, cycles, counted_by, program.host_seconds, wall)

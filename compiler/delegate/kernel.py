@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...hw.errors import InputError
-from ...runtime.device import Device, open_device
+from ...runtime.device import Device, Stats, open_device
 from ...runtime.executable import Executable
 from ...runtime.loader import Loaded
 from ...runtime.registry import device_entry, is_server, open_remote
@@ -20,7 +19,8 @@ from . import abi as c
 if TYPE_CHECKING:
     from .programs import Program
 
-Opener = Callable[[Executable], AbstractContextManager[Any]]
+Opener = Callable[[Executable], Any]  # the result has `run`, `stats` and `close`, as `Loaded`
+Done = Callable[["Program", Stats, float, dict[int, np.ndarray]], None]
 
 
 def opener(on: str | Device | Opener) -> Opener:
@@ -45,41 +45,40 @@ def opener(on: str | Device | Opener) -> Opener:
 
 
 class Kernel:
-    """A program that `opened` has loaded; one run at a time, because all of a delegate share its device.
+    """A program that is `loaded`; one run at a time, because all of a delegate share its device.
 
-    `values` are what the last run computed, by tensor number, where `keep` asks for it; `stats` and `seconds` its counts
-    and the time that it took on this machine.
+    `done` hears of each run: its counts, the seconds that it took on this machine, and its results by tensor number.
     """
 
-    def __init__(self, program: Program, outputs: tuple[int, ...], loaded: Any, lock: threading.Lock, keep: bool):
-        self.program, self._outputs, self._loaded, self._lock, self._keep = program, outputs, loaded, lock, keep
-        self.stats: Any = None
-        self.seconds: float | None = None
-        self.values: dict[int, np.ndarray] = {}
+    def __init__(self, program: Program, outputs: tuple[int, ...], loaded: Any, lock: threading.Lock, done: Done):
+        self.program, self._outputs, self._loaded, self._lock, self._done = program, outputs, loaded, lock, done
+
+    def check(self, context: c.Context) -> None:
+        """Raise `InputError` where an input has another shape or type than the program's."""
+        for number, name in self.program.inputs:
+            tensor, t = self.program.executable.tensors[name], context.tensor(number)
+            found, kind = tuple(c.ints(t.dims)) or (1,), c.TYPES.get(tensor.dtype)
+            if found != tensor.shape or t.type != kind:
+                raise InputError(
+                    f"tensor {name!r} has shape {found} in the interpreter, programs are for {tensor.shape} of the "
+                    "file; resize it back, or export the network in that shape"
+                )
 
     def run(self, context: c.Context) -> None:
-        """Compute the outputs from the inputs. Raises `InputError` for tensors of another shape, and as a device."""
-        tensors = self.program.executable.tensors
+        """Compute the outputs from the inputs. Raises `InputError` as `check`, and the errors of the device."""
+        self.check(context)
         with self._lock:
             start = time.perf_counter()
-            given = {name: self._array(context, number, tensors[name]) for number, name in self.program.inputs}
-            found = self._loaded.run(given)
+            found = self._loaded.run({name: self._array(context, number, name) for number, name in self.program.inputs})
             for number, name in self.program.outputs:
                 if number in self._outputs:
-                    self._array(context, number, tensors[name])[...] = found[name]
-            self.seconds, self.stats = time.perf_counter() - start, self._loaded.stats
-            if self._keep:
-                self.values = {number: found[name] for number, name in self.program.outputs}
+                    self._array(context, number, name)[...] = found[name]
+            values = {number: found[name] for number, name in self.program.outputs}
+            self._done(self.program, self._loaded.stats, time.perf_counter() - start, values)
 
-    def _array(self, context: c.Context, number: int, tensor: Any) -> np.ndarray:
-        t = context.tensor(number)
-        dims, kind = tuple(c.ints(t.dims)) or (1,), c.TYPES.get(tensor.dtype)
-        if dims != tensor.shape or t.type != kind or not t.data:
-            raise InputError(
-                f"tensor {tensor.name!r} has shape {dims} in the interpreter, {tensor.shape} in the program; make the "
-                "interpreter anew from a file of that shape"
-            )
-        return c.array(t, np.dtype(tensor.dtype), tensor.shape)
+    def _array(self, context: c.Context, number: int, name: str) -> np.ndarray:
+        tensor = self.program.executable.tensors[name]
+        return c.array(context.tensor(number), np.dtype(tensor.dtype), tensor.shape)
 
     def close(self) -> None:
         """Free the device's memory."""

@@ -30,6 +30,10 @@ class Given:
 class Kernel(Protocol):
     """What runs a partition of one interpreter."""
 
+    def check(self, context: c.Context) -> None:
+        """Refuse inputs of other shapes, which may have changed."""
+        ...
+
     def run(self, context: c.Context) -> None:
         """Compute the outputs from the inputs; both are tensors of the context."""
         ...
@@ -53,6 +57,7 @@ class Native:
         self._kernels: dict[int, Kernel] = {}
         self._numbers = itertools.count(1)  # 0 would be a null pointer
         self._errors: dict[int, BaseException] = {}  # by thread
+        self.error: BaseException | None = None  # the last one of any thread
         # C holds these by address alone
         self._functions = {
             "init": c.INIT(self._init),
@@ -62,32 +67,23 @@ class Native:
         }
         self._prepare = c.CALL(self._prepare_delegate)
         self._name = ctypes.create_string_buffer(NAME)
-        self._struct = abi.new("delegate", prepare=_address(self._prepare))
+        self._struct = abi.new("delegate", prepare=_address(self._prepare), flags=c.ALLOW_DYNAMIC)
 
     @property
     def pointer(self) -> int:
         """The address of the structure."""
         return ctypes.addressof(self._struct)
 
-    @property
-    def kernels(self) -> list[Kernel]:
-        """Those of all interpreters, in the order in which they were made."""
-        return list(self._kernels.values())
-
-    def forget(self) -> None:
-        """Drop the exception that this thread has left."""
-        self._errors.pop(threading.get_ident(), None)
-
-    def error(self) -> BaseException | None:
-        """The exception that this thread has left, if it has left one."""
-        return self._errors.get(threading.get_ident())
+    def taken(self) -> BaseException | None:
+        """The exception that this thread has left since the last call, if it has left one."""
+        return self._errors.pop(threading.get_ident(), None)
 
     def _guarded(self, context: int, call: Callable[[c.Context], None]) -> int:
         where = c.Context(self.abi, context)
         try:
             call(where)
         except BaseException as exc:
-            self._errors[threading.get_ident()] = exc
+            self.error = self._errors[threading.get_ident()] = exc
             where.report(f"tilewright: {type(exc).__name__}: {' '.join(str(exc).split())}\n")
             return c.ERROR
         return c.OK
@@ -116,10 +112,16 @@ class Native:
         return number if self._guarded(context, make) == c.OK else None
 
     def _prepare_kernel(self, context: int, node: int) -> int:
-        return c.OK if self.abi.at("node", node).user_data in self._kernels else c.ERROR
+        kernel = self._kernel(node)
+        return c.ERROR if kernel is None else self._guarded(context, kernel.check)
 
     def _invoke(self, context: int, node: int) -> int:
-        return self._guarded(context, lambda where: self._kernels[self.abi.at("node", node).user_data].run(where))
+        kernel = self._kernel(node)
+        return c.ERROR if kernel is None else self._guarded(context, kernel.run)
+
+    def _kernel(self, node: int) -> Kernel | None:
+        """The kernel of a node; None where it could not be made."""
+        return self._kernels.get(self.abi.at("node", node).user_data)
 
     def _free(self, context: int, number: int | None) -> None:
         if kernel := self._kernels.pop(number or 0, None):

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...hw.errors import InputError, UnsupportedError
 from .. import graph as g
-from ..frontend.tflite.file import OPERATOR_NAMES, ModelFile
+from ..frontend.tflite.file import OPERATOR_NAMES, ModelFile, Subgraph
 from ..frontend.tflite.importer import import_file
 from .abi import Context, array, ints
 from .native import Given
@@ -113,24 +113,36 @@ def refusal(file: ModelFile, number: int, claim: frozenset[str] | None) -> str:
     return ""
 
 
-def check_same(file: ModelFile, context: Context, nodes: Collection[int]) -> None:
-    """Raise `InputError` unless the interpreter's `nodes` are the file's: operators, tensors and constants."""
+def is_the_files(file: ModelFile, context: Context, nodes: Collection[int]) -> bool:
+    """Whether `nodes` are those of the file; False for another subgraph of it, where a delegate is asked, too.
+
+    Raises `InputError` for nodes, constants or shapes that are not in the file.
+    """
+    known = [_difference(part, context, nodes) for part in (file, *file.others)]
+    if "" in known:
+        return not known[0]
+    raise InputError(
+        f"the interpreter has not the network of {file.path}: {known[0]}; give the delegate the same file, and keep "
+        "its shapes"
+    )
+
+
+def _difference(part: Subgraph, context: Context, nodes: Collection[int]) -> str:
+    """The first difference between nodes of the interpreter and those of a subgraph; empty where there is none."""
     for n in nodes:
-        mine, (node, registration) = file.nodes[n], context.node(n)
-        its = tuple(ints(node.inputs)), tuple(ints(node.outputs))
-        if registration.builtin_code != mine.code or its != (mine.inputs, mine.outputs):
-            raise _other(file, f"operator {n} is not {mine.name!r}")
-    for k in sorted({k for n in nodes for k in (*file.nodes[n].inputs, *file.nodes[n].outputs) if k >= 0}):
-        info, t = file.tensors[k], context.tensor(k)
-        if tuple(ints(t.dims)) != info.shape:
-            raise _other(file, f"tensor {info.name!r} has shape {tuple(ints(t.dims))}, not {info.shape}")
+        node, registration = context.node(n)
+        mine = part.nodes[n] if n < len(part.nodes) else None
+        its = registration.builtin_code, tuple(ints(node.inputs)), tuple(ints(node.outputs))
+        if mine is None or its != (mine.code, mine.inputs, mine.outputs):
+            return f"operator {n} is another"
+    for k in sorted({k for n in nodes for k in (*part.nodes[n].inputs, *part.nodes[n].outputs) if k >= 0}):
+        info, t = part.tensors[k], context.tensor(k)
+        if (shape := tuple(ints(t.dims))) != info.shape:
+            return f"tensor {info.name!r} has shape {shape}, programs are for {info.shape} of the file"
         if info.scale.size == 1 and (t.scale, t.zero_point) != (info.scale[0], info.zero_point[0]):
-            raise _other(file, f"tensor {info.name!r} has another scale or zero point")
+            return f"tensor {info.name!r} has another scale or zero point"
         if info.data is not None and t.data and t.bytes == info.data.nbytes:
             theirs = array(t, info.data.dtype, info.shape)
             if not np.array_equal(theirs.view(np.uint8), info.data.view(np.uint8)):
-                raise _other(file, f"constant {info.name!r} has other values")
-
-
-def _other(file: ModelFile, what: str) -> InputError:
-    return InputError(f"the interpreter has another network than {file.path}: {what}; give the delegate the same file")
+                return f"constant {info.name!r} has other values"
+    return ""

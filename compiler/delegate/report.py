@@ -52,11 +52,11 @@ class Report:
     def __str__(self) -> str:
         taken = self.operators - len(self.left)
         lines = [
-            f"{self.network}: {taken} of {self.operators} operators in {len(self.partitions)} partitions on "
-            f"{self.device} ({self.config}, rounding as {self.runtime})"
+            f"{self.network}: {taken} of {self.operators} operators in {len(self.partitions)} "
+            f"partition{'s' * (len(self.partitions) != 1)} on {self.device} ({self.config}, rounding as {self.runtime})"
         ]
         for number, part in enumerate(self.partitions, 1):
-            names = f"{part.operators[0]} to {part.operators[-1]}" if len(part.operators) > 1 else part.operators[0]
+            names = " to ".join(dict.fromkeys((part.operators[0], part.operators[-1])))
             wall = "" if part.wall_seconds is None else f", {1e3 * part.wall_seconds:.1f} ms on this machine"
             lines.append(
                 f"  {number}: {names} ({len(part.operators)}), {part.macs:,} MACs, {part.cycles:,} cycles "
