@@ -10,7 +10,7 @@ import functools
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,7 @@ class TilewrightDelegate:
         self._load, self._lock = opener(on), threading.Lock()
         self._programs: list[Program] | None = None
         self._refused: dict[int, str] = {}
+        self._seconds: list[float | None] | None = None
         self._ran: dict[Program, tuple[Stats, float]] = {}  # the last run of each
         self.values: dict[int, np.ndarray] = {}
         self._native = Native(c.Abi(), self._claims, self._kernel)
@@ -153,7 +154,16 @@ class TilewrightDelegate:
         names = [node.name for node in self.file.nodes]
         parts = [self._partition(program) for program in self._plan()]
         left = tuple((names[n], why) for n, why in sorted(self._refused.items()))
-        return Report(self.file.path.stem, self.cfg.name, self.device, self.runtime, tuple(parts), left)
+        seconds = self._left_alone()
+        return Report(self.file.path.stem, self.cfg.name, self.device, self.runtime, tuple(parts), left, *seconds)
+
+    def _left_alone(self) -> tuple[float | None, float | None]:
+        """Modelled seconds of the operators that are left, and of all."""
+        if self._seconds is None:
+            from .programs import on_host
+
+            self._seconds = [on_host(self.file, n) for n in range(len(self.file.nodes))]
+        return _sum(self._seconds[n] for n in self._refused), _sum(self._seconds)
 
     def _partition(self, program: Program) -> Partition:
         stats, wall = self._ran.get(program, (None, None))
@@ -162,3 +172,9 @@ class TilewrightDelegate:
             cycles, counted_by = stats.cycles, f"counted on {self.device}"
         names = tuple(self.file.nodes[n].name for n in program.given.nodes)
         return Partition(names, program.macs, program.launches, cycles, counted_by, program.host_seconds, wall)
+
+
+def _sum(seconds: Iterable[float | None]) -> float | None:
+    """The sum, None where one of them is not known."""
+    found = list(seconds)
+    return None if None in found else sum(one for one in found if one is not None)

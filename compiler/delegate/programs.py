@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ...hw.config import Config
 from ...hw.errors import InputError, TilewrightError, UnsupportedError
 from ...runtime.executable import Executable, LaunchStep
+from .. import graph as g
 from ..frontend.tflite.file import ModelFile
 from ..network import compile_for, launch_cycles
 from ..target.host import HostModel
@@ -55,6 +56,19 @@ def compiled(file: ModelFile, given: Given, cfg: Config, runtime: str) -> Progra
         launch_cycles(found.executable),
         found.host_seconds(HostModel()),
     )
+
+
+def on_host(file: ModelFile, number: int) -> float | None:
+    """Seconds of a node on the modelled Cortex-A9, None where nothing is known of its operator.
+
+    Changes of layout are left out: they are the importer's, not the interpreter's.
+    """
+    try:
+        graph = import_part(file, ends(file, [number]), "litert")
+    except (UnsupportedError, InputError):
+        return None
+    ops = [op for op in graph.ops if not (isinstance(op, g.Transpose) and op.relayout)]
+    return sum(map(HostModel().seconds, ops))
 
 
 @dataclass

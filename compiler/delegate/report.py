@@ -25,7 +25,11 @@ class Partition:
 
 @dataclass(frozen=True)
 class Report:
-    """The network's partitions, and the operators that stay with the interpreter: name and reason, in order."""
+    """The network's partitions, and the operators that stay with the interpreter: name and reason, in order.
+
+    `left_seconds` are those of the operators that stay, `alone_seconds` of the whole network without an accelerator,
+    both modelled for the same Cortex-A9; None where there is an operator of which nothing is known.
+    """
 
     network: str
     config: str
@@ -33,6 +37,8 @@ class Report:
     runtime: str
     partitions: tuple[Partition, ...]
     left: tuple[tuple[str, str], ...]
+    left_seconds: float | None
+    alone_seconds: float | None
 
     @property
     def operators(self) -> int:
