@@ -1,9 +1,11 @@
 """What an interpreter with the delegate does beside computing: errors, other files, shapes, state, threads."""
 
 import gc
+import re
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -340,3 +342,11 @@ def test_other_interpreters(module, convolutions):
         each.invoke()
         found.append(each.get_tensor(each.get_output_details()[0]["index"]))
     np.testing.assert_array_equal(*found)
+
+
+def test_the_page_shows_a_report_as_it_is():
+    """But for numbers, which follow the compiler."""
+    root = Path(__file__).parents[2]
+    report = str(TilewrightDelegate(root / "tests/data/networks/classifier.tflite", claim=["CONV_2D"]).report())
+    page, shown = (re.sub(r"[\d,.]+", "#", text) for text in ((root / "docs/delegate.md").read_text(), report))
+    assert shown in page
