@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...hw.config import Config
-from ...hw.errors import InputError, TilewrightError, UnsupportedError
+from ...hw.errors import InputError, UnsupportedError
 from ...runtime.executable import Executable, LaunchStep
 from .. import graph as g
 from ..frontend.tflite.file import ModelFile
@@ -108,12 +108,11 @@ class Planner:
         try:
             found = compiled(self.file, part, self.cfg, self.runtime)
         except (UnsupportedError, InputError) as exc:
-            return self._reason(exc)
+            if isinstance(exc.__context__, ImportError):
+                raise  # a package is missing: no fault of the network
+            return str(exc).removeprefix(f"{self.file.path}: ")
         if not found.launches:
             return "nothing of its part would run on the accelerator"
         if found.macs < self.min_macs:
             return f"its part has {found.macs:,} multiply-accumulates, fewer than min_macs = {self.min_macs:,}"
         return found
-
-    def _reason(self, exc: TilewrightError) -> str:
-        return str(exc).removeprefix(f"{self.file.path}: ")

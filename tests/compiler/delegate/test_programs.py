@@ -7,6 +7,7 @@ from tilewright.compiler.delegate.partition import ends
 from tilewright.compiler.delegate.programs import Planner, compiled
 from tilewright.compiler.frontend.tflite.file import read
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import UnsupportedError
 
 CFG = PRESETS["pynq_z1"]
 SHAPE = (1, 12, 12, 16)
@@ -54,3 +55,24 @@ def test_small_parts_and_those_without_a_launch_are_left(file):
     assert [program.given.nodes for program in found.programs()] == [(0,)]
     assert found.refused[2] == f"its part has {small:,} multiply-accumulates, fewer than min_macs = {small + 1:,}"
     assert found.refused[3] == found.refused[2], "it was of that part"
+
+
+def test_a_missing_package_is_no_reason_to_leave_a_part(file, monkeypatch):
+    def compiling(*_):
+        try:
+            raise ImportError("none")
+        except ImportError:
+            raise UnsupportedError("memory plans need ortools") from None
+
+    monkeypatch.setattr("tilewright.compiler.delegate.programs.compile_for", compiling)
+    with pytest.raises(UnsupportedError, match="memory plans need ortools"):
+        planner(file, {}).programs()
+
+
+def test_what_no_module_runs_is_left(file, monkeypatch):
+    def compiling(*_):
+        raise UnsupportedError(f"{file.path}: target cannot run it")
+
+    monkeypatch.setattr("tilewright.compiler.delegate.programs.compile_for", compiling)
+    assert not (found := planner(file, {})).programs()
+    assert set(found.refused.values()) == {"target cannot run it"}
