@@ -7,6 +7,7 @@ What it then calls in C only compares and hands over.
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
 import threading
 import weakref
@@ -60,13 +61,14 @@ class TilewrightDelegate:
         runtime: str = "litert",
         every: bool = False,
     ):
-        from ..frontend.source import Source
+        from ..frontend.source import Source, read_source
         from ..frontend.tflite.file import read
         from .partition import check_claim
 
         if runtime not in RUNTIMES:
             raise InputError(f"runtime {runtime!r}: must be one of {', '.join(RUNTIMES)}")
-        self.file = read(Source(Path("model.tflite"), model) if isinstance(model, bytes) else model)
+        source = Source(Path("model.tflite"), model) if isinstance(model, bytes) else read_source(model)
+        self.file, self._digest = read(source), hashlib.sha256(source.content).hexdigest()
         self.cfg, self.runtime = load_config(config), runtime
         self.device = on if isinstance(on, str) else type(on).__name__
         self._claim, self._min_macs, self._every = check_claim(claim), min_macs, every
@@ -77,6 +79,29 @@ class TilewrightDelegate:
         self._ran: dict[Program, tuple[Stats, float]] = {}  # the last run of each
         self.values: dict[int, np.ndarray] = {}
         self._native = Native(c.Abi(), self._claims, self._kernel)
+
+    @classmethod
+    def load(
+        cls, model: str | Path | bytes, programs: str | Path, on: str | Device | Opener = "model"
+    ) -> TilewrightDelegate:
+        """A delegate whose programs `save` has written to the file `programs`; it needs no TVM.
+
+        Raises `FileError`, and `InputError` where the programs are of another network.
+        """
+        from . import stored
+
+        made = cls(model, "pynq_z1", on)
+        found = stored.load(programs, made._digest)
+        made.cfg, made.runtime, made._programs = found.config, found.runtime, list(found.programs)
+        made._refused, made._seconds = dict(found.refused), list(found.seconds)
+        return made
+
+    def save(self, path: str | Path) -> None:
+        """Write the programs to a file for `load`. Raises `FileError`."""
+        from . import stored
+
+        facts = self.cfg, self.runtime, self._plan(), self._refused, self._modelled()
+        stored.save(path, stored.Stored(self._digest, *facts))
 
     def _get_native_delegate_pointer(self) -> int:
         """The address that an interpreter's constructor asks for."""
@@ -135,11 +160,11 @@ class TilewrightDelegate:
         return [n for n in taken if n in plan] if is_the_files(self.file, context, plan) else []
 
     def _kernel(self, context: c.Context, given: Given) -> Kernel:
-        from .programs import compiled
-
         programs = self._plan()
         known = next((one for one in programs if one.covers(given)), None)
         if known is None:  # the interpreter has made other parts, as where another delegate came first
+            from .programs import compiled
+
             known = compiled(self.file, given, self.cfg, self.runtime)
             programs.append(known)
         return Kernel(known, given.outputs, self._load(known.executable), self._lock, self._done)
@@ -154,16 +179,17 @@ class TilewrightDelegate:
         names = [node.name for node in self.file.nodes]
         parts = [self._partition(program) for program in self._plan()]
         left = tuple((names[n], why) for n, why in sorted(self._refused.items()))
-        seconds = self._left_alone()
-        return Report(self.file.path.stem, self.cfg.name, self.device, self.runtime, tuple(parts), left, *seconds)
+        seconds = self._modelled()
+        times = _sum(seconds[n] for n in self._refused), _sum(seconds)
+        return Report(self.file.path.stem, self.cfg.name, self.device, self.runtime, tuple(parts), left, *times)
 
-    def _left_alone(self) -> tuple[float | None, float | None]:
-        """Modelled seconds of the operators that are left, and of all."""
+    def _modelled(self) -> list[float | None]:
+        """Seconds of every operator on a host alone, where they are known."""
         if self._seconds is None:
             from .programs import on_host
 
             self._seconds = [on_host(self.file, n) for n in range(len(self.file.nodes))]
-        return _sum(self._seconds[n] for n in self._refused), _sum(self._seconds)
+        return self._seconds
 
     def _partition(self, program: Program) -> Partition:
         stats, wall = self._ran.get(program, (None, None))

@@ -1,23 +1,22 @@
-"""A part of a network in one interpreter: its program in a device's memory, run on the interpreter's tensors."""
+"""A part of a network as a program, and in an interpreter: in a device's memory, run on the interpreter's tensors."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ...hw.errors import InputError
 from ...runtime.device import Device, Stats, open_device
-from ...runtime.executable import Executable
+from ...runtime.executable import Executable, LaunchStep
 from ...runtime.loader import Loaded
 from ...runtime.registry import device_entry, is_server, open_remote
 from . import abi as c
-
-if TYPE_CHECKING:
-    from .programs import Program
+from .native import Given
 
 Opener = Callable[[Executable], Any]  # the result has `run`, `stats` and `close`, as `Loaded`
 Done = Callable[["Program", Stats, float, dict[int, np.ndarray]], None]
@@ -42,6 +41,32 @@ def opener(on: str | Device | Opener) -> Opener:
         return Loaded(executable, devices[0])
 
     return load
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A part of a network as an executable; `inputs` and `outputs` are the file's tensor numbers with their names.
+
+    `cycles` are the timing model's, `host_seconds` those of its host steps on the modelled Cortex-A9.
+    """
+
+    given: Given
+    executable: Executable
+    inputs: tuple[tuple[int, str], ...]
+    outputs: tuple[tuple[int, str], ...]
+    macs: int
+    cycles: int
+    host_seconds: float
+
+    @property
+    def launches(self) -> int:
+        """How often a run starts the accelerator."""
+        return sum(isinstance(step, LaunchStep) for step in self.executable.steps)
+
+    def covers(self, given: Given) -> bool:
+        """Whether it computes what the interpreter asks for, from what this has."""
+        made = {k for k, _ in self.outputs}
+        return self.given.nodes == given.nodes and made.issuperset(given.outputs)
 
 
 class Kernel:

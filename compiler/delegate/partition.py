@@ -118,23 +118,30 @@ def is_the_files(file: ModelFile, context: Context, nodes: Collection[int]) -> b
 
     Raises `InputError` for nodes, constants or shapes that are not in the file.
     """
-    known = [_difference(part, context, nodes) for part in (file, *file.others)]
-    if "" in known:
-        return not known[0]
-    raise InputError(
-        f"the interpreter has not the network of {file.path}: {known[0]}; give the delegate the same file, and keep "
-        "its shapes"
-    )
+    found = _other_operator(file, context, nodes) or _other_tensor(file, context, nodes)
+    if found and any(not _other_operator(part, context, nodes) for part in file.others):
+        return False  # its shapes may change while the network runs
+    if found:
+        raise InputError(
+            f"the interpreter has not the network of {file.path}: {found}; give the delegate the same file, and keep "
+            "its shapes"
+        )
+    return True
 
 
-def _difference(part: Subgraph, context: Context, nodes: Collection[int]) -> str:
-    """The first difference between nodes of the interpreter and those of a subgraph; empty where there is none."""
+def _other_operator(part: Subgraph, context: Context, nodes: Collection[int]) -> str:
+    """The first operator of the interpreter that is not that of a subgraph; empty where all are."""
     for n in nodes:
         node, registration = context.node(n)
         mine = part.nodes[n] if n < len(part.nodes) else None
         its = registration.builtin_code, tuple(ints(node.inputs)), tuple(ints(node.outputs))
         if mine is None or its != (mine.code, mine.inputs, mine.outputs):
             return f"operator {n} is another"
+    return ""
+
+
+def _other_tensor(part: Subgraph, context: Context, nodes: Collection[int]) -> str:
+    """The first tensor of `nodes` of which the interpreter has another form or values; empty where there is none."""
     for k in sorted({k for n in nodes for k in (*part.nodes[n].inputs, *part.nodes[n].outputs) if k >= 0}):
         info, t = part.tensors[k], context.tensor(k)
         if (shape := tuple(ints(t.dims))) != info.shape:

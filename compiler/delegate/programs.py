@@ -7,39 +7,13 @@ from dataclasses import dataclass
 
 from ...hw.config import Config
 from ...hw.errors import InputError, UnsupportedError
-from ...runtime.executable import Executable, LaunchStep
 from .. import graph as g
 from ..frontend.tflite.file import ModelFile
 from ..network import compile_for, launch_cycles
 from ..target.host import HostModel
+from .kernel import Program
 from .native import Given
 from .partition import ends, grouped, import_part
-
-
-@dataclass(frozen=True, eq=False)
-class Program:
-    """A part of a network as an executable; `inputs` and `outputs` are the file's tensor numbers with their names.
-
-    `cycles` are the timing model's, `host_seconds` those of its host steps on the modelled Cortex-A9.
-    """
-
-    given: Given
-    executable: Executable
-    inputs: tuple[tuple[int, str], ...]
-    outputs: tuple[tuple[int, str], ...]
-    macs: int
-    cycles: int
-    host_seconds: float
-
-    @property
-    def launches(self) -> int:
-        """How often a run starts the accelerator."""
-        return sum(isinstance(step, LaunchStep) for step in self.executable.steps)
-
-    def covers(self, given: Given) -> bool:
-        """Whether it computes what the interpreter asks for, from what this has."""
-        made = {k for k, _ in self.outputs}
-        return self.given.nodes == given.nodes and made.issuperset(given.outputs)
 
 
 def compiled(file: ModelFile, given: Given, cfg: Config, runtime: str) -> Program:

@@ -309,6 +309,35 @@ def test_an_interpreter_may_live_until_the_process_ends(convolutions):
     assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
 
 
+LITERT_ALONE = """
+import sys
+for name in ("tvm", "onnx", "onnxruntime", "ortools", "amaranth", "click", "rich"):
+    sys.modules[name] = None
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from tilewright.delegate import TilewrightDelegate
+network, programs, x, y = sys.argv[1:]
+delegate = TilewrightDelegate.load(network, programs, on="timing")
+kernels = OpResolverType.BUILTIN_REF
+made = Interpreter(network, experimental_delegates=[delegate], experimental_op_resolver_type=kernels)
+made.allocate_tensors()
+made.set_tensor(made.get_input_details()[0]["index"], np.load(x))
+made.invoke()
+assert np.array_equal(made.get_tensor(made.get_output_details()[0]["index"]), np.load(y))
+print(delegate.report())
+"""
+
+
+def test_saved_programs_need_litert_alone(convolutions, interpreter, run, tmp_path):
+    x = np.random.default_rng(0).integers(-128, 128, SHAPE).astype(np.int8)
+    np.save(tmp_path / "x.npy", x)
+    np.save(tmp_path / "y.npy", run(interpreter(convolutions), x)[0])
+    TilewrightDelegate(convolutions).save(programs := tmp_path / "programs.zip")
+    files = convolutions, programs, tmp_path / "x.npy", tmp_path / "y.npy"
+    done = subprocess.run([sys.executable, "-c", LITERT_ALONE, *files], capture_output=True, text=True, timeout=120)
+    assert "2 of 2 operators in 1 partition on timing" in done.stdout, done.stderr
+
+
 WITHOUT_TVM = """
 import sys
 sys.modules["tvm"] = sys.modules["onnx"] = None

@@ -1,12 +1,16 @@
 """Which nodes are taken, how they are grouped, what is cut out of a file, and when an interpreter has another one."""
 
+import ctypes
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tilewright.compiler import graph as g
+from tilewright.compiler.delegate import abi as c
 from tilewright.compiler.delegate.native import Given
-from tilewright.compiler.delegate.partition import check_claim, cut, ends, grouped, import_part, refusal
-from tilewright.compiler.frontend.tflite.file import read
+from tilewright.compiler.delegate.partition import check_claim, cut, ends, grouped, import_part, is_the_files, refusal
+from tilewright.compiler.frontend.tflite.file import Subgraph, read
 from tilewright.hw.errors import InputError, UnsupportedError
 
 SHAPE = (1, 4, 4, 16)
@@ -82,3 +86,51 @@ def test_refusals_have_reasons(tflite, fork):
     assert "of type float32; int8, uint8, int16, int32 are taken" in refusal(file, 1, None)
     with pytest.raises(UnsupportedError):
         import_part(file, ends(file, [0]), "litert")
+
+
+class Nodes(c.Context):
+    """The context of an interpreter that has the network of a file, or some of another."""
+
+    def __init__(self, part):
+        self.abi, self.part, self.kept = c.Abi(), part, []
+
+    def node(self, number):
+        node = self.part.nodes[number]
+        arrays = [c.int_array(list(numbers)) for numbers in (node.inputs, node.outputs)]
+        self.kept += arrays
+        inputs, outputs = map(ctypes.addressof, arrays)
+        return self.abi.new("node", inputs=inputs, outputs=outputs), self.abi.new(
+            "registration", builtin_code=node.code
+        )
+
+    def tensor(self, number):
+        info = self.part.tensors[number]
+        dims, data = c.int_array(list(info.shape)), None if info.data is None else np.ascontiguousarray(info.data)
+        self.kept += [dims, data]
+        facts = {} if data is None else {"data": data.ctypes.data, "bytes": data.nbytes}
+        if info.scale.size == 1:
+            facts |= {"scale": info.scale[0], "zero_point": info.zero_point[0]}
+        return self.abi.new("tensor", dims=ctypes.addressof(dims), **facts)
+
+
+def test_the_interpreters_network_is_compared(fork):
+    everything = range(len(fork.nodes))
+    assert is_the_files(fork, Nodes(fork), everything)
+    weights, y = fork.nodes[0].inputs[1], fork.nodes[4].outputs[0]
+    for number, change, what in (
+        (weights, {"data": np.zeros_like(fork.tensors[weights].data)}, "constant 't1' has other values"),
+        (y, {"shape": (1, 4, 4, 8)}, r"tensor '\w+' has shape \(1, 4, 4, 8\), programs are for \(1, 4, 4, 16\)"),
+        (y, {"scale": np.array([9], np.float32)}, "has another scale or zero point"),
+    ):
+        tensors = list(fork.tensors)
+        tensors[number] = replace(tensors[number], **change)
+        with pytest.raises(InputError, match=f"has not the network of .*{what}.*; give the delegate the same file"):
+            is_the_files(fork, Nodes(replace(fork, tensors=tensors)), everything)
+    with pytest.raises(InputError, match="operator 1 is another"):
+        is_the_files(fork, Nodes(replace(fork, nodes=[fork.nodes[0], *fork.nodes])), everything)
+
+
+def test_another_subgraph_of_the_file_is_left_alone(fork):
+    branch = Subgraph(fork.tensors, fork.nodes[1:3])
+    file = replace(fork, others=(branch,))
+    assert not is_the_files(file, Nodes(branch), range(2))
