@@ -18,7 +18,7 @@ from .statements import Call
 from .text import array, c_type, comment, identifier, wrapped
 
 _MOST = (1 << 32) - 1
-_MACROS = ("h", "memory", "program")  # of the header, behind the network's name
+_MACROS = ("h", "memory", "align", "program")  # of the header, behind the network's name
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,7 @@ class Network:
                 "",
                 "/* Bytes that the platform gives, and bytes of the program with its constants */",
                 f"#define {upper}_MEMORY {self.plan.total}u",
+                f"#define {upper}_ALIGN {self.plan.align}u /* of its address */",
                 f"#define {upper}_PROGRAM {len(self.plan.image)}u",
                 "",
                 f"extern const uint32_t {self.name}_program[]; /* where it is not in {self.name}.bin */",
@@ -115,7 +116,7 @@ class Network:
         parts = [comment(f"{self.executable.name}: {len(self.executable.steps)} steps")]
         parts += ["\n".join([f'#include "{file}"' for file in includes] + ["", "#include <string.h>"])]
         parts += ["\n".join(self._tables())]
-        used = {*re.findall(r"\w+", run), *(f"{self._local[t.name]}_first" for t in self.executable.states)}
+        used = {*_words(run), *(f"{self._local[t.name]}_first" for t in self.executable.states)}
         parts += [array(name, data) for name, data in self._data().items() if name in used]
         if self.executable.states:
             parts += ["\n".join(self._reset())]
@@ -209,18 +210,18 @@ class Network:
 
     def _run(self) -> Iterator[str]:
         body = [*self._body()]
-        text = "\n".join(body)
+        used = _words("\n".join(body))
         yield f"int {self.name}_run({self.signature})"
         yield "{"
-        if "status" in text:
+        if "status" in used:
             yield "    int status;"
         yield "    if (memory.data == NULL)"
         yield "        return TW_CLOSED;"
         for condition in self._conditions():
             yield f"    if ({condition})"
             yield "        return TW_BAD_INPUT;"
-        yield from self._places({t for t, local in self._local.items() if re.search(rf"\b{local}\b", text)})
-        if "scratch" in text:
+        yield from self._places({t for t, local in self._local.items() if local in used})
+        if "scratch" in used:
             yield f"    uint8_t *const scratch = memory.data + {self.plan.scratch}u;"
         yield from body
         yield "}"
@@ -332,6 +333,11 @@ def _patched(executable: Executable) -> Iterator[Patched]:
             rows = np.stack([mine[:, 0], rule.reshape(-1)], 1)
             rules[rules > _MOST] = 0  # addresses have 32 bits, so that these are multiplied by 0
             yield Patched(number, step.symbols[symbol], limit, rows, rules)
+
+
+def _words(code: str) -> set[str]:
+    """The names in C code, those in comments aside."""
+    return {*re.findall(r"\w+", re.sub(r"/\*.*?\*/", "", code))}
 
 
 def _rows(rows: np.ndarray) -> str:

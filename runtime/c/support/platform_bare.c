@@ -13,7 +13,7 @@
 #error "define TW_REGISTERS, the address of the accelerator's registers, as -DTW_REGISTERS=0x43c00000"
 #endif
 #ifndef TW_MEMORY_BYTES
-#error "define TW_MEMORY_BYTES, at least NETWORK_MEMORY and NETWORK_ALIGN of network.h for every network"
+#error "define TW_MEMORY_BYTES, at least NETWORK_MEMORY + NETWORK_ALIGN for each network"
 #endif
 #ifndef TW_WRITE_BACK
 #define TW_WRITE_BACK(data, size) ((void)(data), (void)(size))

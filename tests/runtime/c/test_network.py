@@ -117,3 +117,10 @@ def test_constants_that_no_step_reads_are_left_out():
     unread = Tensor("unread", (2,), "int8", "constant", np.zeros(2, np.int8))
     text = Network(moves([], [("x", "y", None)], [unread]), "network").source()
     assert "static const int8_t" not in text
+
+
+def test_a_name_in_a_comment_alone_is_not_declared():
+    temps = [Tensor(name, (2,), "int8") for name in ("t9", "scratch", "status")]
+    steps = [("x", "t9", None), ("t9", "scratch", None), ("scratch", "status", None), ("status", "y", None)]
+    run = lines(Network(moves([], steps, temps), "network").source(), "network_run")
+    assert not [line for line in run if line.startswith(("int status", "uint8_t *const scratch"))]

@@ -1,5 +1,6 @@
 """Networks as C programs: every byte of the loader's, and of the golden files; what is linked, and how large it is."""
 
+import functools
 import re
 import shutil
 import subprocess
@@ -27,9 +28,14 @@ THUMB_BYTES = 8192
 ARM = ("arm-none-eabi-gcc", "arm-linux-gnueabihf-gcc")
 
 
+@functools.cache
+def example():
+    return compile_model(DIGITS / "digits.onnx", CFG)
+
+
 def digits(count):
     """The example network, and so many of its images."""
-    executable = compile_model(DIGITS / "digits.onnx", CFG)
+    executable = example()
     with np.load(DIGITS / "inputs.npz") as data:
         images, labels = data["inputs"][:count], data["labels"][:count]
     return executable, [{"image": image} for image in images], labels
@@ -81,6 +87,21 @@ def test_mlperf_tiny(name, same_as_loader, compiler):
     executable = compile_model(path, CFG)
     found = same_as_loader(executable, [{executable.inputs[0].name: x} for x in inputs], compiler=compiler)
     assert np.array_equal(found[executable.outputs[0].name], outputs)
+
+
+OTHERS = ("networks/R_tflm_mnist_lstm_int8.tflite", "networks/R_tflm_dtln.tflite", "deeploy/microLlama16/network.onnx")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OTHERS)
+def test_recurrent_layers_and_a_transformer_on_any_values(name, same_as_loader):
+    if not (SHARED / name).is_file():
+        pytest.skip(f"../shared has no {name}")
+    executable, rng, cases = compile_model(SHARED / name, CFG), np.random.default_rng(3), []
+    for _ in range(2):
+        drawn = {t: rng.integers(-128, 128, t.shape) for t in executable.inputs}
+        cases.append({t.name: x.astype(t.dtype) for t, x in drawn.items()})
+    same_as_loader(executable, cases)
 
 
 @pytest.mark.slow
