@@ -78,6 +78,7 @@ types: $(DEV) ## pyright
 	@mkdir -p build/pkg/tilewright
 	@for d in $(LINKS); do ln -sfn ../../../$$d build/pkg/tilewright/$$d; done
 	@ln -sfn ../../../cli/python/__init__.py build/pkg/tilewright/__init__.py
+	@ln -sfn ../../../cli/python/delegate.py build/pkg/tilewright/delegate.py
 	@$(BIN)/pyright
 
 check: lint types test ## everything that must pass before a change goes in
