@@ -44,26 +44,51 @@ def linear(imp: RelaxImporter, result: Result) -> bool:
     if x is None:
         return True  # the problem is further up and reported there
     node = imp.node(source)
-    channel = 1 if kind is _TRANSPOSE_CONV or (kind is _DENSE and _TRANSPOSED not in match) else 0
-    weight, scales = _weights(match, node, channel)
+    kernel = ("OI" if _TRANSPOSED in match else "IO") if kind is _DENSE else str(call.attrs.kernel_layout)
+    _check_layout(match, call, node, "" if kind is _DENSE else str(call.attrs.data_layout))
+    weight, scales = _weights(match, node, kernel)
     bias = _bias(match, node, np.float64(x.scale) * scales.astype(np.float64))
     parameters = weight, scales, bias, *result.clamp
     if kind is _DENSE:
         _dense(imp, result, x, parameters, source)
-    elif kind is _CONV:
-        a = call.attrs
-        geometry = ints(a.strides), ints(a.padding), ints(a.dilation), int(a.groups)
-        imp.produce(result, g.QConv2d(imp.name(source), (x,), y, *parameters, *geometry))
     else:
-        a = call.attrs
-        if max(ints(a.dilation)) > 1 or int(a.groups) > 1:
-            raise InputError(f"{node} is transposed with dilations or groups, which is not supported")
-        top, left, bottom, right = ints(a.padding)
-        extra = ints(a.output_padding)
-        pads = top, left, bottom - extra[0], right - extra[1]
-        imp.produce(result, g.QConvTranspose2d(imp.name(source), (x,), y, *parameters, ints(a.strides), pads))
+        _convolution(imp, result, x, parameters, source, call)
     imp.check_numbers(before, node)
     return True
+
+
+def _check_layout(match: Any, call: Any, node: str, layout: str) -> None:
+    """Raise `InputError` for a result in another layout than the operand, and for a sum that is no bias.
+
+    `layout` is that of images, empty for a dense layer, whose last dimension has the channels.
+    """
+    if layout and str(call.attrs.out_layout or layout) != layout:
+        raise InputError(f"{node} turns images of layout {layout} to {call.attrs.out_layout}, which is not supported")
+    if _BIASED in match:
+        shape, rank = ints(match[_BIAS].ty.shape), len(call.ty.shape)
+        full = (1,) * (rank - len(shape)) + shape
+        channel = layout.index("C") if layout else rank - 1
+        if len(full) > rank or any(n != 1 for k, n in enumerate(full) if k != channel):
+            raise InputError(f"{node} is added to constants of shape {shape}, which are not one number per channel")
+
+
+def _convolution(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: tuple, source: Any, call: Any) -> None:
+    """Append a convolution, or a transposed one."""
+    a, name = call.attrs, imp.name(source)
+    if call.op.name == LAYERS[0]:
+        geometry = ints(a.strides), ints(a.padding), ints(a.dilation), int(a.groups)
+        imp.place(
+            result.var, str(a.data_layout), x, result.y, lambda x, y: g.QConv2d(name, (x,), y, *parameters, *geometry)
+        )
+        return
+    if max(ints(a.dilation)) > 1 or int(a.groups) > 1:
+        raise InputError(f"{imp.node(source)} is transposed with dilations or groups, which is not supported")
+    top, left, bottom, right = ints(a.padding)
+    extra = ints(a.output_padding)
+    stays = ints(a.strides), (top, left, bottom - extra[0], right - extra[1])
+    imp.place(
+        result.var, str(a.data_layout), x, result.y, lambda x, y: g.QConvTranspose2d(name, (x,), y, *parameters, *stays)
+    )
 
 
 def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: tuple, source: Any) -> None:
@@ -88,18 +113,21 @@ def array(expr: Any) -> np.ndarray:
     return np.asarray(expr.value.numpy() if hasattr(expr.value, "numpy") else expr.value)
 
 
-def _weights(match: Any, node: str, channel: int) -> tuple[np.ndarray, np.ndarray]:
-    """(int8 weights with the output channel first, one float32 scale each); `channel` is its dimension in the file."""
+def _weights(match: Any, node: str, layout: str) -> tuple[np.ndarray, np.ndarray]:
+    """(int8 weights O, I and the kernel, one float32 scale each); `layout` names their dimensions in the function."""
     call = match[_WEIGHT]
     weight, scale, zero = (array(a) for a in call.args)
+    wanted = "OIHW"[: len(layout)]
+    if sorted(layout) != sorted(wanted) or weight.ndim != len(layout):
+        raise InputError(f"{node} has weights {weight.shape} of layout {layout}; their dimensions must be {wanted}")
     if weight.dtype == np.uint8:
         weight, zero = (weight.astype(np.int16) - 128).astype(np.int8), zero.astype(np.int16) - 128
     if zero.any():
         raise InputError(f"{node} has weights with a zero point other than 0 (uint8: 128), which is not supported")
-    weight = np.swapaxes(weight, 0, channel)
     axis = int(call.attrs.axis) % weight.ndim
-    if scale.size > 1 and axis != channel:
+    if scale.size > 1 and axis != layout.index("O"):
         raise InputError(f"{node} has weights with one scale per index of axis {axis}, not per output channel")
+    weight = weight.transpose([layout.index(letter) for letter in wanted])
     scales = np.broadcast_to(scale.reshape(-1).astype(np.float32), (len(weight),))
     return np.ascontiguousarray(weight), np.ascontiguousarray(scales)
 
