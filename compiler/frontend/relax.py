@@ -81,7 +81,7 @@ class RelaxImporter:
             self._input(var)
         for b in self.bindings:
             try:
-                self._import_binding(b.var, b.value)
+                self.import_binding(b.var, b.value)
             except InputError as exc:
                 self.problems.append(str(exc))
         outputs = [self._output(name, var) for name, var in self.results]
@@ -125,7 +125,8 @@ class RelaxImporter:
                 same.add(b.var)
         raise InputError(f"{var.name!r} is {var.ty.dtype}, but nothing dequantises it")
 
-    def _import_binding(self, var: Any, call: Any) -> None:
+    def import_binding(self, var: Any, call: Any) -> None:
+        """Append the operators of one binding, if it is one of integers. Raises `InputError`."""
         kind = kind_of(call)
         if kind == "relax.quantize":
             self._quantize(var, call)
@@ -159,9 +160,7 @@ class RelaxImporter:
             MOVE[kind](self, var, call, x)
 
     def _quantize(self, var: Any, call: Any) -> None:
-        if var.ty.dtype not in INTEGERS:
-            raise InputError(f"{self.node(var)} makes {var.ty.dtype}; only {' and '.join(INTEGERS)} are supported")
-        y = g.Tensor(var.name, _shape(var), "int8", *_scale(call, var.ty.dtype))
+        y = self.quantised(var, call)
         source, low, high = call.args[0], -math.inf, math.inf
         while source in self.calls and (inner := self._clamped(self.calls[source])):
             if math.isnan(inner[1]) or math.isnan(inner[2]):
@@ -190,6 +189,12 @@ class RelaxImporter:
                 COMPUTE[kind](self, result)
                 self.check_numbers(before, node)
         # else the problem is further up and reported there
+
+    def quantised(self, var: Any, call: Any) -> g.Tensor:
+        """The tensor that a quantize makes. Raises `InputError` for other types than int8 and uint8."""
+        if var.ty.dtype not in INTEGERS:
+            raise InputError(f"{self.node(var)} makes {var.ty.dtype}; only {' and '.join(INTEGERS)} are supported")
+        return g.Tensor(var.name, _shape(var), "int8", *_scale(call, var.ty.dtype))
 
     def _clamped(self, call: Any) -> tuple[Any, float, float] | None:
         """(operand, low, high) of a relu or clip, None of anything else."""
@@ -225,9 +230,10 @@ class RelaxImporter:
 
     def produce(self, result: Result, op: g.Operator) -> None:
         """Append the operator whose output is a quantize's result."""
-        self._append(result.var, op)
+        self.append(result.var, op)
 
-    def _append(self, var: Any, op: g.Operator) -> None:
+    def append(self, var: Any, op: g.Operator) -> None:
+        """Append the operator whose output is `var`."""
         op = replace(op, output=replace(op.output, name=self._tensor_name(var, op.name)))
         self.ops.append(op)
         self.views[var] = op.output
@@ -240,7 +246,7 @@ class RelaxImporter:
 
     def move(self, cls: type[g.Operator], var: Any, x: g.Tensor, *parameters: Any) -> None:
         """Append an operator on one tensor that keeps its scale; the shape is that of `var`."""
-        self._append(var, cls(self.name(var), (x,), replace(x, shape=_shape(var), data=None), *parameters))
+        self.append(var, cls(self.name(var), (x,), replace(x, shape=_shape(var), data=None), *parameters))
 
     def place(
         self, var: Any, layout: str, x: g.Tensor, y: g.Tensor, make: Callable[[g.Tensor, g.Tensor], g.Operator]
@@ -250,7 +256,7 @@ class RelaxImporter:
         Raises `InputError` for a layout that is neither NCHW nor NHWC.
         """
         if layout == "NCHW":
-            self._append(var, make(x, y))
+            self.append(var, make(x, y))
             return
         if layout != "NHWC":
             raise InputError(f"{self.node(var)} has images of layout {layout}; only NCHW and NHWC are supported")
@@ -258,7 +264,7 @@ class RelaxImporter:
         self.ops.append(g.Transpose(inner.name, (x,), inner, TO_NCHW, True))
         op = make(inner, self.tensor(f"{y.name}.nchw", tuple(y.shape[k] for k in TO_NCHW), y))
         self.ops.append(op)
-        self._append(var, g.Transpose(f"{op.name}.nhwc", (op.output,), y, TO_NHWC, True))
+        self.append(var, g.Transpose(f"{op.name}.nhwc", (op.output,), y, TO_NHWC, True))
 
     def tensor(self, name: str, shape: tuple[int, ...], like: g.Tensor) -> g.Tensor:
         """A new tensor quantised as `like`."""

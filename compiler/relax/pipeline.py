@@ -1,0 +1,45 @@
+"""`tilewright_pipeline`: the passes from a quantised Relax module to one with parts on the accelerator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...hw.config import Config, load_config
+from ...hw.errors import InputError
+from ...hw.rounding import CONTRACTS
+from ...runtime.registry import device_entry
+from ..tvm_compat import Sequential, ir, relax
+from .codegen import Choice, carried
+from .partition import Partition
+from .report import LEFT
+
+
+def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, contract: str = "double") -> Any:
+    """A pass that gives the accelerator what it can compute of a quantised Relax module; TVM compiles the rest.
+
+    `on` is the device by name, as `tilewright run --on` takes it, and `contract` the rounding contract of the
+    requantisation. A module in which nothing can be claimed stays as it is. Raises `ConfigError`, `UnsupportedError`
+    for an unknown device, `InputError` for another contract.
+
+    >>> from tilewright.compiler.relax import tilewright_pipeline
+    >>> tilewright_pipeline("tiny", on="timing").info.name
+    'tilewright'
+    """
+    cfg = load_config(config)
+    device_entry(on)
+    if contract not in CONTRACTS:
+        raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
+    choice = Choice(cfg, on, contract)
+
+    @ir.transform.module_pass(opt_level=0, name="tilewright.CarryPrograms")
+    def carry(mod: Any, _ctx: Any) -> Any:
+        return carried(mod)
+
+    compile_parts = Sequential([relax.transform.Normalize(), relax.transform.RunCodegen(), carry])
+
+    @ir.transform.module_pass(opt_level=0, name="tilewright")
+    def pipeline(mod: Any, _ctx: Any) -> Any:
+        found = Partition(relax.transform.ConvertToDataflow()(mod), choice)
+        return compile_parts(found.module.with_attr(LEFT, found.left)) if found.parts else mod
+
+    return pipeline
