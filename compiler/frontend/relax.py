@@ -297,7 +297,8 @@ class RelaxImporter:
 
     def _tensor_name(self, var: Any, default: str) -> str:
         """The name of an int8 output of the whole graph, else the operator's, made unique."""
-        name = next((name for name, result in self.results if result.same_as(var)), default)
+        named = (name for name, result in self.results if result.same_as(var) and var.ty.dtype == "int8")
+        name = next(named, default)
         taken = {t.name for t in (*self.inputs, *self.views.values(), *(op.output for op in self.ops))}
         taken |= {other for other, result in self.results if not result.same_as(var)}
         while name in taken:

@@ -85,9 +85,8 @@ def sunk(ops: Sequence[g.Operator]) -> tuple[g.Operator, ...]:
             continue
         y = op.output
         inner = replace(y, name=_unused(f"{y.name}.nchw", names), shape=tuple(y.shape[k] for k in TO_NCHW))
-        if isinstance(op, g.Concat):
-            op = replace(op, axis=TO_NCHW.index(op.axis))
-        found.append(replace(op, inputs=tuple(t for t in parts if t is not None), output=inner))
+        axis = {"axis": TO_NCHW.index(op.axis)} if isinstance(op, g.Concat) else {}
+        found.append(replace(op, inputs=tuple(t for t in parts if t is not None), output=inner, **axis))
         found.append(g.Transpose(_unused(f"{op.name}.nhwc", names), (inner,), y, TO_NHWC, True))
         behind[y.name] = inner
     return tuple(found)

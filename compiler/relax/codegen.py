@@ -97,6 +97,8 @@ def _carried(function: Any) -> Any:
             return mutator.default_mutate(call)
         key, program = _programs[symbol]
         constant = relax.const(np.frombuffer(program, np.uint8).copy())
-        return relax.call_dps_packed(RUN, [ir.StringImm(key), constant, *call.args[1].fields], out_ty=list(call.ty_args))
+        (given,) = call.ty_args
+        results = list(given.fields) if isinstance(given, relax.TupleType) else given
+        return relax.call_dps_packed(RUN, [ir.StringImm(key), constant, *call.args[1].fields], out_ty=results)
 
     return structural_mutate(function, [(ir.Call, on_call)])

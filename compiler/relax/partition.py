@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...hw.errors import UnsupportedError
+from ...hw.errors import TilewrightError
 from ...runtime.executable import LaunchStep
 from ..tvm_compat import IRModule, Var, ir, relax
 from .claims import Claims, operands
@@ -143,7 +143,7 @@ def _idle(part: Part) -> str:
     """Why the accelerator does not run `part`; empty if it does."""
     try:
         executable = compiled(part.function)
-    except UnsupportedError as exc:
+    except TilewrightError as exc:
         return str(exc)
     launches = any(isinstance(step, LaunchStep) for step in executable.steps)
     return "" if launches else "no operator in them is faster on the accelerator"

@@ -11,7 +11,7 @@ from ...runtime.registry import device_entry
 from ..tvm_compat import Sequential, ir, relax
 from .codegen import Choice, carried
 from .partition import Partition
-from .report import LEFT
+from .reports import LEFT
 
 
 def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, contract: str = "double") -> Any:
