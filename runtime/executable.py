@@ -193,7 +193,9 @@ class Executable:
             rows.append((step.name, "device" if launch else f"host, {step.op}", step.macs, count))
         return table(repr(self), ("step", "where", "MACs", "instructions"), rows)
 
-    def run(self, inputs: Mapping[str, Any] | Any, on: str | Device | None = None) -> tuple[dict[str, np.ndarray], Stats]:
+    def run(
+        self, inputs: Mapping[str, Any] | Any, on: str | Device | None = None
+    ) -> tuple[dict[str, np.ndarray], Stats]:
         """(outputs by name, counts) of one run on a device, a name or an open one, by default that of `self.on`.
 
         `inputs` are arrays by name, or the array itself where there is one input. Raises as `Loaded` and its `run`;

@@ -80,7 +80,11 @@ def _average_pool(imp: RelaxImporter, result: Result) -> None:
     a, x = result.call.attrs, imp.views.get(result.call.args[0])
     if x is None:
         return
-    (kernel, strides, pads), name, node = _window(imp, result.source, a), imp.name(result.source), imp.node(result.source)
+    (kernel, strides, pads), name, node = (
+        _window(imp, result.source, a),
+        imp.name(result.source),
+        imp.node(result.source),
+    )
     if any(pads) and not a.count_include_pad:
         raise InputError(f"{node} excludes padding from its mean, which is not supported")
 

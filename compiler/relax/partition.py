@@ -76,7 +76,9 @@ class Partition:
         if not parts:
             return block
         self.parts += parts.values()
-        calls = {level: part.bindings(self._builder.add_func(part.function, part.symbol)) for level, part in parts.items()}
+        calls = {
+            level: part.bindings(self._builder.add_func(part.function, part.symbol)) for level, part in parts.items()
+        }
         return relax.DataflowBlock(levels.bindings(calls))
 
     def _part(self, name: str, levels: Levels, level: int) -> Part:
