@@ -133,7 +133,7 @@ def test_a_fresh_environment_runs_the_example_and_a_golden_case_from_elsewhere(b
     run("-m", "pip", f"--python={python}", "install", "-q", "--no-deps", "--no-index", wheel, cwd=tmp_path)
     (packages,) = (tmp_path / "env").rglob("site-packages")
     (packages / "others.pth").write_text("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
-    code = "import tilewright.cli.main as m; print(m.__file__, __import__('importlib.metadata').metadata.version('tilewright'))"
+    code = "import tilewright as tw, tilewright.cli.main as m; print(m.__file__, tw.__version__)"
     where, version = run("-c", code, cwd=tmp_path, python=python).split()
     assert Path(where).is_relative_to(packages) and version == PYPROJECT["project"]["version"]
     assert "of 360 held-out digits" in run(ROOT / "examples" / "digits" / "run.py", cwd=tmp_path, python=python)

@@ -145,7 +145,7 @@ class RelaxImporter:
         if kind in INTEGER and var.ty.dtype in INTEGERS:
             INTEGER[kind](self, var, call)
             return
-        operands = _operands(call) if kind else ()
+        operands: tuple = _operands(call) if kind else ()
         x = self.views.get(operands[0]) if operands else None
         if x is None or x.dtype != "int8":
             return

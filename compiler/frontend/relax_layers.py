@@ -38,7 +38,7 @@ def linear(imp: RelaxImporter, result: Result) -> bool:
     if not match:
         return False
     kind = next(p for p in (_CONV, _TRANSPOSE_CONV, _DENSE) if p in match)
-    call, y, before = match[kind], result.y, len(imp.ops)
+    call, before = match[kind], len(imp.ops)
     source = imp.variable(call)
     x = imp.views.get(call.args[0])
     if x is None:
@@ -72,11 +72,11 @@ def _check_layout(match: Any, call: Any, node: str, layout: str) -> None:
             raise InputError(f"{node} is added to constants of shape {shape}, which are not one number per channel")
 
 
-def _convolution(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: tuple, source: Any, call: Any) -> None:
+def _convolution(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: Any, source: Any, call: Any) -> None:
     """Append a convolution, or a transposed one."""
     a, name = call.attrs, imp.name(source)
     if call.op.name == LAYERS[0]:
-        geometry = ints(a.strides), ints(a.padding), ints(a.dilation), int(a.groups)
+        geometry: Any = ints(a.strides), ints(a.padding), ints(a.dilation), int(a.groups)
         imp.place(
             result.var, str(a.data_layout), x, result.y, lambda x, y: g.QConv2d(name, (x,), y, *parameters, *geometry)
         )
@@ -85,7 +85,7 @@ def _convolution(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: tu
         raise InputError(f"{imp.node(source)} is transposed with dilations or groups, which is not supported")
     top, left, bottom, right = ints(a.padding)
     extra = ints(a.output_padding)
-    stays = ints(a.strides), (top, left, bottom - extra[0], right - extra[1])
+    stays: Any = ints(a.strides), (top, left, bottom - extra[0], right - extra[1])
     imp.place(
         result.var, str(a.data_layout), x, result.y, lambda x, y: g.QConvTranspose2d(name, (x,), y, *parameters, *stays)
     )

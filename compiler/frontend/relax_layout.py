@@ -28,7 +28,8 @@ def fold_constants(bindings: Sequence[Any]) -> dict[Any, Any]:
 
 
 def _folded(call: Any, known: dict[Any, Any]) -> Any:
-    kind, operand = getattr(call.op, "name", ""), call.args[0] if call.args else None
+    kind = getattr(call.op, "name", "")
+    operand: Any = call.args[0] if call.args else None
     operand = known.get(operand, operand)
     if kind == "relax.dequantize" and _is_constant(operand):
         return call if operand is call.args[0] else _dequantize(call, operand, int(call.attrs.axis))

@@ -52,9 +52,9 @@ class Claims(RelaxImporter):
         integers = var.ty.dtype in INTEGERS
         if refused is None and integers and var not in self.views:
             refused = f"{kind_of(value) or 'value'} of {var.name!r} is not computed from quantised values"
+        if refused is None and integers:
+            refused = self._enclose(var)
         if refused is None:
-            if integers:
-                self._enclose(var)
             return
         self.views.pop(var, None)
         if not integers:
@@ -91,8 +91,8 @@ class Claims(RelaxImporter):
             return False
         return True
 
-    def _enclose(self, var: Any) -> None:
-        """Note what the claimed `var` is computed from, and the bindings in between."""
+    def _enclose(self, var: Any) -> str | None:
+        """Note what `var` is computed from, and the bindings in between; the reason where that is not integers."""
         inside, ends, waiting = {var}, dict[Any, None](), list(operands(self.values[var]))
         while waiting:
             one = waiting.pop(0)
@@ -101,7 +101,10 @@ class Claims(RelaxImporter):
             elif one not in inside:
                 inside.add(one)
                 waiting += operands(self.values[one])
+        if wrong := [one.name for one in ends if not _fixed(one) or one.ty.dtype not in INTEGERS]:
+            return f"{kind_of(self.values[var])} of {var.name!r} depends on {wrong[0]!r}, which has no quantised values"
         self.needs[var], self.inside[var] = list(ends), inside
+        return None
 
 
 def operands(value: Any) -> Iterator[Any]:

@@ -1,5 +1,6 @@
 """Relax modules on the accelerator, under TVM's virtual machine: the integers of our own runner."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -98,11 +99,9 @@ def test_what_only_the_host_would_compute_is_left_to_tvm(onnx_module, qdq):
 
 
 def test_an_exported_executable_has_its_programs(chain, onnx_module, execute, tmp_path):
-    import tvm
-
     m = chain()
     x = m.rng.normal(0, 3, (1, 8, 6, 6)).astype(np.float32)
-    executable = tvm.compile(tilewright_pipeline("tiny")(onnx_module(m.proto())), "llvm")
+    executable = importlib.import_module("tvm").compile(tilewright_pipeline("tiny")(onnx_module(m.proto())), "llvm")
     np.savez(tmp_path / "x.npz", x=x, y=execute(executable, x))
     executable.export_library(str(tmp_path / "network.so"))
     program = """
