@@ -75,7 +75,7 @@ def codegen(functions: Sequence[Any], _options: Any, _names: Any) -> list[Any]:
         program = compiled(function).to_bytes()
         key = key_of(symbol.removeprefix(f"{CODEGEN}_").rsplit("_", 1)[0], Choice.of(function).on, program)
         _programs[symbol] = key, program
-        held = np.frombuffer(program, np.uint8)
+        held = np.frombuffer(program, np.uint8).copy()  # what is only read has no DLPack
         tvm_ffi.register_global_func(symbol, functools.partial(run, key, held), override=True)
     return []
 

@@ -53,13 +53,58 @@ def execute():
     """Runs a module, or its executable, under the virtual machine: numpy's arrays in and out, a list if several."""
     tvm = importlib.import_module("tvm")
 
+    machines = {}
+
     def run(mod, *inputs):
-        executable = tvm.compile(mod, "llvm") if hasattr(mod, "functions") else mod
-        found = relax.VirtualMachine(executable, tvm.cpu())["main"](*map(tvm.runtime.tensor, inputs))
+        if mod not in machines:
+            executable = tvm.compile(mod, "llvm") if hasattr(mod, "functions") else mod
+            machines[mod] = relax.VirtualMachine(executable, tvm.cpu())
+        found = machines[mod]["main"](*map(tvm.runtime.tensor, inputs))
         return found.numpy() if hasattr(found, "numpy") else [each.numpy() for each in found]
 
     yield run
     release()
+
+
+@pytest.fixture
+def function():
+    """A maker of modules of one function: `body(emit, *parameters)` emits operators and gives the result.
+
+    Parameters are (shape, dtype) pairs.
+    """
+
+    def make(body, *parameters, dataflow=True):
+        params = [relax.Var(f"x{k}", relax.TensorType(*each)) for k, each in enumerate(parameters)]
+        builder = relax.BlockBuilder()
+        with builder.function("main", params):
+            if dataflow:
+                with builder.dataflow():
+                    result = builder.emit_output(body(builder.emit, *params))
+            else:
+                result = body(builder.emit, *params)
+            builder.emit_func_output(result)
+        return builder.get()
+
+    return make
+
+
+@pytest.fixture
+def quantised():
+    """Emits a quantize and a dequantize behind it; `layer` a product with constant weights (64, 64) before them."""
+
+    class Quantised:
+        scale, zero = relax.const(np.float32(0.1)), relax.const(np.int8(3))
+        weight = relax.const(np.random.default_rng(0).integers(-99, 99, (64, 64)).astype(np.int8))
+        weight_scale = relax.const(np.float32(0.01))
+
+        def __call__(self, emit, x):
+            return emit(relax.op.dequantize(emit(relax.op.quantize(x, self.scale, self.zero)), self.scale, self.zero))
+
+        def layer(self, emit, x):
+            weight = emit(relax.op.dequantize(self.weight, self.weight_scale, relax.const(np.int8(0)), axis=1))
+            return self(emit, emit(relax.op.matmul(x, weight)))
+
+    return Quantised()
 
 
 @pytest.fixture

@@ -126,17 +126,14 @@ def test_functions_of_other_generators_stay(chain, onnx_module):
     assert tilewright_pipeline("tiny")(mod).same_as(mod)
 
 
-def test_weights_that_are_parameters_are_left_to_tvm(execute):
-    x, w = (relax.Var(name, relax.TensorType(shape, "int8")) for name, shape in (("x", (1, 8)), ("w", (8, 4))))
-    builder, scale, zero = relax.BlockBuilder(), relax.const(np.float32(0.1)), relax.const(np.int8(0))
-    with builder.function("main", [x, w]):
-        with builder.dataflow():
-            real = [builder.emit(relax.op.dequantize(v, scale, zero)) for v in (x, w)]
-            y = builder.emit_output(relax.op.quantize(relax.op.matmul(*real), scale, zero))
-        builder.emit_func_output(y)
-    plain = builder.get()
-    mod = tilewright_pipeline("tiny")(plain)
-    assert mod.same_as(plain)
+def test_weights_that_are_parameters_are_left_to_tvm(function, quantised):
+    def body(emit, x, w):
+        zero = relax.const(np.int8(0))
+        real = [emit(relax.op.dequantize(v, quantised.scale, zero)) for v in (x, w)]
+        return emit(relax.op.quantize(relax.op.matmul(*real), quantised.scale, zero))
+
+    plain = function(body, ((1, 8), "int8"), ((8, 4), "int8"))
+    assert tilewright_pipeline("tiny")(plain).same_as(plain)
 
 
 def test_options_that_do_not_exist_are_named():
