@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...hw.config import Config, load_config
+from ...hw.errors import UnsupportedError
 from ...runtime.executable import Executable
 from ..frontend.relax import RelaxImporter
 from ..network import compile_graph
@@ -42,7 +43,12 @@ class Choice(NamedTuple):
 
     @staticmethod
     def of(function: Any) -> Choice:
-        """The choice for a function."""
+        """The choice for a function. Raises `UnsupportedError` for one that `tilewright_pipeline` did not make."""
+        if f"{_PREFIX}config" not in function.attrs:
+            raise UnsupportedError(
+                f"function {function.attrs['global_symbol']!s} has Codegen {CODEGEN!r}, but no attribute "
+                f"'{_PREFIX}config'; let tilewright_pipeline make the functions"
+            )
         config, on, contract = (str(function.attrs[f"{_PREFIX}{name}"]) for name in ("config", "on", "contract"))
         return Choice(load_config(json.loads(config)), on, contract)
 

@@ -3,12 +3,14 @@
 import json
 
 import numpy as np
+import pytest
 
 from tilewright.compiler.relax import release
 from tilewright.compiler.relax.codegen import Choice, carried, codegen, compiled
 from tilewright.compiler.relax.partition import Partition
 from tilewright.compiler.tvm_compat import relax, tvm_ffi
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import UnsupportedError
 
 FLOATS = ((4, 64), "float32")
 CHOICE = Choice(PRESETS["tiny"], "timing", "single")
@@ -22,6 +24,12 @@ def test_a_choice_is_kept_in_attributes(function, quantised):
     (part,) = split(function, quantised).parts
     assert Choice.of(part.function) == CHOICE
     assert json.loads(part.function.attrs["tilewright.config"]) == CHOICE.cfg.to_dict()
+
+
+def test_functions_of_others_are_refused(function, quantised):
+    (part,) = split(function, quantised).parts
+    with pytest.raises(UnsupportedError, match=r"tilewright_main_0_\w+ has Codegen 'tilewright', but no attribute"):
+        codegen([part.function.without_attr("tilewright.config")], {}, {})
 
 
 def test_a_program_has_the_tensors_of_the_function_by_position(function, quantised):
