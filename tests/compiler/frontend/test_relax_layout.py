@@ -56,13 +56,13 @@ def test_a_sum_is_computed_before_its_images_are_turned():
     ops, (a, b) = images("a", "b")
     *_, total, turn = sunk([*ops, g.Add("sum", (a, b), g.Tensor("y", a.shape, scale=0.2))])
     assert [t.name for t in total.inputs] == ["a.c", "b.c"] and total.output.shape == (1, 4, 2, 3)
-    assert (turn.x, turn.output.name, turn.axes) == (total.output, "y", TO_NHWC)
+    assert isinstance(turn, g.Transpose) and (turn.x, turn.output.name, turn.axes) == (total.output, "y", TO_NHWC)
 
 
 def test_the_axis_of_a_concatenation_follows():
     ops, (a, b) = images("a", "b")
     *_, both, _turn = sunk([*ops, g.Concat("both", (a, b), g.Tensor("y", (1, 2, 3, 8), scale=0.1), 3)])
-    assert both.axis == 1 and both.output.shape == (1, 8, 2, 3)
+    assert isinstance(both, g.Concat) and both.axis == 1 and both.output.shape == (1, 8, 2, 3)
 
 
 def test_constants_are_turned_and_other_images_are_not():
@@ -70,7 +70,8 @@ def test_constants_are_turned_and_other_images_are_not():
     values = np.arange(24, dtype=np.int8).reshape(1, 2, 3, 4)
     constant = g.Tensor("k", values.shape, scale=0.1, data=values)
     *_, total, _turn = sunk([*ops, g.Add("sum", (a, constant), g.Tensor("y", a.shape, scale=0.2))])
-    assert np.array_equal(total.inputs[1].data, values.transpose(TO_NCHW))
+    turned = total.inputs[1].data
+    assert turned is not None and np.array_equal(turned, values.transpose(TO_NCHW))
     other = g.Tensor("other", a.shape, scale=0.1)
     plain = g.Add("sum", (a, other), g.Tensor("y", a.shape, scale=0.2))
     assert sunk([*ops, plain])[-1] is plain
