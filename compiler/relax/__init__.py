@@ -9,12 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .pipeline import tilewright_pipeline
+    from .pipeline import refusals, tilewright_pipeline
     from .reports import PartReport, Report, report
     from .runner import release
 
-__all__ = ["PartReport", "Report", "release", "report", "tilewright_pipeline"]
-_HOMES = {"release": "runner", "tilewright_pipeline": "pipeline"}
+__all__ = ["PartReport", "Report", "refusals", "release", "report", "tilewright_pipeline"]
+_HOMES = {"refusals": "pipeline", "release": "runner", "tilewright_pipeline": "pipeline"}
 
 
 def __getattr__(name: str) -> Any:

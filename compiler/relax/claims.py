@@ -48,21 +48,25 @@ class Claims(RelaxImporter):
             return  # nothing that reads it is claimed
 
     def _claim(self, var: Any, value: Any) -> None:
+        integers, vague = var.ty.dtype in INTEGERS, None
         refused = self._attempt(var, value)
-        integers = var.ty.dtype in INTEGERS
-        if refused is None and integers and var not in self.views:
-            refused = f"{kind_of(value) or 'value'} of {var.name!r} is not computed from quantised values"
-        if refused is None and integers:
-            refused = self._enclose(var)
-        if refused is None:
+        if refused is not None:
+            self.left.append(refused)
+        elif not integers:
             return
+        elif var not in self.views:
+            vague = f"{kind_of(value) or 'value'} of {var.name!r} is not computed from quantised values"
+        else:
+            vague = self._enclose(var)
+            if vague is None:
+                return
         self.views.pop(var, None)
         if not integers:
             return
         if kind_of(value) == "relax.quantize" and self._plain(value.args[0]) and self._quantises(var, value):
             self.needs[var], self.inside[var] = [value.args[0]], {var}
         else:
-            self.left.append(refused)
+            self.left += [] if vague is None else [vague]
             self._give(var)
 
     def _attempt(self, var: Any, value: Any) -> str | None:

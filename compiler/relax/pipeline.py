@@ -8,7 +8,7 @@ from ...hw.config import Config, load_config
 from ...hw.errors import InputError
 from ...hw.rounding import CONTRACTS
 from ...runtime.registry import device_entry
-from ..tvm_compat import Sequential, ir, relax
+from ..tvm_compat import IRModule, Sequential, ir, relax
 from .codegen import Choice, carried
 from .partition import Partition
 from .reports import LEFT
@@ -25,11 +25,7 @@ def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, 
     >>> tilewright_pipeline("tiny", on="timing").info.name
     'tilewright'
     """
-    cfg = load_config(config)
-    device_entry(on)
-    if contract not in CONTRACTS:
-        raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
-    choice = Choice(cfg, on, contract)
+    choice = _choice(config, on, contract)
 
     @ir.transform.module_pass(opt_level=0, name="tilewright.CarryPrograms")
     def carry(mod: Any, _ctx: Any) -> Any:
@@ -39,7 +35,30 @@ def tilewright_pipeline(config: Config | str = "pynq_z1", on: str = "model", *, 
 
     @ir.transform.module_pass(opt_level=0, name="tilewright")
     def pipeline(mod: Any, _ctx: Any) -> Any:
-        found = Partition(relax.transform.ConvertToDataflow()(mod), choice)
+        found = _partition(mod, choice)
         return compile_parts(found.module.with_attr(LEFT, found.left)) if found.parts else mod
 
     return pipeline
+
+
+def refusals(mod: Any, config: Config | str = "pynq_z1", *, contract: str = "double") -> list[str]:
+    """Why integers of a module would not be on the accelerator; `report` says it of a module that has parts there.
+
+    Raises as `tilewright_pipeline`.
+    """
+    return _partition(mod, _choice(config, "model", contract)).left
+
+
+def _choice(config: Config | str, on: str, contract: str) -> Choice:
+    cfg = load_config(config)
+    device_entry(on)
+    if contract not in CONTRACTS:
+        raise InputError(f"contract {contract!r}: must be one of {', '.join(CONTRACTS)}")
+    return Choice(cfg, on, contract)
+
+
+def _partition(mod: Any, choice: Choice) -> Partition:
+    """Raises `InputError` for what is no module."""
+    if not isinstance(mod, IRModule):
+        raise InputError(f"the pipeline takes an IRModule of Relax functions, not {type(mod).__name__}")
+    return Partition(relax.transform.ConvertToDataflow()(mod), choice)

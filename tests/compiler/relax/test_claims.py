@@ -58,6 +58,7 @@ def test_two_scales_of_one_tensor_are_not_mixed(claims, quantised):
         return emit(OP.quantize(emit(OP.add(*real)), quantised.scale, quantised.zero))
 
     found = claims(body, FLOATS)
+    assert len(found.left) == 1 and "has scale and zero point (0.2" in found.left[0]
     # the sum is quantised from floats that TVM adds
     assert [var.name for var in list(found.needs.values())[1]] == ["lv3"]
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 import tilewright as tw
-from tilewright.compiler.relax import report, tilewright_pipeline
+from tilewright.compiler.relax import refusals, report, tilewright_pipeline
 from tilewright.compiler.tvm_compat import relax
 from tilewright.hw.errors import BoardError, ConfigError, InputError, UnsupportedError
 
@@ -96,6 +96,29 @@ def test_what_only_the_host_would_compute_is_left_to_tvm(onnx_module, qdq):
     m.output(m.quantise(m.node("Sin", m.quantise(m.input("x", [1, 4])))))
     plain = onnx_module(m.proto())
     assert tilewright_pipeline("tiny")(plain).same_as(plain)
+
+
+def test_why_a_module_stays_is_said(function, quantised):
+    def body(emit, x):
+        return quantised(emit, emit(relax.op.sin(quantised(emit, x))))
+
+    mod = function(body, ((4, 64), "float32"))
+    assert refusals(mod, "tiny") == ["1 result(s) of 'main': no operator in them is faster on the accelerator"] * 2
+    with pytest.raises(InputError, match="the pipeline takes an IRModule of Relax functions, not str"):
+        refusals("mod")
+
+
+@pytest.mark.parametrize("zero", [0, 7, -128])
+def test_weights_may_have_a_zero_point(function, quantised, execute, zero):
+    def body(emit, x):
+        weight = emit(relax.op.dequantize(quantised.weight, quantised.weight_scale, relax.const(np.int8(zero)), axis=1))
+        return quantised(emit, emit(relax.op.matmul(quantised(emit, x), weight)))
+
+    plain = function(body, ((4, 64), "float32"))
+    mod = tilewright_pipeline("pynq_z1")(plain)
+    assert len(report(mod).parts) == 1 and not report(mod).left
+    x = np.random.default_rng(0).normal(0, 3, (4, 64)).astype(np.float32)
+    assert np.abs(execute(mod, x) - execute(plain, x)).max() < 0.11  # a step is 0.1
 
 
 def test_an_exported_executable_has_its_programs(chain, onnx_module, execute, tmp_path):
