@@ -42,7 +42,7 @@ class Allocation(NamedTuple):
 
 @dataclass(eq=False)
 class Executable:
-    """Ordered `steps` on `tensors`, for the configuration `cfg`.
+    """Ordered `steps` on `tensors`, for the configuration `cfg`; `on` is the device of runs that name none.
 
     Raises `ProgramError` where a step names a tensor that does not exist, does not fit the buffer bound to it, or is
     read before a step wrote it, and where a host operator cannot process what its step holds; `UnsupportedError` for
@@ -60,6 +60,7 @@ class Executable:
     name: str
     tensors: dict[str, Tensor]
     steps: list[Step]
+    on: str | Device = "model"  # not in a .tw file
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -192,8 +193,10 @@ class Executable:
             rows.append((step.name, "device" if launch else f"host, {step.op}", step.macs, count))
         return table(repr(self), ("step", "where", "MACs", "instructions"), rows)
 
-    def run(self, inputs: Mapping[str, Any] | Any, on: str | Device = "model") -> tuple[dict[str, np.ndarray], Stats]:
-        """(outputs by name, counts) of one run on a device, a name or an open one.
+    def run(
+        self, inputs: Mapping[str, Any] | Any, on: str | Device | None = None
+    ) -> tuple[dict[str, np.ndarray], Stats]:
+        """(outputs by name, counts) of one run on a device, a name or an open one, by default that of `self.on`.
 
         `inputs` are arrays by name, or the array itself where there is one input. Raises as `Loaded` and its `run`;
         `Loaded` runs many inputs faster, because it loads the program once. Where the program has state, the run starts
@@ -208,9 +211,9 @@ class Executable:
                     f"one array given; {self.name!r} has the inputs {', '.join(names) or 'none'}: name them"
                 )
             inputs = {names[0]: inputs}
-        return run(self, inputs, on)
+        return run(self, inputs, self.on if on is None else on)
 
-    def __call__(self, inputs: Mapping[str, Any] | Any, on: str | Device = "model") -> dict[str, np.ndarray]:
+    def __call__(self, inputs: Mapping[str, Any] | Any, on: str | Device | None = None) -> dict[str, np.ndarray]:
         """The outputs of `run`."""
         return self.run(inputs, on)[0]
 

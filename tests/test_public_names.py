@@ -23,6 +23,7 @@ STABLE = {
     "compiler.graph": "Graph",
     "compiler.intrin": "ACC INP WGT register tensorize_depthwise tensorize_gemm tensorize_reset",
     "compiler.network": "compile_for compile_graph compile_model default_target",
+    "compiler.relax": "refusals release report tilewright_pipeline",
     "compiler.reference": "apply run trace",
     "compiler.schedule.conv2d": "conv2d",
     "compiler.schedule.dense": "dense",
