@@ -168,3 +168,10 @@ def test_the_contract_reaches_the_requantisation():
 def test_operators_without_a_kernel():
     with pytest.raises(UnsupportedError, match="Operator 'strange': this operator has no kernel"):
         host_calls(g.Operator("strange", (X,), X), "double")
+
+
+def test_a_layer_may_have_a_contract_of_its_own():
+    parameters = (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)
+    for own, expected in ((None, "double"), ("single", "single")):
+        _, requantise = host_calls(g.QConv2d("conv", *parameters, contract=own), "double")
+        assert requantise.attrs["contract"] == expected
