@@ -40,17 +40,14 @@ class Fifo(wiring.Component):
         write, read = memory.write_port(), memory.read_port(domain="comb")
         head, tail, stored = Signal(range(self.depth)), Signal(range(self.depth)), Signal(range(self.depth + 1))
         full, empty = Signal(), Signal(init=1)  # of the memory; known ahead, so that no comparison delays the ends
-        put, get, bypass, fill, fills = Signal(), Signal(), Signal(), Signal(), Signal()
-        free = Signal(init=1)  # not `o.valid`, in a register of its own: `fill` drives all of the output register, and
-        # the counters, which take the same from `fills`, do not wait for that
+        put, get, bypass, fill = Signal(), Signal(), Signal(), Signal()
         out = Signal(bits, reset_less=True)
         m.d.comb += [
             self.i.ready.eq(~full),
             self.level.eq(stored + self.o.valid),
             fill.eq(~self.o.valid | self.o.ready),
-            fills.eq(free | self.o.ready),
-            get.eq(fills & ~empty),
-            bypass.eq(fills & empty),
+            get.eq(fill & ~empty),
+            bypass.eq(fill & empty),
             put.eq(self.i.valid & ~full & ~bypass),
             write.addr.eq(tail),
             write.data.eq(Value.cast(self.i.payload)),
@@ -61,7 +58,7 @@ class Fifo(wiring.Component):
             Value.cast(self.o.payload).eq(out),
         ]
         with m.If(fill):
-            m.d.sync += [self.o.valid.eq(~empty | self.i.valid), free.eq(empty & ~self.i.valid)]
+            m.d.sync += self.o.valid.eq(~empty | self.i.valid)
             m.d.sync += out.eq(Mux(empty, Value.cast(self.i.payload), read.data))
         with m.If(put & ~get):
             m.d.sync += [stored.eq(stored + 1), full.eq(stored == self.depth - 1), empty.eq(0)]
