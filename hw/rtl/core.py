@@ -136,6 +136,7 @@ class Engine(wiring.Component):
             wiring.connect(m, getattr(fetch, name), queue.i)
             wiring.connect(m, queue.o, blocks[name].cmd)
             m.d.comb += [self.heads[k].eq(queue.o.payload), self.waiting[k].eq(queue.o.valid)]
+            m.d.comb += queue.may.eq(queue.i.valid)
             queues.append(queue)
         return queues
 

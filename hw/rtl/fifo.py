@@ -13,6 +13,7 @@ class Fifo(wiring.Component):
 
     Members:
         i: in, words of `shape`
+        may: in, a word may come: as `i.valid`, or more often, and known earlier; 1 where nobody drives it
         o: out, the same words
         level: out, number of words inside
 
@@ -25,6 +26,7 @@ class Fifo(wiring.Component):
         super().__init__(
             {
                 "i": In(stream.Signature(shape)),
+                "may": In(1, init=1),
                 "o": Out(stream.Signature(shape)),
                 "level": Out(range(depth + 2)),
             }
@@ -49,7 +51,9 @@ class Fifo(wiring.Component):
             put.eq(self.i.valid & ~full & ~bypass),
             write.addr.eq(tail),
             write.data.eq(Value.cast(self.i.payload)),
-            write.en.eq(~full),  # the place behind the last word holds anything, so no late `valid` is in the way
+            # the place behind the last word holds anything, so no late `valid` is in the way; but a simulator is slower
+            # for each write
+            write.en.eq(~full & self.may),
             read.addr.eq(head),
             Value.cast(self.o.payload).eq(out),
         ]

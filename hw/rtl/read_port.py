@@ -62,6 +62,7 @@ class ReadPort(wiring.Component):
         with m.If(addresses.i.ready & may):
             m.d.comb += grant.eq(chosen)
         m.d.comb += [addresses.i.valid.eq(grant.any()), route.i.valid.eq(grant.any())]
+        m.d.comb += [addresses.may.eq(want.any()), route.may.eq(want.any())]
         for k, splitter in enumerate(splitters):
             with m.If(grant[k]):
                 m.d.comb += [route.i.payload.eq(k), addresses.i.payload.eq(splitter.burst)]
@@ -92,7 +93,7 @@ class ReadPort(wiring.Component):
                 self._words(m, mine, beat, last)
                 continue
             m.submodules[f"buffer_{k}"] = buffer = Fifo(shape=beat.shape(), depth=depth)
-            m.d.comb += [buffer.i.valid.eq(mine), buffer.i.payload.eq(beat)]
+            m.d.comb += [buffer.i.valid.eq(mine), buffer.may.eq(mine), buffer.i.payload.eq(beat)]
             wiring.connect(m, buffer.o, wiring.flipped(self.beats[k]))
         return m
 
@@ -111,7 +112,7 @@ class ReadPort(wiring.Component):
         with m.If(came):
             m.d.sync += [count.eq(count + 1), earlier.eq(whole[bits:])]
             m.d.sync += broken.eq((broken | beat.error) & (count != final))
-        m.d.comb += [buffer.i.valid.eq(came & (count == final)), word.data.eq(whole)]
+        m.d.comb += [buffer.i.valid.eq(came & (count == final)), buffer.may.eq(buffer.i.valid), word.data.eq(whole)]
         m.d.comb += [word.error.eq(broken | beat.error), word.last.eq(last)]
         wiring.connect(m, buffer.o, wiring.flipped(self.words))
 

@@ -187,6 +187,7 @@ class Compute(wiring.Component):
             goes.eq(nothing | Mux(moving, room & mover.cmd.ready, sequencer.jobs.ready)),
             self.cmd.ready.eq(may & goes),
             order.i.valid.eq(self.cmd.ready),
+            order.may.eq(self.cmd.valid),
             order.i.payload.kind.eq(Mux(nothing, Kind.NOTHING, Mux(moving, Kind.LOAD, Kind.JOB))),
             order.i.payload.push.eq(move.push),
             order.i.payload.finish.eq(flags.op == Op.FINISH),

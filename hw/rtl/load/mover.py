@@ -79,6 +79,7 @@ class Mover(wiring.Component):
         wiring.connect(m, requests.o, wiring.flipped(self.req))
         wiring.connect(m, planner.tile, fifo.i)
         wiring.connect(m, fifo.o, walker.tile)
+        m.d.comb += [requests.may.eq(planner.req.valid), fifo.may.eq(planner.tile.valid)]
         wiring.connect(m, walker.step, writer.step)
         wiring.connect(m, wiring.flipped(self.beats), writer.beats)
         wiring.connect(m, writer.done, wiring.flipped(self.done))

@@ -74,6 +74,7 @@ class StoreBursts(wiring.Component):
             room.eq(addresses.i.ready & lengths.i.ready & more),
             go.eq(splitter.valid & ~self.halt & answers.i.ready & (empty | room)),
             splitter.take.eq(go),
+            *(fifo.may.eq(splitter.valid) for fifo in (answers, lengths, addresses)),
             answers.i.valid.eq(go),
             answers.i.payload.burst.eq(~empty),
             answers.i.payload.last.eq(splitter.final & row.last),

@@ -106,6 +106,7 @@ class StorePack(wiring.Component):
         past = begins & ~rows.o.valid
         m.d.comb += [
             rows.i.valid.eq(self.row.valid & ~past),
+            rows.may.eq(self.row.valid),
             rows.i.payload.eq(self.row.payload),
             self.row.ready.eq(rows.i.ready),
             rows.o.ready.eq(begins),
@@ -151,7 +152,7 @@ class StorePack(wiring.Component):
         follows = reading.have & ~quant & ppu.idle
         with m.If(taken):
             m.d.sync += [some.eq(follows), free.eq(~follows)]
-        return entries, some | ~ppu.idle
+        return entries, ~free | ~ppu.idle
 
     def _parameters(self, m: Module, row, new, reading: _Reading) -> tuple[Value, Value]:
         """Of the entry that was read: whether it is requantised, and the index of its parameters."""
@@ -176,6 +177,7 @@ class StorePack(wiring.Component):
         more = Signal(init=1) if chunks > 1 else Const(0, 1)  # it is not the last chunk; known ahead
         m.d.comb += [
             out.i.valid.eq(entries.valid),
+            out.may.eq(entries.valid),
             out.i.payload.data.eq(entries.payload.data.word_select(chunk, bits)),
             out.i.payload.strb.eq(~0),
             entries.ready.eq(out.i.ready & ~more),
@@ -195,6 +197,7 @@ class StorePack(wiring.Component):
             beat.data.word_select(position.part, bits).eq(entries.payload.data),
             beat.strb.eq(strobes | (((1 << size) - 1) << (position.part * size))),
             out.i.valid.eq(entries.valid & leave),
+            out.may.eq(entries.valid),
             entries.ready.eq(out.i.ready | ~leave),
         ]
         with m.If(entries.valid & entries.ready):

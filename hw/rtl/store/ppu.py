@@ -56,6 +56,7 @@ class Ppu(wiring.Component):
             begins.eq(enters & (group == 0)),
             self.i.ready.eq(enters & (group == last)),
             tags.i.valid.eq(self.i.ready),
+            tags.may.eq(self.i.valid),
             tags.i.payload.eq(self.i.payload.tag),
             tags.o.ready.eq(leaves),
             leaves.eq(self.o.valid & self.o.ready),
@@ -83,6 +84,7 @@ class Ppu(wiring.Component):
                     m.d.sync += part.eq(port.o)
         m.d.comb += [
             outputs.i.valid.eq(port.o_en & (came == last)),
+            outputs.may.eq(port.o_en),
             outputs.i.payload.eq(Cat(*parts, port.o)),
             self.o.valid.eq(outputs.o.valid),
             self.o.payload.data.eq(outputs.o.payload),

@@ -97,6 +97,7 @@ class Store(wiring.Component):
             self.from_compute.ready.eq(self.cmd.ready & flags.pop_prev),
             rows.row.ready.eq(both),
             waiting.i.valid.eq(rows.row.valid & both),
+            waiting.may.eq(rows.row.valid),
             waiting.i.payload.eq(rows.row.payload),
             pack.row.valid.eq(rows.row.valid & both & ~rows.row.payload.empty),
             pack.row.payload.eq(rows.row.payload),

@@ -9,11 +9,12 @@ ORDER = "the word comes out in its turn"
 
 
 def ends(spec, fifo, depth, shape=1):
-    """`fifo` between free ends."""
+    """`fifo` between free ends; `may` wherever a word comes, and elsewhere or not."""
     dut = fifo(shape=shape, depth=depth)
     spec.m.submodules.fifo = dut
     inside = spec.queue(dut)
-    spec.drive("end", dut.i.valid, dut.i.payload, dut.o.ready)
+    spec.drive("end", dut.i.valid, dut.i.payload, dut.o.ready, dut.may)
+    spec.takes(~dut.i.valid | dut.may)
     return dut, inside, dut.i.valid & dut.i.ready, dut.o.valid & dut.o.ready
 
 
@@ -87,6 +88,7 @@ def test_words_come_out(solver, new_spec):
         ("fill.eq(~self.o.valid | self.o.ready)", "fill.eq(1)", counted, STEADY),
         ("~empty | self.i.valid", "~empty | push_next", counted, COUNT),
         ("bypass.eq(fill & empty)", "bypass.eq(fill)", ordered, COUNT),
+        ("write.en.eq(~full & self.may)", "write.en.eq(~full & self.may & ~self.o.valid)", ordered, ORDER),
         ("pointer.eq(0 if self.depth == 1 else pointer + 1)", "pointer.eq(pointer + 3)", ordered, ORDER),
         ("with m.If(pointer == self.depth - 1)", "with m.If(pointer == self.depth)", ordered, ORDER),
     ],
