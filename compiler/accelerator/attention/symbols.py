@@ -13,12 +13,12 @@ def symbol_of(op: g.Operator) -> tuple[g.Tensor, int] | None:
     if isinstance(op, g.Gather):
         return op.inputs[1], op.x.shape[0]
     if isinstance(op, g.Rotate):
-        return op.inputs[1], len(op.cosine)
+        return op.inputs[1], len(op.cosine) // op.x.shape[0]
     if isinstance(op, g.WriteRows):
         return op.inputs[2], MOST_LIMIT
     if isinstance(op, g.WriteColumns):
-        return op.inputs[2], op.x.shape[1]
-    return (op.inputs[3], op.seen) if isinstance(op, g.Attention) else None
+        return op.inputs[2], op.x.shape[1] // op.tokens
+    return (op.inputs[3], op.seen // op.tokens) if isinstance(op, g.Attention) else None
 
 
 def limits(ops: Sequence[g.Operator]) -> dict[str, int]:
