@@ -169,7 +169,8 @@ def by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str], kind: st
 
 def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
     """(inputs by tensor name, one dict per run; whether the arrays had a leading N)."""
-    tensors = executable.inputs
+    held = [entry for entry in executable.entries if all(t.name in arrays for t in entry)]
+    tensors = (held or executable.entries)[0]
     names = [t.name for t in tensors]
     arrays = by_position(arrays, names, "input")
     if "inputs" in arrays and len(tensors) == 1 and "inputs" not in names:

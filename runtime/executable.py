@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +25,7 @@ from .hostops import HOST_OPS
 from .hostshapes import Operand
 from .launch import Launch
 from .schema import NAME, shown
-from .steps import HostStep, LaunchStep, Step, Tensor, check_flow, reads_writes
+from .steps import HostStep, LaunchStep, Step, Tensor, check_flow, entries, reads_writes
 
 if TYPE_CHECKING:
     from .device import Device, Stats
@@ -71,6 +71,7 @@ class Executable:
             else:
                 self._check_host(step)
         check_flow(self.tensors, self.steps)
+        self.entries = entries(self.tensors, self.steps)
         self._same = _same_constants(self.steps)
         for name, region in self.memory_plan().items():
             if region.align > MOST_ALIGN:
@@ -216,8 +217,21 @@ class Executable:
 
     @property
     def inputs(self) -> list[Tensor]:
-        """The tensors to supply for a run."""
+        """The tensors to supply for a run; of a program with several entries, those of all."""
         return [t for t in self.tensors.values() if t.kind == "input"]
+
+    def entry(self, names: Iterable[str]) -> list[Tensor]:
+        """The inputs of the entry that these names are the inputs of.
+
+        Where steps depend on different inputs, each of them is an entry: `entries` has the inputs of each. Raises
+        `InputError` where there are several, and none has these.
+        """
+        given = set(names)
+        found = [entry for entry in self.entries if {t.name for t in entry} == given]
+        if not found and len(self.entries) > 1:
+            known = "; or ".join(", ".join(t.name for t in entry) for entry in self.entries)
+            raise InputError(f"inputs {', '.join(sorted(given)) or 'none'} given; program {self.name!r} takes {known}")
+        return found[0] if found else self.entries[0]
 
     @property
     def outputs(self) -> list[Tensor]:

@@ -146,7 +146,7 @@ class Loaded:
 
         The same for an input that addresses or the choice of steps depend on, where its value is out of range.
         """
-        given = _checked("input", self.executable.inputs, inputs)
+        given = _checked("input", self.executable.entry(inputs), inputs)
         host = {t.name: t.data for t in self.executable.tensors.values() if t.data is not None} | given | self._kept
         running = {id(step) for step in chosen(self.executable.steps, given)}
         self.reports = []

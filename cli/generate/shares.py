@@ -40,7 +40,7 @@ def shares(graph: Graph, executable: Executable, count: int, clock: float) -> di
     found: Counter[str] = Counter()
     tokens = [0] * count
     for step in executable.steps:
-        runs = [position for position in range(count) if runs_in(step, position)]
+        runs = [position for position in range(count) if runs_in(step, {"position": position})]
         if runs and isinstance(step, LaunchStep):
             parts = _by_part(step.launch, kinds)
             for part, cycles in parts.items():
