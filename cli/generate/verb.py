@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 @click.option("--temperature", type=float, metavar="T", help="Choose at random; without it, the most likely token.")
 @click.option(
     "--seed",
-    default=0,
     type=click.IntRange(min=0),
-    show_default=True,
-    help="With --temperature: fixes the choices.",
+    help="With --temperature: fixes the choices.  [default: 0]",
 )
 @click.option(
     "--texts",
@@ -54,7 +52,7 @@ def command(
     prompt: str,
     tokens: int,
     temperature: float | None,
-    seed: int,
+    seed: int | None,
     texts: int,
     check: bool,
     where: Where,
@@ -65,7 +63,8 @@ def command(
     that `compile` made of one.
 
     A checkpoint is quantised to int8 by texts that it writes itself. Every token is one run of the program, whose
-    state holds the keys and values of those before. Of a network, not of a program, the cycles of the timing model are
+    state holds the keys and values of those before; whole blocks of the prompt are one run, too, where attention runs
+    on the accelerator. Of a network, not of a program, the cycles of the timing model are
     split into parts. With --check the exit status is 1 if a logit differs; it is 6 for a tokenizer of another size or
     a damaged checkpoint, and 9 for more tokens than the context holds.
     """
@@ -74,21 +73,23 @@ def command(
     from ...runtime.language.writing import language_model, most_likely, sampler
 
     where.check()
+    if seed is not None and temperature is None:
+        raise click.UsageError(f"--seed {seed} fixes choices at random; give --temperature, too")
     if check or texts:
         need_network(model, "--check" if check else "--texts")
     if texts and model.endswith(".npz"):
         raise UnsupportedError(f"{model}: --texts compares with the float32 model; give the checkpoint, .bin")
-    choose = most_likely if temperature is None else sampler(temperature, seed)
+    choose = most_likely if temperature is None else sampler(temperature, seed or 0)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config)
         graph = _graph(model) if is_network(model) else None
-    _, words = language_model(executable)
+    words = language_model(executable).words
     writer = Writer(Tokenizer(tokenizer, words), graph if check else None, echo=not as_json)
     with where.open(executable) as loaded:
         writer.write(loaded, executable, prompt, tokens, choose)
     result = {"model": model, "config": executable.cfg.name, "device": where.name, **writer.result(where.clock_hz)}
     if graph is not None:
-        result = shares(graph, executable, writer.runs, where.clock_hz) | result
+        result = shares(graph, executable, writer.positions, writer.blocks, where.clock_hz) | result
     if graph is not None and texts:
         result["perplexity"] = _perplexity(model, graph, texts)
     if as_json:
@@ -117,6 +118,11 @@ def _summarise(result: dict) -> None:
     click.echo(
         f"{report.counted(count, 'token')} on {result['device']}, {result['config']}, in {result['seconds']:.1f} s"
     )
+    if "prefill_cycles" in result:
+        count, cycles = result["prefill_tokens"], sum(result["prefill_cycles"])
+        click.echo(
+            f"{report.counted(count, 'token')} of the prompt in blocks: {cycles:,} cycles, {cycles / count:,.0f} each"
+        )
     if rate is not None:
         cycles = result["cycles_per_token"]
         click.echo(

@@ -45,6 +45,8 @@ def command(model: str, output: str, tokenizer: str | None, calibration: str | N
     from ...compiler.frontend.llama.quantise import calibrate, quantised
     from ...compiler.frontend.llama.step import decoder_step
 
+    if tokenizer is not None and calibration is None:
+        raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
     check_output(output, (".npz",), {"MODEL": model, "--tokenizer": tokenizer, "--calibration": calibration})
     checkpoint = read_checkpoint(model)
     given = _texts(checkpoint, tokenizer, calibration)

@@ -2,8 +2,8 @@
 
 Scores are products of queries, as inputs, with tiles of keys, as weights; a query is masked to the lanes of its group.
 The exponentials go to DRAM and come back as inputs, for the tiles of values; meanwhile the ALU makes the reciprocals of
-their sums. Lanes of scores are positions, those of results elements of values. The queries of several tokens are chunks of
-queries; what a token does not see is masked.
+their sums. Lanes of scores are positions, those of results elements of values. Queries of several tokens are more chunks;
+what a token does not see is masked.
 """
 
 from __future__ import annotations

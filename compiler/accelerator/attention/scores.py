@@ -19,8 +19,8 @@ _SLOTS = 4  # of tiles of keys and values: the next are loaded while one is mult
 class Plan:
     """`chunks` queries of each of `groups` groups; `tiles` blocks of positions; `keys` and `values` are their parts.
 
-    They are the queries of `rows` tokens, which are together on chip. A key has `wide` blocks, a value `deep`. Keys are loaded `wide_at_once` blocks at a time, for all positions, values
-    `tiles_at_once` tiles of positions.
+    They are the queries of `rows` tokens, which are together on chip. A key has `wide` blocks, a value `deep`. Keys are
+    loaded `wide_at_once` blocks at a time, for all positions, values `tiles_at_once` tiles of positions.
     """
 
     rows: int

@@ -29,6 +29,17 @@ def test_json_has_text_tokens_cycles_and_perplexity(tilewright, small):
     assert json.loads(tilewright(*small, *facts).out)["tokens"] == found["tokens"]
 
 
+def test_whole_blocks_of_a_prompt_are_one_run(tilewright, small, tmp_path):
+    (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=32, hidden=32, layers=1, context=48))
+    facts = ("--prompt", "a c " * 8 + "a", "--tokens", 38, "--check", "--json", "--config", "pynq_z1_plus")
+    found = json.loads(tilewright(*small[:-2], *facts).out)
+    count = found["prefill_tokens"]
+    assert count == 32 and len(found["prefill_cycles"]) == 2 and found["wrong_positions"] == []
+    assert len(found["cycles_per_token"]) + count == len(found["tokens"]) - (len(found["tokens"]) == 38)
+    done = tilewright(*small[:-2], *facts[:-4], *facts[-2:])
+    assert done.status == 0 and "32 tokens of the prompt in blocks: " in done.out, done.err
+
+
 def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path):
     verb, model, *rest = small
     assert tilewright("compile", model, "-o", tmp_path / "m.tw", "--config", "tiny").status == 0
@@ -47,6 +58,7 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
         (["--tokens", 1], 2, "1 is not in the range"),
         (["--texts", -1], 2, "-1 is not in the range"),
         (["--seed", -1], 2, "-1 is not in the range"),
+        (["--seed", 0], 2, "--seed 0 fixes choices at random; give --temperature, too"),
         (["--temperature", 0], 9, "temperature 0.0: must be a finite number above 0"),
         (["--on", "nothing"], 5, "nothing"),
     ],

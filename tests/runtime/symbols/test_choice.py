@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,10 +93,47 @@ def test_ranges_that_do_not_cover_what_is_needed(steps, text):
         chosen(*steps)
 
 
-def test_ranges_of_different_inputs():
-    other = HostStep("other", "reshape", ["x"], ["y"], {"shape": [2]}, when=When("q", 0, 4))
-    with pytest.raises(ProgramError, match="steps depend on 'p' and 'q'; they may depend on one input"):
-        ranges([step((0, 4)), other])
+def two_entries(*more, name="q"):
+    """y = x where `p` is given, y = 2z where `q` is: two entries."""
+    executable = chosen(step((0, 4), name="one"))
+    tensors = [
+        Tensor("q", (1,), "int32", "input"),
+        Tensor("z", (2,), "int8", "input"),
+        Tensor("u", (1,), "int32", "input"),
+    ]
+    other = step(None, 2, name="other")
+    other.inputs, other.when = ["z", "z"], When(name, 2, 5)
+    return Executable(TINY, "two", executable.tensors | {t.name: t for t in tensors}, [*executable.steps, other, *more])
+
+
+def test_steps_that_depend_on_different_inputs_are_entries():
+    executable = Executable.from_bytes(two_entries().to_bytes(), "x.tw")
+    assert [[t.name for t in entry] for entry in executable.entries] == [["x", "p", "u"], ["q", "z", "u"]]
+    assert ranges(executable.steps) == [When("p", 0, 4), When("q", 2, 5)]
+    unread, two = {"u": np.zeros(1, np.int32)}, {"q": np.array([2], np.int32), "z": np.array([5, 6], np.int8)}
+    with Loaded(executable, open_device("model", TINY)) as loaded:
+        assert loaded.run(given(0) | unread)["y"].tolist() == [1, 2]
+        assert [report.name for report in loaded.reports] == ["one"]
+        assert loaded.run(two | unread)["y"].tolist() == [10, 12]
+        assert [report.name for report in loaded.reports] == ["other"]
+        with pytest.raises(InputError, match="'q': value 5 given, the program was made for 2..4; give one of"):
+            loaded.run(two | unread | {"q": np.array([5], np.int32)})
+        for wrong in ({}, given(0), given(0) | two | unread, given(0) | unread | {"v": 0}):
+            with pytest.raises(InputError, match="given; program 'two' takes x, p, u; or q, z, u"):
+                loaded.run(wrong)
+
+
+def test_entries_of_the_same_inputs():
+    always = HostStep("always", "gather", ["none", "p"], ["one"], {"axis": 0})
+    other = HostStep("more", "gather", ["none", "q"], ["two"], {"axis": 0})
+    tensors = [Tensor("one", (1,), "int8"), Tensor("two", (1,), "int8")]
+    executable = two_entries()
+    steps = [executable.steps[0], replace(executable.steps[1], inputs=["x", "x"]), always, other]
+    kept = {k: t for k, t in executable.tensors.items() if k != "z"} | {t.name: t for t in tensors}
+    with pytest.raises(
+        ProgramError, match=r"p and q choose steps, but runs with either have the inputs \['x', 'p', 'q'"
+    ):
+        Executable(TINY, "two", kept, steps)
 
 
 def test_a_number_that_is_none():

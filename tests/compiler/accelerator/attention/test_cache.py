@@ -59,6 +59,7 @@ def test_blocks_of_tokens(steps, tokens):
 def test_devices(steps, on):
     places = [{"position": p} for p in (0, 5, 11)]
     steps(*columns(8, 12, 4), output(8), symbols=places, cfg=SMALL, on=on)
+    steps(*columns(8, 12, 4, tokens=4), output(8, 4), symbols=[{"position": p} for p in (0, 2)], cfg=SMALL, on=on)
 
 
 def test_refusals():

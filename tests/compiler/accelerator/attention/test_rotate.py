@@ -35,6 +35,7 @@ def test_blocks_of_tokens(steps, chunks, half, tokens):
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_devices(steps, on):
     steps(rotation(2, 4), symbols=[{"position": 5}], cfg=SMALL, on=on)
+    steps(rotation(2, 4, tokens=4), symbols=[{"position": 7}], cfg=SMALL, on=on)
 
 
 @pytest.mark.parametrize(("chunks", "half"), [(2, 16), (1, 144)])
