@@ -25,7 +25,7 @@ from .hostops import HOST_OPS
 from .hostshapes import Operand
 from .launch import Launch
 from .schema import NAME, shown
-from .steps import HostStep, LaunchStep, Step, Tensor, check_flow, entries, reads_writes
+from .steps import HostStep, LaunchStep, Step, Tensor, check_flow, entries, reads_writes, sources
 
 if TYPE_CHECKING:
     from .device import Device, Stats
@@ -96,15 +96,20 @@ class Executable:
     def _check_tensors(self, step: Step) -> None:
         """All that `step` names is there; what it depends on before a run begins is a number that the run is given."""
         names = [*step.bind.values()] if isinstance(step, LaunchStep) else [*step.inputs, *step.outputs]
-        values = [*step.symbols.values()] if isinstance(step, LaunchStep) else []
-        values += [step.when.tensor] if step.when else []
-        for name in [*names, *values]:
+        values = [*sources(step, self.tensors).values()]
+        values += [(step.when.tensor, 0)] if step.when else []
+        for name in [*names, *(name for name, _ in values)]:
             if name not in self.tensors:
                 raise ProgramError(f"step {step.name!r} names tensor {name!r}, which is not declared")
-        for tensor in [self.tensors[name] for name in values]:
-            if (tensor.kind, tensor.dtype, tensor.shape) != ("input", "int32", (1,)):
+        elements = [*step.symbols.values()] if isinstance(step, LaunchStep) else []
+        for name, k in values:
+            tensor = self.tensors[name]
+            whole = (max(k + 1, tensor.shape[0]),) if f"{name}[{k}]" in elements and tensor.shape else (1,)
+            if (tensor.kind, tensor.dtype, tensor.shape) != ("input", "int32", whole):
                 found = f"which is {tensor.kind}, {tensor.dtype} {tensor.shape}"
-                raise ProgramError(f"step {step.name!r} depends on {tensor.name!r}, {found}; must be input, int32 (1,)")
+                raise ProgramError(
+                    f"step {step.name!r} depends on {tensor.name!r}, {found}; must be input, int32 {whole}"
+                )
 
     def _check_host(self, step: HostStep) -> None:
         if step.op not in HOST_OPS:

@@ -18,7 +18,7 @@ from .files import machine_memory, one_line
 from .hostops import HOST_OPS
 from .launch import Launch
 from .program import Program
-from .steps import chosen
+from .steps import chosen, sources
 from .verify import check_depths
 
 _INSN_ALIGN = 64
@@ -157,7 +157,7 @@ class Loaded:
             start = time.perf_counter()
             if isinstance(step, LaunchStep):
                 assert placed is not None
-                self._patch(placed, {symbol: int(given[name][0]) for symbol, name in step.symbols.items()})
+                self._patch(placed, {symbol: int(given[name][k]) for symbol, (name, k) in sources(step, given).items()})
                 stats = self._launch(placed, host, on_device)
                 where = "device"
             else:

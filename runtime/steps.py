@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -74,8 +74,8 @@ class LaunchStep:
     """One start of the accelerator; `bind` maps names of the launch's buffers to names of tensors.
 
     `macs` are the layer's useful multiply-accumulates: spatial padding counts, padded channels do not. `symbols` maps
-    the symbols of the launch to the inputs, int32 (1,), that are their values. `when`: in which runs it runs, None for
-    all.
+    the symbols of the launch to the inputs that are their values, int32 (1,), or elements of vectors, as `tokens[3]`.
+    `when`: in which runs it runs, None for all.
     """
 
     name: str
@@ -161,7 +161,7 @@ def entries(tensors: Mapping[str, Tensor], steps: Sequence[Step]) -> list[list[T
         return [given]
     readers: dict[str, set[str]] = {name: {name} for name in choices}  # by input: the choices with which it is read
     for step in steps:
-        for name in _needed(step):
+        for name in _needed(step, tensors):
             readers.setdefault(name, set()).update([step.when.tensor] if step.when else choices)
     found = [[t for t in given if choice in readers.get(t.name, choices)] for choice in choices]
     names = [[t.name for t in entry] for entry in found]
@@ -171,10 +171,21 @@ def entries(tensors: Mapping[str, Tensor], steps: Sequence[Step]) -> list[list[T
     return found
 
 
-def _needed(step: Step) -> list[str]:
+def _needed(step: Step, tensors: Mapping[str, Tensor]) -> list[str]:
     """The tensors that `step` needs before it runs."""
-    symbols = [*step.symbols.values()] if isinstance(step, LaunchStep) else []
-    return [*reads_writes(step)[0], *symbols]
+    return [*reads_writes(step)[0], *(name for name, _ in sources(step, tensors).values())]
+
+
+def sources(step: Step, known: Container[str]) -> dict[str, tuple[str, int]]:
+    """Of which tensor, and of which of its elements, each symbol of a step has its value; `known` are their names."""
+    return {key: _element(name, known) for key, name in step.symbols.items()} if isinstance(step, LaunchStep) else {}
+
+
+def _element(name: str, known: Container[str]) -> tuple[str, int]:
+    tensor, _, index = name.removesuffix("]").rpartition("[")
+    if name in known or not (tensor in known and name.endswith("]") and index.isdecimal()):
+        return name, 0
+    return tensor, int(index)
 
 
 def runs_in(step: Step, values: Mapping[str, int]) -> bool:
@@ -197,8 +208,8 @@ def chosen(steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> list[Step
     found = [step for step in steps if runs_in(step, values)]
     for step in found:
         if isinstance(step, LaunchStep):
-            for symbol, name in step.symbols.items():
-                _check_value(name, int(inputs[name][0]), 0, step.launch.patches.limits[symbol], f"step {step.name!r}")
+            for symbol, (name, k) in sources(step, inputs).items():
+                _check_value(name, int(inputs[name][k]), 0, step.launch.patches.limits[symbol], f"step {step.name!r}")
     return found
 
 

@@ -11,6 +11,7 @@ from ..golden import need_network
 from ..options import config_option, json_option
 from ..programs import is_network, open_program
 from ..where import Where, where_options
+from .recomputing import DEEPLOY, recomputing
 from .shares import shares
 from .writing import Writer
 
@@ -43,6 +44,11 @@ if TYPE_CHECKING:
     help="Also print the perplexity on N texts that the model writes.",
 )
 @click.option("--check", is_flag=True, help="Compare every step's logits with the golden interpreter's.")
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Also print what as many steps take with the cache of keys and values, and without, by the timing model.",
+)
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @json_option
@@ -55,6 +61,7 @@ def command(
     seed: int | None,
     texts: int,
     check: bool,
+    compare: bool,
     where: Where,
     config: str | None,
     as_json: bool,
@@ -75,8 +82,9 @@ def command(
     where.check()
     if seed is not None and temperature is None:
         raise click.UsageError(f"--seed {seed} fixes choices at random; give --temperature, too")
-    if check or texts:
-        need_network(model, "--check" if check else "--texts")
+    for option, given in (("--check", check), ("--texts", texts), ("--compare", compare)):
+        if given:
+            need_network(model, option)
     if texts and model.endswith(".npz"):
         raise UnsupportedError(f"{model}: --texts compares with the float32 model; give the checkpoint, .bin")
     choose = most_likely if temperature is None else sampler(temperature, seed or 0)
@@ -90,6 +98,8 @@ def command(
     result = {"model": model, "config": executable.cfg.name, "device": where.name, **writer.result(where.clock_hz)}
     if graph is not None:
         result = shares(graph, executable, writer.positions, writer.blocks, where.clock_hz) | result
+    if graph is not None and compare:
+        result["compared"] = recomputing(graph, executable, tokens, where.clock_hz)
     if graph is not None and texts:
         result["perplexity"] = _perplexity(model, graph, texts)
     if as_json:
@@ -111,6 +121,14 @@ def _perplexity(model: str, graph: Graph, texts: int) -> dict[str, float]:
 
     with report.progress(f"perplexity on {report.counted(texts, 'text')}"):
         return perplexity(read_checkpoint(model), graph, texts)
+
+
+def _compared(found: dict) -> None:
+    cache, again = found["cache"], found["recomputing"]
+    cells = [[part, cache[part], again[part], again[part] / cache[part] if cache[part] else None] for part in cache]
+    click.echo(f"{found['steps']} steps, cycles by the timing model and the modelled host:")
+    report.table(["part", "with the cache", "computing all again", "ratio"], cells[:-1], cells[-1])
+    click.echo(f"the cache saves {found['ratio']:.1f}x; Deeploy's, of 256 steps of another model, {DEEPLOY}x")
 
 
 def _summarise(result: dict) -> None:
@@ -137,6 +155,8 @@ def _summarise(result: dict) -> None:
             f"timing model, cycles per token: {split} ({100 * share:.1f} %, modelled): {rate:,.0f} tokens/s at "
             f"{result['clock_mhz']:g} MHz"
         )
+    if "compared" in result:
+        _compared(result["compared"])
     if "wrong_positions" in result:
         wrong = result["wrong_positions"]
         click.echo(

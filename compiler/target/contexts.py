@@ -86,5 +86,5 @@ def _renamed(step: Step, name: str, names: dict[str, str]) -> Step:
     if isinstance(step, HostStep):
         inputs, outputs = ([names[one] for one in some] for some in (step.inputs, step.outputs))
         return replace(step, name=name, inputs=inputs, outputs=outputs)
-    bind, symbols = ({key: names[one] for key, one in some.items()} for some in (step.bind, step.symbols))
-    return replace(step, name=name, bind=bind, symbols=symbols)
+    bind = {key: names[one] for key, one in step.bind.items()}
+    return replace(step, name=name, bind=bind)  # what symbols are is inputs, which keep their names

@@ -2,8 +2,8 @@
 
 Scores are products of queries, as inputs, with tiles of keys, as weights; a query is masked to the lanes of its group.
 The exponentials go to DRAM and come back as inputs, for the tiles of values; meanwhile the ALU makes the reciprocals of
-their sums. Lanes of scores are positions, those of results elements of values. Queries of several tokens are more chunks;
-what a token does not see is masked.
+their sums. Lanes of scores are positions, those of results elements of values. Queries of several tokens are more
+chunks; what a token does not see is masked.
 """
 
 from __future__ import annotations
@@ -32,9 +32,13 @@ _UNSEEN_BITS = 20  # by which -128 is shifted left for positions that are not se
 def cycles(op: g.Attention, cfg: Config) -> float:
     """Estimated cycles of compute, which loads of keys and values may exceed."""
     plan, product = plan_of(op, cfg), issue_interval(cfg, multiply=True)
-    results = plan.chunks * len(plan.values)
-    issues = plan.tiles * plan.chunks * (len(plan.keys) + len(plan.values)) + plan.scores * (4 + 2 * product)
-    chain = root.cycles(plan.chunks * plan.deep, cfg) + 6 * multiply_interval(cfg) + 3 * product * results
+    results, sums, queries = plan.chunks * len(plan.values), plan.chunks * plan.deep, plan.chunks * len(plan.keys)
+    issues = plan.tiles * (queries + results) + plan.scores * (4 + 2 * product)
+    chain = root.cycles(sums, cfg) + 6 * multiply_interval(cfg) + 3 * product * results
+    # what is masked, prepared, reduced, and goes through DRAM: little for one token, as much as the scores for sixteen
+    through = cost.moved(cfg, (2 * queries + 3 * plan.scores) * cfg.out_entry_bytes)
+    begun = queries + through + 2 * results + root.COPIES * sums
+    chain += (begun + (4 + 3 * product) * plan.heads + root.COPIES * results) * (1 - 1 / plan.rows)
     loads = cost.moved(cfg, plan.tiles * (plan.wide + plan.deep) * cfg.wgt_entry_bytes)
     return (max(issues, loads) + chain + 5 * cost.ROUND_TRIP) * -(-op.tokens // plan.rows)
 

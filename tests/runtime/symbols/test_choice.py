@@ -264,3 +264,36 @@ def test_constants_of_several_launches_are_stored_and_loaded_once(cache):
             found = loaded.run(program.inputs(position, position))["y"]
             np.testing.assert_array_equal(found, program.expect(position, position))
             assert [report.name for report in loaded.reports] == ["one" if position < 8 else "two"]
+
+
+def of_elements(cache, names):
+    """The cache's program with the symbols' values from elements of a vector."""
+    found = Executable.from_launch(cache().launch)
+    (one,) = found.steps
+    one.symbols = dict(one.symbols, **names)
+    tensors = {name: t for name, t in found.tensors.items() if name != "position"}
+    tensors["places"] = Tensor("places", (3,), "int32", "input")
+    return Executable(found.cfg, found.name, tensors, [one])
+
+
+def test_symbols_have_elements_of_vectors_as_their_values(cache):
+    program, executable = cache(), of_elements(cache, {"position": "places[2]"})
+    executable = Executable.from_bytes(executable.to_bytes(), "x.tw")
+    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
+        for position in (5, 0, 15):
+            inputs = program.inputs(position, position)
+            places = np.array([99, -1, inputs.pop("position")[0]], np.int32)
+            np.testing.assert_array_equal(
+                loaded.run(inputs | {"places": places})["y"], program.expect(position, position)
+            )
+        with pytest.raises(InputError, match="input 'places': value 16 given, step 'cache' was made for 0..15"):
+            loaded.run(inputs | {"places": np.array([0, 0, 16], np.int32)})
+    for name, text in (
+        ("places[3]", r"depends on 'places', which is input, int32 \(3,\); must be input, int32 \(4,\)"),
+        ("places", r"depends on 'places', which is input, int32 \(3,\); must be input, int32 \(1,\)"),
+        ("places[-1]", r"names tensor 'places\[-1\]', which is not declared"),
+        ("other[1]", r"names tensor 'other\[1\]', which is not declared"),
+        ("x[0]", r"step 'cache' depends on 'x', which is input, int"),
+    ):
+        with pytest.raises(ProgramError, match=text):
+            of_elements(cache, {"position": name})
