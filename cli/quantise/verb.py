@@ -40,7 +40,6 @@ def command(model: str, output: str, tokenizer: str | None, calibration: str | N
     it is read, and gives the same program on every machine.
     """
     from ...compiler.frontend.llama.checkpoint import read_checkpoint
-    from ...compiler.frontend.llama.lanes import padded
     from ...compiler.frontend.llama.measure import perplexity
     from ...compiler.frontend.llama.quantise import calibrate, quantised
     from ...compiler.frontend.llama.step import decoder_step
@@ -52,7 +51,7 @@ def command(model: str, output: str, tokenizer: str | None, calibration: str | N
     given = _texts(checkpoint, tokenizer, calibration)
     with report.progress(f"quantising {model}") as advance:
         integers = quantised(checkpoint, calibrate(checkpoint, given))
-        graph = decoder_step(integers, padded(checkpoint.sizes.context))
+        graph = decoder_step(integers, checkpoint.sizes.context)
         integers.save(output)
         advance(what=f"perplexity on {report.counted(texts, 'text')}")
         found = perplexity(checkpoint, graph, texts) if texts else {}

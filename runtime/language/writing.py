@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from ...hw.errors import InputError, UnsupportedError
-from ..executable import Executable
+from ..executable import Executable, LaunchStep
+from ..steps import When
 from .tokenizer import BEGIN
 
 Choose = Callable[[np.ndarray], int]  # of the logits, float32 (words,)
@@ -63,7 +64,20 @@ def language_model(executable: Executable) -> LanguageModel:
             f"program {executable.name!r} is no language model: its inputs must be `token` and `position`, its output "
             "`logits`; give a checkpoint of llama2.c, .bin, or what `compile` made of one"
         )
-    return LanguageModel(caches[0][2], executable.outputs[0].shape[1], block)
+    return LanguageModel(_context(executable, caches[0][2]), executable.outputs[0].shape[1], block)
+
+
+def _context(executable: Executable, room: int) -> int:
+    """For how many positions there are steps and angles, at most as many as a cache has `room` for."""
+    ends: dict[When | None, int] = {}  # of the steps that run together
+    for step in executable.steps:
+        if isinstance(step, LaunchStep):
+            found = [step.launch.patches.limits[key] for key, name in step.symbols.items() if name == "position"]
+        else:
+            found = [len(step.constants["cosine"])] if step.op == "rotate" and "position" in step.inputs else []
+        ends[step.when] = min([*found, ends.get(step.when, room)])
+    always = ends.pop(None, room)
+    return min(always, max((end for when, end in ends.items() if when and when.tensor == "position"), default=room))
 
 
 def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int, choose: Choose) -> Iterator[Step]:

@@ -10,6 +10,7 @@ from tilewright.hw.errors import InputError, ProgramError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, Tensor
 from tilewright.runtime.loader import Loaded
+from tilewright.runtime.steps import When
 
 
 def context(cache, end, extra=0):
@@ -84,7 +85,7 @@ def entry(cache, tensor):
     joined = join([context(cache, 4)], "position", (4,))
     names = {"position": tensor}
     for step in joined.steps:
-        step.when = step.when._replace(tensor=tensor)
+        step.when = When(tensor, 0, 4)
         if not isinstance(step, HostStep):
             step.symbols = {key: names.get(name, name) for key, name in step.symbols.items()}
     tensors = {names.get(name, name): replace(t, name=names.get(name, name)) for name, t in joined.tensors.items()}

@@ -1,6 +1,7 @@
 """runtime/kernels/attention.py against real numbers, and against sums written out."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -187,7 +188,7 @@ def test_rows_of_a_block_are_those_of_its_tokens():
     angles = {key: rng.integers(-(1 << 14), 1 << 14, (12, 5), np.int16) for key in ("cosine", "sine")}
     x, rows, keys = int8(rng, tokens, 20), int8(rng, tokens, 10), int8(rng, 1, 10, 12, 1)
     values, part = rng.integers(-127, 128, (1, 12, 6, 1), np.int8), int8(rng, 1, 6, 4, 1)
-    attrs = {"multipliers": [1 << 30] * 2, "exponents": [-8, -24], "seen": 12} | GROUPS
+    attend = partial(attention.attention, multipliers=[1 << 30] * 2, exponents=[-8, -24], seen=12, **GROUPS)
     for number in range(3):
         places, written = [at(number * tokens + k) for k in range(tokens)], keys
         turned = [attention.rotate(row[None], place, **angles)[0] for row, place in zip(x, places)]
@@ -197,8 +198,8 @@ def test_rows_of_a_block_are_those_of_its_tokens():
         assert np.array_equal(attention.write_rows(keys, rows, at(number)), written)
         found = attention.write_columns(values, part, at(number), tokens=tokens)
         assert np.array_equal(found, attention.write_columns(values, part, places[3]))
-        one = [attention.attention(row[None], keys, values, place, **attrs)[0] for row, place in zip(x, places)]
-        assert np.array_equal(attention.attention(x, keys, values, at(number), **attrs), one)
+        one = [attend(row[None], keys, values, place)[0] for row, place in zip(x, places)]
+        assert np.array_equal(attend(x, keys, values, at(number)), one)
     ring = attention.write_rows(keys[:, :, :8], rows, at(3))
     assert np.array_equal(ring[0, :, 4:, 0].T, rows)
     with pytest.raises(InputError, match="position 12 is not in the tables of angles, which end at 11"):

@@ -270,7 +270,8 @@ def of_elements(cache, names):
     """The cache's program with the symbols' values from elements of a vector."""
     found = Executable.from_launch(cache().launch)
     (one,) = found.steps
-    one.symbols = dict(one.symbols, **names)
+    assert isinstance(one, LaunchStep)
+    one.symbols = one.symbols | names
     tensors = {name: t for name, t in found.tensors.items() if name != "position"}
     tensors["places"] = Tensor("places", (3,), "int32", "input")
     return Executable(found.cfg, found.name, tensors, [one])
