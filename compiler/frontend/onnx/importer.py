@@ -4,7 +4,7 @@ Between a DequantizeLinear and a QuantizeLinear an ONNX file computes in float32
 expressions (values.py) until a QuantizeLinear, or an output, takes them: one that has an integer form (layers.py,
 forms.py) becomes that, all others are float32 operators on the host (floats.py). Operators that only move values do
 so with the int8 ones (moves.py). QOperator files are rewritten to QDQ before (qlinear.py), composed operators to
-elementary ones (rewrite.py).
+elementary ones (rewrites/).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .forms import FORMS
 from .moves import MOVES, moved
 from .numbers import NAMES, converted
 from .quantisation import activation, parameters, weights
-from .rewrite import REWRITES
+from .rewrites import REWRITES
 from .values import Broken, Expr, Fixed, Problem, Real, Value, View, Weights, constant
 
 _EXACT = 1e-5  # of a step: what a bound may be away from an integer
@@ -166,7 +166,8 @@ class Importer(Reading):
         if node.op in ALIASES and x is not None:
             return [x, *(Broken(()) for _ in node.outputs[1:])]
         if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":
-            raise Problem(node, "is not supported")
+            known = "has inputs or attributes that are not supported"
+            raise Problem(node, known if node.op in REWRITES else "is not supported")
         shapes = [self.shape(node, t) if t else () for t in node.outputs]
         if all(arg is None or isinstance(arg, (Fixed, Weights)) for arg in args):
             return self._evaluated(node, args)
