@@ -31,12 +31,14 @@ def test_json_has_text_tokens_cycles_and_perplexity(tilewright, small):
 
 def test_whole_blocks_of_a_prompt_are_one_run(tilewright, small, tmp_path):
     (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=32, hidden=32, layers=1, context=48))
-    facts = ("--prompt", "a c " * 8 + "a", "--tokens", 38, "--check", "--json", "--config", "pynq_z1_plus")
+    facts = ("--prompt", "a c " * 8 + "a", "--tokens", 38, "--check", "--compare", "--json", "--config", "pynq_z1_plus")
     found = json.loads(tilewright(*small[:-2], *facts).out)
     count = found["prefill_tokens"]
     assert count == 32 and len(found["prefill_cycles"]) == 2 and found["wrong_positions"] == []
     assert len(found["cycles_per_token"]) + count == len(found["tokens"]) - (len(found["tokens"]) == 38)
-    done = tilewright(*small[:-2], *facts[:-4], *facts[-2:])
+    assert found["compared"]["steps"] == 38 and found["compared"]["ratio"] > 1
+    done = tilewright(*small[:-2], *facts[:-3], *facts[-2:])
+    assert "the cache saves " in done.out
     assert done.status == 0 and "32 tokens of the prompt in blocks: " in done.out, done.err
 
 
@@ -46,7 +48,7 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
     facts = ("--tokens", 5, "--temperature", 1.5, "--seed", 3, "--json")
     texts = [json.loads(tilewright(verb, which, *rest, *facts).out)["tokens"] for which in (model, tmp_path / "m.tw")]
     assert texts[0] == texts[1]
-    for options in (["--check"], ["--texts", 2]):
+    for options in (["--check"], ["--texts", 2], ["--compare"]):
         done = tilewright(verb, tmp_path / "m.tw", *rest, *options)
         assert done.status == 5 and f"{options[0]} needs golden values; MODEL must be a network" in done.err
 
