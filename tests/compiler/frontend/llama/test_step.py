@@ -149,5 +149,9 @@ def test_heads_of_48_and_a_prime_number_of_hidden_blocks_are_exact(llama, ports)
     executable, steps = compile_graph(graph, PRESETS["pynq_z1_plus"].replace(load_ports=ports)), Steps(graph)
     assert sum(isinstance(step, LaunchStep) for step in executable.steps) == 2  # one for a token, one for sixteen
     text = [1, *np.random.default_rng(4).integers(2, 40, 18).tolist()]
-    for token, found in zip(text, run(executable, "model", text), strict=True):
-        assert np.array_equal(found, steps.logits(token))
+    expected = [steps.logits(token) for token in text]
+    for logits, found in zip(expected, run(executable, "model", text), strict=True):
+        assert np.array_equal(found, logits)
+    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
+        found = loaded.run({"tokens": np.array(text[:16], np.int32), "block": np.array([0], np.int32)})["logits"][0]
+    assert np.array_equal(found, expected[15])
