@@ -184,7 +184,8 @@ class Executable:
 
     def __repr__(self) -> str:
         launches = sum(isinstance(step, LaunchStep) for step in self.steps)
-        ends = [", ".join(f"{t.name} {t.dtype} {t.shape}" for t in some) for some in (self.inputs, self.outputs)]
+        lists = [", ".join(f"{t.name} {t.dtype} {t.shape}" for t in some) for some in (*self.entries, self.outputs)]
+        ends = [", or ".join(lists[:-1]), lists[-1]]
         steps = f"{len(self.steps)} steps, {launches} on the device"
         if self.states:
             steps += f", {sum(t.nbytes for t in self.states):,} bytes of state"

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from tests.compiler.frontend.llama.conftest import llama_bytes
@@ -42,6 +43,18 @@ def test_whole_blocks_of_a_prompt_are_one_run(tilewright, small, tmp_path):
     assert done.status == 0 and "32 tokens of the prompt in blocks: " in done.out, done.err
 
 
+def test_run_takes_the_inputs_of_either_entry(tilewright, small, tmp_path):
+    (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=32, hidden=32, layers=1, context=16))
+    given = {"one": ("token", "position", 1), "many": ("tokens", "block", 16)}
+    for name, (tokens, place, count) in given.items():
+        np.savez(tmp_path / f"{name}.npz", **{tokens: np.full(count, 5, np.int32), place: np.zeros(1, np.int32)})
+        done = tilewright(
+            "run", tmp_path / "small.bin", "--inputs", tmp_path / f"{name}.npz", "--config", "pynq_z1_plus", "--check"
+        )
+        text = "--check needs the network's inputs, token, position; given are tokens, block, of another entry"
+        assert done.status == 5 * (count > 1) and (text in done.err) == (count > 1), done.err
+
+
 def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path):
     verb, model, *rest = small
     assert tilewright("compile", model, "-o", tmp_path / "m.tw", "--config", "tiny").status == 0
@@ -56,7 +69,7 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
 @pytest.mark.parametrize(
     "options, status, text",
     [
-        (["--tokens", 17], 9, "17 tokens do not fit the context of 16"),
+        (["--tokens", 13], 9, "13 tokens do not fit the context of 12"),
         (["--tokens", 1], 2, "1 is not in the range"),
         (["--texts", -1], 2, "-1 is not in the range"),
         (["--seed", -1], 2, "-1 is not in the range"),

@@ -110,6 +110,9 @@ def test_steps_that_depend_on_different_inputs_are_entries():
     executable = Executable.from_bytes(two_entries().to_bytes(), "x.tw")
     assert [[t.name for t in entry] for entry in executable.entries] == [["x", "p", "u"], ["q", "z", "u"]]
     assert ranges(executable.steps) == [When("p", 0, 4), When("q", 2, 5)]
+    assert repr(executable).endswith(
+        "x int8 (2,), p int32 (1,), u int32 (1,), or q int32 (1,), z int8 (2,), u int32 (1,) -> y int8 (2,))"
+    )
     unread, two = {"u": np.zeros(1, np.int32)}, {"q": np.array([2], np.int32), "z": np.array([5, 6], np.int8)}
     with Loaded(executable, open_device("model", TINY)) as loaded:
         assert loaded.run(given(0) | unread)["y"].tolist() == [1, 2]
