@@ -148,6 +148,8 @@ def compile_graph(
         found, block = _of_lengths(graph, whole, make), in_blocks(graph, cfg.block_in)
         if block is None or not _launches_attention((rows := make(block)).assignment):
             return found
+        if _layouts(rows.executable) != _layouts(found):  # a cache that only one of them keeps on the device
+            return found
         return with_entry(found, _of_lengths(block, rows, make, cfg.block_in), f"{cfg.block_in} tokens")
     layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not layerwise.refusal(op, cfg)]
     refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
@@ -165,6 +167,10 @@ def _of_lengths(graph: g.Graph, whole: Compiled, make: Callable[[g.Graph], Compi
         return whole.executable
     parts = [make(part).executable for part in contexts.graphs[:-1]]
     return join([*parts, whole.executable], contexts.position, [end // tokens for end in contexts.ends])
+
+
+def _layouts(executable: Executable) -> list[tuple[str, tuple[int, ...], str | None]]:
+    return [(t.name, t.shape, t.next) for t in executable.states]
 
 
 def _launches_attention(assignment: Assignment) -> bool:

@@ -16,6 +16,7 @@ from .launch import Launch
 from .schema import MOST
 
 _RANGES = 256  # in which different steps of a program run
+_DIGITS = 9  # of the number of an element: tensors have no more
 DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "bool")
 
 
@@ -183,7 +184,7 @@ def sources(step: Step, known: Container[str]) -> dict[str, tuple[str, int]]:
 
 def _element(name: str, known: Container[str]) -> tuple[str, int]:
     tensor, _, index = name.removesuffix("]").rpartition("[")
-    if name in known or not (tensor in known and name.endswith("]") and index.isdecimal()):
+    if name in known or not (tensor in known and name.endswith("]") and index.isdecimal() and len(index) <= _DIGITS):
         return name, 0
     return tensor, int(index)
 

@@ -7,6 +7,8 @@ import pytest
 
 from tests.compiler.frontend.llama.conftest import llama_bytes
 from tilewright.compiler import graph as g
+from tilewright.compiler.accelerator import module
+from tilewright.compiler.accelerator.attention import cache
 from tilewright.compiler.frontend import import_model
 from tilewright.compiler.frontend.llama.measure import Steps
 from tilewright.compiler.graph import reference
@@ -49,24 +51,27 @@ def test_every_length_leaves_the_same(graph, expected):
     assert rows is not None
     assert [(t.name, t.shape, t.dtype) for t in rows.inputs] == [("tokens", (16,), "int32"), ("block", (1,), "int32")]
     assert rows.outputs[0].shape == (1, 40) and [s.tensor for s in rows.states] == [s.tensor for s in graph.states]
-    for length in range(1, LONGEST + 1):
-        state, place, logits = reference.initial_state(graph), 0, b""
-        while place < length:
-            if whole := length - place >= 16 and place % 16 == 0:
-                inputs = {"tokens": np.array(TOKENS[place : place + 16], np.int32), "block": number(place // 16)}
-            else:
-                inputs = {"token": number(TOKENS[place]), "position": number(place)}
-            logits = reference.run(rows if whole else graph, inputs, state=state)[0]["logits"].tobytes()
-            place += 16 if whole else 1
-        known, caches = expected[length - 1]
-        assert logits == known
-        assert all(np.array_equal(state[name], values) for name, values in caches.items()), length
+    for blocks in range(3):
+        state = reference.initial_state(graph)
+        for k in range(blocks):
+            reference.run(rows, inputs_of(16 * k, 16), state=state)
+        for place in range(16 * blocks, min(16 * blocks + 15, LONGEST)):
+            outputs, _ = reference.run(graph, inputs_of(place, 1), state=state)
+            logits, caches = expected[place]
+            assert outputs["logits"].tobytes() == logits, place
+            assert all(np.array_equal(state[name], values) for name, values in caches.items()), place
+    state = {name: values.copy() for name, values in expected[63][1].items()}
+    outputs, _ = reference.run(rows, inputs_of(64, 16), state=state)
+    logits, caches = expected[79]
+    assert outputs["logits"].tobytes() == logits
+    assert all(np.array_equal(state[name], values) for name, values in caches.items())
 
 
-def run(loaded, place, count):
+def inputs_of(place, count):
+    """The inputs of a run of `count` tokens from `place` on."""
     if count == 1:
-        return loaded.run({"token": number(TOKENS[place]), "position": number(place)})
-    return loaded.run({"tokens": np.array(TOKENS[place : place + count], np.int32), "block": number(place // count)})
+        return {"token": number(TOKENS[place]), "position": number(place)}
+    return {"tokens": np.array(TOKENS[place : place + count], np.int32), "block": number(place // count)}
 
 
 def expect(loaded, outputs, wanted):
@@ -93,13 +98,24 @@ def test_the_device_leaves_the_same(graph, expected):
         for blocks in (0, 1, 2):
             loaded.reset()
             for k in range(blocks):
-                expect(loaded, run(loaded, 16 * k, 16), expected[16 * k + 15])
+                expect(loaded, loaded.run(inputs_of(16 * k, 16)), expected[16 * k + 15])
             for place in range(16 * blocks, min(16 * blocks + 15, LONGEST)):
-                expect(loaded, run(loaded, place, 1), expected[place])
-        run(loaded, 32, 16)
+                expect(loaded, loaded.run(inputs_of(place, 1)), expected[place])
+        loaded.run(inputs_of(32, 16))
         for place in range(48, 64):
-            run(loaded, place, 1)
-        expect(loaded, run(loaded, 64, 16), expected[79])
+            loaded.run(inputs_of(place, 1))
+        expect(loaded, loaded.run(inputs_of(64, 16)), expected[79])
+
+
+def test_a_program_whose_caches_would_be_elsewhere_has_no_blocks(graph, monkeypatch):
+    refuses = cache.refusal
+    monkeypatch.setitem(
+        module._KERNELS,
+        g.Write,
+        (lambda op, cfg: refuses(op, cfg) or "many" * (op.inputs[1].shape[0] == 16), cache.cycles),
+    )
+    executable = compile_graph(graph, PRESETS["pynq_z1_plus"])
+    assert [t.name for t in executable.inputs] == ["token", "position"] and len(executable.entries) == 1
 
 
 def test_networks_that_are_no_such_step(graph):

@@ -297,6 +297,7 @@ def test_symbols_have_elements_of_vectors_as_their_values(cache):
         ("places", r"depends on 'places', which is input, int32 \(3,\); must be input, int32 \(1,\)"),
         ("places[-1]", r"names tensor 'places\[-1\]', which is not declared"),
         ("other[1]", r"names tensor 'other\[1\]', which is not declared"),
+        (f"places[{'1' * 5000}]", r"names tensor 'places\[1+\]', which is not declared"),
         ("x[0]", r"step 'cache' depends on 'x', which is input, int"),
     ):
         with pytest.raises(ProgramError, match=text):
