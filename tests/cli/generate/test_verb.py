@@ -1,6 +1,7 @@
 """`tilewright generate`: text of a small model with random weights."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,8 @@ def test_run_takes_the_inputs_of_either_entry(tilewright, small, tmp_path):
     (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=32, hidden=32, layers=1, context=16))
     given = {"one": ("token", "position", 1), "many": ("tokens", "block", 16)}
     for name, (tokens, place, count) in given.items():
-        np.savez(tmp_path / f"{name}.npz", **{tokens: np.full(count, 5, np.int32), place: np.zeros(1, np.int32)})
+        arrays: dict[str, Any] = {tokens: np.full(count, 5, np.int32), place: np.zeros(1, np.int32)}
+        np.savez(tmp_path / f"{name}.npz", **arrays)
         done = tilewright(
             "run", tmp_path / "small.bin", "--inputs", tmp_path / f"{name}.npz", "--config", "pynq_z1_plus", "--check"
         )
