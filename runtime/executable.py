@@ -239,6 +239,18 @@ class Executable:
             raise InputError(f"inputs {', '.join(sorted(given)) or 'none'} given; program {self.name!r} takes {known}")
         return found[0] if found else self.entries[0]
 
+    def first_entry(self) -> Executable:
+        """The program of the first entry alone, as it would be without the others."""
+        if len(self.entries) == 1:
+            return self
+        chosen = next(step.when.tensor for step in self.steps if step.when)
+        steps = [step for step in self.steps if step.when is None or step.when.tensor == chosen]
+        used = {name for step in steps for names in reads_writes(step) for name in names}
+        used |= {name for step in steps if isinstance(step, LaunchStep) for name in step.bind.values()}
+        used |= {t.name for t in self.entries[0]} | {t.next for t in self.states if t.next}
+        kept = {name: t for name, t in self.tensors.items() if name in used or t.kind in ("output", "state")}
+        return Executable(self.cfg, self.name, kept, steps)
+
     @property
     def outputs(self) -> list[Tensor]:
         """The tensors that a run returns."""

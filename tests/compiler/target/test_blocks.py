@@ -94,6 +94,10 @@ def test_the_device_leaves_the_same(graph, expected):
     assert [step.op for step in executable.steps if isinstance(step, HostStep) and step.when == ("block", 0, 4)] == [
         "chain"
     ]
+    alone = executable.first_entry()
+    assert alone.steps == executable.steps[: len(executable.steps) // 2] and alone.first_entry() is alone
+    assert [t.name for t in alone.inputs] == ["token", "position"]
+    assert len(alone.tensors) < len(executable.tensors) and alone.states == executable.states
     with Loaded(executable, open_device("model", executable.cfg)) as loaded:
         for blocks in (0, 1, 2):
             loaded.reset()
