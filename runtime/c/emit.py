@@ -30,7 +30,7 @@ def emit(
     binary: bool = False,
     tokenizer: str | Path | None = None,
 ) -> list[str]:
-    """Write `executable` as C into `folder`; returns the names of the files.
+    """Write `executable`, of several entries the first, as C into `folder`; returns the names of the files.
 
     Files and functions of the network begin with `name`. With `binary` its program and constants are a file, NAME.bin,
     instead of an array. With a `tokenizer` file of a language model there is an example that writes a text.
