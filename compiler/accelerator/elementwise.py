@@ -114,8 +114,18 @@ def _join(rec: Recording, op: g.Concat) -> None:
 
 def cut(rec: Recording, op: g.StridedSlice) -> None:
     """Append copies of the part that a slice without steps takes."""
-    parts = pieces(op.x.shape, op.begin, op.output.shape, rec.cfg)
+    if whole_rows(op, rec.cfg):
+        row = packed_shape(op.x.shape, rec.cfg)[1]
+        parts = iter([(op.begin[0] * row, 0, op.output.shape[0] * row)])
+    else:
+        parts = pieces(op.x.shape, op.begin, op.output.shape, rec.cfg)
     _copy(rec, op.name, rec.operand(op, 0), rec.activations[op.output.name], parts)
+
+
+def whole_rows(op: g.StridedSlice, cfg: Config) -> bool:
+    """True if a slice takes rows of channels that follow one another, with all their channels."""
+    x, y = op.x.shape, op.output.shape
+    return cfg.batch == 1 and op.x.dtype == "int8" and len(x) == 2 and x[1] == y[1] and op.strides == (1, 1)
 
 
 def pieces(

@@ -96,8 +96,8 @@ class NetworkLaunch:
         if refused:
             raise Refusal(refused)
         macs = sum(op.macs for op in self.work)
-        symbols = {name: name for name in self.rec.limits}
         launch = self.rec.program.finish()
+        symbols = {name: name for name in launch.patches.limits}
         self.steps.steps.append(LaunchStep(self.rec.program.name, launch, self.bind, macs, symbols))
         for t in self.wanted:
             self._unpack_output(t)

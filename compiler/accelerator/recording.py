@@ -68,9 +68,10 @@ class Recording:
         whole = np.broadcast_to(t.data, op.output.shape)
         return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_in))
 
-    def symbol(self, t: g.Tensor, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
-        """How an address moves with the value of `t`, an input of one number."""
-        return Symbol(t.name, self.limits[t.name], step, block, within)
+    def symbol(self, t: g.Tensor, k: int = 0, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
+        """How an address moves with the value of `t`, an input of one number, or with element `k` of a vector."""
+        name = f"{t.name}[{k}]" if t.shape[0] > 1 else t.name
+        return Symbol(name, self.limits[t.name], step, block, within)
 
     def part(self, t: g.Tensor, part: g.Tensor, channel: int) -> Region:
         """The bytes of `part`, channels of `t` from `channel` on, the first of a block; one batch of images."""

@@ -310,7 +310,7 @@ _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.RmsNorm: _rms_norm,
     g.Rotate: lambda op, contract: [HostCall("rotate", {}, {"cosine": op.cosine, "sine": op.sine})],
     g.WriteRows: _movement("write_rows", lambda op: {}),
-    g.WriteColumns: _movement("write_columns", lambda op: {}),
+    g.WriteColumns: _movement("write_columns", lambda op: {"tokens": op.tokens} if op.tokens > 1 else {}),
     g.Attention: _movement("attention", _attention),
     g.Detections: lambda op, contract: [HostCall("detections", _detections(op), {"anchors": op.anchors}, "float32")],
     g.Reshape: _movement("reshape", lambda op: {"shape": list(op.output.shape)}),

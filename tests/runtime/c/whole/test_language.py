@@ -11,7 +11,7 @@ from tilewright.runtime.c.shim import run
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.language.tokenizer import Tokenizer
-from tilewright.runtime.language.writing import most_likely, write
+from tilewright.runtime.language.writing import language_model, most_likely, write
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.steps import HostStep, LaunchStep, Step, Tensor, When
 
@@ -138,10 +138,8 @@ def test_the_text_is_that_of_generate(stories, build):
         tokens = tokenizer.encode(prompt)
         count = len(tokens) + 11
         with Loaded(stories, open_device("model", stories.cfg)) as loaded:
-            tokens = [
-                *tokens[:1],
-                *(s.following for s in write(loaded, 512, tokens, count, most_likely) if s.following),
-            ]
+            steps = [*write(loaded, language_model(stories), tokens, count, most_likely)]
+        tokens = tokens[:1] + [token for s in steps for token in (*s.tokens[1:], s.following) if token]
         status, found = run(
             [folder / "build/sim/main_generate", prompt, str(count)], open_device("model", stories.cfg), b""
         )
