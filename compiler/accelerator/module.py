@@ -26,6 +26,7 @@ from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
 from .padded import AbsorbedPad, absorb_pads
 from .recurrent import split_steps
+from .rows import softmax
 from .wide import split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
@@ -37,6 +38,7 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     g.Attention: (scores.refusal, attention.cycles),
     g.BatchMatMul: (matrices.refusal, matrices.cycles),
     g.Heads: (heads.refusal, heads.cycles),
+    g.Softmax: (softmax.refusal, softmax.cycles),
 }
 
 

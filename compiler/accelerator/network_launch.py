@@ -20,6 +20,7 @@ from .direct.folded_conv import host_step
 from .matrices import heads, products
 from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
+from .rows import softmax
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
@@ -50,6 +51,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.WriteRows: cache.rows,
     g.WriteColumns: cache.columns,
     g.Attention: attention.lower,
+    g.Softmax: softmax.lower,
 }
 
 
