@@ -14,13 +14,13 @@ from . import dense16, elementwise, layers, movement, pooling
 from .arena import arena_plan, bases, is_view, members
 from .attention import attention, cache, embedding, norm, rotate, states
 from .attention.symbols import limits
-from .direct import lookup, mean, resize, transposed_conv
+from .direct import lookup, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .matrices import heads, products
 from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
-from .rows import softmax
+from .rows import mean, softmax
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
@@ -52,6 +52,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.WriteColumns: cache.columns,
     g.Attention: attention.lower,
     g.Softmax: softmax.lower,
+    g.SquaredDifference: elementwise.squared_difference,
 }
 
 
