@@ -27,7 +27,7 @@ def possible(op: g.Mean, cfg: Config) -> bool:
 
 
 def cycles(op: g.Mean, cfg: Config) -> float:
-    """Estimated cycles: an entry per cycle, or as fast as the image is loaded, and the first load and the last store."""
+    """Estimated cycles: an entry per cycle, or as fast as the image is loaded; first load, last store."""
     n, _, *size = op.x.shape
     blocks, pixels = _blocks(op, cfg), n * math.prod(size)
     each = min(pixels, _rows(blocks, cfg))

@@ -16,7 +16,6 @@ from ....hw.isa import AluOp, Mem
 from ....runtime import softmax as kernel
 from ....runtime.buffer import Buffer
 from ..direct import lookup
-from ..direct.on_chip import OnChip
 from ..recording import Recording
 from . import scales
 
@@ -31,7 +30,7 @@ NUMBERS = len(_NUMBERS)
 
 @dataclass(frozen=True)
 class Constants:
-    """The table of the number of bits, parameters of the first guess, the first of `_NUMBERS`, what makes parameters."""
+    """The table of numbers of bits, parameters of the first guess, the first of `_NUMBERS`, what makes parameters."""
 
     bits: int
     slope: int
@@ -50,14 +49,17 @@ def slope_parameters(rec: Recording, name: str) -> Buffer:
     return rec.parameters(f"{name}.slope", multiplier=-kernel.SLOPE, **facts)
 
 
-def constants(rec: Recording, name: str, chip: OnChip, slope: int, numbers: int) -> Constants:
-    """Load what the reciprocals of operator `name` need, to one entry of parameters and `NUMBERS` accumulators."""
+def constants(rec: Recording, name: str, made: scales.Scales, slope: int, numbers: int) -> Constants:
+    """Load what the reciprocals of operator `name` need, to one entry of parameters and `NUMBERS` accumulators.
+
+    `made` makes the parameters of stores to zero point -128.
+    """
     cfg = rec.cfg
     rec.program.load(Mem.PAR, slope, slope_parameters(rec, name), 0)
     values = np.broadcast_to(_NUMBERS[:, None, None], (NUMBERS, cfg.batch, cfg.block_out)).astype(np.int32)
     rec.program.load(Mem.ACC, numbers, rec.constant(f"{name}.numbers", values), 0, x_size=NUMBERS)
     bits = lookup.loaded(rec, f"{name}.bits", np.array([k.bit_length() for k in range(256)]))
-    return Constants(bits, slope, numbers, scales.on_chip_scales(rec, chip, -128, -128, 127))
+    return Constants(bits, slope, numbers, made)
 
 
 def inverse(rec: Recording, found: Constants, at: scales.Places, sums: int, base: int) -> Iterator[None]:

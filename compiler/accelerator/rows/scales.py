@@ -15,7 +15,6 @@ from ....hw.config import PAR_BYTES, Config
 from ....hw.isa import PAR, AluOp, Mem
 from ....hw.rounding import CONTRACTS
 from ....runtime.buffer import Buffer
-
 from ..direct.on_chip import OnChip
 from ..recording import Recording
 

@@ -151,6 +151,9 @@ class _Kernel:
     def __init__(self, rec: Recording, op: g.Softmax, plan: Plan, chip: OnChip, x: Buffer):
         self.rec, self.op, self.plan, self.x = rec, op, plan, x
         cfg, entry = rec.cfg, (rec.cfg.batch, rec.cfg.block_in)
+        units = np.eye(cfg.block_in, dtype=np.int8)[:, None]
+        self.units = chip.kept(Mem.INP, f"{op.name}.units", units, cfg.block_in)
+        made = scales.on_chip_scales(rec, chip, -128, -128, 127)
         self.size = size = max(len(tile) for tile in plan.tiles)
         tile, half = size * max(plan.whole, reciprocal.accumulators(1, cfg)), cfg.acc_depth // 2
         acc = chip.banks(tile + _STATS * size, tile + _STATS * size + reciprocal.NUMBERS, half)
@@ -168,13 +171,11 @@ class _Kernel:
             )
             for k in (0, 1)
         ]
-        units = np.eye(cfg.block_in, dtype=np.int8)[:, None]
-        self.units = chip.kept(Mem.INP, f"{op.name}.units", units, cfg.block_in)
         known, summands = exponentials(*op.multipliers)
         self.exponential = lookup.loaded(rec, f"{op.name}.exp", np.maximum(known, 0)[::-1])
         self.summand = lookup.loaded(rec, f"{op.name}.summand", summands[::-1])
         numbers = acc[1] + tile + _STATS * size
-        self.constants = reciprocal.constants(rec, op.name, chip, par + 2 * size, numbers)
+        self.constants = reciprocal.constants(rec, op.name, made, par + 2 * size, numbers)
         groups = plan.images * plan.in_image
         self.turned = rec.buffer(f"{op.name}.turned", (groups * plan.whole, *entry), kind="temp")
 
@@ -186,7 +187,7 @@ class _Kernel:
 
     def _tile(self, tile: range, at: _Places) -> Iterator[None]:
         program, count, whole, channels = self.rec.program, len(tile), self.plan.whole, self.plan.channels
-        every, sums = [(count, whole, 0), (channels, 1, 0)], at.largest + self.size
+        sums = at.largest + self.size
         self._load(tile, at.wgt)
         yield
         self._turn(at.acc, at.wgt, count)
