@@ -68,8 +68,8 @@ class NetworkLaunch:
         self.rec = Recording(self.cfg, steps.contract, name, steps.tiles)
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.rec.limits = limits(ops)
-        # what computes one token has short instructions
-        self.rec.program.uops_first = bool(self.rec.limits) or any(isinstance(op, g.RmsNorm) for op in ops)
+        # what computes one token has short instructions, and so have the reciprocals of softmax
+        self.rec.program.uops_first = bool(self.rec.limits) or any(isinstance(op, (g.RmsNorm, g.Softmax)) for op in ops)
         self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs

@@ -114,7 +114,7 @@ def inverse(rec: Recording, found: Constants, at: scales.Places, sums: int, base
 
 
 def _to_parameters(rec: Recording, found: Constants, at: scales.Places, planes: int) -> Iterator[None]:
-    scales.to_inputs(rec, at, planes)
+    yield from scales.to_inputs(rec, at, planes)
     yield
     scales.to_parameters(rec, at, found.scales, planes, whole=planes == scales.PLANES)
     yield

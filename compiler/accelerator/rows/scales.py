@@ -7,6 +7,7 @@ these go through DRAM to the parameters. From there a value multiplies exactly, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,11 @@ PLANES = WORD + 1  # with the byte that has the rest of the exponent
 def entries(cfg: Config) -> int:
     """Accumulators that are stored as one entry of parameters."""
     return cfg.par_entry_bytes // cfg.out_entry_bytes
+
+
+def matrices(cfg: Config) -> int:
+    """Entries of weights that `on_chip_scales` loads, to the end of the scratchpad."""
+    return (PLANES + 1) * entries(cfg)
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,9 @@ def on_chip_scales(rec: Recording, chip: OnChip, zero_point: int, low: int, high
     facts = {"bias": 0, "multiplier": 0, "exponent": 0, "mode": CONTRACTS.index("double")}
     words = PAR.encode(1, **facts, zero_point=zero_point, low=low, high=high).astype("<u8").view(np.uint8)
     rest = words.reshape(-1)[:PAR_BYTES].view(np.int8)[byte][..., None] * (lanes == 0)
-    matrices = np.stack([*chosen, rest]).astype(np.int8).reshape(-1, cfg.block_out, cfg.block_in)
+    made = np.stack([*chosen, rest]).astype(np.int8).reshape(-1, cfg.block_out, cfg.block_in)
     ones = np.ones((1, cfg.batch, cfg.block_in), np.int8)
-    wgt = chip.kept(Mem.WGT, f"{rec.program.name}.bytes", matrices, len(matrices))
+    wgt = chip.kept(Mem.WGT, f"{rec.program.name}.bytes", made, len(made))
     return Scales(wgt, chip.kept(Mem.INP, f"{rec.program.name}.ones", ones, 1), each)
 
 
@@ -89,10 +95,11 @@ def planes_of(rec: Recording, at: Places, word: int) -> None:
         rec.program.alu(AluOp.SHR, [(at.count, 1, 0)], at.planes + k * at.count, imm=8 * k)
 
 
-def to_inputs(rec: Recording, at: Places, planes: int) -> None:
-    """Bring `planes` planes to the input scratchpad."""
+def to_inputs(rec: Recording, at: Places, planes: int) -> Iterator[None]:
+    """Bring `planes` planes to the input scratchpad; yields where they are on the way to DRAM."""
     size = planes * at.count
     rec.program.store(at.planes, at.dram_planes, 0, x_size=size)
+    yield
     rec.program.load(Mem.INP, at.inp, at.dram_planes, 0, x_size=size)
 
 
