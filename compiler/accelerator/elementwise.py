@@ -14,7 +14,7 @@ from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
 from .direct import gate, lookup, slopes, weighted_sum
 from .recording import Recording, entries, packed_shape, place, scale_parameters, store_parameters
-from .rows import pairs
+from .rows import affine, pairs
 
 MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
 
@@ -23,6 +23,9 @@ def add(rec: Recording, op: g.Add) -> None:
     """Append a sum or difference: on the multiplier array, or as chains on both operands; the store requantises."""
     if (values := pairs.values_of(op, rec.cfg)) is not None:
         pairs.lower(rec, op, values)
+        return
+    if (line := affine.line_of(op, rec.cfg)) is not None:
+        affine.lower(rec, op, line)
         return
     if weighted_sum.possible(rec.cfg) and (weights := weighted_form(op)) is not None:
         weighted_sum.lower(rec, op, weights)
@@ -41,6 +44,9 @@ def add(rec: Recording, op: g.Add) -> None:
 
 def multiply(rec: Recording, op: g.Mul) -> None:
     """Append a product: offsets, the ALU's multiplication, and a requantising store."""
+    if (line := affine.line_of(op, rec.cfg)) is not None:
+        affine.lower(rec, op, line)
+        return
     if (gates := gate.gates_of(op, rec.cfg)) is not None:
         gate.lower(rec, op, gates)
         return

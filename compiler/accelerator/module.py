@@ -26,8 +26,8 @@ from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
 from .padded import AbsorbedPad, absorb_pads
 from .recurrent import split_steps
+from .rows import affine, pairs, softmax
 from .rows import mean as channel_mean
-from .rows import pairs, softmax
 from .wide import split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
@@ -154,6 +154,8 @@ class Accelerator(ExecModule):
             micro_ops = plan.cycles
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
             micro_ops = found
+        elif (line := affine.line_of(op, cfg)) is not None:
+            micro_ops = affine.cycles(op, line, cfg)
         elif (values := pairs.values_of(op, cfg)) is not None:
             micro_ops = pairs.cycles(op, values, cfg)
         elif isinstance(op, g.Mul) and (gates := gate.gates_of(op, cfg)) is not None:

@@ -94,7 +94,7 @@ def results_of_16_bits():
 
 def softmax_of_rows():
     return Softmax(
-        "op", (Tensor("x", (2, 20, 1, 20), scale=0.1),), Tensor("y", (2, 20, 1, 20), "int8", 1 / 256, -128), 1
+        "op", (Tensor("x", (1, 20, 1, 16), scale=0.1),), Tensor("y", (1, 20, 1, 16), "int8", 1 / 256, -128), 1
     )
 
 
