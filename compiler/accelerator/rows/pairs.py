@@ -23,7 +23,7 @@ from ...graph.integer_forms import OperandForm, Requant, sum_form
 from ..direct.on_chip import OnChip, on_chip
 from ..recording import Recording, scale_parameters, store_parameters
 
-_TILE = 256  # entries: enough to hide what an instruction costs, and few enough for a short start and end
+_TILE = 128  # entries: enough to hide what an instruction costs, and few enough for a short start and end
 _LEAST = 16  # pixels of a tile, where the image has as many
 _MOST_SHIFT = 6  # that weights of the array make; offsets shifted so far are numbers of an instruction
 

@@ -33,8 +33,8 @@ _TABLES = 3
 _OFFSET = 127  # that brings differences of 0 to -255 into the range of a table
 _STATS = 2  # accumulators per group that lie in the other bank: the largest value, the sum
 _SLOTS = 6  # tiles of weights on chip: some are loaded while others are read
-_TILE = 512  # accumulators: enough to hide what an instruction costs
-_TOGETHER = 16  # groups of a bank whose reciprocals are computed together, where there are as many
+_TILE = 384  # accumulators: enough to hide what an instruction costs
+_TOGETHER = 18  # groups of a bank whose reciprocals are computed together, where there are as many
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def cycles(op: g.Softmax, cfg: Config) -> float:
     made = scales.entries(cfg) * (scales.WORD + 1) + 3 * wait
     chain = (reciprocal.STEPS + 1) * (4 * cost.ROUND_TRIP + 6 * wait) + 10 * wait
     tables = _TABLES * cfg.table_entries * cfg.par_entry_bytes
-    fixed = cost.moved(cfg, max(tables, scales.matrices(cfg) * cfg.wgt_entry_bytes)) / 2 + 8 * cost.LATENCY
+    fixed = cost.moved(cfg, max(tables, scales.matrices(cfg) * cfg.wgt_entry_bytes)) + 8 * cost.LATENCY
     each = plan.whole * entry + (reciprocal.STEPS + 1) * made
     return fixed + len(plan.batches) * chain + plan.groups * each
 
@@ -219,6 +219,10 @@ class _Kernel:
                 self._sums(tile, scores)
                 scores = following
             take_turns([self._reciprocals(*pair, constants) for pair in zip(self.halves, counts) if pair[1]])
+            for half, count in zip(self.halves, counts):
+                if count:  # stores read a bank while the ALU reads the other one alone
+                    self.rec.program.gemm([(count, 1, 0, 0)], self._beside(half), reset=True)
+                    self.rec.program.alu(AluOp.ADD, [(count, 1, 1)], self._beside(half), half.largest)
             self._quotients(tiles)
 
     def _constants(self, chip: OnChip) -> reciprocal.Constants:
@@ -256,7 +260,7 @@ class _Kernel:
         program.alu(AluOp.MAX, over, largest, acc)
         program.alu(AluOp.MUL, each, largest, imm=-1)
         program.alu(AluOp.ADD, each, largest, imm=_OFFSET)
-        self._exponentials(tile, self.summand)
+        self._exponentials(tile, largest, self.summand)
         program.alu(AluOp.ADD, over, sums, acc)
 
     def _turn(self, acc: int, wgt: int, count: int) -> None:
@@ -269,10 +273,13 @@ class _Kernel:
                 base = acc + first * plan.lanes
                 self.rec.program.gemm(loops, base, self.units, wgt + first, overwrite=True)
 
-    def _exponentials(self, tile: _Tile, table: int) -> None:
+    def _beside(self, half: _Half) -> int:
+        """Where the largest values are beside the tiles: where the sums of the other bank were."""
+        return next(other.sums for other in self.halves if other is not half)
+
+    def _exponentials(self, tile: _Tile, largest: int, table: int) -> None:
         """Replace values by those of a table at their difference from the largest of their row."""
         program, acc, whole, channels = self.rec.program, tile.half.acc, self.plan.whole, self.plan.channels
-        largest = tile.half.largest + tile.first
         program.alu(AluOp.ADD, [(tile.count, whole, 1), (channels, 1, 0)], acc, largest)
         program.alu(AluOp.LOOKUP, [(tile.count, whole, 0), (channels, 1, 0)], acc, imm=table)
 
@@ -301,7 +308,7 @@ class _Kernel:
         """The quotients of a tile, whose lanes are rows, to DRAM."""
         program, plan, acc, par = self.rec.program, self.plan, tile.half.acc, tile.half.par + tile.first
         self._turn(acc, wgt, tile.count)
-        self._exponentials(tile, self.exponential)
+        self._exponentials(tile, self._beside(tile.half) + tile.first, self.exponential)
         if behind := plan.whole - plan.channels:
             program.gemm([(tile.count, plan.whole, 0, 0), (behind, 1, 0, 0)], acc + plan.channels, reset=True)
         first = tile.groups[0] * plan.whole
