@@ -170,8 +170,9 @@ def _weights(scales: tuple[float, float, float]) -> Iterator[tuple[int, int, int
         low = 8 * (digits - 1)
         if digits == _DIGITS:
             ratio = Fraction(smaller / larger).limit_denominator(_LARGEST)
-            pair = ratio.denominator, ratio.numerator
-            yield *(pair if scales[0] == larger else pair[::-1]), _FRACTION_DIGITS
+            first, second = ratio.denominator, ratio.numerator
+            a, b = (first, second) if scales[0] == larger else (second, first)
+            yield a, b, _FRACTION_DIGITS
         units = [larger / (first << low) for first in range(64, 128)]
         if 1 < digits < _DIGITS:
             units += [smaller / (first << low) for first in range(127, 0, -1)]
