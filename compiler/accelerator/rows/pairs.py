@@ -7,7 +7,7 @@ brings into the form of its operand, once for all blocks of channels.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -32,7 +32,7 @@ _MOST_SHIFT = 6  # that weights of the array make; offsets shifted so far are nu
 class Operand:
     """What is done to one operand: a product with `weight`, then ADD `offset`, shift left, RESCALE by `scale`.
 
-    `negated` comes last. Nothing is done that changes nothing.
+    Then it is `negated`, and `more` is added. Nothing is done that changes nothing.
     """
 
     weight: int = 1
@@ -40,16 +40,21 @@ class Operand:
     shift: int = 0
     scale: tuple[int, int] | None = None
     negated: bool = False
+    more: int = 0
 
     def cycles(self, cfg: Config) -> int:
         """Cycles per entry of the array and the ALU."""
         multiply = issue_interval(cfg, multiply=True)
-        return 1 + (self.offset != 0) + (self.shift != 0) + multiply * ((self.scale is not None) + self.negated)
+        return (
+            1
+            + sum(map(bool, (self.offset, self.shift, self.more)))
+            + multiply * ((self.scale is not None) + self.negated)
+        )
 
     def apply(self, x: np.ndarray) -> np.ndarray:
         """int64 values after the operations."""
         form = OperandForm(self.offset, self.shift, self.scale)
-        return form.apply(x.astype(np.int64) * self.weight) * (-1 if self.negated else 1)
+        return form.apply(x.astype(np.int64) * self.weight) * (-1 if self.negated else 1) + self.more
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,8 @@ def form_of(op: g.Operator, values: int) -> Form:
         total = sum_form(op)
         forms, store, negated = [total.x, total.y], total.store, total.sign < 0
     x, y = _operand(forms[1 - values], False), _operand(forms[values], negated)
+    if not (x.shift or x.scale):  # the offset is added once for all blocks
+        x, y = replace(x, offset=0), replace(y, more=x.offset)
     return Form(x, y, AluOp.ADD, isinstance(op, g.SquaredDifference), store)
 
 
@@ -182,6 +189,8 @@ class _Kernel:
             program.alu(AluOp.RESCALE, each, acc, imm=self.par + 1 + k)
         if made.negated:
             program.alu(AluOp.MUL, each, acc, imm=-1)
+        if made.more:
+            program.alu(AluOp.ADD, each, acc, imm=made.more)
 
     def combine(self, acc: int, numbers: int, blocks: int, count: int) -> None:
         """Combine each block of an image with the values."""

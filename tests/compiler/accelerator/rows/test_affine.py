@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.rows.affine import line_of
+from tilewright.compiler.accelerator.rows.affine import cycles, line_of
 from tilewright.compiler.graph import Add, Mul, Sub, Tensor
 from tilewright.hw.config import PRESETS
 
@@ -62,3 +62,9 @@ def test_weights_and_shifts():
         line = found(constant(Mul, (1, 256, 1, 1), points=(3, point), values=every))
         assert len(line.weights) == parts and -128 <= np.min(line.weights) and np.max(line.weights) <= 127
         np.testing.assert_array_equal(np.sum(line.weights, 0), np.arange(-128, 128) - point)
+
+
+def test_more_channels_take_longer():
+    ops = [constant(Add, (1, n, 1, 128)) for n in (16, 64, 256)]
+    times = [cycles(op, found(op), CFG) for op in ops]
+    assert times == sorted(times) and times[2] > 2 * times[1]
