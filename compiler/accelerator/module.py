@@ -26,6 +26,8 @@ from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
 from .padded import AbsorbedPad, absorb_pads
 from .recurrent import split_steps
+from .rows import affine, pairs, softmax
+from .rows import mean as channel_mean
 from .wide import split_weights
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
@@ -37,6 +39,7 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     g.Attention: (scores.refusal, attention.cycles),
     g.BatchMatMul: (matrices.refusal, matrices.cycles),
     g.Heads: (heads.refusal, heads.cycles),
+    g.Softmax: (softmax.refusal, softmax.cycles),
 }
 
 
@@ -97,7 +100,7 @@ class Accelerator(ExecModule):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
-        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: mean.refusal}
+        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
         checks |= {
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
@@ -146,11 +149,15 @@ class Accelerator(ExecModule):
         elif isinstance(op, g.Lookup):
             micro_ops = lookup.cycles(int(micro_ops), cfg)
         elif isinstance(op, g.Mean):
-            micro_ops = mean.cycles(op, cfg)
+            micro_ops = (channel_mean if channel_mean.possible(op, cfg) else mean).cycles(op, cfg)
         elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
             micro_ops = plan.cycles
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
             micro_ops = found
+        elif (line := affine.line_of(op, cfg)) is not None:
+            micro_ops = affine.cycles(op, line, cfg)
+        elif (values := pairs.values_of(op, cfg)) is not None:
+            micro_ops = pairs.cycles(op, values, cfg)
         elif isinstance(op, g.Mul) and (gates := gate.gates_of(op, cfg)) is not None:
             micro_ops = gate.cycles(op, gates, cfg)
         elif isinstance(op, (g.Mul, g.Prelu)):
@@ -187,10 +194,16 @@ def _refuses_rank(op: g.Operator, cfg: Config) -> str:
 def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
     if why := _refuses_rank(op, cfg):
         return why
-    if gate.gates_of(op, cfg) is not None:
+    if gate.gates_of(op, cfg) is not None or pairs.values_of(op, cfg) is not None:
         return ""
+    if isinstance(op, g.SquaredDifference):
+        return "no operand has one value per pixel of the other, an image"
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
     return f"operand of shape {wrong[0]} is broadcast" if wrong else ""
+
+
+def _refuses_mean(op: g.Mean, cfg: Config) -> str:
+    return "" if channel_mean.possible(op, cfg) else mean.refusal(op, cfg)
 
 
 def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:

@@ -14,12 +14,13 @@ from . import dense16, elementwise, layers, movement, pooling
 from .arena import arena_plan, bases, is_view, members
 from .attention import attention, cache, embedding, norm, rotate, states
 from .attention.symbols import limits
-from .direct import lookup, mean, resize, transposed_conv
+from .direct import lookup, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
 from .matrices import heads, products
 from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
+from .rows import mean, softmax
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
@@ -50,6 +51,8 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.WriteRows: cache.rows,
     g.WriteColumns: cache.columns,
     g.Attention: attention.lower,
+    g.Softmax: softmax.lower,
+    g.SquaredDifference: elementwise.squared_difference,
 }
 
 
@@ -65,8 +68,8 @@ class NetworkLaunch:
         self.rec = Recording(self.cfg, steps.contract, name, steps.tiles)
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.rec.limits = limits(ops)
-        # what computes one token has short instructions
-        self.rec.program.uops_first = bool(self.rec.limits) or any(isinstance(op, g.RmsNorm) for op in ops)
+        # what computes one token has short instructions, and so have the reciprocals of softmax
+        self.rec.program.uops_first = bool(self.rec.limits) or any(isinstance(op, (g.RmsNorm, g.Softmax)) for op in ops)
         self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs

@@ -45,7 +45,7 @@ class Recording:
         self.padded: dict[str, g.Pad] = {}
         self.tables: dict[bytes, int] = {}
         self.limits: dict[str, int] = {}
-        self.kept: dict[tuple[Mem, bytes], int] = {}
+        self.kept: dict[tuple[Mem, bytes], range] = {}
 
     def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
         """A new buffer named `name`, or a variant if that is taken: networks may use any names."""
