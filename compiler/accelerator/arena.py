@@ -23,7 +23,7 @@ def is_view(op: g.Operator) -> bool:
 
     Or if it has those of its first channels, and its reader knows the others.
     """
-    if isinstance(op, AbsorbedPad) or isinstance(op, g.Heads) and op.in_place:
+    if isinstance(op, (AbsorbedPad, g.Lanes)) or isinstance(op, g.Heads) and op.in_place:
         return True
     if not isinstance(op, (g.Reshape, g.Transpose)) or op.output.dtype != "int8":
         return False

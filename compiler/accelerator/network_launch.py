@@ -17,6 +17,9 @@ from .attention.symbols import limits
 from .direct import lookup, mean, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
+from .lanewise import norm as integer_norm
+from .lanewise import products as lanewise
+from .lanewise import softmax
 from .matrices import heads, products
 from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
@@ -42,7 +45,9 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Mean: mean.lower,
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
-    g.BatchMatMul: products.lower,
+    g.BatchMatMul: lambda rec, op: (lanewise if lanewise.in_lanes(op, rec.cfg.block_in) else products).lower(rec, op),
+    g.IntegerNorm: integer_norm.lower,
+    g.IntegerSoftmax: softmax.lower,
     g.Heads: heads.lower,
     g.Gather: embedding.lower,
     g.RmsNorm: norm.lower,
@@ -66,7 +71,8 @@ class NetworkLaunch:
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.rec.limits = limits(ops)
         # what computes one token has short instructions
-        self.rec.program.uops_first = bool(self.rec.limits) or any(isinstance(op, g.RmsNorm) for op in ops)
+        self.rec.program.uops_first = bool(self.rec.limits) or any(isinstance(op, (g.RmsNorm, g.IntegerNorm)) for op in ops)
+        self.lanes = {self.base[op.x.name]: op.output for op in ops if isinstance(op, g.Lanes)}
         self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs
@@ -156,15 +162,15 @@ class NetworkLaunch:
     def _outputs(self) -> None:
         out = {self.base[t.name] for t in self.wanted}
         for op in self.work:
-            t = op.output
-            if t.name in out:
+            t = self.lanes.get(op.output.name, op.output)
+            if op.output.name in out:
                 shape = packed_shape(t.shape, self.cfg)
                 if isinstance(op, g.Dense16):
                     shape = dense16.planes_of(op), *shape
                 buffer = self.rec.buffer(t.name, shape, kind="output")
                 self.bind[buffer.name] = self.steps.declare(f"{t.name}.packed", shape, "int8")
-                self.packed[t.name] = self.bind[buffer.name]
-                self._bind_views(t.name, buffer)
+                self.packed[op.output.name] = self.bind[buffer.name]
+                self._bind_views(op.output.name, buffer)
 
     def _arena(self) -> None:
         arena = arena_plan(self.steps.graph, self.ops, self.cfg)
@@ -190,7 +196,8 @@ class NetworkLaunch:
         if op is None:
             step = HostStep(f"{t.name}.view", "reshape", [self.base[t.name]], [t.name], {"shape": list(t.shape)})
         else:
-            source, kind = op.output, "unpack_planes" if isinstance(op, g.Dense16) else "unpack"
+            source = self.lanes.get(op.output.name, op.output)
+            kind = "unpack_planes" if isinstance(op, g.Dense16) else "unpack"
             attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
-            step = HostStep(f"{t.name}.unpack", kind, [self.packed[source.name]], [t.name], attrs)
+            step = HostStep(f"{t.name}.unpack", kind, [self.packed[op.output.name]], [t.name], attrs)
         self.steps.steps.append(step)

@@ -64,6 +64,23 @@ class Heads(Movement):
 
 
 @dataclass(frozen=True, eq=False)
+class Lanes(Movement):
+    """An image (1, C, 1, W) of a vector (1, C * W) with its columns, one after the other, for each `block` channels.
+
+    These are the blocks of channels of the module that runs it: there nothing moves.
+    """
+
+    block: int
+
+    def check(self) -> None:
+        """Raise `InputError` unless they are such a vector and image, of whole blocks."""
+        super().check()
+        self.expect("the number of elements", self.x.shape, (1, self.output.nbytes))
+        self.expect("the image", (len(self.output.shape), *self.output.shape[::2]), (4, 1, 1))
+        self.expect("what is left of blocks", self.output.shape[1] % self.block, 0)
+
+
+@dataclass(frozen=True, eq=False)
 class Concat(Movement):
     """The inputs, one after the other along `axis`. Any of them may be a constant."""
 

@@ -30,6 +30,15 @@ def taken(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(tuple(len(found) or n for n, found in zip(shape, indices)), dtype)
 
 
+def in_lanes(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The image of a vector."""
+    shape = tuple(a["shape"])
+    need(len(shape) == 4 and shape[0] == shape[2] == 1, f"shape = {a['shape']}: must be (1, channels, 1, columns)")
+    need(shape[1] % a["block"] == 0, f"{shape[1]} channels: must be whole blocks of {a['block']}")
+    need(inputs[0].shape == (1, shape[1] * shape[3]), f"shape = {a['shape']}: its input is {inputs[0].shape}")
+    return Operand(shape, inputs[0].dtype)
+
+
 def cast_to(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """The shape in another type."""
     return Operand(inputs[0].shape, a["dtype"])

@@ -1,0 +1,152 @@
+"""Networks of one token whose heads are lanes: a transformation that does not change results.
+
+Products of one row per head become products of images (1, heads, 1, elements), whose channels are heads. A matrix or a
+mask that all heads share is repeated for each. A layer in front computes its elements in the order of the lanes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ....hw.config import Config
+from ... import graph as g
+from ..attention import root
+from .products import in_lanes
+
+_HEADS_FIRST = (0, 2, 1, 3)
+_TRANSPOSED = (0, 1, 3, 2)
+_ONE_BY_ONE = (g.Requantize, g.Lookup)
+
+
+def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
+    """`graph` with heads in lanes where it multiplies matrices of one row, if `cfg` computes all around them, too."""
+    if root.needs(cfg) or not any(isinstance(op, g.BatchMatMul) for op in graph.ops):
+        return graph
+    found = _Rewriter(graph, cfg.block_in)
+    return _layers_in_lanes(replace(graph, ops=tuple(found.ops)), cfg.block_in) if found.changed else graph
+
+
+class _Rewriter:
+    """`ops` are those of `graph` with products in lanes; `changed` if there are any."""
+
+    def __init__(self, graph: g.Graph, block: int):
+        self.block, self.readers, self.changed = block, graph.readers, False
+        self.wanted = {t.name for t in graph.wanted}
+        self.producers = {op.output.name: op for op in graph.ops}
+        self.names = {t.name for op in graph.ops for t in (*op.inputs, op.output)} | {op.name for op in graph.ops}
+        self.shared: dict[tuple[str, tuple[int, ...]], g.Tensor] = {}
+        self.ops: list[g.Operator] = []
+        self.done: set[str] = set()
+        for op in graph.ops:
+            if op.name not in self.done:
+                self.ops.append(self._product(op) if isinstance(op, g.BatchMatMul) else self._sum(op))
+
+    def _product(self, op: g.BatchMatMul) -> g.Operator:
+        new, before = op, self.producers.get(op.inputs[1].name)
+        if before is not None and _swaps(before):
+            new = replace(new, inputs=(new.x, before.x), transposed=not new.transposed)
+        if (moved := self._of_heads(new)) is not None:
+            return moved
+        if not in_lanes(new, self.block):
+            return op
+        self.changed = True
+        return new
+
+    def _of_heads(self, op: g.BatchMatMul) -> g.Operator | None:
+        """The product of the rows of x, one per head, with one matrix, where heads come first afterwards."""
+        x, y = (t.shape for t in op.inputs)
+        readers = self.readers.get(op.output.name, [])
+        if len(x) != 4 or x[:2] != (1, 1) or y[:-2] not in ((), (1,), (1, 1)) or x[2] % self.block or op.transposed:
+            return None
+        if len(readers) != 1 or op.output.name in self.wanted or op.inputs[1].data is not None:
+            return None
+        (then,) = readers
+        if not isinstance(then, g.Transpose) or then.axes != _HEADS_FIRST:
+            return None
+        heads = x[2]
+        first = replace(op.x, name=self._unused(f"{op.x.name}.heads"), shape=(1, heads, 1, x[3]))
+        self.ops.append(g.Transpose(first.name, (op.x,), first, _HEADS_FIRST))
+        second = self._spread(op.inputs[1], (1, heads, *y[-2:]))
+        self.done.add(then.name)
+        self.changed = True
+        return replace(op, inputs=(first, second), output=then.output)
+
+    def _sum(self, op: g.Operator) -> g.Operator:
+        """An operator of two tensors of which one is the same for all heads: that is repeated."""
+        shape = op.output.shape
+        if not isinstance(op, g.Binary) or len(shape) != 4 or shape[0] != 1 or shape[1] % self.block or shape[2] != 1:
+            return op
+        inputs = tuple(self._spread(t, shape) if self._shared(t, shape) else t for t in op.inputs)
+        return replace(op, inputs=inputs)
+
+    def _shared(self, t: g.Tensor, shape: tuple[int, ...]) -> bool:
+        return t.data is None and (1,) * (4 - len(t.shape)) + t.shape == (1, 1, *shape[2:])
+
+    def _spread(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
+        """`t` for each channel of `shape`: before the functions of its values, so that it is done once."""
+        key = t.name, shape
+        if key not in self.shared:
+            self.shared[key] = self._spread_of(t, self.producers.get(t.name), shape)
+        return self.shared[key]
+
+    def _spread_of(self, t: g.Tensor, before: g.Operator | None, shape: tuple[int, ...]) -> g.Tensor:
+        if isinstance(before, g.Reshape) and before.x.dtype == "int8":
+            return self._spread(before.x, shape)
+        y = replace(t, name=self._unused(f"{t.name}.heads"), shape=shape, data=None)
+        if isinstance(before, _ONE_BY_ONE):
+            self.ops.append(replace(before, name=y.name, inputs=(self._spread(before.x, shape),), output=y))
+            return y
+        one = (1, 1, *shape[2:])
+        x = replace(t, name=self._unused(f"{t.name}.one"), shape=one)
+        self.ops.append(g.Reshape(x.name, (t,), x))
+        self.ops.append(g.Take(y.name, (x,), y, ((), (0,) * shape[1], (), ())))
+        return y
+
+    def _unused(self, name: str) -> str:
+        while name in self.names:
+            name += "'"
+        self.names.add(name)
+        return name
+
+
+def _swaps(op: g.Operator) -> bool:
+    return isinstance(op, g.Transpose) and op.axes == _TRANSPOSED
+
+
+def _layers_in_lanes(graph: g.Graph, block: int) -> g.Graph:
+    """`graph` with dense layers whose elements become heads, (1, heads, 1, elements), in the order of lanes."""
+    producers = {op.output.name: op for op in graph.ops}
+    wanted, readers = {t.name for t in graph.wanted}, graph.readers
+    layers: dict[str, g.Operator] = {}
+    moves: dict[str, g.Operator] = {}
+    passed: set[str] = set()
+    for op in graph.ops:
+        shape, source = op.output.shape, op.x
+        if not isinstance(op, g.Transpose) or len(shape) != 4 or shape[::2] != (1, 1) or shape[1] % block:
+            continue
+        chain = [op]
+        while isinstance(before := producers.get(source.name), (g.Reshape, g.Transpose)):
+            chain, source = [*chain, before], before.x
+        names = [t.x.name for t in chain]
+        alone = all(len(readers[name]) == 1 and name not in wanted for name in names)
+        if not alone or type(before) is not g.QDense or before.x.shape[0] != 1 or not _in_order(chain):
+            continue
+        places = np.arange(math.prod(shape)).reshape(shape[1] // block, block, shape[3]).swapaxes(1, 2).reshape(-1)
+        y = replace(source, name=f"{source.name}.lanes")
+        facts = {"weight": before.weight[places], "bias": before.bias[places]}
+        scale = np.broadcast_to(before.weight_scale, len(places))[places]
+        layers[before.name] = replace(before, output=y, weight_scale=scale, **facts)
+        moves[op.name] = g.Lanes(op.name, (y,), op.output, block)
+        passed |= {link.name for link in chain[1:]}
+    ops = tuple(layers.get(op.name) or moves.get(op.name) or op for op in graph.ops if op.name not in passed)
+    return replace(graph, ops=ops)
+
+
+def _in_order(chain: list[g.Operator]) -> bool:
+    """True if no element changes its place."""
+    return all(
+        isinstance(op, g.Reshape) or np.all(np.diff([k for k in op.axes if op.x.shape[k] > 1]) > 0) for op in chain
+    )
