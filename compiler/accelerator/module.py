@@ -20,9 +20,10 @@ from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
 from .attention import attention, cache, embedding, norm, rotate, scores
 from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
+from .lanewise import caches, softmax
 from .lanewise import norm as integer_norm
 from .lanewise import products as lanewise
-from .lanewise import softmax
+from .lanewise.caches import RowsJoined
 from .lanewise.heads import heads_in_lanes
 from .matrices import heads
 from .matrices import plan as matrices
@@ -49,6 +50,7 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
         _of_products(lanewise.refusal, matrices.refusal),
         _of_products(lanewise.cycles, matrices.cycles),
     ),
+    RowsJoined: (caches.refusal, caches.cycles),
     g.IntegerNorm: (integer_norm.refusal, integer_norm.cycles),
     g.IntegerSoftmax: (softmax.refusal, softmax.cycles),
     g.Heads: (heads.refusal, heads.cycles),
@@ -76,6 +78,7 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
+        self._plain = set[str]()  # names of tensors that launches read and write as the host has them
         before = self._lanes, self._images, simplify, moved_states, pooling.successive
         self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps
         kinds = (*(kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)), g.Reshape, g.Transpose, g.Lanes)
@@ -83,7 +86,9 @@ class Accelerator(ExecModule):
         self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
 
     def _lanes(self, graph: g.Graph) -> g.Graph:
-        return heads_in_lanes(graph, self.cfg)
+        found = heads_in_lanes(graph, self.cfg)
+        self._plain = {t.name for op in found.ops if isinstance(op, RowsJoined) for t in (op.x, op.output)}
+        return found
 
     def _images(self, graph: g.Graph) -> g.Graph:
         return as_images(graph, self.cfg)
@@ -179,6 +184,8 @@ class Accelerator(ExecModule):
 
     def transfer_seconds(self, t: g.Tensor) -> float:
         """The host's change of layout, and its share in starting a launch."""
+        if t.name in self._plain:
+            return 0.0
         nbytes = t.nbytes + packed_bytes(t, self.cfg)
         return self.host.moved_seconds(nbytes) + cost.LAUNCH_SECONDS
 

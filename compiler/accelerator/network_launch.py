@@ -17,9 +17,10 @@ from .attention.symbols import limits
 from .direct import lookup, mean, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
+from .lanewise import caches, softmax
 from .lanewise import norm as integer_norm
 from .lanewise import products as lanewise
-from .lanewise import softmax
+from .lanewise.caches import RowsJoined
 from .matrices import heads, products
 from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
@@ -36,6 +37,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.LeakyRelu: elementwise.leaky,
     g.Requantize: elementwise.requantize,
     g.Lookup: lookup.lower,
+    RowsJoined: caches.lower,
     g.Concat: movement.lower,
     g.StridedSlice: movement.lower,
     g.Pad: movement.lower,
@@ -73,6 +75,7 @@ class NetworkLaunch:
         # what computes one token has short instructions
         self.rec.program.uops_first = bool(self.rec.limits) or any(isinstance(op, (g.RmsNorm, g.IntegerNorm)) for op in ops)
         self.lanes = {self.base[op.x.name]: op.output for op in ops if isinstance(op, g.Lanes)}
+        self.plain = {op.x.name: op for op in ops if isinstance(op, RowsJoined)}
         self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs
@@ -88,6 +91,7 @@ class NetworkLaunch:
         apart = [t.name for t in self.wanted if t.name in self.rec.padded]
         if apart:
             raise Refusal({self.rec.padded[name].name: "the sum that would make it runs elsewhere" for name in apart})
+        self._plain()
         self._inputs()
         self._outputs()
         self._arena()
@@ -115,12 +119,25 @@ class NetworkLaunch:
             if t.name in self.caches:
                 self._state(t)
                 continue
+            if t.name in self.plain:
+                continue
             readers = [op for op in self.ops if t in op.inputs]
             for op in readers:
                 if isinstance(op, g.QConv2d):
                     self._fold_input(op)
             if any(op.name not in self.rec.folded for op in readers):
                 self._pack_input(t)
+
+    def _plain(self) -> None:
+        """Read caches and write the longer ones as the host has them; their images stay in the launch."""
+        for op in self.plain.values():
+            buffers = []
+            for t, kind in ((op.x, "input"), (op.output, "output")):
+                buffers.append(self.rec.buffer(f"{op.name}.{kind}", t.shape, kind=kind))
+                self.bind[buffers[-1].name] = t.name
+            self.rec.plain[op.name] = buffers[0], buffers[1]
+            image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
+            self._bind_views(op.output.name, image)
 
     def _state(self, cache: g.Tensor) -> None:
         """Read and write `cache` in place."""
@@ -163,7 +180,7 @@ class NetworkLaunch:
         out = {self.base[t.name] for t in self.wanted}
         for op in self.work:
             t = self.lanes.get(op.output.name, op.output)
-            if op.output.name in out:
+            if op.output.name in out and not isinstance(op, RowsJoined):
                 shape = packed_shape(t.shape, self.cfg)
                 if isinstance(op, g.Dense16):
                     shape = dense16.planes_of(op), *shape
@@ -191,7 +208,7 @@ class NetworkLaunch:
     def _unpack_output(self, t: g.Tensor) -> None:
         """Unpack `t`; a view of an input is a view on the host, too, and a cache stays as it is."""
         op = next((op for op in self.work if op.output.name == self.base[t.name]), None)
-        if self.base[t.name] in self.caches:
+        if self.base[t.name] in self.caches or isinstance(op, RowsJoined):
             return
         if op is None:
             step = HostStep(f"{t.name}.view", "reshape", [self.base[t.name]], [t.name], {"shape": list(t.shape)})

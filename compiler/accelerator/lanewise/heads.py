@@ -14,6 +14,7 @@ import numpy as np
 from ....hw.config import Config
 from ... import graph as g
 from ..attention import root
+from .caches import joined
 from .products import in_lanes
 
 _HEADS_FIRST = (0, 2, 1, 3)
@@ -26,7 +27,9 @@ def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
     if root.needs(cfg) or not any(isinstance(op, g.BatchMatMul) for op in graph.ops):
         return graph
     found = _Rewriter(graph, cfg.block_in)
-    return _layers_in_lanes(replace(graph, ops=tuple(found.ops)), cfg.block_in) if found.changed else graph
+    if not found.changed:
+        return graph
+    return joined(_layers_in_lanes(replace(graph, ops=tuple(found.ops)), cfg.block_in), cfg.block_in)
 
 
 class _Rewriter:
