@@ -11,7 +11,7 @@ from .. import graph as g
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import dense16, elementwise, layers, movement, pooling
-from .arena import arena_plan, bases, is_view, members
+from .arena import arena_plan, bases, is_view, members, packed_as
 from .attention import attention, cache, embedding, norm, rotate, states
 from .attention.symbols import limits
 from .direct import lookup, mean, resize, transposed_conv
@@ -74,7 +74,7 @@ class NetworkLaunch:
         self.rec.limits = limits(ops)
         # what computes one token has short instructions
         self.rec.program.uops_first = bool(self.rec.limits) or any(isinstance(op, (g.RmsNorm, g.IntegerNorm)) for op in ops)
-        self.lanes = {self.base[op.x.name]: op.output for op in ops if isinstance(op, g.Lanes)}
+        self.packed_as = packed_as(ops)
         self.plain = {op.x.name: op for op in ops if isinstance(op, RowsJoined)}
         self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}
         self.bind: dict[str, str] = {}
@@ -171,6 +171,9 @@ class NetworkLaunch:
             self._bind_views(t.name, buffer)
             return
         source, order = self.steps.source(t)
+        if len(t.shape) > 4:
+            image = (*t.shape[:2], *shape[2:4])
+            source = self.steps.host(f"{t.name}.image", "reshape", {"shape": list(image)}, [t.name], image)
         blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in, **order}
         buffer = self.rec.buffer(t.name, shape, kind="input")
         self.bind[buffer.name] = self.steps.host(f"{t.name}.pack", "pack", blocks, [source], shape)
@@ -179,15 +182,15 @@ class NetworkLaunch:
     def _outputs(self) -> None:
         out = {self.base[t.name] for t in self.wanted}
         for op in self.work:
-            t = self.lanes.get(op.output.name, op.output)
-            if op.output.name in out and not isinstance(op, RowsJoined):
+            t = op.output
+            if t.name in out and not isinstance(op, RowsJoined):
                 shape = packed_shape(t.shape, self.cfg)
                 if isinstance(op, g.Dense16):
                     shape = dense16.planes_of(op), *shape
                 buffer = self.rec.buffer(t.name, shape, kind="output")
                 self.bind[buffer.name] = self.steps.declare(f"{t.name}.packed", shape, "int8")
-                self.packed[op.output.name] = self.bind[buffer.name]
-                self._bind_views(op.output.name, buffer)
+                self.packed[t.name] = self.bind[buffer.name]
+                self._bind_views(t.name, buffer)
 
     def _arena(self) -> None:
         arena = arena_plan(self.steps.graph, self.ops, self.cfg)
@@ -210,11 +213,18 @@ class NetworkLaunch:
         op = next((op for op in self.work if op.output.name == self.base[t.name]), None)
         if self.base[t.name] in self.caches or isinstance(op, RowsJoined):
             return
+        view = next(op for op in self.ops if op.output.name == t.name)
+        if op is None and isinstance(view, g.Lanes):
+            self.steps.kernels(view)
+            return
         if op is None:
             step = HostStep(f"{t.name}.view", "reshape", [self.base[t.name]], [t.name], {"shape": list(t.shape)})
         else:
-            source = self.lanes.get(op.output.name, op.output)
-            kind = "unpack_planes" if isinstance(op, g.Dense16) else "unpack"
+            source, kind = self.packed_as[t.name], "unpack_planes" if isinstance(op, g.Dense16) else "unpack"
+            packed = self.packed[op.output.name]
+            if source.name != op.output.name:
+                shape = packed_shape(source.shape, self.cfg)
+                packed = self.steps.host(f"{t.name}.image", "reshape", {"shape": list(shape)}, [packed], shape)
             attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
-            step = HostStep(f"{t.name}.unpack", kind, [self.packed[op.output.name]], [t.name], attrs)
+            step = HostStep(f"{t.name}.unpack", kind, [packed], [t.name], attrs)
         self.steps.steps.append(step)

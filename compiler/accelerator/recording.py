@@ -106,8 +106,9 @@ def place(buffer: Buffer) -> tuple[Buffer, int]:
 
 
 def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
-    """The shape of a packed activation (n, c, h, w) or (n, c)."""
+    """The shape of a packed activation (n, c, h, w) or (n, c); of more dimensions those before the last are rows."""
     n, c, *size = shape
+    size = [math.prod(size[:-1]), size[-1]] if len(size) > 2 else size
     return (-(-n // cfg.batch), -(-c // cfg.block_in), *size, cfg.batch, cfg.block_in)
 
 

@@ -16,9 +16,12 @@ MOST_SHIFT = 31  # of an exponential in `integer_softmax`
 
 
 def lanes(x: np.ndarray, *, block: int, shape: Sequence[int]) -> np.ndarray:
-    """The image (1, C, 1, W) of a vector (1, C * W): of each `block` channels the columns, one after the other."""
-    _, channels, _, columns = shape
-    return np.ascontiguousarray(x.reshape(channels // block, columns, block).swapaxes(1, 2)).reshape(shape)
+    """The image (1, C, H, W) of rows (H, C * W), or these of it: of each `block` channels one column after the other."""
+    if len(shape) == 2:
+        _, channels, height, columns = x.shape
+        return x.reshape(channels // block, block, height, columns).transpose(2, 0, 3, 1).reshape(shape)
+    _, channels, height, columns = shape
+    return x.reshape(height, channels // block, columns, block).transpose(1, 3, 0, 2).reshape(shape)
 
 
 def integer_matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -31,12 +31,12 @@ def taken(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
 
 
 def in_lanes(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The image of a vector."""
-    shape = tuple(a["shape"])
-    need(len(shape) == 4 and shape[0] == shape[2] == 1, f"shape = {a['shape']}: must be (1, channels, 1, columns)")
-    need(shape[1] % a["block"] == 0, f"{shape[1]} channels: must be whole blocks of {a['block']}")
-    need(inputs[0].shape == (1, shape[1] * shape[3]), f"shape = {a['shape']}: its input is {inputs[0].shape}")
-    return Operand(shape, inputs[0].dtype)
+    """The image of rows, or the rows of an image."""
+    rows, image = sorted((tuple(a["shape"]), inputs[0].shape), key=len)
+    fits = len(rows) == 2 and len(image) == 4 and image[0] == 1 and rows == (image[2], image[1] * image[3])
+    need(fits, f"shape = {a['shape']}: its input is {inputs[0].shape}")
+    need(image[1] % a["block"] == 0, f"{image[1]} channels: must be whole blocks of {a['block']}")
+    return Operand(tuple(a["shape"]), inputs[0].dtype)
 
 
 def cast_to(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:

@@ -1,12 +1,12 @@
-"""Networks of one token whose heads are lanes: a transformation that does not change results.
+"""Networks of few tokens whose heads are lanes: a transformation that does not change results.
 
-Products of one row per head become products of images (1, heads, 1, elements), whose channels are heads. A matrix or a
-mask that all heads share is repeated for each. A layer in front computes its elements in the order of the lanes.
+Products of matrices per head become products of images (1, heads, tokens, elements), whose channels are heads. A matrix
+or a mask that all heads share is repeated for each. A layer in front computes its elements in the order of the lanes,
+and one behind them reads them so.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +23,7 @@ _ONE_BY_ONE = (g.Requantize, g.Lookup)
 
 
 def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
-    """`graph` with heads in lanes where it multiplies matrices of one row, if `cfg` computes all around them, too."""
+    """`graph` with heads in lanes where it multiplies matrices of few rows, if `cfg` computes all around them, too."""
     if root.needs(cfg) or not any(isinstance(op, g.BatchMatMul) for op in graph.ops):
         return graph
     found = _Rewriter(graph, cfg.block_in)
@@ -59,28 +59,46 @@ class _Rewriter:
         return new
 
     def _of_heads(self, op: g.BatchMatMul) -> g.Operator | None:
-        """The product of the rows of x, one per head, with one matrix, where heads come first afterwards."""
+        """The product of the rows of x, one per head, with a matrix per token, where heads come first afterwards."""
         x, y = (t.shape for t in op.inputs)
         readers = self.readers.get(op.output.name, [])
-        if len(x) != 4 or x[:2] != (1, 1) or y[:-2] not in ((), (1,), (1, 1)) or x[2] % self.block or op.transposed:
+        if len(x) != 4 or x[0] != 1 or (1,) * (4 - len(y)) + y[:-2] != x[:2] or x[2] % self.block or op.transposed:
             return None
         if len(readers) != 1 or op.output.name in self.wanted or op.inputs[1].data is not None:
+            return None
+        before = self.producers.get(op.x.name)
+        while isinstance(before, g.Reshape):
+            before = self.producers.get(before.x.name)
+        if not isinstance(before, g.QDense):  # whose rows are tokens
             return None
         (then,) = readers
         if not isinstance(then, g.Transpose) or then.axes != _HEADS_FIRST:
             return None
-        heads = x[2]
-        first = replace(op.x, name=self._unused(f"{op.x.name}.heads"), shape=(1, heads, 1, x[3]))
+        (_, tokens, heads, inner), columns = x, y[-1]
+        if tokens > self.block or tokens > 1 and heads != self.block:
+            return None
+        first = replace(op.x, name=self._unused(f"{op.x.name}.heads"), shape=(1, heads, tokens, inner))
         self.ops.append(g.Transpose(first.name, (op.x,), first, _HEADS_FIRST))
-        second = self._spread(op.inputs[1], (1, heads, *y[-2:]))
+        second = self._spread(op.inputs[1], (1, heads, tokens * inner, columns))
         self.done.add(then.name)
         self.changed = True
-        return replace(op, inputs=(first, second), output=then.output)
+        if tokens == 1:
+            return replace(op, inputs=(first, second), output=then.output)
+        rows, matrices = self._reshaped(first, (tokens, 1, inner)), self._reshaped(second, (tokens, inner, columns))
+        y = replace(op.output, name=self._unused(f"{op.output.name}.rows"), shape=(1, heads, tokens, 1, columns))
+        self.ops.append(replace(op, inputs=(rows, matrices), output=y))
+        return g.Reshape(then.name, (y,), then.output)
+
+    def _reshaped(self, t: g.Tensor, pixels: tuple[int, ...]) -> g.Tensor:
+        """Append a reshape of the pixels of `t`."""
+        y = replace(t, name=self._unused(f"{t.name}.rows"), shape=(*t.shape[:2], *pixels))
+        self.ops.append(g.Reshape(y.name, (t,), y))
+        return y
 
     def _sum(self, op: g.Operator) -> g.Operator:
         """An operator of two tensors of which one is the same for all heads: that is repeated."""
         shape = op.output.shape
-        if not isinstance(op, g.Binary) or len(shape) != 4 or shape[0] != 1 or shape[1] % self.block or shape[2] != 1:
+        if not isinstance(op, g.Binary) or len(shape) != 4 or shape[0] != 1 or shape[1] % self.block:
             return op
         inputs = tuple(self._spread(t, shape) if self._shared(t, shape) else t for t in op.inputs)
         return replace(op, inputs=inputs)
@@ -120,32 +138,75 @@ def _swaps(op: g.Operator) -> bool:
 
 
 def _layers_in_lanes(graph: g.Graph, block: int) -> g.Graph:
-    """`graph` with dense layers whose elements become heads, (1, heads, 1, elements), in the order of lanes."""
+    """`graph` with the layers whose elements become heads, or that read these, in the order of lanes."""
     producers = {op.output.name: op for op in graph.ops}
     wanted, readers = {t.name for t in graph.wanted}, graph.readers
     layers: dict[str, g.Operator] = {}
     moves: dict[str, g.Operator] = {}
+    reads: dict[str, g.Operator] = {}
     passed: set[str] = set()
     for op in graph.ops:
         shape, source = op.output.shape, op.x
-        if not isinstance(op, g.Transpose) or len(shape) != 4 or shape[::2] != (1, 1) or shape[1] % block:
+        if isinstance(op, g.QDense):
+            _read_in_lanes(op, producers, block, layers, reads)
+        if not isinstance(op, g.Transpose) or op.axes != _HEADS_FIRST or shape[0] != 1 or not _possible(shape, block):
             continue
         chain = [op]
         while isinstance(before := producers.get(source.name), (g.Reshape, g.Transpose)):
             chain, source = [*chain, before], before.x
         names = [t.x.name for t in chain]
         alone = all(len(readers[name]) == 1 and name not in wanted for name in names)
-        if not alone or type(before) is not g.QDense or before.x.shape[0] != 1 or not _in_order(chain):
+        if not alone or type(before) is not g.QDense or source.shape != _rows_of(shape) or not _in_order(chain[1:]):
             continue
-        places = np.arange(math.prod(shape)).reshape(shape[1] // block, block, shape[3]).swapaxes(1, 2).reshape(-1)
+        places = _places(shape, block)
         y = replace(source, name=f"{source.name}.lanes")
         facts = {"weight": before.weight[places], "bias": before.bias[places]}
         scale = np.broadcast_to(before.weight_scale, len(places))[places]
         layers[before.name] = replace(before, output=y, weight_scale=scale, **facts)
         moves[op.name] = g.Lanes(op.name, (y,), op.output, block)
         passed |= {link.name for link in chain[1:]}
-    ops = tuple(layers.get(op.name) or moves.get(op.name) or op for op in graph.ops if op.name not in passed)
-    return replace(graph, ops=ops)
+    ops: list[g.Operator] = []
+    for op in graph.ops:
+        if op.name not in passed:
+            new = layers.get(op.name, op)
+            ops += [reads[op.name]] if op.name in reads else []
+            ops.append(moves.get(op.name) or new)
+    return replace(graph, ops=tuple(ops))
+
+
+def _read_in_lanes(
+    op: g.QDense,
+    producers: dict[str, g.Operator],
+    block: int,
+    layers: dict[str, g.Operator],
+    reads: dict[str, g.Operator],
+) -> None:
+    """Note `op` with its weights in the order of lanes, and what makes its input, by its name, where it reads heads."""
+    source = op.x
+    while isinstance(before := producers.get(source.name), g.Reshape):
+        source = before.x
+    if not isinstance(before, g.Transpose) or before.axes != _HEADS_FIRST or type(op) is not g.QDense:
+        return
+    shape = before.x.shape
+    if shape[0] != 1 or not _possible(shape, block) or op.x.shape != _rows_of(shape):
+        return
+    y = replace(op.x, name=f"{op.x.name}.lanes")
+    layers[op.name] = replace(op, inputs=(y,), weight=np.ascontiguousarray(op.weight[:, _places(shape, block)]))
+    reads[op.name] = g.Lanes(y.name, (before.x,), y, block)
+
+
+def _possible(image: tuple[int, ...], block: int) -> bool:
+    return image[1] % block == 0 and (image[2] == 1 or image[1] == block)
+
+
+def _rows_of(image: tuple[int, ...]) -> tuple[int, int]:
+    return image[2], image[1] * image[3]
+
+
+def _places(image: tuple[int, ...], block: int) -> np.ndarray:
+    """Which element of a row is at each place of its order in lanes."""
+    _, heads, _, elements = image
+    return np.arange(heads * elements).reshape(heads // block, block, elements).swapaxes(1, 2).reshape(-1)
 
 
 def _in_order(chain: list[g.Operator]) -> bool:

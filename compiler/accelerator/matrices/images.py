@@ -24,17 +24,17 @@ _KEPT = (g.Attention, g.Write)  # of networks whose attention has kernels of its
 def as_images(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with sequences as images, where it multiplies matrices or has dense layers on several rows."""
     able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
-    if not able or any(isinstance(op, _KEPT) for op in graph.ops):
+    if not able or any(isinstance(op, _KEPT) or in_lanes(op, cfg.block_in) for op in graph.ops):
         return graph
-    found = _Islands(graph, cfg.block_in).chosen
+    found = _Islands(graph).chosen
     return _Rewriter(graph, found, cfg.block_in).graph if found else graph
 
 
 class _Islands:
     """The operators that become operators on images, `chosen`: by name, and whether their tensors are NCHW."""
 
-    def __init__(self, graph: g.Graph, block: int):
-        self.graph, self.readers, self.block = graph, graph.readers, block
+    def __init__(self, graph: g.Graph):
+        self.graph, self.readers = graph, graph.readers
         self.producers = {op.output.name: op for op in graph.ops}
         self.wanted = {t.name for t in graph.wanted}
         self.boundaries = self._nchw()
@@ -49,7 +49,7 @@ class _Islands:
 
     def _seed(self, op: g.Operator) -> bool:
         if isinstance(op, g.BatchMatMul):
-            return not op.images and not in_lanes(op, self.block) and self._fits(op, False)
+            return not op.images and self._fits(op, False)
         if not isinstance(op, g.QDense) or isinstance(op, g.Features) or op.x.shape[0] == 1:
             return False
         before = self.producers.get(op.x.name)
