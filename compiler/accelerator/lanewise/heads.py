@@ -90,10 +90,12 @@ class _Rewriter:
         return g.Reshape(then.name, (y,), then.output)
 
     def _reshaped(self, t: g.Tensor, pixels: tuple[int, ...]) -> g.Tensor:
-        """Append a reshape of the pixels of `t`."""
-        y = replace(t, name=self._unused(f"{t.name}.rows"), shape=(*t.shape[:2], *pixels))
-        self.ops.append(g.Reshape(y.name, (t,), y))
-        return y
+        """`t` with its pixels in another shape, which is made once."""
+        key = t.name, pixels
+        if key not in self.shared:
+            self.shared[key] = y = replace(t, name=self._unused(f"{t.name}.rows"), shape=(*t.shape[:2], *pixels))
+            self.ops.append(g.Reshape(y.name, (t,), y))
+        return self.shared[key]
 
     def _sum(self, op: g.Operator) -> g.Operator:
         """An operator of two tensors of which one is the same for all heads: that is repeated."""

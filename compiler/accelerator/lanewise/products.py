@@ -16,6 +16,7 @@ from ... import cost
 from ... import graph as g
 from ..direct.on_chip import OnChip, on_chip
 from ..recording import Recording
+from . import depthwise
 from .folding import folded, instructions
 
 _APART = 16  # sums that are added to in turns, so that none waits for the one before
@@ -41,6 +42,8 @@ def refusal(op: g.BatchMatMul, cfg: Config) -> str:
         return "a constant operand"
     if cfg.batch > 1 or cfg.block_in != cfg.block_out:
         return f"batch {cfg.batch}, blocks {cfg.block_in} and {cfg.block_out}: it needs batch 1 and equal blocks"
+    if depthwise.together(op, cfg):
+        return ""
     plan, most = Plan(op, cfg), cfg.acc_depth // 4
     if plan.inner > most or plan.width > most:
         return f"{plan.inner} elements, {plan.width} columns: at most {most}"
@@ -49,6 +52,8 @@ def refusal(op: g.BatchMatMul, cfg: Config) -> str:
 
 def cycles(op: g.BatchMatMul, cfg: Config) -> float:
     """Estimated cycles of compute or loads, the first load and the last store."""
+    if depthwise.together(op, cfg):
+        return depthwise.cycles(op, cfg)
     plan = Plan(op, cfg)
     entries, tiles = plan.entries, -(-plan.rows // plan.together)
     each = entries * (1.5 + issue_interval(cfg, multiply=True)) + plan.sums
@@ -98,7 +103,10 @@ class Plan:
 
 
 def lower(rec: Recording, op: g.BatchMatMul) -> None:
-    """Append the product, some rows at a time."""
+    """Append the product, some rows at a time, on the multiplier array where that fits."""
+    if depthwise.together(op, rec.cfg):
+        depthwise.lower(rec, op)
+        return
     cfg, plan = rec.cfg, Plan(op, rec.cfg)
     multiplier, exponent = op.multipliers
     facts = {"multiplier": multiplier, "exponent": exponent, "zero_point": op.output.zero_point, "contract": "double"}
