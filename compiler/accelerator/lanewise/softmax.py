@@ -1,11 +1,14 @@
-"""Deeploy's softmax along the columns of an image, whose channels are heads: tables, and a long division.
+"""Deeploy's softmax along the columns of an image, whose channels are heads: tables, and exact quotients by a sum.
 
-A quotient has a bit for each power of two times the divisor that can still be subtracted: `min(v, v - d)` of unsigned
-numbers does both. v is what is left, with the bits of the quotient behind it; to compare numbers as if they were
-unsigned, 2**31 is subtracted from it.
+With t = levels * 2**k // sum, where no exponential e reaches 2**k, `e * t >> k` is the quotient or one less; what is
+left then says which. t is the result of a long division, with a bit for each power of two times the sum that can
+still be subtracted: `min(v, v - d)` of unsigned numbers does both. v is what is left, with the bits of t behind it; to
+compare numbers as if they were unsigned, 2**31 is subtracted from it.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,37 +33,38 @@ def refusal(op: g.IntegerSoftmax, cfg: Config) -> str:
         return why
     if op.x.dtype != "int8" or len(op.x.shape) != 4:
         return f"{op.x.dtype} of {len(op.x.shape)} dimensions: only images of int8"
-    if op.x.shape[3] > _room(cfg):
-        return f"{op.x.shape[3]} columns: at most {_room(cfg)}"
-    values, bits = _table(op), _bits(op)
+    values = _table(op)
     if values.min() < 0 or values[-1] < 1:
         return f"exponentials from {values.min()} on: must be positive where x is the largest"
-    if (values.max() * (op.levels - 1) + (1 << bits)) << bits >= _TOP or values.max() * op.x.shape[3] >= _TOP:
+    numbers = _Numbers(op)
+    if (numbers.dividend + (1 << numbers.bits)) << numbers.bits >= _TOP or values.max() * op.x.shape[3] >= _TOP:
         return f"exponentials up to {values.max()}, {op.levels} levels: quotients do not fit 32 bits"
+    if _together(op, cfg) == 0:
+        return f"{op.x.shape[3]} columns: more than fit the accumulators"
     return ""
 
 
 def cycles(op: g.IntegerSoftmax, cfg: Config) -> float:
     """Estimated cycles of compute; loads and the store, which nothing overlaps, are waits."""
-    rows, columns, bits = _rows(op, cfg), op.x.shape[3], _bits(op)
+    rows, columns, bits = _rows(op, cfg), op.x.shape[3], _Numbers(op).bits
     tiles = -(-rows // _together(op, cfg))
-    entries = rows * columns * (4 * bits + 12 + 2 * issue_interval(cfg, multiply=True)) + rows * 5 * bits
-    waits = 3 * multiply_interval(cfg) + 20 * (bits + 2 * instructions(columns)) + 3 * cost.ROUND_TRIP
+    product = issue_interval(cfg, multiply=True)
+    entries = rows * columns * (16 + 6 * product) + rows * 6 * bits
+    waits = 8 * multiply_interval(cfg) + 32 * bits + 28 * instructions(columns) + 700
     return entries + tiles * waits
 
 
 def lower(rec: Recording, op: g.IntegerSoftmax) -> None:
     """Append the softmax, some rows at a time."""
     cfg, rows, together = rec.cfg, _rows(op, rec.cfg), _together(op, rec.cfg)
-    (multiplier, exponent), bits = op.multipliers, _bits(op)
+    multiplier, exponent = op.multipliers
     facts = {"multiplier": multiplier, "exponent": exponent, "zero_point": op.output.zero_point, "contract": "double"}
-    parameters = rec.parameters(f"{op.name}.par", bias=1 << (bits - 1), **facts, low=op.low, high=op.high)
-    columns, half = op.x.shape[3], cfg.acc_depth // 2
+    parameters = rec.parameters(f"{op.name}.par", bias=1, **facts, low=op.low, high=op.high)
     for first in range(0, rows, together):
         count = min(together, rows - first)
         with on_chip(rec) as chip:
             par = chip.constant(Mem.PAR, parameters)
-            banks = chip.banks(count * (columns + bits) + 3 * bits, 2 * count * columns, half)
+            banks = chip.banks(*_sizes(count, op), cfg.acc_depth // 2)
             _Tile(rec, op, banks, (first, count)).record(par)
 
 
@@ -69,19 +73,16 @@ def _rows(op: g.IntegerSoftmax, cfg: Config) -> int:
     return n * blocks * height
 
 
-def _room(cfg: Config) -> int:
-    """The most columns of a tile."""
-    return cfg.acc_depth // 4 - 32
+def _sizes(rows: int, op: g.IntegerSoftmax) -> tuple[int, int]:
+    """Entries of so many rows in each bank."""
+    values, bits = 2 * rows * op.x.shape[3], _Numbers(op).bits
+    return values + rows, values + rows * (bits + 1) + 3 * bits
 
 
 def _together(op: g.IntegerSoftmax, cfg: Config) -> int:
-    """Rows of a tile."""
-    return max(1, min(_rows(op, cfg), _room(cfg) // (op.x.shape[3] + _bits(op))))
-
-
-def _bits(op: g.IntegerSoftmax) -> int:
-    """Of a quotient."""
-    return (op.levels - 1).bit_length()
+    """Rows of a tile: as many as fit."""
+    found = range(1, _rows(op, cfg) + 1)
+    return max((rows for rows in found if max(_sizes(rows, op)) <= cfg.acc_depth // 2), default=0)
 
 
 def _table(op: g.IntegerSoftmax) -> np.ndarray:
@@ -89,67 +90,96 @@ def _table(op: g.IntegerSoftmax) -> np.ndarray:
     return exponentials(np.arange(-255, 1), op.quadratic, op.linear, op.constant, op.period)
 
 
+@dataclass(frozen=True)
+class _Numbers:
+    """`shift` is k; `dividend`, by a sum of exponentials, is t, which has `bits` bits."""
+
+    shift: int
+    dividend: int
+    bits: int
+
+    def __init__(self, op: g.IntegerSoftmax):
+        values = _table(op)
+        shift = int(values.max()).bit_length()
+        dividend = (op.levels - 1) << shift
+        for name, value in (("shift", shift), ("dividend", dividend)):
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "bits", max(1, (dividend // max(1, int(values[-1]))).bit_length()))
+
+
 class _Tile:
-    """Records the softmax of (first, count) rows: `x` and the divisors in one bank, two more `copies` in the other."""
+    """Records the softmax of (first, count) rows.
+
+    In one bank are `left`, the dividends and what is left of them, `sums`, and `factor`, t of each row; in the other
+    the `quotients`, `most`, the `divisors` of each bit of t, `less`, the sums times -1, and `bits`, constants.
+    """
 
     def __init__(self, rec: Recording, op: g.IntegerSoftmax, banks: tuple[int, int], rows: tuple[int, int]):
-        self.rec, self.op, self.program = rec, op, rec.program
-        (self.first, self.rows), self.columns, self.bits = rows, op.x.shape[3], _bits(op)
-        self.size = self.rows * self.columns
-        self.x, self.divisors = banks[0], banks[0] + self.size
-        self.numbers = self.divisors + self.rows * self.bits
-        self.copies = banks[1], banks[1] + self.size
+        self.rec, self.op, self.program, self.numbers = rec, op, rec.program, _Numbers(op)
+        (self.first, self.rows), self.columns = rows, op.x.shape[3]
+        self.size, bits = self.rows * self.columns, self.numbers.bits
+        self.left, self.sums, self.factor = banks[0], banks[0] + self.size, banks[0] + 2 * self.size
+        self.quotients, self.most, self.divisors = banks[1], banks[1] + self.size, banks[1] + 2 * self.size
+        self.less = self.divisors + self.rows * bits
+        self.bits = self.less + self.rows
 
     def record(self, par: int) -> None:
         """Append all of it."""
-        program, size, each = self.program, self.size, [(self.size, 1, 0)]
-        self._sums()
-        self._divisors()
-        for k in range(self.bits):
-            copy = self.copies[k % 2]
-            at = self.divisors + self.bits - 1 - k
-            by_row = [(self.rows, self.columns, self.bits), (self.columns, 1, 0)]
-            program.gemm([(size, 1, 0, 0)], copy, reset=True)
-            program.alu(AluOp.ADD, by_row, copy, at)
-            program.alu(AluOp.ADD, [(size, 1, 1)], copy, self.x)
-            program.alu(AluOp.MIN, [(size, 1, 1)], self.x, copy)
-        program.alu(AluOp.ADD, each, self.x, imm=1 << (self.bits - 1))
-        program.alu(AluOp.SHR, each, self.x, imm=self.bits - 32)
-        program.alu(AluOp.SHR, each, self.x, imm=32 - self.bits)
+        program, size, each, both = self.program, self.size, [(self.size, 1, 0)], [(self.size, 1, 1)]
+        by_row = [(self.rows, self.columns, 1), (self.columns, 1, 0)]
+        self._exponentials()
+        self._factor()
+        program.alu(AluOp.MUL, each, self.left, imm=self.op.levels - 1)
+        program.gemm([(size, 1, 0, 0)], self.sums, reset=True)
+        program.alu(AluOp.MUL, by_row, self.quotients, self.factor)
+        program.alu(AluOp.SHR, each, self.quotients, imm=self.numbers.shift)
+        program.alu(AluOp.ADD, both, self.sums, self.quotients)
+        program.alu(AluOp.MUL, by_row, self.sums, self.less)
+        program.alu(AluOp.ADD, by_row, self.left, self.less)
+        program.alu(AluOp.ADD, both, self.left, self.sums)
+        program.alu(AluOp.SHR, each, self.left, imm=31)
+        program.alu(AluOp.ADD, both, self.quotients, self.left)  # one too low, which the store adds
         out = self.rec.activations[self.op.output.name]
-        program.store(self.x, out, self.first * self.columns, x_size=size, par=par)
+        program.store(self.quotients, out, self.first * self.columns, x_size=size, par=par)
 
-    def _sums(self) -> None:
-        """Dividends in place of x, and the sums of the exponentials of each row in the first copy's second."""
-        program, (most, other), columns = self.program, self.copies, self.columns
-        values, bits = _table(self.op), self.bits
-        program.gemm([(self.rows * bits, 1, 0, 0)], self.divisors, reset=True)
-        x, place = self.rec.operand(self.op, 0), self.first * columns
-        program.load(Mem.ACC8, most, x, place, y_size=2, x_size=self.size, x_stride=0)
-        program.load(Mem.ACC8, self.x, x, place, x_size=self.size)
-        names = (f"{self.op.name}.{what}" for what in ("dividends", "exponentials"))
-        tables = ((values * (self.op.levels - 1)) << bits) - _TOP, values
-        dividends, exponents = (lookup.loaded(self.rec, n, table) for n, table in zip(names, tables))
-        folded(program, AluOp.MAX, most, self.rows, columns, columns)
-        program.alu(AluOp.MUL, [(self.rows, columns, 0)], most, imm=-1)
-        program.alu(AluOp.ADD, [(self.rows, columns, 0)], most, imm=127)
-        for copy in (other, self.x):
-            program.alu(AluOp.ADD, [(self.rows, columns, columns), (columns, 1, 0)], copy, most)
-        program.alu(AluOp.LOOKUP, [(self.size, 1, 0)], other, imm=exponents)
-        program.alu(AluOp.LOOKUP, [(self.size, 1, 0)], self.x, imm=dividends)
-        folded(program, AluOp.ADD, other, self.rows, columns, columns)
+    def _exponentials(self) -> None:
+        """Exponentials three times, and minus their sums."""
+        program, columns, values = self.program, self.columns, _table(self.op)
+        x, place, each = self.rec.operand(self.op, 0), self.first * columns, [(self.size, 1, 0)]
+        facts = {"y_size": 2, "x_size": self.size, "x_stride": 0}
+        program.load(Mem.ACC8, self.quotients, x, place, **facts)
+        program.load(Mem.ACC8, self.left, x, place, **facts)
+        program.gemm([(self.rows * (self.numbers.bits + 1), 1, 0, 0)], self.divisors, reset=True)
+        table = lookup.loaded(self.rec, f"{self.op.name}.exponentials", values)
+        folded(program, AluOp.MAX, self.most, self.rows, columns, columns)
+        program.alu(AluOp.MUL, [(self.rows, columns, 0)], self.most, imm=-1)
+        program.alu(AluOp.ADD, [(self.rows, columns, 0)], self.most, imm=127)
+        for here in (self.sums, self.quotients, self.left):
+            program.alu(AluOp.ADD, [(self.rows, columns, columns), (columns, 1, 0)], here, self.most)
+            program.alu(AluOp.LOOKUP, each, here, imm=table)
+        folded(program, AluOp.ADD, self.sums, self.rows, columns, columns)
+        program.alu(AluOp.ADD, [(self.rows, 1, columns)], self.less, self.sums)
+        program.alu(AluOp.MUL, [(self.rows, 1, 0)], self.less, imm=-1)
 
-    def _divisors(self) -> None:
-        """For each bit of the quotient what is added where it is 1: less the divisor, but for the bit itself.
+    def _factor(self) -> None:
+        """t of each row. A divisor that is too large for the dividend is as good as the smallest of them.
 
-        A divisor that is too large for any dividend is as good as the smallest of them.
+        For each bit is added what is right where it is 1: minus the divisor, but for the bit itself.
         """
-        program, bits, lanes = self.program, self.bits, self.rec.cfg.block_out
-        largest, power = int(_table(self.op).max()) * (self.op.levels - 1), np.arange(bits)
-        rows = (largest >> power) + 1, -(1 << (power + bits)), 1 << power
-        numbers = np.repeat(np.stack(rows).astype(np.int32).reshape(-1, 1, 1), lanes, 2)
-        program.load(Mem.ACC, self.numbers, self.rec.constant(f"{self.op.name}.bits", numbers), 0, x_size=3 * bits)
-        by_row = [(self.rows, bits, self.columns), (bits, 1, 0)]
-        program.alu(AluOp.ADD, by_row, self.divisors, self.copies[1])
+        program, bits, lanes, rows = self.program, self.numbers.bits, self.rec.cfg.block_out, self.rows
+        dividend, power = self.numbers.dividend, np.arange(bits)
+        facts = (dividend >> power) + 1, -(1 << (power + bits)), 1 << power
+        constants = np.concatenate([*facts, [(dividend << bits) - _TOP]]).astype(np.int32)
+        buffer = self.rec.constant(f"{self.op.name}.bits", np.repeat(constants.reshape(-1, 1, 1), lanes, 2))
+        program.load(Mem.ACC, self.bits, buffer, 0, x_size=3 * bits)
+        program.load(Mem.ACC, self.factor, buffer, 3 * bits, y_size=rows, x_size=1, x_stride=0)
+        program.alu(AluOp.ADD, [(rows, bits, self.columns), (bits, 1, 0)], self.divisors, self.sums)
         for k, op in enumerate((AluOp.MIN, AluOp.MUL, AluOp.ADD)):
-            program.alu(op, [(self.rows, bits, 0), (bits, 1, 1)], self.divisors, self.numbers + k * bits)
+            program.alu(op, [(rows, bits, 0), (bits, 1, 1)], self.divisors, self.bits + k * bits)
+        for k in reversed(range(bits)):
+            program.alu(AluOp.ADD, [(rows, bits, 1)], self.divisors + k, self.factor)
+            program.alu(AluOp.MIN, [(rows, 1, bits)], self.factor, self.divisors + k)
+        program.alu(AluOp.ADD, [(rows, 1, 0)], self.factor, imm=1 << (bits - 1))
+        program.alu(AluOp.SHR, [(rows, 1, 0)], self.factor, imm=bits - 32)
+        program.alu(AluOp.SHR, [(rows, 1, 0)], self.factor, imm=32 - bits)
+        program.alu(AluOp.ADD, [(rows, 1, 0)], self.factor, imm=1 << (bits - 1))
