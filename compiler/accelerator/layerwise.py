@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...hw.config import Config
+from ...hw.errors import CapacityError, EncodingError, ScheduleError
 from ...runtime import layout
 from ...runtime.executable import HostStep, LaunchStep
 from ...runtime.program import Program
@@ -25,6 +26,7 @@ from ..schedule.conv2d import conv2d_of
 from ..schedule.dense import dense_of
 from ..schedule.epilogue import PLANES
 from ..schedule.layer import Tiles, scheduled_by
+from ..target.module import Refusal
 from ..target.steps import Steps
 
 
@@ -43,10 +45,16 @@ def refusal(op: g.Operator, cfg: Config) -> str:
 
 
 def generate(steps: Steps, ops: Sequence[g.Operator]) -> None:
-    """Append the steps of layers, one after the other."""
+    """Append the steps of layers, one after the other. Raises `Refusal` for those that do not fit the scratchpads."""
+    refused = {}
     for op in ops:
         assert isinstance(op, (g.QConv2d, g.QDense))
-        _layer(steps, op)
+        try:
+            _layer(steps, op)
+        except (CapacityError, EncodingError, ScheduleError) as exc:
+            refused[op.name] = str(exc)
+    if refused:
+        raise Refusal(refused)
 
 
 def _layer(steps: Steps, op: g.QConv2d | g.QDense) -> None:

@@ -22,25 +22,24 @@ COMMON = ("gate", "silu")  # whose scale is the same in all layers, so that one 
 _LOGITS = 1 << 15
 
 
-def decoder_step(model: Integers, context: int, seen: int | None = None) -> g.Graph:
+def decoder_step(model: Integers, context: int) -> g.Graph:
     """The graph of one token: inputs `token` and `position`, int32 (1,), output `logits`, float32 (1, words).
 
-    Keys and values of `context` tokens, a multiple of 16, are states; the first `seen` of them are read, or all. Up to
-    position `seen` results are the same. Raises `UnsupportedError` where integers can leave int32, or a context is so
-    long that sums of weights would.
+    Keys and values of `context` tokens, a multiple of 16, are states, and all of them are read. Raises
+    `UnsupportedError` where integers can leave int32, or a context is so long that sums of weights would.
     """
     if context > LARGEST_CONTEXT:
         raise UnsupportedError(
             f"{model.name}: a context of {context} tokens; attention in integers holds at most {LARGEST_CONTEXT}"
         )
-    return _Step(model, context, seen or context).graph()
+    return _Step(model, context).graph()
 
 
 class _Step:
     """Collects the operators; a value is named after its layer, as `2.queries`."""
 
-    def __init__(self, model: Integers, context: int, seen: int):
-        self.model, self.context, self.seen, self.lanes = model, context, seen, Lanes(model.sizes)
+    def __init__(self, model: Integers, context: int):
+        self.model, self.context, self.lanes = model, context, Lanes(model.sizes)
         layers = range(model.sizes.layers)
         common = {(name, k): max(model.ranges[name, j] for j in layers) for name in COMMON for k in layers}
         self.ranges = {**model.ranges, **common}
@@ -116,7 +115,7 @@ class _Step:
         keys = self.kept(g.WriteRows, f"{k}.keys.cache", (1, len(lanes.keys), self.context, 1), key)
         block = self.kept(g.WriteRows, f"{k}.values.block", (1, len(lanes.values), BLOCK, 1), value)
         values = self.kept(g.WriteColumns, f"{k}.values.cache", (1, self.context, len(lanes.values), 1), block)
-        facts = {"key_groups": lanes.half, "value_groups": lanes.value_groups, "seen": self.seen}
+        facts = {"key_groups": lanes.half, "value_groups": lanes.value_groups, "seen": self.context}
         inputs, shape = (queries, keys, values, self.position), (1, len(lanes.outputs))
         y = self.add(g.Attention, f"{k}.attention", inputs, shape, self.scale("attention", k), head=head, **facts)
         matrix = self.matrix("attention_out", k).columns(lanes.outputs)

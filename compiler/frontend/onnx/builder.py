@@ -4,15 +4,20 @@ tensors meanwhile."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
+from onnx import ModelProto
 
+from ....hw.errors import InputError
 from ....runtime.schema import MOST
 from ... import graph as g
 from ...graph import ranges
-from .nodes import Node, Reader
+from ..source import one_line
+from .file import named_nodes
+from .nodes import MISFITS, Node, Reader
 from .values import Broken, Fixed, Problem, Value, constant
 
 
@@ -75,12 +80,39 @@ class Builder:
 
 
 class Reading(Builder):
-    """A builder with the `reader` of a file, and what the file's tensors stand for, `values`, so far."""
+    """A builder with the `reader` of a file, and what the file's tensors stand for, `values`, so far.
+
+    `problems` are (operator, name, why) of nodes, `ends` what is wrong with inputs and outputs.
+    """
 
     def __init__(self, reader: Reader, outputs: list[str]):
         super().__init__(set(outputs))
         self.reader, self.outputs = reader, outputs
         self.values: dict[str, Value] = {}
+        self.problems: list[tuple[str, str, str]] = []
+        self.ends: list[str] = []
+
+    def walk(self, model: ModelProto, on_input: Callable[[str], None], on_node: Callable[[Node], None]) -> None:
+        """Read the nodes of `model`, and visit its inputs that are no constants, then its nodes in order."""
+        self.reader.read(named_nodes(model))
+        for value in model.graph.input:
+            if value.name not in self.reader.constants:
+                on_input(value.name)
+        for node in self.reader.nodes:
+            on_node(node)
+
+    @contextmanager
+    def noting(self, node: Node) -> Iterator[None]:
+        """Note as a problem, of `node` unless it names another, what is raised inside."""
+        try:
+            yield
+        except Problem as exc:
+            self.problems.append((exc.node.kind, exc.node.name, exc.why))
+        except InputError as exc:
+            self.problems.append((node.kind, node.name, str(exc)))
+        except MISFITS as exc:
+            why = f"has inputs or attributes that do not fit together ({one_line(exc)})"
+            self.problems.append((node.kind, node.name, why))
 
     def shape(self, node: Node, tensor: str) -> tuple[int, ...]:
         """The shape of a tensor of the file. Raises `Problem`, which names `node`, where it is unknown."""

@@ -12,6 +12,7 @@ from ... import graph as g
 from . import geometry
 from .expressions import clip_bounds, parameters
 from .moves import MOVES, moved
+from .rewrites.recurrent import PLAIN
 from .values import Expr, Fixed, Problem, Real, Value, View, Weights, constant
 
 if TYPE_CHECKING:
@@ -164,8 +165,10 @@ def _lstm(imp: Importer, value: Expr, wanted: str) -> g.Tensor:
     node, x, parts = value.node, value.args[0], [constant(arg) for arg in value.args[1:]]
     weight, recurrence, bias, *others = (*parts, None, None, None)
     started = any(arg is not None and (found is None or found.any()) for arg, found in zip(value.args[4:], others))
-    if value.index or started or not node.attrs.keys() <= {"hidden_size", "direction"}:
-        raise Problem(node, "has final values, first values, lengths or attributes that are not supported")
+    if value.index or started or not node.attrs.keys() <= PLAIN:
+        raise Problem(
+            node, "has lengths or attributes that are not supported, or with first or last values too many steps"
+        )
     if weight is None or recurrence is None or (len(value.args) > 3 and value.args[3] is not None and bias is None):
         raise Problem(node, "has weights or biases that are not constant")
     assert x is not None

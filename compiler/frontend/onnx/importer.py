@@ -4,7 +4,7 @@ Between a DequantizeLinear and a QuantizeLinear an ONNX file computes in float32
 expressions (values.py) until a QuantizeLinear, or an output, takes them: one that has an integer form (layers.py,
 forms.py) becomes that, all others are float32 operators on the host (floats.py). Operators that only move values do
 so with the int8 ones (moves.py). QOperator files are rewritten to QDQ before (qlinear.py), composed operators to
-elementary ones (rewrite.py).
+elementary ones (rewrites/).
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from ....hw.errors import FileError, InputError, UnsupportedError
+from ....hw.errors import FileError, UnsupportedError
 from ... import graph as g
 from ..source import Source, as_source, one_line
 
 try:
     from onnx import ModelProto, TensorProto
 
-    from .file import checked, in_dialect, named_nodes, unsupported
-    from .nodes import ALIASES, LIKE, MISFITS, REAL, Inconsistent, Node, Reader
+    from .file import checked, in_dialect, unsupported
+    from .nodes import ALIASES, LIKE, REAL, Inconsistent, Node, Reader
 except ImportError as exc:
     raise UnsupportedError(f"reading models needs onnx ({exc}); pip install 'tilewright[compiler]'") from None
 from .builder import Reading
@@ -34,7 +34,7 @@ from .forms import FORMS
 from .moves import MOVES, moved
 from .numbers import NAMES, converted
 from .quantisation import activation, parameters, weights
-from .rewrite import REWRITES
+from .rewrites import REWRITES
 from .values import Broken, Expr, Fixed, Problem, Real, Value, View, Weights, constant
 
 _EXACT = 1e-5  # of a step: what a bound may be away from an integer
@@ -83,25 +83,17 @@ class Result:
 
 
 class Importer(Reading):
-    """Walks the nodes of a model in order. `problems` are (operator, name, why) of nodes, `ends` those of inputs and
-    outputs."""
+    """Walks the nodes of a model in order."""
 
     def __init__(self, model: ModelProto):
         super().__init__(Reader(model, REWRITES), [v.name for v in model.graph.output])
         self.model = model
         self.views: dict[int, tuple[Value, View | None]] = {}  # found by `as_view`, by id
         self.floats: dict[int, tuple[Value, g.Tensor]] = {}  # realised, by id
-        self.problems: list[tuple[str, str, str]] = []
-        self.ends: list[str] = []
 
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
-        self.reader.read(named_nodes(self.model))
-        for value in self.model.graph.input:
-            if value.name not in self.reader.constants:
-                self._input(value.name)
-        for node in self.reader.nodes:
-            self._node(node)
+        self.walk(self.model, self._input, self._node)
         found = [self._output(name) for name in self.outputs]
         if self.problems or self.ends or None in found:
             return None
@@ -137,7 +129,8 @@ class Importer(Reading):
         self.values[name] = View(shape, t)
 
     def _node(self, node: Node) -> None:
-        try:
+        known = len(self.problems)
+        with self.noting(node):
             args = [self.value(t) for t in node.inputs]
             if any(isinstance(arg, Broken) for arg in args):
                 found: list[Value] = [Broken(()) for _ in node.outputs]
@@ -147,16 +140,8 @@ class Importer(Reading):
                 self.values[tensor] = value
                 if tensor in self.outputs and not isinstance(value, Broken) and self._is_float(tensor):
                     self.values[tensor] = Real(value.shape, realised(self, value, tensor))
-        except Problem as exc:
-            self._refuse(exc.node, exc.why, node)
-        except InputError as exc:
-            self._refuse(node, str(exc), node)
-        except MISFITS as exc:
-            self._refuse(node, f"has inputs or attributes that do not fit together ({one_line(exc)})", node)
-
-    def _refuse(self, node: Node, why: str, where: Node) -> None:
-        self.problems.append((node.kind, node.name, why))
-        self.values |= {t: Broken(()) for t in where.outputs}
+        if len(self.problems) > known:
+            self.values |= {t: Broken(()) for t in node.outputs}
 
     def _is_float(self, tensor: str) -> bool:
         return self.reader.types.get(tensor) == TensorProto.FLOAT
@@ -181,7 +166,8 @@ class Importer(Reading):
         if node.op in ALIASES and x is not None:
             return [x, *(Broken(()) for _ in node.outputs[1:])]
         if node.op not in FLOATS and node.op not in MOVES and node.op != "Concat":
-            raise Problem(node, "is not supported")
+            known = "has inputs or attributes that are not supported"
+            raise Problem(node, known if node.op in REWRITES else "is not supported")
         shapes = [self.shape(node, t) if t else () for t in node.outputs]
         if all(arg is None or isinstance(arg, (Fixed, Weights)) for arg in args):
             return self._evaluated(node, args)

@@ -7,7 +7,7 @@ from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...config import Config
-from ...isa import Mem
+from ...isa import Mem, Op
 from ..fifo import Fifo
 from ..latencies import REQUEST_DEPTH, TILE_DEPTH
 from ..layouts import insn_layout
@@ -24,7 +24,8 @@ def move_of(cfg: Config, command, move) -> list:
     load, flags = data.View(insn_layout(cfg, "LOAD"), insn), data.View(insn_layout(cfg, "FINISH"), insn)
     names = ("y_size", "x_size", "x_stride", "y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1")
     padded = data.View(insn_layout(cfg, "LOADP"), insn)
-    # of the two opcodes one bit tells which, in a register that no other decoding waits for
+    # of the two opcodes the lowest bit tells which, in a register that no other decoding waits for
+    assert (Op.LOAD & 1, Op.LOADP & 1) == (0, 1)
     loadp = load.op[0] if "pad_value" in cfg.extensions else Const(0, 1)
     return [
         *(move[name].eq(load[name]) for name in ("mem", "sram_base", "dram_base")),

@@ -12,33 +12,23 @@ from dataclasses import replace
 import numpy as np
 from onnx import ModelProto
 
-from .....hw.errors import InputError
 from .... import graph as g
-from ...source import one_line
-from ..file import named_nodes
-from ..nodes import MISFITS, Node, Reader
+from ..nodes import Node, Reader
 from ..values import Broken, Fixed, Problem, Value, View
 from .operators import OPERATORS
 from .tensors import Tensors
 
 
 class DeeployImporter(Tensors):
-    """Walks the nodes of a model in order. `problems` are (operator, name, why) of nodes, `ends` those of outputs."""
+    """Walks the nodes of a model in order."""
 
     def __init__(self, model: ModelProto):
         super().__init__(Reader(model, {}), [v.name for v in model.graph.output])
         self.model = model
-        self.problems: list[tuple[str, str, str]] = []
-        self.ends: list[str] = []
 
     def graph(self, name: str) -> g.Graph | None:
         """The whole model; None if there are problems."""
-        self.reader.read(named_nodes(self.model))
-        for value in self.model.graph.input:
-            if value.name not in self.reader.constants:
-                self._input(value.name)
-        for node in self.reader.nodes:
-            self._node(node)
+        self.walk(self.model, self._input, self._node)
         found = [] if self.problems else [self._output(tensor) for tensor in self.outputs]
         if self.problems or self.ends:
             return None
@@ -56,18 +46,11 @@ class DeeployImporter(Tensors):
     def _node(self, node: Node) -> None:
         args = [self.value(t) for t in node.inputs]
         found: list[Value] = [Broken(()) for _ in node.outputs]
-        try:
+        with self.noting(node):
             if not any(isinstance(arg, Broken) for arg in args):
                 if node.domain or node.op not in OPERATORS:
                     raise Problem(node, "is not supported beside Deeploy's operators")
                 found = OPERATORS[node.op](self, node, args)
-        except Problem as exc:
-            self.problems.append((exc.node.kind, exc.node.name, exc.why))
-        except InputError as exc:
-            self.problems.append((node.kind, node.name, str(exc)))
-        except MISFITS as exc:
-            why = f"has inputs or attributes that do not fit together ({one_line(exc)})"
-            self.problems.append((node.kind, node.name, why))
         self.values |= dict(zip(node.outputs, found))
 
     def _output(self, name: str) -> g.Tensor | None:
@@ -77,21 +60,19 @@ class DeeployImporter(Tensors):
         if value is None or isinstance(value, (Broken, Fixed)):
             self.ends.append(f"output {name!r} does not come from the inputs")
             return None
-        try:
+        if any(t.name == name for t in self.inputs):
+            self.ends.append(f"output {name!r} is an input, which is not supported")
+            return None
+        with self.noting(end):
             view = self.narrow(end, value)
             if view is None:
                 return self.whole(end, value)
             t = self.plain(view)
-        except Problem as exc:
-            self.problems.append((exc.node.kind, exc.node.name, exc.why))
-            return None
-        except InputError as exc:
-            self.problems.append((end.kind, name, str(exc)))
-            return None
-        if not t.zero_point:
-            return t
-        y = replace(t, name=name, dtype="uint8", zero_point=0, data=None)
-        return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
+            if not t.zero_point:
+                return t
+            y = replace(t, name=name, dtype="uint8", zero_point=0, data=None)
+            return self.append(g.Recode(f"{name}.uint8", (t,), y), name)
+        return None
 
     def _named(self, name: str, found: list[g.Tensor | None]) -> g.Graph:
         """The graph, whose outputs have the names that they have in the file."""

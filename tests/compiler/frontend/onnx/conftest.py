@@ -366,6 +366,23 @@ def segmentation(opset):
     return m, m.node("Softmax", y, axis=1)
 
 
+def speech(opset):
+    """A mask of a spectrum: dense layer, two recurrent ones, and sums over time."""
+    m, hidden = Net((1, 12, 16), opset), 8
+    x = m.node("Relu", m.node("Add", m.node("MatMul", "x", m.weights(16, 16)), m.weights(16)))
+    x, into = m.node("Transpose", x, perm=[1, 0, 2]), 16
+    for kind, gates in (("GRU", 3), ("LSTM", 4)):
+        w, r = m.weights(1, gates * hidden, into), m.weights(1, gates * hidden, hidden)
+        first = m.const(np.zeros((1, 1, hidden), np.float32))
+        inputs = [x, w, r, m.weights(1, 2 * gates * hidden), "", *[first] * (gates - 2)]
+        y = m.node(kind, *inputs, hidden_size=hidden)
+        x, into = m.node("Reshape", y, m.ints(12, 1, hidden)), hidden
+    y = m.node("Sigmoid", m.node("MatMul", m.node("Transpose", x, perm=[1, 0, 2]), m.weights(hidden, 16)))
+    if opset < 12:
+        return m, m.node("Mul", y, "x")
+    return m, m.node("Mul", y, "x"), m.node("Einsum", y, "x", equation="btf,btf->bf")
+
+
 NETWORKS: dict[str, Callable] = {
     function.__name__: function
     for function in (
@@ -385,6 +402,7 @@ NETWORKS: dict[str, Callable] = {
         generator,
         sound,
         segmentation,
+        speech,
     )
 }
 

@@ -1,5 +1,7 @@
 """What the front end reads, and what it says about models that it cannot."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -229,8 +231,16 @@ def test_why_an_operator_is_refused(qdq, text):
 def test_open_sizes_other_than_the_batch_are_refused(qdq):
     m = qdq()
     m.output(m.quantise(m.input("x", ["N", 4, "H", "W"])))
-    with pytest.raises(UnsupportedError, match=r"input 'x' has shape \(N, 4, H, W\); only the first size may be open"):
-        import_onnx(m.save())
+    path = m.save()
+    with pytest.raises(
+        UnsupportedError, match=r"input 'x' has shape \(N, 4, H, W\); only the first size may be open"
+    ) as caught:
+        import_onnx(path)
+    tool = str(caught.value).partition("python -m ")[2]
+    subprocess.run(
+        [sys.executable, "-m", tool, "--input_name=x", "--input_shape=1,4,6,8", path, path], check=True, timeout=300
+    )
+    assert import_onnx(path).inputs[0].shape == (1, 4, 6, 8)
 
 
 @pytest.mark.parametrize("share", [0, 0.1, 0.5, 0.99, 0.9999])

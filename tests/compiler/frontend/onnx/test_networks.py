@@ -22,7 +22,7 @@ OPTIONS = (
 )
 NAMES = (
     "autoencoder densenet efficientnet generator keywords mlp mobilenet_v2 mobilenet_v3 resnet segmentation "
-    "shufflenet sound squeezenet transformer unet yolo"
+    "shufflenet sound speech squeezenet transformer unet yolo"
 ).split()
 # operators that have no integer form here, beside those that QOperator files leave in float32
 FLOAT = {
@@ -30,6 +30,7 @@ FLOAT = {
     "mlp": {"FloatBinary"},
     "segmentation": {"FloatAveragePool", "FloatBinary", "FloatFunction", "FloatMatMul"},
     "sound": {"FloatSoftmax"},
+    "speech": {"FloatBinary", "FloatFunction", "FloatMatMul"},
     "transformer": {"FloatBinary", "FloatFunction", "FloatMatMul", "FloatReduce"},
 }
 

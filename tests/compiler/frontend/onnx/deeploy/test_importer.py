@@ -1,5 +1,6 @@
 """Whole files in the dialect: Deeploy's own networks byte by byte, names, damaged and foreign files."""
 
+import re
 import time
 from pathlib import Path
 
@@ -123,3 +124,9 @@ def test_weights_that_are_no_integers(net):
 def test_an_output_that_no_input_reaches(net):
     net.output(net.shift(net.input(1, 4)), net.const([1.0]))
     assert "does not come from the inputs" in refused(net, lambda model: None)
+
+
+def test_an_output_that_is_an_input(net):
+    x = net.input(1, 4)
+    net.output(net.shift(x), x)
+    assert re.search(r"output '\w+' is an input, which is not supported", refused(net, lambda model: None))

@@ -1,0 +1,13 @@
+"""Composed operators of ONNX as elementary ones, by name; what is not here, or gives None, stays as it is."""
+
+from __future__ import annotations
+
+from ..qlinear import QLINEAR
+from .chain import Rewrite
+from .norms import NORMS
+from .operands import OPERANDS
+from .pixels import PIXELS
+from .products import PRODUCTS
+from .recurrent import RECURRENT
+
+REWRITES: dict[str, Rewrite] = {**NORMS, **OPERANDS, **PIXELS, **PRODUCTS, **RECURRENT, **QLINEAR}
