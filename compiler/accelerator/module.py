@@ -81,7 +81,8 @@ class Accelerator(ExecModule):
         self._plain = set[str]()  # names of tensors that launches read and write as the host has them
         before = self._lanes, self._images, simplify, moved_states, pooling.successive
         self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps
-        kinds = (*(kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)), g.Reshape, g.Transpose, g.Lanes)
+        kinds = [kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)]
+        kinds += [g.Reshape, g.Transpose, g.Lanes]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
 

@@ -73,7 +73,8 @@ class NetworkLaunch:
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.rec.limits = limits(ops)
         # what computes one token has short instructions
-        self.rec.program.uops_first = bool(self.rec.limits) or any(isinstance(op, (g.RmsNorm, g.IntegerNorm)) for op in ops)
+        short = any(isinstance(op, (g.RmsNorm, g.IntegerNorm)) for op in ops)
+        self.rec.program.uops_first = bool(self.rec.limits) or short
         self.packed_as = packed_as(ops)
         self.plain = {op.x.name: op for op in ops if isinstance(op, RowsJoined)}
         self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}

@@ -16,7 +16,7 @@ MOST_SHIFT = 31  # of an exponential in `integer_softmax`
 
 
 def lanes(x: np.ndarray, *, block: int, shape: Sequence[int]) -> np.ndarray:
-    """The image (1, C, H, W) of rows (H, C * W), or these of it: of each `block` channels one column after the other."""
+    """The image (1, C, H, W) of rows (H, C * W), or these of it: of each `block` channels column by column."""
     if len(shape) == 2:
         _, channels, height, columns = x.shape
         return x.reshape(channels // block, block, height, columns).transpose(2, 0, 3, 1).reshape(shape)

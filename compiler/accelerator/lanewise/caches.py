@@ -59,10 +59,10 @@ def refusal(op: RowsJoined, cfg: Config) -> str:
 
 
 def cycles(op: RowsJoined, cfg: Config) -> float:
-    """Estimated cycles: loads and stores of all, and what waits for them."""
+    """Estimated cycles: each part waits for the one before, two loads, two products, two stores."""
     plan = Plan(op, cfg)
-    moved = 3 * cost.transfer(cfg, plan.each * cfg.out_entry_bytes)
-    return plan.blocks * max(moved, plan.each * 5) + 4 * cost.ROUND_TRIP
+    each = 4 * cost.moved(cfg, plan.each * cfg.out_entry_bytes) + 3 * plan.each
+    return plan.blocks * (each + 4 * cost.ROUND_TRIP)
 
 
 class Plan:

@@ -36,7 +36,8 @@ def cycles(op: g.BatchMatMul, cfg: Config) -> float:
     products = rows * inner * width / _taps(op, cfg)
     read = inner * (rows * 3 + width * (rows if own else tiles))
     loads = cost.moved(cfg, read * cfg.inp_entry_bytes)
-    return op.x.shape[1] // cfg.block_in * (max(products, loads) + tiles * 4 * cost.ROUND_TRIP)
+    store = cost.moved(cfg, rows * width * cfg.out_entry_bytes)
+    return op.x.shape[1] // cfg.block_in * (max(products, loads) + store + tiles * 4 * cost.ROUND_TRIP)
 
 
 def lower(rec: Recording, op: g.BatchMatMul) -> None:
@@ -72,7 +73,9 @@ def _products(rec: Recording, op: g.BatchMatMul, bases: tuple[int, int, int], co
     taps, entries = _taps(op, cfg), inner * width
     acc, inp, wgt = bases
     base, steps = (acc, inp, wgt * cfg.block_in // taps), inner // taps
-    down, across = (inner, 1) if op.transposed else (1, width)  # from a column of the result, and an element, to another
+    down, across = (
+        (inner, 1) if op.transposed else (1, width)
+    )  # from a column of the result, or an element, to the next
     rows = (count, width, entries if len(op.x.shape) == 5 else 0, steps)
     step = np.array([0, taps * across, 1])
     columns = np.array([(1, down, 0)]) * np.arange(width)[:, None]

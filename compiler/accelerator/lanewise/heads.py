@@ -153,7 +153,7 @@ def _layers_in_lanes(graph: g.Graph, block: int) -> g.Graph:
             _read_in_lanes(op, producers, block, layers, reads)
         if not isinstance(op, g.Transpose) or op.axes != _HEADS_FIRST or shape[0] != 1 or not _possible(shape, block):
             continue
-        chain = [op]
+        chain: list[g.Reshape | g.Transpose] = [op]
         while isinstance(before := producers.get(source.name), (g.Reshape, g.Transpose)):
             chain, source = [*chain, before], before.x
         names = [t.x.name for t in chain]
@@ -211,8 +211,7 @@ def _places(image: tuple[int, ...], block: int) -> np.ndarray:
     return np.arange(heads * elements).reshape(heads // block, block, elements).swapaxes(1, 2).reshape(-1)
 
 
-def _in_order(chain: list[g.Operator]) -> bool:
+def _in_order(chain: list[g.Reshape | g.Transpose]) -> bool:
     """True if no element changes its place."""
-    return all(
-        isinstance(op, g.Reshape) or np.all(np.diff([k for k in op.axes if op.x.shape[k] > 1]) > 0) for op in chain
-    )
+    moved = [[k for k in op.axes if op.x.shape[k] > 1] for op in chain if isinstance(op, g.Transpose)]
+    return all(axes == sorted(axes) for axes in moved)

@@ -51,7 +51,8 @@ def cycles(op: g.IntegerNorm, cfg: Config) -> float:
     rows, blocks = packed_shape(op.x.shape, cfg)[:2]
     waits = 7 * multiply_interval(cfg) + 90 + 2 * cost.ROUND_TRIP
     each = blocks * (8 + 8 * issue_interval(cfg, multiply=True)) + 4 * (_LARGEST // cfg.block_in)
-    return -(-rows // _ROWS) * waits + rows * each + cost.moved(cfg, (blocks + 2 * _LARGEST // cfg.block_in) * cfg.acc_entry_bytes)
+    loaded = (blocks + _LARGEST // cfg.block_in) * cfg.acc_entry_bytes + rows * (_COPIES + 1) * blocks * cfg.block_in
+    return -(-rows // _ROWS) * waits + rows * each + cost.moved(cfg, loaded)
 
 
 @lru_cache(maxsize=64)
@@ -113,7 +114,8 @@ class _Tile:
 
         Of a product a the quotient is that of |a| or, where a is below 0, the complement of that of |a| - root.
         """
-        program, size, found = self.program, self.size, reciprocals(self.op.x.shape[1], _largest(self.op), self.op.shift)
+        program, size, op = self.program, self.size, self.op
+        found = reciprocals(op.x.shape[1], _largest(op), op.shift)
         assert found is not None  # `refusal` said so
         (table, bits), rows, blocks = found, self.rows, self.blocks
         with on_chip(self.rec) as chip:

@@ -107,7 +107,7 @@ def lower(rec: Recording, op: g.BatchMatMul) -> None:
     if depthwise.together(op, rec.cfg):
         depthwise.lower(rec, op)
         return
-    cfg, plan = rec.cfg, Plan(op, rec.cfg)
+    plan = Plan(op, rec.cfg)
     multiplier, exponent = op.multipliers
     facts = {"multiplier": multiplier, "exponent": exponent, "zero_point": op.output.zero_point, "contract": "double"}
     parameters = rec.parameters(f"{op.name}.par", bias=0, **facts, low=-128, high=127)

@@ -16,7 +16,6 @@ from ....hw.config import Config
 from ....hw.isa import AluOp, Mem
 from ....hw.rtl.latencies import issue_interval, multiply_interval
 from ....runtime.kernels.deeploy import exponentials
-from ... import cost
 from ... import graph as g
 from ..attention import root
 from ..direct import lookup
@@ -146,9 +145,8 @@ class _Tile:
         """Exponentials three times, and minus their sums."""
         program, columns, values = self.program, self.columns, _table(self.op)
         x, place, each = self.rec.operand(self.op, 0), self.first * columns, [(self.size, 1, 0)]
-        facts = {"y_size": 2, "x_size": self.size, "x_stride": 0}
-        program.load(Mem.ACC8, self.quotients, x, place, **facts)
-        program.load(Mem.ACC8, self.left, x, place, **facts)
+        for twice in (self.quotients, self.left):
+            program.load(Mem.ACC8, twice, x, place, y_size=2, x_size=self.size, x_stride=0)
         program.gemm([(self.rows * (self.numbers.bits + 1), 1, 0, 0)], self.divisors, reset=True)
         table = lookup.loaded(self.rec, f"{self.op.name}.exponentials", values)
         folded(program, AluOp.MAX, self.most, self.rows, columns, columns)
@@ -162,7 +160,7 @@ class _Tile:
         program.alu(AluOp.MUL, [(self.rows, 1, 0)], self.less, imm=-1)
 
     def _factor(self) -> None:
-        """t of each row. A divisor that is too large for the dividend is as good as the smallest of them.
+        """The factor of each row. A divisor that is too large for the dividend is as good as the smallest of them.
 
         For each bit is added what is right where it is 1: minus the divisor, but for the bit itself.
         """
