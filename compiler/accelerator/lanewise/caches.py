@@ -3,7 +3,8 @@
 The launch reads the cache and writes the longer one as they lie in the host's memory. There an entry has a few
 positions of one head, and the heads of the longer cache begin in the middle of entries: products with matrices of zeros
 and ones shift lanes. For the image, whose lanes are heads, the entries of 16 heads are taken as weights, and products
-with one-hot inputs transpose them.
+with one-hot inputs transpose them. Where heads of the cache do not begin an entry, as those of few positions, both are
+moves of channels.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ....hw.isa import Mem
 from ....runtime.buffer import Buffer
 from ... import cost
 from ... import graph as g
+from ..direct import channels
 from ..direct.on_chip import KEPT, OnChip, on_chip
 from ..recording import Recording
 
@@ -40,8 +42,8 @@ def joined(graph: g.Graph, block: int) -> g.Graph:
 
 
 def _fits(op: g.Concat, block: int) -> bool:
-    (cache, row), (n, heads, count, width) = (t.shape for t in op.inputs), op.x.shape
-    whole = heads % block == 0 and block % width == 0 and count * width % block == 0
+    (cache, row), (n, heads, _, width) = (t.shape for t in op.inputs), op.x.shape
+    whole = heads % block == 0 and block % width == 0
     return len(cache) == 4 and n == 1 and row == (1, heads, 1, width) and whole and op.x.dtype == "int8"
 
 
@@ -49,6 +51,9 @@ def refusal(op: RowsJoined, cfg: Config) -> str:
     """Reason why the accelerator cannot do it; empty if it can."""
     if "overwrite" not in cfg.extensions or cfg.batch > 1:
         return f"batch {cfg.batch}, extensions {', '.join(sorted(cfg.extensions))}: it needs batch 1 and overwrite"
+    if _few(op, cfg):
+        fit = all(channels.plan_of(move, cfg) is not None for move in _moves(op, cfg.block_in))
+        return "" if fit else f"{op.x.shape[2]} positions of {op.x.shape[3]} elements: moves that do not fit"
     plan = Plan(op, cfg)
     if len(plan.matrices) > cfg.wgt_depth // KEPT:
         return f"{plan.width} elements: {len(plan.matrices)} matrices, at most {cfg.wgt_depth // KEPT}"
@@ -60,6 +65,13 @@ def refusal(op: RowsJoined, cfg: Config) -> str:
 
 def cycles(op: RowsJoined, cfg: Config) -> float:
     """Estimated cycles: each part waits for the one before, two loads, two products, two stores."""
+    if _few(op, cfg):
+        plans = [channels.plan_of(move, cfg) for move in _moves(op, cfg.block_in)]
+        return sum(
+            plan.cycles + cost.moved(cfg, len(plan.matrices) * cfg.wgt_entry_bytes)
+            for plan in plans
+            if plan is not None
+        )
     plan = Plan(op, cfg)
     each = 4 * cost.moved(cfg, plan.each * cfg.out_entry_bytes) + 3 * plan.each
     return plan.blocks * (each + 4 * cost.ROUND_TRIP)
@@ -109,11 +121,47 @@ def _matrices(lanes: int, width: int) -> np.ndarray:
 
 
 def lower(rec: Recording, op: RowsJoined) -> None:
-    """Append it for each block of heads."""
+    """Append it for each block of heads, or as two moves."""
+    if _few(op, rec.cfg):
+        for move, target in zip(_moves(op, rec.cfg.block_in), (rec.plain[op.name][1], rec.activations[op.output.name])):
+            buffers = rec.plain[op.name][0], rec.operand(op, 1), target
+            rec.activations |= dict(zip((t.name for t in (*move.inputs, move.output)), buffers))
+            channels.lower(rec, move)
+        return
     plan = Plan(op, rec.cfg)
     for block in range(plan.blocks):
         with on_chip(rec) as chip:
             _Block(rec, op, plan, chip).record(block)
+
+
+def _few(op: RowsJoined, cfg: Config) -> bool:
+    """True where heads of the cache do not begin an entry."""
+    return op.x.shape[2] * op.x.shape[3] % cfg.block_in != 0
+
+
+@lru_cache(maxsize=64)
+def _moves(op: RowsJoined, block: int) -> tuple[channels.Moved, channels.Moved]:
+    """The longer cache as the host has it and as an image, both as vectors, from those of the cache and the row."""
+    _, heads, count, width = op.x.shape
+    sources = np.empty((heads, count + 1, width, 2), int)
+    sources[:, :count, :, 0], sources[:, count, :, 0] = 0, 1
+    sources[:, :count, :, 1] = np.arange(op.x.nbytes).reshape(heads, count, width)
+    sources[:, count, :, 1] = _in_lanes(np.arange(heads * width).reshape(-1, block), (heads, 1, width))[:, 0]
+    by_block = sources.reshape(heads // block, block, count + 1, width, 2).transpose(0, 2, 3, 1, 4)
+    inputs = tuple(g.Tensor(f"{op.name}.{what}", (1, t.nbytes)) for what, t in zip(("cache", "row"), op.inputs))
+    found = []
+    for what, places in (("plain", sources), ("lanes", by_block)):
+        y = g.Tensor(f"{op.name}.{what}", (1, op.output.nbytes))
+        move = channels.Move(tuple((int(k), int(c)) for k, c in places.reshape(-1, 2)))
+        found.append(channels.Moved(y.name, inputs, y, move))
+    return found[0], found[1]
+
+
+def _in_lanes(places: np.ndarray, shape: tuple[int, int, int]) -> np.ndarray:
+    """The elements of an image, (heads, rows, width), of its entries, whose lanes are heads."""
+    heads, rows, width = shape
+    entries = places.reshape(heads // places.shape[1], rows, width, -1)
+    return entries.transpose(0, 3, 1, 2).reshape(shape)
 
 
 class _Block:

@@ -47,7 +47,20 @@ def run(graph, cfg=PLUS, on="model"):
 
 
 @pytest.mark.parametrize(
-    ("heads", "positions", "elements"), [(16, 4, 4), (16, 16, 4), (32, 8, 4), (16, 64, 4), (16, 16, 2), (16, 256, 4)]
+    ("heads", "positions", "elements"),
+    [
+        (16, 1, 4),
+        (16, 2, 4),
+        (32, 3, 4),
+        (16, 6, 4),
+        (16, 1, 16),
+        (16, 4, 4),
+        (16, 16, 4),
+        (32, 8, 4),
+        (16, 64, 4),
+        (16, 16, 2),
+        (16, 256, 4),
+    ],
 )
 def test_longer_caches(heads, positions, elements):
     executable, _ = run(graph_of(heads, positions, elements))
@@ -77,7 +90,7 @@ def test_which_concatenations_these_are():
     graph = graph_of(16, 16)
     assert isinstance(joined(graph, 16).ops[0], RowsJoined)
     kept = g.Graph("g", graph.inputs, graph.outputs[1:], graph.ops)  # the longer one is no output
-    for other in (kept, graph_of(8, 16), graph_of(16, 3), graph_of(16, 16, 3)):
+    for other in (kept, graph_of(8, 16), graph_of(16, 16, 3)):
         assert type(joined(other, 16).ops[0]) is g.Concat
 
 
