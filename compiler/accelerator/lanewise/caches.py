@@ -33,8 +33,8 @@ def joined(graph: g.Graph, block: int) -> g.Graph:
     """`graph` with its concatenations of this kind: of an input that nothing else reads, to an output."""
     inputs, ops = {t.name for t in graph.inputs}, []
     for op in graph.ops:
-        ours = type(op) is g.Concat and op.axis == 2 and len(op.inputs) == 2 and op.output in graph.outputs
-        if ours and op.x.name in inputs and len(graph.readers[op.x.name]) == 1 and _fits(op, block):
+        alone = op.x.name in inputs and len(graph.readers[op.x.name]) == 1 and op.output in graph.outputs
+        if isinstance(op, g.Concat) and alone and _fits(op, block):
             ops.append(RowsJoined(op.name, op.inputs, op.output, op.axis))
         else:
             ops.append(op)
@@ -42,9 +42,11 @@ def joined(graph: g.Graph, block: int) -> g.Graph:
 
 
 def _fits(op: g.Concat, block: int) -> bool:
-    (cache, row), (n, heads, _, width) = (t.shape for t in op.inputs), op.x.shape
+    if op.axis != 2 or len(op.inputs) != 2 or len(op.x.shape) != 4:
+        return False
+    row, (n, heads, _, width) = op.inputs[1].shape, op.x.shape
     whole = heads % block == 0 and block % width == 0
-    return len(cache) == 4 and n == 1 and row == (1, heads, 1, width) and whole and op.x.dtype == "int8"
+    return n == 1 and row == (1, heads, 1, width) and whole and op.x.dtype == "int8"
 
 
 def refusal(op: RowsJoined, cfg: Config) -> str:
@@ -67,11 +69,7 @@ def cycles(op: RowsJoined, cfg: Config) -> float:
     """Estimated cycles: each part waits for the one before, two loads, two products, two stores."""
     if _few(op, cfg):
         plans = [channels.plan_of(move, cfg) for move in _moves(op, cfg.block_in)]
-        return sum(
-            plan.cycles + cost.moved(cfg, len(plan.matrices) * cfg.wgt_entry_bytes)
-            for plan in plans
-            if plan is not None
-        )
+        return sum(plan.cycles for plan in plans if plan is not None)
     plan = Plan(op, cfg)
     each = 4 * cost.moved(cfg, plan.each * cfg.out_entry_bytes) + 3 * plan.each
     return plan.blocks * (each + 4 * cost.ROUND_TRIP)

@@ -52,8 +52,6 @@ def run(graph, cfg=PLUS, on="model"):
         (16, 1, 4),
         (16, 2, 4),
         (32, 3, 4),
-        (16, 6, 4),
-        (16, 1, 16),
         (16, 4, 4),
         (16, 16, 4),
         (32, 8, 4),
@@ -102,6 +100,9 @@ def test_refusals():
     (wide, _) = joined(graph_of(16, 16, 8), 16).ops
     assert isinstance(wide, RowsJoined)
     assert refusal(wide, PLUS) == "8 elements: 70 matrices, at most 32"
+    (odd, _) = joined(graph_of(16, 6), 16).ops
+    assert isinstance(odd, RowsJoined)
+    assert refusal(odd, PLUS) == "6 positions of 4 elements: moves that do not fit"
     (long, _) = joined(graph_of(16, 512), 16).ops
     assert isinstance(long, RowsJoined)
     assert refusal(long, PLUS) == "512 positions: more than fit the scratchpads"
