@@ -11,7 +11,7 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm campaign bench bench-timing bench-synth rtl synth bitstream lint types check docs clean
+.PHONY: help setup sim test test-full test-torch test-arm test-c campaign bench bench-timing bench-synth rtl synth bitstream lint types check docs clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 SEED := 0# of bench-timing and campaign
 JOBS := 2# processes of the tests
@@ -42,6 +42,9 @@ test-arm: $(DEV) ## run what runs on the board on an emulated 32-bit ARM; ARM=bo
 	@.ci/arm $(ARM)
 	@build/arm/python -m pytest -p no:cacheprovider -m "not slow" $(ARM_TESTS)
 	@$(BIN)/pytest tests/boards/pynq_z1/test_arm.py
+
+test-c: $(DEV) ## build networks as C and run them with simulated accelerators, on this machine and, with its compiler, on an emulated ARM
+	@$(BIN)/pytest -n $(JOBS) -rs tests/runtime/c
 
 campaign: $(DEV) ## try 5,000 mutants of programs and 5,000 damaged .tw files; SEED=n makes others
 	@$(BIN)/python tests/campaign.py --seed $(SEED)
@@ -75,6 +78,7 @@ types: $(DEV) ## pyright
 	@mkdir -p build/pkg/tilewright
 	@for d in $(LINKS); do ln -sfn ../../../$$d build/pkg/tilewright/$$d; done
 	@ln -sfn ../../../cli/python/__init__.py build/pkg/tilewright/__init__.py
+	@ln -sfn ../../../cli/python/delegate.py build/pkg/tilewright/delegate.py
 	@$(BIN)/pyright
 
 check: lint types test ## everything that must pass before a change goes in

@@ -17,6 +17,7 @@ from ..hw import errors
 VERBS = {
     "compile": "Compile a network or a schedule into a .tw program.",
     "run": "Run a program on a device with the inputs of a file.",
+    "diff": "Compare networks in TFLite's interpreter, with the accelerator and without.",
     "generate": "Write a text with a language model.",
     "quantise": "Quantise a language model to integers.",
     "serve": "Serve a device or a board over the network.",

@@ -1,4 +1,4 @@
-"""`tilewright compile`: a network or a schedule becomes a `.tw` program."""
+"""`tilewright compile`: a network or a schedule becomes a `.tw` program, or C sources."""
 
 from __future__ import annotations
 
@@ -14,18 +14,33 @@ from .programs import MODEL_HELP, check_output, compile_source
 
 if TYPE_CHECKING:
     from ..hw.config import Config
+    from ..runtime.executable import Executable
 
 
-@click.command(help=f"Compile MODEL into a .tw program.\n\n{MODEL_HELP}")
+@click.command(help=f"Compile MODEL into a .tw program, or with --emit c into C sources.\n\n{MODEL_HELP}")
 @click.argument("model")
-@click.option("-o", "--output", required=True, metavar="X.tw", help="The program file to write.")
+@click.option("-o", "--output", required=True, metavar="X.tw|DIR", help="The program file to write; of C the folder.")
+@click.option("--emit", type=click.Choice(["tw", "c"]), default="tw", show_default=True, help="What to write.")
+@click.option("--binary", is_flag=True, help="With --emit c: program and constants as network.bin, not as an array.")
+@click.option(
+    "--tokenizer", metavar="FILE.bin", help="With --emit c: add an example that writes a text with these words."
+)
 @config_option()
 @contract_option
 @tiles_option
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")
 @json_option
 def command(
-    model: str, output: str, config: str, contract: str | None, tiles: str | None, verify: bool, as_json: bool
+    model: str,
+    output: str,
+    emit: str,
+    binary: bool,
+    tokenizer: str | None,
+    config: str,
+    contract: str | None,
+    tiles: str | None,
+    verify: bool,
+    as_json: bool,
 ) -> None:
     """Compile, verify, save, and print where each step runs."""
     from ..hw.config import load_config
@@ -33,27 +48,56 @@ def command(
     from .verify import verify_executable
 
     cfg = load_config(config)
-    check_output(output, (".tw",), {"MODEL": model, "--config": config})
+    if emit == "c":
+        from ..runtime.c.folder import check_folder
+
+        check_folder(output)
+    else:
+        _only_c(binary, tokenizer)
+        check_output(output, (".tw",), {"MODEL": model, "--config": config})
     start = time.perf_counter()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
         executable = compile_source(model, cfg, contract, tiles)
         if verify:
             advance(what="verifying")
             verify_executable(executable)
-        executable.save(output)
+        size = _write(executable, output, emit, binary, tokenizer)
     seconds = time.perf_counter() - start
     rows = compiled_rows(executable)
     if as_json:
-        result = {"program": output, "config": cfg.name, "fingerprint": f"{cfg.fingerprint:016x}", "layers": rows}
+        result = {
+            ("folder" if emit == "c" else "program"): output,
+            "config": cfg.name,
+            "fingerprint": f"{cfg.fingerprint:016x}",
+            "layers": rows,
+        }
         result |= {"macs_on_device": share_on_device(executable), "verified": verify, "seconds": seconds}
         report.emit_json(result)
         return
     print_compiled(executable)
     if tiles is not None:
         _say_without_tiles(tiles, cfg)
-    size = Path(output).stat().st_size / 1000
     proof = "verified: no deadlock, no race" if verify else "not verified"
-    click.echo(f"{output}: {size:,.0f} kB for {cfg.name}, {proof}, {seconds:.1f} s")
+    click.echo(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}, {seconds:.1f} s")
+
+
+def _only_c(binary: bool, tokenizer: str | None) -> None:
+    from ..hw.errors import UnsupportedError
+
+    if binary or tokenizer is not None:
+        option = "--binary" if binary else f"--tokenizer {tokenizer}"
+        raise UnsupportedError(f"{option} is only for C sources; add --emit c, or drop it")
+
+
+def _write(executable: Executable, output: str, emit: str, binary: bool, tokenizer: str | None) -> int:
+    """Write the file or the folder; returns the bytes written."""
+    if emit == "c":
+        from ..runtime.c.emit import emit as emit_c
+
+        names = emit_c(executable, "network", output, binary=binary, tokenizer=tokenizer)
+        return sum((Path(output) / name).stat().st_size for name in names)
+    executable.save(output)
+    return Path(output).stat().st_size
 
 
 def _say_without_tiles(tiles: str, cfg: Config) -> None:

@@ -18,7 +18,7 @@ from .where import Where, where_options
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..runtime.executable import Executable
+    from ..runtime.executable import Executable, Tensor
     from ..runtime.loader import StepReport
 
 SHOWN_LABELS = 20
@@ -169,7 +169,11 @@ def by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str], kind: st
 
 def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
     """(inputs by tensor name, one dict per run; whether the arrays had a leading N)."""
-    tensors = executable.inputs
+    return split_for(executable.inputs, arrays, path)
+
+
+def split_for(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
+    """As `split`, for the inputs `tensors`."""
     names = [t.name for t in tensors]
     arrays = by_position(arrays, names, "input")
     if "inputs" in arrays and len(tensors) == 1 and "inputs" not in names:

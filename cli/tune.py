@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..hw.errors import InputError, UnsupportedError
-from ..runtime.registry import describe_devices
+from ..runtime.registry import describe_devices, is_server
 from . import report
 from .options import config_option, contract_option, device_options, dram_option, json_option
 from .programs import NETWORKS, is_network, python_value
@@ -60,7 +60,7 @@ def command(
     that returns one: then the decisions of the schedule are tuned.
     """
     from ..compiler.jobs import Store, processes
-    from ..compiler.tune.measure import check_device, is_server
+    from ..compiler.tune.measure import check_device
     from ..compiler.tune.tasks import Measurer
     from ..hw.config import load_config
 

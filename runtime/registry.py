@@ -65,6 +65,12 @@ def device_entry(name: str) -> Entry:
     return _DEVICES[name]
 
 
+def is_server(on: str) -> bool:
+    """Whether `on` is the address NAME:PORT of a server."""
+    name, colon, port = on.rpartition(":")
+    return bool(name and colon and port.isdigit())
+
+
 def open_remote(address: str, executable: Executable) -> Any:
     """`executable` on the server at `address`, NAME[:PORT]: a context with `run` and `stats`, as of `Loaded`.
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 TOP = {"hw", "sim", "runtime", "compiler", "boards", "cli"}
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
-DATA = (".json", ".cpp", ".tcl", ".xdc", "py.typed")
+DATA = (".json", ".c", ".h", ".cpp", ".tcl", ".xdc", "py.typed")
 INTERFACE = Path("cli/python")  # becomes `tilewright` itself
 
 
@@ -43,8 +43,10 @@ def test_every_package_has_an_init_and_the_root_has_none():
         assert (ROOT / folder / "__init__.py").exists(), package
 
 
-def test_the_interface_is_one_module_so_that_no_other_hides_a_folder():
-    assert {p.name for p in (ROOT / INTERFACE).iterdir()} - {"__pycache__"} == {"__init__.py", "py.typed"}
+def test_no_module_of_the_interface_hides_a_folder():
+    found = {p.name for p in (ROOT / INTERFACE).iterdir()} - {"__pycache__"}
+    assert found == {"__init__.py", "delegate.py", "py.typed"}
+    assert not {name.removesuffix(".py") for name in found} & TOP
 
 
 def test_every_top_package_says_that_it_is_typed():

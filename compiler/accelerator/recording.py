@@ -128,7 +128,7 @@ def channel_parameters(rec: Recording, op: g.Linear, bias: np.ndarray) -> Buffer
         zero_point=op.output.zero_point,
         low=op.low,
         high=op.high,
-        contract=rec.contract,
+        contract=op.contract or rec.contract,
     )
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ..graph import Graph
-from .onnx import import_onnx
 from .source import Source, as_source, check_kind
+
+if TYPE_CHECKING:
+    from .onnx import import_onnx
 
 __all__ = ["import_model", "import_onnx"]
 
@@ -35,4 +38,14 @@ def import_model(model: str | Path | Source) -> Graph:
         from .tflite import import_tflite
 
         return import_tflite(source)
+    from .onnx import import_onnx
+
     return import_onnx(source)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "import_onnx":  # which needs a package that other formats do not
+        from .onnx import import_onnx
+
+        return import_onnx
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -57,7 +57,7 @@ def _linear(op: g.Linear, contract: str) -> list[HostCall]:
     else:
         name = "dense_accumulators"
     multiplier, exponent = op.multipliers
-    clamp = {"zero_point": op.output.zero_point, "low": op.low, "high": op.high, "contract": contract}
+    clamp = {"zero_point": op.output.zero_point, "low": op.low, "high": op.high, "contract": op.contract or contract}
     return [
         HostCall(name, attrs, {"weight": op.weight, "bias": op.bias}, "int32"),
         HostCall("requantise", clamp, {"multiplier": multiplier, "exponent": exponent}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ class Linear(Operator):
 
     With `float32_scale` the product of the scales of input and weights is rounded to float32, as TensorFlow Lite does
     for dense layers with one weight scale, and in uint8 for all layers. With `exact` the scales are fractions by powers
-    of two, and R rounds once in every contract.
+    of two, and R rounds once in every contract. `contract`, if given, is that of R whatever the compilation's is.
     """
 
     weight: np.ndarray
@@ -35,6 +36,7 @@ class Linear(Operator):
     high: int = 127
     float32_scale: bool = field(default=False, kw_only=True)
     exact: bool = field(default=False, kw_only=True)
+    contract: str | None = field(default=None, kw_only=True)
 
     def check(self) -> None:
         """Raise `InputError` if weights, scales and biases are inconsistent."""
@@ -74,9 +76,9 @@ class Linear(Operator):
         return pairs[:, 0], pairs[:, 1]
 
     @property
-    def scaling(self) -> dict[str, bool]:
-        """How the scales become multipliers, for layers made of this one."""
-        return {"float32_scale": self.float32_scale, "exact": self.exact}
+    def scaling(self) -> dict[str, Any]:
+        """How the scales become multipliers, and how R rounds, for layers made of this one."""
+        return {"float32_scale": self.float32_scale, "exact": self.exact, "contract": self.contract}
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ searches for a better one. Both are deterministic.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -82,7 +83,7 @@ def plan(buffers: Iterable[Lifetime], capacity: int | None = None) -> Plan:
     addresses = _greedy(buffers)
     size = greedy = _arena_size(buffers, addresses)
     method = "greedy"
-    if greedy > bound and (capacity is None or bound <= capacity):
+    if greedy > bound and (capacity is None or bound <= capacity) and not _solver_would_crash():
         addresses, method = _exact(buffers, addresses, bound), "exact"
         size = _arena_size(buffers, addresses)
     if capacity is not None and size > capacity:
@@ -93,6 +94,11 @@ def plan(buffers: Iterable[Lifetime], capacity: int | None = None) -> Plan:
             f"{bound:,} are needed: {listed}"
         )
     return Plan(buffers, addresses, size, bound, greedy, method)
+
+
+def _solver_would_crash() -> bool:
+    """CP-SAT ends in a segmentation fault in a process that has loaded TensorFlow (2.21) before it."""
+    return "tensorflow" in sys.modules and "ortools" not in sys.modules
 
 
 def lower_bound(buffers: Sequence[Lifetime]) -> tuple[int, int]:

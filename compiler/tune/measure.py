@@ -14,7 +14,7 @@ from ...runtime.device import open_device
 from ...runtime.executable import Executable, LaunchStep
 from ...runtime.launch import Launch
 from ...runtime.loader import run
-from ...runtime.registry import CIRCUITS, device_names, open_remote
+from ...runtime.registry import CIRCUITS, device_names, is_server, open_remote
 from ...sim.dram import Dram, unshared
 from ..api import build
 
@@ -75,12 +75,6 @@ def check_device(on: str) -> None:
     clocked = [name for name in device_names() if name not in _WITHOUT_CLOCK]
     if on not in clocked and not is_server(on):
         raise ScheduleError(f"tuning: on = {on!r}: must be one of {', '.join(clocked)}, or a server, NAME:PORT")
-
-
-def is_server(on: str) -> bool:
-    """Whether `on` is the address NAME:PORT of a server."""
-    name, colon, port = on.rpartition(":")
-    return bool(name and colon and port.isdigit())
 
 
 def cycles_of(launch: Launch, on: str, dram: Dram | None = None) -> int:

@@ -12,7 +12,7 @@ from ...hw.rounding import rescale
 
 _F = np.float32
 _COMPARED_SHIFT = 8  # bits by which int8 values are shifted left before they are compared
-_FULL, _SMALL = _F(16.619047), _F(-9)  # where the logistic function is 1, and where it is the exponential
+FULL, SMALL = _F(16.619047), _F(-9)  # where the logistic function is 1, and where it is the exponential
 
 
 def _rounded(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
@@ -20,20 +20,20 @@ def _rounded(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[np.ndarr
     return lambda x: function(x.astype(np.float64)).astype(_F)
 
 
-_POWERS = np.exp2(np.arange(32) / 32)
+POWERS = np.exp2(np.arange(32) / 32)
 # of the cubic polynomial of 2**(r / 32), the highest first
-_CUBIC = [float.fromhex(c) / 32**n for n, c in ((3, "0x1.c6af84b912394p-5"), (2, "0x1.ebfce50fac4f3p-3"))]
-_CUBIC += [float.fromhex("0x1.62e42ff0c52d6p-1") / 32, 1.0]
-_STEPS = 32 * float.fromhex("0x1.71547652b82fep+0")  # 32 / log(2)
+CUBIC = [float.fromhex(c) / 32**n for n, c in ((3, "0x1.c6af84b912394p-5"), (2, "0x1.ebfce50fac4f3p-3"))]
+CUBIC += [float.fromhex("0x1.62e42ff0c52d6p-1") / 32, 1.0]
+STEPS = 32 * float.fromhex("0x1.71547652b82fep+0")  # 32 / log(2)
 
 
 def exponential(x: np.ndarray) -> np.ndarray:
     """float32 exp(x), the values of glibc's expf: 2**(k / 32) from a table, times a polynomial, in double precision."""
-    steps = np.clip(x.astype(np.float64), -200, 200) * _STEPS
+    steps = np.clip(x.astype(np.float64), -200, 200) * STEPS
     whole = np.rint(steps)
     r, k = steps - whole, np.nan_to_num(whole).astype(np.int64)
-    polynomial = (_CUBIC[0] * r + _CUBIC[1]) * (r * r) + (_CUBIC[2] * r + _CUBIC[3])
-    return (polynomial * np.ldexp(_POWERS[k % 32], k // 32)).astype(_F)
+    polynomial = (CUBIC[0] * r + CUBIC[1]) * (r * r) + (CUBIC[2] * r + CUBIC[3])
+    return (polynomial * np.ldexp(POWERS[k % 32], k // 32)).astype(_F)
 
 
 def _elu(x: np.ndarray) -> np.ndarray:
@@ -51,7 +51,7 @@ def _gelu_tanh(x: np.ndarray) -> np.ndarray:
 
 
 def _logistic(x: np.ndarray) -> np.ndarray:
-    return np.where(x > _FULL, _F(1), np.where(x < _SMALL, exponential(x), _F(1) / (_F(1) + exponential(-x))))
+    return np.where(x > FULL, _F(1), np.where(x < SMALL, exponential(x), _F(1) / (_F(1) + exponential(-x))))
 
 
 # exact in IEEE arithmetic, or on integers, which wrap

@@ -23,7 +23,7 @@ class Tokenizer:
     """
 
     def __init__(self, path: str | Path, size: int):
-        self.pieces, self._scores = _read(Path(path), size)
+        self.pieces, self.scores = _read(Path(path), size)
         self._tokens = {piece: k for k, piece in reversed(list(enumerate(self.pieces)))}
 
     def encode(self, text: str) -> list[int]:
@@ -44,7 +44,7 @@ class Tokenizer:
                 pair = tokens[k], tokens[after[k]]
                 token = self._tokens.get(self.pieces[pair[0]] + self.pieces[pair[1]])
                 if token is not None:
-                    heapq.heappush(heap, (-self._scores[token], k, token, pair))
+                    heapq.heappush(heap, (-self.scores[token], k, token, pair))
 
         for k in range(len(tokens)):
             offer(k)

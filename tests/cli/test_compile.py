@@ -59,3 +59,28 @@ def test_nothing_is_left_behind_by_a_failure(tilewright, double_py, tmp_path):
     before = sorted(tmp_path.iterdir())
     assert tilewright("compile", f"{double_py}:missing", "-o", tmp_path / "x.tw").status == 6
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_c_sources(tilewright, double_py, tmp_path):
+    out = tmp_path / "c"
+    done = tilewright("compile", f"{double_py}:double", "--emit", "c", "-o", out, "--binary", "--json")
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["folder"] == str(out)
+    assert {"network.h", "network.c", "network.bin", "Makefile"} <= {p.name for p in out.iterdir()}
+    (out / "mine.c").write_text("mine")
+    again = tilewright("compile", f"{double_py}:double", "--emit", "c", "-o", out)
+    assert again.status == 0 and again.out.splitlines()[-1].startswith(f"{out}: ")
+    assert (out / "mine.c").exists() and not (out / "network.bin").exists()
+
+
+def test_c_sources_are_not_written_over_other_files(tilewright, double_py, tmp_path):
+    done = tilewright("compile", f"{double_py}:double", "--emit", "c", "-o", tmp_path)
+    assert done.status == 6
+    assert done.err == f"tilewright: error: {tmp_path}: is not empty, and was not generated; give a new folder\n"
+
+
+def test_options_of_c_sources_are_not_for_programs(tilewright, double_py, tmp_path):
+    for option in (["--binary"], ["--tokenizer", "words.bin"]):
+        done = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", *option)
+        assert done.status == 5
+        assert done.err == f"tilewright: error: {' '.join(option)} is only for C sources; add --emit c, or drop it\n"

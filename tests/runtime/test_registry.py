@@ -10,7 +10,7 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 from tilewright.runtime import registry
 from tilewright.runtime.device import open_device
-from tilewright.runtime.registry import describe_devices, device_entry, device_names, register_device
+from tilewright.runtime.registry import describe_devices, device_entry, device_names, is_server, register_device
 
 TINY = PRESETS["tiny"]
 
@@ -67,3 +67,7 @@ def test_every_device_is_described(module):
 def test_asking_for_names_loads_no_numpy():
     code = "import sys, tilewright.runtime.registry as r; r.describe_devices(); sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_server_is_a_name_with_a_port():
+    assert is_server("pynq:50177") and not is_server("pynq") and not is_server("timing")

@@ -37,6 +37,7 @@ def _names(enum: type) -> dict[int, str]:
 WITHOUT_OUTPUT = ("ASSIGN_VARIABLE", "CALL_ONCE")
 _TYPES = _names(schema.TensorType)
 _OPERATORS = _names(schema.BuiltinOperator)
+OPERATOR_NAMES = frozenset(_OPERATORS.values())
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +66,8 @@ class Info:
 class FileNode:
     """An operator of the file: `kind` is the schema's name, `name` that and its position, `tensor` its output's name.
 
-    `inputs`, `outputs` and `intermediates` are tensor numbers; -1 stands for an omitted input.
+    `inputs`, `outputs` and `intermediates` are tensor numbers; -1 stands for an omitted input. `code` is the number of
+    the kind in the schema.
     """
 
     kind: str
@@ -75,6 +77,7 @@ class FileNode:
     outputs: tuple[int, ...]
     options: Any
     intermediates: tuple[int, ...] = ()
+    code: int = 0
 
     def option(self, name: str, default: Any) -> Any:
         """A field of the options table, or `default` where the file has no such table."""
@@ -141,7 +144,7 @@ def _subgraph(path: Path, model: Any, graph: Any) -> Subgraph:
         options = _custom(op.customOptions) if kind.startswith("CUSTOM") else op.builtinOptions
         tensor = next((tensors[k].name for k in outputs + inputs if k >= 0), "")
         name = f"{kind.lower().replace(' ', '_')}_{number}"
-        nodes.append(FileNode(kind, name, tensor, inputs, outputs, options, between))
+        nodes.append(FileNode(kind, name, tensor, inputs, outputs, options, between, _number(code)))
     return Subgraph(tensors, nodes)
 
 
@@ -173,8 +176,12 @@ def _custom(data: Any) -> Any:
     return SimpleNamespace(**values) if isinstance(values, dict) else None
 
 
+def _number(code: Any) -> int:
+    return max(code.builtinCode, code.deprecatedBuiltinCode)
+
+
 def _kind(code: Any) -> str:
-    number = max(code.builtinCode, code.deprecatedBuiltinCode)
+    number = _number(code)
     if number == schema.BuiltinOperator.CUSTOM:
         return f"CUSTOM {(code.customCode or b'').decode(errors='replace')}".strip()
     return _OPERATORS.get(number, f"operator code {number}")

@@ -52,9 +52,16 @@ def import_tflite(model: str | Path | Source) -> g.Graph:
     the file is missing, damaged or inconsistent, `UnsupportedError` that lists the unsupported operators
     with their reasons, those of one kind together.
     """
+    return import_file(read(model))
+
+
+def import_file(file: ModelFile) -> g.Graph:
+    """The graph of a file that has been read, or of a part of one; otherwise as `import_tflite`.
+
+    Tensors whose values follow from constants get these in `file.tensors`.
+    """
     from .operators import convert
 
-    file = read(model)
     importer = TfliteImporter(file)
     file = importer.file
     importer.add_inputs()

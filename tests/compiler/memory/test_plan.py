@@ -1,7 +1,9 @@
 """Memory plans against their definition and against the best of all orders."""
 
+import sys
 from itertools import permutations
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -87,18 +89,29 @@ def test_alignment_and_places_that_are_taken_over(buffers, data):
     assert found.bound <= found.nbytes <= found.greedy
 
 
+HARD = (
+    Lifetime("a", 5, 0, 2),
+    Lifetime("b", 2, 4, 4),
+    Lifetime("c", 3, 2, 4),
+    Lifetime("d", 6, 0, 1),
+    Lifetime("e", 4, 2, 4),
+)
+
+
 def test_greedy_alone_is_not_enough():
-    buffers = [
-        Lifetime("a", 5, 0, 1),
-        Lifetime("b", 4, 1, 2),
-        Lifetime("c", 6, 2, 3),
-        Lifetime("d", 3, 0, 0),
-        Lifetime("e", 4, 3, 4),
-        Lifetime("f", 2, 1, 3),
-    ]
-    found = plan(buffers)
+    found = plan(HARD)
     check(found)
-    assert found.nbytes == best(buffers)
+    assert found.nbytes == best(list(HARD)) < found.greedy
+
+
+def test_beside_tensorflow_it_is_all_there_is(monkeypatch):
+    """The solver crashes in a process that has loaded TensorFlow, unless it was there before."""
+    monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
+    assert plan(HARD).method == "exact"
+    monkeypatch.delitem(sys.modules, "ortools")
+    found = plan(HARD)
+    check(found)
+    assert found.method == "greedy" and found.nbytes == found.greedy
 
 
 @pytest.mark.skipif(not MODELS.is_dir(), reason="../shared/models is not there")

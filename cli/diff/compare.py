@@ -1,0 +1,245 @@
+"""One network in LiteRT's interpreter, with the delegate and without: differences, labels, times.
+
+The reference is LiteRT's reference kernels (resolver BUILTIN_REF). Its optimised kernels round otherwise, and are only
+timed.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ...compiler.delegate.delegate import TilewrightDelegate
+from ...hw.config import Config
+from ...hw.errors import InputError
+from ...hw.needs import need
+from ...runtime.steps import Tensor
+from ..run import split_for
+
+TIMED_RUNS = 11  # of the CPU; the median counts
+
+
+@dataclass
+class Layer:
+    """The results of one operator in all runs: how many values differ, and by how much at most.
+
+    `accelerated`: whether the delegate computes it.
+    """
+
+    operator: str
+    accelerated: bool
+    values: int = 0
+    differing: int = 0
+    largest: float = 0
+
+    def add(self, found: np.ndarray, expected: np.ndarray) -> None:
+        """Count the values of one run."""
+        wide = np.float64 if expected.dtype.kind == "f" else np.int64
+        apart = np.abs(found.astype(wide) - expected.astype(wide))
+        wrong = ~(apart == 0) & ~((found != found) & (expected != expected))  # NaNs are equal
+        self.values += expected.size
+        self.differing += int(wrong.sum())
+        self.largest = max(self.largest, apart[wrong].max(initial=0).item())
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all networks are run with; `load` loads an executable, `clock` is the accelerator's in Hz."""
+
+    config: Config
+    device: str
+    load: Callable[[Any], Any]
+    clock: float
+    claim: Collection[str] | None
+    min_macs: int
+    samples: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of one network.
+
+    `outputs` are its outputs as it is run, `layers` all operators, from runs in which every operator's result is kept.
+    `labels` are how many of `labelled` samples have theirs as the place of the first output's largest value: with the
+    reference kernels, and with the delegate.
+
+    Times are of one inference: LiteRT on this machine; a modelled Cortex-A9 alone; the same with the accelerator, whose
+    part `accelerator_ms` is. Where an operator has no model, the second or third is None.
+    """
+
+    network: str
+    samples: int
+    outputs: Layer
+    layers: tuple[Layer, ...]
+    labelled: int
+    labels: tuple[int, int]
+    operators: int
+    taken: int
+    partitions: int
+    macs: int
+    cycles: int
+    cpu_ms: float
+    alone_ms: float | None
+    together_ms: float | None
+    accelerator_ms: float
+
+    @property
+    def equal(self) -> bool:
+        """Whether every value is."""
+        return not any(layer.differing for layer in (self.outputs, *self.layers))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The facts as JSON-ready values, and of what kind each time is."""
+        found = asdict(self) | {"equal": self.equal}
+        found["labels"] = dict(zip(("reference", "delegate"), self.labels))
+        modelled = "modelled, Cortex-A9 at 650 MHz"
+        kinds = {"cpu_ms": "measured on this machine", "alone_ms": modelled, "together_ms": f"{modelled}, and cycles"}
+        return found | {"kinds": kinds | {"accelerator_ms": "cycles of `device`"}}
+
+
+def compared(
+    path: str, setup: Setup, arrays: Mapping[str, np.ndarray] | None, labels: np.ndarray | None, source: str
+) -> Result:
+    """Run the network at `path` on the samples of `arrays`, which are from the file `source`, else on random ones.
+
+    `labels` are by default those of `arrays`, where the network classifies. Raises the
+    errors of `TilewrightDelegate`, and `InputError` where arrays or labels do not fit.
+    """
+    need("comparing with LiteRT", "compiler", "ai_edge_litert")
+
+    def delegate(every: bool) -> TilewrightDelegate:
+        chosen = {"claim": setup.claim, "min_macs": setup.min_macs, "every": every}
+        return TilewrightDelegate(path, setup.config, setup.load, **chosen)
+
+    plain, every = delegate(False), delegate(True)
+    reference, mine = _interpreter(path, keep=True), _interpreter(path, plain)
+    watched = _interpreter(path, every, keep=True)
+    samples = _samples(plain, reference, setup.samples, arrays, source)
+    outputs, layers, right = Layer("outputs", True), _layers(every), [0, 0]
+    if labels is None and arrays is not None and not _reconstructs(reference):
+        labels = arrays.get("labels")
+    if labels is not None and labels.shape != (len(samples),):
+        raise InputError(f"{source}: labels of shape {labels.shape} for {len(samples)} samples; give one per sample")
+    for k, sample in enumerate(samples):
+        expected, found = _outputs(reference, sample), _outputs(mine, sample)
+        for one, other in zip(found, expected, strict=True):
+            outputs.add(one, other)
+        if labels is not None:
+            for side, values in enumerate((expected, found)):
+                right[side] += int(values[0].argmax() == labels[k])
+        _outputs(watched, sample)
+        for number, layer in layers.items():
+            _count(layer, every.values.get(number), watched, reference, number)
+    report = plain.report()
+    accelerator, left = report.cycles / setup.clock, report.left_seconds
+    return Result(
+        network=path,
+        samples=len(samples),
+        outputs=outputs,
+        layers=tuple(layers.values()),
+        labelled=0 if labels is None else len(samples),
+        labels=(right[0], right[1]),
+        operators=report.operators,
+        taken=report.operators - len(report.left),
+        partitions=len(report.partitions),
+        macs=sum(part.macs for part in report.partitions),
+        cycles=report.cycles,
+        cpu_ms=_cpu_ms(path, samples[0]),
+        alone_ms=None if report.alone_seconds is None else 1e3 * report.alone_seconds,
+        together_ms=None if left is None else 1e3 * (accelerator + report.host_seconds + left),
+        accelerator_ms=1e3 * accelerator,
+    )
+
+
+def _interpreter(path: str, *delegates: TilewrightDelegate, keep: bool = False) -> Any:
+    """An interpreter with the reference kernels, ready for inputs; with `keep` it keeps every tensor."""
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    made = Interpreter(
+        path,
+        experimental_delegates=list(delegates),
+        experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+        experimental_preserve_all_tensors=keep,
+    )
+    made.allocate_tensors()
+    return made
+
+
+def _samples(
+    delegate: TilewrightDelegate,
+    interpreter: Any,
+    count: int,
+    arrays: Mapping[str, np.ndarray] | None,
+    source: str,
+) -> list[list[np.ndarray]]:
+    """Inputs in the file's order, per sample."""
+    details = interpreter.get_input_details()
+    if arrays is None:
+        rng = np.random.default_rng(0)
+        return [[_random(rng, detail) for detail in details] for _ in range(count)]
+    names = [delegate.file.tensors[k].name for k in delegate.file.inputs]
+    tensors = [
+        Tensor(name, tuple(map(int, detail["shape"])), np.dtype(detail["dtype"]).name, "input")
+        for name, detail in zip(names, details)
+    ]
+    found, _ = split_for(tensors, arrays, source)
+    return [[sample[t.name].astype(t.dtype) for t in tensors] for sample in found]
+
+
+def _random(rng: np.random.Generator, detail: Mapping[str, Any]) -> np.ndarray:
+    dtype, shape = np.dtype(detail["dtype"]), detail["shape"]
+    if dtype.kind not in "iu":
+        return rng.normal(size=shape).astype(dtype)
+    info = np.iinfo(dtype) if dtype.itemsize == 1 else np.iinfo(np.int8)  # what is wider may be an index
+    return rng.integers(info.min, info.max, shape, endpoint=True).astype(dtype)
+
+
+def _reconstructs(interpreter: Any) -> bool:
+    """Whether an output is as large as an input: then its largest value does not name a class."""
+    inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
+    return any(tuple(x["shape"]) == tuple(y["shape"]) for x in inputs for y in outputs)
+
+
+def _outputs(interpreter: Any, sample: Sequence[np.ndarray]) -> list[np.ndarray]:
+    for detail, x in zip(interpreter.get_input_details(), sample, strict=True):
+        interpreter.set_tensor(detail["index"], x)
+    interpreter.invoke()
+    return [interpreter.get_tensor(detail["index"]) for detail in interpreter.get_output_details()]
+
+
+def _layers(delegate: TilewrightDelegate) -> dict[int, Layer]:
+    """A layer for each result of the network's operators, by tensor number."""
+    left = {name for name, _ in delegate.report().left}
+    nodes = delegate.file.nodes
+    return {k: Layer(node.name, node.name not in left) for node in nodes for k in node.outputs}
+
+
+def _count(layer: Layer, kept: np.ndarray | None, watched: Any, reference: Any, number: int) -> None:
+    """Count one run's values of a tensor, where both interpreters have it as an array."""
+    try:
+        expected = reference.get_tensor(number)
+        found = watched.get_tensor(number) if kept is None else kept
+    except ValueError:  # a variable, or a value that was never computed
+        return
+    if expected.dtype.kind in "biuf":
+        layer.add(found.reshape(expected.shape), expected)
+
+
+def _cpu_ms(path: str, sample: Sequence[np.ndarray]) -> float:
+    """Milliseconds of LiteRT as it is by default, on one thread of this machine."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    made, times = Interpreter(path, num_threads=1), []
+    made.allocate_tensors()
+    for detail, x in zip(made.get_input_details(), sample, strict=True):
+        made.set_tensor(detail["index"], x)
+    for _ in range(TIMED_RUNS):
+        start = time.perf_counter()
+        made.invoke()
+        times.append(time.perf_counter() - start)
+    return 1e3 * statistics.median(times)

@@ -1,0 +1,218 @@
+"""The C structures by which a TFLite interpreter and a delegate talk, declared once; selftest.py proves them.
+
+The interpreters' packages contain no header. Fields stand in the order of TensorFlow Lite's `core/c/common.h`, up to
+the last one that is used or that gives a structure its size; sizes and offsets follow from the machine's C rules.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...hw.errors import UnsupportedError
+
+Layouts = Mapping[str, Mapping[str, str]]  # structure -> field -> kind, a key of `_KINDS`
+
+_KINDS = {
+    "int": ctypes.c_int,
+    "int32": ctypes.c_int32,
+    "int64": ctypes.c_int64,
+    "uint64": ctypes.c_uint64,
+    "size": ctypes.c_size_t,
+    "float": ctypes.c_float,
+    "bool": ctypes.c_bool,
+    "pointer": ctypes.c_void_p,
+}
+# Registration is passed by value and has grown from release to release; the largest one, its end zero, suits the others
+# where it goes by reference or last on the stack, as on x86-64 and AArch64.
+LAYOUTS: Layouts = {
+    "context": {
+        "tensors_size": "size",
+        "get_execution_plan": "pointer",
+        "tensors": "pointer",
+        "impl": "pointer",
+        "resize_tensor": "pointer",
+        "report_error": "pointer",
+        "add_tensors": "pointer",
+        "get_node_and_registration": "pointer",
+        "replace_node_subsets": "pointer",
+        "recommended_threads": "int",
+    },
+    "tensor": {
+        "type": "int",
+        "data": "pointer",
+        "dims": "pointer",
+        "scale": "float",
+        "zero_point": "int32",
+        "allocation_type": "int",
+        "bytes": "size",
+        "allocation": "pointer",
+        "name": "pointer",
+        "delegate": "pointer",
+        "buffer_handle": "int",
+        "data_is_stale": "bool",
+        "is_variable": "bool",
+        "quantization_type": "int",
+        "quantization": "pointer",
+        "sparsity": "pointer",
+        "dims_signature": "pointer",
+    },
+    "node": {
+        "inputs": "pointer",
+        "outputs": "pointer",
+        "intermediates": "pointer",
+        "temporaries": "pointer",
+        "user_data": "pointer",
+        "builtin_data": "pointer",
+        "custom_data": "pointer",
+        "custom_size": "int",
+        "delegate": "pointer",
+        "side_effect": "bool",
+    },
+    "registration": {
+        "init": "pointer",
+        "free": "pointer",
+        "prepare": "pointer",
+        "invoke": "pointer",
+        "profiling_string": "pointer",
+        "builtin_code": "int32",
+        "custom_name": "pointer",
+        "version": "int",
+        "external": "pointer",
+        "async_kernel": "pointer",
+        "inplace_operator": "uint64",
+    },
+    "delegate": {
+        "data": "pointer",
+        "prepare": "pointer",
+        "copy_from_buffer_handle": "pointer",
+        "copy_to_buffer_handle": "pointer",
+        "free_buffer_handle": "pointer",
+        "flags": "int64",
+        "opaque_builder": "pointer",
+    },
+    "params": {
+        "delegate": "pointer",
+        "nodes_to_replace": "pointer",
+        "input_tensors": "pointer",
+        "output_tensors": "pointer",
+    },
+}
+OK, ERROR = 0, 1  # TfLiteStatus
+CONSTANT = 1  # kTfLiteMmapRo, an allocation type: the tensor's values stand in the file
+AFFINE = 1  # kTfLiteAffineQuantization
+ALLOW_DYNAMIC = 1  # a delegate's flag: other operators may have tensors whose shapes inputs decide
+DELEGATE = 51  # operator code of what another delegate runs
+# TfLiteType of tensors that a program can take, by numpy's names
+TYPES = {"float32": 1, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9}
+
+_POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+INIT = ctypes.CFUNCTYPE(_POINTER, _POINTER, _POINTER, _SIZE)
+FREE = ctypes.CFUNCTYPE(None, _POINTER, _POINTER)
+CALL = ctypes.CFUNCTYPE(_INT, _POINTER, _POINTER)  # prepare and invoke of a kernel; a delegate's Prepare
+_GET_PLAN = ctypes.CFUNCTYPE(_INT, _POINTER, ctypes.POINTER(_POINTER))
+_GET_NODE = ctypes.CFUNCTYPE(_INT, _POINTER, _INT, ctypes.POINTER(_POINTER), ctypes.POINTER(_POINTER))
+_REPORT = ctypes.CFUNCTYPE(None, _POINTER, ctypes.c_char_p)  # its variable arguments are left out
+
+
+class Abi:
+    """The structures of `layouts` as ctypes classes, by name."""
+
+    def __init__(self, layouts: Layouts = LAYOUTS):
+        self.layouts = layouts
+        self._classes = {name: _structure(name, fields) for name, fields in layouts.items()}
+
+    def new(self, name: str, **values: Any) -> Any:
+        """A structure that is zero but for `values`."""
+        return self._classes[name](**values)
+
+    def at(self, name: str, address: int | None) -> Any:
+        """The structure that stands at an address."""
+        assert address
+        return self._classes[name].from_address(address)
+
+    def size(self, name: str) -> int:
+        """Bytes of a structure."""
+        return ctypes.sizeof(self._classes[name])
+
+    def offset(self, name: str, field: str) -> int:
+        """Where a field stands in its structure."""
+        return getattr(self._classes[name], field).offset
+
+    @cached_property
+    def replace(self) -> Any:
+        """The type of ReplaceNodeSubsetsWithDelegateKernels."""
+        return ctypes.CFUNCTYPE(_INT, _POINTER, self._classes["registration"], _POINTER, _POINTER)
+
+
+def _structure(name: str, fields: Mapping[str, str]) -> type[ctypes.Structure]:
+    return type(name, (ctypes.Structure,), {"_fields_": [(field, _KINDS[kind]) for field, kind in fields.items()]})
+
+
+def ints(address: int | None) -> list[int]:
+    """A copy of the TfLiteIntArray at an address; empty for a null pointer."""
+    if not address:
+        return []
+    count = ctypes.c_int.from_address(address).value
+    return list((ctypes.c_int * count).from_address(address + ctypes.sizeof(ctypes.c_int)))
+
+
+def int_array(values: list[int]) -> ctypes.Array:
+    """A TfLiteIntArray; who passes its address keeps it."""
+    return (ctypes.c_int * (len(values) + 1))(len(values), *values)
+
+
+def array(tensor: Any, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """The values of a tensor, in place. The interpreter must have allocated it."""
+    assert tensor.data and tensor.bytes == dtype.itemsize * math.prod(shape)
+    memory = (ctypes.c_byte * tensor.bytes).from_address(tensor.data)
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
+class Context:
+    """What a callback does with the interpreter's context at `address`."""
+
+    def __init__(self, abi: Abi, address: int):
+        self.abi, self.address = abi, address
+        self._fields = abi.at("context", address)
+
+    def plan(self) -> list[int]:
+        """The numbers of the nodes, in order: a copy, because later calls may change the interpreter's own."""
+        found = _POINTER()
+        self._good(_GET_PLAN(self._fields.get_execution_plan)(self.address, ctypes.byref(found)))
+        return ints(found.value)
+
+    def node(self, number: int) -> tuple[Any, Any]:
+        """(node, registration) of a number from the plan."""
+        node, registration = _POINTER(), _POINTER()
+        call = _GET_NODE(self._fields.get_node_and_registration)
+        self._good(call(self.address, number, ctypes.byref(node), ctypes.byref(registration)))
+        return self.abi.at("node", node.value), self.abi.at("registration", registration.value)
+
+    @property
+    def count(self) -> int:
+        """How many tensors there are."""
+        return self._fields.tensors_size
+
+    def tensor(self, number: int) -> Any:
+        """A tensor by its number, which is that of the file."""
+        return self.abi.at("tensor", self._fields.tensors + number * self.abi.size("tensor"))
+
+    def replace(self, registration: Any, nodes: list[int], delegate: Any) -> None:
+        """Hand `nodes` to a delegate, whose kernels the registration has."""
+        array = int_array(nodes)
+        call = self.abi.replace(self._fields.replace_node_subsets)
+        self._good(call(self.address, registration, ctypes.addressof(array), ctypes.addressof(delegate)))
+
+    def report(self, text: str) -> None:
+        """Make `text` part of the error that the interpreter raises."""
+        _REPORT(self._fields.report_error)(self.address, text.replace("%", "%%").encode())
+
+    def _good(self, status: int) -> None:
+        if status != OK:
+            raise UnsupportedError(f"the interpreter refuses the delegate (status {status}); its own message says why")

@@ -1,0 +1,1 @@
+"""Programs as C sources: for hosts without Python."""

@@ -1,0 +1,178 @@
+"""Executables as C sources: a folder with the network, the kernels of its host's steps, platforms and an example."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+from ...hw.errors import ProgramError, UnsupportedError
+from ..executable import Executable
+from . import hostcalls, language
+from .folder import write_folder
+from .header import NAME as HARDWARE
+from .header import header
+from .network import Network
+from .text import c_type, identifier
+
+_FOLDER = Path(__file__).parent / "support"
+_RUNTIME = ("tw_platform.h", "tw_registers.h", "tw_runtime.h", "tw_runtime.c")
+PLATFORMS = ("sim", "uio", "bare")
+CONFIG = "config.json"
+
+
+def emit(
+    executable: Executable,
+    name: str,
+    folder: str | Path,
+    *,
+    binary: bool = False,
+    tokenizer: str | Path | None = None,
+) -> list[str]:
+    """Write `executable` as C into `folder`; returns the names of the files.
+
+    Files and functions of the network begin with `name`. With `binary` its program and constants are a file, NAME.bin,
+    instead of an array. With a `tokenizer` file of a language model there is an example that writes a text.
+
+    Raises `UnsupportedError`, before anything is written, for a host operator that has no C kernel, `ProgramError` for
+    a name that is no identifier of C, `FileError` for a folder that cannot be written or holds other files.
+    """
+    files = sources(executable, name, binary=binary, tokenizer=tokenizer)
+    write_folder(folder, files)
+    return [*files]
+
+
+def sources(
+    executable: Executable, name: str, *, binary: bool = False, tokenizer: str | Path | None = None
+) -> dict[str, bytes]:
+    """The files of `emit` by name. Raises as it does."""
+    if (
+        not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name)
+        or identifier(name) != name
+        or name.startswith(("tw", "platform"))
+    ):
+        raise ProgramError(f"name {name!r}: must be an identifier of C, of letters, digits and _, such as 'network'")
+    network = Network(executable, name)
+    texts = {f"{name}.h": network.header(), f"{name}.c": network.source()}
+    if not binary:
+        texts[f"{name}_program.c"] = network.program()
+    kernels = {file: hostcalls.source(file) for file in [hostcalls.HEADER, *network.sources]}
+    texts |= kernels | {HARDWARE: header(executable.cfg)}
+    support = [*_RUNTIME, *(f"platform_{platform}.c" for platform in PLATFORMS)]
+    mains = {"main.c": _main(network, binary)}
+    if tokenizer is not None:
+        if binary:
+            raise UnsupportedError("the example that writes a text takes its program from an array, not from a .bin")
+        made = language.files(executable, name, tokenizer)
+        mains[language.MAIN] = made.pop(language.MAIN)
+        texts |= made
+        support += language.SUPPORT
+    texts |= {file: (_FOLDER / file).read_text("utf-8") for file in support}
+    compiled = [f for f in texts if f.endswith(".c") and not f.startswith("platform_")]
+    texts |= mains | {"Makefile": _makefile(network, compiled, [main.removesuffix(".c") for main in mains])}
+    texts[CONFIG] = json.dumps(executable.cfg.to_dict(), indent=1) + "\n"
+    files = {file: text.encode() for file, text in texts.items()}
+    if binary:
+        files[f"{name}.bin"] = network.plan.image.tobytes()
+    return files
+
+
+def _main(network: Network, binary: bool) -> str:
+    """An example: inputs from standard input, as they are in memory, outputs to standard output."""
+    name, upper, ends = network.name, network.name.upper(), [*network.executable.inputs, *network.executable.outputs]
+    arrays = [
+        f"static {c_type(t.dtype)} {network.arguments[t.name]}[{upper}_{network.arguments[t.name].upper()}];"
+        for t in ends
+    ]
+    reads, writes = (
+        " && ".join(
+            f"fread({a}, sizeof {a}, 1, stdin) == 1" if read else f"fwrite({a}, sizeof {a}, 1, stdout) == 1"
+            for a in some
+        )
+        for read, some in (
+            (True, [network.arguments[t.name] for t in network.executable.inputs]),
+            (False, [network.arguments[t.name] for t in network.executable.outputs]),
+        )
+    )
+    opened = [f"    int status = {name}_open({name}_program);"]
+    if binary:
+        arrays.append(f"static uint32_t program[({upper}_PROGRAM + 3) / 4];")
+        opened = [
+            f'    FILE *file = fopen("{name}.bin", "rb");',
+            f"    if (file == NULL || fread(program, 1, {upper}_PROGRAM, file) != {upper}_PROGRAM)",
+            "        return 1;",
+            "    fclose(file);",
+            f"    int status = {name}_open(program);",
+        ]
+    loop = f"while (status == 0 && {reads})" if reads else "if (status == 0)"
+    arguments = ", ".join(network.arguments[t.name] for t in ends)
+    return "\n".join(
+        [
+            "/* Reads inputs from standard input until it ends, and writes the outputs of each: bytes as in memory. */",
+            "#include <stdio.h>",
+            "",
+            f'#include "{name}.h"',
+            "",
+            *arrays,
+            "",
+            "int main(void)",
+            "{",
+            *opened,
+            f"    {loop} {{",
+            f"        status = {name}_run({arguments});",
+            f"        if (status == 0 && !({writes}))",
+            "            return 1;",
+            "    }",
+            "    if (status != 0)",
+            '        fprintf(stderr, "status %d, see tw_platform.h\\n", status);',
+            "    return status != 0;",
+            "}",
+            "",
+        ]
+    )
+
+
+def _makefile(network: Network, compiled: list[str], mains: list[str]) -> str:
+    size = math.ceil((network.plan.total + network.plan.align) / 4096) * 4096
+    return "\n".join(
+        [
+            "# make: a library and the examples for PLATFORM, one of sim, uio and bare",
+            "# make run: an example with a simulated accelerator, ON",
+            "CC ?= cc",
+            "CFLAGS ?= -O2",
+            "PLATFORM ?= sim",
+            "PYTHON ?= python3",
+            "ON ?= model",
+            "# bytes that platform bare sets aside",
+            f"MEMORY ?= {size}",
+            "FLAGS := -std=c99 -Wall -Wextra -Wpedantic -Werror -ffp-contract=off $(CFLAGS)",
+            "ifeq ($(PLATFORM),bare)",
+            "FLAGS += -DTW_MEMORY_BYTES=$(MEMORY)",
+            "endif",
+            f"SOURCES := {' '.join(compiled)} platform_$(PLATFORM).c",
+            "OBJECTS := $(SOURCES:%.c=build/$(PLATFORM)/%.o)",
+            "",
+            f"MAINS := {' '.join(f'build/$(PLATFORM)/{main}' for main in mains)}",
+            "",
+            f"LIBRARY := build/$(PLATFORM)/lib{network.name}.a",
+            "",
+            "all: $(MAINS)",
+            "",
+            "$(LIBRARY): $(OBJECTS)",
+            "\t$(AR) rcs $@ $^",
+            "",
+            "$(MAINS): %: %.o $(LIBRARY)",
+            "\t$(CC) $(FLAGS) $(LDFLAGS) -o $@ $^",
+            "",
+            "build/$(PLATFORM)/%.o: %.c $(wildcard *.h)",
+            "\t@mkdir -p $(@D)",
+            "\t$(CC) $(FLAGS) -c -o $@ $<",
+            "",
+            "run: build/sim/main",
+            f"\t@$(PYTHON) -m tilewright.runtime.c.shim --on $(ON) --config {CONFIG} $<",
+            "",
+            ".PHONY: all run",
+            "",
+        ]
+    )

@@ -1,0 +1,1 @@
+"""How the operators of host steps become calls of C functions, by subject."""

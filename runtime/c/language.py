@@ -1,0 +1,88 @@
+"""The words of a language model in C, and an example that writes a text with them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+
+from ..executable import Executable
+from ..language.tokenizer import Tokenizer
+from ..language.writing import language_model
+from .text import array
+
+SUPPORT = ("tw_text.h", "tw_text.c")
+MAIN = "main_generate.c"
+
+
+def files(executable: Executable, name: str, tokenizer: str | Path) -> dict[str, str]:
+    """`NAME_words.c` with the pieces of a tokenizer file, and the example `main_generate.c`, by name.
+
+    Raises `UnsupportedError` where the executable is no language model, `FileError` for a file of another vocabulary.
+    """
+    context, size = language_model(executable)
+    words = Tokenizer(tokenizer, size)
+    names = {"network": name, "NETWORK": name.upper(), "CONTEXT": str(context)}
+    text = re.sub("|".join(names), lambda found: names[found[0]], _MAIN)
+    return {f"{name}_words.c": _vocabulary(name, words), MAIN: text}
+
+
+def _vocabulary(name: str, words: Tokenizer) -> str:
+    pieces = words.pieces
+    _, ranks = np.unique(np.array(words.scores, np.float64), return_inverse=True)
+    first = {piece: k for k, piece in reversed([*enumerate(pieces)])}
+    tables = {
+        "bytes": np.frombuffer(b"".join(pieces) or b"\0", np.uint8),
+        "at": np.cumsum([0, *map(len, pieces)]).astype(np.uint32),
+        "rank": ranks.reshape(-1).astype(np.int32),
+        "sorted": np.array([first[piece] for piece in sorted(first)], np.int32),
+    }
+    parts = ['#include "tw_text.h"', f"extern const tw_vocabulary {name}_words;"]
+    parts += [array(key, data) for key, data in tables.items()]
+    parts += [f"const tw_vocabulary {name}_words = {{{len(pieces)}, {len(first)}, bytes, at, rank, sorted}};"]
+    return "\n\n".join(parts) + "\n"
+
+
+_MAIN = """\
+/* Writes a text, always with the most likely token: main_generate [PROMPT [TOKENS]] */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "network.h"
+#include "tw_text.h"
+
+extern const tw_vocabulary network_words;
+
+static int32_t tokens[CONTEXT];
+static float logits[NETWORK_LOGITS];
+
+int main(int argc, char **argv)
+{
+    const char *prompt = argc > 1 ? argv[1] : "";
+    int32_t count = argc > 2 ? atoi(argv[2]) : 64;
+    int32_t given = tw_encode(&network_words, prompt, tokens, CONTEXT);
+    int status = network_open(network_program);
+    if (given < 1 || count <= given || count > CONTEXT) {
+        fputs("a prompt has fewer tokens than the text, a text at most CONTEXT\\n", stderr);
+        return 1;
+    }
+    for (int32_t position = 0; position + 1 < count && status == 0; position++) {
+        const uint8_t *bytes;
+        uint8_t byte;
+        int32_t n;
+        status = network_run(&tokens[position], &position, logits);
+        if (position + 1 >= given)
+            tokens[position + 1] = tw_most_likely(logits, NETWORK_LOGITS);
+        if (status != 0 || tokens[position + 1] == TW_BEGIN)
+            break;
+        n = tw_piece(&network_words, tokens[position], tokens[position + 1], &byte, &bytes);
+        fwrite(bytes, 1, (size_t)n, stdout);
+        fflush(stdout);
+    }
+    putchar('\\n');
+    if (status != 0)
+        fprintf(stderr, "status %d, see tw_platform.h\\n", status);
+    return status != 0;
+}
+"""

@@ -1,0 +1,118 @@
+"""Whole networks through LiteRT's interpreter with the delegate: every byte."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.delegate import TilewrightDelegate
+
+SHARED = Path(__file__).parents[3] / "shared"
+NETWORKS = ("resnet8", "kws", "vww", "ad01")
+CLAIMS = {
+    "all": None,
+    "convolutions": {"CONV_2D"},
+    "three kinds": {"CONV_2D", "DEPTHWISE_CONV_2D", "ADD"},
+}
+# (nodes taken, partitions) by network and claim; the others are 0
+TAKEN = {
+    ("resnet8", "all"): (16, 1),
+    ("resnet8", "convolutions"): (9, 3),
+    ("resnet8", "three kinds"): (12, 1),
+    ("kws", "all"): (13, 1),
+    ("kws", "convolutions"): (5, 5),
+    ("kws", "three kinds"): (9, 1),
+    ("vww", "all"): (31, 1),
+    ("vww", "convolutions"): (14, 14),
+    ("vww", "three kinds"): (27, 1),
+    ("ad01", "all"): (10, 1),
+}
+
+
+@pytest.mark.skipif(not (SHARED / "models").is_dir(), reason="../shared/models is not there")
+@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("name", NETWORKS)
+def test_golden_bytes(name, claim, interpreter, run):
+    """The golden values are TensorFlow Lite Micro's. Dense layers that stay with LiteRT round as LiteRT's."""
+    path = SHARED / "models" / f"{name}_int8.tflite"
+    delegate = TilewrightDelegate(path, claim=CLAIMS[claim], runtime="tflm")
+    mine, reference = interpreter(path, delegate), interpreter(path)
+    report = delegate.report()
+    assert (report.operators - len(report.left), len(report.partitions)) == TAKEN.get((name, claim), (0, 0))
+    with np.load(SHARED / "inputs" / f"{name}_int8.npz") as data:
+        for x, y in zip(data["inputs"], data["outputs"]):
+            expected = y if report.partitions else run(reference, x)[0]
+            np.testing.assert_array_equal(run(mine, x)[0].reshape(expected.shape), expected)
+
+
+@pytest.mark.skipif(not (SHARED / "models").is_dir(), reason="../shared/models is not there")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_litert_rounds_dense_layers_once(name, interpreter, run):
+    path = SHARED / "models" / f"{name}_int8.tflite"
+    mine, reference = interpreter(path, TilewrightDelegate(path)), interpreter(path)
+    with np.load(SHARED / "inputs" / f"{name}_int8.npz") as data:
+        for x in data["inputs"]:
+            np.testing.assert_array_equal(run(mine, x), run(reference, x))
+
+
+def norm(n, x):
+    """A layer norm in its parts."""
+    (_, rows, features), ones = n.shape(x), n.reals(1 + 0.1 * n.rng.normal(size=n.shape(x)[2]))
+    mean = n.op("MEAN", [x, n.numbers(2)], (1, rows, 1), keepDims=True)
+    squares = n.op("SQUARED_DIFFERENCE", [x, mean], (1, rows, features))
+    variance = n.op("MEAN", [squares, n.numbers(2)], (1, rows, 1), keepDims=True)
+    root = n.function("RSQRT", n.binary("ADD", variance, n.reals([1e-5])))
+    return n.binary("MUL", n.binary("MUL", n.binary("SUB", x, mean), root), ones)
+
+
+def encoder(n, rows=16, features=32, heads=2):
+    """One layer of self-attention and one of two dense layers, as a transformer's encoder has them."""
+    x, width = n.input(1, rows, features), features // heads
+
+    def by_head(t):
+        return n.transpose(n.reshape(n.dense(t, features), 1, rows, heads, width), 0, 2, 1, 3)
+
+    y = norm(n, x)
+    q, k, v = by_head(y), by_head(y), by_head(y)
+    scores = n.op("BATCH_MATMUL", [q, k], (1, heads, rows, rows), adjY=True)
+    weights = n.function("SOFTMAX", n.binary("MUL", scores, n.reals([width**-0.5])), beta=1.0)
+    mixed = n.op("BATCH_MATMUL", [weights, v], (1, heads, rows, width))
+    x = n.binary("ADD", x, n.dense(n.reshape(n.transpose(mixed, 0, 2, 1, 3), 1, rows, features), features))
+    h = n.function("GELU", n.dense(norm(n, x), 2 * features))
+    n.output(n.binary("ADD", x, n.dense(h, features)))
+    return n.quantise()
+
+
+@pytest.mark.parametrize("claim", [None, {"FULLY_CONNECTED"}, {"FULLY_CONNECTED", "BATCH_MATMUL", "ADD"}])
+def test_an_encoder_equals_the_reference_kernels(network, equal, claim):
+    path = encoder(network())
+    delegate = TilewrightDelegate(path, claim=claim)
+    equal(path, delegate)
+    assert sum(part.macs for part in delegate.report().partitions) > 100_000
+
+
+# expansion, channels, how often, stride of the first
+BLOCKS = ((1, 8, 1, 1), (6, 16, 2, 2), (6, 16, 2, 2), (6, 24, 2, 2), (6, 32, 1, 1), (6, 56, 1, 2))
+
+
+def mobilenetv2(n, size=64, classes=40):
+    """MobileNetV2 of width 0.35 with fewer repetitions: inverted bottlenecks, with sums where shapes are equal."""
+    x = n.conv(n.input(1, size, size, 3), 16, 3, stride=2, act=3)
+    for factor, channels, count, first in BLOCKS:
+        for k in range(count):
+            stride, c = first if k == 0 else 1, n.shape(x)[3]
+            y = n.conv(x, factor * c, act=3) if factor > 1 else x
+            y = n.conv(n.depthwise(y, stride=stride, act=3), channels)
+            x = n.binary("ADD", x, y) if stride == 1 and c == channels else y
+    y = n.mean(n.conv(x, 112, act=3), keep=False)
+    n.output(n.function("SOFTMAX", n.dense(y, classes), beta=1.0))
+    return n.quantise(samples=4)
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_mobilenetv2_equals_the_reference_kernels(network, equal, claim):
+    path = mobilenetv2(network())
+    delegate = TilewrightDelegate(path, claim=CLAIMS[claim])
+    equal(path, delegate, runs=1)
+    report = delegate.report()
+    assert (len(report.partitions) == 1) == (claim != "convolutions") and report.cycles > 40_000

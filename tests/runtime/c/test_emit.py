@@ -1,0 +1,75 @@
+"""runtime/c/emit.py: which files there are, and what is refused before any is written."""
+
+import json
+import re
+
+import pytest
+
+from tilewright.hw.config import PRESETS, Config
+from tilewright.hw.errors import FileError, ProgramError, UnsupportedError
+from tilewright.runtime.c.emit import emit, sources
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.steps import HostStep, Tensor
+
+CFG = PRESETS["tiny"]
+
+
+@pytest.fixture
+def program(cache):
+    return Executable.from_launch(cache().launch)
+
+
+def test_the_files(program, tmp_path):
+    found = emit(program, "net", tmp_path / "c")
+    assert {p.name for p in (tmp_path / "c").iterdir()} == {*found, "generated.json"}
+    assert {"net.h", "net.c", "net_program.c", "main.c", "Makefile", "tw_hardware.h", "tw_host.h"} <= {*found}
+    assert {f"platform_{name}.c" for name in ("sim", "uio", "bare")} <= {*found}
+    assert "tw_softmax" not in "".join(found) and "main_generate.c" not in found
+    assert Config.from_dict(json.loads((tmp_path / "c" / "config.json").read_text())).fingerprint == CFG.fingerprint
+
+
+def test_every_file_that_is_included_or_compiled_is_there(program):
+    found = {name: data.decode() for name, data in sources(program, "net").items()}
+    for name, text in found.items():
+        assert {*re.findall(r'^#include "(.*)"', text, re.MULTILINE)} <= {*found}, name
+    (listed,) = re.findall(r"^SOURCES := (.*) platform", found["Makefile"], re.MULTILINE)
+    assert {*listed.split()} == {n for n in found if n.endswith(".c") and not n.startswith(("main", "platform"))}
+
+
+def test_a_program_in_a_file_of_its_own(program):
+    found = sources(program, "net", binary=True)
+    assert "net_program.c" not in found and b"net_program" not in found["main.c"]
+    (size,) = re.findall(rb"#define NET_PROGRAM (\d+)u", found["net.h"])
+    assert len(found["net.bin"]) == int(size)
+
+
+def test_the_same_program_gives_the_same_bytes(program, cache):
+    assert sources(program, "net") == sources(Executable.from_launch(cache().launch), "net")
+
+
+@pytest.mark.parametrize("name", ["", "1x", "a-b", "int", "tw", "status", "a b"])
+def test_a_name_that_is_no_identifier_is_refused(name, program, tmp_path):
+    with pytest.raises(ProgramError, match="must be an identifier of C, of letters, digits and _, such as 'network'"):
+        emit(program, name, tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_nothing_is_written_where_an_operator_has_no_kernel(tmp_path):
+    tensors = {name: Tensor(name, (2,), "float32", kind) for name, kind in (("x", "input"), ("y", "output"))}
+    program = Executable(
+        CFG, "exp", tensors, [HostStep("s", "float_softmax", ["x"], ["y"], {"axis": 0, "logarithm": True})]
+    )
+    with pytest.raises(UnsupportedError, match="step 's': host operator 'float_softmax' has no C kernel"):
+        emit(program, "net", tmp_path / "c")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_words_and_a_binary_are_not_for_each_other(program, tmp_path):
+    with pytest.raises(UnsupportedError, match="takes its program from an array, not from a .bin"):
+        emit(program, "net", tmp_path / "c", binary=True, tokenizer="words.bin")
+
+
+def test_a_folder_of_others_is_refused(program, tmp_path):
+    (tmp_path / "x").touch()
+    with pytest.raises(FileError, match="is not empty"):
+        emit(program, "net", tmp_path)

@@ -1,0 +1,108 @@
+"""Programs with state, with addresses that depend on inputs, and with steps of some runs, in C; texts in C."""
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.c.shim import run
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.language.tokenizer import Tokenizer
+from tilewright.runtime.language.writing import most_likely, write
+from tilewright.runtime.loader import Loaded
+from tilewright.runtime.steps import HostStep, LaunchStep, Step, Tensor, When
+
+STORIES = Path(__file__).parents[5] / "shared" / "models" / "stories260K"
+PROMPTS = ("Once upon a time", "", "Zoë saw 3 cats", "\n\t<0x41> x")
+
+
+def number(value):
+    return np.array([value], np.int32)
+
+
+def test_a_state_in_place_at_a_position(cache, same_as_loader):
+    case = cache()
+    executable = Executable.from_launch(case.launch)
+    positions = [3, 0, 15, 4, 4, 7, 12]
+    same_as_loader(executable, [case.inputs(p, p - 8) for p in positions])
+
+
+@pytest.mark.slow
+def test_a_position_outside_is_refused(cache, build):
+    executable = Executable.from_launch(cache().launch)
+    folder = build(executable)
+    x = np.zeros(executable.tensors["x"].shape, np.int32)
+    for position, status in ((15, 0), (16, 1), (-1, 1)):
+        values = {"x": x.tobytes(), "position": number(position).tobytes()}
+        given = b"".join(values[t.name] for t in executable.inputs)
+        assert run([folder / "build/sim/main"], open_device("model", executable.cfg), given)[0] == status
+
+
+def of_two_lengths(cache):
+    """A program whose launch depends on the position, and whose states of the host take each other's values."""
+    cases = [cache(limit, name=f"cache{limit}") for limit in (16, 16)]
+    tensors = dict(Executable.from_launch(cases[0].launch).tensors)
+    tensors |= {
+        "first": Tensor("first", (1,), "int32", "state", number(5), "second"),
+        "second": Tensor("second", (1,), "int32", "state", number(7), "first"),
+        "seen": Tensor("seen", (1,), "int32", "output"),
+    }
+    names = ("x", "y", "rows")
+    steps: list[Step] = [
+        LaunchStep(
+            f"launch{k}",
+            case.launch,
+            {name: name for name in names},
+            symbols={"position": "position"},
+            when=When("position", 8 * k, 8 * k + 8),
+        )
+        for k, case in enumerate(cases)
+    ]
+    steps.append(HostStep("seen", "reshape", ["first"], ["seen"], {"shape": [1]}))
+    return Executable(cases[0].cfg, "lengths", tensors, steps), cases[0]
+
+
+@pytest.mark.slow
+def test_steps_of_some_runs_and_states_that_change_places(cache, same_as_loader):
+    executable, case = of_two_lengths(cache)
+    found = same_as_loader(executable, [case.inputs(p, p) for p in (0, 9, 3, 15, 8)])
+    assert found["seen"].reshape(-1).tolist() == [5, 7, 5, 7, 5]
+
+
+@pytest.fixture(scope="module", params=["pynq_z1_plus", "pynq_z1"])
+def stories(request):
+    """A language model whose steps are one launch, and one whose attention the host computes."""
+    if not (STORIES / "stories260K.bin").is_file():
+        pytest.skip("../shared/models/stories260K is missing")
+    pytest.importorskip("tvm")
+    from tilewright.compiler.network import compile_model
+
+    return compile_model(STORIES / "stories260K.bin", PRESETS[request.param])
+
+
+@pytest.mark.slow
+def test_the_text_is_that_of_generate(stories, build):
+    tokenizer = Tokenizer(STORIES / "tok512.bin", 512)
+    folder = build(stories, "story", tokenizer=STORIES / "tok512.bin")
+    for prompt in PROMPTS[: 4 if stories.cfg.name == "pynq_z1_plus" else 1]:
+        tokens = tokenizer.encode(prompt)
+        count = len(tokens) + 11
+        with Loaded(stories, open_device("model", stories.cfg)) as loaded:
+            tokens = [
+                *tokens[:1],
+                *(s.following for s in write(loaded, 512, tokens, count, most_likely) if s.following),
+            ]
+        status, found = run(
+            [folder / "build/sim/main_generate", prompt, str(count)], open_device("model", stories.cfg), b""
+        )
+        assert status == 0
+        assert found == b"".join(map(tokenizer.piece, tokens, tokens[1:])) + b"\n"
+
+    for arguments in (["x" * 600], ["x", "1"], ["x", "513"]):  # texts that do not fit
+        command = [folder / "build/sim/main_generate", *arguments]
+        assert run(command, open_device("model", stories.cfg), b"") == (1, b"")
+    alone = subprocess.run(command[:1], capture_output=True, text=True)
+    assert alone.returncode == 1 and "tilewright.runtime.c.shim" in alone.stderr
