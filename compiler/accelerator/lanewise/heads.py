@@ -24,7 +24,7 @@ _ONE_BY_ONE = (g.Requantize, g.Lookup)
 
 def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with heads in lanes where it multiplies matrices of few rows, if `cfg` computes all around them, too."""
-    if root.needs(cfg) or not any(isinstance(op, g.BatchMatMul) for op in graph.ops):
+    if root.needs(cfg) or not any(isinstance(op, g.ShiftMatMul) for op in graph.ops):
         return graph
     found = _Rewriter(graph, cfg.block_in)
     if not found.changed:
@@ -45,9 +45,9 @@ class _Rewriter:
         self.done: set[str] = set()
         for op in graph.ops:
             if op.name not in self.done:
-                self.ops.append(self._product(op) if isinstance(op, g.BatchMatMul) else self._sum(op))
+                self.ops.append(self._product(op) if isinstance(op, g.ShiftMatMul) else self._sum(op))
 
-    def _product(self, op: g.BatchMatMul) -> g.Operator:
+    def _product(self, op: g.ShiftMatMul) -> g.Operator:
         new, before = op, self.producers.get(op.inputs[1].name)
         if before is not None and _swaps(before):
             new = replace(new, inputs=(new.x, before.x), transposed=not new.transposed)
@@ -58,7 +58,7 @@ class _Rewriter:
         self.changed = True
         return new
 
-    def _of_heads(self, op: g.BatchMatMul) -> g.Operator | None:
+    def _of_heads(self, op: g.ShiftMatMul) -> g.Operator | None:
         """The product of the rows of x, one per head, with a matrix per token, where heads come first afterwards."""
         x, y = (t.shape for t in op.inputs)
         readers = self.readers.get(op.output.name, [])

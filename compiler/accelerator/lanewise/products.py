@@ -23,8 +23,11 @@ _APART = 16  # sums that are added to in turns, so that none waits for the one b
 
 
 def in_lanes(op: g.Operator, block: int) -> bool:
-    """True of products that need fewer cycles here: few rows of matrices that are narrower than a block."""
-    if not isinstance(op, g.BatchMatMul) or op.images:
+    """True of Deeploy's products that need fewer cycles here: few rows of matrices that are narrower than a block.
+
+    In other networks softmax and norms are along lanes, and the products are of images (accelerator/matrices/).
+    """
+    if not isinstance(op, g.ShiftMatMul) or op.images:
         return False
     x, y, out = (t.shape for t in (*op.inputs, op.output))
     if {len(x), len(y), len(out)} not in ({4}, {5}) or x[:-2] != y[:-2] or x[0] != 1 or x[1] % block:
