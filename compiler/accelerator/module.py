@@ -20,6 +20,11 @@ from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
 from .attention import attention, cache, embedding, norm, rotate, scores
 from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
+from .lanewise import caches, softmax
+from .lanewise import norm as integer_norm
+from .lanewise import products as lanewise
+from .lanewise.caches import RowsJoined
+from .lanewise.heads import heads_in_lanes
 from .matrices import heads
 from .matrices import plan as matrices
 from .matrices.images import as_images
@@ -30,6 +35,12 @@ from .rows import affine, pairs, softmax
 from .rows import mean as channel_mean
 from .wide import split_weights
 
+
+def _of_products(in_lanes: Callable, as_images: Callable) -> Callable:
+    """What is asked of a product of matrices: it is one per lane, or of images."""
+    return lambda op, cfg: (in_lanes if lanewise.in_lanes(op, cfg.block_in) else as_images)(op, cfg)
+
+
 # Operators with kernels that know them best: why they are refused, and their cycles.
 _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     g.Gather: (embedding.refusal, embedding.cycles),
@@ -37,7 +48,13 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     g.Rotate: (rotate.refusal, rotate.cycles),
     g.Write: (cache.refusal, cache.cycles),
     g.Attention: (scores.refusal, attention.cycles),
-    g.BatchMatMul: (matrices.refusal, matrices.cycles),
+    g.BatchMatMul: (
+        _of_products(lanewise.refusal, matrices.refusal),
+        _of_products(lanewise.cycles, matrices.cycles),
+    ),
+    RowsJoined: (caches.refusal, caches.cycles),
+    g.IntegerNorm: (integer_norm.refusal, integer_norm.cycles),
+    g.IntegerSoftmax: (softmax.refusal, softmax.cycles),
     g.Heads: (heads.refusal, heads.cycles),
     g.Softmax: (softmax.refusal, softmax.cycles),
 }
@@ -64,11 +81,18 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
-        before = self._images, simplify, moved_states, pooling.successive
+        self._plain = set[str]()  # names of tensors that launches read and write as the host has them
+        before = self._lanes, self._images, simplify, moved_states, pooling.successive
         self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps
-        kinds = (*(kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)), g.Reshape, g.Transpose)
+        kinds = [kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)]
+        kinds += [g.Reshape, g.Transpose, g.Lanes]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
+
+    def _lanes(self, graph: g.Graph) -> g.Graph:
+        found = heads_in_lanes(graph, self.cfg)
+        self._plain = {t.name for op in found.ops if isinstance(op, RowsJoined) for t in (op.x, op.output)}
+        return found
 
     def _images(self, graph: g.Graph) -> g.Graph:
         return as_images(graph, self.cfg)
@@ -168,6 +192,8 @@ class Accelerator(ExecModule):
 
     def transfer_seconds(self, t: g.Tensor) -> float:
         """The host's change of layout, and its share in starting a launch."""
+        if t.name in self._plain:
+            return 0.0
         nbytes = t.nbytes + packed_bytes(t, self.cfg)
         return self.host.moved_seconds(nbytes) + cost.LAUNCH_SECONDS
 

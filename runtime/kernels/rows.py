@@ -109,6 +109,7 @@ KERNEL_ROWS = (
     (attention.write_rows, shapes.with_rows, {}, _PLACED, (), 3),
     (attention.write_columns, shapes.with_columns, {"tokens": Int(1)}, _PLACED, (), 3),
     (attention.attention, shapes.attended, _ATTENTION, _PLACED, (), 4),
+    (deeploy.lanes, shapes.in_lanes, {"block": SIZE, "shape": SHAPE}, _INT8, (2, 4), 1),
     (deeploy.integer_matmul, shapes.integer_products, {}, ("int8", "int32"), (), 2),
     (deeploy.requant_shift, shapes.shifted, _REQUANT, ("int32",), (), 3),
     (deeploy.integer_softmax, as_dtype("int8"), _EXPONENTIALS, ("int8", "int32"), (), 1),
