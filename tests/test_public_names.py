@@ -44,6 +44,8 @@ STABLE = {
     "hw.rounding": "CONTRACTS quantize_multiplier requantise rescale",
     "hw.stages": "table",
     "runtime": "layout",
+    "runtime.c.emit": "emit",
+    "runtime.c.shim": "run",
     "runtime.device": "Device Stats open_device",
     "runtime.disasm": "disassemble",
     "runtime.executable": "Executable HostStep LaunchStep Tensor",
