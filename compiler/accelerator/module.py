@@ -20,9 +20,10 @@ from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
 from .attention import attention, cache, embedding, norm, rotate, scores
 from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
-from .lanewise import caches, softmax
+from .lanewise import caches
 from .lanewise import norm as integer_norm
 from .lanewise import products as lanewise
+from .lanewise import softmax as integer_softmax
 from .lanewise.caches import RowsJoined
 from .lanewise.heads import heads_in_lanes
 from .matrices import heads
@@ -54,7 +55,7 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     ),
     RowsJoined: (caches.refusal, caches.cycles),
     g.IntegerNorm: (integer_norm.refusal, integer_norm.cycles),
-    g.IntegerSoftmax: (softmax.refusal, softmax.cycles),
+    g.IntegerSoftmax: (integer_softmax.refusal, integer_softmax.cycles),
     g.Heads: (heads.refusal, heads.cycles),
     g.Softmax: (softmax.refusal, softmax.cycles),
 }
