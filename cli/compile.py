@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from . import report
 from .options import config_option, contract_option, json_option, tiles_option
-from .programs import MODEL_HELP, check_output, compile_source
+from .programs import MODEL_HELP, check_output, compile_source, open_program
 
 if TYPE_CHECKING:
     from ..hw.config import Config
     from ..runtime.executable import Executable
 
 
-@click.command(help=f"Compile MODEL into a .tw program, or with --emit c into C sources.\n\n{MODEL_HELP}")
+_HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw program into C sources.\n\n{MODEL_HELP}"
+
+
+@click.command(help=_HELP)
 @click.argument("model")
 @click.option("-o", "--output", required=True, metavar="X.tw|DIR", help="The program file to write; of C the folder.")
 @click.option("--emit", type=click.Choice(["tw", "c"]), default="tw", show_default=True, help="What to write.")
@@ -57,12 +61,12 @@ def command(
         check_output(output, (".tw",), {"MODEL": model, "--config": config})
     start = time.perf_counter()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
-        executable = compile_source(model, cfg, contract, tiles)
+        executable = _program(model, config, contract, tiles, emit)
         if verify:
             advance(what="verifying")
             verify_executable(executable)
         size = _write(executable, output, emit, binary, tokenizer)
-    seconds = time.perf_counter() - start
+    seconds, cfg = time.perf_counter() - start, executable.cfg
     rows = compiled_rows(executable)
     if as_json:
         result = {
@@ -79,6 +83,16 @@ def command(
         _say_without_tiles(tiles, cfg)
     proof = "verified: no deadlock, no race" if verify else "not verified"
     click.echo(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}, {seconds:.1f} s")
+
+
+def _program(model: str, config: str, contract: str | None, tiles: str | None, emit: str) -> Executable:
+    """What `model` is compiled to; of a .tw program, of which only C is made, its configuration holds unless given."""
+    from ..hw.config import load_config
+
+    if emit == "c" and model.endswith(".tw"):
+        source = click.get_current_context().get_parameter_source("config")
+        return open_program(model, None if source == ParameterSource.DEFAULT else config, contract, tiles)
+    return compile_source(model, load_config(config), contract, tiles)
 
 
 def _only_c(binary: bool, tokenizer: str | None) -> None:

@@ -46,6 +46,12 @@ def check(
 
     contract = contract or "double"
     graph = import_model(model)
+    names = [t.name for t in graph.inputs]
+    if samples and not samples[0].keys() >= set(names):
+        raise UnsupportedError(
+            f"{model}: --check needs the network's inputs, {', '.join(names)}; given are {', '.join(samples[0])}, of "
+            "another entry of its program"
+        )
     samples = [{t.name: np.asarray(sample[t.name], t.dtype) for t in graph.inputs} for sample in samples]
     wrong, state, found_state = [], initial_state(graph), []
     for k, (sample, result) in enumerate(zip(samples, results, strict=True)):

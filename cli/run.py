@@ -169,7 +169,8 @@ def by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str], kind: st
 
 def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
     """(inputs by tensor name, one dict per run; whether the arrays had a leading N)."""
-    return split_for(executable.inputs, arrays, path)
+    held = [entry for entry in executable.entries if all(t.name in arrays for t in entry)]
+    return split_for((held or executable.entries)[0], arrays, path)
 
 
 def split_for(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:

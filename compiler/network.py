@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,8 @@ from .frontend.source import check_kind, read_source
 from .limits import runs_whole_networks
 from .schedule.layer import Tiles
 from .target.assign import Assignment
-from .target.contexts import join
+from .target.blocks import in_blocks
+from .target.contexts import join, with_entry
 from .target.host import HostCpu, HostModel
 from .target.lengths import in_contexts
 from .target.module import ExecModule, Refusal, Target
@@ -126,7 +128,8 @@ def compile_graph(
 ) -> Executable:
     """Compile a graph; inputs and outputs of the executable have the graph's names.
 
-    A language model whose attention is in a launch gets a launch for each of several lengths of texts.
+    A language model whose attention is in a launch gets a launch for each of several lengths of texts, and others for
+    blocks of tokens, an entry of their own.
 
     `target` is `default_target(cfg)` unless given, `tiles` makes the ready
     schedules (compiler/tune/known.py). With `every_value` every tensor of the graph is an output under its
@@ -138,12 +141,16 @@ def compile_graph(
         outputs = (*graph.outputs, *(op.output for op in graph.ops))
         graph = replace(graph, outputs=tuple({t.name: t for t in outputs}.values()))
     if not accumulators:
-        whole = compile_for(graph, cfg, contract, target, tiles=tiles)
-        contexts = in_contexts(graph)
-        if every_value or contexts is None or not _launches_attention(whole.assignment):
+        make = partial(compile_for, cfg=cfg, contract=contract, target=target, tiles=tiles)
+        whole = make(graph)
+        if every_value or not _launches_attention(whole.assignment):
             return whole.executable
-        parts = [compile_for(part, cfg, contract, target, tiles=tiles).executable for part in contexts.graphs[:-1]]
-        return join([*parts, whole.executable], contexts.position, contexts.ends)
+        found, block = _of_lengths(graph, whole, make), in_blocks(graph, cfg.block_in)
+        if block is None or not _launches_attention((rows := make(block)).assignment):
+            return found
+        if _layouts(rows.executable) != _layouts(found):  # a cache that only one of them keeps on the device
+            return found
+        return with_entry(found, _of_lengths(block, rows, make, cfg.block_in), f"{cfg.block_in} tokens")
     layers = [op for op in graph.layers if isinstance(op, (g.QConv2d, g.QDense)) and not layerwise.refusal(op, cfg)]
     refused = {"host": {op.name: "its accumulators must come from the device" for op in layers}}
     target = Target(cfg.name, (LayerAccelerator(cfg), HostCpu()))
@@ -151,6 +158,19 @@ def compile_graph(
     for op in graph.layers:
         executable.tensors[f"{op.name}.acc"].kind = "output"
     return executable
+
+
+def _of_lengths(graph: g.Graph, whole: Compiled, make: Callable[[g.Graph], Compiled], tokens: int = 1) -> Executable:
+    """The executable `whole` of `graph`, a step of so many tokens, with those for the lengths of shorter texts."""
+    contexts = in_contexts(graph)
+    if contexts is None:
+        return whole.executable
+    parts = [make(part).executable for part in contexts.graphs[:-1]]
+    return join([*parts, whole.executable], contexts.position, [end // tokens for end in contexts.ends])
+
+
+def _layouts(executable: Executable) -> list[tuple[str, tuple[int, ...], str | None]]:
+    return [(t.name, t.shape, t.next) for t in executable.states]
 
 
 def _launches_attention(assignment: Assignment) -> bool:

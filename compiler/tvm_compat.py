@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # TVM's annotations lack the fields of its nodes: type checke
     __version__ = ""
     tvm_ffi: Any = None
     ir: Any
+    relax: Any
     s_tir: Any
     sym: Any
     te: Any
@@ -43,7 +44,7 @@ if TYPE_CHECKING:  # TVM's annotations lack the fields of its nodes: type checke
 else:
     try:
         import tvm_ffi
-        from tvm import IRModule, __version__, ir, s_tir, sym, te, tirx
+        from tvm import IRModule, __version__, ir, relax, s_tir, sym, te, tirx
         from tvm.ir import GenericConst as Const
         from tvm.ir.transform import Sequential
         from tvm.relax import Function, Var
@@ -71,6 +72,7 @@ __all__ = [
     "ir",
     "is_const",
     "is_op",
+    "relax",
     "s_tir",
     "structural_equal",
     "structural_hash",

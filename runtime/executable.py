@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +25,7 @@ from .hostops import HOST_OPS
 from .hostshapes import Operand
 from .launch import Launch
 from .schema import NAME, shown
-from .steps import HostStep, LaunchStep, Step, Tensor, check_flow, reads_writes
+from .steps import HostStep, LaunchStep, Step, Tensor, check_flow, entries, reads_writes, sources
 
 if TYPE_CHECKING:
     from .device import Device, Stats
@@ -42,7 +42,7 @@ class Allocation(NamedTuple):
 
 @dataclass(eq=False)
 class Executable:
-    """Ordered `steps` on `tensors`, for the configuration `cfg`.
+    """Ordered `steps` on `tensors`, for the configuration `cfg`; `on` is the device of runs that name none.
 
     Raises `ProgramError` where a step names a tensor that does not exist, does not fit the buffer bound to it, or is
     read before a step wrote it, and where a host operator cannot process what its step holds; `UnsupportedError` for
@@ -60,6 +60,7 @@ class Executable:
     name: str
     tensors: dict[str, Tensor]
     steps: list[Step]
+    on: str | Device = "model"  # not in a .tw file
 
     def __post_init__(self) -> None:
         self._check_names()
@@ -71,6 +72,7 @@ class Executable:
             else:
                 self._check_host(step)
         check_flow(self.tensors, self.steps)
+        self.entries = entries(self.tensors, self.steps)
         self._same = _same_constants(self.steps)
         for name, region in self.memory_plan().items():
             if region.align > MOST_ALIGN:
@@ -95,15 +97,20 @@ class Executable:
     def _check_tensors(self, step: Step) -> None:
         """All that `step` names is there; what it depends on before a run begins is a number that the run is given."""
         names = [*step.bind.values()] if isinstance(step, LaunchStep) else [*step.inputs, *step.outputs]
-        values = [*step.symbols.values()] if isinstance(step, LaunchStep) else []
-        values += [step.when.tensor] if step.when else []
-        for name in [*names, *values]:
+        values = [*sources(step, self.tensors).values()]
+        values += [(step.when.tensor, 0)] if step.when else []
+        for name in [*names, *(name for name, _ in values)]:
             if name not in self.tensors:
                 raise ProgramError(f"step {step.name!r} names tensor {name!r}, which is not declared")
-        for tensor in [self.tensors[name] for name in values]:
-            if (tensor.kind, tensor.dtype, tensor.shape) != ("input", "int32", (1,)):
+        elements = [*step.symbols.values()] if isinstance(step, LaunchStep) else []
+        for name, k in values:
+            tensor = self.tensors[name]
+            whole = (max(k + 1, tensor.shape[0]),) if f"{name}[{k}]" in elements and tensor.shape else (1,)
+            if (tensor.kind, tensor.dtype, tensor.shape) != ("input", "int32", whole):
                 found = f"which is {tensor.kind}, {tensor.dtype} {tensor.shape}"
-                raise ProgramError(f"step {step.name!r} depends on {tensor.name!r}, {found}; must be input, int32 (1,)")
+                raise ProgramError(
+                    f"step {step.name!r} depends on {tensor.name!r}, {found}; must be input, int32 {whole}"
+                )
 
     def _check_host(self, step: HostStep) -> None:
         if step.op not in HOST_OPS:
@@ -178,7 +185,8 @@ class Executable:
 
     def __repr__(self) -> str:
         launches = sum(isinstance(step, LaunchStep) for step in self.steps)
-        ends = [", ".join(f"{t.name} {t.dtype} {t.shape}" for t in some) for some in (self.inputs, self.outputs)]
+        lists = [", ".join(f"{t.name} {t.dtype} {t.shape}" for t in some) for some in (*self.entries, self.outputs)]
+        ends = [", or ".join(lists[:-1]), lists[-1]]
         steps = f"{len(self.steps)} steps, {launches} on the device"
         if self.states:
             steps += f", {sum(t.nbytes for t in self.states):,} bytes of state"
@@ -192,8 +200,10 @@ class Executable:
             rows.append((step.name, "device" if launch else f"host, {step.op}", step.macs, count))
         return table(repr(self), ("step", "where", "MACs", "instructions"), rows)
 
-    def run(self, inputs: Mapping[str, Any] | Any, on: str | Device = "model") -> tuple[dict[str, np.ndarray], Stats]:
-        """(outputs by name, counts) of one run on a device, a name or an open one.
+    def run(
+        self, inputs: Mapping[str, Any] | Any, on: str | Device | None = None
+    ) -> tuple[dict[str, np.ndarray], Stats]:
+        """(outputs by name, counts) of one run on a device, a name or an open one, by default that of `self.on`.
 
         `inputs` are arrays by name, or the array itself where there is one input. Raises as `Loaded` and its `run`;
         `Loaded` runs many inputs faster, because it loads the program once. Where the program has state, the run starts
@@ -208,16 +218,41 @@ class Executable:
                     f"one array given; {self.name!r} has the inputs {', '.join(names) or 'none'}: name them"
                 )
             inputs = {names[0]: inputs}
-        return run(self, inputs, on)
+        return run(self, inputs, self.on if on is None else on)
 
-    def __call__(self, inputs: Mapping[str, Any] | Any, on: str | Device = "model") -> dict[str, np.ndarray]:
+    def __call__(self, inputs: Mapping[str, Any] | Any, on: str | Device | None = None) -> dict[str, np.ndarray]:
         """The outputs of `run`."""
         return self.run(inputs, on)[0]
 
     @property
     def inputs(self) -> list[Tensor]:
-        """The tensors to supply for a run."""
+        """The tensors to supply for a run; of a program with several entries, those of all."""
         return [t for t in self.tensors.values() if t.kind == "input"]
+
+    def entry(self, names: Iterable[str]) -> list[Tensor]:
+        """The inputs of the entry that these names are the inputs of.
+
+        Where steps depend on different inputs, each of them is an entry: `entries` has the inputs of each. Raises
+        `InputError` where there are several, and none has these.
+        """
+        given = set(names)
+        found = [entry for entry in self.entries if {t.name for t in entry} == given]
+        if not found and len(self.entries) > 1:
+            known = "; or ".join(", ".join(t.name for t in entry) for entry in self.entries)
+            raise InputError(f"inputs {', '.join(sorted(given)) or 'none'} given; program {self.name!r} takes {known}")
+        return found[0] if found else self.entries[0]
+
+    def first_entry(self) -> Executable:
+        """The program of the first entry alone, as it would be without the others."""
+        if len(self.entries) == 1:
+            return self
+        chosen = next(step.when.tensor for step in self.steps if step.when)
+        steps = [step for step in self.steps if step.when is None or step.when.tensor == chosen]
+        used = {name for step in steps for names in reads_writes(step) for name in names}
+        used |= {name for step in steps if isinstance(step, LaunchStep) for name in step.bind.values()}
+        used |= {t.name for t in self.entries[0]} | {t.next for t in self.states if t.next}
+        kept = {name: t for name, t in self.tensors.items() if name in used or t.kind in ("output", "state")}
+        return Executable(self.cfg, self.name, kept, steps)
 
     @property
     def outputs(self) -> list[Tensor]:

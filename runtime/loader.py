@@ -18,7 +18,7 @@ from .files import machine_memory, one_line
 from .hostops import HOST_OPS
 from .launch import Launch
 from .program import Program
-from .steps import chosen
+from .steps import chosen, sources
 from .verify import check_depths
 
 _INSN_ALIGN = 64
@@ -146,7 +146,7 @@ class Loaded:
 
         The same for an input that addresses or the choice of steps depend on, where its value is out of range.
         """
-        given = _checked("input", self.executable.inputs, inputs)
+        given = _checked("input", self.executable.entry(inputs), inputs)
         host = {t.name: t.data for t in self.executable.tensors.values() if t.data is not None} | given | self._kept
         running = {id(step) for step in chosen(self.executable.steps, given)}
         self.reports = []
@@ -157,7 +157,7 @@ class Loaded:
             start = time.perf_counter()
             if isinstance(step, LaunchStep):
                 assert placed is not None
-                self._patch(placed, {symbol: int(given[name][0]) for symbol, name in step.symbols.items()})
+                self._patch(placed, {symbol: int(given[name][k]) for symbol, (name, k) in sources(step, given).items()})
                 stats = self._launch(placed, host, on_device)
                 where = "device"
             else:

@@ -19,7 +19,7 @@ _POWERS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
 _QUARTER = -2  # the first of these k
 _LARGEST = 5  # integer bits up to which they cover every input
 # 48/17 and -32/17 in Q2.29: the first guess of Newton's method for 1 / d, d in [1/2, 1)
-_GUESS, _SLOPE = 1515870810, -1010580540
+GUESS, SLOPE = 1515870810, -1010580540
 _ACCUMULATION_BITS = 12  # integer bits of the sum of exponentials
 
 
@@ -61,7 +61,7 @@ def exp(a: np.ndarray, integer_bits: int = 5, bits: int = BITS) -> np.ndarray:
 def half_reciprocal(x: np.ndarray, bits: int = BITS) -> np.ndarray:
     """2 / (1 + x) with two integer bits, of x >= 0 in Q0.`bits`, by three steps of Newton's method."""
     half = (x + (1 << bits)) >> 1
-    y = _constant(_GUESS, bits) + high_product(half, _constant(_SLOPE, bits), bits)
+    y = _constant(GUESS, bits) + high_product(half, _constant(SLOPE, bits), bits)
     for _ in range(3):
         error = (1 << bits - 2) - high_product(half, y, bits)
         y = y + shifted(high_product(y, error, bits), 2, bits)

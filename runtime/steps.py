@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from .launch import Launch
 from .schema import MOST
 
 _RANGES = 256  # in which different steps of a program run
+_DIGITS = 9  # of the number of an element: tensors have no more
 DTYPES = ("int8", "uint8", "int16", "int32", "uint32", "int64", "float32", "bool")
 
 
@@ -62,7 +63,7 @@ class Tensor:
 
 
 class When(NamedTuple):
-    """The runs in which a step runs: those where the input `tensor`, int32 (1,), is in first..end-1."""
+    """The runs in which a step runs: those where the input `tensor`, int32 (1,), is given, and in first..end-1."""
 
     tensor: str
     first: int
@@ -74,8 +75,8 @@ class LaunchStep:
     """One start of the accelerator; `bind` maps names of the launch's buffers to names of tensors.
 
     `macs` are the layer's useful multiply-accumulates: spatial padding counts, padded channels do not. `symbols` maps
-    the symbols of the launch to the inputs, int32 (1,), that are their values. `when`: in which runs it runs, None for
-    all.
+    the symbols of the launch to the inputs that are their values, int32 (1,), or elements of vectors, as `tokens[3]`.
+    `when`: in which runs it runs, None for all.
     """
 
     name: str
@@ -123,30 +124,75 @@ def _bound(step: LaunchStep, kind: str) -> list[str]:
 def ranges(steps: Sequence[Step]) -> list[When]:
     """The ranges of values for which the same of `steps` run, ascending; none where all always run.
 
-    Raises `ProgramError` where steps depend on different tensors, or there are gaps or more ranges than `_RANGES`.
+    Where steps depend on several inputs, those of each follow one another: a run is given one of these inputs. Raises
+    `ProgramError` where there are gaps, or more ranges than `_RANGES`.
     """
     conditions = [(step, step.when) for step in steps if step.when is not None]
     for step, when in conditions:
         if not 0 <= when.first < when.end <= MOST:
             found = f"step {step.name!r} runs where {when.tensor!r} is in {when.first}..{when.end - 1}"
             raise ProgramError(f"{found}: must be a range that is not empty, within 0..{MOST - 1}")
-    tensors = sorted({when.tensor for _, when in conditions})
-    if len(tensors) > 1:
-        raise ProgramError(f"steps depend on {' and '.join(map(repr, tensors))}; they may depend on one input")
-    edges = sorted({edge for _, when in conditions for edge in (when.first, when.end)})
+    whens = [when for _, when in conditions]
+    return [one for name in dict.fromkeys(when.tensor for when in whens) for one in _ranges_of(name, whens)]
+
+
+def _ranges_of(name: str, whens: Sequence[When]) -> list[When]:
+    """The ranges of the input `name`."""
+    mine = [when for when in whens if when.tensor == name]
+    edges = sorted({edge for when in mine for edge in (when.first, when.end)})
     if len(edges) > _RANGES + 1:
-        raise ProgramError(f"steps run in {len(edges) - 1} different ranges of {tensors[0]!r}; at most {_RANGES}")
-    found = [When(tensors[0], first, end) for first, end in pairwise(edges)]
+        raise ProgramError(f"steps run in {len(edges) - 1} different ranges of {name!r}; at most {_RANGES}")
+    found = [When(name, first, end) for first, end in pairwise(edges)]
     for one in found:
-        if not any(when.first <= one.first < when.end for _, when in conditions):
+        if not any(when.first <= one.first < when.end for when in mine):
             known = f"no step runs where {one.tensor!r} is in {one.first}..{one.end - 1}, but others do below and above"
             raise ProgramError(f"{known}; close the gap")
     return found
 
 
-def runs_in(step: Step, value: int | None) -> bool:
-    """Whether `step` runs where the input that steps depend on has this value; None where none depends on any."""
-    return step.when is None or value is None or step.when.first <= value < step.when.end
+def entries(tensors: Mapping[str, Tensor], steps: Sequence[Step]) -> list[list[Tensor]]:
+    """The inputs that a run is given: all, or one of several lists, where steps depend on different inputs.
+
+    Each of these has one of the inputs that steps depend on, with what the steps read that then run. Raises
+    `ProgramError` where two lists are the same.
+    """
+    given = [t for t in tensors.values() if t.kind == "input"]
+    choices = list(dict.fromkeys(step.when.tensor for step in steps if step.when is not None))
+    if len(choices) < 2:
+        return [given]
+    readers: dict[str, set[str]] = {name: {name} for name in choices}  # by input: the choices with which it is read
+    for step in steps:
+        for name in _needed(step, tensors):
+            readers.setdefault(name, set()).update([step.when.tensor] if step.when else choices)
+    found = [[t for t in given if choice in readers.get(t.name, choices)] for choice in choices]
+    names = [[t.name for t in entry] for entry in found]
+    for k, one in enumerate(names):
+        if one in names[:k]:
+            raise ProgramError(f"{' and '.join(choices)} choose steps, but runs with either have the inputs {one}")
+    return found
+
+
+def _needed(step: Step, tensors: Mapping[str, Tensor]) -> list[str]:
+    """The tensors that `step` needs before it runs."""
+    return [*reads_writes(step)[0], *(name for name, _ in sources(step, tensors).values())]
+
+
+def sources(step: Step, known: Container[str]) -> dict[str, tuple[str, int]]:
+    """Of which tensor, and of which of its elements, each symbol of a step has its value; `known` are their names."""
+    return {key: _element(name, known) for key, name in step.symbols.items()} if isinstance(step, LaunchStep) else {}
+
+
+def _element(name: str, known: Container[str]) -> tuple[str, int]:
+    tensor, _, index = name.removesuffix("]").rpartition("[")
+    if name in known or not (tensor in known and name.endswith("]") and index.isdecimal() and len(index) <= _DIGITS):
+        return name, 0
+    return tensor, int(index)
+
+
+def runs_in(step: Step, values: Mapping[str, int]) -> bool:
+    """Whether `step` runs where the inputs that steps depend on have these `values`; those not given are absent."""
+    when = step.when
+    return when is None or when.tensor in values and when.first <= values[when.tensor] < when.end
 
 
 def chosen(steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> list[Step]:
@@ -154,15 +200,17 @@ def chosen(steps: Sequence[Step], inputs: Mapping[str, np.ndarray]) -> list[Step
 
     Raises `InputError` where none was made for the value of an input that they depend on, or a symbol is out of range.
     """
-    known, value = ranges(steps), None
+    values = {}
+    known = [one for one in ranges(steps) if one.tensor in inputs]
     if known:
-        name, value = known[0].tensor, int(inputs[known[0].tensor][0])
-        _check_value(name, value, known[0].first, known[-1].end, "the program")
-    found = [step for step in steps if runs_in(step, value)]
+        name = known[0].tensor
+        values[name] = int(inputs[name][0])
+        _check_value(name, values[name], known[0].first, known[-1].end, "the program")
+    found = [step for step in steps if runs_in(step, values)]
     for step in found:
         if isinstance(step, LaunchStep):
-            for symbol, name in step.symbols.items():
-                _check_value(name, int(inputs[name][0]), 0, step.launch.patches.limits[symbol], f"step {step.name!r}")
+            for symbol, (name, k) in sources(step, inputs).items():
+                _check_value(name, int(inputs[name][k]), 0, step.launch.patches.limits[symbol], f"step {step.name!r}")
     return found
 
 
@@ -175,11 +223,12 @@ def _check_value(name: str, value: int, first: int, end: int, what: str) -> None
 def check_flow(tensors: Mapping[str, Tensor], steps: Sequence[Step]) -> None:
     """Check that every run writes what it reads, its outputs, and the next values of its states, before they are used.
 
-    This holds for every value of the input that steps depend on. Raises `ProgramError`.
+    This holds for every value of the inputs that steps depend on. Raises `ProgramError`.
     """
     for found in ranges(steps) or [None]:
         try:
-            _check_run(tensors, [step for step in steps if runs_in(step, found and found.first)])
+            values = {found.tensor: found.first} if found else {}
+            _check_run(tensors, [step for step in steps if runs_in(step, values)])
         except ProgramError as exc:
             where = f", where {found.tensor!r} is in {found.first}..{found.end - 1}" if found else ""
             raise ProgramError(f"{exc}{where}") from None

@@ -1,9 +1,13 @@
 """Packaging: every folder with code is in the wheel, nothing else is, and the extras are what the README says."""
 
 import importlib
+import os
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
+import venv
 import zipfile
 from pathlib import Path
 
@@ -15,6 +19,18 @@ TOP = {"hw", "sim", "runtime", "compiler", "boards", "cli"}
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 DATA = (".json", ".c", ".h", ".cpp", ".tcl", ".xdc", "py.typed")
+NOT_COPIED = (
+    ".git",
+    ".venv*",
+    "build",
+    "dist",
+    "out",
+    "__pycache__",
+    "*.egg-info",
+    ".*_cache",
+    ".hypothesis",
+    ".cache",
+)
 INTERFACE = Path("cli/python")  # becomes `tilewright` itself
 
 
@@ -57,23 +73,75 @@ def test_bare_names_are_banned_for_every_top_package():
     assert set(PYPROJECT["tool"]["ruff"]["lint"]["flake8-tidy-imports"]["banned-api"]) == TOP
 
 
-def test_the_wheel_holds_every_module_and_data_file(tmp_path):
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Folders `tree` and `sdist`, each with the wheel that `pip wheel` makes: of a copy of the tree, of its sdist."""
     pytest.importorskip("setuptools", minversion="77")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tmp_path)
-    for top in TOP:
-        shutil.copytree(ROOT / top, tmp_path / top, ignore=shutil.ignore_patterns("__pycache__"))
-    code = "import sys; from setuptools import build_meta as b; sys.argv = ['setup.py']; b.build_wheel('dist')"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    (wheel,) = (tmp_path / "dist").glob("*.whl")
-    names = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
+    pytest.importorskip("pip")
+    folder = tmp_path_factory.mktemp("built")
+    shutil.copytree(ROOT, folder / "copy", ignore=shutil.ignore_patterns(*NOT_COPIED), symlinks=True)
+    run("-c", "import setuptools.build_meta as b; b.build_sdist('..')", cwd=folder / "copy")
+    (sdist,) = folder.glob("*.tar.gz")
+    for name, source in (("tree", folder / "copy"), ("sdist", sdist)):
+        offline = ["--no-build-isolation", "--no-deps", "--no-index", "-q", "-w", str(folder / name)]
+        run("-m", "pip", "wheel", *offline, str(source), cwd=folder)
+    return folder
+
+
+def run(*arguments, cwd, python=sys.executable):
+    """What a run of Python prints; it must succeed."""
+    environment = {"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(cwd), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    command = [str(python), *map(str, arguments)]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def contents(folder):
+    """What the wheel in `folder` holds, by name."""
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_the_wheel_holds_every_module_and_data_file_and_nothing_else(built):
+    names = {n for n in contents(built / "tree") if ".dist-info/" not in n}
     expected = {p for p in sources() if p.suffix == ".py" or p.name.endswith(DATA)}
     assert names == {installed(p).as_posix() for p in expected}
-    code = "import tilewright, tilewright.cli.main as m; print(tilewright.__file__, m.__file__, tilewright.load_config)"
-    code = f"import sys; sys.path.insert(0, {str(wheel)!r}); {code}"
-    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60)
-    assert found.stdout.count(str(wheel)) == 2, found.stderr
+    assert {name.partition("/")[0] for name in names} == {"tilewright"}
+
+
+def test_the_sdist_makes_the_same_wheel(built):
+    assert contents(built / "sdist") == contents(built / "tree")
+
+
+def test_the_sdist_has_tests_documents_and_examples(built):
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    for folder in ("tests", "docs", "examples"):
+        kept = [p for p in (ROOT / folder).rglob("*") if p.is_file() and p.suffix not in (".pyc", ".tw")]
+        assert not {p.relative_to(ROOT).as_posix() for p in kept} - held
+    assert {"Makefile", "README.md", "CONTRIBUTING.md", "SECURITY.md", "pyproject.toml", "LICENSE"} <= held
+
+
+def test_a_fresh_environment_runs_the_example_and_a_golden_case_from_elsewhere(built, tmp_path):
+    """It has the wheel and, as if installed, what is installed here; no network is needed."""
+    for needed in ("tvm", "onnxruntime"):
+        pytest.importorskip(needed)
+    venv.create(tmp_path / "env", symlinks=True)
+    scripts = next(path for path in (tmp_path / "env" / "bin", tmp_path / "env" / "Scripts") if path.exists())
+    python, (wheel,) = scripts / "python", (built / "sdist").glob("*.whl")
+    run("-m", "pip", f"--python={python}", "install", "-q", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    (packages,) = (tmp_path / "env").rglob("site-packages")
+    (packages / "others.pth").write_text("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
+    code = "import tilewright as tw, tilewright.cli.main as m; print(m.__file__, tw.__version__)"
+    where, version = run("-c", code, cwd=tmp_path, python=python).split()
+    assert Path(where).is_relative_to(packages) and version == PYPROJECT["project"]["version"]
+    assert "of 360 held-out digits" in run(ROOT / "examples" / "digits" / "run.py", cwd=tmp_path, python=python)
+    case = ROOT / "tests" / "data" / "programs" / "tiny_3.npz"
+    found = run(scripts / "tilewright", "replay", case, cwd=tmp_path, python=python)
+    assert found.endswith("1 passed, 0 failed\n")
 
 
 def test_a_board_needs_numpy_alone():

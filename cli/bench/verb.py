@@ -13,7 +13,7 @@ from ...runtime.registry import CIRCUITS
 from .. import report
 from ..main import THREAD_VARIABLES
 from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
-from . import dense
+from . import dense, encoder
 from . import rows as bench_rows
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ REST = "rest"
 
 
 @click.command()
-@click.argument("workload", required=False, type=click.Choice(["resnet18", *dense.WORKLOADS]))
+@click.argument("workload", required=False, type=click.Choice(["resnet18", *dense.WORKLOADS, *encoder.WORKLOADS]))
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer; may be given several times.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of matrix products.")
 @device_option()
@@ -73,7 +73,7 @@ def command(
     VTA's published times. `--compare` adds the cycles of other schedules on the same circuit, by the timing model.
 
     `bench mobilebert-384` and the like measure the dense layers of a transformer on so many rows, each shape once: one
-    launch, its cycles times the number of such layers.
+    launch, its cycles times the number of such layers. `bench mobilebert-layer` measures a whole layer of one.
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
@@ -86,6 +86,8 @@ def command(
         raise click.UsageError("--compare and --out need a workload: tilewright bench resnet18")
     if workload in dense.WORKLOADS:
         return dense.run(workload, layers, cfg, device, options, as_json)
+    if workload in encoder.WORKLOADS:
+        return encoder.run(workload, cfg, device, options, as_json)
     if workload:
         from .resnet18 import run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,32 +26,48 @@ def part_of(op: Operator) -> str:
     return next((part for part, known in kinds.items() if isinstance(op, known)), "rest")
 
 
-def shares(graph: Graph, executable: Executable, count: int, clock: float) -> dict[str, Any]:
-    """For the first `count` runs of a language model: {"cycles_per_token", "cycles_by_part", "host_share"}.
+def shares(
+    graph: Graph, executable: Executable, positions: Sequence[int], blocks: Sequence[int], clock: float
+) -> dict[str, Any]:
+    """For runs of a language model: {"cycles_per_token", "cycles_by_part", "host_share"}, and {"prefill_cycles"}.
 
-    Cycles are those of the timing model; by part they are means per token, the host's modelled seconds in cycles of the
+    Those of one token are at `positions`; where there are some of a block of tokens, these begin at `blocks`. Cycles
+    are those of the timing model; by part they are means per token, the host's modelled seconds in cycles of the
     accelerator's `clock`, in Hz; the share is of the sum of both.
     """
     from ...compiler.network import compile_for
     from ...compiler.target.host import HostModel
+    from ...runtime.language.writing import language_model
+
+    size, found = language_model(executable).block, dict[str, Any]()
+    if blocks:
+        parts = parts_of(graph, executable, "block", [first // size for first in blocks])
+        found["prefill_cycles"] = [part.total() for part in parts]
+    if positions:
+        parts = parts_of(graph, executable, "position", positions)
+        whole = sum(parts, Counter())
+        means = {part: whole[part] / len(positions) for part in PARTS}
+        host = clock * compile_for(graph, executable.cfg).host_seconds(HostModel())
+        found["cycles_per_token"] = [part.total() for part in parts]
+        found["cycles_by_part"] = means | {"host": host}
+        found["host_share"] = host / (host + sum(means.values()))
+    return found
+
+
+def parts_of(graph: Graph, executable: Executable, tensor: str, values: Sequence[int]) -> list[Counter[str]]:
+    """The accelerator's cycles by part of each run in which the input `tensor` has one of these `values`."""
     from ...runtime.executable import LaunchStep
     from ...runtime.steps import runs_in
 
     kinds = {op.name: part_of(op) for op in graph.ops}
-    found: Counter[str] = Counter()
-    tokens = [0] * count
+    found: list[Counter[str]] = [Counter() for _ in values]
     for step in executable.steps:
-        runs = [position for position in range(count) if runs_in(step, position)]
+        runs = [k for k, value in enumerate(values) if runs_in(step, {tensor: value})]
         if runs and isinstance(step, LaunchStep):
             parts = _by_part(step.launch, kinds)
-            for part, cycles in parts.items():
-                found[part] += cycles * len(runs)
-            for position in runs:
-                tokens[position] += parts.total()
-    means = {part: found[part] / count for part in PARTS}
-    host = clock * compile_for(graph, executable.cfg).host_seconds(HostModel())
-    share = host / (host + sum(means.values()))
-    return {"cycles_per_token": tokens, "cycles_by_part": means | {"host": host}, "host_share": share}
+            for k in runs:
+                found[k] += parts
+    return found
 
 
 def _by_part(launch: Launch, kinds: dict[str, str]) -> Counter[str]:

@@ -11,6 +11,7 @@ from ..golden import need_network
 from ..options import config_option, json_option
 from ..programs import is_network, open_program
 from ..where import Where, where_options
+from .recomputing import DEEPLOY, recomputing
 from .shares import shares
 from .writing import Writer
 
@@ -32,10 +33,8 @@ if TYPE_CHECKING:
 @click.option("--temperature", type=float, metavar="T", help="Choose at random; without it, the most likely token.")
 @click.option(
     "--seed",
-    default=0,
     type=click.IntRange(min=0),
-    show_default=True,
-    help="With --temperature: fixes the choices.",
+    help="With --temperature: fixes the choices.  [default: 0]",
 )
 @click.option(
     "--texts",
@@ -45,6 +44,11 @@ if TYPE_CHECKING:
     help="Also print the perplexity on N texts that the model writes.",
 )
 @click.option("--check", is_flag=True, help="Compare every step's logits with the golden interpreter's.")
+@click.option(
+    "--compare",
+    is_flag=True,
+    help="Also print what as many steps take with the cache of keys and values, and without, by the timing model.",
+)
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @json_option
@@ -54,9 +58,10 @@ def command(
     prompt: str,
     tokens: int,
     temperature: float | None,
-    seed: int,
+    seed: int | None,
     texts: int,
     check: bool,
+    compare: bool,
     where: Where,
     config: str | None,
     as_json: bool,
@@ -65,7 +70,8 @@ def command(
     that `compile` made of one.
 
     A checkpoint is quantised to int8 by texts that it writes itself. Every token is one run of the program, whose
-    state holds the keys and values of those before. Of a network, not of a program, the cycles of the timing model are
+    state holds the keys and values of those before; whole blocks of the prompt are one run, too, where attention runs
+    on the accelerator. Of a network, not of a program, the cycles of the timing model are
     split into parts. With --check the exit status is 1 if a logit differs; it is 6 for a tokenizer of another size or
     a damaged checkpoint, and 9 for more tokens than the context holds.
     """
@@ -74,21 +80,26 @@ def command(
     from ...runtime.language.writing import language_model, most_likely, sampler
 
     where.check()
-    if check or texts:
-        need_network(model, "--check" if check else "--texts")
+    if seed is not None and temperature is None:
+        raise click.UsageError(f"--seed {seed} fixes choices at random; give --temperature, too")
+    for option, given in (("--check", check), ("--texts", texts), ("--compare", compare)):
+        if given:
+            need_network(model, option)
     if texts and model.endswith(".npz"):
         raise UnsupportedError(f"{model}: --texts compares with the float32 model; give the checkpoint, .bin")
-    choose = most_likely if temperature is None else sampler(temperature, seed)
+    choose = most_likely if temperature is None else sampler(temperature, seed or 0)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config)
         graph = _graph(model) if is_network(model) else None
-    _, words = language_model(executable)
+    words = language_model(executable).words
     writer = Writer(Tokenizer(tokenizer, words), graph if check else None, echo=not as_json)
     with where.open(executable) as loaded:
         writer.write(loaded, executable, prompt, tokens, choose)
     result = {"model": model, "config": executable.cfg.name, "device": where.name, **writer.result(where.clock_hz)}
     if graph is not None:
-        result = shares(graph, executable, writer.runs, where.clock_hz) | result
+        result = shares(graph, executable, writer.positions, writer.blocks, where.clock_hz) | result
+    if graph is not None and compare:
+        result["compared"] = recomputing(graph, executable, tokens, where.clock_hz)
     if graph is not None and texts:
         result["perplexity"] = _perplexity(model, graph, texts)
     if as_json:
@@ -112,11 +123,24 @@ def _perplexity(model: str, graph: Graph, texts: int) -> dict[str, float]:
         return perplexity(read_checkpoint(model), graph, texts)
 
 
+def _compared(found: dict) -> None:
+    cache, again = found["cache"], found["recomputing"]
+    cells = [[part, cache[part], again[part], again[part] / cache[part] if cache[part] else None] for part in cache]
+    click.echo(f"{found['steps']} steps, cycles by the timing model and the modelled host:")
+    report.table(["part", "with the cache", "computing all again", "ratio"], cells[:-1], cells[-1])
+    click.echo(f"the cache saves {found['ratio']:.1f}x; Deeploy's, of 256 steps of another model, {DEEPLOY}x")
+
+
 def _summarise(result: dict) -> None:
     count, rate = len(result["tokens"]), result.get("tokens_per_second")
     click.echo(
         f"{report.counted(count, 'token')} on {result['device']}, {result['config']}, in {result['seconds']:.1f} s"
     )
+    if "prefill_cycles" in result:
+        count, cycles = result["prefill_tokens"], sum(result["prefill_cycles"])
+        click.echo(
+            f"{report.counted(count, 'token')} of the prompt in blocks: {cycles:,} cycles, {cycles / count:,.0f} each"
+        )
     if rate is not None:
         cycles = result["cycles_per_token"]
         click.echo(
@@ -131,6 +155,8 @@ def _summarise(result: dict) -> None:
             f"timing model, cycles per token: {split} ({100 * share:.1f} %, modelled): {rate:,.0f} tokens/s at "
             f"{result['clock_mhz']:g} MHz"
         )
+    if "compared" in result:
+        _compared(result["compared"])
     if "wrong_positions" in result:
         wrong = result["wrong_positions"]
         click.echo(

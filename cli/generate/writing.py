@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ...compiler.graph import Graph
     from ...runtime.executable import Executable
     from ...runtime.language.tokenizer import Tokenizer
-    from ...runtime.language.writing import Choose
+    from ...runtime.language.writing import Choose, Step
 
 
 class Writer:
@@ -21,9 +21,11 @@ class Writer:
     def __init__(self, tokenizer: Tokenizer, graph: Graph | None, echo: bool):
         self._tokenizer, self._graph, self._echo = tokenizer, graph, echo
         self.tokens: list[int] = []
-        self.cycles: list[int] = []
+        self.blocks: list[int] = []  # the first positions of blocks of tokens that were one run
+        self.positions: list[int] = []  # of the other runs, of one token each
+        self.cycles: dict[int, int] = {}  # of each run, by its first position
         self.wrong: list[int] = []  # positions
-        self.text, self.seconds, self.runs = "", 0.0, 0
+        self.text, self.seconds = "", 0.0
 
     def write(self, loaded: Any, executable: Executable, prompt: str, count: int, choose: Choose) -> None:
         """Write a text of `count` tokens that begins with `prompt`."""
@@ -32,15 +34,16 @@ class Writer:
         given, start = self._tokenizer.encode(prompt), time.perf_counter()
         golden, decoder = self._golden(), codecs.getincrementaldecoder("utf-8")("replace")
         self.tokens = given[:1]
-        for step in write(loaded, language_model(executable)[0], given, count, choose):
-            self.runs += 1
+        for step in write(loaded, language_model(executable), given, count, choose):
+            (self.blocks if len(step.tokens) > 1 else self.positions).append(step.position)
             if loaded.stats.cycles is not None:
-                self.cycles.append(loaded.stats.cycles)
-            if golden is not None and golden.logits(step.token).tobytes() != step.logits.tobytes():
-                self.wrong.append(len(self.tokens) - 1)
-            if step.following is not None:
-                self.tokens.append(step.following)
-                self._add(decoder.decode(self._tokenizer.piece(step.token, step.following)))
+                self.cycles[step.position] = loaded.stats.cycles
+            if golden is not None and _differs(golden, step, loaded):
+                self.wrong.append(step.position + len(step.tokens) - 1)
+            for token in (*step.tokens[1:], step.following):
+                if token is not None:
+                    self._add(decoder.decode(self._tokenizer.piece(self.tokens[-1], token)))
+                    self.tokens.append(token)
         self._add(decoder.decode(b"", final=True) + "\n")
         self.text, self.seconds = self.text.removesuffix("\n"), time.perf_counter() - start
 
@@ -48,9 +51,14 @@ class Writer:
         """The facts for JSON; `clock` is the accelerator's, in Hz."""
         found: dict[str, object] = {"text": self.text, "tokens": self.tokens, "seconds": self.seconds}
         found["clock_mhz"] = clock / 1e6
-        if self.cycles:
-            rate = clock * len(self.cycles) / sum(self.cycles)
-            found |= {"cycles_per_token": self.cycles, "tokens_per_second": rate}
+        if self.blocks:
+            found["prefill_tokens"] = self.positions[0] if self.positions else len(self.tokens) - 1
+        for key, places in (("prefill_cycles", self.blocks), ("cycles_per_token", self.positions)):
+            if places and self.cycles:
+                found[key] = [self.cycles[place] for place in places]
+        if self.positions and self.cycles:
+            cycles = [self.cycles[place] for place in self.positions]
+            found["tokens_per_second"] = clock * len(cycles) / sum(cycles)
         return found | ({} if self._graph is None else {"wrong_positions": self.wrong})
 
     def _golden(self) -> Any:
@@ -64,3 +72,20 @@ class Writer:
         self.text += piece
         if self._echo:
             click.echo(piece, nl=False)
+
+
+def _differs(golden: Any, step: Step, loaded: Any) -> bool:
+    """Whether the logits of a run differ from the interpreter's, or what a block of tokens left in the caches.
+
+    A program on a server keeps its caches there.
+    """
+    from ...runtime import layout
+
+    logits = [golden.logits(token) for token in step.tokens]
+    if logits[-1].tobytes() != step.logits.tobytes():
+        return True
+    if len(step.tokens) == 1 or not hasattr(loaded, "state"):
+        return False
+    cfg = loaded.executable.cfg
+    kept = {name: layout.pack_blocks(values, cfg.batch, cfg.block_in) for name, values in golden.state.items()}
+    return any(found.tobytes() != kept[name].tobytes() for name, found in loaded.state.items())

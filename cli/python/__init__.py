@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilewright.compiler.api import Scheduled, build
     from tilewright.compiler.graph import Graph
     from tilewright.hw.config import Config, load_config
+    from tilewright.runtime.device import Device
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.launch import Launch
     from tilewright.runtime.loader import run
@@ -87,29 +88,36 @@ def compile(
     return Executable.from_launch(api.build(model, config).finish())
 
 
-def load(path: str | Path, config: Config | str | None = None) -> Executable:
+def load(path: str | Path, config: Config | str | None = None, *, on: str | Device = "model") -> Executable:
     """What is in the file `path`, ready to run: a .tw program, or a network, which is compiled as `compile` does.
 
-    `config` defaults to that of a .tw program, and to pynq_z1 for a network.
+    `config` defaults to that of a .tw program, and to pynq_z1 for a network. `on` is the device that it runs on where
+    `run` names no other.
 
     >>> import tilewright as tw
-    >>> digits = tw.load("examples/digits/digits.onnx")
+    >>> digits = tw.load("examples/digits/digits.onnx", on="timing")
     >>> images = np.load("examples/digits/inputs.npz")["inputs"]
-    >>> outputs, stats = digits.run(images[0], on="timing")
+    >>> outputs, stats = digits.run(images[0])
     >>> int(outputs["logits"].argmax())
     6
     >>> stats.cycles == tw.predict(digits).cycles
     True
 
-    Raises `FileError`, and `FingerprintError` where a .tw program was compiled for another configuration than `config`.
+    Raises `FileError`, `FingerprintError` where a .tw program was compiled for another configuration than `config`, and
+    `UnsupportedError` for a device that does not exist.
     """
     from tilewright.hw.config import load_config
     from tilewright.runtime.executable import Executable
+    from tilewright.runtime.registry import device_entry
 
-    if not str(path).endswith(".tw"):
-        return compile(path, config or _DEFAULT)
-    executable = Executable.load(path)
-    executable.check_config(None if config is None else load_config(config), path)
+    if isinstance(on, str):
+        device_entry(on)
+    if str(path).endswith(".tw"):
+        executable = Executable.load(path)
+        executable.check_config(None if config is None else load_config(config), path)
+    else:
+        executable = compile(path, config or _DEFAULT)
+    executable.on = on
     return executable
 
 

@@ -40,17 +40,18 @@ def command(model: str, output: str, tokenizer: str | None, calibration: str | N
     it is read, and gives the same program on every machine.
     """
     from ...compiler.frontend.llama.checkpoint import read_checkpoint
-    from ...compiler.frontend.llama.lanes import padded
     from ...compiler.frontend.llama.measure import perplexity
     from ...compiler.frontend.llama.quantise import calibrate, quantised
     from ...compiler.frontend.llama.step import decoder_step
 
+    if tokenizer is not None and calibration is None:
+        raise click.UsageError(f"--tokenizer {tokenizer} is for the texts of --calibration; give both or neither")
     check_output(output, (".npz",), {"MODEL": model, "--tokenizer": tokenizer, "--calibration": calibration})
     checkpoint = read_checkpoint(model)
     given = _texts(checkpoint, tokenizer, calibration)
     with report.progress(f"quantising {model}") as advance:
         integers = quantised(checkpoint, calibrate(checkpoint, given))
-        graph = decoder_step(integers, padded(checkpoint.sizes.context))
+        graph = decoder_step(integers, checkpoint.sizes.context)
         integers.save(output)
         advance(what=f"perplexity on {report.counted(texts, 'text')}")
         found = perplexity(checkpoint, graph, texts) if texts else {}

@@ -23,12 +23,20 @@ def is_view(op: g.Operator) -> bool:
 
     Or if it has those of its first channels, and its reader knows the others.
     """
-    if isinstance(op, AbsorbedPad) or isinstance(op, g.Heads) and op.in_place:
+    if isinstance(op, (AbsorbedPad, g.Lanes)) or isinstance(op, g.Heads) and op.in_place:
         return True
     if not isinstance(op, (g.Reshape, g.Transpose)) or op.output.dtype != "int8":
         return False
     shapes = [t.shape for t in (op.x, op.output)]
+    if _keeps_channels(op):
+        return True
     return all(len(s) in (2, 4) and s[0] * s[1] == op.x.nbytes for s in shapes) and shapes[0][0] == shapes[1][0]
+
+
+def _keeps_channels(op: g.Operator) -> bool:
+    """True if only the pixels of images get another shape."""
+    shapes = [t.shape for t in (op.x, op.output)]
+    return isinstance(op, g.Reshape) and min(map(len, shapes)) > 3 and shapes[0][:2] == shapes[1][:2]
 
 
 def bases(ops: Sequence[g.Operator]) -> dict[str, str]:
@@ -38,6 +46,15 @@ def bases(ops: Sequence[g.Operator]) -> dict[str, str]:
         shared = is_view(op) or isinstance(op, g.Write)  # a cache is written in place
         base[op.output.name] = base[op.x.name] if shared else op.output.name
     return base
+
+
+def packed_as(ops: Sequence[g.Operator]) -> dict[str, g.Tensor]:
+    """Map every output of `ops` to the tensor whose images and channels its packed bytes are those of."""
+    found: dict[str, g.Tensor] = {}
+    for op in ops:
+        same = is_view(op) and not isinstance(op, (g.Lanes, AbsorbedPad)) and not _keeps_channels(op)
+        found[op.output.name] = found.get(op.x.name, op.x) if same else op.output
+    return found
 
 
 def packed_bytes(t: g.Tensor, cfg: Config) -> int:

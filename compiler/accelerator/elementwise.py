@@ -14,12 +14,19 @@ from ..schedule.elementwise import elementwise
 from ..schedule.epilogue import Stage
 from .direct import gate, lookup, slopes, weighted_sum
 from .recording import Recording, entries, packed_shape, place, scale_parameters, store_parameters
+from .rows import affine, pairs
 
 MOST_COPIES = 64  # that a slice or concatenation may take, each a load and a store at least
 
 
 def add(rec: Recording, op: g.Add) -> None:
     """Append a sum or difference: on the multiplier array, or as chains on both operands; the store requantises."""
+    if (values := pairs.values_of(op, rec.cfg)) is not None:
+        pairs.lower(rec, op, values)
+        return
+    if (line := affine.line_of(op, rec.cfg)) is not None:
+        affine.lower(rec, op, line)
+        return
     if weighted_sum.possible(rec.cfg) and (weights := weighted_form(op)) is not None:
         weighted_sum.lower(rec, op, weights)
         return
@@ -37,8 +44,14 @@ def add(rec: Recording, op: g.Add) -> None:
 
 def multiply(rec: Recording, op: g.Mul) -> None:
     """Append a product: offsets, the ALU's multiplication, and a requantising store."""
+    if (line := affine.line_of(op, rec.cfg)) is not None:
+        affine.lower(rec, op, line)
+        return
     if (gates := gate.gates_of(op, rec.cfg)) is not None:
         gate.lower(rec, op, gates)
+        return
+    if (values := pairs.values_of(op, rec.cfg)) is not None:
+        pairs.lower(rec, op, values)
         return
     multiplier, exponent = op.multipliers
     store = Requant(0, multiplier, exponent, op.output.zero_point, op.low, op.high)
@@ -47,6 +60,13 @@ def multiply(rec: Recording, op: g.Mul) -> None:
     scheduled = rec.schedule(elementwise, entries(rec, op.output), last, operands=chains, dtype="int8")
     buffers = {"x": rec.operand(op, 0), "y": rec.operand(op, 1), "par": store_parameters(rec, op, store)}
     rec.append(op, scheduled, buffers)
+
+
+def squared_difference(rec: Recording, op: g.SquaredDifference) -> None:
+    """Append the squares of differences from one value per pixel."""
+    values = pairs.values_of(op, rec.cfg)
+    assert values is not None  # else the module refuses it
+    pairs.lower(rec, op, values)
 
 
 def extreme(rec: Recording, op: g.Maximum) -> None:
@@ -114,8 +134,18 @@ def _join(rec: Recording, op: g.Concat) -> None:
 
 def cut(rec: Recording, op: g.StridedSlice) -> None:
     """Append copies of the part that a slice without steps takes."""
-    parts = pieces(op.x.shape, op.begin, op.output.shape, rec.cfg)
+    if whole_rows(op, rec.cfg):
+        row = packed_shape(op.x.shape, rec.cfg)[1]
+        parts = iter([(op.begin[0] * row, 0, op.output.shape[0] * row)])
+    else:
+        parts = pieces(op.x.shape, op.begin, op.output.shape, rec.cfg)
     _copy(rec, op.name, rec.operand(op, 0), rec.activations[op.output.name], parts)
+
+
+def whole_rows(op: g.StridedSlice, cfg: Config) -> bool:
+    """True if a slice takes rows of channels that follow one another, with all their channels."""
+    x, y = op.x.shape, op.output.shape
+    return cfg.batch == 1 and op.x.dtype == "int8" and len(x) == 2 and x[1] == y[1] and op.strides == (1, 1)
 
 
 def pieces(

@@ -20,13 +20,26 @@ from . import dense16, layers, layerwise, movement, pooling
 from .arena import is_view, packed_bytes
 from .attention import attention, cache, embedding, norm, rotate, scores
 from .direct import gate, lookup, max_pool, mean, resize, slopes, transposed_conv
+from .lanewise import caches, softmax
+from .lanewise import norm as integer_norm
+from .lanewise import products as lanewise
+from .lanewise.caches import RowsJoined
+from .lanewise.heads import heads_in_lanes
 from .matrices import heads
 from .matrices import plan as matrices
 from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
 from .padded import AbsorbedPad, absorb_pads
 from .recurrent import split_steps
+from .rows import affine, pairs, softmax
+from .rows import mean as channel_mean
 from .wide import split_weights
+
+
+def _of_products(in_lanes: Callable, as_images: Callable) -> Callable:
+    """What is asked of a product of matrices: it is one per lane, or of images."""
+    return lambda op, cfg: (in_lanes if lanewise.in_lanes(op, cfg.block_in) else as_images)(op, cfg)
+
 
 # Operators with kernels that know them best: why they are refused, and their cycles.
 _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
@@ -35,8 +48,15 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     g.Rotate: (rotate.refusal, rotate.cycles),
     g.Write: (cache.refusal, cache.cycles),
     g.Attention: (scores.refusal, attention.cycles),
-    g.BatchMatMul: (matrices.refusal, matrices.cycles),
+    g.BatchMatMul: (
+        _of_products(lanewise.refusal, matrices.refusal),
+        _of_products(lanewise.cycles, matrices.cycles),
+    ),
+    RowsJoined: (caches.refusal, caches.cycles),
+    g.IntegerNorm: (integer_norm.refusal, integer_norm.cycles),
+    g.IntegerSoftmax: (softmax.refusal, softmax.cycles),
     g.Heads: (heads.refusal, heads.cycles),
+    g.Softmax: (softmax.refusal, softmax.cycles),
 }
 
 
@@ -61,11 +81,18 @@ class Accelerator(ExecModule):
     def __init__(self, cfg: Config, host: HostModel | None = None):
         self.cfg, self.host = cfg, host or HostModel()
         self.memories = _memories(cfg)
-        before = self._images, simplify, moved_states, pooling.successive
+        self._plain = set[str]()  # names of tensors that launches read and write as the host has them
+        before = self._lanes, self._images, simplify, moved_states, pooling.successive
         self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps
-        kinds = (*(kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)), g.Reshape, g.Transpose)
+        kinds = [kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)]
+        kinds += [g.Reshape, g.Transpose, g.Lanes]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
         self.patterns = (padded, *(Pattern(kind.__name__, (kind,), self.refusal) for kind in kinds))
+
+    def _lanes(self, graph: g.Graph) -> g.Graph:
+        found = heads_in_lanes(graph, self.cfg)
+        self._plain = {t.name for op in found.ops if isinstance(op, RowsJoined) for t in (op.x, op.output)}
+        return found
 
     def _images(self, graph: g.Graph) -> g.Graph:
         return as_images(graph, self.cfg)
@@ -97,7 +124,7 @@ class Accelerator(ExecModule):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
-        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: mean.refusal}
+        checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
         checks |= {
             g.Binary: _refuses_binary,
             g.Pairwise: _refuses_binary,
@@ -146,11 +173,15 @@ class Accelerator(ExecModule):
         elif isinstance(op, g.Lookup):
             micro_ops = lookup.cycles(int(micro_ops), cfg)
         elif isinstance(op, g.Mean):
-            micro_ops = mean.cycles(op, cfg)
+            micro_ops = (channel_mean if channel_mean.possible(op, cfg) else mean).cycles(op, cfg)
         elif isinstance(op, g.ResizeBilinear) and (plan := resize.plan_of(op, cfg)) is not None:
             micro_ops = plan.cycles
         elif isinstance(op, movement.KINDS) and (found := movement.cycles(op, cfg)) is not None:
             micro_ops = found
+        elif (line := affine.line_of(op, cfg)) is not None:
+            micro_ops = affine.cycles(op, line, cfg)
+        elif (values := pairs.values_of(op, cfg)) is not None:
+            micro_ops = pairs.cycles(op, values, cfg)
         elif isinstance(op, g.Mul) and (gates := gate.gates_of(op, cfg)) is not None:
             micro_ops = gate.cycles(op, gates, cfg)
         elif isinstance(op, (g.Mul, g.Prelu)):
@@ -161,6 +192,8 @@ class Accelerator(ExecModule):
 
     def transfer_seconds(self, t: g.Tensor) -> float:
         """The host's change of layout, and its share in starting a launch."""
+        if t.name in self._plain:
+            return 0.0
         nbytes = t.nbytes + packed_bytes(t, self.cfg)
         return self.host.moved_seconds(nbytes) + cost.LAUNCH_SECONDS
 
@@ -187,10 +220,16 @@ def _refuses_rank(op: g.Operator, cfg: Config) -> str:
 def _refuses_binary(op: g.Binary | g.Pairwise, cfg: Config) -> str:
     if why := _refuses_rank(op, cfg):
         return why
-    if gate.gates_of(op, cfg) is not None:
+    if gate.gates_of(op, cfg) is not None or pairs.values_of(op, cfg) is not None:
         return ""
+    if isinstance(op, g.SquaredDifference):
+        return "no operand has one value per pixel of the other, an image"
     wrong = [t.shape for t in op.inputs if t.data is None and t.shape != op.output.shape]
     return f"operand of shape {wrong[0]} is broadcast" if wrong else ""
+
+
+def _refuses_mean(op: g.Mean, cfg: Config) -> str:
+    return "" if channel_mean.possible(op, cfg) else mean.refusal(op, cfg)
 
 
 def _refuses_leaky(op: g.LeakyRelu, cfg: Config) -> str:

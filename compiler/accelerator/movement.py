@@ -64,6 +64,8 @@ def _refuses_concat(op: g.Concat, cfg: Config) -> str:
 
 
 def _refuses_slice(op: g.StridedSlice, cfg: Config) -> str:
+    if elementwise.whole_rows(op, cfg):
+        return ""
     if len(op.x.shape) != 4 or op.x.dtype != "int8" or op.x.shape[0] > cfg.batch or op.output.shape[0] != op.x.shape[0]:
         return f"{op.x.dtype} {op.x.shape} to {op.output.shape}"
     if any(step != 1 and n > 1 for step, n in zip(op.strides, op.output.shape)):

@@ -11,15 +11,20 @@ from .. import graph as g
 from ..target.module import Refusal
 from ..target.steps import Steps, wanted_from
 from . import dense16, elementwise, layers, movement, pooling
-from .arena import arena_plan, bases, is_view, members
+from .arena import arena_plan, bases, is_view, members, packed_as
 from .attention import attention, cache, embedding, norm, rotate, states
 from .attention.symbols import limits
-from .direct import lookup, mean, resize, transposed_conv
+from .direct import lookup, resize, transposed_conv
 from .direct.fold import cheapest
 from .direct.folded_conv import host_step
+from .lanewise import caches, softmax
+from .lanewise import norm as integer_norm
+from .lanewise import products as lanewise
+from .lanewise.caches import RowsJoined
 from .matrices import heads, products
 from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
+from .rows import mean, softmax
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
@@ -33,6 +38,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.LeakyRelu: elementwise.leaky,
     g.Requantize: elementwise.requantize,
     g.Lookup: lookup.lower,
+    RowsJoined: caches.lower,
     g.Concat: movement.lower,
     g.StridedSlice: movement.lower,
     g.Pad: movement.lower,
@@ -42,7 +48,9 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Mean: mean.lower,
     g.ResizeBilinear: resize.lower,
     g.Take: movement.lower,
-    g.BatchMatMul: products.lower,
+    g.BatchMatMul: lambda rec, op: (lanewise if lanewise.in_lanes(op, rec.cfg.block_in) else products).lower(rec, op),
+    g.IntegerNorm: integer_norm.lower,
+    g.IntegerSoftmax: softmax.lower,
     g.Heads: heads.lower,
     g.Gather: embedding.lower,
     g.RmsNorm: norm.lower,
@@ -50,6 +58,8 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.WriteRows: cache.rows,
     g.WriteColumns: cache.columns,
     g.Attention: attention.lower,
+    g.Softmax: softmax.lower,
+    g.SquaredDifference: elementwise.squared_difference,
 }
 
 
@@ -65,8 +75,11 @@ class NetworkLaunch:
         self.rec = Recording(self.cfg, steps.contract, name, steps.tiles)
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.rec.limits = limits(ops)
-        # what computes one token has short instructions
-        self.rec.program.uops_first = bool(self.rec.limits) or any(isinstance(op, g.RmsNorm) for op in ops)
+        # what computes one token has short instructions, and so have the reciprocals of softmax
+        short = any(isinstance(op, (g.RmsNorm, g.IntegerNorm, g.Softmax)) for op in ops)
+        self.rec.program.uops_first = bool(self.rec.limits) or short
+        self.packed_as = packed_as(ops)
+        self.plain = {op.x.name: op for op in ops if isinstance(op, RowsJoined)}
         self.caches = {op.x.name for op in ops if isinstance(op, g.Write)}
         self.bind: dict[str, str] = {}
         self.packed: dict[str, str] = {}  # by the names of the launch's outputs
@@ -82,6 +95,7 @@ class NetworkLaunch:
         apart = [t.name for t in self.wanted if t.name in self.rec.padded]
         if apart:
             raise Refusal({self.rec.padded[name].name: "the sum that would make it runs elsewhere" for name in apart})
+        self._plain()
         self._inputs()
         self._outputs()
         self._arena()
@@ -96,8 +110,8 @@ class NetworkLaunch:
         if refused:
             raise Refusal(refused)
         macs = sum(op.macs for op in self.work)
-        symbols = {name: name for name in self.rec.limits}
         launch = self.rec.program.finish()
+        symbols = {name: name for name in launch.patches.limits}
         self.steps.steps.append(LaunchStep(self.rec.program.name, launch, self.bind, macs, symbols))
         for t in self.wanted:
             self._unpack_output(t)
@@ -109,12 +123,25 @@ class NetworkLaunch:
             if t.name in self.caches:
                 self._state(t)
                 continue
+            if t.name in self.plain:
+                continue
             readers = [op for op in self.ops if t in op.inputs]
             for op in readers:
                 if isinstance(op, g.QConv2d):
                     self._fold_input(op)
             if any(op.name not in self.rec.folded for op in readers):
                 self._pack_input(t)
+
+    def _plain(self) -> None:
+        """Read caches and write the longer ones as the host has them; their images stay in the launch."""
+        for op in self.plain.values():
+            buffers = []
+            for t, kind in ((op.x, "input"), (op.output, "output")):
+                buffers.append(self.rec.buffer(f"{op.name}.{kind}", t.shape, kind=kind))
+                self.bind[buffers[-1].name] = t.name
+            self.rec.plain[op.name] = buffers[0], buffers[1]
+            image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
+            self._bind_views(op.output.name, image)
 
     def _state(self, cache: g.Tensor) -> None:
         """Read and write `cache` in place."""
@@ -148,6 +175,9 @@ class NetworkLaunch:
             self._bind_views(t.name, buffer)
             return
         source, order = self.steps.source(t)
+        if len(t.shape) > 4:
+            image = (*t.shape[:2], *shape[2:4])
+            source = self.steps.host(f"{t.name}.image", "reshape", {"shape": list(image)}, [t.name], image)
         blocks = {"batch": self.cfg.batch, "block": self.cfg.block_in, **order}
         buffer = self.rec.buffer(t.name, shape, kind="input")
         self.bind[buffer.name] = self.steps.host(f"{t.name}.pack", "pack", blocks, [source], shape)
@@ -157,7 +187,7 @@ class NetworkLaunch:
         out = {self.base[t.name] for t in self.wanted}
         for op in self.work:
             t = op.output
-            if t.name in out:
+            if t.name in out and not isinstance(op, RowsJoined):
                 shape = packed_shape(t.shape, self.cfg)
                 if isinstance(op, g.Dense16):
                     shape = dense16.planes_of(op), *shape
@@ -185,12 +215,20 @@ class NetworkLaunch:
     def _unpack_output(self, t: g.Tensor) -> None:
         """Unpack `t`; a view of an input is a view on the host, too, and a cache stays as it is."""
         op = next((op for op in self.work if op.output.name == self.base[t.name]), None)
-        if self.base[t.name] in self.caches:
+        if self.base[t.name] in self.caches or isinstance(op, RowsJoined):
+            return
+        view = next(op for op in self.ops if op.output.name == t.name)
+        if op is None and isinstance(view, g.Lanes):
+            self.steps.kernels(view)
             return
         if op is None:
             step = HostStep(f"{t.name}.view", "reshape", [self.base[t.name]], [t.name], {"shape": list(t.shape)})
         else:
-            source, kind = op.output, "unpack_planes" if isinstance(op, g.Dense16) else "unpack"
+            source, kind = self.packed_as[t.name], "unpack_planes" if isinstance(op, g.Dense16) else "unpack"
+            packed = self.packed[op.output.name]
+            if source.name != op.output.name:
+                shape = packed_shape(source.shape, self.cfg)
+                packed = self.steps.host(f"{t.name}.image", "reshape", {"shape": list(shape)}, [packed], shape)
             attrs = {"n": source.shape[0], "c": source.shape[1], "shape": list(t.shape)}
-            step = HostStep(f"{t.name}.unpack", kind, [self.packed[source.name]], [t.name], attrs)
+            step = HostStep(f"{t.name}.unpack", kind, [packed], [t.name], attrs)
         self.steps.steps.append(step)

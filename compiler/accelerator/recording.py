@@ -34,7 +34,8 @@ class Recording:
     the names of their convolutions (direct/folded_conv.py), `padded` the paddings of channels that their reader makes,
     by the names of their outputs, `tables` the numbers of the tables on chip by their content (direct/lookup.py),
     `limits` how many values the inputs have that are symbols, by name (attention/symbols.py), `kept` where constants
-    are that stay on chip, by their contents (direct/on_chip.py).
+    are that stay on chip, by their contents (direct/on_chip.py), `plain` the caches that are read and written as the
+    host has them, by the names of their concatenations (lanewise/caches.py).
     """
 
     def __init__(self, cfg: Config, contract: str, name: str, tiles: Tiles | None = None):
@@ -45,7 +46,8 @@ class Recording:
         self.padded: dict[str, g.Pad] = {}
         self.tables: dict[bytes, int] = {}
         self.limits: dict[str, int] = {}
-        self.kept: dict[tuple[Mem, bytes], int] = {}
+        self.kept: dict[tuple[Mem, bytes], range] = {}
+        self.plain: dict[str, tuple[Buffer, Buffer]] = {}
 
     def buffer(self, name: str, shape: tuple[int, ...], bits: int = 8, **facts) -> Buffer:
         """A new buffer named `name`, or a variant if that is taken: networks may use any names."""
@@ -68,9 +70,10 @@ class Recording:
         whole = np.broadcast_to(t.data, op.output.shape)
         return self.constant(f"{op.name}.{t.name}", layout.pack_blocks(whole, self.cfg.batch, self.cfg.block_in))
 
-    def symbol(self, t: g.Tensor, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
-        """How an address moves with the value of `t`, an input of one number."""
-        return Symbol(t.name, self.limits[t.name], step, block, within)
+    def symbol(self, t: g.Tensor, k: int = 0, *, step: int = 0, block: int = 1, within: int = 0) -> Symbol:
+        """How an address moves with the value of `t`, an input of one number, or with element `k` of a vector."""
+        name = f"{t.name}[{k}]" if t.shape[0] > 1 else t.name
+        return Symbol(name, self.limits[t.name], step, block, within)
 
     def part(self, t: g.Tensor, part: g.Tensor, channel: int) -> Region:
         """The bytes of `part`, channels of `t` from `channel` on, the first of a block; one batch of images."""
@@ -104,8 +107,9 @@ def place(buffer: Buffer) -> tuple[Buffer, int]:
 
 
 def packed_shape(shape: tuple[int, ...], cfg: Config) -> tuple[int, ...]:
-    """The shape of a packed activation (n, c, h, w) or (n, c)."""
+    """The shape of a packed activation (n, c, h, w) or (n, c); of more dimensions those before the last are rows."""
     n, c, *size = shape
+    size = [math.prod(size[:-1]), size[-1]] if len(size) > 2 else size
     return (-(-n // cfg.batch), -(-c // cfg.block_in), *size, cfg.batch, cfg.block_in)
 
 

@@ -3,6 +3,7 @@
 Constants are not folded before: that would convert the int8 weights to float32. A quantize ends a float expression,
 which becomes one operator, a relu or clip on top included (compiler/frontend/relax_layers.py by dataflow patterns,
 compiler/frontend/relax_operators.py by the operator's name). Operators that only move values are converted one by one.
+Images are NCHW, or NHWC as TVM's importer of .tflite files leaves them (compiler/frontend/relax_layout.py).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +22,10 @@ from .. import graph as g
 from ..graph import ranges
 from ..tvm_compat import ir
 from .relax_layers import array, linear
-from .relax_operators import COMPUTE, MOVE, split, unused
+from .relax_layout import TO_NCHW, TO_NHWC, fold_constants, sunk
+from .relax_operators import COMPUTE, INTEGER, MOVE, split, unused
 
+INTEGERS = ("int8", "uint8")  # of activations
 _LOWERED = re.compile(r"(maximum|minimum)\d*")  # functions that TVM's importers write in TIR
 
 
@@ -48,7 +52,7 @@ class RelaxImporter:
 
     def __init__(self, function: Any, outputs: list[str]):
         self.bindings: list[Any] = [b for block in function.body.blocks for b in block.bindings]
-        self.calls: dict[Any, Any] = {b.var: b.value for b in self.bindings}
+        self.calls: dict[Any, Any] = fold_constants(self.bindings)
         self.params = list(function.params)
         body = function.body.body
         body = self.calls.get(body, body)
@@ -74,35 +78,61 @@ class RelaxImporter:
     def graph(self, name: str) -> g.Graph:
         """The whole function as a graph."""
         for var in self.params:
-            t = g.Tensor(var.name, _shape(var), "float32")
-            if var.ty.dtype == "int8":
-                t = self._int8_input(var)
-            elif var.ty.dtype != "float32":
-                self.problems.append(f"input {var.name!r} of type {var.ty.dtype}; only float32 and int8 are supported")
-            self.inputs.append(t)
-            self.views[var] = t
+            self._input(var)
         for b in self.bindings:
             try:
-                self._import_binding(b.var, b.value)
+                self.import_binding(b.var, b.value)
             except InputError as exc:
                 self.problems.append(str(exc))
         outputs = [self._output(name, var) for name, var in self.results]
         if self.problems:
             raise UnsupportedError(f"{name}: {'; '.join(self.problems)}")
-        return g.Graph(name, tuple(self.inputs), tuple(t for t in outputs if t), tuple(self.ops))
+        return g.Graph(name, tuple(self.inputs), tuple(t for t in outputs if t), sunk(self.ops))
 
-    def _int8_input(self, var: Any) -> g.Tensor:
-        """An int8 graph input; its scale is that of the first operator that dequantises it."""
-        for call in self.calls.values():
-            if kind_of(call) == "relax.dequantize" and call.args[0].same_as(var):
-                return g.Tensor(var.name, _shape(var), "int8", *_scale(call))
-        self.problems.append(f"input {var.name!r} is int8, but nothing dequantises it")
-        return g.Tensor(var.name, _shape(var), "int8")
+    def _input(self, var: Any) -> None:
+        """An input of the graph; that of integers has the scale of the first operator that dequantises it."""
+        t = g.Tensor(var.name, _shape(var), "float32")
+        if var.ty.dtype in INTEGERS:
+            t = replace(t, dtype="int8")
+            try:
+                t = self.described(var)
+            except InputError as exc:
+                self.problems.append(f"input {exc}")
+        elif var.ty.dtype != "float32":
+            known = "only float32, int8 and uint8 are supported"
+            self.problems.append(f"input {var.name!r} of type {var.ty.dtype}; {known}")
+        self.views[var] = t
+        if var.ty.dtype == "uint8":
+            outer = replace(t, dtype="uint8", zero_point=t.zero_point + 128)
+            inner = self.tensor(f"{t.name}.int8", t.shape, t)
+            self.ops.append(g.Recode(inner.name, (outer,), inner))
+            t, self.views[var] = outer, inner
+        self.inputs.append(t)
 
-    def _import_binding(self, var: Any, call: Any) -> None:
+    def described(self, var: Any) -> g.Tensor:
+        """The tensor of integers that `var` is, with the scale with which it is dequantised, maybe after it moved.
+
+        Raises `InputError` where nothing dequantises it.
+        """
+        same = {var}
+        for b in self.bindings:
+            operands = _operands(b.value) if isinstance(b.value, ir.Call) else (b.value,)
+            if not operands or operands[0] not in same:
+                continue
+            if kind_of(b.value) == "relax.dequantize":
+                return g.Tensor(var.name, _shape(var), "int8", *_scale(b.value, var.ty.dtype))
+            if kind_of(b.value) in (*MOVE, "relax.clip") or not isinstance(b.value, ir.Call):
+                same.add(b.var)
+        raise InputError(f"{var.name!r} is {var.ty.dtype}, but nothing dequantises it")
+
+    def import_binding(self, var: Any, call: Any) -> None:
+        """Append the operators of one binding, if it is one of integers. Raises `InputError`."""
         kind = kind_of(call)
         if kind == "relax.quantize":
             self._quantize(var, call)
+            return
+        if call in self.views:  # a second name
+            self.views[var] = self.views[call]
             return
         if isinstance(call, ir.TupleGetItem):
             parts: Any = self.calls.get(call.tuple_value)
@@ -112,22 +142,25 @@ class RelaxImporter:
             if x is not None:
                 split(self, var, parts, call.index, x)
             return
-        operands = _operands(call) if kind else ()
+        if kind in INTEGER and var.ty.dtype in INTEGERS:
+            INTEGER[kind](self, var, call)
+            return
+        operands: tuple = _operands(call) if kind else ()
         x = self.views.get(operands[0]) if operands else None
         if x is None or x.dtype != "int8":
             return
         if kind == "relax.dequantize":
-            expected = (x.scale, x.zero_point)
-            if _scale(call) != expected:
-                self.problems.append(
-                    f"{self.node(var)} has scale and zero point {_scale(call)}; its input has {expected}"
-                )
+            found, expected = _scale(call, operands[0].ty.dtype), (x.scale, x.zero_point)
+            if found != expected:
+                self.problems.append(f"{self.node(var)} has scale and zero point {found}; its input has {expected}")
+            if var.ty.dtype != "float32":
+                raise InputError(f"{self.node(var)} makes {var.ty.dtype} of integers; only float32 is supported")
             self.views[var] = x
         elif kind in MOVE:
             MOVE[kind](self, var, call, x)
 
     def _quantize(self, var: Any, call: Any) -> None:
-        y = g.Tensor(var.name, _shape(var), "int8", *_scale(call))
+        y = self.quantised(var, call)
         source, low, high = call.args[0], -math.inf, math.inf
         while source in self.calls and (inner := self._clamped(self.calls[source])):
             if math.isnan(inner[1]) or math.isnan(inner[2]):
@@ -156,6 +189,12 @@ class RelaxImporter:
                 COMPUTE[kind](self, result)
                 self.check_numbers(before, node)
         # else the problem is further up and reported there
+
+    def quantised(self, var: Any, call: Any) -> g.Tensor:
+        """The tensor that a quantize makes. Raises `InputError` for other types than int8 and uint8."""
+        if var.ty.dtype not in INTEGERS:
+            raise InputError(f"{self.node(var)} makes {var.ty.dtype}; only {' and '.join(INTEGERS)} are supported")
+        return g.Tensor(var.name, _shape(var), "int8", *_scale(call, var.ty.dtype))
 
     def _clamped(self, call: Any) -> tuple[Any, float, float] | None:
         """(operand, low, high) of a relu or clip, None of anything else."""
@@ -186,14 +225,15 @@ class RelaxImporter:
             if data.dtype == np.uint8:
                 data = (data.astype(np.int16) - 128).astype(np.int8)
             name = self.unused(f"{self.name(var)}.constant")
-            self.views[var] = g.Tensor(name, data.shape, "int8", *_scale(call), data)
+            self.views[var] = g.Tensor(name, data.shape, "int8", *_scale(call, call.args[0].ty.dtype), data)
         return self.views.get(var)
 
     def produce(self, result: Result, op: g.Operator) -> None:
         """Append the operator whose output is a quantize's result."""
-        self._append(result.var, op)
+        self.append(result.var, op)
 
-    def _append(self, var: Any, op: g.Operator) -> None:
+    def append(self, var: Any, op: g.Operator) -> None:
+        """Append the operator whose output is `var`."""
         op = replace(op, output=replace(op.output, name=self._tensor_name(var, op.name)))
         self.ops.append(op)
         self.views[var] = op.output
@@ -206,7 +246,25 @@ class RelaxImporter:
 
     def move(self, cls: type[g.Operator], var: Any, x: g.Tensor, *parameters: Any) -> None:
         """Append an operator on one tensor that keeps its scale; the shape is that of `var`."""
-        self._append(var, cls(self.name(var), (x,), replace(x, shape=_shape(var), data=None), *parameters))
+        self.append(var, cls(self.name(var), (x,), replace(x, shape=_shape(var), data=None), *parameters))
+
+    def place(
+        self, var: Any, layout: str, x: g.Tensor, y: g.Tensor, make: Callable[[g.Tensor, g.Tensor], g.Operator]
+    ) -> None:
+        """Append `make(x, y)`, an operator on images NCHW, where `x` and `y` are images of `layout`.
+
+        Raises `InputError` for a layout that is neither NCHW nor NHWC.
+        """
+        if layout == "NCHW":
+            self.append(var, make(x, y))
+            return
+        if layout != "NHWC":
+            raise InputError(f"{self.node(var)} has images of layout {layout}; only NCHW and NHWC are supported")
+        inner = self.tensor(f"{x.name}.nchw", tuple(x.shape[k] for k in TO_NCHW), x)
+        self.ops.append(g.Transpose(inner.name, (x,), inner, TO_NCHW, True))
+        op = make(inner, self.tensor(f"{y.name}.nchw", tuple(y.shape[k] for k in TO_NCHW), y))
+        self.ops.append(op)
+        self.append(var, g.Transpose(f"{op.name}.nhwc", (op.output,), y, TO_NHWC, True))
 
     def tensor(self, name: str, shape: tuple[int, ...], like: g.Tensor) -> g.Tensor:
         """A new tensor quantised as `like`."""
@@ -239,7 +297,8 @@ class RelaxImporter:
 
     def _tensor_name(self, var: Any, default: str) -> str:
         """The name of an int8 output of the whole graph, else the operator's, made unique."""
-        name = next((name for name, result in self.results if result.same_as(var)), default)
+        named = (name for name, result in self.results if result.same_as(var) and var.ty.dtype == "int8")
+        name = next(named, default)
         taken = {t.name for t in (*self.inputs, *self.views.values(), *(op.output for op in self.ops))}
         taken |= {other for other, result in self.results if not result.same_as(var)}
         while name in taken:
@@ -258,8 +317,12 @@ class RelaxImporter:
             y = g.Tensor(name, x.shape, "int8", x.scale, x.zero_point)
             self.ops.append(g.Reshape(f"{name}.copy", (x,), y))
             return y
+        if var.ty.dtype == "uint8":
+            y = g.Tensor(name, x.shape, "uint8", x.scale, x.zero_point + 128)
+            self.ops.append(g.Recode(f"{name}.recode", (x,), y))
+            return y
         if var.ty.dtype != "float32":
-            self.problems.append(f"output {name!r} is {var.ty.dtype}; only float32 and int8 are supported")
+            self.problems.append(f"output {name!r} is {var.ty.dtype}; only float32, int8 and uint8 are supported")
             return None
         y = g.Tensor(name, x.shape, "float32")
         self.ops.append(g.Dequantize(f"{name}.dequantize", (x,), y))
@@ -294,7 +357,15 @@ def _steps(value: float, y: g.Tensor) -> int:
     return int(np.clip(np.rint(np.float32(value) / np.float32(y.scale)) + y.zero_point, -128, 127))
 
 
-def _scale(call: Any) -> tuple[float, int]:
-    """(scale, zero point) of a quantize or dequantize of activations, as int8: uint8 is int8 moved by 128."""
-    scale, zero = array(call.args[1]), array(call.args[2])
-    return float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]) - (128 if zero.dtype == np.uint8 else 0)
+def _scale(call: Any, dtype: str) -> tuple[float, int]:
+    """(scale, zero point) of a quantize or dequantize of activations of `dtype`, as int8: uint8 is int8 moved by 128.
+
+    Raises `InputError` unless it has one of each, which are constants.
+    """
+    for what, expr in (("scale", call.args[1]), ("zero point", call.args[2])):
+        if not hasattr(expr, "value"):
+            raise InputError(f"{kind_of(call)} has a {what} that is no constant; activations have one, known before")
+        if array(expr).size != 1:
+            raise InputError(f"{kind_of(call)} has {array(expr).size} values of {what}; activations have one")
+    zero = int(array(call.args[2]).reshape(-1)[0])
+    return _number(call.args[1]), zero - (128 if dtype == "uint8" else 0)

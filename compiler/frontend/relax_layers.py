@@ -38,43 +38,79 @@ def linear(imp: RelaxImporter, result: Result) -> bool:
     if not match:
         return False
     kind = next(p for p in (_CONV, _TRANSPOSE_CONV, _DENSE) if p in match)
-    call, y, before = match[kind], result.y, len(imp.ops)
+    call, before = match[kind], len(imp.ops)
     source = imp.variable(call)
     x = imp.views.get(call.args[0])
     if x is None:
         return True  # the problem is further up and reported there
     node = imp.node(source)
-    channel = 1 if kind is _TRANSPOSE_CONV or (kind is _DENSE and _TRANSPOSED not in match) else 0
-    weight, scales = _weights(match, node, channel)
+    kernel = ("OI" if _TRANSPOSED in match else "IO") if kind is _DENSE else str(call.attrs.kernel_layout)
+    _check_layout(match, call, node, "" if kind is _DENSE else str(call.attrs.data_layout))
+    weight, scales = _weights(match, node, kernel)
     bias = _bias(match, node, np.float64(x.scale) * scales.astype(np.float64))
     parameters = weight, scales, bias, *result.clamp
     if kind is _DENSE:
-        _dense(imp, result, x, parameters, source)
-    elif kind is _CONV:
-        a = call.attrs
-        geometry = ints(a.strides), ints(a.padding), ints(a.dilation), int(a.groups)
-        imp.produce(result, g.QConv2d(imp.name(source), (x,), y, *parameters, *geometry))
+        _dense(imp, result, x, parameters, source, _rounds_scales(match, True))
     else:
-        a = call.attrs
-        if max(ints(a.dilation)) > 1 or int(a.groups) > 1:
-            raise InputError(f"{node} is transposed with dilations or groups, which is not supported")
-        top, left, bottom, right = ints(a.padding)
-        extra = ints(a.output_padding)
-        pads = top, left, bottom - extra[0], right - extra[1]
-        imp.produce(result, g.QConvTranspose2d(imp.name(source), (x,), y, *parameters, ints(a.strides), pads))
+        _convolution(imp, result, x, parameters, source, call, _rounds_scales(match, False))
     imp.check_numbers(before, node)
     return True
 
 
-def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: tuple, source: Any) -> None:
+def _check_layout(match: Any, call: Any, node: str, layout: str) -> None:
+    """Raise `InputError` for a result in another layout than the operand, and for a sum that is no bias.
+
+    `layout` is that of images, empty for a dense layer, whose last dimension has the channels.
+    """
+    if layout and str(call.attrs.out_layout or layout) != layout:
+        raise InputError(f"{node} turns images of layout {layout} to {call.attrs.out_layout}, which is not supported")
+    if _BIASED in match:
+        shape, rank = ints(match[_BIAS].ty.shape), len(call.ty.shape)
+        full = (1,) * (rank - len(shape)) + shape
+        channel = layout.index("C") if layout else rank - 1
+        if len(full) > rank or any(n != 1 for k, n in enumerate(full) if k != channel):
+            raise InputError(f"{node} is added to constants of shape {shape}, which are not one number per channel")
+
+
+def _convolution(
+    imp: RelaxImporter, result: Result, x: g.Tensor, parameters: Any, source: Any, call: Any, rounded: bool
+) -> None:
+    """Append a convolution, or a transposed one."""
+    a, name = call.attrs, imp.name(source)
+    transposed = call.op.name != LAYERS[0]
+    if transposed and (max(ints(a.dilation)) > 1 or int(a.groups) > 1):
+        raise InputError(f"{imp.node(source)} is transposed with dilations or groups, which is not supported")
+    geometry: Any = ints(a.strides), ints(a.padding), ints(a.dilation), int(a.groups)
+    if transposed:
+        top, left, bottom, right = ints(a.padding)
+        extra = ints(a.output_padding)
+        geometry = ints(a.strides), (top, left, bottom - extra[0], right - extra[1])
+    kind: Any = g.QConvTranspose2d if transposed else g.QConv2d
+
+    def make(x: g.Tensor, y: g.Tensor) -> g.Operator:
+        return kind(name, (x,), y, *parameters, *geometry, float32_scale=rounded)
+
+    imp.place(result.var, str(a.data_layout), x, result.y, make)
+
+
+def _rounds_scales(match: Any, dense: bool) -> bool:
+    """Whether the layer is one of a .tflite file whose kernels round the product of scales to float32.
+
+    TVM's importer of those files makes zero points int32; that of ONNX gives them the tensor's type.
+    """
+    weight, scale, zero = (array(a) for a in match[_WEIGHT].args)
+    return zero.dtype == np.int32 and scale.size == 1 and (dense or weight.dtype == np.uint8)
+
+
+def _dense(imp: RelaxImporter, result: Result, x: g.Tensor, parameters: Any, source: Any, rounded: bool) -> None:
     """Append a dense layer; all dimensions before the features are rows."""
     name, rows = imp.name(source), (math.prod(x.shape[:-1]), x.shape[-1])
     if len(x.shape) == 2:
-        imp.produce(result, g.QDense(name, (x,), result.y, *parameters))
+        imp.produce(result, g.QDense(name, (x,), result.y, *parameters, float32_scale=rounded))
         return
     x = imp.reshape(f"{name}.rows", x, rows)
     y = imp.tensor(f"{name}.flat", (rows[0], len(parameters[0])), result.y)
-    imp.ops.append(g.QDense(name, (x,), y, *parameters))
+    imp.ops.append(g.QDense(name, (x,), y, *parameters, float32_scale=rounded))
     imp.produce(result, g.Reshape(f"{name}.reshape", (y,), result.y))
 
 
@@ -88,18 +124,25 @@ def array(expr: Any) -> np.ndarray:
     return np.asarray(expr.value.numpy() if hasattr(expr.value, "numpy") else expr.value)
 
 
-def _weights(match: Any, node: str, channel: int) -> tuple[np.ndarray, np.ndarray]:
-    """(int8 weights with the output channel first, one float32 scale each); `channel` is its dimension in the file."""
+def _weights(match: Any, node: str, layout: str) -> tuple[np.ndarray, np.ndarray]:
+    """(weights O, I and the kernel less their zero points, one float32 scale each).
+
+    `layout` names their dimensions in the function. They are int8, or int16 where a difference is not.
+    """
     call = match[_WEIGHT]
     weight, scale, zero = (array(a) for a in call.args)
-    if weight.dtype == np.uint8:
-        weight, zero = (weight.astype(np.int16) - 128).astype(np.int8), zero.astype(np.int16) - 128
-    if zero.any():
-        raise InputError(f"{node} has weights with a zero point other than 0 (uint8: 128), which is not supported")
-    weight = np.swapaxes(weight, 0, channel)
+    wanted = "OIHW"[: len(layout)]
+    if sorted(layout) != sorted(wanted) or weight.ndim != len(layout):
+        raise InputError(f"{node} has weights {weight.shape} of layout {layout}; their dimensions must be {wanted}")
+    if weight.dtype not in (np.int8, np.uint8):
+        raise InputError(f"{node} has weights of type {weight.dtype}; only int8 and uint8 are supported")
     axis = int(call.attrs.axis) % weight.ndim
-    if scale.size > 1 and axis != channel:
+    if max(scale.size, zero.size) > 1 and axis != layout.index("O"):
         raise InputError(f"{node} has weights with one scale per index of axis {axis}, not per output channel")
+    along = [-1 if k == axis else 1 for k in range(weight.ndim)]
+    centred = weight.astype(np.int16) - zero.reshape(along).astype(np.int16)
+    weight = centred.astype(np.int8 if -128 <= centred.min() and centred.max() <= 127 else np.int16)
+    weight = weight.transpose([layout.index(letter) for letter in wanted])
     scales = np.broadcast_to(scale.reshape(-1).astype(np.float32), (len(weight),))
     return np.ascontiguousarray(weight), np.ascontiguousarray(scales)
 

@@ -6,9 +6,11 @@ the quantised result. It raises `InputError`, which names the ONNX node, for wha
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,14 +80,21 @@ def _average_pool(imp: RelaxImporter, result: Result) -> None:
     a, x = result.call.attrs, imp.views.get(result.call.args[0])
     if x is None:
         return
-    kernel, strides, pads = ints(a.pool_size), ints(a.strides), ints(a.padding)
-    name, node = imp.name(result.source), imp.node(result.source)
-    if any(pads):
-        if not a.count_include_pad:
-            raise InputError(f"{node} excludes padding from its mean, which is not supported")
-        top, left, bottom, right = pads
-        x = imp.padded(f"{name}.pad", x, ((0, 0), (0, 0), (top, bottom), (left, right)), x.zero_point)
-    imp.produce(result, g.AveragePool(name, (x,), result.y, kernel, strides, (0, 0, 0, 0), *result.clamp))
+    (kernel, strides, pads), name, node = (
+        _window(imp, result.source, a),
+        imp.name(result.source),
+        imp.node(result.source),
+    )
+    if any(pads) and not a.count_include_pad:
+        raise InputError(f"{node} excludes padding from its mean, which is not supported")
+
+    def make(x: g.Tensor, y: g.Tensor) -> g.Operator:
+        if any(pads):
+            top, left, bottom, right = pads
+            x = imp.padded(f"{name}.pad", x, ((0, 0), (0, 0), (top, bottom), (left, right)), x.zero_point)
+        return g.AveragePool(name, (x,), y, kernel, strides, (0, 0, 0, 0), *result.clamp)
+
+    imp.place(result.var, str(a.layout), x, result.y, make)
 
 
 def _mean(imp: RelaxImporter, result: Result) -> None:
@@ -117,8 +126,16 @@ COMPUTE: dict[str, Callable[[RelaxImporter, Result], None]] = {
 
 
 def _max_pool(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
-    a = call.attrs
-    imp.move(g.MaxPool, var, x, ints(a.pool_size), ints(a.strides), ints(a.padding))
+    window, name = _window(imp, var, call.attrs), imp.name(var)
+    y = replace(x, name=var.name, shape=ints(var.ty.shape), data=None)
+    imp.place(var, str(call.attrs.layout), x, y, lambda x, y: g.MaxPool(name, (x,), y, *window))
+
+
+def _window(imp: RelaxImporter, var: Any, attrs: Any) -> tuple[Any, Any, Any]:
+    """(kernel, strides, pads) of a pooling operator. Raises `InputError` for a dilated one."""
+    if max(ints(attrs.dilation)) > 1:
+        raise InputError(f"{imp.node(var)} is dilated, which is not supported")
+    return ints(attrs.pool_size), ints(attrs.strides), ints(attrs.padding)
 
 
 def _reshape(imp: RelaxImporter, var: Any, call: Any, x: g.Tensor) -> None:
@@ -150,6 +167,45 @@ MOVE: dict[str, Callable[[RelaxImporter, Any, Any, g.Tensor], None]] = {
     "relax.flatten": _reshape,
     "relax.permute_dims": _transpose,
     "relax.strided_slice": _slice,
+}
+
+
+def _integer_clip(imp: RelaxImporter, var: Any, call: Any) -> None:
+    """A clip of quantised integers."""
+    x, moved = imp.views.get(call.args[0]), 128 if var.ty.dtype == "uint8" else 0
+    if x is None:
+        return
+    low, high = (int(np.clip(float(bound.value) - moved, -128, 127)) for bound in call.args[1:3])
+    if (low, high) == (-128, 127):
+        imp.views[var] = x
+    else:
+        imp.move(g.Requantize, var, x, low, high)
+
+
+def _integer_mean(imp: RelaxImporter, var: Any, call: Any) -> None:
+    """int8 of int32 means of int8: what TVM's importer makes of a mean of windows in a .tflite file.
+
+    The file's operator rounds to the nearest, and so does this one; TVM's form cuts off.
+    """
+    pool: Any = imp.calls.get(call.args[0])
+    first: Any = imp.calls.get(pool.args[0]) if _name_of(pool) == "relax.nn.avg_pool2d" else None
+    x = imp.views.get(first.args[0]) if _name_of(first) == "relax.astype" else None
+    if x is None or first.args[0].ty.dtype != var.ty.dtype or pool.attrs.count_include_pad:
+        return
+    window, name, ties_up = _window(imp, call.args[0], pool.attrs), imp.name(call.args[0]), var.ty.dtype == "uint8"
+    y = replace(x, name=var.name, shape=ints(var.ty.shape), data=None)
+    made = functools.partial(g.ExactAveragePool, ties_up=ties_up)
+    imp.place(var, str(pool.attrs.layout), x, y, lambda x, y: made(name, (x,), y, *window))
+
+
+def _name_of(call: Any) -> str:
+    return getattr(getattr(call, "op", None), "name", "")
+
+
+# operator on quantised integers themselves, without a dequantize -> its handler
+INTEGER: dict[str, Callable[[RelaxImporter, Any, Any], None]] = {
+    "relax.clip": _integer_clip,
+    "relax.astype": _integer_mean,
 }
 
 

@@ -20,7 +20,7 @@ integers.
 | transformers (attention/layers.py) | BatchMatMul, RmsNorm, Rotate, Attention, WriteRows, WriteColumns |
 | Deeploy's, with shifts (deeploy/layers.py) | ShiftRequantize, ShiftAdd, ShiftMul, ShiftMatMul, RequantShift |
 | Deeploy's others (deeploy/layers.py) | IntegerMatMul, IntegerNorm, IntegerSoftmax |
-| movement (movement.py) | Reshape, Transpose, Heads, Concat, Pad, StridedSlice, Take (neighbours, tiles, rows) |
+| movement (movement.py) | Reshape, Transpose, Heads, Lanes, Concat, Pad, StridedSlice, Take (neighbours, rows) |
 | numbers (numbers.py) | NumberFunction, NumberBinary, NumberReduce, NumberDense, NumberResize, Cast, Detections |
 | choices (numbers.py) | Compare, Select, Gather, GatherNd |
 | float32 (floats.py) | FloatFunction, FloatBinary, FloatConv2d and others, which the host runs |
@@ -57,7 +57,7 @@ from .floats import (
     FloatSoftmax,
 )
 from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
-from .movement import Concat, Heads, Movement, Pad, Reshape, StridedSlice, Take, Transpose
+from .movement import Concat, Heads, Lanes, Movement, Pad, Reshape, StridedSlice, Take, Transpose
 from .numbers import (
     Cast,
     Compare,
@@ -148,6 +148,7 @@ __all__ = [
     "GatherNd",
     "Graph",
     "Heads",
+    "Lanes",
     "IntegerMatMul",
     "IntegerNorm",
     "IntegerSoftmax",

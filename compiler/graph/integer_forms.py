@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from itertools import product
 
@@ -128,6 +129,8 @@ class WeightedSum:
 
 
 _DIGITS = 3  # most digits for which a sum of two int8 operands is within int32
+_MOST = {1: 127, 2: 127 * 257, 3: 127 * 65793}  # by digits, the largest weight
+_FRACTION_DIGITS, _LARGEST = 2, _MOST[2]  # digits of the terms of a fraction, and the largest term
 
 
 @lru_cache(maxsize=256)
@@ -142,12 +145,9 @@ def _weighted(
     m, e = zip(*multipliers)
     facts = {"zero_points": zero_points, "multipliers": m, "exponents": e, "sign": sign, "shift": ADD_SHIFT}
     wanted = operators.add(*grid, **facts, low=clamp[0], high=clamp[1])
-    larger = max(scales[:2])
-    for digits, first in product(range(1, _DIGITS + 1), (range(64, 128))):
-        unit = larger / (first << 8 * (digits - 1))  # real value of one step of a weight
-        a, b = round(scales[0] / unit), sign * round(scales[1] / unit)
-        if max(abs(a), abs(b)) >> 8 * (digits - 1) > 127 or not _may_be_exact(scales, unit, digits):
-            continue
+    for a, b, digits in _weights(scales):
+        unit = max(scales[:2]) / max(a, b)  # real value of one step of a weight
+        b *= sign
         for contract in ("single", "double"):
             bias = -(a * zero_points[0] + b * zero_points[1])
             store = Requant(bias, *quantize_multiplier(unit / scales[2]), zero_points[2], *clamp, contract)
@@ -158,6 +158,28 @@ def _weighted(
             if np.array_equal(store.apply(total), wanted):
                 return WeightedSum(_digits(a, digits), _digits(b, digits), store)
     return None
+
+
+def _weights(scales: tuple[float, float, float]) -> Iterator[tuple[int, int, int]]:
+    """(weight of x, weight of y, digits) that may be exact; those that take fewer products first.
+
+    One weight has one digit that is not 0, that of the larger scale if it can, but for the best fraction of two digits.
+    """
+    larger, smaller = max(scales[:2]), min(scales[:2])
+    for digits in range(1, _DIGITS + 1):
+        low = 8 * (digits - 1)
+        if digits == _DIGITS:
+            ratio = Fraction(smaller / larger).limit_denominator(_LARGEST)
+            first, second = ratio.denominator, ratio.numerator
+            a, b = (first, second) if scales[0] == larger else (second, first)
+            yield a, b, _FRACTION_DIGITS
+        units = [larger / (first << low) for first in range(64, 128)]
+        if 1 < digits < _DIGITS:
+            units += [smaller / (first << low) for first in range(127, 0, -1)]
+        for unit in units:
+            a, b = (round(scale / unit) for scale in scales[:2])
+            if max(a, b) <= _MOST[digits] and _may_be_exact(scales, unit, digits):
+                yield a, b, digits
 
 
 def _may_be_exact(scales: tuple[float, float, float], unit: float, digits: int) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...hw.rounding import exact_multiplier, quantize_multiplier
+from ...hw.rounding import CONTRACTS, exact_multiplier, quantize_multiplier
 from ..conv_shape import ConvShape
 from .operators import Operator
 
@@ -47,6 +47,7 @@ class Linear(Operator):
         self.expect("the biases' dtype", str(self.bias.dtype), "int32")
         self.expect("the scales' shape", self.weight_scale.shape, (channels,))
         self.expect("the biases' shape", self.bias.shape, (channels,))
+        self.expect("whether the contract is known", self.contract in (None, *CONTRACTS), True)
         self.expect("the conversion", (self.x.dtype, self.output.dtype), ("int8", "int8"))
         self.expect_clamp(self.low, self.high)
 

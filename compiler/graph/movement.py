@@ -64,6 +64,25 @@ class Heads(Movement):
 
 
 @dataclass(frozen=True, eq=False)
+class Lanes(Movement):
+    """An image (1, C, H, W) of rows (H, C * W), or these of it; they have its columns for each `block` channels.
+
+    These are the blocks of channels of the module that runs it: there nothing moves.
+    """
+
+    block: int
+
+    def check(self) -> None:
+        """Raise `InputError` unless they are such rows and image, of one row or one block."""
+        super().check()
+        rows, image = sorted((self.x.shape, self.output.shape), key=len)
+        self.expect("the dimensions", (len(rows), len(image), *image[:1]), (2, 4, 1))
+        self.expect("the rows", rows, (image[2], image[1] * image[3]))
+        self.expect("what is left of blocks", image[1] % self.block, 0)
+        self.expect("whether there is one row, or one block", image[2] == 1 or image[1] == self.block, True)
+
+
+@dataclass(frozen=True, eq=False)
 class Concat(Movement):
     """The inputs, one after the other along `axis`. Any of them may be a constant."""
 

@@ -30,7 +30,7 @@ def emit(
     binary: bool = False,
     tokenizer: str | Path | None = None,
 ) -> list[str]:
-    """Write `executable` as C into `folder`; returns the names of the files.
+    """Write `executable`, of several entries the first, as C into `folder`; returns the names of the files.
 
     Files and functions of the network begin with `name`. With `binary` its program and constants are a file, NAME.bin,
     instead of an array. With a `tokenizer` file of a language model there is an example that writes a text.
@@ -53,6 +53,7 @@ def sources(
         or name.startswith(("tw", "platform"))
     ):
         raise ProgramError(f"name {name!r}: must be an identifier of C, of letters, digits and _, such as 'network'")
+    executable = executable.first_entry()
     network = Network(executable, name)
     texts = {f"{name}.h": network.header(), f"{name}.c": network.source()}
     if not binary:

@@ -21,7 +21,7 @@ def files(executable: Executable, name: str, tokenizer: str | Path) -> dict[str,
 
     Raises `UnsupportedError` where the executable is no language model, `FileError` for a file of another vocabulary.
     """
-    context, size = language_model(executable)
+    context, size, _ = language_model(executable)
     words = Tokenizer(tokenizer, size)
     names = {"network": name, "NETWORK": name.upper(), "CONTEXT": str(context)}
     text = re.sub("|".join(names), lambda found: names[found[0]], _MAIN)

@@ -1,7 +1,8 @@
 """Operators of transformers on numpy arrays, in integers.
 
 Arrays are positional arguments, attributes keyword arguments; `R` is the rounding of hw/rounding.py, contract double.
-Positions are int32 (1,): the place of a token in its text, from 0.
+Rows are those of T tokens that follow one another in a text. Their position is int32 (1,), n: row k is token n * T + k,
+from 0. One token is a block of T = 1.
 """
 
 from __future__ import annotations
@@ -66,29 +67,33 @@ def rms_norm(x: np.ndarray, *, multiplier: np.ndarray, exponent: np.ndarray) -> 
 
 
 def rotate(x: np.ndarray, position: np.ndarray, *, cosine: np.ndarray, sine: np.ndarray) -> np.ndarray:
-    """int8 of `x` (1, C * 2W), in each of C chunks element k of the first half turned with element k of the second.
+    """int8 of `x` (T, C * 2W), in each of C chunks element k of the first half turned with element k of the second.
 
-    The angles are those of the position: `cosine` and `sine` are int16 (positions, W) in Q1.14.
+    The angles of a row are those of its token: `cosine` and `sine` are int16 (positions, W) in Q1.14.
     """
-    place = _place(position, len(cosine), "the tables of angles")
-    c, s = cosine[place].astype(np.int64), sine[place].astype(np.int64)
-    halves = x.reshape(-1, 2, cosine.shape[1]).astype(np.int64)
-    first, second = halves[:, 0], halves[:, 1]
-    turned = np.stack([first * c - second * s, first * s + second * c], 1)
+    places = _places(position, len(x), len(cosine), "the tables of angles")
+    c, s = (angles[places][:, None].astype(np.int64) for angles in (cosine, sine))
+    halves = x.reshape(len(x), -1, 2, cosine.shape[1]).astype(np.int64)
+    first, second = halves[:, :, 0], halves[:, :, 1]
+    turned = np.stack([first * c - second * s, first * s + second * c], 2)
     return requantise(turned, *TURN, 0).reshape(x.shape)
 
 
-def write_rows(cache: np.ndarray, row: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """`cache` (1, C, N, 1) with `row` (1, C) in place of the position modulo N."""
+def write_rows(cache: np.ndarray, rows: np.ndarray, position: np.ndarray) -> np.ndarray:
+    """`cache` (1, C, N, 1) with `rows` (T, C), each in place of its token's position modulo N."""
     result = cache.copy()
-    result[0, :, int(position[0]) % cache.shape[2], 0] = row[0]
+    places = int(position[0]) * len(rows) + np.arange(len(rows))
+    result[0, :, places % cache.shape[2], 0] = rows
     return result
 
 
-def write_columns(cache: np.ndarray, block: np.ndarray, position: np.ndarray) -> np.ndarray:
-    """`cache` (1, N, V, 1) with `block` (1, V, B, 1), transposed, in place of the B rows that the position is among."""
+def write_columns(cache: np.ndarray, block: np.ndarray, position: np.ndarray, *, tokens: int = 1) -> np.ndarray:
+    """`cache` (1, N, V, 1) with `block` (1, V, B, 1), transposed, in place of the B rows that the position is among.
+
+    It is that of `tokens` tokens, T, which divides B.
+    """
     size, result = block.shape[2], cache.copy()
-    first = _place(position, cache.shape[1], "the cache") // size * size
+    first = int(_places(position, tokens, cache.shape[1], "the cache")[0]) // size * size
     result[0, first : first + size, :, 0] = block[0, :, :, 0].T
     return result
 
@@ -122,32 +127,34 @@ def attention(
     multipliers: Sequence[int],
     exponents: Sequence[int],
 ) -> np.ndarray:
-    """int8 (1, R * V): the means of `values` (1, N, V, 1) by the exponentials of queries times `keys` (1, 2W, N, 1).
+    """int8 (T, R * V): the means of `values` (1, N, V, 1) by the exponentials of queries times `keys` (1, 2W, N, 1).
 
-    `queries` (1, R * 2W) are R chunks; a chunk and a key have two halves, of whose W lanes lane k is of the group
+    `queries` (T, R * 2W) are R chunks; a chunk and a key have two halves, of whose W lanes lane k is of the group
     `key_groups[k]`; lane k of a value is of `value_groups[k]`. In each chunk each group is a query of its own. Lanes of
-    group -1 are padding. The first `seen` positions are read; those behind the position weigh nothing. The first
-    multiplier and exponent give the scores, in steps of 1/40, the second the output.
+    group -1 are padding. The first `seen` positions are read; those behind a row's token weigh nothing for it. The
+    first multiplier and exponent give the scores, in steps of 1/40, the second the output.
     """
-    place = _place(position, seen, "the positions that are read")
+    places = _places(position, len(queries), seen, "the positions that are read")
     width, context = keys.shape[1], keys.shape[2]
-    chunks = queries.reshape(-1, width).astype(np.float64)  # products are exact: sums are below 2**53
+    chunks = queries.reshape(len(queries), -1, width).astype(np.float64)  # products are exact: sums are below 2**53
     k, v = keys[0, :, :seen, 0].astype(np.float64), values[0, :seen, :, 0].astype(np.float64)
     lanes, outputs = np.tile(np.asarray(key_groups), 2), np.asarray(value_groups)
-    means = np.zeros((len(chunks), values.shape[2]), np.int64)
+    unseen = np.where(np.arange(seen) > places[:, None], UNSEEN, 0)[:, None]
+    means = np.zeros((*chunks.shape[:2], values.shape[2]), np.int64)
     for group in sorted(set(value_groups) - {-1}):
         mine, its = lanes == group, outputs == group
-        scores = rescale((chunks[:, mine] @ k[mine]).astype(np.int64), multipliers[0], exponents[0])
-        scores[:, place + 1 :] += UNSEEN
+        scores = rescale((chunks[..., mine] @ k[mine]).astype(np.int64), multipliers[0], exponents[0]) + unseen
         below = scores - scores.max(-1, keepdims=True) + LARGEST_WEIGHT
         weights = WEIGHTS[np.clip(below, -128, 127) + 128]
         sums = (weights @ v[:, its]).astype(np.int64)
-        means[:, its] = sums * reciprocal(weights.sum(-1, keepdims=True, dtype=np.int64), context)
-    return requantise(means, multipliers[1], exponents[1], 0).reshape(1, -1)
+        means[..., its] = sums * reciprocal(weights.sum(-1, keepdims=True, dtype=np.int64), context)
+    return requantise(means, multipliers[1], exponents[1], 0).reshape(len(queries), -1)
 
 
-def _place(position: np.ndarray, size: int, what: str) -> int:
-    place = int(position[0])
-    if not 0 <= place < size:
-        raise InputError(f"position {place} is not in {what}, which end at {size - 1}; reset the state")
-    return place
+def _places(position: np.ndarray, tokens: int, size: int, what: str) -> np.ndarray:
+    """The positions of a block of `tokens` tokens, the number `position` of its kind."""
+    first = int(position[0]) * tokens
+    if not 0 <= first <= size - tokens:
+        outside = first if first < 0 else max(first, size)
+        raise InputError(f"position {outside} is not in {what}, which end at {size - 1}; reset the state")
+    return first + np.arange(tokens)

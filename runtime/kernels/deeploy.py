@@ -6,11 +6,22 @@ happens inside an operator is exact. Divisions of integers round down where noth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...hw.rounding import requantise
 
 MOST_SHIFT = 31  # of an exponential in `integer_softmax`
+
+
+def lanes(x: np.ndarray, *, block: int, shape: Sequence[int]) -> np.ndarray:
+    """The image (1, C, H, W) of rows (H, C * W), or these of it: of each `block` channels column by column."""
+    if len(shape) == 2:
+        _, channels, height, columns = x.shape
+        return x.reshape(channels // block, block, height, columns).transpose(2, 0, 3, 1).reshape(shape)
+    _, channels, height, columns = shape
+    return x.reshape(height, channels // block, columns, block).transpose(1, 3, 0, 2).reshape(shape)
 
 
 def integer_matmul(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -51,17 +62,23 @@ def integer_softmax(
 ) -> np.ndarray:
     """int8 `clamp(zero_point + R(e * (levels - 1) // sum(e)), low, high)` along the last axis.
 
-    With t = x - max(x) and z = -t // period, at most 31, the exponential is a parabola, halved for every period:
-    `e = (quadratic * (t + z * period + linear) ** 2 + constant) >> z`. An axis whose exponentials are all 0 gives 0.
+    e are the `exponentials` of x less the largest x. An axis whose exponentials are all 0 gives 0.
     """
     values = x.astype(np.int64)
-    below = values - values.max(-1, keepdims=True)
-    halvings = np.clip(-below // period, 0, MOST_SHIFT)
-    parabola = quadratic * (below + halvings * period + linear) ** 2 + constant
-    exponentials = parabola >> halvings
-    total = exponentials.sum(-1, keepdims=True)
-    shares = np.where(total == 0, 0, exponentials * (levels - 1) // np.where(total == 0, 1, total))
+    found = exponentials(values - values.max(-1, keepdims=True), quadratic, linear, constant, period)
+    total = found.sum(-1, keepdims=True)
+    shares = np.where(total == 0, 0, found * (levels - 1) // np.where(total == 0, 1, total))
     return requantise(shares, multiplier, exponent, zero_point, low, high)
+
+
+def exponentials(below: np.ndarray, quadratic: int, linear: int, constant: int, period: int) -> np.ndarray:
+    """int64 exponentials of `below`, 0 or less: a parabola, halved for every period.
+
+    With z = -below // period, at most 31, they are
+    `(quadratic * (below + z * period + linear) ** 2 + constant) >> z`.
+    """
+    halvings = np.clip(-below // period, 0, MOST_SHIFT)
+    return (quadratic * (below + halvings * period + linear) ** 2 + constant) >> halvings
 
 
 def integer_norm(

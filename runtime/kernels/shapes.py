@@ -30,6 +30,15 @@ def taken(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     return Operand(tuple(len(found) or n for n, found in zip(shape, indices)), dtype)
 
 
+def in_lanes(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The image of rows, or the rows of an image."""
+    rows, image = sorted((tuple(a["shape"]), inputs[0].shape), key=len)
+    fits = len(rows) == 2 and len(image) == 4 and image[0] == 1 and rows == (image[2], image[1] * image[3])
+    need(fits, f"shape = {a['shape']}: its input is {inputs[0].shape}")
+    need(image[1] % a["block"] == 0, f"{image[1]} channels: must be whole blocks of {a['block']}")
+    return Operand(tuple(a["shape"]), inputs[0].dtype)
+
+
 def cast_to(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     """The shape in another type."""
     return Operand(inputs[0].shape, a["dtype"])
@@ -192,16 +201,17 @@ def rotated(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     (shape,), angles = _placed(inputs), [a["cosine"].shape, a["sine"].shape]
     need(angles[0] == angles[1], f"cosine and sine {angles} differ in shape")
     width = 2 * angles[0][1]
-    need(len(shape) == 2 and shape[0] == 1 and width > 0, f"input {shape}, angles {angles[0]}: must be (1, chunks)")
+    need(len(shape) == 2 and width > 0, f"input {shape}, angles {angles[0]}: must be (tokens, chunks)")
+    need(shape[0] <= angles[0][0], f"input {shape} has more tokens than the {angles[0][0]} positions of the angles")
     need(shape[1] % width == 0, f"input {shape} has no chunks of {width}, twice the angles")
     return Operand(shape, "int8")
 
 
-def with_row(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """The shape of the first, in which the second has a place."""
-    cache, row = _placed(inputs)
+def with_rows(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
+    """The shape of the first, in which the rows of the second have places, each another."""
+    cache, rows = _placed(inputs)
     _expect_cache(cache)
-    need(row == (1, cache[1]), f"row {row} does not fit {cache}")
+    need(len(rows) == 2 and rows[1] == cache[1] and rows[0] <= cache[2], f"rows {rows} do not fit {cache}")
     return Operand(cache, "int8")
 
 
@@ -211,11 +221,13 @@ def with_columns(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     _expect_cache(cache)
     _expect_cache(block)
     need(block[1] == cache[2] and cache[1] % block[2] == 0, f"block {block} does not fit {cache}")
+    tokens = a.get("tokens", 1)
+    need(block[2] % tokens == 0, f"tokens = {tokens}: the block has {block[2]} positions")
     return Operand(cache, "int8")
 
 
 def attended(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
-    """A row of the values' width for each chunk of the queries."""
+    """For each token a row of the values' width for each chunk of its queries."""
     queries, keys, values = _placed(inputs)
     _expect_cache(keys)
     _expect_cache(values)
@@ -226,6 +238,9 @@ def attended(inputs: Sequence[Operand], a: dict[str, Any]) -> Operand:
     need(len(outputs) == values[2], f"value_groups has {len(outputs)} lanes: values are {values}")
     unknown = set(outputs) - set(lanes) - {-1}
     need(not unknown, f"value_groups has {sorted(unknown)[:1]}, which key_groups has not")
-    chunks = queries[-1] // keys[1]
-    need(queries == (1, chunks * keys[1]), f"queries {queries} have no chunks of {keys[1]}, a key's lanes")
-    return Operand((1, chunks * values[2]), "int8", chunks * a["seen"])
+    need(
+        len(queries) == 2 and queries[1] % keys[1] == 0, f"queries {queries} have no chunks of {keys[1]}, a key's lanes"
+    )
+    need(queries[0] <= a["seen"], f"queries {queries} are of more tokens than the {a['seen']} positions that are read")
+    tokens, chunks = queries[0], queries[1] // keys[1]
+    return Operand((tokens, chunks * values[2]), "int8", tokens * chunks * a["seen"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -96,6 +97,8 @@ def _read(path: Path, size: int) -> tuple[list[bytes], list[float]]:
             raise FileError(f"{path}: holds {len(pieces)} pieces, the model has {size} words; give its own tokenizer")
         score, length = _ENTRY.unpack_from(data, at)
         at += _ENTRY.size
+        if math.isnan(score):
+            raise FileError(f"{path}: the score of piece {len(pieces)} is not a number; the file is damaged")
         if not 0 <= length <= len(data) - at:
             raise FileError(f"{path}: piece {len(pieces)} has {length} bytes, of which {len(data) - at} are there")
         pieces.append(data[at : at + length])

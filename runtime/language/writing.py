@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ...hw.errors import InputError, UnsupportedError
-from ..executable import Executable
+from ..executable import Executable, LaunchStep
+from ..steps import When
 from .tokenizer import BEGIN
 
 Choose = Callable[[np.ndarray], int]  # of the logits, float32 (words,)
@@ -26,36 +27,66 @@ class Runs(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """One run: the token that went in, the logits that came out, and the token behind; None where the text ended."""
+    """One run: the tokens that went in, from `position` on, and the logits that came out, behind the last of them.
 
-    token: int
+    `following` is the token behind, None where the text ended.
+    """
+
+    tokens: tuple[int, ...]
+    position: int
     logits: np.ndarray
     following: int | None
 
 
-def language_model(executable: Executable) -> tuple[int, int]:
-    """(context, words) of a program that is one step of a language model. Raises `UnsupportedError` for another.
+class LanguageModel(NamedTuple):
+    """The longest text of a language model, in tokens, its words, and how many tokens a run may take together."""
 
-    A cache of keys is (1, lanes, context, 1), plain or packed to blocks of lanes.
+    context: int
+    words: int
+    block: int
+
+
+def language_model(executable: Executable) -> LanguageModel:
+    """What a program is that is one step of a language model. Raises `UnsupportedError` for another.
+
+    A cache of keys is (1, lanes, context, 1), plain or packed to blocks of lanes. A second entry takes a block of
+    tokens of a text together.
     """
-    inputs = {t.name: (t.shape, t.dtype) for t in executable.inputs}
+    inputs = [{t.name: (t.shape, t.dtype) for t in entry} for entry in executable.entries]
     outputs = [(t.name, t.dtype, len(t.shape)) for t in executable.outputs]
     caches = [t.shape for t in executable.states if t.name.endswith(".keys.cache") and len(t.shape) in (4, 6)]
-    wanted = {"token": ((1,), "int32"), "position": ((1,), "int32")}
+    wanted = [{"token": ((1,), "int32"), "position": ((1,), "int32")}]
+    block = next((t.shape[0] for t in executable.inputs if t.name == "tokens" and len(t.shape) == 1), 1)
+    if len(inputs) > 1:
+        wanted.append({"tokens": ((block,), "int32"), "block": ((1,), "int32")})
     if inputs != wanted or outputs != [("logits", "float32", 2)] or not caches:
         raise UnsupportedError(
             f"program {executable.name!r} is no language model: its inputs must be `token` and `position`, its output "
             "`logits`; give a checkpoint of llama2.c, .bin, or what `compile` made of one"
         )
-    return caches[0][2], executable.outputs[0].shape[1]
+    return LanguageModel(_context(executable, caches[0][2]), executable.outputs[0].shape[1], block)
 
 
-def write(program: Runs, context: int, prompt: Sequence[int], count: int, choose: Choose) -> Iterator[Step]:
-    """Give `prompt` to the program token by token, then what `choose` makes of the logits, until there are `count`.
+def _context(executable: Executable, room: int) -> int:
+    """For how many positions there are steps and angles, at most as many as a cache has `room` for."""
+    ends: dict[When | None, int] = {}  # of the steps that run together
+    for step in executable.steps:
+        if isinstance(step, LaunchStep):
+            found = [step.launch.patches.limits[key] for key, name in step.symbols.items() if name == "position"]
+        else:
+            found = [len(step.constants["cosine"])] if step.op == "rotate" and "position" in step.inputs else []
+        ends[step.when] = min([*found, ends.get(step.when, room)])
+    always = ends.pop(None, room)
+    return min(always, max((end for when, end in ends.items() if when and when.tensor == "position"), default=room))
 
-    A text ends earlier with the token that begins the next one. Raises `InputError` where prompt or count do not fit
-    the `context`.
+
+def write(program: Runs, model: LanguageModel, prompt: Sequence[int], count: int, choose: Choose) -> Iterator[Step]:
+    """Give `prompt` to the program, then what `choose` makes of the logits, until there are `count` tokens.
+
+    Whole blocks of the prompt go in together where the program takes blocks, the rest token by token. A text ends
+    earlier with the token that begins the next one. Raises `InputError` where prompt or count do not fit the context.
     """
+    context = model.context
     if len(prompt) >= context:
         raise InputError(f"the prompt has {len(prompt)} tokens, the context {context}; shorten the prompt")
     if not 0 < len(prompt) < count:
@@ -63,16 +94,28 @@ def write(program: Runs, context: int, prompt: Sequence[int], count: int, choose
         raise InputError(f"the prompt has {len(prompt)} tokens, {count} are wanted in all; ask for at least {least}")
     if count > context:
         raise InputError(f"{count} tokens do not fit the context of {context}; ask for fewer")
-    tokens = list(prompt)
-    for position in range(count - 1):
-        inputs = {"token": np.array([tokens[position]], np.int32), "position": np.array([position], np.int32)}
-        logits = program.run(inputs)["logits"][0]
-        if position + 1 == len(tokens):
+    tokens, position = list(prompt), 0
+    while position < count - 1:
+        given = tuple(tokens[position : position + model.block])
+        if position % model.block or len(given) < model.block or BEGIN in given[1:]:
+            given = given[:1]
+        logits = program.run(_inputs(given, position))["logits"][0]
+        after = position + len(given)
+        if after == len(tokens):
             tokens.append(choose(logits))
-        ended = tokens[position + 1] == BEGIN
-        yield Step(tokens[position], logits, None if ended else tokens[position + 1])
+        ended = tokens[after] == BEGIN
+        yield Step(given, position, logits, None if ended else tokens[after])
         if ended:
             return
+        position = after
+
+
+def _inputs(tokens: Sequence[int], position: int) -> dict[str, np.ndarray]:
+    """The inputs of a run that takes `tokens`, from `position` on."""
+    given = np.array(tokens, np.int32)
+    if len(tokens) == 1:
+        return {"token": given, "position": np.array([position], np.int32)}
+    return {"tokens": given, "block": np.array([position // len(tokens)], np.int32)}
 
 
 def most_likely(logits: np.ndarray) -> int:

@@ -59,7 +59,11 @@ class Symbol:
         return _offsets(self.limit, self.block, self.step, self.within)
 
     def scaled(self, size: int) -> Symbol:
-        """The same in bytes, of entries of `size` bytes."""
+        """The same in bytes, of entries of `size` bytes. Raises `ProgramError` where these are too many."""
+        for key, count in (("step", self.step), ("within", self.within)):
+            if count * size > MOST_STEP:
+                most = f"at most {MOST_STEP // size:,} entries of {size} bytes are allowed"
+                raise ProgramError(f"symbol {self.name!r}: {key} = {count}: {most}")
         return replace(self, step=self.step * size, within=self.within * size)
 
 

@@ -84,3 +84,13 @@ def test_options_of_c_sources_are_not_for_programs(tilewright, double_py, tmp_pa
         done = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", *option)
         assert done.status == 5
         assert done.err == f"tilewright: error: {' '.join(option)} is only for C sources; add --emit c, or drop it\n"
+
+
+def test_c_sources_of_a_program_that_was_compiled_before(tilewright, double_py, tmp_path):
+    program, out = tmp_path / "x.tw", tmp_path / "c"
+    assert tilewright("compile", f"{double_py}:double", "-o", program, "--config", "tiny").status == 0
+    done = tilewright("compile", program, "--emit", "c", "-o", out, "--json")
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["config"] == json.loads((out / "config.json").read_text())["name"] == "tiny"
+    assert tilewright("compile", program, "--emit", "c", "-o", out, "--config", "vta").status == 8
+    assert tilewright("compile", program, "-o", tmp_path / "y.tw").status == 5

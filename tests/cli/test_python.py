@@ -11,8 +11,9 @@ import pytest
 
 import tilewright as tw
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import FileError, FingerprintError, InputError
+from tilewright.hw.errors import FileError, FingerprintError, InputError, UnsupportedError
 from tilewright.hw.isa import Mem
+from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import HostStep, LaunchStep, Tensor
 
 ROOT = Path(__file__).parents[2]
@@ -101,6 +102,17 @@ def test_load_checks_the_configuration_of_a_program(tmp_path):
     assert tw.load(file).cfg == tw.load(file, "tiny").cfg == TINY
     with pytest.raises(FingerprintError, match=r"compiled for tiny .*not for vta .*leave the configuration out"):
         tw.load(file, "vta")
+
+
+def test_load_chooses_the_device_of_runs_that_name_none(tmp_path):
+    file, x = tmp_path / "copy.tw", np.zeros((2, 1, 4), np.int32)
+    tw.compile(copy_program()).save(file)
+    program = tw.load(file, on="timing")
+    assert program.run(x)[1].cycles == tw.predict(program).cycles
+    assert program.run(x, on="model")[1].cycles is None and tw.load(file).run(x)[1].cycles is None
+    assert tw.load(file, on=open_device("timing", TINY)).run({"x": x})[1].cycles
+    with pytest.raises(UnsupportedError, match="unknown device 'gpu'"):
+        tw.load(file, on="gpu")
 
 
 def test_predict_of_a_program_is_that_of_its_executable():

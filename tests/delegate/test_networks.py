@@ -5,6 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tilewright.compiler.delegate.delegate import RUNTIMES
+from tilewright.compiler.frontend.tflite import import_tflite
+from tilewright.compiler.graph.reference import run as reference_run
 from tilewright.delegate import TilewrightDelegate
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -116,3 +119,24 @@ def test_mobilenetv2_equals_the_reference_kernels(network, equal, claim):
     equal(path, delegate, runs=1)
     report = delegate.report()
     assert (len(report.partitions) == 1) == (claim != "convolutions") and report.cycles > 40_000
+
+
+def test_dense_layers_round_as_the_runtimes(network, interpreter, run):
+    """Once as LiteRT, which its kernels say, or twice as TensorFlow Lite Micro, which the golden interpreter says."""
+    n = network()
+    x = n.input(1, 96)
+    for _ in range(4):
+        x = n.dense(x, 96)
+    n.output(x)
+    path = n.quantise(per_channel_dense=False)
+    graph, rng = import_tflite(path), np.random.default_rng(3)
+    reference, mine = interpreter(path), [interpreter(path, TilewrightDelegate(path, runtime=r)) for r in RUNTIMES]
+    apart = 0
+    for _ in range(20):
+        x = rng.integers(-128, 128, (1, 96)).astype(np.int8)
+        (litert,), (micro,) = (run(each, x) for each in mine)
+        np.testing.assert_array_equal(litert, run(reference, x)[0])
+        (golden,) = reference_run(graph, {graph.inputs[0].name: x})[0].values()
+        np.testing.assert_array_equal(micro, golden)
+        apart += int((litert != micro).sum())
+    assert apart > 0

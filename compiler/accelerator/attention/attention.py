@@ -1,8 +1,9 @@
-"""Attention of one token over caches: scores, their exponentials, and the means of values, in one go on chip.
+"""Attention of tokens over caches: scores, their exponentials, and the means of values, in one go on chip.
 
 Scores are products of queries, as inputs, with tiles of keys, as weights; a query is masked to the lanes of its group.
 The exponentials go to DRAM and come back as inputs, for the tiles of values; meanwhile the ALU makes the reciprocals of
-their sums. Lanes of scores are positions, those of results elements of values.
+their sums. Lanes of scores are positions, those of results elements of values. Queries of several tokens are more
+chunks; what a token does not see is masked.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ... import cost
 from ... import graph as g
 from ..direct import lookup
 from ..direct.on_chip import OnChip, on_chip
-from ..recording import Recording, entries, scale_parameters
+from ..recording import Recording, scale_parameters
 from . import root
 from .scores import Plan, accumulators, plan_of
 
@@ -31,17 +32,23 @@ _UNSEEN_BITS = 20  # by which -128 is shifted left for positions that are not se
 def cycles(op: g.Attention, cfg: Config) -> float:
     """Estimated cycles of compute, which loads of keys and values may exceed."""
     plan, product = plan_of(op, cfg), issue_interval(cfg, multiply=True)
-    results = plan.chunks * len(plan.values)
-    issues = plan.tiles * plan.chunks * (len(plan.keys) + len(plan.values)) + plan.scores * (4 + 2 * product)
-    chain = root.cycles(plan.chunks * plan.deep, cfg) + 6 * multiply_interval(cfg) + 3 * product * results
+    results, sums, queries = plan.chunks * len(plan.values), plan.chunks * plan.deep, plan.chunks * len(plan.keys)
+    issues = plan.tiles * (queries + results) + plan.scores * (4 + 2 * product)
+    chain = root.cycles(sums, cfg) + 6 * multiply_interval(cfg) + 3 * product * results
+    # what is masked, prepared, reduced, and goes through DRAM: little for one token, as much as the scores for sixteen
+    through = cost.moved(cfg, (2 * queries + 3 * plan.scores) * cfg.out_entry_bytes)
+    begun = queries + through + 2 * results + root.COPIES * sums
+    chain += (begun + (4 + 3 * product) * plan.heads + root.COPIES * results) * (1 - 1 / plan.rows)
     loads = cost.moved(cfg, plan.tiles * (plan.wide + plan.deep) * cfg.wgt_entry_bytes)
-    return max(issues, loads) + chain + 5 * cost.ROUND_TRIP
+    return (max(issues, loads) + chain + 5 * cost.ROUND_TRIP) * -(-op.tokens // plan.rows)
 
 
 def lower(rec: Recording, op: g.Attention) -> None:
     """Append the attention."""
     with on_chip(rec) as chip:
-        _Kernel(rec, op, chip).record()
+        kernel = _Kernel(rec, op, chip)
+        for first in range(0, op.tokens, kernel.plan.rows):
+            kernel.record(first)
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class _Banks:
 def _banks(chip: OnChip, plan: Plan, half: int) -> _Banks:
     first, second = chip.banks(*accumulators(plan), half)
     results, queries = plan.chunks * len(plan.values), plan.chunks * len(plan.keys)
-    sizes = queries, plan.heads, plan.heads, plan.tiles, results, len(plan.values)
+    sizes = queries, plan.heads, plan.heads, plan.rows * plan.tiles, results, len(plan.values)
     after = np.cumsum([second, *sizes]).tolist()
     return _Banks(first, first + plan.scores, first + plan.scores + results, *after)
 
@@ -74,6 +81,7 @@ class _Kernel:
     def __init__(self, rec: Recording, op: g.Attention, chip: OnChip):
         self.rec, self.op, self.program, self.cfg = rec, op, rec.program, rec.cfg
         self.plan = plan = plan_of(op, rec.cfg)
+        self.seen = rec.constant(f"{op.name}.seen", _seen(plan.tiles, rec.cfg.block_in))
         self.table = lookup.loaded(rec, f"{op.name}.exponential", WEIGHTS)
         self.tables = root.tables(rec, op.name)
         self.par = chip.region(Mem.PAR, 2)
@@ -88,11 +96,11 @@ class _Kernel:
         self.inp = chip.region(Mem.INP, plan.chunks * (plan.wide + len(plan.keys)) + plan.scores)
         self.loads = 0  # of keys and values, which take the slots in turns
 
-    def record(self) -> None:
-        """Append all parts."""
+    def record(self, first: int) -> None:
+        """Append all parts, for the rows of the plan from `first` on."""
         plan, program, acc = self.plan, self.program, self.acc
-        self._prepare()
-        self._queries()
+        self._prepare(first)
+        self._queries(first)
         self._scores()
         self._exponentials()
         weights = self._stored(acc.scores, plan.scores, "weights")
@@ -106,29 +114,33 @@ class _Kernel:
         program.alu(AluOp.MUL, [(plan.chunks, results, 0), (results, 1, 1)], acc.results, acc.masks)
         self._by_block(AluOp.ADD, acc.means, acc.results)
         program.alu(AluOp.MUL, [(size, 1, 1)], acc.means, inverse)
-        program.store(acc.means, self.rec.activations[self.op.output.name], 0, x_size=size, par=self.par + 1)
+        out = self.rec.activations[self.op.output.name]
+        program.store(acc.means, out, first * self.op.chunks * plan.deep, x_size=size, par=self.par + 1)
 
-    def _prepare(self) -> None:
+    def _prepare(self, first: int) -> None:
         """What does not depend on the queries: accumulators without products, masks, and which positions are seen."""
         plan, program, acc = self.plan, self.program, self.acc
         count, results = plan.heads, plan.chunks * len(plan.values)
         masks = self.rec.constant(f"{self.op.name}.lanes", np.stack([part.mask for part in plan.values]))
         program.load(Mem.ACC8, acc.spread, masks, 0, y_size=plan.chunks, x_size=len(plan.values), x_stride=0)
         program.load(Mem.ACC8, acc.masks, masks, 0, x_size=len(plan.values))
-        at = self.rec.symbol(self.op.inputs[3], step=1, block=self.cfg.block_in, within=2 * plan.tiles - 1)
-        seen = self.rec.constant(f"{self.op.name}.seen", _seen(plan.tiles, self.cfg.block_in))
-        program.load(Mem.ACC8, acc.seen, seen, 0, x_size=plan.tiles, at=at)
+        block, row = self.cfg.block_in, 2 * plan.tiles - 1
+        at = self.rec.symbol(self.op.inputs[3], step=1, block=block // self.op.tokens, within=row)
+        program.load(
+            Mem.ACC8, acc.seen, self.seen, first * row, y_size=plan.rows, x_size=plan.tiles, x_stride=row, at=at
+        )
         program.gemm([(results + plan.chunks * plan.deep, 1, 0, 0)], acc.results, reset=True)
         program.gemm([(2 * count, 1, 0, 0)], acc.maxima, reset=True)
         program.gemm([(root.COPIES * plan.chunks * plan.deep, 1, 0, 0)], acc.roots, reset=True)
         program.alu(AluOp.ADD, [(count, 1, 0)], acc.maxima, imm=_LOWEST)
         program.alu(AluOp.SHR, [(count, 1, 0)], acc.maxima, imm=-16)
-        program.alu(AluOp.SHR, [(plan.tiles, 1, 0)], acc.seen, imm=-_UNSEEN_BITS)
+        program.alu(AluOp.SHR, [(plan.rows * plan.tiles, 1, 0)], acc.seen, imm=-_UNSEEN_BITS)
 
-    def _queries(self) -> None:
+    def _queries(self, row: int) -> None:
         """The queries in the input scratchpad, masked to each part of the keys."""
         plan, program = self.plan, self.program
-        program.load(Mem.INP, self.inp, self.rec.operand(self.op, 0), 0, x_size=entries(self.rec, self.op.x))
+        size = plan.chunks * plan.wide
+        program.load(Mem.INP, self.inp, self.rec.operand(self.op, 0), row * self.op.chunks * plan.wide, x_size=size)
         number = [int((self.masks == part.mask).all(1).argmax()) for part in plan.keys]
         count, first = len(plan.keys), (self.acc.queries, self.inp, self.diagonals)
         parts = [(first[0] + k, first[1] + p.block, first[2] + number[k]) for k, p in enumerate(plan.keys)]
@@ -186,7 +198,8 @@ class _Kernel:
         heads, tiles, each = plan.heads, plan.tiles, [(plan.scores, 1, 0)]
         program.alu(AluOp.RESCALE, each, acc.scores, imm=self.par)
         last = np.array([(acc.scores + k, acc.seen + tiles - 1 - k) for k in range(tiles)])
-        program.alu_uops(AluOp.ADD, last, [(heads, tiles, 0)])
+        own = heads // plan.rows
+        program.alu_uops(AluOp.ADD, last, [(plan.rows, own * tiles, tiles), (own, tiles, 0)])
         program.alu(AluOp.MAX, [(heads, 1, tiles), (tiles, 0, 1)], acc.maxima, acc.scores)
         program.alu(AluOp.REDUCE, [(heads, 1, 0)], acc.maxima, imm=1)
         program.alu(AluOp.MUL, [(heads, 1, 0)], acc.maxima, imm=-1)

@@ -1,4 +1,4 @@
-"""Rows of a constant table, chosen by a number that is known when a run begins: their address is a symbol."""
+"""Rows of a constant table, chosen by numbers that are known when a run begins: their addresses are symbols."""
 
 from __future__ import annotations
 
@@ -13,29 +13,32 @@ from . import root
 
 
 def refusal(op: g.Gather, cfg: Config) -> str:
-    """Reason why the accelerator cannot look the row up; empty if it can."""
+    """Reason why the accelerator cannot look the rows up; empty if it can."""
     if why := root.needs(cfg):
         return why
     table, where = op.inputs
     if table.data is None or table.dtype != "int8" or len(table.shape) != 2 or op.axis:
         return "it is not a row of a constant int8 matrix"
-    if (where.dtype, where.shape) != ("int32", (1,)) or where.data is not None:
-        return f"it takes {where.dtype} {where.shape} of rows: must be one, an int32 input"
-    return ""
+    if where.dtype != "int32" or len(where.shape) != 1 or where.shape[0] > cfg.block_in or where.data is not None:
+        return f"it takes {where.dtype} {where.shape} of rows: must be an int32 input of at most {cfg.block_in}"
+    most = cfg.acc_depth // where.shape[0] * cfg.block_in
+    return f"{where.shape[0]} rows of {table.shape[1]} elements: at most {most}" if table.shape[1] > most else ""
 
 
 def cycles(op: g.Gather, cfg: Config) -> float:
-    """Estimated cycles: a row in and out."""
+    """Estimated cycles: rows in and out."""
     return 2 * cost.transfer(cfg, op.output.nbytes) + cost.ROUND_TRIP
 
 
 def lower(rec: Recording, op: g.Gather) -> None:
-    """Append the load and the store of a row."""
+    """Append a load per row and the store of all."""
     table, where = op.inputs
-    count = entries(rec, op.output)
+    rows, count = where.shape[0], entries(rec, op.output)
+    row = count // rows
     assert table.data is not None  # `refusal` said so
     words = rec.constant(f"{op.name}.table", layout.pack_blocks(table.data, rec.cfg.batch, rec.cfg.block_in))
     with on_chip(rec) as chip:
         acc = chip.region(Mem.ACC, count)
-        rec.program.load(Mem.ACC8, acc, words, 0, x_size=count, at=rec.symbol(where, step=count))
+        for k in range(rows):
+            rec.program.load(Mem.ACC8, acc + k * row, words, 0, x_size=row, at=rec.symbol(where, k, step=row))
         rec.program.store(acc, rec.activations[op.output.name], 0, x_size=count)

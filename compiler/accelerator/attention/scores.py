@@ -19,10 +19,11 @@ _SLOTS = 4  # of tiles of keys and values: the next are loaded while one is mult
 class Plan:
     """`chunks` queries of each of `groups` groups; `tiles` blocks of positions; `keys` and `values` are their parts.
 
-    A key has `wide` blocks, a value `deep`. Keys are loaded `wide_at_once` blocks at a time, for all positions, values
-    `tiles_at_once` tiles of positions.
+    They are the queries of `rows` tokens, which are together on chip. A key has `wide` blocks, a value `deep`. Keys are
+    loaded `wide_at_once` blocks at a time, for all positions, values `tiles_at_once` tiles of positions.
     """
 
+    rows: int
     chunks: int
     groups: int
     tiles: int
@@ -67,13 +68,20 @@ class Plan:
 
 
 def plan_of(op: g.Attention, cfg: Config) -> Plan:
-    """The plan of `op`."""
+    """The plan of `op`, of as many of its tokens together as fit, or of one."""
+    plan = _of_rows(op, cfg, op.tokens)
+    while plan.rows > 1 and _too_much(plan, cfg):
+        plan = _of_rows(op, cfg, -(-plan.rows // 2))
+    return plan
+
+
+def _of_rows(op: g.Attention, cfg: Config, rows: int) -> Plan:
     block, keys, values = cfg.block_in, op.inputs[1].shape, op.inputs[2].shape
     tiles, wide, deep = -(-op.seen // block), -(-keys[1] // block), -(-values[2] // block)
     most = max(1, cfg.wgt_depth // (2 * _SLOTS))
     found = lanes.of_keys(op, block), lanes.of_values(op, block)
     at_once = min(wide, max(1, most // tiles)), min(tiles, max(1, most // deep))
-    return Plan(op.chunks, len(lanes.groups_of(op)), tiles, wide, deep, *found, *at_once)
+    return Plan(rows, rows * op.chunks, len(lanes.groups_of(op)), tiles, wide, deep, *found, *at_once)
 
 
 def refusal(op: g.Attention, cfg: Config) -> str:
@@ -83,16 +91,23 @@ def refusal(op: g.Attention, cfg: Config) -> str:
     block, keys, values = cfg.block_in, op.inputs[1].shape, op.inputs[2].shape
     if keys[2] % block or values[2] % block:
         return f"{keys[2]} positions, values of {values[2]} elements: must be whole blocks of {block}"
-    if op.chunks > 1 and keys[1] % block:
-        return f"keys of {keys[1]} elements: must be whole blocks of {block} where there are {op.chunks} chunks"
-    plan, half = plan_of(op, cfg), cfg.acc_depth // 2
+    if op.tokens not in (1, block) or op.tokens > 1 and op.seen % block:
+        return f"{op.tokens} tokens, {op.seen} positions: must be one, or {block} and whole blocks of as many"
+    if op.tokens * op.chunks > 1 and keys[1] % block:
+        many = f"{op.chunks} chunks" if op.chunks > 1 else f"{op.tokens} tokens"
+        return f"keys of {keys[1]} elements: must be whole blocks of {block} where there are {many}"
+    wrong = _too_much(plan_of(op, cfg), cfg)
+    return f"it needs {wrong}" if wrong else ""
+
+
+def _too_much(plan: Plan, cfg: Config) -> str:
+    """What of the plan does not fit the scratchpads; empty if all does."""
     needs = {
-        "accumulators": (max(accumulators(plan)), half),
+        "accumulators": (max(accumulators(plan)), cfg.acc_depth // 2),
         "input entries": (plan.chunks * (plan.wide + len(plan.keys)) + plan.scores, cfg.inp_depth),
         "weight entries": (plan.slots * plan.slot, cfg.wgt_depth - max(len(plan.masks()), cfg.wgt_depth // KEPT)),
     }
-    wrong = [f"{count} {what}: at most {most}" for what, (count, most) in needs.items() if count > most]
-    return f"it needs {wrong[0]}" if wrong else ""
+    return next((f"{count} {what}: at most {most}" for what, (count, most) in needs.items() if count > most), "")
 
 
 def accumulators(plan: Plan) -> tuple[int, int]:
@@ -100,4 +115,4 @@ def accumulators(plan: Plan) -> tuple[int, int]:
     results = plan.chunks * (len(plan.values) + plan.deep)
     queries = plan.chunks * len(plan.keys)
     sums = plan.chunks * (len(plan.values) + root.COPIES * plan.deep) + len(plan.values)
-    return plan.scores + results, queries + 2 * plan.heads + plan.tiles + sums
+    return plan.scores + results, queries + 2 * plan.heads + plan.rows * plan.tiles + sums

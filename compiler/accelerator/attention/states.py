@@ -28,6 +28,9 @@ def _not_in_place(graph: g.Graph, ops: Sequence[g.Operator], op: g.Write) -> str
     cache = op.x.name
     if not any((s.tensor.name, s.next.name) == (cache, op.output.name) for s in graph.states):
         return f"{cache!r} is no state that becomes its output"
+    others = [s.tensor.name for s in graph.states if s.tensor.name != cache and s.next.name in (cache, op.output.name)]
+    if others:
+        return f"state {others[0]!r} takes its values, too"
     if sum(t.name == cache for other in graph.ops for t in other.inputs) > 1 or op.x in graph.outputs:
         return f"the values of {cache!r} before it are read, too"
     mine = {o.name for o in ops}

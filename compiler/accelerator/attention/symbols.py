@@ -1,4 +1,4 @@
-"""Numbers that are known when a run begins, as the token and its position: inputs that are symbols of a launch."""
+"""Numbers that are known when a run begins, as a token and its position: elements of inputs, symbols of a launch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ... import graph as g
 
 
 def symbol_of(op: g.Operator) -> tuple[g.Tensor, int] | None:
-    """The input of `op` that moves its addresses, and how many values it may have; None where there is none."""
+    """The input of `op` that moves its addresses, and how many values its elements may have; None where none does."""
     if isinstance(op, g.Gather):
         return op.inputs[1], op.x.shape[0]
     if isinstance(op, g.Rotate):
-        return op.inputs[1], len(op.cosine)
+        return op.inputs[1], len(op.cosine) // op.x.shape[0]
     if isinstance(op, g.WriteRows):
         return op.inputs[2], MOST_LIMIT
     if isinstance(op, g.WriteColumns):
-        return op.inputs[2], op.x.shape[1]
-    return (op.inputs[3], op.seen) if isinstance(op, g.Attention) else None
+        return op.inputs[2], op.x.shape[1] // op.tokens
+    return (op.inputs[3], op.seen // op.tokens) if isinstance(op, g.Attention) else None
 
 
 def limits(ops: Sequence[g.Operator]) -> dict[str, int]:

@@ -39,16 +39,18 @@ class OnChip:
     def kept(self, mem: Mem, name: str, data: np.ndarray, size: int) -> int:
         """The first of `size` entries with `data`, loaded once in a launch where nothing takes their place.
 
-        They lie at the end of `mem`. `name` is that of the constant.
+        They lie at the end of `mem`. `name` is that of the constant. A kernel asks for them before it takes regions.
         """
-        rec, key = self.rec, (mem, data.tobytes())
-        base, entries = rec.kept.get(key, -1), depth(self.rec.cfg, mem)
-        if base < 0 or not rec.placement.reserved(mem, base, size):
+        rec, key, entries = self.rec, (mem, data.tobytes()), depth(self.rec.cfg, mem)
+        found = rec.kept.get(key)
+        if found is None or not rec.placement.reserved(mem, found.start, size):
             base = rec.placement.region(mem, size, min(entries - size, entries - entries // KEPT), entries)
+            found = range(base, base + size)
             rec.program.load(mem, base, rec.constant(name, data), 0, x_size=size)
             rec.placement.reserve(mem, base, size)
-            rec.kept[key] = base
-        return base
+            apart = {k: v for k, v in rec.kept.items() if k[0] != mem or v.stop <= base or found.stop <= v.start}
+            rec.kept = {**apart, key: found}
+        return found.start
 
     def constant(self, mem: Mem, buffer: Buffer, size: int = 1, high: int | None = None) -> int:
         """The first of `size` entries that stay on chip, loaded from the beginning of `buffer`."""

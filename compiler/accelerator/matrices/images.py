@@ -13,6 +13,7 @@ import numpy as np
 
 from ....hw.config import Config
 from ... import graph as g
+from ..lanewise.products import in_lanes
 from .forms import TO_NHWC, from_image, image_shape, matrices, moved, to_image
 
 _MOVES = (g.Reshape, g.Transpose)
@@ -23,7 +24,7 @@ _KEPT = (g.Attention, g.Write)  # of networks whose attention has kernels of its
 def as_images(graph: g.Graph, cfg: Config) -> g.Graph:
     """`graph` with sequences as images, where it multiplies matrices or has dense layers on several rows."""
     able = cfg.batch == 1 and cfg.block_in == cfg.block_out and "overwrite" in cfg.extensions
-    if not able or any(isinstance(op, _KEPT) for op in graph.ops):
+    if not able or any(isinstance(op, _KEPT) or in_lanes(op, cfg.block_in) for op in graph.ops):
         return graph
     found = _Islands(graph).chosen
     return _Rewriter(graph, found, cfg.block_in).graph if found else graph

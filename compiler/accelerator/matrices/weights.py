@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ....hw.isa import Mem
@@ -17,16 +19,20 @@ _TILE = 512  # entries of inputs: enough to hide what an instruction costs, and 
 def weights_of(rec: Recording, op: g.BatchMatMul, plan: Plan, y: Buffer) -> Buffer:
     """Entries of weights of the operand `y`: by blocks of sums, then of columns; if it is not transposed vice versa."""
     if plan.copied or place(y)[1] % rec.cfg.wgt_entry_bytes:
-        y = _copied(rec, op, y)
+        y = in_whole_blocks(rec, op.name, op.inputs[1], y)
     return y if plan.transposed else _transposed(rec, op, plan, y)
 
 
-def _copied(rec: Recording, op: g.BatchMatMul, y: Buffer) -> Buffer:
-    """A copy of the image `y` with zeros behind its rows and channels, to whole blocks of both."""
-    cfg, t = rec.cfg, op.inputs[1]
-    (n, channels, _, rows), block = t.shape, cfg.block_in
+def in_whole_blocks(rec: Recording, name: str, t: g.Tensor, y: Buffer) -> Buffer:
+    """A copy of `y`, the image `t` of rows, with zeros behind its rows and channels, to whole blocks of both.
+
+    `name` is that of the operator that reads it.
+    """
+    cfg = rec.cfg
+    (n, channels, *size), block = t.shape, cfg.block_in
+    rows = math.prod(size)
     blocks, height, lanes = -(-channels // block), -(-rows // block) * block, channels % block or block
-    copy = rec.buffer(f"{op.name}.rows", (n, blocks, height, cfg.batch, block), kind="temp")
+    copy = rec.buffer(f"{name}.rows", (n, blocks, height, cfg.batch, block), kind="temp")
     most = min(_TILE, cfg.inp_depth // 2, cfg.acc_depth // 2) // block * block
     together = max(1, most // height)  # blocks of channels in a tile
     if together > blocks:
@@ -34,7 +40,7 @@ def _copied(rec: Recording, op: g.BatchMatMul, y: Buffer) -> Buffer:
     with on_chip(rec) as chip:
         whole = np.eye(cfg.block_out, block, dtype=np.int8)
         cut = whole * (np.arange(block) < lanes)
-        wgt = chip.constant(Mem.WGT, rec.constant(f"{op.name}.lanes", np.stack([whole, cut])), 2)
+        wgt = chip.constant(Mem.WGT, rec.constant(f"{name}.lanes", np.stack([whole, cut])), 2)
         inp, acc = chip.slots(Mem.INP, most), chip.banks(most, most, cfg.acc_depth // 2)
         parts = [
             (first, min(together, n * blocks - first), row, min(most, height - row))

@@ -107,7 +107,7 @@ def read_integers(source: Source) -> Integers:
     wanted = shapes(sizes, own_classifier=True)
     matrices = {}
     for name in (*MATRICES, "classifier"):
-        values = _array(path, arrays, name, wanted[name], "int8")
+        values = _weights(path, arrays, name, wanted[name])
         matrices[name] = Matrix(values, _positive(path, arrays, f"{name}.scales", wanted[name][:-1], "float32"))
     gains = {name: _array(path, arrays, name, wanted[name], "float32") for name in (*GAINS, "norm")}
     for name, gain in gains.items():
@@ -117,7 +117,11 @@ def read_integers(source: Source) -> Integers:
         name: _positive(path, arrays, f"{name}.range", (count,), "float64") for name, count in _counts(sizes).items()
     }
     ranges = {(name, k): float(value) for name, values in found.items() for k, value in enumerate(values)}
-    embedding = _array(path, arrays, "embedding", wanted["embedding"], "int8")
+    known = {"kind", "sizes", "embedding", *matrices, *(f"{name}.scales" for name in matrices), *gains}
+    known |= {f"{name}.range" for name in found}
+    embedding = _weights(path, arrays, "embedding", wanted["embedding"])
+    if unknown := sorted(arrays.keys() - known):
+        raise FileError(f"{path}: has {unknown[0][:40]!r}, which no such file has; the file is damaged")
     return Integers(path.stem, sizes, embedding, matrices, gains, ranges)
 
 
@@ -127,6 +131,13 @@ def _array(path: Path, arrays: Mapping[str, np.ndarray], name: str, shape: tuple
     found = arrays[name]
     if (found.shape, str(found.dtype)) != (shape, dtype):
         raise FileError(f"{path}: {name} is {found.dtype} {found.shape}, must be {dtype} {shape}; the file is damaged")
+    return found
+
+
+def _weights(path: Path, arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+    found = _array(path, arrays, name, shape, "int8")
+    if found.min() == -128:  # its negative is no int8: see `Matrix.signed`
+        raise FileError(f"{path}: {name} holds -128, must be -127 to 127; the file is damaged")
     return found
 
 

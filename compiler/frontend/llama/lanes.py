@@ -18,8 +18,8 @@ class Lanes:
     """Which row of a matrix gives each lane of queries, keys and values, int; -1 where a lane is padding.
 
     Keys are two halves: first the even elements of all heads, then the odd ones, so that a rotation turns lanes with
-    lanes. Queries are a chunk of that form for each query head that shares a head of keys. `half` and `values` are the
-    heads of keys that lanes of half a key, and of values, belong to.
+    lanes. Queries are a chunk of that form for each query head that shares a head of keys. `half` and `value_groups`
+    are the heads of keys that lanes of half a key, and of values, belong to.
     """
 
     def __init__(self, sizes: Sizes):

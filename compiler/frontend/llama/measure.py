@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from ....hw.errors import UnsupportedError
@@ -19,6 +21,11 @@ class Steps:
 
     def __init__(self, graph: Graph):
         self._graph, self._state, self._position = graph, initial_state(graph), 0
+
+    @property
+    def state(self) -> Mapping[str, np.ndarray]:
+        """The keys and values so far, by the names of the graph's states."""
+        return self._state
 
     def logits(self, token: int) -> np.ndarray:
         """float32 (words,): what `token`, the next one, gives."""

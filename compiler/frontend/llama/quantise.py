@@ -15,7 +15,6 @@ from ..source import Source
 from .checkpoint import Checkpoint, read_checkpoint
 from .floats import FloatLlama, sample
 from .integers import GAINS, MATRICES, Integers, Matrix, Ranges, nearest, read_integers
-from .lanes import padded
 from .step import decoder_step
 
 TEXTS, LENGTH, PERCENTILE = 16, 256, 99.99  # of the calibration: texts, tokens of each, share of values in range
@@ -68,4 +67,4 @@ def import_integers(source: Source) -> Graph:
 
 
 def _whole(model: Integers) -> Graph:
-    return decoder_step(model, padded(model.sizes.context))
+    return decoder_step(model, model.sizes.context)

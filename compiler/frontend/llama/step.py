@@ -16,7 +16,7 @@ from ...graph import ranges as check
 from ...graph.recurrent.state import State
 from .floats import angles, silu_of
 from .integers import Integers, Matrix, nearest
-from .lanes import BLOCK, Lanes
+from .lanes import BLOCK, Lanes, padded
 
 COMMON = ("gate", "silu")  # whose scale is the same in all layers, so that one table of SiLU serves them
 _LOGITS = 1 << 15
@@ -25,8 +25,9 @@ _LOGITS = 1 << 15
 def decoder_step(model: Integers, context: int) -> g.Graph:
     """The graph of one token: inputs `token` and `position`, int32 (1,), output `logits`, float32 (1, words).
 
-    Keys and values of `context` tokens, a multiple of 16, are states, and all of them are read. Raises
-    `UnsupportedError` where integers can leave int32, or a context is so long that sums of weights would.
+    Keys and values of `context` tokens are states, and all of them are read; they have room for a multiple of 16, but
+    there are no angles for the positions beyond the context. Raises `UnsupportedError` where integers can leave int32,
+    or a context is so long that sums of weights would.
     """
     if context > LARGEST_CONTEXT:
         raise UnsupportedError(
@@ -39,7 +40,7 @@ class _Step:
     """Collects the operators; a value is named after its layer, as `2.queries`."""
 
     def __init__(self, model: Integers, context: int):
-        self.model, self.context, self.lanes = model, context, Lanes(model.sizes)
+        self.model, self.room, self.lanes = model, padded(context), Lanes(model.sizes)
         layers = range(model.sizes.layers)
         common = {(name, k): max(model.ranges[name, j] for j in layers) for name in COMMON for k in layers}
         self.ranges = {**model.ranges, **common}
@@ -112,10 +113,10 @@ class _Step:
 
         queries = self.turned(part("queries", lanes.queries, -128))
         key, value = self.turned(part("keys", lanes.keys, -128)), part("values", lanes.values, -127)
-        keys = self.kept(g.WriteRows, f"{k}.keys.cache", (1, len(lanes.keys), self.context, 1), key)
+        keys = self.kept(g.WriteRows, f"{k}.keys.cache", (1, len(lanes.keys), self.room, 1), key)
         block = self.kept(g.WriteRows, f"{k}.values.block", (1, len(lanes.values), BLOCK, 1), value)
-        values = self.kept(g.WriteColumns, f"{k}.values.cache", (1, self.context, len(lanes.values), 1), block)
-        facts = {"key_groups": lanes.half, "value_groups": lanes.value_groups, "seen": self.context}
+        values = self.kept(g.WriteColumns, f"{k}.values.cache", (1, self.room, len(lanes.values), 1), block)
+        facts = {"key_groups": lanes.half, "value_groups": lanes.value_groups, "seen": self.room}
         inputs, shape = (queries, keys, values, self.position), (1, len(lanes.outputs))
         y = self.add(g.Attention, f"{k}.attention", inputs, shape, self.scale("attention", k), head=head, **facts)
         matrix = self.matrix("attention_out", k).columns(lanes.outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -175,7 +176,7 @@ def _convolution(imp: TfliteImporter, node: FileNode, weight: np.ndarray, scale:
     pads = padding(node, image(x), reach, strides)
     scales = _per_channel(scale, len(weight))
     parameters = np.ascontiguousarray(weight), scales, _bias(imp, node, 2, x, scales)
-    facts = {"float32_scale": imp.info(node, 0).unsigned}
+    facts: dict[str, Any] = {"float32_scale": imp.info(node, 0).unsigned}
     op = g.QConv2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, dilations, groups, **facts)
     imp.emit(node, op)
 
@@ -208,7 +209,7 @@ def transpose_conv(imp: TfliteImporter, node: FileNode) -> None:
     pads = cropped(node, image(x), image(y), weight.shape[1:3])
     scales = _per_channel(scale, len(weight))
     parameters = np.ascontiguousarray(weight.transpose(TO_NCHW)), scales, _bias(imp, node, 3, x, scales)
-    facts = {"float32_scale": imp.info(node, 2).unsigned}
+    facts: dict[str, Any] = {"float32_scale": imp.info(node, 2).unsigned}
     imp.emit(node, g.QConvTranspose2d(node.name, (x,), y, *parameters, *clamp(node, y), strides, pads, **facts))
 
 

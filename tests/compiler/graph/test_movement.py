@@ -2,7 +2,7 @@
 
 import pytest
 
-from tilewright.compiler.graph.movement import Concat, Heads, Pad, Reshape, StridedSlice, Take, Transpose
+from tilewright.compiler.graph.movement import Concat, Heads, Lanes, Pad, Reshape, StridedSlice, Take, Transpose
 from tilewright.compiler.graph.operators import Tensor
 from tilewright.hw.errors import InputError
 
@@ -20,6 +20,10 @@ def t(name, *shape, **quantisation):
         ("Heads 'h': the size", lambda: Heads("h", (t("x", 1, 8, 1, 3),), t("y", 2, 4, 3, 1), True)),
         ("Heads 'h': the number of channels", lambda: Heads("h", (t("x", 1, 8, 1, 3),), t("y", 3, 4, 1, 3), True)),
         ("Heads 'h': the number of images", lambda: Heads("h", (t("x", 2, 6, 1, 3),), t("y", 3, 4, 1, 3), True)),
+        ("Lanes 'l': the dimensions", lambda: Lanes("l", (t("x", 1, 12),), t("y", 1, 12), 4)),
+        ("Lanes 'l': the rows", lambda: Lanes("l", (t("x", 2, 12),), t("y", 1, 4, 3, 2), 4)),
+        ("Lanes 'l': what is left of blocks", lambda: Lanes("l", (t("x", 1, 12),), t("y", 1, 4, 1, 3), 3)),
+        ("Lanes 'l': whether there is one row", lambda: Lanes("l", (t("x", 2, 24),), t("y", 1, 8, 2, 3), 4)),
         ("Concat 'c': the output's size", lambda: Concat("c", (t("x", 2, 3), t("z", 1, 3)), t("y", 4, 3), 0)),
         ("Concat 'c': the number of different", lambda: Concat("c", (t("x", 2, 3), t("z", 1, 2)), t("y", 3, 3), 0)),
         ("Pad 'p': the output's shape", lambda: Pad("p", (t("x", 2),), t("y", 3), ((1, 1),), 0)),

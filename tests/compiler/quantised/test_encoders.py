@@ -76,7 +76,10 @@ CASES = {
     "turned keys": Encoder(20, 48, 3, turned=True),
     "two layers": Encoder(16, 32, 2, silu, 2),
     "long": Encoder(128, 128, 4),
+    "wide": Encoder(16, 256, 4),
+    "wide, silu": Encoder(16, 256, 8, silu),
 }
+LARGE = {"long and wide": Encoder(128, 256, 4), "long and wide, silu": Encoder(128, 256, 8, silu)}
 
 
 @pytest.fixture(params=CASES)
@@ -95,5 +98,21 @@ def test_the_reference_gives_the_bytes_of_litert(
 
 def test_the_device_gives_the_bytes_of_the_reference(case, network, samples, on_device):
     path = case.path(network())
+    shares = on_device(path, samples(path, 2), "pynq_z1_plus", "single")
+    assert (shares.launches, shares.macs, shares.host) == (1, 1.0, set())
+
+
+def test_without_tables_roots_softmax_and_functions_are_on_the_host(network, samples, on_device):
+    path = CASES["two layers"].path(network())
     shares = on_device(path, samples(path), contract="single")
-    assert (shares.launches, shares.macs) == (4 * case.layers, 1.0)
+    assert (shares.launches, shares.macs, shares.host) == (9, 1.0, {"Lookup", "Softmax"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LARGE)
+def test_large_encoders(name, network, samples, golden, litert, assert_equal, on_device):
+    path = LARGE[name].path(network())
+    given = samples(path, 2)
+    assert_equal(golden(path, given, "single"), litert(path, given))
+    shares = on_device(path, given, "pynq_z1_plus", "single")
+    assert (shares.launches, shares.macs, shares.host) == (1, 1.0, set())

@@ -1,13 +1,16 @@
 """Executables of several contexts as one."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from tilewright.compiler.target.contexts import join
+from tilewright.compiler.target.contexts import join, with_entry
 from tilewright.hw.errors import InputError, ProgramError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable, HostStep, Tensor
 from tilewright.runtime.loader import Loaded
+from tilewright.runtime.steps import When
 
 
 def context(cache, end, extra=0):
@@ -75,3 +78,37 @@ def test_contexts_are_joined_once(cache):
         ProgramError, match="step 'step, 0..3' already runs in some contexts only; join executables with"
     ):
         join([joined, joined], "position", (4, 8))
+
+
+def entry(cache, tensor):
+    """That of a context of 4, with `tensor` in place of the position."""
+    joined = join([context(cache, 4)], "position", (4,))
+    names = {"position": tensor}
+    for step in joined.steps:
+        step.when = When(tensor, 0, 4)
+        if not isinstance(step, HostStep):
+            step.symbols = {key: names.get(name, name) for key, name in step.symbols.items()}
+    tensors = {names.get(name, name): replace(t, name=names.get(name, name)) for name, t in joined.tensors.items()}
+    return Executable(joined.cfg, joined.name, tensors, joined.steps)
+
+
+def test_a_second_entry_shares_states_and_constants(cache):
+    first, program = join([context(cache, end) for end in (4, 10)], "position", (4, 10)), cache()
+    both = Executable.from_bytes(with_entry(first, entry(cache, "block"), "blocks").to_bytes(), "x.tw")
+    inputs = {t.name for t in first.inputs}
+    assert [{t.name for t in each} for each in both.entries] == [inputs, inputs - {"position"} | {"block"}]
+    assert len([name for name in both.memory_plan() if name.endswith("wgt")]) == 1
+    assert len(both.states) == 1 and len({step.name for step in both.steps}) == len(both.steps)
+    with Loaded(both, open_device("model", both.cfg)) as loaded:
+        for position, tensor in ((3, "position"), (2, "block"), (1, "block"), (9, "position")):
+            given = {tensor if key == "position" else key: x for key, x in program.inputs(position, position).items()}
+            np.testing.assert_array_equal(loaded.run(given)["y"], program.expect(position, position))
+            assert loaded.reports[0].name == {3: "step, 0..3", 9: "step, 4..9"}.get(position, "step, 0..3, blocks")
+
+
+def test_entries_of_different_networks(cache):
+    first = join([context(cache, 4)], "position", (4,))
+    other = entry(cache, "block")
+    other.tensors["y"] = replace(other.tensors["y"], name="z")
+    with pytest.raises(ProgramError, match="output 'y' is not the same in all executables"):
+        with_entry(first, other, "blocks")

@@ -52,6 +52,16 @@ def test_a_checked_statement_leaves_the_function():
     assert str(statement) == "if (!tw_quantize(t0, t1, 4, 0x1.99999a0000000p-4f, -3, 0)) return TW_BAD_INPUT;"
 
 
+def test_a_cache_is_written_in_place_where_it_has_one_place():
+    shapes = {"cache": (1, 3, 5, 1), "row": (1, 3), "at": (1,), "after": (1, 3, 5, 1)}
+    tensors = {name: Tensor(name, shape, "int32" if name == "at" else "int8") for name, shape in shapes.items()}
+    step = HostStep("one", "write_rows", ["cache", "row", "at"], ["after"])
+    apart = call(step, tensors, {name: name for name in shapes})
+    assert [s.function for s in apart.statements] == ["tw_move", "tw_write_rows"]
+    (inside,) = call(step, tensors, {name: name for name in shapes} | {"after": "cache"}).statements
+    assert str(inside) == "tw_write_rows(row, at, cache, 3, 5);"
+
+
 def test_operators_without_a_kernel_are_refused():
     message = "step 'one': host operator 'log_softmax' has no C kernel; run the program with Python"
     with pytest.raises(UnsupportedError, match=message):

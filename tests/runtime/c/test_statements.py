@@ -4,11 +4,21 @@ import numpy as np
 import pytest
 
 from tilewright.hw.errors import UnsupportedError
-from tilewright.runtime.c.statements import Writer, merged, real, spread, strides
+from tilewright.runtime.c.statements import Value, Writer, merged, real, spread, strides, type_of
 
 
 def test_numbers_are_exact():
     assert real(0.1) == "0x1.99999a0000000p-4f" and float.fromhex(real(1e-45)[:-1]) == np.float32(1e-45)
+
+
+def test_numbers_beyond_float32_are_infinite():
+    assert (real(3.5e38), real(-3.5e38)) == ("TW_INFINITY", "-TW_INFINITY")
+
+
+def test_types_that_kernels_do_not_know():
+    assert type_of(Value("x", (1,), "bool")) == "TW_UINT8"
+    with pytest.raises(UnsupportedError, match="an array is uint32; C kernels compute with int8, uint8, bool, int16"):
+        type_of(Value("x", (1,), "uint32"))
 
 
 def test_dimensions_that_are_run_through_alike_become_one():

@@ -1,6 +1,7 @@
 """runtime/kernels/attention.py against real numbers, and against sums written out."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -181,6 +182,30 @@ def test_attention_is_the_real_one(seed, place, score):
         attention.attention(q, k, v, at(seen), **GROUPS, **attrs)
 
 
+def test_rows_of_a_block_are_those_of_its_tokens():
+    """Whatever is written, turned or attended for 4 tokens together is that of one after the other."""
+    rng, tokens = np.random.default_rng(SEED), 4
+    angles = {key: rng.integers(-(1 << 14), 1 << 14, (12, 5), np.int16) for key in ("cosine", "sine")}
+    x, rows, keys = int8(rng, tokens, 20), int8(rng, tokens, 10), int8(rng, 1, 10, 12, 1)
+    values, part = rng.integers(-127, 128, (1, 12, 6, 1), np.int8), int8(rng, 1, 6, 4, 1)
+    attend = partial(attention.attention, multipliers=[1 << 30] * 2, exponents=[-8, -24], seen=12, **GROUPS)
+    for number in range(3):
+        places, written = [at(number * tokens + k) for k in range(tokens)], keys
+        turned = [attention.rotate(row[None], place, **angles)[0] for row, place in zip(x, places)]
+        assert np.array_equal(attention.rotate(x, at(number), **angles), turned)
+        for row, place in zip(rows, places):
+            written = attention.write_rows(written, row[None], place)
+        assert np.array_equal(attention.write_rows(keys, rows, at(number)), written)
+        found = attention.write_columns(values, part, at(number), tokens=tokens)
+        assert np.array_equal(found, attention.write_columns(values, part, places[3]))
+        one = [attend(row[None], keys, values, place)[0] for row, place in zip(x, places)]
+        assert np.array_equal(attend(x, keys, values, at(number)), one)
+    ring = attention.write_rows(keys[:, :, :8], rows, at(3))
+    assert np.array_equal(ring[0, :, 4:, 0].T, rows)
+    with pytest.raises(InputError, match="position 12 is not in the tables of angles, which end at 11"):
+        attention.rotate(x, at(3), **angles)
+
+
 POSITION = Operand((1,), "int32")
 ANGLES = np.zeros((5, 4), np.int16)
 TWO = {"multipliers": [1 << 30] * 2, "exponents": [0, -24]}
@@ -207,15 +232,18 @@ WRONG = [
     ("batch_matmul", [(2, 2, 3), (3, 3, 5)], HALF | {"zero_points": [0] * 3}, "do not broadcast"),
     ("rms_norm", [(1, 3)], PER_ELEMENT, r"multiplier and exponent .*: the input is \(1, 3\)"),
     ("rotate", [(1, 12), POSITION], {"cosine": ANGLES, "sine": ANGLES}, "no chunks of 8, twice the angles"),
-    ("rotate", [(1, 1, 8), POSITION], {"cosine": ANGLES, "sine": ANGLES}, r"must be \(1, chunks\)"),
+    ("rotate", [(1, 1, 8), POSITION], {"cosine": ANGLES, "sine": ANGLES}, r"must be \(tokens, chunks\)"),
+    ("rotate", [(6, 8), POSITION], {"cosine": ANGLES, "sine": ANGLES}, "more tokens than the 5 positions of the ang"),
     ("rotate", [(1, 8), POSITION], {"cosine": ANGLES, "sine": ANGLES[:, :3]}, "differ in shape"),
     ("rotate", [(1, 8), (1,)], {"cosine": ANGLES, "sine": ANGLES}, r"the position is int8 \(1,\): must be int32"),
-    ("write_rows", [(1, 4, 3, 1), (1, 3), POSITION], {}, r"row \(1, 3\) does not fit"),
+    ("write_rows", [(1, 4, 3, 1), (1, 3), POSITION], {}, r"rows \(1, 3\) do not fit"),
+    ("write_rows", [(1, 4, 3, 1), (4, 4), POSITION], {}, r"rows \(4, 4\) do not fit"),
     ("write_rows", [(2, 4, 3, 1), (1, 4), POSITION], {}, "a cache is .*: must have 4 dimensions, of 1 at both ends"),
     ("write_rows", [POSITION, (1, 3), POSITION], {}, "an input is .*int32.*: must be int8"),
     ("write_columns", [(1, 4, 3, 1), (1, 2, 4, 1), POSITION], {}, "does not fit"),
     ("write_columns", [(1, 4, 3, 1), (1, 3, 3, 1), POSITION], {}, "does not fit"),
     ("write_columns", [(1, 4, 3, 1), (1, 3, 4), POSITION], {}, "a cache is"),
+    ("write_columns", [(1, 4, 3, 1), (1, 3, 4, 1), POSITION], {"tokens": 3}, "tokens = 3: the block has 4 positions"),
     attended((1, (1, 10, 32, 1)), "keys .*, values .*: at most 8192 positions"),
     attended((1, (1, 10, 9000, 1)), (2, (1, 9000, 6, 1)), "at most 8192 positions"),
     attended((2, (1, 48, 6)), "a cache is"),
@@ -223,6 +251,7 @@ WRONG = [
     attended("key_groups has 4 lanes: must have half of", key_groups=[0, 1, 2, 2]),
     attended("value_groups has 5 lanes: values are", value_groups=[0, 1, 2, 2, 2]),
     attended(r"value_groups has \[7\], which key_groups has not", value_groups=[7] * 6),
+    attended((0, (40, 20)), "are of more tokens than the 39 positions that are read", seen=39),
     attended((0, (1, 15)), "have no chunks of 10, a key's lanes"),
 ]
 

@@ -83,6 +83,7 @@ def test_merges_are_those_of_looking_at_all_pairs_each_time(path):
         (tokenizer_bytes([*PIECES, b"x"]), f"holds more than the {len(PIECES)} words of the model"),
         (tokenizer_bytes()[:-1], f"piece {len(PIECES) - 1} has 3 bytes, of which 2 are there"),
         (struct.pack("<ifi", 8, 0.0, -4), "piece 0 has -4 bytes"),
+        (struct.pack("<ifi", 8, float("nan"), 1) + b"a", "the score of piece 0 is not a number; the file is damaged"),
         (b"", "holds 0 pieces"),
     ],
 )

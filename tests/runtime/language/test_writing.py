@@ -6,7 +6,8 @@ import pytest
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.runtime.executable import Executable, HostStep, Tensor
-from tilewright.runtime.language.writing import language_model, most_likely, sampler, write
+from tilewright.runtime.language.writing import LanguageModel, language_model, most_likely, sampler, write
+from tilewright.runtime.steps import When
 
 
 class Counter:
@@ -16,24 +17,52 @@ class Counter:
         self.given = []
 
     def run(self, inputs):
-        token = int(inputs["token"][0])
-        self.given.append((token, int(inputs["position"][0])))
+        if "tokens" in inputs:
+            token = int(inputs["tokens"][-1])
+            self.given.append((*inputs["tokens"].tolist(), "block", int(inputs["block"][0])))
+        else:
+            token = int(inputs["token"][0])
+            self.given.append((token, int(inputs["position"][0])))
         assert {x.dtype for x in inputs.values()} == {np.dtype("int32")}
         return {"logits": np.eye(20, dtype=np.float32)[[(token + 2) % 20]]}
 
 
+MODEL = LanguageModel(10, 20, 1)
+
+
 def test_the_prompt_goes_in_first_then_what_was_chosen():
     program = Counter()
-    steps = list(write(program, 10, [1, 8, 4], 6, most_likely))
+    steps = list(write(program, MODEL, [1, 8, 4], 6, most_likely))
     assert program.given == [(1, 0), (8, 1), (4, 2), (6, 3), (8, 4)]
-    assert [(step.token, step.following) for step in steps] == [(1, 8), (8, 4), (4, 6), (6, 8), (8, 10)]
+    assert [(*step.tokens, step.following) for step in steps] == [(1, 8), (8, 4), (4, 6), (6, 8), (8, 10)]
     assert steps[0].logits[3] == 1
 
 
 def test_a_text_ends_where_the_next_begins():
     program = Counter()
-    steps = list(write(program, 10, [1, 17], 9, most_likely))
+    steps = list(write(program, MODEL, [1, 17], 9, most_likely))
     assert [step.following for step in steps] == [17, 19, None] and program.given[-1] == (19, 2)
+
+
+@pytest.mark.parametrize(
+    "prompt, count, runs",
+    [
+        ([1, 8, 4], 5, [(1, 8, 4, "block", 0), (6, 3)]),
+        ([1, 8, 4, 2, 3, 5, 9], 9, [(1, 8, 4, "block", 0), (2, 3, 5, "block", 1), (9, 6), (11, 7)]),
+        ([1, 8], 4, [(1, 0), (8, 1), (10, 2)]),
+        ([1, 8, 4, 6, 1, 7, 9], 9, [(1, 8, 4, "block", 0), (6, 3)]),  # what begins a text ends the one before
+        ([1, 8, 1, 6, 2, 7, 9], 9, [(1, 0), (8, 1)]),
+        ([1, 8, 4, 1, 2, 7, 9], 9, [(1, 8, 4, "block", 0)]),
+    ],
+)
+def test_whole_blocks_of_the_prompt_go_in_together(prompt, count, runs):
+    program = Counter()
+    steps = list(write(program, MODEL._replace(block=3), prompt, count, most_likely))
+    assert program.given == runs
+    assert [step.position for step in steps] == [3 * run[-1] if "block" in run else run[-1] for run in runs]
+    alone = list(write(Counter(), MODEL, prompt, count, most_likely))
+    assert sum((step.tokens for step in steps), ()) == sum((step.tokens for step in alone), ())
+    assert steps[-1].following == alone[-1].following
 
 
 @pytest.mark.parametrize(
@@ -48,7 +77,7 @@ def test_a_text_ends_where_the_next_begins():
 def test_what_does_not_fit_is_refused(prompt, count, text):
     program = Counter()
     with pytest.raises(InputError, match=text):
-        list(write(program, 10, prompt, count, most_likely))
+        list(write(program, MODEL, prompt, count, most_likely))
     assert not program.given
 
 
@@ -68,17 +97,26 @@ def test_samples_follow_the_probabilities():
             sampler(wrong, 0)
 
 
-def program(cache="0.keys.cache", token="token", shape=(1, 4, 9, 1)):
+def program(cache="0.keys.cache", token="token", shape=(1, 4, 9, 1), more=()):
     tensors = [Tensor(token, (1,), "int32", "input"), Tensor("position", (1,), "int32", "input")]
     tensors += [Tensor("table", (3, 7), "float32", "constant", np.ones((3, 7), np.float32))]
     tensors += [Tensor("logits", (1, 7), "float32", "output")]
     tensors += [Tensor(cache, shape, "int8", "state", np.zeros(shape, np.int8), cache)]
     step = HostStep("rows", "gather", ["table", token], ["logits"], {"axis": 0})
+    if more:
+        tensors += [Tensor(name, shape, "int32", "input") for name, shape in zip(("tokens", "block"), more)]
+        tensors += [Tensor("first", (1, 7), "float32", "constant", np.ones((1, 7), np.float32))]
+        step.when = When("position", 0, 9)
+        last = HostStep("last", "gather", ["table", "block"], ["logits"], {"axis": 0}, when=When("block", 0, 3))
+        used = HostStep("used", "gather", ["table", "tokens"], ["t"], {"axis": 0}, when=When("block", 0, 3))
+        tensors += [Tensor("t", (*more[0], 7), "float32")]
+        return Executable(PRESETS["tiny"], "m", {t.name: t for t in tensors}, [step, used, last])
     return Executable(PRESETS["tiny"], "m", {t.name: t for t in tensors}, [step])
 
 
 def test_a_program_that_is_no_language_model_is_named():
-    assert language_model(program()) == (9, 7)
+    assert language_model(program()) == (9, 7, 1)
+    assert language_model(program(more=((3,), (1,)))) == LanguageModel(9, 7, 3)
     for wrong in (program(cache="x"), program(token="image"), program(shape=(9,))):
         with pytest.raises(UnsupportedError, match="program 'm' is no language model: its inputs must be"):
             language_model(wrong)

@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -92,10 +93,50 @@ def test_ranges_that_do_not_cover_what_is_needed(steps, text):
         chosen(*steps)
 
 
-def test_ranges_of_different_inputs():
-    other = HostStep("other", "reshape", ["x"], ["y"], {"shape": [2]}, when=When("q", 0, 4))
-    with pytest.raises(ProgramError, match="steps depend on 'p' and 'q'; they may depend on one input"):
-        ranges([step((0, 4)), other])
+def two_entries(*more, name="q"):
+    """y = x where `p` is given, y = 2z where `q` is: two entries."""
+    executable = chosen(step((0, 4), name="one"))
+    tensors = [
+        Tensor("q", (1,), "int32", "input"),
+        Tensor("z", (2,), "int8", "input"),
+        Tensor("u", (1,), "int32", "input"),
+    ]
+    other = step(None, 2, name="other")
+    other.inputs, other.when = ["z", "z"], When(name, 2, 5)
+    return Executable(TINY, "two", executable.tensors | {t.name: t for t in tensors}, [*executable.steps, other, *more])
+
+
+def test_steps_that_depend_on_different_inputs_are_entries():
+    executable = Executable.from_bytes(two_entries().to_bytes(), "x.tw")
+    assert [[t.name for t in entry] for entry in executable.entries] == [["x", "p", "u"], ["q", "z", "u"]]
+    assert ranges(executable.steps) == [When("p", 0, 4), When("q", 2, 5)]
+    assert repr(executable).endswith(
+        "x int8 (2,), p int32 (1,), u int32 (1,), or q int32 (1,), z int8 (2,), u int32 (1,) -> y int8 (2,))"
+    )
+    unread, two = {"u": np.zeros(1, np.int32)}, {"q": np.array([2], np.int32), "z": np.array([5, 6], np.int8)}
+    with Loaded(executable, open_device("model", TINY)) as loaded:
+        assert loaded.run(given(0) | unread)["y"].tolist() == [1, 2]
+        assert [report.name for report in loaded.reports] == ["one"]
+        assert loaded.run(two | unread)["y"].tolist() == [10, 12]
+        assert [report.name for report in loaded.reports] == ["other"]
+        with pytest.raises(InputError, match="'q': value 5 given, the program was made for 2..4; give one of"):
+            loaded.run(two | unread | {"q": np.array([5], np.int32)})
+        for wrong in ({}, given(0), given(0) | two | unread, given(0) | unread | {"v": 0}):
+            with pytest.raises(InputError, match="given; program 'two' takes x, p, u; or q, z, u"):
+                loaded.run(wrong)
+
+
+def test_entries_of_the_same_inputs():
+    always = HostStep("always", "gather", ["none", "p"], ["one"], {"axis": 0})
+    other = HostStep("more", "gather", ["none", "q"], ["two"], {"axis": 0})
+    tensors = [Tensor("one", (1,), "int8"), Tensor("two", (1,), "int8")]
+    executable = two_entries()
+    steps = [executable.steps[0], replace(executable.steps[1], inputs=["x", "x"]), always, other]
+    kept = {k: t for k, t in executable.tensors.items() if k != "z"} | {t.name: t for t in tensors}
+    with pytest.raises(
+        ProgramError, match=r"p and q choose steps, but runs with either have the inputs \['x', 'p', 'q'"
+    ):
+        Executable(TINY, "two", kept, steps)
 
 
 def test_a_number_that_is_none():
@@ -226,3 +267,38 @@ def test_constants_of_several_launches_are_stored_and_loaded_once(cache):
             found = loaded.run(program.inputs(position, position))["y"]
             np.testing.assert_array_equal(found, program.expect(position, position))
             assert [report.name for report in loaded.reports] == ["one" if position < 8 else "two"]
+
+
+def of_elements(cache, names):
+    """The cache's program with the symbols' values from elements of a vector."""
+    found = Executable.from_launch(cache().launch)
+    (one,) = found.steps
+    assert isinstance(one, LaunchStep)
+    one.symbols = one.symbols | names
+    tensors = {name: t for name, t in found.tensors.items() if name != "position"}
+    tensors["places"] = Tensor("places", (3,), "int32", "input")
+    return Executable(found.cfg, found.name, tensors, [one])
+
+
+def test_symbols_have_elements_of_vectors_as_their_values(cache):
+    program, executable = cache(), of_elements(cache, {"position": "places[2]"})
+    executable = Executable.from_bytes(executable.to_bytes(), "x.tw")
+    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
+        for position in (5, 0, 15):
+            inputs = program.inputs(position, position)
+            places = np.array([99, -1, inputs.pop("position")[0]], np.int32)
+            np.testing.assert_array_equal(
+                loaded.run(inputs | {"places": places})["y"], program.expect(position, position)
+            )
+        with pytest.raises(InputError, match="input 'places': value 16 given, step 'cache' was made for 0..15"):
+            loaded.run(inputs | {"places": np.array([0, 0, 16], np.int32)})
+    for name, text in (
+        ("places[3]", r"depends on 'places', which is input, int32 \(3,\); must be input, int32 \(4,\)"),
+        ("places", r"depends on 'places', which is input, int32 \(3,\); must be input, int32 \(1,\)"),
+        ("places[-1]", r"names tensor 'places\[-1\]', which is not declared"),
+        ("other[1]", r"names tensor 'other\[1\]', which is not declared"),
+        (f"places[{'1' * 5000}]", r"names tensor 'places\[1+\]', which is not declared"),
+        ("x[0]", r"step 'cache' depends on 'x', which is input, int"),
+    ):
+        with pytest.raises(ProgramError, match=text):
+            of_elements(cache, {"position": name})

@@ -45,6 +45,16 @@ def test_numbers_out_of_range(fields, text):
         Symbol(**{"name": "position"} | fields)
 
 
+def test_steps_in_bytes_are_named_as_they_stand():
+    for key in ("step", "within"):
+        symbol = Symbol(**{"name": "position", "limit": 8, key: 1 << 39})
+        assert getattr(symbol.scaled(2), key) == 1 << 40
+        with pytest.raises(
+            ProgramError, match=f"symbol 'position': {key} = {1 << 39}: at most 68,719,476,736 entries of 16 bytes"
+        ):
+            symbol.scaled(16)
+
+
 def test_a_symbol_has_one_limit():
     limits: dict[str, int] = {}
     other: Any = 3

@@ -14,11 +14,11 @@ SMALL = PRESETS["tiny"].replace(
 )
 
 
-def attention(chunks, key_groups, value_groups, context, seen, head, scale=0.05):
+def attention(chunks, key_groups, value_groups, context, seen, head, scale=0.05, tokens=1):
     wide, deep = 2 * len(key_groups), len(value_groups)
-    shapes = (1, chunks * wide), (1, wide, context, 1), (1, context, deep, 1)
+    shapes = (tokens, chunks * wide), (1, wide, context, 1), (1, context, deep, 1)
     q, k, v = (Tensor(n, s, scale=c) for n, s, c in zip(("q", "k", "v"), shapes, (scale, 0.05, 0.05)))
-    y = Tensor("y", (1, chunks * deep), scale=0.03)
+    y = Tensor("y", (tokens, chunks * deep), scale=0.03)
     inputs = q, k, v, Tensor("position", (1,), "int32")
     return Attention("attention", inputs, y, tuple(key_groups), tuple(value_groups), head, seen)
 
@@ -51,6 +51,16 @@ def test_heads(steps, heads, seen):
     steps(op, symbols=places(*(p for p in (0, 15, 16, 17, seen - 1) if p < seen)))
 
 
+@pytest.mark.parametrize(
+    ("heads", "context", "seen"),
+    [("two queries of each of four", 64, 64), ("two queries of each of four", 512, 512), ("heads of 48", 64, 48)],
+)
+def test_blocks_of_tokens(steps, heads, context, seen):
+    """All 16 tokens together, or as many as fit."""
+    chunks, keys, values, head = HEADS[heads]
+    steps(attention(chunks, keys, values, context, seen, head, tokens=16), symbols=places(*range(0, seen // 16, 3)))
+
+
 @pytest.mark.parametrize(("context", "seen"), [(512, 512), (512, 48), (2048, 1024)])
 def test_contexts(steps, context, seen):
     """Loads of keys and values in several tiles; of 2048 positions reciprocals have fewer bits."""
@@ -71,11 +81,13 @@ def test_queries_of_zeros(steps):
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_devices(steps, on):
     steps(attention(2, [0, 0, 1, 1], [0, 0, 1, 1], 12, 8, 4), symbols=places(0, 5), cfg=SMALL, on=on)
+    block = attention(2, [0, 0, 1, 1], [0, 0, 1, 1], 12, 8, 4, tokens=4)
+    steps(block, symbols=places(0, 1), cfg=SMALL, on=on)
 
 
-@pytest.mark.parametrize("seen", [64, 512])
-def test_the_estimate_is_near_the_timing_model(added, seen):
-    op = attention(1, *HEADS["two queries of each of four"][1:3], 512, seen, 8)
+@pytest.mark.parametrize(("seen", "tokens"), [(64, 1), (512, 1), (64, 16), (512, 16)])
+def test_the_estimate_is_near_the_timing_model(added, seen, tokens):
+    op = attention(1, *HEADS["two queries of each of four"][1:3], 512, seen, 8, tokens=tokens)
     assert cycles(op, PLUS) == pytest.approx(added(op, symbols=places(0)), rel=0.2)
 
 
@@ -92,4 +104,10 @@ def test_refusals():
         "keys of 8 elements: must be whole blocks of 16 where there are 2 chunks"
     )
     assert refusal(32, [0] * 16, [0] * 16, 1024, 1024, 8).startswith("it needs ")
+    assert refusal(*HEADS["one group"][:3], 64, 64, 8, 0.05, 8) == (
+        "8 tokens, 64 positions: must be one, or 16 and whole blocks of as many"
+    )
+    assert refusal(1, [0] * 4, [0] * 16, 32, 32, 8, 0.05, 16) == (
+        "keys of 8 elements: must be whole blocks of 16 where there are 16 tokens"
+    )
     assert "extensions" in refusal(*HEADS["one group"][:3], 64, 64, 8, cfg=PRESETS["pynq_z1"])

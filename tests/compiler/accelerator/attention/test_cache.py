@@ -20,20 +20,20 @@ def tensor(name, *shape):
 ROW, POSITION = "row", Tensor("position", (1,), "int32")
 
 
-def rows(wide, size):
-    inputs = tensor("cache", 1, wide, size, 1), tensor(ROW, 1, wide), POSITION
+def rows(wide, size, tokens=1):
+    inputs = tensor("cache", 1, wide, size, 1), tensor(ROW, tokens, wide), POSITION
     return WriteRows("rows", inputs, tensor("written", 1, wide, size, 1))
 
 
-def columns(wide, positions, block=16):
-    first = rows(wide, block)
+def columns(wide, positions, block=16, tokens=1):
+    first = rows(wide, block, tokens)
     inputs = tensor("values", 1, positions, wide, 1), first.output, POSITION
-    return first, WriteColumns("columns", inputs, tensor("turned", 1, positions, wide, 1))
+    return first, WriteColumns("columns", inputs, tensor("turned", 1, positions, wide, 1), tokens)
 
 
-def output(wide):
+def output(wide, tokens=1):
     """Something to read: a cache is no output."""
-    return RmsNorm("norm", (tensor(ROW, 1, wide),), tensor("y", 1, wide), np.ones(wide))
+    return RmsNorm("norm", (tensor(ROW, tokens, wide),), tensor("y", tokens, wide), np.ones(wide))
 
 
 @pytest.mark.parametrize(("wide", "size"), [(32, 64), (10, 16), (40, 48), (288, 16)])
@@ -48,10 +48,18 @@ def test_columns(steps, wide, positions):
     steps(*columns(wide, positions), output(wide), symbols=[{"position": p} for p in places])
 
 
+@pytest.mark.parametrize("tokens", [16, 8])
+def test_blocks_of_tokens(steps, tokens):
+    places = [{"position": p} for p in range(48 // tokens)]
+    steps(rows(40, 48, tokens), output(40, tokens), symbols=[*places, {"position": 48 // tokens + 1}])
+    steps(*columns(32, 48, tokens=tokens), output(32, tokens), symbols=places)
+
+
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_devices(steps, on):
     places = [{"position": p} for p in (0, 5, 11)]
     steps(*columns(8, 12, 4), output(8), symbols=places, cfg=SMALL, on=on)
+    steps(*columns(8, 12, 4, tokens=4), output(8, 4), symbols=[{"position": p} for p in (0, 2)], cfg=SMALL, on=on)
 
 
 def test_refusals():
@@ -59,6 +67,8 @@ def test_refusals():
     assert refusal(columns(32, 64, 32)[1], PLUS) == "a block of 32 positions: must be 16"
     assert refusal(columns(24, 64)[1], PLUS) == "values of 24 elements: must be whole blocks of 16"
     assert refusal(columns(4096, 64)[1], PLUS) == "values of 4096 elements: at most 2048"
+    assert refusal(rows(10, 24, 16), PLUS) == "24 positions: must be whole blocks of 16 tokens"
+    assert refusal(rows(4096, 16, 16), PLUS) == "16 rows of 4096 elements: at most 2048"
     assert "extensions" in refusal(rows(10, 16), PRESETS["pynq_z1"])
 
 

@@ -16,16 +16,23 @@ SMALL = PRESETS["tiny"].replace(
 )
 
 
-def gather(words, width):
+def gather(words, width, tokens=1):
     data = np.random.default_rng(1).integers(-128, 128, (words, width)).astype(np.int8)
-    inputs = Tensor("words", data.shape, scale=0.1, data=data), Tensor("token", (1,), "int32")
-    return Gather("row", inputs, Tensor("y", (1, width), scale=0.1), 0)
+    inputs = Tensor("words", data.shape, scale=0.1, data=data), Tensor("token", (tokens,), "int32")
+    return Gather("row", inputs, Tensor("y", (tokens, width), scale=0.1), 0)
 
 
 @pytest.mark.parametrize(("words", "width"), [(512, 64), (7, 40), (1, 16)])
 def test_rows(steps, words, width):
     launch = steps(gather(words, width), symbols=[{"token": k} for k in {0, words // 2, words - 1}])
     assert predict(launch).cycles == pytest.approx(cycles(gather(words, width), PLUS), abs=100)
+
+
+def test_a_row_for_each_of_several_tokens(steps):
+    op = gather(31, 40, 16)
+    launch = steps(op, data={"token": np.arange(31, 15, -1, dtype=np.int32) - 1})
+    assert [*launch.patches.limits] == [f"token[{k}]" for k in range(16)]
+    assert cycles(gather(31, 40), PLUS) < cycles(op, PLUS) < predict(launch).cycles
 
 
 @pytest.mark.parametrize("on", ["spec", "rtl"])
@@ -35,9 +42,10 @@ def test_devices(steps, on):
 
 def test_refusals():
     op = gather(8, 16)
-    table, token = op.inputs
+    _, token = op.inputs
     assert refusal(op, PLUS) == "" and "extensions" in refusal(op, PRESETS["pynq_z1"])
     computed = replace(op, inputs=(Tensor("w", (8, 16), scale=0.1), token))
     assert refusal(computed, PLUS) == "it is not a row of a constant int8 matrix"
-    two = replace(op, inputs=(table, Tensor("token", (2,), "int32")), output=Tensor("y", (2, 16), scale=0.1))
-    assert refusal(two, PLUS) == "it takes int32 (2,) of rows: must be one, an int32 input"
+    assert refusal(gather(8, 16, 16), PLUS) == ""
+    assert refusal(gather(8, 16, 17), PLUS) == "it takes int32 (17,) of rows: must be an int32 input of at most 16"
+    assert refusal(gather(8, 2080, 16), PLUS) == "16 rows of 2080 elements: at most 2048"

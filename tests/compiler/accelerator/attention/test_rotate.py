@@ -13,10 +13,10 @@ SMALL = PRESETS["tiny"].replace(
 )
 
 
-def rotation(chunks, half, positions=32):
+def rotation(chunks, half, positions=32, tokens=1):
     angles = np.arange(positions)[:, None] * np.linspace(0.01, 1, half)
     cosine, sine = (np.round(f(angles) * 2**14).astype(np.int16) for f in (np.cos, np.sin))
-    x, y = (Tensor(name, (1, chunks * 2 * half), scale=0.05) for name in "xy")
+    x, y = (Tensor(name, (tokens, chunks * 2 * half), scale=0.05) for name in "xy")
     return Rotate("rotate", (x, Tensor("position", (1,), "int32")), y, cosine, sine)
 
 
@@ -25,9 +25,17 @@ def test_positions(steps, chunks, half):
     steps(rotation(chunks, half), symbols=[{"position": p} for p in (0, 1, 31)])
 
 
+@pytest.mark.parametrize(("chunks", "half", "tokens"), [(2, 16, 16), (3, 144, 16), (1, 32, 5)])
+def test_blocks_of_tokens(steps, chunks, half, tokens):
+    """Those of 3 chunks of 288 do not fit the accumulators together."""
+    symbols = [{"position": p} for p in range(48 // tokens)]
+    steps(rotation(chunks, half, 48, tokens), symbols=symbols)
+
+
 @pytest.mark.parametrize("on", ["spec", "rtl"])
 def test_devices(steps, on):
     steps(rotation(2, 4), symbols=[{"position": 5}], cfg=SMALL, on=on)
+    steps(rotation(2, 4, tokens=4), symbols=[{"position": 7}], cfg=SMALL, on=on)
 
 
 @pytest.mark.parametrize(("chunks", "half"), [(2, 16), (1, 144)])
@@ -39,5 +47,5 @@ def test_the_estimate_is_near_the_timing_model(added, chunks, half):
 def test_refusals():
     assert refusal(rotation(1, 16), PLUS) == ""
     assert refusal(rotation(1, 24), PLUS) == "halves of 24 elements: must be whole blocks of 16"
-    assert refusal(rotation(300, 16), PLUS) == "9600 elements: at most 8192"
+    assert refusal(rotation(600, 16), PLUS) == "19200 elements: at most 16352"
     assert "extensions" in refusal(rotation(1, 16), PRESETS["pynq_z1"])

@@ -35,6 +35,14 @@ def test_caches_whose_former_values_are_read():
     assert refused(graph, graph.ops) == {"write": "the values of 'cache' before it are read, too"}
 
 
+def test_caches_whose_values_another_state_takes():
+    """Neither what it held before a run nor what it holds then is elsewhere when the run ends."""
+    for new in (CACHE, WRITE.output):
+        second = State(replace(CACHE, name="second"), STATE.initial, new)
+        graph = replace(GRAPH, states=(STATE, second))
+        assert refused(graph, graph.ops) == {"write": "state 'second' takes its values, too"}
+
+
 def test_caches_that_another_part_reads():
     assert refused(GRAPH, [WRITE]) == {"write": "'written' is read elsewhere"}
 

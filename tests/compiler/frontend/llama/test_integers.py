@@ -45,11 +45,19 @@ DAMAGED = [
     ("sizes", np.array([16, 24, 2, 3, 2, 40, 12]), "width = 16 is no multiple of heads = 3"),
     ("sizes", np.array([16, 24]), r"sizes is int64 \(2,\), must be int64 \(7,\); the file is damaged"),
     ("embedding", np.zeros((40, 15), np.int8), r"embedding is int8 \(40, 15\), must be int8 \(40, 16\)"),
+    ("embedding", np.full((40, 16), -128, np.int8), "embedding holds -128, must be -127 to 127; the file is damaged"),
+    ("up", np.full((2, 24, 16), -128, np.int8), "up holds -128, must be -127 to 127"),
     ("up", None, "has no 'up'; the file is damaged"),
     ("up.scales", np.zeros((2, 24), np.float32), "up.scales holds values that are not above 0 and finite"),
     ("gate.range", np.array([1.0, np.inf]), "gate.range holds values that are not above 0 and finite"),
     ("norm", np.full(16, np.nan, np.float32), "norm holds values that are not finite"),
 ]
+
+
+def test_members_that_no_such_file_has(saved):
+    np.savez(saved, **np.load(saved), other=np.zeros(3))
+    with pytest.raises(FileError, match="has 'other', which no such file has; the file is damaged"):
+        read_integers(read_source(saved))
 
 
 @pytest.mark.parametrize("name, value, text", DAMAGED, ids=[f"{row[0]}-{k}" for k, row in enumerate(DAMAGED)])

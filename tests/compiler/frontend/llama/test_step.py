@@ -87,7 +87,12 @@ def test_integers_use_the_range_that_was_seen(model):
 
 
 def test_a_context_is_padded_and_has_an_end(llama, model):
-    assert import_model(llama()).states[0].tensor.shape[2] == 16  # of 12
+    graph = import_model(llama())
+    assert graph.states[0].tensor.shape[2] == 16  # of 12
+    steps = Steps(graph)
+    with pytest.raises(InputError, match="position 12 is not in the tables of angles, which end at 11"):
+        for _ in range(13):
+            steps.logits(1)
     with pytest.raises(UnsupportedError, match="small: a context of 8208 tokens; attention in integers holds at most"):
         decoder_step(quantised(model, calibrate(model)), 8208)
 
@@ -121,11 +126,20 @@ def test_a_token_is_one_launch_of_the_context_that_suffices(llama):
     graph = import_model(path)
     executable, steps = compile_graph(graph, PRESETS["pynq_z1_plus"]), Steps(graph)
     launches = [step for step in executable.steps if isinstance(step, LaunchStep)]
-    assert [step.when for step in launches] == [("position", 0, 64), ("position", 64, 80)]
-    assert language_model(executable) == (80, 40)
+    ends = [("position", 0, 64), ("position", 64, 80), ("block", 0, 4), ("block", 4, 5)]
+    assert [step.when for step in launches] == ends and language_model(executable) == (80, 40, 16)
     text = [1, *np.random.default_rng(3).integers(2, 40, 67).tolist()]
     for token, found in zip(text, run(executable, "model", text), strict=True):
         assert np.array_equal(found, steps.logits(token))
+
+
+@pytest.mark.parametrize("preset", ["pynq_z1", "pynq_z1_plus"])
+def test_a_context_that_is_no_multiple_of_16_ends_where_it_ends(llama, preset):
+    graph = import_model(llama(context=20))
+    executable = compile_graph(graph, PRESETS[preset])
+    assert language_model(executable).context == 20
+    with pytest.raises(InputError, match="20"):
+        list(run(executable, "model", [1] * 21))
 
 
 @pytest.mark.parametrize("ports", [1, 2])
@@ -133,7 +147,11 @@ def test_heads_of_48_and_a_prime_number_of_hidden_blocks_are_exact(llama, ports)
     """The shape of a model of 15 million weights: heads and their halves are not whole blocks, 172 is 11 of them."""
     graph = import_model(llama(width=288, hidden=172, heads=6, kv_heads=6, layers=1, context=32))
     executable, steps = compile_graph(graph, PRESETS["pynq_z1_plus"].replace(load_ports=ports)), Steps(graph)
-    assert sum(isinstance(step, LaunchStep) for step in executable.steps) == 1
+    assert sum(isinstance(step, LaunchStep) for step in executable.steps) == 2  # one for a token, one for sixteen
     text = [1, *np.random.default_rng(4).integers(2, 40, 18).tolist()]
-    for token, found in zip(text, run(executable, "model", text), strict=True):
-        assert np.array_equal(found, steps.logits(token))
+    expected = [steps.logits(token) for token in text]
+    for logits, found in zip(expected, run(executable, "model", text), strict=True):
+        assert np.array_equal(found, logits)
+    with Loaded(executable, open_device("model", executable.cfg)) as loaded:
+        found = loaded.run({"tokens": np.array(text[:16], np.int32), "block": np.array([0], np.int32)})["logits"][0]
+    assert np.array_equal(found, expected[15])

@@ -75,7 +75,7 @@ def test_attention_of_real_numbers():
 
 KEYS, VALUES = t("keys", 1, 4, 6, 1), t("values", 1, 6, 4, 1)
 ROW, BLOCK = t("r", 1, 4), t("b", 1, 4, 3, 1)
-FLAT = t("x", 1, 8)
+FLAT, MANY = t("x", 1, 8), t("x", 6, 8)
 WRONG = [
     (lambda: g.BatchMatMul("op", (X, t("y", 2, 5, 4)), t("z", 2, 3, 4)), "the number of rows of the second operand"),
     (lambda: g.BatchMatMul("op", (X, t("y", 3, 4, 2)), t("z", 2, 3, 2)), "do not broadcast"),
@@ -90,7 +90,7 @@ WRONG = [
     (lambda: g.Rotate("op", (FLAT, t("p", 2, dtype="int32")), FLAT, ANGLES, ANGLES), "the position is"),
     (lambda: g.Rotate("op", (X, POSITION), Y, ANGLES, ANGLES), "the dimensions is"),
     (lambda: g.Rotate("op", (ROW, POSITION), ROW, np.zeros((5, 3)), np.zeros((5, 3))), "what is left of chunks"),
-    (lambda: g.WriteRows("op", (KEYS, t("r", 1, 7), POSITION), KEYS), "the row is"),
+    (lambda: g.WriteRows("op", (KEYS, t("r", 1, 7), POSITION), KEYS), "the rows is"),
     (lambda: g.WriteRows("op", (KEYS, t("r", 1, 4, scale=0.3), POSITION), KEYS), "the scales is"),
     (lambda: g.WriteRows("op", (t("c", 6, 4), ROW, POSITION), t("y", 6, 4)), "the dimensions of the cache is"),
     (lambda: g.WriteColumns("op", (KEYS, BLOCK, POSITION), KEYS), "the block is"),
@@ -103,6 +103,13 @@ WRONG = [
     (lambda: attention(values=(0, 1, 1)), "the lanes of a value"),
     (lambda: attention(values=(0, 7)), "groups without keys"),
     (lambda: attention(values=(-1, -1)), "whether a lane of a value is of a group"),
+    (lambda: attention(((8,), (1, 4, 6, 1), (1, 6, 2, 1))), "the dimensions of the queries"),
+    (lambda: attention(((7, 8), (1, 4, 6, 1), (1, 6, 2, 1)), (7, 4)), "whether as many tokens are read"),
+    (lambda: attention(((2, 8), (1, 4, 6, 1), (1, 6, 2, 1))), "the output's shape"),
+    (lambda: g.Rotate("op", (MANY, POSITION), MANY, ANGLES, ANGLES), "whether there are angles for as many tokens"),
+    (lambda: g.WriteRows("op", (KEYS, t("r", 7, 4), POSITION), KEYS), "whether the rows fit the cache"),
+    (lambda: g.WriteColumns("op", (VALUES, BLOCK, POSITION), VALUES, 2), "what is left of a block's tokens"),
+    (lambda: g.WriteColumns("op", (VALUES, BLOCK, POSITION), VALUES, 0), "whether there are tokens"),
     (lambda: attention(((1, 9), (1, 4, 6, 1), (1, 6, 2, 1))), "the queries is"),
     (lambda: attention(output=(1, 5)), "the output's shape"),
 ]

@@ -68,7 +68,7 @@ def test_layers_and_products_of_matrices(contract):
     zeros, scale = np.zeros(7, np.int32), np.full(7, RATIO)
     layer = g.QDense("op", (t("x", 3, 5),), t("z", 3, 7), b, scale, zeros, exact=True)
     assert reference.apply(layer, a, contract=contract).tolist() == shifted(sums)
-    assert layer.scaling == {"float32_scale": False, "exact": True}
+    assert layer.scaling == {"float32_scale": False, "exact": True, "contract": None}
 
 
 def test_wide_integers():

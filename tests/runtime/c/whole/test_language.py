@@ -11,7 +11,7 @@ from tilewright.runtime.c.shim import run
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.language.tokenizer import Tokenizer
-from tilewright.runtime.language.writing import most_likely, write
+from tilewright.runtime.language.writing import language_model, most_likely, write
 from tilewright.runtime.loader import Loaded
 from tilewright.runtime.steps import HostStep, LaunchStep, Step, Tensor, When
 
@@ -39,6 +39,53 @@ def test_a_position_outside_is_refused(cache, build):
         values = {"x": x.tobytes(), "position": number(position).tobytes()}
         given = b"".join(values[t.name] for t in executable.inputs)
         assert run([folder / "build/sim/main"], open_device("model", executable.cfg), given)[0] == status
+
+
+TWICE = """
+#include <stdio.h>
+#include "network.h"
+
+static int32_t x[4][NETWORK_X], position[4][NETWORK_POSITION];
+static int8_t y[NETWORK_Y];
+
+static int all(void)
+{
+    int status = 0;
+    for (int k = 0; k < 4 && status == 0; k++) {
+        status = network_run(position[k], x[k], y);
+        fwrite(y, sizeof y, 1, stdout);
+    }
+    return status;
+}
+
+int main(void)
+{
+    int status = network_run(position[0], x[0], y) == TW_CLOSED ? network_open(network_program) : 1;
+    for (int k = 0; k < 4; k++)
+        if (fread(position[k], sizeof position[k], 1, stdin) != 1 || fread(x[k], sizeof x[k], 1, stdin) != 1)
+            return 1;
+    if (status == 0)
+        status = all();
+    network_reset();
+    if (status == 0)
+        status = all();
+    return status != 0 || network_open(network_program) != 0 || all() != 0;
+}
+"""
+
+
+def test_a_reset_and_a_network_that_is_opened_again(cache, build):
+    case = cache()
+    executable = Executable.from_launch(case.launch)
+    folder = build(executable, flags="-O1")
+    (folder / "twice.c").write_text(TWICE)
+    command = ["gcc", "-std=c99", f"-I{folder}", folder / "twice.c", f"-L{folder / 'build/sim'}", "-lnetwork"]
+    subprocess.run([*command, "-o", folder / "twice"], check=True)
+    cases = [case.inputs(position, position) for position in (2, 5, 1, 3)]
+    given = b"".join(each[t.name].tobytes() for each in cases for t in executable.inputs)
+    status, found = run([folder / "twice"], open_device("model", executable.cfg), given)
+    once = b"".join(case.expect(position, position).astype(np.int8).tobytes() for position in (2, 5, 1, 3))
+    assert status == 0 and found == 3 * once
 
 
 def of_two_lengths(cache):
@@ -91,10 +138,8 @@ def test_the_text_is_that_of_generate(stories, build):
         tokens = tokenizer.encode(prompt)
         count = len(tokens) + 11
         with Loaded(stories, open_device("model", stories.cfg)) as loaded:
-            tokens = [
-                *tokens[:1],
-                *(s.following for s in write(loaded, 512, tokens, count, most_likely) if s.following),
-            ]
+            steps = [*write(loaded, language_model(stories), tokens, count, most_likely)]
+        tokens = tokens[:1] + [token for s in steps for token in (*s.tokens[1:], s.following) if token]
         status, found = run(
             [folder / "build/sim/main_generate", prompt, str(count)], open_device("model", stories.cfg), b""
         )

@@ -14,7 +14,9 @@ from tilewright.compiler.network import compile_graph
 from tilewright.hw.config import load_config
 from tilewright.hw.errors import FileError, TilewrightError, UnsupportedError
 from tilewright.hw.rounding import CONTRACTS
-from tilewright.runtime.loader import run
+from tilewright.runtime.device import open_device
+from tilewright.runtime.executable import LaunchStep
+from tilewright.runtime.loader import Loaded, run
 
 FOLDER = Path(__file__).parents[6] / "shared" / "deeploy"
 NETWORKS = sorted(path.parent for path in FOLDER.glob("*/network.onnx"))
@@ -40,6 +42,29 @@ def test_deeploys_networks_are_exact_byte_by_byte(folder):
     found = [reference.run(graph, inputs, contract)[0] for contract in CONTRACTS] + [run(executable, inputs)[0]]
     assert len(wanted) == 17
     assert all(np.array_equal(one[name], array) for one in found for name, array in wanted.items())
+
+
+@pytest.mark.skipif(not NETWORKS, reason="../shared/deeploy is not there")
+@pytest.mark.parametrize("folder", NETWORKS, ids=lambda folder: folder.name)
+def test_they_are_one_launch_that_computes_all_products(folder):
+    graph = import_onnx(folder / "network.onnx")
+    executable = compile_graph(graph, load_config("pynq_z1_plus"))
+    inputs, wanted = stored(folder, graph)
+    found = run(executable, inputs)[0]
+    assert all(np.array_equal(found[name], array) for name, array in wanted.items())
+    (launch,) = (step for step in executable.steps if isinstance(step, LaunchStep))
+    assert launch.macs == sum(op.macs for op in graph.ops)
+
+
+@pytest.mark.slow  # where the circuit must be built first
+@pytest.mark.skipif(not NETWORKS, reason="../shared/deeploy is not there")
+def test_one_of_them_on_the_circuit():
+    folder = next(folder for folder in NETWORKS if folder.name == "microLlama16")
+    graph, cfg = import_onnx(folder / "network.onnx"), load_config("pynq_z1_plus")
+    inputs, wanted = stored(folder, graph)
+    with Loaded(compile_graph(graph, cfg), open_device("rtl", cfg)) as loaded:
+        found = loaded.run(inputs)
+    assert all(np.array_equal(found[name], array) for name, array in wanted.items())
 
 
 @pytest.mark.skipif(not NETWORKS, reason="../shared/deeploy is not there")

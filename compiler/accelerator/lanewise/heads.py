@@ -1,0 +1,217 @@
+"""Networks of few tokens whose heads are lanes: a transformation that does not change results.
+
+Products of matrices per head become products of images (1, heads, tokens, elements), whose channels are heads. A matrix
+or a mask that all heads share is repeated for each. A layer in front computes its elements in the order of the lanes,
+and one behind them reads them so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ....hw.config import Config
+from ... import graph as g
+from ..attention import root
+from .caches import joined
+from .products import in_lanes
+
+_HEADS_FIRST = (0, 2, 1, 3)
+_TRANSPOSED = (0, 1, 3, 2)
+_ONE_BY_ONE = (g.Requantize, g.Lookup)
+
+
+def heads_in_lanes(graph: g.Graph, cfg: Config) -> g.Graph:
+    """`graph` with heads in lanes where it multiplies matrices of few rows, if `cfg` computes all around them, too."""
+    if root.needs(cfg) or not any(isinstance(op, g.ShiftMatMul) for op in graph.ops):
+        return graph
+    found = _Rewriter(graph, cfg.block_in)
+    if not found.changed:
+        return graph
+    return joined(_layers_in_lanes(replace(graph, ops=tuple(found.ops)), cfg.block_in), cfg.block_in)
+
+
+class _Rewriter:
+    """`ops` are those of `graph` with products in lanes; `changed` if there are any."""
+
+    def __init__(self, graph: g.Graph, block: int):
+        self.block, self.readers, self.changed = block, graph.readers, False
+        self.wanted = {t.name for t in graph.wanted}
+        self.producers = {op.output.name: op for op in graph.ops}
+        self.names = {t.name for op in graph.ops for t in (*op.inputs, op.output)} | {op.name for op in graph.ops}
+        self.shared: dict[tuple[str, tuple[int, ...]], g.Tensor] = {}
+        self.ops: list[g.Operator] = []
+        self.done: set[str] = set()
+        for op in graph.ops:
+            if op.name not in self.done:
+                self.ops.append(self._product(op) if isinstance(op, g.ShiftMatMul) else self._sum(op))
+
+    def _product(self, op: g.ShiftMatMul) -> g.Operator:
+        new, before = op, self.producers.get(op.inputs[1].name)
+        if before is not None and _swaps(before):
+            new = replace(new, inputs=(new.x, before.x), transposed=not new.transposed)
+        if (moved := self._of_heads(new)) is not None:
+            return moved
+        if not in_lanes(new, self.block):
+            return op
+        self.changed = True
+        return new
+
+    def _of_heads(self, op: g.ShiftMatMul) -> g.Operator | None:
+        """The product of the rows of x, one per head, with a matrix per token, where heads come first afterwards."""
+        x, y = (t.shape for t in op.inputs)
+        readers = self.readers.get(op.output.name, [])
+        if len(x) != 4 or x[0] != 1 or (1,) * (4 - len(y)) + y[:-2] != x[:2] or x[2] % self.block or op.transposed:
+            return None
+        if len(readers) != 1 or op.output.name in self.wanted or op.inputs[1].data is not None:
+            return None
+        before = self.producers.get(op.x.name)
+        while isinstance(before, g.Reshape):
+            before = self.producers.get(before.x.name)
+        if not isinstance(before, g.QDense):  # whose rows are tokens
+            return None
+        (then,) = readers
+        if not isinstance(then, g.Transpose) or then.axes != _HEADS_FIRST:
+            return None
+        (_, tokens, heads, inner), columns = x, y[-1]
+        if tokens > self.block or tokens > 1 and heads != self.block:
+            return None
+        first = replace(op.x, name=self._unused(f"{op.x.name}.heads"), shape=(1, heads, tokens, inner))
+        self.ops.append(g.Transpose(first.name, (op.x,), first, _HEADS_FIRST))
+        second = self._spread(op.inputs[1], (1, heads, tokens * inner, columns))
+        self.done.add(then.name)
+        self.changed = True
+        if tokens == 1:
+            return replace(op, inputs=(first, second), output=then.output)
+        rows, matrices = self._reshaped(first, (tokens, 1, inner)), self._reshaped(second, (tokens, inner, columns))
+        y = replace(op.output, name=self._unused(f"{op.output.name}.rows"), shape=(1, heads, tokens, 1, columns))
+        self.ops.append(replace(op, inputs=(rows, matrices), output=y))
+        return g.Reshape(then.name, (y,), then.output)
+
+    def _reshaped(self, t: g.Tensor, pixels: tuple[int, ...]) -> g.Tensor:
+        """`t` with its pixels in another shape, which is made once."""
+        key = t.name, pixels
+        if key not in self.shared:
+            self.shared[key] = y = replace(t, name=self._unused(f"{t.name}.rows"), shape=(*t.shape[:2], *pixels))
+            self.ops.append(g.Reshape(y.name, (t,), y))
+        return self.shared[key]
+
+    def _sum(self, op: g.Operator) -> g.Operator:
+        """An operator of two tensors of which one is the same for all heads: that is repeated."""
+        shape = op.output.shape
+        if not isinstance(op, g.Binary) or len(shape) != 4 or shape[0] != 1 or shape[1] % self.block:
+            return op
+        inputs = tuple(self._spread(t, shape) if self._shared(t, shape) else t for t in op.inputs)
+        return replace(op, inputs=inputs)
+
+    def _shared(self, t: g.Tensor, shape: tuple[int, ...]) -> bool:
+        return t.data is None and (1,) * (4 - len(t.shape)) + t.shape == (1, 1, *shape[2:])
+
+    def _spread(self, t: g.Tensor, shape: tuple[int, ...]) -> g.Tensor:
+        """`t` for each channel of `shape`: before the functions of its values, so that it is done once."""
+        key = t.name, shape
+        if key not in self.shared:
+            self.shared[key] = self._spread_of(t, self.producers.get(t.name), shape)
+        return self.shared[key]
+
+    def _spread_of(self, t: g.Tensor, before: g.Operator | None, shape: tuple[int, ...]) -> g.Tensor:
+        if isinstance(before, g.Reshape) and before.x.dtype == "int8":
+            return self._spread(before.x, shape)
+        y = replace(t, name=self._unused(f"{t.name}.heads"), shape=shape, data=None)
+        if isinstance(before, _ONE_BY_ONE):
+            self.ops.append(replace(before, name=y.name, inputs=(self._spread(before.x, shape),), output=y))
+            return y
+        one = (1, 1, *shape[2:])
+        x = replace(t, name=self._unused(f"{t.name}.one"), shape=one)
+        self.ops.append(g.Reshape(x.name, (t,), x))
+        self.ops.append(g.Take(y.name, (x,), y, ((), (0,) * shape[1], (), ())))
+        return y
+
+    def _unused(self, name: str) -> str:
+        while name in self.names:
+            name += "'"
+        self.names.add(name)
+        return name
+
+
+def _swaps(op: g.Operator) -> bool:
+    return isinstance(op, g.Transpose) and op.axes == _TRANSPOSED
+
+
+def _layers_in_lanes(graph: g.Graph, block: int) -> g.Graph:
+    """`graph` with the layers whose elements become heads, or that read these, in the order of lanes."""
+    producers = {op.output.name: op for op in graph.ops}
+    wanted, readers = {t.name for t in graph.wanted}, graph.readers
+    layers: dict[str, g.Operator] = {}
+    moves: dict[str, g.Operator] = {}
+    reads: dict[str, g.Operator] = {}
+    passed: set[str] = set()
+    for op in graph.ops:
+        shape, source = op.output.shape, op.x
+        if isinstance(op, g.QDense):
+            _read_in_lanes(op, producers, block, layers, reads)
+        if not isinstance(op, g.Transpose) or op.axes != _HEADS_FIRST or shape[0] != 1 or not _possible(shape, block):
+            continue
+        chain: list[g.Reshape | g.Transpose] = [op]
+        while isinstance(before := producers.get(source.name), (g.Reshape, g.Transpose)):
+            chain, source = [*chain, before], before.x
+        names = [t.x.name for t in chain]
+        alone = all(len(readers[name]) == 1 and name not in wanted for name in names)
+        if not alone or type(before) is not g.QDense or source.shape != _rows_of(shape) or not _in_order(chain[1:]):
+            continue
+        places = _places(shape, block)
+        y = replace(source, name=f"{source.name}.lanes")
+        facts = {"weight": before.weight[places], "bias": before.bias[places]}
+        scale = np.broadcast_to(before.weight_scale, len(places))[places]
+        layers[before.name] = replace(before, output=y, weight_scale=scale, **facts)
+        moves[op.name] = g.Lanes(op.name, (y,), op.output, block)
+        passed |= {link.name for link in chain[1:]}
+    ops: list[g.Operator] = []
+    for op in graph.ops:
+        if op.name not in passed:
+            new = layers.get(op.name, op)
+            ops += [reads[op.name]] if op.name in reads else []
+            ops.append(moves.get(op.name) or new)
+    return replace(graph, ops=tuple(ops))
+
+
+def _read_in_lanes(
+    op: g.QDense,
+    producers: dict[str, g.Operator],
+    block: int,
+    layers: dict[str, g.Operator],
+    reads: dict[str, g.Operator],
+) -> None:
+    """Note `op` with its weights in the order of lanes, and what makes its input, by its name, where it reads heads."""
+    source = op.x
+    while isinstance(before := producers.get(source.name), g.Reshape):
+        source = before.x
+    if not isinstance(before, g.Transpose) or before.axes != _HEADS_FIRST or type(op) is not g.QDense:
+        return
+    shape = before.x.shape
+    if shape[0] != 1 or not _possible(shape, block) or op.x.shape != _rows_of(shape):
+        return
+    y = replace(op.x, name=f"{op.x.name}.lanes")
+    layers[op.name] = replace(op, inputs=(y,), weight=np.ascontiguousarray(op.weight[:, _places(shape, block)]))
+    reads[op.name] = g.Lanes(y.name, (before.x,), y, block)
+
+
+def _possible(image: tuple[int, ...], block: int) -> bool:
+    return image[1] % block == 0 and (image[2] == 1 or image[1] == block)
+
+
+def _rows_of(image: tuple[int, ...]) -> tuple[int, int]:
+    return image[2], image[1] * image[3]
+
+
+def _places(image: tuple[int, ...], block: int) -> np.ndarray:
+    """Which element of a row is at each place of its order in lanes."""
+    _, heads, _, elements = image
+    return np.arange(heads * elements).reshape(heads // block, block, elements).swapaxes(1, 2).reshape(-1)
+
+
+def _in_order(chain: list[g.Reshape | g.Transpose]) -> bool:
+    """True if no element changes its place."""
+    moved = [[k for k in op.axes if op.x.shape[k] > 1] for op in chain if isinstance(op, g.Transpose)]
+    return all(axes == sorted(axes) for axes in moved)

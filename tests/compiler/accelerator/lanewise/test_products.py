@@ -1,0 +1,103 @@
+"""Products of matrices with heads in lanes as one launch against the reference."""
+
+import pytest
+
+from tilewright.compiler.accelerator.lanewise.products import cycles, in_lanes, refusal
+from tilewright.compiler.graph import BatchMatMul, Reshape, ShiftMatMul, Tensor
+from tilewright.hw.config import PRESETS
+from tilewright.sim.timing import predict
+
+PLUS = PRESETS["pynq_z1_plus"]
+
+
+def scores(heads, positions, elements=4, zero_points=(0, 0, 0)):
+    x, y, out = zero_points
+    q, k = (
+        Tensor("q", (1, heads, 1, elements), zero_point=x),
+        Tensor("k", (1, heads, positions, elements), zero_point=y),
+    )
+    inputs = q, k
+    out = Tensor("y", (1, heads, 1, positions), zero_point=out)
+    return ShiftMatMul("scores", inputs, out, ratio=0.0088043212890625, transposed=True)
+
+
+def means(heads, positions, elements=4, zero_points=(0, 0, 0)):
+    x, y, out = zero_points
+    p, v = (
+        Tensor("p", (1, heads, 1, positions), zero_point=x),
+        Tensor("v", (1, heads, positions, elements), zero_point=y),
+    )
+    inputs = p, v
+    return ShiftMatMul("means", inputs, Tensor("y", (1, heads, 1, elements), zero_point=out), ratio=51 / 65536)
+
+
+def rows(count, positions):
+    """Scores of several tokens."""
+    inputs = Tensor("q", (1, 32, count, 4)), Tensor("k", (1, 32, positions, 4))
+    return ShiftMatMul("rows", inputs, Tensor("y", (1, 32, count, positions)), ratio=0.25, transposed=True)
+
+
+def own(count, heads=16, columns=4, zero_point=0):
+    """Products of tokens with a matrix of each."""
+    inputs = Tensor("x", (1, heads, count, 1, 4), zero_point=zero_point), Tensor("m", (1, heads, count, 4, columns))
+    y = Tensor("y", (1, heads, count, 1, columns))
+    return ShiftMatMul("own", inputs, y, ratio=0.25)
+
+
+@pytest.mark.parametrize("zero_point", [0, 7])
+@pytest.mark.parametrize(("count", "heads", "columns"), [(1, 16, 4), (16, 16, 4), (5, 32, 3)])
+def test_matrices_of_each_row(launch, count, heads, columns, zero_point):
+    op = own(count, heads, columns, zero_point)
+    x, m = op.inputs
+    first = Reshape("first", (Tensor("a", (1, heads, count, 4), zero_point=zero_point),), x)
+    second = Reshape("second", (Tensor("b", (1, heads, count * 4, columns)),), m)
+    last = Reshape("last", (op.output,), Tensor("z", (1, heads, count, columns)))
+    launch(first, second, op, last)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (16, 16), (16, 60)])
+def test_rows(launch, shape):
+    launch(rows(*shape))
+
+
+@pytest.mark.parametrize("on", ["spec", "rtl"])
+def test_devices(launch, on):
+    launch(scores(16, 3), on=on)
+
+
+@pytest.mark.parametrize("make", [scores, means])
+@pytest.mark.parametrize("shape", [(16, 1), (16, 2), (16, 17), (32, 65), (16, 257), (16, 33, 8), (16, 5, 1)])
+def test_shapes(launch, make, shape):
+    launch(make(*shape))
+
+
+@pytest.mark.parametrize("make", [scores, means])
+@pytest.mark.parametrize("zero_points", [(-128, 0, 0), (0, -128, 5), (3, -4, -128)])
+def test_zero_points(launch, make, zero_points):
+    launch(make(16, 20, zero_points=zero_points))
+
+
+@pytest.mark.parametrize("make", [scores, means])
+@pytest.mark.parametrize("positions", [17, 65])
+def test_the_estimate_is_near_the_timing_model(launch, make, positions):
+    op = make(16, positions)
+    assert cycles(op, PLUS) == pytest.approx(predict(launch(op)).cycles, rel=0.35)
+
+
+def test_which_products_are_in_lanes():
+    assert in_lanes(scores(16, 17), 16)
+    assert in_lanes(means(32, 17), 16)
+    assert in_lanes(rows(16, 9), 16)
+    assert in_lanes(own(16), 16)
+    assert not in_lanes(scores(12, 17), 16)  # heads are no whole blocks
+    assert not in_lanes(scores(16, 40, 32), 16)  # heads of whole blocks
+    assert not in_lanes(rows(17, 9), 16)  # many rows
+    op = scores(16, 17)
+    assert not in_lanes(BatchMatMul("m", op.inputs, op.output, transposed=True), 16)  # another network's
+
+
+def test_refusals():
+    assert refusal(scores(16, 17), PLUS) == ""
+    assert refusal(scores(16, 600), PLUS) == "4 elements, 600 columns: at most 512"
+    assert refusal(means(16, 600), PLUS) == "600 elements, 4 columns: at most 512"
+    assert refusal(scores(16, 17), PRESETS["vta"]) == "it needs the extension requant"

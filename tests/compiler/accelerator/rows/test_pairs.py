@@ -1,0 +1,62 @@
+"""Images and one value per pixel as one launch against the reference."""
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.accelerator.rows.pairs import cycles, form_of, values_of
+from tilewright.compiler.graph import Add, Mul, SquaredDifference, Sub, Tensor
+from tilewright.hw.config import PRESETS
+from tilewright.runtime.kernels.elementwise import squared_difference
+
+CFG = PRESETS["pynq_z1"]
+SHAPES = [(1, 16, 1, 16), (2, 20, 1, 20), (1, 3, 40, 9), (1, 128, 1, 128), (3, 600, 1, 7), (1, 4100, 1, 3)]
+SCALES = [(0.1, 0.02), (0.02, 0.1), (0.1, 0.1), (0.1, 0.05)]
+
+
+def pair(kind, shape, scales, points=(3, -7), first=True):
+    x = Tensor("x", shape, scale=scales[0], zero_point=points[0])
+    y = Tensor("y", (shape[0], 1, *shape[2:]), scale=scales[1], zero_point=points[1])
+    z = Tensor("z", shape, scale=0.09, zero_point=-20)
+    return kind("op", (x, y) if first else (y, x), z)
+
+
+@pytest.mark.parametrize("kind", [Add, Sub, Mul, SquaredDifference])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_size(exact, kind, shape):
+    exact(pair(kind, shape, SCALES[0]))
+
+
+@pytest.mark.parametrize("points", [(0, 0), (-128, 127), (127, -128)])
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("kind", [Add, Sub, Mul, SquaredDifference])
+def test_every_form(exact, kind, scales, points):
+    exact(pair(kind, (1, 48, 1, 64), scales, points))
+
+
+@pytest.mark.parametrize("scales", SCALES)
+@pytest.mark.parametrize("kind", [Add, Mul, SquaredDifference])
+def test_the_values_may_come_first(exact, kind, scales):
+    exact(pair(kind, (1, 48, 1, 64), scales, first=False))
+
+
+@pytest.mark.parametrize("scales", SCALES)
+def test_the_form_of_a_square_is_its_definition(scales):
+    op = pair(SquaredDifference, (1, 16, 1, 16), scales)
+    form, every = form_of(op, 1), np.arange(-128, 128)
+    total = (form.x.apply(every[:, None]) + form.y.apply(every[None, :])) ** 2
+    m, e = zip(*op.multipliers)
+    facts = {"zero_points": (3, -7, -20), "multipliers": m, "exponents": e, "shift": 7}
+    np.testing.assert_array_equal(form.store.apply(total), squared_difference(every[:, None], every[None, :], **facts))
+
+
+def test_what_it_applies_to():
+    shape = (1, 16, 1, 16)
+    assert [values_of(pair(Sub, shape, SCALES[0], first=first), CFG) for first in (True, False)] == [1, None]
+    assert [values_of(pair(Mul, shape, SCALES[0], first=first), CFG) for first in (True, False)] == [1, 0]
+    assert values_of(pair(Mul, (1, 1, 1, 16), SCALES[0]), CFG) is None  # of equal shapes
+    assert values_of(pair(Mul, shape, SCALES[0]), PRESETS["vta"]) is None
+
+
+def test_more_channels_take_longer():
+    times = [cycles(pair(SquaredDifference, (1, n, 1, 128), SCALES[0]), 1, CFG) for n in (16, 64, 256)]
+    assert times == sorted(times) and times[2] > 2 * times[1]
