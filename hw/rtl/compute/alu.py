@@ -12,6 +12,7 @@ from ..latencies import MULTIPLIER_LATENCY, groups, multipliers
 from ..ports import Products
 
 OP_BITS = 3
+_OPERATIONS = (AluOp.MIN, AluOp.MAX, AluOp.ADD, AluOp.SHR)  # without multipliers
 
 
 def multiplies(op: Value) -> Value:
@@ -20,19 +21,13 @@ def multiplies(op: Value) -> Value:
 
 
 def choice_layout() -> data.StructLayout:
-    """What `Alu` does: `compare` for MIN and MAX, `more` for the latter, a bit for each other operation; nothing where
-    it multiplies."""
-    return data.StructLayout(dict.fromkeys(("compare", "more", "add", "shift"), 1))
+    """An operation of `Alu`, one bit for each; none where it multiplies."""
+    return data.StructLayout({op.name: 1 for op in _OPERATIONS})
 
 
 def chosen(op: Value) -> dict[str, Value]:
     """The bits of `choice_layout` for operation `op`."""
-    return {
-        "compare": op.matches(AluOp.MIN, AluOp.MAX),
-        "more": op == AluOp.MAX,
-        "add": op == AluOp.ADD,
-        "shift": op == AluOp.SHR,
-    }
+    return {known.name: op == known for known in _OPERATIONS}
 
 
 class Alu(wiring.Component):
@@ -55,16 +50,16 @@ class Alu(wiring.Component):
         super().__init__({"choice": In(choice_layout()), **operands, "o": Out(entry)})
 
     def elaborate(self, platform) -> Module:
-        """All lanes alike. Behind the carries is one choice of four: the sum, or one of two values that wait."""
+        """All lanes alike: every result, of which one is let through. Those with a carry come last."""
         m, on = Module(), self.choice
         for k in range(self.cfg.lanes):
             lane = slice(32 * k, 32 * (k + 1))
             a, b, total = self.a[lane], self.b[lane], Signal(33, name=f"total_{k}")
-            early = self.other[lane] | Mux(on.shift, _shifted(a, b), 0)
-            if_a, if_b = (early | Mux(on.compare, operand, 0) for operand in (a, b))  # the same without `compare`
+            early = self.other[lane] | Mux(on.SHR, _shifted(a, b), 0)
+            less, more = (early | Mux(on.MIN, x, 0) | Mux(on.MAX, y, 0) for x, y in ((a, b), (b, a)))
             m.d.comb += [
-                total.eq(_added(a, b, on.add)),
-                self.o[lane].eq(Mux(on.add, total[:32], Mux(total[-1] ^ on.more, if_b, if_a))),
+                total.eq(_added(a, b, on.ADD)),
+                self.o[lane].eq(Mux(total[-1], more, less) | Mux(on.ADD, total[:32], 0)),
             ]
         return m
 

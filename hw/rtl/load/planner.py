@@ -16,17 +16,14 @@ from .beats import PART_BITS, beat_shift, in_units
 
 
 def tile_layout() -> data.StructLayout:
-    """A tile as the walker walks it: last column and row, and whether it has only `one` of them; first, last and one
-    past the last of what is not padding."""
+    """A tile as the walker walks it: last column and row; first, last and one past the last of what is not padding."""
     return data.StructLayout(
         {
             "mem": 3,
             "empty": 1,
             "base": 16,
             "x_last": 17,
-            "x_one": 1,
             "y_last": 17,
-            "y_one": 1,
             "x_begin": 4,
             "x_final": 17,
             "y_begin": 4,
@@ -145,10 +142,8 @@ class Planner(wiring.Component):
         return [
             tile.x_begin.eq(cmd.x_pad_0),
             tile.x_last.eq(begun.x_final + cmd.x_pad_1),
-            tile.x_one.eq((begun.x_final == 0) & (cmd.x_pad_1 == 0)),
             tile.y_begin.eq(cmd.y_pad_0),
             tile.y_last.eq(begun.y_final + cmd.y_pad_1),
-            tile.y_one.eq(((begun.y_end == 1) & (cmd.y_pad_1 == 0)) | ((begun.y_end == 0) & (cmd.y_pad_1 == 1))),
             tile.base.eq(cmd.sram_base),
             tile.offset.eq(cmd.dram_base[:PART_BITS]),
             tile.offset_step.eq(cmd.x_stride[:PART_BITS]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Signal, Value
+from amaranth.hdl import Module, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -25,7 +25,7 @@ class Load(wiring.Component):
         write_inp, write_wgt: out, write ports of the scratchpads
 
     Latency and interval: the mover's; one instruction is taken per cycle. Back-pressure: an instruction waits for its
-    token and for the mover; a token that cannot be given waits in a register, and the second one stops the writes.
+    token and for the mover; a token that cannot be given stops the writes.
     """
 
     def __init__(self, cfg: Config):
@@ -51,19 +51,16 @@ class Load(wiring.Component):
             outer, inner = getattr(self, name), getattr(mover, name)
             wiring.connect(m, inner, wiring.flipped(outer))
         flags = data.View(insn_layout(self.cfg, "FINISH"), Value.cast(self.cmd.payload.insn))
-        permitted, gives = ~flags.pop_next | self.from_compute.valid, Signal()
-        full = Signal()  # a token waits; so the channel's room, which is known late, does not stop the writes
-        m.d.sync += full.eq((full | gives) & ~self.to_compute.ready)
+        permitted = ~flags.pop_next | self.from_compute.valid
         m.d.comb += [
             mover.cmd.valid.eq(self.cmd.valid & permitted & ~self.halt),
             *move_of(self.cfg, self.cmd.payload, mover.cmd.payload),
             self.cmd.ready.eq(mover.cmd.valid & mover.cmd.ready),
             self.from_compute.ready.eq(self.cmd.ready & flags.pop_next),
-            gives.eq(mover.done.valid & mover.done.payload.push_next),
-            self.to_compute.valid.eq(full | gives),
-            mover.done.ready.eq(~full),
-            self.idle.eq(mover.idle & ~full),
-            self.activity.busy.eq(~self.idle),
+            self.to_compute.valid.eq(mover.done.valid & mover.done.payload.push_next),
+            mover.done.ready.eq(~mover.done.payload.push_next | self.to_compute.ready),
+            self.idle.eq(mover.idle),
+            self.activity.busy.eq(~mover.idle),
             self.activity.token_wait.eq(self.cmd.valid & ~permitted),
             self.activity.memory_wait.eq(mover.memory_wait),
             self.activity.insn.eq(self.cmd.ready),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -51,21 +51,19 @@ class Walker(wiring.Component):
         super().__init__({"tile": In(stream.Signature(tile_layout())), "step": Out(stream.Signature(step_layout(cfg)))})
 
     def elaborate(self, platform):
-        """Counters of column, row, entries so far, and the position in the beat. What everything depends on, that an
-        entry is the last of its row or tile, is known ahead."""
+        """Counters of column, row, entries so far, and the position in the beat."""
         m = Module()
         tile, step = self.tile.payload, Signal(step_layout(self.cfg), reset_less=True)
         x, y, count = Signal(17), Signal(17), Signal(count_bits(self.cfg))
         row_offset = Signal(PART_BITS)  # position in its beat of the row's first entry, less the tile's
         column = Signal(PART_BITS)  # entries of the row so far, without padding
         advance, x_last, last, pad, full, single, in_row = (Signal() for _ in range(7))
-        x_first, y_first, x_ends, y_ends = Signal(init=1), Signal(init=1), Signal(), Signal()
         part = Signal(PART_BITS)
         free = Signal(init=1)  # not `step.valid`, in a register of its own, for the payload
         m.d.comb += [
             advance.eq(self.tile.valid & (~self.step.valid | self.step.ready)),
-            x_last.eq(Mux(x_first, tile.x_one, x_ends)),
-            last.eq((x_last & Mux(y_first, tile.y_one, y_ends)) | tile.empty),
+            x_last.eq(x == tile.x_last),
+            last.eq((x_last & (y == tile.y_last)) | tile.empty),
             in_row.eq((y >= tile.y_begin) & (y < tile.y_end)),
             pad.eq(~in_row | (x < tile.x_begin) | (x > tile.x_final)),
             part.eq(tile.offset + row_offset + column),
@@ -95,18 +93,16 @@ class Walker(wiring.Component):
             m.d.sync += [
                 count.eq(count + ~count[-1]),  # stays beyond every scratchpad
                 x.eq(x + 1),
-                x_first.eq(0),
-                x_ends.eq(x + 1 == tile.x_last),
                 column.eq(column + ~pad),
             ]
             with m.If(x_last | tile.empty):
-                m.d.sync += [x.eq(0), x_first.eq(1)]
+                m.d.sync += x.eq(0)
             with m.If(x_last):
-                m.d.sync += [y.eq(y + 1), y_first.eq(0), y_ends.eq(y + 1 == tile.y_last)]
+                m.d.sync += y.eq(y + 1)
                 with m.If(in_row & ~tile.dense):
                     m.d.sync += [row_offset.eq(row_offset + tile.offset_step), column.eq(0)]
             with m.If(last):
-                m.d.sync += [y.eq(0), y_first.eq(1), count.eq(0), row_offset.eq(0), column.eq(0)]
+                m.d.sync += [y.eq(0), count.eq(0), row_offset.eq(0), column.eq(0)]
         return m
 
     def _end_of_beat(self, m: Module, mem, part, full, single) -> None:

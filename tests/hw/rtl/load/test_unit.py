@@ -91,29 +91,3 @@ def test_padding_value_and_zero_size(simulate):
 
     simulate(dut, source, sink, background=[memory(dut), watch])
     assert writes == {5: int.from_bytes(np.full(4, -3, np.int8).tobytes(), "little"), 6: 0}
-
-
-def test_while_the_channel_is_full_two_tokens_wait_and_the_third_instruction_does_not_end(simulate):
-    dut, writes = Load(CFG), []
-
-    async def source(ctx):
-        commands = [command(k, mem=Mem.WGT, sram_base=k, x_size=1, y_size=1, push_next=1) for k in range(4)]
-        await simulate.put(ctx, dut.cmd, commands)
-
-    async def bench(ctx):
-        await ctx.tick().until(dut.to_compute.valid)
-        await ctx.tick().repeat(40)
-        assert len(set(writes)) == 2 and not ctx.get(dut.idle)
-        given = 0
-        ctx.set(dut.to_compute.ready, 1)
-        for _ in range(40):
-            *_, valid = await ctx.tick().sample(dut.to_compute.valid)
-            given += valid
-        assert given == 4 and ctx.get(dut.idle) and len(set(writes)) == 4
-
-    async def watch(ctx):
-        async for _, _, en, addr in ctx.tick().sample(dut.write_wgt.en, dut.write_wgt.addr):
-            if en:
-                writes.append(addr)
-
-    simulate(dut, source, bench, background=[memory(dut), watch])
