@@ -40,11 +40,11 @@ class Layer:
     def add(self, found: np.ndarray, expected: np.ndarray) -> None:
         """Count the values of one run."""
         wide = np.float64 if expected.dtype.kind == "f" else np.int64
-        apart = np.abs(found.astype(wide) - expected.astype(wide))
-        wrong = ~(apart == 0) & ~((found != found) & (expected != expected))  # NaNs are equal
+        wrong = (found != expected) & ~((found != found) & (expected != expected))  # NaNs are equal
+        apart = np.abs(found[wrong].astype(wide) - expected[wrong].astype(wide))
         self.values += expected.size
         self.differing += int(wrong.sum())
-        self.largest = max(self.largest, apart[wrong].max(initial=0).item())
+        self.largest = max(self.largest, apart.max(initial=0).item())
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,8 @@ def compared(
     outputs, layers, right = Layer("outputs", True), _layers(every), [0, 0]
     if labels is None and arrays is not None and not _reconstructs(reference):
         labels = arrays.get("labels")
+    if labels is not None and labels.dtype.kind not in "iu":
+        raise InputError(f"{source}: labels of type {labels.dtype}; give the numbers of classes as integers")
     if labels is not None and labels.shape != (len(samples),):
         raise InputError(f"{source}: labels of shape {labels.shape} for {len(samples)} samples; give one per sample")
     for k, sample in enumerate(samples):

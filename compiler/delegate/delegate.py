@@ -67,12 +67,14 @@ class TilewrightDelegate:
 
         if runtime not in RUNTIMES:
             raise InputError(f"runtime {runtime!r}: must be one of {', '.join(RUNTIMES)}")
+        if min_macs < 0:
+            raise InputError(f"min_macs = {min_macs}: must be 0 or more")
         source = Source(Path("model.tflite"), model) if isinstance(model, bytes) else read_source(model)
         self.file, self._digest = read(source), hashlib.sha256(source.content).hexdigest()
         self.cfg, self.runtime = load_config(config), runtime
         self.device = on if isinstance(on, str) else type(on).__name__
         self._claim, self._min_macs, self._every = check_claim(claim), min_macs, every
-        self._load, self._lock = opener(on), threading.Lock()
+        self._load, self._lock = opener(on), threading.RLock()
         self._programs: list[Program] | None = None
         self._refused: dict[int, str] = {}
         self._seconds: list[float | None] | None = None
@@ -167,7 +169,9 @@ class TilewrightDelegate:
 
             known = compiled(self.file, given, self.cfg, self.runtime)
             programs.append(known)
-        return Kernel(known, given.outputs, self._load(known.executable), self._lock, self._done)
+        with self._lock:  # loading opens the device, and takes memory of it
+            loaded = self._load(known.executable)
+        return Kernel(known, given.outputs, loaded, self._lock, self._done)
 
     def _done(self, program: Program, stats: Stats, seconds: float, values: dict[int, np.ndarray]) -> None:
         self._ran[program] = stats, seconds

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,10 +72,13 @@ class Program:
 class Kernel:
     """A program that is `loaded`; one run at a time, because all of a delegate share its device.
 
+    `lock` must be one that a thread may take again: the garbage collector may `close` another kernel within a run.
     `done` hears of each run: its counts, the seconds that it took on this machine, and its results by tensor number.
     """
 
-    def __init__(self, program: Program, outputs: tuple[int, ...], loaded: Any, lock: threading.Lock, done: Done):
+    def __init__(
+        self, program: Program, outputs: tuple[int, ...], loaded: Any, lock: AbstractContextManager, done: Done
+    ):
         self.program, self._outputs, self._loaded, self._lock, self._done = program, outputs, loaded, lock, done
 
     def check(self, context: c.Context) -> None:

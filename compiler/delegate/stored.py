@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ _FACTS = "delegate.json"
 _VERSION = 1
 _MOST = 1 << 24  # bytes of the facts
 _SCALARS = ("macs", "cycles", "host_seconds")
+# RuntimeError is that of an unknown compression or a password
+_DAMAGE = (zipfile.BadZipFile, zlib.error, LookupError, ValueError, TypeError, AttributeError, OSError, EOFError)
+_DAMAGE += (RuntimeError,)
 
 
 @dataclass(frozen=True)
@@ -70,7 +74,7 @@ def load(path: str | Path, digest: str) -> Stored:
                 return _stored(path, facts, members)
         except (FileError, InputError):
             raise
-        except (zipfile.BadZipFile, KeyError, ValueError, TypeError, AttributeError, OSError, EOFError) as exc:
+        except _DAMAGE as exc:
             raise FileError(f"{path}: no file of a delegate's programs, or damaged ({exc})") from None
 
 

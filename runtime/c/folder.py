@@ -27,6 +27,8 @@ def check_folder(folder: str | Path) -> None:
             raise FileError(f"{folder}: folder {path.parent} does not exist; make it first")
         if not os.access(path.parent, os.W_OK | os.X_OK):
             raise FileError(f"{folder}: {path.parent} is not writable")
+        if path.is_dir() and path.samefile(Path.cwd()):
+            raise FileError(f"{folder}: is the working folder, which is replaced; start from another, as the one above")
         if path.is_dir() and any(path.iterdir()):
             _check_ours(folder, path)
     except OSError as exc:
@@ -51,6 +53,9 @@ def write_folder(folder: str | Path, files: Mapping[str, bytes]) -> None:
     """
     check_folder(folder)
     path = Path(folder).resolve()
+    for name in sorted({*files} - {*_record(path)}):
+        if (path / name).exists():
+            raise FileError(f"{folder}: {name} was not generated; give a new folder, or move the file")
     try:
         new = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     except OSError as exc:

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from tilewright.delegate import TilewrightDelegate
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ConfigError, FileError, HangError, InputError, UnsupportedError
 from tilewright.runtime.device import open_device
+from tilewright.runtime.loader import Loaded
 
 SHAPE = (1, 12, 12, 16)
 
@@ -174,6 +176,25 @@ def test_an_interpreter_that_goes_frees_its_memory(convolutions, interpreter):
     assert freed
 
 
+def test_an_interpreter_may_be_collected_within_a_run(convolutions, interpreter):
+    device = open_device("model", PRESETS["pynq_z1"])
+
+    class Collecting(Loaded):
+        def run(self, inputs):
+            gc.collect()
+            collected.append(gone() is None)
+            return super().run(inputs)
+
+    delegate, collected = TilewrightDelegate(convolutions, on=lambda program: Collecting(program, device)), []
+    made, other = interpreter(convolutions, delegate), interpreter(convolutions, delegate)
+    other.itself, gone = other, weakref.ref(other)
+    del other
+    worker = threading.Thread(target=made.invoke, daemon=True)
+    worker.start()
+    worker.join(20)
+    assert not worker.is_alive() and collected[-1]
+
+
 def memory(m, again=False):
     """y = convolution of x + v, v = the new y; with `again` the output is v read once more, less the first."""
     schema = sys.modules["ai_edge_litert.schema_py_generated"]
@@ -278,6 +299,7 @@ def test_a_server_runs_the_parts(convolutions, equal):
     [
         ({"runtime": "onnx"}, InputError, "runtime 'onnx': must be one of litert, tflm"),
         ({"claim": ["CONV2D"]}, InputError, "claim: 'CONV2D' is no operator of TFLite"),
+        ({"min_macs": -1}, InputError, "min_macs = -1: must be 0 or more"),
         ({"on": "gpu"}, UnsupportedError, "unknown device 'gpu'; known are"),
         ({"config": "huge"}, ConfigError, "huge"),
     ],

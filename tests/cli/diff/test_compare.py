@@ -23,6 +23,9 @@ def test_a_layer_counts_over_runs():
     assert (floats.values, floats.differing, floats.largest) == (3, 1, 0.25)
     floats.add(np.array([True]), np.array([False]))
     assert floats.differing == 2
+    infinite = Layer("mask", False)
+    infinite.add(np.array([np.inf, -np.inf, 1], np.float32), np.array([np.inf, -np.inf, 1], np.float32))
+    assert (infinite.values, infinite.differing, infinite.largest) == (3, 0, 0)
 
 
 def test_correct_programs_are_equal(net):
@@ -70,6 +73,8 @@ def test_labels(net, inputs):
     assert right.labels == (0, 0) and right.to_dict()["labels"] == {"reference": 0, "delegate": 0}
     with pytest.raises(InputError, match=r"x.npz: labels of shape \(3,\) for 4 samples; give one per sample"):
         compared(str(net), setup(), arrays, np.arange(3), "x.npz")
+    with pytest.raises(InputError, match=r"x.npz: labels of type float64; give the numbers of classes as integers"):
+        compared(str(net), setup(), arrays, np.ones(4), "x.npz")
     with pytest.raises(InputError, match=r"x.npz: holds y, expected `inputs` or `t0`"):
         compared(str(net), setup(), {"y": np.arange(3)}, None, "x.npz")
 

@@ -51,6 +51,12 @@ def test_crumbs_stay_with_litert(tilewright, net):
     assert done.status == 0 and "0 of 5" in done.out
 
 
+def test_all_networks_are_there_before_the_first_is_compared(tilewright, net, monkeypatch):
+    monkeypatch.setattr("tilewright.cli.diff.compare.compared", None)
+    done = tilewright("diff", net, "none.tflite")
+    assert (done.status, "none.tflite: no such model file" in done.err) == (6, True), done.err
+
+
 def test_labels_of_another_file(tilewright, net, inputs, tmp_path):
     np.savez(tmp_path / "labels.npz", labels=np.full(4, 77))
     done = tilewright("diff", net, "--inputs", inputs, "--labels", tmp_path / "labels.npz")

@@ -58,7 +58,7 @@ class Tensors(c.Context):
 
 def kernel(done=lambda *facts: None, outputs=(1,)):
     program = Program(Given((0,), (0,), (1,)), executable(), ((0, "x"),), ((1, "y"),), 0, 0, 0.0)
-    return Kernel(program, outputs, opener("model")(program.executable), threading.Lock(), done)
+    return Kernel(program, outputs, opener("model")(program.executable), threading.RLock(), done)
 
 
 def test_a_run_reads_and_writes_the_interpreters_memory():

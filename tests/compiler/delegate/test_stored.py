@@ -86,6 +86,16 @@ def test_other_files_are_refused(path, tmp_path):
         TilewrightDelegate(path).save(tmp_path / "no_folder" / "x.zip")
 
 
+@pytest.mark.parametrize(("at", "value"), [(8, 1), (10, 99), (10, 8)])
+def test_other_kinds_of_archives_are_refused(at, value, path, saved):
+    """A password, an unknown compression, and data that are not compressed as the archive says."""
+    data = bytearray(saved[1].read_bytes())
+    data[data.rindex(b"PK\1\2") + at] = value  # of the last member; programs are archives, too
+    saved[1].write_bytes(data)
+    with pytest.raises(FileError, match="no file of a delegate's programs, or damaged"):
+        TilewrightDelegate.load(path, saved[1])
+
+
 def test_huge_facts_are_not_read(path, saved, monkeypatch):
     monkeypatch.setattr(stored, "_MOST", 100)
     with pytest.raises(FileError, match=r"its delegate.json has more than 100 bytes"):

@@ -60,6 +60,21 @@ def test_a_file_that_was_changed_is_not_lost(tmp_path):
     assert (tmp_path / "out" / "a.c").read_bytes() == b"by hand"
 
 
+def test_a_file_that_was_not_generated_is_not_lost(tmp_path):
+    write_folder(tmp_path / "out", FILES)
+    (tmp_path / "out" / "c.c").write_bytes(b"mine")
+    with pytest.raises(FileError, match=r"c\.c was not generated; give a new folder, or move"):
+        write_folder(tmp_path / "out", FILES | {"c.c": b"three"})
+    assert contents(tmp_path / "out") == FILES | {"c.c": b"mine"}
+
+
+def test_the_working_folder_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileError, match="is the working folder, which is replaced; start from another"):
+        write_folder(".", FILES)
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize("record", [None, b"[]", b"{", b'{"../a.c": "1"}', b"{}"])
 def test_a_folder_of_others_is_refused(record, tmp_path):
     (tmp_path / "x").write_bytes(b"x")
