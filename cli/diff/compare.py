@@ -18,6 +18,7 @@ from ...compiler.delegate.delegate import TilewrightDelegate
 from ...hw.config import Config
 from ...hw.errors import InputError
 from ...hw.needs import need
+from ...runtime.loader import checked_input
 from ...runtime.steps import Tensor
 from ..run import split_for
 
@@ -179,7 +180,7 @@ def _samples(
     arrays: Mapping[str, np.ndarray] | None,
     source: str,
 ) -> list[list[np.ndarray]]:
-    """Inputs in the file's order, per sample."""
+    """Inputs in the file's order, per sample. Raises `InputError` where they do not fit the network's."""
     details = interpreter.get_input_details()
     if arrays is None:
         rng = np.random.default_rng(0)
@@ -190,7 +191,7 @@ def _samples(
         for name, detail in zip(names, details)
     ]
     found, _ = split_for(tensors, arrays, source)
-    return [[sample[t.name].astype(t.dtype) for t in tensors] for sample in found]
+    return [[checked_input(t, sample[t.name]) for t in tensors] for sample in found]
 
 
 def _random(rng: np.random.Generator, detail: Mapping[str, Any]) -> np.ndarray:

@@ -80,10 +80,10 @@ def release() -> None:
 
 
 def _register_errors() -> None:
-    """Make errors of ours come back from the virtual machine as what they are."""
+    """Make errors of ours come back from the virtual machine as what they are. TVM has a `ScheduleError`, too."""
     for name, cls in vars(errors).items():
         if isinstance(cls, type) and issubclass(cls, errors.TilewrightError):
-            tvm_ffi.register_error(name, cls)
+            tvm_ffi.register_error(f"tilewright.{name}", cls)
 
 
 _register_errors()

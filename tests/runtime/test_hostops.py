@@ -19,7 +19,7 @@ NAMES = set(
     """accumulators add arg_max attention average_pool batch_matmul cast chain compare compare_int8 concatenate
     conv2d_accumulators conv_transpose2d_accumulators dense_accumulators dense_int16 dequantize detections
     divide exact_average_pool filter_int16 fold_windows gather gather_nd integer_matmul integer_norm
-    integer_softmax l2_normalize log_softmax lookup lookup_pair lstm lstm_step max_pool maximum mean minimum
+    integer_softmax l2_normalize lanes log_softmax lookup lookup_pair lstm lstm_step max_pool maximum mean minimum
     multiply narrow number_binary number_dense number_function number_reduce pack pad prelu quantize recode
     reduce_max reduce_min requant_shift requantise rescale rescale_integers reshape resize_bilinear rms_norm
     rotate select softmax squared_difference strided_slice take top_k transpose unpack unpack_planes

@@ -45,6 +45,7 @@ GOOD = {
     "pack": ([IMAGE], "int8", {"batch": 4, "block": 4, "layout": "NHWC"}),
     "fold_windows": ([IMAGE], "int8", FOLD | {"layout": "NHWC"}),
     "unpack": ([(1, 2, 7, 9, 4, 4)], "int8", {"n": 2, "c": 6, "shape": [2, 6, 63]}),
+    "lanes": ([(1, 16, 4, 2)], "int8", {"block": 16, "shape": [4, 32]}),
     "unpack_planes": ([(2, 1, 2, 4, 4)], "int8", {"n": 2, "c": 6, "shape": [6, 2]}),
     "unpack_softmax": (
         [(1, 2, 4, 4)],

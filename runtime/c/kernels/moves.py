@@ -157,6 +157,17 @@ def take(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None
     w.call("tw_take", x.pointer, output.pointer, run, plan)
 
 
+def lanes(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None:
+    """One walk through parts of `block` channels."""
+    (x,), block = inputs, attrs["block"]
+    order = (1, 3, 0, 2) if len(x.shape) == 2 else (2, 0, 3, 1)
+    _, channels, height, columns = x.shape if len(x.shape) == 4 else output.shape
+    rows, image = (height, channels // block, columns, block), (channels // block, block, height, columns)
+    shape = rows if len(x.shape) == 2 else image
+    steps, moved = strides(shape, x.width), [shape[k] for k in order]
+    copy(w, x, output, moved, [steps[k] for k in order], strides(moved, x.width))
+
+
 def fold_windows(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None:
     """Sizes and steps of the image, then the numbers of the strips."""
     (x,), a = inputs, attrs
@@ -172,6 +183,6 @@ TRANSLATIONS: dict[str, Translation] = {
     each.__name__: each
     for each in (
         *(reshape, transpose, concatenate, pad, strided_slice, pack, unpack, unpack_planes),
-        *(accumulators, take, fold_windows),
+        *(accumulators, take, lanes, fold_windows),
     )
 }

@@ -96,3 +96,9 @@ def test_operators_without_a_model_leave_times_open(tflite):
     arrays = {names[m.graph.inputs[0]]: arrays["t0"], names[m.graph.inputs[1]]: arrays["t5"]}
     result = compared(path, setup(), arrays, None, "x.npz")
     assert result.equal and result.alone_ms is None is result.together_ms and result.accelerator_ms > 0
+
+
+def test_inputs_that_do_not_fit_are_refused(net):
+    wide = {"inputs": np.full((2, 1, 12, 12, 16), 1000, np.int32)}
+    with pytest.raises(InputError, match="values 1000..1000 do not fit int8"):
+        compared(str(net), setup(), wide, None, "x.npz")

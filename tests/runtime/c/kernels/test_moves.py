@@ -31,6 +31,12 @@ def test_every_dtype(same, dtype):
     same("take", x, indices=[[], [], [], []])
 
 
+@pytest.mark.parametrize("block", [1, 4, 16])
+def test_rows_whose_channels_are_lanes(same, block):
+    same("lanes", some((5, 32 * 3)), block=block, shape=[1, 32, 5, 3])
+    same("lanes", some((1, 32, 5, 3)), block=block, shape=[5, 32 * 3])
+
+
 def test_eight_dimensions(same):
     x = some((2, 3, 2, 1, 3, 2, 2, 2))
     same("transpose", x, axes=[7, 5, 3, 1, 0, 2, 4, 6])
