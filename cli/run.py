@@ -168,9 +168,16 @@ def by_position(arrays: Mapping[str, np.ndarray], names: Sequence[str], kind: st
 
 
 def split(executable: Executable, arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:
-    """(inputs by tensor name, one dict per run; whether the arrays had a leading N)."""
-    held = [entry for entry in executable.entries if all(t.name in arrays for t in entry)]
-    return split_for((held or executable.entries)[0], arrays, path)
+    """(inputs by tensor name, one dict per run; whether the arrays had a leading N).
+
+    Raises `InputError` as `split_for`, and where the arrays are not those of one entry.
+    """
+    entries, first = executable.entries, [t.name for t in executable.entries[0]]
+    held = [entry for entry in entries if all(t.name in arrays for t in entry)]
+    if len(entries) > 1 and len(held) != 1 and by_position(arrays, first, "input") is arrays:
+        wanted = "; or ".join(", ".join(f"`{t.name}`" for t in entry) for entry in entries)
+        raise InputError(f"{path}: holds {', '.join(arrays) or 'nothing'}, expected one of {wanted}")
+    return split_for((held or entries)[0], arrays, path)
 
 
 def split_for(tensors: Sequence[Tensor], arrays: Mapping[str, np.ndarray], path: str) -> tuple[list[dict], bool]:

@@ -34,8 +34,12 @@ class Claims(RelaxImporter):
                 if var not in self.values:
                     self._give(var)
         for b in self.bindings:
-            if _fixed(b.var) and not hasattr(self.calls[b.var], "value"):
+            if hasattr(self.calls[b.var], "value"):
+                continue
+            if _fixed(b.var):
                 self._claim(b.var, b.value)
+            elif str(getattr(b.var.ty, "dtype", "")) in INTEGERS:
+                self.left.append(f"{kind_of(b.value) or 'value'} of {b.var.name!r} has sizes that are not known")
 
     def _give(self, var: Any) -> None:
         """Note integers that come from outside, if they are dequantised."""

@@ -5,12 +5,15 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tilewright.cli.run import by_position
+from tilewright.cli.run import by_position, split
 from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import InputError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.registry import device_names
 from tilewright.runtime.steps import HostStep, Tensor
@@ -206,3 +209,15 @@ def test_several_outputs_are_compared_by_name(tilewright, two_tw, tmp_path):
     np.savez(tmp_path / "w.npz", inputs=x, half=x)
     done = tilewright("run", two_tw, "--inputs", tmp_path / "w.npz")
     assert done.status and "`half` has shape (3, 1, 4); the results have (3, 1, 2)" in done.err
+
+
+def test_inputs_of_one_of_several_entries():
+    one, other = ([Tensor(name, (1,), "int32", "input") for name in names] for names in (("p", "x"), ("q", "x")))
+    program: Any = SimpleNamespace(entries=[one, other])
+    arrays = {name: np.array([k], np.int32) for k, name in enumerate("pqx")}
+    for names in ("px", "qx"):
+        assert split(program, {name: arrays[name] for name in names}, "x.npz")[0][0].keys() == set(names)
+    assert split(program, {"input_0": arrays["p"], "input_1": arrays["x"]}, "x.npz")[0][0].keys() == {"p", "x"}
+    for names in ("pqx", "x", ""):
+        with pytest.raises(InputError, match="x.npz: holds .*, expected one of `p`, `x`; or `q`, `x`"):
+            split(program, {name: arrays[name] for name in names}, "x.npz")
