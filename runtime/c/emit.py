@@ -86,27 +86,27 @@ def _main(network: Network, binary: bool) -> str:
         f"static {c_type(t.dtype)} {network.arguments[t.name]}[{upper}_{network.arguments[t.name].upper()}];"
         for t in ends
     ]
-    reads, writes = (
-        " && ".join(
-            f"fread({a}, sizeof {a}, 1, stdin) == 1" if read else f"fwrite({a}, sizeof {a}, 1, stdout) == 1"
-            for a in some
-        )
-        for read, some in (
-            (True, [network.arguments[t.name] for t in network.executable.inputs]),
-            (False, [network.arguments[t.name] for t in network.executable.outputs]),
-        )
-    )
+    read = [network.arguments[t.name] for t in network.executable.inputs]
+    written = [network.arguments[t.name] for t in network.executable.outputs]
+    writes = " && ".join(f"fwrite({a}, sizeof {a}, 1, stdout) == 1" for a in written)
     opened = [f"    int status = {name}_open({name}_program);"]
     if binary:
         arrays.append(f"static uint32_t program[({upper}_PROGRAM + 3) / 4];")
         opened = [
             f'    FILE *file = fopen("{name}.bin", "rb");',
             f"    if (file == NULL || fread(program, 1, {upper}_PROGRAM, file) != {upper}_PROGRAM)",
-            "        return 1;",
+            f'        return fprintf(stderr, "{name}.bin: missing or too short\\n"), 1;',
             "    fclose(file);",
             f"    int status = {name}_open(program);",
         ]
-    loop = f"while (status == 0 && {reads})" if reads else "if (status == 0)"
+    given = [
+        "        size_t count = 0;",
+        *(f"        count += fread({a}, 1, sizeof {a}, stdin);" for a in read),
+        "        if (count == 0)",
+        "            break;",
+        f"        if (count != {' + '.join(f'sizeof {a}' for a in read)})",
+        '            return fprintf(stderr, "standard input ends within the inputs of a run\\n"), 1;',
+    ]
     arguments = ", ".join(network.arguments[t.name] for t in ends)
     return "\n".join(
         [
@@ -120,7 +120,8 @@ def _main(network: Network, binary: bool) -> str:
             "int main(void)",
             "{",
             *opened,
-            f"    {loop} {{",
+            f"    {'while' if read else 'if'} (status == 0) {{",
+            *(given if read else ()),
             f"        status = {name}_run({arguments});",
             f"        if (status == 0 && !({writes}))",
             "            return 1;",

@@ -14,7 +14,7 @@ _KEYWORDS = """auto break case char const continue default do double else enum e
 register restrict return short signed sizeof static struct switch typedef union unsigned void volatile while
 asm bool true false alignas alignof constexpr nullptr static_assert thread_local typeof
 class namespace new delete this template private public protected operator virtual using try catch throw
-main memory status scratch held launches layout program errno NULL stdin stdout stderr memcpy memset file
+main memory status count scratch held launches layout program errno NULL stdin stdout stderr memcpy memset file
 fread fwrite fprintf fopen fclose linux unix i386 arm"""
 _RESERVED = frozenset(_KEYWORDS.split())
 

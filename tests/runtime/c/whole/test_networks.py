@@ -66,6 +66,16 @@ def test_constants_in_a_file(build):
     assert not (folder / "digits_program.c").exists()
 
 
+def test_an_input_that_ends_within_a_run_is_an_error(build, capfd):
+    from tilewright.runtime.c.shim import run
+    from tilewright.runtime.device import open_device
+
+    executable, cases, _ = digits(1)
+    given = cases[0]["image"].tobytes()
+    status, found = run([build(executable, "digits") / "build/sim/main"], open_device("model", CFG), given + given[:9])
+    assert (status, len(found)) == (1, 40) and "ends within the inputs of a run" in capfd.readouterr().err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NETWORKS, ids=lambda path: path.stem)
 def test_golden_network(path, same_as_loader):
