@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .errors import ConfigError
 from .parameters import Parameter, parameters
 from .sizes import VTA_BYTES, misfit, nearest
-from .units import COMPUTE_UNITS, RING
+from .units import COMPUTE_UNITS, RING, TERNARY_BANKS
 
 if TYPE_CHECKING:
     from .config import Config
@@ -127,6 +127,29 @@ def check_sizes(cfg: Config) -> None:
     why = misfit(cfg)
     if why:
         raise ConfigError(f"{why}; nearest is {nearest(cfg)}")
+
+
+def check_ternary(cfg: Config) -> None:
+    """Raise `ConfigError` where unit `ternary` lacks what it needs."""
+    if "ternary" not in cfg.units:
+        return
+    if cfg.acc_banks != TERNARY_BANKS:
+        raise ConfigError(
+            f"Config.acc_banks = {cfg.acc_banks}: unit ternary needs {TERNARY_BANKS}, so that each unit finds a bank; "
+            "use that"
+        )
+    least = 2 * TERNARY_BANKS * cfg.ternary_blocks
+    if cfg.acc_depth < least:
+        raise ConfigError(
+            f"Config.acc_bytes = {cfg.acc_bytes}: unit ternary needs planes of 2 entries, so {least} of them; use at "
+            f"least {least * cfg.acc_entry_bytes}"
+        )
+    for what, size in (("at least 2 entries", 2), ("no more entries than wgt_bytes", cfg.wgt_depth)):
+        if (cfg.twgt_depth < 2) if size == 2 else (cfg.twgt_depth > size):
+            raise ConfigError(
+                f"Config.twgt_bytes = {cfg.twgt_bytes}: must hold {what}, whose index a micro-op has; nearest is "
+                f"{size * cfg.twgt_entry_bytes}"
+            )
 
 
 def check_extensions(cfg: Config) -> None:

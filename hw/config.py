@@ -16,6 +16,7 @@ from .errors import ConfigError, FileError
 from .fields import Fields
 from .parameters import Part
 from .show import config_html, config_text
+from .units import TERNARY_BANKS
 
 ISA_VERSION = 1
 # of the presets pynq_z1 and tiny, whose fingerprints stay
@@ -23,6 +24,7 @@ STANDARD_EXTENSIONS = frozenset({"overwrite", "pad_value", "acc8", "requant", "d
 EXTENSIONS = frozenset(parameters.EXTENSIONS)
 UOP_BYTES = 4  # one micro-op
 PAR_BYTES = 12  # post-processing parameters of one channel
+TERNARY_BITS = 2  # a ternary weight: bit 0 non-zero, bit 1 sign
 TABLE_SIZE = 256  # values of a table, one for each int8
 
 
@@ -60,6 +62,7 @@ class Config(Fields):
             object.__setattr__(self, name, size)
         checks.check_extensions(self)
         checks.check_sizes(self)
+        checks.check_ternary(self)
 
     def __repr__(self) -> str:
         return config_text(self)
@@ -101,6 +104,11 @@ class Config(Fields):
         return self._entry_bits("out")
 
     @property
+    def twgt_entry_bits(self) -> int:
+        """Bits of one entry of ternary weights (`ternary_blocks * block_out * block_in` values of 2 bits)."""
+        return self.ternary_blocks * self.block_out * self.block_in * TERNARY_BITS
+
+    @property
     def inp_entry_bytes(self) -> int:
         """Bytes of one input entry."""
         return self.inp_entry_bits // 8
@@ -109,6 +117,11 @@ class Config(Fields):
     def wgt_entry_bytes(self) -> int:
         """Bytes of one weight entry."""
         return self.wgt_entry_bits // 8
+
+    @property
+    def twgt_entry_bytes(self) -> int:
+        """Bytes of one entry of ternary weights."""
+        return self.twgt_entry_bits // 8
 
     @property
     def acc_entry_bytes(self) -> int:
@@ -162,6 +175,11 @@ class Config(Fields):
         return self.wgt_bytes // self.wgt_entry_bytes
 
     @property
+    def twgt_depth(self) -> int:
+        """Entries of the scratchpad of ternary weights."""
+        return self.twgt_bytes // self.twgt_entry_bytes
+
+    @property
     def acc_depth(self) -> int:
         """Entries of the accumulator scratchpad."""
         return self.acc_bytes // self.acc_entry_bytes
@@ -170,6 +188,15 @@ class Config(Fields):
     def bank_depth(self) -> int:
         """Entries of one bank of the accumulator scratchpad."""
         return self.acc_depth // self.acc_banks
+
+    @property
+    def plane_depth(self) -> int:
+        """Entries of one plane: a quarter of the accumulators has `ternary_blocks` of them, one for each block.
+
+        A micro-op of unit `ternary` names an entry of the first plane; its other blocks are at the same place in the
+        planes behind.
+        """
+        return self.acc_depth // (TERNARY_BANKS * self.ternary_blocks)
 
     @property
     def macs_per_cycle(self) -> int:
@@ -251,24 +278,33 @@ _PYNQ_Z1 = Config(
     dsp_packing=True,
     extensions=STANDARD_EXTENSIONS,
 )
+_TINY = Config(
+    name="tiny",
+    block_in=4,
+    block_out=4,
+    uop_bytes=1 << 10,
+    inp_bytes=1 << 10,
+    wgt_bytes=1 << 11,
+    acc_bytes=1 << 11,
+    par_entries=8,
+    acc_banks=2,
+    ppu_lanes=4,
+    extensions=STANDARD_EXTENSIONS,
+)
 PRESETS: dict[str, Config] = {
     "vta": Config(name="vta", extensions=frozenset({"acc8"})),
     "pynq_z1": _PYNQ_Z1,
     "pynq_z1_plus": _PYNQ_Z1.replace(
         name="pynq_z1_plus", extensions=STANDARD_EXTENSIONS | {"depthwise_rows", "lookup", "lane_reduce"}
     ),
-    "tiny": Config(
-        name="tiny",
-        block_in=4,
-        block_out=4,
-        uop_bytes=1 << 10,
-        inp_bytes=1 << 10,
-        wgt_bytes=1 << 11,
-        acc_bytes=1 << 11,
-        par_entries=8,
-        acc_banks=2,
-        ppu_lanes=4,
-        extensions=STANDARD_EXTENSIONS,
+    "pynq_z1_two": _PYNQ_Z1.replace(name="pynq_z1_two", units=("gemm", "ternary"), acc_banks=TERNARY_BANKS),
+    "tiny": _TINY,
+    "tiny_two": _TINY.replace(
+        name="tiny_two",
+        units=("gemm", "ternary"),
+        acc_banks=TERNARY_BANKS,
+        ternary_blocks=4,
+        twgt_bytes=1 << 11,
     ),
 }
 

@@ -108,12 +108,26 @@ class Fields:
     units: tuple[str, ...] = names(
         ("gemm",), UNITS, Part.LATER, "compute units, `gemm` first", "the circuit of each unit and its queue"
     )
+    ternary_blocks: int = power(
+        1,
+        (1, 4),
+        Part.LATER,
+        "blocks of output channels that one micro-op of unit `ternary` computes",
+        "LUT of its dot products, bits of an entry of its weights and of its access to the accumulators in proportion",
+    )
+    twgt_bytes: int = power(
+        1 << 15,
+        (SMALLEST, 1 << 24),
+        Part.LATER,
+        "the scratchpad of ternary weights",
+        "block RAM, with unit `ternary` alone; larger and fewer tiles",
+    )
     acc_banks: int = power(
         1,
-        (1, 2),
+        (1, 4),
         Part.CIRCUIT,
-        "banks of the accumulators, by the top bit of the index",
-        "LUT, the same block RAM; with 2, one bank is loaded or stored while GEMM writes the other",
+        "banks of the accumulators, by the top bits of the index; unit `ternary` needs 4",
+        "LUT, the same block RAM; a unit that computes, a load and a store each use a bank of their own at full speed",
     )
     axi_bits: int = power(
         64,

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 RING = 4  # an instruction's flags name two neighbours, so a queue has no more
 POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT = "pop_prev", "pop_next", "push_prev", "push_next"
 FLAGS = (POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT)  # of an instruction, in the order of its bits
+TERNARY_BANKS = 4  # of the accumulators with unit `ternary`: GEMM, TERNARY, STORE and a load each find one
 WIDEST = 512  # bits that the load unit takes at once, from all load ports together
 # what every unit counts
 COUNTERS = {
@@ -37,6 +38,7 @@ class Queue(IntEnum):
     LOAD = 0
     COMPUTE = 1
     STORE = 2
+    TERNARY = 3
 
 
 class Reader(NamedTuple):
@@ -92,7 +94,10 @@ FETCH = Reader("fetch", 64, 1)
 _LOAD = Unit("load", Queue.LOAD, buffer=128, port=0)
 _STORE = Unit("store", Queue.STORE, buffer=64)  # which reads parameters alone
 # by their names in `Config.units`; the first executes the compute queue
-COMPUTE_UNITS: dict[str, Unit] = {"gemm": Unit("compute", Queue.COMPUTE, buffer=128)}
+COMPUTE_UNITS: dict[str, Unit] = {
+    "gemm": Unit("compute", Queue.COMPUTE, buffer=128),
+    "ternary": Unit("ternary", Queue.TERNARY),  # the load unit loads for it
+}
 
 
 def units(cfg: Config) -> tuple[Unit, ...]:

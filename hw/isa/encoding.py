@@ -91,8 +91,8 @@ def _check_uop_bits(cfg: Config, uop: int) -> None:
 class Isa:
     """Formats of one configuration, and what needs more than one format: decoding and disassembly.
 
-    `formats` maps `LOAD`, `LOADP`, `STORE`, `STOREQ`, `GEMM`, `DWGEMM`, `ALU`, `FINISH`, `UOP` and `PAR` to their
-    `Format`. Raises `ConfigError` where the depths do not fit the words.
+    `formats` maps `LOAD`, `LOADP`, `STORE`, `STOREQ`, `GEMM`, `DWGEMM`, `TERNARY`, `ALU`, `FINISH`, `UOP` and `PAR`
+    to their `Format`. Raises `ConfigError` where the depths do not fit the words.
     """
 
     def __init__(self, cfg: Config):
@@ -146,6 +146,7 @@ class Isa:
             "ALU": Format("ALU", 128, *_head(), *loops, *_steps(dst=acc, src=inp), *alu),
             "LOADP": Format("LOADP", 128, *mem, *narrow, *_pads(4, "padded"), pad_value),
             "DWGEMM": Format("DWGEMM", 128, *gemm, *(extra if rows else []), *last),
+            "TERNARY": Format("TERNARY", 128, *gemm, *last),
             "STOREQ": Format("STOREQ", 128, *mem, *wide, *par),
             "UOP": self.uop,
             "PAR": PAR,
@@ -185,7 +186,9 @@ class Isa:
         if row is None or (row.empty and f.get("x_size") != 0):
             return _undeclared(f)
         operation = OPERATIONS[f["alu_op"]] if row.op == Op.ALU else None
-        for name in row.extensions + (operation.extensions if operation else ()):
+        if missing := row.missing(self.cfg):
+            return f"{missing} is not in configuration {self.cfg.name}"
+        for name in operation.extensions if operation else ():
             if name not in self.cfg.extensions:
                 return f"extension {name} is not in configuration {self.cfg.name}"
         if row.queue not in self._absent:
@@ -214,7 +217,8 @@ class Isa:
         """The first word of the disassembly of a decoded instruction with a declared opcode."""
         name = rows_of(f["op"])[0].op.name
         if "mem" in f:
-            return f"{name}.{Mem(f['mem']).name}"
+            row = instruction(f["op"], f["mem"])
+            return f"{name}.{(Mem(f['mem']) if row is None or row.mem is None else row.mem).name}"
         if f["op"] == Op.ALU:
             return f"{name}.{AluOp(f['alu_op']).name}"
         return name

@@ -29,10 +29,14 @@ class Op(IntEnum):
     ALU = 4
     LOADP = 5
     DWGEMM = 6
+    TERNARY = 7
+
+
+_ID_BITS = 3  # of a memory id in the words
 
 
 class Mem(IntEnum):
-    """Memory ids of LOAD, LOADP and STORE."""
+    """Memories of LOAD, LOADP and STORE; `id` is what the words have, which two of them may share."""
 
     UOP = 0
     WGT = 1
@@ -42,6 +46,13 @@ class Mem(IntEnum):
     ACC8 = 5
     PAR = 6
     OUTQ = 7
+    TWGT = 12  # ternary weights: of LOAD, what OUT is of STORE
+    TUOP = 15  # micro-ops of unit `ternary`: of LOAD, what OUTQ is of STORE
+
+    @property
+    def id(self) -> int:
+        """The memory id in the words of an instruction."""
+        return self % (1 << _ID_BITS)
 
 
 class AluOp(IntEnum):
@@ -70,7 +81,8 @@ class AluOp(IntEnum):
 class Instruction:
     """One row: opcode `op`, for loads and stores with memory id `mem`.
 
-    `format` names its fields (`Isa.formats`), `queue` executes it, and the configuration needs all of `extensions`.
+    `format` names its fields (`Isa.formats`), `queue` executes it, and the configuration needs all of `extensions` and
+    `unit`.
     `loads` is the scratchpad that it fills, `stores` the one that it reads; a row with a memory id and neither moves
     nothing: its `x_size` is 0. `pads`: padding surrounds the tile. `one_row`: y_size, stride and pads are ignored.
     `loops`: it executes micro-ops in two loops. `nop`: with all other fields 0 it is the NOP of its queue.
@@ -87,6 +99,7 @@ class Instruction:
     one_row: bool = False
     loops: bool = False
     nop: bool = False
+    unit: str = ""
 
     @property
     def scratchpad(self) -> Mem | None:
@@ -96,7 +109,14 @@ class Instruction:
     @property
     def fields(self) -> dict[str, int]:
         """The values of `op` and `mem` in its words."""
-        return {"op": self.op} if self.mem is None else {"op": self.op, "mem": self.mem}
+        return {"op": self.op} if self.mem is None else {"op": self.op, "mem": self.mem.id}
+
+    def missing(self, cfg: Config) -> str:
+        """What `cfg` lacks to execute it, "" where nothing."""
+        for name in self.extensions:
+            if name not in cfg.extensions:
+                return f"extension {name}"
+        return f"unit {self.unit}" if self.unit and self.unit not in cfg.units else ""
 
     @property
     def empty(self) -> bool:
@@ -111,6 +131,8 @@ INSTRUCTIONS = (
     Instruction(Op.LOAD, Mem.ACC, "LOAD", Queue.COMPUTE, loads=Mem.ACC, pads=True),
     Instruction(Op.LOAD, Mem.ACC8, "LOAD", Queue.COMPUTE, ("acc8",), loads=Mem.ACC, pads=True),
     Instruction(Op.LOAD, Mem.PAR, "LOAD", Queue.STORE, ("requant",), loads=Mem.PAR),
+    Instruction(Op.LOAD, Mem.TWGT, "LOAD", Queue.LOAD, loads=Mem.TWGT, pads=True, unit="ternary"),
+    Instruction(Op.LOAD, Mem.TUOP, "LOAD", Queue.LOAD, loads=Mem.TUOP, one_row=True, unit="ternary"),
     Instruction(Op.STORE, Mem.UOP, "STORE", Queue.STORE),  # how VTA's runtime writes a NOP of the store queue
     Instruction(Op.STORE, Mem.OUT, "STORE", Queue.STORE, stores=Mem.ACC, nop=True),
     Instruction(Op.STORE, Mem.OUTQ, "STOREQ", Queue.STORE, ("requant",), stores=Mem.ACC),
@@ -122,6 +144,7 @@ INSTRUCTIONS = (
     Instruction(Op.LOADP, Mem.ACC, "LOADP", Queue.COMPUTE, ("pad_value",), loads=Mem.ACC, pads=True),
     Instruction(Op.LOADP, Mem.ACC8, "LOADP", Queue.COMPUTE, ("pad_value", "acc8"), loads=Mem.ACC, pads=True),
     Instruction(Op.DWGEMM, None, "DWGEMM", Queue.COMPUTE, ("depthwise",), loops=True),
+    Instruction(Op.TERNARY, None, "TERNARY", Queue.TERNARY, loops=True, nop=True, unit="ternary"),
 )
 
 
@@ -179,7 +202,7 @@ OPERATIONS: dict[int, Operation] = {
 
 _BY_OP: dict[int, dict[int | None, Instruction]] = {}
 for _row in INSTRUCTIONS:
-    _BY_OP.setdefault(_row.op, {})[_row.mem] = _row
+    _BY_OP.setdefault(_row.op, {})[None if _row.mem is None else _row.mem.id] = _row
 
 _SCRATCHPADS = {row.mem: row.scratchpad for row in INSTRUCTIONS if row.mem is not None and row.scratchpad is not None}
 
@@ -202,7 +225,7 @@ def rows_of(op: int) -> tuple[Instruction, ...]:
 def instruction(op: int, mem: int | None = None) -> Instruction | None:
     """The row of opcode `op`, for loads and stores with memory id `mem`; None where there is none."""
     rows = _BY_OP.get(op, {})
-    return rows.get(None) or rows.get(mem)
+    return rows.get(None) or rows.get(mem if mem is None else mem % (1 << _ID_BITS))
 
 
 def ops_of(form: str) -> tuple[Op, ...]:
@@ -228,15 +251,17 @@ def scratchpad_of(mem: Mem) -> Mem:
 
 
 _ENTRY_BYTES = {
-    mem: f"{mem.name.lower()}_entry_bytes" for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.OUT, Mem.PAR)
+    mem: f"{mem.name.lower()}_entry_bytes" for mem in (Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.OUT, Mem.PAR, Mem.TWGT)
 }
-_ENTRY_BYTES |= {Mem.ACC8: "lanes", Mem.OUTQ: "out_entry_bytes"}
+_ENTRY_BYTES |= {Mem.ACC8: "lanes", Mem.OUTQ: "out_entry_bytes", Mem.TUOP: "uop_entry_bytes"}
 _DEPTHS = {
     Mem.UOP: "uop_depth",
     Mem.WGT: "wgt_depth",
     Mem.INP: "inp_depth",
     Mem.PAR: "par_entries",
     Mem.ACC: "acc_depth",
+    Mem.TWGT: "twgt_depth",
+    Mem.TUOP: "uop_depth",
 }
 
 

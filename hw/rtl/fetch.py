@@ -155,14 +155,14 @@ def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
 
     with m.Switch(flags.op):
         for op in Op:
-            rows = [row for row in rows_of(op) if cfg.extensions.issuperset(row.extensions) and row.queue in every]
+            rows = [row for row in rows_of(op) if not row.missing(cfg) and row.queue in every]
             if rows and rows[0].mem is None:
                 with m.Case(op):
                     accept(rows[0])
             elif rows:
                 with m.Case(op), m.Switch(load.mem):
                     for row in rows:
-                        with m.Case(row.mem):
+                        with m.Case(row.mem.id):
                             accept(row)
     return bad | (final != (flags.op == Op.FINISH)), queue
 
