@@ -20,6 +20,7 @@ class Load(wiring.Component):
         cmd: in, the load queue
         from_compute: in, tokens that its instructions take
         to_compute: out, tokens that they give
+        from_ternary, to_ternary: as those two; with unit `ternary`
         req: out, requests to the read port
         beats: in, their data
         write_inp, write_wgt: out, write ports of the scratchpads
@@ -30,6 +31,7 @@ class Load(wiring.Component):
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
+        ternary = {"from_ternary": In(Token()), "to_ternary": Out(Token())}
         super().__init__(
             {
                 "cmd": In(command_signature()),
@@ -39,6 +41,7 @@ class Load(wiring.Component):
                 "beats": In(beat_signature(cfg)),
                 "write_inp": Out(SramWrite(cfg, Mem.INP)),
                 "write_wgt": Out(SramWrite(cfg, Mem.WGT)),
+                **(ternary if "ternary" in cfg.units else {}),
                 **unit_members(),
             }
         )
@@ -52,13 +55,23 @@ class Load(wiring.Component):
             wiring.connect(m, inner, wiring.flipped(outer))
         flags = data.View(insn_layout(self.cfg, "FINISH"), Value.cast(self.cmd.payload.insn))
         permitted = ~flags.pop_next | self.from_compute.valid
+        gives = mover.done.payload
+        to_compute, room = mover.done.valid & gives.push_next, ~gives.push_next | self.to_compute.ready
+        if "ternary" in self.cfg.units:
+            others = ~gives.push_prev | self.to_ternary.ready
+            m.d.comb += [
+                self.from_ternary.ready.eq(self.cmd.ready & flags.pop_prev),
+                self.to_ternary.valid.eq(mover.done.valid & gives.push_prev & room),
+            ]
+            permitted &= ~flags.pop_prev | self.from_ternary.valid
+            to_compute, room = to_compute & others, room & others
         m.d.comb += [
             mover.cmd.valid.eq(self.cmd.valid & permitted & ~self.halt),
             *move_of(self.cfg, self.cmd.payload, mover.cmd.payload),
             self.cmd.ready.eq(mover.cmd.valid & mover.cmd.ready),
             self.from_compute.ready.eq(self.cmd.ready & flags.pop_next),
-            self.to_compute.valid.eq(mover.done.valid & mover.done.payload.push_next),
-            mover.done.ready.eq(~mover.done.payload.push_next | self.to_compute.ready),
+            self.to_compute.valid.eq(to_compute),
+            mover.done.ready.eq(room),
             self.idle.eq(mover.idle),
             self.activity.busy.eq(~mover.idle),
             self.activity.token_wait.eq(self.cmd.valid & ~permitted),

@@ -26,6 +26,7 @@ class StoreBursts(wiring.Component):
         beats: in, their data
         axi: out, the bus
         to_compute: out, tokens of instructions whose bursts are answered
+        to_ternary: out, the same; with unit `ternary`
         halt: in, send no further address
         idle: out, no burst is in flight
         done: out, no address is left to send
@@ -44,6 +45,7 @@ class StoreBursts(wiring.Component):
                 "beats": In(stream.Signature(beat)),
                 "axi": Out(AxiWrite(cfg)),
                 "to_compute": Out(Token()),
+                **({"to_ternary": Out(Token())} if "ternary" in cfg.units else {}),
                 "halt": In(1),
                 "idle": Out(1),
                 "done": Out(1),
@@ -57,7 +59,8 @@ class StoreBursts(wiring.Component):
     def elaborate(self, platform):
         """The row's splitter; FIFOs of addresses, of lengths for the data, and of awaited answers."""
         m, axi, payload = Module(), self.axi, self.row.payload
-        answer = data.StructLayout({"burst": 1, "last": 1, "push": 1, "index": INDEX_BITS})
+        pushes = [name for name in ("push", "push_next") if name in row_layout(self.cfg).members]
+        answer = data.StructLayout({"burst": 1, "last": 1, **dict.fromkeys(pushes, 1), "index": INDEX_BITS})
         m.submodules.splitter = splitter = Splitter(self.cfg)
         m.submodules.lengths = lengths = Fifo(shape=range(BURST_BEATS), depth=OUTSTANDING)
         m.submodules.answers = answers = Fifo(shape=answer, depth=OUTSTANDING)
@@ -78,7 +81,7 @@ class StoreBursts(wiring.Component):
             answers.i.valid.eq(go),
             answers.i.payload.burst.eq(~empty),
             answers.i.payload.last.eq(splitter.final & row.last),
-            answers.i.payload.push.eq(row.push),
+            *(answers.i.payload[name].eq(row[name]) for name in pushes),
             answers.i.payload.index.eq(row.index),
             lengths.i.valid.eq(go & ~empty),
             lengths.i.payload.eq(splitter.burst.len),
@@ -128,11 +131,20 @@ class StoreBursts(wiring.Component):
         """Takes a response, or a NOP; the token of the last one is given in the same cycle."""
         head, gives = answers.o.payload, Signal()
         came = ~head.burst | self.axi.bvalid
+        to_compute, room = gives & came & ~self.halt, ~gives | self.to_compute.ready
+        if "ternary" in self.cfg.units:
+            other = Signal()
+            others = ~other | self.to_ternary.ready
+            m.d.comb += [
+                other.eq(answers.o.valid & head.last & head.push_next),
+                self.to_ternary.valid.eq(other & came & room & ~self.halt),
+            ]
+            to_compute, room = to_compute & others, room & others
         m.d.comb += [
             gives.eq(answers.o.valid & head.last & head.push),
-            self.to_compute.valid.eq(gives & came & ~self.halt),
-            self.axi.bready.eq(answers.o.valid & head.burst & (~gives | self.to_compute.ready | self.halt)),
-            answers.o.ready.eq(came & (~gives | self.to_compute.ready | self.halt)),
+            self.to_compute.valid.eq(to_compute),
+            self.axi.bready.eq(answers.o.valid & head.burst & (room | self.halt)),
+            answers.o.ready.eq(came & (room | self.halt)),
             self.ended.eq(answers.o.valid & answers.o.ready & head.last),
         ]
         broken = self.axi.bvalid & self.axi.bready & (self.axi.bresp != OKAY)

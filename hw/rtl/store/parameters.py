@@ -60,7 +60,11 @@ class StoreLoads(wiring.Component):
         insn = Value.cast(self.cmd.payload.insn)
         entry = data.View(insn_layout(cfg, "LOAD"), insn).dram_base
         loads, loading, index, push = Signal(), Signal(), Signal(INDEX_BITS, reset_less=True), Signal(reset_less=True)
+        given = {"push_prev": push}
+        if "ternary" in cfg.units:
+            given["push_next"] = Signal(name="push_next", reset_less=True)
         done, ended, waits = Signal(128), Signal(), Signal()  # the LOAD has ended; what stands for it waits
+        stands = data.View(insn_layout(cfg, "STORE"), done)
         m.d.comb += [
             loads.eq(data.View(insn_layout(cfg, "FINISH"), insn).op == Op.LOAD),
             *move_of(cfg, self.cmd.payload, mover.cmd.payload),
@@ -69,7 +73,7 @@ class StoreLoads(wiring.Component):
             self.stored.eq(self.o.valid & self.o.ready & ~loading),
             mover.done.ready.eq(1),
             ended.eq(mover.done.valid | waits),
-            data.View(insn_layout(cfg, "STORE"), done).push_prev.eq(push),
+            *(stands[flag].eq(value) for flag, value in given.items()),
             self.o.valid.eq(Mux(loading, ended, self.cmd.valid & ~loads)),
             self.o.payload.insn.eq(Mux(loading, done, insn)),
             self.o.payload.index.eq(Mux(loading, index, self.cmd.payload.index)),
@@ -84,5 +88,5 @@ class StoreLoads(wiring.Component):
             m.d.sync += loading.eq(~(ended & self.o.ready))
         with m.Else():
             m.d.sync += [loading.eq(mover.cmd.valid & mover.cmd.ready), index.eq(self.cmd.payload.index)]
-            m.d.sync += push.eq(mover.cmd.payload.push.push_prev)
+            m.d.sync += [value.eq(mover.cmd.payload.push[flag]) for flag, value in given.items()]
         return m

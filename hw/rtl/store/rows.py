@@ -34,6 +34,7 @@ def row_layout(cfg: Config) -> data.StructLayout:
             **({"quant": 1, "par": PAR_ROW_BITS, "par_step": 6, "width": 16} if "requant" in cfg.extensions else {}),
             "last": 1,
             "push": 1,
+            **({"push_next": 1} if "ternary" in cfg.units else {}),
             "index": INDEX_BITS,
         }
     )
@@ -100,6 +101,11 @@ class StoreRows(wiring.Component):
             ]
         if "requant" in self.cfg.extensions:
             self._parameters(m, word, ended)
+        if "ternary" in self.cfg.units:
+            push_next = Signal(reset_less=True)
+            with m.If(ended):
+                m.d.sync += push_next.eq(insn.push_next)
+            m.d.comb += row.push_next.eq(push_next)
         shift = beat_shift(self.cfg, Mem.OUT)
         m.d.comb += [row.base.eq(base), row.entries.eq(entries), row.push.eq(push), row.index.eq(index)]
         m.d.comb += [row.last.eq(last), row.empty.eq(empty), row.single.eq(one)]

@@ -40,6 +40,7 @@ class Store(wiring.Component):
         cmd: in, the store queue
         from_compute: in, tokens that its instructions take
         to_compute: out, tokens that they give
+        from_ternary, to_ternary: as those two; with unit `ternary`
         acc: out, read port of the accumulators
         axi: out, the bus
         requantise: out, use of the multipliers; this and what follows with extension `requant`
@@ -65,11 +66,13 @@ class Store(wiring.Component):
             "beats": In(beat_signature(cfg)),
             "write_par": Out(SramWrite(cfg, Mem.PAR)),
         }
+        ternary = {"from_ternary": In(Token()), "to_ternary": Out(Token())}
         super().__init__(
             {
                 "cmd": In(command_signature()),
                 "from_compute": In(Token()),
                 "to_compute": Out(Token()),
+                **(ternary if "ternary" in cfg.units else {}),
                 "acc": Out(StoreRead(cfg)),
                 "axi": Out(AxiWrite(cfg)),
                 **(post if "requant" in cfg.extensions else {}),
@@ -85,6 +88,10 @@ class Store(wiring.Component):
         m.submodules.pack = pack = StorePack(cfg)
         flags = data.View(insn_layout(cfg, "FINISH"), Value.cast(self.cmd.payload.insn))
         permitted, may = ~flags.pop_prev | self.from_compute.valid, Signal()
+        if "ternary" in cfg.units:
+            permitted &= ~flags.pop_next | self.from_ternary.valid
+            m.d.comb += self.from_ternary.ready.eq(self.cmd.ready & flags.pop_next)
+            wiring.connect(m, bursts.to_ternary, wiring.flipped(self.to_ternary))
         queue = command_signature().create()  # of instructions that have their tokens
         # registers between the rows and the answers that bursts wait for
         m.submodules.waiting = waiting = Fifo(shape=rows.row.payload.shape(), depth=ROW_DEPTH)
