@@ -53,7 +53,7 @@ class Scratchpad(wiring.Component):
             read.addr.eq(self.read.addr),
         ]
         fresh = _delayed(m, self.read.en, "fresh")
-        held = mem in (Mem.INP, Mem.WGT)
+        held = mem in (Mem.INP, Mem.WGT, Mem.TWGT)
         m.d.comb += self.read.data.eq(_held(m, fresh, read.data, "held") if held else read.data)
         return m
 

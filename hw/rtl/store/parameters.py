@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,6 +14,7 @@ from ..load.beats import beat_shift, in_units
 from ..load.mover import Mover, move_of
 from ..load.writer import writer_members
 from ..ports import ADDRESS_BITS, command_signature, request_signature
+from .rows import pushes
 
 
 class StoreLoads(wiring.Component):
@@ -59,12 +60,9 @@ class StoreLoads(wiring.Component):
             wiring.connect(m, inner, wiring.flipped(outer))
         insn = Value.cast(self.cmd.payload.insn)
         entry = data.View(insn_layout(cfg, "LOAD"), insn).dram_base
-        loads, loading, index, push = Signal(), Signal(), Signal(INDEX_BITS, reset_less=True), Signal(reset_less=True)
-        given = {"push_prev": push}
-        if "ternary" in cfg.units:
-            given["push_next"] = Signal(name="push_next", reset_less=True)
+        loads, loading = Signal(), Signal()
+        index, push = (Signal(n, reset_less=True) for n in (INDEX_BITS, len(pushes(cfg))))
         done, ended, waits = Signal(128), Signal(), Signal()  # the LOAD has ended; what stands for it waits
-        stands = data.View(insn_layout(cfg, "STORE"), done)
         m.d.comb += [
             loads.eq(data.View(insn_layout(cfg, "FINISH"), insn).op == Op.LOAD),
             *move_of(cfg, self.cmd.payload, mover.cmd.payload),
@@ -73,7 +71,7 @@ class StoreLoads(wiring.Component):
             self.stored.eq(self.o.valid & self.o.ready & ~loading),
             mover.done.ready.eq(1),
             ended.eq(mover.done.valid | waits),
-            *(stands[flag].eq(value) for flag, value in given.items()),
+            _tokens(cfg, data.View(insn_layout(cfg, "STORE"), done)).eq(push),
             self.o.valid.eq(Mux(loading, ended, self.cmd.valid & ~loads)),
             self.o.payload.insn.eq(Mux(loading, done, insn)),
             self.o.payload.index.eq(Mux(loading, index, self.cmd.payload.index)),
@@ -88,5 +86,10 @@ class StoreLoads(wiring.Component):
             m.d.sync += loading.eq(~(ended & self.o.ready))
         with m.Else():
             m.d.sync += [loading.eq(mover.cmd.valid & mover.cmd.ready), index.eq(self.cmd.payload.index)]
-            m.d.sync += [value.eq(mover.cmd.payload.push[flag]) for flag, value in given.items()]
+            m.d.sync += push.eq(_tokens(cfg, mover.cmd.payload.push))
         return m
+
+
+def _tokens(cfg: Config, flags: data.View) -> Value:
+    """The tokens that an instruction of the store queue gives."""
+    return Cat(flags[name] for name in pushes(cfg))
