@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 from ...hw.config import Config
 from ...hw.rtl import latencies as lat
 from ...hw.units import Queue
@@ -32,6 +34,7 @@ class Ternary(Unit):
         self._ahead = Ahead([work if type(work) is Job else None for work in works])
         self._job: tuple[int, Job, int, int] | None = None  # dispatched, waits for loads whose end is unknown
         self._begin = self._read_last = self._issue = -NEVER
+        self._gone: deque[int] = deque([-NEVER] * lat.TERNARY_ISSUES_AHEAD, lat.TERNARY_ISSUES_AHEAD)  # latest issues
 
     @property
     def pending(self) -> bool:
@@ -69,8 +72,10 @@ class Ternary(Unit):
         if job.touched:
             issue = self._others.free(job.touched, issue, job.issues + self._latency)
         last = issue + job.issues - 1
-        ahead = max(last - lat.TERNARY_ISSUES_AHEAD, self._issue - 1 - max(lat.TERNARY_ISSUES_AHEAD - job.issues, 0))
-        self._begin, self._read_last = begin, max(ahead + lat.STEP_LATENCY, begin + job.issues)
+        issues, gone = job.issues, self._gone
+        before = last - lat.TERNARY_ISSUES_AHEAD if issues > lat.TERNARY_ISSUES_AHEAD else gone[issues - 1]
+        gone.extend(range(last - min(issues, lat.TERNARY_ISSUES_AHEAD) + 1, last + 1))
+        self._begin, self._read_last = begin, max(before, begin + issues)
         self._issue, end = last + 1, last + self._latency
         if job.touched:
             self._uses.add(issue, end, job.touched)
