@@ -61,6 +61,16 @@ class Division:
         alone = self.shape.kernel[0] == 1 and not any(self.shape.pads[::2])
         return (self.shape.strides[0], 1) if alone else (1, self.shape.strides[0])
 
+    @property
+    def taps(self) -> int:
+        """Entries of weights of one block of the input for one block of the output."""
+        return self.shape.taps
+
+    def products(self, blocks: int) -> int:
+        """Micro-ops that compute `blocks` output blocks, or groups of them."""
+        oy, ox = self.shape.output
+        return self.images * oy * ox * blocks * self.inputs * self.taps
+
     def height(self, rows: Numbers | int) -> Numbers | int:
         """Rows of the tile of the input that `rows` of the output read."""
         return (rows - 1) * self.row_step[1] + self.shape.span[0]
@@ -163,7 +173,7 @@ class Search:
         self.cycles = np.where(fits, self._cycles(), np.inf)
 
     def _operands(self) -> None:
-        work, cfg, taps = self.work, self.cfg, self.work.shape.taps
+        work, cfg, taps = self.work, self.cfg, self.work.taps
         port, outer = striped(cfg), self.outer > 0
         rows = self.inputs * work.height(self.rows)
         size = rows * work.width(self.columns)
@@ -189,8 +199,8 @@ class Search:
     def _micro_ops(self) -> Numbers:
         """Those of one instruction: what its two loops do not count."""
         blocks = np.maximum(self.gemm, self.groups)
-        if self.work.shape.taps > 1:
-            return self.inputs * self.work.shape.taps * np.minimum(blocks, np.minimum(self.rows, self.columns))
+        if self.work.taps > 1:
+            return self.inputs * self.work.taps * np.minimum(blocks, np.minimum(self.rows, self.columns))
         loops = np.sort(np.stack([blocks, self.inputs, self.rows, self.columns]), axis=0)
         return loops[0] * loops[1]
 
@@ -215,10 +225,8 @@ class Search:
 
     def computed(self, blocks: int) -> Numbers:
         """Cycles in which a unit issues the micro-ops of `blocks` output blocks, or groups of them."""
-        work = self.work
-        (oy, ox), tiles = work.shape.output, self.tiles * self.parts
-        products = work.images * oy * ox * blocks * work.inputs * work.shape.taps
-        return cost.computed(products, tiles * (self.chunks + 1)) * (blocks > 0)
+        tiles = self.tiles * self.parts
+        return cost.computed(self.work.products(blocks), tiles * (self.chunks + 1)) * (blocks > 0)
 
     def best(self) -> int:
         """The position of the cheapest tile. Raises `ScheduleError` if none fits."""
@@ -231,7 +239,7 @@ class Search:
                 )
             raise ScheduleError(
                 f"no tile fits {cfg.name}: a pixel of the output needs {work.height(1) * work.width(1)} entries of "
-                f"inputs and {work.shape.taps} of each kind of weights; it has {cfg.inp_depth}, {cfg.wgt_depth} and "
+                f"inputs and {work.taps} of each kind of weights; it has {cfg.inp_depth}, {cfg.wgt_depth} and "
                 f"{cfg.twgt_depth}"
             )
         steps = self.tiles * self.parts * self.chunks
