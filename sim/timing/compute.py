@@ -201,9 +201,6 @@ class Compute(Unit):
             issue = max(issue, self._products - (self._wait if multiply else 0))
         if issue < begin + lat.FIRST_ISSUE_LATENCY:
             issue = begin + lat.FIRST_ISSUE_LATENCY
-        came = issue
-        if banks:
-            issue = self.leaves(banks, issue)
         first = issue + interval - 1
         last = issue + total - 1
         each, gone = total // issues, self._gone
@@ -222,7 +219,7 @@ class Compute(Unit):
                 self.add_read(first + self._entered, last + self._entered + self._groups, PRODUCTS)
         self.add_reads(job, first + self.read, last + self.read)
         if self.uses is not None and banks:
-            self.uses.add(came, retired, banks)
+            self.uses.add(issue, retired, banks)
         for b in range(len(self._last)):
             if banks >> b & 1:
                 self._last[b] = max(self._last[b], last - job.tails[b]) if job.tails else last
