@@ -268,6 +268,15 @@ class Plan:
         self.units = {name: float(cycles[best]) for name, cycles in zip(("gemm", "ternary"), computed)}
 
     @property
+    def ahead(self) -> bool:
+        """True if the pieces of a step can be loaded while those of the step before are in use."""
+        work, tile, chunks = self.work, self.tile, len(self.chunks)
+        weights = chunks * self.parts
+        pieces = [(tile.inp_slots, chunks * len(self.images))]
+        pieces += [(tile.wgt_slots, weights)] * bool(work.gemm) + [(tile.twgt_slots, weights)] * bool(work.groups)
+        return all(slots > 1 or count == 1 for slots, count in pieces)
+
+    @property
     def chunks(self) -> list[range]:
         """The blocks of the input, in pieces."""
         step, every = self.tile.inputs, self.work.inputs
@@ -279,15 +288,18 @@ class Plan:
         work, tile = self.work, self.tile
         return max(-(-work.gemm // max(tile.gemm, 1)), -(-work.groups // max(tile.groups, 1)))
 
+    @property
+    def images(self) -> list[tuple[int, int, int]]:
+        """(image, first row, first column) of each tile of the output's pixels."""
+        (oy, ox), tile = self.work.shape.output, self.tile
+        return list(product(range(self.work.images), range(0, oy, tile.rows), range(0, ox, tile.columns)))
+
     def __iter__(self) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """(part of the output's blocks, (image, first row, first column)) of each tile, in order."""
-        work, tile = self.work, self.tile
-        oy, ox = work.shape.output
-        images = list(product(range(work.images), range(0, oy, tile.rows), range(0, ox, tile.columns)))
-        if tile.outer:
-            yield from product(range(self.parts), images)
+        """(part of the output's blocks, one of `images`) of each tile, in order."""
+        if self.tile.outer:
+            yield from product(range(self.parts), self.images)
         else:
-            yield from ((part, image) for image in images for part in range(self.parts))
+            yield from ((part, image) for image in self.images for part in range(self.parts))
 
 
 @lru_cache(maxsize=256)
