@@ -91,7 +91,7 @@ class Kernel:
         self.rec, self.op, self.plan, self.work = rec, op, plan, plan.work
         self.tile, self.shape, cfg = plan.tile, plan.work.shape, rec.cfg
         (self.x, weight), self.out = operands, rec.activations[op.output.name]
-        self.plane = int(self.work.height(self.tile.rows) * self.work.width(self.tile.columns))
+        self.plane = self.work.height(self.tile.rows) * self.work.width(self.tile.columns)
         self.inp = self._slots(chip, Mem.INP, self.tile.inputs * self.plane, self.tile.inp_slots)
         chip.region(Mem.ACC, cfg.acc_depth)  # a bank for each unit, and one that is stored
         own = len(op.weight) - op.ternary
@@ -216,7 +216,7 @@ class Kernel:
     def multiply(self, unit: Unit, places: tuple[int, int, int], work: tuple[int, range], area: Area) -> None:
         """The products of a unit with one piece of the input; `places` are the first entries of what they use."""
         (acc, inp, wgt), (part, chunk), shape = places, work, self.shape
-        (kh, kw), taps, width = shape.kernel, shape.taps, int(self.work.width(area.columns))
+        (kh, kw), taps, width = shape.kernel, shape.taps, self.work.width(area.columns)
         loops = [
             (len(unit.groups(part)), self.tile.area, 0, len(chunk) * taps),
             (area.rows, area.columns, self.work.row_step[1] * width, 0),
@@ -246,11 +246,9 @@ class Kernel:
         every = self.work.gemm + self.work.ternary
         for block, count, entry in _runs(outputs, size) if whole else ((b, 1, entry) for b, entry in outputs):
             first = (area.image * every + block) * oy * ox + at
-            if area.columns == ox:
-                facts = {"y_size": count, "x_size": size, "x_stride": oy * ox, "par_step": int(count > 1)}
-            else:
-                facts = {"y_size": area.rows, "x_size": area.columns, "x_stride": ox}
-            store(entry, self.out, first, par=par[block], **facts)
+            rows, columns, stride = (count, size, oy * ox) if area.columns == ox else (area.rows, area.columns, ox)
+            step = int(count > 1)
+            store(entry, self.out, first, y_size=rows, x_size=columns, x_stride=stride, par=par[block], par_step=step)
 
 
 def _runs(blocks: Sequence[tuple[int, int]], apart: int) -> Iterator[tuple[int, int, int]]:
