@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from tilewright.compiler.accelerator.split.folded import FoldedDivision, cheapest, folded_plan
@@ -76,9 +75,15 @@ def test_images_of_many_channels_and_those_that_are_computed_stay(exact, divided
     assert program_stats(known_isa(PYNQ), launch.insn).uops > 32 * 32 * 9
 
 
-def test_weights_that_do_not_fit(divided):
+def test_weights_that_are_loaded_in_parts(exact, divided):
+    shape = ConvShape(1, 3, 12, 12, 800, (5, 5))
+    op, fold = folded(divided, shape, 400, PYNQ)
+    plan = folded_plan(shape, 400, fold, PYNQ)
+    assert plan.parts > 1 and plan.tile.gemm * len(fold.terms) <= PYNQ.wgt_depth
+    exact(op, cfg=PYNQ)
+
+
+def test_what_does_not_fit(divided):
     _, fold = folded(divided, FIRST, 16, PYNQ)
-    wide = replace(FIRST, o=1 << 14)
     with pytest.raises(ScheduleError, match="no tile fits narrow"):
-        folded_plan(wide, 16, fold, PYNQ.replace(name="narrow", inp_bytes=1 << 8))
-    assert np.isfinite(folded_plan(wide, 16, fold, PYNQ).cycles)
+        folded_plan(FIRST, 16, fold, PYNQ.replace(name="narrow", wgt_bytes=512, twgt_bytes=128))
