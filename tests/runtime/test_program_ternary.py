@@ -118,7 +118,7 @@ def test_kernels_that_replace_others_come_after_these():
         p.ternary_uops(long)
     with p.origin("b"):
         p.ternary_uops(long)
-        p.ternary_uops(long + (0, 1, 0))
+        p.ternary_uops(long + np.array([0, 1, 0]))
     names = [Isa(TWO).mnemonic(f) for f in Isa(TWO).decode(p.finish().insn)]
     assert [name for name in names if "TERNARY" in name or "LOAD.T" in name] == [
         "LOAD.TUOP", "TERNARY", "TERNARY", "LOAD.TUOP", "TERNARY",
