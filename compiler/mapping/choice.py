@@ -28,9 +28,9 @@ def candidates(count: int, able: int, block: int) -> list[int]:
 def min_cost(graph: g.Graph, cfg: Config, cost: Cost, contract: str = "double") -> ChannelMapping:
     """The mapping whose layers take the fewest cycles by `cost`; of equal ones that with more channels on GEMM.
 
-    Ternary are a layer's last channels of those whose weights are ternary (compiler/mapping/ternary.py, for the rounding
-    contract `contract`), and are so in every layer that shares its order and has any. The mapping names the layers that
-    have some. Every layer's number is the best there is.
+    Ternary are a layer's last channels of those whose weights are ternary (compiler/mapping/ternary.py, for rounding
+    contract `contract`), in every layer that shares its order and has any. The mapping names the layers that have
+    some. Every layer's number is the best there is.
     """
     if TERNARY not in cfg.units:
         return ChannelMapping({})
