@@ -18,6 +18,7 @@ from ..schedule.depthwise import depthwise_of, reach
 from ..tvm_compat import PrimFunc, Schedule
 from .direct import folded_conv
 from .recording import Recording, channel_parameters
+from .split import kernel
 
 _EPILOGUE = (("requant", "par"),)
 
@@ -25,6 +26,9 @@ _EPILOGUE = (("requant", "par"),)
 def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
     """Append a convolution or a dense layer."""
     cfg = rec.cfg
+    if op.ternary:
+        kernel.lower(rec, op)
+        return
     if isinstance(op, g.QConv2d) and (part := groups_per_part(op, cfg)) < op.groups:
         for one in _parts(rec, op, part):
             lower(rec, one)
