@@ -23,10 +23,12 @@ from ..dram import ZYNQ_HP, Dram, shared_bytes
 from ..memory import PAGE
 from .compute import Compute
 from .fetch import Fetch
+from .issues import WRITES
 from .program import Columns, columns
 from .read_port import NEVER, Client, ReadPort, beat_interval
 from .store import Store
 from .stripes import Stripes
+from .ternary import Ternary
 from .units import Channel, Load, Log, Unit
 
 _TO_BURST = lat.PLAN_LATENCY + lat.SPLIT_LATENCY  # cycles from a LOAD that is taken to its first burst
@@ -78,13 +80,13 @@ class _Engine:
     def __init__(self, cfg: Config, dram: Dram, program: Columns, address: int, fast: bool):
         self.log = log = Log(program.count)
         self._latency = dram.latency
-        load, compute, store, *others = units(cfg)
+        load, compute, store, *others = units(cfg)  # the others are unit `ternary`, or none
         self.load = Load(program, log, load.buffer)
         self.compute = Compute(program, log, compute.buffer, cfg)
-        self.store = Store(program, log, store.buffer, cfg, dram, self.compute, self._compute_known, fast=fast)
-        # of a unit without a model of its own, the queue, which takes nothing
-        queues_alone = [Unit(program, unit.queue, log, lambda work: False) for unit in others]
-        self.units = [self.load, self.compute, self.store, *queues_alone]
+        self.ternary = Ternary(program, log, cfg, self.compute, self._jobs_known) if others else None
+        known = self._both_known if others else self._compute_known
+        self.store = Store(program, log, store.buffer, cfg, dram, self.compute, known, fast=fast)
+        self.units: list[Unit] = [self.load, self.compute, self.store, *([self.ternary] if self.ternary else [])]
         for one in channels(cfg):
             channel = Channel()
             self.units[one.source].give_to(channel, one.push)
@@ -110,7 +112,7 @@ class _Engine:
 
     def run(self) -> None:
         """To the end of the program."""
-        ports, load, compute, store = self.ports, self.load, self.compute, self.store
+        ports, load, compute, store, ternary = self.ports, self.load, self.compute, self.store, self.ternary
         port = self.ports[-1]
         for p in ports:
             p.plan()
@@ -121,6 +123,9 @@ class _Engine:
             first = load.next if load.next < compute.next else compute.next
             if port.next < first:
                 first = port.next
+            second = self._ternary_next() if ternary is not None else NEVER
+            if second < first:
+                first = second
             due = store.next if store.next < store.resume else store.resume
             if compute.alarm <= first and compute.alarm <= due and compute.alarm < NEVER:
                 compute.ring()
@@ -132,15 +137,23 @@ class _Engine:
                 load.step()
             elif compute.next == first:
                 compute.step()
+            elif ternary is not None and second == first:
+                ternary.step()
             else:
                 port.step()
 
     def _compute_known(self, used: int) -> int:
         """No job that has not begun uses the banks or multipliers `used` before this cycle."""
-        compute, load = self.compute, self.load
+        compute = self.compute
         ahead = compute.ahead(used)
         if ahead == NEVER or compute.lacks_next() and not compute.pending:
             return NEVER  # tokens of STORE are given in order
+        now = self._compute_begins()
+        return NEVER if now == NEVER else now + lat.SEQUENCER_LATENCY + compute.read + ahead
+
+    def _compute_begins(self) -> int:
+        """No job that has not begun is taken, or waits no more for loads, before this cycle."""
+        compute, load = self.compute, self.load
         now = compute.next
         if now == NEVER or compute.pending:
             for port in self.ports:
@@ -148,11 +161,37 @@ class _Engine:
                     now = port.next
             if compute.alarm < now:
                 now = compute.alarm
+            now = min(now, self._ternary_next())
             if now < NEVER and load.mover.left and not compute.pending and compute.lacks_prev():
                 now += self._latency + load.mover.rest()
             elif load.next < now:
                 now = load.next
-        return NEVER if now == NEVER else now + lat.SEQUENCER_LATENCY + compute.read + ahead
+        return now
+
+    def _ternary_next(self) -> int:
+        """The cycle of the next event of unit `ternary`."""
+        ternary = self.ternary
+        return NEVER if ternary is None else min(ternary.next, ternary.resume)
+
+    def _both_known(self, used: int) -> int:
+        """`_compute_known` of unit `ternary`, too."""
+        assert self.ternary is not None
+        now = min(self.load.next, self.compute.next, self.compute.alarm, self._ternary_next())
+        now = min(now, *(port.next for port in self.ports))
+        return min(self._compute_known(used), self.ternary.known(used, now))
+
+    def _jobs_known(self, banks: int) -> int:
+        """No job that has not begun touches the `banks` before this cycle."""
+        compute, store = self.compute, self.store
+        ahead = compute.ahead(banks | WRITES)
+        if ahead == NEVER:
+            return NEVER
+        now = self._compute_begins()
+        if now == NEVER or compute.lacks_next() and not compute.pending:
+            if store.resume == NEVER and store.lacks_next():
+                return NEVER  # it waits for a token that unit `ternary` gives
+            now = min(now, store.next, store.resume)
+        return NEVER if now == NEVER else now + lat.SEQUENCER_LATENCY + ahead
 
     def _load_bound(self, now: int) -> int:
         return self._known(self.load, now) + _TO_BURST
@@ -207,7 +246,7 @@ class _Engine:
         for cycle in (self.load.next, self.compute.next, self.compute.alarm, self.store.next, self.store.resume):
             if cycle < first:
                 first = cycle
-        return first
+        return min(first, self._ternary_next()) if self.ternary is not None else first
 
 
 def predict(
