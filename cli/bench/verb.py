@@ -13,7 +13,7 @@ from ...runtime.registry import CIRCUITS
 from .. import report
 from ..main import THREAD_VARIABLES
 from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
-from . import dense, encoder
+from . import dense, encoder, units
 from . import rows as bench_rows
 
 if TYPE_CHECKING:
@@ -30,7 +30,9 @@ REST = "rest"
 
 
 @click.command()
-@click.argument("workload", required=False, type=click.Choice(["resnet18", *dense.WORKLOADS, *encoder.WORKLOADS]))
+@click.argument(
+    "workload", required=False, type=click.Choice(["resnet18", *dense.WORKLOADS, *encoder.WORKLOADS, *units.WORKLOADS])
+)
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer; may be given several times.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of matrix products.")
 @device_option()
@@ -74,6 +76,8 @@ def command(
 
     `bench mobilebert-384` and the like measure the dense layers of a transformer on so many rows, each shape once: one
     launch, its cycles times the number of such layers. `bench mobilebert-layer` measures a whole layer of one.
+
+    `bench resnet8-units` measures a network of ResNet8's shape by the share of channels on the second compute unit.
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
@@ -88,6 +92,8 @@ def command(
         return dense.run(workload, layers, cfg, device, options, as_json)
     if workload in encoder.WORKLOADS:
         return encoder.run(workload, cfg, device, options, as_json)
+    if workload in units.WORKLOADS:
+        return units.run(workload, layers, cfg, device, options, as_json)
     if workload:
         from .resnet18 import run
 

@@ -36,7 +36,7 @@ def test_rows(ternary_onnx, mapping):
     assert unit_rows(graph, PRESETS["tiny"]) == []
 
 
-@pytest.mark.parametrize("device", ["model", "timing"])
+@pytest.mark.parametrize("device", ["spec", "model"])
 def test_run(tilewright, ternary_onnx, mapping, tmp_path, device):
     x = np.random.default_rng(0).normal(size=(2, 1, 4, 6, 6)).astype(np.float32)
     np.savez(tmp_path / "x.npz", inputs=x)
