@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -85,11 +84,11 @@ def _mapping(graph: Graph, cfg: Config, path: str | None, min_cost: str | None) 
     """The mapping of a file, or the one with the least predicted time, which is written; None without either."""
     from ..compiler.mapping import read_mapping, write_mapping
     from ..compiler.mapping.choice import min_cost as choose
-    from ..compiler.mapping.cost import cycles
+    from ..compiler.mapping.cost import Costs
 
     if min_cost is None:
         return None if path is None else read_mapping(path)
-    found = choose(graph, cfg, partial(cycles, cfg=cfg))
+    found = choose(graph, cfg, Costs(graph, cfg))
     write_mapping(found, min_cost)
     return found
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -84,7 +83,7 @@ def _measured(name: str, widths: Sequence[int], cfg: Config, device: str, option
 def point(name: str, widths: Sequence[int], cfg: Config) -> tuple[g.Graph, dict[str, int]]:
     """(The network of a point, the number of ternary channels of each of its layers, which are the last)."""
     from ...compiler.mapping.choice import min_cost
-    from ...compiler.mapping.cost import cycles
+    from ...compiler.mapping.cost import Costs
 
     if name not in SHARES:
         graph = network(widths, {})
@@ -92,7 +91,7 @@ def point(name: str, widths: Sequence[int], cfg: Config) -> tuple[g.Graph, dict[
         graph = network(widths, every)
         if name == "all":
             return graph, every
-        chosen = min_cost(graph, cfg, partial(cycles, cfg=cfg)).layers
+        chosen = min_cost(graph, cfg, Costs(graph, cfg)).layers
         return graph, {op: len(chosen[op]["ternary"]) if op in chosen else 0 for op in every}
     split, blocks = {}, cfg.block_out
     *layers, last = network(widths, {}).layers

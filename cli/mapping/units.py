@@ -33,18 +33,18 @@ def unit_rows(graph: Graph, cfg: Config, mapping: ChannelMapping | None = None) 
     """
     from ...compiler.graph import Divisible
     from ...compiler.mapping.check import TERNARY, refusal
-    from ...compiler.mapping.cost import split_cost
+    from ...compiler.mapping.cost import Costs
     from ...compiler.mapping.ternary import capable
 
     if TERNARY not in cfg.units:
         return []
-    rows = []
+    rows, costs = [], Costs(graph, cfg)
     for op in graph.layers:
         if not isinstance(op, Divisible) or refusal(op):
             continue
         count, split = len(op.weight), {} if mapping is None else mapping.layers.get(op.name, {})
         ternary = len(split.get(TERNARY, ()))
-        found, *alone = (split_cost(op, k, cfg) for k in (ternary, 0, count))
+        found, *alone = (costs.split(op, k) for k in (ternary, 0, count))
         cycles = [*found.units.values(), found.cycles]
         row = [op.name, count, int(capable(op).sum()), ternary, *map(_whole, cycles), found.bound]
         rows.append(dict(zip(COLUMNS, [*row, *(_whole(each.cycles) for each in alone)])))
