@@ -1,8 +1,8 @@
 """`tilewright bench resnet8-units`: a network by the share of channels on the second compute unit, a row per point.
 
-The network has the shape of ResNet8 for CIFAR-10 (16, 32 and 64 channels, three residual blocks) with random weights,
-which are ternary in the channels of unit `ternary`. First and last layer stay on GEMM but for the last two points: all
-layers on unit `ternary`, and the split of each layer with the least predicted time.
+The network has the shape of ResNet8 for CIFAR-10 (16, 32 and 64 channels, three residual blocks), or four times the
+channels, with random weights, which are ternary in the channels of unit `ternary`. First and last layer stay on GEMM
+but for the last two points: all layers on unit `ternary`, and the split of each layer with the least predicted time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ...compiler import graph as g
     from ...hw.config import Config
 
-WORKLOADS = {"resnet8-units": (16, 32, 64)}  # channels of the blocks
+WORKLOADS = {"resnet8-units": (16, 32, 64), "resnet8x4-units": (64, 128, 256)}  # channels of the blocks
 SHARES = {"0": 0.0, "25": 0.25, "50": 0.5, "75": 0.75, "100": 1.0}  # of the blocks of channels of each layer
 POINTS = (*SHARES, "all", "best")
 _SIZE, _CLASSES = 32, 10

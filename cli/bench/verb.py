@@ -77,7 +77,8 @@ def command(
     `bench mobilebert-384` and the like measure the dense layers of a transformer on so many rows, each shape once: one
     launch, its cycles times the number of such layers. `bench mobilebert-layer` measures a whole layer of one.
 
-    `bench resnet8-units` measures a network of ResNet8's shape by the share of channels on the second compute unit.
+    `bench resnet8-units` measures a network of ResNet8's shape by the share of channels on the second compute unit,
+    `bench resnet8x4-units` one of four times the channels; --layer chooses points.
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
