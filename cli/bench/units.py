@@ -130,7 +130,9 @@ class _Network:
 
         return g.Tensor(name, shape, scale=spread / _SPREAD * float(self.rng.uniform(0.8, 1.25)))
 
-    def parameters(self, name: str, x: g.Tensor, y: g.Tensor, fan: tuple[int, ...]) -> tuple[np.ndarray, ...]:
+    def parameters(
+        self, name: str, x: g.Tensor, y: g.Tensor, fan: tuple[int, ...]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Weights, scales and biases of layer `name`, which give `y` about the spread of `x`."""
         import numpy as np
 

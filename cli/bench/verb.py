@@ -89,17 +89,22 @@ def command(
     cfg = load_config(config)
     if (compare or out) and workload != "resnet18":
         raise click.UsageError("--compare and --out need a workload: tilewright bench resnet18")
-    if workload in dense.WORKLOADS:
-        return dense.run(workload, layers, cfg, device, options, as_json)
+    for family in (dense, units):
+        if workload in family.WORKLOADS:
+            return family.run(workload, layers, cfg, device, options, as_json)
     if workload in encoder.WORKLOADS:
         return encoder.run(workload, cfg, device, options, as_json)
-    if workload in units.WORKLOADS:
-        return units.run(workload, layers, cfg, device, options, as_json)
     if workload:
         from .resnet18 import run
 
         return run(layers, cfg, device, options, compare, out, as_json)
-    names = list(layers) or list(resnet18_layers())
+    return _convolutions(list(layers) or list(resnet18_layers()), cfg, device, threads, options, as_json)
+
+
+def _convolutions(
+    names: list[str], cfg: Config, device: str, threads: int, options: dict[str, object], as_json: bool
+) -> int:
+    """Measure and print the convolutions `names`; the exit status."""
     rows, profile = [], dict.fromkeys([*PARTS, REST], 0.0)
     with report.progress("compiling and running", len(names)) as advance:
         for name in names:
