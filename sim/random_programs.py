@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import prod
 
 import numpy as np
 
-from ..hw.config import PRESETS, Config
+from ..hw.config import PRESETS, TERNARY_BITS, Config
 from ..hw.isa import (
     OPERATIONS,
     PADDABLE,
@@ -19,8 +20,10 @@ from ..hw.isa import (
     Operation,
     depth,
     entry_bytes,
+    instruction,
     room,
 )
+from ..hw.units import TERNARY_BANKS
 from ..runtime.device import Stats
 from ..runtime.loader import run
 from ..runtime.program import Program
@@ -67,6 +70,25 @@ ROWS = PRESETS["tiny"].replace(
     name="rows", **EIGHT, dsp_packing=True, tables=1, extensions=_TABLES | {"depthwise_rows"}
 )
 
+ODD_TWO = Config(
+    name="odd_two",
+    batch=2,
+    block_in=8,
+    block_out=4,
+    wgt_bits=4,
+    inp_bytes=1 << 10,
+    wgt_bytes=1 << 10,
+    acc_bytes=1 << 12,
+    uop_bytes=128,
+    par_entries=16,
+    queue_depth=4,
+    units=("gemm", "ternary"),
+    acc_banks=4,
+    ternary_blocks=2,
+    twgt_bytes=1 << 9,
+    extensions=frozenset({"overwrite", "pad_value", "requant"}),
+)
+
 Pads = tuple[int, int, int, int]
 
 
@@ -82,12 +104,13 @@ class Recorder:
         self.extensions = cfg.extensions - without
         acc = (cfg.batch, cfg.block_out)
         shapes = {Mem.INP: (cfg.batch, cfg.block_in), Mem.WGT: (cfg.block_out, cfg.block_in), Mem.ACC: acc}
-        shapes |= {Mem.ACC8: acc, Mem.PAR: ()}
+        shapes |= {Mem.ACC8: acc, Mem.PAR: (), Mem.TWGT: (cfg.ternary_blocks * cfg.block_out, cfg.block_in)}
         bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32, Mem.ACC8: 8, Mem.PAR: 32}
+        bits[Mem.TWGT] = TERNARY_BITS
         self.data = {
             mem: self._random(bits[mem], shape)
             for mem, shape in shapes.items()
-            if within(self.extensions, {"op": Op.LOAD, "mem": mem})
+            if within(self.extensions, cfg.units, {"op": Op.LOAD, "mem": mem})
         }
         self.buffers = {mem: self.program.buffer(mem.name, a.shape, bits[mem]) for mem, a in self.data.items()}
         self.target = self.program.buffer("out", (words, *acc), cfg.out_bits, kind="output")
@@ -129,6 +152,12 @@ class Recorder:
         """Micro-ops (n, 3) within `loops`."""
         mode = {"reset": reset, "overwrite": overwrite, "depthwise": depthwise}
         self.program.gemm_uops(uops, loops, **mode, taps=taps)
+
+    def ternary(
+        self, loops: Sequence[tuple[int, int, int, int]], uops: np.ndarray, reset: bool = False, overwrite: bool = False
+    ) -> None:
+        """Micro-ops (n, 3) within `loops`, on unit `ternary`."""
+        self.program.ternary_uops(uops, loops, reset=reset, overwrite=overwrite)
 
     def alu(self, op: AluOp, loops: Sequence[tuple[int, int, int]], uops: np.ndarray, imm: int | None = None) -> None:
         """Micro-ops (n, 2) within `loops`."""
@@ -178,8 +207,15 @@ def record_random(recorder: Recorder, length: int = 25) -> None:
         recorder.load(Mem.PAR, 0, 0, x=min(ENTRIES, cfg.par_entries))
     if "lookup" in recorder.extensions:
         recorder.load(Mem.PAR, cfg.par_entries, 0, x=min(ENTRIES, cfg.tables * cfg.table_entries))
+    if "ternary" in cfg.units:
+        recorder.load(Mem.TWGT, 0, 0, x=walk.ternary_weights)
+        everything = [(TERNARY_BANKS, cfg.bank_depth, 0, 0), (cfg.plane_depth, 1, 0, 0)]
+        recorder.ternary(everything, np.zeros((1, 3), int), reset=True)
+        recorder.load(Mem.ACC, walk.first, 0, x=walk.limit)
     for _ in range(length):
         walk.step()
+    if "ternary" in cfg.units:
+        recorder.store(0, 300, x=cfg.acc_depth)
     recorder.store(walk.first, 100, x=walk.limit)
     if Mem.PAR in recorder.buffers:
         recorder.store(walk.first, 200, x=walk.limit, par=0)
@@ -203,6 +239,8 @@ class _Walk:
         steps += [(row.extensions, partial(self._with_entry, row)) for row in reading]
         steps += [(("depthwise",), self._depthwise), (("depthwise_rows",), self._depthwise_rows)]
         self.extra = [step for needed, step in steps if has(needed)]
+        self.ternary_weights = min(32, depth(self.cfg, Mem.TWGT))  # loaded
+        self.extra += [self._ternary] * 4 if self.ternary_weights else []
 
     def step(self) -> None:
         """Record one instruction, or so many of a kind that they fill their queue."""
@@ -310,7 +348,8 @@ class _Walk:
             rows = 0
         while (pads[0] + rows + pads[1]) * (pads[2] + x + pads[3]) > room - sram:
             pads, rows, x, sram = [pad // 2 for pad in pads], (rows + 1) // 2, (x + 1) // 2, sram // 2
-        value = self._value("LOADP", "pad_value") if any(pads) and "pad_value" in self.to.extensions else 0
+        valued = "pad_value" in self.to.extensions and instruction(Op.LOADP, mem) is not None
+        value = self._value("LOADP", "pad_value") if any(pads) and valued else 0
         offset = self._below(8)
         stride = self._stride(rows, 3 + self._below(6), ENTRIES - offset - x)
         self.to.load(mem, sram, offset, rows, x, stride, (pads[0], pads[1], pads[2], pads[3]), value)
@@ -340,6 +379,17 @@ class _Walk:
         inputs, weights = (min(ENTRIES, self.cfg.inp_depth), self.weights) if self._rare() else (32, 16)
         loops, uops = self._indices((self.limit, inputs, weights))
         self.to.gemm(loops, uops, **mode)
+
+    def _ternary(self) -> None:
+        """At either end of the first plane of a bank, or of several: where others use the bank, too, and where not."""
+        mode, plane, bank = self._mode(), self.cfg.plane_depth, self.cfg.bank_depth
+        inputs, most = (min(ENTRIES, self.cfg.inp_depth) if self._rare() else 32), min(self.limit, plane)
+        loops, uops = self._indices((most, inputs, self.ternary_weights), accumulators=0)
+        first, issues = self._below(TERNARY_BANKS), len(uops) * prod(n for n, *_ in loops)
+        if self._rare() and first < TERNARY_BANKS - 1 and issues * 2 <= ISSUES:
+            loops = [(2, bank, 0, 0), *loops]
+        uops[:, 0] += first * bank + self._below(2) * (plane - most)
+        self.to.ternary(loops, uops, **mode)
 
     def _alu(self) -> None:
         row = self.operations[self._below(len(self.operations))]

@@ -13,7 +13,7 @@ from ...runtime.registry import CIRCUITS
 from .. import report
 from ..main import THREAD_VARIABLES
 from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
-from . import dense, encoder, units
+from . import dense, encoder, split, units
 from . import rows as bench_rows
 
 if TYPE_CHECKING:
@@ -27,12 +27,11 @@ RUNS = 5
 # module of the model -> what it executes
 PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
 REST = "rest"
+_WORKLOADS = ("resnet18", *dense.WORKLOADS, *encoder.WORKLOADS, split.WORKLOAD, *units.WORKLOADS)
 
 
 @click.command()
-@click.argument(
-    "workload", required=False, type=click.Choice(["resnet18", *dense.WORKLOADS, *encoder.WORKLOADS, *units.WORKLOADS])
-)
+@click.argument("workload", required=False, type=click.Choice([*_WORKLOADS]))
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer; may be given several times.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of matrix products.")
 @device_option()
@@ -79,6 +78,9 @@ def command(
 
     `bench resnet8-units` measures a network of ResNet8's shape by the share of channels on the second compute unit,
     `bench resnet8x4-units` one of four times the channels; --layer chooses points.
+
+    `bench split --config pynq_z1_two` measures layers whose channels units GEMM and ternary divide, half and half, and
+    the same layers on GEMM alone.
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
@@ -94,6 +96,8 @@ def command(
             return family.run(workload, layers, cfg, device, options, as_json)
     if workload in encoder.WORKLOADS:
         return encoder.run(workload, cfg, device, options, as_json)
+    if workload == split.WORKLOAD:
+        return split.run(layers, cfg, device, options, as_json)
     if workload:
         from .resnet18 import run
 

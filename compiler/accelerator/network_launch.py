@@ -26,6 +26,7 @@ from .matrices import heads, products
 from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
 from .rows import mean, softmax
+from .split import folded as split_folded
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
@@ -76,8 +77,10 @@ class NetworkLaunch:
         self.rec = Recording(self.cfg, steps.contract, name, steps.tiles)
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.rec.limits = limits(ops)
-        # what computes one token has short instructions, and so have the reciprocals of softmax
+        # what computes one token has short instructions, and so have the reciprocals of softmax; micro-ops of unit
+        # ternary would wait behind loads for the step after theirs
         short = any(isinstance(op, (g.RmsNorm, g.IntegerNorm, g.Softmax)) for op in ops)
+        short |= any(isinstance(op, g.Divisible) and op.ternary for op in ops)
         self.rec.program.uops_first = bool(self.rec.limits) or short
         self.packed_as = packed_as(ops)
         self.plain = {op.x.name: op for op in ops if isinstance(op, RowsJoined)}
@@ -155,7 +158,8 @@ class NetworkLaunch:
     def _fold_input(self, op: g.QConv2d) -> None:
         """Read the image of `op` as it lies, or let the host lay it out; neither if blocks of channels cost less."""
         source, order = self.steps.source(op.x)
-        fold = cheapest(op, self.cfg, nhwc=bool(order) or op.x.shape[1] == 1)
+        choose = split_folded.cheapest if op.ternary else cheapest
+        fold = choose(op, self.cfg, nhwc=bool(order) or op.x.shape[1] == 1)
         if fold is None:
             return
         if fold.in_place:

@@ -22,10 +22,11 @@ from .plan import Plan, plan_of
 def lower(rec: Recording, op: g.QConv2d | g.QDense) -> None:
     """Append a convolution or a dense layer with ternary channels. Raises `ScheduleError` if it does not fit."""
     with on_chip(rec) as chip:
-        _Kernel(rec, op, plan_of(op, rec.cfg), chip).run()
+        weight = op.weight.reshape((*op.weight.shape, 1, 1)[:4])
+        Kernel(rec, op, plan_of(op, rec.cfg), chip, (rec.activations[op.x.name], weight)).run()
 
 
-class _Area(NamedTuple):
+class Area(NamedTuple):
     """Part of one image: its number, the first row and column of the output, and how many."""
 
     image: int
@@ -35,7 +36,16 @@ class _Area(NamedTuple):
     columns: int
 
 
-class _Unit:
+class Step(NamedTuple):
+    """Products of blocks `chunk` of the input for a part of the output's blocks, in bank `bank` of each unit."""
+
+    bank: int
+    part: int
+    area: Area
+    chunk: range
+
+
+class Unit:
     """One unit's share: its blocks of weights (`groups`), `per_group` output blocks each, from block `first` on.
 
     `record` appends its products. Its `weights` lie in `slots`; of the accumulators it has two `banks`, in which the
@@ -69,17 +79,22 @@ class _Unit:
                 yield block, self.banks[bank] + b * self.apart + k * area
 
 
-class _Kernel:
-    """The places on chip of a layer, and the instructions of its tiles."""
+class Kernel:
+    """The places on chip of a layer, and the instructions of its tiles.
 
-    def __init__(self, rec: Recording, op: g.QConv2d | g.QDense, plan: Plan, chip: OnChip):
+    `operands` are its input and its weights, int8 (O, C, rows, columns), as the plan sees them.
+    """
+
+    def __init__(
+        self, rec: Recording, op: g.QConv2d | g.QDense, plan: Plan, chip: OnChip, operands: tuple[Buffer, np.ndarray]
+    ):
         self.rec, self.op, self.plan, self.work = rec, op, plan, plan.work
         self.tile, self.shape, cfg = plan.tile, plan.work.shape, rec.cfg
-        self.x, self.out = rec.activations[op.x.name], rec.activations[op.output.name]
-        self.plane = int(self.work.height(self.tile.rows) * self.work.width(self.tile.columns))
+        (self.x, weight), self.out = operands, rec.activations[op.output.name]
+        self.plane = self.work.height(self.tile.rows) * self.work.width(self.tile.columns)
         self.inp = self._slots(chip, Mem.INP, self.tile.inputs * self.plane, self.tile.inp_slots)
         chip.region(Mem.ACC, cfg.acc_depth)  # a bank for each unit, and one that is stored
-        own, weight = len(op.weight) - op.ternary, op.weight.reshape((*op.weight.shape, 1, 1)[:4])
+        own = len(op.weight) - op.ternary
         self.units = [*self._gemm(chip, weight[:own]), *self._ternary(chip, weight[own:])]
         self.parameters = channel_parameters(rec, op, op.corrected_bias)
         every, each = self.work.gemm + self.work.ternary, sum(u.step * u.per_group for u in self.units)
@@ -91,42 +106,66 @@ class _Kernel:
         base = chip.region(mem, count * size)
         return Slots(mem, range(base, base + count * size, size), size, self.rec.placement)
 
-    def _gemm(self, chip: OnChip, weight: np.ndarray) -> Iterator[_Unit]:
+    def _gemm(self, chip: OnChip, weight: np.ndarray) -> Iterator[Unit]:
         """The share of GEMM, unless it has none."""
         cfg, tile = self.rec.cfg, self.tile
         if not len(weight):
             return
         weights = self.rec.constant(f"{self.op.name}.w", layout.pack_weights(weight, cfg))
-        slots = self._slots(chip, Mem.WGT, tile.gemm * tile.inputs * self.shape.taps, tile.wgt_slots)
+        slots = self._slots(chip, Mem.WGT, tile.gemm * tile.inputs * self.work.taps, tile.wgt_slots)
         banks = 0, cfg.bank_depth
         record = self.rec.program.gemm_uops
-        yield _Unit(Mem.WGT, record, range(self.work.gemm), banks, weights, slots, (tile.gemm, 1, 0))
+        yield Unit(Mem.WGT, record, range(self.work.gemm), banks, weights, slots, (tile.gemm, 1, 0))
 
-    def _ternary(self, chip: OnChip, weight: np.ndarray) -> Iterator[_Unit]:
+    def _ternary(self, chip: OnChip, weight: np.ndarray) -> Iterator[Unit]:
         """The share of unit `ternary`, unless it has none."""
         cfg, tile, work = self.rec.cfg, self.tile, self.work
         if not len(weight):
             return
         weights = self.rec.constant(f"{self.op.name}.t", layout.pack_ternary_weights(weight, cfg))
-        slots = self._slots(chip, Mem.TWGT, tile.groups * tile.inputs * self.shape.taps, tile.twgt_slots)
+        slots = self._slots(chip, Mem.TWGT, tile.groups * tile.inputs * self.work.taps, tile.twgt_slots)
         banks, blocks = (2 * cfg.bank_depth, 3 * cfg.bank_depth), range(work.gemm, work.gemm + work.ternary)
         extents = tile.groups, cfg.ternary_blocks, cfg.plane_depth
-        yield _Unit(Mem.TWGT, self.rec.program.ternary_uops, blocks, banks, weights, slots, extents)
+        yield Unit(Mem.TWGT, self.rec.program.ternary_uops, blocks, banks, weights, slots, extents)
 
     def run(self) -> None:
-        """Append all tiles."""
+        """Append all tiles: loads of each step before the products of the step before, which need not wait for them.
+
+        What lets a load wait for the operator before is an instruction of the queues of the units.
+        """
+        before: tuple[Step, tuple[int, ...]] | None = None
+        for step in self._steps():
+            if before is not None and not self.plan.ahead:
+                self._compute(*before)
+                before = None
+            places = self._load(step)
+            if before is not None:
+                self._compute(*before)
+            before = step, places
+        assert before is not None
+        self._compute(*before)
+
+    def _steps(self) -> Iterator[Step]:
         (oy, ox), tile = self.shape.output, self.tile
         for k, (part, (image, y, x)) in enumerate(self.plan):
-            area = _Area(image, y, x, min(tile.rows, oy - y), min(tile.columns, ox - x))
-            par = self._load_parameters(part)
-            for chunk in self.plan.chunks:
-                inp = self._load_input(area, chunk)
-                places = [self._load_weights(unit, part, chunk) for unit in self.units]
-                for unit, wgt in zip(self.units, places):
-                    if len(unit.groups(part)):
-                        self._multiply(unit, (unit.banks[k % 2], inp, wgt), (part, chunk), area)
+            area = Area(image, y, x, min(tile.rows, oy - y), min(tile.columns, ox - x))
+            yield from (Step(k % 2, part, area, chunk) for chunk in self.plan.chunks)
+
+    def _load(self, step: Step) -> tuple[int, ...]:
+        """Load what is not there of the input and of the units' weights; the first entries of all."""
+        inp = self._input(step.area, step.chunk)
+        return inp, *(self._load_weights(unit, step.part, step.chunk) for unit in self.units)
+
+    def _compute(self, step: Step, places: tuple[int, ...]) -> None:
+        """The products of a step, and with the last blocks of the input the stores of its tile."""
+        inp, *weights = places
+        par = self._load_parameters(step.part)
+        for unit, wgt in zip(self.units, weights):
+            if len(unit.groups(step.part)):
+                self.multiply(unit, (unit.banks[step.bank], inp, wgt), (step.part, step.chunk), step.area)
+        if step.chunk.stop == self.work.inputs:
             for unit in self.units:
-                self._store([*unit.outputs(part, k % 2, tile.area)], par, area)
+                self._store([*unit.outputs(step.part, step.bank, self.tile.area)], par, step.area)
 
     def _load_parameters(self, part: int) -> dict[int, int]:
         """Load the parameters of a part, if they are not there; the entry of each output block."""
@@ -139,12 +178,16 @@ class _Kernel:
                 self.rec.program.load(Mem.PAR, base + at, self.parameters, first, x_size=count)
         return {block: base + k for k, block in enumerate(blocks)}
 
-    def _load_input(self, area: _Area, chunk: range) -> int:
+    def _input(self, area: Area, chunk: range) -> int:
         """Load the input of a tile, if it is not there; its first entry."""
         key: Hashable = (area.image, area.y, area.x, chunk.start)
         base, present = self.inp.take(0, key)
-        if present:
-            return base
+        if not present:
+            self.load_input(base, area, chunk)
+        return base
+
+    def load_input(self, base: int, area: Area, chunk: range) -> None:
+        """Load the blocks `chunk` of the input of a tile to `base`."""
         work, (h, w) = self.work, self.shape.size
         top, above, rows, below = work.window(0, area.y, area.rows)
         left, before, columns, after = work.window(1, area.x, area.columns)
@@ -153,17 +196,16 @@ class _Kernel:
         load = self.rec.program.load
         if columns == w and step == 1 and not any(pads) and rows * w == self.plane:
             load(Mem.INP, base, self.x, first, y_size=len(chunk), x_size=self.plane, x_stride=h * w)
-            return base
+            return
         fill = self.op.x.zero_point if any(pads) else 0
         for k in range(len(chunk)):
             where = {"y_size": rows, "x_size": columns, "x_stride": step * w, "pads": pads, "pad_value": fill}
             load(Mem.INP, base + k * self.plane, self.x, first + k * h * w, **where)
-        return base
 
-    def _load_weights(self, unit: _Unit, part: int, chunk: range) -> int:
+    def _load_weights(self, unit: Unit, part: int, chunk: range) -> int:
         """Load a unit's weights of a part, if they are not there; their first entry."""
         base, present = unit.slots.take(0, (part, chunk.start))
-        groups, taps, every = unit.groups(part), self.shape.taps, self.work.inputs
+        groups, taps, every = unit.groups(part), self.work.taps, self.work.inputs
         if not present and len(groups):
             first, size = (groups.start * every + chunk.start) * taps, len(chunk) * taps
             self.rec.program.load(
@@ -171,10 +213,10 @@ class _Kernel:
             )
         return base
 
-    def _multiply(self, unit: _Unit, places: tuple[int, int, int], work: tuple[int, range], area: _Area) -> None:
+    def multiply(self, unit: Unit, places: tuple[int, int, int], work: tuple[int, range], area: Area) -> None:
         """The products of a unit with one piece of the input; `places` are the first entries of what they use."""
         (acc, inp, wgt), (part, chunk), shape = places, work, self.shape
-        (kh, kw), taps, width = shape.kernel, shape.taps, int(self.work.width(area.columns))
+        (kh, kw), taps, width = shape.kernel, shape.taps, self.work.width(area.columns)
         loops = [
             (len(unit.groups(part)), self.tile.area, 0, len(chunk) * taps),
             (area.rows, area.columns, self.work.row_step[1] * width, 0),
@@ -196,7 +238,7 @@ class _Kernel:
         ]
         unit.record(np.array(uops[fresh:]), loops)
 
-    def _store(self, outputs: Sequence[tuple[int, int]], par: dict[int, int], area: _Area) -> None:
+    def _store(self, outputs: Sequence[tuple[int, int]], par: dict[int, int], area: Area) -> None:
         """Store blocks (number, first accumulator): several at once where they lie behind each other."""
         (oy, ox), store = self.shape.output, self.rec.program.store
         size, at = area.rows * area.columns, area.y * ox + area.x
@@ -204,11 +246,9 @@ class _Kernel:
         every = self.work.gemm + self.work.ternary
         for block, count, entry in _runs(outputs, size) if whole else ((b, 1, entry) for b, entry in outputs):
             first = (area.image * every + block) * oy * ox + at
-            if area.columns == ox:
-                facts = {"y_size": count, "x_size": size, "x_stride": oy * ox, "par_step": int(count > 1)}
-            else:
-                facts = {"y_size": area.rows, "x_size": area.columns, "x_stride": ox}
-            store(entry, self.out, first, par=par[block], **facts)
+            rows, columns, stride = (count, size, oy * ox) if area.columns == ox else (area.rows, area.columns, ox)
+            step = int(count > 1)
+            store(entry, self.out, first, y_size=rows, x_size=columns, x_stride=stride, par=par[block], par_step=step)
 
 
 def _runs(blocks: Sequence[tuple[int, int]], apart: int) -> Iterator[tuple[int, int, int]]:
