@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WORKLOADS = {"resnet8-units": (16, 32, 64), "resnet8x4-units": (64, 128, 256)}  # channels of the blocks
 SHARES = {"0": 0.0, "25": 0.25, "50": 0.5, "75": 0.75, "100": 1.0}  # of the blocks of channels of each layer
-POINTS = (*SHARES, "all", "best")
+POINTS = (*SHARES, "all", "min-cost")
 _SIZE, _CLASSES = 32, 10
 _SPREAD = 45  # of values, in steps: they fill int8
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ...hw.config import Config
 from ...hw.errors import ScheduleError
 from .. import cost
 from .. import graph as g
-from ..accelerator.direct.fold import FoldTiles, cheapest
-from ..accelerator.split.plan import plan_for
+from ..accelerator.direct.fold import FoldTiles
+from ..accelerator.direct.fold import cheapest as fold_of_one
+from ..accelerator.split.folded import cheapest as fold_of_two
+from ..accelerator.split.folded import folded_plan
+from ..accelerator.split.plan import plan_of
 
 _BOUND = 0.8  # a unit that works for this part of the cycles bounds them
 _BROUGHT = (g.Quantize, g.Recode, g.Transpose, g.Reshape, g.Pad)  # how the host brings an image to the first layer
@@ -33,8 +38,8 @@ class SplitCost:
 class Costs:
     """The cost of the layers of `graph` on `cfg`, a function of layer and number of ternary channels for `min_cost`.
 
-    Weights do not matter. GEMM has whole blocks of channels. A first layer on GEMM alone may read an image that the
-    host lays out for it, as those of few channels do.
+    Weights do not matter. GEMM has whole blocks of channels. A first layer may read an image that the host lays out for
+    it, as those of few channels do.
     """
 
     def __init__(self, graph: g.Graph, cfg: Config):
@@ -50,18 +55,26 @@ class Costs:
 
     def split(self, op: g.Divisible, ternary: int) -> SplitCost:
         """Predicted cycles, also of each unit; infinite where no tile fits."""
-        assert isinstance(op, (g.QConv2d, g.QDense))
-        cfg, others = self.cfg, len(op.weight) - ternary
-        others += -others % cfg.block_out if ternary else 0
-        if not ternary and isinstance(op, g.QConv2d) and op.x.name in self._given:
-            fold = cheapest(op, cfg, nhwc=False)
-            if fold is not None:
-                tiles, (oy, ox) = FoldTiles(op.shape, fold, cfg), op.shape.output
-                products = tiles.blocks * oy * sum(fold.columns(phase, ox) for phase, *_ in fold.terms)
-                total = tiles.cycles(cfg) + 2 * cost.ROUND_TRIP
-                return SplitCost(0, total, {"gemm": float(products), "ternary": 0.0})
+        layer = _layer(op, ternary, self.cfg)
+        first = layer if isinstance(layer, g.QConv2d) and op.x.name in self._given else None
+        if first is not None and not ternary and (fold := fold_of_one(first, self.cfg, nhwc=False)) is not None:
+            tiles, (_, ox) = FoldTiles(layer.shape, fold, self.cfg), layer.shape.output
+            products = tiles.blocks * tiles.oy * sum(fold.columns(phase, ox) for phase, *_ in fold.terms)
+            total = tiles.cycles(self.cfg) + 2 * cost.ROUND_TRIP
+            return SplitCost(0, total, {"gemm": float(products), "ternary": 0.0})
         try:
-            plan = plan_for(replace(op.shape, o=others + ternary), ternary, cfg)
+            fold = None if first is None else fold_of_two(first, self.cfg, nhwc=False)
+            plan = plan_of(layer, self.cfg) if fold is None else folded_plan(layer.shape, ternary, fold, self.cfg)
         except ScheduleError:
-            return SplitCost(ternary, float("inf"), dict.fromkeys(cfg.units, float("inf")))
+            return SplitCost(ternary, float("inf"), dict.fromkeys(self.cfg.units, float("inf")))
         return SplitCost(ternary, plan.cycles, plan.units)
+
+
+def _layer(op: g.Divisible, ternary: int, cfg: Config) -> g.QConv2d | g.QDense:
+    """`op` with `ternary` channels on that unit and whole blocks of others, all of whose weights are 0."""
+    assert isinstance(op, (g.QConv2d, g.QDense))
+    others = len(op.weight) - ternary
+    count = others + (-others % cfg.block_out if ternary else 0) + ternary
+    y = replace(op.output, shape=(op.output.shape[0], count, *op.output.shape[2:]))
+    weight, scale = np.zeros((count, *op.weight.shape[1:]), np.int8), np.ones(count, np.float32)
+    return replace(op, output=y, weight=weight, weight_scale=scale, bias=np.zeros(count, np.int32), ternary=ternary)
