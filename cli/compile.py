@@ -55,9 +55,7 @@ def command(
 
     cfg = load_config(config)
     if emit == "c":
-        from ..runtime.c.folder import check_folder
-
-        check_folder(output)
+        _check_c(output, binary, tokenizer)
     else:
         _only_c(binary, tokenizer)
         check_output(output, (".tw",), {"MODEL": model, "--config": config, "--mapping": mapping})
@@ -97,6 +95,19 @@ def _program(
         source = click.get_current_context().get_parameter_source("config")
         return open_program(model, None if source == ParameterSource.DEFAULT else config, contract, tiles, mapping)
     return compile_source(model, load_config(config), contract, tiles, mapping)
+
+
+def _check_c(output: str, binary: bool, tokenizer: str | None) -> None:
+    """What can be refused before the network is compiled."""
+    from ..runtime.c.emit import check_options
+    from ..runtime.c.folder import check_folder
+    from ..runtime.files import open_regular
+
+    check_folder(output)
+    check_options(binary, tokenizer)
+    if tokenizer is not None:
+        with open_regular(tokenizer, "the tokenizer's file"):
+            pass
 
 
 def _only_c(binary: bool, tokenizer: str | None) -> None:
