@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..hw.config import Config, load_config
-from ..hw.errors import InputError
+from ..hw.errors import InputError, UnsupportedError
 from ..hw.rounding import CONTRACTS
 from ..runtime.executable import Executable, HostStep, LaunchStep
 from . import cache
@@ -151,6 +151,11 @@ def compile_graph(
         outputs = (*graph.outputs, *(op.output for op in graph.ops))
         graph = replace(graph, outputs=tuple({t.name: t for t in outputs}.values()))
     if mapping is not None:
+        if accumulators:
+            raise UnsupportedError(
+                f"graph {graph.name!r}: accumulators come from layers of their own, and a mapping moves channels; "
+                "give accumulators or mapping, not both"
+            )
         graph = regroup(graph, ChannelMapping.of(mapping), cfg, contract)
     if not accumulators:
         make = partial(compile_for, cfg=cfg, contract=contract, target=target, tiles=tiles)

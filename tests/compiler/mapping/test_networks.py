@@ -14,7 +14,7 @@ from tilewright.compiler.mapping.check import refusal
 from tilewright.compiler.mapping.ties import ties
 from tilewright.compiler.network import compile_graph, compile_model
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import InputError
+from tilewright.hw.errors import InputError, UnsupportedError
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import LaunchStep
 from tilewright.runtime.loader import Loaded
@@ -95,6 +95,12 @@ def test_a_file_whose_weights_happen_to_be_ternary(tflite):
     mapping["layers"][name] = {"gemm": [1, 2, 3, 4, 5, 6, 7], "ternary": [0]}
     with pytest.raises(InputError, match="channel 0 cannot be ternary: it has weights of size"):
         compile_model(path, "tiny_two", mapping=mapping)
+
+
+def test_accumulators_are_not_mapped(tflite):
+    graph = import_tflite(convolution(tflite, np.ones((8, 3, 3, 4), int)))
+    with pytest.raises(UnsupportedError, match="give accumulators or mapping, not both"):
+        compile_graph(graph, TINY, accumulators=True, mapping=ChannelMapping({}))
 
 
 def test_the_cache_keeps_programs_of_several_mappings_apart(tflite):
