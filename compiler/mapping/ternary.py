@@ -27,6 +27,8 @@ def factors(op: g.Linear) -> np.ndarray:
 def capable(op: g.Linear, contract: str = "double") -> np.ndarray:
     """The channels, bool (O,), that `relabelled` can divide by their factor."""
     found = factors(op)
+    if not (found > 1).any():
+        return found == 1
     return (found > 0) & ((found == 1) | _biases(op, found, contract)[1])
 
 
