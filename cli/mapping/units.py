@@ -21,6 +21,8 @@ COLUMNS = {
     "bound": "bound by",
     "gemm_alone": "all on gemm",
     "ternary_alone": "all on ternary",
+    "cheapest": "best ternary",
+    "cheapest_cycles": "best cycles",
 }
 
 
@@ -30,9 +32,11 @@ def unit_rows(graph: Graph, cfg: Config, mapping: ChannelMapping | None = None) 
     `capable` counts the channels whose weights are ternary, `ternary` those that `mapping` gives to that unit. Cycles
     are predicted for the kernel that both units share: those in which each unit computes, those of the layer, and those
     of the layer with all of its channels on one unit, whatever its weights; None where nothing fits the scratchpads.
+    `cheapest` is the number of ternary channels that would be, whatever the weights.
     """
     from ...compiler.graph import Divisible
     from ...compiler.mapping.check import TERNARY, refusal
+    from ...compiler.mapping.choice import cheapest
     from ...compiler.mapping.cost import Costs
     from ...compiler.mapping.ternary import capable
 
@@ -44,10 +48,12 @@ def unit_rows(graph: Graph, cfg: Config, mapping: ChannelMapping | None = None) 
             continue
         count, split = len(op.weight), {} if mapping is None else mapping.layers.get(op.name, {})
         ternary = len(split.get(TERNARY, ()))
-        found, *alone = (costs.split(op, k) for k in (ternary, 0, count))
+        best = cheapest(op, count, cfg, costs)
+        found, *others = (costs.split(op, k) for k in (ternary, 0, count, best))
         cycles = [*found.units.values(), found.cycles]
         row = [op.name, count, int(capable(op).sum()), ternary, *map(_whole, cycles), found.bound]
-        rows.append(dict(zip(COLUMNS, [*row, *(_whole(each.cycles) for each in alone)])))
+        first, second, last = (_whole(each.cycles) for each in others)
+        rows.append(dict(zip(COLUMNS, [*row, first, second, best, last])))
     return rows
 
 

@@ -25,6 +25,12 @@ def candidates(count: int, able: int, block: int) -> list[int]:
     return sorted({0, able, *(found for found in whole if found <= able)})
 
 
+def cheapest(op: g.Divisible, able: int, cfg: Config, cost: Cost) -> int:
+    """The number of ternary channels, up to `able`, with the least `cost`; of equal ones the lowest."""
+    numbers = candidates(len(op.weight), able, cfg.block_out)
+    return min(numbers, key=lambda ternary: (cost(op, ternary), ternary))
+
+
 def min_cost(graph: g.Graph, cfg: Config, cost: Cost, contract: str = "double") -> ChannelMapping:
     """The mapping whose layers take the fewest cycles by `cost`; of equal ones that with more channels on GEMM.
 
@@ -36,8 +42,7 @@ def min_cost(graph: g.Graph, cfg: Config, cost: Cost, contract: str = "double") 
         return ChannelMapping({})
     found = {}
     for op, channels in ternary_channels_of(graph, contract):
-        numbers = candidates(len(op.weight), len(channels), cfg.block_out)
-        best = min(numbers, key=lambda ternary, op=op: (cost(op, ternary), ternary))
+        best = cheapest(op, len(channels), cfg, cost)
         found[op.name] = split(len(op.weight), channels[len(channels) - best :])
     return ChannelMapping(found)
 

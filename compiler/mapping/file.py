@@ -95,6 +95,7 @@ def read_mapping(path: str | Path) -> ChannelMapping:
 def write_mapping(mapping: ChannelMapping, path: str | Path) -> None:
     """Write the file of a mapping, a line for each layer. Raises `FileError` where it cannot be written."""
     layers = mapping.to_dict()["layers"]
-    lines = ",\n".join(f"  {json.dumps(name)}: {json.dumps(split)}" for name, split in layers.items())
+    lines = ",".join(f"\n  {json.dumps(name)}: {json.dumps(split)}" for name, split in layers.items())
+    end = "\n" if layers else ""
     with atomic_write(path) as temporary:
-        temporary.write_text(f'{{"version": {VERSION}, "layers": {{\n{lines}\n}}}}\n')
+        temporary.write_text(f'{{"version": {VERSION}, "layers": {{{lines}{end}}}}}\n')

@@ -31,7 +31,8 @@ def test_rows(ternary_onnx, mapping):
     for row in rows:
         assert row["cycles"] >= max(row["gemm_cycles"], row["ternary_cycles"]) > 0
         assert row["bound"] in ("gemm", "ternary", "transfers")
-        assert row["ternary_alone"] <= row["gemm_alone"]
+        assert row["cheapest_cycles"] <= row["ternary_alone"] <= row["gemm_alone"]
+        assert 0 <= row["cheapest"] <= row["channels"]
     assert rows[2]["ternary_cycles"] == 0 and rows[2]["cycles"] == rows[2]["gemm_alone"]
     assert unit_rows(graph, PRESETS["tiny"]) == []
 

@@ -23,6 +23,7 @@ def test_a_file_has_a_line_for_each_layer_and_is_read_again(tmp_path):
 
 def test_no_layers(tmp_path):
     write_mapping(ChannelMapping({}), tmp_path / "empty.json")
+    assert (tmp_path / "empty.json").read_text() == '{"version": 1, "layers": {}}\n'
     assert read_mapping(tmp_path / "empty.json") == ChannelMapping({})
 
 
