@@ -56,7 +56,7 @@ from .floats import (
     FloatReduce,
     FloatSoftmax,
 )
-from .layers import Linear, QConv2d, QConvTranspose2d, QDense, StandIn
+from .layers import Divisible, Linear, QConv2d, QConvTranspose2d, QDense, StandIn
 from .movement import Concat, Heads, Lanes, Movement, Pad, Reshape, StridedSlice, Take, Transpose
 from .numbers import (
     Cast,
@@ -130,6 +130,7 @@ __all__ = [
     "Dequantize",
     "Detections",
     "Div",
+    "Divisible",
     "ExactAveragePool",
     "Features",
     "Filter16",

@@ -83,7 +83,29 @@ class Linear(Operator):
 
 
 @dataclass(frozen=True, eq=False)
-class QConv2d(Linear):
+class Divisible(Linear):
+    """Base of layers whose output channels two compute units may divide: the last `ternary` of them run on unit
+    `ternary`, the others on GEMM.
+
+    Weights of these channels are -1, 0 or 1, so that the results do not depend on the units.
+    """
+
+    ternary: int = field(default=0, kw_only=True)
+
+    def check(self) -> None:
+        """Raise `InputError` if the layer is inconsistent, or unit `ternary` could not hold its weights."""
+        super().check()
+        channels = len(self.weight)
+        self.expect("the number of ternary channels", self.ternary, min(max(self.ternary, 0), channels))
+        if self.ternary:
+            last = self.weight[channels - self.ternary :]
+            self.expect("the dtype of the weights with ternary channels", str(self.weight.dtype), "int8")
+            outside = sorted({*np.unique(last).tolist()} - {-1, 0, 1})
+            self.expect("what begins the list of ternary weights beyond -1, 0 and 1", outside[:3], [])
+
+
+@dataclass(frozen=True, eq=False)
+class QConv2d(Divisible):
     """Convolution, NCHW, weights (O, C / groups, KH, KW): output channel o sees group `o // (O / groups)`.
 
     `strides` and `dilations` are (h, w), `pads` (top, left, bottom, right). A depthwise convolution is one with as
@@ -102,6 +124,8 @@ class QConv2d(Linear):
         n, c, *_ = self.x.shape
         self.expect("the number of input channels", self.weight.shape[1] * self.groups, c)
         self.expect("the number of output channels modulo the groups", len(self.weight) % self.groups, 0)
+        if self.ternary:
+            self.expect("the number of groups with ternary channels", self.groups, 1)
         self.expect("the output's shape", self.output.shape, (n, len(self.weight), *self.shape.output))
 
     @property
@@ -153,7 +177,7 @@ class QConvTranspose2d(Linear):
 
 
 @dataclass(frozen=True, eq=False)
-class QDense(Linear):
+class QDense(Divisible):
     """Dense layer on (N, I), weights (O, I)."""
 
     def check(self) -> None:

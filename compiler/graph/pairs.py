@@ -52,7 +52,7 @@ def _pairable(first: g.QConv2d, middle: g.QConv2d, last: g.QConv2d, block: int) 
     even = not any(op.output.shape[3] % 2 for op in (first, middle))
     steady = middle.strides[1] == 1 and middle.output.shape[3] == first.output.shape[3]
     dilated = first.dilations[1] > 1 or middle.dilations[1] > 1
-    narrow = all(op.weight.dtype == np.int8 for op in (first, middle, last))
+    narrow = all(op.weight.dtype == np.int8 and not op.ternary for op in (first, middle, last))
     fits = narrow and first.groups == last.groups == 1 and 2 * o <= block and len(first.weight[0]) < block
     kinds = depthwise and pointwise and fits
     return kinds and even and steady and not dilated and min(_right(first), _reach(middle)[1]) >= 0

@@ -115,7 +115,7 @@ def _flattened(op: g.QDense, flat: g.Reshape, producers: dict[str, g.Operator]) 
     back = [1 + axes[1:].index(axis) for axis in (1, 2, 3)]
     weight = np.ascontiguousarray(op.weight.reshape(-1, *order).transpose(0, *back))
     y = replace(op.output, name=f"{op.output.name}.image", shape=(n, len(weight), 1, 1))
-    facts = {"low": op.low, "high": op.high, **op.scaling}
+    facts = {"low": op.low, "high": op.high, "ternary": op.ternary, **op.scaling}
     conv = WholeImage(f"{op.name}.image", (image,), y, weight, op.weight_scale, op.bias, **facts)
     return [conv, g.Reshape(op.name, (y,), op.output)]
 

@@ -144,7 +144,7 @@ class FoldTiles:
 
 def _may_fold(op: g.QConv2d, cfg: Config) -> bool:
     able = cfg.batch == 1 and {"overwrite", "requant"} <= cfg.extensions
-    return able and op.groups == 1 and op.weight.shape[1] < cfg.block_in
+    return able and op.groups == 1 and not op.ternary and op.weight.shape[1] < cfg.block_in
 
 
 def cheapest(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:

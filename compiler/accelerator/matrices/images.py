@@ -152,7 +152,7 @@ class _Rewriter:
             second, transposed = self._second(op)
             new = replace(op, inputs=(self._image(op.x), second), output=y, transposed=transposed, images=True)
         elif isinstance(op, g.QDense):
-            facts = {"low": op.low, "high": op.high, **op.scaling}
+            facts = {"low": op.low, "high": op.high, "ternary": op.ternary, **op.scaling}
             weight = op.weight[:, :, None, None]
             new = g.QConv2d(op.name, (self._image(op.x),), y, weight, op.weight_scale, op.bias, **facts)
         else:

@@ -8,6 +8,8 @@ from tilewright.compiler.graph.operators import Tensor
 from tilewright.hw.errors import InputError
 from tilewright.hw.rounding import quantize_multiplier
 
+PER_CHANNEL = {"weight_scale": np.ones(6, np.float32), "bias": np.zeros(6, np.int32)}
+
 
 def dense(x=None, y=None, **changes):
     parameters = {
@@ -62,6 +64,12 @@ def test_depthwise_is_one_group_per_channel():
     assert not grouped(4, 2).depthwise and not grouped(1, 1).depthwise
 
 
+def test_the_last_channels_may_be_ternary():
+    weight = np.array([[5] * 4, [0, 0, 1, -1], [1, 1, -1, 0]], np.int8)
+    assert [dense(weight=weight, ternary=k).ternary for k in range(3)] == [0, 1, 2]
+    assert conv(ternary=5).ternary == 5 and conv().ternary == 0
+
+
 def test_the_input_zero_point_folds_into_the_bias():
     weight = np.array([[1, -2, 3, 4], [0, 0, 0, 0], [-128, -128, -128, -128]], np.int8)
     bias = np.array([10, -7, 2**31 - 1], np.int32)
@@ -92,6 +100,20 @@ def test_a_product_of_scales_in_float32():
         ("QDense 'layer': the number of input features is 4, expected 5", lambda: dense(Tensor("x", (1, 5)))),
         ("QDense 'layer': the output's shape is (1, 2)", lambda: dense(y=Tensor("y", (1, 2)))),
         ("QDense 'layer': clamp 5..-5 is not within int8", lambda: dense(low=5, high=-5)),
+        ("QDense 'layer': the number of ternary channels is 4, expected 3", lambda: dense(ternary=4)),
+        ("QDense 'layer': the number of ternary channels is -1, expected 0", lambda: dense(ternary=-1)),
+        (
+            "QDense 'layer': what begins the list of ternary weights beyond -1, 0 and 1 is [-9, 2], expected []",
+            lambda: dense(weight=np.array([[5] * 4, [0, 2, 1, -1], [2, 1, -9, 0]], np.int8), ternary=2),
+        ),
+        (
+            "QDense 'layer': the dtype of the weights with ternary channels is int16, expected int8",
+            lambda: dense(weight=np.ones((3, 4), np.int16), ternary=1),
+        ),
+        (
+            "QConv2d 'conv': the number of groups with ternary channels is 3, expected 1",
+            lambda: conv((2, 6, 4, 3), weight=np.ones((6, 1, 3, 2), np.int8), groups=3, ternary=1, **PER_CHANNEL),
+        ),
         ("QConv2d 'conv': the output's shape is (2, 5, 4, 4), expected (2, 5, 4, 3)", lambda: conv((2, 5, 4, 4))),
         ("QConv2d 'conv': the number of input channels", lambda: conv(weight=np.ones((5, 2, 3, 2), np.int8))),
         (

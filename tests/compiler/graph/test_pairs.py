@@ -1,5 +1,7 @@
 """Pairs of columns: the convolutions that take their place compute the same integers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -94,6 +96,13 @@ def test_the_last_of_three_is_not_the_first_of_three_more():
 def test_others_stay(facts):
     graph = network(**facts)
     assert pair_columns(graph, 16) is graph
+
+
+def test_layers_of_two_units_stay():
+    graph = network()
+    first = replace(graph.ops[0], weight=np.sign(graph.ops[0].weight), ternary=4)
+    divided = replace(graph, ops=(first, *graph.ops[1:]))
+    assert pair_columns(divided, 16) is divided
 
 
 def test_tensors_that_others_read_stay():

@@ -77,6 +77,14 @@ def test_dense_layers_on_flattened_images_become_convolutions(nhwc, float32_scal
     assert kinds == ["Requantize", "WholeImage", "Reshape"]
 
 
+def test_flattened_layers_keep_their_ternary_channels():
+    x, image, flat, y = tensor("x", 2, 3, 4, 5), tensor("image", 2, 3, 4, 5), tensor("flat", 2, 60), tensor("y", 2, 7)
+    weight, *parameters = weights(7, 60)
+    dense = g.QDense("fc", (flat,), y, np.sign(weight), *parameters, ternary=3)
+    _, ops = simplified((y,), g.Requantize("q", (x,), image), g.Reshape("r", (image,), flat), dense)
+    assert isinstance(ops[1], g.QConv2d) and ops[1].ternary == 3
+
+
 def test_dense_layers_on_vectors_stay():
     x, flat, y = tensor("x", 2, 6, 1, 1), tensor("flat", 2, 6), tensor("y", 2, 7)
     assert simplified((y,), g.Reshape("r", (x,), flat), g.QDense("fc", (flat,), y, *weights(7, 6)))[0] == [

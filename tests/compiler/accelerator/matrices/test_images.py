@@ -1,5 +1,7 @@
 """Networks of sequences as networks of images: the same results, and which operators change."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -48,6 +50,15 @@ def moves(ops):
 def product_of(ops, name):
     assert isinstance(op := ops[name], g.BatchMatMul)
     return op
+
+
+def test_layers_on_rows_keep_their_ternary_channels():
+    x = t("x", 1, 6, 32)
+    into, layer, back = dense("q", x, 32)
+    assert isinstance(layer, g.QDense)
+    divided = replace(layer, weight=np.sign(layer.weight), ternary=16)
+    ops = check(graph((x,), [into, divided, back]))
+    assert isinstance(op := ops["q"], g.QConv2d) and op.ternary == 16
 
 
 def attention(turned):
