@@ -5,12 +5,12 @@ The images come with scikit-learn: 1,200 train, 597 test. Noise makes the task h
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
 
 from ...hw.errors import UnsupportedError
-from .backend import torch
 
 WIDTH = 8
 TRAIN = 1200
@@ -21,20 +21,26 @@ LABELS = 10
 
 def model(width: int = WIDTH) -> Any:
     """Four convolutions of `width` channels, the last two with stride 2, a mean and a dense layer."""
+    from .backend import torch
+
     nn = torch.nn
 
     def convolution(inputs: int, stride: int) -> list[Any]:
         conv = nn.Conv2d(inputs, width, 3, stride, 1, bias=False)
         return [conv, nn.BatchNorm2d(width), nn.ReLU()]
 
-    layers = [layer for inputs, stride in ((1, 1), (width, 1), (width, 2), (width, 2)) for layer in convolution(inputs, stride)]
+    layers = [
+        layer
+        for inputs, stride in ((1, 1), (width, 1), (width, 2), (width, 2))
+        for layer in convolution(inputs, stride)
+    ]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, LABELS))
 
 
 def data() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
     """((training images, labels), (test images, labels)): float32 (N, 1, 8, 8), always the same."""
     try:
-        from sklearn.datasets import load_digits
+        load_digits = importlib.import_module("sklearn.datasets").load_digits
     except ImportError as exc:
         raise UnsupportedError(f"the digits come with scikit-learn ({exc}); pip install 'tilewright[train]'") from None
     digits = load_digits()

@@ -63,7 +63,9 @@ def _layer(network: MappedNetwork, node: Node) -> dict[str, Any]:
     scale = torch.where(constant, torch.ones_like(scale), scale * factor.abs()).double()
     bias = torch.round(offset.double() / (scale * _step(network, node.inputs[0])))
     if bias.abs().max() > LARGEST:
-        raise UnsupportedError(f"layer {node.name!r}: a bias of {bias.abs().max():.3g} steps does not fit; train longer")
+        raise UnsupportedError(
+            f"layer {node.name!r}: a bias of {bias.abs().max():.3g} steps does not fit; train longer"
+        )
     found = {
         "weight": (weight * signs).to(torch.int8).numpy(),
         "weight_scale": scale.float().numpy(),

@@ -57,7 +57,9 @@ class IntegerNetwork:
         for node in self.nodes:
             facts = {key: value for key, value in asdict(node).items() if key not in ARRAYS}
             arrays = {key: getattr(node, key) for key in ARRAYS if getattr(node, key) is not None}
-            nodes.append(facts | {key: [list(a.shape), base64.b64encode(a.tobytes()).decode()] for key, a in arrays.items()})
+            nodes.append(
+                facts | {key: [list(a.shape), base64.b64encode(a.tobytes()).decode()] for key, a in arrays.items()}
+            )
         return {"input_shape": list(self.input_shape), "input_scale": self.input_scale, "nodes": nodes}
 
     @staticmethod
@@ -65,9 +67,9 @@ class IntegerNetwork:
         """What `to_json` made."""
         nodes = []
         for facts in value["nodes"]:
-            plain = {key: tuple(v) if isinstance(v, list) else v for key, v in facts.items() if key not in ARRAYS}
-            arrays = {key: _array(facts[key], dtype) for key, dtype in ARRAYS.items() if key in facts}
-            nodes.append(IntegerNode(**plain, **arrays))
+            given: dict[str, Any] = {key: _tuple(v) for key, v in facts.items() if key not in ARRAYS}
+            given |= {key: _array(facts[key], dtype) for key, dtype in ARRAYS.items() if key in facts}
+            nodes.append(IntegerNode(**given))
         return IntegerNetwork(tuple(value["input_shape"]), value["input_scale"], tuple(nodes))
 
 
@@ -117,6 +119,10 @@ def _flatten(node: IntegerNode, x: tuple[g.Tensor, ...], y: g.Tensor) -> g.Opera
 
 
 _MAKERS = {"layer": _layer, "add": _add, "max_pool": _max_pool, "mean_pool": _mean_pool, "flatten": _flatten}
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _array(value: list[Any], dtype: str) -> np.ndarray:

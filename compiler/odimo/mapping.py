@@ -1,19 +1,21 @@
 """Which channels of which layer run on which unit: choices, their rounding to whole blocks, and fixed mappings.
 
-A `Mapping` is, by layer name, bool (O,): True for a channel on the ternary unit.
+A `Choice` is, by layer name, bool (O,): True for a channel on the ternary unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Named
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ...hw.units import COMPUTE_UNITS
 from .tables import Costs
 
-UNITS = ("gemm", "ternary")
+UNITS = tuple(COMPUTE_UNITS)
 GEMM, TERNARY = range(2)
-Mapping = dict[str, np.ndarray]
+Choice = dict[str, np.ndarray]
+Sizes = Mapping[str, int]  # numbers of output channels by layer
 
 
 def allowed(channels: int, block: int) -> list[int]:
@@ -21,50 +23,57 @@ def allowed(channels: int, block: int) -> list[int]:
     return [*range(0, channels, block), channels]
 
 
-def all_on(sizes: Named[str, int], unit: int) -> Mapping:
-    """Every channel of every layer on one unit; `sizes` are the numbers of channels by layer."""
+def all_on(sizes: Sizes, unit: int) -> Choice:
+    """Every channel of every layer on one unit."""
     return {name: np.full(count, unit == TERNARY) for name, count in sizes.items()}
 
 
-def ends_on_gemm(sizes: Named[str, int]) -> Mapping:
+def ends_on_gemm(sizes: Sizes) -> Choice:
     """First and last layer in int8, all between ternary."""
     names = list(sizes)
     return {name: np.full(count, name not in (names[0], names[-1])) for name, count in sizes.items()}
 
 
-def cheapest(sizes: Named[str, int], costs: Costs, block: int) -> Mapping:
+def cheapest(sizes: Sizes, costs: Costs, block: int) -> Choice:
     """The split of least cost in each layer, whatever it does to the accuracy; ties go to more int8 channels."""
-    found: Mapping = {}
+    found: Choice = {}
     for name, count in sizes.items():
-        _, digital = min((costs[name].hard(n, count - n), -n) for n in allowed(count, block))
-        found[name] = np.arange(count) >= -digital
+        _, least = min((costs[name].hard(n, count - n), -n) for n in allowed(count, block))
+        found[name] = np.arange(count) >= -least
     return found
 
 
-def rounded(preference: Named[str, np.ndarray], block: int) -> Mapping:
+def rounded(preference: Mapping[str, np.ndarray], block: int, ties: Sequence[Sequence[str]] = ()) -> Choice:
     """The choice that `preference` (O,) asks for, > 0 for the ternary unit, with whole blocks of channels on GEMM.
 
     The number on GEMM goes to the nearest allowed one, of two to the larger; the channels that move are those whose
-    preference is weakest.
+    preference is weakest. `ties` are groups of layers whose results are added: there the sum of the preferences orders
+    the channels, so that of two layers one has the ternary channels of the other, as one order of channels needs.
     """
-    found: Mapping = {}
+    groups = {name: group for group in ties for name in group}
+    found: Choice = {}
     for name, values in preference.items():
         wanted = int((values <= 0).sum())
         digital = min(allowed(len(values), block), key=lambda n: (abs(n - wanted), -n))
-        order = np.argsort(values, kind="stable")
+        together = np.sum([preference[other] for other in groups.get(name, [name])], axis=0)
         found[name] = np.ones(len(values), bool)
-        found[name][order[:digital]] = False
+        found[name][np.argsort(together, kind="stable")[:digital]] = False
     return found
 
 
-def channels(mapping: Named[str, np.ndarray]) -> dict[str, dict[str, list[int]]]:
-    """The mapping as its file has it: {layer: {unit: [channels]}}."""
+def counts(choice: Mapping[str, np.ndarray]) -> dict[str, tuple[int, int]]:
+    """The numbers of channels on the units, by layer."""
+    return {name: (int((~chosen).sum()), int(chosen.sum())) for name, chosen in choice.items()}
+
+
+def channels(choice: Mapping[str, np.ndarray]) -> dict[str, dict[str, list[int]]]:
+    """The channels of each unit by layer, as a file of a mapping has them."""
     return {
         name: {unit: np.flatnonzero(chosen == (k == TERNARY)).tolist() for k, unit in enumerate(UNITS)}
-        for name, chosen in mapping.items()
+        for name, chosen in choice.items()
     }
 
 
-def share(mapping: Named[str, np.ndarray]) -> float:
+def share(choice: Mapping[str, np.ndarray]) -> float:
     """The share of channels on the ternary unit."""
-    return float(np.concatenate(list(mapping.values())).mean())
+    return float(np.concatenate(list(choice.values())).mean())

@@ -100,6 +100,17 @@ class MappedNetwork(torch.nn.Module):
         """The numbers of channels on the units, a tensor (2,) per layer."""
         return {name: layer.counts for name, layer in self.mapped()}
 
+    def ties(self) -> list[list[str]]:
+        """Groups of two or more layers whose results are added, directly or through other sums and poolings."""
+        roots: dict[str, set[str]] = {INPUT: set()}
+        for node in self.nodes:
+            if node.kind == LAYER:
+                roots[node.name] = {node.name}
+                continue
+            group = set().union(*(roots[name] for name in node.inputs))
+            roots |= {name: group for name, others in roots.items() if others & group} | {node.name: group}
+        return [list(group) for group in {tuple(sorted(group)) for group in roots.values()} if len(group) > 1]
+
     def preference(self) -> dict[str, np.ndarray]:
         """By layer, (O,): theta of the ternary unit less that of GEMM."""
         return {name: (layer.theta[1] - layer.theta[0]).detach().numpy() for name, layer in self.mapped()}

@@ -75,7 +75,7 @@ def energy(costs: Costs, counts: Mapping[str, tuple[float, ...]], power: Power) 
 
 
 def sampled(cycles: Callable[[int], float], counts: list[int]) -> UnitTable:
-    """A table of `cycles(count)` at `counts`; no channels take no cycles. Cycles that fall are raised to those before."""
+    """A table of `cycles(count)` at `counts`, which never falls; no channels take no cycles."""
     known = sorted({0, *counts})
     values = [0.0 if n == 0 else float(cycles(n)) for n in known]
     return UnitTable(tuple(known), tuple(np.maximum.accumulate(values).tolist()))

@@ -39,7 +39,9 @@ def trace(model: Any, images: np.ndarray) -> MappedNetwork:
         graph = torch.fx.symbolic_trace(model.float())
     except Exception as exc:  # torch.fx raises errors of many kinds
         text = str(exc).strip().splitlines() or [type(exc).__name__]
-        raise UnsupportedError(f"torch.fx cannot trace the model ({text[0][:150]}); write it without branches") from None
+        raise UnsupportedError(
+            f"torch.fx cannot trace the model ({text[0][:150]}); write it without branches"
+        ) from None
     found = _Tracer(graph)
     for node in graph.graph.nodes:
         found.take(node)
@@ -93,7 +95,9 @@ class _Tracer:
             self._append(node, Node(name, LAYER, (source,), part=_key(name)), made(module))
         elif isinstance(module, (torch.nn.BatchNorm2d, torch.nn.BatchNorm1d)):
             before = self._joined(node, (LAYER,))
-            self._expect(before.part not in self.parts["norms"] and module.affine, node, "normalises twice, or untrained")
+            self._expect(
+                before.part not in self.parts["norms"] and module.affine, node, "normalises twice, or untrained"
+            )
             self.parts["norms"][before.part] = module
         elif isinstance(module, _RECTIFIERS):
             self._rectify(node)
@@ -153,7 +157,9 @@ class _Tracer:
         source = self._source(node)
         before = next((n for n in self.nodes if n.name == source), None)
         fits = before is not None and before.kind in kinds and len(node.args[0].users) == 1
-        self._expect(fits and source not in self.rectified, node, f"must follow a {' or '.join(kinds)} that it alone reads")
+        self._expect(
+            fits and source not in self.rectified, node, f"must follow a {' or '.join(kinds)} that it alone reads"
+        )
         assert before is not None
         self.names[node] = source
         return before

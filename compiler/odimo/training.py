@@ -1,4 +1,4 @@
-"""The phases of a point: warm-up with equal shares, search of shares and weights together, training of the fixed choice.
+"""The phases of a point: warm-up with equal shares, search of shares and weights, training of the fixed choice.
 
 Each phase is a number of epochs of Adam over shuffled batches, repeatable on one machine: one seed, one thread.
 """
@@ -6,46 +6,16 @@ Each phase is a number of epochs of Adam over shuffled batches, repeatable on on
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from . import costs
 from .backend import F, torch
-from .mapping import Mapping, rounded
+from .mapping import Choice, rounded
 from .network import MappedNetwork
-from .tables import Costs
-
-LATENCY, ENERGY = "latency", "energy"
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Numbers of the training: epochs of the phases, learning rates, annealing, the size of a batch."""
-
-    warm_up: int = 30
-    search: int = 40
-    final: int = 30
-    rate: float = 2e-3
-    warm_up_rate: float = 3e-3
-    theta_rate: float = 2e-2
-    decay: float = 1e-4
-    batch: int = 64
-    cooling: float = 0.96
-    coldest: float = 0.2
-
-    def temperature(self, epoch: int) -> float:
-        """Of the shares in an epoch of the search."""
-        return max(self.coldest, self.cooling**epoch)
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Float32 images (N, C, H, W) and integer labels (N,)."""
-
-    images: np.ndarray
-    labels: np.ndarray
+from .tables import Costs, Power
+from .task import Examples, Recipe
 
 
 def repeatable(seed: int) -> None:
@@ -75,24 +45,26 @@ def search(
     _phase(network, examples, recipe, seed + 1, recipe.search, optimisers, term, recipe.temperature)
 
 
-def train_fixed(network: MappedNetwork, examples: Examples, recipe: Recipe, seed: int, mapping: Mapping, epochs: int) -> None:
+def train_fixed(
+    network: MappedNetwork, examples: Examples, recipe: Recipe, seed: int, choice: Choice, epochs: int
+) -> None:
     """Train the weights of a fixed choice."""
-    network.assign(mapping)
+    network.assign(choice)
     _phase(network, examples, recipe, seed + 2, epochs, [_weights_optimiser(network, recipe, recipe.rate)])
 
 
 def searched(
     network: MappedNetwork, examples: Examples, recipe: Recipe, seed: int, strength: float, cost: Callable, block: int
-) -> Mapping:
+) -> Choice:
     """Search, then train the choice that was found, with whole blocks of `block` channels on GEMM; returns it."""
     search(network, examples, recipe, seed, strength, cost)
-    mapping = rounded(network.preference(), block)
-    train_fixed(network, examples, recipe, seed, mapping, recipe.final)
-    return mapping
+    choice = rounded(network.preference(), block, network.ties())
+    train_fixed(network, examples, recipe, seed, choice, recipe.final)
+    return choice
 
 
-def relative_cost(network: MappedNetwork, tables: Costs, power: Any = None) -> Callable[[Any], Any]:
-    """counts -> their cycles, or energy by the model `power`, as a share of those with every channel on GEMM."""
+def relative_cost(network: MappedNetwork, tables: Costs, power: Power | None = None) -> Callable[[Any], Any]:
+    """Counts -> their cycles, or energy by the model `power`, as a share of those with every channel on GEMM."""
     full = {name: torch.tensor([float(count), 0.0]) for name, count in network.sizes().items()}
 
     def term(counts: Any) -> Any:
