@@ -138,6 +138,11 @@ def check_ternary(cfg: Config) -> None:
             f"Config.acc_banks = {cfg.acc_banks}: unit ternary needs {TERNARY_BANKS}, so that each unit finds a bank; "
             "use that"
         )
+    if cfg.twgt_entry_bits % 8:
+        raise ConfigError(
+            f"Config.ternary_blocks = {cfg.ternary_blocks}: an entry of ternary weights must be whole bytes, not "
+            f"{cfg.twgt_entry_bits} bits; use at least {cfg.ternary_blocks * 8 // cfg.twgt_entry_bits}"
+        )
     least = 2 * TERNARY_BANKS * cfg.ternary_blocks
     if cfg.acc_depth < least:
         raise ConfigError(

@@ -177,7 +177,7 @@ class Config(Fields):
     @property
     def twgt_depth(self) -> int:
         """Entries of the scratchpad of ternary weights."""
-        return self.twgt_bytes // self.twgt_entry_bytes
+        return 8 * self.twgt_bytes // self.twgt_entry_bits
 
     @property
     def acc_depth(self) -> int:

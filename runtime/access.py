@@ -18,13 +18,15 @@ _SPANS = 1 << 16  # of one access with a symbol: many more would take long to co
 class Access(NamedTuple):
     """`entries` (a slice or a sorted int64 array) of scratchpad `mem`, read or written.
 
-    With `table` they may be those of tables, behind the parameters in PAR, which a LOAD writes alike.
+    With `table` they may be those of tables, behind the parameters in PAR, which a LOAD writes alike. `misplaced` is an
+    accumulator that unit `ternary` cannot name, as it is not in the first plane of its bank; -1 for none.
     """
 
     mem: Mem
     write: bool
     entries: slice | np.ndarray
     table: bool = False
+    misplaced: int = -1
 
 
 class DramAccess(NamedTuple):
@@ -147,10 +149,10 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
         return _transferred(row, f)
     if not row.loops or not len(uops) or not f["iter_out"] or not f["iter_in"]:
         return []
-    out = [
-        Access(Mem.UOP, False, slice(f["uop_bgn"], f["uop_end"])),
-        Access(Mem.ACC, True, _indexed(f, uops, 0, "dst", cfg.acc_depth)),
-    ]
+    accumulators = _indexed(f, uops, 0, "dst", cfg.acc_depth)
+    if row.op == Op.TERNARY:
+        return _ternary(cfg, f, uops, accumulators)
+    out = [Access(Mem.UOP, False, slice(f["uop_bgn"], f["uop_end"])), Access(Mem.ACC, True, accumulators)]
     if row.format == "ALU":
         operation = OPERATIONS[f["alu_op"]] if row.op == Op.ALU else None
         if operation and operation.op == AluOp.LOOKUP:
@@ -165,6 +167,22 @@ def scratchpad_accesses(cfg: Config, f: dict[str, int], uops: np.ndarray) -> lis
         # of one entry, counted by the weight index
         rows = cfg.block_in // (cfg.row_taps if taps > 1 else 1) if row.op == Op.DWGEMM else 1
         out.append(Access(Mem.WGT, False, _indexed(f, uops, 2, "wgt", cfg.wgt_depth, rows)))
+    return out
+
+
+def _ternary(cfg: Config, f: dict[str, int], uops: np.ndarray, first: slice | np.ndarray) -> list[Access]:
+    """Those of TERNARY, whose micro-ops name the accumulators `first`, of the first plane; it writes all planes."""
+    every, misplaced = first, -1
+    if not isinstance(first, slice) or first.stop <= cfg.acc_depth:
+        entries = np.arange(first.start, first.stop) if isinstance(first, slice) else first
+        beyond = entries[entries % cfg.bank_depth >= cfg.plane_depth]
+        misplaced = int(beyond[0]) if len(beyond) else -1
+        if cfg.ternary_blocks > 1 and misplaced < 0:
+            every = np.sort((entries + np.arange(cfg.ternary_blocks)[:, None] * cfg.plane_depth).reshape(-1))
+    out = [Access(Mem.TUOP, False, slice(f["uop_bgn"], f["uop_end"])), Access(Mem.ACC, True, every, False, misplaced)]
+    if not f["reset"]:
+        out.append(Access(Mem.INP, False, _indexed(f, uops, 1, "src", cfg.inp_depth)))
+        out.append(Access(Mem.TWGT, False, _indexed(f, uops, 2, "wgt", cfg.twgt_depth)))
     return out
 
 
@@ -214,4 +232,7 @@ def out_of_range(cfg: Config, accesses: list[Access]) -> str | None:
         if wrong:
             verb = "writes" if a.write else "reads"
             return f"{verb} {a.mem.name} entry {wrong[-1]}, but {cfg.name} has {entries}"
+        if a.misplaced >= 0:
+            plane, bank = cfg.plane_depth, cfg.bank_depth
+            return f"names ACC entry {a.misplaced}, but unit ternary takes the first {plane} of every {bank} alone"
     return None

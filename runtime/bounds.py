@@ -33,7 +33,7 @@ def check_dram(launch: Launch) -> None:
     for row in INSTRUCTIONS:
         if row.mem is None:
             continue
-        at = np.flatnonzero((head["op"] == row.op) & (head["mem"] == row.mem))
+        at = np.flatnonzero((head["op"] == row.op) & (head["mem"] == row.mem.id))
         f = isa.formats[row.format].decode(launch.insn[at])
         access, reloc = row_access(launch.cfg, row, f), launch.reloc[at]
         outside = access.end + reach[at] * entry_bytes(launch.cfg, row.mem) > nbytes[reloc]

@@ -153,8 +153,9 @@ def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dic
         uops = max(0, f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
         stats.uops += uops
         if "wgt_out" in f and not f["reset"]:
-            taps = 1 + f.get("extra_taps", 0)
-            stats.macs += uops * (cfg.macs_per_cycle if f["op"] == Op.GEMM else cfg.lanes * taps)
+            blocks = {Op.GEMM: 1, Op.TERNARY: cfg.ternary_blocks}.get(f["op"])
+            products = cfg.macs_per_cycle * blocks if blocks else cfg.lanes * (1 + f.get("extra_taps", 0))
+            stats.macs += uops * products
     elif f.get("x_size"):
         row = instruction(f["op"], f["mem"])
         assert row is not None and row.mem is not None

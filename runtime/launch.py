@@ -12,7 +12,7 @@ import numpy as np
 
 from ..hw.config import UOP_BYTES, Config
 from ..hw.errors import EncodingError, ProgramError
-from ..hw.isa import INSN_BYTES, Isa, Mem, entry_bytes, known_isa
+from ..hw.isa import INSN_BYTES, INSTRUCTIONS, MICRO_OPS, Isa, Mem, entry_bytes, instruction, known_isa
 from .buffer import Buffer
 from .device import TRANSFERS
 from .schema import NAME, shown
@@ -24,8 +24,12 @@ UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-o
 
 @functools.lru_cache(8)
 def _entry_sizes(cfg: Config) -> np.ndarray:
-    """Bytes of an entry of every memory, int64 (memories,)."""
-    return np.array([entry_bytes(cfg, mem) for mem in Mem], np.int64)
+    """Bytes of an entry of the memory that opcode and memory id name, int64 (8, 8)."""
+    sizes = np.tile(np.array([entry_bytes(cfg, Mem(k)) for k in range(8)], np.int64), (8, 1))  # where no row is
+    for row in INSTRUCTIONS:
+        if row.mem is not None and not row.missing(cfg):
+            sizes[row.op, row.mem.id] = entry_bytes(cfg, row.mem)
+    return sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +146,8 @@ class Launch:
             if k >= len(self.insn) or self.reloc[k] < 0:
                 found = f"symbol {self.patches.symbols[k].name!r} of instruction {k}"
                 raise ProgramError(f"launch {self.name!r}: {found}: only an address that counts from a buffer has one")
-            if int(self.insn[k, 0]) >> field.lo & 7 == Mem.UOP:
+            row = instruction(int(self.insn[k, 0]) & 7, int(self.insn[k, 0]) >> field.lo & 7)
+            if row is not None and row.loads in MICRO_OPS:
                 raise ProgramError(f"launch {self.name!r}: instruction {k} loads micro-ops: they have no symbol")
 
     @property
@@ -211,7 +216,8 @@ class Launch:
         """The instructions that count from a buffer, and the bytes of an entry of the memory that each names."""
         field = known_isa(self.cfg).formats["LOAD"].fields["mem"]
         at = np.flatnonzero(self.reloc >= 0)
-        return at, _entry_sizes(self.cfg)[(self.insn[at, 0] >> np.uint64(field.lo) & np.uint64(7)).astype(np.int64)]
+        ops, mems = (self.insn[at, 0] >> np.uint64(low) & np.uint64(7) for low in (0, field.lo))
+        return at, _entry_sizes(self.cfg)[ops.astype(np.int64), mems.astype(np.int64)]
 
     @property
     def known_origins(self) -> Origins:

@@ -7,6 +7,7 @@
 | convolution weights | (o, i, kh, kw) | (ceil(o / block_out), ceil(i / block_in), kh, kw, block_out, block_in) |
 | dense weights | (o, i) | (ceil(o / block_out), ceil(i / block_in), block_out, block_in) |
 | depthwise weights | (c, kh, kw) | (entries, block_out, block_in): rows (cb, kh, kw, block) back to back |
+| ternary weights | (o, i, kh, kw) | (ceil(o / (ternary_blocks * block_out)), ceil(i / block_in), kh, kw, entry bytes) |
 | one value per channel (bias) | (o,) | (ceil(o / block_out), batch, block_out) |
 | post-processing parameters (PAR) | (o,) each | uint32 (ceil(o / block_out), block_out, 3) |
 
@@ -20,10 +21,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..hw.config import PAR_BYTES, TABLE_SIZE, Config
+from ..hw.config import PAR_BYTES, TABLE_SIZE, TERNARY_BITS, Config
 from ..hw.errors import InputError
 from ..hw.isa import PAR
 from ..hw.rounding import CONTRACTS
+from .buffer import pack_bits
 
 
 def _rank(array, rank: int, what: str) -> np.ndarray:
@@ -145,11 +147,16 @@ def unpack_dense_activations(packed, c: int, *, n: int | None = None) -> np.ndar
 
 def pack_weights(w, cfg: Config, *, layout: str = "OIHW") -> np.ndarray:
     """Packed convolution weights of `w`; `layout` is OIHW or OHWI."""
+    return _weights(w, cfg.block_out, cfg.block_in, layout)
+
+
+def _weights(w, rows: int, columns: int, layout: str) -> np.ndarray:
+    """Weights (output blocks, input blocks, kh, kw, rows, columns) of `w`."""
     w = _rank(w, 4, "weights")
     if layout not in ("OIHW", "OHWI"):
         raise InputError(f"layout {layout!r}: must be OIHW or OHWI")
     w = w if layout == "OIHW" else w.transpose(0, 3, 1, 2)
-    w = _blocks(_blocks(w, 1, cfg.block_in), 0, cfg.block_out)  # o, block_out, i, block_in, kh, kw
+    w = _blocks(_blocks(w, 1, columns), 0, rows)  # o, rows, i, columns, kh, kw
     return np.ascontiguousarray(w.transpose(0, 2, 4, 5, 1, 3))
 
 
@@ -157,6 +164,23 @@ def pack_dense_weights(w, cfg: Config) -> np.ndarray:
     """Packed weights of a dense layer from `w`."""
     w = _blocks(_blocks(_rank(w, 2, "dense weights"), 1, cfg.block_in), 0, cfg.block_out)
     return np.ascontiguousarray(w.transpose(0, 2, 1, 3))
+
+
+def pack_ternary_weights(w, cfg: Config, *, layout: str = "OIHW") -> np.ndarray:
+    """Entries of TWGT, uint8 (..., cfg.twgt_entry_bytes), of convolution weights `w`; `layout` is OIHW or OHWI.
+
+    Channel `t * block_out + c` of an entry is channel c of block t. Raises `InputError` for a weight that is not -1, 0
+    or 1, and where `cfg` has no unit `ternary`.
+    """
+    if "ternary" not in cfg.units:
+        raise InputError(f"ternary weights need unit ternary, which {cfg.name} lacks; choose a configuration with it")
+    w = np.asarray(w)
+    wrong = np.argwhere((w < -1) | (w > 1) | (w != np.trunc(w)))
+    if len(wrong):
+        at = tuple(wrong[0].tolist())
+        raise InputError(f"ternary weight {w[at]} at {at}: must be -1, 0 or 1")
+    packed = _weights(w, cfg.ternary_blocks * cfg.block_out, cfg.block_in, layout)
+    return pack_bits(packed, TERNARY_BITS).reshape(*packed.shape[:-2], cfg.twgt_entry_bytes)
 
 
 def depthwise_pitch(cfg: Config, kw: int) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from ..hw.config import Config
 from ..hw.errors import CapacityError, EncodingError, ProgramError
 from ..hw.isa import ITER_BITS, OPERATIONS, Isa, Mem, Op, depth
+from .buffer import integers
 from .uop import encode_uops, grid, merge_loops
 
 MAX_TRIPS = (1 << ITER_BITS) - 1
@@ -113,3 +114,20 @@ def uop_array(uops: np.ndarray, columns: int) -> np.ndarray:
     if array.ndim != 2 or array.shape[1] != columns or array.dtype.kind not in "iu":
         raise ProgramError(f"micro-ops must be integers of shape (n, {columns}), not {array.dtype} {array.shape}")
     return array.astype(np.int64)
+
+
+def need_extension(cfg: Config, name: str) -> None:
+    """Raise `ProgramError` where `cfg` lacks extension `name`."""
+    if name not in cfg.extensions:
+        raise ProgramError(f"extension {name} is not in configuration {cfg.name}; choose one that has it")
+
+
+def check_taps(cfg: Config, taps: int, depthwise: bool) -> dict[str, int]:
+    """The field of `taps` taps of GEMM, or of DWGEMM. Raises `ProgramError` for a number that it does not have."""
+    (taps,) = integers("gemm: taps", (taps,), 1)
+    if taps == 1:
+        return {}
+    need_extension(cfg, "depthwise_rows")
+    if not depthwise or not 1 < taps <= cfg.row_taps:
+        raise ProgramError(f"gemm: taps = {taps}: {cfg.name} takes 1 to {cfg.row_taps}, and with depthwise alone")
+    return {"extra_taps": taps - 1}

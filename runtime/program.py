@@ -10,17 +10,31 @@ import numpy as np
 
 from ..hw.config import Config, load_config
 from ..hw.errors import CapacityError, ProgramError
-from ..hw.isa import LOADABLE, OPERATIONS, PADDABLE, AluOp, Isa, Mem, Op, entry_bytes, instruction, queue_of
+from ..hw.isa import (
+    LOADABLE,
+    MICRO_OPS,
+    OPERATIONS,
+    PADDABLE,
+    AluOp,
+    Isa,
+    Mem,
+    Op,
+    depth,
+    entry_bytes,
+    instruction,
+    queue_of,
+)
 from ..hw.show import table
 from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
 from .buffer import Buffer, Region, integers, shape_of
 from .launch import UOP_BUFFER, Launch, OriginStack, encode
-from .loops import Kernel, encoded, loop_fields, pieces, uop_array
+from .loops import Kernel, check_taps, encoded, loop_fields, need_extension, pieces, uop_array
 from .symbols.symbol import Symbol, note_limit
 from .tokens import Row, insert_tokens, nop
-from .uop import UopCache, UopPool, loaded_first
+from .uop import Kernels
 
+_Loops = Sequence[tuple[int, int, int, int]]  # (extent, dst step, src step, wgt step)
 _AluLoops = Sequence[tuple[int, int, int]]  # (extent, dst step, src step)
 
 
@@ -49,8 +63,8 @@ class Program:
         self.buffers: dict[str, Buffer] = {}
         self._isa = Isa(cfg)
         self._rows: list[Row] = []
-        self._cache, self._pool = UopCache(cfg.uop_depth), UopPool()
-        self._uop_loads, self.uops_first = list[Row](), False  # whether they are in front of all instructions
+        self._kernels = Kernels({mem: depth(cfg, mem) for mem in MICRO_OPS})
+        self.uops_first = False  # whether their loads are in front of all instructions
         self._queues, self._channels = queues(cfg), channels(cfg)
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
@@ -115,8 +129,8 @@ class Program:
         the value that the symbol `at` has in a run. Micro-ops are loaded automatically. Raises `ProgramError`,
         `CapacityError` or `EncodingError`.
         """
-        if mem not in LOADABLE - {Mem.UOP}:
-            allowed = ", ".join(m.name for m in Mem if m in LOADABLE - {Mem.UOP})
+        if mem not in LOADABLE or mem in MICRO_OPS:
+            allowed = ", ".join(m.name for m in Mem if m in LOADABLE and depth(self.cfg, m) and m not in MICRO_OPS)
             raise ProgramError(f"load: memory {getattr(mem, 'name', mem)!s} must be one of {allowed}, as Mem.INP")
         mem, margins = Mem(mem), integers("load: pads", pads, 4, "rows before, after, columns before, after")
         op = Op.LOADP if pad_value else Op.LOAD
@@ -125,8 +139,10 @@ class Program:
                 f"load: {mem.name} cannot be padded; {', '.join(m.name for m in Mem if m in PADDABLE)} can"
             )
         self._need_extensions(Op.LOAD, mem)
+        if instruction(op, mem) is None:
+            raise ProgramError(f"load: pad_value = {pad_value}: {mem.name} is padded with zeros alone")
         self._need_extensions(op, mem)
-        fields = {"op": op, "mem": mem, "sram_base": sram, "dram_base": offset, "y_size": y_size, "x_size": x_size}
+        fields = {"op": op, "mem": mem.id, "sram_base": sram, "dram_base": offset, "y_size": y_size, "x_size": x_size}
         fields["x_stride"] = x_size if x_stride is None or y_size == 1 else x_stride
         fields |= dict(zip(("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"), margins))
         if pad_value:
@@ -158,7 +174,7 @@ class Program:
             )
         mem = Mem.OUT if par is None else Mem.OUTQ
         self._need_extensions(Op.STORE, mem)
-        fields = {"op": Op.STORE, "mem": mem, "sram_base": sram, "dram_base": offset, "y_size": y_size}
+        fields = {"op": Op.STORE, "mem": mem.id, "sram_base": sram, "dram_base": offset, "y_size": y_size}
         fields |= {"x_size": x_size, "x_stride": x_size if x_stride is None or y_size == 1 else x_stride}
         if par is None:
             if par_step:
@@ -170,7 +186,7 @@ class Program:
 
     def gemm(
         self,
-        loops: Sequence[tuple[int, int, int, int]],
+        loops: _Loops,
         dst: int = 0,
         src: int = 0,
         wgt: int = 0,
@@ -193,7 +209,7 @@ class Program:
     def gemm_uops(
         self,
         uops: np.ndarray,
-        loops: Sequence[tuple[int, int, int, int]] = (),
+        loops: _Loops = (),
         *,
         reset: bool = False,
         overwrite: bool = False,
@@ -201,18 +217,24 @@ class Program:
         taps: int = 1,
     ) -> None:
         """As `gemm`, with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
-        if overwrite:
-            self._need(["overwrite"])
-            if reset:
-                raise ProgramError("gemm: reset and overwrite exclude each other")
-        op = Op.DWGEMM if depthwise else Op.GEMM
-        self._need_extensions(op)
-        fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {}) | self._taps(taps, depthwise)
-        nest = [integers("gemm: loop", loop, 4, "extent, dst, src, wgt step") for loop in loops]
-        triples = uop_array(uops, 3)
-        if reset:  # src and wgt are not read: with zeros equal kernels are stored once
-            triples, nest = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in nest]
-        self._execute(Kernel(op.name, tuple((n, d, s, w) for n, d, s, w in nest), triples, fields))
+        more = check_taps(self.cfg, taps, depthwise)
+        self._multiply("gemm", Op.DWGEMM if depthwise else Op.GEMM, uops, loops, reset, overwrite, more)
+
+    def ternary(
+        self, loops: _Loops, dst: int = 0, src: int = 0, wgt: int = 0, *, reset: bool = False, overwrite: bool = False
+    ) -> None:
+        """`acc[d + t * plane_depth] += twgt[w][t] @ inp[s]` for each t below `ternary_blocks`, on unit `ternary`.
+
+        Loops, `reset` and `overwrite` are those of `gemm`. Accumulators d are in the first plane of a bank: the first
+        `plane_depth` of every `bank_depth` entries.
+        """
+        self.ternary_uops(np.array([(dst, src, wgt)]), loops, reset=reset, overwrite=overwrite)
+
+    def ternary_uops(
+        self, uops: np.ndarray, loops: _Loops = (), *, reset: bool = False, overwrite: bool = False
+    ) -> None:
+        """As `ternary`, with the innermost loop spelled out: `uops`, integers (n, 3) of dst, src and wgt index."""
+        self._multiply("ternary", Op.TERNARY, uops, loops, reset, overwrite, {})
 
     def alu(self, op: AluOp | str, loops: _AluLoops, dst: int = 0, src: int = 0, *, imm: int | None = None) -> None:
         """`acc[d] = op(acc[d], b)` over `loops` [(extent, dst, src step)]; b is `imm`, or acc[s] where it is None.
@@ -258,15 +280,25 @@ class Program:
         if self._launch is None:
             last = Row("FINISH", queue_of(Op.FINISH), {"op": Op.FINISH})
             if self.uops_first:
-                self._rows, self._uop_loads = loaded_first(self._rows, self._uop_loads)
+                self._rows = self._kernels.loaded_first(self._rows)
             recorded = self._rows, last, self._origins.outermost
-            rows = self._drained(last) if self.tokens == "explicit" else insert_tokens(self.cfg, *recorded)
-            buffers = [*self.buffers.values(), *self._uop_buffers()]
+            rows = self._explicitly(last) if self.tokens == "explicit" else insert_tokens(self.cfg, *recorded)
+            buffers = [*self.buffers.values(), *self._kernels.buffer(UOP_BUFFER)]
             self._launch = encode(self._isa, self.name, rows, buffers, self._origins.of(rows))
         return self._launch
 
-    def _drained(self, last: Row) -> list[Row]:
-        """The rows and `last`, which waits for every queue: through a third queue where no channel joins the two."""
+    def _explicitly(self, last: Row) -> list[Row]:
+        """The rows and `last`, which waits for every queue: through a third queue where no channel joins the two.
+
+        Micro-ops of unit `ternary` come first of all, so that one token, the first in its channel, orders their loads.
+        """
+        first = self._kernels.front(Mem.TUOP)
+        if first:
+            order = Channel(first[-1].queue, Queue.TERNARY)
+            first.append(nop(order.target, 0))
+            first[-2].fields[order.push] = first[-1].fields[order.pop] = 1
+            moved = set(map(id, first))
+            self._rows = [*first, *(row for row in self._rows if id(row) not in moved)]
         for queue in self._queues:
             if self._pending[queue]:
                 self._append(nop(queue, self._origins.number))
@@ -281,16 +313,6 @@ class Program:
                 if not near:
                     self._append(taker)
         return [*self._rows, last]
-
-    def _uop_buffers(self) -> list[Buffer]:
-        """The buffer of micro-op kernels, now set in their loads; an empty list where there are no kernels."""
-        uops = self._pool.data()
-        if not uops.size:
-            return []
-        pool = Buffer(UOP_BUFFER, (len(uops),), 8, False, "constant", uops)
-        for row in self._uop_loads:
-            row.buffer = pool
-        return [pool]
 
     def _append(self, row: Row) -> None:
         self._check_open()
@@ -316,14 +338,32 @@ class Program:
         if dram and dram.end > buffer.nbytes:
             reaches = f"reaches byte {dram.end}{f' for some {at.name}' if at else ''} of buffer {buffer.name!r}"
             raise ProgramError(f"{what}: {reaches}, which has {buffer.nbytes}; move less, or declare it larger")
-        size = entry_bytes(self.cfg, Mem(fields["mem"]))
+        row = instruction(fields["op"], fields["mem"])
+        assert row is not None and row.mem is not None
+        size = entry_bytes(self.cfg, row.mem)
         if start % size:
             raise ProgramError(f"{what}: region {buffer.name!r} begins at byte {start}: must be a multiple of {size}")
         fields["dram_base"] += start // size
         self._check_fields(name, fields | {"dram_base": fields["dram_base"] + (at.most if at else 0)})
         whole.align = math.lcm(whole.align, size)
-        queue, dram = queue_of(fields["op"], fields["mem"]), dram_access(self.cfg, fields, at)
-        self._append(Row(name, queue, fields, accesses, whole, dram, self._origins.number, at))
+        dram = dram_access(self.cfg, fields, at)
+        self._append(Row(name, row.queue, fields, accesses, whole, dram, self._origins.number, at))
+
+    def _multiply(
+        self, what: str, op: Op, uops: np.ndarray, loops: _Loops, reset: bool, overwrite: bool, more: dict[str, int]
+    ) -> None:
+        """Record `op`, which multiplies; `what` is its name in messages, `more` are further fields."""
+        self._need_extensions(op)
+        if overwrite:
+            self._need(["overwrite"])
+            if reset:
+                raise ProgramError(f"{what}: reset and overwrite exclude each other")
+        fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {}) | more
+        nest = [integers(f"{what}: loop", loop, 4, "extent, dst, src, wgt step") for loop in loops]
+        triples = uop_array(uops, 3)
+        if reset:  # src and wgt are not read: with zeros equal kernels are stored once
+            triples, nest = triples * (1, 0, 0), [(n, d, 0, 0) for n, d, *_ in nest]
+        self._execute(Kernel(op.name, tuple((n, d, s, w) for n, d, s, w in nest), triples, fields))
 
     def _execute(self, kernel: Kernel) -> None:
         for loops, uops in pieces(kernel, self.cfg):
@@ -331,40 +371,19 @@ class Program:
 
     def _emit(self, kernel: Kernel, loops: tuple, uops: np.ndarray) -> None:
         fields = loop_fields(kernel, loops)
-        words = encoded(kernel, self._isa, uops)
-        start, missing = self._cache.place(words.tobytes(), len(words))
+        words, row = encoded(kernel, self._isa, uops), instruction(fields["op"])
+        assert row is not None and row.executes is not None
+        start, missing = self._kernels.place(row.executes, words)
         fields |= {"uop_bgn": start, "uop_end": start + len(words)}
         self._check_fields(kernel.format, fields)
         accesses = scratchpad_accesses(self.cfg, fields, uops)
         self._check_range(kernel.format.lower(), accesses)
         if missing:
-            self._load_uops(start, words)
-        self._append(Row(kernel.format, queue_of(fields["op"]), fields, accesses, origin=self._origins.number))
-
-    def _load_uops(self, start: int, words: np.ndarray) -> None:
-        offset = self._pool.offset(words)
-        # x_size is narrower than the largest micro-op buffer
-        most = self._isa.formats["LOAD"].fields["x_size"].limits[1]
-        for k in range(0, len(words), most):
-            n = min(most, len(words) - k)
-            fields = {"op": Op.LOAD, "mem": Mem.UOP, "sram_base": start + k, "dram_base": offset + k}
-            fields |= {"y_size": 1, "x_size": n, "x_stride": n}
-            accesses = scratchpad_accesses(self.cfg, fields, np.zeros((0, 3), np.int64))
-            row = Row("LOAD", queue_of(Op.LOAD, Mem.UOP), fields, accesses, origin=self._origins.number)
-            self._uop_loads.append(row)
-            self._append(row)
-
-    def _taps(self, taps: int, depthwise: bool) -> dict[str, int]:
-        """The field of `taps` taps."""
-        (taps,) = integers("gemm: taps", (taps,), 1)
-        if taps == 1:
-            return {}
-        self._need(["depthwise_rows"])
-        if not depthwise or not 1 < taps <= self.cfg.row_taps:
-            raise ProgramError(
-                f"gemm: taps = {taps}: {self.cfg.name} takes 1 to {self.cfg.row_taps}, and with depthwise alone"
-            )
-        return {"extra_taps": taps - 1}
+            # x_size is narrower than the largest micro-op buffer
+            most = self._isa.formats["LOAD"].fields["x_size"].limits[1]
+            for load in self._kernels.loading(row.executes, start, words, most, self._origins.number):
+                self._append(load)
+        self._append(Row(kernel.format, row.queue, fields, accesses, origin=self._origins.number))
 
     def _check_fields(self, name: str, fields: dict[str, int]) -> None:
         for key, value in fields.items():
@@ -377,12 +396,12 @@ class Program:
     def _need_extensions(self, op: Op, mem: Mem | None = None) -> None:
         row = instruction(op, mem)
         assert row is not None
-        self._need(row.extensions)
+        if missing := row.missing(self.cfg):
+            raise ProgramError(f"{missing} is not in configuration {self.cfg.name}; choose one that has it")
 
     def _need(self, extensions: Iterable[str]) -> None:
         for name in extensions:
-            if name not in self.cfg.extensions:
-                raise ProgramError(f"extension {name} is not in configuration {self.cfg.name}; choose one that has it")
+            need_extension(self.cfg, name)
 
     def _check_open(self) -> None:
         if self._launch is not None:

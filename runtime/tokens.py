@@ -185,7 +185,7 @@ class TokenPass:
         queue, known = row.queue, self._known[row.queue]
         for source in self._every:
             if not connected(source, queue) and source != queue and need[source] > known[source]:
-                through = between(source, queue)
+                through = self._through(source, queue, need)
                 if self._known[through][source] < need[source]:
                     carrier = nop(through, row.origin)
                     self._wait(carrier, [n if r == source else 0 for r, n in enumerate(need)])
@@ -195,7 +195,15 @@ class TokenPass:
                 need[through] = max(need[through], first)
         near = [r for r in self._every if connected(r, queue) and need[r] > known[r]]
         for source in near:
-            self._take(row, source, need[source])
+            # what another one of them knows does not need a token of its own
+            if not any(self._snapshots[r][need[r] - 1][source] >= need[source] for r in near if r != source):
+                self._take(row, source, need[source])
+
+    def _through(self, source: Queue, queue: Queue, need: list[int]) -> Queue:
+        """The queue through which `queue` learns of `source`: where it can, one that knows of it, without a NOP."""
+        usual = between(source, queue)
+        ways = [usual, *(r for r in self._every if r != usual and connected(r, source) and connected(r, queue))]
+        return next((r for r in ways if self._known[r][source] >= need[source]), usual)
 
     def _take(self, row: Row, source: Queue, position: int) -> None:
         """Let `row`, which comes next in its queue, wait for the instruction at `position` of `source`."""

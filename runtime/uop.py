@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from ..hw.isa import Format
+from ..hw.errors import CapacityError
+from ..hw.isa import Format, Mem, Op, instruction
+from .access import Access
+from .buffer import Buffer
 from .tokens import Row
 
 _AT_ONCE = 256  # micro-ops in one load of those that are loaded first: the first kernels do not wait for the last
@@ -37,10 +40,10 @@ class UopPool:
 
 
 class UopCache:
-    """Contents of the on-chip micro-op buffer, `depth` entries, at this point of the recorded program.
+    """Contents of an on-chip micro-op buffer, `depth` entries, at this point of the recorded program.
 
-    A kernel that fits no gap evicts the least recently used ones. The queue that reads the micro-op buffer also fills
-    it, in program order, so eviction needs no tokens; an evicted kernel is loaded again from the pool.
+    A kernel that fits no gap evicts the least recently used ones; it is loaded again from the pool. Eviction is a load
+    like any other: where the queue that reads the buffer also fills it, in program order, it needs no tokens.
     """
 
     def __init__(self, depth: int):
@@ -66,23 +69,80 @@ class UopCache:
         return end if self.depth - end >= n else None
 
 
+class Kernels:
+    """The micro-op kernels of one program: the `pool` in DRAM, what is in each on-chip buffer, and their `loads`.
+
+    `buffers` are the on-chip buffers with their depths.
+    """
+
+    def __init__(self, buffers: Mapping[Mem, int]):
+        self.pool, self.loads = UopPool(), list[Row]()
+        self._caches = {mem: UopCache(depth) for mem, depth in buffers.items()}
+
+    def place(self, mem: Mem, words: np.ndarray) -> tuple[int, bool]:
+        """(first entry, whether it must be loaded) of the kernel `words`, uint32 (n,), in the buffer `mem`."""
+        return self._caches[mem].place(words.tobytes(), len(words))
+
+    def loading(self, mem: Mem, start: int, words: np.ndarray, most: int, origin: int) -> Iterator[Row]:
+        """The loads, for `origin`, of `words` to entry `start` of `mem`, each of at most `most` micro-ops."""
+        offset = self.pool.offset(words)
+        row = instruction(Op.LOAD, mem)
+        assert row is not None
+        for k in range(0, len(words), most):
+            n = min(most, len(words) - k)
+            fields = {**row.fields, "sram_base": start + k, "dram_base": offset + k}
+            fields |= {"y_size": 1, "x_size": n, "x_stride": n}
+            access = Access(mem, True, slice(start + k, start + k + n), True)
+            self.loads.append(Row("LOAD", row.queue, fields, [access], origin=origin))
+            yield self.loads[-1]
+
+    def front(self, mem: Mem) -> list[Row]:
+        """The loads of micro-ops to `mem`, which may all come first; else raises `CapacityError`."""
+        loads = [row for row in self.loads if row.fields["mem"] == mem.id]
+        need, depth = sum(row.fields["x_size"] for row in loads), self._caches[mem].depth
+        if need > depth:
+            raise CapacityError(
+                f"the kernels in {mem.name} have {need} micro-ops, it holds {depth}: with tokens='explicit' all must "
+                "fit; use tokens='auto'"
+            )
+        return loads
+
+    def buffer(self, name: str) -> list[Buffer]:
+        """The buffer `name` of all kernels, now set in their loads; an empty list where there are no kernels."""
+        uops = self.pool.data()
+        if not uops.size:
+            return []
+        pool = Buffer(name, (len(uops),), 8, False, "constant", uops)
+        for row in self.loads:
+            row.buffer = pool
+        return [pool]
+
+    def loaded_first(self, rows: Sequence[Row]) -> list[Row]:
+        """`rows` with those loads of micro-ops at the front that overwrite nothing; adjacent ones are merged.
+
+        Where instructions are short, each load would stop them.
+        """
+        rows, self.loads = loaded_first(rows, self.loads)
+        return rows
+
+
 def loaded_first(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], list[Row]]:
     """`rows` with those of `loads`, their loads of micro-ops, at the front that overwrite nothing; and the loads now.
 
-    Adjacent ones are merged. Where instructions are short, each load would stop them.
+    Adjacent ones are merged.
     """
-    taken, first = np.zeros(0, bool), list[Row]()
+    taken, first = defaultdict[int, np.ndarray](lambda: np.zeros(0, bool)), list[Row]()  # by memory id
     moved: set[int] = set()
     for load in loads:
         f = load.fields
-        end = f["sram_base"] + f["x_size"]
-        taken = np.pad(taken, (0, max(0, end - len(taken))))
-        if taken[f["sram_base"] : end].any():
+        end, used = f["sram_base"] + f["x_size"], taken[f["mem"]]
+        taken[f["mem"]] = used = np.pad(used, (0, max(0, end - len(used))))
+        if used[f["sram_base"] : end].any():
             break
-        taken[f["sram_base"] : end] = True
+        used[f["sram_base"] : end] = True
         moved.add(id(load))
         g = first[-1].fields if first else f
-        follows = all(g[key] + g["x_size"] == f[key] for key in ("sram_base", "dram_base"))
+        follows = g["mem"] == f["mem"] and all(g[k] + g["x_size"] == f[k] for k in ("sram_base", "dram_base"))
         if follows and g["x_size"] + f["x_size"] <= _AT_ONCE:
             size = g["x_size"] + f["x_size"]
             (access,) = first[-1].accesses

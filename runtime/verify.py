@@ -22,7 +22,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, ProgramError, RaceError, TokenError
-from ..hw.isa import SCRATCHPADS, Mem, Op, known_isa, room
+from ..hw.isa import MICRO_OPS, SCRATCHPADS, Mem, Op, instruction, known_isa, room
 from ..hw.units import Channel, Queue, channels, queues
 from .access import Access, DramAccess, dram_access, out_of_range, scratchpad_accesses
 from .bounds import check_dram
@@ -135,6 +135,13 @@ def without_pair(launch: Launch, pair: TokenPair) -> Launch:
     for index, flag in ((pair.push, channel.push), (pair.pop, channel.pop)):
         insn[index, 0] &= ~np.uint64(1 << fmt.fields[flag].lo)
     return Launch(launch.cfg, launch.name, insn, launch.reloc, launch.buffers, patches=launch.patches)
+
+
+def _micro_ops(f: Mapping[str, int]) -> tuple[Mem | None, Mem | None]:
+    """The scratchpads whose micro-ops the decoded instruction `f` executes, and loads."""
+    row = instruction(f["op"], f.get("mem"))
+    assert row is not None
+    return row.executes, row.loads if row.loads in MICRO_OPS else None
 
 
 class _Check:
@@ -262,22 +269,34 @@ class _Check:
 
     def _executed(self) -> Iterator[tuple[int, list[Access]]]:
         """Every instruction in an order in which it may execute, with its accesses to scratchpads."""
-        uops = np.full((self.cfg.uop_depth, 3), _UNKNOWN, np.int64)  # a device keeps those of the program before
+        unknown = np.full((self.cfg.uop_depth, 3), _UNKNOWN, np.int64)  # a device keeps those of the program before
+        known = {mem: unknown.copy() for mem in MICRO_OPS}
         for k in self.topological:
             f = self.insns[k]
-            executed = uops[:0]
-            if "uop_bgn" in f:
+            executed, (mem, loaded) = unknown[:0], _micro_ops(f)
+            if mem is not None:
                 if not f["uop_bgn"] <= f["uop_end"] <= self.cfg.uop_depth:
                     text = f"executes micro-ops {f['uop_bgn']}..{f['uop_end'] - 1}: must be among 0.."
                     raise AccessError(f"{self.at(k)} {text}{self.cfg.uop_depth - 1}", k)
-                executed = uops[f["uop_bgn"] : f["uop_end"]]
+                executed = known[mem][f["uop_bgn"] : f["uop_end"]]
                 if f["iter_out"] and f["iter_in"] and (executed[:, 0] == _UNKNOWN).any():
-                    raise ProgramError(f"{self.at(k)} executes micro-ops that no LOAD.UOP loads: cannot be verified")
+                    text = f"executes micro-ops that no LOAD.{mem.name} loads: cannot be verified"
+                    raise ProgramError(f"{self.at(k)} {text}")
             accesses = scratchpad_accesses(self.cfg, f, executed)
             self._check_range(k, accesses)
-            if f["op"] == Op.LOAD and f["mem"] == Mem.UOP and f["x_size"]:
-                self._load_uops(k, uops)
+            if loaded is not None and f["x_size"]:
+                self._load_uops(k, known[loaded])
             yield k, accesses
+
+    def _micro_ops(self) -> Iterator[tuple[int, list[Access]]]:
+        """As `_executed`, of the buffers of micro-ops alone: what these hold is not asked."""
+        for k in self.topological:
+            f = self.insns[k]
+            mem, loaded = _micro_ops(f)
+            if mem is not None and f["iter_out"] and f["iter_in"]:
+                yield k, [Access(mem, False, slice(f["uop_bgn"], f["uop_end"]))]
+            elif loaded is not None:
+                yield k, scratchpad_accesses(self.cfg, f, np.zeros((0, 3), np.int64))
 
     def _check_range(self, k: int, accesses: list[Access]) -> None:
         problem = out_of_range(self.cfg, accesses)
@@ -294,23 +313,14 @@ class _Check:
         accesses = [dram_access(self.cfg, f, self.symbols.get(k)) for k, f in enumerate(self.insns)]
         dram = _DramCells(len(self.queues), accesses)
         for k, f in enumerate(self.insns):
-            if f["op"] == Op.LOAD and f["mem"] == Mem.UOP and dram.cells(k) is not None:
+            if _micro_ops(f)[1] is not None and dram.cells(k) is not None:
                 raise ProgramError(f"{self.at(k)} loads micro-ops that the program stores: cannot be verified")
+        by_position = {(self.queue_of[k], self.position[k]): k for k in range(len(self.insns))}
+        if Queue.TERNARY in self.queues:  # its micro-ops are loaded by another queue: else they may be any
+            self._ordered(self._micro_ops(), None, by_position)
         for _ in self._executed():
             pass  # an entry that does not exist is named before any race
-        memories = {mem: LastAccess(len(self.queues), room(self.cfg, mem)) for mem in SCRATCHPADS}
-        by_position = {(self.queue_of[k], self.position[k]): k for k in range(len(self.insns))}
-        for k, accesses in self._executed():
-            queue, cells = self.queue_of[k], dram.cells(k)
-            touched = [(memories[a.mem], a) for a in accesses]
-            if cells is not None:
-                touched.append((dram.memory, cells))
-            for memory, a in touched:
-                for source, position in enumerate(memory.conflicts(queue, a.write, a.entries)):
-                    if position > self.clock[k][source]:
-                        self._race(by_position[self.queues[source], position], k, memory, a, position, source, dram)
-            for memory, a in touched:
-                memory.note(queue, self.position[k], a.write, a.entries)
+        self._ordered(self._executed(), dram, by_position)
         last = len(self.insns) - 1
         for queue in self.queues:
             n = sum(q == queue for q in self.queue_of)
@@ -318,6 +328,27 @@ class _Check:
                 k = by_position[queue, n]
                 text = f"{self.at(k)} may still run at {self.at(last)}: no token orders them (any memory)"
                 raise RaceError(text, (k, last))
+
+    def _ordered(
+        self,
+        executed: Iterator[tuple[int, list[Access]]],
+        dram: _DramCells | None,
+        by_position: Mapping[tuple[Queue, int], int],
+    ) -> None:
+        """Raise `RaceError` unless a token orders every two accesses of `executed`, or of `dram`, that conflict."""
+        memories = {mem: LastAccess(len(self.queues), room(self.cfg, mem)) for mem in SCRATCHPADS}
+        for k, accesses in executed:
+            queue, cells = self.queue_of[k], dram and dram.cells(k)
+            touched = [(memories[a.mem], a) for a in accesses]
+            if dram is not None and cells is not None:
+                touched.append((dram.memory, cells))
+            for memory, a in touched:
+                for source, position in enumerate(memory.conflicts(queue, a.write, a.entries)):
+                    if position > self.clock[k][source]:
+                        cells = memory.where(source, position, a.write, a.entries)
+                        self._race(by_position[self.queues[source], position], k, memory, a, cells, dram)
+            for memory, a in touched:
+                memory.note(queue, self.position[k], a.write, a.entries)
 
     def _load_uops(self, k: int, uops: np.ndarray) -> None:
         f = self.insns[k]
@@ -329,9 +360,10 @@ class _Check:
         columns = [fields["dst"], fields["src"], fields["wgt"]]
         uops[f["sram_base"] : f["sram_base"] + f["x_size"]] = np.stack(columns, axis=1)
 
-    def _race(self, first: int, second: int, memory: LastAccess, a: Access, position: int, source: int, dram) -> None:
-        cells = memory.where(source, position, a.write, a.entries)
-        if memory is dram.memory:
+    def _race(
+        self, first: int, second: int, memory: LastAccess, a: Access, cells: np.ndarray, dram: _DramCells | None
+    ) -> None:
+        if dram is not None and memory is dram.memory:
             start, stop = dram.bounds[cells[0]], dram.bounds[cells[-1] + 1]
             where = f"DRAM {self.address_name(int(start))}..{self.address_name(int(stop) - 1)}"
         else:

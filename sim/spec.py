@@ -9,12 +9,13 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
-from ..hw.isa import PADDABLE, PAR, REDUCTIONS, AluOp, Format, Isa, Mem, Op, depth, entry_bytes, room, table_span
+from ..hw.isa import PAR, REDUCTIONS, AluOp, Format, Isa, Mem, Op, depth, entry_bytes, instruction, room, table_span
 from ..hw.rounding import CONTRACTS, requantise, rescale
 from ..hw.units import channels, queues
 from ..runtime.device import Stats, program_stats
@@ -27,6 +28,11 @@ Fields = dict[str, int]  # of an instruction, a micro-op or the parameters of a 
 def signed(value: int, bits: int) -> int:
     """The low `bits` of `value` in two's complement: values that do not fit wrap."""
     return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
+
+
+def ternary_value(value: int, bits: int) -> int:
+    """The weight in the low `bits` of `value`: bit 0 says that it is not zero, bit 1 that it is negative."""
+    return value & 1 and signed(value, bits)
 
 
 def fields_of(word: int, fmt: Format) -> Fields:
@@ -51,15 +57,16 @@ class SpecDevice(DeviceMemory):
 
     `inp[entry][batch][input channel]`, `wgt[entry][output channel][input channel]`, `acc[entry][batch][output channel]`
     are integers, `uop[entry][0]` and `par[entry][output channel]` fields; `tables[entry]` is a part of a table, of the
-    PAR entry with that index. `choose` is that of `order`.
+    PAR entry with that index. Unit `ternary` has `twgt[entry][channel of a block][input channel]`, the channels of one
+    block behind those of another, and `tuop`. `choose` is that of `order`.
     """
 
     def __init__(self, cfg: Config, *, capacity: int = 1 << 31, choose: Callable[[list[int]], int] = min):
         super().__init__(capacity)
         self.cfg, self.isa, self.dram, self.choose = cfg, Isa(cfg), self.bytes, choose
-        held = (Mem.UOP, Mem.INP, Mem.WGT, Mem.PAR, Mem.ACC)
+        held = (Mem.UOP, Mem.INP, Mem.WGT, Mem.PAR, Mem.ACC, Mem.TWGT, Mem.TUOP)
         pads = [Scratchpad(mem, (self.entry(mem, b"") for _ in range(depth(cfg, mem)))) for mem in held]
-        self.uop, self.inp, self.wgt, self.par, self.acc = pads
+        self.uop, self.inp, self.wgt, self.par, self.acc, self.twgt, self.tuop = pads
         self.scratchpads = {**dict(zip(held, pads)), Mem.ACC8: self.acc}
         words = ([0] * cfg.table_words for _ in range(room(cfg, Mem.PAR) - cfg.par_entries))
         self.tables = Scratchpad(Mem.PAR, words, cfg.par_entries)
@@ -88,19 +95,21 @@ class SpecDevice(DeviceMemory):
 
     def shape(self, mem: Mem) -> tuple[int, int, int]:
         """(rows, columns, bits of an element) of an entry of `mem`."""
-        columns = self.cfg.block_in if mem in (Mem.INP, Mem.WGT) else self.cfg.block_out
-        rows = self.cfg.block_out if mem == Mem.WGT else self.cfg.batch
-        return rows, columns, 8 * entry_bytes(self.cfg, mem) // (rows * columns)
+        cfg = self.cfg
+        columns = cfg.block_in if mem in (Mem.INP, Mem.WGT, Mem.TWGT) else cfg.block_out
+        rows = {Mem.WGT: cfg.block_out, Mem.TWGT: cfg.ternary_blocks * cfg.block_out}.get(mem, cfg.batch)
+        return rows, columns, 8 * entry_bytes(cfg, mem) // (rows * columns)
 
     def entry(self, mem: Mem, data: bytes | np.ndarray) -> list:
         """The entry of `mem` that `data` encode, little-endian: element i is in bits [i * w, (i + 1) * w)."""
         number = int.from_bytes(data, "little")
-        if mem == Mem.UOP:
+        if mem in (Mem.UOP, Mem.TUOP):
             return [fields_of(number, self.isa.uop)]
         if mem == Mem.PAR:
             return [fields_of(number >> c * PAR.width, PAR) for c in range(self.cfg.block_out)]
         rows, columns, bits = self.shape(mem)
-        return [[signed(number >> (r * columns + c) * bits, bits) for c in range(columns)] for r in range(rows)]
+        value = ternary_value if mem == Mem.TWGT else signed
+        return [[value(number >> (r * columns + c) * bits, bits) for c in range(columns)] for r in range(rows)]
 
     def fill(self, mem: Mem, at: int, data: np.ndarray) -> None:
         """Put the entry that `data` encode into the scratchpad of `mem`; in PAR tables follow the parameters."""
@@ -126,9 +135,9 @@ class SpecDevice(DeviceMemory):
 
 def load(m: SpecDevice, f: Fields) -> None:
     """LOAD and LOADP: rows of entries from DRAM, padding around them, to consecutive entries of a scratchpad."""
-    mem, at, columns = Mem(f["mem"]), f["sram_base"], f["x_size"]
-    rows = 1 if mem == Mem.UOP else f["y_size"]
-    top, bottom, left, right = (f[k] if mem in PADDABLE else 0 for k in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"))
+    row, at, columns = instruction(f["op"], f["mem"]), f["sram_base"], f["x_size"]
+    mem, rows = row.mem, 1 if row.one_row else f["y_size"]
+    top, bottom, left, right = (f[k] if row.pads else 0 for k in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"))
     for y in range(-top, rows + bottom) if columns else ():  # without columns there is no padding either
         for x in range(-left, columns + right):
             if 0 <= y < rows and 0 <= x < columns:
@@ -161,12 +170,12 @@ def requantised(value: int, p: Fields) -> int:
 
 
 def indices(m: SpecDevice, f: Fields) -> Iterator[tuple[int, int, int]]:
-    """(dst, src, wgt) of every micro-op that GEMM, DWGEMM or ALU issues, in order."""
+    """(dst, src, wgt) of every micro-op that GEMM, DWGEMM, ALU or TERNARY issues, in order."""
     if not f["uop_bgn"] <= f["uop_end"] <= m.cfg.uop_depth:
         raise AccessError(f"micro-ops {f['uop_bgn']}..{f['uop_end'] - 1} are not among 0..{m.cfg.uop_depth - 1}")
     for i, j in np.ndindex(f["iter_out"], f["iter_in"]):
         for k in range(f["uop_bgn"], f["uop_end"]):
-            (u,) = m.uop[k]
+            (u,) = (m.tuop if f["op"] == Op.TERNARY else m.uop)[k]
             d = u["dst"] + i * f["dst_out"] + j * f["dst_in"]
             s = u["src"] + i * f["src_out"] + j * f["src_in"]
             w = u["wgt"] + i * f.get("wgt_out", 0) + j * f.get("wgt_in", 0)
@@ -192,12 +201,29 @@ def dwgemm(m: SpecDevice, f: Fields) -> None:
     accumulate(m, f, product)
 
 
-def accumulate(m: SpecDevice, f: Fields, product: Callable[[int, int, int, int], int]) -> None:
-    """Add `product(src, wgt, batch, channel)` to every element of an entry; `overwrite` stores it, `reset` zero."""
+def ternary(m: SpecDevice, f: Fields) -> None:
+    """TERNARY: as GEMM, with several blocks in an entry of weights, each for a plane of accumulators of its own."""
+    plane, bank, block = m.cfg.plane_depth, m.cfg.bank_depth, m.cfg.block_out
+    for d, _, _ in indices(m, f):
+        if d % bank >= plane:
+            raise AccessError(f"ACC entry {d} is not in the first plane of a bank, {plane} of every {bank} entries")
+
+    def product(s: int, w: int, b: int, c: int, t: int) -> int:
+        return sum(x * y for x, y in zip(m.inp[s][b], m.twgt[w][t * block + c]))
+
+    for t in range(m.cfg.ternary_blocks):
+        accumulate(m, f, partial(product, t=t), t * plane)
+
+
+def accumulate(m: SpecDevice, f: Fields, product: Callable[[int, int, int, int], int], behind: int = 0) -> None:
+    """Add `product(src, wgt, batch, channel)` to every element of an entry; `overwrite` stores it, `reset` zero.
+
+    The entry is as far `behind` that of the micro-op.
+    """
     for d, s, w in indices(m, f):
         for b, c in np.ndindex(m.cfg.batch, m.cfg.block_out):
-            old = 0 if f.get("overwrite") else m.acc[d][b][c]
-            m.acc[d][b][c] = 0 if f["reset"] else signed(old + product(s, w, b, c), 32)
+            acc = m.acc[d + behind][b]
+            acc[c] = 0 if f["reset"] else signed((0 if f.get("overwrite") else acc[c]) + product(s, w, b, c), 32)
 
 
 def alu(m: SpecDevice, f: Fields) -> None:
@@ -236,6 +262,7 @@ def finish(m: SpecDevice, f: Fields) -> None:
 OPERATIONS = {AluOp.MIN: min, AluOp.MAX: max, AluOp.ADD: operator.add, AluOp.SHR: shift_right, AluOp.MUL: operator.mul}
 REDUCED = {"sum": sum, "max": max}
 FUNCTIONS = {Op.LOAD: load, Op.LOADP: load, Op.GEMM: gemm, Op.DWGEMM: dwgemm, Op.ALU: alu, Op.FINISH: finish}
+FUNCTIONS[Op.TERNARY] = ternary
 FUNCTIONS[Op.STORE] = lambda m, f: (storeq if f["mem"] == Mem.OUTQ else store)(m, f)
 
 

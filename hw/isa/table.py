@@ -119,6 +119,11 @@ class Instruction:
         return f"unit {self.unit}" if self.unit and self.unit not in cfg.units else ""
 
     @property
+    def executes(self) -> Mem | None:
+        """The scratchpad whose micro-ops it executes."""
+        return (Mem.TUOP if self.queue == Queue.TERNARY else Mem.UOP) if self.loops else None
+
+    @property
     def empty(self) -> bool:
         """True where it has a memory id and moves nothing all the same."""
         return self.mem is not None and self.scratchpad is None
@@ -205,7 +210,9 @@ for _row in INSTRUCTIONS:
     _BY_OP.setdefault(_row.op, {})[None if _row.mem is None else _row.mem.id] = _row
 
 _SCRATCHPADS = {row.mem: row.scratchpad for row in INSTRUCTIONS if row.mem is not None and row.scratchpad is not None}
+_UNITS = {row.mem: row.unit for row in INSTRUCTIONS if row.mem is not None}
 
+MICRO_OPS = tuple(dict.fromkeys(row.executes for row in INSTRUCTIONS if row.executes is not None))
 LOADABLE = frozenset(row.mem for row in INSTRUCTIONS if row.mem is not None and row.loads is not None)
 STORABLE = frozenset(row.mem for row in INSTRUCTIONS if row.mem is not None and row.stores is not None)
 PADDABLE = frozenset(row.mem for row in INSTRUCTIONS if row.mem is not None and row.pads)
@@ -271,8 +278,9 @@ def entry_bytes(cfg: Config, mem: Mem) -> int:
 
 
 def depth(cfg: Config, mem: Mem) -> int:
-    """Entries of the scratchpad that `mem` addresses: of PAR those of parameters."""
-    return getattr(cfg, _DEPTHS[scratchpad_of(mem)])
+    """Entries of the scratchpad that `mem` addresses: of PAR those of parameters, 0 where `cfg` lacks its unit."""
+    unit = _UNITS[mem]
+    return getattr(cfg, _DEPTHS[scratchpad_of(mem)]) if not unit or unit in cfg.units else 0
 
 
 def room(cfg: Config, mem: Mem) -> int:

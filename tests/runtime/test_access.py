@@ -11,7 +11,7 @@ from tilewright.runtime.access import Access, DramAccess, dram_access, out_of_ra
 from tilewright.runtime.symbols.symbol import Symbol
 from tilewright.sim.random_programs import ROWS
 
-TINY = PRESETS["tiny"]
+TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
 NO_UOPS = np.zeros((0, 3), np.int64)
 
 
@@ -91,6 +91,35 @@ def test_loops_beyond_a_scratchpad_are_not_counted_one_by_one():
     assert out_of_range(TINY, accesses) == "reads WGT entry 159, but tiny has 128"
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_unit_ternary_writes_all_planes_and_has_micro_ops_of_its_own(seed):
+    rng = np.random.default_rng(seed)
+    f, uops = loop_fields(rng, Op.TERNARY, 5) | {"iter_out": 2, "iter_in": 3}, rng.integers(0, 3, (5, 3))
+    f |= {"dst_out": 2, "dst_in": 1}
+    planes = {(Mem.ACC, True): {d + 8 * t for d in touched(f, uops, 0, "dst") for t in range(4)}}
+    micro_ops = {(Mem.TUOP, False): set(range(f["uop_bgn"], f["uop_end"]))}
+    reads = {(mem, False): touched(f, uops, c, name) for mem, c, name in ((Mem.INP, 1, "src"), (Mem.TWGT, 2, "wgt"))}
+    assert footprint(f, uops, TWO) == micro_ops | planes | reads
+    assert footprint({**f, "reset": 1}, uops, TWO) == micro_ops | planes
+    assert out_of_range(TWO, scratchpad_accesses(TWO, f, uops)) is None
+
+
+@pytest.mark.parametrize(
+    "dst, wgt, text",
+    [
+        (8, 0, "names ACC entry 8, but unit ternary takes the first 8 of every 32 alone"),
+        (127, 0, "names ACC entry 127, but unit ternary takes the first 8 of every 32 alone"),
+        (128, 0, "writes ACC entry 128, but tiny_two has 128"),
+        (96, 128, "reads TWGT entry 128, but tiny_two has 128"),
+        (103, 127, None),
+    ],
+)
+def test_unit_ternary_names_the_first_plane_of_a_bank(dst, wgt, text):
+    f = {"op": Op.TERNARY, "reset": 0, "uop_bgn": 0, "uop_end": 1, "iter_out": 1, "iter_in": 1}
+    f |= {f"{name}_{loop}": 0 for name in ("dst", "src", "wgt") for loop in ("out", "in")}
+    assert out_of_range(TWO, scratchpad_accesses(TWO, f, np.array([(dst, 0, wgt)]))) == text
+
+
 def test_loops_that_do_not_run_touch_nothing():
     f = loop_fields(np.random.default_rng(0), Op.GEMM, 1)
     uops = np.zeros((1, 3), np.int64)
@@ -118,6 +147,8 @@ PADDED = {"sram_base": 7, "y_size": 2, "x_size": 3, "y_pad_0": 1, "y_pad_1": 2, 
         (Op.LOAD, Mem.ACC8, Mem.ACC, 5 * 8),
         (Op.LOAD, Mem.UOP, Mem.UOP, 3),  # one row, never padded
         (Op.LOAD, Mem.PAR, Mem.PAR, 2 * 3),  # never padded
+        (Op.LOAD, Mem.TWGT.id, Mem.TWGT, 5 * 8),
+        (Op.LOAD, Mem.TUOP.id, Mem.TUOP, 3),
         (Op.STORE, Mem.OUT, Mem.ACC, 2 * 3),  # dense in the scratchpad
     ],
 )

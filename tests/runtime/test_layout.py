@@ -10,6 +10,7 @@ from tilewright.hw.errors import EncodingError, InputError
 from tilewright.runtime import layout
 
 CFG = Config(batch=2, block_in=8, block_out=4, wgt_bits=4, wgt_bytes=1 << 14, acc_bytes=1 << 16)
+TWO = PRESETS["tiny_two"]
 RNG = np.random.default_rng(1)
 
 
@@ -91,6 +92,17 @@ def test_weights_put_each_value_where_the_layout_says(order):
     assert packed.shape == (2, 2, 3, 2, 4, 8)
     assert packed[1, 1, 2, 1, 1, 0] == w[5, 8, 2, 1]
     assert packed.astype(int).sum() == w.astype(int).sum()
+
+
+@pytest.mark.parametrize("order", ["OIHW", "OHWI"])
+def test_ternary_weights_are_two_bits_by_block_channel_and_input(order):
+    w = RNG.integers(-1, 2, (18, 6, 3, 2))
+    packed = layout.pack_ternary_weights(w if order == "OIHW" else w.transpose(0, 2, 3, 1), TWO, layout=order)
+    assert packed.shape == (2, 2, 3, 2, 16) and packed.dtype == np.uint8  # 4 blocks of 4 channels, 4 inputs
+    for o, i, y, x in ((0, 0, 0, 0), (13, 2, 1, 1), (17, 5, 2, 1)):
+        element = (o // 4 % 4 * 4 + o % 4) * 4 + i % 4
+        code = int.from_bytes(packed[o // 16, i // 4, y, x].tobytes(), "little") >> 2 * element & 3
+        assert code == {0: 0, 1: 1, -1: 3}[w[o, i, y, x]]
 
 
 def test_dense_weights_and_bias():
@@ -191,6 +203,13 @@ def test_a_table_fills_the_first_words_of_its_entries():
         (lambda: layout.pack_activations(np.zeros((2, 3)), CFG), "expected 4 dimensions"),
         (lambda: layout.pack_activations(np.zeros((1, 1, 1, 1)), CFG, layout="CHWN"), "must be NCHW or NHWC"),
         (lambda: layout.pack_weights(np.zeros((1, 1, 1, 1)), CFG, layout="IOHW"), "must be OIHW or OHWI"),
+        (
+            lambda: layout.pack_ternary_weights(np.full((1, 1, 1, 2), 2), TWO),
+            r"weight 2 at \(0, 0, 0, 0\): must be -1, 0",
+        ),
+        (lambda: layout.pack_ternary_weights(np.full((1, 1, 1, 1), 0.5), TWO), r"weight 0.5 at .*: must be -1, 0 or 1"),
+        (lambda: layout.pack_ternary_weights(np.zeros((1, 1, 1, 1)), CFG), "need unit ternary, which custom lacks"),
+        (lambda: layout.pack_ternary_weights(np.zeros((1, 1)), TWO), "expected 4 dimensions"),
         (lambda: layout.pack_depthwise_weights(np.zeros((1, 1, 1)), CFG), "custom has 8 and 4"),
         (lambda: layout.pack_depthwise_weights(np.zeros((1, 1, 1)), PRESETS["tiny"], layout="WHC"), "CHW or HWC"),
         (lambda: layout.pack_par(CFG, **PAR), "one per channel or one for all"),

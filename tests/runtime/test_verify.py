@@ -141,7 +141,7 @@ def test_in_flight_is_the_most_that_any_execution_can_hold():
     [
         ([FINISH, ("LOAD", dict(NOP[Queue.COMPUTE]))], ExecutionError, "program has FINISH at [0]: must have"),
         ([("LOAD", dict(NOP[Queue.COMPUTE]))], ExecutionError, "program has no FINISH: must have exactly one"),
-        ([("LOAD", {"op": 7}), FINISH], ExecutionError, "0 (undecodable opcode 7): opcode 7 is not declared"),
+        ([("LOAD", {"op": 7}), FINISH], ExecutionError, "0 (TERNARY): unit ternary is not in configuration vta"),
         ([("STORE", {"op": 1, "mem": 2}), FINISH], ExecutionError, "memory id 2 cannot be stored"),
         ([("LOAD", {"op": 0, "mem": 2, "sram_base": 2047, "x_size": 2, "y_size": 1}), FINISH], AccessError,
          "writes INP entry 2048, but vta has 2048"),

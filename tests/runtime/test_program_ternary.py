@@ -1,0 +1,147 @@
+"""runtime/program.py: unit ternary, its micro-ops, its planes of accumulators, and the tokens of its queue."""
+
+import numpy as np
+import pytest
+
+from tilewright.hw.config import PRESETS
+from tilewright.hw.errors import CapacityError, ProgramError, RaceError
+from tilewright.hw.isa import Isa, Mem, Op
+from tilewright.hw.units import Queue
+from tilewright.runtime.layout import pack_ternary_weights
+from tilewright.runtime.loader import run
+from tilewright.runtime.program import Program
+from tilewright.runtime.verify import verify, without_pair
+from tilewright.sim.spec import SpecDevice
+
+TINY, TWO, PYNQ = PRESETS["tiny"], PRESETS["tiny_two"], PRESETS["pynq_z1_two"]
+RNG = np.random.default_rng(3)
+
+
+@pytest.mark.parametrize("cfg", [TWO, PYNQ], ids=lambda cfg: cfg.name)
+@pytest.mark.parametrize("tokens", ["auto", "explicit"])
+def test_a_dense_layer_on_both_units_equals_numpy(cfg, tokens):
+    """The first block of channels on GEMM, the others on unit ternary, each in a bank of its own."""
+    channels, depth, n = (cfg.ternary_blocks + 1) * cfg.block_out, 3, 2
+    x = RNG.integers(-128, 128, (n, depth, cfg.batch, cfg.block_in))
+    w = RNG.integers(-1, 2, (channels, depth * cfg.block_in))
+    w[: cfg.block_out] = RNG.integers(-128, 128, (cfg.block_out, depth * cfg.block_in))
+    dense = w[: cfg.block_out].reshape(cfg.block_out, depth, -1).transpose(1, 0, 2)
+    ternary = pack_ternary_weights(w[cfg.block_out :, :, None, None], cfg).reshape(depth, -1)
+    p = Program(cfg, tokens=tokens)
+    source, wgt = p.buffer("x", x.shape), p.buffer("wgt", dense.shape)
+    twgt = p.buffer("twgt", ternary.shape, signed=False)
+    y = p.buffer("y", (cfg.ternary_blocks + 1, n, cfg.batch, cfg.block_out), kind="output")
+    p.load(Mem.INP, 0, source, 0, x_size=n * depth)
+    p.load(Mem.TWGT, 0, twgt, 0, x_size=depth)
+    other = cfg.bank_depth
+    if tokens == "explicit":
+        p.dep_push(Queue.LOAD, Queue.TERNARY)
+        p.dep_pop(Queue.LOAD, Queue.TERNARY)
+    p.ternary([(n, 1, 0, 0)], other, reset=True)
+    p.ternary([(n, 1, depth, 0), (depth, 0, 1, 1)], other)
+    p.load(Mem.WGT, 0, wgt, 0, x_size=depth)
+    if tokens == "explicit":
+        p.dep_push(Queue.LOAD, Queue.COMPUTE)
+        p.dep_pop(Queue.LOAD, Queue.COMPUTE)
+    p.gemm([(n, 1, 0, 0)], reset=True)
+    p.gemm([(n, 1, depth, 0), (depth, 0, 1, 1)])
+    for queue in (Queue.COMPUTE, Queue.TERNARY) if tokens == "explicit" else ():
+        p.dep_push(queue, Queue.STORE)
+        p.dep_pop(queue, Queue.STORE)
+    p.store(0, y, 0, x_size=n)
+    for t in range(cfg.ternary_blocks):
+        p.store(other + t * cfg.plane_depth, y, (1 + t) * n, x_size=n)
+    launch = p.finish()
+    verify(launch)
+    got, stats = run(launch, {"x": x, "wgt": dense, "twgt": ternary}, SpecDevice(cfg))
+    want = x.reshape(n, depth, cfg.batch, -1).transpose(0, 2, 1, 3).reshape(n, cfg.batch, -1) @ w.T
+    want = want.reshape(n, cfg.batch, cfg.ternary_blocks + 1, cfg.block_out).transpose(2, 0, 1, 3)
+    np.testing.assert_array_equal(got["y"], want.astype(np.int8))
+    products = n * depth * channels * cfg.block_in * cfg.batch
+    assert stats.macs == products and stats.bytes_loaded["TWGT"] == ternary.size
+
+
+def test_overwrite_keeps_the_last_product():
+    p = Program(TWO)
+    x, w = p.buffer("x", (2, 1, 4)), p.buffer("w", (16, 4), 2)
+    y = p.buffer("y", (8, 1, 4), kind="output")
+    p.load(Mem.INP, 0, x, 0, x_size=2)
+    p.load(Mem.TWGT, 5, w, 0)
+    p.ternary([(2, 0, 1, 0)], dst=32, wgt=5, overwrite=True)
+    p.store(56, y, 0, x_size=8)  # the plane of block 3
+    values, weights = RNG.integers(-9, 9, (2, 1, 4)), RNG.integers(-1, 2, (16, 4))
+    got, _ = run(p.finish(), {"x": values, "w": weights}, SpecDevice(TWO))
+    np.testing.assert_array_equal(got["y"][0, 0], weights[12:] @ values[1, 0])
+
+
+def test_micro_ops_have_a_buffer_of_their_own_and_are_loaded_by_the_load_queue(token_flags):
+    p = Program(TWO)
+    kernel = np.array([(0, 0, 0), (3, 1, 2)])
+    p.gemm_uops(kernel)
+    p.ternary_uops(kernel, [(2, 2, 0, 0)])
+    p.ternary_uops(kernel + np.array([32, 0, 0]))
+    p.ternary_uops(kernel)
+    insns = [f for f in Isa(TWO).decode(p.finish().insn) if f["op"] == Op.LOAD and f["x_size"]]
+    assert [(Isa(TWO).mnemonic(f), f["sram_base"], f["dram_base"]) for f in insns] == [
+        ("LOAD.UOP", 0, 0), ("LOAD.TUOP", 0, 0), ("LOAD.TUOP", 2, 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_more_kernels_than_the_buffer_holds_wait_for_those_that_they_replace(first):
+    p = Program(TWO)
+    p.uops_first = first
+    y = p.buffer("y", (8, 1, 4), kind="output")
+    for k in range(5):
+        p.ternary_uops(np.arange(100)[:, None] % (1 + k) * (1, 0, 0) + (0, k, 0), reset=k == 0)
+    p.store(0, y, 0, x_size=8)
+    launch = p.finish()
+    report = verify(launch)
+    assert not report.implied
+    evicting = [pair for pair in report.pairs if (pair.source, pair.target) == (Queue.TERNARY, Queue.LOAD)]
+    assert len(evicting) == 3  # two kernels fit at once
+    for pair in report.pairs:
+        with pytest.raises((RaceError, ProgramError)):
+            verify(without_pair(launch, pair))
+
+
+def test_explicit_tokens_need_kernels_that_fit():
+    p = Program(TWO, tokens="explicit")
+    for k in range(3):
+        p.ternary_uops(np.arange(100)[:, None] % 8 * (1, 0, 0) + (0, k, 0))
+    with pytest.raises(CapacityError, match="kernels in TUOP have 300 micro-ops, it holds 256: .* use tokens='auto'"):
+        p.finish()
+
+
+def _w(p):
+    return p.buffer("w", (128, 16))
+
+
+MISTAKES = [
+    (TWO, lambda p: p.ternary([], dst=8), CapacityError, "ternary names ACC entry 8, but unit ternary takes"),
+    (TWO, lambda p: p.ternary([(9, 1, 0, 0)]), CapacityError, "takes the first 8 of every 32 alone"),
+    (TWO, lambda p: p.ternary([(5, 32, 0, 0)]), CapacityError, "ternary writes ACC entry 128, but tiny_two has 128"),
+    (TWO, lambda p: p.ternary([(2, 0, 0, 1)], wgt=127), CapacityError, "reads TWGT entry 128, but tiny_two has 128"),
+    (TWO, lambda p: p.ternary([], dst=128), CapacityError, "ternary reaches beyond a scratchpad of tiny_two: UOP.dst"),
+    (TWO, lambda p: p.ternary([], reset=True, overwrite=True), ProgramError, "ternary: reset and overwrite exclude"),
+    (TWO, lambda p: p.ternary([(2, 1)]), ProgramError, "ternary: loop is (2, 1): must be 4 integers"),
+    (TWO, lambda p: p.load(Mem.TUOP, 0, _w(p), 0), ProgramError, "must be one of WGT, INP, ACC, ACC8, PAR, TWGT"),
+    (TWO, lambda p: p.load(Mem.TWGT, 127, _w(p), 0, x_size=2), CapacityError, "load of 'w' writes TWGT entry 128, but"),
+    (TWO, lambda p: p.load(Mem.TWGT, 0, _w(p), 0, pads=(1, 0, 0, 0), pad_value=1), ProgramError,
+     "load: pad_value = 1: TWGT is padded with zeros alone"),
+    (TINY, lambda p: p.ternary([]), ProgramError, "unit ternary is not in configuration tiny; choose one"),
+    (TINY, lambda p: p.load(Mem.TWGT, 0, _w(p), 0), ProgramError, "unit ternary is not in configuration tiny"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cfg, mistake, error, text", MISTAKES, ids=[m[3][:40] for m in MISTAKES])
+def test_mistakes_are_named(cfg, mistake, error, text):
+    with pytest.raises(error) as caught:
+        mistake(Program(cfg))
+    assert text in str(caught.value)
+
+
+def test_without_overwrite_it_is_an_extension_too():
+    cfg = TWO.replace(name="plain", extensions=TWO.extensions - {"overwrite"})
+    with pytest.raises(ProgramError, match="extension overwrite is not in configuration plain"):
+        Program(cfg).ternary([], overwrite=True)
