@@ -1,20 +1,21 @@
 """Where a launch's cycles go: every cycle belongs to one instruction, and so to one operator and statement.
 
 A cycle belongs to the instruction that the compute unit executes. While that unit has none, because its next one waits
-for a token, it belongs to the load or store that executes in the queue which owes the token. So an operator's cycles
+for a token, it belongs to what another compute unit executes, and where there is nothing, to the load or store that
+executes in the queue which owes the token. So an operator's cycles
 are those that the accelerator cannot do without, and they add up to the launch's: a load that overlaps the products of
 the operator before costs nothing, and what begins and ends a launch belongs to no operator.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..hw.isa import Mem, Queue, entry_bytes, known_isa
+from ..hw.isa import Mem, Op, Queue, entry_bytes, known_isa
 from ..hw.units import channels, units
 from ..runtime.device import WAITS, Stats, Timeline, count_work
 from ..runtime.launch import Launch
@@ -28,13 +29,14 @@ class Share:
     it (see this module), `busy` the cycles by unit in which one of its instructions is the oldest that executes;
     `waits` are cycles of its instructions by `WAITS`. `work` counts instructions, micro-ops, products and
     bytes, `macs` the useful multiply-accumulates where these are known, `products` the micro-op issues of GEMM and
-    DWGEMM.
+    DWGEMM, `ternary` those of TERNARY.
     """
 
     path: tuple[str, ...]
     macs: int | None = None
     cycles: int = 0
     products: int = 0
+    ternary: int = 0
     work: Stats = field(default_factory=Stats)
     busy: Counter[str] = field(default_factory=Counter)
     waits: Counter[str] = field(default_factory=Counter)
@@ -49,12 +51,18 @@ class Share:
         """The fraction of its cycles in which a micro-op of GEMM or DWGEMM is issued."""
         return self.products / self.cycles if self.cycles else 0.0
 
+    @property
+    def ternary_use(self) -> float:
+        """The same of TERNARY."""
+        return self.ternary / self.cycles if self.cycles else 0.0
+
     def __add__(self, other: Share) -> Share:
         return Share(
             self.path,
             _known_sum(self.macs, other.macs),
             self.cycles + other.cycles,
             self.products + other.products,
+            self.ternary + other.ternary,
             self.work + other.work,
             self.busy + other.busy,
             self.waits + other.waits,
@@ -67,6 +75,7 @@ class Share:
     def to_dict(self) -> dict[str, object]:
         """The figures as JSON-ready values, under the same names for every device."""
         work = self.work
+        second = {"ternary_use": round(self.ternary_use, 4)} if Queue.TERNARY.name.lower() in self.busy else {}
         return {
             "macs": work.macs if self.macs is None else self.macs,
             "instructions": work.insns.total(),
@@ -75,6 +84,7 @@ class Share:
             "bytes_stored": work.bytes_stored.total(),
             "cycles": self.cycles,
             "gemm_use": round(self.gemm_use, 4),
+            **second,
             **{f"busy_{name}": n for name, n in self.busy.items()},
             **{f"wait_{reason}": cycles for reason, cycles in self.waited().items()},
         }
@@ -131,7 +141,11 @@ def _count(launch: Launch, share_of: list[Share]) -> None:
         share.work.insns[isa.mnemonic(fields)] += 1
         count_work(share.work, launch.cfg, sizes, fields)
         if "wgt_out" in fields and not fields["reset"]:
-            share.products += share.work.uops - before
+            done = share.work.uops - before
+            if fields["op"] == Op.TERNARY:
+                share.ternary += done
+            else:
+                share.products += done
 
 
 def owned_cycles(launch: Launch, timeline: Timeline) -> np.ndarray:
@@ -140,17 +154,47 @@ def owned_cycles(launch: Launch, timeline: Timeline) -> np.ndarray:
     lenders = _lenders(launch, timeline)
     order = {int(q): np.flatnonzero(timeline.queue == q) for q in np.unique(timeline.queue)}
     ends = {q: timeline.end[at] for q, at in order.items()}
+    beside = _Beside(timeline, order.get(Queue.TERNARY))
     cycle = 0
     for k in order[Queue.COMPUTE].tolist():
         issue, end = int(timeline.issue[k]), int(timeline.end[k])
-        for given, queue in sorted(lenders.get(k, ())):
-            until = min(given, issue)
-            for at, last in _executing(ends[queue], cycle, until):
-                owned[order[queue][at]] += last - cycle
-                cycle = last
+        for other, until in beside.pieces(cycle, issue):
+            if other is not None:
+                owned[other] += until - cycle
+                cycle = until
+                continue
+            for given, queue in sorted(lenders.get(k, ())):
+                for at, last in _executing(ends[queue], cycle, min(given, until)):
+                    owned[order[queue][at]] += last - cycle
+                    cycle = last
+            owned[k] += until - cycle
+            cycle = until
         owned[k] += max(end - cycle, 0)
         cycle = max(cycle, end)
     return owned
+
+
+class _Beside:
+    """What another compute unit executes: its instructions `at`, None without one. Asked in the order of cycles."""
+
+    def __init__(self, timeline: Timeline, at: np.ndarray | None):
+        self._spans: deque[tuple[int, int, int]] = deque()
+        for k in () if at is None else at.tolist():
+            self._spans.append((int(timeline.issue[k]), int(timeline.end[k]), k))
+
+    def pieces(self, cycle: int, until: int) -> Iterator[tuple[int | None, int]]:
+        """The pieces of the cycles from `cycle` to `until`: the instruction, None without one, and the piece's end."""
+        spans = self._spans
+        while cycle < until:
+            while spans and spans[0][1] <= cycle:
+                spans.popleft()
+            begin, end, k = spans[0] if spans else (until, until, -1)
+            if begin > cycle:
+                cycle = min(begin, until)
+                yield None, cycle
+            else:
+                cycle = min(end, until)
+                yield k, cycle
 
 
 def _executing(ends: np.ndarray, cycle: int, until: int) -> Iterator[tuple[int, int]]:

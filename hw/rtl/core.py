@@ -22,9 +22,11 @@ from .ports import ADDRESS_BITS, Activity, Fault
 from .read_port import ReadPort
 from .scratchpad import Inputs, Scratchpad
 from .store.unit import Store
+from .ternary.unit import Ternary
+from .ternary.weights import Weights
 from .tokens import TokenChannel
 
-COMPONENTS = {"load": Load, "compute": Compute, "store": Store}  # by name of the unit
+COMPONENTS = {"load": Load, "compute": Compute, "store": Store, "ternary": Ternary}  # by name of the unit
 
 
 def bus_members(cfg: Config) -> dict:
@@ -50,7 +52,7 @@ class Engine(wiring.Component):
         halt: in, stop
         finished, tokens_left, drained, progress, heads, waiting: out, as `Control` takes them
         faults: out, fetch's error, then the units'
-        load, compute, store: out, the activity of each unit, by its name
+        load, compute, ...: out, the activity of each unit, by its name
         product: out, an issue of GEMM or DWGEMM leaves the sequencer
         bank_wait: out, STORE waits for its accumulators or the multipliers
         m: out, the buses
@@ -98,6 +100,8 @@ class Engine(wiring.Component):
             m.submodules[mem.name.lower()] = scratchpad
             wiring.connect(m, write, scratchpad.write)
             wiring.connect(m, read, scratchpad.read)
+        if "ternary" in cfg.units:
+            self._ternary(m, load, compute, blocks["ternary"])
         wiring.connect(m, store.acc, compute.store)
         denied = store.acc.en & ~store.acc.ready
         if "requant" in cfg.extensions:
@@ -117,6 +121,22 @@ class Engine(wiring.Component):
         m.d.comb += [self.product.eq(compute.product), self.bank_wait.eq(denied)]
         self._status(m, fetch, blocks, queues, ports, halt)
         return m
+
+    def _ternary(self, m: Module, load: Load, compute: Compute, ternary: Ternary) -> None:
+        """Unit ternary with its scratchpads, of which the inputs are a copy, and the accumulators that both use."""
+        wide = striped(self.cfg)
+        scratchpads = {
+            "ternary_inp": (Scratchpad(wide, mem=Mem.INP), load.write_inp, ternary.inp),
+            "twgt": (Weights(wide), load.write_twgt, ternary.twgt),
+            "tuop": (Scratchpad(wide, mem=Mem.TUOP), load.write_tuop, ternary.uop),
+        }
+        for name, (scratchpad, write, read) in scratchpads.items():
+            m.submodules[name] = scratchpad
+            m.d.comb += [getattr(scratchpad.write, part).eq(getattr(write, part)) for part in ("en", "addr", "data")]
+            wiring.connect(m, read, scratchpad.read)
+        wiring.connect(m, ternary.read, compute.ternary_read)
+        wiring.connect(m, ternary.write, compute.ternary_write)
+        m.d.comb += [compute.ternary_busy.eq(ternary.busy), ternary.compute_busy.eq(compute.busy)]
 
     def _tokens(self, m: Module, blocks: dict) -> None:
         some = []

@@ -85,6 +85,14 @@ PLACE_LATENCY = 2  # from the operand of LOOKUP to its place in the table
 TABLE_LATENCY = 3  # from there to the value: memory, its output register, the choice of the result
 REQUANTISE_LATENCY = RESCALE_LATENCY + 2  # from accumulators to int8
 
+# Unit ternary: its sequencer, and its pipeline, which has `OPERAND_LATENCY` and `ACC_STAGES` like that of GEMM.
+TERNARY_FIRST_ISSUE_LATENCY = 3  # from the first cycle in which an instruction begins to its first micro-op issue
+TERNARY_SEQUENCER_LATENCY = BEGIN_LATENCY + TERNARY_FIRST_ISSUE_LATENCY  # from an instruction to its first issue
+TERNARY_ISSUES_AHEAD = 2  # between the one whose micro-op is read and the one that is issued, where issues wait
+TERNARY_ORDER_DEPTH = 8  # of the queue of instructions whose tokens are not given yet
+PAIR_STAGES = 2  # registers before the adder tree: sums of pairs of inputs, then the one that the weights choose
+TERNARY_BUSY_LATENCY = 1  # from an issue to the first cycle in which compute sees its bank in use
+
 # Stores.
 ROW_LATENCY = 2  # from an instruction to its first row
 STORE_INTERVAL = 2  # of instructions, however few rows they have
@@ -129,6 +137,22 @@ def dot_latency(cfg: Config) -> int:
 def issue_latency(cfg: Config) -> int:
     """Cycles from a micro-op issue to its write: the result is in a register, and with the next edge in memory."""
     return dot_latency(cfg) + 1
+
+
+def ternary_array_latency(cfg: Config) -> int:
+    """Cycles from the inputs of a ternary micro-op to its sums."""
+    levels = max(cfg.block_in.bit_length() - 2, 0)  # of the adder tree, behind the pairs
+    return PAIR_STAGES + -(-levels // LEVELS_PER_STAGE)
+
+
+def ternary_dot_latency(cfg: Config) -> int:
+    """Cycles from a ternary micro-op issue to its sums, which are added to the accumulators."""
+    return OPERAND_LATENCY + ternary_array_latency(cfg)
+
+
+def ternary_latency(cfg: Config) -> int:
+    """Cycles from a ternary micro-op issue to its write; its bank is in use until then."""
+    return ternary_dot_latency(cfg) + 1
 
 
 def accumulator_latency(cfg: Config) -> int:

@@ -24,6 +24,8 @@ def entry_bits(cfg: Config, mem: Mem) -> int:
         Mem.WGT: cfg.wgt_entry_bits,
         Mem.ACC: cfg.acc_entry_bits,
         Mem.PAR: 8 * cfg.par_entry_bytes,
+        Mem.TWGT: cfg.twgt_entry_bits,
+        Mem.TUOP: 32,
     }[mem]
 
 
@@ -41,6 +43,11 @@ def word_bits(cfg: Config, mem: Mem) -> int:
     """Bits of write data: a lane; accumulators that also load int8 take one beat widened to int32."""
     wide = 4 * cfg.axi_bits if mem == Mem.ACC and "acc8" in cfg.extensions else cfg.axi_bits
     return min(entry_bits(cfg, mem), wide)
+
+
+def plane_bits(cfg: Config) -> int:
+    """Bits of a place in a plane of the accumulators."""
+    return (cfg.plane_depth - 1).bit_length()
 
 
 def group_bits(cfg: Config) -> int:
@@ -94,6 +101,44 @@ class AccumulatorRead(wiring.Signature):
     def __init__(self, cfg: Config):
         members = SramRead(cfg, Mem.ACC).members
         super().__init__({**members, "en": Out(cfg.acc_banks)})
+
+
+class TernaryRead(wiring.Signature):
+    """Unit ternary's read port of the accumulators: one place of a bank, in all of its planes at once.
+
+    Members:
+        en: out, one bit per bank: read there; straight from registers, as STORE's reads wait for it
+        addr: out, the place in each plane of that bank
+        data: in, the entries that were read last, that of the first plane lowest
+    """
+
+    def __init__(self, cfg: Config):
+        super().__init__(
+            {
+                "en": Out(cfg.acc_banks),
+                "addr": Out(plane_bits(cfg)),
+                "data": In(unsigned(cfg.ternary_blocks * cfg.acc_entry_bits)),
+            }
+        )
+
+
+class TernaryWrite(wiring.Signature):
+    """Unit ternary's write port of the accumulators, taken in every cycle.
+
+    Members:
+        en: out, one bit per bank: write there, in all of its planes; at most one
+        addr: out, the place in each plane
+        data: out, the entries, that of the first plane lowest
+    """
+
+    def __init__(self, cfg: Config):
+        super().__init__(
+            {
+                "en": Out(cfg.acc_banks),
+                "addr": Out(plane_bits(cfg)),
+                "data": Out(cfg.ternary_blocks * cfg.acc_entry_bits),
+            }
+        )
 
 
 class InputRead(wiring.Signature):

@@ -1,4 +1,4 @@
-"""Scratchpads: plain ones with one write and one read port, the parameters of channels, the accumulators in banks."""
+"""Scratchpads with one write and one read port: plain ones, inputs with their neighbours, parameters of channels."""
 
 from __future__ import annotations
 
@@ -10,17 +10,7 @@ from amaranth.lib.wiring import In, Out
 from ..config import PAR_BYTES, Config
 from ..isa import Mem
 from .latencies import multipliers
-from .ports import (
-    AccumulatorRead,
-    InputRead,
-    SramRead,
-    SramWrite,
-    StoreRead,
-    address_bits,
-    entry_bits,
-    group_bits,
-    lane_bits,
-)
+from .ports import InputRead, SramRead, SramWrite, address_bits, entry_bits, group_bits, lane_bits
 
 
 def repeated(cfg: Config, mem: Mem, word: Value) -> Value:
@@ -63,7 +53,7 @@ class Scratchpad(wiring.Component):
             read.addr.eq(self.read.addr),
         ]
         fresh = _delayed(m, self.read.en, "fresh")
-        held = mem in (Mem.INP, Mem.WGT)
+        held = mem in (Mem.INP, Mem.WGT, Mem.TWGT)
         m.d.comb += self.read.data.eq(_held(m, fresh, read.data, "held") if held else read.data)
         return m
 
@@ -185,91 +175,6 @@ class Parameters(wiring.Component):
         with m.If(self.en):
             m.d.sync += part.eq(self.group)
         return m
-
-
-class EntryWrite(wiring.Signature):
-    """Write port for whole accumulators, taken in every cycle."""
-
-    def __init__(self, cfg: Config):
-        entry, addr = entry_bits(cfg, Mem.ACC), address_bits(cfg, Mem.ACC)
-        super().__init__({"en": Out(1), "addr": Out(addr), "data": Out(entry)})
-
-
-class Accumulators(wiring.Component):
-    """The accumulators, in `cfg.acc_banks` banks by the top bits of the index, each with a read and a write port.
-
-    Members:
-        dst, src: in, the pipeline's read ports; never both in one bank (`bank`) in one cycle
-        write: in, the pipeline's write port
-        load: in, the mover's write port; never in the bank of `write` in one cycle
-        store: in, the store unit's read port; waits where the pipeline reads
-
-    A read in the cycle of a write to the same entry gives the old contents.
-    Latency `SCRATCHPAD_LATENCY`; back-pressure on `store` alone.
-    """
-
-    def __init__(self, cfg: Config):
-        self.cfg = cfg
-        super().__init__(
-            {
-                "dst": In(AccumulatorRead(cfg)),
-                "src": In(AccumulatorRead(cfg)),
-                "write": In(EntryWrite(cfg)),
-                "load": In(SramWrite(cfg, Mem.ACC)),
-                "store": In(StoreRead(cfg)),
-            }
-        )
-
-    def elaborate(self, platform) -> Module:
-        """The banks, each with its choice of address; each reader chooses the bank that it asked."""
-        m, cfg = Module(), self.cfg
-        count = cfg.acc_banks
-        data = [self._bank(m, k) for k in range(count)]
-        stored = self.store.en & self.store.ready
-        readers = {name: (port.en.any(), port.en[-1]) for name, port in (("dst", self.dst), ("src", self.src))}
-        readers["store"] = (stored, bank(cfg, self.store.addr))
-        chosen = {}
-        for name, (en, where) in readers.items():
-            latest = Signal(range(count), name=f"{name}_bank")
-            with m.If(en):
-                m.d.sync += latest.eq(where)
-            chosen[name] = data[0] if count == 1 else Mux(latest, data[1], data[0])
-        m.d.comb += [self.dst.data.eq(chosen["dst"]), self.src.data.eq(chosen["src"])]
-        fresh, held = Signal(), Signal.like(self.store.data, reset_less=True)
-        m.d.sync += fresh.eq(stored)
-        with m.If(fresh):
-            m.d.sync += held.eq(chosen["store"])
-        m.d.comb += self.store.data.eq(Mux(fresh, chosen["store"], held))
-        return m
-
-    def _bank(self, m: Module, k: int) -> Value:
-        """Bank `k`; returns what it read."""
-        cfg = self.cfg
-        depth = cfg.bank_depth
-        rows = (depth - 1).bit_length()
-        memory = Memory(shape=entry_bits(cfg, Mem.ACC), depth=depth, init=[])
-        m.submodules[f"bank_{k}"] = memory
-        lane = lane_bits(cfg, Mem.ACC)
-        write, read = memory.write_port(granularity=lane), memory.read_port()
-        dst, src, store = (Signal(name=f"{name}_{k}") for name in ("dst", "src", "store"))
-        m.d.comb += [
-            dst.eq(self.dst.en[k]),
-            src.eq(self.src.en[k]),
-            store.eq(self.store.en & (bank(cfg, self.store.addr) == k)),
-            read.en.eq(dst | src | store),
-            read.addr.eq(Mux(dst, self.dst.addr[:rows], Mux(src, self.src.addr[:rows], self.store.addr[:rows]))),
-        ]
-        with m.If(bank(cfg, self.store.addr) == k):
-            m.d.comb += self.store.ready.eq(~dst & ~src)
-        compute, load = Signal(name=f"compute_{k}"), Signal(name=f"load_{k}")
-        m.d.comb += [
-            compute.eq(self.write.en & (bank(cfg, self.write.addr) == k)),
-            load.eq(bank(cfg, self.load.addr) == k),
-            write.en.eq(Mux(compute, ~0, Mux(load, self.load.en, 0))),
-            write.addr.eq(Mux(compute, self.write.addr[:rows], self.load.addr[:rows])),
-            write.data.eq(Mux(compute, self.write.data, repeated(cfg, Mem.ACC, self.load.data))),
-        ]
-        return read.data
 
 
 def bank(cfg: Config, addr: Value) -> Value:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +13,8 @@ from ...hw.config import Config
 from ...hw.isa import Mem
 from ...hw.rtl import latencies as lat
 from ...hw.units import Queue
-from .issues import PLACE, Job
+from .banks import Uses
+from .issues import PLACE, PRODUCTS, Ahead, Job, banks_between
 from .mover import Mover
 from .program import Columns, Move
 from .read_port import NEVER
@@ -19,7 +22,6 @@ from .units import Log, Unit
 
 _ORDER = lat.capacity(lat.ORDER_DEPTH)  # instructions whose tokens are not given yet
 _UOP = Mem.UOP
-PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers
 
 
 class _Begun(NamedTuple):
@@ -79,47 +81,38 @@ class Compute(Unit):
         self.reads: deque[tuple[int, int, int]] = (
             deque()
         )  # (from, to, user) of read ports and multipliers, by the time of reads
+        self.uses: Uses | None = None  # of banks by jobs, for unit `ternary`
+        self.others: Uses | None = None  # of banks by that unit
+        self.freed: Callable[[], None] = lambda: None  # called when it is known when a load is written
         self.issues: list[tuple[int, int]] = []
         self._finish = program.finish
-        self.sums, self.before = self._sums()
-        self._users: dict[int, list[int]] = {}  # see `ahead`
+        works = [None if k == self._finish else self.work[k] for k in self.order]
+        self._ahead = Ahead([work if type(work) is Job else None for work in works])
+        self.sums = self._ahead.sums
+        self.before = self._before()
 
     @property
     def settled(self) -> bool:
         """True if the end of every instruction so far is known."""
         return not self._order
 
-    def _sums(self) -> tuple[list[int], list[int]]:
-        """Cycles of the jobs before each position, and at least of those that must end before it can be taken."""
-        sums, before = [0], [0]
+    def _before(self) -> list[int]:
+        """At each position, at least the cycles of those jobs that must end before the instruction can be taken."""
+        before, sums = [0], self.sums
         ended, latest = 0, Job(0, 0, 0, False, 0, 0, (0, -1))
         ahead: deque[int] = deque(maxlen=lat.ISSUES_AHEAD)  # cycles of the last micro-op issues before the latest job
-        for k in self.order:
-            job = self.work[k]
-            if type(job) is Job and k != self._finish:
+        for at, job in enumerate(self._ahead.jobs):
+            if job is not None:
                 # the latest is dispatched when the one before has begun, which reads `ISSUES_AHEAD` micro-ops ahead
-                ended = sums[-1] - latest.cycles - sum(ahead)
+                ended = sums[at] - latest.cycles - sum(ahead)
                 ahead.extend([latest.cycles // max(latest.issues, 1)] * min(latest.issues, lat.ISSUES_AHEAD))
                 latest = job
-                sums.append(sums[-1] + job.cycles)
-            else:
-                sums.append(sums[-1])
             before.append(ended)
-        return sums, before
+        return before
 
     def ahead(self, used: int) -> int:
         """Cycles of the jobs not begun yet, before the first that uses banks or multipliers `used`; `NEVER` if none."""
-        users = self._users.get(used)
-        if users is None:
-            users, sums = [NEVER], self.sums
-            for at in range(len(self.order) - 1, -1, -1):
-                job = self.work[self.order[at]]
-                uses = type(job) is Job and (job.banks | PRODUCTS * job.multiply) & used
-                users.append(sums[at] if uses else users[-1])
-            users.reverse()
-            self._users[used] = users
-        at = self._job[3] if self._job else self.at
-        return users[at] - self.sums[at] if users[at] < NEVER else NEVER
+        return self._ahead(self._job[3] if self._job else self.at, used)
 
     @property
     def pending(self) -> bool:
@@ -207,6 +200,8 @@ class Compute(Unit):
             issue = max(issue, self._products - (self._wait if multiply else 0))
         if issue < begin + lat.FIRST_ISSUE_LATENCY:
             issue = begin + lat.FIRST_ISSUE_LATENCY
+        if self.others is not None and banks:
+            issue = self.others.free(banks, issue, total)
         first = issue + interval - 1
         last = issue + total - 1
         each, gone = total // issues, self._gone
@@ -222,9 +217,11 @@ class Compute(Unit):
         if multiply:
             self._products, retired = last + self._interval, retired + self._product
             if 2 * total < 3 * issues * self._groups:  # otherwise there is room for others
-                self.reads.append((first + self._entered, last + self._entered + self._groups, PRODUCTS))
+                self.add_read(first + self._entered, last + self._entered + self._groups, PRODUCTS)
         if job.banks:
-            self.reads.append((first + self.read, last + self.read + 1, job.banks))
+            self.add_read(first + self.read, last + self.read + 1, job.banks)
+        if self.uses is not None and banks:
+            self.uses.add(issue, retired, banks)
         for b in range(len(self._last)):
             if banks >> b & 1:
                 self._last[b] = max(self._last[b], last - job.tails[b]) if job.tails else last
@@ -234,6 +231,24 @@ class Compute(Unit):
         self.log.start[k] = first
         self._unended.pop(k)[1] = retired
 
+    def add_read(self, begin: int, end: int, user: int) -> None:
+        """Read ports, or multipliers, are used from cycle `begin` until `end`."""
+        reads = self.reads
+        if reads and reads[-1][0] > begin:
+            insort(reads, (begin, end, user))
+        else:
+            reads.append((begin, end, user))
+
+    def loaded(self, banks: int) -> int:
+        """First cycle in which unit `ternary` may enter `banks` for all loads in flight; `NEVER` if unknown."""
+        free = -1
+        for load in self._loads.values():
+            if not load.uops and load.banks & banks:
+                if load.written is None:
+                    return NEVER
+                free = max(free, load.written + lat.CLEAR_LATENCY)
+        return free
+
     def ring(self) -> None:
         """It is cycle `alarm`: look again when the mover may write."""
         self._clock, self.alarm = self.alarm, NEVER
@@ -241,7 +256,7 @@ class Compute(Unit):
 
     def _banks(self, low: int, high: int) -> int:
         bank, last = self._bank, len(self._last) - 1
-        return 1 << min(low // bank, last) | 1 << min(high // bank, last)
+        return banks_between(min(low // bank, last), min(high // bank, last))
 
     def _hold(self, k: int) -> int:
         """First cycle in which the load at `k` may be written, `NEVER` while unknown."""
@@ -268,6 +283,8 @@ class Compute(Unit):
                     return NEVER
                 written = self._retired + lat.DRAIN_LATENCY
             free = max(free, written)
+        if self.others is not None:
+            free = max(free, self.others.latest(mine) + 1)
         return free + lat.HOLD_LATENCY
 
     def _give(self) -> None:
@@ -301,4 +318,5 @@ class Compute(Unit):
             self._execute()
             self.mover.proceed()
         self._give()
+        self.freed()
         self.wake()

@@ -27,6 +27,7 @@ from .program import Columns, columns
 from .read_port import NEVER, Client, ReadPort, beat_interval
 from .store import Store
 from .stripes import Stripes
+from .ternary import Ternary
 from .units import Channel, Load, Log, Unit
 
 _TO_BURST = lat.PLAN_LATENCY + lat.SPLIT_LATENCY  # cycles from a LOAD that is taken to its first burst
@@ -78,13 +79,13 @@ class _Engine:
     def __init__(self, cfg: Config, dram: Dram, program: Columns, address: int, fast: bool):
         self.log = log = Log(program.count)
         self._latency = dram.latency
-        load, compute, store, *others = units(cfg)
+        load, compute, store, *others = units(cfg)  # the others are unit `ternary`, or none
         self.load = Load(program, log, load.buffer)
         self.compute = Compute(program, log, compute.buffer, cfg)
-        self.store = Store(program, log, store.buffer, cfg, dram, self.compute, self._compute_known, fast=fast)
-        # of a unit without a model of its own, the queue, which takes nothing
-        queues_alone = [Unit(program, unit.queue, log, lambda work: False) for unit in others]
-        self.units = [self.load, self.compute, self.store, *queues_alone]
+        self.ternary = Ternary(program, log, cfg, self.compute) if others else None
+        known = self._both_known if others else self._compute_known
+        self.store = Store(program, log, store.buffer, cfg, dram, self.compute, known, fast=fast)
+        self.units: list[Unit] = [self.load, self.compute, self.store, *([self.ternary] if self.ternary else [])]
         for one in channels(cfg):
             channel = Channel()
             self.units[one.source].give_to(channel, one.push)
@@ -110,7 +111,7 @@ class _Engine:
 
     def run(self) -> None:
         """To the end of the program."""
-        ports, load, compute, store = self.ports, self.load, self.compute, self.store
+        ports, load, compute, store, ternary = self.ports, self.load, self.compute, self.store, self.ternary
         port = self.ports[-1]
         for p in ports:
             p.plan()
@@ -121,6 +122,8 @@ class _Engine:
             first = load.next if load.next < compute.next else compute.next
             if port.next < first:
                 first = port.next
+            if ternary is not None and ternary.next < first:
+                first = ternary.next
             due = store.next if store.next < store.resume else store.resume
             if compute.alarm <= first and compute.alarm <= due and compute.alarm < NEVER:
                 compute.ring()
@@ -132,6 +135,8 @@ class _Engine:
                 load.step()
             elif compute.next == first:
                 compute.step()
+            elif ternary is not None and ternary.next == first:
+                ternary.step()
             else:
                 port.step()
 
@@ -148,11 +153,26 @@ class _Engine:
                     now = port.next
             if compute.alarm < now:
                 now = compute.alarm
+            if self.ternary is not None and self.ternary.next < now:
+                now = self.ternary.next
             if now < NEVER and load.mover.left and not compute.pending and compute.lacks_prev():
                 now += self._latency + load.mover.rest()
             elif load.next < now:
                 now = load.next
         return NEVER if now == NEVER else now + lat.SEQUENCER_LATENCY + compute.read + ahead
+
+    def _both_known(self, used: int) -> int:
+        """`_compute_known` of unit `ternary`, too."""
+        ternary = self.ternary
+        assert ternary is not None
+        known, ahead = self._compute_known(used), ternary.ahead(used)
+        if ahead == NEVER or ternary.lacks_prev() and not ternary.pending:
+            return known  # tokens of STORE are given in order
+        now = ternary.next
+        if now == NEVER or ternary.pending:
+            others = (self.load.next, self.compute.next, self.compute.alarm)
+            now = min(now, *others, *(port.next for port in self.ports))
+        return known if now == NEVER else min(known, now + lat.TERNARY_SEQUENCER_LATENCY + ternary.read + ahead)
 
     def _load_bound(self, now: int) -> int:
         return self._known(self.load, now) + _TO_BURST
@@ -207,6 +227,8 @@ class _Engine:
         for cycle in (self.load.next, self.compute.next, self.compute.alarm, self.store.next, self.store.resume):
             if cycle < first:
                 first = cycle
+        if self.ternary is not None and self.ternary.next < first:
+            first = self.ternary.next
         return first
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ...hw.config import Config
 from ...hw.isa import OPERATIONS, known_isa, ops_of
 from ...hw.rtl import latencies as lat
+from .read_port import NEVER
 
 UopReader = Callable[[int, int], np.ndarray]  # (first entry of DRAM, number) -> uint32 (number,)
 
@@ -34,10 +35,44 @@ class Job(NamedTuple):
     tails: tuple[int, ...] = ()
 
 
+PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers
 _MOST_LOOKED_AT = 1 << 16  # micro-op issues, to find the last one of a bank
 _MULTIPLY = frozenset(op for op, row in OPERATIONS.items() if row.multiplies)
 _ELEMENTWISE = frozenset(ops_of("ALU"))
 PLACE = Job(1, 1, 1, False, 0, 0, (0, -1))
+
+
+def banks_between(low: int, high: int) -> int:
+    """One bit for each bank from number `low` to number `high`."""
+    return (2 << high) - (1 << low)
+
+
+class Ahead:
+    """The cycles of the jobs in front of others in one queue; `jobs` are its instructions, None where it is no job.
+
+    `sums` are the cycles of the jobs before each position.
+    """
+
+    def __init__(self, jobs: Sequence[Job | None]):
+        self.jobs = jobs
+        self.sums = [0]
+        for job in jobs:
+            self.sums.append(self.sums[-1] + (job.cycles if job else 0))
+        self._users: dict[int, list[int]] = {}
+
+    def __call__(self, at: int, used: int) -> int:
+        """Cycles of the jobs from position `at` on, before the first that uses banks or multipliers `used`; `NEVER` if
+        none does."""
+        users = self._users.get(used)
+        if users is None:
+            users = [NEVER]
+            for k in range(len(self.jobs) - 1, -1, -1):
+                job = self.jobs[k]
+                uses = job is not None and (job.banks | PRODUCTS * job.multiply) & used
+                users.append(self.sums[k] if uses else users[-1])
+            users.reverse()
+            self._users[used] = users
+        return users[at] - self.sums[at] if users[at] < NEVER else NEVER
 
 
 class Kernels:
@@ -148,7 +183,7 @@ class Kernels:
         return (self._words[begin:end] >> lo & mask).astype(np.int64)
 
     def _banks(self, low: int, high: int) -> int:
-        return 1 << low // self._bank | 1 << min(high // self._bank, self.cfg.acc_banks - 1)
+        return banks_between(low // self._bank, min(high // self._bank, self.cfg.acc_banks - 1))
 
     def _same_bank(self, f: dict[str, int], dst: int, src: int) -> float:
         """The share of the micro-op issues whose two accumulators are in one bank."""

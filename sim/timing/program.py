@@ -44,6 +44,7 @@ def _queue(op: int, mem: int) -> int:
 
 _QUEUES = np.array([[_queue(op, mem) for mem in range(8)] for op in range(8)])
 _ONE_ROW = [row.mem for row in INSTRUCTIONS if row.one_row and row.mem is not None]
+_UOPS = (Mem.UOP, Mem.TUOP)  # of the micro-ops of the compute unit, and of unit `ternary`
 
 
 class Move(NamedTuple):
@@ -123,7 +124,9 @@ def columns(cfg: Config, words: np.ndarray, uops: UopReader, skip: Iterable[str]
     for kind in LOADS:
         rows = np.flatnonzero(op == kind)
         if len(rows):
-            _moves(cfg, isa.formats[kind.name].decode(words[rows]), rows, work, moved, "dma" in skip)
+            fields = isa.formats[kind.name].decode(words[rows])
+            fields["mem"] = _loaded(kind, fields["mem"])
+            _moves(cfg, fields, rows, work, moved, "dma" in skip)
     for kind in STORES:
         rows = np.flatnonzero(op == kind)
         if len(rows):
@@ -144,8 +147,17 @@ def _units(cfg: Config, mem: int) -> tuple[int, int]:
 
 @functools.lru_cache(8)
 def _sizes(cfg: Config) -> np.ndarray:
-    """Units per entry, units per beat and bytes per entry of every memory, int64 (3, memories)."""
-    return np.array([(*_units(cfg, mem), entry_bytes(cfg, mem)) for mem in Mem]).T
+    """Units per entry, units per beat and bytes per entry of every memory, by its number, int64 (3, numbers)."""
+    sizes = np.ones((3, max(Mem) + 1), np.int64)
+    for mem in Mem:
+        sizes[:, mem] = *_units(cfg, mem), entry_bytes(cfg, mem)
+    return sizes
+
+
+def _loaded(op: int, ids: np.ndarray) -> np.ndarray:
+    """The memories that instructions of opcode `op` with these ids fill."""
+    rows = [instruction(op, k) for k in range(8)]
+    return np.array([k if row is None or row.mem is None else row.mem for k, row in enumerate(rows)])[ids]
 
 
 def _moves(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray, skip: bool) -> None:
@@ -194,9 +206,10 @@ def _writes(cfg: Config, f: dict, at: np.ndarray, work: list, moved: np.ndarray,
 
 
 def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, uops: UopReader, skip, fast) -> None:
-    """GEMM and ALU, in the order of the program, because their accumulators depend on the micro-ops loaded so far."""
-    kernels, known, fields = Kernels(cfg, uops), {}, {}
-    loads = (op == Op.LOAD) & ((words[:, 0] >> np.uint64(7) & np.uint64(7)) == Mem.UOP)
+    """What executes micro-ops, in the order of the program, because its accumulators depend on those loaded so far."""
+    kernels, known, fields = {mem: Kernels(cfg, uops) for mem in _UOPS}, {}, {}
+    ids = (words[:, 0] >> np.uint64(7) & np.uint64(7)).astype(int)
+    loads = (op == Op.LOAD) & np.isin(_loaded(Op.LOAD, ids), _UOPS)
     at = np.flatnonzero(loads | np.isin(op, LOOPS))
     bare = words[at] & np.array([~_FLAGS, ~np.uint64(0)])
     keys = list(zip(*bare.T.tolist()))
@@ -216,8 +229,10 @@ def _jobs(cfg: Config, isa: Isa, words: np.ndarray, op: np.ndarray, work: list, 
         if job is None:
             kind, skipped, f = fields[key]
             if kind == Op.LOAD:
-                if kernels.load(f["sram_base"], f["dram_base"], f["x_size"]):
+                mem = Mem.UOP if f["mem"] == Mem.UOP else Mem.TUOP
+                if kernels[mem].load(f["sram_base"], f["dram_base"], f["x_size"]):
                     known.clear()
                 continue
-            job = known[key] = PLACE if skipped else kernels.job(kind, f)
+            mem = Mem.TUOP if kind == Op.TERNARY else Mem.UOP
+            job = known[key] = PLACE if skipped else kernels[mem].job(kind, f)
         work[k] = job

@@ -11,7 +11,8 @@ from ...hw.rtl.latencies import BURST_BEATS
 from ...hw.units import Queue
 from ..dram import Dram
 from .bursts import Writer
-from .compute import PRODUCTS, Compute
+from .compute import Compute
+from .issues import PRODUCTS, banks_between
 from .mover import Mover
 from .program import Columns, Move, Write
 from .read_port import NEVER
@@ -216,9 +217,9 @@ class Store(Unit):
         return True
 
     def _touched(self, base: int, count: int) -> int:
-        """The banks of `count` accumulators from `base` on, which are in two banks at most."""
+        """The banks of `count` accumulators from `base` on."""
         low, high, last = base // self._bank, (base + count - 1) // self._bank, self._banks - 1
-        return 1 << (low if low < last else last) | 1 << (high if high < last else last)
+        return banks_between(low if low < last else last, high if high < last else last)
 
     def _read(self, base: int, count: int, cycle: int, pace: int, quantised: bool) -> Generator[int, None, int]:
         """Read `count` accumulators from `cycle` on, one in `pace` cycles, where nobody else reads their bank (or
@@ -227,9 +228,7 @@ class Store(Unit):
         reads = self._reads
         bank = 1 << min(base // self._bank, self._banks - 1)
         used = PRODUCTS if quantised else 0
-        edge = count
-        if self._banks > 1 and base < self._bank < base + count:
-            edge = self._bank - base
+        edge = min(count, self._bank - base % self._bank)
         while count:
             while reads and reads[0][1] <= cycle:
                 reads.popleft()
@@ -251,5 +250,5 @@ class Store(Unit):
             count -= part
             edge -= part
             if count and not edge:
-                bank, edge = bank << 1, count
+                bank, edge = bank << 1, min(count, self._bank)
         return cycle

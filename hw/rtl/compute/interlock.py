@@ -20,6 +20,7 @@ from ..latencies import LOADS_IN_FLIGHT, SPANS_LATENCY, memory_cycles
 from ..layouts import insn_layout, move_layout
 from ..ports import address_bits
 from ..scratchpad import bank
+from .exclusion import Exclusion
 from .sequencer import Stages, banks_of, elementwise, issue_layout
 
 _SLOT_BITS = (LOADS_IN_FLIGHT - 1).bit_length()
@@ -42,6 +43,8 @@ class Interlock(wiring.Component):
         issue: in, that issue
         passes: in, it goes on
         drained: in, no job is in flight
+        busy: out, banks that unit `ternary` may not enter (`Exclusion`); this and the next with that unit
+        ternary: in, banks in which that unit is
 
     - A job begins when the older loads of micro-ops in its range are in memory.
     - An issue goes on when the older loads into the banks of its accumulators are in memory.
@@ -50,6 +53,7 @@ class Interlock(wiring.Component):
     - A load of accumulators is written when the older jobs have begun, the one that executes has shown not to touch
       its banks or has ended, and results on their way to its banks are written, which is known `memory_cycles` to
       twice as many later, or when nothing is on its way.
+    - With unit `ternary` issues and loads of accumulators wait, too, until that unit has left their banks.
 
     The banks of a job are known after its first trip around the micro-ops: those of their indices, and of the indices
     plus the steps of all trips.
@@ -58,6 +62,8 @@ class Interlock(wiring.Component):
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
+        self._ternary = "ternary" in cfg.units
+        ternary = {"busy": Out(cfg.acc_banks), "ternary": In(cfg.acc_banks)}
         super().__init__(
             {
                 "load": In(1),
@@ -73,6 +79,7 @@ class Interlock(wiring.Component):
                 "issue": In(issue_layout(cfg)),
                 "passes": In(1),
                 "drained": In(1),
+                **(ternary if self._ternary else {}),
             }
         )
 
@@ -97,21 +104,41 @@ class Interlock(wiring.Component):
             valid.eq((valid & ~done) | taken),
             uops.eq((uops & ~fill) | Mux(self.move.mem == Mem.UOP, fill, 0)),
         ]
-        older, banks = self._older(m, fill), self._load_banks(m, fill, newest)
+        older, (banks, known) = self._older(m, fill), self._load_banks(m, fill, newest)
         reads, touched = self._uops(m, fill, valid & uops), self._job_banks(m)
         recent = self._recent(m)
+        claimed, waits = self._exclusion(m, valid & ~uops & known, banks)
         inside = {"reading": stages.reading, "word": stages.word, "spare": stages.spare_last}
         inside["issuing"] = stages.issuing & stages.issue_last
         for k in range(LOADS_IN_FLIGHT):
             begun = ~(older["occupied"][k] & stages.occupied)
             shown = ~(older["running"][k] & stages.running & Mux(uops[k], reads[k], (touched & banks[k]).any()))
             left = ~(_any(older[name][k] & last for name, last in inside.items()) | (recent & banks[k]).any())
+            if self._ternary:
+                left &= claimed[k] & ~(self.ternary & banks[k]).any()
             with m.If(done[k]):  # the next one there begins anew
                 m.d.sync += free[k].eq(0)
             with m.Elif(valid[k] & begun & shown & (uops[k] | left)):
                 m.d.sync += free[k].eq(1)
-        self._issues(m, valid & ~uops, older, banks)
+        self._issues(m, valid & ~uops, older, banks, waits)
         return m
+
+    def _exclusion(self, m: Module, known: Value, banks: list[Signal]) -> tuple[Value, Value]:
+        """Tells unit `ternary` which banks are in use, those of the loads `known` among them; returns one bit per load,
+        set where that unit has seen its banks, and whether the issue has to wait."""
+        claimed = Signal(LOADS_IN_FLIGHT)
+        if not self._ternary:
+            return claimed, Const(0, 1)
+        m.submodules.exclusion = exclusion = Exclusion(self.cfg)
+        m.d.sync += claimed.eq(known)
+        m.d.comb += [
+            exclusion.issue.eq(Mux(self.stages.issuing, self.issue.banks, 0)),
+            exclusion.multiply.eq(self.issue.multiply),
+            exclusion.loads.eq(_any(Mux(known[k], banks[k], 0) for k in range(LOADS_IN_FLIGHT))),
+            exclusion.ternary.eq(self.ternary),
+            self.busy.eq(exclusion.busy),
+        ]
+        return claimed, exclusion.waits
 
     def _older(self, m: Module, fill: Value) -> dict[str, Signal]:
         """By position of a job or an issue: one bit per load, set where the job there is older than the load; for the
@@ -150,8 +177,9 @@ class Interlock(wiring.Component):
         m.d.comb += self.may_begin.eq(waits == 0)
         return reads
 
-    def _load_banks(self, m: Module, fill: Value, newest: Signal) -> list[Signal]:
-        """The banks that each load writes; all of them until its entries are multiplied out."""
+    def _load_banks(self, m: Module, fill: Value, newest: Signal) -> tuple[list[Signal], Signal]:
+        """The banks that each load writes; all of them until its entries are multiplied out, which with unit `ternary`
+        is `known`."""
         cfg, move, bits = self.cfg, self.move, address_bits(self.cfg, Mem.ACC)
         banks = [Signal(cfg.acc_banks, name=f"banks_{k}") for k in range(LOADS_IN_FLIGHT)]
         width, height = (self._side(m, axis, bits) for axis in ("x", "y"))
@@ -162,12 +190,15 @@ class Interlock(wiring.Component):
             product.eq(width * height),
             behind.eq(product + bases[-2]),  # with the product in one multiplier
         ]
+        known = Signal(LOADS_IN_FLIGHT)
+        if self._ternary:
+            m.d.sync += known.eq((known | (loads[-1] << slots[-1])) & ~fill)
         for k in range(LOADS_IN_FLIGHT):
             with m.If(fill[k]):
                 m.d.sync += banks[k].eq(~0)
             with m.Elif(loads[-1] & (slots[-1] == k)):
-                m.d.sync += banks[k].eq(banks_of(cfg, bank(cfg, bases[-1][:bits]), behind > cfg.bank_depth))
-        return banks
+                m.d.sync += banks[k].eq(banks_of(cfg, bank(cfg, bases[-1][:bits]), behind))
+        return banks, known
 
     def _side(self, m: Module, axis: str, bits: int) -> Signal:
         """Entries of the load in direction `axis` with its pads, two cycles ago."""
@@ -195,17 +226,23 @@ class Interlock(wiring.Component):
         with m.Elif(first & stages.issue_ends):
             m.d.sync += shown.eq(1)
         spans, ready = self._spans(m, begun)
-        touched = Const(0, 2)
+        count, rows = cfg.acc_banks, (cfg.bank_depth - 1).bit_length()
+        touched = Const(0, count)
         for name, span, used in zip(("dst", "src"), spans, (Const(1, 1), tensor)):
-            index, low, top = self.issue[name][:bits], Signal(name=f"{name}_low"), Signal(bits, name=f"{name}_top")
+            # `low[k]`: a first index is in bank k or before it; of the last bank that is certain
+            index, low, top = (
+                self.issue[name][:bits],
+                Signal(count - 1, name=f"{name}_low"),
+                Signal(bits, name=f"{name}_top"),
+            )
             reach = Signal(bits + 2, name=f"{name}_reach")
             m.d.comb += reach.eq(top + span)
             with m.If(begun):
                 m.d.sync += [low.eq(0), top.eq(0)]
             with m.Elif(first):
-                m.d.sync += [low.eq(low | ~index[-1]), top.eq(Mux(index > top, index, top))]
-            touched |= Mux(used, Cat(low, reach[bits - 1 :].any()), 0)
-        return Mux(shown & ready & ~begun, touched, 3)
+                m.d.sync += [low.eq(low | _up_to(index[rows:], count)), top.eq(Mux(index > top, index, top))]
+            touched |= Mux(used, _between(low, reach[rows:], count), 0)
+        return Mux(shown & ready & ~begun, touched, (1 << count) - 1)
 
     def _spans(self, m: Module, begun: Value) -> tuple[list[Signal], Value]:
         """Distances that the executing job's trips take `dst` and `src`, one product per cycle; 1 when known."""
@@ -245,8 +282,8 @@ class Interlock(wiring.Component):
                 m.d.sync += [new.eq(passed), old.eq(new)]
         return new | old
 
-    def _issues(self, m: Module, valid: Value, older: dict[str, Signal], banks: list[Signal]) -> None:
-        """Makes `may_issue`, from the banks that older loads write."""
+    def _issues(self, m: Module, valid: Value, older: dict[str, Signal], banks: list[Signal], waits: Value) -> None:
+        """Makes `may_issue`, from the banks that older loads write, and whether the issue `waits` for others."""
         pending, stages = Signal(self.cfg.acc_banks), self.stages
 
         def of(position: str) -> Value:
@@ -254,7 +291,8 @@ class Interlock(wiring.Component):
 
         following = Mux(stages.spare, of("spare"), of("word"))
         m.d.sync += pending.eq(Mux(stages.step, following, of("issuing")))
-        m.d.comb += self.may_issue.eq(~(pending & self.issue.banks).any())
+        free = ~(pending & self.issue.banks).any()
+        m.d.comb += self.may_issue.eq(free & ~waits if self._ternary else free)
 
 
 def _any(values: Iterable[Value]) -> Value:
@@ -264,6 +302,18 @@ def _any(values: Iterable[Value]) -> Value:
 def _capped(value: Value, bits: int) -> Value:
     """`value`, or 1 << bits where that is less."""
     return Mux(value[bits:].any(), 1 << bits, value)
+
+
+def _up_to(bank: Value, count: int) -> Value:
+    """One bit for each of `count` banks but the last: it is `bank` or one behind."""
+    return ~bank if count == 2 else Cat(bank <= k for k in range(count - 1))
+
+
+def _between(low: Value, reach: Value, count: int) -> Value:
+    """One bit for each of `count` banks: it has a bit in `low`, as the last one needs none, and `reach` is at least its
+    number."""
+    reached = [reach.any()] if count == 2 else [reach >= k for k in range(1, count)]
+    return Cat(low[0], *(low[k] & reached[k - 1] for k in range(1, count - 1)), reached[-1])
 
 
 def _delayed(m: Module, name: str, value: Value, cycles: int) -> list[Signal]:

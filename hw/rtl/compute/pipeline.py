@@ -22,8 +22,9 @@ from ..latencies import (
     product_latency,
 )
 from ..ports import AccumulatorRead, InputRead, Products, SramRead, address_bits
-from ..scratchpad import EntryWrite, bank
+from ..scratchpad import bank
 from . import alu, gemm
+from .accumulators import EntryWrite
 from .functions import FunctionUse
 from .sequencer import issue_layout, row_bits
 

@@ -69,9 +69,14 @@ def row_bits(cfg: Config) -> int:
     return cfg.block_in.bit_length() - 1 if "depthwise" in cfg.extensions else 0
 
 
-def banks_of(cfg: Config, one: Value, beyond: Value | int = 0) -> Value:
-    """One bit per bank of accumulators: bank `one`, and with `beyond` those behind it."""
-    return C(1, 1) if cfg.acc_banks == 1 else Cat(~one, one | beyond)
+def banks_of(cfg: Config, first: Value, end: Value | int = 0) -> Value:
+    """One bit per bank of accumulators: bank `first`, and those behind it up to the entry before `end`."""
+    count = cfg.acc_banks
+    if count == 1:
+        return C(1, 1)
+    if count == 2:
+        return Cat(~first, first | (end > cfg.bank_depth))
+    return Cat((first == k) | ((first < k) & (end > k * cfg.bank_depth)) for k in range(count))
 
 
 def elementwise(op: Value) -> Value:

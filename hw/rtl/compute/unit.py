@@ -21,13 +21,16 @@ from ..ports import (
     SramRead,
     SramWrite,
     StoreRead,
+    TernaryRead,
+    TernaryWrite,
     Token,
     beat_signature,
     command_signature,
     request_signature,
     unit_members,
 )
-from ..scratchpad import Accumulators, Scratchpad
+from ..scratchpad import Scratchpad
+from .accumulators import Accumulators
 from .alu import Multiplier
 from .functions import Functions
 from .interlock import Interlock
@@ -64,6 +67,9 @@ class Compute(wiring.Component):
         store: in, the store unit's read port of the accumulators
         requantise: in, the store unit's use of the multipliers; with extension `requant`
         write_par: in, write port of the parameters; with extension `requant`
+        ternary_read, ternary_write: in, ports of unit `ternary` at the accumulators; these and the next two with it
+        busy: out, one bit per bank: that unit may not enter it
+        ternary_busy: in, one bit per bank: that unit is in it
         finish: out, FINISH has executed
         product: out, an issue of GEMM or DWGEMM leaves the sequencer
 
@@ -77,6 +83,8 @@ class Compute(wiring.Component):
     def __init__(self, cfg: Config):
         self.cfg = cfg
         post = {"requantise": In(Requantise(cfg)), "write_par": In(SramWrite(cfg, Mem.PAR))}
+        ternary = {"ternary_read": In(TernaryRead(cfg)), "ternary_write": In(TernaryWrite(cfg))}
+        ternary |= {"busy": Out(cfg.acc_banks), "ternary_busy": In(cfg.acc_banks)}
         super().__init__(
             {
                 "cmd": In(command_signature()),
@@ -90,6 +98,7 @@ class Compute(wiring.Component):
                 "wgt": Out(SramRead(cfg, Mem.WGT)),
                 "store": In(StoreRead(cfg)),
                 **(post if "requant" in cfg.extensions else {}),
+                **(ternary if "ternary" in cfg.units else {}),
                 "finish": Out(1),
                 "product": Out(1),
                 **unit_members(),
@@ -149,6 +158,9 @@ class Compute(wiring.Component):
         wiring.connect(m, wiring.flipped(self.store), acc.store)
         for name in ("dst", "src", "write"):
             wiring.connect(m, getattr(execute, name), getattr(acc, name))
+        if "ternary" in self.cfg.units:
+            for name in ("ternary_read", "ternary_write"):
+                wiring.connect(m, wiring.flipped(getattr(self, name)), getattr(acc, name))
         if "requant" in self.cfg.extensions:
             m.submodules.multiplier = multiplier = Rescale(self.cfg)
             wiring.connect(m, wiring.flipped(self.requantise), multiplier.ppu)
@@ -209,6 +221,8 @@ class Compute(wiring.Component):
             sequencer.may_issue.eq(interlock.may_issue),
         ]
         wiring.connect(m, sequencer.stages, interlock.stages)
+        if "ternary" in self.cfg.units:
+            m.d.comb += [self.busy.eq(interlock.busy), interlock.ternary.eq(self.ternary_busy)]
 
     def _tokens(self, m: Module, order: Fifo, jobs: Value, loads: Value) -> None:
         """The oldest instruction goes, with its tokens, when it has ended and the channels have room."""

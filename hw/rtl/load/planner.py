@@ -115,7 +115,8 @@ class Planner(wiring.Component):
 
     def _begin(self, begun, cmd) -> list:
         """First sums of `cmd`; the rest waits for the second stage."""
-        flat = cmd.mem == Mem.UOP if Mem.UOP in self.mems else Const(0, 1)  # micro-ops are one row
+        uops = [mem for mem in self.mems if mem in (Mem.UOP, Mem.TUOP)]
+        flat = cmd.mem == uops[0].id if uops else Const(0, 1)  # micro-ops are one row
         bare = C(1, 1) if self.mems == (Mem.PAR,) else flat
         left, right, above, below = (Mux(bare, 0, cmd[f"{name}_pad_{k}"]) for name in "xy" for k in (0, 1))
         rows = Mux(flat, 1, cmd.y_size)
@@ -157,7 +158,7 @@ class Planner(wiring.Component):
         with m.Switch(mem):
             for name in self.mems:
                 shift = beat_shift(self.cfg, name)
-                with m.Case(name):
+                with m.Case(name.id):
                     if shift >= 0:
                         first, count = (in_units(name, value) for value in (at, entries))
                         m.d.comb += [req.addr.eq(first << shift), req.beats.eq(count << shift)]

@@ -1,4 +1,4 @@
-"""The load unit: inputs and weights from DRAM into their scratchpads."""
+"""The load unit: inputs, weights and what unit ternary needs from DRAM into their scratchpads."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from ..ports import SramWrite, Token, beat_signature, command_signature, request
 from .mover import Mover, move_of
 
 
+def loaded(cfg: Config) -> tuple[Mem, ...]:
+    """The scratchpads that the load unit fills."""
+    return (Mem.INP, Mem.WGT, *((Mem.TWGT, Mem.TUOP) if "ternary" in cfg.units else ()))
+
+
 class Load(wiring.Component):
-    """Executes LOAD and LOADP of INP and WGT in order, requests of the next ones ahead of the data of this one.
+    """Executes LOAD and LOADP of the scratchpads `loaded(cfg)` in order, requests of the next ones ahead of the data of
+    this one.
 
     Members, besides those of every unit (`unit_members`):
         cmd: in, the load queue
-        from_compute: in, tokens that its instructions take
-        to_compute: out, tokens that they give
+        from_compute, from_ternary: in, tokens that its instructions take; the latter with unit ternary
+        to_compute, to_ternary: out, tokens that they give
         req: out, requests to the read port
         beats: in, their data
-        write_inp, write_wgt: out, write ports of the scratchpads
+        write_<mem>: out, write ports of the scratchpads
 
     Latency and interval: the mover's; one instruction is taken per cycle. Back-pressure: an instruction waits for its
     token and for the mover; a token that cannot be given stops the writes.
@@ -30,15 +36,16 @@ class Load(wiring.Component):
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
+        tokens = {"from_ternary": In(Token()), "to_ternary": Out(Token())} if "ternary" in cfg.units else {}
         super().__init__(
             {
                 "cmd": In(command_signature()),
                 "from_compute": In(Token()),
                 "to_compute": Out(Token()),
+                **tokens,
                 "req": Out(request_signature(cfg)),
                 "beats": In(beat_signature(cfg)),
-                "write_inp": Out(SramWrite(cfg, Mem.INP)),
-                "write_wgt": Out(SramWrite(cfg, Mem.WGT)),
+                **{f"write_{mem.name.lower()}": Out(SramWrite(cfg, mem)) for mem in loaded(cfg)},
                 **unit_members(),
             }
         )
@@ -46,19 +53,21 @@ class Load(wiring.Component):
     def elaborate(self, platform):
         """Tokens around the mover."""
         m = Module()
-        m.submodules.mover = mover = Mover(self.cfg, mems=(Mem.INP, Mem.WGT))
-        for name in ("req", "beats", "write_inp", "write_wgt", "fault"):
+        mems = loaded(self.cfg)
+        m.submodules.mover = mover = Mover(self.cfg, mems=mems)
+        for name in ("req", "beats", *(f"write_{mem.name.lower()}" for mem in mems), "fault"):
             outer, inner = getattr(self, name), getattr(mover, name)
             wiring.connect(m, inner, wiring.flipped(outer))
         flags = data.View(insn_layout(self.cfg, "FINISH"), Value.cast(self.cmd.payload.insn))
         permitted = ~flags.pop_next | self.from_compute.valid
+        if "ternary" in self.cfg.units:
+            permitted &= ~flags.pop_prev | self.from_ternary.valid
         m.d.comb += [
             mover.cmd.valid.eq(self.cmd.valid & permitted & ~self.halt),
             *move_of(self.cfg, self.cmd.payload, mover.cmd.payload),
             self.cmd.ready.eq(mover.cmd.valid & mover.cmd.ready),
             self.from_compute.ready.eq(self.cmd.ready & flags.pop_next),
-            self.to_compute.valid.eq(mover.done.valid & mover.done.payload.push_next),
-            mover.done.ready.eq(~mover.done.payload.push_next | self.to_compute.ready),
+            *self._done(mover, flags),
             self.idle.eq(mover.idle),
             self.activity.busy.eq(~mover.idle),
             self.activity.token_wait.eq(self.cmd.valid & ~permitted),
@@ -69,3 +78,19 @@ class Load(wiring.Component):
             self.activity.progress.eq(self.cmd.ready | mover.progress),
         ]
         return m
+
+    def _done(self, mover: Mover, flags: data.View) -> list:
+        """Statements by which executed instructions give their tokens, to two neighbours at the same time."""
+        done, push = mover.done, mover.done.payload
+        if "ternary" not in self.cfg.units:
+            return [
+                self.to_compute.valid.eq(done.valid & push.push_next),
+                done.ready.eq(~push.push_next | self.to_compute.ready),
+            ]
+        compute, ternary = ~push.push_next | self.to_compute.ready, ~push.push_prev | self.to_ternary.ready
+        return [
+            self.to_compute.valid.eq(done.valid & push.push_next & ternary),
+            self.to_ternary.valid.eq(done.valid & push.push_prev & compute),
+            done.ready.eq(compute & ternary),
+            self.from_ternary.ready.eq(self.cmd.ready & flags.pop_prev),
+        ]

@@ -108,7 +108,7 @@ class Walker(wiring.Component):
     def _end_of_beat(self, m: Module, mem, part, full, single) -> None:
         with m.Switch(mem):
             for name in self.mems:
-                with m.Case(name):
+                with m.Case(name.id):
                     bits = max(-beat_shift(self.cfg, name), 0)
                     m.d.comb += full.eq(part[:bits].all() if bits else 1)
                     m.d.comb += single.eq(chunks(self.cfg, name) == 1)

@@ -6,7 +6,7 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...config import Config
+from ...config import TERNARY_BITS, Config
 from ...isa import Mem, entry_bytes, room
 from ...regs import Error
 from ..faults import keep_first_seen
@@ -73,14 +73,14 @@ class Writer(wiring.Component):
     def _ends(self, chunk) -> Value:
         """1 while `chunk` is the last but one of an entry."""
         names = [(name, chunks(self.cfg, name)) for name in loaded_as(self.cfg, self.mems)]
-        long = [(self.step.payload.mem == name) & (chunk == n - 2) for name, n in names if n > 1]
+        long = [(self.step.payload.mem == name.id) & (chunk == n - 2) for name, n in names if n > 1]
         return Cat(long).any() if long else Const(0)
 
     def _write(self, m: Module, mem: Mem, go, chunk) -> None:
         """The registered write port of `mem`."""
         step, port = self.step.payload, getattr(self, f"write_{mem.name.lower()}")
         lanes, word = len(port.en), len(port.data)
-        bits = {Mem.INP: self.cfg.inp_bits, Mem.WGT: self.cfg.wgt_bits}.get(mem, 32)
+        bits = {Mem.INP: self.cfg.inp_bits, Mem.WGT: self.cfg.wgt_bits, Mem.TWGT: TERNARY_BITS}.get(mem, 32)
         padding = Signal(bits, name=f"padding_{mem.name.lower()}")
         addr, datum = (Signal.like(s, reset_less=True) for s in (port.addr, port.data))
         m.d.comb += [padding.eq(step.pad_value.as_signed()), port.addr.eq(addr), port.data.eq(datum)]
@@ -89,7 +89,7 @@ class Writer(wiring.Component):
             shift = beat_shift(self.cfg, name)
             n = chunks(self.cfg, name)
             en = Const((1 << lanes) - 1, lanes) if n == 1 else self._lanes(chunk, n, lanes)
-            with m.If(step.mem == name):
+            with m.If(step.mem == name.id):
                 m.d.sync += [
                     addr.eq(step.addr),
                     datum.eq(Mux(step.pad, padding.replicate(word // bits), self._datum(name, -shift, word))),
@@ -118,7 +118,7 @@ class Writer(wiring.Component):
         step = self.step.payload
         beyond = Signal()
         for name in loaded_as(self.cfg, self.mems):
-            with m.If(step.mem == name):
+            with m.If(step.mem == name.id):
                 m.d.comb += beyond.eq(step.addr >= room(self.cfg, name))
         writes, broken = go & ~step.empty, step.data & self.beats.payload.error
         keep_first_seen(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,7 +15,7 @@ from ..latencies import ADDRESS_DEPTH, BURST_BEATS, OUTSTANDING
 from ..layouts import INDEX_BITS
 from ..ports import Fault, Token
 from ..splitter import Splitter, burst_layout
-from .rows import row_layout
+from .rows import pushes, row_layout
 
 
 class StoreBursts(wiring.Component):
@@ -25,7 +25,7 @@ class StoreBursts(wiring.Component):
         row: in, rows; one of 0 entries only gives its token
         beats: in, their data
         axi: out, the bus
-        to_compute: out, tokens of instructions whose bursts are answered
+        to_compute, to_ternary: out, tokens of instructions whose bursts are answered; the latter with unit ternary
         halt: in, send no further address
         idle: out, no burst is in flight
         done: out, no address is left to send
@@ -44,6 +44,7 @@ class StoreBursts(wiring.Component):
                 "beats": In(stream.Signature(beat)),
                 "axi": Out(AxiWrite(cfg)),
                 "to_compute": Out(Token()),
+                **({"to_ternary": Out(Token())} if "ternary" in cfg.units else {}),
                 "halt": In(1),
                 "idle": Out(1),
                 "done": Out(1),
@@ -57,7 +58,7 @@ class StoreBursts(wiring.Component):
     def elaborate(self, platform):
         """The row's splitter; FIFOs of addresses, of lengths for the data, and of awaited answers."""
         m, axi, payload = Module(), self.axi, self.row.payload
-        answer = data.StructLayout({"burst": 1, "last": 1, "push": 1, "index": INDEX_BITS})
+        answer = data.StructLayout({"burst": 1, "last": 1, "push": len(pushes(self.cfg)), "index": INDEX_BITS})
         m.submodules.splitter = splitter = Splitter(self.cfg)
         m.submodules.lengths = lengths = Fifo(shape=range(BURST_BEATS), depth=OUTSTANDING)
         m.submodules.answers = answers = Fifo(shape=answer, depth=OUTSTANDING)
@@ -125,15 +126,28 @@ class StoreBursts(wiring.Component):
             m.d.sync += count.eq(Mux(axi.wlast, 0, count + 1))
 
     def _answers(self, m: Module, answers) -> None:
-        """Takes a response, or a NOP; the token of the last one is given in the same cycle."""
+        """Takes a response, or a NOP; the tokens of the last one are given in the same cycle, all at once."""
         head, gives = answers.o.payload, Signal()
         came = ~head.burst | self.axi.bvalid
+        tokens, room = self._tokens(answers.o.valid, head, gives, came)
         m.d.comb += [
-            gives.eq(answers.o.valid & head.last & head.push),
-            self.to_compute.valid.eq(gives & came & ~self.halt),
-            self.axi.bready.eq(answers.o.valid & head.burst & (~gives | self.to_compute.ready | self.halt)),
-            answers.o.ready.eq(came & (~gives | self.to_compute.ready | self.halt)),
+            *tokens,
+            self.axi.bready.eq(answers.o.valid & head.burst & (~gives | room | self.halt)),
+            answers.o.ready.eq(came & (~gives | room | self.halt)),
             self.ended.eq(answers.o.valid & answers.o.ready & head.last),
         ]
         broken = self.axi.bvalid & self.axi.bready & (self.axi.bresp != OKAY)
         keep_first(m, self.fault, (broken, Error.WRITE_RESPONSE, head.index))
+
+    def _tokens(self, answered: Value, head, gives: Signal, came: Value) -> tuple[list, Value]:
+        """Statements that give the tokens of `head`, an answer; whether those that take them have room."""
+        if "ternary" not in self.cfg.units:
+            give = [gives.eq(answered & head.last & head.push), self.to_compute.valid.eq(gives & came & ~self.halt)]
+            return give, self.to_compute.ready
+        compute, ternary = ~head.push[0] | self.to_compute.ready, ~head.push[1] | self.to_ternary.ready
+        give = [
+            gives.eq(answered & head.last & head.push.any()),
+            self.to_compute.valid.eq(gives & head.push[0] & came & ternary & ~self.halt),
+            self.to_ternary.valid.eq(gives & head.push[1] & came & compute & ~self.halt),
+        ]
+        return give, compute & ternary

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,6 +14,7 @@ from ..load.beats import beat_shift, in_units
 from ..load.mover import Mover, move_of
 from ..load.writer import writer_members
 from ..ports import ADDRESS_BITS, command_signature, request_signature
+from .rows import pushes
 
 
 class StoreLoads(wiring.Component):
@@ -59,7 +60,8 @@ class StoreLoads(wiring.Component):
             wiring.connect(m, inner, wiring.flipped(outer))
         insn = Value.cast(self.cmd.payload.insn)
         entry = data.View(insn_layout(cfg, "LOAD"), insn).dram_base
-        loads, loading, index, push = Signal(), Signal(), Signal(INDEX_BITS, reset_less=True), Signal(reset_less=True)
+        loads, loading, index = Signal(), Signal(), Signal(INDEX_BITS, reset_less=True)
+        push = Signal(len(pushes(cfg)), reset_less=True)
         done, ended, waits = Signal(128), Signal(), Signal()  # the LOAD has ended; what stands for it waits
         m.d.comb += [
             loads.eq(data.View(insn_layout(cfg, "FINISH"), insn).op == Op.LOAD),
@@ -69,7 +71,7 @@ class StoreLoads(wiring.Component):
             self.stored.eq(self.o.valid & self.o.ready & ~loading),
             mover.done.ready.eq(1),
             ended.eq(mover.done.valid | waits),
-            data.View(insn_layout(cfg, "STORE"), done).push_prev.eq(push),
+            _tokens(cfg, data.View(insn_layout(cfg, "STORE"), done)).eq(push),
             self.o.valid.eq(Mux(loading, ended, self.cmd.valid & ~loads)),
             self.o.payload.insn.eq(Mux(loading, done, insn)),
             self.o.payload.index.eq(Mux(loading, index, self.cmd.payload.index)),
@@ -84,5 +86,10 @@ class StoreLoads(wiring.Component):
             m.d.sync += loading.eq(~(ended & self.o.ready))
         with m.Else():
             m.d.sync += [loading.eq(mover.cmd.valid & mover.cmd.ready), index.eq(self.cmd.payload.index)]
-            m.d.sync += push.eq(mover.cmd.payload.push.push_prev)
+            m.d.sync += push.eq(_tokens(cfg, mover.cmd.payload.push))
         return m
+
+
+def _tokens(cfg: Config, flags: data.View) -> Value:
+    """The tokens that an instruction of the store queue gives."""
+    return Cat(flags[name] for name in pushes(cfg))

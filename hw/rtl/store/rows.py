@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -14,6 +14,11 @@ from ..load.beats import beat_shift
 from ..ports import ADDRESS_BITS, BEATS_BITS, command_signature
 
 PAR_ROW_BITS = 23  # of the PAR index of any row that an instruction can name
+
+
+def pushes(cfg: Config) -> tuple[str, ...]:
+    """The flags by which a STORE gives tokens: to the compute queue, and with unit ternary to its queue."""
+    return ("push_prev", "push_next") if "ternary" in cfg.units else ("push_prev",)
 
 
 def row_layout(cfg: Config) -> data.StructLayout:
@@ -33,7 +38,7 @@ def row_layout(cfg: Config) -> data.StructLayout:
             "part": 6,
             **({"quant": 1, "par": PAR_ROW_BITS, "par_step": 6, "width": 16} if "requant" in cfg.extensions else {}),
             "last": 1,
-            "push": 1,
+            "push": len(pushes(cfg)),
             "index": INDEX_BITS,
         }
     )
@@ -63,7 +68,8 @@ class StoreRows(wiring.Component):
         """First stage: the instruction; second: its rows. Neither has comparisons before its product or `ready`."""
         m, row = Module(), self.row.payload
         taken, word, number = Signal(), Signal(128, reset_less=True), Signal(INDEX_BITS, reset_less=True)
-        push, index, base, entries = (Signal(n, reset_less=True) for n in (1, INDEX_BITS, 33, 32))
+        flags = pushes(self.cfg)
+        push, index, base, entries = (Signal(n, reset_less=True) for n in (len(flags), INDEX_BITS, 33, 32))
         insn = data.View(insn_layout(self.cfg, "STORE"), word)
         empty, one = Signal(reset_less=True), Signal(reset_less=True)
         left, at, stride, size = (Signal(n, reset_less=True) for n in (16, 34, 16, 16))
@@ -90,7 +96,7 @@ class StoreRows(wiring.Component):
                 entries.eq(insn.x_size * factor),
                 empty.eq((insn.x_size == 0) | (factor == 0)),
                 one.eq((insn.x_size == 1) & (factor == 1)),
-                push.eq(insn.push_prev),
+                push.eq(Cat(insn[flag] for flag in flags)),
                 index.eq(number),
                 left.eq(insn.y_size),
                 last.eq(single | (insn.y_size == 1)),

@@ -38,8 +38,8 @@ class Store(wiring.Component):
 
     Members, besides those of every unit (`unit_members`):
         cmd: in, the store queue
-        from_compute: in, tokens that its instructions take
-        to_compute: out, tokens that they give
+        from_compute, from_ternary: in, tokens that its instructions take; the latter with unit ternary
+        to_compute, to_ternary: out, tokens that they give
         acc: out, read port of the accumulators
         axi: out, the bus
         requantise: out, use of the multipliers; this and what follows with extension `requant`
@@ -59,6 +59,7 @@ class Store(wiring.Component):
 
     def __init__(self, cfg: Config):
         self.cfg = cfg
+        tokens = {"from_ternary": In(Token()), "to_ternary": Out(Token())} if "ternary" in cfg.units else {}
         post = {
             "requantise": Out(Requantise(cfg)),
             "req": Out(request_signature(cfg)),
@@ -70,6 +71,7 @@ class Store(wiring.Component):
                 "cmd": In(command_signature()),
                 "from_compute": In(Token()),
                 "to_compute": Out(Token()),
+                **tokens,
                 "acc": Out(StoreRead(cfg)),
                 "axi": Out(AxiWrite(cfg)),
                 **(post if "requant" in cfg.extensions else {}),
@@ -85,6 +87,8 @@ class Store(wiring.Component):
         m.submodules.pack = pack = StorePack(cfg)
         flags = data.View(insn_layout(cfg, "FINISH"), Value.cast(self.cmd.payload.insn))
         permitted, may = ~flags.pop_prev | self.from_compute.valid, Signal()
+        if "ternary" in cfg.units:
+            permitted &= ~flags.pop_next | self.from_ternary.valid
         queue = command_signature().create()  # of instructions that have their tokens
         # registers between the rows and the answers that bursts wait for
         m.submodules.waiting = waiting = Fifo(shape=rows.row.payload.shape(), depth=ROW_DEPTH)
@@ -105,6 +109,9 @@ class Store(wiring.Component):
         ]
         wiring.connect(m, waiting.o, bursts.row)
         wiring.connect(m, bursts.to_compute, wiring.flipped(self.to_compute))
+        if "ternary" in cfg.units:
+            wiring.connect(m, bursts.to_ternary, wiring.flipped(self.to_ternary))
+            m.d.comb += self.from_ternary.ready.eq(self.cmd.ready & flags.pop_next)
         wiring.connect(m, bursts.axi, wiring.flipped(self.axi))
         wiring.connect(m, pack.acc, wiring.flipped(self.acc))
         wiring.connect(m, pack.beats, bursts.beats)
