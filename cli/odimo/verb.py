@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,15 +12,20 @@ import click
 
 from ...hw.errors import FileError
 from .. import report
+from ..main import THREAD_VARIABLES
 from ..options import config_option, json_option
 
 if TYPE_CHECKING:
-    from ...compiler.odimo.front import Front
-    from ...compiler.odimo.task import Recipe
+    from concurrent.futures import Executor
+
+    from ...compiler.jobs import Store
+    from ...compiler.odimo.front import Front, Plan
+    from ...compiler.odimo.recipe import Recipe
 
 STRENGTHS = (0.05, 0.2, 0.5, 1.5)
 COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of all-8bit %", "energy, model"]
 COLUMNS += ["ternary channels %", "on the front", "images equal"]
+RANK_COLUMNS = ["layer", "kernel by stride", "splits", "all int8", "all ternary", "fastest", "with int8", "Spearman"]
 
 
 @click.command()
@@ -67,6 +73,7 @@ COLUMNS += ["ternary channels %", "on the front", "images equal"]
     metavar="FOLDER",
     help="Where programs, front.json and pictures go, and the results that a second start takes.",
 )
+@click.option("--ranks", is_flag=True, help="Print instead how the cost terms rank the splits of twelve layers.")
 @config_option("tiny_two")
 @json_option
 def command(
@@ -78,6 +85,7 @@ def command(
     objective: str,
     jobs: int,
     output: str,
+    ranks: bool,
     config: str,
     as_json: bool,
 ) -> int:
@@ -90,23 +98,35 @@ def command(
     test. The status is 1 if a device's scores differ from those of torch's integers. A start that was stopped goes on.
     """
     from ...compiler import jobs as engine
-    from ...compiler.odimo.front import Plan, explore, kinds
+    from ...compiler.odimo.front import Plan
     from ...compiler.odimo.task import Task
     from ...hw.config import load_config
-    from .files import write_front
 
     task = Task(hook, width, _recipe(epochs))
     plan = Plan(task, load_config(config), strengths or STRENGTHS, tuple(range(seeds)), objective)
+    folder = _folder(output)
+    for variable in THREAD_VARIABLES:  # of the processes: one thread each, whatever started this one
+        os.environ.setdefault(variable, "1")
+    with engine.Store(folder / "results.db") as store, engine.processes(jobs) if jobs else nullcontext() as workers:
+        return _ranks(plan, store, workers, as_json) if ranks else _front(plan, folder, store, workers, as_json)
+
+
+def _folder(output: str) -> Path:
     folder = Path(output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
         raise FileError(f"{output}: no folder can be made there ({exc.strerror}); give another --output") from None
-    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):  # the processes' torch: one thread each, whatever starts it
-        os.environ.setdefault(variable, "1")
-    count = seeds * (1 + 2 * len(kinds(plan)))
-    pool = engine.processes(jobs) if jobs else nullcontext()
-    with engine.Store(folder / "results.db") as store, pool as workers, report.progress("training", count) as advance:
+    return folder
+
+
+def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_json: bool) -> int:
+    """Train, write and print the front; returns the status."""
+    from ...compiler.odimo.front import explore, kinds
+    from .files import write_front
+
+    count = len(plan.seeds) * (1 + 2 * len(kinds(plan)))
+    with report.progress("training", count) as advance:
         front = explore(plan, folder, store, workers, lambda what: advance(what=what))
     written = [str(path) for path in write_front(front, folder)]
     if as_json:
@@ -116,8 +136,32 @@ def command(
     return int(not front.equal)
 
 
+def _ranks(plan: Plan, store: Store, workers: Executor | None, as_json: bool) -> int:
+    """Print the rank correlation of each layer; returns the status."""
+    from ...compiler.odimo.ranks import layers, ranked
+
+    with report.progress("measuring splits"):
+        found = ranked(plan.config, layers(plan.config), store, workers)
+    if as_json:
+        report.emit_json([asdict(one) | {"spearman": one.spearman} for one in found])
+        return 0
+    rows = []
+    for one in found:
+        best = min(one.cycles)
+        size = " x ".join(map(str, one.shape.inputs)) + f" to {one.shape.channels}"
+        row: list[object] = [size, f"{one.shape.kernel[0]} by {one.shape.strides[0]}", len(one.cycles)]
+        fastest = one.digital[one.cycles.index(best)]
+        rows.append([*row, one.cycles[-1], one.cycles[0], best, fastest, f"{one.spearman:.3f}"])
+    report.table(RANK_COLUMNS, rows)
+    values = [one.spearman for one in found]
+    click.echo(
+        f"{plan.config.name}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f} of {len(values)} layers"
+    )
+    return 0
+
+
 def _recipe(epochs: str) -> Recipe:
-    from ...compiler.odimo.task import Recipe
+    from ...compiler.odimo.recipe import Recipe
 
     numbers = [part.strip() for part in epochs.split(",")]
     if len(numbers) != 3 or not all(part.isdigit() for part in numbers):

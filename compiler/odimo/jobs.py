@@ -95,9 +95,9 @@ class Deploy:
 
 def warm_up(job: WarmUp) -> dict[str, Any]:
     """{"state": the weights, "shapes": of the layers by name, "accuracy": percent}."""
-    from . import export, training
-    from .backend import torch
-    from .tracing import trace
+    from .learning import export, training
+    from .learning.backend import torch
+    from .learning.tracing import trace
 
     train, test = job.task.data()
     training.repeatable(job.seed)
@@ -124,9 +124,9 @@ def train(job: Train) -> dict[str, Any]:
     """{"network", "channels": by layer and unit, "share": ternary channels, "accuracy" of the integers in percent,
     "float_accuracy": in training's arithmetic, "scores": torch's integers for the test images}.
     """
-    from . import exact, export, training
-    from .backend import torch
-    from .tracing import trace
+    from .learning import exact, export, training
+    from .learning.backend import torch
+    from .learning.tracing import trace
 
     task = job.start.task
     examples, test = task.data()

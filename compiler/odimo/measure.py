@@ -73,7 +73,7 @@ def shapes(network: IntegerNetwork) -> dict[str, LayerShape]:
 def layer_graph(shape: LayerShape, ternary: int) -> g.Graph:
     """A network of one layer of that shape, int8 in and out, its last `ternary` channels for the ternary unit."""
     rng = np.random.default_rng(0)
-    kernel = shape.kernel if len(shape.inputs) > 1 else ()
+    kernel = list(shape.kernel if len(shape.inputs) > 1 else ())
     weight = rng.integers(-127, 128, (shape.channels, shape.inputs[0], *kernel)).astype(np.int8)
     if ternary:
         weight[-ternary:] = np.sign(weight[-ternary:])
@@ -91,9 +91,15 @@ def layer_cycles(cfg: Config, shape: LayerShape, digital: int, ternary: int) -> 
     return launch_cycles(compile_graph(graph, cfg))
 
 
+def anchors(channels: int, block: int) -> list[int]:
+    """Numbers of channels at which a table is filled: one block, about each quarter in whole blocks, and all."""
+    whole = allowed(channels, block)
+    return sorted({whole[1], *(whole[k * (len(whole) - 1) // 4] for k in range(1, 5))} - {0})
+
+
 def layer_cost(cfg: Config, shape: LayerShape) -> LayerCost:
     """The tables of a layer: each unit with whole blocks of its channels, alone."""
-    counts = allowed(shape.channels, cfg.block_out)
+    counts = anchors(shape.channels, cfg.block_out)
     digital = sampled(lambda n: layer_cycles(cfg, shape, n, 0), counts)
     if "ternary" not in cfg.units:
         never = UnitTable(digital.counts, tuple(0.0 if n == 0 else 2 * digital.cycles[-1] for n in digital.counts))

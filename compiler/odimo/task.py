@@ -12,36 +12,9 @@ from typing import Any
 import numpy as np
 
 from ...hw.errors import FileError, InputError, TilewrightError, UnsupportedError
+from .recipe import Examples, Recipe
 
 FUNCTIONS = ("model", "data")
-
-
-@dataclass(frozen=True)
-class Examples:
-    """Float32 images (N, C, H, W) and integer labels (N,)."""
-
-    images: np.ndarray
-    labels: np.ndarray
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Numbers of the training: epochs of the phases, learning rates, annealing, the size of a batch."""
-
-    warm_up: int = 30
-    search: int = 40
-    final: int = 30
-    rate: float = 2e-3
-    warm_up_rate: float = 3e-3
-    theta_rate: float = 2e-2
-    decay: float = 1e-4
-    batch: int = 64
-    cooling: float = 0.96
-    coldest: float = 0.2
-
-    def temperature(self, epoch: int) -> float:
-        """Of the shares in an epoch of the search."""
-        return max(self.coldest, self.cooling**epoch)
 
 
 @dataclass(frozen=True)
@@ -65,13 +38,13 @@ class Task:
 
     def model(self) -> Any:
         """A new model, untrained."""
-        from . import digits
+        from .learning import digits
 
         return self._call("model") if self.hook else digits.model(self.width)
 
     def data(self) -> tuple[Examples, Examples]:
         """(training examples, test examples). Raises `InputError` where the hook gives something else."""
-        from . import digits
+        from .learning import digits
 
         given = self._call("data") if self.hook else digits.data()
         try:

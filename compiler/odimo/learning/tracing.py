@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...hw.errors import UnsupportedError
+from ....hw.errors import UnsupportedError
 from .backend import torch
 from .layers import MappedConv2d, MappedLinear
 from .network import ADD, FLATTEN, INPUT, LAYER, MAX_POOL, MEAN_POOL, MappedNetwork, Node

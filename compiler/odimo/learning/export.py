@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ...hw.errors import UnsupportedError
+from ....hw.errors import UnsupportedError
+from ..integers import IntegerNetwork, IntegerNode
 from .backend import torch
-from .integers import IntegerNetwork, IntegerNode
 from .layers import Mapped, MappedConv2d
 from .network import FLATTEN, LAYER, MappedNetwork, Node
 from .quantisers import Unsigned, weight_integers

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ..mapping import Choice, rounded
+from ..recipe import Examples, Recipe
+from ..tables import Costs, Power
 from . import costs
 from .backend import F, torch
-from .mapping import Choice, rounded
 from .network import MappedNetwork
-from .tables import Costs, Power
-from .task import Examples, Recipe
 
 
 def repeatable(seed: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...hw.errors import UnsupportedError
+from ....hw.errors import UnsupportedError
 
 if TYPE_CHECKING:  # torch is not installed for type checks
     torch: Any

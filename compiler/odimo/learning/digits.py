@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...hw.errors import UnsupportedError
+from ....hw.errors import UnsupportedError
 
 WIDTH = 8
 TRAIN = 1200

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ..tables import SHARED, Costs, LayerCost, Power, UnitTable
 from .backend import torch
-from .tables import SHARED, Costs, LayerCost, Power, UnitTable
 
 SHARPNESS = 0.1  # temperature of the maximum, as a share of the mean time
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..mapping import GEMM, TERNARY, UNITS
 from .backend import F, torch
-from .mapping import GEMM, TERNARY, UNITS
 from .quantisers import int8, ternary
 
 __all__ = ["GEMM", "TERNARY", "UNITS", "Mapped", "MappedConv2d", "MappedLinear"]

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from ...hw.errors import UnsupportedError
-from .. import graph as g
-from ..graph.operators import ADD_SHIFT
+from ....hw.errors import UnsupportedError
+from ... import graph as g
+from ...graph.operators import ADD_SHIFT
 from .backend import F, torch
 
 BITS = 31
