@@ -36,7 +36,9 @@ def refusal(op: g.Operator, cfg: Config) -> str:
         return f"it has {op.groups} groups"
     if activations_refused(cfg):
         return activations_refused(cfg)
-    assert isinstance(op, g.Linear)
+    assert isinstance(op, g.Divisible)
+    if op.ternary:
+        return f"{op.ternary} ternary channels: only whole networks run on unit ternary"
     limit = 1 << cfg.wgt_bits - 1
     low, high = int(op.weight.min()), int(op.weight.max())
     if low < -limit or high >= limit:

@@ -34,6 +34,7 @@ from .padded import AbsorbedPad, absorb_pads
 from .recurrent import split_steps
 from .rows import affine, pairs, softmax
 from .rows import mean as channel_mean
+from .split import plan as split
 from .wide import split_weights
 
 
@@ -63,9 +64,11 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
 
 def _memories(cfg: Config) -> tuple[Memory, ...]:
     beat = float(cost.port_bytes(cfg))
+    ternary = (Memory("twgt", cfg.twgt_bytes, beat, ("weights",)),) if "ternary" in cfg.units else ()
     return (
         Memory("inp", cfg.inp_bytes, beat, ("activations",)),
         Memory("wgt", cfg.wgt_bytes, beat, ("weights",)),
+        *ternary,
         Memory("acc", cfg.acc_bytes, beat, ("accumulators",)),
         Memory("DRAM", 512 << 20, beat, ("activations", "weights", "parameters")),
     )
@@ -125,6 +128,8 @@ class Accelerator(ExecModule):
             return ""
         if isinstance(op, g.Linear) and op.weight.dtype != np.int8:
             return f"weights {op.weight.min()}..{op.weight.max()}: not within int8"
+        if isinstance(op, g.Divisible) and op.ternary and (why := split.refusal(op, self.cfg)):
+            return why
         checks = {g.QConv2d: _refuses_conv, g.Pool: _refuses_pool, g.Mean: _refuses_mean}
         checks |= {
             g.Binary: _refuses_binary,
@@ -156,6 +161,8 @@ class Accelerator(ExecModule):
         for kind, (_, cycles) in _KERNELS.items():
             if isinstance(op, kind):
                 return cycles(op, cfg)
+        if isinstance(op, g.Divisible) and op.ternary:
+            return split.cycles(op, cfg)
         nbytes = sum(packed_bytes(t, cfg) for t in (*op.inputs, op.output))
         micro_ops = packed_bytes(op.output, cfg) / cfg.block_out / cfg.batch
         if isinstance(op, g.Dense16):

@@ -26,6 +26,7 @@ from .matrices import heads, products
 from .padded import AbsorbedPad
 from .recording import Recording, packed_shape
 from .rows import mean, softmax
+from .split import folded as split_folded
 
 LOWER: dict[type[g.Operator], Callable] = {
     g.QConv2d: layers.lower,
@@ -155,7 +156,8 @@ class NetworkLaunch:
     def _fold_input(self, op: g.QConv2d) -> None:
         """Read the image of `op` as it lies, or let the host lay it out; neither if blocks of channels cost less."""
         source, order = self.steps.source(op.x)
-        fold = cheapest(op, self.cfg, nhwc=bool(order) or op.x.shape[1] == 1)
+        choose = split_folded.cheapest if op.ternary else cheapest
+        fold = choose(op, self.cfg, nhwc=bool(order) or op.x.shape[1] == 1)
         if fold is None:
             return
         if fold.in_place:

@@ -22,7 +22,7 @@ class Placement:
     def __init__(self, cfg: Config):
         self.cfg = cfg
         self._clock = 0
-        self._last = {mem: np.zeros(depth(cfg, mem), np.int64) for mem in SCOPES.values()}
+        self._last = {mem: np.zeros(depth(cfg, mem), np.int64) for mem in (*SCOPES.values(), Mem.TWGT)}
 
     def use(self, mem: Mem, base: int, size: int) -> int:
         """Mark `size` entries from `base` on as used now, and return the time."""

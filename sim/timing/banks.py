@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 
+from .read_port import NEVER
+
 _KEPT = 64  # uses: those before them have ended
 
 
@@ -14,15 +16,19 @@ class Uses:
         self._uses: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
 
     def add(self, begin: int, end: int, banks: int) -> None:
-        """The unit uses `banks` from cycle `begin` to `end`."""
+        """The unit uses `banks` from cycle `begin` to `end`; it begins with its uses in order."""
         self._uses.append((begin, end, banks))
 
-    def free(self, banks: int, cycle: int, length: int) -> int:
-        """The first cycle from `cycle` on which `length` cycles begin in which none of the `banks` is used."""
+    def free(self, banks: int, cycle: int) -> int:
+        """The first cycle from `cycle` on in which none of the `banks` is used."""
         for begin, end, used in self._uses:
-            if used & banks and cycle <= end and begin < cycle + length:
+            if used & banks and begin <= cycle <= end:
                 cycle = end + 1
         return cycle
+
+    def next(self, banks: int, cycle: int) -> int:
+        """The first cycle behind `cycle` in which a use of one of the `banks` begins, `NEVER` if none does."""
+        return next((begin for begin, _, used in self._uses if used & banks and begin > cycle), NEVER)
 
     def latest(self, banks: int) -> int:
         """The last cycle in which one of the `banks` is used; -1 where none was."""

@@ -82,7 +82,8 @@ class Compute(Unit):
             deque()
         )  # (from, to, user) of read ports and multipliers, by the time of reads
         self.uses: Uses | None = None  # of banks by jobs, for unit `ternary`
-        self.others: Uses | None = None  # of banks by that unit
+        # (banks, cycle): the first cycle from that on in which that unit has left the banks
+        self.leaves: Callable[[int, int], int] = lambda banks, cycle: cycle
         self.freed: Callable[[], None] = lambda: None  # called when it is known when a load is written
         self.issues: list[tuple[int, int]] = []
         self._finish = program.finish
@@ -200,8 +201,9 @@ class Compute(Unit):
             issue = max(issue, self._products - (self._wait if multiply else 0))
         if issue < begin + lat.FIRST_ISSUE_LATENCY:
             issue = begin + lat.FIRST_ISSUE_LATENCY
-        if self.others is not None and banks:
-            issue = self.others.free(banks, issue, total)
+        came = issue
+        if banks:
+            issue = self.leaves(banks, issue)
         first = issue + interval - 1
         last = issue + total - 1
         each, gone = total // issues, self._gone
@@ -221,7 +223,7 @@ class Compute(Unit):
         if job.banks:
             self.add_read(first + self.read, last + self.read + 1, job.banks)
         if self.uses is not None and banks:
-            self.uses.add(issue, retired, banks)
+            self.uses.add(came, retired, banks)
         for b in range(len(self._last)):
             if banks >> b & 1:
                 self._last[b] = max(self._last[b], last - job.tails[b]) if job.tails else last
@@ -283,9 +285,7 @@ class Compute(Unit):
                     return NEVER
                 written = self._retired + lat.DRAIN_LATENCY
             free = max(free, written)
-        if self.others is not None:
-            free = max(free, self.others.latest(mine) + 1)
-        return free + lat.HOLD_LATENCY
+        return self.leaves(mine, free) + lat.HOLD_LATENCY
 
     def _give(self) -> None:
         """Tokens, in the order of the queue."""

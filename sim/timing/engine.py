@@ -23,6 +23,7 @@ from ..dram import ZYNQ_HP, Dram, shared_bytes
 from ..memory import PAGE
 from .compute import Compute
 from .fetch import Fetch
+from .issues import WRITES
 from .program import Columns, columns
 from .read_port import NEVER, Client, ReadPort, beat_interval
 from .store import Store
@@ -82,7 +83,7 @@ class _Engine:
         load, compute, store, *others = units(cfg)  # the others are unit `ternary`, or none
         self.load = Load(program, log, load.buffer)
         self.compute = Compute(program, log, compute.buffer, cfg)
-        self.ternary = Ternary(program, log, cfg, self.compute) if others else None
+        self.ternary = Ternary(program, log, cfg, self.compute, self._jobs_known) if others else None
         known = self._both_known if others else self._compute_known
         self.store = Store(program, log, store.buffer, cfg, dram, self.compute, known, fast=fast)
         self.units: list[Unit] = [self.load, self.compute, self.store, *([self.ternary] if self.ternary else [])]
@@ -122,8 +123,9 @@ class _Engine:
             first = load.next if load.next < compute.next else compute.next
             if port.next < first:
                 first = port.next
-            if ternary is not None and ternary.next < first:
-                first = ternary.next
+            second = self._ternary_next() if ternary is not None else NEVER
+            if second < first:
+                first = second
             due = store.next if store.next < store.resume else store.resume
             if compute.alarm <= first and compute.alarm <= due and compute.alarm < NEVER:
                 compute.ring()
@@ -135,17 +137,23 @@ class _Engine:
                 load.step()
             elif compute.next == first:
                 compute.step()
-            elif ternary is not None and ternary.next == first:
+            elif ternary is not None and second == first:
                 ternary.step()
             else:
                 port.step()
 
     def _compute_known(self, used: int) -> int:
         """No job that has not begun uses the banks or multipliers `used` before this cycle."""
-        compute, load = self.compute, self.load
+        compute = self.compute
         ahead = compute.ahead(used)
         if ahead == NEVER or compute.lacks_next() and not compute.pending:
             return NEVER  # tokens of STORE are given in order
+        now = self._compute_begins()
+        return NEVER if now == NEVER else now + lat.SEQUENCER_LATENCY + compute.read + ahead
+
+    def _compute_begins(self) -> int:
+        """No job that has not begun is taken, or waits no more for loads, before this cycle."""
+        compute, load = self.compute, self.load
         now = compute.next
         if now == NEVER or compute.pending:
             for port in self.ports:
@@ -153,26 +161,37 @@ class _Engine:
                     now = port.next
             if compute.alarm < now:
                 now = compute.alarm
-            if self.ternary is not None and self.ternary.next < now:
-                now = self.ternary.next
+            now = min(now, self._ternary_next())
             if now < NEVER and load.mover.left and not compute.pending and compute.lacks_prev():
                 now += self._latency + load.mover.rest()
             elif load.next < now:
                 now = load.next
-        return NEVER if now == NEVER else now + lat.SEQUENCER_LATENCY + compute.read + ahead
+        return now
+
+    def _ternary_next(self) -> int:
+        """The cycle of the next event of unit `ternary`."""
+        ternary = self.ternary
+        return NEVER if ternary is None else min(ternary.next, ternary.resume)
 
     def _both_known(self, used: int) -> int:
         """`_compute_known` of unit `ternary`, too."""
-        ternary = self.ternary
-        assert ternary is not None
-        known, ahead = self._compute_known(used), ternary.ahead(used)
-        if ahead == NEVER or ternary.lacks_prev() and not ternary.pending:
-            return known  # tokens of STORE are given in order
-        now = ternary.next
-        if now == NEVER or ternary.pending:
-            others = (self.load.next, self.compute.next, self.compute.alarm)
-            now = min(now, *others, *(port.next for port in self.ports))
-        return known if now == NEVER else min(known, now + lat.TERNARY_SEQUENCER_LATENCY + ternary.read + ahead)
+        assert self.ternary is not None
+        now = min(self.load.next, self.compute.next, self.compute.alarm, self._ternary_next())
+        now = min(now, *(port.next for port in self.ports))
+        return min(self._compute_known(used), self.ternary.known(used, now))
+
+    def _jobs_known(self, banks: int) -> int:
+        """No job that has not begun touches the `banks` before this cycle."""
+        compute, store = self.compute, self.store
+        ahead = compute.ahead(banks | WRITES)
+        if ahead == NEVER:
+            return NEVER
+        now = self._compute_begins()
+        if now == NEVER or compute.lacks_next() and not compute.pending:
+            if store.resume == NEVER and store.lacks_next():
+                return NEVER  # it waits for a token that unit `ternary` gives
+            now = min(now, store.next, store.resume)
+        return NEVER if now == NEVER else now + lat.SEQUENCER_LATENCY + ahead
 
     def _load_bound(self, now: int) -> int:
         return self._known(self.load, now) + _TO_BURST
@@ -227,9 +246,7 @@ class _Engine:
         for cycle in (self.load.next, self.compute.next, self.compute.alarm, self.store.next, self.store.resume):
             if cycle < first:
                 first = cycle
-        if self.ternary is not None and self.ternary.next < first:
-            first = self.ternary.next
-        return first
+        return min(first, self._ternary_next()) if self.ternary is not None else first
 
 
 def predict(

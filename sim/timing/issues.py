@@ -36,6 +36,7 @@ class Job(NamedTuple):
 
 
 PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers
+WRITES = 1 << 9  # see `Ahead`
 _MOST_LOOKED_AT = 1 << 16  # micro-op issues, to find the last one of a bank
 _MULTIPLY = frozenset(op for op, row in OPERATIONS.items() if row.multiplies)
 _ELEMENTWISE = frozenset(ops_of("ALU"))
@@ -61,14 +62,14 @@ class Ahead:
         self._users: dict[int, list[int]] = {}
 
     def __call__(self, at: int, used: int) -> int:
-        """Cycles of the jobs from position `at` on, before the first that uses banks or multipliers `used`; `NEVER` if
-        none does."""
+        """Cycles of the jobs from position `at` on, before the first that reads banks or multiplies, as `used` says;
+        `NEVER` if none does. With `WRITES` in `used` it may write the banks, too."""
         users = self._users.get(used)
         if users is None:
-            users = [NEVER]
+            users, writes = [NEVER], used & WRITES
             for k in range(len(self.jobs) - 1, -1, -1):
                 job = self.jobs[k]
-                uses = job is not None and (job.banks | PRODUCTS * job.multiply) & used
+                uses = job is not None and (job.touched if writes else job.banks | PRODUCTS * job.multiply) & used
                 users.append(self.sums[k] if uses else users[-1])
             users.reverse()
             self._users[used] = users

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from ...hw.config import Config
 from ...hw.rtl import latencies as lat
@@ -14,74 +16,129 @@ from .program import Columns
 from .read_port import NEVER
 from .units import Log, Unit
 
+_AHEAD = lat.TERNARY_ISSUES_AHEAD
+
+
+class _Taken(NamedTuple):
+    """An instruction that is taken, its cycle, its position in the queue."""
+
+    k: int
+    job: Job
+    cycle: int
+    at: int
+
 
 class Ternary(Unit):
-    """TERNARY: micro-op issues beside those of the compute queue, each unit in banks of accumulators of its own.
+    """TERNARY, computed as far as it is known which banks the compute queue uses, then again.
 
-    A bank that both use belongs to one of them for a whole instruction here; in the circuit an issue of `compute`
-    comes between those of an instruction of this unit.
+    A bank that both use belongs to one of them at a time. An issue of this unit waits for `compute`, which waits only
+    for issues that have left. `horizon(banks)` is the cycle up to which the jobs of `compute` in these banks are known.
     """
 
-    def __init__(self, program: Columns, log: Log, cfg: Config, compute: Compute):
+    def __init__(self, program: Columns, log: Log, cfg: Config, compute: Compute, horizon: Callable[[int], int]):
         super().__init__(program, Queue.TERNARY, log, lambda work: False)
         self._compute, self._uses, self._others = compute, Uses(), Uses()
-        compute.uses, compute.others, compute.freed = self._others, self._uses, self.execute
+        self._horizon = horizon
+        compute.uses, compute.leaves, compute.freed = self._others, self._leaves, self._go_on_now
         self._latency = lat.ternary_latency(cfg)
-        self.read = (
-            lat.ternary_dot_latency(cfg) - lat.ACC_STAGES
-        )  # cycles from a micro-op issue to its accumulators' addresses
+        self.read = lat.ternary_dot_latency(cfg) - lat.ACC_STAGES  # cycles from an issue to its accumulators' addresses
         works = [self.work[k] for k in self.order]
         self._ahead = Ahead([work if type(work) is Job else None for work in works])
-        self._job: tuple[int, Job, int, int] | None = None  # dispatched, waits for loads whose end is unknown
         self._begin = self._read_last = self._issue = -NEVER
-        self._gone: deque[int] = deque([-NEVER] * lat.TERNARY_ISSUES_AHEAD, lat.TERNARY_ISSUES_AHEAD)  # latest issues
+        self._gone: deque[int] = deque([-NEVER] * (_AHEAD + 1), _AHEAD + 1)  # cycles of the latest issues
+        self._open: Iterator[int] | None = None  # the rest of an instruction, which goes on in cycle `resume`
+        self._rest = (0, 0, 0)  # of that: its banks, its next issue, how many are left
+        self.resume = NEVER
+        self._behind: _Taken | None = None  # the instruction that was taken meanwhile
 
-    @property
-    def pending(self) -> bool:
-        """True if a job waits for loads whose end is unknown."""
-        return self._job is not None
-
-    def ahead(self, used: int) -> int:
-        """Cycles of the jobs not begun yet, before the first that reads the banks `used`; `NEVER` if none."""
-        return self._ahead(self._job[3] if self._job else self.at, used)
+    def known(self, used: int, now: int) -> int:
+        """This unit reads none of the banks `used` before this cycle, where nothing happens before cycle `now`."""
+        banks, issue, left = self._rest if self._open else (0, 0, 0)
+        if banks & used:
+            return (now if self.resume == NEVER else issue) + self.read
+        ahead = self._ahead(self._behind.at if self._behind else self.at, used)
+        if ahead == NEVER:
+            return NEVER
+        if self._open:
+            return (now if self.resume == NEVER else issue + left) + ahead + self.read
+        if self.lacks_prev():
+            return NEVER  # tokens of STORE are given in order
+        begin = self.next if self.next < NEVER else now
+        return begin + lat.TERNARY_SEQUENCER_LATENCY + ahead + self.read
 
     def free(self, k: int) -> int:
         """When the sequencer is free."""
-        return NEVER if self._job else self._begin + lat.JOB_INTERVAL - 1
+        return NEVER if self._behind else self._begin + lat.JOB_INTERVAL - 1
 
     def step(self) -> None:
-        """Take an instruction."""
-        cycle = self.next
-        k = self.take()
-        work = self.work[k]
-        self._job = (k, work if type(work) is Job else PLACE, cycle, self.at - 1)
-        self.execute()
+        """Take an instruction, or go on with the one that was left."""
+        if self.next <= self.resume:
+            cycle = self.next
+            k = self.take()
+            work = self.work[k]
+            taken = _Taken(k, work if type(work) is Job else PLACE, cycle, self.at - 1)
+            if self._open:
+                self._behind = taken
+            else:
+                self._go_on(self._run(taken))
+        else:
+            self._go_on_now()
         self.plan()
 
-    def execute(self) -> None:
-        """Begin the dispatched job, if the end of all that it waits for is known."""
-        if self._job is None:
-            return
-        k, job, cycle, _ = self._job
-        loaded = self._compute.loaded(job.touched)
-        if loaded == NEVER:
-            return
-        self._job = None
-        begin = max(self._read_last, cycle + lat.BEGIN_LATENCY)
-        issue = max(self._issue, begin + lat.TERNARY_FIRST_ISSUE_LATENCY, loaded)
-        if job.touched:
-            issue = self._others.free(job.touched, issue, job.issues + self._latency)
-        last = issue + job.issues - 1
-        issues, gone = job.issues, self._gone
-        before = last - lat.TERNARY_ISSUES_AHEAD if issues > lat.TERNARY_ISSUES_AHEAD else gone[issues - 1]
-        gone.extend(range(last - min(issues, lat.TERNARY_ISSUES_AHEAD) + 1, last + 1))
-        self._begin, self._read_last = begin, max(before, begin + issues)
-        self._issue, end = last + 1, last + self._latency
-        if job.touched:
-            self._uses.add(issue, end, job.touched)
-        if job.banks:
-            self._compute.add_read(issue + self.read, last + self.read + 1, job.banks)
-        self.log.start[k], self.log.end[k] = issue, end
+    def _go_on_now(self) -> None:
+        if self._open:
+            self._go_on(self._open)
+            self.wake()
+
+    def _go_on(self, work: Iterator[int]) -> None:
+        """Continue `work`, and then what was taken meanwhile, as far as the users of the banks are known."""
+        resume = next(work, None)
+        while resume is None and self._behind:
+            work, self._behind = self._run(self._behind), None
+            resume = next(work, None)
+        self._open = None if resume is None else work
+        self.resume = NEVER if resume is None else resume
+
+    def _run(self, taken: _Taken) -> Iterator[int]:
+        """All issues of an instruction; cycles in which to look again, `NEVER` for when a load is written."""
+        k, job, cycle, _ = taken
+        banks, left = job.touched, job.issues
+        self._begin = begin = max(self._read_last, cycle + lat.BEGIN_LATENCY)
+        at = max(self._issue, begin + lat.TERNARY_FIRST_ISSUE_LATENCY)
+        self._rest = banks, at, left
+        while (loaded := self._compute.loaded(banks)) == NEVER:
+            yield NEVER
+        at = max(at, loaded)
+        gone = self._gone
+        while left:
+            part = left
+            if banks:
+                at = self._others.free(banks, at)
+                known = self._horizon(banks)
+                part = min(left, self._others.next(banks, at) - at, known - at)
+                if part <= 0:
+                    self._rest = banks, at, left
+                    yield max(known, at)
+                    continue
+                self._uses.add(at, at + part - 1 + self._latency, banks)
+            if job.banks:
+                self._compute.add_read(at + self.read, at + part + self.read, job.banks)
+            if self.log.start[k] < 0:
+                self.log.start[k] = at
+            gone.extend(range(at + max(part - _AHEAD - 1, 0), at + part))
+            at, left = at + part, left - part
+        self._issue = at
+        # the last one is read when the output has stepped on from the one `_AHEAD` before
+        self._read_last = max(gone[0], begin + job.issues)
+        self.log.end[k] = end = at - 1 + self._latency
         self.occupy(cycle + 1, end)
         self.give(k, end)
-        self.wake()
+
+    def _leaves(self, banks: int, cycle: int) -> int:
+        """First cycle from `cycle` on in which an issue of `compute` that waits for `banks` goes on."""
+        left = self._uses.latest(banks)
+        used, issue, count = self._rest if self._open else (0, 0, 0)
+        issue = self._others.free(used, issue)
+        if used & banks and issue < cycle:
+            left = max(left, min(issue + count, cycle) - 1 + self._latency)
+        return max(cycle, left + 1)

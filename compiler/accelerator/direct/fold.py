@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -142,9 +142,10 @@ class FoldTiles:
         return self.blocks == 1 and self.weights > PARTS
 
 
-def _may_fold(op: g.QConv2d, cfg: Config) -> bool:
+def may_fold(op: g.QConv2d, cfg: Config) -> bool:
+    """True if channels leave lanes of an entry empty, and `cfg` has what folded convolutions need."""
     able = cfg.batch == 1 and {"overwrite", "requant"} <= cfg.extensions
-    return able and op.groups == 1 and not op.ternary and op.weight.shape[1] < cfg.block_in
+    return able and op.groups == 1 and op.weight.shape[1] < cfg.block_in
 
 
 def cheapest(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
@@ -153,27 +154,45 @@ def cheapest(op: g.QConv2d, cfg: Config, *, nhwc: bool) -> Fold | None:
     One image waits for the host; in a row of them it lays out the next one while the accelerator computes. With `nhwc`
     the image is one in memory, so that it may be read in place.
     """
-    if not _may_fold(op, cfg):
+    if not may_fold(op, cfg):
         return None
     return _cheapest_of_shape(op.shape, cfg, fold_in_place(op, cfg) if nhwc else None)
 
 
 @lru_cache(maxsize=64)
 def _cheapest_of_shape(shape: ConvShape, cfg: Config, in_place: Fold | None) -> Fold | None:
+    def cycles(fold: Fold | None) -> float:
+        if fold is None:
+            return _unfolded(shape, cfg)
+        tiles = FoldTiles(shape, fold, cfg)
+        return tiles.cycles(cfg) if tiles.fit else math.inf
+
+    return least(shape, cfg, folds(shape, cfg), in_place, cycles)
+
+
+def least(
+    shape: ConvShape,
+    cfg: Config,
+    made: Iterable[Fold],
+    in_place: Fold | None,
+    cycles: Callable[[Fold | None], float],
+) -> Fold | None:
+    """Of the folds `made` by the host and the one `in_place` that with the least time, or None, as in `cheapest`.
+
+    `cycles` are those of the accelerator with a fold, or with blocks of channels; infinite for what does not fit.
+    """
     pixels = math.prod(shape.size)
 
-    def seconds(cycles: float, entries: int) -> float:
+    def seconds(fold: Fold | None) -> float:
+        entries = pixels if fold is None else fold.strips * fold.entries
         host = HostModel().moved_seconds(pixels * shape.c + entries * cfg.inp_entry_bytes)
-        return cycles / cost.CLOCK + host / 2
+        return cycles(fold) / cost.CLOCK + host / 2
 
-    best, found = None, seconds(_unfolded(shape, cfg), pixels)
-    for fold in folds(shape, cfg):
-        tiles = FoldTiles(shape, fold, cfg)
-        if tiles.fit and (mine := seconds(tiles.cycles(cfg), fold.strips * fold.entries)) < found:
+    best, found = None, seconds(None)
+    for fold in made:
+        if (mine := seconds(fold)) < found:
             best, found = fold, mine
-    if in_place is not None and FoldTiles(shape, in_place, cfg).cycles(cfg) / cost.CLOCK < found:
-        return in_place
-    return best
+    return in_place if in_place is not None and cycles(in_place) / cost.CLOCK < found else best
 
 
 def fold_in_place(op: g.QConv2d, cfg: Config) -> Fold | None:
@@ -181,7 +200,7 @@ def fold_in_place(op: g.QConv2d, cfg: Config) -> Fold | None:
     shape, block = op.shape, cfg.block_in
     (_, w), (sy, sx), (top, left, bottom, right) = shape.size, shape.strides, op.pads
     reach = [(k - 1) * d + 1 for k, d in zip(shape.kernel, shape.dilations)]
-    if not _may_fold(op, cfg) or "pad_value" not in cfg.extensions:
+    if not may_fold(op, cfg) or "pad_value" not in cfg.extensions:
         return None
     alone = max(top, bottom) >= reach[0] or max(left, right) >= reach[1]  # windows of padding alone
     if w * shape.c % block or math.gcd(sy, shape.dilations[0]) > 1 or alone:

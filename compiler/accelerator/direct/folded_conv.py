@@ -47,7 +47,7 @@ def lower(rec: Recording, op: g.QConv2d, fold: Fold, image: Buffer, parameters: 
         accs = chain((low, high) if 2 * small > size else (low, high, high + small), cycle((low, high)))
         for n, (k, tile) in product(range(op.x.shape[0]), enumerate(tiles)):
             (_, _, *extents), base = tile, inp[k % 2]
-            _load(program, op, tiles, (base, image), (n, tile))
+            load_strips(program, op, tiles, (base, image), (n, tile))
             for co in range(0, tiles.blocks, tiles.co):
                 blocks, acc = min(tiles.co, tiles.blocks - co), next(accs)
                 where, area = (acc, base, wgt), (extents[0], extents[1])
@@ -61,7 +61,7 @@ def lower(rec: Recording, op: g.QConv2d, fold: Fold, image: Buffer, parameters: 
                 _store(program, out, tiles, (acc, par), (n * tiles.blocks, co, blocks), tile)
 
 
-def _load(
+def load_strips(
     program: Program,
     op: g.QConv2d,
     tiles: FoldTiles,

@@ -33,6 +33,16 @@ def test_refusals_have_reasons(like, conv):
         assert re.match(why, Accelerator(CFG).refusal(op)), op
 
 
+def test_layers_with_ternary_channels_need_their_unit(like):
+    weight, ones, two = np.ones((32, 16), np.int8), np.ones(32, np.float32), PRESETS["pynq_z1_two"]
+    op = g.QDense("d", (like("a", 1, 16),), like("b", 1, 32), weight, ones, np.zeros(32, np.int32), ternary=16)
+    assert Accelerator(CFG).refusal(op) == "16 ternary channels: pynq_z1 has units gemm, not ternary"
+    assert LayerAccelerator(CFG).refusal(op) == "16 ternary channels: only whole networks run on unit ternary"
+    accelerator = Accelerator(two)
+    assert not accelerator.refusal(op) and accelerator.seconds((op,)) > 0
+    assert [memory.name for memory in accelerator.memories] == ["inp", "wgt", "twgt", "acc", "DRAM"]
+
+
 def test_more_work_and_more_bytes_take_longer(like, conv):
     accelerator, layers = Accelerator(CFG), LayerAccelerator(CFG)
     small, large = conv(1), conv(1, 64)

@@ -100,7 +100,9 @@ def test_others_stay(facts):
 
 def test_layers_of_two_units_stay():
     graph = network()
-    first = replace(graph.ops[0], weight=np.sign(graph.ops[0].weight), ternary=4)
+    first = graph.ops[0]
+    assert isinstance(first, g.QConv2d)
+    first = replace(first, weight=np.sign(first.weight), ternary=4)
     divided = replace(graph, ops=(first, *graph.ops[1:]))
     assert pair_columns(divided, 16) is divided
 

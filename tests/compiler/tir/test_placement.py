@@ -60,3 +60,10 @@ def test_reserved_entries_are_taken_last():
     assert placement.region(Mem.INP, 12, 0, 12) == 0
     placement.use(Mem.INP, 0, 9)
     assert not placement.reserved(Mem.INP, 8, 4) and placement.reserved(Mem.INP, 9, 3)
+
+
+def test_ternary_weights_have_entries_where_there_is_a_unit_for_them():
+    placement = Placement(PRESETS["tiny_two"])
+    assert placement.region(Mem.TWGT, 128, 0, 128) == 0
+    placement.use(Mem.TWGT, 0, 64)
+    assert placement.region(Mem.TWGT, 64, 0, 128) == 64
