@@ -94,7 +94,7 @@ def layer_cycles(cfg: Config, shape: LayerShape, digital: int, ternary: int) -> 
 def anchors(channels: int, block: int) -> list[int]:
     """Numbers of channels at which a table is filled: one block, about each quarter in whole blocks, and all."""
     whole = allowed(channels, block)
-    return sorted({whole[1], *(whole[k * (len(whole) - 1) // 4] for k in range(1, 5))} - {0})
+    return whole[1:]
 
 
 def layer_cost(cfg: Config, shape: LayerShape) -> LayerCost:
