@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import OPERATIONS, AluOp, Instruction, Mem, Op, depth, entry_bytes, instruction, room, table_span
+from ..hw.isa import OPERATIONS, AluOp, Instruction, Mem, Op, depth, entry_bytes, instruction, room, row_of, table_span
 from .symbols.symbol import Symbol
 
 _SPANS = 1 << 16  # of one access with a symbol: many more would take long to compare
@@ -123,9 +123,7 @@ def _indexed(
 
 
 def _row(f: dict[str, int]) -> Instruction:
-    row = instruction(f["op"], f.get("mem"))
-    assert row is not None
-    return row
+    return row_of(f["op"], f.get("mem"))
 
 
 def tile_entries(f: dict[str, int]) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import CapacityError
-from ..hw.isa import Isa, Mem, Op, entry_bytes, instruction, rows_of
+from ..hw.isa import Isa, Mem, Op, entry_bytes, mem_of, row_of, rows_of
 from .registry import device_entry
 
 if TYPE_CHECKING:
@@ -153,15 +153,14 @@ def count_work(stats: Stats, cfg: Config, entry_bytes: Mapping[Mem, int], f: dic
         uops = max(0, f["uop_end"] - f["uop_bgn"]) * f["iter_out"] * f["iter_in"]
         stats.uops += uops
         if "wgt_out" in f and not f["reset"]:
-            blocks = {Op.GEMM: 1, Op.TERNARY: cfg.ternary_blocks}.get(f["op"])
+            blocks = {int(Op.GEMM): 1, int(Op.TERNARY): cfg.ternary_blocks}.get(f["op"])
             products = cfg.macs_per_cycle * blocks if blocks else cfg.lanes * (1 + f.get("extra_taps", 0))
             stats.macs += uops * products
     elif f.get("x_size"):
-        row = instruction(f["op"], f["mem"])
-        assert row is not None and row.mem is not None
+        row, mem = row_of(f["op"], f["mem"]), mem_of(f["op"], f["mem"])
         rows = 1 if row.one_row else f["y_size"]
         moved = stats.bytes_loaded if row.stores is None else stats.bytes_stored
-        moved[row.mem.name] += rows * f["x_size"] * entry_bytes[row.mem]
+        moved[mem.name] += rows * f["x_size"] * entry_bytes[mem]
 
 
 def without_addresses(isa: Isa, insn: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -116,10 +116,11 @@ def uop_array(uops: np.ndarray, columns: int) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def need_extension(cfg: Config, name: str) -> None:
-    """Raise `ProgramError` where `cfg` lacks extension `name`."""
-    if name not in cfg.extensions:
-        raise ProgramError(f"extension {name} is not in configuration {cfg.name}; choose one that has it")
+def need_extensions(cfg: Config, names: Iterable[str]) -> None:
+    """Raise `ProgramError` where `cfg` lacks one of the extensions `names`."""
+    for name in names:
+        if name not in cfg.extensions:
+            raise ProgramError(f"extension {name} is not in configuration {cfg.name}; choose one that has it")
 
 
 def check_taps(cfg: Config, taps: int, depthwise: bool) -> dict[str, int]:
@@ -127,7 +128,7 @@ def check_taps(cfg: Config, taps: int, depthwise: bool) -> dict[str, int]:
     (taps,) = integers("gemm: taps", (taps,), 1)
     if taps == 1:
         return {}
-    need_extension(cfg, "depthwise_rows")
+    need_extensions(cfg, ["depthwise_rows"])
     if not depthwise or not 1 < taps <= cfg.row_taps:
         raise ProgramError(f"gemm: taps = {taps}: {cfg.name} takes 1 to {cfg.row_taps}, and with depthwise alone")
     return {"extra_taps": taps - 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -22,14 +22,16 @@ from ..hw.isa import (
     depth,
     entry_bytes,
     instruction,
+    mem_of,
     queue_of,
+    row_of,
 )
 from ..hw.show import table
 from ..hw.units import Channel, Queue, between, channels, connected, queues
 from .access import dram_access, out_of_range, scratchpad_accesses
 from .buffer import Buffer, Region, integers, shape_of
 from .launch import UOP_BUFFER, Launch, OriginStack, encode
-from .loops import Kernel, check_taps, encoded, loop_fields, need_extension, pieces, uop_array
+from .loops import Kernel, check_taps, encoded, loop_fields, need_extensions, pieces, uop_array
 from .symbols.symbol import Symbol, note_limit
 from .tokens import Row, insert_tokens, nop
 from .uop import Kernels
@@ -63,8 +65,7 @@ class Program:
         self.buffers: dict[str, Buffer] = {}
         self._isa = Isa(cfg)
         self._rows: list[Row] = []
-        self._kernels = Kernels({mem: depth(cfg, mem) for mem in MICRO_OPS})
-        self.uops_first = False  # whether their loads are in front of all instructions
+        self._kernels, self.uops_first = Kernels(self._isa), False  # whether their loads are in front of all
         self._queues, self._channels = queues(cfg), channels(cfg)
         self._pending: list[set[str]] = [set() for _ in self._queues]
         self._last: list[Row | None] = [None for _ in self._queues]
@@ -247,7 +248,7 @@ class Program:
     def alu_uops(self, op: AluOp | str, uops: np.ndarray, loops: _AluLoops = (), *, imm: int | None = None) -> None:
         """As `alu`, with the innermost loop spelled out: `uops`, integers (n, 2) of dst and src index."""
         operation = OPERATIONS[op := AluOp.of(op)]
-        self._need(operation.extensions)
+        need_extensions(self.cfg, operation.extensions)
         (value,) = integers("alu: imm", (0 if imm is None else imm,), 1)
         operation.check(None if imm is None else value, self.cfg)
         fields = {"op": Op.ALU, "alu_op": op, "use_imm": int(imm is not None), "imm": value}
@@ -292,13 +293,7 @@ class Program:
 
         Micro-ops of unit `ternary` come first of all, so that one token, the first in its channel, orders their loads.
         """
-        first = self._kernels.front(Mem.TUOP)
-        if first:
-            order = Channel(first[-1].queue, Queue.TERNARY)
-            first.append(nop(order.target, 0))
-            first[-2].fields[order.push] = first[-1].fields[order.pop] = 1
-            moved = set(map(id, first))
-            self._rows = [*first, *(row for row in self._rows if id(row) not in moved)]
+        self._rows = self._kernels.in_front(Mem.TUOP, self._rows)
         for queue in self._queues:
             if self._pending[queue]:
                 self._append(nop(queue, self._origins.number))
@@ -338,16 +333,14 @@ class Program:
         if dram and dram.end > buffer.nbytes:
             reaches = f"reaches byte {dram.end}{f' for some {at.name}' if at else ''} of buffer {buffer.name!r}"
             raise ProgramError(f"{what}: {reaches}, which has {buffer.nbytes}; move less, or declare it larger")
-        row = instruction(fields["op"], fields["mem"])
-        assert row is not None and row.mem is not None
-        size = entry_bytes(self.cfg, row.mem)
+        size = entry_bytes(self.cfg, mem_of(fields["op"], fields["mem"]))
         if start % size:
             raise ProgramError(f"{what}: region {buffer.name!r} begins at byte {start}: must be a multiple of {size}")
         fields["dram_base"] += start // size
         self._check_fields(name, fields | {"dram_base": fields["dram_base"] + (at.most if at else 0)})
         whole.align = math.lcm(whole.align, size)
-        dram = dram_access(self.cfg, fields, at)
-        self._append(Row(name, row.queue, fields, accesses, whole, dram, self._origins.number, at))
+        queue, dram = queue_of(fields["op"], fields["mem"]), dram_access(self.cfg, fields, at)
+        self._append(Row(name, queue, fields, accesses, whole, dram, self._origins.number, at))
 
     def _multiply(
         self, what: str, op: Op, uops: np.ndarray, loops: _Loops, reset: bool, overwrite: bool, more: dict[str, int]
@@ -355,7 +348,7 @@ class Program:
         """Record `op`, which multiplies; `what` is its name in messages, `more` are further fields."""
         self._need_extensions(op)
         if overwrite:
-            self._need(["overwrite"])
+            need_extensions(self.cfg, ["overwrite"])
             if reset:
                 raise ProgramError(f"{what}: reset and overwrite exclude each other")
         fields = {"op": op, "reset": int(reset)} | ({"overwrite": 1} if overwrite else {}) | more
@@ -367,22 +360,18 @@ class Program:
 
     def _execute(self, kernel: Kernel) -> None:
         for loops, uops in pieces(kernel, self.cfg):
-            self._emit(kernel, loops, uops)
+            self._emit(kernel, loop_fields(kernel, loops), uops)
 
-    def _emit(self, kernel: Kernel, loops: tuple, uops: np.ndarray) -> None:
-        fields = loop_fields(kernel, loops)
-        words, row = encoded(kernel, self._isa, uops), instruction(fields["op"])
-        assert row is not None and row.executes is not None
+    def _emit(self, kernel: Kernel, fields: dict[str, int], uops: np.ndarray) -> None:
+        words, row = encoded(kernel, self._isa, uops), row_of(fields["op"])
+        assert row.executes is not None
         start, missing = self._kernels.place(row.executes, words)
         fields |= {"uop_bgn": start, "uop_end": start + len(words)}
         self._check_fields(kernel.format, fields)
         accesses = scratchpad_accesses(self.cfg, fields, uops)
         self._check_range(kernel.format.lower(), accesses)
-        if missing:
-            # x_size is narrower than the largest micro-op buffer
-            most = self._isa.formats["LOAD"].fields["x_size"].limits[1]
-            for load in self._kernels.loading(row.executes, start, words, most, self._origins.number):
-                self._append(load)
+        for load in self._kernels.loading(row.executes, start, words, self._origins.number) if missing else ():
+            self._append(load)
         self._append(Row(kernel.format, row.queue, fields, accesses, origin=self._origins.number))
 
     def _check_fields(self, name: str, fields: dict[str, int]) -> None:
@@ -394,14 +383,8 @@ class Program:
             raise CapacityError(f"{what} {problem}")
 
     def _need_extensions(self, op: Op, mem: Mem | None = None) -> None:
-        row = instruction(op, mem)
-        assert row is not None
-        if missing := row.missing(self.cfg):
+        if missing := row_of(op, mem).missing(self.cfg):
             raise ProgramError(f"{missing} is not in configuration {self.cfg.name}; choose one that has it")
-
-    def _need(self, extensions: Iterable[str]) -> None:
-        for name in extensions:
-            need_extension(self.cfg, name)
 
     def _check_open(self) -> None:
         if self._launch is not None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..hw.errors import CapacityError
-from ..hw.isa import Format, Mem, Op, instruction
+from ..hw.isa import INSTRUCTIONS, MICRO_OPS, Format, Isa, Mem, Op, depth, row_of
+from ..hw.units import Channel
 from .access import Access
 from .buffer import Buffer
-from .tokens import Row
+from .tokens import Row, nop
 
 _AT_ONCE = 256  # micro-ops in one load of those that are loaded first: the first kernels do not wait for the last
 
@@ -70,42 +71,47 @@ class UopCache:
 
 
 class Kernels:
-    """The micro-op kernels of one program: the `pool` in DRAM, what is in each on-chip buffer, and their `loads`.
+    """The micro-op kernels of a program of `isa`: the `pool` in DRAM, what is in each on-chip buffer, their `loads`."""
 
-    `buffers` are the on-chip buffers with their depths.
-    """
-
-    def __init__(self, buffers: Mapping[Mem, int]):
+    def __init__(self, isa: Isa):
         self.pool, self.loads = UopPool(), list[Row]()
-        self._caches = {mem: UopCache(depth) for mem, depth in buffers.items()}
+        self._caches = {mem: UopCache(depth(isa.cfg, mem)) for mem in MICRO_OPS}
+        self._most = isa.formats["LOAD"].fields["x_size"].limits[1]  # narrower than the largest micro-op buffer
 
     def place(self, mem: Mem, words: np.ndarray) -> tuple[int, bool]:
         """(first entry, whether it must be loaded) of the kernel `words`, uint32 (n,), in the buffer `mem`."""
         return self._caches[mem].place(words.tobytes(), len(words))
 
-    def loading(self, mem: Mem, start: int, words: np.ndarray, most: int, origin: int) -> Iterator[Row]:
-        """The loads, for `origin`, of `words` to entry `start` of `mem`, each of at most `most` micro-ops."""
+    def loading(self, mem: Mem, start: int, words: np.ndarray, origin: int) -> Iterator[Row]:
+        """The loads, for `origin`, of `words` to entries of `mem` from `start` on."""
         offset = self.pool.offset(words)
-        row = instruction(Op.LOAD, mem)
-        assert row is not None
-        for k in range(0, len(words), most):
-            n = min(most, len(words) - k)
+        row = row_of(Op.LOAD, mem)
+        for k in range(0, len(words), self._most):
+            n = min(self._most, len(words) - k)
             fields = {**row.fields, "sram_base": start + k, "dram_base": offset + k}
             fields |= {"y_size": 1, "x_size": n, "x_stride": n}
             access = Access(mem, True, slice(start + k, start + k + n), True)
             self.loads.append(Row("LOAD", row.queue, fields, [access], origin=origin))
             yield self.loads[-1]
 
-    def front(self, mem: Mem) -> list[Row]:
-        """The loads of micro-ops to `mem`, which may all come first; else raises `CapacityError`."""
+    def in_front(self, mem: Mem, rows: list[Row]) -> list[Row]:
+        """`rows`, with tokens of their own, and in front of all the loads of micro-ops to `mem`.
+
+        One token, the first in its channel, orders these. Raises `CapacityError` where they do not all fit.
+        """
         loads = [row for row in self.loads if row.fields["mem"] == mem.id]
-        need, depth = sum(row.fields["x_size"] for row in loads), self._caches[mem].depth
-        if need > depth:
+        if not loads:
+            return rows
+        need, holds = sum(row.fields["x_size"] for row in loads), self._caches[mem].depth
+        if need > holds:
             raise CapacityError(
-                f"the kernels in {mem.name} have {need} micro-ops, it holds {depth}: with tokens='explicit' all must "
+                f"the kernels in {mem.name} have {need} micro-ops, it holds {holds}: with tokens='explicit' all must "
                 "fit; use tokens='auto'"
             )
-        return loads
+        target = next(row.queue for row in INSTRUCTIONS if row.executes == mem)
+        order, carrier, moved = Channel(loads[-1].queue, target), nop(target, 0), set(map(id, loads))
+        loads[-1].fields[order.push] = carrier.fields[order.pop] = 1
+        return [*loads, carrier, *(row for row in rows if id(row) not in moved)]
 
     def buffer(self, name: str) -> list[Buffer]:
         """The buffer `name` of all kernels, now set in their loads; an empty list where there are no kernels."""

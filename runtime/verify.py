@@ -14,7 +14,7 @@ still run when the host sees that the program is done.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, ProgramError, RaceError, TokenError
-from ..hw.isa import MICRO_OPS, SCRATCHPADS, Mem, Op, instruction, known_isa, room
+from ..hw.isa import MICRO_OPS, SCRATCHPADS, Mem, Op, known_isa, room, row_of
 from ..hw.units import Channel, Queue, channels, queues
 from .access import Access, DramAccess, dram_access, out_of_range, scratchpad_accesses
 from .bounds import check_dram
@@ -30,6 +30,7 @@ from .launch import Launch
 from .symbols.symbol import Symbol
 from .tokens import LastAccess, deadlock_text, popped, pushed
 
+_Executed = tuple[int, list[Access]]  # an instruction, and what it accesses
 _UNKNOWN = -1  # index in a micro-op that the program has not loaded
 
 
@@ -139,8 +140,7 @@ def without_pair(launch: Launch, pair: TokenPair) -> Launch:
 
 def _micro_ops(f: Mapping[str, int]) -> tuple[Mem | None, Mem | None]:
     """The scratchpads whose micro-ops the decoded instruction `f` executes, and loads."""
-    row = instruction(f["op"], f.get("mem"))
-    assert row is not None
+    row = row_of(f["op"], f.get("mem"))
     return row.executes, row.loads if row.loads in MICRO_OPS else None
 
 
@@ -267,7 +267,7 @@ class _Check:
             if k != last and self.clock[k][queue] >= position:
                 raise ExecutionError(f"{self.at(k)} executes after FINISH: it waits for a token that FINISH pushes", k)
 
-    def _executed(self) -> Iterator[tuple[int, list[Access]]]:
+    def _executed(self) -> Iterator[_Executed]:
         """Every instruction in an order in which it may execute, with its accesses to scratchpads."""
         unknown = np.full((self.cfg.uop_depth, 3), _UNKNOWN, np.int64)  # a device keeps those of the program before
         known = {mem: unknown.copy() for mem in MICRO_OPS}
@@ -280,15 +280,15 @@ class _Check:
                     raise AccessError(f"{self.at(k)} {text}{self.cfg.uop_depth - 1}", k)
                 executed = known[mem][f["uop_bgn"] : f["uop_end"]]
                 if f["iter_out"] and f["iter_in"] and (executed[:, 0] == _UNKNOWN).any():
-                    text = f"executes micro-ops that no LOAD.{mem.name} loads: cannot be verified"
-                    raise ProgramError(f"{self.at(k)} {text}")
+                    text = f"micro-ops that no LOAD.{mem.name} loads: cannot be verified"
+                    raise ProgramError(f"{self.at(k)} executes {text}")
             accesses = scratchpad_accesses(self.cfg, f, executed)
             self._check_range(k, accesses)
             if loaded is not None and f["x_size"]:
                 self._load_uops(k, known[loaded])
             yield k, accesses
 
-    def _micro_ops(self) -> Iterator[tuple[int, list[Access]]]:
+    def _micro_ops(self) -> Iterator[_Executed]:
         """As `_executed`, of the buffers of micro-ops alone: what these hold is not asked."""
         for k in self.topological:
             f = self.insns[k]
@@ -322,19 +322,13 @@ class _Check:
             pass  # an entry that does not exist is named before any race
         self._ordered(self._executed(), dram, by_position)
         last = len(self.insns) - 1
-        for queue in self.queues:
-            n = sum(q == queue for q in self.queue_of)
+        for queue, n in Counter(self.queue_of).items():
             if n > self.clock[last][queue]:
                 k = by_position[queue, n]
                 text = f"{self.at(k)} may still run at {self.at(last)}: no token orders them (any memory)"
                 raise RaceError(text, (k, last))
 
-    def _ordered(
-        self,
-        executed: Iterator[tuple[int, list[Access]]],
-        dram: _DramCells | None,
-        by_position: Mapping[tuple[Queue, int], int],
-    ) -> None:
+    def _ordered(self, executed: Iterator[_Executed], dram: _DramCells | None, by_position: Mapping) -> None:
         """Raise `RaceError` unless a token orders every two accesses of `executed`, or of `dram`, that conflict."""
         memories = {mem: LastAccess(len(self.queues), room(self.cfg, mem)) for mem in SCRATCHPADS}
         for k, accesses in executed:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..hw.isa import OPERATIONS, AluOp, Isa, Mem, Op, instruction, queue_of
+from ..hw.isa import OPERATIONS, AluOp, Isa, Mem, Op, queue_of, row_of
 from ..runtime.launch import Launch
 
 
-def within(extensions: frozenset[str], f: dict[str, int]) -> bool:
-    """True where `extensions` suffice for the instruction with the fields `f`."""
-    row = instruction(f["op"], f.get("mem"))
-    assert row is not None
+def within(extensions: frozenset[str], units: tuple[str, ...], f: dict[str, int]) -> bool:
+    """True where `extensions` and `units` suffice for the instruction with the fields `f`."""
+    row = row_of(f["op"], f.get("mem"))
+    if row.unit and row.unit not in units:
+        return False
     return extensions.issuperset(row.extensions + (OPERATIONS[f["alu_op"]].extensions if "alu_op" in f else ()))
 
 
@@ -30,15 +31,18 @@ def _idlers() -> list[tuple[str, dict[str, int]]]:
     kinds += [("ALU", alu | {empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
     entry = {"use_imm": 1, "imm": -1, "iter_out": 0}
     kinds += [("ALU", alu | entry | {"alu_op": op}) for op, row in OPERATIONS.items() if row.reads is not None]
+    pads = {"x_size": 0, "y_size": 2, "y_pad_0": 1, "x_pad_1": 2}
     par = {"op": Op.LOAD, "mem": Mem.PAR, **far, "x_pad_0": 2}
     kinds += [("LOAD", par | {empty: 2}) for empty in ("x_size", "y_size")]
     kinds += [("STOREQ", {"op": Op.STORE, "mem": Mem.OUTQ, **far, "par_base": 1023, "x_size": 3})]
+    kinds += [("LOAD", {"op": Op.LOAD, "mem": mem.id, **far, **pads}) for mem in (Mem.TWGT, Mem.TUOP)]
+    kinds += [("TERNARY", {"op": Op.TERNARY, **once, empty: 0}) for empty in ("uop_end", "iter_out", "iter_in")]
     return kinds
 
 
 def with_idlers(launch: Launch, rng: np.random.Generator, count: int, extensions: frozenset[str]) -> Launch:
     """`launch` with `count` instructions that do nothing, without tokens, at random positions; some of `extensions`."""
-    isa, kinds = Isa(launch.cfg), [(name, f) for name, f in _idlers() if within(extensions, f)]
+    isa, kinds = Isa(launch.cfg), [kind for kind in _idlers() if within(extensions, launch.cfg.units, kind[1])]
     insn, reloc, queues = launch.insn, launch.reloc, [isa.queue(f) for f in isa.decode(launch.insn)]
     order = np.arange(len(insn))
     for _ in range(count):

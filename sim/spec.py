@@ -15,7 +15,7 @@ import numpy as np
 
 from ..hw.config import Config
 from ..hw.errors import AccessError, DeadlockError, ExecutionError, TokenError
-from ..hw.isa import PAR, REDUCTIONS, AluOp, Format, Isa, Mem, Op, depth, entry_bytes, instruction, room, table_span
+from ..hw.isa import PAR, REDUCTIONS, AluOp, Format, Isa, Mem, Op, depth, entry_bytes, mem_of, room, row_of, table_span
 from ..hw.rounding import CONTRACTS, requantise, rescale
 from ..hw.units import channels, queues
 from ..runtime.device import Stats, program_stats
@@ -135,8 +135,8 @@ class SpecDevice(DeviceMemory):
 
 def load(m: SpecDevice, f: Fields) -> None:
     """LOAD and LOADP: rows of entries from DRAM, padding around them, to consecutive entries of a scratchpad."""
-    row, at, columns = instruction(f["op"], f["mem"]), f["sram_base"], f["x_size"]
-    mem, rows = row.mem, 1 if row.one_row else f["y_size"]
+    row, mem, at, columns = row_of(f["op"], f["mem"]), mem_of(f["op"], f["mem"]), f["sram_base"], f["x_size"]
+    rows = 1 if row.one_row else f["y_size"]
     top, bottom, left, right = (f[k] if row.pads else 0 for k in ("y_pad_0", "y_pad_1", "x_pad_0", "x_pad_1"))
     for y in range(-top, rows + bottom) if columns else ():  # without columns there is no padding either
         for x in range(-left, columns + right):

@@ -235,6 +235,20 @@ def instruction(op: int, mem: int | None = None) -> Instruction | None:
     return rows.get(None) or rows.get(mem if mem is None else mem % (1 << _ID_BITS))
 
 
+def row_of(op: int, mem: int | None = None) -> Instruction:
+    """The row of an instruction that is declared."""
+    row = instruction(op, mem)
+    assert row is not None
+    return row
+
+
+def mem_of(op: int, mem: int) -> Mem:
+    """The memory of a LOAD, LOADP or STORE that is declared, by the id in its words."""
+    found = row_of(op, mem).mem
+    assert found is not None
+    return found
+
+
 def ops_of(form: str) -> tuple[Op, ...]:
     """The opcodes whose words have format `form`."""
     return tuple(dict.fromkeys(row.op for row in INSTRUCTIONS if row.format == form))
@@ -242,9 +256,7 @@ def ops_of(form: str) -> tuple[Op, ...]:
 
 def queue_of(op: int, mem: int | None = None) -> Queue:
     """The command queue that executes `op`; loads are routed by the memory they name."""
-    row = instruction(op, mem)
-    assert row is not None
-    return row.queue
+    return row_of(op, mem).queue
 
 
 def nop_of(queue: Queue) -> Instruction:

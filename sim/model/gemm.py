@@ -32,12 +32,13 @@ _LEAST = 64  # rows of each part of a longer product that is cut along its rows,
 def gemm_action(state: State, f: dict[str, int]) -> Action:
     """The action of the decoded GEMM or DWGEMM `f`."""
     if f["reset"]:
-        return loop_action(state, f, lambda nest: _reset(state, nest))
+        return loop_action(state, f, lambda nest: reset(state, nest))
     taps, overwrite = 1 + f.get("extra_taps", 0), bool(f.get("overwrite"))
+    rows = state.cfg.row_taps  # of the groups that several taps count
     if taps > 1:
-        return loop_action(state, f, lambda nest: _multiply(state, _by_rows(state, nest), _several(taps), overwrite))
+        return loop_action(state, f, lambda n: multiplied(state, scaled_weights(n, rows), _several(taps), overwrite))
     product = Depthwise if f["op"] == Op.DWGEMM else Product
-    return loop_action(state, f, lambda nest: _multiply(state, nest, product, overwrite))
+    return loop_action(state, f, lambda nest: multiplied(state, nest, product, overwrite))
 
 
 def exact_products(cfg: Config) -> int:
@@ -45,7 +46,8 @@ def exact_products(cfg: Config) -> int:
     return 1 << 26 - cfg.inp_bits - cfg.wgt_bits
 
 
-def _reset(state: State, nest: Nest) -> Iterator[Action]:
+def reset(state: State, nest: Nest) -> Iterator[Action]:
+    """What writes zero to the accumulators of `nest`. Raises `AccessError` where one does not exist."""
     low, high = nest.limits(DST)
     state.check(Mem.ACC, low, high)
     yield partial(state.sums.settle, low, high)
@@ -57,7 +59,8 @@ def _reset(state: State, nest: Nest) -> Iterator[Action]:
         yield lambda: state.acc.__setitem__(touched, 0)
 
 
-def _multiply(state: State, nest: Nest, product: type[Product | Depthwise], overwrite: bool) -> Iterator[Action]:
+def multiplied(state: State, nest: Nest, product: type[Product | Depthwise], overwrite: bool) -> Iterator[Action]:
+    """What adds the products over `nest` to the accumulators, or overwrites them; `AccessError` as `reset`."""
     state.check(Mem.ACC, *nest.limits(DST))
     low, high = nest.limits(SRC)
     state.check(Mem.INP, low, high + product.taps - 1)
@@ -67,12 +70,12 @@ def _multiply(state: State, nest: Nest, product: type[Product | Depthwise], over
         yield _piece(state, piece, times, product, overwrite)
 
 
-def _by_rows(state: State, nest: Nest) -> Nest:
-    """`nest` with weights counted by rows, not by the groups of rows that several taps take."""
-    scale = np.array([1, 1, state.cfg.row_taps])
+def scaled_weights(nest: Nest, factor: int) -> Nest:
+    """`nest` with weights counted by parts, `factor` of which its weight index counts as one."""
+    scale = np.array([1, 1, factor])
 
     def scaled(index: Triple) -> Triple:
-        return index[DST], index[SRC], index[WGT] * state.cfg.row_taps
+        return index[DST], index[SRC], index[WGT] * factor
 
     axes = [
         axis._replace(
@@ -120,9 +123,12 @@ def _kinds(axes: Sequence[Axis]) -> dict[str, list[Axis]]:
 
 
 class Product:
-    """The product over `axes` for any base: index tables and the target of the result."""
+    """The product over `axes` for any base: index tables and the target of the result.
 
-    taps = 1
+    The weight index counts entries of `weights`, or the blocks of one.
+    """
+
+    taps, weights = 1, Mem.WGT
 
     def __init__(self, cfg: Config, axes: tuple[Axis, ...], overwrite: bool):
         b, m, n, k = _kinds(axes).values()
@@ -133,10 +139,16 @@ class Product:
         self.target = _target(cfg, axes, overwrite)
         self.nbytes = self.inp_rows.nbytes + self.wgt_rows.nbytes + self.target.nbytes + 1024
 
-    @staticmethod
-    def check_weights(state: State, low: int, high: int) -> None:
+    @classmethod
+    def blocks(cls, cfg: Config) -> int:
+        """Blocks of an entry of `weights`."""
+        return 1
+
+    @classmethod
+    def check_weights(cls, state: State, low: int, high: int) -> None:
         """Raises `AccessError` unless the weight indices `low` to `high` exist."""
-        state.check(Mem.WGT, low, high)
+        blocks = cls.blocks(state.cfg)
+        state.check(cls.weights, low // blocks, high // blocks)
 
     @staticmethod
     def elements(cfg: Config, axes: Sequence[Axis]) -> int:
@@ -157,10 +169,12 @@ class Product:
         parts = _parts(rows, work) if by_rows and b == 1 and depth <= cut else 1
         short, images = work <= _SHORT * parts, (parts, rows // parts) if b == 1 else (b, rows)
         inputs, weights = piece.limits(SRC), piece.limits(WGT)
-        make_inp = _maker(state, Mem.INP, inputs[0], self.inp_rows, (*images, depth), not by_rows, short)
-        make_wgt = _maker(state, Mem.WGT, weights[0], self.wgt_rows, (b, columns, depth), by_rows, short)
-        inp, wgt = ((self, base[SRC]), inputs, make_inp), ((self, base[WGT]), weights, make_wgt)
-        keep_inp, keep_wgt = state.operands[Mem.INP].get, state.operands[Mem.WGT].get
+        inp_at, wgt_at = state.inp[inputs[0] * cfg.batch :], state.array(self.weights)[weights[0] * cfg.block_out :]
+        make_inp = _maker(inp_at, self.inp_rows, (*images, depth), not by_rows, short)
+        make_wgt = _maker(wgt_at, self.wgt_rows, (b, columns, depth), by_rows, short)
+        entries = (weights[0] // self.blocks(cfg), weights[1] // self.blocks(cfg))
+        inp, wgt = ((self, base[SRC]), inputs, make_inp), ((self, base[WGT]), entries, make_wgt)
+        keep_inp, keep_wgt = state.operands[Mem.INP].get, state.operands[self.weights].get
         put = self.target.action(state.acc, base[DST], times)
         key = str((base[DST], b, rows, self.target.key))  # text, as it keeps its hash
         multiply = np.matmul if depth <= cut else partial(_long_product, cut=cut)
@@ -185,14 +199,13 @@ class Product:
 
 
 def _maker(
-    state: State, mem: Mem, low: int, rows: np.ndarray, shape: tuple[int, ...], swap: bool, short: bool
+    memory: np.ndarray, rows: np.ndarray, shape: tuple[int, ...], swap: bool, short: bool
 ) -> Callable[[], np.ndarray]:
-    """A function that returns the `rows` of `mem`, counted from its entry `low`, as float32 matrices of `shape`.
+    """A function that returns the `rows` of `memory` as float32 matrices of `shape`.
 
     With `swap` they are transposed, in memory, too, for a `short` product.
     """
-    memory = state.array(mem)
-    memory, shape = memory[low * (len(memory) // state.depth[mem]) :], shape[1:] if shape[0] == 1 else shape
+    shape = shape[1:] if shape[0] == 1 else shape
 
     def make() -> np.ndarray:
         # every index was checked before: "clip" saves the check of the default

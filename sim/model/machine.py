@@ -2,8 +2,8 @@
 
 Decoding and checks run once per program and once per kind of instruction, and the order is kept: a program that
 runs again, also with a few other addresses, is a list of ready actions. An action is a whole instruction as a few array
-operations: LOAD and STORE in sim/model/transfer.py, GEMM and DWGEMM in sim/model/gemm.py, ALU in sim/model/alu.py;
-sim/model/tokens.py finds the order from queues and tokens.
+operations: LOAD and STORE in sim/model/transfer.py, GEMM and DWGEMM in sim/model/gemm.py, TERNARY in
+sim/model/ternary.py, ALU in sim/model/alu.py; sim/model/tokens.py finds the order from queues and tokens.
 
 Unlike the definition, an instruction that fails changes nothing: its indices are checked before it executes.
 """
@@ -26,6 +26,7 @@ from ..memory import program_bytes
 from .alu import alu_action
 from .gemm import gemm_action
 from .state import Action, State
+from .ternary import ternary_action
 from .tokens import Choice, Node, at_random, node, schedule
 from .transfer import load_action, store_action
 
@@ -111,6 +112,7 @@ _ACTIONS: dict[int, Callable[[State, dict[str, int]], Action]] = {
     Op.GEMM: gemm_action,
     Op.DWGEMM: gemm_action,
     Op.ALU: alu_action,
+    Op.TERNARY: ternary_action,
     Op.FINISH: lambda state, f: _finish,
 }
 

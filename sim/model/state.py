@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
+from typing import cast
 
 import numpy as np
 
 from ...hw.config import TABLE_SIZE, Config
 from ...hw.errors import AccessError
-from ...hw.isa import PAR, Isa, Mem, depth, entry_bytes, room
+from ...hw.isa import MICRO_OPS, PAR, Isa, Mem, depth, entry_bytes, room, row_of
 from ..lru import Lru
 from .loops import Nest, factor
 from .operands import Operands
@@ -30,11 +31,11 @@ class State:
     """Scratchpads and DRAM.
 
     Narrow values are held as int8, whatever their width in DRAM, one row per vector that a product reads: `inp`
-    (entries * batch, block_in), `wgt` (entries * block_out, block_in); `operands` are matrices made of them. `acc` is
-    int32 (entries, batch * block_out), without what `sums` still holds; `uop` the micro-op words, `dram` uint8 bytes.
-    `par` has the decoded fields of the post-processing parameters, int64 (entries, block_out) each, `tables` the values
-    of all tables, int32 (tables, 256). `ranges` are the kernels by range of micro-ops that are known while these are
-    unchanged.
+    (entries * batch, block_in), `wgt` (entries * block_out, block_in), `twgt` (entries * ternary_blocks * block_out,
+    block_in); `operands` are matrices made of them. `acc` is int32 (entries, batch * block_out), without what `sums`
+    still holds; `uop` and `tuop` the micro-op words of `kernels`, `dram` uint8 bytes. `par` has the decoded fields of
+    the post-processing parameters, int64 (entries, block_out) each, `tables` the values of all tables, int32
+    (tables, 256).
     """
 
     def __init__(self, cfg: Config, dram: np.ndarray):
@@ -44,41 +45,24 @@ class State:
         self.entry_bytes = {mem: entry_bytes(cfg, mem) for mem in Mem}
         self.inp = np.zeros((cfg.inp_depth * cfg.batch, cfg.block_in), np.int8)
         self.wgt = np.zeros((cfg.wgt_depth * cfg.block_out, cfg.block_in), np.int8)
+        self.twgt = np.zeros((self.depth[Mem.TWGT] * cfg.ternary_blocks * cfg.block_out, cfg.block_in), np.int8)
         self.acc = np.zeros((cfg.acc_depth, cfg.lanes), np.int32)
-        self.sums, self.operands = Sums(), {mem: Operands() for mem in (Mem.INP, Mem.WGT)}
-        self.uop = np.zeros(cfg.uop_depth, np.uint32)
+        self.sums, self.operands = Sums(), {mem: Operands() for mem in (Mem.INP, Mem.WGT, Mem.TWGT)}
+        self.kernels = {mem: Kernels(self.isa, self.depth[mem]) for mem in MICRO_OPS}
+        self.uop, self.tuop = (self.kernels[mem].words for mem in (Mem.UOP, Mem.TUOP))
         self.par = {name: np.zeros((cfg.par_entries, cfg.block_out), np.int64) for name in PAR.fields}
         self.tables = np.zeros((cfg.tables, TABLE_SIZE), np.int32)
         self.plans: Lru = Lru(_PLAN_BYTES)
-        self._kernels: Lru[Nest] = Lru(_KERNEL_BYTES)
-        self.ranges: dict[tuple[int, int], Nest] = {}
 
     def array(self, mem: Mem) -> np.ndarray:
-        """The scratchpad of vectors or micro-ops that `mem` addresses."""
-        return {Mem.UOP: self.uop, Mem.INP: self.inp, Mem.WGT: self.wgt}.get(mem, self.acc)
+        """The scratchpad of vectors that `mem` addresses."""
+        return {Mem.INP: self.inp, Mem.WGT: self.wgt, Mem.TWGT: self.twgt}.get(mem, self.acc)
 
     def finish(self) -> None:
         """Put everything into the memories, and keep nothing made of them: they may change between runs."""
         self.sums.settle_all()
         for operands in self.operands.values():
             operands.clear()
-
-    def uops_changed(self) -> None:
-        """To be called when micro-ops were loaded: ranges hold other kernels now."""
-        self.ranges.clear()
-
-    def kernel(self, begin: int, end: int) -> Nest:
-        """The micro-ops `begin:end` as loops; the same object while they are unchanged and in the cache."""
-        nest = self.ranges.get((begin, end))
-        if nest is None:
-            words = self.uop[begin:end]
-            nest = self._kernels.get(words.tobytes(), lambda: self._factor(words), lambda _: 32 * len(words) + 512)
-            self.ranges[begin, end] = nest
-        return nest
-
-    def _factor(self, words: np.ndarray) -> Nest:
-        fields = self.isa.uop.decode(words.astype(np.uint64)[:, None])
-        return factor(np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1))
 
     def check(self, mem: Mem, low: int, high: int) -> None:
         """Raise `AccessError` unless entries `low` to `high` of the scratchpad of `mem` exist."""
@@ -92,12 +76,41 @@ class State:
             raise AccessError(f"WGT rows {low}..{high} are outside 0..{rows - 1}")
 
 
+class Kernels:
+    """A scratchpad of `depth` micro-ops: its `words`, uint32, and what is known of them.
+
+    `ranges` are the kernels by range of micro-ops that are known while these are unchanged.
+    """
+
+    def __init__(self, isa: Isa, depth: int):
+        self._isa, self.words = isa, np.zeros(depth, np.uint32)
+        self._known: Lru[Nest] = Lru(_KERNEL_BYTES)
+        self.ranges: dict[tuple[int, int], Nest] = {}
+
+    def changed(self) -> None:
+        """To be called when micro-ops were loaded: ranges hold other kernels now."""
+        self.ranges.clear()
+
+    def kernel(self, begin: int, end: int) -> Nest:
+        """The micro-ops `begin:end` as loops; the same object while they are unchanged and in the cache."""
+        nest = self.ranges.get((begin, end))
+        if nest is None:
+            words = self.words[begin:end]
+            nest = self._known.get(words.tobytes(), lambda: self._factor(words), lambda _: 32 * len(words) + 512)
+            self.ranges[begin, end] = nest
+        return nest
+
+    def _factor(self, words: np.ndarray) -> Nest:
+        fields = self._isa.uop.decode(words.astype(np.uint64)[:, None])
+        return factor(np.stack([fields["dst"], fields["src"], fields["wgt"]], axis=1))
+
+
 def nothing() -> None:
     """The action of an instruction that moves and computes nothing."""
 
 
 def loop_action(state: State, f: dict[str, int], prepare: Callable[[Nest], Iterator[Action]]) -> Action:
-    """The action of the GEMM or ALU instruction `f`.
+    """The action of the instruction `f`, which executes micro-ops.
 
     `prepare` turns the instruction's nest into actions, to run in order; it is called again when the micro-ops change.
     Raises `AccessError` for micro-ops that do not exist.
@@ -112,13 +125,14 @@ def loop_action(state: State, f: dict[str, int], prepare: Callable[[Nest], Itera
     loops = [
         (f[f"iter_{loop}"], (f[f"dst_{loop}"], f[f"src_{loop}"], f.get(f"wgt_{loop}", 0))) for loop in ("out", "in")
     ]
-    ranges, span = state.ranges, (begin, end)
+    kernels = state.kernels[cast(Mem, row_of(f["op"]).executes)]
+    ranges, span = kernels.ranges, (begin, end)
     bound: Nest | None = None
     ready: list[Action] = []
 
     def execute() -> None:
         nonlocal bound, ready
-        kernel = ranges.get(span) or state.kernel(begin, end)
+        kernel = ranges.get(span) or kernels.kernel(begin, end)
         if kernel is not bound:
             actions = prepare(kernel.within(loops))
             ready = list(islice(actions, _PIECES + 1))

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...hw.config import TERNARY_BITS
 from ...hw.errors import AccessError
-from ...hw.isa import PAR, Mem
+from ...hw.isa import MICRO_OPS, PAR, Mem, mem_of
 from ...hw.rounding import requantise
 from ...runtime.buffer import pack_bits, unpack_bits
 from .state import Action, State, nothing
@@ -22,11 +23,11 @@ assert sys.byteorder == "little"  # accumulators are copied as bytes
 
 def load_action(state: State, f: dict[str, int]) -> Action:
     """The action of the decoded LOAD or LOADP `f`. Raises `AccessError` where it leaves a memory."""
-    mem, cfg = Mem(f["mem"]), state.cfg
+    mem, cfg = mem_of(f["op"], f["mem"]), state.cfg
     if not f["x_size"]:
         return nothing
-    if mem == Mem.UOP:
-        return _load_uops(state, f)
+    if mem in MICRO_OPS:
+        return _load_uops(state, mem, f)
     if mem == Mem.PAR:
         return _load_par(state, f)
     rows, columns = f["y_size"], f["x_size"]
@@ -35,7 +36,7 @@ def load_action(state: State, f: dict[str, int]) -> Action:
         return nothing
     first = f["sram_base"]
     state.check(mem, first, first + width * height - 1)
-    bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.ACC: 32, Mem.ACC8: 8}[mem]
+    bits = {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.TWGT: TERNARY_BITS, Mem.ACC: 32, Mem.ACC8: 8}[mem]
     source = _dram(state, f, mem, rows, {32: np.int32, 8: np.int8}.get(bits, np.uint8))
     pad = _signed(f.get("pad_value", 0), min(bits, 8))
     memory = state.array(mem)
@@ -51,13 +52,15 @@ def load_action(state: State, f: dict[str, int]) -> Action:
         if padded:
             tile.fill(pad)
         inner[...] = unpack_bits(source.reshape(-1), bits).reshape(inner.shape) if bits < 8 else source
+        if mem == Mem.TWGT:
+            np.multiply(inner, inner & 1, inner)  # -2, where bit 0 is not set, is 0, too
 
     return execute
 
 
 def store_action(state: State, f: dict[str, int]) -> Action:
     """The action of the decoded STORE `f`. Raises `AccessError` where it leaves a memory."""
-    rows, columns, mem = f["y_size"], f["x_size"], Mem(f["mem"])
+    rows, columns, mem = f["y_size"], f["x_size"], mem_of(f["op"], f["mem"])
     if not rows or not columns:
         return nothing
     first = f["sram_base"]
@@ -101,15 +104,15 @@ def _requantiser(state: State, f: dict[str, int]) -> Callable[[np.ndarray], np.n
     return convert
 
 
-def _load_uops(state: State, f: dict[str, int]) -> Action:
+def _load_uops(state: State, mem: Mem, f: dict[str, int]) -> Action:
     first, count = f["sram_base"], f["x_size"]
-    state.check(Mem.UOP, first, first + count - 1)
-    source = _dram(state, f, Mem.UOP, 1, np.uint32).reshape(-1)
-    target = state.uop[first : first + count]
+    state.check(mem, first, first + count - 1)
+    source = _dram(state, f, mem, 1, np.uint32).reshape(-1)
+    target, changed = state.kernels[mem].words[first : first + count], state.kernels[mem].changed
 
     def execute() -> None:
         np.copyto(target, source)
-        state.uops_changed()
+        changed()
 
     return execute
 

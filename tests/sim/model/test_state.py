@@ -18,7 +18,7 @@ def put(state, place, rows):
     """Micro-ops (dst, src, wgt) at `place`, as LOAD UOP puts them there."""
     words = [d | s << 7 | w << 15 for d, s, w in rows]
     state.uop[place : place + len(rows)] = words
-    state.uops_changed()
+    state.kernels[Mem.UOP].changed()
 
 
 def test_a_row_is_a_vector_that_a_product_reads():
@@ -32,7 +32,7 @@ def test_a_row_is_a_vector_that_a_product_reads():
 
 
 def test_memory_ids_name_scratchpads(state):
-    memories = {Mem.UOP: state.uop, Mem.INP: state.inp, Mem.WGT: state.wgt}
+    memories = {Mem.INP: state.inp, Mem.WGT: state.wgt}
     memories |= dict.fromkeys((Mem.ACC, Mem.ACC8, Mem.OUT), state.acc)
     for mem, array in memories.items():
         assert state.array(mem) is array
@@ -52,19 +52,19 @@ def test_equal_micro_ops_are_one_kernel_wherever_they_stand(state):
     rows = [(0, 1, 2), (3, 1, 2)]
     put(state, 10, rows)
     put(state, 50, rows)
-    kernel = state.kernel(10, 12)
+    kernel = state.kernels[Mem.UOP].kernel(10, 12)
     assert kernel.base == (0, 1, 2) and [(a.n, a.step) for a in kernel.axes] == [(2, (3, 0, 0))]
-    assert state.kernel(10, 12) is kernel is state.kernel(50, 52)
-    assert state.kernel(10, 11) is not kernel
+    assert state.kernels[Mem.UOP].kernel(10, 12) is kernel is state.kernels[Mem.UOP].kernel(50, 52)
+    assert state.kernels[Mem.UOP].kernel(10, 11) is not kernel
 
 
 def test_a_place_holds_what_was_loaded_there_last(state):
     put(state, 10, [(0, 1, 2)])
-    first = state.kernel(10, 11)
+    first = state.kernels[Mem.UOP].kernel(10, 11)
     put(state, 10, [(4, 5, 6)])
-    assert state.kernel(10, 11).base == (4, 5, 6)
+    assert state.kernels[Mem.UOP].kernel(10, 11).base == (4, 5, 6)
     put(state, 10, [(0, 1, 2)])
-    assert state.kernel(10, 11) is first
+    assert state.kernels[Mem.UOP].kernel(10, 11) is first
 
 
 def loop(begin, end, **fields):
