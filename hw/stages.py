@@ -56,6 +56,7 @@ def stages(cfg: Config) -> list[Stage]:
         ("pipeline", "... ALU MUL, RESCALE", multiplied, multiply, "micro-op"),
         ("pipeline", "... that reads the product before", multiplied, dependent, "micro-op"),
         *_multipliers(cfg, entry),
+        *_ternary(cfg),
         ("store", "instruction to its first row", lat.ROW_LATENCY, 1, "row"),
         ("store", "row to the address of its first burst", lat.STORE_ADDRESS_LATENCY, 1, "burst"),
         ("store", "row to its first beat", lat.STORE_DATA_LATENCY, _stored(cfg), entry),
@@ -75,6 +76,18 @@ def _multipliers(cfg: Config, entry: str) -> list[tuple]:
         ("rescale", "accumulators to int8", lat.REQUANTISE_LATENCY, groups, entry),
         ("ppu", "accumulators to int8, all of the entry", lat.ppu_latency(cfg), groups, entry),
         *([("functions", "operands to values of LOOKUP and REDUCE", lat.RESCALE_LATENCY, groups, entry)] * functions),
+    ]
+
+
+def _ternary(cfg: Config) -> list[tuple]:
+    if "ternary" not in cfg.units:
+        return []
+    begin, sums, issue = lat.TERNARY_SEQUENCER_LATENCY, lat.ternary_array_latency(cfg), lat.ternary_latency(cfg)
+    return [
+        ("ternary", "instruction to its first micro-op issue", begin, 1, "micro-op"),
+        ("ternary", "... instructions of one micro-op", begin, lat.JOB_INTERVAL, "instruction"),
+        ("ternary", "operands to sums", sums, 1, "micro-op"),
+        ("ternary", "micro-op issue to the write of its accumulators", issue, 1, "micro-op"),
     ]
 
 

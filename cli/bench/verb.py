@@ -13,7 +13,7 @@ from ...runtime.registry import CIRCUITS
 from .. import report
 from ..main import THREAD_VARIABLES
 from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
-from . import dense, encoder
+from . import dense, encoder, split
 from . import rows as bench_rows
 
 if TYPE_CHECKING:
@@ -27,10 +27,11 @@ RUNS = 5
 # module of the model -> what it executes
 PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
 REST = "rest"
+_WORKLOADS = ("resnet18", *dense.WORKLOADS, *encoder.WORKLOADS, split.WORKLOAD)
 
 
 @click.command()
-@click.argument("workload", required=False, type=click.Choice(["resnet18", *dense.WORKLOADS, *encoder.WORKLOADS]))
+@click.argument("workload", required=False, type=click.Choice([*_WORKLOADS]))
 @click.option("--layer", "layers", multiple=True, metavar="NAME", help="Only this layer; may be given several times.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of matrix products.")
 @device_option()
@@ -74,6 +75,9 @@ def command(
 
     `bench mobilebert-384` and the like measure the dense layers of a transformer on so many rows, each shape once: one
     launch, its cycles times the number of such layers. `bench mobilebert-layer` measures a whole layer of one.
+
+    `bench split --config pynq_z1_two` measures layers whose channels units GEMM and ternary divide, half and half, and
+    the same layers on GEMM alone.
     """
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
@@ -88,6 +92,8 @@ def command(
         return dense.run(workload, layers, cfg, device, options, as_json)
     if workload in encoder.WORKLOADS:
         return encoder.run(workload, cfg, device, options, as_json)
+    if workload == split.WORKLOAD:
+        return split.run(layers, cfg, device, options, as_json)
     if workload:
         from .resnet18 import run
 

@@ -77,8 +77,10 @@ class NetworkLaunch:
         self.rec = Recording(self.cfg, steps.contract, name, steps.tiles)
         self.rec.padded = {op.output.name: op for op in ops if isinstance(op, AbsorbedPad)}
         self.rec.limits = limits(ops)
-        # what computes one token has short instructions, and so have the reciprocals of softmax
+        # what computes one token has short instructions, and so have the reciprocals of softmax; micro-ops of unit
+        # ternary would wait behind loads for the step after theirs
         short = any(isinstance(op, (g.RmsNorm, g.IntegerNorm, g.Softmax)) for op in ops)
+        short |= any(isinstance(op, g.Divisible) and op.ternary for op in ops)
         self.rec.program.uops_first = bool(self.rec.limits) or short
         self.packed_as = packed_as(ops)
         self.plain = {op.x.name: op for op in ops if isinstance(op, RowsJoined)}

@@ -220,8 +220,7 @@ class Compute(Unit):
             self._products, retired = last + self._interval, retired + self._product
             if 2 * total < 3 * issues * self._groups:  # otherwise there is room for others
                 self.add_read(first + self._entered, last + self._entered + self._groups, PRODUCTS)
-        if job.banks:
-            self.add_read(first + self.read, last + self.read + 1, job.banks)
+        self.add_reads(job, first + self.read, last + self.read)
         if self.uses is not None and banks:
             self.uses.add(came, retired, banks)
         for b in range(len(self._last)):
@@ -232,6 +231,16 @@ class Compute(Unit):
         self.issues.append((issue, last + 1))
         self.log.start[k] = first
         self._unended.pop(k)[1] = retired
+
+    def add_reads(self, job: Job, first: int, last: int) -> None:
+        """`job` reads accumulators from cycle `first` to `last`, each bank from its first use to its last."""
+        if not job.heads:
+            if job.banks:
+                self.add_read(first, last + 1, job.banks)
+            return
+        for bank, (head, tail) in enumerate(zip(job.heads, job.tails)):
+            if job.banks >> bank & 1 and first + head <= last - tail:
+                self.add_read(first + head, last - tail + 1, 1 << bank)
 
     def add_read(self, begin: int, end: int, user: int) -> None:
         """Read ports, or multipliers, are used from cycle `begin` until `end`."""

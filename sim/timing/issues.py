@@ -21,8 +21,8 @@ class Job(NamedTuple):
 
     With `multiply` it is MUL or RESCALE. `banks` are the banks of accumulators that it reads in every cycle, one bit
     each; `touched` those that it reads or writes at all. `uops` are its first and last micro-op, (0, -1) for none.
-    `tails` are the cycles from the last micro-op issue that touches each bank to the last one of all, empty for a job
-    of one bank.
+    `tails` are the cycles from the last micro-op issue that touches each bank to the last one of all, `heads` those
+    from the first one of all to the first that does; empty for a job of one bank.
     """
 
     issues: int
@@ -33,6 +33,7 @@ class Job(NamedTuple):
     touched: int
     uops: tuple[int, int]
     tails: tuple[int, ...] = ()
+    heads: tuple[int, ...] = ()
 
 
 PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers
@@ -118,7 +119,7 @@ class Kernels:
         uops, touched = (begin, end - 1), dst
         if op not in _ELEMENTWISE:
             reads = not (f["reset"] or f.get("overwrite"))
-            return Job(issues, issues, 1, False, dst if reads else 0, dst, uops, self._tails(f, dst, 1, (0,)))
+            return Job(issues, issues, 1, False, dst if reads else 0, dst, uops, *self._ends(f, dst, 1, (0,)))
         interval, banks = 1, dst
         if not f["use_imm"]:
             src_high += (outer - 1) * f["src_out"] + (inner - 1) * f["src_in"]
@@ -130,27 +131,31 @@ class Kernels:
         if multiply:
             again = self._repeated(f, issues)
             cycles += (issues - 1 - again) * (self._spacing - 1) + again * (self._conflict - 1)
-        tails = self._tails(f, touched, cycles / issues, (0,) if f["use_imm"] else (0, 1))
-        return Job(issues, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, touched, uops, tails)
+        ends = self._ends(f, touched, cycles / issues, (0,) if f["use_imm"] else (0, 1))
+        return Job(issues, cycles, 2 if interval > 1 else 1, multiply, 0 if multiply else banks, touched, uops, *ends)
 
-    def _tails(self, f: dict[str, int], touched: int, interval: float, columns: tuple[int, ...]) -> tuple[int, ...]:
-        """`Job.tails`; 0 for a bank touched only before the micro-op issues looked at, all cycles for another."""
+    def _ends(
+        self, f: dict[str, int], touched: int, interval: float, columns: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], ...]:
+        """`Job.tails` and `Job.heads`; 0 for a bank that is touched only behind the micro-op issues looked at, all
+        cycles for another."""
         if touched & (touched - 1) == 0:
-            return ()
+            return (), ()
         uops = f["uop_end"] - f["uop_bgn"]
-        inner = max(1, min(f["iter_in"], _MOST_LOOKED_AT // uops))  # the last trips
+        inner = max(1, min(f["iter_in"], _MOST_LOOKED_AT // uops))  # the last trips, and the first
         outer = max(1, min(f["iter_out"], _MOST_LOOKED_AT // (uops * inner))) if inner == f["iter_in"] else 1
-        end, banks = f | {"iter_out": outer, "iter_in": inner}, []
-        for column in columns:
-            name = ("dst", "src")[column]
-            moved = (f["iter_out"] - outer) * f[f"{name}_out"] + (f["iter_in"] - inner) * f[f"{name}_in"]
-            banks.append((self._indices(end, column) + moved) // self._bank)
-        tails, seen = [], outer * inner * uops
+        end, ends, seen = f | {"iter_out": outer, "iter_in": inner}, [], outer * inner * uops
         missed = seen if seen == uops * f["iter_in"] * f["iter_out"] else 0
-        for bank in range(self.cfg.acc_banks):
-            (found,) = np.logical_or.reduce([each == bank for each in banks]).nonzero()
-            tails.append(int((seen - 1 - found[-1] if len(found) else missed) * interval))
-        return tuple(tails)
+        for last in (True, False):
+            banks = []
+            for column in columns:
+                name = ("dst", "src")[column]
+                moved = (f["iter_out"] - outer) * f[f"{name}_out"] + (f["iter_in"] - inner) * f[f"{name}_in"]
+                banks.append((self._indices(end, column) + moved * last) // self._bank)
+            found = [np.logical_or.reduce([each == bank for each in banks]) for bank in range(self.cfg.acc_banks)]
+            away = [int(np.argmax(each[::-1] if last else each)) if each.any() else missed for each in found]
+            ends.append(tuple(int(n * interval) for n in away))
+        return tuple(ends)
 
     def _repeated(self, f: dict[str, int], issues: int) -> int:
         """The number of micro-op issues that wait for products, because they use an accumulator of those right before.

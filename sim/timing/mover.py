@@ -236,11 +236,11 @@ class Mover(Client):
         per_beat = move.per_beat
         if per_beat == 1:
             work = units = beats
-            if move.between and move.rows == 1:
-                work += self._between(move, beats)
         else:
             offset = self._unit_offset(move, tile) if self._left == move.length else 0
             work = units = min(self._left, beats * per_beat - offset)
+        if move.between and move.rows == 1:
+            work += self._between(move, units)
         self._left -= units
         wait = here - beats + 1 - entry_cycle
         if wait > 0:
@@ -261,10 +261,10 @@ class Mover(Client):
                 if self._tiles and not self._tiles[0].move.rows:
                     self._without_data()
 
-    def _between(self, move: Move, beats: int) -> int:
-        """Padding entries among the next `beats` beats of rows that are one request, spread evenly."""
+    def _between(self, move: Move, units: int) -> int:
+        """Padding entries among the next `units` of rows that are one request, spread evenly."""
         done = move.length - self._left
-        return move.between * (done + beats) // move.length - move.between * done // move.length
+        return move.between * (done + units) // move.length - move.between * done // move.length
 
     def _unit_offset(self, move: Move, tile: _Tile) -> int:
         return (move.first + (move.rows - tile.rows) * move.step) % move.per_beat

@@ -137,8 +137,13 @@ class Ternary(Unit):
     def _leaves(self, banks: int, cycle: int) -> int:
         """First cycle from `cycle` on in which an issue of `compute` that waits for `banks` goes on."""
         left = self._uses.latest(banks)
-        used, issue, count = self._rest if self._open else (0, 0, 0)
+        used, issue, count = self._rest if self._open else self._following()
         issue = self._others.free(used, issue)
         if used & banks and issue < cycle:
             left = max(left, min(issue + count, cycle) - 1 + self._latency)
         return max(cycle, left + 1)
+
+    def _following(self) -> tuple[int, int, int]:
+        """The banks of the next instruction, its first issue, its issues; no banks where it is not known when."""
+        work = self.work[self.order[self.at]] if self.next < NEVER else PLACE
+        return work.touched, max(self._issue, self.next + lat.TERNARY_SEQUENCER_LATENCY), work.issues

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -71,12 +72,12 @@ class Division:
         oy, ox = self.shape.output
         return self.images * oy * ox * blocks * self.inputs * self.taps
 
-    def height(self, rows: Numbers | int) -> Numbers | int:
-        """Rows of the tile of the input that `rows` of the output read."""
+    def height(self, rows: Any) -> Any:
+        """Rows of the tile of the input that `rows` of the output read, a number or an array."""
         return (rows - 1) * self.row_step[1] + self.shape.span[0]
 
-    def width(self, columns: Numbers | int) -> Numbers | int:
-        """Columns of the tile of the input that `columns` of the output read."""
+    def width(self, columns: Any) -> Any:
+        """Columns of the tile of the input that `columns` of the output read, a number or an array."""
         return (columns - 1) * self.shape.strides[1] + self.shape.span[1]
 
     def window(self, axis: int, first: int, count: int) -> tuple[int, int, int, int]:
@@ -87,10 +88,10 @@ class Division:
         step, size = self.row_step[0] if axis == 0 else 1, self.shape.size[axis]
         reach = self.height(count) if axis == 0 else self.width(count)
         low = first * self.shape.strides[axis] - self.shape.pads[axis]
-        inside = [k for k in range(int(reach)) if 0 <= low + k * step < size]
+        inside = [k for k in range(reach) if 0 <= low + k * step < size]
         if not inside:
-            return 0, int(reach), 0, 0
-        return low + inside[0] * step, inside[0], len(inside), int(reach) - 1 - inside[-1]
+            return 0, reach, 0, 0
+        return low + inside[0] * step, inside[0], len(inside), reach - 1 - inside[-1]
 
     def sizes(self, axis: int) -> list[int]:
         """Sizes of tiles along an axis of the output, whose tiles all reach the image."""
@@ -249,11 +250,9 @@ class Search:
 
     def tile(self, k: int) -> Tile:
         """Tile `k`."""
-        return Tile(
-            *(int(values[k]) for values in (self.rows, self.columns, self.gemm, self.groups, self.inputs)),
-            bool(self.outer[k]),
-            *(int(pieces.slots[k]) for pieces in (self.inp, self.wgt, self.twgt)),
-        )
+        names = ("rows", "columns", "gemm", "groups", "inputs")
+        slots = {f"{name}_slots": int(getattr(self, name).slots[k]) for name in ("inp", "wgt", "twgt")}
+        return Tile(**{name: int(getattr(self, name)[k]) for name in names}, outer=bool(self.outer[k]), **slots)
 
 
 class Plan:
@@ -268,6 +267,15 @@ class Plan:
         self.units = {name: float(cycles[best]) for name, cycles in zip(("gemm", "ternary"), computed)}
 
     @property
+    def ahead(self) -> bool:
+        """True if the pieces of a step can be loaded while those of the step before are in use."""
+        work, tile, chunks = self.work, self.tile, len(self.chunks)
+        weights = chunks * self.parts
+        pieces = [(tile.inp_slots, chunks * len(self.images))]
+        pieces += [(tile.wgt_slots, weights)] * bool(work.gemm) + [(tile.twgt_slots, weights)] * bool(work.groups)
+        return all(slots > 1 or count == 1 for slots, count in pieces)
+
+    @property
     def chunks(self) -> list[range]:
         """The blocks of the input, in pieces."""
         step, every = self.tile.inputs, self.work.inputs
@@ -279,15 +287,18 @@ class Plan:
         work, tile = self.work, self.tile
         return max(-(-work.gemm // max(tile.gemm, 1)), -(-work.groups // max(tile.groups, 1)))
 
+    @property
+    def images(self) -> list[tuple[int, int, int]]:
+        """(image, first row, first column) of each tile of the output's pixels."""
+        (oy, ox), tile = self.work.shape.output, self.tile
+        return list(product(range(self.work.images), range(0, oy, tile.rows), range(0, ox, tile.columns)))
+
     def __iter__(self) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """(part of the output's blocks, (image, first row, first column)) of each tile, in order."""
-        work, tile = self.work, self.tile
-        oy, ox = work.shape.output
-        images = list(product(range(work.images), range(0, oy, tile.rows), range(0, ox, tile.columns)))
-        if tile.outer:
-            yield from product(range(self.parts), images)
+        """(part of the output's blocks, one of `images`) of each tile, in order."""
+        if self.tile.outer:
+            yield from product(range(self.parts), self.images)
         else:
-            yield from ((part, image) for image in images for part in range(self.parts))
+            yield from ((part, image) for image in self.images for part in range(self.parts))
 
 
 @lru_cache(maxsize=256)

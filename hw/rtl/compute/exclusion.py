@@ -52,9 +52,8 @@ class Exclusion(wiring.Component):
         """A timer for each bank, set by every issue: one that multiplies is never overtaken."""
         m = Module()
         longest, usual = multiply_latency(self.cfg), issue_latency(self.cfg)
-        held = Signal(self.cfg.acc_banks)
-        for k in range(self.cfg.acc_banks):
-            left = Signal(range(longest), name=f"left_{k}")
+        held, timers = Signal(self.cfg.acc_banks), [Signal(range(longest)) for _ in self.issue]
+        for k, left in enumerate(timers):
             with m.If(self.issue[k]):
                 m.d.sync += left.eq(Mux(self.multiply, longest - 1, usual - 1))
             with m.Elif(left != 0):

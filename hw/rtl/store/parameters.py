@@ -60,8 +60,13 @@ class StoreLoads(wiring.Component):
             wiring.connect(m, inner, wiring.flipped(outer))
         insn = Value.cast(self.cmd.payload.insn)
         entry = data.View(insn_layout(cfg, "LOAD"), insn).dram_base
-        loads, loading, index = Signal(), Signal(), Signal(INDEX_BITS, reset_less=True)
-        push = Signal(len(pushes(cfg)), reset_less=True)
+        n = len(pushes(cfg))
+        loads, loading, index, push = (
+            Signal(),
+            Signal(),
+            Signal(INDEX_BITS, reset_less=True),
+            Signal(n, reset_less=True),
+        )
         done, ended, waits = Signal(128), Signal(), Signal()  # the LOAD has ended; what stands for it waits
         m.d.comb += [
             loads.eq(data.View(insn_layout(cfg, "FINISH"), insn).op == Op.LOAD),

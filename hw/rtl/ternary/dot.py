@@ -148,7 +148,7 @@ def _added(one: tuple, other: tuple) -> tuple[Value, Value]:
 
 def added(a: Value, b: Value, subtract: Value) -> Value:
     """`a + b`, with `subtract` `a - b`, of signed values, by one adder."""
-    inverted = Cat(subtract, b ^ subtract.replicate(len(b))).as_signed()
+    inverted = Cat(subtract, b.as_unsigned() ^ subtract.replicate(len(b))).as_signed()
     return (Cat(C(1, 1), a).as_signed() + inverted)[1:]
 
 

@@ -1,4 +1,4 @@
-"""hw/rtl/scratchpad.py: lanes of writes, reads, and who waits for whom at the accumulators' banks."""
+"""hw/rtl/scratchpad.py: lanes of writes, and reads."""
 
 import pytest
 
@@ -6,11 +6,10 @@ from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.isa import Mem
 from tilewright.hw.rtl.latencies import OPERAND_LATENCY, SCRATCHPAD_LATENCY
 from tilewright.hw.rtl.ports import address_bits, entry_bits, lane_bits, word_bits
-from tilewright.hw.rtl.scratchpad import Accumulators, Inputs, Scratchpad
+from tilewright.hw.rtl.scratchpad import Inputs, Scratchpad
 
 TINY = PRESETS["tiny"]
 ODD = Config(name="odd", batch=2, block_in=8, block_out=4, wgt_bits=4, wgt_bytes=1 << 10, acc_bytes=1 << 11)
-ONE_BANK = TINY.replace(acc_banks=1)
 
 
 def random_bits(rng, bits):
@@ -85,44 +84,3 @@ def test_inputs_with_their_neighbours(simulate, rng, block):
                 assert [ctx.get(pad.read.data), *found] == shown[-1]
 
     simulate(pad, bench, cycles=400)
-
-
-@pytest.mark.parametrize("cfg", [TINY, ONE_BANK, ODD], ids=["two banks", "one bank", "odd"])
-def test_accumulators(simulate, rng, cfg):
-    """All ports at once, at random; STORE waits exactly where the pipeline reads its bank, and its data stay."""
-    acc, half = Accumulators(cfg), cfg.acc_depth // 2
-    memory, used = {}, [0, 1, half, half + 1]
-    bank = {at: at // half if cfg.acc_banks == 2 else 0 for at in used}
-
-    async def bench(ctx):
-        expected, waits = {"dst": None, "src": None, "store": None}, 0
-        for _ in range(400):
-            addr = {name: used[int(rng.integers(4))] for name in ("dst", "src", "store", "write", "load")}
-            en = {name: int(rng.random() < 0.5) for name in addr}
-            en["src"] &= not (en["dst"] and bank[addr["src"]] == bank[addr["dst"]])
-            en["load"] &= not (en["write"] and bank[addr["load"]] == bank[addr["write"]])
-            lanes = random_bits(rng, len(acc.load.en)) if en["load"] else 0
-            shown = en | {"load": lanes} | {name: en[name] << bank[addr[name]] for name in ("dst", "src")}
-            for name, at in addr.items():
-                ctx.set(getattr(acc, name).addr, at)
-                ctx.set(getattr(acc, name).en, shown[name])
-            entry, word = random_bits(rng, cfg.acc_entry_bits), random_bits(rng, word_bits(cfg, Mem.ACC))
-            ctx.set(acc.write.data, entry)
-            ctx.set(acc.load.data, word)
-            busy = {bank[addr[name]] for name in ("dst", "src") if en[name]}
-            assert ctx.get(acc.store.ready) == (bank[addr["store"]] not in busy)
-            waits += en["store"] and not ctx.get(acc.store.ready)
-            for name in ("dst", "src"):
-                expected[name] = memory.get(addr[name], 0) if en[name] else None
-            if en["store"] and ctx.get(acc.store.ready):
-                expected["store"] = memory.get(addr["store"], 0)
-            memory[addr["load"]] = written(cfg, Mem.ACC, memory.get(addr["load"], 0), lanes, word)
-            if en["write"]:
-                memory[addr["write"]] = entry
-            await ctx.tick()
-            for name, value in expected.items():
-                if value is not None:
-                    assert ctx.get(getattr(acc, name).data) == value
-        assert waits > 20
-
-    simulate(acc, bench, cycles=500)
