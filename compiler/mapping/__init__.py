@@ -1,6 +1,8 @@
 """Output channels of layers on several compute units: mappings, their files, and networks regrouped by them."""
 
-from .file import ChannelMapping, read_mapping, write_mapping
+from .choice import min_cost
+from .cost import Costs
+from .file import ChannelMapping, MappingLike, read_mapping, write_mapping
 from .regroup import regroup
 
-__all__ = ["ChannelMapping", "read_mapping", "regroup", "write_mapping"]
+__all__ = ["ChannelMapping", "Costs", "MappingLike", "min_cost", "read_mapping", "regroup", "write_mapping"]

@@ -33,7 +33,7 @@ class ChannelMapping:
     layers: Mapping[str, Split]
 
     @classmethod
-    def of(cls, value: ChannelMapping | Mapping[str, Any] | str | Path) -> ChannelMapping:
+    def of(cls, value: MappingLike) -> ChannelMapping:
         """A mapping as users give it: one of these, what a file holds, or the path of a file.
 
         Raises `FileError` for a file that cannot be read, and `InputError` for another structure.
@@ -64,6 +64,9 @@ class ChannelMapping:
         """A digest of the mapping, the same for the same layers, units and channels in any order."""
         facts = {name: {unit: sorted(found) for unit, found in split.items()} for name, split in self.layers.items()}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
+MappingLike = ChannelMapping | Mapping[str, Any] | str | Path  # how users give one
 
 
 def _split(split: Mapping[str, object], name: str) -> dict[str, tuple[int, ...]]:

@@ -25,7 +25,7 @@ from .task import Task
 
 SEARCH = "lambda"
 BASELINES = ("all-8bit", "all-ternary", "io-8bit", "min-cost")
-VERSION = 2  # of what jobs compute; another one makes stored results unknown
+VERSION = 1  # of what jobs compute; another one makes stored results unknown
 
 
 @dataclass(frozen=True)

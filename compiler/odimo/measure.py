@@ -17,10 +17,13 @@ from ...runtime.executable import Executable
 from ...runtime.loader import Loaded
 from .. import graph as g
 from ..mapping import ChannelMapping, regroup
-from ..network import compile_graph, launch_cycles
+from ..network import compile_for, launch_cycles
 from .integers import INPUT, OUTPUT, IntegerNetwork, IntegerNode, to_graph
 from .mapping import allowed
 from .tables import LayerCost, UnitTable, sampled
+
+MOST_STEPS = 8  # entries of a table beside the first
+REFUSED = "the cost of its channels is the accelerator's"
 
 
 @dataclass(frozen=True)
@@ -87,14 +90,14 @@ def layer_graph(shape: LayerShape, ternary: int) -> g.Graph:
 
 def layer_cycles(cfg: Config, shape: LayerShape, digital: int, ternary: int) -> int:
     """Cycles of a layer with `digital` channels on GEMM and `ternary` on the other unit, in the timing model."""
-    graph = layer_graph(replace(shape, channels=digital + ternary), ternary)
-    return launch_cycles(compile_graph(graph, cfg))
+    return launch_cycles(_compiled(layer_graph(replace(shape, channels=digital + ternary), ternary), cfg))
 
 
 def anchors(channels: int, block: int) -> list[int]:
-    """Numbers of channels at which a table is filled: one block, about each quarter in whole blocks, and all."""
+    """Numbers of channels at which a table is filled: one block, about each `MOST_STEPS`th in whole blocks, and all."""
     whole = allowed(channels, block)
-    return whole[1:]
+    steps = min(len(whole) - 1, MOST_STEPS)
+    return sorted({whole[1], *(whole[k * (len(whole) - 1) // steps] for k in range(1, steps + 1))})
 
 
 def layer_cost(cfg: Config, shape: LayerShape) -> LayerCost:
@@ -111,7 +114,13 @@ def compile_point(cfg: Config, network: IntegerNetwork, channels: Mapping[str, A
     """The program of a trained network whose layers' channels are on the units that `channels` says."""
     graph = to_graph(network, name)
     mapping = ChannelMapping.from_dict({"version": 1, "layers": channels}, name)
-    return compile_graph(regroup(graph, mapping, cfg), cfg)
+    return _compiled(regroup(graph, mapping, cfg), cfg)
+
+
+def _compiled(graph: g.Graph, cfg: Config) -> Executable:
+    """The executable with every layer on the accelerator, even where the host would be faster."""
+    refused = {"host": {op.name: REFUSED for op in graph.layers}}
+    return compile_for(graph, cfg, refused=refused).executable
 
 
 def device_scores(executable: Executable, images: np.ndarray, device: str = "model") -> np.ndarray:

@@ -1,7 +1,7 @@
 """Cycles of a layer by how many of its channels each unit has: tables, filled by the timing model or by formulas.
 
-A layer with channels on both units takes as long as the slower unit, since both work at the same time:
-`cycles = max over units of table(unit, channels)`. Between the entries of a table the cycles are interpolated, so that
+A layer with channels on both units takes about as long as the slower unit, since both work at the same time, and
+`SHARED_WORK` of the faster one's time, for what they share: loads, banks, post-processing. Between the entries of a table the cycles are interpolated, so that
 a search that moves channels one by one sees a slope everywhere; `SLOPE` of the mean slope is added where a table is
 flat, as where further channels fill a block that is computed anyway.
 """
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 SLOPE = 0.01
+SHARED_WORK = 0.1
 OVERLAP = "overlap"  # the units work at the same time: the slower one counts
 SHARED = "shared"  # one queue for both: their times add up
 Costs = Mapping[str, "LayerCost"]
@@ -48,7 +49,7 @@ class LayerCost:
     def hard(self, *counts: float) -> float:
         """Cycles for so many channels on each unit, which need not be whole."""
         times = [table.at(n) for table, n in zip(self.tables, counts)]
-        return sum(times) if self.combine == SHARED else max(times)
+        return sum(times) if self.combine == SHARED else max(times) + SHARED_WORK * (sum(times) - max(times))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..tables import SHARED, Costs, LayerCost, Power, UnitTable
+from ..tables import SHARED, SHARED_WORK, Costs, LayerCost, Power, UnitTable
 from .backend import torch
 
 SHARPNESS = 0.1  # temperature of the maximum, as a share of the mean time
@@ -38,7 +38,10 @@ def layer_times(cost: LayerCost, counts: Any) -> Any:
 
 def together(cost: LayerCost, times: Any) -> Any:
     """The cycles of a layer from those of its units."""
-    return times.sum() if cost.combine == SHARED else smooth_maximum(times)
+    if cost.combine == SHARED:
+        return times.sum()
+    slowest = smooth_maximum(times)
+    return slowest + SHARED_WORK * (times.sum() - slowest)
 
 
 def latency(costs: Costs, counts: Mapping[str, Any]) -> Any:

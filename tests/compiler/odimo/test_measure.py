@@ -31,7 +31,7 @@ def test_a_layer_of_two_units():
 
 
 @pytest.mark.parametrize(
-    ("channels", "block", "expected"), [(8, 4, [4, 8]), (10, 4, [4, 8, 10]), (64, 4, 5), (3, 4, [3])]
+    ("channels", "block", "expected"), [(8, 4, [4, 8]), (10, 4, [4, 8, 10]), (64, 4, 9), (3, 4, [3])]
 )
 def test_anchors_are_few_and_whole_blocks(channels, block, expected):
     found = measure.anchors(channels, block)
