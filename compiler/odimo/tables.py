@@ -35,8 +35,8 @@ class UnitTable:
         return tuple(c + slope * n for n, c in zip(self.counts, self.cycles))
 
     def at(self, count: float) -> float:
-        """Interpolated cycles, linear term included."""
-        return float(np.interp(count, self.counts, self.sloped))
+        """Interpolated cycles, without the linear term."""
+        return float(np.interp(count, self.counts, self.cycles))
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def test_fixed_choices():
 
 
 def test_min_cost_takes_the_fastest_split_and_of_equal_ones_that_with_more_int8():
-    digital, ternary = UnitTable((0, 4, 8), (0, 100, 200)), UnitTable((0, 4, 8), (0, 100, 100))
+    digital, ternary = UnitTable((0, 4, 8), (0, 80, 200)), UnitTable((0, 4, 8), (0, 60, 100))
     split = {"a": LayerCost((digital, ternary))}
     assert m.counts(m.cheapest({"a": 8}, split, 4)) == {"a": (4, 4)}
     same = {"a": LayerCost((UnitTable((0, 8), (0, 0.0)), UnitTable((0, 8), (0, 0.0))))}
