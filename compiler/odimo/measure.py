@@ -22,7 +22,7 @@ from .integers import INPUT, OUTPUT, IntegerNetwork, IntegerNode, to_graph
 from .mapping import allowed
 from .tables import LayerCost, UnitTable, sampled
 
-MOST_STEPS = 8  # entries of a table beside the first
+UNIT_STEPS, SPLIT_STEPS = 4, 8  # about the entries of a table of one unit, and of that of splits
 REFUSED = "the cost of its channels is the accelerator's"
 
 
@@ -93,21 +93,26 @@ def layer_cycles(cfg: Config, shape: LayerShape, digital: int, ternary: int) -> 
     return launch_cycles(_compiled(layer_graph(replace(shape, channels=digital + ternary), ternary), cfg))
 
 
-def anchors(channels: int, block: int) -> list[int]:
-    """Numbers of channels at which a table is filled: one block, about each `MOST_STEPS`th in whole blocks, and all."""
+def anchors(channels: int, block: int, most: int) -> list[int]:
+    """Numbers of channels at which a table is filled: one block, then about each `most`th in whole blocks, and all."""
     whole = allowed(channels, block)
-    steps = min(len(whole) - 1, MOST_STEPS)
+    steps = min(len(whole) - 1, most)
     return sorted({whole[1], *(whole[k * (len(whole) - 1) // steps] for k in range(1, steps + 1))})
 
 
 def layer_cost(cfg: Config, shape: LayerShape) -> LayerCost:
-    """The tables of a layer: each unit with whole blocks of its channels, alone."""
-    counts = anchors(shape.channels, cfg.block_out)
+    """The tables of a layer: each unit alone with whole blocks of channels, and the excess of splits."""
+    channels, block = shape.channels, cfg.block_out
+    counts = anchors(channels, block, UNIT_STEPS)
     digital = sampled(lambda n: layer_cycles(cfg, shape, n, 0), counts)
     if "ternary" not in cfg.units:
         never = UnitTable(digital.counts, tuple(0.0 if n == 0 else 2 * digital.cycles[-1] for n in digital.counts))
         return LayerCost((digital, never))
-    return LayerCost((digital, sampled(lambda n: layer_cycles(cfg, shape, 0, n), counts)))
+    alone = LayerCost((digital, sampled(lambda n: layer_cycles(cfg, shape, 0, n), counts)))
+    splits = [n for n in anchors(channels, block, SPLIT_STEPS) if n < channels]
+    found = {channels - n: layer_cycles(cfg, shape, n, channels - n) - alone.hard(n, channels - n) for n in splits}
+    numbers = (0, *sorted(found), channels)
+    return replace(alone, excess=UnitTable(numbers, tuple(found.get(n, 0.0) for n in numbers)))
 
 
 def compile_point(cfg: Config, network: IntegerNetwork, channels: Mapping[str, Any], name: str) -> Executable:

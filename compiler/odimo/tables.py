@@ -1,9 +1,10 @@
 """Cycles of a layer by how many of its channels each unit has: tables, filled by the timing model or by formulas.
 
-A layer with channels on both units takes about as long as the slower unit, since both work at the same time, and
-`SHARED_WORK` of the faster one's time, for what they share: loads, banks, post-processing. Between the entries of a table the cycles are interpolated, so that
-a search that moves channels one by one sees a slope everywhere; `SLOPE` of the mean slope is added where a table is
-flat, as where further channels fill a block that is computed anyway.
+A layer with channels on both units takes as long as the slower unit, since both work at the same time, and an excess
+for what they share: loads, banks, post-processing. The excess is a table, too, so that at its entries a cost is what
+the timing model has for that split. Between the entries of a table the cycles are interpolated, so that a search that
+moves channels one by one sees a slope everywhere; `SLOPE` of the mean slope is added where a table is flat, as where
+further channels fill a block that is computed anyway.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Any
 import numpy as np
 
 SLOPE = 0.01
-SHARED_WORK = 0.1
 OVERLAP = "overlap"  # the units work at the same time: the slower one counts
 SHARED = "shared"  # one queue for both: their times add up
 Costs = Mapping[str, "LayerCost"]
@@ -39,17 +39,24 @@ class UnitTable:
         return float(np.interp(count, self.counts, self.cycles))
 
 
+NO_EXCESS = UnitTable((0, 1), (0.0, 0.0))
+
+
 @dataclass(frozen=True)
 class LayerCost:
-    """The tables of a layer, one per unit in the order of `mapping.UNITS`, and how the units' times combine."""
+    """The tables of a layer, one per unit in the order of `mapping.UNITS`, and how the units' times combine.
+
+    `excess` are the cycles beyond the slower unit's, by the number of channels on the last unit.
+    """
 
     tables: tuple[UnitTable, ...]
     combine: str = OVERLAP
+    excess: UnitTable = NO_EXCESS
 
     def hard(self, *counts: float) -> float:
         """Cycles for so many channels on each unit, which need not be whole."""
         times = [table.at(n) for table, n in zip(self.tables, counts)]
-        return sum(times) if self.combine == SHARED else max(times) + SHARED_WORK * (sum(times) - max(times))
+        return sum(times) if self.combine == SHARED else max(times) + self.excess.at(counts[-1])
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,7 @@ def sampled(cycles: Callable[[int], float], counts: list[int]) -> UnitTable:
 def to_json(costs: Costs) -> dict[str, Any]:
     """The tables as JSON holds them."""
     return {
-        name: {"combine": cost.combine, "tables": [[list(t.counts), list(t.cycles)] for t in cost.tables]}
+        name: {"combine": cost.combine, "tables": [_lists(t) for t in cost.tables], "excess": _lists(cost.excess)}
         for name, cost in costs.items()
     }
 
@@ -93,6 +100,15 @@ def to_json(costs: Costs) -> dict[str, Any]:
 def from_json(value: Mapping[str, Any]) -> dict[str, LayerCost]:
     """What `to_json` made."""
     return {
-        name: LayerCost(tuple(UnitTable(tuple(n), tuple(c)) for n, c in one["tables"]), one["combine"])
+        name: LayerCost(tuple(map(_table, one["tables"])), one["combine"], _table(one["excess"]))
         for name, one in value.items()
     }
+
+
+def _lists(table: UnitTable) -> list[list[float]]:
+    return [list(table.counts), list(table.cycles)]
+
+
+def _table(value: list[list[Any]]) -> UnitTable:
+    counts, cycles = value
+    return UnitTable(tuple(counts), tuple(cycles))

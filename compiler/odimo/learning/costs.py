@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..tables import SHARED, SHARED_WORK, Costs, LayerCost, Power, UnitTable
+from ..tables import SHARED, Costs, LayerCost, Power, UnitTable
 from .backend import torch
 
 SHARPNESS = 0.1  # temperature of the maximum, as a share of the mean time
 
 
-def interpolated(table: UnitTable, count: Any) -> Any:
-    """Cycles of a scalar tensor `count`, with the slope of the table's piece as the gradient."""
-    counts, cycles = torch.tensor(table.counts, dtype=count.dtype), torch.tensor(table.sloped, dtype=count.dtype)
+def interpolated(table: UnitTable, count: Any, linear: bool = True) -> Any:
+    """Cycles of a scalar tensor `count`, with the slope of the table's piece as the gradient.
+
+    With `linear` the table's linear term is in both.
+    """
+    values = table.sloped if linear else table.cycles
+    counts, cycles = torch.tensor(table.counts, dtype=count.dtype), torch.tensor(values, dtype=count.dtype)
     k = torch.searchsorted(counts, count.detach()).clamp(1, len(counts) - 1)
     slope = (cycles[k] - cycles[k - 1]) / (counts[k] - counts[k - 1])
     return cycles[k - 1] + slope * (count - counts[k - 1])
@@ -36,17 +40,17 @@ def layer_times(cost: LayerCost, counts: Any) -> Any:
     return torch.stack([interpolated(table, count) for table, count in zip(cost.tables, counts)])
 
 
-def together(cost: LayerCost, times: Any) -> Any:
-    """The cycles of a layer from those of its units."""
+def together(cost: LayerCost, times: Any, counts: Any) -> Any:
+    """The cycles of a layer from those of its units for `counts` channels."""
     if cost.combine == SHARED:
         return times.sum()
-    slowest = smooth_maximum(times)
-    return slowest + SHARED_WORK * (times.sum() - slowest)
+    return smooth_maximum(times) + interpolated(cost.excess, counts[-1], linear=False)
 
 
 def latency(costs: Costs, counts: Mapping[str, Any]) -> Any:
     """Cycles of all layers; `counts` by layer are tensors (units,)."""
-    return torch.stack([together(cost, layer_times(cost, counts[name])) for name, cost in costs.items()]).sum()
+    layers = [(cost, counts[name]) for name, cost in costs.items()]
+    return torch.stack([together(cost, layer_times(cost, each), each) for cost, each in layers]).sum()
 
 
 def energy(costs: Costs, counts: Mapping[str, Any], power: Power) -> Any:
@@ -54,5 +58,5 @@ def energy(costs: Costs, counts: Mapping[str, Any], power: Power) -> Any:
     active, found = torch.tensor(power.active), []
     for name, cost in costs.items():
         times = layer_times(cost, counts[name])
-        found.append((active * times).sum() + power.idle * together(cost, times))
+        found.append((active * times).sum() + power.idle * together(cost, times, counts[name]))
     return torch.stack(found).sum()

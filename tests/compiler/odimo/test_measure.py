@@ -31,10 +31,10 @@ def test_a_layer_of_two_units():
 
 
 @pytest.mark.parametrize(
-    ("channels", "block", "expected"), [(8, 4, [4, 8]), (10, 4, [4, 8, 10]), (64, 4, 9), (3, 4, [3])]
+    ("channels", "block", "expected"), [(8, 4, [4, 8]), (10, 4, [4, 8, 10]), (64, 4, 5), (3, 4, [3])]
 )
 def test_anchors_are_few_and_whole_blocks(channels, block, expected):
-    found = measure.anchors(channels, block)
+    found = measure.anchors(channels, block, 4)
     assert found == expected or len(found) == expected
     assert found[0] == min(block, channels) and found[-1] == channels
 
@@ -46,6 +46,15 @@ def test_tables_come_from_the_timing_model():
     assert digital.counts == ternary.counts == (0, 4, 8)
     assert digital.cycles[2] == measure.layer_cycles(TWO, shape, 8, 0) > digital.cycles[1] > 0
     assert ternary.cycles[2] == measure.layer_cycles(TWO, shape, 0, 8) < digital.cycles[2]
+
+
+def test_a_cost_at_an_entry_is_what_the_timing_model_has():
+    shape = LayerShape((4, 8, 8), 16, (3, 3), (1, 1), (1, 1))
+    cost = measure.layer_cost(TWO, shape)
+    for digital in (0, 4, 8, 12, 16):
+        assert cost.hard(digital, 16 - digital) == pytest.approx(
+            measure.layer_cycles(TWO, shape, digital, 16 - digital)
+        )
 
 
 def test_without_the_unit_the_table_says_never():

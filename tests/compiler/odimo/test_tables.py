@@ -7,7 +7,6 @@ import pytest
 from tilewright.compiler.odimo.tables import (
     OVERLAP,
     SHARED,
-    SHARED_WORK,
     SLOPE,
     LayerCost,
     Power,
@@ -30,8 +29,13 @@ def test_interpolation_with_a_linear_term():
 
 
 def test_units_of_one_queue_take_the_sum():
-    assert LayerCost((FIRST, SECOND), OVERLAP).hard(4, 8) == pytest.approx(FIRST.at(4) + SHARED_WORK * SECOND.at(8))
+    assert LayerCost((FIRST, SECOND), OVERLAP).hard(4, 8) == FIRST.at(4)
     assert LayerCost((FIRST, SECOND), SHARED).hard(4, 8) == FIRST.at(4) + SECOND.at(8)
+
+
+def test_what_units_share_is_added():
+    cost = LayerCost((FIRST, SECOND), excess=UnitTable((0, 4, 8), (0.0, 30.0, 0.0)))
+    assert (cost.hard(8, 0), cost.hard(4, 4), cost.hard(2, 6)) == (200, 130, 50 + 15)
 
 
 def test_totals_of_a_network():
@@ -48,5 +52,5 @@ def test_sampled_cycles_never_fall():
 
 
 def test_tables_as_json():
-    costs = {"a": LayerCost((FIRST, SECOND)), "b": LayerCost((SECOND, FIRST), SHARED)}
+    costs = {"a": LayerCost((FIRST, SECOND)), "b": LayerCost((SECOND, FIRST), SHARED, FIRST)}
     assert from_json(json.loads(json.dumps(to_json(costs)))) == costs
