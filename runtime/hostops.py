@@ -59,6 +59,9 @@ from .schema import MOST, SHAPE, SIZE, Anything, Array, Flag, Int, Kind, ListOf,
 from .softmax import softmax
 from .steps import DTYPES
 
+# The float32 before 0.5: a tie and this make a whole number, as float32 rounds their sum, but this and this do not.
+_BELOW_HALF = np.nextafter(np.float32(0.5), np.float32(0))
+
 
 def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = False) -> np.ndarray:
     """int8 `clamp(round(x / scale) + zero_point, -128, 127)`, divided in float32.
@@ -69,7 +72,7 @@ def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = 
         raise InputError("the input holds NaN, which has no int8 value")
     with np.errstate(over="ignore"):  # the largest numbers are clamped like those that are not finite
         q = np.asarray(x, np.float32) / np.float32(scale)
-    q = np.trunc(q + np.copysign(np.float32(0.5), q)) if ties_away else np.rint(q)
+    q = np.trunc(q + np.copysign(_BELOW_HALF, q)) if ties_away else np.rint(q)
     return np.clip(q + zero_point, -128, 127).astype(np.int8)
 
 

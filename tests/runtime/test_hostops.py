@@ -171,6 +171,18 @@ def test_quantisation_of_what_is_no_number():
         call("quantize", np.array([np.nan], np.float32), scale=1.0, zero_point=0)
 
 
+def test_quantize_rounds_the_quotient_to_nearest():
+    ties = np.arange(0.5, 128, dtype=np.float32)
+    below, above = (np.nextafter(ties, np.float32(end)) for end in (0, 999))
+    for sign in (1, -1):
+        away, before, behind = (
+            call("quantize", sign * x, scale=1.0, zero_point=0, ties_away=True) for x in (ties, below, above)
+        )
+        wanted = np.clip(sign * np.arange(1, 129), -128, 127)
+        assert np.array_equal(away, wanted) and np.array_equal(behind, wanted)
+        assert np.array_equal(before, sign * np.arange(128))
+
+
 def test_quantise_and_back():
     x = np.linspace(-4, 4, 33, dtype=np.float32)
     q = call("quantize", x, scale=0.25, zero_point=-5)
