@@ -76,6 +76,13 @@ def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = 
     return np.clip(q + zero_point, -128, 127).astype(np.int8)
 
 
+def expect_numbers(flags: np.ndarray) -> np.ndarray:
+    """`flags`, which a launch made of float32 values. Raises `InputError` unless all are 0: a value is no number."""
+    if flags.any():
+        raise InputError("the input holds NaN, which has no int8 value")
+    return flags
+
+
 def dequantize(q: np.ndarray, *, scale: float, zero_point: int) -> np.ndarray:
     """float32 `(q - zero_point) * scale`."""
     return (q.astype(np.int32) - zero_point).astype(np.float32) * np.float32(scale)
@@ -263,6 +270,7 @@ class HostOp:
         return found
 
 
+CHECKS = ("expect_numbers",)  # operators that only refuse: they run although nothing reads what they give
 # operators of one input that move values or compute each by itself (softmax: by row): what `chain` may hold
 VALUE_BY_VALUE = ("quantize", "dequantize", "recode", "rescale", "rescale_integers", "lookup", "cast", "narrow")
 LAYOUTS = ("reshape", "transpose", "take", "pack", "fold_windows", "unpack", "unpack_planes")
@@ -275,6 +283,7 @@ HOST_OPS: dict[str, HostOp] = {
     op.function.__name__: op
     for op in (
         HostOp(quantize, as_dtype("int8"), _FLOAT32 | {"ties_away": Flag()}, ("float32",)),
+        HostOp(expect_numbers, as_dtype("int8")),
         HostOp(dequantize, as_dtype("float32"), _FLOAT32, ("int8", "int16")),
         HostOp(recode, recoded, {}, ("int8", "uint8")),
         HostOp(pad, padded, {"pads": ListOf(ListOf(Int(0), 2)), "value": Real(-3.5e38, 3.5e38)}, _COUNTED),

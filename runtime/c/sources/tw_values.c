@@ -17,6 +17,14 @@ int tw_quantize(const float *x, int8_t *y, int32_t size, float scale, int32_t ze
     return 1;
 }
 
+int tw_expect_numbers(const int8_t *flags, int8_t *y, int32_t size) {
+    for (int32_t k = 0; k < size; k++) {
+        if (flags[k]) return 0;
+        y[k] = 0;
+    }
+    return 1;
+}
+
 void tw_dequantize(const void *x, int32_t bytes, float *y, int32_t size, float scale, int32_t zero_point) {
     const int8_t *narrow = x;
     const int16_t *wide = x;
