@@ -83,8 +83,47 @@ def test_micro_ops_have_a_buffer_of_their_own_and_are_loaded_by_the_load_queue(t
     p.ternary_uops(kernel)
     insns = [f for f in Isa(TWO).decode(p.finish().insn) if f["op"] == Op.LOAD and f["x_size"]]
     assert [(Isa(TWO).mnemonic(f), f["sram_base"], f["dram_base"]) for f in insns] == [
-        ("LOAD.UOP", 0, 0), ("LOAD.TUOP", 0, 0), ("LOAD.TUOP", 2, 2),
+        ("LOAD.UOP", 0, 0), ("LOAD.TUOP", 0, 2), ("LOAD.TUOP", 2, 4),
     ]  # fmt: skip
+
+
+def test_loads_of_kernels_come_in_front_of_their_origin():
+    p, loads = Program(TWO), []
+    p.uops_apart = True
+    x = p.buffer("x", (8, 1, 4))
+    for name, first in (("alone", 0), ("a", 1), ("b", 3)):
+        with p.origin(name):
+            p.load(Mem.INP, 0, x, first)
+            for k in range(2):
+                p.gemm([(3, 1, 1, 0)], src=first + k)
+                if name != "alone":
+                    p.ternary([(3, 1, 1, 0)], src=k + first - first % 2, wgt=k)
+    launch = p.finish()
+    for f in Isa(TWO).decode(launch.insn):
+        if f.get("x_size"):
+            loads.append((Isa(TWO).mnemonic(f), f["sram_base"], f["x_size"]))
+    assert loads == [
+        ("LOAD.INP", 0, 1), ("LOAD.UOP", 0, 1), ("LOAD.UOP", 1, 1),  # no unit ternary
+        ("LOAD.TUOP", 0, 2), ("LOAD.UOP", 2, 1), ("LOAD.INP", 0, 1),  # one of the two kernels of GEMM is there
+        ("LOAD.UOP", 3, 2), ("LOAD.TUOP", 2, 2), ("LOAD.INP", 0, 1),
+    ]  # fmt: skip
+    verify(launch)
+
+
+def test_kernels_that_replace_others_come_after_these():
+    p = Program(TWO)
+    p.uops_apart = True
+    long = np.arange(150)[:, None] % 2 * (1, 0, 0)
+    with p.origin("a"):
+        p.ternary_uops(long)
+    with p.origin("b"):
+        p.ternary_uops(long)
+        p.ternary_uops(long + np.array([0, 1, 0]))
+    names = [Isa(TWO).mnemonic(f) for f in Isa(TWO).decode(p.finish().insn)]
+    assert [name for name in names if "TERNARY" in name or "LOAD.T" in name] == [
+        "LOAD.TUOP", "TERNARY", "TERNARY", "LOAD.TUOP", "TERNARY",
+    ]  # fmt: skip
+    verify(p.finish())
 
 
 @pytest.mark.parametrize("first", [False, True])
