@@ -53,9 +53,7 @@ def command(
 
     cfg = load_config(config)
     if emit == "c":
-        from ..runtime.c.folder import check_folder
-
-        check_folder(output)
+        _check_c(output, binary, tokenizer)
     else:
         _only_c(binary, tokenizer)
         check_output(output, (".tw",), {"MODEL": model, "--config": config})
@@ -93,6 +91,19 @@ def _program(model: str, config: str, contract: str | None, tiles: str | None, e
         source = click.get_current_context().get_parameter_source("config")
         return open_program(model, None if source == ParameterSource.DEFAULT else config, contract, tiles)
     return compile_source(model, load_config(config), contract, tiles)
+
+
+def _check_c(output: str, binary: bool, tokenizer: str | None) -> None:
+    """What can be refused before the network is compiled."""
+    from ..runtime.c.emit import check_options
+    from ..runtime.c.folder import check_folder
+    from ..runtime.files import open_regular
+
+    check_folder(output)
+    check_options(binary, tokenizer)
+    if tokenizer is not None:
+        with open_regular(tokenizer, "the tokenizer's file"):
+            pass
 
 
 def _only_c(binary: bool, tokenizer: str | None) -> None:

@@ -31,6 +31,8 @@ PURPOSE = {
     "onnx": "reading quantised networks",
     "ai-edge-litert": "reading .tflite networks",
     "ortools": "exact memory plans",
+    "optuna": "`tilewright explore`",
+    "distributed": "`tilewright explore` with several workers",
     "matplotlib": "roofline plots",
     "grpcio": "`tilewright serve` and remote boards",
     "protobuf": "`tilewright serve` and remote boards",

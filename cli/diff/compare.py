@@ -124,10 +124,8 @@ def compared(
     outputs, layers, right = Layer("outputs", True), _layers(every), [0, 0]
     if labels is None and arrays is not None and not _reconstructs(reference):
         labels = arrays.get("labels")
-    if labels is not None and labels.dtype.kind not in "iu":
-        raise InputError(f"{source}: labels of type {labels.dtype}; give the numbers of classes as integers")
-    if labels is not None and labels.shape != (len(samples),):
-        raise InputError(f"{source}: labels of shape {labels.shape} for {len(samples)} samples; give one per sample")
+    if labels is not None:
+        _check_labels(labels, len(samples), reference, source)
     for k, sample in enumerate(samples):
         expected, found = _outputs(reference, sample), _outputs(mine, sample)
         for one, other in zip(found, expected, strict=True):
@@ -206,6 +204,18 @@ def _reconstructs(interpreter: Any) -> bool:
     """Whether an output is as large as an input: then its largest value does not name a class."""
     inputs, outputs = interpreter.get_input_details(), interpreter.get_output_details()
     return any(tuple(x["shape"]) == tuple(y["shape"]) for x in inputs for y in outputs)
+
+
+def _check_labels(labels: np.ndarray, samples: int, interpreter: Any, source: str) -> None:
+    """Raise `InputError` unless there is a class for each of the `samples`."""
+    if labels.dtype.kind not in "iu":
+        raise InputError(f"{source}: labels of type {labels.dtype}; give the numbers of classes as integers")
+    if labels.shape != (samples,):
+        raise InputError(f"{source}: labels of shape {labels.shape} for {samples} samples; give one per sample")
+    classes = int(np.prod(interpreter.get_output_details()[0]["shape"]))
+    wrong = labels[(labels < 0) | (labels >= classes)]
+    if wrong.size:
+        raise InputError(f"{source}: label {wrong[0]}: the first output has {classes} classes, 0 to {classes - 1}")
 
 
 def _outputs(interpreter: Any, sample: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -27,6 +27,7 @@ from .report import Partition, Report
 from .selftest import DEFAULT, prove
 
 if TYPE_CHECKING:
+    from ..frontend.source import Source
     from .programs import Program
 
 RUNTIMES = ("litert", "tflm")
@@ -61,15 +62,14 @@ class TilewrightDelegate:
         runtime: str = "litert",
         every: bool = False,
     ):
-        from ..frontend.source import Source, read_source
         from ..frontend.tflite.file import read
         from .partition import check_claim
 
         if runtime not in RUNTIMES:
             raise InputError(f"runtime {runtime!r}: must be one of {', '.join(RUNTIMES)}")
-        if min_macs < 0:
-            raise InputError(f"min_macs = {min_macs}: must be 0 or more")
-        source = Source(Path("model.tflite"), model) if isinstance(model, bytes) else read_source(model)
+        if type(min_macs) is not int or min_macs < 0:
+            raise InputError(f"min_macs = {min_macs!r}: must be a whole number, 0 or more")
+        source = _source(model)
         self.file, self._digest = read(source), hashlib.sha256(source.content).hexdigest()
         self.cfg, self.runtime = load_config(config), runtime
         self.device = on if isinstance(on, str) else type(on).__name__
@@ -142,16 +142,17 @@ class TilewrightDelegate:
         return self._native.error
 
     def _plan(self) -> list[Program]:
-        """The programs of all partitions, compiled once."""
-        if self._programs is None:
-            from .partition import refusal
-            from .programs import Planner
+        """The programs of all partitions, compiled once, by the first thread that asks."""
+        with self._lock:
+            if self._programs is None:
+                from .partition import refusal
+                from .programs import Planner
 
-            reasons = {n: refusal(self.file, n, self._claim) for n in range(len(self.file.nodes))}
-            self._refused = {n: why for n, why in reasons.items() if why}
-            planner = Planner(self.file, self.cfg, self.runtime, self._min_macs, self._every, self._refused)
-            self._programs = planner.programs()
-        return self._programs
+                reasons = {n: refusal(self.file, n, self._claim) for n in range(len(self.file.nodes))}
+                self._refused = {n: why for n, why in reasons.items() if why}
+                planner = Planner(self.file, self.cfg, self.runtime, self._min_macs, self._every, self._refused)
+                self._programs = planner.programs()
+            return self._programs
 
     def _claims(self, context: c.Context) -> list[int]:
         """The nodes of all programs. Raises `InputError` where the interpreter has another file."""
@@ -202,6 +203,16 @@ class TilewrightDelegate:
             cycles, counted_by = stats.cycles, f"counted on {self.device}"
         names = tuple(self.file.nodes[n].name for n in program.given.nodes)
         return Partition(names, program.macs, program.launches, cycles, counted_by, program.host_seconds, wall)
+
+
+def _source(model: str | Path | bytes) -> Source:
+    from ..frontend.source import Source, read_source
+
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return Source(Path("model.tflite"), bytes(model))
+    if not isinstance(model, (str, Path)):
+        raise InputError(f"model of type {type(model).__name__}: must be the name of a .tflite file, or its bytes")
+    return read_source(model)
 
 
 def _sum(seconds: Iterable[float | None]) -> float | None:

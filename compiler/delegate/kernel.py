@@ -26,10 +26,17 @@ def opener(on: str | Device | Opener) -> Opener:
     """What loads an executable on `on`: a device's name as `tilewright run --on` takes it, a server NAME:PORT, an open
     device, or a function that does it.
 
-    The device is opened with the first executable. Raises `UnsupportedError` for an unknown name.
+    The device is opened with the first executable. Raises `UnsupportedError` for an unknown name, `InputError` for
+    anything else.
     """
     if not isinstance(on, str):
-        return on if callable(on) else lambda executable: Loaded(executable, on)
+        if callable(on):
+            return on
+        if not hasattr(on, "run"):
+            raise InputError(
+                f"on = {on!r}: must be the name of a device, a server NAME:PORT, an open device or a function"
+            )
+        return lambda executable: Loaded(executable, on)
     if is_server(on):
         return lambda executable: open_remote(on, executable)
     device_entry(on)

@@ -27,7 +27,9 @@ def check_claim(claim: Collection[str] | None) -> frozenset[str] | None:
     if claim is None:
         return None
     names = frozenset([claim] if isinstance(claim, str) else claim)
-    for name in sorted(names - OPERATOR_NAMES):
+    if not names:
+        raise InputError("claim names no operator; leave it out to take all, or name some as CONV_2D")
+    for name in sorted(names - OPERATOR_NAMES, key=str):
         raise InputError(f"claim: {name!r} is no operator of TFLite; name them as CONV_2D or FULLY_CONNECTED")
     return names
 

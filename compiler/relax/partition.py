@@ -71,7 +71,8 @@ class Partition:
             if not idle:
                 break
             for level, why in idle.items():
-                self.left.append(f"{len(parts[level].gives)} result(s) of {name!r}: {why}")
+                count = len(parts[level].gives)
+                self.left.append(f"{count} result{'s' * (count > 1)} of {name!r}: {why}")
                 claimed -= {var for var in claimed if levels.of[var] == level}
         if not parts:
             return block

@@ -42,6 +42,14 @@ def _address() -> list[Field]:
     ]
 
 
+def _tile(bits: int) -> list[Field]:
+    return [
+        Field("y_size", bits, "rows", lo=64),
+        Field("x_size", bits, "entries per row"),
+        Field("x_stride", 16, "entries from row to row in DRAM"),
+    ]
+
+
 def _pads(bits: int, what: str) -> list[Field]:
     sides = (("y_pad_0", "rows before"), ("y_pad_1", "rows after"))
     sides += (("x_pad_0", "columns before"), ("x_pad_1", "columns after"))
@@ -110,16 +118,7 @@ class Isa:
         extra = [Field("extra_taps", taps, "neighbours of the input that are multiplied, too", lo=63 - taps)]
         gemm = [*_head(), *loops]
         last = [*(overwrite if "overwrite" in cfg.extensions else []), *steps]
-        wide = [
-            Field("y_size", 16, "rows", lo=64),
-            Field("x_size", 16, "entries per row"),
-            Field("x_stride", 16, "entries from row to row in DRAM"),
-        ]
-        narrow = [
-            Field("y_size", 12, "rows", lo=64),
-            Field("x_size", 12, "entries per row"),
-            Field("x_stride", 16, "entries from row to row in DRAM"),
-        ]
+        wide, narrow = _tile(16), _tile(12)
         par = [
             Field("par_base", 10, "PAR entry of row 0", lo=112),
             Field("par_step", 6, "PAR entries from row to row"),

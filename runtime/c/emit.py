@@ -53,6 +53,7 @@ def sources(
         or name.startswith(("tw", "platform"))
     ):
         raise ProgramError(f"name {name!r}: must be an identifier of C, of letters, digits and _, such as 'network'")
+    check_options(binary, tokenizer)
     executable = executable.first_entry()
     network = Network(executable, name)
     texts = {f"{name}.h": network.header(), f"{name}.c": network.source()}
@@ -63,8 +64,6 @@ def sources(
     support = [*_RUNTIME, *(f"platform_{platform}.c" for platform in PLATFORMS)]
     mains = {"main.c": _main(network, binary)}
     if tokenizer is not None:
-        if binary:
-            raise UnsupportedError("the example that writes a text takes its program from an array, not from a .bin")
         made = language.files(executable, name, tokenizer)
         mains[language.MAIN] = made.pop(language.MAIN)
         texts |= made
@@ -77,6 +76,12 @@ def sources(
     if binary:
         files[f"{name}.bin"] = network.plan.image.tobytes()
     return files
+
+
+def check_options(binary: bool, tokenizer: str | Path | None) -> None:
+    """Raise `UnsupportedError` for options of `emit` that exclude each other."""
+    if binary and tokenizer is not None:
+        raise UnsupportedError("the example that writes a text takes its program from an array, not from a .bin")
 
 
 def _main(network: Network, binary: bool) -> str:

@@ -19,6 +19,8 @@ RECORD = "generated.json"  # names and digests of the files that were generated
 def check_folder(folder: str | Path) -> None:
     """Raise `FileError` where `write_folder` would refuse; for use before the work whose result goes there."""
     path = Path(folder)
+    if not str(folder):
+        raise FileError("the name of the folder is empty; give one, which is made")
     try:
         path = path.resolve()
         if path.exists() and not path.is_dir():

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.executable import Executable
 
@@ -84,6 +86,22 @@ def test_options_of_c_sources_are_not_for_programs(tilewright, double_py, tmp_pa
         done = tilewright("compile", f"{double_py}:double", "-o", tmp_path / "x.tw", *option)
         assert done.status == 5
         assert done.err == f"tilewright: error: {' '.join(option)} is only for C sources; add --emit c, or drop it\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "text"),
+    [
+        (["-o", ""], 6, "the name of the folder is empty; give one, which is made"),
+        (["--tokenizer", "none.bin"], 6, "none.bin: no such file"),
+        (["--tokenizer", "none.bin", "--binary"], 5, "takes its program from an array, not from a .bin"),
+    ],
+)
+def test_mistakes_in_options_of_c_sources_are_found_before_compiling(
+    tilewright, tmp_path, monkeypatch, options, status, text
+):
+    monkeypatch.setattr("tilewright.cli.compile.compile_source", None)
+    done = tilewright("compile", "net.tflite", "--emit", "c", "-o", tmp_path / "c", *options)
+    assert done.status == status and text in done.err, done.err
 
 
 def test_c_sources_of_a_program_that_was_compiled_before(tilewright, double_py, tmp_path):

@@ -5,12 +5,14 @@ import re
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tilewright.compiler.delegate import programs
 from tilewright.delegate import TilewrightDelegate
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import CapacityError, ConfigError, FileError, HangError, InputError, UnsupportedError
@@ -299,7 +301,11 @@ def test_a_server_runs_the_parts(convolutions, equal):
     [
         ({"runtime": "onnx"}, InputError, "runtime 'onnx': must be one of litert, tflm"),
         ({"claim": ["CONV2D"]}, InputError, "claim: 'CONV2D' is no operator of TFLite"),
-        ({"min_macs": -1}, InputError, "min_macs = -1: must be 0 or more"),
+        ({"claim": [3]}, InputError, "claim: 3 is no operator of TFLite"),
+        ({"claim": []}, InputError, "claim names no operator; leave it out to take all"),
+        ({"min_macs": -1}, InputError, "min_macs = -1: must be a whole number, 0 or more"),
+        ({"min_macs": "5"}, InputError, "min_macs = '5': must be a whole number"),
+        ({"on": None}, InputError, "on = None: must be the name of a device, a server"),
         ({"on": "gpu"}, UnsupportedError, "unknown device 'gpu'; known are"),
         ({"config": "huge"}, ConfigError, "huge"),
     ],
@@ -307,6 +313,28 @@ def test_a_server_runs_the_parts(convolutions, equal):
 def test_mistakes_are_refused_at_once(convolutions, options, error, text):
     with pytest.raises(error, match=text):
         TilewrightDelegate(convolutions, **options)
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(InputError, match=r"model of type int: must be the name of a \.tflite file, or its bytes"):
+        TilewrightDelegate(5)  # pyright: ignore[reportArgumentType]
+
+
+def test_bytes_that_can_change_are_a_model(convolutions, equal):
+    delegate = TilewrightDelegate(bytearray(convolutions.read_bytes()))  # pyright: ignore[reportArgumentType]
+    equal(convolutions, delegate)
+
+
+def test_threads_compile_once(convolutions, monkeypatch):
+    made = []
+    monkeypatch.setattr(programs.Planner, "programs", lambda planner: made.append(planner) or time.sleep(0.05) or [])
+    delegate = TilewrightDelegate(convolutions)
+    threads = [threading.Thread(target=delegate.report) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(made) == 1
 
 
 def test_a_missing_file(tmp_path):

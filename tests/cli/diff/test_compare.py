@@ -69,8 +69,10 @@ def test_labels(net, inputs):
         arrays = dict(data)
     result = compared(str(net), setup(), arrays, None, "x.npz")
     assert (result.samples, result.labelled) == (4, 4) and result.labels[0] == result.labels[1] <= 4
-    right = compared(str(net), setup(), arrays, np.full(4, 99), "x.npz")
-    assert right.labels == (0, 0) and right.to_dict()["labels"] == {"reference": 0, "delegate": 0}
+    facts = compared(str(net), setup(), arrays, np.zeros(4, int), "x.npz").to_dict()
+    assert facts["labels"]["reference"] == facts["labels"]["delegate"]
+    with pytest.raises(InputError, match=r"x.npz: label 99: the first output has \d+ classes, 0 to \d+"):
+        compared(str(net), setup(), arrays, np.full(4, 99), "x.npz")
     with pytest.raises(InputError, match=r"x.npz: labels of shape \(3,\) for 4 samples; give one per sample"):
         compared(str(net), setup(), arrays, np.arange(3), "x.npz")
     with pytest.raises(InputError, match=r"x.npz: labels of type float64; give the numbers of classes as integers"):

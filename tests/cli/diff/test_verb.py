@@ -58,9 +58,13 @@ def test_all_networks_are_there_before_the_first_is_compared(tilewright, net, mo
 
 
 def test_labels_of_another_file(tilewright, net, inputs, tmp_path):
-    np.savez(tmp_path / "labels.npz", labels=np.full(4, 77))
-    done = tilewright("diff", net, "--inputs", inputs, "--labels", tmp_path / "labels.npz")
-    assert done.status == 0 and "0 of 4" in done.out
+    right = 0
+    for label in range(10):  # each of the samples belongs to one class
+        np.savez(tmp_path / "labels.npz", labels=np.full(4, label))
+        done = tilewright("diff", net, "--inputs", inputs, "--labels", tmp_path / "labels.npz", "--json")
+        assert done.status == 0, done.err
+        right += json.loads(done.out)["networks"][0]["labels"]["reference"]
+    assert right == 4
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def test_a_part_that_the_accelerator_has_nothing_of_is_dropped(function, quantis
 
     found = Partition(function(body, FLOATS), CHOICE)
     assert len(found.parts) == 1
-    assert found.left == ["1 result(s) of 'main': no operator in them is faster on the accelerator"]
+    assert found.left == ["1 result of 'main': no operator in them is faster on the accelerator"]
 
 
 def test_the_module_is_the_one_given_where_nothing_is_claimed(function):

@@ -103,7 +103,7 @@ def test_why_a_module_stays_is_said(function, quantised):
         return quantised(emit, emit(relax.op.sin(quantised(emit, x))))
 
     mod = function(body, ((4, 64), "float32"))
-    assert refusals(mod, "tiny") == ["1 result(s) of 'main': no operator in them is faster on the accelerator"] * 2
+    assert refusals(mod, "tiny") == ["1 result of 'main': no operator in them is faster on the accelerator"] * 2
     with pytest.raises(InputError, match="the pipeline takes an IRModule of Relax functions, not str"):
         refusals("mod")
 

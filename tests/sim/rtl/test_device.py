@@ -72,7 +72,7 @@ def test_random_programs_of_shallow_token_channels_equal_the_model():
 @pytest.mark.parametrize("chunk", range(34))
 @pytest.mark.parametrize("cfg", BUILDS)
 def test_many_random_programs_equal_the_model(cfg, chunk):
-    """3,400 programs each, 6,800 with two units; ten after each other meet what the one before left in the scratchpads."""
+    """3,400 programs each, 6,800 of two units; ten behind each other find what the one before left."""
     device = model = None
     for seed in range(10_000 + 100 * chunk, 10_100 + 100 * chunk):
         print(f"{cfg.name} seed {seed}")

@@ -1,0 +1,73 @@
+"""Workers for slow jobs: processes on this machine or a cluster of Dask, as an executor of `concurrent.futures`.
+
+No other module knows Dask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Any
+
+from ...hw.errors import BoardError
+from ...hw.needs import need
+from ..jobs import processes
+
+RETRIES = 3  # of a job whose worker ended
+_CONNECT = "10s"
+
+
+@contextmanager
+def workers(count: int, scheduler: str | None = None) -> Iterator[Executor | None]:
+    """`count` processes, or all workers of the Dask scheduler at the address `scheduler` (`tcp://host:port`).
+
+    One process is this one: None, which `run` of compiler/jobs.py takes as such. A worker of Dask that ends is started
+    again by its nanny, and its jobs go to others. Raises `UnsupportedError` where a scheduler is given and Dask is not
+    installed, `BoardError` where no scheduler answers.
+    """
+    if scheduler is not None:
+        need("--scheduler", "explore", "distributed")
+        with _client(scheduler) as client:
+            yield client.get_executor(retries=RETRIES, pure=False)
+    elif count == 1:
+        yield None
+    elif _has_dask():
+        with _local(count) as client:
+            yield client.get_executor(retries=RETRIES, pure=False)
+    else:
+        with processes(count) as pool:
+            yield pool
+
+
+def _has_dask() -> bool:
+    from importlib.util import find_spec
+
+    return find_spec("distributed") is not None
+
+
+@contextmanager
+def _client(address: str) -> Iterator[Any]:
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=_CONNECT, set_as_default=False)
+    except (OSError, ValueError) as exc:
+        text = " ".join(str(exc).split())[:120]
+        raise BoardError(
+            f"scheduler {address}: does not answer ({text}); start one with `dask scheduler`, or leave --scheduler out"
+        ) from None
+    with client:
+        yield client
+
+
+@contextmanager
+def _local(count: int) -> Iterator[Any]:
+    import logging
+
+    from distributed import Client, LocalCluster
+
+    quiet: dict[str, Any] = {"dashboard_address": None, "silence_logs": logging.ERROR}
+    cluster = LocalCluster(n_workers=count, threads_per_worker=1, **quiet)
+    with cluster, Client(cluster, set_as_default=False) as client:
+        yield client
