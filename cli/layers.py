@@ -24,6 +24,8 @@ _RUN = {
     "bytes_stored": "bytes stored",
 }
 _CLOCKED = {"cycles": "cycles", "gemm_use": "GEMM use", "device_ms": "device ms"}
+_SECOND = {"ternary_use": "ternary use"}  # with that unit
+_USES = ("gemm_use", "ternary_use")
 _SECONDS = {"wall_ms": "wall ms"}
 _SHOWN_NAMES = 8  # of operators in a sentence
 _ON_NUMBERS = ("number_function", "number_binary", "cast", "detections")  # float32 or integers, as they come
@@ -141,7 +143,7 @@ def _timed(planned: Any, step: StepReport, clock: float) -> dict[str, Any]:
         kind, shares = "statement", profile(planned.launch, timeline, cycles, depth=2)
     rows = [{kind: share.name, **share.to_dict(), "device_ms": 1e3 * share.cycles / clock} for share in shares]
     whole = total(shares).to_dict()
-    found |= {key: value for key, value in whole.items() if key.startswith(("gemm_use", "busy_", "wait_"))}
+    found |= {key: value for key, value in whole.items() if key.startswith((*_USES, "busy_", "wait_"))}
     return found | {f"{kind}s": rows}
 
 
@@ -158,6 +160,8 @@ def print_run(rows: Sequence[dict[str, Any]], counters: bool = False) -> None:
     columns = dict(_RUN)
     if any("cycles" in row for row in rows):
         columns |= _CLOCKED
+    if any("ternary_use" in row for row in rows):
+        columns |= _SECOND
     if counters:
         names = {key for row in rows for key in row if key.startswith(("busy_", "wait_"))}
         columns |= {key: key.replace("_", " ") for key in sorted(names)}
@@ -177,13 +181,13 @@ def _print(rows: Sequence[dict[str, Any]], columns: dict[str, str]) -> None:
                 cells.append([_cell({"step": name, "where": "", **one}, key) for key in columns])
     sums: list[object] = ["total", ""]
     for key in list(columns)[2:]:
-        sums.append("" if key == "gemm_use" else _cell({key: sum(row.get(key, 0) for row in rows), "where": ""}, key))
+        sums.append("" if key in _USES else _cell({key: sum(row.get(key, 0) for row in rows), "where": ""}, key))
     report.table(list(columns.values()), cells, sums)
 
 
 def _cell(row: dict[str, Any], key: str) -> object:
     value = row.get(key, "")
-    if key == "gemm_use" and value != "":
+    if key in _USES and value != "":
         return f"{100 * value:.1f} %" if row["cycles"] else ""
     if key == "device_ms" and value != "":
         return f"{value:.3f}"

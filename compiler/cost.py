@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from ..hw.config import Config
 from ..hw.rtl.latencies import NOTHING_LATENCY, TOKEN_LATENCY
 from ..sim.dram import ZYNQ_HP, Dram
@@ -20,6 +22,7 @@ LAUNCH_SECONDS = 2e-6  # assumed: registers written and polled for one launch
 # Cycles of a LOAD or STORE beside its data: those of one without data, until its token can be popped.
 TRANSFER = NOTHING_LATENCY + TOKEN_LATENCY
 ROW = 1  # cycles per row of a transfer: the mover plans one per cycle
+BURST = ZYNQ_HP.latency / ZYNQ_HP.outstanding  # cycles per row of few beats: no more of them are in flight
 # Cycles of a GEMM or ALU instruction beside its micro-ops, an estimate: its latency is more, but most of it passes
 # beside the micro-ops of the instruction before, and those of tiles that loads and stores wait for count in full.
 INSTRUCTION = 8
@@ -51,6 +54,11 @@ def moved(cfg: Config, nbytes: Any) -> Any:
 def transfer(cfg: Config, nbytes: Any, instructions: Any = 1, rows: Any = 0) -> Any:
     """Total cycles of LOAD or STORE instructions that move `nbytes` in `rows` separate rows."""
     return moved(cfg, nbytes) + TRANSFER * instructions + ROW * rows
+
+
+def rows_moved(cfg: Config, nbytes: Any, instructions: Any, rows: Any) -> Any:
+    """As `transfer`, of `rows` that may be shorter than a burst."""
+    return np.maximum(transfer(cfg, nbytes, instructions, rows), BURST * rows)
 
 
 def computed(micro_ops: Any, instructions: Any = 1) -> Any:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
 from ..hw.errors import CapacityError
 from ..hw.isa import INSTRUCTIONS, MICRO_OPS, Format, Isa, Mem, Op, depth, row_of
-from ..hw.units import Channel
+from ..hw.units import Channel, Queue
 from .access import Access
 from .buffer import Buffer
 from .tokens import Row, nop
@@ -71,10 +72,13 @@ class UopCache:
 
 
 class Kernels:
-    """The micro-op kernels of a program of `isa`: the `pool` in DRAM, what is in each on-chip buffer, their `loads`."""
+    """The micro-op kernels of a program of `isa`: what is in each on-chip buffer, and their `loads`.
+
+    In DRAM those of each buffer lie together, so that loads of several can be one.
+    """
 
     def __init__(self, isa: Isa):
-        self.pool, self.loads = UopPool(), list[Row]()
+        self.loads, self._pools = list[Row](), {mem: UopPool() for mem in MICRO_OPS}
         self._caches = {mem: UopCache(depth(isa.cfg, mem)) for mem in MICRO_OPS}
         self._most = isa.formats["LOAD"].fields["x_size"].limits[1]  # narrower than the largest micro-op buffer
 
@@ -84,7 +88,7 @@ class Kernels:
 
     def loading(self, mem: Mem, start: int, words: np.ndarray, origin: int) -> Iterator[Row]:
         """The loads, for `origin`, of `words` to entries of `mem` from `start` on."""
-        offset = self.pool.offset(words)
+        offset = self._pools[mem].offset(words)
         row = row_of(Op.LOAD, mem)
         for k in range(0, len(words), self._most):
             n = min(self._most, len(words) - k)
@@ -115,21 +119,37 @@ class Kernels:
 
     def buffer(self, name: str) -> list[Buffer]:
         """The buffer `name` of all kernels, now set in their loads; an empty list where there are no kernels."""
-        uops = self.pool.data()
-        if not uops.size:
+        uops, starts, size = [], dict[int, int](), 0
+        for mem, pool in self._pools.items():
+            uops.append(pool.data())
+            starts[mem.id], size = size, size + pool.size
+        if not size:
             return []
-        pool = Buffer(name, (len(uops),), 8, False, "constant", uops)
+        data = np.concatenate(uops)
+        every = Buffer(name, (len(data),), 8, False, "constant", data)
         for row in self.loads:
-            row.buffer = pool
-        return [pool]
+            row.buffer = every
+            row.fields["dram_base"] += starts[row.fields["mem"]]
+        return [every]
 
-    def loaded_first(self, rows: Sequence[Row]) -> list[Row]:
+    def loaded_first(self, rows: Sequence[Row], apart: bool) -> list[Row]:
         """`rows` with those loads of micro-ops at the front that overwrite nothing; adjacent ones are merged.
 
-        Where instructions are short, each load would stop them.
+        Where instructions are short, each load would stop them. With `apart` they come in front of the rows of their
+        origin alone, and only where unit `ternary` takes part: its loads are behind others in the load queue.
         """
-        rows, self.loads = loaded_first(rows, self.loads)
-        return rows
+        if not apart:
+            moved, self.loads = loaded_first(rows, self.loads)
+            return moved
+        known, found, loads = {id(load) for load in self.loads}, list[Row](), list[Row]()
+        for _, group in groupby(rows, key=lambda row: row.origin):
+            mine = list(group)
+            own = [row for row in mine if id(row) in known]
+            if any(row.queue == Queue.TERNARY for row in mine):
+                mine, own = loaded_first(mine, own)
+            found, loads = [*found, *mine], [*loads, *own]
+        self.loads = loads
+        return found
 
 
 def loaded_first(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], list[Row]]:
@@ -137,27 +157,39 @@ def loaded_first(rows: Sequence[Row], loads: Sequence[Row]) -> tuple[list[Row], 
 
     Adjacent ones are merged.
     """
-    taken, first = defaultdict[int, np.ndarray](lambda: np.zeros(0, bool)), list[Row]()  # by memory id
+    taken, first = _found_there(rows), defaultdict[int, list[Row]](list)
     moved: set[int] = set()
     for load in loads:
         f = load.fields
-        end, used = f["sram_base"] + f["x_size"], taken[f["mem"]]
-        taken[f["mem"]] = used = np.pad(used, (0, max(0, end - len(used))))
-        if used[f["sram_base"] : end].any():
+        entries, mine = {*range(f["sram_base"], f["sram_base"] + f["x_size"])}, first[f["mem"]]
+        if taken[f["mem"]] & entries:
             break
-        used[f["sram_base"] : end] = True
+        taken[f["mem"]] |= entries
         moved.add(id(load))
-        g = first[-1].fields if first else f
-        follows = g["mem"] == f["mem"] and all(g[k] + g["x_size"] == f[k] for k in ("sram_base", "dram_base"))
+        g = mine[-1].fields if mine else f
+        follows = all(g[key] + g["x_size"] == f[key] for key in ("sram_base", "dram_base"))
         if follows and g["x_size"] + f["x_size"] <= _AT_ONCE:
             size = g["x_size"] + f["x_size"]
-            (access,) = first[-1].accesses
-            access = access._replace(entries=slice(g["sram_base"], end))
-            first[-1] = replace(first[-1], fields=g | {"x_size": size, "x_stride": size}, accesses=[access])
+            (access,) = mine[-1].accesses
+            access = access._replace(entries=slice(g["sram_base"], g["sram_base"] + size))
+            mine[-1] = replace(mine[-1], fields=g | {"x_size": size, "x_stride": size}, accesses=[access])
         else:
-            first.append(replace(load, fields=dict(f)))
-    left = [load for load in loads if id(load) not in moved]
-    return [*first, *(row for row in rows if id(row) not in moved)], [*first, *left]
+            mine.append(replace(load, fields=dict(f)))
+    left, moving = [load for load in loads if id(load) not in moved], [row for rows in first.values() for row in rows]
+    return [*moving, *(row for row in rows if id(row) not in moved)], [*moving, *left]
+
+
+def _found_there(rows: Iterable[Row]) -> defaultdict[int, set[int]]:
+    """The entries of micro-op buffers, by memory id, that `rows` use without loading them before."""
+    found, loaded = defaultdict[int, set[int]](set), defaultdict[int, set[int]](set)
+    for access in (access for row in rows for access in row.accesses if access.mem in MICRO_OPS):
+        assert isinstance(access.entries, slice)
+        entries, mem = {*range(access.entries.start, access.entries.stop)}, access.mem.id
+        if access.write:
+            loaded[mem] |= entries
+        else:
+            found[mem] |= entries - loaded[mem]
+    return found
 
 
 def merge_loops(loops: Sequence[tuple[int, ...]], most: int) -> tuple[tuple[int, ...], ...]:

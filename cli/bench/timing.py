@@ -70,7 +70,7 @@ def command(seed: int, tilings: int, programs: int, as_json: bool) -> int:
         bench.all(DIVIDED, cfg, ((one.name, launch_of(one, cfg)) for one in divisions(cfg)))
     for name in RANKED:
         bench.all(f"tilings of {name}", presets[0], _tilings(name, presets[0], seed, tilings))
-    for cfg in (*presets, PRESETS["tiny"]):
+    for cfg in (*presets, PRESETS["tiny"], PRESETS["tiny_two"]):
         bench.random(cfg, seed, programs)
     facts = bench.summary(seed)
     if as_json:

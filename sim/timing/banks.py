@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import insort
 
 from .read_port import NEVER
 
-_KEPT = 64  # uses: those before them have ended
+_KEPT = 256  # uses: those before them have ended
 
 
 class Uses:
     """The uses of one unit: from a cycle to another, both included, of some banks, one bit each."""
 
     def __init__(self) -> None:
-        self._uses: deque[tuple[int, int, int]] = deque(maxlen=_KEPT)
+        self._uses: list[tuple[int, int, int]] = []  # in the order in which they begin
 
     def add(self, begin: int, end: int, banks: int) -> None:
-        """The unit uses `banks` from cycle `begin` to `end`; it begins with its uses in order."""
-        self._uses.append((begin, end, banks))
+        """The unit uses `banks` from cycle `begin` to `end`."""
+        insort(self._uses, (begin, end, banks))
+        del self._uses[:-_KEPT]
 
     def free(self, banks: int, cycle: int) -> int:
         """The first cycle from `cycle` on in which none of the `banks` is used."""

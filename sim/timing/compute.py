@@ -218,8 +218,9 @@ class Compute(Unit):
             if 2 * total < 3 * issues * self._groups:  # otherwise there is room for others
                 self.add_read(first + self._entered, last + self._entered + self._groups, PRODUCTS)
         self.add_reads(job, first + self.read, last + self.read)
-        if self.uses is not None and banks:
-            self.uses.add(issue, retired, banks)
+        if self.uses is not None:
+            for head, tail, used in job.spans():
+                self.uses.add(issue + head, retired - tail, used)
         for b in range(len(self._last)):
             if banks >> b & 1:
                 self._last[b] = max(self._last[b], last - job.tails[b]) if job.tails else last
@@ -231,13 +232,9 @@ class Compute(Unit):
 
     def add_reads(self, job: Job, first: int, last: int) -> None:
         """`job` reads accumulators from cycle `first` to `last`, each bank from its first use to its last."""
-        if not job.heads:
-            if job.banks:
-                self.add_read(first, last + 1, job.banks)
-            return
-        for bank, (head, tail) in enumerate(zip(job.heads, job.tails)):
-            if job.banks >> bank & 1 and first + head <= last - tail:
-                self.add_read(first + head, last - tail + 1, 1 << bank)
+        for head, tail, banks in job.spans():
+            if job.banks & banks and first + head <= last - tail:
+                self.add_read(first + head, last - tail + 1, job.banks & banks)
 
     def add_read(self, begin: int, end: int, user: int) -> None:
         """Read ports, or multipliers, are used from cycle `begin` until `end`."""

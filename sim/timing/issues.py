@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +34,15 @@ class Job(NamedTuple):
     uops: tuple[int, int]
     tails: tuple[int, ...] = ()
     heads: tuple[int, ...] = ()
+
+    def spans(self) -> Iterator[tuple[int, int, int]]:
+        """(head, tail, banks) of the banks that it touches."""
+        if not self.heads:
+            yield 0, 0, self.touched
+            return
+        for bank, (head, tail) in enumerate(zip(self.heads, self.tails)):
+            if self.touched >> bank & 1:
+                yield head, tail, 1 << bank
 
 
 PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers

@@ -32,8 +32,8 @@ class Ternary(Unit):
     """TERNARY, computed as far as it is known which banks the compute queue uses, then again.
 
     A bank that both use belongs to one of them at a time. An issue of this unit waits for `compute`, of which loads
-    alone wait, for issues that have left. `horizon(banks)` is the cycle up to which the jobs of `compute` in these banks
-    are known.
+    alone wait, for issues that have left. `horizon(banks)` is the cycle up to which it is known which jobs of `compute`
+    use these banks.
     """
 
     def __init__(self, program: Columns, log: Log, cfg: Config, compute: Compute, horizon: Callable[[int], int]):

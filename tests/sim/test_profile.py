@@ -14,7 +14,7 @@ from tilewright.runtime.program import Program
 from tilewright.sim.profile import Share, profile, total
 from tilewright.sim.timing import predict
 
-TINY = PRESETS["tiny"]
+TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
 LOAD, COMPUTE, STORE = Queue.LOAD, Queue.COMPUTE, Queue.STORE
 
 
@@ -65,6 +65,34 @@ def test_a_cycle_belongs_to_what_compute_executes_or_waits_for():
     assert {name: share.cycles for name, share in outer.items()} == {"a": 35, "b": 60, "launch": 15}
     assert (outer["a"].macs, outer["b"].macs, outer["launch"].macs) == (100, 101, None)
     assert outer["a"].busy == {"load": 30, "compute": 9, "store": 19}
+
+
+def test_a_cycle_in_which_another_compute_unit_works_alone_is_its():
+    p = Program(TWO, tokens="explicit")
+    w, y = p.buffer("w", (1, 16), signed=False), p.buffer("y", (8, 4), kind="output")
+    with p.origin("a"):
+        p.gemm([(4, 1, 0, 0)], reset=True)
+    p.load(Mem.TWGT, 0, w, 0)
+    p.dep_push(LOAD, Queue.TERNARY)
+    p.dep_pop(LOAD, Queue.TERNARY)
+    with p.origin("b"):
+        p.ternary([(4, 1, 0, 0)], TWO.bank_depth)
+    p.dep_push(Queue.TERNARY, STORE)
+    p.dep_pop(Queue.TERNARY, STORE)
+    p.store(TWO.bank_depth, y, 0, x_size=4)
+    launch, isa = p.finish(), Isa(TWO)
+    spans = {"GEMM": [(10, 20)], "FINISH": [(72, 75)], "LOAD.UOP": [(1, 9)], "LOAD.TUOP": [(2, 7)]}
+    spans |= {"LOAD.TWGT": [(7, 8)], "LOAD.INP": [(70, 71)], "STORE.OUT": [(51, 60), (60, 65), (65, 70)]}
+    spans["TERNARY"] = [(10, 14), (15, 50), (50, 51)]  # the first and the last pass tokens on
+    each = {name: iter(every) for name, every in spans.items()}
+    found = [next(each[isa.mnemonic(f)]) for f in isa.decode(launch.insn)]
+    queue, (issue, end) = np.array([isa.queue(f) for f in isa.decode(launch.insn)]), np.array(found).T
+    made = Timeline(queue, issue, issue, end, {name: np.zeros(len(end), np.int64) for name in WAITS})
+    shares = {share.name: share for share in profile(launch, made, 80)}
+    assert (shares["a"].cycles, shares["b"].cycles) == (20, 30)  # GEMM with its micro-op; the cycles from its end on
+    assert shares["b"].ternary == 4 and shares["b"].products == 0 and shares["b"].ternary_use == 4 / 30
+    assert shares["b"].to_dict()["ternary_use"] == 0.1333 and "busy_ternary" in shares["b"].to_dict()
+    assert sum(share.cycles for share in shares.values()) == 80
 
 
 def test_without_origins_the_launch_has_all_cycles():

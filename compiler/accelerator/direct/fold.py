@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -101,14 +102,14 @@ class FoldTiles:
             rows -= 1
         return rows
 
-    def strips(self, rows: int) -> int:
-        """Strips that `rows` output rows read."""
+    def strips(self, rows: Any) -> Any:
+        """Strips that `rows` output rows read, a number or an array."""
         kernel, strides, dilations = self.shape.kernel[0], self.shape.strides[0], self.shape.dilations[0]
         last = (-(-kernel // self.fold.rows) - 1) * self.fold.rows * dilations
         return ((rows - 1) * strides + last) // self.fold.step + 1
 
-    def width(self, columns: int) -> int:
-        """Entries of a strip that `columns` output columns read."""
+    def width(self, columns: Any) -> Any:
+        """Entries of a strip that `columns` output columns read, a number or an array."""
         missing = -(-self.ox // self.fold.phases) - -(-columns // self.fold.phases)
         return self.fold.entries - missing * len(self.fold.offsets)
 

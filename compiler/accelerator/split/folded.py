@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from ..direct.folded_conv import load_strips
 from ..direct.on_chip import on_chip
 from ..recording import Recording
 from .kernel import Area, Kernel, Unit
-from .plan import Division, Numbers, Plan, plan_for
+from .plan import Division, Plan, plan_for
 
 _TRIED = 12  # folds whose tiles are searched: those with the fewest products
 
@@ -51,11 +52,11 @@ class FoldedDivision(Division):
         oy, ox = self.shape.output
         return self.images * blocks * oy * sum(self.fold.columns(phase, ox) for phase, *_ in self.fold.terms)
 
-    def height(self, rows: Numbers | int) -> Numbers | int:
+    def height(self, rows: Any) -> Any:
         """Strips that `rows` of the output read."""
         return self.geometry.strips(rows)
 
-    def width(self, columns: Numbers | int) -> Numbers | int:
+    def width(self, columns: Any) -> Any:
         """Entries of a strip that `columns` of the output read."""
         return self.geometry.width(columns)
 
@@ -115,7 +116,7 @@ class _FoldedKernel(Kernel):
         """The products of a unit: phases with equal numbers of columns share an instruction."""
         (acc, inp, wgt), division, (sy, _) = places, self.work, self.shape.strides
         assert isinstance(division, FoldedDivision)
-        fold, width = division.fold, int(division.width(area.columns))
+        fold, width = division.fold, division.width(area.columns)
         apart = fold.rows * self.shape.dilations[0] // fold.step * width  # entries between strips of a window
         terms = np.array(fold.terms)
         new = np.diff(terms[:, 0], prepend=-1) > 0  # the first term of its phase

@@ -36,6 +36,15 @@ class Area(NamedTuple):
     columns: int
 
 
+class Step(NamedTuple):
+    """Products of blocks `chunk` of the input for a part of the output's blocks, in bank `bank` of each unit."""
+
+    bank: int
+    part: int
+    area: Area
+    chunk: range
+
+
 class Unit:
     """One unit's share: its blocks of weights (`groups`), `per_group` output blocks each, from block `first` on.
 
@@ -82,7 +91,7 @@ class Kernel:
         self.rec, self.op, self.plan, self.work = rec, op, plan, plan.work
         self.tile, self.shape, cfg = plan.tile, plan.work.shape, rec.cfg
         (self.x, weight), self.out = operands, rec.activations[op.output.name]
-        self.plane = int(self.work.height(self.tile.rows) * self.work.width(self.tile.columns))
+        self.plane = self.work.height(self.tile.rows) * self.work.width(self.tile.columns)
         self.inp = self._slots(chip, Mem.INP, self.tile.inputs * self.plane, self.tile.inp_slots)
         chip.region(Mem.ACC, cfg.acc_depth)  # a bank for each unit, and one that is stored
         own = len(op.weight) - op.ternary
@@ -120,19 +129,43 @@ class Kernel:
         yield Unit(Mem.TWGT, self.rec.program.ternary_uops, blocks, banks, weights, slots, extents)
 
     def run(self) -> None:
-        """Append all tiles."""
+        """Append all tiles: loads of each step before the products of the step before, which need not wait for them.
+
+        What lets a load wait for the operator before is an instruction of the queues of the units.
+        """
+        before: tuple[Step, tuple[int, ...]] | None = None
+        for step in self._steps():
+            if before is not None and not self.plan.ahead:
+                self._compute(*before)
+                before = None
+            places = self._load(step)
+            if before is not None:
+                self._compute(*before)
+            before = step, places
+        assert before is not None
+        self._compute(*before)
+
+    def _steps(self) -> Iterator[Step]:
         (oy, ox), tile = self.shape.output, self.tile
         for k, (part, (image, y, x)) in enumerate(self.plan):
             area = Area(image, y, x, min(tile.rows, oy - y), min(tile.columns, ox - x))
-            par = self._load_parameters(part)
-            for chunk in self.plan.chunks:
-                inp = self._input(area, chunk)
-                places = [self._load_weights(unit, part, chunk) for unit in self.units]
-                for unit, wgt in zip(self.units, places):
-                    if len(unit.groups(part)):
-                        self.multiply(unit, (unit.banks[k % 2], inp, wgt), (part, chunk), area)
+            yield from (Step(k % 2, part, area, chunk) for chunk in self.plan.chunks)
+
+    def _load(self, step: Step) -> tuple[int, ...]:
+        """Load what is not there of the input and of the units' weights; the first entries of all."""
+        inp = self._input(step.area, step.chunk)
+        return inp, *(self._load_weights(unit, step.part, step.chunk) for unit in self.units)
+
+    def _compute(self, step: Step, places: tuple[int, ...]) -> None:
+        """The products of a step, and with the last blocks of the input the stores of its tile."""
+        inp, *weights = places
+        par = self._load_parameters(step.part)
+        for unit, wgt in zip(self.units, weights):
+            if len(unit.groups(step.part)):
+                self.multiply(unit, (unit.banks[step.bank], inp, wgt), (step.part, step.chunk), step.area)
+        if step.chunk.stop == self.work.inputs:
             for unit in self.units:
-                self._store([*unit.outputs(part, k % 2, tile.area)], par, area)
+                self._store([*unit.outputs(step.part, step.bank, self.tile.area)], par, step.area)
 
     def _load_parameters(self, part: int) -> dict[int, int]:
         """Load the parameters of a part, if they are not there; the entry of each output block."""
@@ -183,7 +216,7 @@ class Kernel:
     def multiply(self, unit: Unit, places: tuple[int, int, int], work: tuple[int, range], area: Area) -> None:
         """The products of a unit with one piece of the input; `places` are the first entries of what they use."""
         (acc, inp, wgt), (part, chunk), shape = places, work, self.shape
-        (kh, kw), taps, width = shape.kernel, shape.taps, int(self.work.width(area.columns))
+        (kh, kw), taps, width = shape.kernel, shape.taps, self.work.width(area.columns)
         loops = [
             (len(unit.groups(part)), self.tile.area, 0, len(chunk) * taps),
             (area.rows, area.columns, self.work.row_step[1] * width, 0),
@@ -213,11 +246,9 @@ class Kernel:
         every = self.work.gemm + self.work.ternary
         for block, count, entry in _runs(outputs, size) if whole else ((b, 1, entry) for b, entry in outputs):
             first = (area.image * every + block) * oy * ox + at
-            if area.columns == ox:
-                facts = {"y_size": count, "x_size": size, "x_stride": oy * ox, "par_step": int(count > 1)}
-            else:
-                facts = {"y_size": area.rows, "x_size": area.columns, "x_stride": ox}
-            store(entry, self.out, first, par=par[block], **facts)
+            rows, columns, stride = (count, size, oy * ox) if area.columns == ox else (area.rows, area.columns, ox)
+            step = int(count > 1)
+            store(entry, self.out, first, y_size=rows, x_size=columns, x_stride=stride, par=par[block], par_step=step)
 
 
 def _runs(blocks: Sequence[tuple[int, int]], apart: int) -> Iterator[tuple[int, int, int]]:

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 
-from ....hw.config import Config
+from ....hw.config import UOP_BYTES, Config
 from ....hw.errors import ScheduleError
-from ....hw.units import striped
+from ....hw.isa import INSN_BYTES
+from ....hw.units import FETCH, striped
 from ... import cost
 from ... import graph as g
 from ...conv_shape import ConvShape
@@ -71,12 +73,12 @@ class Division:
         oy, ox = self.shape.output
         return self.images * oy * ox * blocks * self.inputs * self.taps
 
-    def height(self, rows: Numbers | int) -> Numbers | int:
-        """Rows of the tile of the input that `rows` of the output read."""
+    def height(self, rows: Any) -> Any:
+        """Rows of the tile of the input that `rows` of the output read, a number or an array."""
         return (rows - 1) * self.row_step[1] + self.shape.span[0]
 
-    def width(self, columns: Numbers | int) -> Numbers | int:
-        """Columns of the tile of the input that `columns` of the output read."""
+    def width(self, columns: Any) -> Any:
+        """Columns of the tile of the input that `columns` of the output read, a number or an array."""
         return (columns - 1) * self.shape.strides[1] + self.shape.span[1]
 
     def window(self, axis: int, first: int, count: int) -> tuple[int, int, int, int]:
@@ -87,10 +89,10 @@ class Division:
         step, size = self.row_step[0] if axis == 0 else 1, self.shape.size[axis]
         reach = self.height(count) if axis == 0 else self.width(count)
         low = first * self.shape.strides[axis] - self.shape.pads[axis]
-        inside = [k for k in range(int(reach)) if 0 <= low + k * step < size]
+        inside = [k for k in range(reach) if 0 <= low + k * step < size]
         if not inside:
-            return 0, int(reach), 0, 0
-        return low + inside[0] * step, inside[0], len(inside), int(reach) - 1 - inside[-1]
+            return 0, reach, 0, 0
+        return low + inside[0] * step, inside[0], len(inside), reach - 1 - inside[-1]
 
     def sizes(self, axis: int) -> list[int]:
         """Sizes of tiles along an axis of the output, whose tiles all reach the image."""
@@ -130,24 +132,30 @@ class Tile:
 class _Pieces:
     """How often the pieces of an operand are loaded, and how many are on chip, for arrays of tiles.
 
-    `loops` are (extent, whether the operand depends on it), the innermost first.
+    `loops` are (extent, whether the operand depends on it), the innermost first; a piece is loaded in `load` cycles,
+    beside steps of `step` cycles. Short steps do not hide how long a load takes, so that several run ahead.
     """
 
-    def __init__(self, size: Numbers, depth: int, loops: list[tuple[Numbers, Numbers | bool]], load: Numbers):
+    def __init__(
+        self, size: Numbers, depth: int, loops: list[tuple[Numbers, Numbers | bool]], load: Numbers, step: Numbers
+    ):
         most = depth // np.maximum(size, 1)
-        distinct = reached = window = np.ones_like(size)
+        distinct = reached = window = self.reuse = np.ones_like(size)
         for extent, depends in loops:
             again = ~np.asarray(depends) & (distinct > most) & (extent > 1)
             kept = ~np.asarray(depends) & (distinct <= most) & (extent > 1)
             window = np.where(kept, np.maximum(window, distinct), window)
+            self.reuse = np.where(kept, self.reuse * extent, self.reuse)
             reached = np.where(depends | again, reached * extent, reached)
             distinct = np.where(depends, distinct * extent, distinct)
-        self.slots = np.minimum(most, np.maximum(window, np.where(reached > 1, 2, 1)))
+        ahead = np.maximum(np.where(load > step / 2, 2 * window, window), np.where(step < 4 * cost.ROUND_TRIP, 4, 2))
+        self.slots = np.minimum(np.minimum(most, np.where(reached > window, ahead, window)), reached)
         self.fits = size <= depth
-        self.load = load  # cycles of one piece
-        self.cycles = reached * load
+        self.load = load
+        self.reached, self.cycles = reached, reached * load
         self.waits = np.where((self.slots < 2) & (reached > 1), self.cycles, 0)
-        self.distinct = distinct
+        # where all slots are in use again and again, loads pass beside the last use alone
+        self.kept = np.where((self.slots <= window) & (reached > window), 1 - 1 / self.reuse, 0)
 
 
 class Search:
@@ -168,6 +176,9 @@ class Search:
         self.tiles = work.images * -(-oy // self.rows) * -(-ox // self.columns)
         self.chunks = -(-work.inputs // self.inputs)
         self.area = self.rows * self.columns
+        self.steps = self.tiles * self.parts * self.chunks
+        self.shares = work.gemm, work.groups
+        self.step = np.maximum(*map(self.computed, self.shares)) / self.steps
         self._operands()
         fits = self._fits() & self.possible
         self.cycles = np.where(fits, self._cycles(), np.inf)
@@ -177,17 +188,17 @@ class Search:
         port, outer = striped(cfg), self.outer > 0
         rows = self.inputs * work.height(self.rows)
         size = rows * work.width(self.columns)
-        load = cost.transfer(port, size * cfg.inp_entry_bytes, self.inputs, rows)
+        load = cost.rows_moved(port, size * cfg.inp_entry_bytes, self.inputs, rows)
         spatial, across = np.where(outer, self.tiles, self.parts), np.where(outer, self.parts, self.tiles)
         every: list[tuple[Numbers, Numbers | bool]] = [(self.chunks, True)]
-        self.inp = _Pieces(size, cfg.inp_depth, [*every, (spatial, outer), (across, ~outer)], load)
+        self.inp = _Pieces(size, cfg.inp_depth, [*every, (spatial, outer), (across, ~outer)], load, self.step)
         weights = [*every, (spatial, ~outer), (across, outer)]
         size = self.gemm * self.inputs * taps
-        load = cost.transfer(port, size * cfg.wgt_entry_bytes, 1, self.gemm) * (work.gemm > 0)
-        self.wgt = _Pieces(size, cfg.wgt_depth, weights, load)
+        load = cost.rows_moved(port, size * cfg.wgt_entry_bytes, 1, self.gemm) * (work.gemm > 0)
+        self.wgt = _Pieces(size, cfg.wgt_depth, weights, load, self.step)
         size = self.groups * self.inputs * taps
-        load = cost.transfer(port, size * cfg.twgt_entry_bytes, 1, self.groups) * (work.groups > 0)
-        self.twgt = _Pieces(size, cfg.twgt_depth, weights, load)
+        load = cost.rows_moved(port, size * cfg.twgt_entry_bytes, 1, self.groups) * (work.groups > 0)
+        self.twgt = _Pieces(size, cfg.twgt_depth, weights, load, self.step)
 
     def _fits(self) -> Numbers:
         work, cfg = self.work, self.cfg
@@ -205,23 +216,37 @@ class Search:
         return loops[0] * loops[1]
 
     def _cycles(self) -> Numbers:
-        cfg, work = self.cfg, self.work
-        steps, tiles = self.tiles * self.parts * self.chunks, self.tiles * self.parts
-        computed = np.maximum(*(self.computed(blocks) for blocks in (work.gemm, work.groups)))
+        cfg, work, operands = self.cfg, self.work, (self.inp, self.wgt, self.twgt)
+        computed, tiles, units = self.step * self.steps, self.tiles * self.parts, sum(n > 0 for n in self.shares)
         loaded = self.inp.cycles + self.wgt.cycles + self.twgt.cycles
-        blocks = (work.gemm + work.ternary) / self.parts
-        whole = self.columns == work.shape.output[1]
-        entries = blocks * self.area
-        moved = np.maximum(entries * cfg.out_entry_bytes / cost.port_bytes(cfg), entries * cfg.lanes / cfg.ppu_lanes)
-        stored = moved + cost.TRANSFER * np.where(whole, 2, blocks) + cost.ROW * np.where(whole, 0, blocks * self.rows)
         first = self.inp.load + self.wgt.load + self.twgt.load
-        # of the first tile of the image, and of the output, all pieces are loaded
-        before = first * self.chunks
-        late = np.maximum(before - first - computed / tiles * (self.chunks - 1) / self.chunks, 0)
-        total = np.maximum(np.maximum(computed, loaded), tiles * stored)
-        total = total + self.inp.waits + self.wgt.waits + self.twgt.waits
-        short = np.maximum(cost.KERNEL - computed / steps, 0)
-        return total + first + late + stored + 2 * cost.ROUND_TRIP + 2 * self.chunks * short
+        # all pieces are loaded for the first tile of the image, and of the output
+        late = np.maximum((first - self.step) * (self.chunks - 1), 0)
+        stored, stores = self._stored()
+        # instructions, parameters and micro-ops come over the same port
+        instructions = units * (self.steps + tiles) + stores * tiles + self.inp.reached * self.inputs
+        fetched = cost.moved(cfg, INSN_BYTES * (instructions + self.wgt.reached + self.twgt.reached))
+        others = cost.moved(cfg, (work.gemm + work.ternary) * cfg.par_entry_bytes)
+        others = others + cost.moved(cfg, self._micro_ops() * UOP_BYTES * np.minimum(tiles, 2) * self.chunks) * units
+        before = first + others + np.minimum(fetched, FETCH.buffer)
+        total = np.maximum(before + late + computed, np.maximum(loaded + others + fetched, tiles * stored) + self.step)
+        for pieces in operands:
+            total = np.maximum(total, loaded + computed * pieces.kept) + pieces.waits
+        # a bank is computed, and stored before it is computed again
+        total = np.maximum(total, before + tiles * (computed / tiles + stored + cost.LATENCY) / 2)
+        return total + stored + 2 * cost.ROUND_TRIP
+
+    def _stored(self) -> tuple[Numbers, Numbers]:
+        """(cycles in which the outputs of a tile are stored, instructions)."""
+        cfg, work = self.cfg, self.work
+        whole = self.columns == work.shape.output[1]
+        gemm, ternary = (n / self.parts for n in (work.gemm, work.ternary))
+        entries = (gemm + ternary) * self.area
+        dense = whole & ((cfg.ternary_blocks == 1) | ((self.groups == 1) & (self.area == cfg.plane_depth)))
+        instructions = np.where(whole, np.minimum(gemm, 1), gemm) + np.where(dense, np.minimum(ternary, 1), ternary)
+        rows = (gemm + ternary) * np.where(whole, 1, self.rows)
+        moved = cost.rows_moved(cfg, entries * cfg.out_entry_bytes, instructions, rows)
+        return np.maximum(moved, entries * cfg.lanes / cfg.ppu_lanes), instructions
 
     def computed(self, blocks: int) -> Numbers:
         """Cycles in which a unit issues the micro-ops of `blocks` output blocks, or groups of them."""
@@ -249,11 +274,9 @@ class Search:
 
     def tile(self, k: int) -> Tile:
         """Tile `k`."""
-        return Tile(
-            *(int(values[k]) for values in (self.rows, self.columns, self.gemm, self.groups, self.inputs)),
-            bool(self.outer[k]),
-            *(int(pieces.slots[k]) for pieces in (self.inp, self.wgt, self.twgt)),
-        )
+        names = ("rows", "columns", "gemm", "groups", "inputs")
+        slots = {f"{name}_slots": int(getattr(self, name).slots[k]) for name in ("inp", "wgt", "twgt")}
+        return Tile(**{name: int(getattr(self, name)[k]) for name in names}, outer=bool(self.outer[k]), **slots)
 
 
 class Plan:
@@ -268,6 +291,15 @@ class Plan:
         self.units = {name: float(cycles[best]) for name, cycles in zip(("gemm", "ternary"), computed)}
 
     @property
+    def ahead(self) -> bool:
+        """True if the pieces of a step can be loaded while those of the step before are in use."""
+        work, tile, chunks = self.work, self.tile, len(self.chunks)
+        weights = chunks * self.parts
+        pieces = [(tile.inp_slots, chunks * len(self.images))]
+        pieces += [(tile.wgt_slots, weights)] * bool(work.gemm) + [(tile.twgt_slots, weights)] * bool(work.groups)
+        return all(slots > 1 or count == 1 for slots, count in pieces)
+
+    @property
     def chunks(self) -> list[range]:
         """The blocks of the input, in pieces."""
         step, every = self.tile.inputs, self.work.inputs
@@ -279,15 +311,18 @@ class Plan:
         work, tile = self.work, self.tile
         return max(-(-work.gemm // max(tile.gemm, 1)), -(-work.groups // max(tile.groups, 1)))
 
+    @property
+    def images(self) -> list[tuple[int, int, int]]:
+        """(image, first row, first column) of each tile of the output's pixels."""
+        (oy, ox), tile = self.work.shape.output, self.tile
+        return list(product(range(self.work.images), range(0, oy, tile.rows), range(0, ox, tile.columns)))
+
     def __iter__(self) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """(part of the output's blocks, (image, first row, first column)) of each tile, in order."""
-        work, tile = self.work, self.tile
-        oy, ox = work.shape.output
-        images = list(product(range(work.images), range(0, oy, tile.rows), range(0, ox, tile.columns)))
-        if tile.outer:
-            yield from product(range(self.parts), images)
+        """(part of the output's blocks, one of `images`) of each tile, in order."""
+        if self.tile.outer:
+            yield from product(range(self.parts), self.images)
         else:
-            yield from ((part, image) for image in images for part in range(self.parts))
+            yield from ((part, image) for image in self.images for part in range(self.parts))
 
 
 @lru_cache(maxsize=256)

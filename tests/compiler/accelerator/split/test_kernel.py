@@ -6,7 +6,7 @@ import pytest
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.compiler.graph import Add, Requantize, Tensor
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import ScheduleError
+from tilewright.hw.errors import UnsupportedError
 from tilewright.hw.isa import known_isa
 from tilewright.runtime.device import program_stats
 
@@ -97,5 +97,5 @@ def test_inputs_and_weights_are_loaded_once(exact, divided):
 
 
 def test_a_layer_that_does_not_fit(divided, exact):
-    with pytest.raises(ScheduleError, match="no tile fits tiny_two"):
+    with pytest.raises(UnsupportedError, match="no tile fits tiny_two"):
         exact(divided(conv(4, (30, 30), 8, (15, 15)), 4), cfg=TINY)
