@@ -117,13 +117,19 @@ def check_entries(cfg: Config) -> None:
 
 
 def check_sizes(cfg: Config) -> None:
-    """Raise `ConfigError` for a buffer that is too small for two entries, or too deep for the instruction words."""
+    """Raise `ConfigError` for a buffer that is too small for two entries, or an accumulator in every bank, or too deep
+    for the instruction words."""
     for mem in ("inp", "wgt", "acc"):
         size, entry = getattr(cfg, f"{mem}_bytes"), getattr(cfg, f"{mem}_entry_bytes")
         if size < 2 * entry:
             raise ConfigError(
                 f"Config.{mem}_bytes = {size}: must hold 2 entries of {entry} bytes; use at least {2 * entry}"
             )
+    if cfg.acc_banks > cfg.acc_depth:
+        raise ConfigError(
+            f"Config.acc_banks = {cfg.acc_banks}: the {cfg.acc_depth} accumulators of {cfg.acc_bytes} bytes fill no "
+            f"more than {cfg.acc_depth} banks; nearest is {cfg.acc_depth}"
+        )
     why = misfit(cfg)
     if why:
         raise ConfigError(f"{why}; nearest is {nearest(cfg)}")

@@ -100,6 +100,10 @@ REFUSED = [
         "Config.wgt_bytes = 256: must hold 2 entries of 256 bytes; use at least 512",
     ),
     (
+        {"acc_bytes": 128, "acc_banks": 4},
+        "Config.acc_banks = 4: the 2 accumulators of 128 bytes fill no more than 2 banks; nearest is 2",
+    ),
+    (
         {"acc_bytes": 1 << 18, "wgt_bytes": 1 << 19},
         "Config.acc_bytes, inp_bytes, wgt_bytes: depths 4096, 2048, 2048 need 34 index bits, a micro-op has 32; "
         "nearest is inp_bytes = 8192 (512 entries) or acc_bytes = 65536 (1024 entries)",
