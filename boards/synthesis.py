@@ -54,12 +54,14 @@ BRAM_BYTES = 4096  # of a RAMB36, without the parity bits
 
 
 def least(cfg: Config) -> Resources:
-    """What `cfg` takes without doubt, known without synthesis: block RAM of the four buffers, DSPs of GEMM.
+    """What `cfg` takes without doubt, known without synthesis: block RAM of the buffers, DSPs of GEMM.
 
     The rest of the core (docs/synthesis.md) comes on top. Small buffers and narrow multipliers may become LUTs instead.
     """
     pairs = 2 if cfg.dsp_packing and cfg.block_out > 1 else 1
     buffers = cfg.uop_bytes + cfg.inp_bytes + cfg.wgt_bytes + cfg.acc_bytes
+    if "ternary" in cfg.units:  # its weights, micro-ops of its own, a second copy of the inputs
+        buffers += cfg.twgt_bytes + cfg.uop_bytes + cfg.inp_bytes
     return Resources(bram=buffers / BRAM_BYTES, dsp=cfg.macs_per_cycle // pairs)
 
 

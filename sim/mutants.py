@@ -16,7 +16,7 @@ import numpy as np
 
 from ..hw.config import PRESETS, Config
 from ..hw.errors import AccessError, ProgramError, RaceError, TilewrightError
-from ..hw.isa import FLAGS, Format, Mem, Op, known_isa
+from ..hw.isa import FLAGS, MICRO_OPS, Format, Op, instruction, known_isa
 from ..hw.units import channels
 from ..runtime.bounds import WRITABLE
 from ..runtime.launch import Launch
@@ -26,7 +26,7 @@ from .model.machine import Model
 from .model.tokens import Choice, at_random
 from .random_programs import NARROW, ODD, Recorder, record_random
 
-CONFIGS = (PRESETS["tiny"], ODD, NARROW.replace(queue_depth=64))
+CONFIGS = (PRESETS["tiny"], ODD, NARROW.replace(queue_depth=64), PRESETS["tiny_two"])
 _PER_PROGRAM = 10  # mutants of one program
 _RUNS, _MORE = 5, 20  # of a mutant; of one that was refused although nothing is wrong
 _NAMED = 20  # mutants that a study tells one by one
@@ -69,7 +69,9 @@ def _with(launch: Launch, changes: Sequence[tuple[int, str, int]]) -> tuple[np.n
 
 
 def _loads_uops(cfg: Config, words: np.ndarray) -> bool:
-    return int(words[0]) >> known_isa(cfg).formats["LOAD"].fields["mem"].lo & 7 == Mem.UOP
+    low = int(words[0])
+    row = instruction(low & 7, low >> known_isa(cfg).formats["LOAD"].fields["mem"].lo & 7)
+    return row is not None and row.loads in MICRO_OPS
 
 
 def _has_address(words: np.ndarray) -> bool:
@@ -200,8 +202,10 @@ class Bench:
         for array in (state.inp, state.wgt, state.acc):  # narrow elements hold these values, too
             array[...] = start.integers(-2, 2, array.shape)
         values = {name: int(start.integers(limit)) for name, limit in launch.patches.limits.items()}
-        kept = rng.integers(0, 1 << 32, state.uop.shape, np.uint32)  # of any program before
-        state.uop[...] = kept
+        state.twgt[...] = start.integers(-1, 2, state.twgt.shape)
+        kept = {mem: rng.integers(0, 1 << 32, each.words.shape, np.uint32) for mem, each in state.kernels.items()}
+        for mem, words in kept.items():  # of any program before
+            state.kernels[mem].words[...] = words
         try:
             words = launch.relocate(bases, values)
             image[code : code + launch.insn_bytes] = words.view(np.uint8).reshape(-1)
@@ -209,8 +213,9 @@ class Bench:
             model.run(code, len(launch.insn))
         except TilewrightError as exc:
             return Outcome(type(exc).__name__)
-        loaded = np.where(state.uop == kept, 0, state.uop)
-        held = [state.inp, state.wgt, state.acc, loaded, *state.par.values()]
+        now = {mem: each.words for mem, each in state.kernels.items()}
+        loaded = [np.where(now[mem] == words, 0, now[mem]) for mem, words in kept.items()]
+        held = [state.inp, state.wgt, state.twgt, state.acc, *loaded, *state.par.values()]
         held += [image[base : base + buffer.nbytes] for buffer, base in zip(launch.buffers, bases)]
         contents = b"".join(array.tobytes() for array in held)
         return Outcome("", contents, not np.array_equal(image[~writable], before))

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..hw.config import UOP_BYTES, Config, load_config
 from ..hw.errors import ConfigError, FileError, ProgramError, UnsupportedError
-from ..hw.isa import INSN_BYTES, Isa, Mem, Op
+from ..hw.isa import INSN_BYTES, MICRO_OPS, Isa, instruction
 from ..runtime.device import Stats, open_device
 from ..runtime.files import read_npz
 
@@ -161,7 +161,8 @@ def _uops_differ(case: Case, words: np.ndarray, uop: np.ndarray) -> str:
         return f"uop is {uop.dtype} {uop.shape}, must be uint32 (n,)"
     done = 0
     for f in Isa(case.cfg).decode(words):
-        if f["op"] == Op.LOAD and f["mem"] == Mem.UOP:
+        row = instruction(f["op"], f.get("mem"))
+        if row is not None and row.loads in MICRO_OPS:
             start, count = f["dram_base"] * UOP_BYTES, f["x_size"]
             loaded = np.frombuffer(case.dram_in[start : start + count * UOP_BYTES].tobytes(), np.uint8)
             if len(loaded) < count * UOP_BYTES:

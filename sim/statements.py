@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..hw.config import Config
-from ..hw.isa import AluOp, Isa, Mem, Op, known_isa, room
+from ..hw.isa import MICRO_OPS, AluOp, Isa, Mem, Op, depth, known_isa, mem_of, room, row_of
 from ..runtime.access import dram_access, scratchpad_accesses, tile_entries
 from ..runtime.device import Timeline
 from ..runtime.launch import Launch
@@ -114,7 +114,7 @@ def statements(launch: Launch, timeline: Timeline) -> list[Statement]:
         statement = found[number]
         statement.at.append(k)
         statement.cycles += int(owned[k])
-        if f["op"] == Op.LOAD and f["mem"] == Mem.UOP:
+        if row_of(f["op"], f.get("mem")).loads in MICRO_OPS:
             statement.compute_cycles += int(owned[k])
         elif "uop_bgn" in f:
             statement.compute_cycles += int(owned[k])
@@ -161,7 +161,7 @@ def _transfer(statement: Statement, launch: Launch, k: int, f: dict[str, int]) -
     access = dram_access(launch.cfg, f)
     if access is None:
         return None
-    buffer, mem = launch.buffers[launch.reloc[k]].name, Mem(f["mem"])
+    buffer, mem = launch.buffers[launch.reloc[k]].name, mem_of(f["op"], f["mem"])
     moved = statement.transfers.setdefault((buffer, access.write), Transfers(buffer, mem))
     moved.first.append(f["sram_base"])
     moved.last.append(f["sram_base"] + tile_entries(f) - 1)
@@ -172,10 +172,13 @@ def _transfer(statement: Statement, launch: Launch, k: int, f: dict[str, int]) -
     return moved
 
 
+_HELD = (Mem.UOP, Mem.INP, Mem.WGT, Mem.ACC, Mem.PAR, Mem.TWGT, Mem.TUOP)
+
+
 def occupancy(launch: Launch) -> dict[str, tuple[int, int]]:
     """The entries of each scratchpad that the launch accesses, and those that there are, by the memory's name."""
     cfg, isa = launch.cfg, known_isa(launch.cfg)
-    used = {mem: np.zeros(room(cfg, mem), bool) for mem in (Mem.UOP, Mem.INP, Mem.WGT, Mem.ACC, Mem.PAR)}
+    used = {mem: np.zeros(room(cfg, mem), bool) for mem in _HELD}
     for f, uops in with_micro_ops(launch, isa):
         for access in scratchpad_accesses(cfg, f, uops):
             used[access.mem][access.entries] = True
@@ -184,12 +187,13 @@ def occupancy(launch: Launch) -> dict[str, tuple[int, int]]:
 
 def with_micro_ops(launch: Launch, isa: Isa) -> Iterator[tuple[dict[str, int], np.ndarray]]:
     """Every instruction, decoded, with the micro-ops that it executes: int64 (n, 3), columns dst, src, wgt."""
-    memory = np.zeros((launch.cfg.uop_depth, 3), np.int64)
+    memory = {mem: np.zeros((depth(launch.cfg, mem), 3), np.int64) for mem in MICRO_OPS}
     words = isa.uop.decode(launch.uops.astype(np.uint64)[:, None])
     constants = np.stack([words[name] for name in ("dst", "src", "wgt")], axis=1)
-    none = memory[:0]
+    none = constants[:0]
     for f in isa.decode(launch.insn):
-        if f["op"] == Op.LOAD and f["mem"] == Mem.UOP:
+        row = row_of(f["op"], f.get("mem"))
+        if row.loads in MICRO_OPS:
             loaded = constants[f["dram_base"] : f["dram_base"] + f["x_size"]]
-            memory[f["sram_base"] : f["sram_base"] + len(loaded)] = loaded
-        yield f, memory[f["uop_bgn"] : f["uop_end"]] if "uop_bgn" in f else none
+            memory[row.loads][f["sram_base"] : f["sram_base"] + len(loaded)] = loaded
+        yield f, memory[row.executes][f["uop_bgn"] : f["uop_end"]] if row.executes is not None else none

@@ -33,6 +33,7 @@ TESTED_BY = {
     "sim/idlers.py": "tests/sim/rtl/test_device.py",  # makes test data
     "sim/memory.py": "tests/sim/model/test_device.py",
     "sim/random_programs.py": "tests/runtime/test_program.py",  # makes test data
+    "sim/random_walk.py": "tests/runtime/test_program.py",
     "sim/rtl/verilator.py": "tests/sim/rtl/test_device.py",
 }
 SILENCERS = re.compile(r"#\s*(noqa|ruff:|type:\s*ignore|pylint:|mypy:)")

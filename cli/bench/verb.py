@@ -82,7 +82,6 @@ def command(
     for variable in THREAD_VARIABLES:
         os.environ[variable] = str(threads)
     from ...hw.config import load_config
-    from .layers import resnet18_layers
 
     options = device_options(device, None, skip, dram)
     cfg = load_config(config)
@@ -98,6 +97,15 @@ def command(
         from .resnet18 import run
 
         return run(layers, cfg, device, options, compare, out, as_json)
+    return _convolutions(layers, cfg, device, options, threads, as_json)
+
+
+def _convolutions(
+    layers: tuple[str, ...], cfg: Config, device: str, options: dict[str, object], threads: int, as_json: bool
+) -> int:
+    """Measure and print the convolutions of ResNet-18; the exit status."""
+    from .layers import resnet18_layers
+
     names = list(layers) or list(resnet18_layers())
     rows, profile = [], dict.fromkeys([*PARTS, REST], 0.0)
     with report.progress("compiling and running", len(names)) as advance:

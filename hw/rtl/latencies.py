@@ -91,7 +91,6 @@ TERNARY_SEQUENCER_LATENCY = BEGIN_LATENCY + TERNARY_FIRST_ISSUE_LATENCY  # from 
 TERNARY_ISSUES_AHEAD = 2  # between the one whose micro-op is read and the one that is issued, where issues wait
 TERNARY_ORDER_DEPTH = 8  # of the queue of instructions whose tokens are not given yet
 PAIR_STAGES = 2  # registers before the adder tree: sums of pairs of inputs, then the one that the weights choose
-TERNARY_BUSY_LATENCY = 1  # from an issue to the first cycle in which compute sees its bank in use
 
 # Stores.
 ROW_LATENCY = 2  # from an instruction to its first row

@@ -201,9 +201,6 @@ class Compute(Unit):
             issue = max(issue, self._products - (self._wait if multiply else 0))
         if issue < begin + lat.FIRST_ISSUE_LATENCY:
             issue = begin + lat.FIRST_ISSUE_LATENCY
-        came = issue
-        if banks and self.uses is not None:
-            issue = self.leaves(job.first_banks, issue)
         first = issue + interval - 1
         last = issue + total - 1
         each, gone = total // issues, self._gone
@@ -223,7 +220,7 @@ class Compute(Unit):
         self.add_reads(job, first + self.read, last + self.read)
         if self.uses is not None:
             for head, tail, used in job.spans():
-                self.uses.add(came + head, retired - tail, used)
+                self.uses.add(issue + head, retired - tail, used)
         for b in range(len(self._last)):
             if banks >> b & 1:
                 self._last[b] = max(self._last[b], last - job.tails[b]) if job.tails else last

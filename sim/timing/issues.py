@@ -44,11 +44,6 @@ class Job(NamedTuple):
             if self.touched >> bank & 1:
                 yield head, tail, 1 << bank
 
-    @property
-    def first_banks(self) -> int:
-        """The banks that its first micro-op issue touches."""
-        return sum(banks for head, _, banks in self.spans() if not head)
-
 
 PRODUCTS = 1 << 8  # beside the banks of accumulators: the multipliers
 WRITES = 1 << 9  # see `Ahead`

@@ -31,8 +31,9 @@ class _Taken(NamedTuple):
 class Ternary(Unit):
     """TERNARY, computed as far as it is known which banks the compute queue uses, then again.
 
-    A bank that both use belongs to one of them at a time. An issue of this unit waits for `compute`, which waits only
-    for issues that have left. `horizon(banks)` is the cycle up to which the jobs of `compute` in these banks are known.
+    A bank that both use belongs to one of them at a time. An issue of this unit waits for `compute`, of which loads
+    alone wait, for issues that have left. `horizon(banks)` is the cycle up to which it is known which jobs of `compute`
+    use these banks.
     """
 
     def __init__(self, program: Columns, log: Log, cfg: Config, compute: Compute, horizon: Callable[[int], int]):
@@ -135,7 +136,7 @@ class Ternary(Unit):
         self.give(k, end)
 
     def _leaves(self, banks: int, cycle: int) -> int:
-        """First cycle from `cycle` on in which an issue of `compute` that waits for `banks` goes on."""
+        """First cycle from `cycle` on in which a load of `compute` into `banks` may be written."""
         left = self._uses.latest(banks)
         used, issue, count = self._rest if self._open else self._following()
         issue = self._others.free(used, issue)

@@ -15,7 +15,7 @@ from tilewright.runtime.executable import Executable
 from tilewright.runtime.program import Program
 from tilewright.runtime.verify import verify
 from tilewright.sim.model.machine import Model
-from tilewright.sim.random_programs import NARROW, ODD
+from tilewright.sim.random_programs import NARROW, ODD, ODD_TWO
 
 TINY = PRESETS["tiny"]
 
@@ -82,7 +82,7 @@ def test_without_the_wipe_the_thief_succeeds(monkeypatch):
     assert answers(jobs, *thief())["out"].any()
 
 
-@pytest.mark.parametrize("cfg", [*PRESETS.values(), ODD, NARROW], ids=lambda cfg: cfg.name)
+@pytest.mark.parametrize("cfg", [*PRESETS.values(), ODD, NARROW, ODD_TWO], ids=lambda cfg: cfg.name)
 def test_every_scratchpad_is_zero(cfg):
     launch = wipe(cfg)
     verify(launch)
@@ -95,7 +95,7 @@ def test_every_scratchpad_is_zero(cfg):
     image[: len(words)] = words
     model = Model(cfg, image)
     state = model.state
-    held = [state.inp, state.wgt, state.acc, state.uop]
+    held = [state.inp, state.wgt, state.twgt, state.acc, state.uop, state.tuop]
     if "requant" in cfg.extensions:
         held += state.par.values()
     if "lookup" in cfg.extensions:

@@ -77,14 +77,14 @@ def tile(rng, cfg, mem):
     f["x_stride"] = f["x_size"] if rng.random() < 0.5 else int(rng.integers(0, 12))
     f["dram_base"] = int(rng.integers(0, 40)) % (DRAM_BYTES // entry_bytes(cfg, mem) // 2)
     f["sram_base"] = int(rng.integers(0, 8))
-    return {"mem": int(mem), **f, "index": int(rng.integers(0, 99)), "push": {"push_next": 1, "push_prev": 0}}
+    return {"mem": mem.id, **f, "index": int(rng.integers(0, 99)), "push": {"push_next": 1, "push_prev": 0}}
 
 
 def simple(mem, **fields):
     """A command for one entry, but for what `fields` say."""
     names = ("x_pad_0", "x_pad_1", "y_pad_0", "y_pad_1", "pad_value", "dram_base", "sram_base", "index")
     push = {"push_prev": 0, "push_next": 0}
-    return {"mem": int(mem), **dict.fromkeys(names, 0), "y_size": 1, "x_size": 1, "x_stride": 1, "push": push} | fields
+    return {"mem": mem.id, **dict.fromkeys(names, 0), "y_size": 1, "x_size": 1, "x_stride": 1, "push": push} | fields
 
 
 def scratchpad(dut, cfg, mem, store):

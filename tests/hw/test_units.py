@@ -76,10 +76,15 @@ BASE = (
 
 
 def test_the_units_of_every_preset():
+    ternary = [cfg for cfg in PRESETS.values() if "ternary" in cfg.units]
     for cfg in PRESETS.values():
-        assert [(unit.name, unit.queue.name) for unit in units(cfg)] == [
-            ("load", "LOAD"), ("compute", "COMPUTE"), ("store", "STORE"),
-        ]  # fmt: skip
+        names = [("load", "LOAD"), ("compute", "COMPUTE"), ("store", "STORE")]
+        if cfg in ternary:
+            names.append(("ternary", "TERNARY"))
+        assert [(unit.name, unit.queue.name) for unit in units(cfg)] == names
+        if cfg in ternary:
+            assert not any(absent_flags(cfg, queue) for queue in queues(cfg)) and len(channels(cfg)) == 8
+            continue
         assert shown(channels(cfg)) == BASE
         assert {q.name: absent_flags(cfg, q) for q in queues(cfg)} == {
             "LOAD": ("pop_prev", "push_prev"),

@@ -58,7 +58,7 @@ def test_buffers_stand_behind_the_instructions_that_address_them():
 def test_instructions_that_cannot_be_decoded_say_why():
     insn = words(("FINISH", {"op": 7}), ("FINISH", {"op": 6, "pop_next": 1}), ROWS[3])
     assert disassemble_words(VTA, insn) == [
-        "    0  ?       undecodable opcode 7 <opcode 7 is not declared>",
+        "    0  ?       TERNARY <unit ternary is not in configuration vta>",
         "    1  ?       DWGEMM pop_next <extension depthwise is not in configuration vta>",
         "    2  COMPUTE FINISH pop_next",
     ]

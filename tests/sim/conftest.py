@@ -76,9 +76,14 @@ class Machine:
             "inp": s.inp.reshape(cfg.inp_depth, cfg.batch, cfg.block_in),
             "wgt": s.wgt.reshape(cfg.wgt_depth, cfg.block_out, cfg.block_in),
             "acc": s.acc.reshape(cfg.acc_depth, cfg.batch, cfg.block_out),
-            "uop": np.stack([*self.isa.uop.decode(s.uop.astype(np.uint64)[:, None]).values()], axis=-1)[:, None],
+            "twgt": s.twgt.reshape(-1, cfg.ternary_blocks * cfg.block_out, cfg.block_in),
+            "uop": self._fields(s.uop),
+            "tuop": self._fields(s.tuop),
             "par": np.stack([s.par[name] for name in PAR.fields], axis=-1),
         }
+
+    def _fields(self, words: np.ndarray) -> np.ndarray:
+        return np.stack([*self.isa.uop.decode(words.astype(np.uint64)[:, None]).values()], axis=-1)[:, None]
 
 
 def wrap(x):
@@ -150,7 +155,8 @@ def random_loop(rng, limits, uops):
 def filled(cfg: Config, seed: int) -> tuple[Machine, list[dict]]:
     """A machine, and the loads that fill its scratchpads with random numbers from DRAM."""
     m = Machine(cfg, seed=seed)
-    mems = [Mem.INP, Mem.WGT, Mem.ACC, *([Mem.PAR] if "requant" in cfg.extensions else [])]
+    mems = [Mem.INP, Mem.WGT, Mem.ACC, *([Mem.TWGT] if "ternary" in cfg.units else [])]
+    mems += [Mem.PAR] if "requant" in cfg.extensions else []
     base = 8192 // np.array([entry_bytes(cfg, mem) for mem in mems]) + 1
     if Mem.PAR in mems:  # behind what the others read
         base[-1] = -(-PARAMETERS // entry_bytes(cfg, Mem.PAR))
@@ -158,14 +164,14 @@ def filled(cfg: Config, seed: int) -> tuple[Machine, list[dict]]:
         at = int(base[-1]) * entry_bytes(cfg, Mem.PAR)
         m.dram[at : at + len(data)] = data
     return m, [
-        {"op": Op.LOAD, "mem": mem, "dram_base": at, "y_size": 1, "x_size": min(depth(cfg, mem), 128), "x_stride": 1}
+        {"op": Op.LOAD, "mem": mem.id, "dram_base": at, "y_size": 1, "x_size": min(depth(cfg, mem), 128), "x_stride": 1}
         for mem, at in zip(mems, base)
     ]
 
 
-def load_uops(address: int, count: int) -> dict:
+def load_uops(address: int, count: int, mem: Mem = Mem.UOP) -> dict:
     """The LOAD of `count` micro-ops from the byte `address` to the begin of their buffer."""
-    return {"op": Op.LOAD, "mem": Mem.UOP, "dram_base": address // 4, "y_size": 1, "x_size": count, "x_stride": count}
+    return {"op": Op.LOAD, "mem": mem.id, "dram_base": address // 4, "y_size": 1, "x_size": count, "x_stride": count}
 
 
 @dataclass
@@ -243,8 +249,11 @@ def overlapped():
 
 def contents(spec: SpecDevice) -> dict[str, np.ndarray]:
     """The scratchpads of the definition; fields are the last axis."""
-    held = {name: list(getattr(spec, name).values()) for name in ("inp", "wgt", "acc", "uop", "par")}
-    held |= {name: [[[*fields.values()] for fields in entry] for entry in held[name]] for name in ("uop", "par")}
+    held = {name: list(getattr(spec, name).values()) for name in ("inp", "wgt", "acc", "par")}
+    held |= {name: list(getattr(spec, name).values()) for name in ("twgt", "uop", "tuop")}
+    held |= {
+        name: [[[*fields.values()] for fields in entry] for entry in held[name]] for name in ("uop", "tuop", "par")
+    }
     return {name: np.array(entries) for name, entries in held.items()}
 
 
@@ -260,7 +269,7 @@ def agree():
         assert stats == expected
         wanted = contents(spec)
         for name, got in m.scratchpads().items():
-            np.testing.assert_array_equal(got, wanted[name], err_msg=name)
+            np.testing.assert_array_equal(got, wanted[name].reshape(got.shape), err_msg=name)
         np.testing.assert_array_equal(m.dram, dram)
         return stats
 

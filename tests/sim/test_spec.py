@@ -20,7 +20,7 @@ from tilewright.sim.model.device import ModelDevice
 from tilewright.sim.random_programs import NARROW, ODD, ROWS, WIDE, random_case
 from tilewright.sim.spec import SpecDevice
 
-TINY = PRESETS["tiny"]
+TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
 FINISH = {"op": Op.FINISH}
 LOOP = {"uop_end": 1, "iter_out": 1, "iter_in": 1}
 ONE = {"y_size": 1, "x_size": 1, "x_stride": 1}
@@ -133,6 +133,26 @@ def test_a_reset_reads_neither_inputs_nor_weights(machine):
     """Their indices may lie anywhere."""
     far = {**LOOP, "iter_out": 9, "src_out": 200, "wgt_out": 100}
     done(machine(TINY), [{"op": op, "reset": 1, **far} for op in (Op.GEMM, Op.DWGEMM)])
+
+
+@pytest.mark.parametrize("mode", [{}, {"overwrite": 1}, {"reset": 1}])
+def test_a_ternary_product_fills_a_plane_per_block(machine, mode):
+    """Of two bits, bit 0 is whether a weight counts, bit 1 its sign; micro-ops are those of the unit."""
+    m = machine(TWO)
+    inp, codes = m.rng.integers(-128, 128, (2, 4)), m.rng.integers(0, 4, (2, 4, 4, 4))
+    spec = done(m, [loading(m, Mem.INP, inp, np.int8)])
+    write(m, (codes.reshape(-1, 4) << np.arange(0, 8, 2)).sum(axis=-1), np.uint8)
+    done(m, [{"op": Op.LOAD, "mem": Mem.TWGT.id, "sram_base": 6, "dram_base": AT // 16, **ONE, "x_size": 2}], spec)
+    done(m, [loading(m, Mem.ACC, [[7] * 4] * 128, np.int32)], spec)
+    m.put_uops([(33, 0, 7), (33, 1, 6)], AT)
+    uops = {"op": Op.LOAD, "mem": Mem.TUOP.id, "sram_base": 4, "dram_base": AT // 4, "x_size": 2}
+    done(m, [uops, {"op": Op.TERNARY, **LOOP, "uop_bgn": 4, "uop_end": 6, **mode}], spec)
+    weights = np.array([0, 1, 0, -1])[codes]
+    for t in range(4):
+        products = [weights[1, t] @ inp[0], weights[0, t] @ inp[1]]
+        total = products[1] if "overwrite" in mode else 0 if mode else 7 + sum(products)
+        assert spec.acc[33 + 8 * t] == [np.broadcast_to(total, 4).tolist()]
+    assert sum(entry != [[7] * 4] for entry in spec.acc.values()) == 4
 
 
 def test_a_depthwise_product_takes_a_row_of_weights(machine):
@@ -290,7 +310,20 @@ WRONG = {
     "FINISH is not the last": (TINY, [NOP, FINISH, NOP, FINISH], ExecutionError, 1,
                                "instruction 1 (FINISH): more instructions follow FINISH"),
     "undecodable": (TINY, [NOP, {"op": Op.LOAD, "mem": Mem.OUT}, FINISH], ExecutionError, 1,
-                    "instruction 1 (LOAD.OUT y_size=0 x_size=0): memory id 4 cannot be loaded by LOAD"),
+                    "instruction 1 (LOAD.TWGT y_size=0 x_size=0): unit ternary is not in configuration tiny"),
+    "a memory that is not loaded": (TINY, [{"op": Op.LOADP, "mem": Mem.PAR}, FINISH], ExecutionError, 0,
+                                    "instruction 0 (LOADP.PAR y_size=0 x_size=0): memory id 6 cannot be loaded by "
+                                    "LOADP"),
+    "unit": (TINY, [{"op": Op.TERNARY}, FINISH], ExecutionError, 0,
+             "instruction 0 (TERNARY): unit ternary is not in configuration tiny"),
+    "plane": (TWO, [{"op": Op.TERNARY, **LOOP, "iter_in": 2, "dst_in": 40}, FINISH], AccessError, 0,
+              "instruction 0 (TERNARY uop_end=1 iter_out=1 iter_in=2 dst_in=40): ACC entry 40 is not in the first "
+              "plane of a bank, 8 of every 32 entries"),
+    "ternary weights": (TWO, [{"op": Op.TERNARY, **LOOP, "iter_out": 3, "wgt_out": 64}, FINISH], AccessError, 0,
+                        "instruction 0 (TERNARY uop_end=1 iter_out=3 iter_in=1 wgt_out=64): TWGT entry 128 is outside "
+                        "0..127"),
+    "overwritten and reset": (TWO, [{"op": Op.TERNARY, "overwrite": 1, "reset": 1}, FINISH], ExecutionError, 0,
+                              "instruction 0 (TERNARY reset=1 overwrite=1): reset and overwrite are both set"),
     "extension": (PRESETS["vta"], [{"op": Op.DWGEMM}, FINISH], ExecutionError, 0,
                   "instruction 0 (DWGEMM): extension depthwise is not in configuration vta"),
     "deadlock": (TINY, [{**NOP, "pop_prev": 1}, FINISH], DeadlockError, 0,
@@ -397,6 +430,6 @@ def test_scratchpads_are_kept_and_tokens_are_not(machine):
 
 def test_it_is_short_and_takes_nothing_from_the_model():
     text = Path(module.__file__).read_text()
-    assert len(text.splitlines()) < 290
+    assert len(text.splitlines()) < 310
     names = [node.module or "" for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
     assert "memory" in names and not [name for name in names if name.split(".")[0] in ("model", "timing", "rtl")]

@@ -53,7 +53,7 @@ class Interlock(wiring.Component):
     - A load of accumulators is written when the older jobs have begun, the one that executes has shown not to touch
       its banks or has ended, and results on their way to its banks are written, which is known `memory_cycles` to
       twice as many later, or when nothing is on its way.
-    - With unit `ternary` issues and loads of accumulators wait, too, until that unit has left their banks.
+    - With unit `ternary` a load of accumulators is written when that unit has left its banks, too.
 
     The banks of a job are known after its first trip around the micro-ops: those of their indices, and of the indices
     plus the steps of all trips.
@@ -107,7 +107,7 @@ class Interlock(wiring.Component):
         older, (banks, known) = self._older(m, fill), self._load_banks(m, fill, newest)
         reads, touched = self._uops(m, fill, valid & uops), self._job_banks(m)
         recent = self._recent(m)
-        claimed, waits = self._exclusion(m, valid & ~uops & known, banks)
+        claimed = self._exclusion(m, valid & ~uops & known, banks)
         inside = {"reading": stages.reading, "word": stages.word, "spare": stages.spare_last}
         inside["issuing"] = stages.issuing & stages.issue_last
         for k in range(LOADS_IN_FLIGHT):
@@ -120,25 +120,24 @@ class Interlock(wiring.Component):
                 m.d.sync += free[k].eq(0)
             with m.Elif(valid[k] & begun & shown & (uops[k] | left)):
                 m.d.sync += free[k].eq(1)
-        self._issues(m, valid & ~uops, older, banks, waits)
+        self._issues(m, valid & ~uops, older, banks)
         return m
 
-    def _exclusion(self, m: Module, known: Value, banks: list[Signal]) -> tuple[Value, Value]:
+    def _exclusion(self, m: Module, known: Value, banks: list[Signal]) -> Value:
         """Tells unit `ternary` which banks are in use, those of the loads `known` among them; returns one bit per load,
-        set where that unit has seen its banks, and whether the issue has to wait."""
+        set where that unit has seen its banks."""
         claimed = Signal(LOADS_IN_FLIGHT)
         if not self._ternary:
-            return claimed, Const(0, 1)
+            return claimed
         m.submodules.exclusion = exclusion = Exclusion(self.cfg)
         m.d.sync += claimed.eq(known)
         m.d.comb += [
             exclusion.issue.eq(Mux(self.stages.issuing, self.issue.banks, 0)),
             exclusion.multiply.eq(self.issue.multiply),
             exclusion.loads.eq(_any(Mux(known[k], banks[k], 0) for k in range(LOADS_IN_FLIGHT))),
-            exclusion.ternary.eq(self.ternary),
             self.busy.eq(exclusion.busy),
         ]
-        return claimed, exclusion.waits
+        return claimed
 
     def _older(self, m: Module, fill: Value) -> dict[str, Signal]:
         """By position of a job or an issue: one bit per load, set where the job there is older than the load; for the
@@ -282,8 +281,8 @@ class Interlock(wiring.Component):
                 m.d.sync += [new.eq(passed), old.eq(new)]
         return new | old
 
-    def _issues(self, m: Module, valid: Value, older: dict[str, Signal], banks: list[Signal], waits: Value) -> None:
-        """Makes `may_issue`, from the banks that older loads write, and whether the issue `waits` for others."""
+    def _issues(self, m: Module, valid: Value, older: dict[str, Signal], banks: list[Signal]) -> None:
+        """Makes `may_issue`, from the banks that older loads write."""
         pending, stages = Signal(self.cfg.acc_banks), self.stages
 
         def of(position: str) -> Value:
@@ -291,8 +290,7 @@ class Interlock(wiring.Component):
 
         following = Mux(stages.spare, of("spare"), of("word"))
         m.d.sync += pending.eq(Mux(stages.step, following, of("issuing")))
-        free = ~(pending & self.issue.banks).any()
-        m.d.comb += self.may_issue.eq(free & ~waits if self._ternary else free)
+        m.d.comb += self.may_issue.eq(~(pending & self.issue.banks).any())
 
 
 def _any(values: Iterable[Value]) -> Value:

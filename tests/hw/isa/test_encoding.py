@@ -17,7 +17,7 @@ from tilewright.hw.isa import (
 from tilewright.hw.units import queues
 
 VTA, PYNQ, TINY = PRESETS["vta"], PRESETS["pynq_z1"], PRESETS["tiny"]
-PLUS = PRESETS["pynq_z1_plus"]
+PLUS, TWO = PRESETS["pynq_z1_plus"], PRESETS["tiny_two"]
 BATCH4 = Config(
     "batch4",
     4,
@@ -211,22 +211,27 @@ def test_decode_picks_the_format_of_each_instruction():
             f["LOADP"].encode(op=Op.LOADP, mem=Mem.INP, pad_value=-128, x_size=4095),
             f["STORE"].encode(op=Op.STORE, mem=Mem.OUT, x_size=7),
             f["DWGEMM"].encode(op=Op.DWGEMM, overwrite=1),
-            np.array([[7, 0]], np.uint64),
+            f["TERNARY"].encode(op=Op.TERNARY, reset=1, wgt_in=5),
         ]
     )
-    storeq, loadp, store, dwgemm, unknown = isa.decode(words)
+    storeq, loadp, store, dwgemm, ternary = isa.decode(words)
     assert (storeq["par_base"], storeq["par_step"]) == (1023, 63)
     assert (loadp["pad_value"], loadp["x_size"]) == (-128, 4095)
     assert "par_base" not in store
     assert dwgemm["overwrite"] == 1
-    assert unknown == {"op": 7}
+    assert (ternary["reset"], ternary["wgt_in"]) == (1, 5)
 
 
 # configuration, fields, reason (None: decodable)
 DECODABLE = [
-    (PYNQ, {"op": 7}, "opcode 7 is not declared"),
-    (VTA, {"op": Op.LOAD, "mem": Mem.OUT}, "memory id 4 cannot be loaded by LOAD"),
-    (PYNQ, {"op": Op.LOAD, "mem": Mem.OUTQ}, "memory id 7 cannot be loaded by LOAD"),
+    (PYNQ, {"op": Op.TERNARY}, "unit ternary is not in configuration pynq_z1"),
+    (VTA, {"op": Op.LOAD, "mem": Mem.TWGT.id}, "unit ternary is not in configuration vta"),
+    (PYNQ, {"op": Op.LOAD, "mem": Mem.TUOP.id}, "unit ternary is not in configuration pynq_z1"),
+    (TWO, {"op": Op.TERNARY, "reset": 1, "overwrite": 1}, "reset and overwrite are both set"),
+    (TWO, {"op": Op.TERNARY, "pop_prev": 1, "pop_next": 1, "push_prev": 1, "push_next": 1}, None),
+    (TWO, {"op": Op.LOAD, "mem": Mem.TWGT.id, "pop_prev": 1}, None),
+    (TWO, {"op": Op.STORE, "mem": Mem.OUT, "pop_next": 1}, None),
+    (TWO, {"op": Op.LOADP, "mem": Mem.TWGT.id}, "memory id 4 cannot be loaded by LOADP"),
     (PYNQ, {"op": Op.LOADP, "mem": Mem.UOP}, "memory id 0 cannot be loaded by LOADP"),
     (PYNQ, {"op": Op.LOADP, "mem": Mem.PAR}, "memory id 6 cannot be loaded by LOADP"),
     (VTA, {"op": Op.STORE, "mem": Mem.ACC}, "memory id 3 cannot be stored"),
@@ -318,5 +323,9 @@ def test_disassembly(values, line):
     assert isa.disassemble(isa.decode(fmt.encode(**values))[0]) == line
 
 
-def test_disassembly_of_an_undeclared_opcode():
-    assert Isa(PYNQ).disassemble({"op": 7}) == "undecodable opcode 7"
+def test_a_memory_id_has_the_name_of_what_is_done_with_it():
+    named = {Op.LOAD: ("LOAD.TWGT", "LOAD.TUOP"), Op.STORE: ("STORE.OUT", "STORE.OUTQ"), Op.LOADP: ("LOADP.OUT",)}
+    for op, names in named.items():
+        for name, mem in zip(names, (4, 7)):
+            assert Isa(TWO).mnemonic({"op": op, "mem": mem}) == name
+    assert Isa(TWO).disassemble({"op": Op.TERNARY, "iter_in": 3, "pop_next": 1}) == "TERNARY iter_in=3 pop_next"

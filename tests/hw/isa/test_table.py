@@ -11,6 +11,7 @@ from tilewright.hw.isa import (
     LOADABLE,
     LOADS,
     LOOPS,
+    MICRO_OPS,
     OPERATIONS,
     PADDABLE,
     STORABLE,
@@ -22,19 +23,21 @@ from tilewright.hw.isa import (
     depth,
     entry_bytes,
     instruction,
+    mem_of,
     nop_of,
     queue_of,
     room,
+    row_of,
     rows_of,
     scratchpad_of,
     table_span,
 )
 from tilewright.hw.units import queues
 
-VTA, PYNQ = PRESETS["vta"], PRESETS["pynq_z1"]
+VTA, PYNQ, TWO = PRESETS["vta"], PRESETS["pynq_z1"], PRESETS["pynq_z1_two"]
 
-OPCODES = {"LOAD": 0, "STORE": 1, "GEMM": 2, "FINISH": 3, "ALU": 4, "LOADP": 5, "DWGEMM": 6}
-MEMORIES = {"UOP": 0, "WGT": 1, "INP": 2, "ACC": 3, "OUT": 4, "ACC8": 5, "PAR": 6, "OUTQ": 7}
+OPCODES = {"LOAD": 0, "STORE": 1, "GEMM": 2, "FINISH": 3, "ALU": 4, "LOADP": 5, "DWGEMM": 6, "TERNARY": 7}
+MEMORIES = {"UOP": 0, "WGT": 1, "INP": 2, "ACC": 3, "OUT": 4, "ACC8": 5, "PAR": 6, "OUTQ": 7, "TWGT": 12, "TUOP": 15}
 ALU_OPS = {"MIN": 0, "MAX": 1, "ADD": 2, "SHR": 3, "MUL": 4, "RESCALE": 5, "LOOKUP": 6, "REDUCE": 7}
 
 
@@ -43,7 +46,7 @@ def test_numbers_of_opcodes_memories_and_operations():
         assert {member.name: member.value for member in enum} == numbers
 
 
-# opcode and memory -> queue, scratchpad (* written by the load), extensions, is padded
+# opcode and memory -> queue, scratchpad (* written by the load), extensions or unit, is padded
 ROWS = {
     "LOAD.UOP": ("COMPUTE", "UOP*", "", False),
     "LOAD.WGT": ("LOAD", "WGT*", "", True),
@@ -51,6 +54,8 @@ ROWS = {
     "LOAD.ACC": ("COMPUTE", "ACC*", "", True),
     "LOAD.ACC8": ("COMPUTE", "ACC*", "acc8", True),
     "LOAD.PAR": ("STORE", "PAR*", "requant", False),
+    "LOAD.TWGT": ("LOAD", "TWGT*", "ternary", True),
+    "LOAD.TUOP": ("LOAD", "TUOP*", "ternary", False),
     "STORE.UOP": ("STORE", "", "", False),
     "STORE.OUT": ("STORE", "ACC", "", False),
     "STORE.OUTQ": ("STORE", "ACC", "requant", False),
@@ -62,6 +67,7 @@ ROWS = {
     "LOADP.ACC": ("COMPUTE", "ACC*", "pad_value", True),
     "LOADP.ACC8": ("COMPUTE", "ACC*", "pad_value acc8", True),
     "DWGEMM": ("COMPUTE", "", "depthwise", False),
+    "TERNARY": ("TERNARY", "", "ternary", False),
 }
 
 
@@ -73,9 +79,9 @@ def test_every_row():
     found = {}
     for row in INSTRUCTIONS:
         space = "" if row.scratchpad is None else row.scratchpad.name + "*" * (row.loads is not None)
-        found[name_of(row)] = (row.queue.name, space, " ".join(row.extensions), row.pads)
+        found[name_of(row)] = (row.queue.name, space, " ".join(row.extensions) or row.unit, row.pads)
     assert found == ROWS and len(INSTRUCTIONS) == len(ROWS)
-    assert [name_of(row) for row in INSTRUCTIONS if row.one_row] == ["LOAD.UOP"]
+    assert [name_of(row) for row in INSTRUCTIONS if row.one_row] == ["LOAD.UOP", "LOAD.TUOP"]
     assert [name_of(row) for row in INSTRUCTIONS if row.empty] == ["STORE.UOP"]
 
 
@@ -91,15 +97,33 @@ def test_a_row_is_found_by_opcode_and_memory_id():
     for row in INSTRUCTIONS:
         assert instruction(int(row.op), row.mem) is row and row in rows_of(row.op)
     assert instruction(Op.GEMM, 5) is instruction(Op.GEMM)  # those bits are something else there
-    assert instruction(Op.LOAD, Mem.OUT) is instruction(Op.STORE) is instruction(7) is None
-    assert rows_of(7) == ()
+    assert instruction(Op.LOADP, Mem.PAR) is instruction(Op.STORE) is instruction(8) is None
+    assert rows_of(8) == ()
+
+
+def test_a_memory_id_is_that_of_the_row():
+    """Two memories may share one, of which an instruction loads the one and stores the other."""
+    assert [(mem.name, mem.id) for mem in Mem if mem.id != mem] == [("TWGT", 4), ("TUOP", 7)]
+    assert mem_of(Op.LOAD, 4) == mem_of(Op.LOAD, Mem.TWGT) == Mem.TWGT and mem_of(Op.STORE, 4) == Mem.OUT
+    assert row_of(Op.LOAD, 7).loads == Mem.TUOP and row_of(Op.STORE, 7).stores == Mem.ACC
+
+
+def test_micro_ops_are_in_a_scratchpad_of_each_unit():
+    executed = {row.op: row.executes for row in INSTRUCTIONS if row.executes is not None}
+    assert executed == {op: Mem.TUOP if op == Op.TERNARY else Mem.UOP for op in LOOPS}
+    assert MICRO_OPS == (Mem.UOP, Mem.TUOP)
+
+
+def test_what_a_configuration_lacks():
+    assert row_of(Op.TERNARY).missing(PYNQ) == "unit ternary" and not row_of(Op.TERNARY).missing(TWO)
+    assert row_of(Op.DWGEMM).missing(VTA) == "extension depthwise" and not row_of(Op.DWGEMM).missing(TWO)
 
 
 def test_classes_of_opcodes_and_memories():
-    assert (LOADS, STORES, LOOPS) == ((Op.LOAD, Op.LOADP), (Op.STORE,), (Op.GEMM, Op.ALU, Op.DWGEMM))
-    assert LOADABLE == {Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8, Mem.PAR}
+    assert (LOADS, STORES, LOOPS) == ((Op.LOAD, Op.LOADP), (Op.STORE,), (Op.GEMM, Op.ALU, Op.DWGEMM, Op.TERNARY))
+    assert LOADABLE == {Mem.UOP, Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8, Mem.PAR, Mem.TWGT, Mem.TUOP}
     assert STORABLE == {Mem.OUT, Mem.OUTQ}
-    assert PADDABLE == {Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8}
+    assert PADDABLE == {Mem.WGT, Mem.INP, Mem.ACC, Mem.ACC8, Mem.TWGT}
 
 
 def test_classes_of_alu_operations():
@@ -125,18 +149,20 @@ def test_instructions_go_to_the_queue_of_their_row(row):
     assert Isa(PYNQ).queue(row.fields) == row.queue
 
 
-@pytest.mark.parametrize("queue", queues(VTA))
+@pytest.mark.parametrize("queue", queues(TWO))
 def test_every_queue_has_a_nop(queue):
-    row = nop_of(queue)
+    row, isa = nop_of(queue), Isa(TWO)
     assert row.queue == queue and not row.extensions
-    word = Isa(VTA).formats[row.format].encode(**row.fields)
-    assert Isa(VTA).undecodable(Isa(VTA).decode(word)[0]) is None
+    word = isa.formats[row.format].encode(**row.fields)
+    assert isa.undecodable(isa.decode(word)[0]) is None
 
 
 def test_entries_and_depths_of_every_memory():
     expected = {"UOP": (4, 8192), "WGT": (256, 1024), "INP": (16, 2048), "ACC": (64, 2048), "OUT": (16, 2048)}
     expected |= {"ACC8": (16, 2048), "PAR": (192, 64), "OUTQ": (16, 2048)}
+    expected |= {"TWGT": (64, 0), "TUOP": (4, 0)}  # entries of a unit that it lacks
     assert {m.name: (entry_bytes(VTA, m), depth(VTA, m)) for m in Mem} == expected
+    assert (entry_bytes(TWO, Mem.TWGT), depth(TWO, Mem.TWGT), depth(TWO, Mem.TUOP)) == (64, 512, 4096)
     assert {m.name for m in Mem if scratchpad_of(m) != m} == {"OUT", "ACC8", "OUTQ"}
 
 

@@ -31,8 +31,10 @@ def failure(machine, insns, error, cfg=TINY, index=...):
 
 # fields, what is said of them
 UNDECODABLE = [
-    (TINY, [7, 0], "undecodable opcode 7", "opcode 7 is not declared"),
-    (TINY, {"op": Op.LOAD, "mem": Mem.OUT}, "LOAD.OUT y_size=0 x_size=0", "memory id 4 cannot be loaded by LOAD"),
+    (TINY, {"op": Op.TERNARY}, "TERNARY", "unit ternary is not in configuration tiny"),
+    (TINY, {"op": Op.LOAD, "mem": Mem.TWGT.id}, "LOAD.TWGT y_size=0 x_size=0",
+     "unit ternary is not in configuration tiny"),
+    (TINY, {"op": Op.LOADP, "mem": Mem.PAR}, "LOADP.PAR y_size=0 x_size=0", "memory id 6 cannot be loaded by LOADP"),
     (TINY, {"op": Op.STORE, "mem": Mem.INP, "x_size": 1}, "STORE.INP y_size=0 x_size=1",
      "memory id 2 cannot be stored"),
     (TINY, {"op": Op.ALU, "alu_op": 7}, "ALU.REDUCE", "extension lane_reduce is not in configuration tiny"),
@@ -53,11 +55,11 @@ UNDECODABLE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("cfg, bad, line, reason", UNDECODABLE, ids=[case[3] for case in UNDECODABLE])
+@pytest.mark.parametrize("cfg, bad, line, reason", UNDECODABLE, ids=[f"{case[2]}: {case[3]}" for case in UNDECODABLE])
 def test_an_undecodable_instruction_stops_before_anything_executes(machine, cfg, bad, line, reason):
     m = machine(cfg)
     words = m.words([NOP, NOP, FINISH])
-    words[1] = bad if isinstance(bad, list) else m.words([bad])[0]
+    words[1] = m.words([bad])[0]
     m.dram[: words.nbytes] = words.view(np.uint8).reshape(-1)
     with pytest.raises(ExecutionError) as caught:
         m.model.run(0, 3)

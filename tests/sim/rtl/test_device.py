@@ -30,10 +30,11 @@ from tilewright.sim.rtl.device import RtlDevice, Simulation, build_core, load_li
 from tilewright.sim.rtl.rewrite import rewritten
 from tilewright.sim.spec import SpecDevice
 
-VTA, TINY, PYNQ = PRESETS["vta"], PRESETS["tiny"], PRESETS["pynq_z1"]
+VTA, TINY, PYNQ, TWO = PRESETS["vta"], PRESETS["tiny"], PRESETS["pynq_z1"], PRESETS["tiny_two"]
 # each is a circuit to build: those of the fewest differences are slow tests
-BUILDS = [pytest.param(cfg, id=cfg.name) for cfg in (VTA, PYNQ, TINY, ROWS)]
-BUILDS += [pytest.param(cfg, id=cfg.name, marks=pytest.mark.slow) for cfg in (ODD, NARROW, WIDE)]
+BUILDS = [pytest.param(cfg, id=cfg.name) for cfg in (VTA, PYNQ, TINY, ROWS, TWO)]
+SLOW = (ODD, NARROW, WIDE, PRESETS["pynq_z1_two"])
+BUILDS += [pytest.param(cfg, id=cfg.name, marks=pytest.mark.slow) for cfg in SLOW]
 VECTORS = sorted((Path(__file__).parents[4] / "shared" / "vectors").glob("*.npz"))
 
 pytestmark = pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
@@ -71,7 +72,7 @@ def test_random_programs_of_shallow_token_channels_equal_the_model():
 @pytest.mark.parametrize("chunk", range(34))
 @pytest.mark.parametrize("cfg", BUILDS)
 def test_many_random_programs_equal_the_model(cfg, chunk):
-    """20,400 programs; ten after each other meet what the one before left in the scratchpads."""
+    """3,400 programs each, 6,800 of two units; ten behind each other find what the one before left."""
     device = model = None
     for seed in range(10_000 + 100 * chunk, 10_100 + 100 * chunk):
         print(f"{cfg.name} seed {seed}")

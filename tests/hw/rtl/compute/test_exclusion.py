@@ -51,20 +51,6 @@ def test_a_quick_issue_waits_behind_a_slow_one_and_ends_after_it(simulate):
     simulate(dut, bench)
 
 
-def test_an_issue_waits_for_unit_ternary_in_its_banks_alone(simulate):
-    dut = Exclusion(TWO)
-
-    async def bench(ctx):
-        for issue in range(16):
-            for ternary in range(16):
-                ctx.set(dut.issue, issue)
-                ctx.set(dut.ternary, ternary)
-                assert ctx.get(dut.waits) == bool(issue & ternary)
-                await ctx.tick()
-
-    simulate(dut, bench, cycles=300)
-
-
 def test_loads_keep_their_banks_until_they_are_written(simulate):
     """A cycle later than they say."""
     dut = Exclusion(TWO)

@@ -20,15 +20,28 @@ CONFIGS = {
     "wide": PRESETS["tiny"].replace(axi_bits=256),
 }
 
+TWO = {
+    "two units": PRESETS["tiny_two"],
+    "two units, small entries": PRESETS["tiny_two"].replace(
+        block_in=2, block_out=2, ternary_blocks=1, twgt_bytes=256, acc_bytes=1 << 10, extensions=[]
+    ),
+}
+UOPS = (Mem.UOP, Mem.TUOP)
+
+
+def padding_bits(cfg):
+    """Bits of what padding repeats, where these are not 32."""
+    return {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits, Mem.TWGT: 2}
+
 
 def expected(cfg, mems, tiles, dram):
     """What the tiles write: the last datum of every entry, as a number."""
-    out = {mem: {} for mem in mems}
+    out, named = {mem: {} for mem in mems}, {mem.id: mem for mem in loaded_as(cfg, mems)}
     for f in tiles:
-        mem = Mem(f["mem"])
+        mem = named[f["mem"]]
         target = Mem.ACC if mem == Mem.ACC8 else mem
-        size, bits = entry_bytes(cfg, mem), {Mem.INP: cfg.inp_bits, Mem.WGT: cfg.wgt_bits}.get(mem, 32)
-        if mem == Mem.UOP:
+        size, bits = entry_bytes(cfg, mem), padding_bits(cfg).get(mem, 32)
+        if mem in UOPS:
             f = {**f, "y_size": 1, "y_pad_0": 0, "y_pad_1": 0, "x_pad_0": 0, "x_pad_1": 0}
         if not f["x_size"]:
             continue
@@ -72,10 +85,14 @@ def memory(dut, cfg, dram, rng=None, broken=()):
     return bench
 
 
-@pytest.mark.parametrize("mems", [(Mem.INP, Mem.WGT), (Mem.UOP, Mem.ACC)], ids=["load", "compute"])
-@pytest.mark.parametrize("name", CONFIGS)
+LOADS, COMPUTES, TERNARY = (Mem.INP, Mem.WGT), (Mem.UOP, Mem.ACC), (Mem.INP, Mem.WGT, Mem.TWGT, Mem.TUOP)
+CASES = [pytest.param(name, mems, id=f"{name}-{mems[0].name}") for name in CONFIGS for mems in (LOADS, COMPUTES)]
+CASES += [pytest.param(name, TERNARY, id=name) for name in TWO]
+
+
+@pytest.mark.parametrize("name, mems", CASES)
 def test_random_tiles(simulate, moves, rng, name, mems):
-    cfg = CONFIGS[name]
+    cfg = (CONFIGS | TWO)[name]
     dut = Mover(cfg, mems=mems)
     dram = rng.integers(0, 256, moves.dram_bytes, np.uint8)
     kinds = loaded_as(cfg, mems)
@@ -103,8 +120,9 @@ def test_random_tiles(simulate, moves, rng, name, mems):
     benches = [moves.scratchpad(dut, cfg, mem, got[mem]) for mem in mems]
     simulate(dut, source, sink, background=[*benches, memory(dut, cfg, dram, rng), count, hold])
     assert got == expected(cfg, mems, tiles, dram)
-    rows = [(1 if f["mem"] == Mem.UOP else f["y_size"], f) for f in tiles]
-    assert sum(moved) == sum(y * f["x_size"] * entry_bytes(cfg, Mem(f["mem"])) for y, f in rows)
+    named = {mem.id: mem for mem in kinds}
+    rows = [(named[f["mem"]], f) for f in tiles]
+    assert sum(moved) == sum((1 if m in UOPS else f["y_size"]) * f["x_size"] * entry_bytes(cfg, m) for m, f in rows)
 
 
 def test_one_beat_per_cycle_from_row_to_row_and_command_to_command(simulate, moves, rng):

@@ -6,11 +6,11 @@ from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.rtl.load.unit import Load
 
-CFG = PRESETS["tiny"]
+CFG, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
 
 
-def command(index, op=Op.LOAD, **fields):
-    low, high = Isa(CFG).formats[op.name].encode(op=op, **fields)[0]
+def command(index, op=Op.LOAD, cfg=CFG, **fields):
+    low, high = Isa(cfg).formats[op.name].encode(op=op, **fields)[0]
     return {"insn": int(low) | int(high) << 64, "index": index}
 
 
@@ -91,3 +91,44 @@ def test_padding_value_and_zero_size(simulate):
 
     simulate(dut, source, sink, background=[memory(dut), watch])
     assert writes == {5: int.from_bytes(np.full(4, -3, np.int8).tobytes(), "little"), 6: 0}
+
+
+def test_tokens_of_both_neighbours_together(simulate):
+    """An instruction waits for both, and gives both in one cycle, when both channels have room."""
+    dut = Load(TWO)
+    flags = dict.fromkeys(("pop_prev", "pop_next", "push_prev", "push_next"), 1)
+    first = command(0, cfg=TWO, mem=Mem.TUOP.id, sram_base=3, y_size=0, x_size=2, **flags)
+    second = command(1, cfg=TWO, mem=Mem.TWGT.id, sram_base=1, y_size=1, x_size=1, push_prev=1)
+    writes, given = [], []
+
+    async def bench(ctx):
+        ctx.set(dut.cmd.payload, first)
+        ctx.set(dut.cmd.valid, 1)
+        for ours, other in ((dut.from_compute, dut.from_ternary), (dut.from_ternary, dut.from_compute)):
+            ctx.set(ours.valid, 1)
+            assert not ctx.get(dut.cmd.ready) and not ctx.get(other.ready) and ctx.get(dut.activity.token_wait)
+            await ctx.tick()
+            ctx.set(ours.valid, 0)
+        ctx.set(dut.from_compute.valid, 1)
+        ctx.set(dut.from_ternary.valid, 1)
+        assert ctx.get(dut.from_compute.ready) and ctx.get(dut.from_ternary.ready)
+        await simulate.put(ctx, dut.cmd, [first, second])
+        ctx.set(dut.to_compute.ready, 1)
+        await ctx.tick().until(~dut.activity.memory_wait & dut.write_tuop.en.any())
+        await ctx.tick().repeat(20)
+        assert not given  # the ternary channel is full
+        ctx.set(dut.to_ternary.ready, 1)
+        await ctx.tick().repeat(20)
+        assert ctx.get(dut.idle)
+
+    async def watch(ctx):
+        ends = (dut.to_compute.valid & dut.to_compute.ready, dut.to_ternary.valid & dut.to_ternary.ready)
+        ports = [(mem, getattr(dut, f"write_{mem}")) for mem in ("inp", "wgt", "twgt", "tuop")]
+        while True:
+            _, _, compute, ternary, *enables = await ctx.tick().sample(*ends, *(port.en for _, port in ports))
+            if compute or ternary:
+                given.append((compute, ternary))
+            writes.extend((mem, ctx.get(port.addr)) for (mem, port), en in zip(ports, enables) if en)
+
+    simulate(dut, bench, background=[memory(dut), watch], cycles=200)
+    assert given == [(1, 1), (0, 1)]

@@ -356,3 +356,42 @@ def test_after_halt_bursts_that_are_out_are_completed(simulate):
     simulate(dut, bench, background=[accumulators(dut, acc, None), answers], cycles=500)
     assert 0 < len(log) < 400
     assert len(log) % 16 == 0
+
+
+def test_tokens_of_both_neighbours_together(simulate):
+    """With unit ternary a STORE waits for both, and gives both in one cycle; LOAD of PAR gives them as well."""
+    cfg = PRESETS["tiny_two"]
+    module, dut, rescale = complete(cfg)
+    flags = dict.fromkeys(("pop_prev", "pop_next", "push_prev", "push_next"), 1)
+    load = {"x_size": 1, "y_size": 1, "push_next": 1}
+    commands = [command(cfg, 0, x_size=1, y_size=1, **flags), command(cfg, 1, "LOAD", **load), command(cfg, 2, **flags)]
+    given, dram = [], np.zeros(DRAM_BYTES, np.uint8)
+
+    async def source(ctx):
+        await simulate.put(ctx, dut.cmd, commands)
+
+    async def main(ctx):
+        ctx.set(dut.from_compute.valid, 1)
+        await ctx.tick().repeat(5)
+        assert ctx.get(dut.activity.token_wait) and not ctx.get(dut.from_compute.ready)
+        ctx.set(dut.from_ternary.valid, 1)
+        assert ctx.get(dut.from_compute.ready) and ctx.get(dut.from_ternary.ready)
+        ctx.set(dut.to_ternary.ready, 1)
+        await ctx.tick().repeat(40)
+        assert not given and not ctx.get(dut.to_ternary.valid)  # the compute channel is full
+        ctx.set(dut.to_compute.ready, 1)
+        await ctx.tick().repeat(60)
+        assert ctx.get(dut.idle)
+
+    async def watch(ctx):
+        ends = (dut.to_compute.valid & dut.to_compute.ready, dut.to_ternary.valid & dut.to_ternary.ready)
+        while True:
+            _, _, *found = await ctx.tick().sample(*ends)
+            if any(found):
+                given.append(tuple(found))
+
+    acc = np.zeros((cfg.acc_depth, cfg.lanes), np.int64)
+    source_of_par = np.zeros((4, cfg.block_out, 3), np.uint32)
+    background = [accumulators(dut, acc, None), memory(dut, dram), parameters(dut, rescale, source_of_par), watch]
+    simulate(module, source, main, background=background, cycles=300)
+    assert given == [(1, 1), (0, 1), (1, 1)]
