@@ -62,6 +62,20 @@ def test_several_blocks_at_once(exact, divided, others, ternary):
     exact(divided(conv(9, (7, 8), others + ternary), ternary), cfg=TINY)
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"batch": 2, "inp_bytes": 1 << 11, "acc_bytes": 1 << 12},
+        {"ternary_blocks": 2, "twgt_bytes": 1 << 10},
+        {"ternary_blocks": 1, "block_in": 8, "block_out": 8, "wgt_bytes": 1 << 13, "acc_bytes": 1 << 12},
+    ],
+)
+def test_other_configurations(exact, divided, facts):
+    cfg = TINY.replace(name="other", **facts)
+    for ternary in (5, 24):
+        exact(divided(conv(9, (6, 7), 16 + ternary, n=3), ternary), cfg=cfg)
+
+
 @pytest.mark.parametrize("zero_points", [(0, 0), (-128, 127), (127, -128)])
 def test_zero_points(exact, divided, zero_points):
     exact(divided(conv(9, (7, 8), 20), 12, zero_points=zero_points), cfg=TINY)
