@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from . import report
-from .options import config_option, json_option
+from .mapping.units import COLUMNS as UNIT_COLUMNS
+from .mapping.units import unit_rows
+from .options import config_option, json_option, mapping_option
+from .programs import check_output
 
 if TYPE_CHECKING:
+    from ..compiler.graph import Graph
+    from ..compiler.mapping import ChannelMapping
     from ..compiler.network import Compiled
     from ..compiler.target.assign import Choice
     from ..hw.config import Config
@@ -20,24 +25,35 @@ COLUMNS = ["operator", "kind", "MACs", "module", "us", "alone us", "runner-up", 
 @click.command()
 @click.argument("model")
 @config_option()
+@mapping_option
+@click.option("--min-cost", metavar="FILE", help="Write the mapping with the least predicted time, and use it.")
 @json_option
-def command(model: str, config: str, as_json: bool) -> None:
+def command(model: str, config: str, mapping: str | None, min_cost: str | None, as_json: bool) -> None:
     """Show which module of the target runs each operator of MODEL, a quantised network.
 
     Every operator goes to the module with the lowest predicted time, transfers to and from its neighbours included,
     `alone us`; the runner-up is the second. The host is a modelled Cortex-A9 at 650 MHz, the accelerator runs at 100
     MHz; cycles of its launches are simulated by the timing model. Column `us` is what an operator takes of these two:
     it adds up to their sum. Steps of the host that only bring tensors to the accelerator or back have their own rows.
+
+    Where the accelerator has two compute units, a second table has for each layer that both can share the predicted
+    cycles of each unit and of the layer, the unit that bounds it, and the cycles with all channels on one unit.
     """
     from ..compiler.frontend import import_model
+    from ..compiler.mapping import regroup
     from ..compiler.network import compile_for
     from ..hw.config import load_config
     from ..runtime.executable import HostStep
 
     cfg = load_config(config)
+    if min_cost is not None:
+        _check_min_cost(mapping, min_cost, model)
     with report.progress(f"compiling {model} for {cfg.name}"):
-        compiled = compile_for(import_model(model), cfg)
-        totals, spent = _totals(compiled, cfg), _spent(compiled)
+        graph = import_model(model)
+        split = _mapping(graph, cfg, mapping, min_cost)
+        compiled = compile_for(graph if split is None else regroup(graph, split, cfg), cfg)
+        shared = unit_rows(graph, cfg, split)
+        totals, spent = {"layers": shared, **_totals(compiled, cfg)}, _spent(compiled)
         rows = [_row(c, sum(spent.pop(op.name, 0.0) for op in c.ops)) for c in compiled.assignment.choices]
         kinds = {step.name: step.op for step in compiled.executable.steps if isinstance(step, HostStep)}
         rows += [[name, kinds[name], 0, "host", us, "", "", "", ""] for name, us in spent.items()]
@@ -45,6 +61,8 @@ def command(model: str, config: str, as_json: bool) -> None:
         report.emit_json({"config": cfg.name, "operators": [dict(zip(COLUMNS, row)) for row in rows], **totals})
         return
     report.table(COLUMNS, rows)
+    if shared:
+        report.table([*UNIT_COLUMNS.values()], [["" if v is None else v for v in row.values()] for row in shared])
     for arena in totals["arenas"]:
         click.echo(f"arena of {arena['launch']}: {arena['bytes']:,} bytes, lower bound {arena['bound']:,}")
     click.echo(
@@ -52,6 +70,27 @@ def command(model: str, config: str, as_json: bool) -> None:
         f"host {totals['host_us']:,.0f} us, modelled ({100 * totals['host_share']:.0f} % of the sum); "
         f"host alone {totals['host_alone_us']:,.0f} us, modelled"
     )
+
+
+def _check_min_cost(mapping: str | None, path: str, model: str) -> None:
+    from ..hw.errors import UnsupportedError
+
+    if mapping is not None:
+        raise UnsupportedError(f"--min-cost {path}: chooses a mapping, and --mapping {mapping} gives one; drop one")
+    check_output(path, (".json",), {"MODEL": model})
+
+
+def _mapping(graph: Graph, cfg: Config, path: str | None, min_cost: str | None) -> ChannelMapping | None:
+    """The mapping of a file, or the one with the least predicted time, which is written; None without either."""
+    from ..compiler.mapping import read_mapping, write_mapping
+    from ..compiler.mapping.choice import min_cost as choose
+    from ..compiler.mapping.cost import Costs
+
+    if min_cost is None:
+        return None if path is None else read_mapping(path)
+    found = choose(graph, cfg, Costs(graph, cfg))
+    write_mapping(found, min_cost)
+    return found
 
 
 def _spent(compiled: Compiled) -> dict[str, float]:

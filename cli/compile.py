@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from . import report
-from .options import config_option, contract_option, json_option, tiles_option
+from .options import config_option, contract_option, json_option, mapping_option, tiles_option
 from .programs import MODEL_HELP, check_output, compile_source, open_program
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _HELP = f"Compile MODEL into a .tw program, or with --emit c MODEL or a .tw prog
 @config_option()
 @contract_option
 @tiles_option
+@mapping_option
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Prove every launch free of races.")
 @json_option
 def command(
@@ -43,6 +44,7 @@ def command(
     config: str,
     contract: str | None,
     tiles: str | None,
+    mapping: str | None,
     verify: bool,
     as_json: bool,
 ) -> None:
@@ -56,10 +58,10 @@ def command(
         _check_c(output, binary, tokenizer)
     else:
         _only_c(binary, tokenizer)
-        check_output(output, (".tw",), {"MODEL": model, "--config": config})
+        check_output(output, (".tw",), {"MODEL": model, "--config": config, "--mapping": mapping})
     start = time.perf_counter()
     with report.progress(f"compiling {model} for {cfg.name}") as advance:
-        executable = _program(model, config, contract, tiles, emit)
+        executable = _program(model, config, contract, tiles, mapping, emit)
         if verify:
             advance(what="verifying")
             verify_executable(executable)
@@ -83,14 +85,16 @@ def command(
     click.echo(f"{output}: {size / 1000:,.0f} kB for {cfg.name}, {proof}, {seconds:.1f} s")
 
 
-def _program(model: str, config: str, contract: str | None, tiles: str | None, emit: str) -> Executable:
+def _program(
+    model: str, config: str, contract: str | None, tiles: str | None, mapping: str | None, emit: str
+) -> Executable:
     """What `model` is compiled to; of a .tw program, of which only C is made, its configuration holds unless given."""
     from ..hw.config import load_config
 
     if emit == "c" and model.endswith(".tw"):
         source = click.get_current_context().get_parameter_source("config")
-        return open_program(model, None if source == ParameterSource.DEFAULT else config, contract, tiles)
-    return compile_source(model, load_config(config), contract, tiles)
+        return open_program(model, None if source == ParameterSource.DEFAULT else config, contract, tiles, mapping)
+    return compile_source(model, load_config(config), contract, tiles, mapping)
 
 
 def _check_c(output: str, binary: bool, tokenizer: str | None) -> None:

@@ -29,12 +29,14 @@ def check(
     samples: Sequence[Mapping[str, np.ndarray]],
     results: Sequence[Mapping[str, np.ndarray]],
     reset: bool = False,
+    mapping: str | None = None,
 ) -> dict[str, object]:
     """Compare the `results` of a run on `samples` with the golden interpreter's.
 
     Then the network is compiled again with every tensor as an output and run on one sample, the first whose results
     differ or the first of all; its operators are compared in order. State is kept from sample to sample, unless they
-    were run with a `reset` before each. `text` of the result is a summary for people.
+    were run with a `reset` before each. `mapping` is the file of the channels' compute units.
+    `text` of the result is a summary for people.
     """
     import numpy as np
 
@@ -61,7 +63,7 @@ def check(
         if any(not np.array_equal(result[name].view(np.uint8), value.view(np.uint8)) for name, value in golden.items()):
             wrong.append(k)
     probe = wrong[0] if wrong else 0
-    with where.open(compile_graph(graph, cfg, contract, every_value=True)) as loaded:
+    with where.open(compile_graph(graph, cfg, contract, every_value=True, mapping=mapping)) as loaded:
         for sample in samples[:probe] if graph.states and not reset else ():
             loaded.run(sample)
         found = compare(graph, samples[probe], loaded.run(samples[probe]), contract, found_state[probe])

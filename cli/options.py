@@ -20,6 +20,9 @@ contract_option = click.option(
 tiles_option = click.option(
     "--tiles", metavar="DB", help="For networks: use the tiles that `tilewright tune` found, where they help."
 )
+mapping_option = click.option(
+    "--mapping", metavar="FILE", help="For networks: which output channels run on which compute unit, .json."
+)
 skip_option = click.option(
     "--skip",
     multiple=True,

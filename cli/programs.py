@@ -25,15 +25,21 @@ MODEL_HELP = """MODEL is a quantised network (int8 .tflite, QDQ .onnx or PyTorch
 function of the configuration that returns one of these."""
 
 
-def open_program(source: str, config: str | None, contract: str | None = None, tiles: str | None = None) -> Executable:
+def open_program(
+    source: str,
+    config: str | None,
+    contract: str | None = None,
+    tiles: str | None = None,
+    mapping: str | None = None,
+) -> Executable:
     """The executable that `source` names, for the configuration `config` (default: a `.tw` file's own, or pynq_z1).
 
-    `contract` and `tiles` are as for `compile_source`. Raises `FingerprintError` if a `.tw` file was made for another
-    configuration than `config`.
+    `contract`, `tiles` and `mapping` are as for `compile_source`. Raises `FingerprintError` if a `.tw` file was made
+    for another configuration than `config`.
     """
     if not source.endswith(".tw"):
-        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract, tiles)
-    _only_network(source, contract, tiles)
+        return compile_source(source, load_config(config or DEFAULT_CONFIG), contract, tiles, mapping)
+    _only_network(source, contract, tiles, mapping)
     from ..runtime.executable import Executable
 
     cfg = load_config(config) if config else None
@@ -53,20 +59,26 @@ def is_network(source: str) -> bool:
     return bool(kind_of(source))
 
 
-def _only_network(source: str, contract: str | None, tiles: str | None) -> None:
-    for option, value in (("--contract", contract), ("--tiles", tiles)):
+def _only_network(source: str, contract: str | None, tiles: str | None, mapping: str | None) -> None:
+    for option, value in (("--contract", contract), ("--tiles", tiles), ("--mapping", mapping)):
         if value:
             raise UnsupportedError(f"{source}: {option} {value} is only for networks, {', '.join(NETWORKS)}; drop it")
 
 
-def compile_source(source: str, cfg: Config, contract: str | None = None, tiles: str | None = None) -> Executable:
+def compile_source(
+    source: str,
+    cfg: Config,
+    contract: str | None = None,
+    tiles: str | None = None,
+    mapping: str | None = None,
+) -> Executable:
     """Compile the network or Python source `source`.
 
-    `contract` is a network's rounding contract (default: double), `tiles` a database of tiles for it; Python source has
-    neither.
+    `contract` is a network's rounding contract (default: double), `tiles` a database of tiles for it, `mapping` the
+    file of its channels' compute units; Python source has none of these.
     """
     if not is_network(source):
-        _only_network(source, contract, tiles)
+        _only_network(source, contract, tiles, mapping)
     value = python_value(source, cfg)
     if value is not None:
         return executable_of(value, cfg)
@@ -78,7 +90,7 @@ def compile_source(source: str, cfg: Config, contract: str | None = None, tiles:
         raise UnsupportedError(f"{source}: unknown kind of model; must be one of {known}")
     from ..compiler.network import compile_model
 
-    return compile_model(path, cfg, contract or "double", tiles=tiles)
+    return compile_model(path, cfg, contract or "double", tiles=tiles, mapping=mapping)
 
 
 def check_output(path: str, suffixes: tuple[str, ...], sources: dict[str, str | None]) -> None:

@@ -11,7 +11,7 @@ import click
 from ..hw.errors import InputError, UnsupportedError
 from ..runtime.registry import device_entry
 from . import report
-from .options import config_option, contract_option, json_option, tiles_option
+from .options import config_option, contract_option, json_option, mapping_option, tiles_option
 from .programs import MODEL_HELP, check_output, open_program
 from .where import Where, where_options
 
@@ -43,6 +43,7 @@ Y.npz gets `outputs`, or one array per output tensor if there are several.
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @contract_option
 @tiles_option
+@mapping_option
 @click.option("--reset", is_flag=True, help="Start from the initial state with every input, not with the first alone.")
 @click.option("--check", is_flag=True, help="Compare with the golden interpreter, operator by operator.")
 @click.option("--trace", metavar="FILE", help="Write a timeline of the last input's run for ui.perfetto.dev, .json.")
@@ -56,6 +57,7 @@ def command(
     config: str | None,
     contract: str | None,
     tiles: str | None,
+    mapping: str | None,
     reset: bool,
     check: bool,
     trace: str | None,
@@ -76,7 +78,7 @@ def command(
         check_output(trace, (".json",), {"MODEL": model, "--inputs": inputs, "--config": config})
     arrays = read_npz(inputs)
     with report.progress(f"preparing {model}"):
-        executable = open_program(model, config, contract, tiles)
+        executable = open_program(model, config, contract, tiles, mapping)
     samples, stacked = split(executable, arrays, inputs)
     expected = _expected(executable, arrays, len(samples) if stacked else None, inputs)
     start = time.perf_counter()
@@ -90,7 +92,7 @@ def command(
     result |= _compare(compared, expected, arrays, stacked) | {"seconds": seconds, "output": output}
     result |= {"float32_on_host": float_steps(executable)}
     if check:
-        result["check"] = golden.check(model, executable.cfg, contract, where, samples, results, reset)
+        result["check"] = golden.check(model, executable.cfg, contract, where, samples, results, reset, mapping)
     rows = run_rows(executable, runs, where.clock_hz)
     if trace:
         result |= _write_trace(trace, executable, runs[-1], where)

@@ -24,13 +24,13 @@ _LIBRARIES = ("apache-tvm", "onnx", "numpy", "ai-edge-litert", "torch")
 _MOST_FILES = 64  # programs; the least recently used are removed
 
 
-def network_file(model: bytes, cfg: Config, contract: str, tiles: str = "") -> Path:
+def network_file(model: bytes, cfg: Config, contract: str, tiles: str = "", mapping: str = "") -> Path:
     """Path of the cached executable for a model; `model` is a digest of everything that is parsed of it.
 
-    `tiles` is a digest of the tiles known for it.
+    `tiles` is a digest of the tiles known for it, `mapping` one of its channels' compute units.
     """
     facts = {"config": cfg.to_dict(), "contract": contract, "sources": _sources(), "versions": _versions()}
-    facts["tiles"] = tiles
+    facts |= {"tiles": tiles, "mapping": mapping}
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode() + model).hexdigest()[:32]
     return cache_folder().parent / "networks" / f"{digest}.tw"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..hw.config import Config, load_config
-from ..hw.errors import InputError
+from ..hw.errors import InputError, UnsupportedError
 from ..hw.rounding import CONTRACTS
 from ..runtime.executable import Executable, HostStep, LaunchStep
 from . import cache
@@ -20,6 +20,7 @@ from .accelerator.module import Accelerator, LayerAccelerator
 from .frontend import import_model
 from .frontend.source import check_kind, read_source
 from .limits import runs_whole_networks
+from .mapping import ChannelMapping, MappingLike, regroup
 from .schedule.layer import Tiles
 from .target.assign import Assignment
 from .target.blocks import in_blocks
@@ -30,31 +31,39 @@ from .target.module import ExecModule, Refusal, Target
 from .target.steps import Steps
 from .tune.known import known_tiles, network_key
 
-_RELAYOUTS = ("pack", "fold_windows", "unpack", "unpack_planes", "accumulators")
+_RELAYOUTS = ("expect_numbers", "pack", "fold_windows", "unpack", "unpack_planes", "accumulators")
 
 
 def compile_model(
-    path: str | Path, config: Config | str, contract: str = "double", *, tiles: str | Path | None = None
+    path: str | Path,
+    config: Config | str,
+    contract: str = "double",
+    *,
+    tiles: str | Path | None = None,
+    mapping: MappingLike | None = None,
 ) -> Executable:
     """Compile the quantised network at `path`, .tflite or QDQ .onnx, for a configuration.
 
     `contract` is the rounding contract of the requantisation (hw/rounding.py). `tiles` is a database that `tilewright
     tune` made (compiler/tune/known.py): the tiles in it are used where the timing model finds the whole program faster
-    than without. A cache on disk (compiler/cache.py) keeps the executables. Raises `FileError` and `UnsupportedError`
-    as `import_model` and `compile_graph` do.
+    than without. `mapping` says which output channels run on which compute unit (compiler/mapping/file.py). A cache on
+    disk (compiler/cache.py) keeps the executables. Raises `FileError` and `UnsupportedError` as `import_model` and
+    `compile_graph` do.
     """
     check_kind(path)
+    mapping = None if mapping is None else ChannelMapping.of(mapping)
     cfg, source = load_config(config), read_source(path)
     known = None if tiles is None else known_tiles(tiles, cfg, network_key(source.digest, cfg, contract))
     if known is not None and not known.tiles:
         known = None
-    kept = cache.network_file(source.digest, cfg, contract, "" if known is None else known.digest)
+    digests = ["" if found is None else found.digest for found in (known, mapping)]
+    kept = cache.network_file(source.digest, cfg, contract, *digests)
     executable = cache.read(kept)
     if executable is None:
         graph = import_model(source)
-        executable = compile_graph(graph, cfg, contract)
+        executable = compile_graph(graph, cfg, contract, mapping=mapping)
         if known is not None:
-            executable = faster(executable, compile_graph(graph, cfg, contract, tiles=known))
+            executable = faster(executable, compile_graph(graph, cfg, contract, tiles=known, mapping=mapping))
         cache.write(kept, executable)
     return executable
 
@@ -125,21 +134,29 @@ def compile_graph(
     every_value: bool = False,
     target: Target | None = None,
     tiles: Tiles | None = None,
+    mapping: MappingLike | None = None,
 ) -> Executable:
     """Compile a graph; inputs and outputs of the executable have the graph's names.
 
     A language model whose attention is in a launch gets a launch for each of several lengths of texts, and others for
     blocks of tokens, an entry of their own.
 
-    `target` is `default_target(cfg)` unless given, `tiles` makes the ready
-    schedules (compiler/tune/known.py). With `every_value` every tensor of the graph is an output under its
-    name, for compiler/graph/compare.py. With `accumulators` the device runs every layer that it can as a program of its
-    own, and the int32 accumulators of layer L are also an output, `L.acc`. Raises `UnsupportedError` that lists every
-    operator that no module can run.
+    `target` is `default_target(cfg)` unless given, `tiles` makes the ready schedules (compiler/tune/known.py).
+    `mapping` says which output channels run on which compute unit (compiler/mapping/regroup.py, whose errors it
+    raises). With `every_value` every tensor of the graph is an output under its name, for compiler/graph/compare.py.
+    With `accumulators` the device runs every layer that it can as a program of its own, and the int32 accumulators of
+    layer L are also an output, `L.acc`. Raises `UnsupportedError` that lists every operator that no module can run.
     """
     if every_value:
         outputs = (*graph.outputs, *(op.output for op in graph.ops))
         graph = replace(graph, outputs=tuple({t.name: t for t in outputs}.values()))
+    if mapping is not None:
+        if accumulators:
+            raise UnsupportedError(
+                f"graph {graph.name!r}: accumulators come from layers of their own, and a mapping moves channels; "
+                "give accumulators or mapping, not both"
+            )
+        graph = regroup(graph, ChannelMapping.of(mapping), cfg, contract)
     if not accumulators:
         make = partial(compile_for, cfg=cfg, contract=contract, target=target, tiles=tiles)
         whole = make(graph)

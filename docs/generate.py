@@ -37,7 +37,7 @@ COMMANDS = {
     "make bench": ["-c", "from tilewright.cli.main import main; main()", "bench"],
 }
 # the base formats at VTA's sizes, the extensions' with all extensions
-BASE, EXTENDED = PRESETS["vta"], PRESETS["pynq_z1"]
+BASE, EXTENDED, TERNARY = PRESETS["vta"], PRESETS["pynq_z1"], PRESETS["pynq_z1_two"]
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -77,10 +77,10 @@ def instructions() -> str:
     """The instruction table."""
     rows = []
     for row in isa.INSTRUCTIONS:
-        memory = "" if row.mem is None else f"{row.mem.value} `{row.mem.name}`"
+        memory = "" if row.mem is None else f"{row.mem.id} `{row.mem.name}`"
         moves = "" if row.scratchpad is None else ("to " if row.stores is None else "from ") + row.scratchpad.name
         notes = "`x_size` 0 alone" if row.empty else "padding" if row.pads else ""
-        belongs = ", ".join(row.extensions) or "base"
+        belongs = ", ".join(row.extensions) or (f"unit {row.unit}" if row.unit else "base")
         rows.append([row.op.value, f"`{row.op.name}`", memory, row.queue.name.lower(), moves, notes, belongs])
     columns = ["opcode", "name", "memory id", "queue", "scratchpad", "with", "belongs to"]
     return markdown(columns, rows + _undeclared(isa.Op, len(columns)))
@@ -98,13 +98,14 @@ def alu_operations() -> str:
 
 
 def memories() -> str:
-    """Memory ids: who uses them, and entries at VTA's sizes."""
+    """Memory ids: who uses them, and entries at VTA's sizes, of unit `ternary` at those of `pynq_z1_two`."""
     rows = []
-    for mem in isa.Mem:
+    for mem in sorted(isa.Mem, key=lambda mem: mem.id):
         users = [row for row in isa.INSTRUCTIONS if row.mem == mem and not row.empty]
         ops = ", ".join(row.op.name for row in users)
         space = isa.scratchpad_of(mem).name
-        rows.append([mem.value, f"`{mem.name}`", ops, space, isa.entry_bytes(BASE, mem), isa.depth(BASE, mem)])
+        cfg = BASE if isa.depth(BASE, mem) else TERNARY
+        rows.append([mem.id, f"`{mem.name}`", ops, space, isa.entry_bytes(cfg, mem), isa.depth(cfg, mem)])
     return markdown(["mem", "name", "used by", "scratchpad", "bytes per entry in DRAM", "entries"], rows)
 
 
@@ -117,12 +118,13 @@ def preset_table() -> str:
             *(f"{getattr(cfg, f'{mem}_bytes') // 1024} kB, {getattr(cfg, f'{mem}_depth')}" for mem in _MEMORIES),
             cfg.par_entries,
             ", ".join(sorted(cfg.extensions)),
+            ", ".join(cfg.units),
             f"`{cfg.fingerprint:016x}`",
         ]
         for cfg in PRESETS.values()
     ]
     sizes = [f"{mem}: size, entries" for mem in _MEMORIES]
-    return markdown(["preset", "batch x in x out", *sizes, "PAR entries", "extensions", "fingerprint"], rows)
+    return markdown(["preset", "batch x in x out", *sizes, "PAR entries", "extensions", "units", "fingerprint"], rows)
 
 
 _MEMORIES = ("uop", "inp", "wgt", "acc")
@@ -231,6 +233,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "code-STOREQ": definition("storeq", "requantised"),
     "code-GEMM": definition("gemm", "accumulate", "indices"),
     "code-DWGEMM": definition("dwgemm"),
+    "code-TERNARY": definition("ternary", "ternary_value"),
     "code-ALU": definition("alu", "table_value", "shift_right", "OPERATIONS", "REDUCED"),
     "code-FINISH": definition("finish"),
 }

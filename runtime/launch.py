@@ -23,7 +23,7 @@ UOP_BUFFER = "uop"  # name of the constant buffer that holds a program's micro-o
 
 
 @functools.lru_cache(8)
-def _entry_sizes(cfg: Config) -> np.ndarray:
+def entry_sizes(cfg: Config) -> np.ndarray:
     """Bytes of an entry of the memory that opcode and memory id name, int64 (8, 8)."""
     sizes = np.tile(np.array([entry_bytes(cfg, Mem(k)) for k in range(8)], np.int64), (8, 1))  # where no row is
     for row in INSTRUCTIONS:
@@ -217,7 +217,7 @@ class Launch:
         field = known_isa(self.cfg).formats["LOAD"].fields["mem"]
         at = np.flatnonzero(self.reloc >= 0)
         ops, mems = (self.insn[at, 0] >> np.uint64(low) & np.uint64(7) for low in (0, field.lo))
-        return at, _entry_sizes(self.cfg)[ops.astype(np.int64), mems.astype(np.int64)]
+        return at, entry_sizes(self.cfg)[ops.astype(np.int64), mems.astype(np.int64)]
 
     @property
     def known_origins(self) -> Origins:

@@ -22,6 +22,7 @@ STABLE = {
     "compiler.frontend.llama.checkpoint": "Sizes shapes",
     "compiler.graph": "Graph",
     "compiler.intrin": "ACC INP WGT register tensorize_depthwise tensorize_gemm tensorize_reset",
+    "compiler.mapping": "ChannelMapping Costs min_cost read_mapping regroup write_mapping",
     "compiler.network": "compile_for compile_graph compile_model default_target",
     "compiler.relax": "refusals release report tilewright_pipeline",
     "compiler.reference": "apply run trace",

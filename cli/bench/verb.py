@@ -13,7 +13,7 @@ from ...runtime.registry import CIRCUITS
 from .. import report
 from ..main import THREAD_VARIABLES
 from ..options import config_option, device_option, device_options, dram_option, json_option, skip_option
-from . import dense, encoder, split
+from . import dense, encoder, split, units
 from . import rows as bench_rows
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ RUNS = 5
 # module of the model -> what it executes
 PARTS = {"gemm": "GEMM", "alu": "ALU", "transfer": "loads and stores"}
 REST = "rest"
-_WORKLOADS = ("resnet18", *dense.WORKLOADS, *encoder.WORKLOADS, split.WORKLOAD)
+_WORKLOADS = ("resnet18", *dense.WORKLOADS, *encoder.WORKLOADS, split.WORKLOAD, *units.WORKLOADS)
 
 
 @click.command()
@@ -76,6 +76,9 @@ def command(
     `bench mobilebert-384` and the like measure the dense layers of a transformer on so many rows, each shape once: one
     launch, its cycles times the number of such layers. `bench mobilebert-layer` measures a whole layer of one.
 
+    `bench resnet8-units` measures a network of ResNet8's shape by the share of channels on the second compute unit,
+    `bench resnet8x4-units` one of four times the channels; --layer chooses points.
+
     `bench split --config pynq_z1_two` measures layers whose channels units GEMM and ternary divide, half and half, and
     the same layers on GEMM alone.
     """
@@ -87,8 +90,9 @@ def command(
     cfg = load_config(config)
     if (compare or out) and workload != "resnet18":
         raise click.UsageError("--compare and --out need a workload: tilewright bench resnet18")
-    if workload in dense.WORKLOADS:
-        return dense.run(workload, layers, cfg, device, options, as_json)
+    for family in (dense, units):
+        if workload in family.WORKLOADS:
+            return family.run(workload, layers, cfg, device, options, as_json)
     if workload in encoder.WORKLOADS:
         return encoder.run(workload, cfg, device, options, as_json)
     if workload == split.WORKLOAD:

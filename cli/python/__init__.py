@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from tilewright.compiler.api import Scheduled, build
     from tilewright.compiler.graph import Graph
+    from tilewright.compiler.mapping import MappingLike
     from tilewright.hw.config import Config, load_config
     from tilewright.runtime.device import Device
     from tilewright.runtime.executable import Executable
@@ -51,6 +52,7 @@ _HOMES = {
     "run": "tilewright.runtime.loader",
 }
 _DEFAULT = "pynq_z1"
+_NO_LAYERS = "mapping= is for networks, whose layers it names; a schedule or a program has none; drop it"
 
 
 def compile(
@@ -58,33 +60,41 @@ def compile(
     config: Config | str = _DEFAULT,
     *,
     contract: str = "double",
+    mapping: MappingLike | None = None,
 ) -> Executable:
     """Compile `model` for a configuration, to an executable.
 
     `model` is the path of a quantised network (int8 .tflite, QDQ .onnx, PyTorch's .pt2), a graph, a schedule as `build`
     takes it, or a recorded program, which has its configuration. `contract` is the rounding contract of a network:
-    `double`, as TensorFlow Lite Micro rounds, or `single`.
+    `double`, as TensorFlow Lite Micro rounds, or `single`. `mapping` says which output channels of a network's layers
+    run on which compute unit of the configuration: the path of a file, what it holds, or a `ChannelMapping`
+    (docs/mapping.md).
 
     >>> import tilewright as tw
     >>> tw.compile("examples/digits/digits.onnx", "tiny")
     Executable('digits', tiny, 3 steps, 1 on the device: image float32 (1, 1, 8, 8) -> logits float32 (1, 10))
 
-    Raises `FileError` for a path that is no network, `UnsupportedError` for operators that nothing can run, otherwise
-    as `build`.
+    Raises `FileError` for a path that is no network, `InputError` for a mapping that does not fit, `UnsupportedError`
+    for operators that nothing can run and for a mapping without a network, otherwise as `build`.
     """
+    from tilewright.hw.errors import UnsupportedError
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.launch import Launch
     from tilewright.runtime.program import Program
 
     if isinstance(model, (Program, Launch)):
+        if mapping is not None:
+            raise UnsupportedError(_NO_LAYERS)
         return Executable.from_launch(model.finish() if isinstance(model, Program) else model)
     from tilewright.compiler import api, graph, network
     from tilewright.hw.config import load_config
 
     if isinstance(model, graph.Graph):
-        return network.compile_graph(model, load_config(config), contract)
+        return network.compile_graph(model, load_config(config), contract, mapping=mapping)
     if hasattr(model, "__fspath__") or isinstance(model, str):
-        return network.compile_model(model, config, contract)
+        return network.compile_model(model, config, contract, mapping=mapping)
+    if mapping is not None:
+        raise UnsupportedError(_NO_LAYERS)
     return Executable.from_launch(api.build(model, config).finish())
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...hw.config import ISA_VERSION, Config
-from ...hw.isa import INSN_BYTES, AluOp, Mem, Op, entry_bytes, known_isa
+from ...hw.isa import INSN_BYTES, AluOp, Mem, Op, known_isa
 from ...hw.regs import MAGIC, Command, Error, Status, registers
 from ..device import TRANSFERS
+from ..launch import entry_sizes
 from .text import inside
 
 NAME = "tw_hardware.h"
@@ -25,7 +26,7 @@ def header(cfg: Config) -> str:
         "CONTROL, read": [(f"STATUS_{s.name}", f"{s.value}u", "") for s in Status],
         "ERROR": [(f"ERROR_{e.name}", str(e.value), "") for e in Error],
         "Opcodes": [(f"OP_{op.name}", str(op.value), "") for op in Op],
-        "Memories: ids": [(f"MEM_{mem.name}", str(mem.value), "") for mem in Mem],
+        "Memories: ids": [(f"MEM_{mem.name}", str(mem.id), "") for mem in Mem],
         "Operations of ALU": [(f"ALU_{op.name}", str(op.value), "") for op in AluOp],
         "Loads and stores": _transfers(cfg),
     }
@@ -54,11 +55,11 @@ def _configuration(cfg: Config) -> list[Line]:
 
 
 def _transfers(cfg: Config) -> list[Line]:
-    sizes = ", ".join(f"{entry_bytes(cfg, mem)}u" for mem in Mem)
+    sizes = ", ".join("{" + ", ".join(f"{size}u" for size in row) + "}" for row in entry_sizes(cfg).tolist())
     mask = sum(1 << op for op in range(len(TRANSFERS)) if TRANSFERS[op])
     return [
         ("TRANSFERS", f"{mask:#x}u", "bit k: opcode k has a memory id and an address"),
-        ("ENTRY_BYTES", f"{{{sizes}}}", "in memory, by memory id: what addresses count"),
+        ("ENTRY_BYTES", f"{{{sizes}}}", "in memory, by opcode and memory id: what addresses count"),
     ]
 
 

@@ -158,3 +158,15 @@ def test_the_pages_show_what_is_printed(page, monkeypatch):
 def test_the_page_lists_every_name():
     page = (ROOT / "docs" / "python.md").read_text()
     assert not [name for name in dir(tw) if f"`tw.{name}" not in page]
+
+
+def test_mappings_are_for_networks(tmp_path):
+    pytest.importorskip("onnx")
+    with pytest.raises(UnsupportedError, match="mapping= is for networks"):
+        tw.compile(copy_program(), mapping={"version": 1, "layers": {}})
+    with pytest.raises(FileError, match=r"none\.json: no such file"):
+        tw.compile(DIGITS / "digits.onnx", "tiny_two", mapping=tmp_path / "none.json")
+    with pytest.raises(InputError, match="the mapping names layer 'first', which the network lacks; "):
+        tw.compile(DIGITS / "digits.onnx", "tiny_two", mapping={"version": 1, "layers": {"first": {}}})
+    plain = {"version": 1, "layers": {}}
+    assert tw.compile(DIGITS / "digits.onnx", "tiny_two", mapping=plain).cfg == PRESETS["tiny_two"]

@@ -10,14 +10,14 @@
 
 #define FIELD(word, name) ((uint32_t)((word) >> TW_LOAD_##name##_LO & (((uint64_t)1 << TW_LOAD_##name##_BITS) - 1)))
 
-static const uint32_t entry_bytes[] = TW_ENTRY_BYTES; /* by memory id */
+static const uint32_t entry_bytes[][8] = TW_ENTRY_BYTES; /* by opcode and memory id */
 
 /* Only loads and stores have an address. Byte 0 belongs to no buffer, so that 0 marks those that move nothing. */
 static uint64_t moved(uint64_t word, uint64_t base)
 {
     if (!(TW_TRANSFERS >> FIELD(word, OP) & 1) || FIELD(word, DRAM_BASE) == 0)
         return word;
-    return word + (base / entry_bytes[FIELD(word, MEM)] << TW_LOAD_DRAM_BASE_LO);
+    return word + (base / entry_bytes[FIELD(word, OP)][FIELD(word, MEM)] << TW_LOAD_DRAM_BASE_LO);
 }
 
 int tw_open(const tw_program *program, const void *image, tw_memory *memory)

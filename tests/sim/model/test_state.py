@@ -3,7 +3,7 @@ import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import AccessError
-from tilewright.hw.isa import Mem
+from tilewright.hw.isa import Mem, Op
 from tilewright.sim.model.state import State, loop_action, nothing
 
 TINY = PRESETS["tiny"]  # 256 micro-ops, 256 inputs, 128 weights, 128 accumulators
@@ -69,7 +69,7 @@ def test_a_place_holds_what_was_loaded_there_last(state):
 
 def loop(begin, end, **fields):
     steps = {f"{name}_{which}": 0 for name in ("dst", "src", "wgt") for which in ("out", "in")}
-    return {"uop_bgn": begin, "uop_end": end, "iter_out": 1, "iter_in": 1, **steps, **fields}
+    return {"op": Op.GEMM, "uop_bgn": begin, "uop_end": end, "iter_out": 1, "iter_in": 1, **steps, **fields}
 
 
 def prepared(log):

@@ -1,0 +1,80 @@
+"""What a layer costs by the number of its ternary channels: cycles of the kernel that both compute units share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ...hw.config import Config
+from ...hw.errors import ScheduleError
+from .. import cost
+from .. import graph as g
+from ..accelerator.direct.fold import FoldTiles
+from ..accelerator.direct.fold import cheapest as fold_of_one
+from ..accelerator.split.folded import cheapest as fold_of_two
+from ..accelerator.split.folded import folded_plan
+from ..accelerator.split.plan import plan_of
+
+_BOUND = 0.8  # a unit that works for this part of the cycles bounds them
+_BROUGHT = (g.Quantize, g.Recode, g.Transpose, g.Reshape, g.Pad)  # how the host brings an image to the first layer
+
+
+@dataclass(frozen=True)
+class SplitCost:
+    """Predicted cycles of a layer with `ternary` channels on that unit, and those in which each unit computes."""
+
+    ternary: int
+    cycles: float
+    units: dict[str, float]
+
+    @property
+    def bound(self) -> str:
+        """The unit that bounds the time, or `transfers` where both wait for the memory most of it."""
+        unit = max(self.units, key=lambda name: self.units[name])
+        return unit if self.units[unit] >= _BOUND * self.cycles else "transfers"
+
+
+class Costs:
+    """The cost of the layers of `graph` on `cfg`, a function of layer and number of ternary channels for `min_cost`.
+
+    Weights do not matter. GEMM has whole blocks of channels. A first layer may read an image that the host lays out for
+    it, as those of few channels do.
+    """
+
+    def __init__(self, graph: g.Graph, cfg: Config):
+        self.cfg = cfg
+        self._given = {t.name for t in graph.inputs}
+        for op in graph.ops:
+            if isinstance(op, _BROUGHT) and op.x.name in self._given:
+                self._given.add(op.output.name)
+
+    def __call__(self, op: g.Divisible, ternary: int) -> float:
+        """Predicted cycles; infinite where no tile fits."""
+        return self.split(op, ternary).cycles
+
+    def split(self, op: g.Divisible, ternary: int) -> SplitCost:
+        """Predicted cycles, also of each unit; infinite where no tile fits."""
+        layer = _layer(op, ternary, self.cfg)
+        first = layer if isinstance(layer, g.QConv2d) and op.x.name in self._given else None
+        if first is not None and not ternary and (fold := fold_of_one(first, self.cfg, nhwc=False)) is not None:
+            tiles, (_, ox) = FoldTiles(layer.shape, fold, self.cfg), layer.shape.output
+            products = tiles.blocks * tiles.oy * sum(fold.columns(phase, ox) for phase, *_ in fold.terms)
+            total = tiles.cycles(self.cfg) + 2 * cost.ROUND_TRIP
+            return SplitCost(0, total, {"gemm": float(products), "ternary": 0.0})
+        try:
+            fold = None if first is None else fold_of_two(first, self.cfg, nhwc=False)
+            plan = plan_of(layer, self.cfg) if fold is None else folded_plan(layer.shape, ternary, fold, self.cfg)
+        except ScheduleError:
+            return SplitCost(ternary, float("inf"), dict.fromkeys(self.cfg.units, float("inf")))
+        return SplitCost(ternary, plan.cycles, plan.units)
+
+
+def _layer(op: g.Divisible, ternary: int, cfg: Config) -> g.QConv2d | g.QDense:
+    """`op` with `ternary` channels on that unit and whole blocks of others, all of whose weights are 0."""
+    assert isinstance(op, (g.QConv2d, g.QDense))
+    others = len(op.weight) - ternary
+    count = others + (-others % cfg.block_out if ternary else 0) + ternary
+    y = replace(op.output, shape=(op.output.shape[0], count, *op.output.shape[2:]))
+    weight, scale = np.zeros((count, *op.weight.shape[1:]), np.int8), np.ones(count, np.float32)
+    return replace(op, output=y, weight=weight, weight_scale=scale, bias=np.zeros(count, np.int32), ternary=ternary)
