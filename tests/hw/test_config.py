@@ -20,6 +20,7 @@ def refused(text: str):
     return pytest.raises(ConfigError, match=f"^{re.escape(text)}$")
 
 
+TWO = {"units": ["gemm", "ternary"], "acc_banks": 4}
 # name: (uop, inp, wgt, acc) depth, then bytes per (inp, wgt, acc, out, par) entry, MACs per cycle, lanes, bank
 DERIVED = {
     "vta": ((8192, 2048, 1024, 2048), (16, 256, 64, 16, 192), 256, 16, 2048),
@@ -68,7 +69,7 @@ REFUSED = [
     ({"uop_bytes": 32}, "Config.uop_bytes = 32: allowed are powers of two from 64 to 1048576; nearest is 64"),
     ({"axi_bits": 16}, "Config.axi_bits = 16: allowed are powers of two from 32 to 512; nearest is 32"),
     ({"queue_depth": 2}, "Config.queue_depth = 2: allowed are powers of two from 4 to 1024; nearest is 4"),
-    ({"acc_banks": 4}, "Config.acc_banks = 4: allowed are powers of two from 1 to 2; nearest is 2"),
+    ({"acc_banks": 8}, "Config.acc_banks = 8: allowed are powers of two from 1 to 4; nearest is 4"),
     ({"par_entries": 2048}, "Config.par_entries = 2048: allowed are powers of two from 1 to 1024; nearest is 1024"),
     ({"token_depth": 0}, "Config.token_depth = 0: must be an integer from 1 to 65535; nearest is 1"),
     ({"token_depth": 2.5}, "Config.token_depth = 2.5: must be an integer from 1 to 65535; nearest are 2 and 3"),
@@ -162,7 +163,28 @@ REFUSED = [
 REFUSED += [
     ({"units": "gemm"}, "Config.units = 'gemm': must be a list of names; e.g. gemm"),
     ({"units": [1]}, "Config.units = [1]: must be a list of names; e.g. gemm"),
-    ({"units": ["gemm", "tpu"]}, "Config.units = gemm, tpu: unknown are tpu; known are gemm"),
+    ({"units": ["gemm", "tpu"]}, "Config.units = gemm, tpu: unknown are tpu; known are gemm, ternary"),
+    (
+        {"units": ["gemm", "ternary"]},
+        "Config.acc_banks = 1: unit ternary needs 4, so that each unit finds a bank; use that",
+    ),
+    (
+        {**TWO, "ternary_blocks": 4, "acc_bytes": 1 << 10},
+        "Config.acc_bytes = 1024: unit ternary needs planes of 2 entries, so 32 of them; use at least 2048",
+    ),
+    (
+        {**TWO, "twgt_bytes": 64},
+        "Config.twgt_bytes = 64: must hold at least 2 entries, whose index a micro-op has; nearest is 128",
+    ),
+    (
+        {**TWO, "twgt_bytes": 1 << 17},
+        "Config.twgt_bytes = 131072: must hold no more entries than wgt_bytes, whose index a micro-op has; nearest is "
+        "65536",
+    ),
+    (
+        {**TWO, "block_in": 1, "block_out": 2},
+        "Config.ternary_blocks = 1: an entry of ternary weights must be whole bytes, not 4 bits; use at least 2",
+    ),
     ({"units": []}, "Config.units = none: must begin with gemm"),
     ({"units": ["gemm", "gemm"]}, "Config.units = gemm, gemm: names a unit twice; nearest is gemm"),
 ]
@@ -213,6 +235,9 @@ PROGRAM_FACTS = [
     {"extensions": []},
     {"extensions": ["acc8", "requant"]},
     {"tables": 8},
+    {"ternary_blocks": 2},
+    {"twgt_bytes": 1 << 14},
+    {"units": ["gemm", "ternary"], "acc_banks": 4},
 ]
 CIRCUIT_FACTS = [
     {"name": "other"},
@@ -241,7 +266,7 @@ def test_the_fingerprint_ignores_ports_lanes_and_packing(change):
 
 def test_every_field_is_known_to_the_fingerprint_tests():
     tested = {key for change in PROGRAM_FACTS + CIRCUIT_FACTS for key in change}
-    assert {f.name for f in dataclasses.fields(Config)} - tested == {"acc_bits", "units"}  # which have one legal value
+    assert {f.name for f in dataclasses.fields(Config)} - tested == {"acc_bits"}  # which has one legal value
 
 
 # Computed outside of this code, and never to change: printf '%s' '<this JSON>' | sha256sum | cut -c1-16
@@ -346,7 +371,8 @@ def test_load_config_takes_presets_values_and_configurations():
     assert load_config("tiny") is TINY
     assert load_config(TINY) is TINY
     assert load_config(TINY.to_dict()) == TINY
-    with refused("unknown preset 'tinny'; known are vta, pynq_z1, pynq_z1_plus, tiny, or give a .json file"):
+    known = "vta, pynq_z1, pynq_z1_plus, pynq_z1_two, tiny, tiny_two"
+    with refused(f"unknown preset 'tinny'; known are {known}, or give a .json file"):
         load_config("tinny")
 
 

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import CapacityError, ProgramError, RaceError
+from tilewright.hw.errors import AccessError, CapacityError, ProgramError, RaceError
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.units import Queue
+from tilewright.runtime.buffer import Buffer
+from tilewright.runtime.launch import Launch
 from tilewright.runtime.layout import pack_ternary_weights
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
@@ -184,3 +186,53 @@ def test_without_overwrite_it_is_an_extension_too():
     cfg = TWO.replace(name="plain", extensions=TWO.extensions - {"overwrite"})
     with pytest.raises(ProgramError, match="extension overwrite is not in configuration plain"):
         Program(cfg).ternary([], overwrite=True)
+
+
+def launched(*rows):
+    """A launch on TWO of rows (format, fields), with `LOAD` of micro-ops 0, 0, 0."""
+    isa, constant = Isa(TWO), Buffer("kernels", (16,), 8, False, "constant", np.zeros(16, np.uint8))
+    insn = np.concatenate([isa.formats[name].encode(1, **fields) for name, fields in rows])
+    reloc = np.array([0 if name == "LOAD" else -1 for name, _ in rows], np.int32)
+    return Launch(TWO, "hand", insn, reloc, [constant])
+
+
+TUOP = {"op": Op.LOAD, "mem": Mem.TUOP.id, "x_size": 2}
+RESET = {"op": Op.TERNARY, "reset": 1, "uop_end": 2, "iter_out": 1, "iter_in": 1}
+STORE = {"op": Op.STORE, "mem": Mem.OUT, "pop_next": 1, "push_prev": 1}
+FINISH = ("FINISH", {"op": Op.FINISH, "pop_next": 1})
+
+
+def test_micro_ops_that_another_queue_loads_are_a_race_without_a_token():
+    ordered = [("LOAD", TUOP | {"push_prev": 1}), ("TERNARY", RESET | {"pop_next": 1, "push_prev": 1})]
+    verify(launched(*ordered, ("STORE", STORE), FINISH))
+    apart = [("LOAD", TUOP | {"push_next": 1}), ("TERNARY", RESET | {"push_prev": 1}), ("STORE", STORE)]
+    with pytest.raises(RaceError, match=r"race on TUOP entries 0\.\.1: instruction 0 .* and instruction 1 .* are not"):
+        verify(launched(*apart, ("FINISH", {"op": Op.FINISH, "pop_prev": 1, "pop_next": 1})))
+
+
+def test_micro_ops_of_the_other_unit_are_not_executed():
+    for load, named in ((TUOP | {"mem": Mem.UOP}, "TUOP"), (TUOP | {"x_size": 1, "push_prev": 1}, "TUOP")):
+        pops = {"pop_next": 1} if "push_prev" in load else {}
+        rows = [("LOAD", load), ("TERNARY", RESET | pops | {"push_prev": 1}), ("STORE", STORE), FINISH]
+        with pytest.raises(ProgramError, match=f"executes micro-ops that no LOAD.{named} loads: cannot be verified"):
+            verify(launched(*rows))
+
+
+def test_accumulators_beyond_the_first_plane_are_refused():
+    constant = ("LOAD", TUOP | {"push_prev": 1})
+    far = ("TERNARY", RESET | {"iter_in": 2, "dst_in": 9, "pop_next": 1, "push_prev": 1})
+    with pytest.raises(AccessError, match="instruction 1 .* names ACC entry 9, but unit ternary takes the first 8 of"):
+        verify(launched(constant, far, ("STORE", STORE), FINISH))
+
+
+def test_planes_of_both_units_are_ordered():
+    """GEMM in plane 3 of the entry that unit ternary names: a race without tokens, none in another plane's place."""
+    for entry, race in ((24, True), (25, False)):
+        p = Program(TWO, tokens="explicit")
+        p.ternary([], reset=True)
+        p.gemm([], entry, reset=True)
+        if race:
+            with pytest.raises(RaceError, match=r"race on ACC entries 24\.\.24"):
+                verify(p.finish())
+        else:
+            verify(p.finish())

@@ -17,7 +17,7 @@ from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
 from tilewright.sim import spec as module
 from tilewright.sim.model.device import ModelDevice
-from tilewright.sim.random_programs import NARROW, ODD, ROWS, WIDE, random_case
+from tilewright.sim.random_programs import NARROW, ODD, ODD_TWO, ROWS, WIDE, random_case
 from tilewright.sim.spec import SpecDevice
 
 TINY, TWO = PRESETS["tiny"], PRESETS["tiny_two"]
@@ -245,11 +245,11 @@ def test_rows_of_a_store_step_through_memory_and_parameters(machine):
 # -- the model beside it
 
 
-@pytest.mark.parametrize("cfg", [TINY, ODD, NARROW, WIDE, ROWS], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [TINY, ODD, NARROW, WIDE, ROWS, TWO, ODD_TWO], ids=lambda c: c.name)
 def test_random_programs_give_the_same_memory_on_the_model(cfg):
     """One after the other: each meets what the one before left in the scratchpads."""
     spec, model, seen = SpecDevice(cfg), ModelDevice(cfg), set()
-    for seed in range(24):
+    for seed in range(12 if "ternary" in cfg.units else 24):
         print(f"{cfg.name} seed {seed}")
         image, address, count = random_case(cfg, seed)
         expected, got = image.copy(), image.copy()
@@ -260,6 +260,21 @@ def test_random_programs_give_the_same_memory_on_the_model(cfg):
     named = {"acc8": "LOAD.ACC8", "requant": "STORE.OUTQ", "rescale": "ALU.RESCALE", "depthwise": "DWGEMM"}
     named |= {"lookup": "ALU.LOOKUP", "lane_reduce": "ALU.REDUCE"}
     assert {named[name] for name in cfg.extensions if name in named} <= seen
+    if "ternary" in cfg.units:
+        assert {"TERNARY", "LOAD.TWGT", "LOAD.TUOP"} <= seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cfg", [TWO, ODD_TWO, PRESETS["pynq_z1_two"]], ids=lambda c: c.name)
+def test_many_programs_of_both_units_give_the_same_memory_on_the_model(cfg):
+    spec, model = SpecDevice(cfg), ModelDevice(cfg)
+    for seed in range(1000, 1040 if cfg.name == "pynq_z1_two" else 1300):
+        print(f"{cfg.name} seed {seed}")
+        image, address, count = random_case(cfg, seed)
+        expected, got = image.copy(), image.copy()
+        stats = spec.run_image(expected, address, count)
+        assert model.run_image(got, address, count) == stats
+        np.testing.assert_array_equal(got, expected)
 
 
 class Interleaving:
@@ -273,7 +288,7 @@ class Interleaving:
         return self.order[-1]
 
 
-@pytest.mark.parametrize("cfg", [TINY, ODD], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [TINY, ODD, TWO], ids=lambda c: c.name)
 def test_any_legal_interleaving_gives_the_same_memory(cfg):
     for program in range(100, 106):
         image, address, count = random_case(cfg, program)
@@ -372,14 +387,17 @@ def test_a_wrong_program_is_refused_as_on_the_model(machine, cfg, insns, error, 
     assert end(ModelDevice(cfg), m.dram, place) == (error, index)
 
 
-def test_tokens_of_any_program_end_as_on_the_model(machine):
+@pytest.mark.parametrize("cfg", [TINY, TWO], ids=lambda c: c.name)
+def test_tokens_of_any_program_end_as_on_the_model(machine, cfg):
     """Up to eight instructions that do nothing, in any queue, with any of their flags, and a FINISH."""
-    m, rng = machine(TINY.replace(token_depth=2), nbytes=1024), np.random.default_rng(0)
+    m, rng = machine(cfg.replace(token_depth=2), nbytes=1024), np.random.default_rng(0)
     spec, model, seen = SpecDevice(m.cfg), ModelDevice(m.cfg), set()
     kinds = [(PUSH, FLAGS[1::2]), (NOP, FLAGS), ({"op": Op.STORE}, FLAGS[::2])]
+    if cfg is TWO:
+        kinds = [(PUSH, FLAGS), (NOP, FLAGS), ({"op": Op.STORE}, FLAGS), ({"op": Op.TERNARY}, FLAGS)]
     for number in range(1500):
         program = []
-        for kind in rng.integers(0, 3, rng.integers(9)):
+        for kind in rng.integers(0, len(kinds), rng.integers(9)):
             f, flags = kinds[kind]
             program.append({**f, "push_next": 0, **{flag: rng.random() < 0.3 for flag in flags}})
         place = m.put([*program, {**FINISH, **{flag: rng.random() < 0.1 for flag in FLAGS}}])
@@ -389,7 +407,7 @@ def test_tokens_of_any_program_end_as_on_the_model(machine):
     assert seen == {None, DeadlockError, TokenError, ExecutionError}
 
 
-@pytest.mark.parametrize("cfg", [TINY, NARROW, PRESETS["vta"]], ids=lambda c: c.name)
+@pytest.mark.parametrize("cfg", [TINY, NARROW, PRESETS["vta"], TWO], ids=lambda c: c.name)
 def test_any_words_are_refused_as_on_the_model(cfg):
     spec, model, isa, refused = SpecDevice(cfg), ModelDevice(cfg), Isa(cfg), 0
     for seed in range(60):

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from tilewright.sim.replay import replay_case
+from tilewright.sim.model.device import ModelDevice
+from tilewright.sim.replay import read_case, replay_case
 
 VECTORS = Path(__file__).parents[3] / "shared" / "vectors"
 CASES = sorted(VECTORS.glob("*.npz"))
@@ -26,3 +28,16 @@ def test_golden_case(path, on):
     result = replay_case(path, on)
     assert result.passed, result.detail
     assert result.stats.insns["FINISH"] == 1
+
+
+@pytest.mark.skipif(not CASES, reason="../shared/vectors is absent")
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in CASES])
+def test_a_golden_case_is_the_same_with_a_second_unit(path):
+    """Its queue and its memories are there, and the program knows nothing of them."""
+    case = read_case(path)
+    size = max(64, 2 * case.cfg.twgt_entry_bytes)
+    cfg = case.cfg.replace(name="two", units=["gemm", "ternary"], acc_banks=4, twgt_bytes=size)
+    image = case.dram_in.copy()
+    stats = ModelDevice(cfg).run_image(image, case.insn_addr, case.insn_count)
+    np.testing.assert_array_equal(image, case.dram_out)
+    assert stats == replay_case(path).stats

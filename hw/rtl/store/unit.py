@@ -88,7 +88,7 @@ class Store(wiring.Component):
         flags = data.View(insn_layout(cfg, "FINISH"), Value.cast(self.cmd.payload.insn))
         permitted, may = ~flags.pop_prev | self.from_compute.valid, Signal()
         if "ternary" in cfg.units:
-            permitted &= ~flags.pop_next | self.from_ternary.valid
+            permitted &= self._ternary(m, bursts, flags)
         queue = command_signature().create()  # of instructions that have their tokens
         # registers between the rows and the answers that bursts wait for
         m.submodules.waiting = waiting = Fifo(shape=rows.row.payload.shape(), depth=ROW_DEPTH)
@@ -109,9 +109,6 @@ class Store(wiring.Component):
         ]
         wiring.connect(m, waiting.o, bursts.row)
         wiring.connect(m, bursts.to_compute, wiring.flipped(self.to_compute))
-        if "ternary" in cfg.units:
-            wiring.connect(m, bursts.to_ternary, wiring.flipped(self.to_ternary))
-            m.d.comb += self.from_ternary.ready.eq(self.cmd.ready & flags.pop_next)
         wiring.connect(m, bursts.axi, wiring.flipped(self.axi))
         wiring.connect(m, pack.acc, wiring.flipped(self.acc))
         wiring.connect(m, pack.beats, bursts.beats)
@@ -141,6 +138,12 @@ class Store(wiring.Component):
         ]
         keep_first(m, self.fault, *(fault_of(block.fault) for block in blocks))
         return m
+
+    def _ternary(self, m: Module, bursts: StoreBursts, flags) -> Value:
+        """Tokens of unit ternary; returns whether the first instruction has those that it takes."""
+        wiring.connect(m, bursts.to_ternary, wiring.flipped(self.to_ternary))
+        m.d.comb += self.from_ternary.ready.eq(self.cmd.ready & flags.pop_next)
+        return ~flags.pop_next | self.from_ternary.valid
 
     def _order(self, m: Module, loads: StoreLoads, row, sending: Value, answered: Value) -> None:
         """LOADs wait for what they read; `row` passes where it is valid; `sending`, `answered`: see `StoreOrder`."""

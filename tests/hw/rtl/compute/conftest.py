@@ -23,6 +23,8 @@ SMALL = {"uop_bytes": 256, "inp_bytes": 1 << 10, "acc_bytes": 1 << 11}
 CONFIGS = {
     "tiny": TINY,
     "one bank": TINY.replace(acc_banks=1),
+    "four banks": TINY.replace(acc_banks=4),
+    "two units": PRESETS["tiny_two"],
     "slow multiplier": TINY.replace(ppu_lanes=1),
     "odd": ODD.replace(uop_bytes=256, extensions=ODD.extensions - {"requant", "rescale"}),
     "vta": PRESETS["vta"].replace(wgt_bytes=1 << 11, **SMALL),
@@ -53,7 +55,8 @@ class Bench:
         self.par = np.zeros((ENTRIES, cfg.block_out, 4), np.uint32)
         self.tables = self.rng.integers(-300, 300, (cfg.tables, 256)).astype(np.int32)
         # accumulators that differ between the banks
-        self.used = [k + bank * cfg.acc_depth // 2 for k in range(ENTRIES // 2) for bank in (0, 1)]
+        count = max(cfg.acc_banks, 2)
+        self.used = [k + bank * cfg.acc_depth // count for k in range(ENTRIES // count) for bank in range(count)]
 
     def uops(self, triples):
         """Micro-ops from the beginning of the DRAM on."""

@@ -1,12 +1,18 @@
 """hw/rtl/compute/exclusion.py: who may enter a bank, and for how long its owner has it."""
 
+from collections import deque
+
+import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
+from tilewright.hw.isa import Mem
+from tilewright.hw.rtl.compute import unit
 from tilewright.hw.rtl.compute.exclusion import Exclusion
-from tilewright.hw.rtl.latencies import issue_latency, multiply_latency
+from tilewright.hw.rtl.latencies import accumulator_latency, issue_latency, multiply_latency, ternary_latency
 
 TWO = PRESETS["tiny_two"]
+BANKS = TWO.acc_banks
 
 
 @pytest.mark.parametrize("multiply", [0, 1])
@@ -67,3 +73,120 @@ def test_loads_keep_their_banks_until_they_are_written(simulate):
         assert ctx.get(dut.busy) == 0b0010
 
     simulate(dut, bench)
+
+
+@pytest.mark.parametrize("block", [1, 2, 16, 256])
+def test_unit_ternary_has_written_when_the_next_issue_reads(block):
+    """So that GEMM and ALU wait for none of its issues."""
+    cfg = TWO.replace(block_in=block, extensions=[], inp_bytes=None, wgt_bytes=None, twgt_bytes=64 * block)
+    assert ternary_latency(cfg) <= accumulator_latency(cfg)
+
+
+class Neighbour:
+    """Unit `ternary` around a compute unit: issues in random banks that are not busy, as often as it may.
+
+    It looks at all ports of the accumulators, where the two must never meet.
+    """
+
+    def __init__(self, bench, accumulators, share):
+        self.bench, self.acc, self.share = bench, accumulators, share
+        self.issues = self.loaded = 0
+
+    def bank(self, addr):
+        return addr // self.bench.cfg.bank_depth
+
+    def used(self, ctx):
+        """Banks that the compute unit reads or writes, and those that a load writes."""
+        acc = self.acc[-1]
+        compute = {k for port in (acc.dst, acc.src) for k in range(BANKS) if ctx.get(port.en) >> k & 1}
+        if ctx.get(acc.write.en):
+            compute.add(self.bank(ctx.get(acc.write.addr)))
+        return compute, {self.bank(ctx.get(acc.load.addr))} if ctx.get(acc.load.en) else set()
+
+    async def run(self, ctx):
+        dut, r = self.bench.dut, self.bench.rng
+        inside = deque([None] * ternary_latency(self.bench.cfg), ternary_latency(self.bench.cfg))
+        while True:
+            there = {bank for bank in inside if bank is not None}
+            ctx.set(dut.ternary_busy, sum(1 << bank for bank in there))
+            compute, loaded = self.used(ctx)
+            assert not there & (compute | loaded)
+            self.loaded += bool(loaded)
+            bank, busy = int(r.integers(BANKS)), ctx.get(dut.busy)
+            leaves = not busy >> bank & 1 and r.random() < self.share
+            inside.append(bank if leaves else None)
+            self.issues += leaves
+            await ctx.tick()
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """The accumulators of every compute unit that is made."""
+    found = []
+
+    class Seen(unit.Accumulators):
+        def __init__(self, cfg):
+            super().__init__(cfg)
+            found.append(self)
+
+    monkeypatch.setattr(unit, "Accumulators", Seen)
+    return found
+
+
+SLOW = [(share, slow) for share in (0.3, 1.0) for slow in (0.0, 0.6)][:-1]
+
+
+@pytest.mark.parametrize(
+    ("share", "slow"), [(1.0, 0.6), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in SLOW)]
+)
+def test_the_units_never_meet(simulate, compute, seen, share, slow):
+    """Loads and jobs at random beside a unit that enters every bank as soon as it may: results stay the same."""
+    bench = compute.Bench(TWO, seed=int(10 * (share + slow)))
+    r, uops = bench.rng, 16
+    bench.randomize()
+    columns = (r.choice(bench.used, uops), r.integers(0, 4, uops), r.integers(0, 4, uops))
+    bench.uops(np.stack(columns, 1))
+    bench.load(Mem.UOP, x_size=uops)
+    for _ in range(90):
+        if r.random() < 0.4:
+            pads = {"x_pad_0": int(r.integers(0, 8)), "y_pad_1": int(r.integers(0, 2))}
+            bench.load(Mem.ACC, int(r.choice(bench.used)), int(r.integers(0, 12)), 1, int(r.integers(1, 3)), **pads)
+        else:
+            compute.random_instruction(bench, 8)
+    neighbour = Neighbour(bench, seen, share)
+    bench.tokens = neighbour.run
+    compute.run(simulate, bench, slow, cycles=8000)
+    assert neighbour.issues > 200 * share and neighbour.loaded > 60
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_a_load_that_nothing_else_holds_up_waits_for_the_unit(simulate, compute, seen, share):
+    """Padding, which needs no data, into a bank that the unit is in, or enters before it sees the load."""
+    bench = compute.Bench(TWO, seed=3)
+    for _ in range(24):
+        bench.load(Mem.ACC, TWO.bank_depth * int(bench.rng.integers(BANKS)), 0, x_size=1, x_pad_0=6)
+    neighbour, words = Neighbour(bench, seen, share), bench.words
+
+    async def main(ctx):
+        for word in words:
+            bench.words = [word]
+            await bench.source(ctx)
+            await ctx.tick().until(bench.dut.idle)
+        await bench.read_back(ctx)
+
+    simulate(bench.module, main, background=[neighbour.run, bench.memory()], cycles=2000)
+    assert neighbour.loaded == 24 * (6 + 2)  # the entry that is read comes in two beats
+
+
+def test_gemm_takes_no_cycle_longer(simulate, compute, seen):
+    """Beside a unit that is in all other banks, and in its own as soon as it may."""
+    cycles = []
+    for share in (0.0, 1.0):
+        bench = compute.prepared("two units", [(0, 1, 2), (TWO.bank_depth, 2, 1), (0, 3, 3)])
+        for at in (0, 1, 2, 1, 0):
+            bench.add(2, uop_bgn=at, uop_end=at + 1, iter_out=1, iter_in=40)
+        neighbour = Neighbour(bench, seen, share)
+        bench.tokens = neighbour.run
+        cycles.append(compute.run(simulate, bench))
+    assert cycles[1] <= cycles[0] + 2 * ternary_latency(TWO)  # loads before the first
+    assert neighbour.issues > 300

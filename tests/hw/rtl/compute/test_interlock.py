@@ -25,13 +25,14 @@ def reload(bench, r):
     if r.random() < 0.5:
         bench.load(Mem.UOP, int(r.integers(0, 12)), int(r.integers(0, 12)), x_size=int(r.integers(1, 5)))
     else:
-        bank, pads = int(r.integers(0, 2)), {"y_pad_1": int(r.integers(0, 2))}
-        at = bank * bench.cfg.acc_depth // 2 + int(r.integers(0, 2)) - bank
+        banks, pads = max(bench.cfg.acc_banks, 2), {"y_pad_1": int(r.integers(0, 2))}
+        bank = int(r.integers(0, banks))
+        at = bank * bench.cfg.acc_depth // banks + int(r.integers(0, 2)) - (bank > 0)
         bench.load(Mem.ACC, at, int(r.integers(0, 12)), 1, int(r.integers(1, 3)), **pads)
 
 
 @pytest.mark.parametrize("slow", [0.0, 0.6])
-@pytest.mark.parametrize("name", ["tiny", "one bank", "odd"])
+@pytest.mark.parametrize("name", ["tiny", "one bank", "four banks", "odd"])
 def test_random_loads_between_random_jobs(simulate, compute, name, slow):
     """Micro-ops and accumulators change under GEMM and ALU all the time; results are those of one after the other."""
     bench = compute.Bench(compute.CONFIGS[name], seed=int(10 * slow))

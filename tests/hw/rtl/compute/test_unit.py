@@ -15,7 +15,7 @@ from tilewright.hw.rtl.latencies import (
     multiply_latency,
 )
 
-CONFIGS = ("tiny", "one bank", "slow multiplier", "odd", "vta", "pynq_z1", "functions")
+CONFIGS = ("tiny", "one bank", "four banks", "slow multiplier", "odd", "vta", "pynq_z1", "functions")
 
 
 @pytest.mark.parametrize("name", CONFIGS)
