@@ -1,6 +1,6 @@
 """Layers of two units whose images have few channels: rows and columns of the window are folded into one block.
 
-The layout of the image and its terms are those of direct/fold.py; both units read it.
+The layout of the image and its terms are those of compiler/accelerator/direct/fold.py; both units read it.
 """
 
 from __future__ import annotations

@@ -220,8 +220,12 @@ class Search:
         computed, tiles, units = self.step * self.steps, self.tiles * self.parts, sum(n > 0 for n in self.shares)
         loaded = self.inp.cycles + self.wgt.cycles + self.twgt.cycles
         first = self.inp.load + self.wgt.load + self.twgt.load
-        # all pieces are loaded for the first tile of the image, and of the output
-        late = np.maximum((first - self.step) * (self.chunks - 1), 0)
+        # what is kept is loaded in the first turn of the inner loop, beside what changes with it, and most in its first
+        # tile
+        weights, turn = self.wgt.load + self.twgt.load, np.where(self.outer, self.tiles, self.parts)
+        both = np.where(self.outer, turn * self.inp.load + weights, self.inp.load + turn * weights)
+        late = np.maximum(self.chunks * both - first - self.step * (turn * self.chunks - 1), 0)
+        late = np.maximum(late, (first - self.step) * (self.chunks - 1))
         stored, stores = self._stored()
         # instructions, parameters and micro-ops come over the same port
         instructions = units * (self.steps + tiles) + stores * tiles + self.inp.reached * self.inputs
@@ -356,8 +360,3 @@ def refusal(op: g.Divisible, cfg: Config) -> str:
 def cycles(op: g.Divisible, cfg: Config) -> float:
     """Estimated cycles of the layer."""
     return plan_of(op, cfg).cycles
-
-
-def unit_cycles(op: g.Divisible, cfg: Config) -> dict[str, float]:
-    """Cycles in which each compute unit, by its name in `Config.units`, works on a layer with ternary channels."""
-    return plan_of(op, cfg).units

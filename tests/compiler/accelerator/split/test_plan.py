@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.compiler.accelerator.split.plan import Division, plan_for, refusal, unit_cycles
+from tilewright.compiler.accelerator.split.plan import Division, plan_for, refusal
 from tilewright.compiler.conv_shape import ConvShape
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import ScheduleError
@@ -65,10 +65,10 @@ def test_a_unit_makes_several_blocks_at_once():
     assert units["ternary"] < 0.3 * units["gemm"]
 
 
-def test_units_of_a_layer(divided):
-    op = divided(LAYER, 16)
-    assert list(unit_cycles(op, PYNQ)) == list(PYNQ.units)
-    assert unit_cycles(op, PYNQ)["gemm"] == pytest.approx(3 * unit_cycles(op, PYNQ)["ternary"], rel=0.01)
+def test_quarters_of_a_layer():
+    plan = plan_for(LAYER, 16, PYNQ)
+    assert list(plan.units) == list(PYNQ.units)
+    assert plan.units["gemm"] == pytest.approx(3 * plan.units["ternary"], rel=0.01)
 
 
 def test_nothing_fits():
