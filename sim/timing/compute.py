@@ -85,6 +85,7 @@ class Compute(Unit):
         # (banks, cycle): the first cycle from that on in which that unit has left the banks
         self.leaves: Callable[[int, int], int] = lambda banks, cycle: cycle
         self.freed: Callable[[], None] = lambda: None  # called when it is known when a load is written
+        self._written: list[int] | None = None  # see `loads_ahead`
         self.issues: list[tuple[int, int]] = []
         self._finish = program.finish
         works = [None if k == self._finish else self.work[k] for k in self.order]
@@ -244,15 +245,25 @@ class Compute(Unit):
         else:
             reads.append((begin, end, user))
 
-    def loaded(self, banks: int) -> int:
-        """First cycle in which unit `ternary` may enter `banks` for all loads in flight; `NEVER` if unknown."""
-        free = -1
+    def claims(self, banks: int) -> list[tuple[int, int]]:
+        """When unit `ternary` stays out of `banks` for loads in flight: from, until; `NEVER` where that is unknown."""
+        found = []
         for load in self._loads.values():
             if not load.uops and load.banks & banks:
-                if load.written is None:
-                    return NEVER
-                free = max(free, load.written + lat.CLEAR_LATENCY)
-        return free
+                until = NEVER if load.written is None else load.written + lat.CLEAR_LATENCY
+                found.append((load.cycle + lat.CLAIM_LATENCY, until))
+        return sorted(found)
+
+    def loads_ahead(self, banks: int) -> bool:
+        """True where a load that is not taken yet writes `banks`."""
+        if self._written is None:
+            self._written = [0]
+            for at in range(len(self.order) - 1, -1, -1):
+                work, mask = self.work[self.order[at]], self._written[-1]
+                loads = self.moving[at] and work.mem != _UOP
+                self._written.append(mask | self._banks(work.low, work.high) if loads else mask)
+            self._written.reverse()
+        return bool(self._written[self.at] & banks)
 
     def ring(self) -> None:
         """It is cycle `alarm`: look again when the mover may write."""
@@ -288,7 +299,9 @@ class Compute(Unit):
                     return NEVER
                 written = self._retired + lat.DRAIN_LATENCY
             free = max(free, written)
-        return self.leaves(mine, free) + lat.HOLD_LATENCY
+        if self.uses is not None:
+            free = max(free, self.leaves(mine, load.cycle + lat.CLAIM_LATENCY))
+        return free + lat.HOLD_LATENCY
 
     def _give(self) -> None:
         """Tokens, in the order of the queue."""

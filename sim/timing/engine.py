@@ -181,17 +181,19 @@ class _Engine:
         return min(self._compute_known(used), self.ternary.known(used, now))
 
     def _jobs_known(self, banks: int) -> int:
-        """No job that has not begun touches the `banks` before this cycle."""
+        """Before this cycle no job that has not begun touches the `banks`, and no load that is not taken keeps them."""
         compute, store = self.compute, self.store
-        ahead = compute.ahead(banks | WRITES)
-        if ahead == NEVER:
+        ahead, loads = compute.ahead(banks | WRITES), compute.loads_ahead(banks)
+        if ahead == NEVER and not loads:
             return NEVER
         now = self._compute_begins()
         if now == NEVER or compute.lacks_next() and not compute.pending:
             if store.resume == NEVER and store.lacks_next():
                 return NEVER  # it waits for a token that unit `ternary` gives
             now = min(now, store.next, store.resume)
-        return NEVER if now == NEVER else now + lat.SEQUENCER_LATENCY + ahead
+        if now == NEVER:
+            return NEVER
+        return min(now + lat.SEQUENCER_LATENCY + ahead, now + lat.CLAIM_LATENCY if loads else NEVER)
 
     def _load_bound(self, now: int) -> int:
         return self._known(self.load, now) + _TO_BURST

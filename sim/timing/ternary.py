@@ -106,20 +106,16 @@ class Ternary(Unit):
         banks, left = job.touched, job.issues
         self._begin = begin = max(self._read_last, cycle + lat.BEGIN_LATENCY)
         at = max(self._issue, begin + lat.TERNARY_FIRST_ISSUE_LATENCY)
-        self._rest = banks, at, left
-        while (loaded := self._compute.loaded(banks)) == NEVER:
-            yield NEVER
-        at = max(at, loaded)
         gone = self._gone
         while left:
             part = left
             if banks:
-                at = self._others.free(banks, at)
+                at, until = self._room(banks, at)
                 known = self._horizon(banks)
-                part = min(left, self._others.next(banks, at) - at, known - at)
+                part = min(left, until - at, known - at)
                 if part <= 0:
                     self._rest = banks, at, left
-                    yield max(known, at)
+                    yield max(known, at) if until > at else NEVER
                     continue
                 self._uses.add(at, at + part - 1 + self._latency, banks)
             if job.banks:
@@ -135,11 +131,27 @@ class Ternary(Unit):
         self.occupy(cycle + 1, end)
         self.give(k, end)
 
+    def _room(self, banks: int, cycle: int) -> tuple[int, int]:
+        """The first cycle from `cycle` on in which `compute` leaves room in `banks`, and the end of it; the same cycle
+        twice where it is not known when a load is written."""
+        before = -1
+        while before < cycle:
+            before = cycle = self._others.free(banks, cycle)
+            until = self._others.next(banks, cycle)
+            for begin, end in self._compute.claims(banks):
+                if begin > cycle:
+                    until = min(until, begin)
+                elif end == NEVER:
+                    return cycle, cycle
+                else:
+                    cycle = max(cycle, end)
+        return cycle, until
+
     def _leaves(self, banks: int, cycle: int) -> int:
         """First cycle from `cycle` on in which a load of `compute` into `banks` may be written."""
         left = self._uses.latest(banks)
         used, issue, count = self._rest if self._open else self._following()
-        issue = self._others.free(used, issue)
+        issue, _ = self._room(used, issue)
         if used & banks and issue < cycle:
             left = max(left, min(issue + count, cycle) - 1 + self._latency)
         return max(cycle, left + 1)

@@ -16,7 +16,7 @@ from amaranth.lib.wiring import In, Out
 
 from ...config import Config
 from ...isa import ITER_BITS, Mem
-from ..latencies import LOADS_IN_FLIGHT, SPANS_LATENCY, memory_cycles
+from ..latencies import LOADS_IN_FLIGHT, REACH_LATENCY, SPANS_LATENCY, memory_cycles
 from ..layouts import insn_layout, move_layout
 from ..ports import address_bits
 from ..scratchpad import bank
@@ -183,8 +183,10 @@ class Interlock(wiring.Component):
         banks = [Signal(cfg.acc_banks, name=f"banks_{k}") for k in range(LOADS_IN_FLIGHT)]
         width, height = (self._side(m, axis, bits) for axis in ("x", "y"))
         product, behind = Signal(2 * bits + 2), Signal(2 * bits + 3)
-        loads, slots = _delayed(m, "load", self.load, 4), _delayed(m, "slot", newest, 4)
-        bases = _delayed(m, "base", Value.cast(move.sram_base), 4)
+        loads, slots = (
+            _delayed(m, name, value, REACH_LATENCY) for name, value in (("load", self.load), ("slot", newest))
+        )
+        bases = _delayed(m, "base", Value.cast(move.sram_base), REACH_LATENCY)
         m.d.sync += [
             product.eq(width * height),
             behind.eq(product + bases[-2]),  # with the product in one multiplier

@@ -124,6 +124,7 @@ def test_every_instruction_takes_the_cycles_of_the_circuit(case):
     work.store(bank, 4)
     launch = work.p.finish()
     timing, found = predict(launch), on_circuit(launch)
+    assert found.timeline is not None
     circuit = found.timeline()
     assert timing.cycles == found.cycles
     np.testing.assert_array_equal(timing.issue, circuit.issue)
