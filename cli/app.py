@@ -21,6 +21,7 @@ VERBS = {
     "generate": "Write a text with a language model.",
     "quantise": "Quantise a language model to integers.",
     "serve": "Serve a device or a board over the network.",
+    "odimo": "Train a network for two compute units, and write its front.",
     "explore": "Try configurations on networks, and print the best.",
     "tune": "Find faster tiles for a network or a schedule.",
     "replay": "Run recorded cases and compare all of memory.",

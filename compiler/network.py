@@ -31,7 +31,7 @@ from .target.module import ExecModule, Refusal, Target
 from .target.steps import Steps
 from .tune.known import known_tiles, network_key
 
-_RELAYOUTS = ("pack", "fold_windows", "unpack", "unpack_planes", "accumulators")
+_RELAYOUTS = ("expect_numbers", "pack", "fold_windows", "unpack", "unpack_planes", "accumulators")
 
 
 def compile_model(

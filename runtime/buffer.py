@@ -126,11 +126,13 @@ class Buffer:
         return math.prod(self.shape) * self.bits // 8
 
     def pack(self, array: np.ndarray) -> np.ndarray:
-        """The bytes, uint8 (nbytes,), of an integer `array` of this buffer's shape.
+        """The bytes, uint8 (nbytes,), of an integer `array` of this buffer's shape; of float32, where it has 32 bits.
 
         Raises `InputError` for another shape, a dtype that is not integer, or values outside the element.
         """
         array = np.asarray(array)
+        if array.dtype == np.float32 and self.bits == 32:
+            array = array.view(np.int32) if self.signed else array.view(np.uint32)
         if array.shape != self.shape:
             raise InputError(f"{self.name}: shape {array.shape} given, {self.shape} expected")
         if array.dtype.kind not in "iu":

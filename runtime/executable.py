@@ -372,5 +372,6 @@ def _same_constants(steps: Sequence[Step]) -> dict[str, str]:
 
 def _dtypes(buffer: Buffer) -> tuple[str, ...]:
     if buffer.bits == 32:
-        return ("int32",) if buffer.signed else ("uint32",)
+        whole = "int32" if buffer.signed else "uint32"
+        return (whole, "float32") if buffer.kind == "input" else (whole,)
     return ("int8",) if buffer.signed else ("uint8",)

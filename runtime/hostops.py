@@ -59,6 +59,9 @@ from .schema import MOST, SHAPE, SIZE, Anything, Array, Flag, Int, Kind, ListOf,
 from .softmax import softmax
 from .steps import DTYPES
 
+# The float32 before 0.5: a tie and this make a whole number, as float32 rounds their sum, but this and this do not.
+_BELOW_HALF = np.nextafter(np.float32(0.5), np.float32(0))
+
 
 def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = False) -> np.ndarray:
     """int8 `clamp(round(x / scale) + zero_point, -128, 127)`, divided in float32.
@@ -69,8 +72,15 @@ def quantize(x: np.ndarray, *, scale: float, zero_point: int, ties_away: bool = 
         raise InputError("the input holds NaN, which has no int8 value")
     with np.errstate(over="ignore"):  # the largest numbers are clamped like those that are not finite
         q = np.asarray(x, np.float32) / np.float32(scale)
-    q = np.trunc(q + np.copysign(np.float32(0.5), q)) if ties_away else np.rint(q)
+    q = np.trunc(q + np.copysign(_BELOW_HALF, q)) if ties_away else np.rint(q)
     return np.clip(q + zero_point, -128, 127).astype(np.int8)
+
+
+def expect_numbers(flags: np.ndarray) -> np.ndarray:
+    """`flags`, which a launch made of float32 values. Raises `InputError` unless all are 0: a value is no number."""
+    if flags.any():
+        raise InputError("the input holds NaN, which has no int8 value")
+    return flags
 
 
 def dequantize(q: np.ndarray, *, scale: float, zero_point: int) -> np.ndarray:
@@ -260,6 +270,7 @@ class HostOp:
         return found
 
 
+CHECKS = ("expect_numbers",)  # operators that only refuse: they run although nothing reads what they give
 # operators of one input that move values or compute each by itself (softmax: by row): what `chain` may hold
 VALUE_BY_VALUE = ("quantize", "dequantize", "recode", "rescale", "rescale_integers", "lookup", "cast", "narrow")
 LAYOUTS = ("reshape", "transpose", "take", "pack", "fold_windows", "unpack", "unpack_planes")
@@ -272,6 +283,7 @@ HOST_OPS: dict[str, HostOp] = {
     op.function.__name__: op
     for op in (
         HostOp(quantize, as_dtype("int8"), _FLOAT32 | {"ties_away": Flag()}, ("float32",)),
+        HostOp(expect_numbers, as_dtype("int8")),
         HostOp(dequantize, as_dtype("float32"), _FLOAT32, ("int8", "int16")),
         HostOp(recode, recoded, {}, ("int8", "uint8")),
         HostOp(pad, padded, {"pads": ListOf(ListOf(Int(0), 2)), "value": Real(-3.5e38, 3.5e38)}, _COUNTED),

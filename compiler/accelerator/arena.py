@@ -132,5 +132,6 @@ def arena_plan(graph: g.Graph, ops: Sequence[g.Operator], cfg: Config) -> Plan:
             names = {base[t.name]: None for t in op.inputs if base[t.name] in planned}
             size = packed_bytes(op.output, cfg)
             replaced = tuple(one for one in names if packed_bytes(planned[one].output, cfg) == size)
-        found.append(Lifetime(name, packed_bytes(op.output, cfg), first[name], last[name], _ALIGN, replaced))
+        nbytes = op.output.nbytes if isinstance(op, g.QuantizeImage) else packed_bytes(op.output, cfg)
+        found.append(Lifetime(name, nbytes, first[name], last[name], _ALIGN, replaced))
     return plan(found)

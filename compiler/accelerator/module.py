@@ -31,6 +31,8 @@ from .matrices import plan as matrices
 from .matrices.images import as_images
 from .network_launch import LOWER, NetworkLaunch
 from .padded import AbsorbedPad, absorb_pads
+from .reals import images as reals
+from .reals import kernel as reals_kernel
 from .recurrent import split_steps
 from .rows import affine, pairs, softmax
 from .rows import mean as channel_mean
@@ -59,6 +61,7 @@ _KERNELS: dict[type[g.Operator], tuple[Callable, Callable]] = {
     g.IntegerSoftmax: (integer_softmax.refusal, integer_softmax.cycles),
     g.Heads: (heads.refusal, heads.cycles),
     g.Softmax: (softmax.refusal, softmax.cycles),
+    g.QuantizeImage: (reals.refusal, lambda op, cfg: reals_kernel.cycles(op.output.nbytes // cfg.block_out, cfg)),
 }
 
 
@@ -87,7 +90,7 @@ class Accelerator(ExecModule):
         self.memories = _memories(cfg)
         self._plain = set[str]()  # names of tensors that launches read and write as the host has them
         before = self._lanes, self._images, simplify, moved_states, pooling.successive
-        self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps
+        self.transformations = *before, self._narrow, self._pairs, self._absorb, self._steps, self._reals
         kinds = [kind for kind in LOWER if kind is not g.Lookup or lookup.possible(cfg)]
         kinds += [g.Reshape, g.Transpose, g.Lanes]
         padded = Pattern("padded sum", (AbsorbedPad, g.Add), lambda pad, op: self.refusal(op))
@@ -114,6 +117,11 @@ class Accelerator(ExecModule):
 
     def _steps(self, graph: g.Graph) -> g.Graph:
         return split_steps(graph, self._pays)
+
+    def _reals(self, graph: g.Graph) -> g.Graph:
+        found = reals.quantised_images(graph, self.cfg)
+        self._plain |= {op.x.name for op in found.ops if isinstance(op, g.QuantizeImage)}
+        return found
 
     def _pays(self, own: g.Dense16) -> bool:
         """True if the accelerator is the faster one for the products of an LSTM's hidden values."""

@@ -24,6 +24,8 @@ from .lanewise import softmax as integer_softmax
 from .lanewise.caches import RowsJoined
 from .matrices import heads, products
 from .padded import AbsorbedPad
+from .reals import kernel as reals
+from .reals.images import read_in_place
 from .recording import Recording, packed_shape
 from .rows import mean, softmax
 from .split import folded as split_folded
@@ -62,6 +64,7 @@ LOWER: dict[type[g.Operator], Callable] = {
     g.Attention: attention.lower,
     g.Softmax: softmax.lower,
     g.SquaredDifference: elementwise.squared_difference,
+    g.QuantizeImage: lambda rec, op: reals.lower(rec, op, *rec.reals[op.name]),
 }
 
 
@@ -102,6 +105,7 @@ class NetworkLaunch:
         self._inputs()
         self._outputs()
         self._arena()
+        self._images()
         refused = {}
         for op in self.work:
             lower = next(lower for kind, lower in LOWER.items() if isinstance(op, kind))
@@ -116,6 +120,8 @@ class NetworkLaunch:
         launch = self.rec.program.finish()
         symbols = {name: name for name in launch.patches.limits}
         self.steps.steps.append(LaunchStep(self.rec.program.name, launch, self.bind, macs, symbols))
+        for name, (_, flags) in self.rec.reals.items():
+            self.steps.host(f"{name}.numbers", "expect_numbers", {}, [self.bind[flags.name]], flags.shape)
         for t in self.wanted:
             self._unpack_output(t)
 
@@ -126,7 +132,7 @@ class NetworkLaunch:
             if t.name in self.caches:
                 self._state(t)
                 continue
-            if t.name in self.plain:
+            if t.name in self.plain or t.dtype == "float32":
                 continue
             readers = [op for op in self.ops if t in op.inputs]
             for op in readers:
@@ -145,6 +151,18 @@ class NetworkLaunch:
             self.rec.plain[op.name] = buffers[0], buffers[1]
             image = self.rec.buffer(f"{op.name}.image", packed_shape(op.output.shape, self.cfg), kind="temp")
             self._bind_views(op.output.name, image)
+
+    def _images(self) -> None:
+        """Read images of float32 values as the host has them; what the launch makes of them its convolutions read."""
+        for op in self.work:
+            if isinstance(op, g.QuantizeImage):
+                image = self.rec.activations[op.output.name]
+                self.rec.folded |= read_in_place(op, self.steps.graph, self.ops, self.cfg, image)
+                x = self.rec.buffer(f"{op.name}.x", op.x.shape, 32, kind="input")
+                shape = (1, self.cfg.block_out)
+                flags = self.rec.buffer(f"{op.name}.flags", shape, kind="output")
+                self.bind |= {x.name: op.x.name, flags.name: self.steps.declare(f"{op.name}.flags", shape, "int8")}
+                self.rec.reals[op.name] = x, flags
 
     def _state(self, cache: g.Tensor) -> None:
         """Read and write `cache` in place."""

@@ -69,6 +69,12 @@ def _quantize(op: g.Quantize, contract: str) -> list[HostCall]:
     return [HostCall("quantize", {"scale": y.scale, "zero_point": y.zero_point, "ties_away": op.ties_away})]
 
 
+def _quantize_image(op: g.QuantizeImage, contract: str) -> list[HostCall]:
+    y = op.output
+    attrs = {"scale": y.scale, "zero_point": y.zero_point, "ties_away": True}
+    return [HostCall("transpose", {"axes": [0, 3, 1, 2]}, dtype="float32"), HostCall("quantize", attrs)]
+
+
 def _dequantize(op: g.Dequantize, contract: str) -> list[HostCall]:
     return [HostCall("dequantize", {"scale": op.x.scale, "zero_point": op.x.zero_point}, dtype="float32")]
 
@@ -260,6 +266,7 @@ def _arg_max(op: g.ArgMax) -> dict:
 _MAKERS: dict[type[g.Operator], Callable[..., list[HostCall]]] = {
     g.Linear: _linear,
     g.Quantize: _quantize,
+    g.QuantizeImage: _quantize_image,
     g.Dequantize: _dequantize,
     g.Recode: _movement("recode", lambda op: {}),
     g.Requantize: _requantize,

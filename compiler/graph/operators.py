@@ -135,6 +135,17 @@ class Quantize(Operator):
 
 
 @dataclass(frozen=True, eq=False)
+class QuantizeImage(Operator):
+    """`Quantize`, ties away from zero, of an image that lies as NHWC: float32 (n, h, w, c) -> int8 (n, c, h, w)."""
+
+    def check(self) -> None:
+        """Raise `InputError` unless it is float32 -> int8 of such shapes."""
+        self.expect("the conversion", (self.x.dtype, self.output.dtype), ("float32", "int8"))
+        n, c, *size = self.output.shape
+        self.expect("the input's shape", self.x.shape, (n, *size, c))
+
+
+@dataclass(frozen=True, eq=False)
 class Dequantize(Operator):
     """int8, or int16 with zero point 0, -> float32: `float32(q - zero_point) * float32(scale)`."""
 

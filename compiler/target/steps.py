@@ -9,7 +9,7 @@ import numpy as np
 
 from ...hw.config import Config
 from ...runtime.executable import Executable, HostStep, LaunchStep, Tensor
-from ...runtime.hostops import HOST_OPS
+from ...runtime.hostops import CHECKS, HOST_OPS
 from .. import graph as g
 from ..graph.host_calls import host_calls
 from .merge import merge
@@ -85,7 +85,7 @@ class Steps:
         read |= {t.next for t in self.tensors.values() if t.next is not None}
         kept = []
         for step in reversed(self.steps):
-            if isinstance(step, LaunchStep) or not read.isdisjoint(step.outputs):
+            if isinstance(step, LaunchStep) or step.op in CHECKS or not read.isdisjoint(step.outputs):
                 kept.append(step)
                 read.update(_names(step))
         self.steps = kept[::-1]

@@ -67,7 +67,7 @@ TRANSLATIONS: dict[str, Translation] = {
 FUNCTIONS = {
     "tw_moves.c": ("tw_move", "tw_fill", "tw_take", "tw_fold_windows", "tw_extend"),
     "tw_values.c": (
-        *("tw_quantize", "tw_dequantize", "tw_lookup", "tw_recode"),
+        *("tw_quantize", "tw_expect_numbers", "tw_dequantize", "tw_lookup", "tw_recode"),
         *("tw_rescale_integers", "tw_narrow", "tw_cast"),
     ),
     "tw_pairs.c": (

@@ -18,7 +18,7 @@ RNG = np.random.default_rng(5)
 NAMES = set(
     """accumulators add arg_max attention average_pool batch_matmul cast chain compare compare_int8 concatenate
     conv2d_accumulators conv_transpose2d_accumulators dense_accumulators dense_int16 dequantize detections
-    divide exact_average_pool filter_int16 fold_windows gather gather_nd integer_matmul integer_norm
+    divide exact_average_pool expect_numbers filter_int16 fold_windows gather gather_nd integer_matmul integer_norm
     integer_softmax l2_normalize lanes log_softmax lookup lookup_pair lstm lstm_step max_pool maximum mean minimum
     multiply narrow number_binary number_dense number_function number_reduce pack pad prelu quantize recode
     reduce_max reduce_min requant_shift requantise rescale rescale_integers reshape resize_bilinear rms_norm
@@ -169,6 +169,26 @@ def test_average_pooling_removes_the_zero_point():
 def test_quantisation_of_what_is_no_number():
     with pytest.raises(InputError, match="the input holds NaN"):
         call("quantize", np.array([np.nan], np.float32), scale=1.0, zero_point=0)
+
+
+def test_flags_of_values_that_are_no_numbers_are_refused():
+    flags = np.zeros((1, 16), np.int8)
+    assert np.array_equal(call("expect_numbers", flags), flags)
+    flags[0, 7] = 2
+    with pytest.raises(InputError, match="NaN"):
+        call("expect_numbers", flags)
+
+
+def test_quantize_rounds_the_quotient_to_nearest():
+    ties = np.arange(0.5, 128, dtype=np.float32)
+    below, above = (np.nextafter(ties, np.float32(end)) for end in (0, 999))
+    for sign in (1, -1):
+        away, before, behind = (
+            call("quantize", sign * x, scale=1.0, zero_point=0, ties_away=True) for x in (ties, below, above)
+        )
+        wanted = np.clip(sign * np.arange(1, 129), -128, 127)
+        assert np.array_equal(away, wanted) and np.array_equal(behind, wanted)
+        assert np.array_equal(before, sign * np.arange(128))
 
 
 def test_quantise_and_back():

@@ -19,6 +19,11 @@ def quantize(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> 
     w.call("tw_quantize", x.pointer, output.pointer, x.size, scale, zero, away, checked=True)
 
 
+def expect_numbers(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None:
+    """Flags, all of which must be 0."""
+    w.call("tw_expect_numbers", inputs[0].pointer, output.pointer, output.size, checked=True)
+
+
 def dequantize(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> None:
     """In float32."""
     (x,) = inputs
@@ -45,4 +50,5 @@ def rescale(w: Writer, inputs: Sequence[Value], output: Value, attrs: dict) -> N
     table(w, inputs[0], output, rescaled(_EVERY, **attrs))
 
 
-TRANSLATIONS: dict[str, Translation] = {each.__name__: each for each in (quantize, dequantize, recode, lookup, rescale)}
+_ALL = (quantize, expect_numbers, dequantize, recode, lookup, rescale)
+TRANSLATIONS: dict[str, Translation] = {each.__name__: each for each in _ALL}

@@ -73,6 +73,7 @@ void tw_extend(int32_t *y, int32_t size);
 /* clamp(round(x / scale) + zero_point), ties to even or away from zero; 0 if there is NaN */
 int tw_quantize(const float *x, int8_t *y, int32_t size, float scale, int32_t zero_point, int32_t ties_away);
 /* (x - zero_point) * scale of int8 or int16, by their bytes */
+int tw_expect_numbers(const int8_t *flags, int8_t *y, int32_t size);
 void tw_dequantize(const void *x, int32_t bytes, float *y, int32_t size, float scale, int32_t zero_point);
 void tw_lookup(const int8_t *x, int8_t *y, int32_t size, const int8_t *table);
 /* uint8 as int8, and back */

@@ -5,7 +5,7 @@ int tw_quantize(const float *x, int8_t *y, int32_t size, float scale, int32_t ze
         float q = x[k] / scale;
         if (x[k] != x[k]) return 0;
         q = q > 1024.0f ? 1024.0f : q < -1024.0f ? -1024.0f : q; /* all further out become the same */
-        if (ties_away) q += q < 0.0f ? -0.5f : 0.5f;
+        if (ties_away) q += q < 0.0f ? -0x1.fffffep-2f : 0x1.fffffep-2f; /* the float before 0.5: ties become whole */
         int32_t whole = (int32_t)q;
         if (!ties_away) {
             float rest = q - (float)whole;
@@ -13,6 +13,14 @@ int tw_quantize(const float *x, int8_t *y, int32_t size, float scale, int32_t ze
             if (rest < -0.5f || (rest == -0.5f && whole % 2)) whole--;
         }
         y[k] = (int8_t)tw_clamp(whole + zero_point, -128, 127);
+    }
+    return 1;
+}
+
+int tw_expect_numbers(const int8_t *flags, int8_t *y, int32_t size) {
+    for (int32_t k = 0; k < size; k++) {
+        if (flags[k]) return 0;
+        y[k] = 0;
     }
     return 1;
 }

@@ -55,6 +55,7 @@ OPERATORS = [
     g.Lookup("op", (X,), t(1, 2, 4, 4), "f", np.zeros(256, np.int8)),
     g.LeakyRelu("op", (X,), t(1, 2, 4, 4), "f", np.zeros(256, np.int8), (0.5, 0.1)),
     g.Quantize("op", (t(1, 2, dtype="float32"),), t(1, 2)),
+    g.QuantizeImage("op", (t(1, 4, 4, 2, dtype="float32"),), t(1, 2, 4, 4)),
     g.Dequantize("op", (X,), t(1, 2, 4, 4, dtype="float32")),
     g.Recode("op", (X,), t(1, 2, 4, 4, zero_point=131, dtype="uint8")),
     g.Softmax("op", (X,), t(1, 2, 4, 4, scale=1 / 256, zero_point=-128), 1),

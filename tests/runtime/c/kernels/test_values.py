@@ -37,6 +37,11 @@ def test_what_is_no_number_is_found(in_c):
     assert in_c("quantize", x, scale=1.0, zero_point=0) is None
 
 
+def test_flags_of_what_is_no_number(in_c, same):
+    same("expect_numbers", np.zeros((1, 16), np.int8))
+    assert in_c("expect_numbers", np.eye(16, dtype=np.int8)[3]) is None
+
+
 def test_dequantize(same):
     wide = RNG.integers(-(1 << 15), 1 << 15, 500).astype(np.int16)
     for scale, zero_point in ((1.0, 0), (0.1, -128), (2.0**-126, 127), (2.0**110, 5)):

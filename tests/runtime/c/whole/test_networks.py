@@ -53,6 +53,21 @@ def test_the_digits_on_an_emulated_arm_and_from_a_bin(same_as_loader, compiler):
     same_as_loader(executable, cases, compiler=compiler)
 
 
+def test_an_image_of_float32_values_goes_to_the_accelerator_as_it_is(same_as_loader):
+    from tilewright.compiler.graph import Graph, QConv2d, Quantize, Tensor, Transpose
+    from tilewright.compiler.network import compile_graph
+
+    x, moved = Tensor("x", (1, 32, 32, 3), "float32"), Tensor("moved", (1, 3, 32, 32), "float32")
+    q, y = Tensor("q", (1, 3, 32, 32), "int8", 0.0078125, 3), Tensor("y", (1, 8, 30, 30), "int8", 0.9, -7)
+    rng = np.random.default_rng(3)
+    weight = rng.integers(-99, 99, (8, 3, 3, 3)).astype(np.int8)
+    conv = QConv2d("conv", (q,), y, weight, np.full(8, 0.01, np.float32), np.zeros(8, np.int32))
+    ops = Transpose("move", (x,), moved, (0, 3, 1, 2)), Quantize("quantize", (moved,), q, True), conv
+    executable = compile_graph(Graph("g", (x,), (y,), ops), CFG)
+    assert [step.op for step in executable.steps[1:]] == ["expect_numbers", "unpack"]
+    same_as_loader(executable, [{"x": rng.normal(size=x.shape).astype(np.float32)} for _ in range(2)])
+
+
 def test_constants_in_a_file(build):
     from tilewright.runtime.c.shim import run
     from tilewright.runtime.device import open_device

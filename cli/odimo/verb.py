@@ -1,0 +1,186 @@
+"""`tilewright odimo`: the command line of compiler/odimo/front.py."""
+
+from __future__ import annotations
+
+import os
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...hw.errors import FileError
+from .. import report
+from ..main import THREAD_VARIABLES
+from ..options import config_option, json_option
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from ...compiler.jobs import Store
+    from ...compiler.odimo.front import Front, Plan
+    from ...compiler.odimo.recipe import Recipe
+
+STRENGTHS = (0.05, 0.2, 0.5, 1.5)
+COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of all-8bit %", "energy, model"]
+COLUMNS += ["ternary channels %", "on the front", "images equal"]
+RANK_COLUMNS = ["layer", "kernel by stride", "splits", "all int8", "all ternary", "fastest", "with int8", "Spearman"]
+
+
+@click.command()
+@click.option("--model", "hook", default="", metavar="FILE.py", help="A file with model() and data(). [digits]")
+@click.option(
+    "--width", default=8, type=click.IntRange(min=1), show_default=True, help="Channels of the digits' network."
+)
+@click.option(
+    "--lambda",
+    "strengths",
+    multiple=True,
+    type=click.FloatRange(min=0),
+    help="A strength of the cost; may be given several times. [0.05, 0.2, 0.5, 1.5]",
+)
+@click.option(
+    "--seeds", default=3, type=click.IntRange(min=1), show_default=True, metavar="N", help="Train every point N times."
+)
+@click.option(
+    "--epochs",
+    default="30,40,30",
+    show_default=True,
+    metavar="W,S,F",
+    help="Epochs of warm-up, search and final training.",
+)
+@click.option(
+    "--objective",
+    default="latency",
+    type=click.Choice(["latency", "energy"]),
+    show_default=True,
+    help="What the search trades for accuracy; energy is that of a model of power.",
+)
+@click.option(
+    "--jobs",
+    default=2,
+    type=click.IntRange(min=0),
+    show_default=True,
+    metavar="N",
+    help="Processes; 0 works in this one.",
+)
+@click.option(
+    "-o",
+    "--output",
+    default="out/odimo",
+    show_default=True,
+    metavar="FOLDER",
+    help="Where programs, front.json and pictures go, and the results that a second start takes.",
+)
+@click.option("--ranks", is_flag=True, help="Print instead how the cost terms rank the splits of twelve layers.")
+@config_option("tiny_two")
+@json_option
+def command(
+    hook: str,
+    width: int,
+    strengths: tuple[float, ...],
+    seeds: int,
+    epochs: str,
+    objective: str,
+    jobs: int,
+    output: str,
+    ranks: bool,
+    config: str,
+    as_json: bool,
+) -> int:
+    """Train a network for two compute units, and write its front of accuracy over cycles with a program per point.
+
+    Each output channel of a layer runs on GEMM in int8 or on unit `ternary`; which, is trained together with the
+    weights, for several strengths of the cost. Beside them: all channels in int8, all ternary, first and last layer in
+    int8 (io-8bit), and the fastest split (min-cost). Cycles are those of the whole launch in the timing model.
+    FILE.py has functions model(), a torch module, and data(), ((images, labels), (images, labels)) to train and to
+    test. The status is 1 if a device's scores differ from those of torch's integers. A start that was stopped goes on.
+    """
+    from ...compiler import jobs as engine
+    from ...compiler.odimo.front import Plan
+    from ...compiler.odimo.task import Task
+    from ...hw.config import load_config
+
+    task = Task(hook, width, _recipe(epochs))
+    plan = Plan(task, load_config(config), strengths or STRENGTHS, tuple(range(seeds)), objective)
+    folder = _folder(output)
+    for variable in THREAD_VARIABLES:  # of the processes: one thread each, whatever started this one
+        os.environ.setdefault(variable, "1")
+    with engine.Store(folder / "results.db") as store, engine.processes(jobs) if jobs else nullcontext() as workers:
+        return _ranks(plan, store, workers, as_json) if ranks else _front(plan, folder, store, workers, as_json)
+
+
+def _folder(output: str) -> Path:
+    folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise FileError(f"{output}: no folder can be made there ({exc.strerror}); give another --output") from None
+    return folder
+
+
+def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_json: bool) -> int:
+    """Train, write and print the front; returns the status."""
+    from ...compiler.odimo.front import explore, kinds
+    from .files import write_front
+
+    count = len(plan.seeds) * (1 + 2 * len(kinds(plan)))
+    with report.progress("training", count) as advance:
+        front = explore(plan, folder, store, workers, lambda what: advance(what=what))
+    written = [str(path) for path in write_front(front, folder)]
+    if as_json:
+        report.emit_json(front.to_json() | {"files": written})
+    else:
+        _print(front, written)
+    return int(not front.equal)
+
+
+def _ranks(plan: Plan, store: Store, workers: Executor | None, as_json: bool) -> int:
+    """Print the rank correlation of each layer; returns the status."""
+    from ...compiler.odimo.ranks import layers, ranked
+
+    with report.progress("measuring splits"):
+        found = ranked(plan.config, layers(plan.config), store, workers)
+    if as_json:
+        report.emit_json([asdict(one) | {"spearman": one.spearman} for one in found])
+        return 0
+    rows = []
+    for one in found:
+        best = min(one.cycles)
+        size = " x ".join(map(str, one.shape.inputs)) + f" to {one.shape.channels}"
+        row: list[object] = [size, f"{one.shape.kernel[0]} by {one.shape.strides[0]}", len(one.cycles)]
+        fastest = one.digital[one.cycles.index(best)]
+        rows.append([*row, one.cycles[-1], one.cycles[0], best, fastest, f"{one.spearman:.3f}"])
+    report.table(RANK_COLUMNS, rows)
+    values = [one.spearman for one in found]
+    click.echo(
+        f"{plan.config.name}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f} of {len(values)} layers"
+    )
+    return 0
+
+
+def _recipe(epochs: str) -> Recipe:
+    from ...compiler.odimo.recipe import Recipe
+
+    numbers = [part.strip() for part in epochs.split(",")]
+    if len(numbers) != 3 or not all(part.isdigit() for part in numbers):
+        raise click.UsageError(f"--epochs {epochs}: give three whole numbers, of warm-up, search and final training")
+    return Recipe(*map(int, numbers))
+
+
+def _print(front: Front, written: list[str]) -> None:
+    """A line per point, means over the seeds, and where the files are."""
+    whole = front.means[0].cycles
+    rows = []
+    for one in front.means:
+        points = [point for point in front.points if point.name == one.name]
+        row: list[object] = [one.name, one.accuracy, one.lowest, one.highest, one.cycles, 100 * one.cycles / whole]
+        row += [one.energy / front.means[0].energy, 100 * one.ternary_share, one.on_front]
+        rows.append([*row, f"{sum(p.equal for p in points):,} of {sum(p.images for p in points):,}"])
+    report.table(COLUMNS, rows)
+    click.echo(
+        "means over the seeds, of integers on the device; energy relative to the first line, by a model of power, "
+        "not measured; equal: the device's scores are those of torch's integers"
+    )
+    click.echo(f"{report.counted(len(front.points), 'program')} beside {', '.join(written)}")

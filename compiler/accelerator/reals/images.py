@@ -1,0 +1,77 @@
+"""Images of float32 values that the accelerator quantises itself, and reads as they then lie in its memory.
+
+The host would touch each value, four bytes of it; the accelerator loads the image as it is. That needs a convolution
+that reads NHWC rows (compiler/accelerator/direct/fold.py), and a scale with exact steps (integers.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ....hw.config import Config
+from ....runtime.buffer import Buffer
+from ... import graph as g
+from ...target.module import Refusal
+from ..direct.fold import Fold, fold_in_place
+from .integers import steps_of
+from .kernel import tile_of
+
+_TO_NCHW = (0, 3, 1, 2)
+
+
+def quantised_images(graph: g.Graph, cfg: Config) -> g.Graph:
+    """`graph` with such an image, its change of layout and its quantisation, as one operator."""
+    readers, made = graph.readers, {op.output.name: op for op in graph.ops}
+    wanted = {t.name for t in graph.wanted}
+    found: dict[str, g.QuantizeImage] = {}
+    gone: set[str] = set()
+    for op in graph.ops:
+        move = made.get(op.x.name) if isinstance(op, g.Quantize) else None
+        if not isinstance(op, g.Quantize) or move is None or not _to_nchw(move):
+            continue
+        only = [readers.get(t.name, []) for t in (move.output, op.output)]
+        inside = all(len(some) == 1 for some in only) and wanted.isdisjoint((move.output.name, op.output.name))
+        new = g.QuantizeImage(op.name, (move.x,), op.output)
+        if inside and op.ties_away and not refusal(new, cfg) and layout(only[1], cfg) is not None:
+            found[op.name] = new
+            gone.add(move.name)
+    ops = tuple(found.get(op.name, op) for op in graph.ops if op.name not in gone)
+    return replace(graph, ops=ops) if found else graph
+
+
+def _to_nchw(move: g.Operator) -> bool:
+    """True if it brings an NHWC image to NCHW; one channel needs only another shape."""
+    if isinstance(move, g.Transpose):
+        return tuple(move.axes) == _TO_NCHW
+    shape = move.x.shape
+    return isinstance(move, g.Reshape) and shape[3:] == (1,) and move.output.shape == (shape[0], 1, *shape[1:3])
+
+
+def refusal(op: g.QuantizeImage, cfg: Config) -> str:
+    """Reason why the accelerator cannot quantise it; empty if it can."""
+    missing = sorted({"overwrite", "requant", "rescale"} - cfg.extensions)
+    if missing:
+        return f"it needs the extension{'s' * (len(missing) > 1)} {', '.join(missing)}"
+    if cfg.batch != 1 or op.output.nbytes % cfg.block_out or not tile_of(1, cfg):
+        return f"batch {cfg.batch}, {op.output.nbytes:,} values: it needs batch 1 and whole blocks of {cfg.block_out}"
+    if steps_of(op.output.scale, op.output.zero_point) is None:
+        return f"scale {op.output.scale:g}: no integers are exact for it"
+    return ""
+
+
+def layout(readers: Sequence[g.Operator], cfg: Config) -> Fold | None:
+    """How the only reader, a convolution, reads rows of NHWC; None where it cannot."""
+    (reader,) = readers if len(readers) == 1 else (None,)
+    return fold_in_place(reader, cfg) if isinstance(reader, g.QConv2d) else None
+
+
+def read_in_place(
+    op: g.QuantizeImage, graph: g.Graph, ops: Sequence[g.Operator], cfg: Config, image: Buffer
+) -> dict[str, tuple[Fold, Buffer]]:
+    """The images of convolutions by name: that of the reader of `op`. Raises `Refusal` where another part reads it."""
+    readers = graph.readers.get(op.output.name, [])
+    fold = layout(readers, cfg)
+    if fold is None or readers[0] not in ops or op.output in graph.wanted:
+        raise Refusal({op.name: "what reads the image is computed elsewhere"})
+    return {readers[0].name: (fold, image)}

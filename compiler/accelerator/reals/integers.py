@@ -1,0 +1,143 @@
+"""float32 to int8 in 32-bit integers: TensorFlow Lite's quantisation, bit by bit.
+
+A float32 value other than NaN is (1 + f) * 2**e with a sign, and its bits, without that of the sign, are e and f in one
+number that grows with it. The difference d of this number to that of the scale is the logarithm of the quotient but for
+the mantissa: d >> 23 is the quotient's exponent, exactly, and with g, the low 23 bits of d, its mantissa is linear in g
+on either side of the point where the value's own mantissa begins anew: it is the larger of two lines of slope 1 and 2
+times 1 / s, s the mantissa of the scale. A product with 31 bits of 1 / s gives it to 2**-7 of float32's last bit. What
+half a last bit adds is what float32's division rounds; a shift to the right by a difference of exponents then gives the
+quotient in fixed point, which a store rounds to int8.
+
+All steps are monotonic in the magnitude, so what they give is right for every value if it is right on both sides of
+every magnitude at which the result changes, and where the exponent does. That is tried for each scale; where the last
+bits of the constants are wrong, neighbours are tried, and where none is right, as for one scale in fifteen, nothing is
+found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from ....hw.rounding import rescale
+from ....runtime.hostops import quantize
+from ...graph.integer_forms import Requant
+
+MANTISSA = 23  # bits
+_FRACTION = 7  # bits behind float32's last one in the mantissa of the quotient
+_MOST = _FRACTION  # the largest exponent of a quotient: 128 to 255
+_POINT = MANTISSA - 1  # the fixed point of the quotient
+_SCALES = 2.0**-64, 2.0**64  # far from where exponents end
+_NEAR = 12  # the last bits of a constant that are tried
+EXPONENT_SHIFT = MANTISSA + 1  # magnitudes are doubled: the sign is shifted out
+NUMBERS = (1 << 31) - (1 << EXPONENT_SHIFT)  # what is larger than this after step 2 is NaN
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The constants of the steps.
+
+    1. Twice the negative of the value's bits, which loses the sign; 2. `NUMBERS` added; 3. not below `least`; 4.
+    `align` added: the high 8 bits are now `_MOST` + 1 minus the exponent of the quotient, the low 24 bits 2**24 - 1 -
+    2 * g; 5. these times -256, with `centre`, and rescaled by `reciprocal`; 6. the larger one of this and `corner`
+    added; 7. `base` added; 8. shifted to the right by the high bits of step 4; 9. the sign; 10. stored with `store`.
+    """
+
+    least: int
+    align: int
+    centre: int
+    reciprocal: tuple[int, int]
+    corner: int
+    base: int
+    store: Requant
+
+    def apply(self, x: np.ndarray) -> np.ndarray:
+        """int8 values of float32 `x`, none of which is NaN, as the accelerator computes them."""
+        bits = x.view(np.int32).astype(np.int64)
+        whole = np.maximum(_wrap(_wrap(-2 * bits) + NUMBERS), self.least)
+        amount = _wrap(whole + self.align) >> EXPONENT_SHIFT
+        mantissa = rescale(_wrap(-256 * whole + self.centre), *self.reciprocal, "single")
+        sums = _wrap(mantissa + np.maximum(mantissa, self.corner) + self.base)
+        # far below the scale the amount may wrap, to less than -31: that shifts everything out as well
+        magnitude = np.where(amount < 0, 0, sums >> np.clip(amount, 0, 31))
+        return self.store.apply(_wrap(magnitude * np.clip(bits, -1, 1)))
+
+
+def _wrap(x: np.ndarray | int) -> np.ndarray:
+    return (np.asarray(x, np.int64) + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+@lru_cache(maxsize=64)
+def steps_of(scale: float, zero_point: int) -> Steps | None:
+    """The steps that quantise by `scale`, a float32 value, ties away from zero; None where none are exact."""
+    if not _SCALES[0] < scale < _SCALES[1]:
+        return None
+    x = np.concatenate([edges(scale, zero_point), _exponents(scale)])
+    wanted = quantize(x, scale=scale, zero_point=zero_point, ties_away=True)
+    steep = _steep(x, scale)
+    near = sorted(range(-_NEAR, _NEAR + 1), key=abs)
+    for more in sorted(range(-3, 4), key=abs):
+        right = list[int](), list[int]()  # last bits of the line below the corner and of that above it
+        for number, last in product((0, 1), near):
+            found = _steps(scale, zero_point, more, (last, last))
+            wrong = found.apply(x) != wanted
+            if not (wrong & (steep == bool(number))).any():
+                right[number].append(last)
+        for pair in product(right[0][:3], right[1][:3]):
+            found = _steps(scale, zero_point, more, pair)
+            if np.array_equal(found.apply(x), wanted):
+                return found
+    return None
+
+
+def _steps(scale: float, zero_point: int, more: int, last: tuple[int, int]) -> Steps:
+    """The constants, the last bits of which are off by `more` and `last`."""
+    bits = int(np.float32(scale).view(np.int32))
+    significand = bits % (1 << MANTISSA) + (1 << MANTISSA)
+    align = 2 * bits + ((_MOST + 2) << EXPONENT_SHIFT) - 1 - NUMBERS
+    least = NUMBERS - 2 * (bits + ((_MOST + 1) << MANTISSA) - 1)
+    multiplier = min((1 << 31) - 1, round(Fraction(1 << 31 + MANTISSA, significand)) + more)
+    exponent, one, half = -2, 1 << MANTISSA + _FRACTION, 1 << _FRACTION - 1
+    first = Fraction((256 - (1 << 31)) * multiplier, 1 << 31 - exponent)  # of step 5, where g is 0
+    below = round(one + half - first) + last[0]
+    above = round(2 * one - Fraction(2 * one << MANTISSA, significand) + half - 2 * first) + last[1]
+    # a little more than 2**-_POINT, so that a half is rounded away from zero whatever its sign
+    store = Requant(0, (1 << 30) + 1, 1 - _POINT, zero_point, contract="single")
+    centre = int(_wrap(-256 * align + (1 << 31)))
+    return Steps(least, int(_wrap(align)), centre, (multiplier, exponent), below - above, int(_wrap(above)), store)
+
+
+def edges(scale: float, zero_point: int) -> np.ndarray:
+    """float32 values on both sides of every magnitude at which the result changes."""
+    wide, zero = np.float32(scale), np.float32(0)
+    found = []
+    for sign, levels in ((1, 127 - zero_point), (-1, 128 + zero_point)):
+        middle = np.arange(levels, dtype=np.float32) + np.float32(0.5)
+        at = middle * wide
+        while (low := np.nextafter(at, zero) / wide >= middle).any():
+            at = np.where(low, np.nextafter(at, zero), at)
+        while (high := at / wide < middle).any():
+            at = np.where(high, np.nextafter(at, np.float32(np.inf)), at)
+        found += [sign * at, sign * np.nextafter(at, zero)]
+    return np.concatenate(found).astype(np.float32)
+
+
+def _exponents(scale: float) -> np.ndarray:
+    """float32 values on both sides of changes of the exponent, of the value's and the quotient's, and the ends."""
+    bits = int(np.float32(scale).view(np.int32))
+    each = np.arange(-4, _MOST + 4) << MANTISSA
+    whole = bits >> MANTISSA << MANTISSA
+    near = [start + each + off for start in (bits, whole) for off in (-1, 0, 1)]
+    magnitudes = np.concatenate([*near, [0, 1, 1 << MANTISSA, (255 << MANTISSA) - 1, 255 << MANTISSA]])
+    x = magnitudes.astype(np.int32).view(np.float32)
+    return np.concatenate([x, -x])
+
+
+def _steep(x: np.ndarray, scale: float) -> np.ndarray:
+    """True where the mantissa of `x` is smaller than that of the scale: the steeper line."""
+    low = (1 << MANTISSA) - 1
+    return (x.view(np.int32) & low) < (int(np.float32(scale).view(np.int32)) & low)

@@ -1,0 +1,196 @@
+"""The Pareto front of a network: points of several strengths and seeds beside the baselines, trained, compiled and run.
+
+Warm-ups come first, then the layers' tables, the points, and their programs; each step is jobs in processes, stored as
+they end (compiler/jobs.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from ...hw.config import Config
+from ...hw.errors import ExecutionError
+from .. import jobs as engine
+from . import jobs
+from .measure import LayerShape
+from .tables import Costs, Power, energy, from_json
+from .task import Task
+
+LATENCY, ENERGY = "latency", "energy"
+POWER = Power((1.0, 0.35), 0.5)  # relative to GEMM at work: assumed, from the LUTs and DSPs that the units take
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to train: a task for a configuration, with these strengths (lambda) and seeds, for `objective`."""
+
+    task: Task
+    config: Config
+    strengths: tuple[float, ...]
+    seeds: tuple[int, ...]
+    objective: str = LATENCY
+    baselines: tuple[str, ...] = jobs.BASELINES
+
+
+@dataclass(frozen=True)
+class Point:
+    """One trained network: accuracy of its integers in percent, cycles of its launch, energy of the model."""
+
+    name: str
+    seed: int
+    accuracy: float
+    float_accuracy: float
+    cycles: int
+    energy: float
+    ternary_share: float
+    images: int
+    equal: int
+    program: str
+    channels: dict[str, dict[str, int]]  # numbers on each unit by layer
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A point's mean over the seeds, with the range of its accuracy."""
+
+    name: str
+    accuracy: float
+    lowest: float
+    highest: float
+    cycles: float
+    energy: float
+    ternary_share: float
+    on_front: bool = False
+
+
+@dataclass(frozen=True)
+class Front:
+    """All points, by kind and seed, and the tables that the search had."""
+
+    plan: Plan
+    points: tuple[Point, ...]
+    costs: dict[str, Any]
+
+    @property
+    def means(self) -> list[Mean]:
+        """A mean per kind of point, in the order of the plan; `on_front` where none is faster and better."""
+        names = list(dict.fromkeys(point.name for point in self.points))
+        means = [_mean([point for point in self.points if point.name == name]) for name in names]
+        return [replace(one, on_front=not any(_better(other, one) for other in means)) for one in means]
+
+    @property
+    def equal(self) -> bool:
+        """Whether every device's scores were those of torch's integers."""
+        return all(point.equal == point.images for point in self.points)
+
+    def to_json(self) -> dict[str, Any]:
+        """The front as its file has it."""
+        plan = self.plan
+        return {
+            "network": plan.task.name,
+            "config": plan.config.name,
+            "objective": plan.objective,
+            "recipe": asdict(plan.task.recipe),
+            "power_model": asdict(POWER),
+            "means": [asdict(one) for one in self.means],
+            "points": [asdict(one) for one in self.points],
+            "tables": self.costs,
+        }
+
+
+def explore(
+    plan: Plan,
+    folder: Path,
+    store: engine.Store,
+    workers: Executor | None,
+    on_step: Callable[[str], None] | None = None,
+) -> Front:
+    """Train, compile and run all points; programs go to `folder`. Results in `store` are not computed again.
+
+    Raises `ExecutionError` with the first job's error that there is.
+    """
+
+    def step(function: Callable[[Any], Any], arguments: Iterable[Any]) -> list[Any]:
+        arguments = list(arguments)
+
+        def tell(outcome: engine.Outcome) -> None:
+            if on_step is not None:
+                on_step(function.__name__)
+
+        found = engine.run(function, arguments, key=lambda job: job.key, store=store, workers=workers, on_done=tell)
+        failed = next((one for one in found.values() if one.error), None)
+        if failed is not None:
+            raise ExecutionError(f"{function.__name__}: {failed.error[:250]}")
+        return [found[job.key].value for job in arguments]
+
+    starts = [jobs.WarmUp(plan.task, seed) for seed in plan.seeds]
+    warm = step(jobs.warm_up, starts)
+    shapes = {name: LayerShape.from_json(shape) for name, shape in warm[0]["shapes"].items()}
+    tables = step(jobs.layer, [jobs.Layer(plan.config, shape) for shape in shapes.values()])
+    costs = {name: table["layer"] for name, table in zip(shapes, tables)}
+    trains = [_train(plan, *start, costs, kind) for kind in kinds(plan) for start in zip(starts, warm)]
+    trained = step(jobs.train, trains)
+    deploys = [_deploy(plan, job, one, folder) for job, one in zip(trains, trained)]
+    deployed = step(jobs.deploy, deploys)
+    return Front(
+        plan, tuple(_point(*each, from_json(costs)) for each in zip(trains, trained, deploys, deployed)), costs
+    )
+
+
+def kinds(plan: Plan) -> list[tuple[str, float]]:
+    """(kind, strength) of the points of each seed: the first baseline, all in int8, the searches, the others."""
+    searches = [(jobs.SEARCH, strength) for strength in plan.strengths]
+    fixed = [(kind, 0.0) for kind in plan.baselines]
+    return [*fixed[:1], *searches, *fixed[1:]]
+
+
+def _name(kind: str, strength: float) -> str:
+    return f"{kind} {strength:g}" if kind == jobs.SEARCH else kind
+
+
+def _train(
+    plan: Plan, start: jobs.WarmUp, warm: dict[str, Any], costs: dict[str, Any], kind: tuple[str, float]
+) -> jobs.Train:
+    power = POWER if plan.objective == ENERGY else None
+    return jobs.Train(start, *kind, plan.config.block_out, json.dumps(costs), power, warm["state"])
+
+
+def _deploy(plan: Plan, job: jobs.Train, trained: dict[str, Any], folder: Path) -> jobs.Deploy:
+    name = f"{plan.task.name}-{_name(job.kind, job.strength).replace(' ', '-')}-seed-{job.start.seed}"
+    return jobs.Deploy(plan.config, plan.task, name, str(folder / f"{name}.tw"), trained)
+
+
+def _point(job: jobs.Train, trained: dict[str, Any], program: jobs.Deploy, run: dict[str, Any], costs: Costs) -> Point:
+    numbers = {name: {unit: len(found) for unit, found in split.items()} for name, split in trained["channels"].items()}
+    counts = {name: tuple(split.values()) for name, split in numbers.items()}
+    return Point(
+        name=_name(job.kind, job.strength),
+        seed=job.start.seed,
+        accuracy=run["accuracy"],
+        float_accuracy=trained["float_accuracy"],
+        cycles=run["cycles"],
+        energy=energy(costs, counts, POWER),
+        ternary_share=trained["share"],
+        images=run["images"],
+        equal=run["equal"],
+        program=Path(program.path).name,
+        channels=numbers,
+    )
+
+
+def _mean(points: Sequence[Point]) -> Mean:
+    accuracies = [point.accuracy for point in points]
+    others = {key: fmean(getattr(point, key) for point in points) for key in ("cycles", "energy", "ternary_share")}
+    return Mean(points[0].name, fmean(accuracies), min(accuracies), max(accuracies), **others)
+
+
+def _better(one: Mean, other: Mean) -> bool:
+    """Whether `one` is at least as fast and as accurate as `other`, and not the same in both."""
+    first, second = (one.cycles, -one.accuracy), (other.cycles, -other.accuracy)
+    return first != second and first[0] <= second[0] and first[1] <= second[1]

@@ -1,0 +1,186 @@
+"""The work of a front as jobs for compiler/jobs.py: functions of one picklable argument whose results JSON holds.
+
+`warm_up` and `train` need torch; `layer` and `deploy` compile. An argument's `key` names all that its result depends
+on, so that a front that was killed goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...hw.config import Config
+from ..jobs import content_key
+from . import mapping as choices
+from .integers import IntegerNetwork, to_graph
+from .mapping import Choice
+from .measure import LayerShape, compile_point, device_scores, layer_cost, shapes
+from .tables import LayerCost, Power, from_json, to_json
+from .task import Task
+
+SEARCH = "lambda"
+BASELINES = ("all-8bit", "all-ternary", "io-8bit", "min-cost")
+VERSION = 1  # of what jobs compute; another one makes stored results unknown
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """Train a network with equal shares: the start of every point of a seed."""
+
+    task: Task
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """Of all that the result depends on."""
+        return content_key("warm-up", VERSION, self.task.facts, self.seed)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Fill the tables of a layer of that shape."""
+
+    config: Config
+    shape: LayerShape
+
+    @property
+    def key(self) -> str:
+        """Of all that the result depends on."""
+        return content_key("layer", VERSION, self.config.fingerprint, self.shape.to_json())
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train one point from the `state` of its warm-up: a search of strength `strength`, or the baseline `kind`.
+
+    `costs` is the JSON of the layers' tables; `power` makes the search one for energy. Channels go to GEMM in whole
+    blocks of `block`.
+    """
+
+    start: WarmUp
+    kind: str
+    strength: float
+    block: int
+    costs: str
+    power: Power | None
+    state: str = field(compare=False, repr=False)
+
+    @property
+    def key(self) -> str:
+        """Of all that the result depends on."""
+        power = None if self.power is None else vars(self.power)
+        return content_key("train", self.start.key, self.kind, self.strength, self.block, self.costs, power)
+
+
+@dataclass(frozen=True)
+class Deploy:
+    """Compile a trained point, the result of `train`, write it to `path`, and compare its scores with torch's."""
+
+    config: Config
+    task: Task
+    name: str
+    path: str
+    trained: dict[str, Any] = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        """Of all that the result depends on."""
+        return content_key("deploy", VERSION, self.config.fingerprint, self.name, self.path, self.trained)
+
+
+def warm_up(job: WarmUp) -> dict[str, Any]:
+    """{"state": the weights, "shapes": of the layers by name, "accuracy": percent}."""
+    from .learning import export, training
+    from .learning.backend import torch
+    from .learning.tracing import trace
+
+    train, test = job.task.data()
+    training.repeatable(job.seed)
+    network = trace(job.task.model(), train.images)
+    training.warm_up(network, train, job.task.recipe, job.seed)
+    accuracy = training.accuracy(network, test)
+    network.assign(choices.all_on(network.sizes(), choices.GEMM))
+    found = shapes(export.integers(network, train.images.shape[1:]))
+    buffer = io.BytesIO()
+    torch.save(network.state_dict(), buffer)
+    return {
+        "state": base64.b64encode(buffer.getvalue()).decode(),
+        "shapes": {name: shape.to_json() for name, shape in found.items()},
+        "accuracy": accuracy,
+    }
+
+
+def layer(job: Layer) -> dict[str, Any]:
+    """The tables of a layer, as `tables.to_json` has them."""
+    return to_json({"layer": layer_cost(job.config, job.shape)})
+
+
+def train(job: Train) -> dict[str, Any]:
+    """{"network", "channels": by layer and unit, "share": ternary channels, "accuracy" of the integers in percent,
+    "float_accuracy": in training's arithmetic, "scores": torch's integers for the test images}.
+    """
+    from .learning import exact, export, training
+    from .learning.backend import torch
+    from .learning.tracing import trace
+
+    task = job.start.task
+    examples, test = task.data()
+    network = trace(task.model(), examples.images)
+    network.load_state_dict(torch.load(io.BytesIO(base64.b64decode(job.state)), weights_only=True))
+    tables, recipe, seed = from_json(json.loads(job.costs)), task.recipe, job.start.seed
+    if job.kind == SEARCH:
+        term = training.relative_cost(network, tables, job.power)
+        chosen = training.searched(network, examples, recipe, seed, job.strength, term, job.block)
+    else:
+        chosen = baseline(job.kind, network.sizes(), tables, job.block)
+        training.train_fixed(network, examples, recipe, seed, chosen, recipe.search + recipe.final)
+    integers = export.integers(network, examples.images.shape[1:])
+    scores = exact.scores(to_graph(integers, task.name), test.images)
+    return {
+        "network": integers.to_json(),
+        "channels": choices.channels(chosen),
+        "share": choices.share(chosen),
+        "accuracy": 100 * float((labels(scores) == test.labels).mean()),
+        "float_accuracy": training.accuracy(network, test),
+        "scores": base64.b64encode(scores.astype(np.float32).tobytes()).decode(),
+    }
+
+
+def deploy(job: Deploy) -> dict[str, Any]:
+    """{"cycles": of the launch in the timing model, "images": run, "equal": those of them with torch's scores,
+    "accuracy": on the device in percent}.
+    """
+    from ..network import launch_cycles
+
+    _, test = job.task.data()
+    network = IntegerNetwork.from_json(job.trained["network"])
+    executable = compile_point(job.config, network, job.trained["channels"], job.name)
+    executable.save(job.path)
+    scores = device_scores(executable, test.images)
+    expected = np.frombuffer(base64.b64decode(job.trained["scores"]), np.float32).reshape(scores.shape)
+    same = (scores == expected).reshape(len(scores), -1).all(1)
+    return {
+        "cycles": launch_cycles(executable),
+        "images": len(scores),
+        "equal": int(same.sum()),
+        "accuracy": 100 * float((labels(scores) == test.labels).mean()),
+    }
+
+
+def baseline(kind: str, sizes: choices.Sizes, tables: dict[str, LayerCost], block: int) -> Choice:
+    """The choice of one of `BASELINES`."""
+    if kind == "min-cost":
+        return choices.cheapest(sizes, tables, block)
+    if kind == "io-8bit":
+        return choices.ends_on_gemm(sizes)
+    return choices.all_on(sizes, choices.GEMM if kind == "all-8bit" else choices.TERNARY)
+
+
+def labels(scores: np.ndarray) -> np.ndarray:
+    """The position of the largest score of each image, of several the first."""
+    return scores.reshape(len(scores), -1).argmax(1)

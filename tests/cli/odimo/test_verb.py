@@ -1,0 +1,75 @@
+"""`tilewright odimo`: digits for two units, and what the command refuses.
+
+Training needs torch and scikit-learn: `make test-torch` has an environment with them.
+"""
+
+import importlib.util
+import json
+
+import pytest
+
+FULL = ["all-8bit", "lambda 0.2", "lambda 1.5", "all-ternary", "io-8bit", "min-cost"]
+
+
+@pytest.fixture
+def trains():
+    for name in ("torch", "sklearn", "tvm", "matplotlib"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"training needs {name}; make test-torch has it")
+
+
+def points(outcome):
+    found = json.loads(outcome.out)
+    assert all(point["equal"] == point["images"] == 597 for point in found["points"])
+    return found, {one["name"]: one for one in found["means"]}
+
+
+def test_a_smoke_run_of_digits(tilewright, tmp_path, trains):
+    """An epoch of each phase; the device has torch's integers for all images, and a second start takes what is there."""
+    arguments = ["odimo", "--epochs", "1,1,1", "--seeds", "1", "--lambda", "5", "--jobs", "0", "-o", str(tmp_path)]
+    first = tilewright(*arguments, "--json")
+    assert first.status == 0, first.err
+    found, means = points(first)
+    assert list(means) == ["all-8bit", "lambda 5", "all-ternary", "io-8bit", "min-cost"]
+    assert means["all-ternary"]["cycles"] < means["all-8bit"]["cycles"]
+    assert all((tmp_path / point["program"]).exists() for point in found["points"])
+    again = tilewright(*arguments)
+    assert again.status == 0 and "597 of 597" in again.out and "not measured" in again.out
+
+
+@pytest.mark.slow
+def test_a_reduced_run_of_digits(tilewright, tmp_path, trains):
+    """One seed, ten epochs a phase: cycles fall with lambda, accuracies stay above 85 %."""
+    arguments = ["--epochs", "10,10,10", "--seeds", "1", "--lambda", "0.2", "--lambda", "1.5", "-o", str(tmp_path)]
+    outcome = tilewright("odimo", *arguments, "--json")
+    assert outcome.status == 0, outcome.err
+    _, means = points(outcome)
+    assert list(means) == FULL
+    cycles = [means[name]["cycles"] for name in FULL[:3]]
+    assert cycles[0] > cycles[1] >= cycles[2] and min(means[name]["accuracy"] for name in FULL[:3]) > 85
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--epochs", "3,4"], 2, "--epochs 3,4: give three whole numbers"),
+        (["--epochs", "a,b,c"], 2, "--epochs a,b,c: give three whole numbers"),
+        (["--lambda", "-1"], 2, "--lambda"),
+        (["--config", "none"], 1, "none"),
+    ],
+)
+def test_what_it_refuses(tilewright, tmp_path, arguments, status, text):
+    outcome = tilewright("odimo", "-o", str(tmp_path), *arguments)
+    assert outcome.status == status or outcome.status > 0
+    assert text in outcome.err and len(outcome.err.splitlines()) == 1
+
+
+def test_a_folder_that_cannot_be_made(tilewright, tmp_path):
+    (tmp_path / "file").write_text("")
+    outcome = tilewright("odimo", "-o", str(tmp_path / "file" / "x"))
+    assert outcome.status > 0 and "no folder can be made there" in outcome.err
+
+
+def test_a_missing_hook(tilewright, tmp_path):
+    outcome = tilewright("odimo", "--model", "nothing.py", "-o", str(tmp_path))
+    assert outcome.status > 0 and "nothing.py: cannot be read" in outcome.err

@@ -1,0 +1,97 @@
+"""compiler/odimo/jobs.py: keys of jobs, fixed choices, and the jobs themselves on a small network."""
+
+import base64
+import json
+
+import numpy as np
+import pytest
+
+from tilewright.compiler.odimo import jobs
+from tilewright.compiler.odimo import mapping as m
+from tilewright.compiler.odimo.integers import IntegerNetwork
+from tilewright.compiler.odimo.measure import LayerShape
+from tilewright.compiler.odimo.recipe import Recipe
+from tilewright.compiler.odimo.tables import LayerCost, Power, UnitTable, to_json
+from tilewright.compiler.odimo.task import Task
+from tilewright.hw.config import load_config
+
+TWO = load_config("tiny_two")
+COST = LayerCost((UnitTable((0, 4, 8), (0.0, 80.0, 200.0)), UnitTable((0, 4, 8), (0.0, 60.0, 100.0))))
+HOOK = """
+import numpy as np
+
+
+def model():
+    from torch import nn
+
+    return nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 8))
+
+
+def data():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 96)
+    images = (labels[:, None, None, None] + rng.normal(0, 0.3, (96, 1, 4, 4))).astype(np.float32)
+    return (images[:64], labels[:64]), (images[64:], labels[64:])
+"""
+
+
+def test_keys_name_all_that_a_result_depends_on():
+    starts = [
+        jobs.WarmUp(Task(width=w, recipe=Recipe(warm_up=e)), s)
+        for w, e, s in ((8, 3, 0), (9, 3, 0), (8, 4, 0), (8, 3, 1))
+    ]
+    assert len({start.key for start in starts}) == 4
+    facts = dict(start=starts[0], kind="lambda", strength=0.2, block=4, costs="{}", power=None, state="a")
+    first = jobs.Train(**facts)
+    others = [
+        {"start": starts[1]},
+        {"kind": "min-cost"},
+        {"strength": 0.3},
+        {"block": 16},
+        {"costs": "[]"},
+        {"power": Power((1.0,), 0.5)},
+    ]
+    assert len({first.key, *(jobs.Train(**facts | other).key for other in others)}) == 1 + len(others)
+    assert jobs.Train(**facts | {"state": "b"}).key == first.key  # the state is that of its warm-up
+    shape = LayerShape((4, 4, 4), 8)
+    assert jobs.Layer(TWO, shape).key != jobs.Layer(load_config("tiny"), shape).key
+
+
+def test_baselines():
+    sizes, tables = dict.fromkeys("abc", 8), dict.fromkeys("abc", COST)
+    found = {kind: m.counts(jobs.baseline(kind, sizes, tables, 4)) for kind in jobs.BASELINES}
+    assert found["all-8bit"] == dict.fromkeys("abc", (8, 0)) and found["all-ternary"] == dict.fromkeys("abc", (0, 8))
+    assert found["io-8bit"] == {"a": (8, 0), "b": (0, 8), "c": (8, 0)}
+    assert found["min-cost"] == dict.fromkeys("abc", (4, 4))
+
+
+def test_labels():
+    scores = np.array([[[1, 3, 3]], [[2, 0, 1]]], np.float32)
+    assert jobs.labels(scores).tolist() == [1, 0]
+
+
+def test_a_layer_s_tables():
+    pytest.importorskip("tvm")
+    found = jobs.layer(jobs.Layer(TWO, LayerShape((4, 4, 4), 8)))
+    (digital, ternary) = found["layer"]["tables"]
+    assert digital[0] == ternary[0] == [0, 4, 8] and digital[1][0] == 0 < digital[1][1]
+
+
+def test_a_point_from_warm_up_to_device(tmp_path):
+    """The hook's network, trained a little: its scores on the device are torch's integers'."""
+    pytest.importorskip("torch")
+    pytest.importorskip("tvm")
+    (tmp_path / "net.py").write_text(HOOK)
+    task = Task(str(tmp_path / "net.py"), recipe=Recipe(warm_up=2, search=2, final=1, batch=16))
+    start = jobs.WarmUp(task, 0)
+    warm = json.loads(json.dumps(jobs.warm_up(start)))
+    assert {name: shape["channels"] for name, shape in warm["shapes"].items()} == {"0": 8, "3": 8}
+    costs = json.dumps(to_json(dict.fromkeys(warm["shapes"], COST)))
+    for kind in ("lambda", "min-cost"):
+        trained = json.loads(json.dumps(jobs.train(jobs.Train(start, kind, 5.0, 4, costs, None, warm["state"]))))
+        scores = np.frombuffer(base64.b64decode(trained["scores"]), np.float32)
+        assert scores.shape == (32 * 8,) and len(IntegerNetwork.from_json(trained["network"]).nodes) == 3
+        path = tmp_path / f"{kind}.tw"
+        found = jobs.deploy(jobs.Deploy(TWO, task, kind, str(path), trained))
+        assert found["images"] == found["equal"] == 32 and found["cycles"] > 100 and path.exists()
+        assert found["accuracy"] == trained["accuracy"]
