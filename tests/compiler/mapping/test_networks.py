@@ -52,10 +52,10 @@ def test_random_networks_compute_what_they_did(random_network, seed):
         assert np.array_equal(value, after[name]), name
 
 
-@pytest.mark.parametrize(("seed", "name"), [(0, "tiny_two"), (1, "pynq_z1_two"), (2, "tiny_two"), (3, "pynq_z1_two")])
-def test_random_networks_on_the_device(random_network, seed, name):
-    graph, mapping = ternary_network(random_network(seed, layers=4), seed)
-    x, cfg = inputs_of(graph, seed), PRESETS[name]
+def check(network, seed, cfg):
+    """The mapped network's executable, and the one with every value, give the golden interpreter's bytes."""
+    graph, mapping = ternary_network(network, seed)
+    x = inputs_of(graph, seed)
     for every in (False, True):
         executable = compile_graph(graph, cfg, mapping=mapping, every_value=every)
         for step in executable.steps:
@@ -65,6 +65,17 @@ def test_random_networks_on_the_device(random_network, seed, name):
             found = compare(graph, x, loaded.run(x))
         assert found.difference is None, str(found.difference)
     assert found.operators == len(graph.ops)
+
+
+@pytest.mark.parametrize(("seed", "name"), [(0, "tiny_two"), (1, "pynq_z1_two"), (2, "tiny_two"), (3, "pynq_z1_two")])
+def test_random_networks_on_the_device(random_network, seed, name):
+    check(random_network(seed, layers=4), seed, PRESETS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(200, 240))
+def test_many_random_networks_on_the_device(random_network, seed):
+    check(random_network(seed, layers=8), seed, PRESETS["pynq_z1_two" if seed % 2 else "tiny_two"])
 
 
 def convolution(tflite, weight):
