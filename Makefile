@@ -35,8 +35,8 @@ test: $(DEV) ## run the tests but for the slow ones
 test-full: $(DEV) ## run all tests
 	@$(BIN)/pytest -n $(JOBS)
 
-test-torch: $(TORCH) ## test the import of PyTorch programs, in .venv-torch: torch slows the import of TVM
-	@.venv-torch/bin/pytest tests/compiler/frontend/test_torch.py
+test-torch: $(TORCH) ## test the import of PyTorch programs and training, in .venv-torch: torch slows the import of TVM
+	@.venv-torch/bin/pytest tests/compiler/frontend/test_torch.py tests/compiler/odimo tests/cli/odimo
 
 test-arm: $(DEV) ## run what runs on the board on an emulated 32-bit ARM; ARM=bookworm: with an older numpy
 	@.ci/arm $(ARM)
@@ -79,6 +79,7 @@ types: $(DEV) ## pyright
 	@for d in $(LINKS); do ln -sfn ../../../$$d build/pkg/tilewright/$$d; done
 	@ln -sfn ../../../cli/python/__init__.py build/pkg/tilewright/__init__.py
 	@ln -sfn ../../../cli/python/delegate.py build/pkg/tilewright/delegate.py
+	@ln -sfn ../../../cli/python/odimo.py build/pkg/tilewright/odimo.py
 	@$(BIN)/pyright
 
 check: lint types test ## everything that must pass before a change goes in
@@ -104,5 +105,5 @@ $(DEV): pyproject.toml .ci/setup
 	@touch $(RUN) $(RTL) $@
 
 $(TORCH): pyproject.toml .ci/setup
-	@VENV=.venv-torch .ci/setup compiler,demo,torch,dev
+	@VENV=.venv-torch .ci/setup cli,compiler,demo,plots,torch,train,dev
 	@touch $@

@@ -61,7 +61,7 @@ def test_every_package_has_an_init_and_the_root_has_none():
 
 def test_no_module_of_the_interface_hides_a_folder():
     found = {p.name for p in (ROOT / INTERFACE).iterdir()} - {"__pycache__"}
-    assert found == {"__init__.py", "delegate.py", "py.typed"}
+    assert found == {"__init__.py", "delegate.py", "odimo.py", "py.typed"}
     assert not {name.removesuffix(".py") for name in found} & TOP
 
 

@@ -106,12 +106,14 @@ class Front:
 
 def explore(
     plan: Plan,
-    folder: Path,
-    store: engine.Store,
-    workers: Executor | None,
+    folder: str | Path,
+    store: engine.Store | None = None,
+    workers: Executor | None = None,
     on_step: Callable[[str], None] | None = None,
 ) -> Front:
-    """Train, compile and run all points; programs go to `folder`. Results in `store` are not computed again.
+    """Train, compile and run all points; programs go to `folder`, which exists.
+
+    Results in `store` are not computed again; `workers` are processes, without them all is done in this one.
 
     Raises `ExecutionError` with the first job's error that there is.
     """
@@ -136,7 +138,7 @@ def explore(
     costs = {name: table["layer"] for name, table in zip(shapes, tables)}
     trains = [_train(plan, *start, costs, kind) for kind in kinds(plan) for start in zip(starts, warm)]
     trained = step(jobs.train, trains)
-    deploys = [_deploy(plan, job, one, folder) for job, one in zip(trains, trained)]
+    deploys = [_deploy(plan, job, one, Path(folder)) for job, one in zip(trains, trained)]
     deployed = step(jobs.deploy, deploys)
     return Front(
         plan, tuple(_point(*each, from_json(costs)) for each in zip(trains, trained, deploys, deployed)), costs

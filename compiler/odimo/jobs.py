@@ -134,7 +134,7 @@ def train(job: Train) -> dict[str, Any]:
     network.load_state_dict(torch.load(io.BytesIO(base64.b64decode(job.state)), weights_only=True))
     tables, recipe, seed = from_json(json.loads(job.costs)), task.recipe, job.start.seed
     if job.kind == SEARCH:
-        term = training.relative_cost(network, tables, job.power)
+        term = training.relative_cost(network, tables, job.block, job.power)
         chosen = training.searched(network, examples, recipe, seed, job.strength, term, job.block)
     else:
         chosen = baseline(job.kind, network.sizes(), tables, job.block)

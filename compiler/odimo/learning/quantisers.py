@@ -78,7 +78,8 @@ class Unsigned(torch.nn.Module):
     def forward(self, x: Any) -> Any:
         """Clip and round; values beyond the clip pass their gradient on to it."""
         scale = self.scale
-        clipped = torch.minimum(torch.relu(x), scale * ACTIVATION_STEPS)
+        most = scale * ACTIVATION_STEPS
+        clipped = torch.where(x > most, most, torch.relu(x))
         return through(clipped, torch.round(clipped / scale) * scale)
 
 

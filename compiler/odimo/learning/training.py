@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..mapping import Choice, rounded
+from ..mapping import GEMM, TERNARY, Choice, all_on, cheapest, rounded
+from ..mapping import counts as counted
 from ..recipe import Examples, Recipe
 from ..tables import Costs, Power
 from . import costs
@@ -36,7 +37,7 @@ def search(
 ) -> None:
     """Train weights and shares for `task loss + strength * cost(counts)`, while the shares grow harder."""
     network.assign(None)
-    thetas = torch.optim.Adam(network.split_parameters()[1], lr=recipe.theta_rate)
+    thetas = torch.optim.Adam(network.split_parameters()[1], lr=recipe.theta_rate, fused=True)
     optimisers = [_weights_optimiser(network, recipe, recipe.rate), thetas]
 
     def term() -> Any:
@@ -63,15 +64,26 @@ def searched(
     return choice
 
 
-def relative_cost(network: MappedNetwork, tables: Costs, power: Power | None = None) -> Callable[[Any], Any]:
-    """Counts -> their cycles, or energy by the model `power`, as a share of those with every channel on GEMM."""
-    full = {name: torch.tensor([float(count), 0.0]) for name, count in network.sizes().items()}
+def relative_cost(
+    network: MappedNetwork, tables: Costs, block: int, power: Power | None = None
+) -> Callable[[Any], Any]:
+    """A function of counts: their cycles, or energy by the model `power`, in units of what can be saved.
+
+    That is the cost of all channels on GEMM less the least of it, of all on the ternary unit, and of the fastest
+    splits: so a strength means the same whatever part of a network's time no choice can save.
+    """
+    sizes = network.sizes()
 
     def term(counts: Any) -> Any:
         return costs.latency(tables, counts) if power is None else costs.energy(tables, counts, power)
 
-    whole = term(full).detach()
-    return lambda counts: term(counts) / whole
+    def of(choice: Choice) -> float:
+        return float(term({name: torch.tensor(pair, dtype=torch.float32) for name, pair in counted(choice).items()}))
+
+    whole = of(all_on(sizes, GEMM))
+    saved = whole - min(of(choice) for choice in (all_on(sizes, TERNARY), cheapest(sizes, tables, block)))
+    unit = saved if saved > 0 else whole
+    return lambda counts: term(counts) / unit
 
 
 def accuracy(network: MappedNetwork, examples: Examples) -> float:
@@ -83,7 +95,7 @@ def accuracy(network: MappedNetwork, examples: Examples) -> float:
 
 
 def _weights_optimiser(network: MappedNetwork, recipe: Recipe, rate: float) -> Any:
-    return torch.optim.Adam(network.split_parameters()[0], lr=rate, weight_decay=recipe.decay)
+    return torch.optim.Adam(network.split_parameters()[0], lr=rate, weight_decay=recipe.decay, fused=True)
 
 
 def _phase(

@@ -25,7 +25,7 @@ def points(outcome):
 
 
 def test_a_smoke_run_of_digits(tilewright, tmp_path, trains):
-    """An epoch of each phase; the device has torch's integers for all images, and a second start takes what is there."""
+    """An epoch of each phase: the device has torch's integers for all images, a second start takes what is there."""
     arguments = ["odimo", "--epochs", "1,1,1", "--seeds", "1", "--lambda", "5", "--jobs", "0", "-o", str(tmp_path)]
     first = tilewright(*arguments, "--json")
     assert first.status == 0, first.err

@@ -51,7 +51,7 @@ def test_a_strong_cost_moves_channels_to_the_faster_unit(examples):
     for strength in (0.0, 50.0):
         net = network(examples)
         training.warm_up(net, examples, RECIPE, 0)
-        term = training.relative_cost(net, costs(net))
+        term = training.relative_cost(net, costs(net), 4)
         choice = training.searched(net, examples, RECIPE, 0, strength, term, 4)
         found[strength] = m.share(choice), training.accuracy(net, examples)
         assert all(np.array_equal(layer.chosen.numpy(), choice[name]) for name, layer in net.mapped())
@@ -65,9 +65,19 @@ def test_the_same_seed_gives_the_same_network(examples):
     assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values()))
 
 
-def test_costs_are_shares_of_all_on_gemm(examples):
+def test_costs_are_in_units_of_what_can_be_saved(examples):
+    """Between all on GEMM and the fastest choice lies one unit."""
     net = network(examples)
-    full = {name: torch.tensor([float(n), 0.0]) for name, n in net.sizes().items()}
+    full, least = ({name: torch.tensor(pair) for name in net.sizes()} for pair in ([8.0, 0.0], [0.0, 8.0]))
     for power in (None, Power((1.0, 0.3), 0.5)):
-        term = training.relative_cost(net, costs(net), power)
-        assert float(term(full)) == pytest.approx(1) and float(term(net.counts())) < 1
+        term = training.relative_cost(net, costs(net), 4, power)
+        assert float(term(full) - term(least)) == pytest.approx(1)
+        assert float((term(full) - term(net.counts())).detach()) > 0
+
+
+def test_where_nothing_can_be_saved_the_unit_is_the_whole(examples):
+    net = network(examples)
+    slow = LayerCost((COST.tables[1], COST.tables[0]))
+    full = {name: torch.tensor([8.0, 0.0]) for name in net.sizes()}
+    found = training.relative_cost(net, dict.fromkeys(net.sizes(), slow), 4)(full)
+    assert float(found) == pytest.approx(1)

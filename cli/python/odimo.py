@@ -1,0 +1,29 @@
+"""Networks trained for two compute units, `from tilewright.odimo import Plan, Task, explore`: docs/odimo.md.
+
+What trains needs torch, and is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from tilewright.compiler.odimo.front import Front, Mean, Plan, Point, explore
+from tilewright.compiler.odimo.integers import IntegerNetwork, to_graph
+from tilewright.compiler.odimo.recipe import Examples, Recipe
+from tilewright.compiler.odimo.task import Task
+
+_LEARNING = {"MappedConv2d": "layers", "MappedLinear": "layers", "integers": "export", "trace": "tracing"}
+
+__all__ = ["Examples", "Front", "IntegerNetwork", "Mean", "Plan", "Point", "Recipe", "Task", "explore", "to_graph"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LEARNING:
+        raise AttributeError(f"module 'tilewright.odimo' has no attribute {name!r}")
+    module = importlib.import_module(f"tilewright.compiler.odimo.learning.{_LEARNING[name]}")
+    return globals().setdefault(name, getattr(module, name))
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *_LEARNING])
