@@ -4,14 +4,16 @@ import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
-from tilewright.hw.errors import AccessError, CapacityError, ProgramError, RaceError
+from tilewright.hw.errors import AccessError, CapacityError, EncodingError, ProgramError, RaceError
 from tilewright.hw.isa import Isa, Mem, Op
 from tilewright.hw.units import Queue
+from tilewright.runtime.bounds import check_dram
 from tilewright.runtime.buffer import Buffer
 from tilewright.runtime.launch import Launch
 from tilewright.runtime.layout import pack_ternary_weights
 from tilewright.runtime.loader import run
 from tilewright.runtime.program import Program
+from tilewright.runtime.symbols.patches import Patches
 from tilewright.runtime.verify import verify, without_pair
 from tilewright.sim.spec import SpecDevice
 
@@ -236,3 +238,43 @@ def test_planes_of_both_units_are_ordered():
                 verify(p.finish())
         else:
             verify(p.finish())
+
+
+def loading():
+    """A launch that loads two entries of weights, micro-ops, and stores what they make."""
+    p = Program(TWO)
+    w, y = p.buffer("w", (3, 16)), p.buffer("y", (4, 4), kind="output")
+    p.load(Mem.TWGT, 0, w, 1, x_size=2)
+    p.ternary([(2, 1, 1, 1)])
+    p.store(0, y, 0, x_size=4)
+    return p.finish()
+
+
+def test_an_address_counts_entries_of_what_its_instruction_loads():
+    """Memory id 4 is 16 bytes of weights where it is loaded, 4 of an output where it is stored."""
+    launch = loading()
+    names = [b.name for b in launch.buffers]
+    places = {"w": 0x1230, "y": 0x104, "uop": 0x44}
+    found = Isa(TWO).decode(launch.relocate([places[name] for name in names]))
+    bases = {Isa(TWO).mnemonic(f): f["dram_base"] for f in found if f.get("x_size")}
+    assert bases == {"LOAD.TWGT": 0x123 + 1, "LOAD.TUOP": 0x11, "STORE.OUT": 0x41}
+    assert launch.buffers[names.index("w")].align % 16 == 0
+    with pytest.raises(EncodingError, match="buffer 'w' at 0x1234: must be a multiple of 16 bytes"):
+        launch.relocate([(places | {"w": 0x1234})[name] for name in names])
+
+
+def test_bytes_outside_a_buffer_of_weights_are_named():
+    launch = loading()
+    check_dram(launch)
+    k, f = next((k, f) for k, f in enumerate(Isa(TWO).decode(launch.insn)) if Isa(TWO).mnemonic(f) == "LOAD.TWGT")
+    launch.insn[k] = Isa(TWO).formats["LOAD"].encode(1, **{**f, "dram_base": 2})[0]
+    with pytest.raises(AccessError, match="LOAD.TWGT .* ends at byte 64 of buffer 'w', which has 48"):
+        check_dram(launch)
+
+
+def test_micro_ops_have_no_symbol():
+    launch = loading()
+    (k,) = [k for k, f in enumerate(Isa(TWO).decode(launch.insn)) if Isa(TWO).mnemonic(f) == "LOAD.TUOP"]
+    patches = Patches({"p": 4}, np.array([[k, 0, 1, 1, 0]]))
+    with pytest.raises(ProgramError, match=f"instruction {k} loads micro-ops: they have no symbol"):
+        Launch(TWO, "x", launch.insn, launch.reloc, launch.buffers, patches=patches)
