@@ -193,7 +193,7 @@ def with_micro_ops(launch: Launch, isa: Isa) -> Iterator[tuple[dict[str, int], n
     none = constants[:0]
     for f in isa.decode(launch.insn):
         row = row_of(f["op"], f.get("mem"))
-        if row.loads in MICRO_OPS:
+        if row.loads is not None and row.loads in MICRO_OPS:
             loaded = constants[f["dram_base"] : f["dram_base"] + f["x_size"]]
             memory[row.loads][f["sram_base"] : f["sram_base"] + len(loaded)] = loaded
         yield f, memory[row.executes][f["uop_bgn"] : f["uop_end"]] if row.executes is not None else none

@@ -188,8 +188,10 @@ def _point(job: jobs.Train, trained: dict[str, Any], program: jobs.Deploy, run: 
 
 def _mean(points: Sequence[Point]) -> Mean:
     accuracies = [point.accuracy for point in points]
-    others = {key: fmean(getattr(point, key) for point in points) for key in ("cycles", "energy", "ternary_share")}
-    return Mean(points[0].name, fmean(accuracies), min(accuracies), max(accuracies), **others)
+    cycles, energy, share = (
+        fmean(getattr(point, key) for point in points) for key in ("cycles", "energy", "ternary_share")
+    )
+    return Mean(points[0].name, fmean(accuracies), min(accuracies), max(accuracies), cycles, energy, share)
 
 
 def _better(one: Mean, other: Mean) -> bool:

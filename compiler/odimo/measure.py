@@ -69,7 +69,8 @@ def shapes(network: IntegerNetwork) -> dict[str, LayerShape]:
         if node.weight is not None:
             kernel = node.weight.shape[2:] if node.weight.ndim == 4 else (1, 1)
             moves = kernel, node.strides, node.pads, node.dilations
-            found[node.name] = LayerShape(results[node.inputs[0]], len(node.weight), *moves)
+            source: tuple[int, ...] = results[node.inputs[0]]
+            found[node.name] = LayerShape(source, len(node.weight), *moves)
     return found
 
 

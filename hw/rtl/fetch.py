@@ -162,6 +162,7 @@ def decode(m: Module, cfg: Config, word, final) -> tuple[Value, Value]:
             elif rows:
                 with m.Case(op), m.Switch(load.mem):
                     for row in rows:
+                        assert row.mem is not None
                         with m.Case(row.mem.id):
                             accept(row)
     return bad | (final != (flags.op == Op.FINISH)), queue

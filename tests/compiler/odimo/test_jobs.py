@@ -2,6 +2,7 @@
 
 import base64
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,9 +42,10 @@ def test_keys_name_all_that_a_result_depends_on():
         for w, e, s in ((8, 3, 0), (9, 3, 0), (8, 4, 0), (8, 3, 1))
     ]
     assert len({start.key for start in starts}) == 4
-    facts = dict(start=starts[0], kind="lambda", strength=0.2, block=4, costs="{}", power=None, state="a")
+    facts: dict[str, Any] = {"start": starts[0], "kind": "lambda", "strength": 0.2, "block": 4}
+    facts |= {"costs": "{}", "power": None, "state": "a"}
     first = jobs.Train(**facts)
-    others = [
+    others: list[dict[str, Any]] = [
         {"start": starts[1]},
         {"kind": "min-cost"},
         {"strength": 0.3},
@@ -52,7 +54,7 @@ def test_keys_name_all_that_a_result_depends_on():
         {"power": Power((1.0,), 0.5)},
     ]
     assert len({first.key, *(jobs.Train(**facts | other).key for other in others)}) == 1 + len(others)
-    assert jobs.Train(**facts | {"state": "b"}).key == first.key  # the state is that of its warm-up
+    assert jobs.Train(**{**facts, "state": "b"}).key == first.key  # the state is that of its warm-up
     shape = LayerShape((4, 4, 4), 8)
     assert jobs.Layer(TWO, shape).key != jobs.Layer(load_config("tiny"), shape).key
 

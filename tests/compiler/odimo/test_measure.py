@@ -1,6 +1,7 @@
 """compiler/odimo/measure.py: cycles of layers, programs of points."""
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def test_shapes_of_a_network(residual):
 
 def test_a_layer_of_two_units():
     graph = measure.layer_graph(LayerShape((8, 6, 6), 12, (3, 3), (1, 1), (1, 1)), 4)
-    (op,) = graph.layers
+    op: Any = graph.layers[0]
     assert op.ternary == 4 and set(np.unique(op.weight[-4:])) <= {-1, 0, 1} and np.abs(op.weight[:8]).max() > 1
 
 

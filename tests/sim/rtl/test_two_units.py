@@ -128,7 +128,9 @@ def cycles(gemm, ternary, bank):
     if gemm:
         to.gemm([(gemm, 0, 0, 0)], np.array([[1, 0, 0]]))
     to.store(0, 0, x=2)
-    return run(to.program.finish(), to.inputs, RtlDevice(TWO))[1].cycles
+    found = run(to.program.finish(), to.inputs, RtlDevice(TWO))[1].cycles
+    assert found is not None
+    return found
 
 
 def test_both_units_compute_in_the_same_cycles_in_banks_of_their_own():

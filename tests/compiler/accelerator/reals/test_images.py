@@ -1,6 +1,7 @@
 """Which images of float32 values the accelerator quantises itself, and what its programs look like."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def test_other_images_stay(network):
 
 
 def test_refusals(network):
-    op = quantised_images(network(), CFG).ops[0]
+    op: Any = quantised_images(network(), CFG).ops[0]
     assert not refusal(op, CFG)
     assert refusal(op, PRESETS["vta"]) == "it needs the extensions overwrite, requant, rescale"
     assert "no integers are exact" in refusal(replace(op, output=replace(op.output, scale=2.0**-100)), CFG)

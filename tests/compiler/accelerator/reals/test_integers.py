@@ -39,6 +39,7 @@ def test_results_grow_with_the_values(scale, zero_point):
     steps, bits = steps_of(scale, zero_point), int(np.float32(scale).view(np.int32))
     starts = np.concatenate([start + (np.arange(-3, 9) << MANTISSA) for start in (bits, bits >> MANTISSA << MANTISSA)])
     x = (starts[:, None] + np.arange(-300, 300)).astype(np.int32).view(np.float32).reshape(-1)
+    assert steps is not None
     whole = np.sort(np.concatenate([x, -x, edges(scale, zero_point)]))
     assert (np.diff(steps.apply(whole).astype(int)) >= 0).all()
 

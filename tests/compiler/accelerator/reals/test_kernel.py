@@ -17,7 +17,7 @@ from tilewright.sim.profile import profile
 from tilewright.sim.timing import predict
 
 CFG = PRESETS["pynq_z1"]
-HOST = {"host": dict.fromkeys(("quantize", "conv"), "the test wants the accelerator")}
+HOST: dict[str, dict[str, str]] = {"host": dict.fromkeys(("quantize", "conv"), "the test wants the accelerator")}
 
 
 def compiled(graph, cfg):

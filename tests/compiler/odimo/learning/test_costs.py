@@ -1,11 +1,12 @@
 """compiler/odimo/learning/costs.py: cost terms, their values and their gradients."""
 
 import pytest
-import torch
 
 from tilewright.compiler.odimo import tables
 from tilewright.compiler.odimo.learning import costs
 from tilewright.compiler.odimo.tables import SHARED, LayerCost, Power, UnitTable
+
+torch = pytest.importorskip("torch")
 
 DIGITAL, TERNARY = UnitTable((0, 4, 8), (0.0, 400.0, 800.0)), UnitTable((0, 4, 8), (0.0, 100.0, 100.0))
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from tilewright.compiler import graph as g
 from tilewright.compiler import reference
@@ -12,6 +11,8 @@ from tilewright.compiler.odimo.integers import to_graph
 from tilewright.compiler.odimo.learning import exact
 from tilewright.hw.errors import UnsupportedError
 from tilewright.hw.rounding import rescale
+
+torch = pytest.importorskip("torch")
 
 
 def test_rescaling_is_that_of_the_contract():

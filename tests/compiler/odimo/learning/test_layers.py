@@ -1,9 +1,11 @@
 """compiler/odimo/learning/layers.py: one convolution with a mixture of weights is the mixture of the units' results."""
 
-import torch
+import pytest
 
 from tilewright.compiler.odimo.learning import layers
 from tilewright.compiler.odimo.learning.quantisers import int8, ternary
+
+torch = pytest.importorskip("torch")
 
 
 def mapped():

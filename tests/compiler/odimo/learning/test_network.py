@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
-import torch
 
 from tilewright.compiler.odimo.learning.tracing import trace
+
+torch = pytest.importorskip("torch")
 
 nn = torch.nn
 

@@ -1,9 +1,10 @@
 """compiler/odimo/learning/quantisers.py: grids of weights and activations, and their gradients."""
 
 import pytest
-import torch
 
 from tilewright.compiler.odimo.learning import quantisers as q
+
+torch = pytest.importorskip("torch")
 
 
 @pytest.fixture

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
-import torch
 
 from tilewright.compiler.odimo.learning.network import ADD, FLATTEN, LAYER, MAX_POOL, MEAN_POOL
 from tilewright.compiler.odimo.learning.quantisers import Signed, Unsigned
 from tilewright.compiler.odimo.learning.tracing import input_scale, trace
 from tilewright.hw.errors import UnsupportedError
+
+torch = pytest.importorskip("torch")
 
 nn = torch.nn
 IMAGES = np.ones((2, 2, 6, 6), np.float32)
@@ -29,7 +30,8 @@ def test_a_traced_network_is_close_to_the_model(residual_model, images):
     network.train()
     for _ in range(3):
         network(torch.from_numpy(images))
-    network.eval(), residual_model.eval()
+    network.eval()
+    residual_model.eval()
     with torch.no_grad():
         expected, found = residual_model(torch.from_numpy(images)), network(torch.from_numpy(images))
     assert (expected - found).abs().max() < 0.1 * expected.abs().max()

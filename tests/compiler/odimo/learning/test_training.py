@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-import torch
 
 from tilewright.compiler.odimo import mapping as m
 from tilewright.compiler.odimo.learning import training
 from tilewright.compiler.odimo.learning.tracing import trace
 from tilewright.compiler.odimo.recipe import Examples, Recipe
 from tilewright.compiler.odimo.tables import LayerCost, Power, UnitTable
+
+torch = pytest.importorskip("torch")
 
 RECIPE = Recipe(warm_up=4, search=6, final=3, batch=16)
 COST = LayerCost((UnitTable((0, 4, 8), (0.0, 400.0, 800.0)), UnitTable((0, 4, 8), (0.0, 100.0, 120.0))))

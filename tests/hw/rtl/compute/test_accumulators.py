@@ -56,7 +56,8 @@ class Ports:
         self.en = {name: int(r.random() < 0.5) for name in self.addr}
         self.en["src"] &= not (self.en["dst"] and self.bank(self.addr["src"]) == self.bank(self.addr["dst"]))
         self.en["load"] &= not (self.en["write"] and self.bank(self.addr["load"]) == self.bank(self.addr["write"]))
-        self.reads = self.writes = None
+        self.reads: tuple[int, int] | None = None
+        self.writes: tuple[int, int] | None = None
         if self.two:
             taken = {self.bank(self.addr[name]) for name in ("dst", "src", "write", "load") if self.en[name]}
             for name in ("reads", "writes"):

@@ -105,7 +105,7 @@ class Neighbour:
 
     async def run(self, ctx):
         dut, r = self.bench.dut, self.bench.rng
-        inside = deque([None] * ternary_latency(self.bench.cfg), ternary_latency(self.bench.cfg))
+        inside: deque[int | None] = deque([None] * ternary_latency(self.bench.cfg), ternary_latency(self.bench.cfg))
         while True:
             there = {bank for bank in inside if bank is not None}
             ctx.set(dut.ternary_busy, sum(1 << bank for bank in there))
