@@ -69,16 +69,16 @@ def shapes(network: IntegerNetwork) -> dict[str, LayerShape]:
         if node.weight is not None:
             kernel = node.weight.shape[2:] if node.weight.ndim == 4 else (1, 1)
             moves = kernel, node.strides, node.pads, node.dilations
-            source: tuple[int, ...] = results[node.inputs[0]]
-            found[node.name] = LayerShape(source, len(node.weight), *moves)
+            found[node.name] = LayerShape(results[node.inputs[0]], len(node.weight), *moves)
     return found
 
 
 def layer_graph(shape: LayerShape, ternary: int) -> g.Graph:
     """A network of one layer of that shape, int8 in and out, its last `ternary` channels for the ternary unit."""
     rng = np.random.default_rng(0)
-    kernel = list(shape.kernel if len(shape.inputs) > 1 else ())
-    weight = rng.integers(-127, 128, (shape.channels, shape.inputs[0], *kernel)).astype(np.int8)
+    channels, *rows = shape.inputs
+    kernel = list(shape.kernel if rows else ())
+    weight = rng.integers(-127, 128, (shape.channels, channels, *kernel)).astype(np.int8)
     if ternary:
         weight[-ternary:] = np.sign(weight[-ternary:])
     scales, bias = np.full(shape.channels, 2.0**-9, np.float32), np.zeros(shape.channels, np.int32)
