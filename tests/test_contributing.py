@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 # section -> most files that exist already, most files of its own
-PATCHES = {"Add an ALU operation": (4, 0), "Add an instruction": (8, 1)}
+PATCHES = {"Add an ALU operation": (4, 0), "Add an instruction": (5, 1)}
 
 USES_BOTH = """
 import numpy as np
@@ -62,7 +62,7 @@ for seed in range(6):
         images.append(image.copy())
         used |= set(device.run_image(images[-1], address, count).insns)
     assert (images[0] == images[1]).all() and (images[0] == images[2]).all(), f"seed {seed}"
-assert {"ALU.REDUCE", "MOVE"} & used, used
+assert "ALU.REDUCE" in used, used
 """
 
 

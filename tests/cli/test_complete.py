@@ -46,7 +46,7 @@ def test_options():
 
 def test_presets_and_files_of_fields(folder):
     assert offered("compile", "--config", "") == [*PRESETS, "mine.json", "sub/"]
-    assert offered("compile", "--config", "p") == ["pynq_z1", "pynq_z1_plus"]
+    assert offered("compile", "--config", "p") == ["pynq_z1", "pynq_z1_plus", "pynq_z1_two"]
     assert offered("rtl", "--config", "m") == ["mine.json"]
 
 
@@ -80,8 +80,8 @@ def test_files_by_suffix(folder, words, found):
 
 def test_forms_of_config(folder):
     assert offered("config", "") == ["check", "diff", *PRESETS, "mine.json", "sub/"]
-    assert offered("config", "p") == ["pynq_z1", "pynq_z1_plus"]
-    assert offered("config", "diff", "vta", "t") == ["tiny"]
+    assert offered("config", "p") == ["pynq_z1", "pynq_z1_plus", "pynq_z1_two"]
+    assert offered("config", "diff", "vta", "t") == ["tiny", "tiny_two"]
     assert offered("config", "check", "m") == ["mine.json"]
     assert offered("config", "tiny", "--j") == ["--json"]
 
@@ -144,4 +144,4 @@ def test_bash_completes(tmp_path):
     )
     asks = 'COMP_WORDS=(x compile --config t); COMP_CWORD=3; _tilewright_completion x; echo "${COMPREPLY[@]}"'
     done = subprocess.run(["bash", "-c", f"{script}\n{asks}"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert done.stdout.split() == ["tiny"], done.stderr
+    assert done.stdout.split() == ["tiny", "tiny_two"], done.stderr
