@@ -70,7 +70,7 @@ def test_json(record, monkeypatch):
     assert len(found["grown"]) == 1
 
 
-def test_the_record_has_two_presets_without_uncovered_cells():
+def test_the_record_has_three_presets_without_uncovered_cells():
     figures = json.loads(synth.RECORD.read_text())
-    assert set(figures) == {"tiny", "pynq_z1"}
+    assert set(figures) == {"tiny", "pynq_z1", "pynq_z1_two"}
     assert all(one["uncovered"] == 0 and one.keys() >= synth.MAY_GROW.keys() for one in figures.values())
