@@ -62,6 +62,12 @@ def test_several_blocks_at_once(exact, divided, others, ternary):
     exact(divided(conv(9, (7, 8), others + ternary), ternary), cfg=TINY)
 
 
+@pytest.mark.parametrize("c, size, ternary", [(4, (3, 3), 4), (32, (9, 10), 1), (8, (8, 10), 5)])
+def test_fewer_ternary_blocks_than_the_unit_makes_at_once(exact, divided, c, size, ternary):
+    """With parameters of as many blocks of the others as PAR has room for."""
+    exact(divided(conv(c, size, 44 + ternary, (5, 1), (1, 2), (1, 0, 1, 0)), ternary), cfg=TINY)
+
+
 @pytest.mark.parametrize(
     "facts",
     [
