@@ -45,8 +45,7 @@ def operators(
 
     kinds = {} if compiled is None else {op.name: type(op).__name__ for op in compiled.assignment.graph.ops}
     modelled = host_microseconds(compiled)
-    found, counted = [], iter([row for row in compiled_rows(executable)])
-    by_step = {row["step"]: row for row in counted}
+    by_step, found = {row["step"]: row for row in compiled_rows(executable)}, []
     for (step, _), row in zip(ran(executable, reports), run_rows(executable, [reports], clock)):
         if isinstance(step, LaunchStep):
             for inner in row.get("operators") or row.get("statements") or by_step[step.name].get("operators") or [row]:
@@ -102,13 +101,13 @@ def peak_macs(cfg: Config) -> int:
 
 
 def bandwidths(cfg: Config, dram: Dram) -> dict[str, int]:
-    """Bytes per cycle that loads, stores, and both together move at most."""
+    """Bytes per cycle that one port, loads, stores, and all ports together move at most."""
     from ...compiler.cost import port_bytes
 
     one = port_bytes(cfg, dram)
     load, store = cfg.load_ports * one, cfg.store_ports * one
     both = min(dram.total_bytes, load + store)
-    return {"load": min(load, both), "store": min(store, both), "both": both}
+    return {"port": min(one, both), "load": min(load, both), "store": min(store, both), "both": both}
 
 
 def roofline(cfg: Config, dram: Dram | None, rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -147,9 +146,7 @@ def summary(
     macs = sum(row["macs"] for row in rows)
     on_device = sum(row["macs"] for row in rows if row["where"] == "device")
     useful = (
-        "the network's shapes"
-        if compiled is not None
-        else "GEMM's micro-ops, padding included, where no shape is known"
+        "the network's shapes" if compiled is not None else "the program, or where it does not say GEMM's micro-ops"
     )
     found = [*_timed(stats.cycles, on_device, rows, cfg, device, clock)]
     if compiled is not None:
@@ -157,7 +154,7 @@ def summary(
         found.append(_figure("host_us", "Time on the host", us, "us", "model of a Cortex-A9 at 650 MHz"))
     found.append(_figure("macs", "Multiply-accumulates", macs, "", useful))
     if macs:
-        found.append(_figure("device_share", "of them on the accelerator", 100 * on_device / macs, "%", useful))
+        found.append(_figure("device_share", "Part of them on the accelerator", 100 * on_device / macs, "%", useful))
     found += [*_moved(stats, cfg, dram, rows)]
     memory = sum(region.nbytes for region in executable.memory_plan().values())
     found.append(_figure("memory", "Device memory", memory, "bytes", "the program's regions, weights included"))
@@ -181,9 +178,10 @@ def _timed(
     at = f"these cycles at {clock / 1e6:g} MHz"
     yield _figure("device_us", "Time on the accelerator", 1e6 * cycles / clock, "us", at)
     if macs:
-        yield _figure("macs_per_cycle", "Multiply-accumulates per cycle", macs / cycles, "", "their quotient")
+        quotient = "those on the accelerator, by these cycles"
+        yield _figure("macs_per_cycle", "Multiply-accumulates per cycle", macs / cycles, "", quotient)
         share = 100 * macs / cycles / peak_macs(cfg)
-        yield _figure("array_share", f"of the array's {peak_macs(cfg):,}", share, "%", "their quotient")
+        yield _figure("array_share", f"Part of the array's {peak_macs(cfg):,} per cycle", share, "%", quotient)
     if any("gemm_use" in row for row in rows):
         used = sum(row.get("gemm_use", 0) * row["cycles"] for row in rows if row.get("cycles"))
         yield _figure("gemm_use", "Cycles in which GEMM issues a product", 100 * used / cycles, "%", source)
@@ -197,7 +195,9 @@ def _moved(stats: Any, cfg: Config, dram: Dram | None, rows: Sequence[dict[str, 
     yield _figure("bytes_stored", "Stored to DRAM", stored, "bytes", _COUNTED)
     if not stats.cycles or dram is None:
         return
-    yield _figure("bytes_per_cycle", "Bytes per cycle", (loaded + stored) / stats.cycles, "", "their quotient")
+    yield _figure(
+        "bytes_per_cycle", "Bytes per cycle", (loaded + stored) / stats.cycles, "", "these bytes, by the cycles"
+    )
     width, macs = bandwidths(cfg, dram), sum(row["macs"] for row in rows if row["where"] == "device")
     limits = {
         "products": macs / peak_macs(cfg),
@@ -216,7 +216,8 @@ def placement(compiled: Compiled | None, executable: Executable, rows: Sequence[
 
     if compiled is None:
         steps = [{"operator": step.name, "module": _module(step)} for step in executable.steps]
-        why = "A program keeps no reasons; give the network itself to see them."
+        whole = "The program is one launch of the accelerator."
+        why = whole if len(steps) == 1 else "A program keeps no reasons; give the network itself to see them."
         return {"why": why, "rows": steps}
     taken = {row["operator"]: row.get("us") or 0.0 for row in rows}
     found = []

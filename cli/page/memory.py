@@ -26,8 +26,16 @@ def arenas(compiled: Compiled | None) -> list[dict[str, Any]]:
     for module, ops in assignment.parts():
         if isinstance(module, Accelerator):
             plan = arena_plan(assignment.graph, ops, compiled.executable.cfg)
+            made_by = {op.output.name: op.name for op in ops}
             buffers = [
-                {"name": b.name, "bytes": b.nbytes, "first": b.first, "last": b.last, "address": plan.addresses[b.name]}
+                {
+                    "name": b.name,
+                    "operator": made_by.get(b.name, b.name),
+                    "bytes": b.nbytes,
+                    "first": b.first,
+                    "last": b.last,
+                    "address": plan.addresses[b.name],
+                }
                 for b in plan.buffers
             ]
             sizes = {"bytes": plan.nbytes, "bound": plan.bound, "method": plan.method}

@@ -11,8 +11,8 @@ _STYLE = """
 body{font:15px/1.45 system-ui,sans-serif;color:#222;margin:0 auto;padding:20px 28px;max-width:1360px}
 h1{font-size:25px;margin:0 0 2px}h2{font-size:18px;margin:34px 0 6px;border-bottom:1px solid #ddd;padding-bottom:3px}
 p{margin:5px 0 9px;max-width:1000px}.note{color:#555;font-size:13.5px}
-.tiles{display:flex;flex-wrap:wrap;gap:12px;margin:16px 0}
-.tile{border:1px solid #d5d5d5;border-radius:7px;padding:9px 15px;flex:1;min-width:150px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(155px,1fr));gap:10px;margin:16px 0}
+.tile{border:1px solid #d5d5d5;border-radius:7px;padding:9px 13px}
 .tile b{display:block;font-size:21px;font-weight:600}.tile small{color:#555;font-size:13px}
 table.plain{border-collapse:collapse;font-size:13.5px;margin:4px 0 10px}
 table.plain th{text-align:left;background:#f3f3f3;font-weight:600}
@@ -21,6 +21,28 @@ td.number{text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums}
 .good{color:#1a7f37}.bad{color:#b3261e;font-weight:600}.wide{overflow-x:auto}
 details>summary{cursor:pointer;margin:6px 0}nav a{margin-right:14px}
 """.strip()
+_HEADINGS = {
+    "us": "us in this run",
+    "alone us": "us predicted",
+    "runner-up": "second best",
+    "runner-up us": "us predicted there",
+    "why others refuse": "why others cannot",
+}  # of what `assign` says
+_CYCLES = (
+    "Every cycle belongs to one operator, so the cycles add up to those of all launches; row launch is what belongs to "
+    "none, as the beginning and the end. A load that runs beside the operator before costs no cycles. Waits are cycles "
+    "of all units, which wait at the same time: they do not add up to the cycles."
+)
+_LEGEND = (
+    "Wheel: zoom; drag: move. Bars are instructions in the colours of the table; below each unit stands what the head "
+    "of its queue waits for: red a token of the queue before, light red of the one behind, grey the unit itself. "
+    "Arrows are tokens, red where they were waited for; they appear once at most 250 are in view."
+)
+_LIMITS = (
+    "Lines: what the array multiplies, and the ports move, at most. The time of a point is that of the operator's own "
+    "cycles, or of its busiest unit where that is more: a load beside the operator before takes no cycles of its own, "
+    "but keeps the port busy."
+)
 _MOST_CHANGES = 40  # operators in the table of differences
 
 
@@ -65,20 +87,20 @@ def _moving(data: dict[str, Any]) -> dict[str, Any]:
     """Bokeh's models by the name of their place."""
     from bokeh.models import Range1d
 
-    from . import plots
+    from . import maps, table, tracks
 
     timeline, rows, found = data["timeline"], data["operators"], {}
     total = max(timeline["cycles"], 1) if timeline else 1
     view = Range1d(0, total, bounds=(0, total))
-    found["operators"] = plots.operator_table(rows, timeline, view if timeline else None)
+    found["operators"] = table.operator_table(rows, timeline, view if timeline else None)
     if timeline:
-        found["timeline"] = plots.timeline_plot(timeline, rows, view)
-        found["busy"] = plots.busy_plot(timeline, view)
-        found["buffers"] = plots.buffer_plot(data["buffers"], timeline["cycles"])
+        found["timeline"] = tracks.timeline_plot(timeline, rows, view)
+        found["busy"] = tracks.busy_plot(timeline, view)
+        found["buffers"] = maps.buffer_plot(data["buffers"])
     for k, arena in enumerate(arena for arena in data["arenas"] if arena["buffers"]):
-        found[f"arena{k}"] = plots.arena_plot(arena)
+        found[f"arena{k}"] = maps.arena_plot(arena, rows)
     if data["roofline"] and data["roofline"]["points"]:
-        found["roofline"] = plots.roofline_plot(data["roofline"], rows)
+        found["roofline"] = maps.roofline_plot(data["roofline"], rows)
     return found
 
 
@@ -131,7 +153,8 @@ def _tiles(data: dict[str, Any]) -> str:
     for key in ("cycles", "device_us", "host_us", "macs_per_cycle", "array_share", "gemm_use"):
         if key in figures:
             one = figures[key]
-            found.append((one["name"], f"{shown(one['value'])} {one['unit']}", one["source"]))
+            unit = "" if one["unit"] == key else one["unit"]
+            found.append((one["name"], f"{shown(one['value'])} {unit}", one["source"]))
     equal = {True: "yes", False: "NO", None: "not compared"}[data["exactness"]["equal"]]
     found.append(("Results exact", equal, data["exactness"].get("reference") or ""))
     tiles = (
@@ -153,26 +176,22 @@ def _placement(placement: dict[str, Any]) -> str:
     rows = placement["rows"]
     if not rows:
         return ""
-    table = _table(list(rows[0]), [list(row.values()) for row in rows])
+    table = _table([_HEADINGS.get(name, name) for name in rows[0]], [list(row.values()) for row in rows])
     count = "1 operator" if len(rows) == 1 else f"{len(rows):,} operators"
-    legend = ""
-    if "alone us" in rows[0]:
-        legend = " us: microseconds of this run; alone us: the prediction by which it was placed."
-    return f"{_note(placement['why'] + legend)}<details open><summary>{count}</summary>{table}</details>"
+    return f"{_note(placement['why'])}<details open><summary>{count}</summary>{table}</details>"
 
 
 def _operators(data: dict[str, Any], places: dict[str, str]) -> str:
-    text = "Click a heading to sort"
-    text += ", a row to zoom the timeline to it. " if data["timeline"] else ". "
+    zooms = ", a row to zoom the timeline to it" if data["timeline"] else ""
+    text = [f"Click a heading to sort{zooms}."]
     if any("cycles" in row for row in data["operators"]):
-        text += (
-            "Every cycle belongs to one operator, so that the cycles add up to those of all launches; row launch is the "
-            "beginning and the end, which belong to none. What runs beside the operator before costs no cycles, but may "
-            "wait. The host's times are modelled."
-        )
-    floats = data["float32_on_host"]
-    more = _note(f"In float32 on the host: {', '.join(floats)}.") if floats else ""
-    return _note(text) + more + places["operators"]
+        text.append(_CYCLES)
+    if any(row.get("us") for row in data["operators"] if row["where"] == "host"):
+        text.append("The host's times are modelled.")
+    text.append("MACs: multiply-accumulates. us: microseconds.")
+    if floats := data["float32_on_host"]:
+        text.append(f"In float32 on the host: {', '.join(floats)}.")
+    return _note(" ".join(text)) + places["operators"]
 
 
 def _warnings(data: dict[str, Any]) -> str:
@@ -188,14 +207,7 @@ def _timeline(data: dict[str, Any], places: dict[str, str]) -> str:
     timeline = data["timeline"]
     if not timeline:
         return _note(f"Device {data['device']} has no cycles of instructions; --on timing or rtl has.")
-    left, text = (
-        timeline["left_out"],
-        [
-            "Wheel: zoom; drag: move. Bars are instructions in the colours of the table; below each unit stands what the head "
-            "of its queue waits for: red for a token, grey for the unit itself. Arrows are tokens, red where they were waited "
-            "for; they appear once at most 250 are in view."
-        ],
-    )
+    left, text = timeline["left_out"], [_LEGEND]
     if len(data["launches"]) > 1:
         text.append(
             f"The {len(data['launches'])} launches stand one behind the other, without the host's time between."
@@ -238,10 +250,7 @@ def _memory(data: dict[str, Any], places: dict[str, str]) -> str:
 def _roofline(data: dict[str, Any], places: dict[str, str]) -> str:
     if "roofline" not in places:
         return ""
-    return places["roofline"] + _note(
-        "Lines: what the array multiplies, and the bus moves, at most. The time of a point is that of the operator's own "
-        "cycles, or of its busiest unit where that is more: loads that run beside the operator before keep the bus busy."
-    )
+    return _note(_LIMITS) + places["roofline"]
 
 
 def _exactness(data: dict[str, Any]) -> str:

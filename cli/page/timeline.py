@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST_BARS = 30_000  # on a page; more are joined
 MOST_TOKENS = 20_000  # on a page; of more, those that were waited for longest
-MOST_TEXT = 300_000  # characters of disassembly on a page
+MOST_TEXT = 800_000  # characters of disassembly on a page
 BINS = 400  # of the busy shares
 WAITS = " waits"  # ends the name of a track of waits
 
