@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from bokeh.models import NumeralTickFormatter
+from bokeh.models import ColumnDataSource, NumeralTickFormatter
 from bokeh.palettes import Category20
 from bokeh.plotting import figure
 
@@ -25,9 +26,16 @@ def colours(count: int) -> list[str]:
     return [_PALETTE[k % len(_PALETTE)] for k in range(count)]
 
 
+def columns(values: Mapping[str, Any], **options: Any) -> Any:
+    """A data source of Bokeh with the columns `values`."""
+    source: Any = ColumnDataSource(**options)
+    source.data = dict(values)
+    return source
+
+
 def empty_plot(title: str, **options: Any) -> Any:
     """A plot as wide as the page; `options` are those of Bokeh's `figure`."""
-    plot = figure(title=title, sizing_mode="stretch_width", output_backend="canvas", **options)
+    plot: Any = figure(title=title, sizing_mode="stretch_width", output_backend="canvas", **options)
     plot.toolbar.logo = None
     plot.grid.grid_line_color = "#eeeeee"
     plot.title.text_font_style = "normal"

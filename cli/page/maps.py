@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bokeh.models import ColumnDataSource, HoverTool, LabelSet, NumeralTickFormatter
+from bokeh.models import HoverTool, LabelSet, NumeralTickFormatter
 
 from ..layers import short_name
-from .looks import NO_COLOUR, colours, cycles_axis, empty_plot, short
+from .looks import NO_COLOUR, colours, columns, cycles_axis, empty_plot, short
 
 _KINDS = {"input": "#1f77b4", "output": "#d62728", "constant": "#9e9e9e", "temp": "#2ca02c", "state": "#9467bd"}
 _LABELLED = 0.7  # of the array: operators below it have their names in the roofline
@@ -21,7 +21,7 @@ def _boxes(plot: Any, rows: Sequence[dict[str, Any]], fills: Sequence[str], when
     """
     top = max((row["address"] + row["bytes"] for row in rows), default=1)
     wide = max((row["last"] + extra for row in rows), default=1)
-    source = ColumnDataSource(
+    source = columns(
         {
             "left": [row["first"] for row in rows],
             "right": [row["last"] + extra for row in rows],
@@ -54,7 +54,7 @@ def _boxes(plot: Any, rows: Sequence[dict[str, Any]], fills: Sequence[str], when
             x="left",
             y="middle",
             text="label",
-            source=ColumnDataSource(labels),
+            source=columns(labels),
             text_font_size="12px",
             x_offset=4,
             text_baseline="middle",
@@ -99,7 +99,7 @@ def roofline_plot(limits: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Any
         label = f"{name}: {width} bytes per cycle"
         plot.line(x, y, line_color="#444444", line_dash=dash, line_width=1.5, legend_label=label)
     colour = {row["operator"]: fill for row, fill in zip(rows, colours(len(rows)))}
-    source = ColumnDataSource(
+    source = columns(
         {
             "x": intensities,
             "y": rates,
@@ -111,7 +111,7 @@ def roofline_plot(limits: dict[str, Any], rows: Sequence[dict[str, Any]]) -> Any
         }
     )
     low_ones = [k for k, rate in enumerate(rates) if rate < _LABELLED * peak]
-    named = ColumnDataSource({key: [source.data[key][k] for k in low_ones] for key in ("x", "y", "label")})
+    named = columns({key: [source.data[key][k] for k in low_ones] for key in ("x", "y", "label")})
     plot.add_layout(LabelSet(x="x", y="y", text="label", source=named, text_font_size="12px", x_offset=8, y_offset=-7))
     dots = plot.scatter("x", "y", source=source, size=10, fill_color="colour", line_color="#333333")
     tips = [("operator", "@operator"), ("cycles", "@cycles{0,0}"), ("MACs per cycle", "@y{0.0}")]

@@ -91,7 +91,7 @@ def _moving(data: dict[str, Any]) -> dict[str, Any]:
 
     timeline, rows, found = data["timeline"], data["operators"], {}
     total = max(timeline["cycles"], 1) if timeline else 1
-    view = Range1d(0, total, bounds=(0, total))
+    view = Range1d(start=0, end=total, bounds=(0, total))
     found["operators"] = table.operator_table(rows, timeline, view if timeline else None)
     if timeline:
         found["timeline"] = tracks.timeline_plot(timeline, rows, view)
@@ -176,7 +176,7 @@ def _placement(placement: dict[str, Any]) -> str:
     rows = placement["rows"]
     if not rows:
         return ""
-    table = _table([_HEADINGS.get(name, name) for name in rows[0]], [list(row.values()) for row in rows])
+    table = _table([_HEADINGS.get(name) or name for name in rows[0]], [list(row.values()) for row in rows])
     count = "1 operator" if len(rows) == 1 else f"{len(rows):,} operators"
     return f"{_note(placement['why'])}<details open><summary>{count}</summary>{table}</details>"
 

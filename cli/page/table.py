@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from bokeh.models import ColumnDataSource, CustomJS, DataTable, HTMLTemplateFormatter, Range1d, TableColumn
+from bokeh.models import CustomJS, DataTable, HTMLTemplateFormatter, Range1d, TableColumn
 
-from .looks import colours
+from .looks import colours, columns
 from .timeline import WAITS
 
 _ROW_PIXELS, _MOST_ROWS = 25, 18
@@ -66,12 +66,12 @@ def operator_table(rows: Sequence[dict[str, Any]], timeline: dict[str, Any] | No
         values[key] = [value or ("" if decimals is None else 0) for value in column]  # or sorting has no order
     if timeline is not None:
         values["first"], values["last"] = spans(timeline, len(rows))
-    source = ColumnDataSource(values)
+    source = columns(values)
     mark = HTMLTemplateFormatter(
         template='<span style="display:inline-block;width:9px;height:9px;margin-right:5px;background:<%= colour %>">'
         '</span><span title="<%- value %>"><%- value %></span>'
     )
-    columns = []
+    shown_columns = []
     for key, (title, width, decimals) in shown.items():
         if key == "operator":
             formatter: Any = mark
@@ -81,11 +81,11 @@ def operator_table(rows: Sequence[dict[str, Any]], timeline: dict[str, Any] | No
             formatter = HTMLTemplateFormatter(template=_BAR)
         else:
             formatter = HTMLTemplateFormatter(template=_NUMBER.replace("DIGITS", str(decimals)))
-        columns.append(TableColumn(field=key, title=title, width=width, formatter=formatter))
+        shown_columns.append(TableColumn(field=key, title=title, width=width, formatter=formatter))
     height = _ROW_PIXELS * (min(len(rows), _MOST_ROWS) + 1) + 20
     table = DataTable(
         source=source,
-        columns=columns,
+        columns=shown_columns,
         index_position=None,
         sortable=True,
         reorderable=False,

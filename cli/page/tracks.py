@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from bokeh.models import (
     Arrow,
-    ColumnDataSource,
     CustomJS,
     CustomJSHover,
     FixedTicker,
@@ -18,7 +17,7 @@ from bokeh.models import (
 )
 from bokeh.transform import linear_cmap
 
-from .looks import NO_COLOUR, colours, cycles_axis, empty_plot, short
+from .looks import NO_COLOUR, colours, columns, cycles_axis, empty_plot, short
 from .timeline import WAITS
 
 _ARROWS = 250  # tokens in view up to which they are drawn
@@ -42,7 +41,7 @@ def timeline_plot(timeline: dict[str, Any], rows: Sequence[dict[str, Any]], view
         "",
         height=70 + 34 * len(tracks),
         x_range=view,
-        y_range=Range1d(-0.6, len(tracks) - 0.4),
+        y_range=Range1d(start=-0.6, end=len(tracks) - 0.4),
         tools="xpan,xwheel_zoom,xbox_zoom,reset",
         active_scroll="xwheel_zoom",
         name="timeline",
@@ -57,7 +56,7 @@ def timeline_plot(timeline: dict[str, Any], rows: Sequence[dict[str, Any]], view
     for some, what in ((~waiting, "instruction"), (waiting, "waits for")):
         held = {key: _compact(values[some]) for key, values in bars.items()}
         held["y"] = np.array(heights, np.int8)[bars["track"][some]]
-        source = ColumnDataSource(held)
+        source = columns(held)
         if what == "instruction":
             fill: Any = linear_cmap("operator", colours(len(rows)), -0.5, len(rows) - 0.5)
         else:
@@ -103,12 +102,11 @@ def _arrows(plot: Any, timeline: dict[str, Any], heights: Sequence[int], view: R
     tokens, channels = timeline["tokens"], timeline["channels"]
     place = dict(zip(timeline["tracks"], heights))
     ends = [[place[queue.lower()] for queue in channel.split(" -> ")] for channel in channels]
-    every = ColumnDataSource(
-        {key: _compact(np.array(values, np.int64)) for key, values in tokens.items()}, name="tokens"
-    )
-    shown = ColumnDataSource({"x0": [], "y0": [], "x1": [], "y1": [], "colour": []})
+    every = columns({key: _compact(np.array(values, np.int64)) for key, values in tokens.items()}, name="tokens")
+    shown = columns({"x0": [], "y0": [], "x1": [], "y1": [], "colour": []})
     head = NormalHead(size=6, fill_color="colour", line_color="colour")
-    arrow = Arrow(
+    kind: Any = Arrow
+    arrow = kind(
         end=head,
         x_start="x0",
         y_start="y0",
@@ -150,7 +148,7 @@ def busy_plot(timeline: dict[str, Any], view: Range1d) -> Any:
         "",
         height=70 + 55 * count,
         x_range=view,
-        y_range=Range1d(-0.05, count),
+        y_range=Range1d(start=-0.05, end=count),
         tools="xpan,xwheel_zoom,xbox_zoom,reset",
         name="busy",
     )
@@ -158,7 +156,7 @@ def busy_plot(timeline: dict[str, Any], view: Range1d) -> Any:
         low = count - 1 - k
         held = {"left": edges[:-1], "right": edges[1:], "share": 100 * np.array(shares)}
         held["top"] = low + 0.9 * np.array(shares)
-        source = ColumnDataSource({key: values.astype(np.float32) for key, values in held.items()})
+        source = columns({key: values.astype(np.float32) for key, values in held.items()})
         box = plot.quad(
             left="left", right="right", bottom=low, top="top", color=_UNITS[unit], line_width=0.6, source=source
         )
