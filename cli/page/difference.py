@@ -113,17 +113,19 @@ def _name(data: Mapping[str, Any]) -> str:
 
 def _operators(before: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Operators whose cycles differ, the largest change first; None where one of the two reports lacks it."""
-    old, new = ({_key(row): row.get("cycles") for row in rows} for rows in (before, now))
-    found = []
-    for key in dict.fromkeys([*new, *old]):
-        pair = {"operator": key, "before": old.get(key), "now": new.get(key)}
-        if pair["before"] != pair["now"]:
-            found.append(pair)
-    return sorted(found, key=lambda pair: -abs((pair["now"] or 0) - (pair["before"] or 0)))
+    old, new = _cycles(before), _cycles(now)
+    found = [{"operator": name, "before": old.get(name), "now": new.get(name)} for name in dict.fromkeys([*new, *old])]
+    changed = [pair for pair in found if pair["before"] != pair["now"]]
+    return sorted(changed, key=lambda pair: -abs((pair["now"] or 0) - (pair["before"] or 0)))
 
 
-def _key(row: Mapping[str, Any]) -> str:
-    return row["operator"]
+def _cycles(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Cycles by operator; those of one name in several launches are one."""
+    found: dict[str, int] = {}
+    for row in rows:
+        if "cycles" in row:
+            found[row["operator"]] = found.get(row["operator"], 0) + row["cycles"]
+    return found
 
 
 def _fields(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> list[dict[str, Any]]:

@@ -35,8 +35,8 @@ _CYCLES = (
 )
 _LEGEND = (
     "Wheel: zoom; drag: move. Bars are instructions in the colours of the table; below each unit stands what the head "
-    "of its queue waits for: red a token of the queue before, light red of the one behind, grey the unit itself. "
-    "Arrows are tokens, red where they were waited for; they appear once at most 250 are in view."
+    "of its queue waits for: red a token, grey the unit itself. Arrows are tokens, red where they were waited for; "
+    "they appear once at most 250 are in view."
 )
 _LIMITS = (
     "Lines: what the array multiplies, and the ports move, at most. The time of a point is that of the operator's own "
@@ -50,7 +50,7 @@ def page(data: dict[str, Any]) -> str:
     """The document of the report `data`. Raises `UnsupportedError` without Bokeh."""
     from ...hw.needs import need
 
-    need("a report", "report", "bokeh")
+    need("the page of a report", "report", "bokeh")
     from bokeh.embed import components
     from bokeh.resources import Resources
 

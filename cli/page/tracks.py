@@ -21,12 +21,7 @@ from .looks import NO_COLOUR, colours, columns, cycles_axis, empty_plot, short
 from .timeline import WAITS
 
 _ARROWS = 250  # tokens in view up to which they are drawn
-_WAIT_COLOURS = {
-    "token of the queue before": "#d62728",
-    "token of the queue behind": "#ff9896",
-    "token": "#d62728",
-    "unit": "#bdbdbd",
-}
+_WAIT_COLOURS = {"token": "#d62728"}  # the others wait for their unit
 _UNITS = {"load": "#1f77b4", "compute": "#2ca02c", "store": "#ff7f0e", "ternary": "#9467bd"}
 _TEXT = """
 const report = window.tilewright_report ??= JSON.parse(document.getElementById("report").textContent)

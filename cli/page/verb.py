@@ -42,6 +42,7 @@ def command(
     as_json: bool,
 ) -> int:
     """Run, write the page, and return the exit status: 1 where results differ from what they must equal."""
+    from ...hw.needs import need
     from .make import report
 
     if path is None and not as_json:
@@ -49,6 +50,7 @@ def command(
     if path is not None:
         sources = {"MODEL": model, "--inputs": inputs, "--config": config, "--compare": compare}
         check_output(path, (".html",), sources)
+        need("the page of a report", "report", "bokeh")
     with output.progress(f"reporting on {model}"):
         found = report(
             model, config, on=device, inputs=inputs, dram=dram, contract=contract, mapping=mapping, compare=compare
