@@ -110,7 +110,7 @@ $(RTL): pyproject.toml .ci/setup
 	@touch $(RUN) $@
 
 $(DEV): pyproject.toml .ci/setup
-	@.ci/setup --tools $(RTL_EXTRAS),plots,explore,board,synth,formal,dev
+	@.ci/setup --tools $(RTL_EXTRAS),plots,explore,report,board,synth,formal,dev
 	@touch $(RUN) $(RTL) $@
 
 $(RELEASE): pyproject.toml .ci/setup
