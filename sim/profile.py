@@ -19,6 +19,7 @@ from ..hw.isa import Mem, Op, Queue, entry_bytes, known_isa
 from ..hw.units import channels, units
 from ..runtime.device import WAITS, Stats, Timeline, count_work
 from ..runtime.launch import Launch
+from ..runtime.metrics.levels import flagged
 
 
 @dataclass
@@ -211,17 +212,10 @@ def _lenders(launch: Launch, timeline: Timeline) -> dict[int, list[tuple[int, in
     found: dict[int, list[tuple[int, int]]] = {}
     for channel in channels(launch.cfg):
         if channel.target == Queue.COMPUTE:
-            takes = _flagged(launch, timeline, channel.target, channel.pop)
-            for k, giver in zip(takes, _flagged(launch, timeline, channel.source, channel.push)):
+            takes = flagged(launch, timeline, channel.target, channel.pop).tolist()
+            for k, giver in zip(takes, flagged(launch, timeline, channel.source, channel.push).tolist()):
                 found.setdefault(k, []).append((int(timeline.end[giver]), int(channel.source)))
     return found
-
-
-def _flagged(launch: Launch, timeline: Timeline, queue: Queue, flag: str) -> list[int]:
-    """The instructions of `queue` with the `flag`, in the order of the program."""
-    field = known_isa(launch.cfg).formats["FINISH"].fields[flag]
-    has = (launch.insn[:, 0] >> np.uint64(field.lo) & np.uint64(1)).astype(bool)
-    return np.flatnonzero(has & (timeline.queue == queue)).tolist()
 
 
 def total(shares: Sequence[Share]) -> Share:
