@@ -44,7 +44,7 @@ class _Use:
         self._reach(row.scratchpad, f["sram_base"] + entries)
         if "par_base" in f and f["y_size"]:
             self._reach(Mem.PAR, f["par_base"] + f["par_step"] * (f["y_size"] - 1) + 1)
-        if row.loads in MICRO_OPS:
+        if row.loads is not None and row.loads in MICRO_OPS:
             data = self.launch.buffers[self.launch.reloc[k]].data
             if data is not None:
                 words = data.view("<u4")[f["dram_base"] :][:entries].astype(np.uint64)

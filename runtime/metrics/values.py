@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +25,8 @@ def of_launch(launch: Launch, stats: Stats) -> dict[str, Value]:
 
     All metrics that the device of the run counts are there; a histogram has the bins that are not empty.
     """
-    counted = stats.to_dict()
-    known = {name: counted[name] for name in metrics(launch.cfg) if name in counted} | _issues(launch)
+    counted: dict[str, Any] = stats.to_dict()
+    known: dict[str, Any] = {name: counted[name] for name in metrics(launch.cfg) if name in counted} | _issues(launch)
     known |= {name.lower(): count for name, count in stats.counters.items()}
     entries = used(launch)
     known |= {f"{mem.name.lower()}_high": entries.get(mem, 0) for mem in SCRATCHPADS}
