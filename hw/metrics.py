@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from .isa import SCRATCHPADS, depth
+from .isa import INSTRUCTIONS, SCRATCHPADS
 from .units import Channel, channels, units
 
 if TYPE_CHECKING:
@@ -126,8 +126,9 @@ def _rates(cfg: Config) -> Iterator[Metric]:
 
 
 def _levels(cfg: Config) -> Iterator[Metric]:
+    filled = {row.scratchpad for row in INSTRUCTIONS if not row.missing(cfg)}
     for mem in SCRATCHPADS:
-        if depth(cfg, mem):
+        if mem in filled:
             name, doc = mem.name, f"entries of {mem.name} up to the last that the program uses"
             yield Metric(f"{name.lower()}_high", Kind.HIGH_WATER, "entries", doc, EVERY)
     for channel in channels(cfg):
