@@ -15,16 +15,9 @@ docs = importlib.util.module_from_spec(_spec)
 sys.modules[_spec.name] = docs  # dataclasses look for it there
 _spec.loader.exec_module(docs)
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in docs.pages()}
-# pages that take a second or two each; the others wait for `make test-full` and `make docs-check`
-FAST = ("README.md", "docs/tour.md", "docs/python.md", "docs/timing.md", "docs/tutorials/virtual_threads.md")
 
 
-def page_parameters():
-    marks = {name: [] if name in FAST else [pytest.mark.slow] for name in PAGES}
-    return [pytest.param(name, marks=marks[name]) for name in PAGES if docs.python_blocks(PAGES[name])]
-
-
-@pytest.mark.parametrize("name", page_parameters())
+@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if docs.python_blocks(page)])
 def test_python_blocks_run_in_order(name, monkeypatch, tmp_path, capsys):
     pytest.importorskip("tvm")
     docs.prepare(tmp_path)
