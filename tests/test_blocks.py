@@ -4,11 +4,10 @@ import importlib.util
 import sys
 from pathlib import Path
 
-import click
 import pytest
 
 ROOT = Path(__file__).parents[1]
-pytest.importorskip("click")
+click = pytest.importorskip("click")
 _spec = importlib.util.spec_from_file_location("docs_blocks", ROOT / "docs" / "blocks.py")
 assert _spec and _spec.loader
 docs = importlib.util.module_from_spec(_spec)
