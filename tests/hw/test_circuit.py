@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tilewright.hw.circuit import check_ports
+from tilewright.hw.circuit import check_buildable
 from tilewright.hw.config import PRESETS
 from tilewright.hw.errors import UnsupportedError
 
@@ -24,11 +24,11 @@ TINY = PRESETS["tiny"]
 )
 def test_ports_that_the_core_does_not_have(changes, text):
     with pytest.raises(UnsupportedError, match=f"^{re.escape(text)}"):
-        check_ports(TINY.replace(**changes))
+        check_buildable(TINY.replace(**changes))
 
 
 def test_presets_and_several_load_ports_are_fine():
     for cfg in PRESETS.values():
-        check_ports(cfg)
-        check_ports(cfg.replace(load_ports=2))
-        check_ports(cfg.replace(load_ports=4))
+        check_buildable(cfg)
+        check_buildable(cfg.replace(load_ports=2))
+        check_buildable(cfg.replace(load_ports=4))
