@@ -13,7 +13,7 @@ from ...sim.dram import MAX_OUTSTANDING, Dram
 
 _WIDTHS = ("inp_bits", "wgt_bits", "out_bits")  # networks need 8 bits, which most configurations have
 _SIZES = ("uop_bytes", "inp_bytes", "wgt_bytes", "acc_bytes")
-_OFTEN = 0.75  # how often a width is 8, a size is stated, the ports are those of a circuit
+_OFTEN = 0.75  # how often a width is 8, a size is stated
 _TERNARY = 0.2  # how often there is the second unit
 
 
@@ -45,20 +45,24 @@ def random_memory(seed: int) -> Dram:
 def _drawn(rng: np.random.Generator) -> dict[str, Any]:
     """A value for every field; they need not go together.
 
-    Half of the configurations have the extensions that networks want, a batch of 1, and blocks of one size.
+    Half of the configurations have the extensions that networks want, a batch of 1; most have blocks of one size.
     """
-    values = {name: _value(rng, p) for name, p in parameters(Config).items() if p.high}
+    values: dict[str, Any] = {name: _value(rng, p) for name, p in parameters(Config).items() if p.high}
     values |= {name: 8 for name in _WIDTHS if rng.random() < _OFTEN}
     values |= {name: None for name in _SIZES if rng.random() > _OFTEN}
     values |= {"dsp_packing": bool(rng.random() < 0.5), "extensions": _extensions(rng)}
     if rng.random() < 0.5:
         values["batch"] = 1
-    if rng.random() < _OFTEN:
+    if rng.random() < 0.9:
         values["store_ports"] = 1  # the circuit has no more
+    if rng.random() < 0.5:
+        values["axi_bits"] = int(rng.choice([32, 64]))  # with which it has as many load ports as one likes
     if rng.random() < _TERNARY:
         values |= {"units": ["gemm", "ternary"], "acc_banks": 4}
-    if "depthwise" in values["extensions"] or rng.random() < 0.5:
+    if rng.random() < 0.7:
         values["block_out"] = values["block_in"]
+    else:
+        values["extensions"] = [name for name in values["extensions"] if not name.startswith("depthwise")]
     return values
 
 
@@ -66,8 +70,10 @@ def _extensions(rng: np.random.Generator) -> list[str]:
     """Names of extensions with those that they need."""
     found = set(STANDARD_EXTENSIONS) if rng.random() < 0.5 else set()
     found |= {name for name in EXTENSIONS if rng.random() < 0.5}
-    if found & {"rescale", "lookup", "lane_reduce"}:
+    if "requant" not in found and rng.random() < 0.5:
         found.add("requant")
+    if "requant" not in found:
+        found -= {"rescale", "lookup", "lane_reduce"}
     if "depthwise_rows" in found:
         found.add("depthwise")
     return sorted(found)

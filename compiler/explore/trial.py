@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +17,8 @@ from ...runtime.verify import verify
 from ...sim.dram import Dram, unshared
 from ...sim.timing import predict
 from .. import graph as g
-from ..graph.compare import compare
 from ..accelerator.module import Accelerator, LayerAccelerator
+from ..graph.compare import compare
 from ..limits import runs_whole_networks
 from ..network import compile_graph
 from ..target.host import HostCpu, HostModel
@@ -25,15 +27,18 @@ from ..target.module import Target
 
 @dataclass(frozen=True)
 class Outcome:
-    """`launches` and their `cycles` in the timing model where the network ran exactly, else the text of the `refusal`."""
+    """`launches` and their `cycles` in the timing model, of a network that ran exactly; else the `refusal`."""
 
     launches: int = 0
     cycles: int = 0
     refusal: str = ""
 
 
-def small_network(seed: int) -> g.Graph:
-    """Convolution, depthwise convolution, pointwise convolution, residual sum, mean and dense layer, all random."""
+def small_network(seed: int, bits: int = 8) -> g.Graph:
+    """Convolution, depthwise convolution, pointwise convolution, residual sum, mean and dense layer, all random.
+
+    Weights have `bits` bits.
+    """
     rng = np.random.default_rng([seed, 2])
     images, channels, grown, labels = (int(rng.integers(1, most)) for most in (4, 9, 41, 21))
     size, stride = int(rng.integers(4, 11)), int(rng.integers(1, 3))
@@ -42,14 +47,14 @@ def small_network(seed: int) -> g.Graph:
     a, b, c, d = (g.Tensor(name, (images, grown, small, small), scale=0.1, zero_point=z) for name, z in _ZEROS)
     e, f = g.Tensor("e", (images, grown), scale=0.1, zero_point=4), g.Tensor("f", (images, labels), scale=0.3)
     end = (small - 1) * stride + 3 - size - 1  # rows below the image that the last window reads
-    around = (1, 1, 1, 1)
+    around, layer = (1, 1, 1, 1), partial(_linear, rng, 1 << bits - 1)
     ops: tuple[g.Operator, ...] = (
-        _linear(rng, g.QConv2d, "first", x, a, channels, 3, strides=(stride, stride), pads=(1, 1, end, end)),
-        _linear(rng, g.QConv2d, "depthwise", a, b, 1, 3, pads=around, groups=grown),
-        _linear(rng, g.QConv2d, "pointwise", b, c, grown, 1),
+        layer(g.QConv2d, "first", x, a, channels, 3, strides=(stride, stride), pads=(1, 1, end, end)),
+        layer(g.QConv2d, "depthwise", a, b, 1, 3, pads=around, groups=grown),
+        layer(g.QConv2d, "pointwise", b, c, grown, 1),
         g.Add("residual", (a, c), d),
         g.Mean("mean", (d,), e, (2, 3)),
-        _linear(rng, g.QDense, "dense", e, f, grown),
+        layer(g.QDense, "dense", e, f, grown),
     )
     return g.Graph(f"small_{seed}", (x,), (f,), ops)
 
@@ -59,11 +64,19 @@ _ZEROS = (("a", -128), ("b", -3), ("c", 5), ("d", 0))
 
 
 def _linear(
-    rng: np.random.Generator, kind: type, name: str, x: g.Tensor, y: g.Tensor, inputs: int, kernel: int = 0, **facts
+    rng: np.random.Generator,
+    limit: int,
+    kind: type[g.QConv2d] | type[g.QDense],
+    name: str,
+    x: g.Tensor,
+    y: g.Tensor,
+    inputs: int,
+    kernel: int = 0,
+    **facts: Any,
 ) -> g.Linear:
-    """A layer from `x` to `y` with random weights and scales, biases beyond 16 bits among them."""
+    """A layer from `x` to `y` with random weights below `limit` and scales, biases beyond 16 bits among them."""
     outputs = y.shape[1]
-    weight = rng.integers(-128, 128, (outputs, inputs, *([kernel] * 2 if kernel else []))).astype(np.int8)
+    weight = rng.integers(-limit, limit, (outputs, inputs, *([kernel] * 2 if kernel else []))).astype(np.int8)
     scales = rng.uniform(0.001, 0.01, outputs).astype(np.float32)
     return kind(name, (x,), y, weight, scales, rng.integers(-40000, 40000, outputs).astype(np.int32), **facts)
 
