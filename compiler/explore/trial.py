@@ -92,26 +92,28 @@ def attempt(cfg: Config, dram: Dram, graph: g.Graph, seed: int = 0) -> Outcome:
     try:
         launches, cycles = 0, 0
         for every in (False, True):
-            executable = compile_graph(graph, cfg, every_value=every, target=_eager(cfg))
-            for step in _launches(executable):
+            executable = on_accelerator(graph, cfg, every_value=every)
+            for step in launches_of(executable):
                 verify(step.launch)
             with Loaded(executable, open_device("model", cfg)) as loaded:
                 found = compare(graph, inputs, loaded.run(inputs))
             if found.difference is not None:
                 raise ProgramError(f"{cfg.name}: {found.difference}")
             if not every:
-                timings = [predict(step.launch, dram=unshared(cfg, dram)) for step in _launches(executable)]
+                timings = [predict(step.launch, dram=unshared(cfg, dram)) for step in launches_of(executable)]
                 launches, cycles = len(timings), sum(timing.cycles for timing in timings)
     except UnsupportedError as exc:
         return Outcome(refusal=str(exc))
     return Outcome(launches, cycles)
 
 
-def _eager(cfg: Config) -> Target:
-    """A target with a host so slow that the accelerator runs all that it can."""
+def on_accelerator(graph: g.Graph, cfg: Config, *, every_value: bool = False) -> Executable:
+    """`graph` beside a host so slow that the accelerator runs all that it can. Raises as `compile_graph` does."""
     own = Accelerator(cfg) if runs_whole_networks(cfg) else LayerAccelerator(cfg)
-    return Target(cfg.name, (own, HostCpu(HostModel(clock=_SLOW))))
+    target = Target(cfg.name, (own, HostCpu(HostModel(clock=_SLOW))))
+    return compile_graph(graph, cfg, every_value=every_value, target=target)
 
 
-def _launches(executable: Executable) -> list[LaunchStep]:
+def launches_of(executable: Executable) -> list[LaunchStep]:
+    """The steps that run on the accelerator."""
     return [step for step in executable.steps if isinstance(step, LaunchStep)]
