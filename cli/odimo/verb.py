@@ -176,7 +176,7 @@ def _print(front: Front, written: list[str]) -> None:
     for one in front.means:
         points = [point for point in front.points if point.name == one.name]
         row: list[object] = [one.name, one.accuracy, one.lowest, one.highest, one.cycles, 100 * one.cycles / whole]
-        row += [one.energy / front.means[0].energy, 100 * one.ternary_share, one.on_front]
+        row += [one.energy / front.means[0].energy, 100 * one.share, one.on_front]
         rows.append([*row, f"{sum(p.equal for p in points):,} of {sum(p.images for p in points):,}"])
     report.table(COLUMNS, rows)
     click.echo(
