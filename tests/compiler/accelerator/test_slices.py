@@ -67,6 +67,7 @@ def test_nothing_is_copied(channels, begin, count):
     assert absorbed(graph)
     (launch,) = run(graph)
     verify(launch)
+    assert launch.origins is not None
     names = {name for k in launch.origins.of for name in launch.origins.paths[k][:1]}
     assert names == {"first", "standard", "depthwise"}
 
