@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 STRENGTHS = (0.05, 0.2, 0.5, 1.5)
 COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of all-8bit %", "energy, model"]
 COLUMNS += ["ternary channels %", "on the front", "images equal"]
-RANK_COLUMNS = ["layer", "kernel by stride", "splits", "all int8", "all ternary", "fastest", "with int8", "Spearman"]
+RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all int8", "all ternary", "fastest", "with int8"]
 
 
 @click.command()
@@ -60,10 +59,10 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "all int8", "all ternary"
 @click.option(
     "--jobs",
     default=2,
-    type=click.IntRange(min=0),
+    type=click.IntRange(min=1),
     show_default=True,
     metavar="N",
-    help="Processes; 0 works in this one.",
+    help="Points trained at once, by Dask's workers where it is installed, else in processes; 1 works in this one.",
 )
 @click.option(
     "-o",
@@ -73,7 +72,7 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "all int8", "all ternary"
     metavar="FOLDER",
     help="Where programs, front.json and pictures go, and the results that a second start takes.",
 )
-@click.option("--ranks", is_flag=True, help="Print instead how the cost terms rank the splits of twelve layers.")
+@click.option("--ranks", is_flag=True, help="Print instead how the cost terms rank the splits of fourteen layers.")
 @config_option("tiny_two")
 @json_option
 def command(
@@ -97,7 +96,8 @@ def command(
     FILE.py has functions model(), a torch module, and data(), ((images, labels), (images, labels)) to train and to
     test. The status is 1 if a device's scores differ from those of torch's integers. A start that was stopped goes on.
     """
-    from ...compiler import jobs as engine
+    from ...compiler.explore import cluster
+    from ...compiler.jobs import Store
     from ...compiler.odimo.front import Plan
     from ...compiler.odimo.task import Task
     from ...hw.config import load_config
@@ -107,7 +107,7 @@ def command(
     folder = _folder(output)
     for variable in THREAD_VARIABLES:  # of the processes: one thread each, whatever started this one
         os.environ.setdefault(variable, "1")
-    with engine.Store(folder / "results.db") as store, engine.processes(jobs) if jobs else nullcontext() as workers:
+    with Store(folder / "results.db") as store, cluster.workers(jobs) as workers:
         return _ranks(plan, store, workers, as_json) if ranks else _front(plan, folder, store, workers, as_json)
 
 
@@ -138,25 +138,25 @@ def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_
 
 def _ranks(plan: Plan, store: Store, workers: Executor | None, as_json: bool) -> int:
     """Print the rank correlation of each layer; returns the status."""
-    from ...compiler.odimo.ranks import layers, ranked
+    from ...compiler.odimo.ranks import ESTIMATES, layers, ranked
 
     with report.progress("measuring splits"):
         found = ranked(plan.config, layers(plan.config), store, workers)
     if as_json:
-        report.emit_json([asdict(one) | {"spearman": one.spearman} for one in found])
+        report.emit_json([asdict(one) | {"spearman": {e: one.spearman(e) for e in ESTIMATES}} for one in found])
         return 0
     rows = []
     for one in found:
         best = min(one.cycles)
         size = " x ".join(map(str, one.shape.inputs)) + f" to {one.shape.channels}"
-        row: list[object] = [size, f"{one.shape.kernel[0]} by {one.shape.strides[0]}", len(one.cycles)]
-        fastest = one.digital[one.cycles.index(best)]
-        rows.append([*row, one.cycles[-1], one.cycles[0], best, fastest, f"{one.spearman:.3f}"])
-    report.table(RANK_COLUMNS, rows)
-    values = [one.spearman for one in found]
-    click.echo(
-        f"{plan.config.name}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f} of {len(values)} layers"
-    )
+        row: list[object] = [size, f"{one.shape.kernel[0]} by {one.shape.strides[0]}", len(one.cycles), one.known]
+        row += [one.cycles[-1], one.cycles[0], best, one.digital[one.cycles.index(best)]]
+        rows.append([*row, *(f"{one.spearman(estimate):.3f}" for estimate in ESTIMATES)])
+    report.table([*RANK_COLUMNS, *ESTIMATES], rows)
+    click.echo("rank correlation (Spearman) with the timing model: of the search's term, its tables, and the formula")
+    for estimate in ESTIMATES:
+        values = [one.spearman(estimate) for one in found]
+        click.echo(f"{plan.config.name}, {estimate}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f}")
     return 0
 
 

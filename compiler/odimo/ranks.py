@@ -1,7 +1,8 @@
 """Do the cost terms rank the splits of a layer as the timing model does? Spearman's correlation, layer by layer.
 
-A search needs the order of splits, not their cycles. The terms are tables of each unit alone at a few numbers of
-channels, interpolated, and the maximum of both; the timing model has the program in which both work together.
+A search needs the order of splits, not their cycles. Each layer has three estimates: the term of the search, which
+has gradients; the tables behind it, which know the timing model's cycles of some splits and interpolate; and the
+formula of compiler/mapping/cost.py, which runs no program. The timing model has the program of every split.
 """
 
 from __future__ import annotations
@@ -16,28 +17,32 @@ import numpy as np
 from ...hw.config import Config
 from ...hw.errors import ExecutionError
 from .. import jobs as engine
+from ..graph import Divisible
 from ..jobs import content_key
+from ..mapping import Costs
 from .jobs import VERSION, Layer, layer
 from .mapping import allowed
-from .measure import LayerShape, layer_cycles
-from .tables import from_json
+from .measure import LayerShape, layer_cycles, layer_graph
+from .tables import LayerCost, from_json
 
-BLOCKS = 8  # of output channels, hence nine splits a layer
-# (blocks of input channels, rows and columns, kernel, stride)
+# (blocks of input channels, blocks of output channels, rows and columns, kernel, stride); 0 rows: a dense layer
 FORMS = (
-    (1, 8, 1, 1),
-    (4, 8, 1, 1),
-    (8, 8, 1, 1),
-    (2, 14, 1, 2),
-    (1, 8, 3, 1),
-    (2, 8, 3, 1),
-    (4, 8, 3, 1),
-    (1, 14, 3, 1),
-    (2, 14, 3, 1),
-    (2, 14, 3, 2),
-    (1, 20, 3, 2),
-    (1, 10, 5, 1),
+    (16, 10, 0, 1, 1),
+    (40, 16, 0, 1, 1),
+    (1, 16, 8, 1, 1),
+    (8, 16, 8, 1, 1),
+    (2, 12, 14, 1, 2),
+    (1, 16, 8, 3, 1),
+    (2, 16, 8, 3, 1),
+    (4, 16, 8, 3, 1),
+    (1, 10, 14, 3, 1),
+    (2, 16, 14, 3, 1),
+    (2, 16, 14, 3, 2),
+    (1, 12, 20, 3, 2),
+    (1, 16, 10, 5, 1),
+    (4, 8, 4, 3, 1),
 )
+ESTIMATES = ("term", "tables", "formula")
 
 
 @dataclass(frozen=True)
@@ -58,17 +63,22 @@ class Split:
 
 @dataclass(frozen=True)
 class Rank:
-    """A layer: its splits as channels on GEMM, what the terms and the timing model say, and their rank correlation."""
+    """A layer: its splits as channels on GEMM, the cycles of each by `ESTIMATES` and in the timing model.
+
+    `known` of the splits are entries of the tables.
+    """
 
     shape: LayerShape
     digital: tuple[int, ...]
-    terms: tuple[float, ...]
+    known: int
+    term: tuple[float, ...]
+    tables: tuple[float, ...]
+    formula: tuple[float, ...]
     cycles: tuple[int, ...]
 
-    @property
-    def spearman(self) -> float:
-        """Of the terms and the cycles."""
-        return spearman(self.terms, self.cycles)
+    def spearman(self, estimate: str = "term") -> float:
+        """The rank correlation of an estimate and the cycles."""
+        return spearman(getattr(self, estimate), self.cycles)
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float:
@@ -86,11 +96,12 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def layers(cfg: Config) -> list[LayerShape]:
-    """Twelve layers with `BLOCKS` blocks of output channels."""
+    """Convolutions and dense layers with 8 to 16 blocks of output channels, hence 9 to 17 splits each."""
     found = []
-    for blocks, size, kernel, stride in FORMS:
+    for inputs, outputs, size, kernel, stride in FORMS:
+        sizes = (inputs * cfg.block_in, size, size) if size else (inputs * cfg.block_in,)
         moves = (kernel, kernel), (stride, stride), (kernel // 2, kernel // 2)
-        found.append(LayerShape((blocks * cfg.block_in, size, size), BLOCKS * cfg.block_out, *moves))
+        found.append(LayerShape(sizes, outputs * cfg.block_out, *moves))
     return found
 
 
@@ -102,7 +113,10 @@ def split_cycles(job: Split) -> int:
 def ranked(
     cfg: Config, shapes: Sequence[LayerShape], store: engine.Store | None, workers: Executor | None
 ) -> list[Rank]:
-    """The layers with all their splits. Raises `ExecutionError` with the first job's error that there is."""
+    """The layers with all their splits; needs torch for the terms of the search.
+
+    Raises `ExecutionError` with the first job's error that there is.
+    """
 
     def values(function: Any, arguments: list[Any]) -> list[Any]:
         found = engine.run(function, arguments, key=lambda job: job.key, store=store, workers=workers)
@@ -114,9 +128,25 @@ def ranked(
     tables = values(layer, [Layer(cfg, shape) for shape in shapes])
     splits = [[Split(cfg, s, n, s.channels - n) for n in allowed(s.channels, cfg.block_out)] for s in shapes]
     cycles = iter(values(split_cycles, [job for jobs in splits for job in jobs]))
-    found = []
-    for shape, table, jobs in zip(shapes, tables, splits):
-        cost = from_json(table)["layer"]
-        terms = tuple(cost.hard(job.digital, job.ternary) for job in jobs)
-        found.append(Rank(shape, tuple(job.digital for job in jobs), terms, tuple(next(cycles) for _ in jobs)))
-    return found
+    return [
+        _rank(shape, from_json(table)["layer"], jobs, tuple(next(cycles) for _ in jobs))
+        for shape, table, jobs in zip(shapes, tables, splits)
+    ]
+
+
+def _rank(shape: LayerShape, cost: LayerCost, splits: list[Split], cycles: tuple[int, ...]) -> Rank:
+    from .learning.costs import value
+
+    cfg, pairs = splits[0].config, [(one.digital, one.ternary) for one in splits]
+    formula = Costs(graph := layer_graph(shape, 0), cfg)
+    (op,) = graph.layers
+    assert isinstance(op, Divisible)
+    return Rank(
+        shape=shape,
+        digital=tuple(digital for digital, _ in pairs),
+        known=sum(ternary in (*cost.excess.counts, shape.channels) for _, ternary in pairs),
+        term=tuple(value(cost, pair) for pair in pairs),
+        tables=tuple(cost.hard(*pair) for pair in pairs),
+        formula=tuple(formula(op, ternary) for _, ternary in pairs),
+        cycles=cycles,
+    )

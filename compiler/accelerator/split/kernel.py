@@ -97,7 +97,8 @@ class Kernel:
         own = len(op.weight) - op.ternary
         self.units = [*self._gemm(chip, weight[:own]), *self._ternary(chip, weight[own:])]
         self.parameters = channel_parameters(rec, op, op.corrected_bias)
-        every, each = self.work.gemm + self.work.ternary, sum(u.step * u.per_group for u in self.units)
+        every = self.work.gemm + self.work.ternary
+        each = sum(min(len(u.blocks), u.step * u.per_group) for u in self.units)
         self.at_once = every <= cfg.par_entries  # whether the parameters of all blocks are loaded together
         size = every if self.at_once else each
         self.par = self._slots(chip, Mem.PAR, size, 1 if self.at_once else cfg.par_entries // size)

@@ -7,7 +7,7 @@ cycles; the weights carry no gradient, so that the faster unit is not rewarded f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..tables import SHARED, Costs, LayerCost, Power, UnitTable
@@ -50,6 +50,11 @@ def latency(costs: Costs, counts: Mapping[str, Any]) -> Any:
     """Cycles of all layers; `counts` by layer are tensors (units,)."""
     layers = [(cost, counts[name]) for name, cost in costs.items()]
     return torch.stack([together(cost, layer_times(cost, each), each) for cost, each in layers]).sum()
+
+
+def value(cost: LayerCost, counts: Sequence[float]) -> float:
+    """The cycles of one layer by its term, for so many channels on each unit."""
+    return float(latency({"": cost}, {"": torch.tensor(counts, dtype=torch.float64)}))
 
 
 def energy(costs: Costs, counts: Mapping[str, Any], power: Power) -> Any:

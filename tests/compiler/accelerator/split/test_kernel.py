@@ -62,6 +62,11 @@ def test_several_blocks_at_once(exact, divided, others, ternary):
     exact(divided(conv(9, (7, 8), others + ternary), ternary), cfg=TINY)
 
 
+def test_parameters_of_a_part_of_fewer_ternary_blocks_than_run_at_once(exact, divided):
+    """PAR has 8 entries: those of the tile's five blocks on GEMM and of one ternary block, which takes a group of 4."""
+    exact(divided(conv(4, (14, 14), 40), 4), cfg=TINY)
+
+
 @pytest.mark.parametrize(
     "facts",
     [

@@ -71,3 +71,7 @@ def test_energy_is_the_model_s():
     layers, power = {"a": LayerCost((DIGITAL, TERNARY))}, Power((1.0, 0.5), 0.25)
     found = float(costs.energy(layers, {"a": at(8.0, 0.0)}, power).detach())
     assert found == pytest.approx(tables.energy(layers, {"a": (8.0, 0.0)}, power), rel=0.02)
+
+
+def test_the_value_of_a_layer_s_term():
+    assert costs.value(LayerCost((DIGITAL, TERNARY)), (8, 0)) == pytest.approx(808, rel=0.01)
