@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 STRENGTHS = (0.05, 0.2, 0.5, 1.5)
 COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of {first} %", "energy, model"]
 COLUMNS += ["{second} channels %", "on the front", "images equal"]
-RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all int8", "all ternary", "fastest", "with int8"]
+RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "all {1}", "fastest", "with {0}"]
 
 
 @click.command()
@@ -112,8 +112,6 @@ def command(
     from ...compiler.odimo.task import Task
     from ...hw.config import load_config
 
-    if ranks and choice == "type":
-        raise click.UsageError("--ranks compares splits over compute units; give it without --choice type")
     task = Task(hook, width, _recipe(epochs), choice)
     plan = Plan(task, load_config(config), strengths or STRENGTHS, tuple(range(seeds)), objective)
     folder = _folder(output)
@@ -150,10 +148,13 @@ def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_
 
 def _ranks(plan: Plan, store: Store, workers: Executor | None, as_json: bool) -> int:
     """Print the rank correlation of each layer; returns the status."""
+    from ...compiler.odimo.alternatives import ALTERNATIVES, TYPE
     from ...compiler.odimo.ranks import ESTIMATES, layers, ranked
 
+    choice = plan.task.choice
+    names, third = ALTERNATIVES[choice].names, "sum" if choice == TYPE else "formula"
     with report.progress("measuring splits"):
-        found = ranked(plan.config, layers(plan.config), store, workers)
+        found = ranked(plan.config, layers(plan.config, choice), store, workers, choice)
     if as_json:
         report.emit_json([asdict(one) | {"spearman": {e: one.spearman(e) for e in ESTIMATES}} for one in found])
         return 0
@@ -164,11 +165,12 @@ def _ranks(plan: Plan, store: Store, workers: Executor | None, as_json: bool) ->
         row: list[object] = [size, f"{one.shape.kernel[0]} by {one.shape.strides[0]}", len(one.cycles), one.known]
         row += [one.cycles[-1], one.cycles[0], best, one.digital[one.cycles.index(best)]]
         rows.append([*row, *(f"{one.spearman(estimate):.3f}" for estimate in ESTIMATES)])
-    report.table([*RANK_COLUMNS, *ESTIMATES], rows)
-    click.echo("rank correlation (Spearman) with the timing model: of the search's term, its tables, and the formula")
-    for estimate in ESTIMATES:
+    shown = dict(zip(ESTIMATES, (*ESTIMATES[:2], third)))
+    report.table([*(column.format(*names) for column in RANK_COLUMNS), *shown.values()], rows)
+    click.echo(f"rank correlation (Spearman) with the timing model: of the search's term, its tables, and the {third}")
+    for estimate, name in shown.items():
         values = [one.spearman(estimate) for one in found]
-        click.echo(f"{plan.config.name}, {estimate}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f}")
+        click.echo(f"{plan.config.name}, {name}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f}")
     return 0
 
 

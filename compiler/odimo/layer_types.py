@@ -58,7 +58,6 @@ def typed_cost(cfg: Config, shape: LayerShape) -> LayerCost:
         return typed_cycles(cfg, size, count)
 
     apart = LayerCost((standard, sampled(alone, counts)), SHARED)
-    splits = [n for n in anchors(channels, block, SPLIT_STEPS) if n < channels]
+    splits = [0, *anchors(channels, block, SPLIT_STEPS)]
     found = {channels - n: typed_cycles(cfg, shape, channels - n) - apart.hard(n, channels - n) for n in splits}
-    numbers = (0, *sorted(found), channels)
-    return replace(apart, excess=UnitTable(numbers, tuple(float(found.get(n, 0.0)) for n in numbers)))
+    return replace(apart, excess=UnitTable(tuple(sorted(found)), tuple(float(found[n]) for n in sorted(found))))

@@ -109,7 +109,6 @@ def stored(folder):
         (["--jobs", "0"], 2, "--jobs"),
         (["--config", "none"], 1, "none"),
         (["--choice", "size"], 2, "--choice"),
-        (["--choice", "type", "--ranks"], 2, "--ranks compares splits over compute units"),
     ],
 )
 def test_what_it_refuses(tilewright, tmp_path, arguments, status, text):

@@ -9,9 +9,7 @@ from tilewright.compiler import graph as g
 from tilewright.compiler import reference
 from tilewright.compiler.odimo import layer_types
 from tilewright.compiler.odimo.integers import IntegerNetwork, to_graph
-from tilewright.compiler.odimo.mapping import allowed
 from tilewright.compiler.odimo.measure import LayerShape, compile_point, device_scores
-from tilewright.compiler.odimo.ranks import spearman
 from tilewright.compiler.odimo.tables import SHARED
 from tilewright.hw.config import load_config
 from tilewright.hw.errors import UnsupportedError
@@ -92,18 +90,3 @@ def test_on_a_device(name, width):
     assert np.array_equal(device_scores(executable, images), np.concatenate(expected))
     (launch,) = [step for step in executable.steps if hasattr(step, "launch")]  # nothing between the layers
     assert launch
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny", "pynq_z1_plus"])
-def test_costs_rank_splits_as_the_timing_model(name):
-    pytest.importorskip("tvm")
-    cfg = load_config(name)
-    for size, stride in ((8, 1), (8, 2), (14, 1)):
-        width = 8 * cfg.block_out
-        shape = LayerShape((width, size, size), width, (3, 3), (stride, stride), (1, 1))
-        cost = layer_types.typed_cost(cfg, shape)
-        splits = [(n, width - n) for n in allowed(width, cfg.block_out)]
-        cycles = [layer_types.typed_cycles(cfg, shape, depthwise) for _, depthwise in splits]
-        assert spearman([cost.hard(*split) for split in splits], cycles) >= 0.95
-        assert spearman([sum(t.at(n) for t, n in zip(cost.tables, split)) for split in splits], cycles) >= 0.95
