@@ -44,7 +44,7 @@ def test_a_small_layer_of_types(terms):
     (found,) = ranked(TWO, [LayerShape((32, 4, 4), 32, (3, 3), (1, 1), (1, 1))], None, None, TYPE)
     assert found.digital == tuple(range(0, 33, 4)) and found.known == 9
     assert found.spearman() >= 0.9 and found.spearman("tables") == 1
-    assert found.spearman("formula") >= 0.9 and sum(found.formula) > sum(found.cycles)  # one start is saved
+    assert found.spearman("formula") >= 0.9
 
 
 @pytest.mark.slow
