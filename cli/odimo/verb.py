@@ -79,7 +79,7 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "a
     metavar="FOLDER",
     help="Where programs, front.json and pictures go, and the results that a second start takes.",
 )
-@click.option("--ranks", is_flag=True, help="Print instead how the cost terms rank the splits of fourteen layers.")
+@click.option("--ranks", is_flag=True, help="Print instead how the cost terms rank the splits of layers.")
 @config_option("tiny_two")
 @json_option
 def command(
