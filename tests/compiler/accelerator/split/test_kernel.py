@@ -68,6 +68,11 @@ def test_fewer_ternary_blocks_than_the_unit_makes_at_once(exact, divided, c, siz
     exact(divided(conv(c, size, 44 + ternary, (5, 1), (1, 2), (1, 0, 1, 0)), ternary), cfg=TINY)
 
 
+def test_parameters_of_a_part_of_fewer_ternary_blocks_than_run_at_once(exact, divided):
+    """PAR has 8 entries: those of the tile's five blocks on GEMM and of one ternary block, which takes a group of 4."""
+    exact(divided(conv(4, (14, 14), 40), 4), cfg=TINY)
+
+
 @pytest.mark.parametrize(
     "facts",
     [
