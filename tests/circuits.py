@@ -11,7 +11,6 @@ import argparse
 import sys
 import time
 from dataclasses import dataclass, field
-from multiprocessing import Pool
 
 import numpy as np
 
@@ -155,10 +154,6 @@ def compared(cfg: Config, first: int, count: int, every: int) -> Found:
     return found
 
 
-def _part(arguments: tuple) -> Found:
-    return compared(*arguments)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run them, print what came of them; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -166,17 +161,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=100_000)
     parser.add_argument("--spec-every", type=int, default=10, help="of so many tens of programs one by definition")
-    parser.add_argument("--jobs", type=int, default=1)
     args = parser.parse_args(arguments)
     cfg, end, start = load_config(args.config), args.seed + args.count, time.monotonic()
-    RtlDevice(cfg)  # built once
-    parts = [(cfg, first, min(TOGETHER, end - first), args.spec_every) for first in range(args.seed, end, TOGETHER)]
     found = Found()
-    with Pool(args.jobs) as pool:
-        for one in pool.imap(_part, parts):
-            found.add(one)
-            for line in one.wrong:
-                print(line, flush=True)
+    for first in range(args.seed, end, TOGETHER):
+        one = compared(cfg, first, min(TOGETHER, end - first), args.spec_every)
+        found.add(one)
+        if one.wrong:
+            print(*one.wrong, sep="\n", flush=True)
     print(
         f"{cfg.name}, seeds {args.seed} to {end - 1}: {found.programs} programs, {len(found.wrong)} differ; "
         f"{found.defined} also by definition; {found.instructions:,} instructions, {found.ternary:,} of unit ternary, "
