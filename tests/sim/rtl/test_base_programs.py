@@ -28,7 +28,8 @@ def translated(case, cfg):
     size = case.insn_count * INSN_BYTES
     insns = old.decode(case.dram_in[case.insn_addr : case.insn_addr + size].view("<u8").reshape(-1, 2))
     images = case.dram_in.copy(), case.dram_out.copy()
-    words = np.concatenate([new.format_of(f["op"], f.get("mem", 0)).encode(1, **f) for f in insns])
+    formats = [new.format_of(f["op"], f.get("mem", 0)) for f in insns]
+    words = np.concatenate([fmt.encode(1, **f) for fmt, f in zip(formats, insns) if fmt is not None])
     pieces = {case.insn_addr: words.astype("<u8").view(np.uint8).reshape(-1)}
     for f in insns:
         if f["op"] == Op.LOAD and f["mem"] == Mem.UOP.id and f["x_size"]:
