@@ -73,7 +73,7 @@ def page(data: dict[str, Any]) -> str:
     title = f"{data['program']} on {data['config']['name']}"
     links = "".join(f'<a href="#{key}">{_text(name)}</a>' for key, name, _ in sections)
     body = "".join(f'<section id="{key}"><h2>{_text(name)}</h2>{text}</section>' for key, name, text in sections)
-    inside = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    inside = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
         f'<link rel="icon" href="data:,">'  # or a browser asks the server for one
