@@ -74,7 +74,7 @@ def timeline_plot(timeline: dict[str, Any], rows: Sequence[dict[str, Any]], view
         tips.append(("number", "@instruction{0,0}"))
         formatters: dict[str, Any] = {"@name": named, "@operator": owner}
         if timeline["texts"]:
-            tips.append(("", "@{at}{custom}"))
+            tips.append(("text", "@{at}{custom}"))
             source.data["at"] = held["instruction"]
             formatters["@{at}"] = told
         plot.add_tools(HoverTool(renderers=[bar], tooltips=tips, formatters=formatters, point_policy="follow_mouse"))
