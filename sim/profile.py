@@ -19,6 +19,7 @@ from ..hw.isa import Mem, Op, Queue, entry_bytes, known_isa
 from ..hw.units import Channel, channels, units
 from ..runtime.device import WAITS, Stats, Timeline, count_work
 from ..runtime.launch import Launch
+from ..runtime.metrics.levels import flagged
 
 
 @dataclass
@@ -218,16 +219,9 @@ def _lenders(launch: Launch, timeline: Timeline) -> dict[int, list[tuple[int, in
 def tokens(launch: Launch, timeline: Timeline) -> Iterator[tuple[Channel, int, int]]:
     """Every token that is taken: its channel, the instruction that gives it, the one that takes it."""
     for channel in channels(launch.cfg):
-        takes = _flagged(launch, timeline, channel.target, channel.pop)
-        for giver, taker in zip(_flagged(launch, timeline, channel.source, channel.push), takes):
+        takes = flagged(launch, timeline, channel.target, channel.pop).tolist()
+        for giver, taker in zip(flagged(launch, timeline, channel.source, channel.push).tolist(), takes):
             yield channel, giver, taker
-
-
-def _flagged(launch: Launch, timeline: Timeline, queue: Queue, flag: str) -> list[int]:
-    """The instructions of `queue` with the `flag`, in the order of the program."""
-    field = known_isa(launch.cfg).formats["FINISH"].fields[flag]
-    has = (launch.insn[:, 0] >> np.uint64(field.lo) & np.uint64(1)).astype(bool)
-    return np.flatnonzero(has & (timeline.queue == queue)).tolist()
 
 
 def total(shares: Sequence[Share]) -> Share:

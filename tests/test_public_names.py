@@ -16,7 +16,7 @@ STABLE = {
     "cli.app": "PIPE_STATUS",
     "cli.layers": "share_on_device",
     "cli.verify": "verify_executable",
-    "compiler": "build reference",
+    "compiler": "build graph reference",
     "compiler.api": "build build_into",
     "compiler.frontend": "import_model import_onnx",
     "compiler.frontend.llama.checkpoint": "Sizes shapes",
