@@ -39,6 +39,7 @@ FIELDS: dict[str, Kind] = {
     "buffers": _OBJECTS,
     "roofline": Optional(MapOf(Anything())),
     "exactness": MapOf(Anything()),
+    "metrics": MapOf(MapOf(Anything())),
     "difference": Optional(MapOf(Anything())),
 }
 OBJECTS: dict[str, dict[str, Kind]] = {

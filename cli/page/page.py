@@ -67,6 +67,7 @@ def page(data: dict[str, Any]) -> str:
         ("memory", "Memory", _memory(data, places)),
         ("roofline", "Limits of the machine", _roofline(data, places)),
         ("exactness", "Exactness", _exactness(data)),
+        ("metrics", "Metrics", _metrics(data)),
         ("configuration", "Configuration", _configuration(data)),
     ]
     sections = [section for section in sections if section[2]]
@@ -96,6 +97,7 @@ def _moving(data: dict[str, Any]) -> dict[str, Any]:
     if timeline:
         found["timeline"] = tracks.timeline_plot(timeline, rows, view)
         found["busy"] = tracks.busy_plot(timeline, view)
+        found["levels"] = tracks.level_plot(timeline, view)
         found["buffers"] = maps.buffer_plot(data["buffers"])
     for k, arena in enumerate(arena for arena in data["arenas"] if arena["buffers"]):
         found[f"arena{k}"] = maps.arena_plot(arena, rows)
@@ -223,7 +225,20 @@ def _timeline(data: dict[str, Any], places: dict[str, str]) -> str:
         text.append("Texts of instructions are left out; `tilewright disasm` prints them by their numbers.")
     bins = len(timeline["busy"]["edges"]) - 1
     share = f"Part of the cycles in which the unit executes, in {bins} pieces of the run."
-    return _note(" ".join(text)) + places["timeline"] + _note(share) + places["busy"]
+    level = "The most instructions in each queue, where that is seen, and the most tokens in each channel."
+    drawn = _note(" ".join(text)) + places["timeline"] + _note(share) + places["busy"]
+    return drawn + _note(f"{level} A full strip is the most of this run, which stands beside it.") + places["levels"]
+
+
+def _metrics(data: dict[str, Any]) -> str:
+    rows = []
+    for name, one in data["metrics"].items():
+        value = one["value"]
+        if isinstance(value, dict):
+            value = ", ".join(f"{part}: {count:,}" for part, count in value.items())
+        rows.append((name, value, one["unit"], one["doc"]))
+    table = _table(("metric", "value", "unit", "what it counts"), rows)
+    return f"<details><summary>{len(rows):,} metrics of all launches</summary>{table}</details>" if rows else ""
 
 
 def _memory(data: dict[str, Any], places: dict[str, str]) -> str:

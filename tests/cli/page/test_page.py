@@ -18,7 +18,7 @@ def outside_scripts(text):
 def test_sections_and_the_data_inside(recorded):
     text = recorded.to_html()
     assert text.startswith("<!doctype html>") and len(text.encode()) < 3_000_000
-    for key in ("summary", "placement", "operators", "slow", "timeline", "memory", "roofline", "exactness"):
+    for key in ("summary", "placement", "operators", "slow", "timeline", "memory", "roofline", "exactness", "metrics"):
         assert f'<section id="{key}">' in text
     assert '<section id="difference">' not in text
     inside = re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.S)
