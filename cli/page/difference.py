@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...hw.errors import FileError
+from ...runtime.files import open_regular
 from ...runtime.schema import Anything, Flag, Int, Kind, ListOf, MapOf, OneOf, Optional, Real, Text
 from .result import VERSION
 
@@ -38,6 +39,7 @@ FIELDS: dict[str, Kind] = {
     "buffers": _OBJECTS,
     "roofline": Optional(MapOf(Anything())),
     "exactness": MapOf(Anything()),
+    "metrics": MapOf(MapOf(Anything())),
     "difference": Optional(MapOf(Anything())),
 }
 OBJECTS: dict[str, dict[str, Kind]] = {
@@ -77,12 +79,12 @@ def _has(data: Mapping[str, Any], fields: Mapping[str, Kind], where: str) -> Non
 
 def read(path: str | Path) -> dict[str, Any]:
     """The data of an earlier report. Raises `FileError` where the file is none."""
+    with open_regular(path, "a report") as file:
+        text = file.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise FileError(f"{path}: is larger than any report; give what `tilewright report --json` printed")
     try:
-        if Path(path).stat().st_size > _MOST_BYTES:
-            raise FileError(f"{path}: is larger than any report; give what `tilewright report --json` printed")
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as exc:
-        raise FileError(f"{path}: {exc.strerror or exc}") from None
+        data = json.loads(text)
     except (ValueError, RecursionError) as exc:
         raise FileError(f"{path}: is no JSON ({str(exc)[:80]}); give what `tilewright report --json` printed") from None
     return check(data, str(path))

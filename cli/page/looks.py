@@ -11,7 +11,7 @@ from bokeh.plotting import figure
 
 NO_COLOUR = "#bdbdbd"
 _PALETTE = [*Category20[20][::2], *Category20[20][1::2]]
-_LEFT = 115  # pixels
+_LEFT = 200  # pixels
 
 
 def short(name: str, most: int = 40) -> str:

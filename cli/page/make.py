@@ -153,12 +153,14 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
 
     from ...runtime.executable import LaunchStep
     from ..layers import float_steps, ran
+    from ..profile.values import declared, profile
     from . import measured, memory
     from .timeline import Collected
 
     executable, clock, device = opened.executable, run.where.clock_hz, run.where.name
     cfg, dram = executable.cfg, _memory(run.where)
     rows = measured.operators(executable, run.reports, clock, opened.compiled)
+    counted = profile(executable, run.reports)["metrics"]
     collected, launches = Collected(), []
     for step, done in ran(executable, run.reports):
         if isinstance(step, LaunchStep):
@@ -178,7 +180,7 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
         "dram": None if dram is None else asdict(dram),
         "clock_mhz": clock / 1e6,
         "inputs": run.given,
-        "summary": measured.summary(executable, run.reports, rows, device, dram, clock, opened.compiled),
+        "summary": measured.summary(executable, run.reports, rows, device, dram, clock, opened.compiled, counted),
         "placement": measured.placement(opened.compiled, executable, rows),
         "operators": rows,
         "float32_on_host": float_steps(executable),
@@ -188,6 +190,10 @@ def _document(opened: _Opened, run: _Run) -> dict[str, Any]:
         "buffers": memory.buffers(executable, run.reports),
         "roofline": measured.roofline(cfg, dram, rows),
         "exactness": _exactness(opened, run),
+        "metrics": {
+            name: {"value": counted[name], **meaning, "by": list(meaning["by"])}
+            for name, meaning in declared(cfg, list(counted)).items()
+        },
         "difference": None,
     }
 

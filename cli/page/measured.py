@@ -6,7 +6,7 @@ occupancy from `explain`. Nothing is counted a second time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..layers import compiled_rows, ran, run_rows, short_name
@@ -137,6 +137,7 @@ def summary(
     dram: Dram | None,
     clock: float,
     compiled: Compiled | None,
+    counted: Mapping[str, Any],
 ) -> list[dict[str, Any]]:
     """The figures of the whole, each with its unit and its source."""
     from ...compiler.explore.area import area_of
@@ -148,7 +149,7 @@ def summary(
     useful = (
         "the network's shapes" if compiled is not None else "the program, or where it does not say GEMM's micro-ops"
     )
-    found = [*_timed(stats.cycles, on_device, rows, cfg, device, clock)]
+    found = [*_timed(stats.cycles, on_device, counted.get("gemm_use"), cfg, device, clock)]
     if compiled is not None:
         us = sum(host_microseconds(compiled).values())
         found.append(_figure("host_us", "Time on the host", us, "us", "model of a Cortex-A9 at 650 MHz"))
@@ -169,7 +170,7 @@ def _figure(key: str, name: str, value: float, unit: str, source: str) -> dict[s
 
 
 def _timed(
-    cycles: int | None, macs: int, rows: Sequence[dict[str, Any]], cfg: Config, device: str, clock: float
+    cycles: int | None, macs: int, gemm_use: float | None, cfg: Config, device: str, clock: float
 ) -> Iterator[dict[str, Any]]:
     if not cycles:
         return
@@ -182,9 +183,9 @@ def _timed(
         yield _figure("macs_per_cycle", "Multiply-accumulates per cycle", macs / cycles, "", quotient)
         share = 100 * macs / cycles / peak_macs(cfg)
         yield _figure("array_share", f"Part of the array's {peak_macs(cfg):,} per cycle", share, "%", quotient)
-    if any("gemm_use" in row for row in rows):
-        used = sum(row.get("gemm_use", 0) * row["cycles"] for row in rows if row.get("cycles"))
-        yield _figure("gemm_use", "Cycles in which GEMM issues a product", 100 * used / cycles, "%", source)
+    if gemm_use is not None:
+        issued = "products issued, by the cycles"
+        yield _figure("gemm_use", "Cycles in which GEMM issues a product", 100 * gemm_use, "%", issued)
 
 
 def _moved(stats: Any, cfg: Config, dram: Dram | None, rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -67,13 +67,14 @@ def page(data: dict[str, Any]) -> str:
         ("memory", "Memory", _memory(data, places)),
         ("roofline", "Limits of the machine", _roofline(data, places)),
         ("exactness", "Exactness", _exactness(data)),
+        ("metrics", "Metrics", _metrics(data)),
         ("configuration", "Configuration", _configuration(data)),
     ]
     sections = [section for section in sections if section[2]]
     title = f"{data['program']} on {data['config']['name']}"
     links = "".join(f'<a href="#{key}">{_text(name)}</a>' for key, name, _ in sections)
     body = "".join(f'<section id="{key}"><h2>{_text(name)}</h2>{text}</section>' for key, name, text in sections)
-    inside = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")
+    inside = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{_text(title)}</title>'
         f'<link rel="icon" href="data:,">'  # or a browser asks the server for one
@@ -96,6 +97,7 @@ def _moving(data: dict[str, Any]) -> dict[str, Any]:
     if timeline:
         found["timeline"] = tracks.timeline_plot(timeline, rows, view)
         found["busy"] = tracks.busy_plot(timeline, view)
+        found["levels"] = tracks.level_plot(timeline, view)
         found["buffers"] = maps.buffer_plot(data["buffers"])
     for k, arena in enumerate(arena for arena in data["arenas"] if arena["buffers"]):
         found[f"arena{k}"] = maps.arena_plot(arena, rows)
@@ -223,7 +225,20 @@ def _timeline(data: dict[str, Any], places: dict[str, str]) -> str:
         text.append("Texts of instructions are left out; `tilewright disasm` prints them by their numbers.")
     bins = len(timeline["busy"]["edges"]) - 1
     share = f"Part of the cycles in which the unit executes, in {bins} pieces of the run."
-    return _note(" ".join(text)) + places["timeline"] + _note(share) + places["busy"]
+    level = "The most instructions in each queue, where that is seen, and the most tokens in each channel."
+    drawn = _note(" ".join(text)) + places["timeline"] + _note(share) + places["busy"]
+    return drawn + _note(f"{level} A full strip is the most of this run, which stands beside it.") + places["levels"]
+
+
+def _metrics(data: dict[str, Any]) -> str:
+    rows = []
+    for name, one in data["metrics"].items():
+        value = one["value"]
+        if isinstance(value, dict):
+            value = ", ".join(f"{part}: {count:,}" for part, count in value.items())
+        rows.append((name, value, one["unit"], one["doc"]))
+    table = _table(("metric", "value", "unit", "what it counts"), rows)
+    return f"<details><summary>{len(rows):,} metrics of all launches</summary>{table}</details>" if rows else ""
 
 
 def _memory(data: dict[str, Any], places: dict[str, str]) -> str:

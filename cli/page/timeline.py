@@ -57,13 +57,14 @@ class Collected:
         self.names: dict[str, int] = {}
         self.texts: list[str] = []
         self.tokens: list[tuple[str, int, int, int]] = []  # channel, cycle given, cycle taken, cycles waited
+        self.levels: dict[str, list[tuple[int, int]]] = {}  # track -> (cycle, level behind it)
         self.unjoined = 0
 
     def add(self, launch: Launch, timeline: Timeline, cycles: int, operators: Sequence[int]) -> None:
         """A run of `launch`; `operators` has the row of each of its instructions in the table of operators."""
         from ...hw.units import units
         from ...sim.profile import tokens
-        from ...sim.trace import of_timing
+        from ...sim.trace import levels_of, of_timing
 
         now, first = self.cycles, len(self.texts)
         for unit in units(launch.cfg):
@@ -81,6 +82,8 @@ class Collected:
         for channel, giver, taker in tokens(launch, timeline):
             given, taken = int(timeline.end[giver]), int(timeline.issue[taker])
             self.tokens.append((str(channel), now + given, now + taken, int(waited[taker])))
+        for level in levels_of(timeline, launch):
+            self.levels.setdefault(level.track, []).append((now + level.cycle, level.value))
         self.cycles += cycles
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,6 +117,7 @@ class Collected:
                 "texts": bool(self.texts) and not texts,
             },
             "busy": self.busy(),
+            "levels": {name: most_in_bins(changes, self._edges()) for name, changes in self.levels.items()},
         }
 
     def _joined(self) -> tuple[dict[str, Track], int | None]:
@@ -124,10 +128,12 @@ class Collected:
             tracks = {name: track.joined(gap) for name, track in self.tracks.items()}
         return tracks, gap
 
+    def _edges(self) -> np.ndarray:
+        return np.linspace(0, max(self.cycles, 1), min(BINS, max(self.cycles, 1)) + 1)
+
     def busy(self) -> dict[str, Any]:
         """The fraction of the cycles of each bin in which an instruction of the unit executes, from 0 to 1."""
-        edges = np.linspace(0, max(self.cycles, 1), min(BINS, max(self.cycles, 1)) + 1)
-        shares = {}
+        edges, shares = self._edges(), {}
         for name, track in self.tracks.items():
             if not name.endswith(WAITS):
                 at, covered = covered_cycles(np.array(track.start, np.int64), np.array(track.end, np.int64))
@@ -148,3 +154,12 @@ def covered_cycles(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.n
     at = np.stack([start, end], axis=1).reshape(-1)
     covered = np.stack([total - (end - start), total], axis=1).reshape(-1)
     return np.concatenate([[0], at]), np.concatenate([[0], covered])
+
+
+def most_in_bins(changes: Sequence[tuple[int, int]], edges: np.ndarray) -> list[int]:
+    """The highest level in each bin of `edges`; `changes` are (cycle, level behind it), in order, from level 0 on."""
+    cycles, values = np.array([(0, 0), *changes], np.int64).T
+    most = values[np.searchsorted(cycles, edges[:-1], "right") - 1]
+    inside = np.clip(np.searchsorted(edges, cycles, "right") - 1, 0, len(most) - 1)
+    np.maximum.at(most, inside, values)
+    return most.tolist()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from bokeh.models import (
@@ -22,6 +22,7 @@ from .timeline import WAITS
 
 _ARROWS = 250  # tokens in view up to which they are drawn
 _WAIT_COLOURS = {"token": "#d62728"}  # the others wait for their unit
+_TOKENS = "#7f7f7f"
 _UNITS = {"load": "#1f77b4", "compute": "#2ca02c", "store": "#ff7f0e", "ternary": "#9467bd"}
 _TEXT = """
 const report = window.tilewright_report ??= JSON.parse(document.getElementById("report").textContent)
@@ -74,7 +75,7 @@ def timeline_plot(timeline: dict[str, Any], rows: Sequence[dict[str, Any]], view
         tips.append(("number", "@instruction{0,0}"))
         formatters: dict[str, Any] = {"@name": named, "@operator": owner}
         if timeline["texts"]:
-            tips.append(("", "@{at}{custom}"))
+            tips.append(("text", "@{at}{custom}"))
             source.data["at"] = held["instruction"]
             formatters["@{at}"] = told
         plot.add_tools(HoverTool(renderers=[bar], tooltips=tips, formatters=formatters, point_policy="follow_mouse"))
@@ -137,29 +138,55 @@ def _arrows(plot: Any, timeline: dict[str, Any], heights: Sequence[int], view: R
 
 def busy_plot(timeline: dict[str, Any], view: Range1d) -> Any:
     """The share of each unit's busy cycles over time: a strip for each unit, full where it is always busy."""
-    busy = timeline["busy"]
-    count, edges = len(busy["units"]), np.array(busy["edges"])
+    shares = {unit: 100 * np.array(some) for unit, some in timeline["busy"]["units"].items()}
+    strips = {unit: _Strip(unit, some, 100, _UNITS[unit]) for unit, some in shares.items()}
+    return _strips(timeline, view, strips, 55, ("busy", "@value{0.0} %"))
+
+
+def level_plot(timeline: dict[str, Any], view: Range1d) -> Any:
+    """The most instructions in each command queue, and tokens in each channel, over time."""
+    strips = {}
+    for name, values in timeline["levels"].items():
+        most = max(values, default=0)
+        colour = _UNITS.get(name.rpartition(" ")[2], _TOKENS)
+        strips[name] = _Strip(f"{name} ({most:,})", np.array(values), max(most, 1), colour)
+    return _strips(timeline, view, strips, 38, ("level", "@value{0,0}"))
+
+
+class _Strip(NamedTuple):
+    """Values of a strip, one per bin; it is full at `most`."""
+
+    label: str
+    values: np.ndarray
+    most: int
+    colour: str
+
+
+def _strips(
+    timeline: dict[str, Any], view: Range1d, strips: Mapping[str, _Strip], height: int, told: tuple[str, str]
+) -> Any:
+    """A plot of `strips`, one below the other, each `height` pixels high."""
+    count, edges = len(strips), np.array(timeline["busy"]["edges"])
     plot = empty_plot(
         "",
-        height=70 + 55 * count,
+        height=70 + height * count,
         x_range=view,
         y_range=Range1d(start=-0.05, end=count),
         tools="xpan,xwheel_zoom,xbox_zoom,reset",
-        name="busy",
     )
-    for k, (unit, shares) in enumerate(busy["units"].items()):
+    for k, (name, strip) in enumerate(strips.items()):
         low = count - 1 - k
-        held = {"left": edges[:-1], "right": edges[1:], "share": 100 * np.array(shares)}
-        held["top"] = low + 0.9 * np.array(shares)
+        held = {"left": edges[:-1], "right": edges[1:], "value": strip.values}
+        held["top"] = low + 0.9 * strip.values / strip.most
         source = columns({key: values.astype(np.float32) for key, values in held.items()})
         box = plot.quad(
-            left="left", right="right", bottom=low, top="top", color=_UNITS[unit], line_width=0.6, source=source
+            left="left", right="right", bottom=low, top="top", color=strip.colour, line_width=0.6, source=source
         )
-        tips = [("unit", unit), ("cycles", "@left{0,0} to @right{0,0}"), ("busy", "@share{0.0} %")]
+        tips = [("of", name), ("cycles", "@left{0,0} to @right{0,0}"), told]
         plot.add_tools(HoverTool(renderers=[box], tooltips=tips, point_policy="follow_mouse"))
     places = [count - 0.55 - k for k in range(count)]
     plot.yaxis.ticker = FixedTicker(ticks=places)
-    plot.yaxis.major_label_overrides = dict(zip(places, busy["units"]))
+    plot.yaxis.major_label_overrides = {place: strip.label for place, strip in zip(places, strips.values())}
     plot.ygrid.visible = False
     cycles_axis(plot)
     return plot

@@ -68,7 +68,7 @@ def test_a_page(name, tmp_path):
 
 
 def assert_it_draws(page, found):
-    plots = 3 + len(found.data["arenas"]) + bool(found.data["roofline"])
+    plots = 4 + len(found.data["arenas"]) + bool(found.data["roofline"])
     page.wait_for_function("n => document.querySelectorAll('.bk-Figure').length == n", arg=plots)
     inside = page.evaluate("() => JSON.parse(document.getElementById('report').textContent)")
     assert inside["operators"] == found.data["operators"]

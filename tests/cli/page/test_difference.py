@@ -50,7 +50,7 @@ def test_other_files_are_refused(tmp_path, content, text):
 
 
 def test_a_folder_is_refused(tmp_path):
-    with pytest.raises(FileError, match="Is a directory"):
+    with pytest.raises(FileError, match="is a folder; give a report"):
         read(tmp_path)
 
 

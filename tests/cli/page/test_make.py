@@ -119,7 +119,7 @@ def test_a_comparison(tiles_py, recorded, tmp_path):
 
 def test_mistakes(tiles_py, recorded, tmp_path):
     source = f"{tiles_py}:tiles"
-    with pytest.raises(FileError, match="missing.json: No such file"):
+    with pytest.raises(FileError, match="missing.json: no such file"):
         report(source, compare=tmp_path / "missing.json")
     with pytest.raises(UnsupportedError, match="unknown device 'fpga'"):
         report(source, on="fpga")

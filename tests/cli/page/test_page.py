@@ -18,7 +18,7 @@ def outside_scripts(text):
 def test_sections_and_the_data_inside(recorded):
     text = recorded.to_html()
     assert text.startswith("<!doctype html>") and len(text.encode()) < 3_000_000
-    for key in ("summary", "placement", "operators", "slow", "timeline", "memory", "roofline", "exactness"):
+    for key in ("summary", "placement", "operators", "slow", "timeline", "memory", "roofline", "exactness", "metrics"):
         assert f'<section id="{key}">' in text
     assert '<section id="difference">' not in text
     inside = re.search(r'<script type="application/json" id="report">(.*?)</script>', text, re.S)
@@ -43,9 +43,10 @@ def test_it_names_no_other_place(recorded, network):
 def test_names_are_text_not_markup(recorded):
     data = json.loads(recorded.to_json()) | {"program": "</script><b>x"}
     data["buffers"][0]["name"] = "<i>y</i>"
+    data["operators"][0]["operator"] = "</script><!--<script>"
     text = page(data)
     assert "&lt;/script&gt;&lt;b&gt;x on tiny" in text and "&lt;i&gt;y&lt;/i&gt;" in text
-    assert text.count("</script><b>x") == 0
+    assert "</script><b>x" not in text and "</script><!--" not in text and "<!--<script>" not in text
 
 
 def test_a_device_without_cycles(tiles_py):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewright.cli.page import timeline
-from tilewright.cli.page.timeline import Collected, Track, covered_cycles
+from tilewright.cli.page.timeline import Collected, Track, covered_cycles, most_in_bins
 
 
 def track(*bars):
@@ -57,6 +57,20 @@ def test_a_run_with_more_than_a_page_holds_is_joined_and_says_so(monkeypatch, re
     assert min(found["tokens"]["waited"]) >= sorted(whole["tokens"]["waited"])[-2]
     assert found["left_out"]["texts"] and found["texts"] == []
     assert found["busy"] == whole["busy"]  # of every instruction, joined or not
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(0, 9)), max_size=12, unique_by=lambda change: change[0]))
+def test_the_most_of_each_bin(changes):
+    changes = sorted(changes)
+    level = [next((value for at, value in reversed(changes) if at <= cycle), 0) for cycle in range(100)]
+    found = most_in_bins(changes, np.linspace(0, 100, 11))
+    assert found == [max(level[k : k + 10]) for k in range(0, 100, 10)]
+
+
+def test_levels_are_those_of_the_metrics(recorded):
+    metrics, levels = recorded.data["metrics"], recorded.data["timeline"]["levels"]
+    assert max(levels["tokens LOAD -> COMPUTE"]) == metrics["tokens_load_compute_high"]["value"] > 0
+    assert max(levels["queue of compute"]) == metrics["compute_queue_high"]["value"] > 0
 
 
 def test_tokens_are_given_before_they_are_taken(recorded):

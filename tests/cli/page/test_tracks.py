@@ -6,7 +6,7 @@ pytest.importorskip("bokeh")
 
 from bokeh.models import Arrow, HBar, HoverTool, Quad, Range1d
 
-from tilewright.cli.page.tracks import busy_plot, timeline_plot
+from tilewright.cli.page.tracks import busy_plot, level_plot, timeline_plot
 
 
 @pytest.fixture
@@ -39,4 +39,12 @@ def test_a_strip_for_each_unit_never_above_its_place(data, view):
     assert len(strips) == 3
     for one in strips:
         assert max(one.data_source.data["top"]) <= one.glyph.bottom + 1
-        assert 0 <= min(one.data_source.data["share"]) and max(one.data_source.data["share"]) <= 100
+        assert 0 <= min(one.data_source.data["value"]) and max(one.data_source.data["value"]) <= 100
+
+
+def test_a_strip_for_each_level(data, view):
+    plot = level_plot(data["timeline"], view)
+    labels = list(plot.yaxis.major_label_overrides.values())
+    assert len(labels) == len(data["timeline"]["levels"]) == len(plot.renderers) > 3
+    most = max(data["timeline"]["levels"]["tokens LOAD -> COMPUTE"])
+    assert f"tokens LOAD -> COMPUTE ({most})" in labels
