@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..hw.isa import Mem, Op, Queue, entry_bytes, known_isa
-from ..hw.units import channels, units
+from ..hw.units import Channel, channels, units
 from ..runtime.device import WAITS, Stats, Timeline, count_work
 from ..runtime.launch import Launch
 from ..runtime.metrics.levels import flagged
@@ -210,12 +210,18 @@ def _executing(ends: np.ndarray, cycle: int, until: int) -> Iterator[tuple[int, 
 def _lenders(launch: Launch, timeline: Timeline) -> dict[int, list[tuple[int, int]]]:
     """Per instruction of the compute queue that takes tokens: when they are given, and by which queue."""
     found: dict[int, list[tuple[int, int]]] = {}
-    for channel in channels(launch.cfg):
+    for channel, giver, taker in tokens(launch, timeline):
         if channel.target == Queue.COMPUTE:
-            takes = flagged(launch, timeline, channel.target, channel.pop).tolist()
-            for k, giver in zip(takes, flagged(launch, timeline, channel.source, channel.push).tolist()):
-                found.setdefault(k, []).append((int(timeline.end[giver]), int(channel.source)))
+            found.setdefault(taker, []).append((int(timeline.end[giver]), int(channel.source)))
     return found
+
+
+def tokens(launch: Launch, timeline: Timeline) -> Iterator[tuple[Channel, int, int]]:
+    """Every token that is taken: its channel, the instruction that gives it, the one that takes it."""
+    for channel in channels(launch.cfg):
+        takes = flagged(launch, timeline, channel.target, channel.pop).tolist()
+        for giver, taker in zip(flagged(launch, timeline, channel.source, channel.push).tolist(), takes):
+            yield channel, giver, taker
 
 
 def total(shares: Sequence[Share]) -> Share:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...hw.circuit import check_ports
+from ...hw.circuit import check_buildable
 from ...hw.config import Config
 from ...hw.errors import DeadlockError, UnsupportedError
 from ...hw.metrics import COUNTERS
@@ -296,7 +296,7 @@ def predict(
 def check_memory(cfg: Config, dram: Dram) -> None:
     """Raises `UnsupportedError` for ports that no circuit has, and for a memory that the model does not know: random
     stalls, or ports that share less than all of them can move."""
-    check_ports(cfg)
+    check_buildable(cfg)
     if dram.seed is not None:
         raise UnsupportedError(f"Dram.seed = {dram.seed}: the timing model has no random stalls; use a memory without")
     if dram.total_bytes < shared_bytes(cfg, dram):
