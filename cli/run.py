@@ -72,16 +72,15 @@ def command(
     """Load or compile, run every input, compare, write the outputs, print the steps, and return the exit status."""
     from ..runtime.files import read_npz
     from . import golden
-    from .layers import counter_rows, float_steps, print_run, run_rows
+    from .layers import counter_rows, float_steps, run_rows
 
     where.check()
     if check:
         golden.need_network(model)
     sources = {"MODEL": model, "--inputs": inputs, "--config": config}
-    if output:
-        check_output(output, (".npz",), sources)
-    if trace:
-        check_output(trace, (".json",), sources)
+    for path, suffix in ((output, ".npz"), (trace, ".json")):
+        if path:
+            check_output(path, (suffix,), sources)
     check_profiles(profiles, where.name, sources)
     arrays = read_npz(inputs)
     with report.progress(f"preparing {model}"):
@@ -109,12 +108,7 @@ def command(
         counted = {"counters": {row["counter"]: row["value"] for row in counter_rows(runs)}} if counters else {}
         report.emit_json(result | {"clock_mhz": where.clock_hz / 1e6, "layers": rows} | counted)
     else:
-        print_run(rows, counters)
-        if counters:
-            report.table(["counter", "value"], [list(row.values()) for row in counter_rows(runs)])
-        if "metrics" in result:
-            print_metrics(executable.cfg, result["metrics"])
-        _print_summary(result)
+        _print(executable, rows, result, runs if counters else None)
     return int(check and not _all_equal(result))
 
 
@@ -266,6 +260,18 @@ def _compare(
 def _all_equal(result: dict) -> bool:
     """True if a checked run equals the golden interpreter, and the file's outputs if it has any."""
     return result["check"]["equal"] and result.get("values_equal") == result.get("values")
+
+
+def _print(executable: Executable, rows: Sequence[dict], result: dict, counted: list[list[StepReport]] | None) -> None:
+    """The steps, of `counted` runs also the counters, the metrics if the result has them, and the summary."""
+    from .layers import counter_rows, print_run
+
+    print_run(rows, counted is not None)
+    if counted is not None:
+        report.table(["counter", "value"], [list(row.values()) for row in counter_rows(counted)])
+    if "metrics" in result:
+        print_metrics(executable.cfg, result["metrics"])
+    _print_summary(result)
 
 
 def _print_summary(result: dict) -> None:

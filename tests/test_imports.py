@@ -27,7 +27,9 @@ RTL = [Path("boards/pynq_z1", f"{name}.py") for name in ("axi3", "platform")]
 # what runs on a board: standard library and numpy alone; the RTL modules of hw/ and boards/ are not among them
 BOARD = [p for p in MODULES if p.parts[0] in ("runtime", "boards") and p not in SERVER + RTL]
 BOARD += [Path("hw", f"{name}.py") for name in ("__init__", "config", "errors", "regs", "rounding", "show", "units")]
-BOARD += [Path("hw", f"{name}.py") for name in ("checks", "circuit", "fields", "parameters", "sizes", "vta_config")]
+BOARD += [
+    Path("hw", f"{name}.py") for name in ("checks", "circuit", "fields", "metrics", "parameters", "sizes", "vta_config")
+]
 BOARD += [p for p in MODULES if p.parent == Path("hw/isa")]
 BOARD += [
     p for p in (Path("sim/__init__.py"), Path("sim/model/machine.py"), Path("sim/model/device.py")) if p in MODULES

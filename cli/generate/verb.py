@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
 
 from .. import report
 from ..golden import need_network
+from ..layers import run_rows
 from ..options import config_option, json_option
+from ..profile.files import check_profiles, print_metrics, profile_option, write_profiles
 from ..programs import is_network, open_program
 from ..where import Where, where_options
 from .recomputing import DEEPLOY, recomputing
@@ -17,6 +20,7 @@ from .writing import Writer
 
 if TYPE_CHECKING:
     from ...compiler.graph import Graph
+    from ...hw.config import Config
 
 
 @click.command()
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Also print what as many steps take with the cache of keys and values, and without, by the timing model.",
 )
+@profile_option
 @where_options
 @config_option(None, "As for compile (default: pynq_z1; a .tw program: the one it was compiled for).")
 @json_option
@@ -62,6 +67,7 @@ def command(
     texts: int,
     check: bool,
     compare: bool,
+    profiles: tuple[str, ...],
     where: Where,
     config: str | None,
     as_json: bool,
@@ -75,18 +81,14 @@ def command(
     split into parts. With --check the exit status is 1 if a logit differs; it is 6 for a tokenizer of another size or
     a damaged checkpoint, and 9 for more tokens than the context holds.
     """
-    from ...hw.errors import UnsupportedError
     from ...runtime.language.tokenizer import Tokenizer
     from ...runtime.language.writing import language_model, most_likely, sampler
 
     where.check()
+    check_profiles(profiles, where.name, {"MODEL": model, "--tokenizer": tokenizer, "--config": config})
     if seed is not None and temperature is None:
         raise click.UsageError(f"--seed {seed} fixes choices at random; give --temperature, too")
-    for option, given in (("--check", check), ("--texts", texts), ("--compare", compare)):
-        if given:
-            need_network(model, option)
-    if texts and model.endswith(".npz"):
-        raise UnsupportedError(f"{model}: --texts compares with the float32 model; give the checkpoint, .bin")
+    _check_network(model, {"--check": check, "--texts": texts, "--compare": compare})
     choose = most_likely if temperature is None else sampler(temperature, seed or 0)
     with report.progress(f"preparing {model}"):
         executable = open_program(model, config)
@@ -95,18 +97,32 @@ def command(
     writer = Writer(Tokenizer(tokenizer, words), graph if check else None, echo=not as_json)
     with where.open(executable) as loaded:
         writer.write(loaded, executable, prompt, tokens, choose)
-    result = {"model": model, "config": executable.cfg.name, "device": where.name, **writer.result(where.clock_hz)}
+        reports = loaded.reports
+    about = {"model": model, "config": executable.cfg.name, "device": where.name}
+    result = about | writer.result(where.clock_hz)
+    if profiles:
+        layers = run_rows(executable, [reports], where.clock_hz)
+        result |= write_profiles(profiles, executable, reports, about | {"clock_mhz": where.clock_hz / 1e6}, layers)
     if graph is not None:
         result = shares(graph, executable, writer.positions, writer.blocks, where.clock_hz) | result
-    if graph is not None and compare:
-        result["compared"] = recomputing(graph, executable, tokens, where.clock_hz)
-    if graph is not None and texts:
-        result["perplexity"] = _perplexity(model, graph, texts)
+        result |= {"compared": recomputing(graph, executable, tokens, where.clock_hz)} if compare else {}
+        result |= {"perplexity": _perplexity(model, graph, texts)} if texts else {}
     if as_json:
         report.emit_json(result)
     else:
-        _summarise(result)
+        _summarise(result, executable.cfg)
     return int(bool(writer.wrong))
+
+
+def _check_network(model: str, options: Mapping[str, object]) -> None:
+    """Refuse options that need the network where `model` is something else."""
+    from ...hw.errors import UnsupportedError
+
+    for option, given in options.items():
+        if given:
+            need_network(model, option)
+    if options["--texts"] and model.endswith(".npz"):
+        raise UnsupportedError(f"{model}: --texts compares with the float32 model; give the checkpoint, .bin")
 
 
 def _graph(model: str) -> Graph:
@@ -131,7 +147,9 @@ def _compared(found: dict) -> None:
     click.echo(f"the cache saves {found['ratio']:.1f}x; Deeploy's, of 256 steps of another model, {DEEPLOY}x")
 
 
-def _summarise(result: dict) -> None:
+def _summarise(result: dict, cfg: Config) -> None:
+    if "metrics" in result:
+        print_metrics(cfg, result["metrics"])
     count, rate = len(result["tokens"]), result.get("tokens_per_second")
     click.echo(
         f"{report.counted(count, 'token')} on {result['device']}, {result['config']}, in {result['seconds']:.1f} s"

@@ -33,7 +33,7 @@ profile_option = click.option(
     "profiles",
     multiple=True,
     metavar="FILE",
-    help="Write the metrics of the last input's run to FILE.json or .csv, a timeline with levels to .trace, for "
+    help="Write the metrics of the last run to FILE.json or .csv, a timeline with levels to .trace, for "
     "ui.perfetto.dev; '-': print a table. May be given several times.",
 )
 

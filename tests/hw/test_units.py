@@ -379,6 +379,9 @@ def test_simulated_circuit(two, monkeypatch):
 
         watch = use
 
+        def bursts(self):
+            return np.zeros(rtl.BURSTS, np.uint64)
+
         def close(self):
             pass
 

@@ -27,6 +27,13 @@ def test_statistics_add_up():
     assert Stats() + first == first
 
 
+def test_what_a_device_saw_of_one_launch_is_not_that_of_two():
+    seen = Stats(observed=lambda: {"read_bursts": {"16": 1}})
+    alone = seen + Stats()
+    assert alone.observed is not None and alone.observed() == {"read_bursts": {"16": 1}}
+    assert (seen + seen).observed is None
+
+
 def test_statistics_are_json_with_totals():
     stats = Stats(Counter({"GEMM": 3, "FINISH": 1}), 15, 240, Counter({"INP": 64, "WGT": 16}), Counter({"OUT": 12}))
     found = stats.to_dict()

@@ -13,12 +13,13 @@ from tilewright.runtime.launch import Launch
 from tilewright.runtime.program import Program
 from tilewright.sim.rtl.watch import Trace
 from tilewright.sim.timing import predict
-from tilewright.sim.trace import of_launch, of_timing, of_trace, write_chrome
+from tilewright.sim.trace import levels_of, of_launch, of_timing, of_trace, write_chrome
 
 PYNQ = PRESETS["pynq_z1"]
 # what the trace event format asks for: keys by phase, and their types
 KEYS = {
     "M": {"ph": str, "name": str, "pid": int, "tid": int, "args": dict},
+    "C": {"ph": str, "name": str, "pid": int, "ts": int, "args": dict},
     "X": {"ph": str, "cat": str, "name": str, "pid": int, "tid": int, "ts": int, "dur": int, "args": dict},
 }
 
@@ -55,6 +56,18 @@ def test_file_of_a_timing(launch, tmp_path):
     for event in slices:
         by_row[event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
     assert all(a[1] <= b[0] for row in by_row.values() for a, b in zip(sorted(row), sorted(row)[1:]))
+
+
+def test_levels_rise_and_fall_to_nothing(launch, tmp_path):
+    timeline = predict(launch).timeline()
+    write_chrome(tmp_path / "t.json", [], levels=levels_of(timeline, launch))
+    steps = defaultdict(list)
+    for event in read(tmp_path / "t.json"):
+        if event["ph"] == "C":
+            steps[event["name"]].append((event["ts"], event["args"]["level"]))
+    assert {"tokens COMPUTE -> STORE", "queue of load", "queue of compute", "queue of store"} <= set(steps)
+    for found in steps.values():
+        assert found == sorted(found) and min(level for _, level in found) >= 0 and found[-1][1] == 0
 
 
 def test_every_instruction_and_its_waits(launch):

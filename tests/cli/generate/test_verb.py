@@ -31,6 +31,17 @@ def test_json_has_text_tokens_cycles_and_perplexity(tilewright, small):
     assert json.loads(tilewright(*small, *facts).out)["tokens"] == found["tokens"]
 
 
+def test_the_metrics_of_the_last_token(tilewright, small, tmp_path):
+    path = tmp_path / "p.json"
+    done = tilewright(*small, "--tokens", 3, "--on", "timing", "--json", "--profile", path, "--profile", "-")
+    result, found = json.loads(done.out), json.loads(path.read_text())
+    assert found["metrics"] == result["metrics"] and found["device"] == "timing"
+    assert found["metrics"]["cycles"] == result["cycles_per_token"][-1]
+    assert "most tokens" in tilewright(*small, "--tokens", 3, "--on", "timing", "--profile", "-").out
+    done = tilewright(*small, "--tokens", 3, "--profile", tmp_path / "p.trace")
+    assert done.status and "has no cycles of instructions" in done.err and not (tmp_path / "p.trace").exists()
+
+
 def test_whole_blocks_of_a_prompt_are_one_run(tilewright, small, tmp_path):
     (tmp_path / "small.bin").write_bytes(llama_bytes(words=len(PIECES), width=32, hidden=32, layers=1, context=48))
     facts = ("--prompt", "a c " * 8 + "a", "--tokens", 38, "--check", "--compare", "--json", "--config", "pynq_z1_plus")

@@ -2,12 +2,16 @@
 
 import csv
 import json
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
+from tilewright.cli.profile.files import print_metrics, write_profiles
 from tilewright.hw.config import PRESETS
 from tilewright.hw.metrics import metrics
+from tilewright.runtime.executable import Executable
 
 
 @pytest.fixture
@@ -43,6 +47,16 @@ def test_a_table_on_any_device(tilewright, given):
     done = tilewright(*given, "--on", "timing", "--profile", "-", "--json")
     found = json.loads(done.out)
     assert found["profile"] == [] and found["metrics"]["compute_busy"] > 0
+
+
+def test_a_program_without_launches_has_none(tmp_path, capsys):
+    executable = cast(Executable, SimpleNamespace(cfg=PRESETS["tiny"], name="host", steps=[]))
+    paths = [str(tmp_path / "p.json"), str(tmp_path / "p.csv"), "-"]
+    assert write_profiles(paths, executable, [], {"device": "model"}, []) == {"profile": paths[:2], "metrics": {}}
+    assert json.loads((tmp_path / "p.json").read_text())["metrics"] == {}
+    assert (tmp_path / "p.csv").read_text() == "launch,metric,kind,unit,bin,value\n"
+    print_metrics(executable.cfg, {})
+    assert "metric" in capsys.readouterr().out
 
 
 def test_a_timeline_with_levels(tilewright, given, tmp_path):

@@ -1,7 +1,9 @@
 """cli/profile/timeline.py: launches one behind the other."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -28,7 +30,7 @@ def run():
 
 def test_the_second_launch_begins_where_the_first_ends(run, tmp_path):
     executable, (done,) = run
-    twice = SimpleNamespace(steps=2 * executable.steps, name="twice")
+    twice = cast(Executable, SimpleNamespace(steps=2 * executable.steps, name="twice"))
     write_timeline(str(tmp_path / "one.json"), executable, [done], "timing")
     write_timeline(str(tmp_path / "two.json"), twice, [done, done], "timing")
     one, two = (json.loads((tmp_path / f"{name}.json").read_text())["traceEvents"] for name in ("one", "two"))
@@ -39,7 +41,7 @@ def test_the_second_launch_begins_where_the_first_ends(run, tmp_path):
 
 def test_a_launch_without_cycles_of_instructions_is_refused(run, tmp_path):
     executable, (done,) = run
-    bare = SimpleNamespace(name=done.name, stats=Stats())
+    bare = replace(done, stats=Stats())
     with pytest.raises(UnsupportedError, match="device 'board' has no cycles of instructions; use timing or rtl"):
         write_timeline(str(tmp_path / "t.json"), executable, [bare], "board")
     assert not list(tmp_path.iterdir())

@@ -1,6 +1,7 @@
 """runtime/metrics/values.py: every device counts what is declared, all that count the same alike, and sums."""
 
 import shutil
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,18 @@ def test_the_timing_model_counts_what_the_circuit_counts(cfg):
         for name in ("compute_busy", "load_busy", "gemm_use", "macs_per_cycle", "bytes_loaded_per_cycle"):
             assert got[name] == pytest.approx(expected[name], rel=0.05, abs=0.005), name
         assert model.items() <= expected.items() and model.items() <= got.items()
+
+
+def test_a_board_counts_what_its_registers_hold():
+    recorder = Recorder(TINY, 7)
+    record_random(recorder, 10)
+    launch = recorder.program.finish()
+    with Loaded(Executable.from_launch(launch), open_device("timing", TINY)) as loaded:
+        loaded.run(recorder.inputs)
+        simulated = of_launch(launch, loaded.reports[0].stats)
+        found = of_launch(launch, replace(loaded.reports[0].stats, timeline=None, observed=None))
+    assert list(found) == [name for name, metric in metrics(TINY).items() if "board" in metric.by]
+    assert found.items() <= simulated.items()
 
 
 def test_queues_are_no_fuller_than_they_can_be():

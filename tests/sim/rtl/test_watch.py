@@ -15,7 +15,7 @@ from tilewright.runtime.program import Program
 from tilewright.sim.dram import ZYNQ_HP, Dram
 from tilewright.sim.random_programs import random_case
 from tilewright.sim.rtl import RtlDevice
-from tilewright.sim.rtl.watch import counted, decode, event_type, most_events, tiles
+from tilewright.sim.rtl.watch import BURSTS, bursts, counted, decode, event_type, most_events, tiles
 from tilewright.sim.timing import predict
 
 TINY = PRESETS["tiny"]
@@ -133,3 +133,15 @@ def test_instructions_of_a_queue_follow_each_other(seed):
 @circuit
 def test_before_the_first_run_there_is_no_trace():
     assert len(RtlDevice(TINY).trace.end) == 0
+
+
+def test_bursts_of_reads_and_writes():
+    counts = np.zeros(BURSTS, np.uint64)
+    half = BURSTS // 2
+    counts[[1, 16, half - 1, half + 4, BURSTS - 1]] = 7, 9, 8, 2, 1
+    assert bursts(counts) == {
+        "read_bursts": {"1": 7, "16": 9},
+        "reads_under_way_high": 8,
+        "write_bursts": {"4": 2},
+        "writes_under_way_high": 1,
+    }

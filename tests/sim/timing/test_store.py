@@ -1,13 +1,18 @@
 """sim/timing/store.py: stores beside GEMM."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from tilewright.hw.config import PRESETS
 from tilewright.hw.isa import Op, Queue
 from tilewright.runtime.program import Program
+from tilewright.sim.random_programs import random_case
+from tilewright.sim.rtl import RtlDevice
 from tilewright.sim.timing import engine as model
 from tilewright.sim.timing import predict
+from tilewright.sim.timing.device import TimingDevice
 
 PYNQ = PRESETS["pynq_z1"]
 HALF = PYNQ.acc_depth // 2
@@ -76,3 +81,14 @@ def test_what_is_remembered_of_a_store_is_what_its_rows_do(seed, name, monkeypat
         assert (getattr(remembered, field) == getattr(expected, field)).all(), f"seed {seed}: {field}"
     for reason, waits in expected.waits.items():
         assert (remembered.waits[reason] == waits).all(), f"seed {seed}: {reason}"
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="g++ is missing: no circuit can be built")
+def test_its_counters_are_the_circuits():
+    """Busy up to the last beat, not to the answer; the next one waits for its token beside a LOAD of PAR, too."""
+    circuit, timing = RtlDevice(PRESETS["tiny"]), TimingDevice(PRESETS["tiny"])
+    for seed in (0, 5, 6):
+        expected, got = (d.run_image(*random_case(circuit.cfg, seed)) for d in (circuit, timing))
+        assert expected.insns["LOAD.PAR"] and expected.insns["STORE.OUTQ"]
+        for name in ("STORE_BUSY", "STORE_TOKEN_WAIT"):
+            assert got.counters[name] == expected.counters[name], (seed, name)
