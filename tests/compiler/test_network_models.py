@@ -63,7 +63,7 @@ LARGER = {
 @needs_models
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == "kws" else pytest.mark.slow) for n in MOST_CYCLES])
 def test_larger_buffers_and_queues_are_not_slower(name):
-    """By more than 1 % than any smaller one; a deeper queue by 2 %: fetching ahead takes the port from the first loads."""
+    """By more than 1 % than any smaller one; deeper queues by 2 %: fetching ahead takes the port from loads."""
     graph = import_tflite(SHARED / "models" / f"{name}_int8.tflite")
     for field, values in LARGER.items():
         cycles = [launch_cycles(compile_for(graph, CFG.replace(**{field: v})).executable) for v in values]
