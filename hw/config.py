@@ -294,6 +294,9 @@ _TINY = Config(
 PRESETS: dict[str, Config] = {
     "vta": Config(name="vta", extensions=frozenset({"acc8"})),
     "pynq_z1": _PYNQ_Z1,
+    "pynq_z1_lean": _PYNQ_Z1.replace(
+        name="pynq_z1_lean", uop_bytes=1 << 12, inp_bytes=1 << 14, wgt_bytes=1 << 15, acc_bytes=1 << 14, queue_depth=8
+    ),
     "pynq_z1_plus": _PYNQ_Z1.replace(
         name="pynq_z1_plus", extensions=STANDARD_EXTENSIONS | {"depthwise_rows", "lookup", "lane_reduce"}
     ),

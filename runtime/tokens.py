@@ -1,6 +1,7 @@
 """Dependence tokens from a recorded trace: every conflict between two queues becomes one push and one pop.
 
-Before that, loads of weights pass a load that waits for the operator before (`ahead_of_waits`).
+Before that, loads of weights pass a load that waits for the operator before (`ahead_of_waits`), and loads of what was
+stored pass jobs of the compute queue (`ahead_of_jobs`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .buffer import Buffer
 from .symbols.symbol import Symbol
 
 PASSING = 384  # beats of loads that pass one that waits, about as many as it waits for: more would delay it
+PASSED = 4  # jobs that a load of what was stored passes: they end while it waits; more would wait themselves
 
 
 @dataclass(slots=True)
@@ -261,6 +263,28 @@ def ahead_of_waits(cfg: Config, rows: Sequence[Row], operator: Callable[[Row], o
     return found
 
 
+def ahead_of_jobs(rows: Sequence[Row], operator: Callable[[Row], object]) -> list[Row]:
+    """`rows` in an order that computes the same, in which loads of what a STORE writes come earlier.
+
+    Such a load learns through the compute queue that the data is there, by a NOP in front of the jobs that come behind
+    the load in the trace: they need not end first. Loads pass the last `PASSED` jobs of their operator that use none of
+    their entries; every queue keeps its own order. `operator(row)` names what a row was recorded for.
+    """
+    written = written_by_stores(rows)
+    found: list[Row] = []
+    for row in rows:
+        at = len(found)
+        if row.queue == Queue.LOAD and row.dram is not None and id(row.buffer) in written:
+            jobs = 0
+            while at and jobs < PASSED and found[at - 1].queue == Queue.COMPUTE:
+                before = found[at - 1]
+                if operator(before) != operator(row) or _share(row, before):
+                    break
+                at, jobs = at - 1, jobs + (before.format != "LOAD")
+        found.insert(at, row)
+    return found
+
+
 def _share(row: Row, other: Row) -> bool:
     """True if both may use an entry that one of them writes."""
     for a in row.accesses:
@@ -282,9 +306,10 @@ def _reach(entries: slice | np.ndarray) -> tuple[int, int]:
 def insert_tokens(
     cfg: Config, rows: Sequence[Row], finish: Row, operator: Callable[[Row], object] = lambda row: None
 ) -> list[Row]:
-    """`rows`, in the order of `ahead_of_waits`, and `finish` with the tokens, and the NOPs that carry some of them."""
+    """`rows`, in the order of `ahead_of_waits` and `ahead_of_jobs`, and `finish` with the tokens, and the NOPs that
+    carry some of them."""
     walk = TokenPass(cfg, written_by_stores(rows))
-    for row in ahead_of_waits(cfg, rows, operator):
+    for row in ahead_of_jobs(ahead_of_waits(cfg, rows, operator), operator):
         walk.add(row)
     walk.finish(finish)
     return walk.rows

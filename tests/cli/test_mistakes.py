@@ -90,7 +90,7 @@ def scheduled(tmp_path) -> Path:
 
 
 def test_unknown_preset(mistake, tmp_path):
-    known = "vta, pynq_z1, pynq_z1_plus, pynq_z1_two, tiny, tiny_two"
+    known = "vta, pynq_z1, pynq_z1_lean, pynq_z1_plus, pynq_z1_two, tiny, tiny_two"
     text = rf"unknown preset 'pynq-z1'; known are {known}, or give a \.json file"
     mistake(3, text, "compile", DIGITS, "-o", tmp_path / "x.tw", "--config", "pynq-z1")
 

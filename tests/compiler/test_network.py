@@ -225,4 +225,4 @@ def test_shallow_token_channels_change_cycles_not_results():
     for found in outputs.values():
         for name, array in outputs[PYNQ.token_depth].items():
             np.testing.assert_array_equal(found[name], array)
-    assert cycles[1] > cycles[2] == cycles[3] == cycles[PYNQ.token_depth]
+    assert cycles[1] > cycles[2] >= cycles[3] == cycles[PYNQ.token_depth]

@@ -1,5 +1,6 @@
 """The MLPerf Tiny models: one launch each, every value golden, few cycles."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from tilewright.compiler import graph as g
 from tilewright.compiler.accelerator.arena import arena_plan
 from tilewright.compiler.accelerator.module import Accelerator
 from tilewright.compiler.frontend.tflite.importer import import_tflite
-from tilewright.compiler.network import compile_for
+from tilewright.compiler.network import compile_for, launch_cycles
 from tilewright.hw.config import PRESETS
 from tilewright.runtime.device import open_device
 from tilewright.runtime.executable import LaunchStep
@@ -47,3 +48,25 @@ def test_outputs_are_golden_and_the_accelerator_computes_them(name):
         for x, golden in zip(inputs, outputs):
             (got,) = loaded.run({executable.inputs[0].name: x}).values()
             assert np.array_equal(got, golden)
+
+
+# fields of the configuration, and values in ascending order
+LARGER = {
+    "acc_bytes": [1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17],
+    "inp_bytes": [1 << 13, 1 << 14, 1 << 15],
+    "wgt_bytes": [1 << 14, 1 << 15, 1 << 16, 1 << 17],
+    "uop_bytes": [1 << 11, 1 << 12, 1 << 13, 1 << 14],
+    "queue_depth": [4, 8, 16, 64, 256],
+}
+
+
+@needs_models
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n == "kws" else pytest.mark.slow) for n in MOST_CYCLES])
+def test_larger_buffers_and_queues_are_not_slower(name):
+    """By more than 1 % than any smaller one; deeper queues by 2 %: fetching ahead takes the port from loads."""
+    graph = import_tflite(SHARED / "models" / f"{name}_int8.tflite")
+    for field, values in LARGER.items():
+        cycles = [launch_cycles(compile_for(graph, CFG.replace(**{field: v})).executable) for v in values]
+        least = list(itertools.accumulate(cycles, min))
+        most = 1.02 if field == "queue_depth" else 1.01
+        assert all(now <= most * best for now, best in zip(cycles, least)), (field, cycles)

@@ -12,9 +12,11 @@ from tilewright.hw.units import channels, queues
 from tilewright.runtime.access import Access, DramAccess
 from tilewright.runtime.buffer import Buffer
 from tilewright.runtime.tokens import (
+    PASSED,
     PASSING,
     LastAccess,
     Row,
+    ahead_of_jobs,
     ahead_of_waits,
     deadlock_text,
     dram_cells,
@@ -374,3 +376,40 @@ def test_the_order_of_loads_changes_no_result():
             if conflict(rows[i], rows[j]):
                 assert at[id(rows[i])] < at[id(rows[j])]
     assert moved > 10
+
+
+def test_a_load_of_what_was_stored_passes_jobs_that_do_not_use_its_entries():
+    b = Buffer("t", (64, 4), kind="temp")
+    stored, image = store(0, 4, **dram(b, True, 0, 16)), load(0, 1, **dram(b, False, 0, 4))
+    jobs = [gemm(acc=(k, k + 1), inp=(4, 5)) for k in range(PASSED + 1)]
+    rows = [stored, *jobs, image]
+    assert [rows.index(row) for row in ahead_of_jobs(rows, lambda row: None)] == [
+        0,
+        1,
+        PASSED + 2,
+        *range(2, PASSED + 2),
+    ]
+    user = gemm(inp=(0, 1))
+    rows = [stored, *jobs[:3], user, jobs[3], image]
+    assert [rows.index(row) for row in ahead_of_jobs(rows, lambda row: None)] == [0, 1, 2, 3, 4, 6, 5]
+
+
+def test_a_load_stays_behind_other_loads_stores_and_operators_and_where_nobody_stores():
+    b = Buffer("t", (64, 4), kind="temp")
+    stored, image = store(0, 4, **dram(b, True, 0, 16)), load(0, 1, **dram(b, False, 0, 4))
+    job = gemm(acc=(8, 9), inp=(4, 5))
+    assert ahead_of_jobs([job, image], lambda row: None) == [job, image]
+    for before in (stored, load(8, 9)):
+        rows = [stored, job, before, image]
+        assert ahead_of_jobs(rows, lambda row: None) == rows
+    rows = [stored, job, image]
+    assert ahead_of_jobs(rows, lambda row: row is image) == rows
+    assert ahead_of_jobs(rows, lambda row: None) == [stored, image, job]
+
+
+def test_the_nop_that_tells_of_a_store_comes_before_the_jobs():
+    b = Buffer("t", (64, 4), kind="temp")
+    rows = [gemm(), store(0, 4, **dram(b, True, 0, 16)), gemm(acc=(8, 9)), load(0, 1, **dram(b, False, 0, 4))]
+    found = insert_tokens(TINY, rows, Row("FINISH", COMPUTE, {}))
+    queue = [row for row in found if row.queue == COMPUTE]
+    assert [any(row is r for r in rows) for row in queue] == [True, False, True, False]

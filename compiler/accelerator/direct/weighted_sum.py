@@ -19,7 +19,7 @@ from ...graph.integer_forms import WeightedSum
 from ..recording import Recording, entries
 from .on_chip import on_chip
 
-_TILE = 128  # entries: enough to hide what an instruction costs, and few enough for a short start and end
+_TILE = 64  # entries: enough to hide what an instruction costs, and few enough for a short start and end
 
 
 def possible(cfg: Config) -> bool:
