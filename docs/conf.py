@@ -119,8 +119,16 @@ class PublicNames(SphinxDirective):
         return [f".. autodata:: {path}", "   :no-value:"]
 
 
+def links_within(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Pages link to files of the root as GitHub has them; some of these are pages of the site."""
+    up = "../" * docname.count("/")
+    for name, page in (("CONTRIBUTING", "contributing"), ("CHANGELOG", "changes"), ("SECURITY", "security")):
+        source[0] = source[0].replace(f"]({up}../{name}.md", f"]({up}project/{page}.md")
+
+
 def setup(app: Sphinx) -> None:
     """Tell Sphinx of the above."""
+    app.connect("source-read", links_within)
     app.add_directive("public-names", PublicNames)
     app.connect("autodoc-process-docstring", plain_docstrings)
 
