@@ -33,7 +33,9 @@ from tilewright.cli.main import run as run_command
 ROOT = Path(__file__).parents[1]
 LINKED = ("examples", "tests")
 _GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
-_FENCE = re.compile(r"^(?:<!-- (needs|not run): (.*?) -->\n)?^( *)```(\w*)\n(.*?)^\3```$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(
+    r"^(?:<!-- (needs|not run): (.*?) -->\n)?^( *)```([^\s`]*)[^\n`]*\n(.*?)^\3```$", re.DOTALL | re.MULTILINE
+)
 _INLINE = re.compile(r"(?<!`)`(tilewright\s[^`]+)`(?!`)")
 _SHELL = ("", "sh", "text")
 

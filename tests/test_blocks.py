@@ -16,7 +16,14 @@ _spec.loader.exec_module(docs)
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in docs.pages()}
 
 
-@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if docs.running_blocks(page)])
+def running():
+    """Pages with blocks that run; those that take minutes wait for `make test-full` and `make docs-check`."""
+    slow = {"docs/tutorials/language_model.md"}
+    names = [name for name, page in PAGES.items() if docs.running_blocks(page)]
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in names]
+
+
+@pytest.mark.parametrize("name", running())
 def test_blocks_run_in_order(name, monkeypatch, tmp_path, capsys):
     pytest.importorskip("tvm")
     folder = tmp_path / "root"
@@ -80,11 +87,13 @@ def test_the_reader_finds_blocks_markers_and_commands(monkeypatch, tmp_path):
     page.write_text(
         "Say `tilewright disasm x.tw`, and see `tilewright VERB`.\n\n"
         "<!-- generated: x -->\n```python\nno\n```\n<!-- end -->\n"
+        "```{literalinclude} x.py\n:language: python\n```\n"
         "<!-- needs: torch -->\n```python\nx = 1\n```\n\n"
         "```sh\n$ tilewright run a.tw \\\n  --inputs x.npz > y # z\n```\n"
     )
-    first, second = docs.blocks(page)
-    assert (first.source, first.line, first.marker, first.reason) == ("x = 1\n", 10, "needs", "torch")
+    included, first, second = docs.blocks(page)
+    assert included.language == "{literalinclude}"
+    assert (first.source, first.line, first.marker, first.reason) == ("x = 1\n", 13, "needs", "torch")
     assert second.language == "sh"
     lines = [line[1:] for line in docs.command_lines(page)]
     assert lines == [(["run", "a.tw", "--inputs", "x.npz"], True), (["disasm", "x.tw"], False)]
