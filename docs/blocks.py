@@ -188,4 +188,4 @@ def parse(arguments: list[str], complete: bool = True) -> None:
         if complete and parameter.required and not isinstance(value, (str, list, tuple)):
             raise click.MissingParameter(param=parameter, ctx=context)
         if isinstance(parameter.type, (click.Choice, click.types.IntParamType)) and isinstance(value, str):
-            parameter.type.convert(value, parameter, context)
+            parameter.type_cast_value(context, value)
