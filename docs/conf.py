@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from tilewright.cli.app import VERBS
+from tilewright.cli.app import VERBS, module_of
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -128,8 +128,10 @@ class Verbs(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """The nodes of the page."""
-        one = ".. click:: tilewright.cli.{0}:command\n   :prog: tilewright {0}\n   :nested: full\n"
-        return self.parse_text_to_nodes("\n".join(map(one.format, VERBS)), allow_section_headings=True)
+        one = ".. click:: tilewright.cli.{0}:command\n   :prog: tilewright {1}\n   :nested: full\n"
+        return self.parse_text_to_nodes(
+            "\n".join(one.format(module_of(verb), verb) for verb in VERBS), allow_section_headings=True
+        )
 
 
 def links_within(app: Sphinx, docname: str, source: list[str]) -> None:
