@@ -1,7 +1,8 @@
-"""Runs the Python blocks of a page in order, and reads its command lines; tests/test_blocks.py does so for every page.
+"""Runs the blocks of a page in order, and reads its command lines; tests/test_blocks.py does so for every page.
 
-The blocks of a page share their names, as a reader's session does. They run in a temporary folder that has `examples`
-and `tests` of the repository, so that paths are those of the repository's root. A comment directly above a block:
+Python runs, and shell that is marked `sh`; of other shell the command lines are read. The blocks of a page share their
+names, as a reader's session does. They run in a temporary folder that has `examples` and `tests` of the repository, so
+that paths are those of the repository's root. A comment directly above a block:
 
     <!-- needs: torch, ../shared/models/kws_int8.tflite -->          modules and files without which it is skipped
     <!-- not run: it waits for clients until it is interrupted -->   why it is skipped
@@ -13,8 +14,11 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,11 +28,14 @@ import click
 
 from tilewright.cli import config
 from tilewright.cli.app import VERBS, command
+from tilewright.cli.main import run as run_command
 
 ROOT = Path(__file__).parents[1]
 LINKED = ("examples", "tests")
 _GENERATED = re.compile(r"<!-- generated: .*?<!-- end -->", re.DOTALL)
-_FENCE = re.compile(r"^(?:<!-- (needs|not run): (.*?) -->\n)?^( *)```(\w*)\n(.*?)^\3```$", re.DOTALL | re.MULTILINE)
+_FENCE = re.compile(
+    r"^(?:<!-- (needs|not run): (.*?) -->\n)?^( *)```([^\s`]*)[^\n`]*\n(.*?)^\3```$", re.DOTALL | re.MULTILINE
+)
 _INLINE = re.compile(r"(?<!`)`(tilewright\s[^`]+)`(?!`)")
 _SHELL = ("", "sh", "text")
 
@@ -75,22 +82,31 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def python_blocks(page: Path) -> list[Block]:
-    """Those that run: Python, and sessions with prompts."""
-    return [block for block in blocks(page) if block.language in ("python", "pycon")]
+def running_blocks(page: Path) -> list[Block]:
+    """Those that run: Python, sessions with prompts, and shell that is marked `sh`."""
+    return [block for block in blocks(page) if block.language in ("python", "pycon", "sh")]
 
 
 def prepare(folder: Path) -> None:
-    """Give an empty folder what pages read."""
+    """Give an empty folder what pages read: parts of the repository, and the files beside it."""
     for name in LINKED:
         (folder / name).symlink_to(ROOT / name)
+    if not (folder.parent / "shared").exists() and (ROOT.parent / "shared").exists():
+        (folder.parent / "shared").symlink_to(ROOT.parent / "shared")
 
 
 def run(block: Block, names: dict[str, Any]) -> None:
-    """Run a block with the names of those before it; a session must print what the page shows."""
-    if block.language == "python":
+    """Run a block with the names of those before it; a session must print what the page shows, a command succeed."""
+    if block.language == "sh":
+        for line in block.source.replace("\\\n", " ").splitlines():
+            _run_line(line.strip(), block)
+    elif block.language == "python":
         exec(compile("\n" * (block.line - 1) + block.source, str(block.page), "exec"), names)
-        return
+    else:
+        _run_session(block, names)
+
+
+def _run_session(block: Block, names: dict[str, Any]) -> None:
     session = doctest.DocTestParser().get_doctest(block.source, names, block.where, str(block.page), block.line - 1)
     told: list[str] = []
     options = doctest.ELLIPSIS | doctest.REPORT_UDIFF
@@ -98,6 +114,18 @@ def run(block: Block, names: dict[str, Any]) -> None:
     names.update(session.globs)
     if failed:
         raise AssertionError("".join(told))
+
+
+def _run_line(line: str, block: Block) -> None:
+    """Run a line of shell; the command in this process, which has imported what it needs."""
+    arguments = _arguments(line) if line.startswith("tilewright ") else []
+    if arguments and arguments == shlex.split(line, comments=True)[1:]:
+        status = run_command(arguments)
+    else:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        status = subprocess.run(["sh", "-c", line], env={**os.environ, "PATH": path}).returncode
+    if status:
+        raise AssertionError(f"{block.where}: status {status} of {line}")
 
 
 def command_lines(page: Path) -> Iterator[tuple[str, list[str], bool]]:
@@ -160,4 +188,4 @@ def parse(arguments: list[str], complete: bool = True) -> None:
         if complete and parameter.required and not isinstance(value, (str, list, tuple)):
             raise click.MissingParameter(param=parameter, ctx=context)
         if isinstance(parameter.type, (click.Choice, click.types.IntParamType)) and isinstance(value, str):
-            parameter.type.convert(value, parameter, context)
+            parameter.type_cast_value(context, value)

@@ -10,13 +10,14 @@ import ast
 import importlib
 import inspect
 import re
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
+
+from tilewright.cli.app import VERBS, module_of
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -31,11 +32,14 @@ html_theme = "furo"
 html_title = "tilewright"
 html_copy_source = False
 html_show_copyright = False
+default_role = "code"  # help texts have code in single backticks
+smartquotes = False  # they would join the dashes of options
 highlight_language = "none"  # blocks without a language are output or shell
 myst_heading_anchors = 6  # the anchors that GitHub gives headings
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
+toc_object_entries_show_parents = "hide"
 
 _CODE = re.compile(r"`+([^`]+)`+")
 _MARKUP = re.compile(r"([\\*|]|(?<=\w)_(?=\W|$)|(?<!\w)_(?=\w))")
@@ -119,10 +123,27 @@ class PublicNames(SphinxDirective):
         return [f".. autodata:: {path}", "   :no-value:"]
 
 
+class Verbs(SphinxDirective):
+    """Every verb of the command, by sphinx-click; in the code each is a function `command` of its module."""
+
+    def run(self) -> list[nodes.Node]:
+        """The nodes of the page."""
+        one = ".. click:: tilewright.cli.{0}:command\n   :prog: tilewright {1}\n   :nested: full\n"
+        return self.parse_text_to_nodes(
+            "\n".join(one.format(module_of(verb), verb) for verb in VERBS), allow_section_headings=True
+        )
+
+
+def links_within(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Pages link to files of the root as GitHub has them; some of these are pages of the site."""
+    up = "../" * docname.count("/")
+    for name, page in (("CONTRIBUTING", "contributing"), ("CHANGELOG", "changes"), ("SECURITY", "security")):
+        source[0] = source[0].replace(f"]({up}../{name}.md", f"]({up}project/{page}.md")
+
+
 def setup(app: Sphinx) -> None:
     """Tell Sphinx of the above."""
+    app.connect("source-read", links_within)
     app.add_directive("public-names", PublicNames)
+    app.add_directive("verbs", Verbs)
     app.connect("autodoc-process-docstring", plain_docstrings)
-
-
-sys.path.insert(0, str(ROOT / "docs"))

@@ -1,4 +1,4 @@
-"""Pages: every Python block runs as it is written, and every command line is one."""
+"""Pages: blocks of Python, and of shell that is marked `sh`, run as they are written; every command line is one."""
 
 import importlib.util
 import sys
@@ -16,13 +16,23 @@ _spec.loader.exec_module(docs)
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in docs.pages()}
 
 
-@pytest.mark.parametrize("name", [name for name, page in PAGES.items() if docs.python_blocks(page)])
-def test_python_blocks_run_in_order(name, monkeypatch, tmp_path, capsys):
+def running():
+    """Pages with blocks that run; those that take minutes wait for `make test-full` and `make docs-check`."""
+    slow = {"docs/tutorials/language_model.md"}
+    names = [name for name, page in PAGES.items() if docs.running_blocks(page)]
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in names]
+
+
+@pytest.mark.parametrize("name", running())
+def test_blocks_run_in_order(name, monkeypatch, tmp_path, capsys):
     pytest.importorskip("tvm")
-    docs.prepare(tmp_path)
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "root"
+    folder.mkdir()
+    docs.prepare(folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    names, skipped, found = {"__name__": "__page__"}, [], docs.python_blocks(PAGES[name])
+    names, skipped, found = {"__name__": "__page__"}, [], docs.running_blocks(PAGES[name])
     for block in found:
         if reason := block.skipped_because():
             skipped.append(f"{block.where} {reason}")
@@ -55,6 +65,11 @@ def test_the_runner_sees_mistakes(tmp_path):
 
     names = {}
     docs.run(block("x = 2\n"), names)
+    docs.run(block("tilewright config tiny \\\n  --json\ntrue\n", "sh"), names)
+    with pytest.raises(AssertionError, match="status 1 of false"):
+        docs.run(block("true\nfalse\n", "sh"), names)
+    with pytest.raises(AssertionError, match="status 3"):
+        docs.run(block("tilewright config no_such_preset\n", "sh"), names)
     docs.run(block(">>> x + 1\n3\n>>> y = x\n", "pycon"), names)
     assert names["y"] == 2
     with pytest.raises(AssertionError, match="Got"):
@@ -72,11 +87,13 @@ def test_the_reader_finds_blocks_markers_and_commands(monkeypatch, tmp_path):
     page.write_text(
         "Say `tilewright disasm x.tw`, and see `tilewright VERB`.\n\n"
         "<!-- generated: x -->\n```python\nno\n```\n<!-- end -->\n"
+        "```{literalinclude} x.py\n:language: python\n```\n"
         "<!-- needs: torch -->\n```python\nx = 1\n```\n\n"
         "```sh\n$ tilewright run a.tw \\\n  --inputs x.npz > y # z\n```\n"
     )
-    first, second = docs.blocks(page)
-    assert (first.source, first.line, first.marker, first.reason) == ("x = 1\n", 10, "needs", "torch")
+    included, first, second = docs.blocks(page)
+    assert included.language == "{literalinclude}"
+    assert (first.source, first.line, first.marker, first.reason) == ("x = 1\n", 13, "needs", "torch")
     assert second.language == "sh"
     lines = [line[1:] for line in docs.command_lines(page)]
     assert lines == [(["run", "a.tw", "--inputs", "x.npz"], True), (["disasm", "x.tw"], False)]
