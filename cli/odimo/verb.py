@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from ...compiler.odimo.recipe import Recipe
 
 STRENGTHS = (0.05, 0.2, 0.5, 1.5)
-COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of all-8bit %", "energy, model"]
-COLUMNS += ["ternary channels %", "on the front", "images equal"]
-RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all int8", "all ternary", "fastest", "with int8"]
+COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of {first} %", "energy, model"]
+COLUMNS += ["{second} channels %", "on the front", "images equal"]
+RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "all {1}", "fastest", "with {0}"]
 
 
 @click.command()
@@ -50,6 +50,13 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all int8", "
     help="Epochs of warm-up, search and final training.",
 )
 @click.option(
+    "--choice",
+    default="unit",
+    type=click.Choice(["unit", "type"]),
+    show_default=True,
+    help="What a channel chooses: its compute unit, or the type of its layer, standard or depthwise.",
+)
+@click.option(
     "--objective",
     default="latency",
     type=click.Choice(["latency", "energy"]),
@@ -72,7 +79,7 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all int8", "
     metavar="FOLDER",
     help="Where programs, front.json and pictures go, and the results that a second start takes.",
 )
-@click.option("--ranks", is_flag=True, help="Print instead how the cost terms rank the splits of fourteen layers.")
+@click.option("--ranks", is_flag=True, help="Print instead how the cost terms rank the splits of layers.")
 @config_option("tiny_two")
 @json_option
 def command(
@@ -81,6 +88,7 @@ def command(
     strengths: tuple[float, ...],
     seeds: int,
     epochs: str,
+    choice: str,
     objective: str,
     jobs: int,
     output: str,
@@ -93,6 +101,8 @@ def command(
     Each output channel of a layer runs on GEMM in int8 or on unit `ternary`; which, is trained together with the
     weights, for several strengths of the cost. Beside them: all channels in int8, all ternary, first and last layer in
     int8 (io-8bit), and the fastest split (min-cost). Cycles are those of the whole launch in the timing model.
+    With --choice type all are int8 on GEMM, and the channels of a convolution of several taps and as many inputs as
+    outputs are standard or depthwise ones; the configuration needs extension depthwise.
     FILE.py has functions model(), a torch module, and data(), ((images, labels), (images, labels)) to train and to
     test. The status is 1 if a device's scores differ from those of torch's integers. A start that was stopped goes on.
     """
@@ -102,7 +112,7 @@ def command(
     from ...compiler.odimo.task import Task
     from ...hw.config import load_config
 
-    task = Task(hook, width, _recipe(epochs))
+    task = Task(hook, width, _recipe(epochs), choice)
     plan = Plan(task, load_config(config), strengths or STRENGTHS, tuple(range(seeds)), objective)
     folder = _folder(output)
     for variable in THREAD_VARIABLES:  # of the processes: one thread each, whatever started this one
@@ -138,10 +148,13 @@ def _front(plan: Plan, folder: Path, store: Store, workers: Executor | None, as_
 
 def _ranks(plan: Plan, store: Store, workers: Executor | None, as_json: bool) -> int:
     """Print the rank correlation of each layer; returns the status."""
+    from ...compiler.odimo.alternatives import ALTERNATIVES, TYPE
     from ...compiler.odimo.ranks import ESTIMATES, layers, ranked
 
+    choice = plan.task.choice
+    names, third = ALTERNATIVES[choice].names, "sum" if choice == TYPE else "formula"
     with report.progress("measuring splits"):
-        found = ranked(plan.config, layers(plan.config), store, workers)
+        found = ranked(plan.config, layers(plan.config, choice), store, workers, choice)
     if as_json:
         report.emit_json([asdict(one) | {"spearman": {e: one.spearman(e) for e in ESTIMATES}} for one in found])
         return 0
@@ -152,11 +165,12 @@ def _ranks(plan: Plan, store: Store, workers: Executor | None, as_json: bool) ->
         row: list[object] = [size, f"{one.shape.kernel[0]} by {one.shape.strides[0]}", len(one.cycles), one.known]
         row += [one.cycles[-1], one.cycles[0], best, one.digital[one.cycles.index(best)]]
         rows.append([*row, *(f"{one.spearman(estimate):.3f}" for estimate in ESTIMATES)])
-    report.table([*RANK_COLUMNS, *ESTIMATES], rows)
-    click.echo("rank correlation (Spearman) with the timing model: of the search's term, its tables, and the formula")
-    for estimate in ESTIMATES:
+    shown = dict(zip(ESTIMATES, (*ESTIMATES[:2], third)))
+    report.table([*(column.format(*names) for column in RANK_COLUMNS), *shown.values()], rows)
+    click.echo(f"rank correlation (Spearman) with the timing model: of the search's term, its tables, and the {third}")
+    for estimate, name in shown.items():
         values = [one.spearman(estimate) for one in found]
-        click.echo(f"{plan.config.name}, {estimate}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f}")
+        click.echo(f"{plan.config.name}, {name}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f}")
     return 0
 
 
@@ -171,14 +185,16 @@ def _recipe(epochs: str) -> Recipe:
 
 def _print(front: Front, written: list[str]) -> None:
     """A line per point, means over the seeds, and where the files are."""
-    whole = front.means[0].cycles
+    from ...compiler.odimo.alternatives import ALTERNATIVES
+
+    whole, names = front.means[0].cycles, ALTERNATIVES[front.plan.task.choice].names
     rows = []
     for one in front.means:
         points = [point for point in front.points if point.name == one.name]
         row: list[object] = [one.name, one.accuracy, one.lowest, one.highest, one.cycles, 100 * one.cycles / whole]
-        row += [one.energy / front.means[0].energy, 100 * one.ternary_share, one.on_front]
+        row += [one.energy / front.means[0].energy, 100 * one.share, one.on_front]
         rows.append([*row, f"{sum(p.equal for p in points):,} of {sum(p.images for p in points):,}"])
-    report.table(COLUMNS, rows)
+    report.table([column.format(first=front.means[0].name, second=names[1]) for column in COLUMNS], rows)
     click.echo(
         "means over the seeds, of integers on the device; energy relative to the first line, by a model of power, "
         "not measured; equal: the device's scores are those of torch's integers"

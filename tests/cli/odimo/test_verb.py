@@ -44,6 +44,20 @@ def test_a_smoke_run_of_digits(tilewright, tmp_path, trains):
     assert again.status == 0 and "597 of 597" in again.out and "not measured" in again.out
 
 
+def test_a_smoke_run_of_types(tilewright, tmp_path, trains):
+    """An epoch of each phase, standard channels against depthwise ones: integers equal, fewer cycles than standard."""
+    arguments = ["--choice", "type", "--config", "tiny", "--epochs", "1,1,1", "--seeds", "1", "--lambda", "5"]
+    arguments += ["--jobs", "1", "-o", str(tmp_path)]
+    first = tilewright("odimo", *arguments, "--json")
+    assert first.status == 0, first.err
+    found, means = points(first)
+    assert found["choice"] == "type" and list(means) == ["all-conv", "lambda 5", "all-depthwise", "min-cost"]
+    assert means["lambda 5"]["cycles"] < means["all-conv"]["cycles"]
+    assert all((tmp_path / point["program"]).exists() for point in found["points"])
+    again = tilewright("odimo", *arguments)
+    assert again.status == 0 and "of all-conv %" in again.out and "depthwise channels %" in again.out
+
+
 @pytest.mark.slow
 def test_a_reduced_run_of_digits(tilewright, tmp_path, trains):
     """One seed, ten epochs a phase: cycles fall with lambda, accuracies stay above 85 %."""
@@ -94,6 +108,7 @@ def stored(folder):
         (["--lambda", "-1"], 2, "--lambda"),
         (["--jobs", "0"], 2, "--jobs"),
         (["--config", "none"], 1, "none"),
+        (["--choice", "size"], 2, "--choice"),
     ],
 )
 def test_what_it_refuses(tilewright, tmp_path, arguments, status, text):

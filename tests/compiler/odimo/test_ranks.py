@@ -3,6 +3,7 @@
 import pytest
 
 from tilewright.compiler.jobs import processes
+from tilewright.compiler.odimo.alternatives import TYPE, UNIT
 from tilewright.compiler.odimo.mapping import allowed
 from tilewright.compiler.odimo.measure import LayerShape
 from tilewright.compiler.odimo.ranks import layers, ranked, spearman
@@ -25,8 +26,11 @@ def terms():
 
 
 def test_layers_of_nine_splits_and_more():
+    for choice in (UNIT, TYPE):
+        found = layers(TWO, choice)
+        assert len(found) >= 12 and all(len(allowed(one.channels, TWO.block_out)) >= 9 for one in found)
+    assert all(one.inputs[0] == one.channels for one in found)
     found = layers(TWO)
-    assert len(found) >= 12 and all(len(allowed(one.channels, TWO.block_out)) >= 9 for one in found)
     assert found[0].inputs == (64,) and found[0].channels == 40
 
 
@@ -36,11 +40,20 @@ def test_a_small_layer(terms):
     assert found.spearman() >= 0.9 and found.spearman("tables") == 1
 
 
+def test_a_small_layer_of_types(terms):
+    (found,) = ranked(TWO, [LayerShape((32, 4, 4), 32, (3, 3), (1, 1), (1, 1))], None, None, TYPE)
+    assert found.digital == tuple(range(0, 33, 4)) and found.known == 9
+    assert found.spearman() >= 0.9 and found.spearman("tables") == 1
+    assert found.spearman("formula") >= 0.9
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny_two", "pynq_z1_two"])
-def test_all_layers(terms, name):
+@pytest.mark.parametrize(
+    ("name", "choice"), [("tiny_two", UNIT), ("pynq_z1_two", UNIT), ("tiny", TYPE), ("pynq_z1_plus", TYPE)]
+)
+def test_all_layers(terms, name, choice):
     cfg = load_config(name)
     with processes(2) as workers:
-        found = ranked(cfg, layers(cfg), None, workers)
+        found = ranked(cfg, layers(cfg, choice), None, workers, choice)
     values = [one.spearman() for one in found]
     assert len(values) >= 12 and min(values) >= 0.9 and sum(values) / len(values) >= 0.95
