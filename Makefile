@@ -12,7 +12,7 @@ LINKS := hw sim runtime compiler boards cli
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup sim test test-full test-torch test-arm test-c campaign bench bench-timing bench-synth rtl synth bitstream lint types check docs release audit clean
+.PHONY: help setup sim test test-full test-torch test-arm test-c campaign bench bench-timing bench-synth rtl synth bitstream lint types check docs site docs-check release audit clean
 ON := model# what `make sim` runs on: model, or rtl for the circuit
 SEED := 0# of bench-timing and campaign
 JOBS := 2# processes of the tests
@@ -96,6 +96,13 @@ audit: $(DEV) $(RELEASE) ## look for known weaknesses of the packages in .venv; 
 	@$(BIN)/python -m pip freeze --exclude-editable > build/versions.txt
 	@.venv-release/bin/pip-audit --no-deps --disable-pip -r build/versions.txt
 
+site: $(DEV) ## build the documentation as HTML in build/site; warnings are errors
+	@$(BIN)/sphinx-build -q -W --keep-going -E -b html docs build/site
+
+docs-check: site ## ... and check its links, and run the Python blocks and read the command lines of the pages
+	@$(BIN)/python docs/links.py build/site
+	@$(BIN)/pytest -n $(JOBS) tests/test_docs.py tests/test_blocks.py tests/test_site.py
+
 clean: ## remove what was built or cached; .venv stays
 	@rm -rf build out .pytest_cache .ruff_cache .hypothesis *.egg-info
 	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
@@ -110,7 +117,7 @@ $(RTL): pyproject.toml .ci/setup
 	@touch $(RUN) $@
 
 $(DEV): pyproject.toml .ci/setup
-	@.ci/setup --tools $(RTL_EXTRAS),plots,explore,board,synth,formal,dev
+	@.ci/setup --tools $(RTL_EXTRAS),plots,explore,report,board,synth,formal,docs,dev
 	@touch $(RUN) $(RTL) $@
 
 $(RELEASE): pyproject.toml .ci/setup
