@@ -56,6 +56,7 @@ def test_a_smoke_run_of_types(tilewright, tmp_path, trains):
     assert all((tmp_path / point["program"]).exists() for point in found["points"])
     again = tilewright("odimo", *arguments)
     assert again.status == 0 and "of all-conv %" in again.out and "depthwise channels %" in again.out
+    assert "energy" not in again.out
 
 
 @pytest.mark.slow
@@ -121,6 +122,7 @@ def test_a_reduced_run_of_types(tilewright, tmp_path, trains):
         (["--jobs", "0"], 2, "--jobs"),
         (["--config", "none"], 1, "none"),
         (["--choice", "size"], 2, "--choice"),
+        (["--choice", "type", "--objective", "energy"], 2, "--objective energy: types run on one unit"),
     ],
 )
 def test_what_it_refuses(tilewright, tmp_path, arguments, status, text):
