@@ -22,7 +22,7 @@ from .integers import INPUT, OUTPUT, IntegerNetwork, IntegerNode, to_graph
 from .mapping import allowed
 from .tables import LayerCost, UnitTable, sampled
 
-UNIT_STEPS, SPLIT_STEPS = 4, 8  # about the entries of a table of one unit, and of that of splits
+UNIT_STEPS, SPLIT_STEPS = 4, 16  # about the entries of a table of one unit, and of that of splits: most layers have fewer
 REFUSED = "the cost of its channels is the accelerator's"
 
 

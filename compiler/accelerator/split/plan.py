@@ -180,6 +180,7 @@ class Search:
         self.shares = work.gemm, work.groups
         self.step = np.maximum(*map(self.computed, self.shares)) / self.steps
         self._operands()
+        self._parameters()
         fits = self._fits() & self.possible
         self.cycles = np.where(fits, self._cycles(), np.inf)
 
@@ -200,9 +201,15 @@ class Search:
         load = cost.rows_moved(port, size * cfg.twgt_entry_bytes, 1, self.groups) * (work.groups > 0)
         self.twgt = _Pieces(size, cfg.twgt_depth, weights, load, self.step)
 
-    def _fits(self) -> Numbers:
+    def _parameters(self) -> None:
+        """Those of how many blocks are loaded together, and how often for want of room."""
         work, cfg = self.work, self.cfg
-        blocks = self.gemm + np.minimum(work.ternary, self.groups * cfg.ternary_blocks)
+        self.blocks = self.gemm + np.minimum(work.ternary, self.groups * cfg.ternary_blocks)
+        again = np.where((self.outer > 0) | (self.parts * self.blocks <= cfg.par_entries), 1, self.tiles)
+        self.reloads = np.where(work.gemm + work.ternary <= cfg.par_entries, 0, again * self.parts - 1)
+
+    def _fits(self) -> Numbers:
+        work, cfg, blocks = self.work, self.cfg, self.blocks
         fits = (self.gemm * self.area <= cfg.bank_depth) & (self.groups * self.area <= cfg.plane_depth)
         fits &= (blocks <= cfg.par_entries) & (2 * self._micro_ops() <= cfg.uop_depth)
         return fits & self.inp.fits & self.wgt.fits & self.twgt.fits
@@ -236,6 +243,8 @@ class Search:
         total = np.maximum(before + late + computed, np.maximum(loaded + others + fetched, tiles * stored) + self.step)
         for pieces in operands:
             total = np.maximum(total, loaded + computed * pieces.kept) + pieces.waits
+        # parameters replace others when these are stored, and the loads of the next tile wait behind them
+        total = np.maximum(total, before + self.reloads * (computed / tiles + stored + cost.LATENCY))
         # a bank is computed, and stored before it is computed again
         total = np.maximum(total, before + tiles * (computed / tiles + stored + cost.LATENCY) / 2)
         return total + stored + 2 * cost.ROUND_TRIP
