@@ -43,18 +43,24 @@ def cheapest(sizes: Sizes, costs: Costs, block: int) -> Choice:
     return found
 
 
-def rounded(preference: Mapping[str, np.ndarray], block: int, ties: Sequence[Sequence[str]] = ()) -> Choice:
+def rounded(
+    preference: Mapping[str, np.ndarray],
+    block: int,
+    ties: Sequence[Sequence[str]] = (),
+    wanted: Mapping[str, float] | None = None,
+) -> Choice:
     """The choice that `preference` (O,) asks for, > 0 for the ternary unit, with whole blocks of channels on GEMM.
 
-    The number on GEMM goes to the nearest allowed one, of two to the larger; the channels that move are those whose
-    preference is weakest. `ties` are groups of layers whose results are added: there the sum of the preferences orders
-    the channels, so that of two layers one has the ternary channels of the other, as one order of channels needs.
+    The number on GEMM, `wanted` or as many as prefer it, goes to the nearest allowed one, of two to the larger; the
+    channels that move are those whose preference is weakest. `ties` are groups of layers whose results are added: there
+    the sum of the preferences orders the channels, so that of two layers one has the ternary channels of the other, as
+    one order of channels needs.
     """
     groups = {name: group for group in ties for name in group}
     found: Choice = {}
     for name, values in preference.items():
-        wanted = int((values <= 0).sum())
-        digital = min(allowed(len(values), block), key=lambda n: (abs(n - wanted), -n))
+        asked = float((values <= 0).sum()) if wanted is None else wanted[name]
+        digital = min(allowed(len(values), block), key=lambda n: (abs(n - asked), -n))
         together = np.sum([preference[other] for other in groups.get(name, [name])], axis=0)
         found[name] = np.ones(len(values), bool)
         found[name][np.argsort(together, kind="stable")[:digital]] = False

@@ -22,7 +22,10 @@ from .integers import INPUT, OUTPUT, IntegerNetwork, IntegerNode, to_graph
 from .mapping import allowed
 from .tables import LayerCost, UnitTable, sampled
 
-UNIT_STEPS, SPLIT_STEPS = 4, 16  # about the entries of a table of one unit, and of that of splits: most layers have fewer
+UNIT_STEPS, SPLIT_STEPS = (
+    4,
+    16,
+)  # about the entries of a table of one unit, and of that of splits: most layers have fewer
 REFUSED = "the cost of its channels is the accelerator's"
 
 
@@ -102,7 +105,7 @@ def anchors(channels: int, block: int, most: int) -> list[int]:
 
 
 def layer_cost(cfg: Config, shape: LayerShape) -> LayerCost:
-    """The tables of a layer: each unit alone with whole blocks of channels, and the excess of splits."""
+    """The tables of a layer: each unit alone with whole blocks of channels, and the splits between them."""
     channels, block = shape.channels, cfg.block_out
     counts = anchors(channels, block, UNIT_STEPS)
     digital = sampled(lambda n: layer_cycles(cfg, shape, n, 0), counts)
@@ -111,9 +114,9 @@ def layer_cost(cfg: Config, shape: LayerShape) -> LayerCost:
         return LayerCost((digital, never))
     alone = LayerCost((digital, sampled(lambda n: layer_cycles(cfg, shape, 0, n), counts)))
     splits = [n for n in anchors(channels, block, SPLIT_STEPS) if n < channels]
-    found = {channels - n: layer_cycles(cfg, shape, n, channels - n) - alone.hard(n, channels - n) for n in splits}
-    numbers = (0, *sorted(found), channels)
-    return replace(alone, excess=UnitTable(numbers, tuple(found.get(n, 0.0) for n in numbers)))
+    found = {channels - n: float(layer_cycles(cfg, shape, n, channels - n)) for n in splits}
+    found |= {0: alone.hard(channels, 0), channels: alone.hard(0, channels)}
+    return replace(alone, splits=UnitTable(tuple(sorted(found)), tuple(found[n] for n in sorted(found))))
 
 
 def compile_point(cfg: Config, network: IntegerNetwork, channels: Mapping[str, Any], name: str) -> Executable:

@@ -180,7 +180,7 @@ def _rank(shape: LayerShape, cost: LayerCost, splits: list[Split], cycles: tuple
     return Rank(
         shape=shape,
         digital=tuple(digital for digital, _ in pairs),
-        known=sum(ternary in (*cost.excess.counts, shape.channels) for _, ternary in pairs),
+        known=sum(ternary in (cost.splits or cost.excess).counts for _, ternary in pairs),
         term=tuple(value(cost, pair) for pair in pairs),
         tables=tuple(cost.hard(*pair) for pair in pairs),
         formula=formula,

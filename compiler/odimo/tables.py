@@ -48,14 +48,19 @@ class LayerCost:
     """The tables of a layer, one per unit in the order of `mapping.UNITS`, and how the units' times combine.
 
     `excess` are the cycles beyond the slower unit's, or the sum, by the number of channels on the last unit.
+    `splits`, where it is there, has the cycles themselves by that number, for whole blocks: between two of them there
+    is no program, and the maximum of interpolated times would have a least value there that none reaches.
     """
 
     tables: tuple[UnitTable, ...]
     combine: str = OVERLAP
     excess: UnitTable = NO_EXCESS
+    splits: UnitTable | None = None
 
     def hard(self, *counts: float) -> float:
         """Cycles for so many channels on each unit, which need not be whole."""
+        if self.splits is not None:
+            return self.splits.at(counts[-1])
         times = [table.at(n) for table, n in zip(self.tables, counts)]
         return (sum(times) if self.combine == SHARED else max(times)) + self.excess.at(counts[-1])
 
@@ -94,6 +99,7 @@ def to_json(costs: Costs) -> dict[str, Any]:
     """The tables as JSON holds them."""
     return {
         name: {"combine": cost.combine, "tables": [_lists(t) for t in cost.tables], "excess": _lists(cost.excess)}
+        | ({} if cost.splits is None else {"splits": _lists(cost.splits)})
         for name, cost in costs.items()
     }
 
@@ -101,7 +107,12 @@ def to_json(costs: Costs) -> dict[str, Any]:
 def from_json(value: Mapping[str, Any]) -> dict[str, LayerCost]:
     """What `to_json` made."""
     return {
-        name: LayerCost(tuple(map(_table, one["tables"])), one["combine"], _table(one["excess"]))
+        name: LayerCost(
+            tuple(map(_table, one["tables"])),
+            one["combine"],
+            _table(one["excess"]),
+            _table(one["splits"]) if "splits" in one else None,
+        )
         for name, one in value.items()
     }
 

@@ -209,7 +209,7 @@ class Search:
         self.reloads = np.where(work.gemm + work.ternary <= cfg.par_entries, 0, again * self.parts - 1)
 
     def _fits(self) -> Numbers:
-        work, cfg, blocks = self.work, self.cfg, self.blocks
+        cfg, blocks = self.cfg, self.blocks
         fits = (self.gemm * self.area <= cfg.bank_depth) & (self.groups * self.area <= cfg.plane_depth)
         fits &= (blocks <= cfg.par_entries) & (2 * self._micro_ops() <= cfg.uop_depth)
         return fits & self.inp.fits & self.wgt.fits & self.twgt.fits

@@ -42,6 +42,8 @@ def layer_times(cost: LayerCost, counts: Any) -> Any:
 
 def together(cost: LayerCost, times: Any, counts: Any) -> Any:
     """The cycles of a layer from those of its units for `counts` channels."""
+    if cost.splits is not None:
+        return interpolated(cost.splits, counts[-1], linear=False)
     whole = times.sum() if cost.combine == SHARED else smooth_maximum(times)
     return whole + interpolated(cost.excess, counts[-1], linear=False)
 

@@ -50,6 +50,11 @@ class Mapped(torch.nn.Module):
         """(O,): above 0 for the ternary unit."""
         return self.theta[1] - self.theta[0]
 
+    @property
+    def wanted(self) -> float:
+        """Channels on GEMM as the cost counts them: undecided channels, too, are part of what the search has found."""
+        return float(self.counts[0].detach())
+
     def assign(self, chosen: Any) -> None:
         """Fix the choice: bool (O,), True for channels on the ternary unit."""
         self.chosen = torch.as_tensor(chosen, dtype=torch.bool)

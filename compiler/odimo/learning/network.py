@@ -115,6 +115,10 @@ class MappedNetwork(torch.nn.Module):
         """By layer, (O,): above 0 for the second side of the choice, the ternary unit."""
         return {name: layer.preference.detach().numpy() for name, layer in self.mapped()}
 
+    def wanted(self) -> dict[str, float]:
+        """By layer, the number of channels that the search has put on GEMM, the first side; it need not be whole."""
+        return {name: layer.wanted for name, layer in self.mapped()}
+
     def assign(self, mapping: Mapping[str, np.ndarray] | None) -> None:
         """Fix every layer's choice; None frees it again."""
         for name, layer in self.mapped():

@@ -59,7 +59,7 @@ def searched(
 ) -> Choice:
     """Search, then train the choice that was found, with whole blocks of `block` channels on GEMM; returns it."""
     search(network, examples, recipe, seed, strength, cost)
-    choice = rounded(network.preference(), block, network.ties())
+    choice = rounded(network.preference(), block, network.ties(), network.wanted())
     train_fixed(network, examples, recipe, seed, choice, recipe.final)
     return choice
 

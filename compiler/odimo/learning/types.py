@@ -62,6 +62,11 @@ class TypedConv2d(MappedConv2d):
         return self.theta[0] + height - height[-1] / 2
 
     @property
+    def wanted(self) -> float:
+        """Channels that prefer the standard type: a range, however undecided they are."""
+        return float((self.preference <= 0).sum())
+
+    @property
     def shares(self) -> Any:
         """(2, O): the share of each type in each channel; a channel's shares sum to 1."""
         if self.chosen is None:

@@ -50,3 +50,10 @@ def test_min_cost_takes_the_fastest_split_and_of_equal_ones_that_with_more_int8(
 def test_channels_are_named_by_unit():
     assert m.channels({"a": np.array([True, False, True])}) == {"a": {"gemm": [1], "ternary": [0, 2]}}
     assert m.channels({"a": np.array([False, True])}, ("conv", "depthwise")) == {"a": {"conv": [0], "depthwise": [1]}}
+
+
+def test_numbers_that_the_cost_counted_go_before_signs():
+    """Ten undecided channels, each a third ternary, are three channels' worth of ternary."""
+    preference = {"a": np.linspace(-0.2, -0.1, 10)}
+    assert not m.rounded(preference, 4)["a"].any()
+    assert np.flatnonzero(m.rounded(preference, 4, wanted={"a": 6.7})["a"]).tolist() == [8, 9]

@@ -54,3 +54,12 @@ def test_sampled_cycles_never_fall():
 def test_tables_as_json():
     costs = {"a": LayerCost((FIRST, SECOND)), "b": LayerCost((SECOND, FIRST), SHARED, FIRST)}
     assert from_json(json.loads(json.dumps(to_json(costs)))) == costs
+
+
+def test_measured_splits_are_the_cost():
+    """Between two of them a line, where the maximum of the interpolated times has a valley that no program reaches."""
+    units = UnitTable((0, 4, 8), (0.0, 800.0, 1600.0)), UnitTable((0, 4, 8), (0.0, 700.0, 720.0))
+    cost = LayerCost(units, splits=UnitTable((0, 4, 8), (1600.0, 800.0, 720.0)))
+    assert [cost.hard(8 - n, n) for n in (0, 4, 6, 8)] == [1600, 800, 760, 720]
+    assert from_json(json.loads(json.dumps(to_json({"a": cost})))) == {"a": cost}
+    assert LayerCost(units).hard(3.6, 4.4) < 725

@@ -78,3 +78,11 @@ def test_energy_is_the_model_s():
 
 def test_the_value_of_a_layer_s_term():
     assert costs.value(LayerCost((DIGITAL, TERNARY)), (8, 0)) == pytest.approx(808, rel=0.01)
+
+
+def test_a_layer_with_measured_splits_has_their_slope():
+    splits = UnitTable((0, 4, 8), (800.0, 300.0, 100.0))
+    x = at(3.0, 5.0)
+    y = costs.latency({"": LayerCost((DIGITAL, TERNARY), splits=splits)}, {"": x})
+    y.backward()
+    assert float(y.detach()) == 250 and x.grad.tolist() == [0, -50]

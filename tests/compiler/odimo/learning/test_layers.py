@@ -49,3 +49,11 @@ def test_dense_layers():
     layer.assign(torch.zeros(6))
     x = torch.randn(3, 4)
     assert torch.allclose(layer(x), x @ int8(layer.weight).T + layer.bias, atol=1e-6)
+
+
+def test_what_is_wanted_on_gemm_counts_undecided_channels():
+    layer = layers.MappedLinear(torch.nn.Linear(4, 10))
+    assert layer.wanted == 5
+    with torch.no_grad():
+        layer.theta[0] = 9.0
+    assert 9.9 < layer.wanted < 10

@@ -31,6 +31,10 @@ def test_preferences_never_fall(layer):
     assert torch.isclose(ends.sum(), torch.tensor(0.0)) and torch.isclose(layer.shares.sum(), torch.tensor(8.0))
 
 
+def test_what_is_wanted_is_a_range(layer):
+    assert layer.wanted == int((layer.preference <= 0).sum())
+
+
 def test_any_preference_gives_two_ranges(layer):
     for block in (1, 4):
         (chosen,) = rounded({"a": layer.preference.detach().numpy()}, block).values()
