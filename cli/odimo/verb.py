@@ -171,7 +171,9 @@ def _ranks(plan: Plan, store: Store, workers: Executor | None, as_json: bool) ->
         rows.append([*row, *(f"{one.spearman(estimate):.3f}" for estimate in ESTIMATES)])
     shown = dict(zip(ESTIMATES, (*ESTIMATES[:2], third)))
     report.table([*(column.format(*names) for column in RANK_COLUMNS), *shown.values()], rows)
-    click.echo(f"rank correlation (Spearman) with the timing model: of the search's term, its tables, and the {third}")
+    click.echo(
+        f"rank correlation (Spearman) with the timing model: of the search's term, of half the splits, and the {third}"
+    )
     for estimate, name in shown.items():
         values = [one.spearman(estimate) for one in found]
         click.echo(f"{plan.config.name}, {name}: mean {sum(values) / len(values):.3f}, worst {min(values):.3f}")

@@ -1,7 +1,8 @@
 """Do the cost terms rank the splits of a layer as the timing model does? Spearman's correlation, layer by layer.
 
 A search needs the order of splits, not their cycles. Each layer has three estimates: the term of the search, which
-has gradients; the tables behind it, which know the timing model's cycles of some splits and interpolate; and the
+has gradients, and knows most splits from the timing model; `half`, a line through every second split, which shows
+how far interpolation serves where splits are not measured; and the
 formula of compiler/mapping/cost.py, which runs no program. The timing model has the program of every split. Splits
 over types of layers have no formula; there the sum of both tables, without the excess, takes its place.
 """
@@ -60,7 +61,7 @@ TYPE_FORMS = (
     (8, 8, 5, 1),
     (8, 14, 5, 2),
 )
-ESTIMATES = ("term", "tables", "formula")
+ESTIMATES = ("term", "half", "formula")
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Rank:
     digital: tuple[int, ...]
     known: int
     term: tuple[float, ...]
-    tables: tuple[float, ...]
+    half: tuple[float, ...]
     formula: tuple[float, ...]
     cycles: tuple[int, ...]
 
@@ -182,7 +183,14 @@ def _rank(shape: LayerShape, cost: LayerCost, splits: list[Split], cycles: tuple
         digital=tuple(digital for digital, _ in pairs),
         known=sum(ternary in (cost.splits or cost.excess).counts for _, ternary in pairs),
         term=tuple(value(cost, pair) for pair in pairs),
-        tables=tuple(cost.hard(*pair) for pair in pairs),
+        half=_half([digital for digital, _ in pairs], cycles),
         formula=formula,
         cycles=cycles,
     )
+
+
+def _half(digital: Sequence[int], cycles: Sequence[int]) -> tuple[float, ...]:
+    """Cycles by a line through every second split, from the first on, and the last."""
+    known = sorted({*range(0, len(digital), 2), len(digital) - 1})
+    line = np.interp(digital, [digital[k] for k in known], [cycles[k] for k in known])
+    return tuple(map(float, line))

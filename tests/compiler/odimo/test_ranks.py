@@ -37,13 +37,13 @@ def test_layers_of_nine_splits_and_more():
 def test_a_small_layer(terms):
     (found,) = ranked(TWO, [LayerShape((16, 8, 8), 32)], None, None)
     assert found.digital == tuple(range(0, 33, 4)) and found.known == 9
-    assert found.spearman() >= 0.9 and found.spearman("tables") == 1
+    assert found.spearman() >= 0.9 and found.spearman("half") > 0.5
 
 
 def test_a_small_layer_of_types(terms):
     (found,) = ranked(TWO, [LayerShape((32, 4, 4), 32, (3, 3), (1, 1), (1, 1))], None, None, TYPE)
     assert found.digital == tuple(range(0, 33, 4)) and found.known == 9
-    assert found.spearman() >= 0.9 and found.spearman("tables") == 1
+    assert found.spearman() >= 0.9 and found.spearman("half") > 0.5
     assert found.spearman("formula") >= 0.9
 
 
