@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from ...compiler.odimo.front import Front, Plan
     from ...compiler.odimo.recipe import Recipe
 
-STRENGTHS = (0.05, 0.2, 0.5, 1.5)
-COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of {first} %", "energy, model"]
-COLUMNS += ["{second} channels %", "on the front", "images equal"]
+STRENGTHS = {"unit": (0.05, 0.2, 0.5, 1.5), "type": (0.003, 0.01, 0.03, 0.1)}  # by what channels choose
+COLUMNS = ["point", "accuracy %", "lowest", "highest", "cycles", "of {first} %", "{second} channels %"]
+COLUMNS += ["on the front", "images equal"]
 RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "all {1}", "fastest", "with {0}"]
 
 
@@ -37,7 +37,7 @@ RANK_COLUMNS = ["layer", "kernel by stride", "splits", "measured", "all {0}", "a
     "strengths",
     multiple=True,
     type=click.FloatRange(min=0),
-    help="A strength of the cost; may be given several times. [0.05, 0.2, 0.5, 1.5]",
+    help="A strength of the cost; may be given several times. [0.05, 0.2, 0.5, 1.5; for types 0.003, 0.01, 0.03, 0.1]",
 )
 @click.option(
     "--seeds", default=3, type=click.IntRange(min=1), show_default=True, metavar="N", help="Train every point N times."
@@ -112,8 +112,12 @@ def command(
     from ...compiler.odimo.task import Task
     from ...hw.config import load_config
 
+    if choice == "type" and objective == "energy":
+        raise click.UsageError(
+            "--objective energy: types run on one unit, whose energy follows the cycles; leave it out"
+        )
     task = Task(hook, width, _recipe(epochs), choice)
-    plan = Plan(task, load_config(config), strengths or STRENGTHS, tuple(range(seeds)), objective)
+    plan = Plan(task, load_config(config), strengths or STRENGTHS[choice], tuple(range(seeds)), objective)
     folder = _folder(output)
     for variable in THREAD_VARIABLES:  # of the processes: one thread each, whatever started this one
         os.environ.setdefault(variable, "1")
@@ -187,18 +191,22 @@ def _recipe(epochs: str) -> Recipe:
 
 def _print(front: Front, written: list[str]) -> None:
     """A line per point, means over the seeds, and where the files are."""
-    from ...compiler.odimo.alternatives import ALTERNATIVES
+    from ...compiler.odimo.alternatives import ALTERNATIVES, UNIT
 
+    with_energy = front.plan.task.choice == UNIT  # types are computed on one unit, whose energy follows the cycles
     whole, names = front.means[0].cycles, ALTERNATIVES[front.plan.task.choice].names
     rows = []
     for one in front.means:
         points = [point for point in front.points if point.name == one.name]
         row: list[object] = [one.name, one.accuracy, one.lowest, one.highest, one.cycles, 100 * one.cycles / whole]
-        row += [one.energy / front.means[0].energy, 100 * one.share, one.on_front]
-        rows.append([*row, f"{sum(p.equal for p in points):,} of {sum(p.images for p in points):,}"])
-    report.table([column.format(first=front.means[0].name, second=names[1]) for column in COLUMNS], rows)
+        row += [100 * one.share, one.on_front]
+        row += [f"{sum(p.equal for p in points):,} of {sum(p.images for p in points):,}"]
+        rows.append([*row, one.energy / front.means[0].energy] if with_energy else row)
+    columns = [column.format(first=front.means[0].name, second=names[1]) for column in COLUMNS]
+    report.table([*columns, "energy, model"] if with_energy else columns, rows)
     click.echo(
-        "means over the seeds, of integers on the device; energy relative to the first line, by a model of power, "
-        "not measured; equal: the device's scores are those of torch's integers"
+        "means over the seeds, of integers on the device; equal: the device's scores are those of torch's integers"
     )
+    if with_energy:
+        click.echo("energy relative to the first line, by a model of power, not measured")
     click.echo(f"{report.counted(len(front.points), 'program')} beside {', '.join(written)}")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ...hw.errors import FileError, InputError, TilewrightError, UnsupportedError
-from .alternatives import UNIT
+from ...runtime.schema import shown
+from .alternatives import ALTERNATIVES, UNIT
 from .recipe import Examples, Recipe
 
 FUNCTIONS = ("model", "data")
@@ -22,13 +23,17 @@ FUNCTIONS = ("model", "data")
 class Task:
     """The hook, a Python file with functions `model` and `data`, or the digits with layers of `width` channels.
 
-    `choice` is what their output channels choose between, a key of `ALTERNATIVES`.
+    `choice` is what their output channels choose between, a key of `ALTERNATIVES`. Raises `InputError` for another one.
     """
 
     hook: str = ""
     width: int = 8
     recipe: Recipe = Recipe()
     choice: str = UNIT
+
+    def __post_init__(self) -> None:
+        if self.choice not in ALTERNATIVES:
+            raise InputError(f"Task.choice = {shown(self.choice)}: must be one of {', '.join(ALTERNATIVES)}")
 
     @property
     def name(self) -> str:

@@ -56,6 +56,7 @@ def test_a_smoke_run_of_types(tilewright, tmp_path, trains):
     assert all((tmp_path / point["program"]).exists() for point in found["points"])
     again = tilewright("odimo", *arguments)
     assert again.status == 0 and "of all-conv %" in again.out and "depthwise channels %" in again.out
+    assert "energy" not in again.out
 
 
 @pytest.mark.slow
@@ -100,6 +101,18 @@ def stored(folder):
         return []
 
 
+@pytest.mark.slow
+def test_a_reduced_run_of_types(tilewright, tmp_path, trains):
+    """One seed, ten epochs a phase: cycles fall with lambda, and a mixture is better than depthwise channels alone."""
+    arguments = ["--choice", "type", "--config", "tiny", "--epochs", "10,10,10", "--seeds", "1", "-o", str(tmp_path)]
+    outcome = tilewright("odimo", *arguments, "--lambda", "0.003", "--lambda", "0.2", "--json")
+    assert outcome.status == 0, outcome.err
+    _, means = points(outcome)
+    cycles = [means[name]["cycles"] for name in ("all-conv", "lambda 0.003", "lambda 0.2", "min-cost")]
+    assert cycles[0] > cycles[1] > cycles[2] >= cycles[3]
+    assert means["lambda 0.003"]["accuracy"] > means["all-depthwise"]["accuracy"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [
@@ -109,6 +122,7 @@ def stored(folder):
         (["--jobs", "0"], 2, "--jobs"),
         (["--config", "none"], 1, "none"),
         (["--choice", "size"], 2, "--choice"),
+        (["--choice", "type", "--objective", "energy"], 2, "--objective energy: types run on one unit"),
     ],
 )
 def test_what_it_refuses(tilewright, tmp_path, arguments, status, text):

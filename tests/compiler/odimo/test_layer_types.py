@@ -74,7 +74,7 @@ def test_they_are_one_convolution_with_zeros_beside_the_diagonal(count):
 
 
 @pytest.mark.parametrize("name, width", [("tiny", 8), ("pynq_z1_plus", 48)])
-def test_on_a_device(name, width):
+def test_layers_in_a_row_are_one_launch(name, width):
     pytest.importorskip("tvm")
     cfg = load_config(name)
     nodes = (
@@ -90,3 +90,12 @@ def test_on_a_device(name, width):
     assert np.array_equal(device_scores(executable, images), np.concatenate(expected))
     (launch,) = [step for step in executable.steps if hasattr(step, "launch")]  # nothing between the layers
     assert launch
+
+
+def test_beside_a_residual_sum(residual, images):
+    pytest.importorskip("tvm")
+    nodes = tuple(replace(node, depthwise=4) if node.name == "second" else node for node in residual.nodes)
+    network = replace(residual, nodes=nodes)
+    graph = to_graph(network, "net")
+    expected = [reference.trace(graph, {"image": image[None]}, "double")["scores"] for image in images]
+    assert np.array_equal(device_scores(compile_point(TINY, network, {}, "net"), images), np.concatenate(expected))

@@ -73,3 +73,9 @@ def test_data_of_another_form(hook):
         Task(hook(GOOD.replace("np.float32", "np.float64"))).data()
     with pytest.raises(InputError, match="and 2 labels; images must be float32 .N, C, H, W., with a label for each"):
         Task(hook(GOOD.replace("[0, 1, 2]", "[0, 1]"))).data()
+
+
+def test_what_channels_choose():
+    assert Task(choice="type").name == "digits-type" and Task(choice="type").facts != Task().facts
+    with pytest.raises(InputError, match="Task.choice = 'size': must be one of unit, type"):
+        Task(choice="size")

@@ -39,6 +39,7 @@ def test_any_preference_gives_two_ranges(layer):
     for block in (1, 4):
         (chosen,) = rounded({"a": layer.preference.detach().numpy()}, block).values()
         assert (np.diff(chosen.astype(int)) >= 0).all() and not (~chosen).sum() % block
+        assert abs((~chosen).sum() - layer.wanted) <= block / 2
 
 
 def test_the_mixture_of_both_types(layer):
