@@ -45,13 +45,13 @@ class Block:
 
     @property
     def digest(self) -> str:
-        """The same for blocks that synthesis cannot tell apart: numbers in names, and names of modules, do not count."""
+        """The same for blocks that synthesis cannot tell apart: names of modules and numbers in names do not count."""
         names: dict[str, str] = {}
 
         def plain(found: re.Match) -> str:
             return names.setdefault(found[0], f"n{len(names)}")
 
-        head, _, body = self.text.partition("(")
+        _, _, body = self.text.partition("(")
         for part in self.parts:
             body = re.sub(rf"^  {re.escape(part)} ", "  PART ", body, flags=re.MULTILINE)
         return hashlib.sha256(_NUMBERED.sub(plain, body).encode()).hexdigest()[:32]

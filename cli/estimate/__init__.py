@@ -1,1 +1,5 @@
-"""`tilewright estimate`: area, clock, cycles and bandwidth of a configuration without synthesis, and what it rests on."""
+"""`tilewright estimate`: area, clock, cycles and bandwidth without synthesis; the points that its model rests on."""
+
+from .verb import command
+
+__all__ = ["command"]
