@@ -103,7 +103,7 @@ def document(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "seed": SEED,
             "counts": "after synth_xilinx -family xc7, block by block, before placement",
         },
-        "error": {count: round(max((fit.error(row, count) for row in held), key=abs), 4) for count in fit.COUNTS},
+        "error": {count: round(max(abs(fit.error(row, count)) for row in held), 4) for count in fit.COUNTS},
         "clock": clock(),
         "range": fit.ranges(found),
         "costs": costs,
