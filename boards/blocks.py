@@ -27,11 +27,11 @@ _NUMBERED = re.compile(r"\\\S*\$\S*")  # names that Amaranth tells apart by numb
 class Known(Protocol):
     """What blocks take that were synthesised before: cells by type, under the digest of a block."""
 
-    def get(self, key: str) -> dict[str, int] | None:
+    def get(self, key: str, /) -> dict[str, int] | None:
         """The cells of a block; None if it is not known."""
         ...
 
-    def put(self, key: str, value: dict[str, int]) -> None:
+    def put(self, key: str, value: dict[str, int], /) -> None:
         """Keep the cells of a block."""
         ...
 

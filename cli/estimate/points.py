@@ -40,7 +40,7 @@ class Point:
 
 
 def points(seed: int = SEED) -> list[Point]:
-    """The list, in the order in which it is measured: one of the test after each two of the fit, large ones last.
+    """The list, in the order in which it is measured: two for the fit, then by turns one of the test and one for it.
 
     Every extension is off in at least two points of the test.
     """
@@ -54,11 +54,11 @@ def points(seed: int = SEED) -> list[Point]:
     for k, block in enumerate(_FIT_BLOCKS):
         out = set(draw.sample(sorted(EXTENSIONS), draw.choice((0, 1, 2, 3))))
         fit.append(Point(f"fit{k}", _config(draw, f"fit{k}", block, out), False))
-    order = []
-    while held or fit:
-        order += fit[:2] + held[:1]
-        del fit[:2], held[:1]
-    return [*order, Point("pynq_z1", PRESETS["pynq_z1"], False)]
+    fit.insert(len(held) + 1, Point("pynq_z1", PRESETS["pynq_z1"], False))
+    order = fit[:1]
+    for k, point in enumerate(fit[1:]):
+        order += [point, *held[k : k + 1]]
+    return order
 
 
 def _off(draw: random.Random, count: int) -> list[set[str]]:

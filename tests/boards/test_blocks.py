@@ -40,7 +40,7 @@ endmodule
 """
 
 
-class Memory(dict):
+class Memory(dict[str, dict[str, int]]):
     """What is known, in memory."""
 
     def put(self, key, value):

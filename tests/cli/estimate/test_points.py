@@ -19,7 +19,7 @@ def test_points_can_be_built_and_are_different():
     assert len({point.name for point in found}) == len(found)
     assert len({str(point.config.replace(name="").to_dict()) for point in found}) == len(found)
     assert sum(not point.held for point in found) >= 12
-    assert found[0].config == PRESETS["tiny"] and found[-1].config == PRESETS["pynq_z1"]
+    assert {PRESETS["tiny"], PRESETS["pynq_z1"]} <= {point.config for point in found if not point.held}
 
 
 def test_the_seed_decides():
