@@ -27,6 +27,7 @@ _CHOICES: dict[str, tuple] = {
 _NEEDED_BY = {"requant": ("rescale", "lookup", "lane_reduce"), "depthwise": ("depthwise_rows",)}
 _HELD_BLOCKS = ((4, 4), (8, 8)) * 4
 _FIT_BLOCKS = ((4, 4), (8, 8), (4, 4), (4, 8), (4, 4), (8, 8), (4, 4), (8, 4)) + ((4, 4), (8, 8)) * 3
+_ALL_ON = {"uop_bytes": 1 << 12, "wgt_bytes": 1 << 12, "acc_bytes": 1 << 12, "axi_bits": 32, "load_ports": 2}
 TIMES_OFF = 2  # of each extension, among the points of the test
 
 
@@ -40,7 +41,7 @@ class Point:
 
 
 def points(seed: int = SEED) -> list[Point]:
-    """The list, in the order in which it is measured: two for the fit, then by turns one of the test and one for it.
+    """The list, in the order in which it is measured: for the fit and the test by turns, small ones of the test first.
 
     Every extension is off in at least two points of the test.
     """
@@ -50,13 +51,17 @@ def points(seed: int = SEED) -> list[Point]:
         Point(f"held{k}", _config(draw, f"held{k}", block, out), True)
         for k, (block, out) in enumerate(zip(_HELD_BLOCKS, off))
     ]
-    fit = [Point("tiny", PRESETS["tiny"], False)]
+    held.sort(key=lambda point: point.config.macs_per_cycle)
+    small = Config(
+        name="all_on", block_in=4, block_out=4, par_entries=32, ppu_lanes=4, extensions=EXTENSIONS, **_ALL_ON
+    )
+    order = [Point("tiny", PRESETS["tiny"], False), Point("all_on", small, False)]
+    fit = []
     for k, block in enumerate(_FIT_BLOCKS):
         out = set(draw.sample(sorted(EXTENSIONS), draw.choice((0, 1, 2, 3))))
         fit.append(Point(f"fit{k}", _config(draw, f"fit{k}", block, out), False))
-    fit.insert(len(held) + 1, Point("pynq_z1", PRESETS["pynq_z1"], False))
-    order = fit[:1]
-    for k, point in enumerate(fit[1:]):
+    fit.insert(len(held), Point("pynq_z1", PRESETS["pynq_z1"], False))
+    for k, point in enumerate(fit):
         order += [point, *held[k : k + 1]]
     return order
 

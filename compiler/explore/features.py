@@ -125,7 +125,7 @@ def features_of(cfg: Config) -> dict[str, dict[str, float]]:
         },
         "sequencer": {"one": 1, "indices": indices, "overwrite": has["overwrite"], "rows": has["depthwise_rows"]},
         "store": {"one": 1, "bus": bus, "requant": has["requant"]},
-        "parameters": {"one": 1, "requant": has["requant"], "bus": has["requant"] * bus},
+        "parameters": {"requant": has["requant"], "bus": has["requant"] * bus},
         "pack": {
             "one": 1,
             "bus": bus,

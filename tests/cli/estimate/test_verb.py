@@ -37,7 +37,7 @@ def test_json(tilewright):
     [
         (["none.tflite"], 6, "none.tflite"),
         (["--config", "none"], 3, "unknown preset 'none'"),
-        (["--dram", "none"], 6, "none"),
+        (["--dram", "none"], 3, "unknown memory 'none'"),
         (["--mhz", "0"], 2, "--mhz"),
     ],
 )
