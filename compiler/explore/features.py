@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ...hw.config import Config
-from ...hw.units import stripes
+from ...hw.config import EXTENSIONS, PAR_BYTES, Config
+from ...hw.units import readers, stripes
 
 # parts of the core, and the blocks below which they begin, as paths of boards/synthesis.py; the longest path decides
 PARTS: dict[str, tuple[str, ...]] = {
@@ -35,7 +35,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     "pack": ("engine.store.pack",),
 }
 _BEGIN = sorted(((path, part) for part, paths in PARTS.items() for path in paths), key=lambda one: -len(one[0]))
-_LUT_RAM = 64  # words of a memory in LUTs
+_LUT_RAM = 64  # words of a memory in LUTs, where block RAM would do
+_WORD = 32  # bits of an accumulator
+_PLACES = 4  # registers of a lane's place in a table
+_STAGES = 6  # of a tree of registers over an entry
 
 
 @lru_cache(maxsize=1024)
@@ -46,96 +49,116 @@ def part_of(path: str) -> str:
 
 def features_of(cfg: Config) -> dict[str, dict[str, float]]:
     """By part, the values of its features."""
-    has = {name: float(name in cfg.extensions) for name in ("requant", "rescale", "depthwise", "depthwise_rows")}
-    has |= {name: float(name in cfg.extensions) for name in ("acc8", "pad_value", "overwrite", "lookup", "lane_reduce")}
-    bus, wide, more = cfg.axi_bits, cfg.axi_bits * stripes(cfg), float(stripes(cfg) > 1)
-    lanes, acc = min(cfg.ppu_lanes, cfg.lanes), cfg.acc_entry_bits
-    groups = cfg.lanes // lanes
-    packed = float(cfg.dsp_packing and cfg.block_out > 1)
-    macs, weights = cfg.macs_per_cycle, cfg.wgt_entry_bits
-    functions = float(bool(has["lookup"] or has["lane_reduce"]))
-    taps = cfg.row_taps
+    has = {name: float(name in cfg.extensions) for name in EXTENSIONS}
+    requant, wide, acc = has["requant"], cfg.axi_bits * stripes(cfg), cfg.acc_entry_bits
+    lanes = min(cfg.ppu_lanes, cfg.lanes)
+    choose = acc * float(cfg.lanes > lanes)  # operands of several groups of lanes
     entries = _bits(cfg.inp_depth) + _bits(cfg.wgt_depth) + _bits(cfg.acc_depth)
     indices = entries + _bits(cfg.uop_depth)
-    found: dict[str, dict[str, float]] = {
+    both = float(bool(has["lookup"] or has["lane_reduce"]))
+    return {
         "control": {"one": 1},
-        "engine": {"one": 1, "more": more},
-        "fetch": {"one": 1, "bus": bus},
-        "queues": {"one": 1, "blocks": -(-cfg.queue_depth // _LUT_RAM), "deep": float(cfg.queue_depth > 32)},
-        "ports": {
+        "engine": {"one": 1, "more": stripes(cfg) - 1},
+        "fetch": {"one": 1, "bus": cfg.axi_bits},
+        "queues": {"one": 1, "blocks": -(-cfg.queue_depth // _LUT_RAM), "deep": cfg.queue_depth > _LUT_RAM // 2},
+        "ports": _ports(cfg),
+        "load": {"one": 1, "wide": wide, "pad": has["pad_value"], "indices": indices},
+        "inputs": {
             "one": 1,
-            "more": more,
-            "bus": bus,
-            "wide": wide * more,
-            "each": wide * (cfg.load_ports if more else 0),
+            "bits": cfg.inp_entry_bits,
+            "taps": cfg.inp_entry_bits * cfg.row_taps * (cfg.row_taps > 1),
+            "small": _small(cfg.inp_depth // cfg.row_taps, cfg.inp_entry_bits * cfg.row_taps),
         },
-        "load": {
-            "one": 1,
-            "wide": wide,
-            "pad": has["pad_value"],
-            "lanes": (weights + cfg.inp_entry_bits) / wide,
-            "indices": indices,
-        },
-        "inputs": {"one": 1, "bits": cfg.inp_entry_bits, "taps": cfg.inp_entry_bits * taps * (taps > 1)},
-        "weights": {"one": 1, "bits": weights},
+        "weights": {"one": 1, "bits": cfg.wgt_entry_bits, "small": _small(cfg.wgt_depth, cfg.wgt_entry_bits)},
         "compute": {"one": 1, "indices": indices},
-        "accumulators": {"one": 1, "bits": acc, "banks": acc * (cfg.acc_banks - 1)},
-        "pipeline": {
+        "accumulators": {
             "one": 1,
             "bits": acc,
-            "indices": indices,
-            "groups": acc * (groups > 1),
-            "functions": functions * acc,
+            "banks": acc * (cfg.acc_banks - 1),
+            "small": _small(cfg.bank_depth, acc * cfg.acc_banks),
         },
+        "pipeline": {"one": 1, "bits": acc, "indices": indices, "groups": choose, "functions": both * acc},
         "alu": {"bits": acc},
-        "dot": {
-            "one": 1,
-            "macs": macs,
-            "packed": macs * packed,
-            "sums": cfg.lanes * cfg.block_in.bit_length(),
-            "rows": has["depthwise"] * weights,
-            "taps": has["depthwise_rows"] * taps * cfg.lanes * 8,
-        },
-        "functions": {
-            "one": functions,
-            "lanes": functions * lanes,
-            "lookup": has["lookup"] * lanes,
-            "bits": functions * acc,
-            "reduce": has["lane_reduce"] * acc,
-        },
+        "dot": _dot(cfg, has),
+        "functions": _functions(cfg, has, lanes),
         "interlock": {"one": 1, "banks": cfg.acc_banks - 1, "indices": entries, "bits": acc},
-        "mover": {
-            "one": 1,
-            "bus": bus,
-            "acc8": has["acc8"],
-            "acc8_bus": has["acc8"] * bus,
-            "bits": acc,
-            "indices": indices,
-        },
+        "mover": {"one": 1, "bus": cfg.axi_bits, "acc8": has["acc8"], "bits": acc, "indices": indices},
         "multiplier": {
             "one": 1,
             "lanes": lanes,
-            "requant": has["requant"],
-            "requant_lanes": has["requant"] * lanes,
+            "requant": requant,
+            "requant_lanes": requant * lanes,
             "rescale_lanes": has["rescale"] * lanes,
-            "bits": acc,
-            "choose": acc * (groups > 1),
-            "requant_bits": has["requant"] * acc,
-            "small": has["requant"] * (cfg.par_entries * groups <= _LUT_RAM) * lanes,
+            "choose": choose,
+            "requant_choose": requant * choose,
+            "small": requant * _small(cfg.par_entries * cfg.block_out // lanes, lanes * PAR_BYTES * 8),
         },
-        "sequencer": {"one": 1, "indices": indices, "overwrite": has["overwrite"], "rows": has["depthwise_rows"]},
-        "store": {"one": 1, "bus": bus, "requant": has["requant"]},
-        "parameters": {"requant": has["requant"], "bus": has["requant"] * bus},
+        "sequencer": {
+            "one": 1,
+            "indices": indices,
+            "overwrite": has["overwrite"],
+            "rows": has["depthwise_rows"],
+            "small": _small(cfg.uop_depth, _WORD),
+        },
+        "store": {"one": 1, "bus": cfg.axi_bits, "requant": requant},
+        "parameters": {"requant": requant, "bus": requant * cfg.axi_bits},
         "pack": {
             "one": 1,
-            "bus": bus,
+            "bus": cfg.axi_bits,
             "out": cfg.out_entry_bits,
             "bits": acc,
-            "requant": has["requant"],
-            "requant_out": has["requant"] * cfg.out_entry_bits,
+            "requant": requant,
+            "requant_out": requant * cfg.out_entry_bits,
         },
     }
-    return found
+
+
+def _ports(cfg: Config) -> dict[str, float]:
+    """Read ports: a splitter for each reader, and a buffer in LUTs, which for one that uses all ports is wider."""
+    memory, bits, splitters = 0, 0, 0
+    for port in readers(cfg):
+        for reader in port:
+            if reader.name == "store" and "requant" not in cfg.extensions:
+                continue  # it reads parameters alone
+            width = stripes(cfg) if reader.port == 0 else 1
+            splitters += 1
+            bits += cfg.axi_bits * width
+            memory += _in_luts(reader.buffer // width, cfg.axi_bits * width)
+    return {"ports": cfg.load_ports, "splitters": splitters, "bits": bits, "memory": memory, "more": stripes(cfg) > 1}
+
+
+def _dot(cfg: Config, has: dict[str, float]) -> dict[str, float]:
+    macs, packed = cfg.macs_per_cycle, float(cfg.dsp_packing and cfg.block_out > 1)
+    return {
+        "one": 1,
+        "macs": macs * (1 - packed),
+        "packed": macs * packed,
+        "rows": has["depthwise"] * cfg.wgt_entry_bits,
+        "taps": has["depthwise_rows"] * cfg.row_taps * cfg.lanes,
+    }
+
+
+def _functions(cfg: Config, has: dict[str, float], lanes: int) -> dict[str, float]:
+    """LOOKUP and REDUCE: lanes, words of a table from a beat, adders; and all their registers."""
+    lookup, reduce = has["lookup"], has["lane_reduce"]
+    rows = [max(cfg.batch, cfg.lanes >> stage) for stage in range(_STAGES)]
+    state = lookup * (_WORD * lanes + cfg.axi_bits * (lanes + 1) + 8 * _PLACES * lanes) + reduce * _WORD * sum(rows)
+    return {
+        "lookup": lookup * lanes,
+        "words": lookup * lanes * (cfg.axi_bits - _WORD),
+        "adders": reduce * (cfg.lanes - cfg.batch),
+        "state": state + _WORD * lanes * max(lookup, reduce),
+    }
+
+
+def _in_luts(depth: int, width: int) -> float:
+    """LUTs of a memory in LUTs: four hold 32 words of 6 bits, 64 of 3 or 128 of 1."""
+    return 4 * -(-width // {1: 6, 2: 3}.get(-(-depth // 32), 1)) * max(1, depth // 128)
+
+
+def _small(depth: int, width: int) -> float:
+    """Bits of a word of a scratchpad that is so small that it is in LUTs; 0 for block RAM."""
+    return float(width) if depth <= _LUT_RAM else 0.0
 
 
 def _bits(depth: int) -> int:
