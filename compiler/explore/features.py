@@ -29,6 +29,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "interlock": ("engine.compute.interlock",),
     "mover": ("engine.compute.mover",),
     "multiplier": ("engine.compute.multiplier",),
+    "scales": ("engine.compute.multiplier.parameters",),
     "sequencer": ("engine.compute.sequencer", "engine.compute.uops"),
     "store": ("engine.store",),
     "parameters": ("engine.store.loads",),
@@ -82,15 +83,21 @@ def features_of(cfg: Config) -> dict[str, dict[str, float]]:
         "dot": _dot(cfg, has),
         "functions": _functions(cfg, has, lanes),
         "interlock": {"one": 1, "banks": cfg.acc_banks - 1, "indices": entries, "bits": acc},
-        "mover": {"one": 1, "bus": cfg.axi_bits, "acc8": has["acc8"], "bits": acc, "indices": indices},
+        "mover": {
+            "one": 1,
+            "bus": cfg.axi_bits,
+            "word": min(acc, cfg.axi_bits * (4 if has["acc8"] else 1)),
+            "lanes": cfg.lanes,
+        },
         "multiplier": {
             "one": 1,
             "lanes": lanes,
             "requant": requant,
             "requant_lanes": requant * lanes,
-            "rescale_lanes": has["rescale"] * lanes,
             "choose": choose,
-            "requant_choose": requant * choose,
+        },
+        "scales": {
+            "one": requant,
             "small": requant * _small(cfg.par_entries * cfg.block_out // lanes, lanes * PAR_BYTES * 8),
         },
         "sequencer": {
@@ -131,8 +138,9 @@ def _dot(cfg: Config, has: dict[str, float]) -> dict[str, float]:
     macs, packed = cfg.macs_per_cycle, float(cfg.dsp_packing and cfg.block_out > 1)
     return {
         "one": 1,
-        "macs": macs * (1 - packed),
+        "macs": macs,
         "packed": macs * packed,
+        "adders": cfg.lanes * _tree(cfg.block_in, cfg.inp_bits + cfg.wgt_bits),
         "rows": has["depthwise"] * cfg.wgt_entry_bits,
         "taps": has["depthwise_rows"] * cfg.row_taps * cfg.lanes,
     }
@@ -149,6 +157,12 @@ def _functions(cfg: Config, has: dict[str, float], lanes: int) -> dict[str, floa
         "adders": reduce * (cfg.lanes - cfg.batch),
         "state": state + _WORD * lanes * max(lookup, reduce),
     }
+
+
+def _tree(count: int, width: int) -> int:
+    """Bits of the adders that make one sum of `count` numbers of `width` bits."""
+    levels = _bits(count)
+    return sum((count >> level) * (width + level) for level in range(1, levels + 1))
 
 
 def _in_luts(depth: int, width: int) -> float:

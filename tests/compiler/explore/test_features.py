@@ -34,6 +34,7 @@ def test_every_part_has_features_that_are_not_negative(name):
 
 def test_features_follow_the_configuration():
     one = features_of(PRESETS["pynq_z1"])
-    two = features_of(PRESETS["pynq_z1"].replace(block_in=8, block_out=8, axi_bits=32, extensions=[]))
+    small = {"block_in": 8, "block_out": 8, "inp_bytes": 1 << 13, "wgt_bytes": 1 << 15}
+    two = features_of(PRESETS["pynq_z1"].replace(**small, extensions=[]))
     assert one["dot"]["macs"] == 4 * two["dot"]["macs"] and one["alu"]["bits"] == 2 * two["alu"]["bits"]
     assert one["multiplier"]["requant"] and not two["multiplier"]["requant"]
